@@ -1,0 +1,2 @@
+//! agent
+#![no_std]

@@ -1,0 +1,94 @@
+//! What happens. Policies learn about the world through these and nothing else.
+
+use serde::Serialize;
+
+use crate::app::{AppId, SpaceId};
+use crate::page::{PageId, PageRun};
+
+/// Where a stored page is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Tier {
+    /// The compressed pool in memory.
+    Pool,
+    /// The kernel's own zram.
+    Kernel,
+    /// A file or block device.
+    Flash,
+    /// Memory of another machine.
+    Remote,
+}
+
+/// How an access came to be known.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum AccessKind {
+    /// The program touched a page that was not mapped: a fault.
+    Fault,
+    /// The first touch of memory that never held anything.
+    Fresh,
+    /// A parked page was touched, or a trace says so.
+    Seen,
+}
+
+/// One thing that happened, in the order the engine learned of it.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// An app was started (cold launch).
+    Launch { app: AppId },
+    /// An app was brought back to the foreground (hot launch).
+    Relaunch { app: AppId },
+    /// The first complete response after a launch or relaunch; ends the relaunch.
+    ResponseComplete { app: AppId, response_ns: u64 },
+    /// An app was sent to the background.
+    Background { app: AppId },
+    /// An app ended; all its pages are gone.
+    Exit { app: AppId },
+    /// A process of `app` appeared.
+    SpaceStart { space: SpaceId, app: AppId },
+    /// An address space is gone (exit or execve); its pages are gone.
+    SpaceEnd { space: SpaceId },
+    /// Anonymous pages found resident, not accessed as far as anyone knows.
+    Resident { run: PageRun },
+    /// File pages entered DRAM clean (ezswap III-A).
+    FileResident { run: PageRun },
+    /// A page was accessed.
+    Access { page: PageId, kind: AccessKind, write: bool },
+    /// Pages were unmapped or their contents given up by the program.
+    Freed { run: PageRun },
+    /// Pages moved to another address (mremap).
+    Moved { from: PageRun, to: PageId },
+    /// A page's contents left DRAM for `tier`, taking `bytes` there (its share of a block).
+    Stored { page: PageId, tier: Tier, bytes: u32 },
+    /// A page could not be taken out and stays resident.
+    Stayed { page: PageId },
+    /// A stored page came back. `demand` is false when it came along or was prefetched.
+    PageIn { page: PageId, tier: Tier, demand: bool },
+    /// A read of a file page that the store did not have (ezswap III-B: a miss).
+    FileMiss { page: PageId },
+    /// A file page was written; a stored copy is void.
+    FileInvalidated { page: PageId },
+    /// A stored or kept copy was given up without its page coming back.
+    Dropped { page: PageId, tier: Tier },
+    /// A z3fold frame changed: its zpages, how many of them hold file pages, free chunks of 64.
+    FrameChanged { frame: u32, zpages: u8, file_zpages: u8, free_chunks: u8 },
+    /// A page that was brought back early was then used, or left unused.
+    PrefetchUsed { page: PageId },
+    /// The opposite of [`Event::PrefetchUsed`].
+    PrefetchExpired { page: PageId },
+    /// A donor of remote memory appeared or reported.
+    DonorUp { donor: u32, free_bytes: u64 },
+    /// A donor is unreachable; what it held is lost unless stored elsewhere too.
+    DonorLost { donor: u32 },
+    /// A donor wants its memory back.
+    DonorPressure { donor: u32, bytes: u64 },
+    /// A link was measured.
+    LinkSample { donor: u32, rtt_ns: u64, bytes_per_second: u64 },
+    /// A flash device was measured.
+    DeviceSample { utilisation_pct: f32, bytes_written: u64, wear_pct: f32 },
+    /// A background job that a policy asked for is done.
+    JobDone { job: u64 },
+    /// Memory is short: pages wanted back.
+    Pressure { pages: u64, urgent: bool },
+    /// Time passed.
+    Tick,
+}

@@ -1,0 +1,20 @@
+//! The words that every part of Clew shares: pages, apps, events, units, and the six questions a
+//! swap scheme answers. No I/O, no clock, no threads.
+#![forbid(unsafe_code)]
+
+pub mod app;
+pub mod event;
+pub mod page;
+pub mod policy;
+pub mod units;
+pub mod view;
+
+pub use app::{AppId, AppState, AppStats, SpaceId};
+pub use event::{AccessKind, Event, Tier};
+pub use page::{Hotness, PageId, PageRun, Vpn};
+pub use policy::{
+    Admission, Admit, Candidate, Cause, CodecKind, Demand, Eviction, Group, Job, Metric, Observe,
+    Packing, Place, Placement, Prefetch, Reclaim, Trigger, Unit, Verdict, Victim,
+};
+pub use units::{ByteSize, Ns};
+pub use view::{Classes, DeviceFacts, DonorFacts, Facts, PageFacts, TierFacts, View};

@@ -1,0 +1,236 @@
+//! The six questions of a swap scheme, one trait each.
+//!
+//! A policy is a deterministic state machine over [`Event`]s. It does no I/O, reads no clock and
+//! takes no lock; time comes in the [`View`], random numbers from a seeded generator it was built
+//! with. `on_event` tells it something, `pick_*` and their like ask it.
+
+use std::fmt;
+
+use crate::app::AppId;
+use crate::event::{Event, Tier};
+use crate::page::{Hotness, PageId};
+use crate::view::{Classes, View};
+
+/// A number a policy counts, for `--format json` and metrics.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Metric {
+    /// Name, with the unit as suffix.
+    pub name: &'static str,
+    /// Value.
+    pub value: f64,
+    /// What it counts.
+    pub help: &'static str,
+}
+
+/// Long, pure work a policy wants done off the fault path (Archer 4.3: mining).
+///
+/// Live runs it in the background, replay inline. When it has run, `Event::JobDone` with its
+/// number follows and the policy fetches the result from wherever the closure left it.
+pub struct Job {
+    /// Number by which `JobDone` names it; unique within the policy.
+    pub id: u64,
+    /// The work.
+    pub run: Box<dyn FnOnce() + Send>,
+}
+
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Job").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// What every policy has.
+pub trait Observe: Send {
+    /// Something happened.
+    fn on_event(&mut self, _event: &Event, _view: &View<'_>) {}
+
+    /// Long work to be done now, if any.
+    fn take_job(&mut self) -> Option<Job> {
+        None
+    }
+
+    /// What it has counted.
+    fn metrics(&self) -> Vec<Metric> {
+        Vec::new()
+    }
+}
+
+/// How much must leave DRAM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Demand {
+    /// Pages wanted.
+    pub pages: usize,
+    /// The hard limit is reached: the foreground app is no longer spared.
+    pub urgent: bool,
+}
+
+/// What a chooser points at: schemes differ in their unit, callers need not care.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// One page (LRU).
+    Page(PageId),
+    /// Pages that belong together (Archer's association groups, Ariadne's cold groups).
+    Pages(Vec<PageId>),
+    /// A frame of the pool with everything in it (ezswap, zswap).
+    Frame(u32),
+    /// Everything of an app (ElasticZRAM, MobileSwap).
+    App(AppId),
+}
+
+/// A unit, with what its chooser knows about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Victim {
+    /// What leaves.
+    pub unit: Unit,
+    /// Its class, where the chooser has one.
+    pub hotness: Option<Hotness>,
+}
+
+/// An answer to "who leaves?".
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Take this out.
+    Take(Victim),
+    /// End this app (low-memory killer, lost donor). The reason is shown to the user.
+    EndApp {
+        /// The app.
+        app: AppId,
+        /// Why.
+        reason: &'static str,
+    },
+}
+
+/// Who leaves DRAM next?
+pub trait Reclaim: Observe + Classes {
+    /// Appends victims to `out`, most expendable first, until `demand` is met or nobody is left.
+    /// A page handed out is off the lists until an event puts it back (`Stored`, `Stayed`, `PageIn`).
+    fn pick_victims(&mut self, demand: Demand, view: &View<'_>, out: &mut Vec<Verdict>);
+}
+
+/// A page that asks to be let into the pool.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate<'a> {
+    /// The page.
+    pub page: PageId,
+    /// A clean page of a file, not anonymous memory.
+    pub file: bool,
+    /// Its first bytes (up to 512; ezswap III-B).
+    pub sample: &'a [u8],
+}
+
+/// An answer to "may it enter the pool?".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admit {
+    /// It may.
+    Yes,
+    /// It may not; placement is asked with [`Cause::Rejected`].
+    No,
+}
+
+/// May it enter the pool?
+pub trait Admission: Observe {
+    /// Whether `candidate` may enter. Called from the policy thread with a sample of the page.
+    fn admit(&mut self, candidate: Candidate<'_>, view: &View<'_>) -> Admit;
+
+    /// Whether every page is admitted, so that samples need not be taken.
+    fn admits_all(&self) -> bool {
+        false
+    }
+}
+
+/// The codecs that a group can ask for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CodecKind {
+    /// Stored as it is.
+    Raw,
+    /// LZ4 block format.
+    Lz4,
+    /// Zstandard at its fastest level.
+    Zstd,
+}
+
+/// Pages that are compressed together as one block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// The pages, all of one app, in the order of the block.
+    pub pages: Vec<PageId>,
+    /// Class, where known.
+    pub hotness: Option<Hotness>,
+    /// What compresses it.
+    pub codec: CodecKind,
+    /// Bytes one call of the codec compresses: less than a page (several chunks a page), a page,
+    /// or more (several pages a chunk). Never more than the group holds.
+    pub chunk_bytes: u32,
+    /// A fault on one page brings the others back too, as resident (Ariadne) or parked (Archer).
+    pub park_siblings: bool,
+}
+
+/// What is compressed together, in what chunks?
+pub trait Packing: Observe {
+    /// Turns victims (pages only; the engine has expanded apps) into groups, appended to `out`.
+    /// May keep pages back for a later, fuller group; `flush` demands them all.
+    fn pack(&mut self, victims: &mut Vec<Victim>, flush: bool, view: &View<'_>, out: &mut Vec<Group>);
+}
+
+/// What leaves the pool?
+pub trait Eviction: Observe {
+    /// Appends units that should leave the pool so that about `bytes` become free; nothing
+    /// appended means that nothing may leave, and the pool is full.
+    fn pick_evictions(&mut self, bytes: u64, view: &View<'_>, out: &mut Vec<Unit>);
+}
+
+/// Why a group needs a place.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Cause {
+    /// It leaves DRAM.
+    SwapOut,
+    /// The pool did not admit it.
+    Rejected,
+    /// It was evicted from the pool.
+    Evicted,
+}
+
+/// An answer to "which tier?".
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// To this tier; `compressed` false stores the pages as they are.
+    Tier {
+        /// The tier.
+        tier: Tier,
+        /// Which donor, for [`Tier::Remote`].
+        donor: u32,
+        /// As compressed blocks, or as plain pages.
+        compressed: bool,
+    },
+    /// It is clean and can be read again from its file: forget it.
+    Drop,
+    /// It stays where it is.
+    Stay,
+    /// End the app (its data is gone, or there is nowhere to put it).
+    EndApp(AppId),
+}
+
+/// Which tier?
+pub trait Placement: Observe {
+    /// Where `group` goes. `app` owns it.
+    fn place(&mut self, group: &Group, app: AppId, cause: Cause, view: &View<'_>) -> Place;
+}
+
+/// What made the prefetcher be asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Trigger {
+    /// The app was brought to the foreground.
+    Relaunch(AppId),
+    /// A stored page was demanded; it is already on its way.
+    Fault(PageId),
+    /// A prefetched page was used.
+    Hit(PageId),
+}
+
+/// What comes back early?
+pub trait Prefetch: Observe {
+    /// Appends stored pages worth restoring now, in the order wanted. The engine skips those that
+    /// are not stored any more.
+    fn pick_prefetch(&mut self, trigger: Trigger, view: &View<'_>, out: &mut Vec<PageId>);
+}

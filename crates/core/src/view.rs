@@ -1,0 +1,117 @@
+//! What policies may look at: read-only facts that the engine keeps.
+
+use std::collections::BTreeMap;
+
+use crate::app::{AppId, AppStats, SpaceId};
+use crate::event::Tier;
+use crate::page::{Hotness, PageId};
+use crate::units::Ns;
+
+/// How full a tier is.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct TierFacts {
+    /// Bytes used, allocator overhead included.
+    pub used_bytes: u64,
+    /// Bytes it may use.
+    pub limit_bytes: u64,
+    /// Pages stored.
+    pub pages: u64,
+    /// Pages it may store (what zram calls disksize).
+    pub limit_pages: u64,
+}
+
+impl TierFacts {
+    /// Whether one more page may be tried.
+    pub fn has_room(&self) -> bool {
+        self.used_bytes < self.limit_bytes && self.pages < self.limit_pages
+    }
+}
+
+/// A flash device (ElasticZRAM 3.2).
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct DeviceFacts {
+    /// Share of the file system in use, per cent.
+    pub utilisation_pct: f32,
+    /// Bytes written since the device was first seen.
+    pub bytes_written: u64,
+    /// Wear, per cent of its endurance.
+    pub wear_pct: f32,
+}
+
+/// A donor of remote memory (MobileSwap III-B).
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct DonorFacts {
+    /// Memory it offers and has not given yet.
+    pub free_bytes: u64,
+    /// Whether it answers.
+    pub up: bool,
+    /// Round trip, nanoseconds.
+    pub rtt_ns: u64,
+    /// Measured throughput.
+    pub bytes_per_second: u64,
+}
+
+/// Everything that several policies need and nobody decides: kept by the engine.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// The present time.
+    pub now: Ns,
+    /// Apps alive.
+    pub apps: BTreeMap<AppId, AppStats>,
+    /// The owner of each address space, indexed by space.
+    pub space_app: Vec<Option<AppId>>,
+    /// The app in front, if any.
+    pub foreground: Option<AppId>,
+    /// The pages each app used during its last relaunches, newest last.
+    pub launch_sets: BTreeMap<AppId, Vec<Vec<PageId>>>,
+    /// The tiers that exist.
+    pub tiers: BTreeMap<Tier, TierFacts>,
+    /// The flash device, where there is one.
+    pub device: Option<DeviceFacts>,
+    /// Donors by number.
+    pub donors: BTreeMap<u32, DonorFacts>,
+    /// CPU load of the machine, 0 to 1.
+    pub cpu_load: f32,
+}
+
+impl Facts {
+    /// The app that owns `space`.
+    pub fn app_of(&self, space: SpaceId) -> Option<AppId> {
+        self.space_app.get(space.0 as usize).copied().flatten()
+    }
+}
+
+/// Where pages are now; answered from the page table.
+pub trait PageFacts {
+    /// The tier that holds the page's only copy, or `None` while it is resident or unknown.
+    fn tier(&self, page: PageId) -> Option<Tier>;
+}
+
+/// The present class of a page, resident or stored; answered by whoever keeps the lists.
+pub trait Classes {
+    /// `None` for a page that is not on any list.
+    fn class(&self, page: PageId) -> Option<Hotness>;
+}
+
+/// What a policy sees when it is told or asked something.
+#[derive(Clone, Copy)]
+pub struct View<'a> {
+    /// Facts about apps, tiers, devices.
+    pub facts: &'a Facts,
+    /// Where pages are.
+    pub pages: &'a dyn PageFacts,
+    /// Classes of pages; `None` while the keeper of the lists itself is asked.
+    pub classes: Option<&'a dyn Classes>,
+}
+
+impl View<'_> {
+    /// The app that owns `page`.
+    pub fn app_of(&self, page: PageId) -> Option<AppId> {
+        self.facts.app_of(page.space())
+    }
+
+    /// Whether `page` belongs to the app in front.
+    pub fn is_foreground(&self, page: PageId) -> bool {
+        self.facts.foreground.is_some() && self.facts.foreground == self.app_of(page)
+    }
+}

@@ -1,0 +1,167 @@
+//! The control protocol: one JSON object a line over a unix socket, an answer to each request.
+//!
+//! The first line a peer sends decides what it is: a [`Request`] makes it a client of this
+//! protocol. (Agents speak another one, on a socket of their own.)
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+/// What a client asks.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+#[serde(tag = "verb", rename_all = "kebab-case")]
+pub enum Request {
+    /// The state of everything.
+    Status,
+    /// `app` comes to the foreground: its relaunch begins. Answered as soon as it has begun.
+    Fg { app: String },
+    /// `app` goes to the background.
+    Bg { app: String },
+    /// The first complete response was given, `response_ns` after the relaunch began.
+    Responded { app: String, response_ns: u64 },
+    /// Take out every page of `app` that can be taken out. Answered when that is done.
+    SwapOut { app: String },
+    /// Bring every stored page of `app` back. Answered when that is done.
+    Restore { app: String },
+    /// Bring every page of every app back, let the programs go, end.
+    Stop,
+}
+
+/// What the daemon answers: `Ok` with the verb's result, or a reason.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+#[serde(tag = "result", rename_all = "kebab-case")]
+pub enum Reply<T> {
+    /// It is done (or begun, where the verb says so).
+    Ok { value: T },
+    /// It was not done.
+    Error { message: String },
+}
+
+/// `clew ps --format json`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
+pub struct Status {
+    /// The scheme's name.
+    pub scheme: String,
+    /// The budget: what all managed apps, the pool and the daemon may use together.
+    pub budget_bytes: u64,
+    /// What they use.
+    pub used_bytes: u64,
+    /// Resident memory of the daemon beyond the pool.
+    pub daemon_bytes: u64,
+    /// The pool.
+    pub pool: PoolStatus,
+    /// Apps in the order of their names.
+    pub apps: Vec<AppStatus>,
+}
+
+/// The pool, in [`Status`].
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
+pub struct PoolStatus {
+    /// Memory taken, allocator overhead included.
+    pub used_bytes: u64,
+    /// Memory it may take.
+    pub limit_bytes: u64,
+    /// Pages stored, kept copies of resident pages included.
+    pub stored_pages: u64,
+    /// Original bytes / bytes used.
+    pub ratio: f64,
+}
+
+/// One app, in [`Status`].
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
+pub struct AppStatus {
+    /// Its name.
+    pub name: String,
+    /// `foreground` or `background`.
+    pub state: String,
+    /// Its processes.
+    pub processes: Vec<ProcessStatus>,
+    /// Resident anonymous memory of its managed processes.
+    pub resident_bytes: u64,
+    /// Pages whose only copy is stored.
+    pub stored_pages: u64,
+    /// Original bytes / pool bytes of those; 0 while nothing is stored.
+    pub ratio: f64,
+    /// Faults served since it began.
+    pub faults: u64,
+    /// Pages restored (faults, siblings, prefetches) since it began.
+    pub restored_pages: u64,
+    /// Pages taken out since it began.
+    pub swapped_out_pages: u64,
+}
+
+/// One process, in [`AppStatus`].
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
+pub struct ProcessStatus {
+    /// Process id.
+    pub pid: u32,
+    /// Its command name.
+    pub command: String,
+    /// Whether its memory can be taken out.
+    pub managed: bool,
+    /// Why not, if not.
+    pub reason: String,
+    /// Resident anonymous bytes.
+    pub resident_bytes: u64,
+    /// Pages stored.
+    pub stored_pages: u64,
+}
+
+/// Why a control call failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    #[error("no daemon serves {path}: {source} (start one with 'clew daemon')")]
+    NoDaemon { path: PathBuf, source: std::io::Error },
+    #[error("the daemon at {path} does not answer: {source}")]
+    NoAnswer { path: PathBuf, source: std::io::Error },
+    #[error("the daemon's answer makes no sense: {0}")]
+    BadAnswer(#[from] serde_json::Error),
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// A connection to a daemon.
+pub struct Client {
+    path: PathBuf,
+    reader: BufReader<UnixStream>,
+}
+
+impl Client {
+    /// Connects to the daemon that serves `path`.
+    pub fn connect(path: &Path) -> Result<Client, ControlError> {
+        let fail = |source| ControlError::NoDaemon { path: path.to_path_buf(), source };
+        let stream = UnixStream::connect(path).map_err(fail)?;
+        // Stop and SwapOut may take a while; a daemon that is silent for longer is broken.
+        stream.set_read_timeout(Some(Duration::from_secs(120))).map_err(fail)?;
+        Ok(Client { path: path.to_path_buf(), reader: BufReader::new(stream) })
+    }
+
+    /// Asks and waits for the answer.
+    pub fn call<T: DeserializeOwned>(&mut self, request: &Request) -> Result<T, ControlError> {
+        let fail = |source| ControlError::NoAnswer { path: self.path.clone(), source };
+        let mut line = serde_json::to_string(request)?;
+        line.push('\n');
+        self.reader.get_mut().write_all(line.as_bytes()).map_err(fail)?;
+        let mut answer = String::new();
+        if self.reader.read_line(&mut answer).map_err(fail)? == 0 {
+            return Err(fail(std::io::ErrorKind::UnexpectedEof.into()));
+        }
+        match serde_json::from_str::<Reply<T>>(&answer)? {
+            Reply::Ok { value } => Ok(value),
+            Reply::Error { message } => Err(ControlError::Refused(message)),
+        }
+    }
+
+    /// The state of everything.
+    pub fn status(&mut self) -> Result<Status, ControlError> {
+        self.call(&Request::Status)
+    }
+
+    /// A request whose answer carries nothing.
+    pub fn order(&mut self, request: &Request) -> Result<(), ControlError> {
+        self.call::<()>(request)
+    }
+}

@@ -1,0 +1,3 @@
+//! The daemon: agents, fault service, swap-out, app lifecycle, budget.
+
+pub mod control;
