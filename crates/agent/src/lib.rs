@@ -1,2 +1,46 @@
-//! agent
-#![no_std]
+//! What is preloaded into a managed program.
+//!
+//! Nobody but a program's own memory can drop its pages, so something of ours has to run there.
+//! The preloaded object's constructor ([`attach`]) starts the *agent*: a process of its own that
+//! shares the program's memory and nothing else (no descriptors, no signals, no credentials it does
+//! not need). It waits for the daemon's orders ([`serve`]) and does what they say; all thinking is
+//! in the daemon. A thread of the program would be simpler and breaks programs: it makes
+//! unshare(CLONE_NEWUSER) fail, dies of TSYNC seccomp filters, and loses its descriptors to
+//! close_range.
+//!
+//! Rules: no allocation, no libc call but memcpy (bound at load time), no lock, no thread-local
+//! storage: the agent runs with the thread pointer of the program's main thread. All system calls
+//! are raw ([`sys`]).
+//!
+//! The crate is built twice: as a library, for the message formats ([`protocol`]) and tests, and by
+//! the daemon's build script with `--cfg clew_preload` as the shared object that is preloaded.
+#![cfg_attr(not(test), no_std)]
+
+pub mod attach;
+pub mod protocol;
+pub mod serve;
+pub mod sys;
+
+#[cfg(clew_preload)]
+mod preload {
+    /// The dynamic loader calls this before the program's own constructors.
+    #[used]
+    #[unsafe(link_section = ".init_array")]
+    static INIT: unsafe extern "C" fn(i32, *const *const u8, *const *const u8) =
+        crate::attach::on_load;
+
+    /// The precompiled core library names it; with panic=abort nothing calls it. Hidden, so that it stands in for nobody else's.
+    mod personality {
+        core::arch::global_asm!(
+            ".globl rust_eh_personality",
+            ".hidden rust_eh_personality",
+            "rust_eh_personality: ud2"
+        );
+    }
+
+    #[panic_handler]
+    fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+        // Only the agent ends; the program's memory stays with the daemon's userfaultfd.
+        crate::sys::exit(101)
+    }
+}

@@ -1,1 +1,33 @@
-//! bench
+//! The demo: real, unmodified programs side by side under equal memory, without swapping, on the
+//! kernel's own zram, and on Clew.
+//!
+//! Everything that this crate changes on a machine (control groups, swap devices, settings of the
+//! kernel, processes) is held by a guard that puts it back, on errors, panics and signals too.
+
+pub mod arms;
+pub mod cgroup;
+pub mod checksum;
+pub mod content;
+pub mod cpu_time;
+pub mod demo;
+pub mod error;
+pub mod interrupt;
+pub mod knob;
+pub mod plan;
+pub mod process_memory;
+pub mod programs;
+pub mod progress;
+pub mod report;
+pub mod result;
+pub mod run;
+pub mod seed;
+pub mod session;
+pub mod statistics;
+pub mod totals;
+pub mod wire;
+pub mod working_set;
+pub mod zram;
+
+pub use demo::{DemoConfig, demo};
+pub use error::BenchError;
+pub use result::DemoResult;

@@ -1,2 +1,132 @@
-//! The clew command.
-fn main() {}
+//! The `clew` command, one file a verb.
+//!
+//! Exit codes: 0 done, 1 it failed, 2 the command line or a file makes no sense, 3 privileges or
+//! kernel features are missing. `clew run` ends as the program that it runs.
+#![forbid(unsafe_code)]
+
+mod output;
+mod verbs;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use output::Format;
+
+/// Compressed swap in user space: keeps more programs alive in the same memory, and makes each of
+/// them answer at once when its user returns.
+#[derive(Parser)]
+#[command(name = "clew", version, about, max_term_width = 100)]
+struct Cli {
+    /// Socket of the daemon [default: /run/clew/clew.sock for root, else in the user's runtime
+    /// directory].
+    #[arg(long, global = true, value_name = "PATH", env = "CLEW_SOCKET")]
+    socket: Option<PathBuf>,
+    /// How tables are printed.
+    #[arg(long, global = true, value_enum, default_value_t = Format::Text)]
+    format: Format,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Say what this machine offers, what is missing, and what to do.
+    Doctor,
+    /// Serve programs until told to stop.
+    Daemon(verbs::daemon::Args),
+    /// Run a program so that its memory is managed.
+    Run(verbs::run::Args),
+    /// List apps: processes, memory, what is stored, faults; and what is not managed, and why.
+    Ps,
+    /// Bring an app to the foreground: its relaunch begins.
+    Fg(verbs::app::Args),
+    /// Send an app to the background.
+    Bg(verbs::app::Args),
+    /// Take out every page of an app that can be taken out, now.
+    SwapOut(verbs::app::Args),
+    /// Bring every page of an app back, now (before gdb, or a core dump).
+    Restore(verbs::app::Args),
+    /// Bring every page of every app back and end the daemon.
+    Stop,
+    /// Show the schemes and what each answers to the six questions.
+    Schemes(verbs::schemes::Args),
+    /// Compare Clew with the kernel's zram on real programs (root; three minutes).
+    Demo(verbs::demo::Args),
+    /// Measure one mechanism beside its peer in the kernel.
+    Bench(verbs::bench::Args),
+    /// Print completions for a shell.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Write man pages into a directory.
+    Man {
+        /// The directory.
+        directory: PathBuf,
+    },
+}
+
+/// What went wrong, with the exit code that says so.
+pub enum Failure {
+    /// It failed: 1.
+    Failed(anyhow::Error),
+    /// Bad input: 2.
+    Input(anyhow::Error),
+    /// Missing privileges or kernel features: 3.
+    Unfit(anyhow::Error),
+}
+
+impl<E: Into<anyhow::Error>> From<E> for Failure {
+    fn from(error: E) -> Failure {
+        Failure::Failed(error.into())
+    }
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_env("CLEW_LOG")
+                .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn")),
+        )
+        .init();
+    let socket = cli.socket.unwrap_or_else(clew_live::daemon::default_socket);
+    let format = cli.format;
+    let result = match cli.verb {
+        Verb::Doctor => verbs::doctor::doctor(format),
+        Verb::Daemon(args) => verbs::daemon::daemon(&socket, args),
+        Verb::Run(args) => verbs::run::run(&socket, args),
+        Verb::Ps => verbs::ps::ps(&socket, format),
+        Verb::Fg(args) => verbs::app::fg(&socket, args),
+        Verb::Bg(args) => verbs::app::bg(&socket, args),
+        Verb::SwapOut(args) => verbs::app::swap_out(&socket, args),
+        Verb::Restore(args) => verbs::app::restore(&socket, args),
+        Verb::Stop => verbs::app::stop(&socket),
+        Verb::Schemes(args) => verbs::schemes::schemes(format, args),
+        Verb::Demo(args) => verbs::demo::demo(format, args),
+        Verb::Bench(args) => verbs::bench::bench(format, args),
+        Verb::Completions { shell } => {
+            let mut command = <Cli as clap::CommandFactory>::command();
+            clap_complete::generate(shell, &mut command, "clew", &mut std::io::stdout());
+            Ok(())
+        }
+        Verb::Man { directory } => {
+            let command = <Cli as clap::CommandFactory>::command();
+            std::fs::create_dir_all(&directory)
+                .and_then(|()| clap_mangen::generate_to(command, &directory))
+                .map_err(|e| Failure::Failed(anyhow::anyhow!("{}: {e}", directory.display())))
+        }
+    };
+    let (code, error) = match result {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(Failure::Failed(error)) => (1, error),
+        Err(Failure::Input(error)) => (2, error),
+        Err(Failure::Unfit(error)) => (3, error),
+    };
+    eprintln!("clew: {error:#}");
+    ExitCode::from(code)
+}

@@ -1,4 +1,14 @@
 //! What happens. Policies learn about the world through these and nothing else.
+//!
+//! Invariants, kept by whoever drives an engine:
+//! - the page table is changed first, the event is told after it;
+//! - every use of a page that becomes known is one [`Event::Access`]. What else the use meant
+//!   (it ended a prefetch, it brought a page back) is told beside it: a demand swap-in is
+//!   `Access { kind: Fault }`, then `PageIn { demand: true }`; the use of a parked or prefetched
+//!   page is `Access { kind: Seen }`, then [`Event::PrefetchUsed`];
+//! - [`Event::Freed`], [`Event::SpaceEnd`] and [`Event::Exit`] may name pages nobody ever heard of;
+//! - only one app is in front: bringing one there sends the other back (the engine tells
+//!   [`Event::Background`] by itself).
 
 use serde::Serialize;
 
@@ -17,6 +27,16 @@ pub enum Tier {
     Flash,
     /// Memory of another machine.
     Remote,
+}
+
+impl Tier {
+    /// How many tiers there can be.
+    pub const COUNT: usize = 4;
+
+    /// Position in arrays of [`Tier::COUNT`] elements.
+    pub fn index(self) -> usize {
+        self as usize
+    }
 }
 
 /// How an access came to be known.
@@ -47,9 +67,11 @@ pub enum Event {
     SpaceStart { space: SpaceId, app: AppId },
     /// An address space is gone (exit or execve); its pages are gone.
     SpaceEnd { space: SpaceId },
-    /// Anonymous pages found resident, not accessed as far as anyone knows.
+    /// Anonymous pages found resident, not accessed as far as anyone knows. May name pages told
+    /// before.
     Resident { run: PageRun },
-    /// File pages entered DRAM clean (ezswap III-A).
+    /// File pages entered DRAM clean (ezswap III-A). A space holds anonymous pages or file pages,
+    /// never both.
     FileResident { run: PageRun },
     /// A page was accessed.
     Access { page: PageId, kind: AccessKind, write: bool },
@@ -59,9 +81,11 @@ pub enum Event {
     Moved { from: PageRun, to: PageId },
     /// A page's contents left DRAM for `tier`, taking `bytes` there (its share of a block).
     Stored { page: PageId, tier: Tier, bytes: u32 },
-    /// A page could not be taken out and stays resident.
+    /// A page that was handed out stays resident after all (it could not be taken out, there was
+    /// no room, or it was used while it waited for its group to fill).
     Stayed { page: PageId },
-    /// A stored page came back. `demand` is false when it came along or was prefetched.
+    /// A stored page came back, resident or parked. `demand` is false when it came along or was
+    /// prefetched.
     PageIn { page: PageId, tier: Tier, demand: bool },
     /// A read of a file page that the store did not have (ezswap III-B: a miss).
     FileMiss { page: PageId },
@@ -69,11 +93,21 @@ pub enum Event {
     FileInvalidated { page: PageId },
     /// A stored or kept copy was given up without its page coming back.
     Dropped { page: PageId, tier: Tier },
-    /// A z3fold frame changed: its zpages, how many of them hold file pages, free chunks of 64.
-    FrameChanged { frame: u32, zpages: u8, file_zpages: u8, free_chunks: u8 },
-    /// A page that was brought back early was then used, or left unused.
+    /// The zpage of `page` entered (or left) a z3fold frame, which now holds `zpages`,
+    /// `file_zpages` of them of file pages, with `free_chunks` of 64 free. No zpages: the frame is
+    /// free. Which page it was is told so that a policy can keep stamps of its own (ezswap III-C).
+    FrameChanged {
+        frame: u32,
+        page: PageId,
+        entered: bool,
+        zpages: u8,
+        file_zpages: u8,
+        free_chunks: u8,
+    },
+    /// A page that was brought back early was then used.
     PrefetchUsed { page: PageId },
-    /// The opposite of [`Event::PrefetchUsed`].
+    /// A page that was brought back early was left unused; it is stored again (`Stored` follows)
+    /// or stays resident, as [`crate::policy::Arrival`] says.
     PrefetchExpired { page: PageId },
     /// A donor of remote memory appeared or reported.
     DonorUp { donor: u32, free_bytes: u64 },
@@ -85,7 +119,7 @@ pub enum Event {
     LinkSample { donor: u32, rtt_ns: u64, bytes_per_second: u64 },
     /// A flash device was measured.
     DeviceSample { utilisation_pct: f32, bytes_written: u64, wear_pct: f32 },
-    /// A background job that a policy asked for is done.
+    /// A background job that a policy asked for is done. Only the policy that asked is told.
     JobDone { job: u64 },
     /// Memory is short: pages wanted back.
     Pressure { pages: u64, urgent: bool },

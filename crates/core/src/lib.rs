@@ -13,8 +13,8 @@ pub use app::{AppId, AppState, AppStats, SpaceId};
 pub use event::{AccessKind, Event, Tier};
 pub use page::{Hotness, PageId, PageRun, Vpn};
 pub use policy::{
-    Admission, Admit, Candidate, Cause, CodecKind, Demand, Eviction, Group, Job, Metric, Observe,
-    Packing, Place, Placement, Prefetch, Reclaim, Trigger, Unit, Verdict, Victim,
+    Admission, Admit, Arrival, Candidate, Cause, CodecKind, Demand, Ending, Eviction, Group, Job,
+    Metric, Observe, Packing, Place, Placement, Prefetch, Reclaim, Trigger, Unit, Verdict, Victim,
 };
 pub use units::{ByteSize, Ns};
-pub use view::{Classes, DeviceFacts, DonorFacts, Facts, PageFacts, TierFacts, View};
+pub use view::{Classes, DeviceFacts, DonorFacts, Facts, PageCounts, PageFacts, TierFacts, View};

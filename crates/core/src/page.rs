@@ -74,6 +74,11 @@ pub struct PageRun {
 }
 
 impl PageRun {
+    /// Whether `page` is one of the run.
+    pub fn contains(self, page: PageId) -> bool {
+        page >= self.first && page.raw() - self.first.raw() < u64::from(self.count)
+    }
+
     /// Every page of the run, in address order.
     pub fn pages(self) -> impl Iterator<Item = PageId> {
         (0..u64::from(self.count)).map(move |i| self.first.add(i))

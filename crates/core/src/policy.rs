@@ -27,7 +27,8 @@ pub struct Metric {
 /// Live runs it in the background, replay inline. When it has run, `Event::JobDone` with its
 /// number follows and the policy fetches the result from wherever the closure left it.
 pub struct Job {
-    /// Number by which `JobDone` names it; unique within the policy.
+    /// Number by which `JobDone` names it; unique within the policy. (The engine gives jobs numbers
+    /// of its own on their way out and translates back.)
     pub id: u64,
     /// The work.
     pub run: Box<dyn FnOnce() + Send>,
@@ -39,6 +40,15 @@ impl fmt::Debug for Job {
     }
 }
 
+/// An app that must end. Any part may say so, after any event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ending {
+    /// The app.
+    pub app: AppId,
+    /// Why; shown to the user.
+    pub reason: &'static str,
+}
+
 /// What every policy has.
 pub trait Observe: Send {
     /// Something happened.
@@ -46,6 +56,12 @@ pub trait Observe: Send {
 
     /// Long work to be done now, if any.
     fn take_job(&mut self) -> Option<Job> {
+        None
+    }
+
+    /// An app that must end because of what happened, if any (MobileSwap III-C: its donor is
+    /// lost). The engine asks until there is none.
+    fn take_ending(&mut self) -> Option<Ending> {
         None
     }
 
@@ -105,6 +121,11 @@ pub trait Reclaim: Observe + Classes {
     /// Appends victims to `out`, most expendable first, until `demand` is met or nobody is left.
     /// A page handed out is off the lists until an event puts it back (`Stored`, `Stayed`, `PageIn`).
     fn pick_victims(&mut self, demand: Demand, view: &View<'_>, out: &mut Vec<Verdict>);
+
+    /// Appends everything of `app` that is resident, in any order, foreground or not, each with
+    /// what is known about it: somebody asked for this app to be taken out. What is handed out is
+    /// off the lists as with [`Reclaim::pick_victims`].
+    fn pick_app(&mut self, app: AppId, view: &View<'_>, out: &mut Vec<Verdict>);
 }
 
 /// A page that asks to be let into the pool.
@@ -139,7 +160,9 @@ pub trait Admission: Observe {
 }
 
 /// The codecs that a group can ask for.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum CodecKind {
     /// Stored as it is.
@@ -153,7 +176,8 @@ pub enum CodecKind {
 /// Pages that are compressed together as one block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// The pages, all of one app, in the order of the block.
+    /// The pages in the order of the block. A packer may group pages of one app; the engine cuts a
+    /// group where its pages are of several address spaces, so that what arrives is of one space.
     pub pages: Vec<PageId>,
     /// Class, where known.
     pub hotness: Option<Hotness>,
@@ -168,9 +192,17 @@ pub struct Group {
 
 /// What is compressed together, in what chunks?
 pub trait Packing: Observe {
-    /// Turns victims (pages only; the engine has expanded apps) into groups, appended to `out`.
-    /// May keep pages back for a later, fuller group; `flush` demands them all.
-    fn pack(&mut self, victims: &mut Vec<Victim>, flush: bool, view: &View<'_>, out: &mut Vec<Group>);
+    /// Turns victims (pages and page groups; the engine has expanded apps) into groups, appended to
+    /// `out`. What is left in `victims` waits for a fuller group (Ariadne 4.3: an incomplete cold
+    /// group): the engine offers it again, first, in the next round, and takes it back with
+    /// `Stayed` if it is used meanwhile. With `flush` nothing may be left.
+    fn pack(
+        &mut self,
+        victims: &mut Vec<Victim>,
+        flush: bool,
+        view: &View<'_>,
+        out: &mut Vec<Group>,
+    );
 }
 
 /// What leaves the pool?
@@ -228,8 +260,29 @@ pub enum Trigger {
     Hit(PageId),
 }
 
+/// How a prefetched page waits for its use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Arrival {
+    /// It becomes resident.
+    #[default]
+    Resident,
+    /// It is parked in a first-in-first-out buffer of `pages` (Ariadne 4.4). Pushed out unused, it
+    /// is compressed again, or, with `keep`, its stored copy is valid once more.
+    Parked {
+        /// Pages the buffer holds.
+        pages: usize,
+        /// Keep the stored copy while the page is parked.
+        keep: bool,
+    },
+}
+
 /// What comes back early?
 pub trait Prefetch: Observe {
+    /// How what it picks waits.
+    fn arrival(&self) -> Arrival {
+        Arrival::Resident
+    }
+
     /// Appends stored pages worth restoring now, in the order wanted. The engine skips those that
     /// are not stored any more.
     fn pick_prefetch(&mut self, trigger: Trigger, view: &View<'_>, out: &mut Vec<PageId>);

@@ -1,6 +1,6 @@
 //! What policies may look at: read-only facts that the engine keeps.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::app::{AppId, AppStats, SpaceId};
 use crate::event::Tier;
@@ -51,15 +51,43 @@ pub struct DonorFacts {
     pub bytes_per_second: u64,
 }
 
+/// How many pages of a space or an app are where. Moving pages count as resident.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PageCounts {
+    /// Resident or parked.
+    pub resident: u64,
+    /// Stored, by [`Tier::index`].
+    pub stored: [u64; Tier::COUNT],
+}
+
+impl PageCounts {
+    /// Stored pages, all tiers.
+    pub fn stored_total(&self) -> u64 {
+        self.stored.iter().sum()
+    }
+
+    /// Stored pages of one tier.
+    pub fn stored_in(&self, tier: Tier) -> u64 {
+        self.stored[tier.index()]
+    }
+}
+
 /// Everything that several policies need and nobody decides: kept by the engine.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Facts {
     /// The present time.
     pub now: Ns,
+    /// Bytes a page.
+    pub page_bytes: u32,
     /// Apps alive.
     pub apps: BTreeMap<AppId, AppStats>,
     /// The owner of each address space, indexed by space.
     pub space_app: Vec<Option<AppId>>,
+    /// Spaces that hold file pages (ezswap III-A); all others hold anonymous memory.
+    pub file_spaces: BTreeSet<SpaceId>,
+    /// Where the pages of each app are (ElasticZRAM 3.3 asks for its share of the pool, MobileSwap
+    /// III-C for what it has on donors).
+    pub app_pages: BTreeMap<AppId, PageCounts>,
     /// The app in front, if any.
     pub foreground: Option<AppId>,
     /// The pages each app used during its last relaunches, newest last.
@@ -74,10 +102,37 @@ pub struct Facts {
     pub cpu_load: f32,
 }
 
+impl Default for Facts {
+    fn default() -> Facts {
+        Facts {
+            now: Ns::default(),
+            page_bytes: 4096,
+            apps: BTreeMap::new(),
+            space_app: Vec::new(),
+            file_spaces: BTreeSet::new(),
+            app_pages: BTreeMap::new(),
+            foreground: None,
+            launch_sets: BTreeMap::new(),
+            tiers: BTreeMap::new(),
+            device: None,
+            donors: BTreeMap::new(),
+            cpu_load: 0.0,
+        }
+    }
+}
+
 impl Facts {
     /// The app that owns `space`.
     pub fn app_of(&self, space: SpaceId) -> Option<AppId> {
         self.space_app.get(space.0 as usize).copied().flatten()
+    }
+
+    /// The address spaces of `app`, in the order of their numbers.
+    pub fn spaces_of(&self, app: AppId) -> impl Iterator<Item = SpaceId> {
+        let owners = self.space_app.iter().enumerate();
+        owners
+            .filter(move |&(_, owner)| *owner == Some(app))
+            .map(|(number, _)| SpaceId(number as u32))
     }
 }
 
@@ -85,6 +140,13 @@ impl Facts {
 pub trait PageFacts {
     /// The tier that holds the page's only copy, or `None` while it is resident or unknown.
     fn tier(&self, page: PageId) -> Option<Tier>;
+
+    /// How many pages of `space` are where; in constant time, as it is asked after most events.
+    fn counts(&self, space: SpaceId) -> PageCounts;
+
+    /// Visits the pages of `space` in address order: with `None` those that are resident and can
+    /// be taken out, with their tier those that are stored. Pages that are moving are left out.
+    fn for_each(&self, space: SpaceId, visit: &mut dyn FnMut(PageId, Option<Tier>));
 }
 
 /// The present class of a page, resident or stored; answered by whoever keeps the lists.
@@ -108,6 +170,11 @@ impl View<'_> {
     /// The app that owns `page`.
     pub fn app_of(&self, page: PageId) -> Option<AppId> {
         self.facts.app_of(page.space())
+    }
+
+    /// Whether `page` is a page of a file.
+    pub fn is_file(&self, page: PageId) -> bool {
+        self.facts.file_spaces.contains(&page.space())
     }
 
     /// Whether `page` belongs to the app in front.

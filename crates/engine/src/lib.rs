@@ -1,1 +1,13 @@
-//! engine
+//! One scheme and one store: takes events, asks the policies, moves pages. Knows neither programs
+//! nor traces.
+//!
+//! [`decide`] is the policy half, single-threaded and without I/O. [`mover`] is the mechanism half,
+//! used by many threads at once.
+#![forbid(unsafe_code)]
+
+pub mod decide;
+pub mod mover;
+pub mod space;
+
+pub use mover::{Fault, Mover, MoverContext, Restored, SwapOut};
+pub use space::{MAX_BATCH, ManagedSpace, Memory, Put, PutStop, Took};

@@ -16,6 +16,11 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 pub enum Request {
     /// The state of everything.
     Status,
+    /// What a program's environment needs so that its agent finds this daemon ([`Environment`]).
+    Environment,
+    /// A program of `app` is about to start as process `pid`; `unmanaged` says why its memory
+    /// cannot be taken out, if that is known already.
+    Started { app: String, pid: u32, command: String, unmanaged: Option<String> },
     /// `app` comes to the foreground: its relaunch begins. Answered as soon as it has begun.
     Fg { app: String },
     /// `app` goes to the background.
@@ -40,6 +45,15 @@ pub enum Reply<T> {
     Error { message: String },
 }
 
+/// What a managed program's environment needs.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
+pub struct Environment {
+    /// For `CLEW_AGENT_SOCKET`.
+    pub agent_socket: PathBuf,
+    /// For `LD_PRELOAD`.
+    pub agent_object: PathBuf,
+}
+
 /// `clew ps --format json`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
 pub struct Status {
@@ -51,6 +65,12 @@ pub struct Status {
     pub used_bytes: u64,
     /// Resident memory of the daemon beyond the pool.
     pub daemon_bytes: u64,
+    /// Process id of the daemon.
+    pub daemon_pid: u32,
+    /// Process id of its keeper, which holds all descriptors should the daemon die.
+    pub keeper_pid: u32,
+    /// Where faulting threads are kept during a relaunch: `narrow` or `free`.
+    pub placement: String,
     /// The pool.
     pub pool: PoolStatus,
     /// Apps in the order of their names.
@@ -68,6 +88,12 @@ pub struct PoolStatus {
     pub stored_pages: u64,
     /// Original bytes / bytes used.
     pub ratio: f64,
+    /// It had no room when last asked; nothing leaves the programs until it has.
+    pub full: bool,
+    /// Copies kept of pages that are resident again, found valid when the page left again.
+    pub reused_pages: u64,
+    /// Damaged copies found. Never expected.
+    pub corrupt_pages: u64,
 }
 
 /// One app, in [`Status`].

@@ -1,3 +1,20 @@
 //! The daemon: agents, fault service, swap-out, app lifecycle, budget.
+//!
+//! Threads: one *governor* owns the policies and the apps; *fault* threads, one a CPU, answer faults
+//! from the page table; *workers* take pages out and bring them back; the rest serve sockets.
 
+pub mod affinity;
+pub mod attach;
+pub mod config;
 pub mod control;
+pub mod daemon;
+pub mod doctor;
+pub mod fault;
+pub mod governor;
+pub mod keeper;
+pub mod mappings;
+pub mod process;
+pub mod program;
+pub mod seqpacket;
+pub mod uffd;
+pub mod work;

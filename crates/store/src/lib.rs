@@ -1,1 +1,18 @@
-//! store
+//! Where pages are while their program does not need them: codecs, the compressed pool, and the
+//! page table that says which page is where.
+//!
+//! [`Store`] is the face of the pool, [`Space`] the page table of one address space. What must
+//! outlive the daemon lies in [`Segment`]s: the arena, the slab and handle tables, the chunks of
+//! the page tables and their owners.
+
+pub mod codec;
+pub mod pool;
+pub mod segment;
+pub mod store;
+pub mod table;
+
+pub use clew_core::CodecKind;
+pub use codec::{CodecContext, DecodeError};
+pub use segment::{Segment, SegmentError};
+pub use store::{Handle, Limit, PoolFacts, PutError, ReadError, Store, StoreConfig, StoreError};
+pub use table::{Counts, Entry, Refused, Space, State, TableError, Tables};

@@ -1,0 +1,186 @@
+//! Messages between daemon and agent: one SEQPACKET datagram each, native byte order, both ends on
+//! one machine and of one version.
+//!
+//! The daemon trusts nothing it receives: lengths, kinds and numbers are checked, and what the
+//! agent says concerns its own process only.
+
+/// First word of every message.
+pub const MAGIC: u32 = u32::from_le_bytes(*b"CLEW");
+/// Changes with every change of this file.
+pub const VERSION: u32 = 1;
+/// Pages that the staging area and the shared buffer hold: one huge page.
+pub const SLOTS: usize = 512;
+/// Most runs in one order.
+pub const MAX_RUNS: usize = 512;
+/// Most bytes in an app's name.
+pub const MAX_NAME: usize = 63;
+/// Environment variable that names the daemon's agent socket.
+pub const ENV_SOCKET: &str = "CLEW_AGENT_SOCKET";
+/// Environment variable that names the app.
+pub const ENV_APP: &str = "CLEW_APP";
+
+/// What a message is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Kind {
+    /// Agent: here is a process ([`Hello`]).
+    Hello = 1,
+    /// Daemon: prepare to give pages away. Carries the buffer, and `/dev/userfaultfd` if it has it.
+    Manage = 2,
+    /// Agent: prepared ([`Ready`]). Carries the userfaultfd.
+    Ready = 3,
+    /// Daemon: move these runs into staging and copy them into the buffer ([`Order`]).
+    Take = 4,
+    /// Agent: the outcome of each slot ([`Taken`]).
+    Taken = 5,
+    /// Daemon: forget what is in staging, slots 0 to `value`.
+    Release = 6,
+    /// Daemon: make these runs exclusively the program's own again, after a fork ([`Order`]).
+    Unshare = 7,
+    /// Agent: done; `value` is 0 or an errno.
+    Done = 8,
+    /// Daemon: end.
+    Detach = 9,
+    /// Agent: could not prepare; `value` is an errno, `detail` the step.
+    Refused = 10,
+}
+
+impl Kind {
+    /// The kind with this number.
+    pub fn from_u32(n: u32) -> Option<Kind> {
+        use Kind::*;
+        [Hello, Manage, Ready, Take, Taken, Release, Unshare, Done, Detach, Refused]
+            .into_iter()
+            .find(|kind| *kind as u32 == n)
+    }
+}
+
+/// How every message begins.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Header {
+    /// [`MAGIC`].
+    pub magic: u32,
+    /// A [`Kind`].
+    pub kind: u32,
+    /// Depends on the kind.
+    pub value: u32,
+    /// Depends on the kind.
+    pub detail: u32,
+}
+
+impl Header {
+    /// A header of `kind`.
+    pub const fn new(kind: Kind, value: u32, detail: u32) -> Header {
+        Header { magic: MAGIC, kind: kind as u32, value, detail }
+    }
+}
+
+/// The agent's first message.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Hello {
+    /// `value` is [`VERSION`], `detail` the length of the name.
+    pub header: Header,
+    /// The app's name, empty if the environment does not say.
+    pub name: [u8; MAX_NAME + 1],
+}
+
+/// The agent is prepared.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Ready {
+    /// No values.
+    pub header: Header,
+    /// Address of the staging area: [`SLOTS`] pages, aligned to their size.
+    pub staging: u64,
+    /// Address at which the program's memory shows the shared buffer.
+    pub buffer: u64,
+}
+
+/// Neighbouring pages of the program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct Run {
+    /// Address of the first page.
+    pub src: u64,
+    /// First slot.
+    pub slot: u32,
+    /// Pages.
+    pub pages: u32,
+}
+
+/// An order about runs; `header.value` of them follow. Only those bytes are sent.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Order {
+    /// `value`: how many runs.
+    pub header: Header,
+    /// The runs.
+    pub runs: [Run; MAX_RUNS],
+}
+
+/// What became of each page of an order.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Taken {
+    /// No values.
+    pub header: Header,
+    /// One [`SlotState`] a slot.
+    pub slots: [u8; SLOTS],
+}
+
+/// What became of one page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum SlotState {
+    /// Not part of the order.
+    Unused = 0,
+    /// Out of the program and in the buffer.
+    Taken = 1,
+    /// There was nothing.
+    Hole = 2,
+    /// Shared after a fork, or pinned: still in the program.
+    Busy = 3,
+    /// The kernel will not move this mapping's pages (locked, for example): still in the program.
+    Refused = 4,
+    /// The program is changing its mappings: not tried, still in the program.
+    Skipped = 5,
+}
+
+impl SlotState {
+    /// The state with this number; anything unknown counts as not tried.
+    pub fn from_u8(n: u8) -> SlotState {
+        use SlotState::*;
+        [Unused, Taken, Hole, Busy, Refused].into_iter().find(|s| *s as u8 == n).unwrap_or(Skipped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_round_trip() {
+        for n in 0..64 {
+            if let Some(kind) = Kind::from_u32(n) {
+                assert_eq!(kind as u32, n);
+            }
+        }
+        assert_eq!((1..=10).filter(|n| Kind::from_u32(*n).is_some()).count(), 10);
+        for n in 0..=4u8 {
+            assert_eq!(SlotState::from_u8(n) as u8, n);
+        }
+        assert_eq!(SlotState::from_u8(200), SlotState::Skipped);
+    }
+
+    #[test]
+    fn messages_have_no_padding() {
+        assert_eq!(size_of::<Header>(), 16);
+        assert_eq!(size_of::<Hello>(), 16 + 64);
+        assert_eq!(size_of::<Ready>(), 32);
+        assert_eq!(size_of::<Run>(), 16);
+        assert_eq!(size_of::<Order>(), 16 + MAX_RUNS * 16);
+        assert_eq!(size_of::<Taken>(), 16 + SLOTS);
+    }
+}

@@ -1,0 +1,469 @@
+//! The agent's life: say hello, prepare when asked, obey, notice the program's end.
+//!
+//! Invariant: between `Take` and `Release` the pages taken are in staging, so that they can be
+//! found there whoever dies. Staging is registered on the program's own userfaultfd: the kernel
+//! then refuses to move pages while an unread event says that mappings are changing.
+
+use crate::attach::State;
+use crate::protocol::{Header, Hello, Kind, MAGIC, Order, Ready, Run, SLOTS, SlotState, Taken};
+use crate::sys::{close, errno, exit, nr, syscall4, syscall6};
+
+const PAGE: usize = 4096;
+const AREA: usize = SLOTS * PAGE;
+
+const AF_UNIX: usize = 1;
+const SOCK_SEQPACKET_CLOEXEC: usize = 5 | 0o2000000;
+const O_CLOEXEC_NONBLOCK: usize = 0o2000000 | 0o4000;
+const UFFDIO_MOVE: usize = 0xc028_aa05;
+const USERFAULTFD_IOC_NEW: usize = 0xaa00;
+const MADV_DONTNEED: usize = 4;
+const MADV_DONTFORK: usize = 10;
+const MADV_POPULATE_WRITE: usize = 23;
+const MAP_SHARED: usize = 1;
+const MAP_PRIVATE_ANONYMOUS_NORESERVE: usize = 0x2 | 0x20 | 0x4000;
+const PR_SET_NAME: usize = 15;
+const PR_SET_NO_NEW_PRIVS: usize = 38;
+const POLLIN: i16 = 1;
+/// How often the agent asks, unprompted, whether the memory is still the program's.
+const CHECK_SECONDS: i64 = 30;
+
+#[repr(C)]
+struct Pollfd {
+    fd: i32,
+    events: i16,
+    revents: i16,
+}
+
+#[repr(C)]
+struct Timespec {
+    seconds: i64,
+    nanoseconds: i64,
+}
+
+#[repr(C)]
+struct Iovec {
+    base: usize,
+    len: usize,
+}
+
+#[repr(C)]
+struct Msghdr {
+    name: usize,
+    name_len: u32,
+    iov: *const Iovec,
+    iov_len: usize,
+    control: usize,
+    control_len: usize,
+    flags: i32,
+}
+
+/// SCM_RIGHTS with up to two descriptors.
+#[repr(C, align(8))]
+struct Rights {
+    len: usize,
+    level: i32,
+    kind: i32,
+    fds: [i32; 2],
+}
+
+#[repr(C)]
+struct UffdioMove {
+    dst: u64,
+    src: u64,
+    len: u64,
+    mode: u64,
+    moved: i64,
+}
+
+/// What it takes to give pages away; exists once the daemon has asked.
+struct Prepared {
+    uffd: i32,
+    staging: usize,
+    buffer: usize,
+}
+
+/// Where the agent begins.
+///
+/// # Safety
+/// Called once, on a stack of its own, with the address of a [`State`] nobody else uses.
+pub unsafe extern "C" fn run(area: usize) -> ! {
+    // SAFETY: as the caller says.
+    let state = unsafe { &*(area as *const State) };
+    let program = leave_the_program(state.alive_fd);
+    let Some(socket) = connect(state) else { exit(1) };
+    let mut hello =
+        Hello { header: Header::new(Kind::Hello, crate::protocol::VERSION, 0), name: state.name };
+    hello.header.detail = state.name_len as u32;
+    if send(socket, &hello, size_of::<Hello>(), None) < 0 {
+        exit(1);
+    }
+    let mut prepared: Option<Prepared> = None;
+    let mut daemon = socket;
+    let mut pipe = state.alive_fd;
+    loop {
+        let mut fds = [daemon, pipe, program].map(|fd| Pollfd { fd, events: POLLIN, revents: 0 });
+        let wait = Timespec { seconds: CHECK_SECONDS, nanoseconds: 0 };
+        // SAFETY: both live across the call.
+        let ready = unsafe {
+            syscall6(nr::PPOLL, fds.as_mut_ptr() as usize, 3, &raw const wait as usize, 0, 8, 0)
+        };
+        if fds[2].revents != 0 {
+            exit(0);
+        }
+        if ready <= 0 || fds[1].revents != 0 {
+            if !still_the_programs_memory() {
+                exit(0);
+            }
+            if fds[1].revents != 0 {
+                // The program closed all its descriptors; from now on only its pidfd tells.
+                close(pipe);
+                pipe = -1;
+            }
+        }
+        if fds[0].revents != 0 && !obey(daemon, &mut prepared) {
+            // The daemon is gone. Staying keeps a descriptor of the userfaultfd open, so that
+            // missing pages wait for a successor and are never read as zeros.
+            close(daemon);
+            daemon = -1;
+            if prepared.is_none() {
+                exit(0);
+            }
+        }
+    }
+}
+
+/// Becomes a process of its own; returns a descriptor that becomes readable when the program ends.
+fn leave_the_program(alive_fd: i32) -> i32 {
+    // SAFETY: no pointers but a constant string; the descriptor table is a copy, so closing
+    // descriptors does not concern the program.
+    unsafe {
+        syscall4(nr::SETSID, 0, 0, 0, 0);
+        syscall4(nr::CHDIR, c"/".as_ptr() as usize, 0, 0, 0);
+        syscall4(nr::PRCTL, PR_SET_NAME, c"clew-agent".as_ptr() as usize, 0, 0);
+        let alive = alive_fd as usize;
+        if alive > 0 {
+            syscall4(nr::CLOSE_RANGE, 0, alive - 1, 0, 0);
+        }
+        syscall4(nr::CLOSE_RANGE, alive + 1, u32::MAX as usize, 0, 0);
+        let parent = syscall4(nr::GETPPID, 0, 0, 0, 0);
+        let pidfd = syscall4(nr::PIDFD_OPEN, parent as usize, 0, 0, 0);
+        if pidfd < 0 {
+            exit(0);
+        }
+        pidfd as i32
+    }
+}
+
+/// Whether the parent still runs in the memory that the agent shares. When nobody can tell (the
+/// program has other credentials now), the daemon will.
+fn still_the_programs_memory() -> bool {
+    const KCMP_VM: usize = 1;
+    // SAFETY: takes no pointers.
+    unsafe {
+        let parent = syscall4(nr::GETPPID, 0, 0, 0, 0) as usize;
+        let me = syscall4(nr::GETPID, 0, 0, 0, 0) as usize;
+        syscall6(nr::KCMP, me, parent, KCMP_VM, 0, 0, 0) <= 0
+    }
+}
+
+fn connect(state: &State) -> Option<i32> {
+    #[repr(C)]
+    struct SockaddrUn {
+        family: u16,
+        path: [u8; 108],
+    }
+    let address = SockaddrUn { family: AF_UNIX as u16, path: state.path };
+    let len = 2 + state.path.iter().position(|b| *b == 0)? + 1;
+    // SAFETY: `address` outlives the call.
+    unsafe {
+        let fd = syscall4(nr::SOCKET, AF_UNIX, SOCK_SEQPACKET_CLOEXEC, 0, 0);
+        if fd < 0 {
+            return None;
+        }
+        let done = syscall4(nr::CONNECT, fd as usize, &raw const address as usize, len, 0);
+        (done == 0).then_some(fd as i32)
+    }
+}
+
+fn send<T>(socket: i32, message: &T, len: usize, fd: Option<i32>) -> isize {
+    let iov = Iovec { base: core::ptr::from_ref(message) as usize, len };
+    let rights = Rights { len: 20, level: 1, kind: 1, fds: [fd.unwrap_or(-1), -1] };
+    let msg = Msghdr {
+        name: 0,
+        name_len: 0,
+        iov: &iov,
+        iov_len: 1,
+        control: if fd.is_some() { &raw const rights as usize } else { 0 },
+        control_len: if fd.is_some() { 24 } else { 0 },
+        flags: 0,
+    };
+    const MSG_NOSIGNAL: usize = 0x4000;
+    loop {
+        // SAFETY: everything `msg` points to lives across the call.
+        let n = unsafe {
+            syscall4(nr::SENDMSG, socket as usize, &raw const msg as usize, MSG_NOSIGNAL, 0)
+        };
+        if n != -errno::EINTR {
+            return n;
+        }
+    }
+}
+
+/// Receives one message; the number of bytes, and the descriptors that came along.
+fn receive(socket: i32, order: &mut Order) -> (isize, [i32; 2]) {
+    let iov = Iovec { base: core::ptr::from_mut(order) as usize, len: size_of::<Order>() };
+    let mut rights = Rights { len: 0, level: 0, kind: 0, fds: [-1, -1] };
+    let mut msg = Msghdr {
+        name: 0,
+        name_len: 0,
+        iov: &iov,
+        iov_len: 1,
+        control: &raw mut rights as usize,
+        control_len: size_of::<Rights>(),
+        flags: 0,
+    };
+    const MSG_CMSG_CLOEXEC: usize = 0x4000_0000;
+    // SAFETY: everything `msg` points to lives across the call and may be written.
+    let n = unsafe {
+        syscall4(nr::RECVMSG, socket as usize, &raw mut msg as usize, MSG_CMSG_CLOEXEC, 0)
+    };
+    let count = if msg.control_len >= 16 { rights.len.saturating_sub(16) / 4 } else { 0 };
+    let mut fds = [-1, -1];
+    fds[..count.min(2)].copy_from_slice(&rights.fds[..count.min(2)]);
+    (n, fds)
+}
+
+/// Obeys one order. False when the daemon is gone.
+fn obey(socket: i32, prepared: &mut Option<Prepared>) -> bool {
+    // SAFETY: an Order of zeros is valid.
+    let mut order: Order = unsafe { core::mem::zeroed() };
+    let (n, fds) = receive(socket, &mut order);
+    if n == -errno::EINTR || n == -errno::EAGAIN {
+        return true;
+    }
+    if n < size_of::<Header>() as isize || order.header.magic != MAGIC {
+        return false;
+    }
+    let body = (n as usize - size_of::<Header>()) / size_of::<Run>();
+    let runs = &order.runs[..(order.header.value as usize).min(body)];
+    let sent = match (Kind::from_u32(order.header.kind), prepared.as_ref()) {
+        (Some(Kind::Detach), _) => exit(0),
+        (Some(Kind::Manage), None) => match prepare(fds) {
+            Ok(p) => {
+                let ready = Ready {
+                    header: Header::new(Kind::Ready, 0, 0),
+                    staging: p.staging as u64,
+                    buffer: p.buffer as u64,
+                };
+                let sent = send(socket, &ready, size_of::<Ready>(), Some(p.uffd));
+                *prepared = Some(p);
+                sent
+            }
+            Err((step, error)) => {
+                send(socket, &Header::new(Kind::Refused, error as u32, step), 16, None)
+            }
+        },
+        (Some(Kind::Take), Some(p)) => {
+            let mut taken = Taken { header: Header::new(Kind::Taken, 0, 0), slots: [0; SLOTS] };
+            take(p, runs, &mut taken.slots);
+            send(socket, &taken, size_of::<Taken>(), None)
+        }
+        (Some(Kind::Release), Some(p)) => {
+            let bytes = (order.header.value as usize).min(SLOTS) * PAGE;
+            let error = advise(p.staging, bytes, MADV_DONTNEED);
+            send(socket, &Header::new(Kind::Done, error, 0), 16, None)
+        }
+        (Some(Kind::Unshare), Some(_)) => {
+            let mut error = 0;
+            for run in runs {
+                let bytes = (run.pages as usize).min(SLOTS) * PAGE;
+                error |= advise(run.src as usize, bytes, MADV_POPULATE_WRITE);
+            }
+            send(socket, &Header::new(Kind::Done, error, 0), 16, None)
+        }
+        _ => send(socket, &Header::new(Kind::Refused, errno::EPROTO as u32, 0), 16, None),
+    };
+    sent >= 0
+}
+
+fn advise(address: usize, bytes: usize, advice: usize) -> u32 {
+    // SAFETY: DONTNEED is only ever asked for staging; POPULATE_WRITE changes no contents.
+    let result = unsafe { syscall4(nr::MADVISE, address, bytes, advice, 0) };
+    result.unsigned_abs() as u32
+}
+
+/// Gets a userfaultfd for this memory, the buffer and the staging area; then gives up every
+/// privilege. On failure: the step and the errno.
+fn prepare(fds: [i32; 2]) -> Result<Prepared, (u32, isize)> {
+    let [buffer_fd, device] = fds;
+    let check = |step, result: isize| if result < 0 { Err((step, -result)) } else { Ok(result) };
+    // SAFETY: fresh mappings only; ioctl IOC_NEW takes flags, no pointer.
+    unsafe {
+        let uffd = if device >= 0 {
+            syscall4(nr::IOCTL, device as usize, USERFAULTFD_IOC_NEW, O_CLOEXEC_NONBLOCK, 0)
+        } else {
+            syscall4(nr::USERFAULTFD, O_CLOEXEC_NONBLOCK, 0, 0, 0)
+        };
+        let uffd = check(1, uffd)? as i32;
+        let map = |len, flags, fd: usize| syscall6(nr::MMAP, 0, len, 3, flags, fd, 0);
+        let buffer = check(2, map(AREA, MAP_SHARED, buffer_fd as usize))? as usize;
+        let wide = check(3, map(2 * AREA, MAP_PRIVATE_ANONYMOUS_NORESERVE, usize::MAX))? as usize;
+        // Aligned to a huge page, so that a huge page of the program moves as one.
+        let staging = wide.next_multiple_of(AREA);
+        if staging > wide {
+            syscall4(nr::MUNMAP, wide, staging - wide, 0, 0);
+        }
+        if staging + AREA < wide + 2 * AREA {
+            syscall4(nr::MUNMAP, staging + AREA, wide + AREA - staging, 0, 0);
+        }
+        // A forked child has no agent and no use for either.
+        syscall4(nr::MADVISE, staging, AREA, MADV_DONTFORK, 0);
+        syscall4(nr::MADVISE, buffer, AREA, MADV_DONTFORK, 0);
+        close(buffer_fd);
+        close(device);
+        drop_privileges();
+        Ok(Prepared { uffd, staging, buffer })
+    }
+}
+
+/// No capabilities, none to come back, and only the system calls of this file.
+fn drop_privileges() {
+    #[repr(C)]
+    struct CapHeader {
+        version: u32,
+        pid: i32,
+    }
+    #[repr(C)]
+    struct Filter {
+        code: u16,
+        jt: u8,
+        jf: u8,
+        k: u32,
+    }
+    #[repr(C)]
+    struct Program {
+        len: u16,
+        filter: *const Filter,
+    }
+    const ALLOWED: [usize; 12] = [
+        nr::RECVMSG,
+        nr::SENDMSG,
+        nr::PPOLL,
+        nr::IOCTL,
+        nr::MADVISE,
+        nr::MUNMAP,
+        nr::CLOSE,
+        nr::KCMP,
+        nr::GETPID,
+        nr::GETPPID,
+        nr::EXIT,
+        nr::EXIT_GROUP,
+    ];
+    const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
+    const KILL: u32 = 0x8000_0000;
+    const ALLOW: u32 = 0x7fff_0000;
+    let (load, equal, ret) = (0x20, 0x15, 0x06);
+    let mut filter: [Filter; ALLOWED.len() + 6] =
+        core::array::from_fn(|_| Filter { code: ret, jt: 0, jf: 0, k: KILL });
+    filter[0] = Filter { code: load, jt: 0, jf: 0, k: 4 };
+    filter[1] = Filter { code: equal, jt: 1, jf: 0, k: AUDIT_ARCH_X86_64 };
+    filter[3] = Filter { code: load, jt: 0, jf: 0, k: 0 };
+    for (i, number) in ALLOWED.iter().enumerate() {
+        let to_allow = (ALLOWED.len() - i) as u8;
+        filter[4 + i] = Filter { code: equal, jt: to_allow, jf: 0, k: *number as u32 };
+    }
+    filter[5 + ALLOWED.len()].k = ALLOW;
+    let program = Program { len: filter.len() as u16, filter: filter.as_ptr() };
+    let header = CapHeader { version: 0x2008_0522, pid: 0 };
+    let none = [0u32; 6];
+    // SAFETY: all pointers live across the calls. Capabilities and filter are this process's own:
+    // it shares memory with the program, not credentials.
+    unsafe {
+        syscall4(nr::CAPSET, &raw const header as usize, none.as_ptr() as usize, 0, 0);
+        syscall4(nr::PRCTL, PR_SET_NO_NEW_PRIVS, 1, 0, 0);
+        const SET_MODE_FILTER: usize = 1;
+        syscall4(nr::SECCOMP, SET_MODE_FILTER, 0, &raw const program as usize, 0);
+    }
+}
+
+/// Moves the runs into staging and copies what moved into the buffer.
+fn take(prepared: &Prepared, runs: &[Run], slots: &mut [u8; SLOTS]) {
+    for (i, run) in runs.iter().enumerate() {
+        let (first, pages) = (run.slot as usize, run.pages as usize);
+        if first > SLOTS || pages > SLOTS - first {
+            continue;
+        }
+        if !move_run(prepared, run, &mut slots[first..first + pages]) {
+            for later in &runs[i..] {
+                let (first, pages) = (later.slot as usize, later.pages as usize);
+                if let Some(rest) = slots.get_mut(first..first.saturating_add(pages)) {
+                    for slot in rest.iter_mut().filter(|s| **s == SlotState::Unused as u8) {
+                        *slot = SlotState::Skipped as u8;
+                    }
+                }
+            }
+            break;
+        }
+    }
+    let mut at = 0;
+    while at < SLOTS {
+        let taken = |s: &u8| *s == SlotState::Taken as u8;
+        let count = slots[at..].iter().take_while(|s| taken(s)).count();
+        if count > 0 {
+            // SAFETY: both areas hold SLOTS pages; these staging pages are present, since the
+            // kernel has just moved them there, and nobody else touches them.
+            unsafe {
+                core::ptr::copy_nonoverlapping(
+                    (prepared.staging + at * PAGE) as *const u8,
+                    (prepared.buffer + at * PAGE) as *mut u8,
+                    count * PAGE,
+                );
+            }
+        }
+        at += count.max(1);
+    }
+}
+
+/// False when the program is changing its mappings and nothing more can be taken now.
+fn move_run(prepared: &Prepared, run: &Run, slots: &mut [u8]) -> bool {
+    let mut at = 0;
+    let mut tries = 0;
+    while at < slots.len() {
+        let mut order = UffdioMove {
+            dst: (prepared.staging + (run.slot as usize + at) * PAGE) as u64,
+            src: run.src + (at * PAGE) as u64,
+            len: ((slots.len() - at) * PAGE) as u64,
+            mode: 0,
+            moved: 0,
+        };
+        // SAFETY: `order` lives across the call; its destination is our own staging area.
+        let result = unsafe {
+            syscall4(nr::IOCTL, prepared.uffd as usize, UFFDIO_MOVE, &raw mut order as usize, 0)
+        };
+        if order.moved > 0 {
+            let pages = (order.moved as usize / PAGE).min(slots.len() - at);
+            slots[at..at + pages].fill(SlotState::Taken as u8);
+            at += pages;
+            tries = 0;
+            continue;
+        }
+        let state = match -result {
+            errno::EAGAIN if tries < 3 => {
+                tries += 1;
+                continue;
+            }
+            errno::EAGAIN => return false,
+            errno::ENOENT => SlotState::Hole,
+            // EEXIST: something touched the staging slot; the page stays where it is.
+            errno::EBUSY | errno::EEXIST => SlotState::Busy,
+            _ => {
+                slots[at..].fill(SlotState::Refused as u8);
+                return true;
+            }
+        };
+        slots[at] = state as u8;
+        at += 1;
+        tries = 0;
+    }
+    true
+}

@@ -1,0 +1,130 @@
+//! Raw system calls, x86-64.
+//!
+//! Results are the kernel's: negative errno, or the value. Nothing here touches errno, memory the
+//! caller did not name, or thread-local storage.
+
+#[cfg(not(target_arch = "x86_64"))]
+compile_error!("the agent's system calls are written for x86-64");
+
+use core::arch::asm;
+
+/// System call numbers that the agent uses.
+pub mod nr {
+    pub const CLOSE: usize = 3;
+    pub const MMAP: usize = 9;
+    pub const MUNMAP: usize = 11;
+    pub const RT_SIGPROCMASK: usize = 14;
+    pub const IOCTL: usize = 16;
+    pub const MADVISE: usize = 28;
+    pub const SOCKET: usize = 41;
+    pub const CONNECT: usize = 42;
+    pub const SENDMSG: usize = 46;
+    pub const RECVMSG: usize = 47;
+    pub const EXIT: usize = 60;
+    pub const FCNTL: usize = 72;
+    pub const CHDIR: usize = 80;
+    pub const GETPID: usize = 39;
+    pub const GETPPID: usize = 110;
+    pub const SETSID: usize = 112;
+    pub const CAPSET: usize = 126;
+    pub const PRCTL: usize = 157;
+    pub const EXIT_GROUP: usize = 231;
+    pub const PPOLL: usize = 271;
+    pub const PIPE2: usize = 293;
+    pub const KCMP: usize = 312;
+    pub const SECCOMP: usize = 317;
+    pub const USERFAULTFD: usize = 323;
+    pub const PIDFD_OPEN: usize = 434;
+    pub const CLOSE_RANGE: usize = 436;
+}
+
+/// Errors that the agent tells apart.
+pub mod errno {
+    pub const ENOENT: isize = 2;
+    pub const EINTR: isize = 4;
+    pub const EAGAIN: isize = 11;
+    pub const EBUSY: isize = 16;
+    pub const EEXIST: isize = 17;
+    pub const EPROTO: isize = 71;
+}
+
+/// One system call.
+///
+/// # Safety
+/// As the system call's own: pointers must be valid for what the kernel does with them.
+#[inline(always)]
+pub unsafe fn syscall6(
+    number: usize,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> isize {
+    let result: isize;
+    // SAFETY: the caller vouches for the arguments; the kernel clobbers rcx and r11 only.
+    unsafe {
+        asm!("syscall", inlateout("rax") number as isize => result,
+             in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
+             lateout("rcx") _, lateout("r11") _, options(nostack));
+    }
+    result
+}
+
+/// A system call of up to four arguments.
+///
+/// # Safety
+/// As [`syscall6`].
+#[inline(always)]
+pub unsafe fn syscall4(number: usize, a: usize, b: usize, c: usize, d: usize) -> isize {
+    // SAFETY: passed on to the caller.
+    unsafe { syscall6(number, a, b, c, d, 0, 0) }
+}
+
+/// Starts a process that shares this one's memory, runs `entry(argument)` on `stack_top`, and
+/// sends no signal when it ends. Returns its pid, or a negative errno.
+///
+/// # Safety
+/// `stack_top` is the 16-byte aligned end of a writable area that nothing else uses; `entry` never
+/// returns and follows the crate's rules.
+pub unsafe fn spawn_sharing_memory(
+    stack_top: usize,
+    entry: unsafe extern "C" fn(usize) -> !,
+    argument: usize,
+) -> isize {
+    const CLONE_VM: usize = 0x100;
+    const CLONE: usize = 56;
+    let result: isize;
+    // SAFETY: the child starts with a copy of the registers on its own stack and calls `entry`,
+    // which does not return; the parent falls through with its own stack untouched.
+    unsafe {
+        asm!("syscall",
+             "test rax, rax",
+             "jnz 2f",
+             "xor ebp, ebp",
+             "mov rdi, r13",
+             "call r12",
+             "ud2",
+             "2:",
+             inlateout("rax") CLONE as isize => result,
+             in("rdi") CLONE_VM, in("rsi") stack_top, in("rdx") 0usize, in("r10") 0usize,
+             in("r8") 0usize, in("r12") entry as usize, in("r13") argument,
+             lateout("rcx") _, lateout("r11") _);
+    }
+    result
+}
+
+/// Ends this process.
+pub fn exit(code: usize) -> ! {
+    loop {
+        // SAFETY: takes no pointers.
+        unsafe { syscall4(nr::EXIT_GROUP, code, 0, 0, 0) };
+    }
+}
+
+/// Closes a descriptor.
+pub fn close(fd: i32) {
+    // SAFETY: takes no pointers.
+    unsafe { syscall4(nr::CLOSE, fd as usize, 0, 0, 0) };
+}

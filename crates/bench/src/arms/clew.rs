@@ -1,0 +1,286 @@
+//! Clew: its daemon and the programs that it manages, all inside the group whose hard limit is the
+//! total. The daemon's budget is lower by the headroom, which it keeps free by itself.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clew_live::control::{Client, ControlError, Request, Status};
+
+use super::{Arm, ArmKind, ArmSettings, Ground, Tally};
+use crate::error::{BenchError, file_error};
+use crate::interrupt;
+use crate::programs::Kind;
+use crate::session::{Launch, last_words};
+
+const START_PATIENCE: Duration = Duration::from_secs(15);
+const MANAGED_PATIENCE: Duration = Duration::from_secs(5);
+const STOP_PATIENCE: Duration = Duration::from_secs(20);
+
+/// The arm on Clew. Fields end in this order: the daemon is asked to stop, then the group ends
+/// whatever is left.
+pub struct Clew {
+    daemon: Option<Daemon>,
+    exe: PathBuf,
+    scheme: String,
+    /// Ratio when the pool was largest.
+    densest: (u64, Option<f64>),
+    ground: Option<Ground>,
+}
+
+struct Daemon {
+    child: Child,
+    client: Option<Client>,
+    socket: PathBuf,
+    said: PathBuf,
+}
+
+impl Daemon {
+    fn start(exe: &Path, scheme: &str, ground: &Ground) -> Result<Daemon, BenchError> {
+        let socket = ground.scratch.join("clew.sock");
+        let said = ground.scratch.join("daemon.stderr");
+        let stderr = File::create(&said).map_err(file_error("create", &said))?;
+        let budget = ground.total()?.saturating_sub(ground.headroom_bytes);
+        let argv = [
+            exe.as_os_str().to_os_string(),
+            "daemon".into(),
+            "--socket".into(),
+            socket.clone().into(),
+            "--budget".into(),
+            budget.to_string().into(),
+            "--scheme".into(),
+            scheme.into(),
+        ];
+        let launch = Launch { entrances: ground.group.entrances(), ..Launch::default() };
+        let child = launch
+            .command(&argv)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(stderr)
+            .spawn()
+            .map_err(|source| BenchError::Start { program: "clew daemon".to_string(), source })?;
+        let mut daemon = Daemon { child, client: None, socket, said };
+        daemon.wait_until_it_serves()?;
+        Ok(daemon)
+    }
+
+    fn wait_until_it_serves(&mut self) -> Result<(), BenchError> {
+        let since = Instant::now();
+        loop {
+            interrupt::check()?;
+            let answer = Client::connect(&self.socket).and_then(|mut client| {
+                client.status()?;
+                Ok(client)
+            });
+            match answer {
+                Ok(client) => {
+                    self.client = Some(client);
+                    return Ok(());
+                }
+                Err(error) => {
+                    self.alive()?;
+                    let early = matches!(error, ControlError::NoDaemon { .. });
+                    if !early || since.elapsed() > START_PATIENCE {
+                        return Err(error.into());
+                    }
+                }
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// An error with the reason if the daemon has ended.
+    fn alive(&mut self) -> Result<(), BenchError> {
+        match self.child.try_wait() {
+            Ok(Some(status)) => Err(BenchError::Ended {
+                program: "clew daemon".to_string(),
+                status: status.to_string(),
+                last_words: last_words(&self.said),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    fn call<T>(
+        &mut self,
+        ask: impl FnOnce(&mut Client) -> Result<T, ControlError>,
+    ) -> Result<T, BenchError> {
+        let client = self.client.as_mut().expect("a started daemon has a client");
+        ask(client).map_err(|error| match self.alive() {
+            Err(ended) => ended,
+            Ok(()) => error.into(),
+        })
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Some(client) = &mut self.client {
+            let _ = client.order(&Request::Stop);
+        }
+        let patience = Instant::now() + STOP_PATIENCE;
+        while self.client.is_some() && Instant::now() < patience {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Clew {
+    /// The arm with the command and the scheme of `settings`.
+    pub fn new(settings: &ArmSettings) -> Result<Clew, BenchError> {
+        let exe = settings.clew_exe.clone().ok_or_else(|| BenchError::Unavailable {
+            what: "clew",
+            reason: "the path of its command was not given".to_string(),
+        })?;
+        if !exe.is_file() {
+            let reason = format!("there is no file {}", exe.display());
+            return Err(BenchError::Unavailable { what: "clew", reason });
+        }
+        Ok(Clew {
+            daemon: None,
+            exe,
+            scheme: settings.clew_scheme.clone(),
+            densest: (0, None),
+            ground: None,
+        })
+    }
+
+    fn order(&mut self, request: &Request) -> Result<(), BenchError> {
+        self.daemon().call(|client| client.order(request))
+    }
+
+    fn daemon(&mut self) -> &mut Daemon {
+        self.daemon.as_mut().expect("an arm that has begun has a daemon")
+    }
+
+    fn status(&mut self) -> Result<Status, BenchError> {
+        let status = self.daemon().call(Client::status)?;
+        if status.pool.used_bytes >= self.densest.0 && status.pool.stored_pages > 0 {
+            self.densest = (status.pool.used_bytes, Some(status.pool.ratio));
+        }
+        Ok(status)
+    }
+}
+
+/// An error if a program is not managed: its times would say nothing about Clew.
+fn all_managed(status: &Status, apps: &[Kind]) -> Result<(), BenchError> {
+    for kind in apps {
+        let app = status.apps.iter().find(|app| app.name == kind.name());
+        let processes = app.map(|app| app.processes.as_slice()).unwrap_or_default();
+        if processes.iter().any(|process| process.managed) {
+            continue;
+        }
+        let reason = processes
+            .iter()
+            .map(|process| format!("{}: {}", process.command, process.reason))
+            .next()
+            .unwrap_or_else(|| "the daemon does not know it".to_string());
+        let reason = format!("it does not manage {kind} ({reason})");
+        return Err(BenchError::Unavailable { what: "clew", reason });
+    }
+    Ok(())
+}
+
+impl Arm for Clew {
+    fn kind(&self) -> ArmKind {
+        ArmKind::Clew
+    }
+
+    fn scheme(&self) -> String {
+        self.scheme.clone()
+    }
+
+    fn begin(&mut self, ground: &Ground) -> Result<(), BenchError> {
+        self.ground = Some(ground.clone());
+        ground.group.limit(ground.total()?)?;
+        self.daemon = Some(Daemon::start(&self.exe, &self.scheme, ground)?);
+        Ok(())
+    }
+
+    fn launcher(&self, app: Kind) -> Vec<OsString> {
+        let Some(daemon) = &self.daemon else { return Vec::new() };
+        vec![
+            self.exe.clone().into(),
+            "run".into(),
+            "--socket".into(),
+            daemon.socket.clone().into(),
+            "--app".into(),
+            app.name().into(),
+            "--".into(),
+        ]
+    }
+
+    /// The hard limit kills; the daemon needs a moment where programs grow without pause.
+    fn fill_ceiling_bytes(&self) -> Option<u64> {
+        let ground = self.ground.as_ref()?;
+        Some(ground.total_bytes?.saturating_sub(ground.headroom_bytes / 2))
+    }
+
+    fn filled(&mut self, apps: &[Kind]) -> Result<(), BenchError> {
+        // The daemon may take a large program on a moment after it has grown.
+        let since = Instant::now();
+        while let Err(error) = all_managed(&self.status()?, apps) {
+            if since.elapsed() > MANAGED_PATIENCE {
+                return Err(error);
+            }
+            interrupt::sleep(Duration::from_millis(50))?;
+        }
+        for kind in apps {
+            self.order(&Request::Bg { app: kind.name().to_string() })?;
+        }
+        Ok(())
+    }
+
+    fn to_foreground(&mut self, app: Kind) -> Result<(), BenchError> {
+        self.order(&Request::Fg { app: app.name().to_string() })
+    }
+
+    fn to_background(&mut self, app: Kind) -> Result<(), BenchError> {
+        self.order(&Request::Bg { app: app.name().to_string() })?;
+        self.status().map(|_| ())
+    }
+
+    fn tally(&mut self) -> Result<Tally, BenchError> {
+        let status = self.status()?;
+        let faults = status.apps.iter().map(|app| app.faults).sum();
+        Ok(Tally { faults, ratio: self.densest.1 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clew_live::control::{AppStatus, ProcessStatus};
+
+    use super::*;
+
+    fn status(managed: bool) -> Status {
+        let process = ProcessStatus {
+            command: "redis-server".to_string(),
+            managed,
+            reason: "static binary".to_string(),
+            ..ProcessStatus::default()
+        };
+        let app = AppStatus {
+            name: "redis".to_string(),
+            processes: vec![process],
+            ..AppStatus::default()
+        };
+        Status { apps: vec![app], ..Status::default() }
+    }
+
+    #[test]
+    fn programs_that_are_not_managed_are_noticed() {
+        assert!(all_managed(&status(true), &[Kind::Redis]).is_ok());
+        let error = all_managed(&status(false), &[Kind::Redis]).expect_err("not managed");
+        assert!(error.to_string().contains("static binary"), "{error}");
+        assert!(all_managed(&status(true), &[Kind::Redis, Kind::Node]).is_err());
+    }
+}

@@ -1,0 +1,296 @@
+//! The demo: all arms one after the other, with the same work.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::arms::{self, ArmKind, ArmSettings};
+use crate::error::{BenchError, file_error};
+use crate::interrupt::InterruptGuard;
+use crate::process_memory::ProgramMemory;
+use crate::programs::{Kind, Load};
+use crate::progress::Progress;
+use crate::result::{ArmResult, DemoResult, Host, ProgramFacts, Settings, Skipped};
+use crate::run::{self, Outcome, Work};
+use crate::session::{Launch, Session};
+
+/// What the demo runs.
+#[derive(Clone, Debug)]
+pub struct DemoConfig {
+    /// The `clew` command; without it the `clew` arm does not run.
+    pub clew_exe: Option<PathBuf>,
+    /// The scheme of the `clew` arm.
+    pub clew_scheme: String,
+    /// Memory of the arms, as a part of what the `dram` arm needs.
+    pub total_fraction: f64,
+    /// Memory of the arms in bytes; needed where the `dram` arm does not run.
+    pub total_bytes: Option<u64>,
+    /// Part of it kept free for the next relaunch: by the daemon's budget in the `clew` arm, by
+    /// reclaim between the switches in the `kernel-zram` arm.
+    pub headroom_bytes: u64,
+    /// Measured switches of each arm.
+    pub switches: usize,
+    /// Seed of data, queries and the sequence of switches.
+    pub seed: u64,
+    /// The programs.
+    pub programs: Vec<Kind>,
+    /// The arms. They run in the order of [`ArmKind::ALL`].
+    pub arms: Vec<ArmKind>,
+    /// Data of each program.
+    pub data_bytes: u64,
+    /// Part of an interaction's working set that is the same each time, 0 to 1.
+    pub similarity: f64,
+    /// Part of the queries that change data, 0 to 1.
+    pub updates: f64,
+    /// Rest between two switches.
+    pub pause: Duration,
+    /// The version that is measured.
+    pub commit: Option<String>,
+}
+
+impl Default for DemoConfig {
+    fn default() -> DemoConfig {
+        DemoConfig {
+            clew_exe: None,
+            clew_scheme: "zram".to_string(),
+            total_fraction: 0.6,
+            total_bytes: None,
+            headroom_bytes: 24 << 20,
+            switches: 32,
+            seed: 1,
+            programs: Kind::ALL.to_vec(),
+            arms: ArmKind::ALL.to_vec(),
+            data_bytes: 112 << 20,
+            similarity: 0.7,
+            updates: 0.1,
+            pause: Duration::from_millis(250),
+            commit: None,
+        }
+    }
+}
+
+impl DemoConfig {
+    fn check(&self) -> Result<(), BenchError> {
+        let fail = |text: &str| Err(BenchError::Setting(text.to_string()));
+        let is_part = |part: f64| (0.0..=1.0).contains(&part);
+        if self.programs.is_empty() || self.arms.is_empty() || self.switches == 0 {
+            return fail("at least one program, one arm and one switch are needed");
+        }
+        if !is_part(self.similarity) || !is_part(self.updates) {
+            return fail("similarity and updates are parts: between 0 and 1");
+        }
+        if !(0.05..=4.0).contains(&self.total_fraction) {
+            return fail("the total is between 0.05 and 4 times what the programs need");
+        }
+        if !self.arms.contains(&ArmKind::Dram) && self.total_bytes.is_none() {
+            return fail("without the dram arm, which finds out what is needed, give a total");
+        }
+        if self.data_bytes < 1 << 20 {
+            return fail("a program needs at least 1 MiB of data");
+        }
+        Ok(())
+    }
+}
+
+/// Runs the demo. Arms that cannot run are named in the result, with the reason.
+pub fn demo(config: &DemoConfig, progress: &dyn Progress) -> Result<DemoResult, BenchError> {
+    config.check()?;
+    let begin = Instant::now();
+    let _interrupts = InterruptGuard::new();
+    let scratch = Scratch::new()?;
+    let mut skipped = Vec::new();
+    let work = Work {
+        programs: installed(&config.programs, &mut skipped)?,
+        load: Load {
+            seed: config.seed,
+            data_bytes: config.data_bytes,
+            similarity: config.similarity,
+            updates: config.updates,
+        },
+        switches: config.switches,
+        pause: config.pause,
+    };
+    rehearse(&work, &scratch.0, progress)?;
+
+    let settings =
+        ArmSettings { clew_exe: config.clew_exe.clone(), clew_scheme: config.clew_scheme.clone() };
+    let mut total_bytes = config.total_bytes;
+    let mut arms = Vec::new();
+    let mut memory = vec![ProgramMemory::default(); work.programs.len()];
+    for kind in ArmKind::ALL.into_iter().filter(|kind| config.arms.contains(kind)) {
+        match one_arm(
+            kind,
+            &settings,
+            total_bytes,
+            config.headroom_bytes,
+            &work,
+            &scratch.0,
+            progress,
+        ) {
+            Ok(outcome) => {
+                if kind == ArmKind::Dram {
+                    let needed = outcome.result.total_bytes_peak as f64;
+                    total_bytes = total_bytes.or(Some((needed * config.total_fraction) as u64));
+                    memory = outcome.memory;
+                }
+                arms.push(outcome.result);
+            }
+            Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
+            Err(error) => {
+                progress.done(&format!("{kind} did not run: {error}"));
+                skipped.push(Skipped { name: kind.to_string(), reason: error.to_string() });
+            }
+        }
+    }
+    let alone = arms.iter().find(|arm| arm.name == ArmKind::Dram);
+    let alone = alone.map(ArmResult::switching_cpu_seconds);
+    for arm in arms.iter_mut().filter(|arm| arm.name != ArmKind::Dram) {
+        arm.swapping_cpu_seconds = alone.map(|alone| arm.switching_cpu_seconds() - alone);
+    }
+    let facts = |(&kind, memory): (&Kind, &ProgramMemory)| ProgramFacts {
+        name: kind,
+        layout: kind.layout(),
+        description: kind.description().to_string(),
+        anonymous_bytes: memory.filled_bytes,
+        touched_bytes: memory.touched_bytes,
+    };
+    Ok(DemoResult {
+        arms,
+        skipped,
+        total_bytes: total_bytes.unwrap_or_default(),
+        host: host(),
+        seed: config.seed,
+        commit: config.commit.clone(),
+        settings: Settings {
+            total_fraction: config.total_bytes.is_none().then_some(config.total_fraction),
+            headroom_bytes: config.headroom_bytes,
+            switches: config.switches,
+            similarity: config.similarity,
+            updates: config.updates,
+            pause_ms: config.pause.as_millis() as u64,
+        },
+        programs: work.programs.iter().zip(&memory).map(facts).collect(),
+        duration_seconds: begin.elapsed().as_secs_f64(),
+    })
+}
+
+fn one_arm(
+    kind: ArmKind,
+    settings: &ArmSettings,
+    total_bytes: Option<u64>,
+    headroom_bytes: u64,
+    work: &Work,
+    scratch: &Path,
+    progress: &dyn Progress,
+) -> Result<Outcome, BenchError> {
+    let total_bytes = match (kind, total_bytes) {
+        (ArmKind::Dram, _) => None,
+        (_, None) => return Err(BenchError::NoTotal),
+        (_, some) => some,
+    };
+    let arm = arms::make(kind, settings)?;
+    let ground = run::ground(&*arm, total_bytes, headroom_bytes, scratch)?;
+    run::run_arm(arm, &ground, work, progress)
+}
+
+/// The programs that are there; the others are named as missing.
+fn installed(programs: &[Kind], skipped: &mut Vec<Skipped>) -> Result<Vec<Kind>, BenchError> {
+    let mut there = Vec::new();
+    let mut reason = None;
+    for &kind in programs {
+        match kind.executable() {
+            Ok(_) => there.push(kind),
+            Err(error) => {
+                skipped.push(Skipped { name: kind.to_string(), reason: error.to_string() });
+                reason = Some(error);
+            }
+        }
+    }
+    match reason {
+        Some(error) if there.is_empty() => Err(error),
+        _ => Ok(there),
+    }
+}
+
+/// Every program runs once with little data, outside all groups: their code is in the page cache
+/// then, charged to no arm, and a program that does not work here is noticed before the clock runs.
+fn rehearse(work: &Work, scratch: &Path, progress: &dyn Progress) -> Result<(), BenchError> {
+    progress.begin("rehearsal", work.programs.len() as u64);
+    let scratch = scratch.join("rehearsal");
+    fs::create_dir_all(&scratch).map_err(file_error("create", &scratch))?;
+    let load = Load { data_bytes: 4 << 20, ..work.load };
+    for &kind in &work.programs {
+        let launch = Launch { scratch: scratch.clone(), ..Launch::default() };
+        let mut session = Session::start(kind.with(load), &launch)?;
+        session.fill(&crate::interrupt::check)?;
+        let batches = session.program().interaction(0);
+        session.interact(&batches)?;
+        progress.step(kind.name());
+    }
+    progress.done(&format!("{} programs work here", work.programs.len()));
+    Ok(())
+}
+
+/// A directory for sockets and messages of programs.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Result<Scratch, BenchError> {
+        let path = std::env::temp_dir().join(format!("clew-demo-{}", std::process::id()));
+        fs::create_dir_all(&path).map_err(file_error("create", &path))?;
+        Ok(Scratch(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn host() -> Host {
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kib = memory
+        .lines()
+        .find_map(|line| {
+            line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse().ok()
+        })
+        .unwrap_or(0u64);
+    Host {
+        kernel: kernel.trim().to_string(),
+        cpus: std::thread::available_parallelism().map_or(1, usize::from),
+        memory_bytes: kib << 10,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_that_make_no_sense_are_refused() {
+        let fine = DemoConfig::default();
+        assert!(fine.check().is_ok());
+        let bad = [
+            DemoConfig { programs: Vec::new(), ..fine.clone() },
+            DemoConfig { arms: Vec::new(), ..fine.clone() },
+            DemoConfig { switches: 0, ..fine.clone() },
+            DemoConfig { similarity: 1.5, ..fine.clone() },
+            DemoConfig { updates: -0.1, ..fine.clone() },
+            DemoConfig { total_fraction: 0.0, ..fine.clone() },
+            DemoConfig { total_fraction: f64::NAN, ..fine.clone() },
+            DemoConfig { arms: vec![ArmKind::Clew], ..fine.clone() },
+            DemoConfig { data_bytes: 10, ..fine.clone() },
+        ];
+        for config in bad {
+            assert!(matches!(config.check(), Err(BenchError::Setting(_))), "{config:?}");
+        }
+    }
+
+    #[test]
+    fn this_machine_is_described() {
+        let host = host();
+        assert!(!host.kernel.is_empty() && host.cpus > 0 && host.memory_bytes > 0);
+    }
+}

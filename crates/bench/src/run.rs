@@ -1,0 +1,260 @@
+//! One arm from its beginning to its end: programs are started and filled, visited once each, then
+//! switched between, with the clock running from the switch to the last answer.
+//!
+//! Guards end in the reverse order of their making, on errors too: programs, then the watch, then
+//! the arm with its group.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::arms::{Arm, ArmKind, Ground};
+use crate::cgroup::Cgroup;
+use crate::cpu_time;
+use crate::error::BenchError;
+use crate::interrupt;
+use crate::plan;
+use crate::process_memory::{ProgramMemory, clear_referenced, filled_bytes, referenced_bytes};
+use crate::programs::{Kind, Load};
+use crate::progress::Progress;
+use crate::result::{ArmResult, ProgramResult, Sample};
+use crate::session::{Launch, Session};
+use crate::statistics::Summary;
+use crate::totals::{Watch, zram_use};
+
+/// A fill that has to wait longer for memory than this has failed.
+const FILL_PATIENCE: Duration = Duration::from_secs(30);
+
+/// The work, equal in all arms.
+#[derive(Clone, Debug)]
+pub struct Work {
+    pub programs: Vec<Kind>,
+    pub load: Load,
+    pub switches: usize,
+    pub pause: Duration,
+}
+
+/// What one arm gave.
+pub struct Outcome {
+    pub result: ArmResult,
+    /// Memory of each program, in the order of [`Work::programs`].
+    pub memory: Vec<ProgramMemory>,
+}
+
+/// Runs `work` on `arm`, whose group is that of `ground`.
+pub fn run_arm(
+    mut arm: Box<dyn Arm>,
+    ground: &Ground,
+    work: &Work,
+    progress: &dyn Progress,
+) -> Result<Outcome, BenchError> {
+    let kind = arm.kind();
+    let steps = (work.programs.len() * 2 + work.switches) as u64;
+    progress.begin(&format!("{kind}: filling and switching"), steps);
+    arm.begin(ground)?;
+    let watch = Watch::start(ground.group.usage_file(), arm.mm_stat());
+    let outcome = switch_through(&mut *arm, ground, work, progress, watch);
+    // What a program or the daemon died of is the better reason.
+    let kills = ground.group.out_of_memory_kills().unwrap_or_default();
+    let outcome = match outcome {
+        Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
+        Err(error) if kills == 0 => return Err(error),
+        _ if kills > 0 => {
+            let limit_mib = ground.total_bytes.unwrap_or_default() >> 20;
+            return Err(BenchError::OutOfMemory { limit_mib, kills });
+        }
+        other => other?,
+    };
+    let relaunch = outcome.result.relaunch_ms;
+    progress.done(&format!(
+        "{kind}: {} switches, p50 {:.0} ms, p95 {:.0} ms, {} wrong answers",
+        relaunch.n, relaunch.p50, relaunch.p95, outcome.result.wrong_answers
+    ));
+    Ok(outcome)
+}
+
+fn switch_through(
+    arm: &mut dyn Arm,
+    ground: &Ground,
+    work: &Work,
+    progress: &dyn Progress,
+    watch: Watch,
+) -> Result<Outcome, BenchError> {
+    let since = Instant::now();
+    let kernel_before = cpu_time::kernel_swap_threads();
+    let cpu = |arm: &dyn Arm| -> Result<Duration, BenchError> {
+        let kernel = cpu_time::kernel_swap_threads().saturating_sub(kernel_before);
+        Ok(ground.group.cpu_time()? + arm.outside_cpu() + kernel)
+    };
+    let mut sessions = start_and_fill(arm, ground, work, progress)?;
+    let mut memory: Vec<ProgramMemory> = sessions
+        .iter()
+        .map(|session| ProgramMemory {
+            filled_bytes: filled_bytes(session.pid()),
+            touched_bytes: None,
+        })
+        .collect();
+    arm.filled(&work.programs)?;
+    arm.make_room()?;
+    let fill_cpu = cpu(arm)?;
+    let fill_seconds = since.elapsed().as_secs_f64();
+
+    let mut visits = vec![0; sessions.len()];
+    let mut answers = 0;
+    let mut wrong_before = 0;
+    for app in 0..sessions.len() {
+        // Marks are cleared only where they mislead no reclaim.
+        let marked = arm.kind() == ArmKind::Dram && clear_referenced(sessions[app].pid());
+        let visit = visit(arm, &mut sessions[app], work, &mut visits[app])?;
+        answers += visit.answers;
+        wrong_before += visit.wrong;
+        if marked {
+            memory[app].touched_bytes = referenced_bytes(sessions[app].pid());
+        }
+        progress.step(&format!("{}: first visit", work.programs[app]));
+    }
+
+    let before = arm.tally()?;
+    let mut samples = Vec::with_capacity(work.switches);
+    let sequence = plan::switches(work.load.seed, sessions.len(), work.switches);
+    for (switch, app) in sequence.into_iter().enumerate() {
+        let program = work.programs[app];
+        let visit = visit(arm, &mut sessions[app], work, &mut visits[app])?;
+        answers += visit.answers;
+        let relaunch_ms = visit.time.as_secs_f64() * 1e3;
+        samples.push(Sample { switch, program, relaunch_ms, wrong_answers: visit.wrong });
+        progress.step(&format!("{program}: back in {relaunch_ms:.0} ms"));
+    }
+    let after = arm.tally()?;
+    let cpu = cpu(arm)?;
+    let disk_bytes_written = ground.group.disk_bytes_written();
+    let totals = watch.finish();
+    sessions.into_iter().for_each(Session::end);
+
+    let zram = totals.zram_peak;
+    let zram_ratio =
+        (zram.used_bytes > 0).then(|| zram.original_bytes as f64 / zram.used_bytes as f64);
+    let measured_wrong: u64 = samples.iter().map(|sample| sample.wrong_answers).sum();
+    let result = ArmResult {
+        name: arm.kind(),
+        scheme: arm.scheme(),
+        relaunch_ms: Summary::of(&times(&samples, None)),
+        cpu_seconds: cpu.as_secs_f64(),
+        fill_cpu_seconds: fill_cpu.as_secs_f64(),
+        swapping_cpu_seconds: None,
+        total_bytes_peak: totals.peak_bytes,
+        ratio: after.ratio.or(zram_ratio),
+        disk_bytes_written,
+        faults: after.faults.saturating_sub(before.faults),
+        wrong_answers: wrong_before + measured_wrong,
+        answers,
+        per_program: work.programs.iter().map(|&kind| program_result(kind, &samples)).collect(),
+        samples,
+        totals: totals.curve,
+        fill_seconds,
+    };
+    Ok(Outcome { result, memory })
+}
+
+/// Starts and fills the programs one after the other, as a user starts them. All at once, at a
+/// limit, make the kernel kill for lack of memory where there is enough to reclaim.
+fn start_and_fill(
+    arm: &mut dyn Arm,
+    ground: &Ground,
+    work: &Work,
+    progress: &dyn Progress,
+) -> Result<Vec<Session>, BenchError> {
+    let mut sessions = Vec::with_capacity(work.programs.len());
+    for &kind in &work.programs {
+        let launch = Launch {
+            entrances: ground.group.entrances(),
+            launcher: arm.launcher(kind),
+            scratch: ground.scratch.clone(),
+        };
+        let (ceiling, mm_stat) = (arm.fill_ceiling_bytes(), arm.mm_stat());
+        let mut session = Session::start(kind.with(work.load), &launch)?;
+        session.fill(&|| pace(&ground.group, mm_stat.as_deref(), ceiling))?;
+        sessions.push(session);
+        arm.make_room()?;
+        progress.step(&format!("{kind}: filled"));
+    }
+    Ok(sessions)
+}
+
+/// Waits while the group and zram use more than `ceiling`.
+fn pace(group: &Cgroup, mm_stat: Option<&Path>, ceiling: Option<u64>) -> Result<(), BenchError> {
+    interrupt::check()?;
+    let Some(ceiling) = ceiling else { return Ok(()) };
+    let since = Instant::now();
+    let zram = || mm_stat.map_or(0, |path| zram_use(path).used_bytes);
+    while group.usage_bytes()? + zram() > ceiling {
+        interrupt::sleep(Duration::from_millis(2))?;
+        if since.elapsed() > FILL_PATIENCE {
+            return Err(BenchError::Unavailable {
+                what: "the limit",
+                reason: format!("more than {} MiB stay in use", ceiling >> 20),
+            });
+        }
+    }
+    Ok(())
+}
+
+struct Visit {
+    time: Duration,
+    answers: u64,
+    wrong: u64,
+}
+
+/// One switch: requests are made, the clock runs from the switch to the last answer, then the app
+/// goes back and room is made for the next one.
+fn visit(
+    arm: &mut dyn Arm,
+    session: &mut Session,
+    work: &Work,
+    visits: &mut u32,
+) -> Result<Visit, BenchError> {
+    interrupt::sleep(work.pause)?;
+    let kind = session.program().kind();
+    let batches = session.program().interaction(*visits);
+    *visits += 1;
+    let clock = Instant::now();
+    arm.to_foreground(kind)?;
+    let wrong = session.interact(&batches)?;
+    let time = clock.elapsed();
+    arm.to_background(kind)?;
+    arm.make_room()?;
+    let answers = batches.iter().map(|batch| batch.expected.len() as u64).sum();
+    Ok(Visit { time, answers, wrong })
+}
+
+fn times(samples: &[Sample], kind: Option<Kind>) -> Vec<f64> {
+    samples
+        .iter()
+        .filter(|sample| kind.is_none_or(|kind| sample.program == kind))
+        .map(|sample| sample.relaunch_ms)
+        .collect()
+}
+
+fn program_result(kind: Kind, samples: &[Sample]) -> ProgramResult {
+    let of_kind = samples.iter().filter(|sample| sample.program == kind);
+    ProgramResult {
+        name: kind,
+        layout: kind.layout(),
+        relaunch_ms: Summary::of(&times(samples, Some(kind))),
+        wrong_answers: of_kind.map(|sample| sample.wrong_answers).sum(),
+    }
+}
+
+/// A fresh group for an arm.
+pub fn ground(
+    arm: &dyn Arm,
+    total_bytes: Option<u64>,
+    headroom_bytes: u64,
+    scratch: &Path,
+) -> Result<Ground, BenchError> {
+    let scratch = scratch.join(arm.kind().name());
+    fs::create_dir_all(&scratch).map_err(crate::error::file_error("create", &scratch))?;
+    let group = Arc::new(Cgroup::create(arm.kind().name())?);
+    Ok(Ground { group, total_bytes, headroom_bytes, scratch })
+}

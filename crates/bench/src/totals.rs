@@ -1,0 +1,125 @@
+//! Watches what an arm uses in total: its group, and the memory that is not charged to it (the pool
+//! of the kernel's zram). A thread samples both together.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::cgroup::read_number;
+use crate::zram::{ZramUse, parse_mm_stat};
+
+const PERIOD: Duration = Duration::from_millis(5);
+/// A curve keeps about this many points; the highest of those that a point stands for.
+const POINTS: usize = 600;
+
+/// One point of the curve.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TotalPoint {
+    pub at_ms: u64,
+    pub bytes: u64,
+}
+
+/// What was seen.
+#[derive(Clone, Debug, Default)]
+pub struct Totals {
+    /// The highest total.
+    pub peak_bytes: u64,
+    /// What zram held when it took most memory.
+    pub zram_peak: ZramUse,
+    /// The total over time.
+    pub curve: Vec<TotalPoint>,
+}
+
+/// A running watch.
+pub struct Watch {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Totals>>,
+}
+
+impl Watch {
+    /// Samples `usage` (a file with a number of bytes) and, where there is one, `mm_stat`.
+    pub fn start(usage: PathBuf, mm_stat: Option<PathBuf>) -> Watch {
+        let stop = Arc::new(AtomicBool::new(false));
+        let asked = Arc::clone(&stop);
+        let thread = thread::spawn(move || watch(&usage, mm_stat.as_deref(), &asked));
+        Watch { stop, thread: Some(thread) }
+    }
+
+    /// Ends the watch.
+    pub fn finish(mut self) -> Totals {
+        self.end().unwrap_or_default()
+    }
+
+    fn end(&mut self) -> Option<Totals> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take()?.join().ok()
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// What zram holds now; nothing where there is no such file.
+pub fn zram_use(mm_stat: &Path) -> ZramUse {
+    fs::read_to_string(mm_stat).ok().and_then(|line| parse_mm_stat(&line)).unwrap_or_default()
+}
+
+fn watch(usage: &Path, mm_stat: Option<&Path>, stop: &AtomicBool) -> Totals {
+    let begin = Instant::now();
+    let mut totals = Totals::default();
+    while !stop.load(Ordering::Relaxed) {
+        let zram = mm_stat.map(zram_use).unwrap_or_default();
+        let bytes = read_number(usage).unwrap_or_default() + zram.used_bytes;
+        totals.peak_bytes = totals.peak_bytes.max(bytes);
+        if zram.used_bytes > totals.zram_peak.used_bytes {
+            totals.zram_peak = zram;
+        }
+        totals.curve.push(TotalPoint { at_ms: begin.elapsed().as_millis() as u64, bytes });
+        thread::sleep(PERIOD);
+    }
+    totals.curve = thinned(&totals.curve, POINTS);
+    totals
+}
+
+/// At most `points` points; each is the highest of its neighbours, so that no peak is lost.
+fn thinned(curve: &[TotalPoint], points: usize) -> Vec<TotalPoint> {
+    let width = curve.len().div_ceil(points).max(1);
+    curve
+        .chunks(width)
+        .filter_map(|chunk| chunk.iter().copied().max_by_key(|point| point.bytes))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thinning_keeps_the_peak() {
+        let curve: Vec<TotalPoint> = (0..5000)
+            .map(|at_ms| TotalPoint { at_ms, bytes: if at_ms == 3333 { 9 } else { at_ms % 7 } })
+            .collect();
+        let thin = thinned(&curve, 100);
+        assert!(thin.len() <= 100);
+        assert!(thin.contains(&TotalPoint { at_ms: 3333, bytes: 9 }));
+        assert!(thinned(&[], 100).is_empty());
+    }
+
+    #[test]
+    fn a_watch_sees_what_is_there() {
+        let path = std::env::temp_dir().join(format!("clew-totals-{}", std::process::id()));
+        fs::write(&path, "4096\n").expect("a temporary file");
+        let watch = Watch::start(path.clone(), None);
+        thread::sleep(Duration::from_millis(30));
+        assert_eq!(watch.finish().peak_bytes, 4096);
+        fs::remove_file(&path).expect("still there");
+    }
+}

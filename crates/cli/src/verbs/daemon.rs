@@ -1,0 +1,44 @@
+//! `clew daemon`.
+
+use std::path::{Path, PathBuf};
+
+use clew_core::ByteSize;
+use clew_live::config::{Config, Overrides};
+use clew_live::daemon::{DaemonError, run};
+
+use crate::Failure;
+
+/// What the daemon is told.
+#[derive(clap::Args)]
+pub struct Args {
+    /// What managed programs, pool and daemon may use together [default: half the memory].
+    #[arg(long, value_name = "SIZE")]
+    budget: Option<ByteSize>,
+    /// A preset's name, or a TOML file with a [scheme] table [default: zram].
+    #[arg(long, value_name = "NAME|FILE.toml")]
+    scheme: Option<String>,
+    /// Configuration file [default: /etc/clew.toml if it exists].
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// End when the last program has ended.
+    #[arg(long)]
+    exit_when_idle: bool,
+}
+
+/// `clew daemon`.
+pub fn daemon(socket: &Path, args: Args) -> Result<(), Failure> {
+    let fallback = Path::new("/etc/clew.toml");
+    let file = args.config.as_deref().or_else(|| fallback.exists().then_some(fallback));
+    let over = Overrides {
+        budget: args.budget,
+        scheme: args.scheme,
+        exit_when_idle: args.exit_when_idle,
+    };
+    let config = Config::load(file, &over).map_err(|e| Failure::Input(e.into()))?;
+    let line = format!("budget {}, scheme {}", config.budget, config.scheme_name);
+    let ready = || eprintln!("clew: serving {} ({line})", socket.display());
+    run(socket, config, ready).map_err(|e| match e {
+        DaemonError::Unfit(_) => Failure::Unfit(e.into()),
+        _ => Failure::Failed(e.into()),
+    })
+}

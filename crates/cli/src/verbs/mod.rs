@@ -1,0 +1,10 @@
+//! One file a verb.
+
+pub mod app;
+pub mod bench;
+pub mod daemon;
+pub mod demo;
+pub mod doctor;
+pub mod ps;
+pub mod run;
+pub mod schemes;

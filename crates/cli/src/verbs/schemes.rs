@@ -1,0 +1,40 @@
+//! `clew schemes`.
+
+use clew_policy::schemes;
+
+use crate::Failure;
+use crate::output::{Format, json, table};
+
+/// What to show.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Print this scheme as TOML, to start one of your own.
+    name: Option<String>,
+}
+
+/// `clew schemes [NAME]`.
+pub fn schemes(format: Format, args: Args) -> Result<(), Failure> {
+    if let Some(name) = args.name {
+        let scheme =
+            clew_live::config::load_scheme(&name).map_err(|e| Failure::Input(e.into()))?;
+        match format {
+            Format::Json => json(&scheme)?,
+            Format::Text => print!("{}", scheme.to_toml()),
+        }
+        return Ok(());
+    }
+    let rows = schemes::table();
+    if format == Format::Json {
+        return json(&rows);
+    }
+    let cells = rows
+        .into_iter()
+        .map(|r| {
+            vec![r.name, r.reclaim, r.admission, r.packing, r.eviction, r.placement, r.prefetch]
+        })
+        .collect();
+    let header =
+        ["SCHEME", "RECLAIM", "ADMISSION", "PACKING", "EVICTION", "PLACEMENT", "PREFETCH"];
+    println!("{}", table(&header, cells));
+    Ok(())
+}

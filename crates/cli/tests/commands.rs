@@ -1,0 +1,137 @@
+//! The verbs that only look, and the ones that say what is in front.
+
+mod support;
+
+use std::time::Duration;
+
+use clew_live::control::Status;
+use serde_json::Value;
+use support::*;
+
+#[test]
+fn every_verb_explains_itself() {
+    let all = run_to_end(clew().arg("--help"), LONG);
+    assert!(all.status.success(), "{}", texts(&all));
+    let help = String::from_utf8_lossy(&all.stdout).into_owned();
+    let verbs = ["doctor", "daemon", "run", "ps", "fg", "bg", "stop", "schemes", "demo", "bench"];
+    for verb in verbs {
+        assert!(help.contains(verb), "'{verb}' is not in the help:\n{help}");
+        let output = run_to_end(clew().args([verb, "--help"]), LONG);
+        assert!(output.status.success(), "{verb}: {}", texts(&output));
+        assert!(!output.stdout.is_empty(), "{verb} has no help");
+    }
+}
+
+#[test]
+fn schemes_are_listed() {
+    let output = run_to_end(clew().arg("schemes"), LONG);
+    assert!(output.status.success(), "{}", texts(&output));
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("dram") && text.contains("zram"), "{text}");
+    let output = run_to_end(clew().args(["schemes", "--format", "json"]), LONG);
+    assert!(output.status.success(), "{}", texts(&output));
+    let list: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert!(list.to_string().contains("\"zram\""), "{list}");
+}
+
+#[test]
+fn doctor_reports() {
+    let output = run_to_end(clew().arg("doctor"), 2 * LONG);
+    // It says what is missing by its exit code too.
+    assert!(matches!(output.status.code(), Some(0 | 3)), "{}", texts(&output));
+    let text = String::from_utf8_lossy(&output.stdout).to_lowercase();
+    assert!(text.contains("userfaultfd"), "{}", texts(&output));
+    let output = run_to_end(clew().args(["doctor", "--format", "json"]), 2 * LONG);
+    serde_json::from_slice::<Value>(&output.stdout).expect("JSON");
+}
+
+#[test]
+fn ps_shows_apps_and_fg_and_bg_change_them() {
+    if !can_run("commands::ps", &["cc"]) {
+        return;
+    }
+    let mut fixture = Fixture::start("1GiB");
+    let ps = || -> Status {
+        let output = fixture.verb(&["ps", "--format", "json"]);
+        assert!(output.status.success(), "{}", texts(&output));
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", texts(&output)))
+    };
+    let empty = ps();
+    assert_eq!(empty.scheme, "zram");
+    assert_eq!(empty.budget_bytes, 1 << 30);
+    assert!(empty.apps.is_empty(), "{empty:?}");
+    assert!(empty.daemon_bytes > 0);
+
+    let mut program = fixture.run_touch("mine", 8192, 60, 1);
+    let state = |wanted: &str, stored: bool| {
+        let status = ps();
+        let app = status.apps.iter().find(|app| app.name == "mine").expect("the app is listed");
+        assert_eq!(app.state, wanted, "{app:?}");
+        assert_eq!(app.stored_pages > 0, stored, "{app:?}");
+        let process = app.processes.iter().find(|p| p.pid == program.pid).expect("its process");
+        assert!(process.managed && process.reason.is_empty(), "{process:?}");
+        assert!(process.command.starts_with("touch"), "{process:?}");
+        (app.ratio, app.faults, app.restored_pages)
+    };
+    let bg = fixture.verb(&["bg", "mine"]);
+    assert!(bg.status.success(), "{}", texts(&bg));
+    state("background", false);
+    fixture.swap_out_at_least("mine", 8192 * 4096 * 8 / 10);
+    let (ratio, _, _) = state("background", true);
+    assert!(ratio > 1.5, "60 % of each page repeats: ratio {ratio}");
+    let fg = fixture.verb(&["fg", "mine"]);
+    assert!(fg.status.success(), "{}", texts(&fg));
+    let status = ps();
+    assert_eq!(status.apps[0].state, "foreground", "{status:?}");
+    let table = fixture.verb(&["ps"]);
+    assert!(table.status.success() && String::from_utf8_lossy(&table.stdout).contains("mine"));
+    program.expect("touch seq", "touched 8192 bad 0");
+    let status = ps();
+    assert!(status.apps[0].restored_pages >= 8192 * 8 / 10, "{status:?}");
+    program.quit();
+    fixture.assert_daemon_lives();
+}
+
+#[test]
+fn run_without_a_daemon_starts_a_private_one() {
+    if !can_run("commands::run_without_a_daemon_starts_a_private_one", &[]) {
+        return;
+    }
+    // Under a name that no daemon serves: it works, hands on the status, and leaves nothing behind.
+    let dir = TempDir::new();
+    let socket = dir.join("private");
+    let mut command = clew();
+    command
+        .arg("run")
+        .arg("--socket")
+        .arg(&socket)
+        .args(["--scheme", "zram", "--budget", "256MiB"]);
+    command.args(["--", "sh", "-c", "echo works; exit 5"]);
+    let output = run_to_end(&mut command, LONG);
+    assert_eq!(output.status.code(), Some(5), "{}", texts(&output));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "works\n");
+}
+
+#[test]
+fn a_rule_keeps_a_program_unmanaged() {
+    if !can_run("commands::a_rule_keeps_a_program_unmanaged", &["cc"]) {
+        return;
+    }
+    let dir = TempDir::new();
+    let file = dir.join("clew.toml");
+    std::fs::write(&file, "[[rule]]\nprogram = \"touch\"\nnever = true\n").expect("a file");
+    let mut fixture = Fixture::start_with("512MiB", &["--config", file.to_str().expect("UTF-8")]);
+    let binary = compile(&fixture.dir, "touch.c", &[]);
+    let mut program = fixture.run("kept", &[binary.to_str().expect("UTF-8"), "4096", "50", "3"]);
+    program.wait_ready();
+    let listed = poll(Duration::from_secs(10), || {
+        let app = fixture.app("kept");
+        app.processes.into_iter().find(|process| !process.managed && !process.reason.is_empty())
+    });
+    assert!(listed.is_some(), "not listed as unmanaged: {:?}", fixture.status());
+    let _ = fixture.try_swap_out("kept"); // refused or not, nothing may go out
+    assert_eq!(fixture.app("kept").stored_pages, 0);
+    program.expect("touch seq", "touched 4096 bad 0");
+    program.quit();
+    fixture.assert_daemon_lives();
+}

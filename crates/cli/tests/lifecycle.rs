@@ -1,0 +1,274 @@
+//! Programs that end, are killed, exec and fork while their pages are stored; daemons that stop and
+//! daemons that die.
+
+mod support;
+
+use std::time::Duration;
+
+use clew_live::control::Request;
+use support::*;
+
+/// 64 MiB of pages that compress to about half.
+const PAGES: u64 = 16384;
+const BYTES: u64 = PAGES * 4096;
+
+/// The daemon, the program, and the right answer to "sum".
+fn swapped_out(test: &str) -> Option<(Fixture, Program, String)> {
+    if !can_run(test, &["cc"]) {
+        return None;
+    }
+    let fixture = Fixture::start("1GiB");
+    let mut program = fixture.run_touch("touch", PAGES, 50, 7);
+    let sum = program.ask("sum");
+    assert!(sum.starts_with("sum ") && sum.ends_with(" bad 0"), "{sum}");
+    fixture.swap_out_at_least("touch", BYTES * 8 / 10);
+    Some((fixture, program, sum))
+}
+
+#[test]
+fn a_program_that_ends_frees_its_slots() {
+    let Some((mut fixture, program, _)) = swapped_out("lifecycle::ends") else { return };
+    program.quit();
+    fixture.wait_all_freed("touch");
+    fixture.assert_daemon_lives();
+}
+
+#[test]
+fn a_killed_program_frees_its_slots() {
+    let Some((mut fixture, mut program, _)) = swapped_out("lifecycle::killed") else { return };
+    program.kill();
+    fixture.wait_all_freed("touch");
+    // Killed in the middle of faults.
+    for round in 0..5 {
+        let mut program = fixture.run_touch("again", PAGES, 50, round);
+        fixture.swap_out_at_least("again", BYTES * 8 / 10);
+        program.send("touch random 100000 3");
+        std::thread::sleep(Duration::from_millis(round * 20));
+        program.kill();
+        fixture.wait_all_freed("again");
+    }
+    // Killed in the middle of a swap-out.
+    for round in 0..5 {
+        let mut program = fixture.run_touch("third", PAGES, 50, round);
+        std::thread::scope(|scope| {
+            scope.spawn(|| fixture.try_swap_out("third")); // may be refused: the program goes away
+            std::thread::sleep(Duration::from_millis(round * 15));
+            program.kill();
+        });
+        fixture.wait_all_freed("third");
+    }
+    fixture.assert_daemon_lives();
+}
+
+#[test]
+fn a_program_that_execs_starts_anew() {
+    let Some((mut fixture, mut program, sum)) = swapped_out("lifecycle::execs") else { return };
+    program.expect("write 500 3", "wrote 500");
+    fixture.swap_out("touch");
+    for _ in 0..3 {
+        program.send("exec");
+        program.wait_ready();
+        let freed = poll(Duration::from_secs(20), || {
+            (fixture.status().pool.stored_pages == 0).then_some(())
+        });
+        assert!(freed.is_some(), "slots of the old image remain: {:?}", fixture.status());
+        fixture.wait_resident("touch", BYTES * 9 / 10);
+        fixture.swap_out_at_least("touch", BYTES * 8 / 10);
+        program.expect("sum", &sum);
+        fixture.swap_out("touch");
+    }
+    program.quit();
+    fixture.wait_all_freed("touch");
+    fixture.assert_daemon_lives();
+}
+
+#[test]
+fn forked_children_have_the_right_pages() {
+    let Some((mut fixture, mut program, sum)) = swapped_out("lifecycle::forks") else { return };
+    // A child that computes everything from stored pages, and the parent after it.
+    program.expect("fork-sum", &format!("fork-{sum}"));
+    program.expect("sum", &sum);
+    fixture.swap_out("touch");
+
+    // A child that stays. Each side writes; neither sees the other's pages.
+    let answer = program.ask("fork-keep");
+    assert!(answer.starts_with("child "), "{answer}");
+    program.expect("child sum", &sum);
+    program.expect("sum", &sum);
+    fixture.swap_out("touch");
+    program.expect("child write 3000 5", "wrote 3000");
+    program.expect("sum", &sum);
+    let child_sum = program.ask("child sum");
+    assert!(child_sum != sum && child_sum.ends_with(" bad 0"), "{child_sum}");
+    program.expect("write 3000 9", "wrote 3000");
+    fixture.swap_out("touch");
+    let parent_sum = program.ask("sum");
+    assert!(parent_sum != sum && parent_sum.ends_with(" bad 0"), "{parent_sum}");
+    program.expect("child sum", &child_sum);
+
+    // The parent's pages go out again although a child shares them.
+    fixture.swap_out_at_least("touch", BYTES / 2);
+    program.expect("child quit", "child ended");
+    program.expect("sum", &parent_sum);
+
+    // A child that is killed.
+    fixture.swap_out("touch");
+    let answer = program.ask("fork-keep");
+    let child: u32 = answer.strip_prefix("child ").and_then(|pid| pid.parse().ok()).expect("a pid");
+    program.send("child touch seq");
+    kill(child);
+    fixture.swap_out("touch");
+    // The child may have answered before it died, or died before it was asked.
+    program.send("sum");
+    let mut answer = program.read(LONG);
+    if answer.starts_with("touched") {
+        assert!(answer.ends_with(" bad 0"), "{answer}");
+        answer = program.read(LONG);
+    } else if answer == "child gone" {
+        answer = program.read(LONG);
+    }
+    assert_eq!(answer, parent_sum);
+    program.expect("spawn", "spawned");
+    program.quit();
+    fixture.wait_all_freed("touch");
+    fixture.assert_daemon_lives();
+}
+
+#[test]
+fn a_child_outlives_its_killed_parent() {
+    let Some((mut fixture, mut program, sum)) = swapped_out("lifecycle::orphan") else { return };
+    let answer = program.ask("fork-keep");
+    assert!(answer.starts_with("child "), "{answer}");
+    // The child reads this line, and then finds its input closed: its parent is gone.
+    program.expect("child sum", &sum);
+    fixture.swap_out("touch");
+    program.send("child sum");
+    std::thread::sleep(Duration::from_millis(10));
+    program.kill();
+    assert_eq!(program.rest(LONG), [sum], "{}", program.report());
+    fixture.wait_all_freed("touch");
+    fixture.assert_daemon_lives();
+}
+
+#[test]
+fn what_a_program_does_to_its_mapping_is_followed() {
+    let Some((mut fixture, mut program, sum)) = swapped_out("lifecycle::mapping") else { return };
+    program.expect("move", "moved");
+    program.expect("sum", &sum);
+    fixture.swap_out("touch");
+    program.expect("move", "moved");
+    program.expect("mlock 100 50", "locked 50");
+    fixture.swap_out("touch");
+    program.expect("drop 1000 5000", "dropped 5000");
+    let dropped = program.ask("sum");
+    assert!(dropped.ends_with(" bad 0"), "{dropped}");
+    fixture.swap_out("touch");
+    let before = fixture.app("touch").stored_pages;
+    program.expect("unmap 8000 4000", "unmapped 4000");
+    let freed = poll(Duration::from_secs(10), || {
+        (fixture.app("touch").stored_pages + 3000 <= before).then_some(())
+    });
+    assert!(freed.is_some(), "{before} before: {:?}", fixture.app("touch"));
+    let sum = program.ask("sum");
+    assert!(sum.ends_with(" bad 0"), "{sum}");
+    fixture.swap_out("touch");
+    program.expect("touch seq", &format!("touched {PAGES} bad 0"));
+    program.quit();
+    fixture.wait_all_freed("touch");
+    fixture.assert_daemon_lives();
+}
+
+#[test]
+fn restore_brings_everything_back() {
+    let Some((fixture, mut program, sum)) = swapped_out("lifecycle::restore") else { return };
+    fixture.order(&Request::Restore { app: "touch".to_string() });
+    let status = fixture.app("touch");
+    assert_eq!(status.stored_pages, 0, "{status:?}");
+    assert!(rss_anon(program.pid) >= BYTES * 9 / 10, "{} resident", rss_anon(program.pid));
+    program.expect("sum", &sum);
+    program.quit();
+}
+
+#[test]
+fn stop_brings_everything_back_and_lets_go() {
+    let Some((mut fixture, mut program, sum)) = swapped_out("lifecycle::stop") else { return };
+    let answer = program.ask("fork-keep");
+    assert!(answer.starts_with("child "), "{answer}");
+    fixture.swap_out("touch");
+    let output = fixture.verb(&["stop"]);
+    assert!(output.status.success(), "clew stop: {}{}", texts(&output), fixture.log());
+    let status = fixture.wait_daemon(LONG);
+    assert!(status.success(), "the daemon ended with {status}\n{}", fixture.log());
+    program.expect("sum", &sum);
+    program.expect("child sum", &sum);
+    program.expect("write 2000 4", "wrote 2000");
+    program.expect("touch seq", &format!("touched {PAGES} bad 0"));
+    program.expect(&format!("drop 0 {}", PAGES / 2), &format!("dropped {}", PAGES / 2));
+    program.expect("touch seq", &format!("touched {PAGES} bad 0"));
+    program.expect("child quit", "child ended");
+    let forked = program.ask("fork-sum");
+    assert_eq!(forked, format!("fork-{}", program.ask("sum")));
+    program.quit();
+}
+
+#[test]
+fn stop_while_the_program_works() {
+    let Some((mut fixture, mut program, sum)) = swapped_out("lifecycle::stop_at_work") else {
+        return;
+    };
+    program.send("touch random 200000 8");
+    program.send("sum");
+    fixture.order(&Request::Stop);
+    let status = fixture.wait_daemon(LONG);
+    assert!(status.success(), "the daemon ended with {status}\n{}", fixture.log());
+    assert_eq!(program.read(LONG), "touched 200000 bad 0", "{}", program.report());
+    assert_eq!(program.read(LONG), sum, "{}", program.report());
+    program.quit();
+}
+
+/// Waiting is right; a wrong byte never is.
+#[test]
+fn no_program_reads_a_wrong_byte_after_the_daemon_was_killed() {
+    let Some((mut fixture, mut program, sum)) = swapped_out("lifecycle::killed_daemon") else {
+        return;
+    };
+    let answer = program.ask("fork-keep");
+    assert!(answer.starts_with("child "), "{answer}");
+    program.expect("child sum", &sum);
+    fixture.swap_out_at_least("touch", BYTES * 8 / 10);
+    fixture.kill_daemon();
+
+    program.send("child sum");
+    program.send("sum");
+    let line = program.read_within(Duration::from_secs(2));
+    // The child had its pages; the sum it may give is the right one. The parent had none.
+    if let Some(line) = &line {
+        assert_eq!(line, &sum, "after the daemon was killed\n{}", program.report());
+        let second = program.read_within(Duration::from_secs(2));
+        assert_eq!(
+            second,
+            None,
+            "a program read stored pages without a daemon\n{}",
+            program.report()
+        );
+    }
+    assert!(program.is_running(), "the program died\n{}{}", program.errors(), fixture.log());
+    assert!(is_alive(program.pid), "the program died\n{}", program.errors());
+    assert!(!program.errors().contains("touch:"), "wrong bytes: {}", program.errors());
+    // Nothing can bring its pages back any more: it must still be possible to end it.
+    program.kill();
+    let gone = poll(Duration::from_secs(20), || (!is_alive(program.pid)).then_some(()));
+    assert!(gone.is_some(), "it cannot be killed\n{}", program.report());
+}
+
+#[test]
+fn a_fork_after_the_daemon_was_killed_reads_no_wrong_byte() {
+    let Some((mut fixture, mut program, _)) = swapped_out("lifecycle::killed_fork") else { return };
+    fixture.kill_daemon();
+    program.send("fork-sum");
+    let line = program.read_within(Duration::from_secs(2));
+    assert_eq!(line, None, "after the daemon was killed\n{}", program.report());
+    assert!(is_alive(program.pid), "the program died\n{}", program.errors());
+    assert!(!program.errors().contains("touch:"), "wrong bytes: {}", program.errors());
+    program.kill();
+}

@@ -1,0 +1,134 @@
+//! Language runtimes, unmodified: digests over all their data, swapped out again and again.
+//!
+//! The same lines are given to the program alone first; under Clew it must give the same answers.
+
+mod support;
+
+use std::process::Command;
+use std::time::Duration;
+
+use support::*;
+
+const SWAP_OUTS: u64 = 20;
+
+/// What is done, in order. The seed makes it the same each time.
+enum Step {
+    Ask(String),
+    SwapOut,
+    /// Asked, and swapped out while it computes.
+    AskDuring(String),
+}
+
+fn steps(seed: u64) -> Vec<Step> {
+    let mut random = seed;
+    let mut draw = move |limit: u64| {
+        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (random >> 33) % limit
+    };
+    let mut steps = vec![Step::Ask("check".to_string())];
+    for _ in 0..SWAP_OUTS {
+        steps.push(Step::SwapOut);
+        match draw(4) {
+            0 => steps.push(Step::Ask("check".to_string())),
+            1 => steps.push(Step::AskDuring("check".to_string())),
+            2 => steps.push(Step::AskDuring(format!("mutate {}", 1 + draw(3000)))),
+            _ => steps.push(Step::Ask(format!("mutate {}", 1 + draw(1000)))),
+        }
+    }
+    steps.push(Step::SwapOut);
+    steps.push(Step::Ask("check".to_string()));
+    steps
+}
+
+fn same_digests(name: &str, words: &[String]) {
+    let mut fixture = Fixture::start("2GiB");
+    let steps = steps(name.len() as u64);
+
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]);
+    let mut alone = Program::start(&fixture.dir, &format!("{name}-alone"), command);
+    alone.wait_ready();
+    let wanted: Vec<String> = steps
+        .iter()
+        .filter_map(|step| match step {
+            Step::Ask(line) | Step::AskDuring(line) => Some(alone.ask(line)),
+            Step::SwapOut => None,
+        })
+        .collect();
+    alone.quit();
+    assert!(wanted.iter().filter(|line| line.starts_with("digest ")).count() >= 4, "{wanted:?}");
+
+    let mut program = fixture.run(name, words);
+    program.wait_ready();
+    let before = fixture.wait_resident(name, 30 << 20);
+    let mut wanted = wanted.iter();
+    let mut most_stored = 0;
+    for (number, step) in steps.iter().enumerate() {
+        let answer = match step {
+            Step::SwapOut => {
+                fixture.swap_out(name);
+                most_stored = most_stored.max(fixture.app(name).stored_pages);
+                continue;
+            }
+            Step::Ask(line) => program.ask(line),
+            Step::AskDuring(line) => {
+                program.send(line);
+                std::thread::sleep(Duration::from_millis(20));
+                fixture.swap_out(name);
+                program.read(2 * LONG)
+            }
+        };
+        let wanted = wanted.next().expect("as many answers");
+        assert_eq!(&answer, wanted, "{name}, step {number}\n{}{}", program.report(), fixture.log());
+    }
+    assert!(
+        most_stored * page_size() >= before.resident_bytes / 2,
+        "only {most_stored} pages of {} bytes were ever stored",
+        before.resident_bytes
+    );
+    program.quit();
+    fixture.wait_all_freed(name);
+    fixture.assert_daemon_lives();
+}
+
+fn script(name: &str) -> String {
+    program_source(name).to_str().expect("UTF-8").to_string()
+}
+
+#[test]
+fn python() {
+    if can_run("runtimes::python", &["python3"]) {
+        same_digests("python", &["python3".into(), script("checksum.py"), "7".into()]);
+    }
+}
+
+#[test]
+fn node() {
+    if can_run("runtimes::node", &["node"]) {
+        same_digests("node", &["node".into(), script("checksum.js"), "7".into()]);
+    }
+}
+
+fn java(test: &str, collector: &str) {
+    if !can_run(test, &["java", "javac"]) {
+        return;
+    }
+    let classes = TempDir::new();
+    let mut compile = Command::new("javac");
+    compile.arg("-d").arg(classes.path()).arg(program_source("Checksum.java"));
+    let output = run_to_end(&mut compile, 2 * LONG);
+    assert!(output.status.success(), "javac: {}", texts(&output));
+    let path = classes.path().to_str().expect("UTF-8");
+    let words = ["java", collector, "-Xmx512m", "-cp", path, "Checksum", "7"];
+    same_digests("java", &words.map(String::from));
+}
+
+#[test]
+fn java_serial_collector() {
+    java("runtimes::java_serial_collector", "-XX:+UseSerialGC");
+}
+
+#[test]
+fn java_g1_collector() {
+    java("runtimes::java_g1_collector", "-XX:+UseG1GC");
+}

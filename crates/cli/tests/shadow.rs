@@ -1,0 +1,100 @@
+//! tests/programs/shadow.c under a storm of swap-outs: eight threads that know what every page of
+//! theirs must hold. `CLEW_SHADOW_SECONDS` sets how long each variant runs (20).
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use support::*;
+
+fn storm(test: &str, flags: &[&str]) {
+    if !can_run(test, &["cc"]) {
+        return;
+    }
+    let seconds: u64 = match std::env::var("CLEW_SHADOW_SECONDS") {
+        Ok(text) => text.parse().expect("CLEW_SHADOW_SECONDS is a number"),
+        Err(_) => 20,
+    };
+    let seed = std::env::var("CLEW_SHADOW_SEED").unwrap_or_else(|_| "1".to_string());
+    let mut fixture = Fixture::start("2GiB");
+    let binary = compile(&fixture.dir, "shadow.c", &[]);
+    let mut words = vec![binary.to_str().expect("UTF-8").to_string()];
+    words.extend(["--seconds".into(), seconds.to_string(), "--seed".into(), seed]);
+    words.extend(flags.iter().map(|flag| flag.to_string()));
+    let mut program = fixture.run("shadow", &words);
+    program.wait_line("running", LONG);
+    fixture.wait_resident("shadow", 8 << 20);
+
+    // Every round waits a little longer than the one before, up to a limit, then shortly again: the
+    // program is met in the middle of restoring as well as when all is restored.
+    let limit = Duration::from_secs(seconds * 3) + 3 * LONG;
+    let began = Instant::now();
+    let (mut rounds, mut refused) = (0u64, None);
+    let mut last = clew_live::control::AppStatus::default();
+    while program.is_running() {
+        if began.elapsed() > limit {
+            let report = program.report();
+            panic!(
+                "shadow did not end within {limit:?}, {rounds} swap-outs\n{report}{}",
+                fixture.log()
+            );
+        }
+        match fixture.try_swap_out("shadow") {
+            Ok(()) => {
+                rounds += 1;
+                let status = fixture.app("shadow");
+                if status.swapped_out_pages >= last.swapped_out_pages {
+                    last = status;
+                }
+            }
+            // Right once the program has ended; looked at below.
+            Err(error) => {
+                refused = Some(error.to_string());
+                std::thread::sleep(Duration::from_millis(100));
+                if program.is_running() {
+                    panic!("swap-out refused: {refused:?}\n{}{}", program.report(), fixture.log());
+                }
+            }
+        }
+        std::thread::sleep(Duration::from_millis(rounds % 8 * 25));
+    }
+    let status = program.wait(LONG);
+    let lines = program.rest(LONG);
+    let message = || {
+        format!(
+            "{status}, {rounds} swap-outs, {last:?}, {refused:?}\n{}\n{}{}",
+            lines.join("\n"),
+            program.report(),
+            fixture.log()
+        )
+    };
+    assert!(status.success(), "{}", message());
+    assert!(lines.last().is_some_and(|line| line.starts_with("OK ")), "{}", message());
+    // It was a storm, not a breeze: twice its size went out at least.
+    assert!(rounds >= 3, "{}", message());
+    assert!(last.swapped_out_pages * page_size() >= 256 << 20, "{}", message());
+    println!(
+        "{test}: {rounds} swap-outs, {} pages out, {} restored, {} faults\n{}",
+        last.swapped_out_pages,
+        last.restored_pages,
+        last.faults,
+        lines.join("\n")
+    );
+    fixture.wait_all_freed("shadow");
+    fixture.assert_daemon_lives();
+}
+
+#[test]
+fn small_pages() {
+    storm("shadow::small_pages", &[]);
+}
+
+#[test]
+fn huge_pages() {
+    storm("shadow::huge_pages", &["--hugepage"]);
+}
+
+#[test]
+fn mremap_that_leaves_the_old_range() {
+    storm("shadow::mremap_that_leaves_the_old_range", &["--dontunmap", "--threads", "4"]);
+}

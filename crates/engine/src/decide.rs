@@ -1,0 +1,638 @@
+//! The policy half of the engine: it is told what happens, keeps the facts, asks the six policies
+//! and answers with orders. The mechanism half ([`crate::mover`]) carries them out.
+//!
+//! One thread owns an [`Engine`]. It does no I/O, takes no lock and reads no clock: the same events
+//! and questions give the same orders.
+//!
+//! What a driver does, live or in replay:
+//! 1. changes its page table, then [`Engine::tell`]s the event (the rules are in
+//!    [`clew_core::event`]), then carries out what [`Engine::take_orders`] has for it. Orders are
+//!    carried out in their order: what leaves the pool makes room for what enters it;
+//! 2. reports tiers ([`Engine::set_tier`]) and CPU load before it asks;
+//! 3. when memory is short asks [`Engine::plan_swap_out`], on a relaunch, a fault or a hit
+//!    [`Engine::plan_prefetch`]. Every page of an order must end in one `Stored`, `Stayed`, `Freed`
+//!    or the end of its space, or the policies wait for it for ever;
+//! 4. runs [`Engine::take_jobs`] and tells `JobDone` for each.
+//!
+//! Admission needs the bytes of a page, which are known only once the page has been taken out. So
+//! orders are made as if everything were admitted. Unless [`Engine::admits_all`], the mover calls
+//! [`Engine::admit`] for each group between copying its pages and compressing them; what comes back
+//! is the group without the rejected pages, and a place for these. A scheme that admits all never
+//! pays for samples.
+//!
+//! Victims that their packer leaves for a fuller group wait here, off everybody's lists and still
+//! resident; a page that is used while it waits goes back with `Stayed`.
+
+mod facts;
+mod orders;
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use clew_core::{
+    Admit, AppId, Arrival, Candidate, Cause, Classes, Demand, Ending, Event, Facts, Group, Job,
+    Metric, Ns, Observe, PageFacts, PageId, PageRun, Place, SpaceId, Tier, TierFacts, Trigger,
+    Unit, Verdict, Victim, View,
+};
+use clew_policy::schemes::OnFull;
+use clew_policy::{Policies, Scheme, low_memory_killer};
+
+use facts::FactsKeeper;
+use orders::{cut_by_space, into_orders, room_pages, stored_page_bytes, with_pages};
+
+/// Pages an order holds at most (a single larger group excepted).
+pub const ORDER_PAGES: usize = 256;
+
+/// What the mechanism is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Take these pages out of the program and put them there.
+    SwapOut {
+        /// Whose they are.
+        app: AppId,
+        /// The one address space they are of.
+        space: SpaceId,
+        /// By the address of their first page, at most [`ORDER_PAGES`] together.
+        groups: Vec<Group>,
+        /// Where to; [`Place::Tier`], or [`Place::Drop`] for clean file pages.
+        place: Place,
+    },
+    /// Move what the unit holds out of the pool; [`Engine::place`] says where each group goes.
+    Evict {
+        /// What leaves.
+        unit: Unit,
+    },
+    /// End this app and tell `Exit`. Until then no other is ended for lack of memory.
+    EndApp {
+        /// The app.
+        app: AppId,
+        /// Why; shown to the user.
+        reason: &'static str,
+    },
+}
+
+/// What admission made of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admitted {
+    /// What goes where the order said, if anything.
+    pub group: Option<Group>,
+    /// What was rejected, and where it goes instead.
+    pub rejected: Option<(Group, Place)>,
+}
+
+/// The policy half of the engine. See the module.
+pub struct Engine {
+    policies: Policies,
+    on_full: OnFull,
+    known: FactsKeeper,
+    /// Left by the packer for a fuller group.
+    waiting: Vec<Victim>,
+    waiting_pages: BTreeSet<PageId>,
+    /// Asked to end and not gone yet.
+    ending: BTreeSet<AppId>,
+    /// Jobs out by the engine's number: whose, and its owner's number.
+    jobs: BTreeMap<u64, (usize, u64)>,
+    next_job: u64,
+    counted: Counted,
+}
+
+#[derive(Default)]
+struct Counted {
+    events: u64,
+    ordered_pages: u64,
+    handed_back_pages: u64,
+    full: u64,
+    apps_ended: u64,
+}
+
+impl Engine {
+    /// An engine that has seen nothing. The tiers of the scheme exist, empty, with its limits.
+    pub fn new(scheme: &Scheme) -> Engine {
+        Engine::with_policies(scheme, scheme.build())
+    }
+
+    /// As [`Engine::new`], with policies that no scheme can name yet.
+    pub fn with_policies(scheme: &Scheme, policies: Policies) -> Engine {
+        let empty = TierFacts {
+            limit_bytes: scheme.mem_limit_bytes.map_or(u64::MAX, |limit| limit.0),
+            limit_pages: scheme.disksize_pages.unwrap_or(u64::MAX),
+            ..TierFacts::default()
+        };
+        let tiers = scheme.tiers().iter().map(|tier| (*tier, empty)).collect();
+        Engine {
+            policies,
+            on_full: scheme.on_full,
+            known: FactsKeeper::new(Facts { tiers, ..Facts::default() }),
+            waiting: Vec::new(),
+            waiting_pages: BTreeSet::new(),
+            ending: BTreeSet::new(),
+            jobs: BTreeMap::new(),
+            next_job: 0,
+            counted: Counted::default(),
+        }
+    }
+
+    /// What the policies see.
+    pub fn facts(&self) -> &Facts {
+        &self.known.facts
+    }
+
+    /// Sets the size of a page; 4096 until then. Before the first event.
+    pub fn set_page_bytes(&mut self, page_bytes: u32) {
+        self.known.facts.page_bytes = page_bytes;
+    }
+
+    /// Sets what is known about a tier. Copies that could be given up at once (those kept of pages
+    /// that came back) do not count as used.
+    pub fn set_tier(&mut self, tier: Tier, facts: TierFacts) {
+        self.known.facts.tiers.insert(tier, facts);
+    }
+
+    /// Sets how full a tier is and leaves its limits.
+    pub fn set_tier_use(&mut self, tier: Tier, used_bytes: u64, pages: u64) {
+        let facts = self.known.facts.tiers.entry(tier).or_insert(TierFacts {
+            limit_bytes: u64::MAX,
+            limit_pages: u64::MAX,
+            ..TierFacts::default()
+        });
+        (facts.used_bytes, facts.pages) = (used_bytes, pages);
+    }
+
+    /// Sets the CPU load of the machine, 0 to 1.
+    pub fn set_cpu_load(&mut self, cpu_load: f32) {
+        self.known.facts.cpu_load = cpu_load;
+    }
+
+    /// What an earlier run knew about an app (ElasticZRAM 3.2: profiles outlive a restart).
+    pub fn set_profile(
+        &mut self,
+        app: AppId,
+        launches: u64,
+        footprint_pages: u64,
+        responses_ns: Vec<u64>,
+    ) {
+        let stats = self.known.app(app);
+        (stats.launches, stats.footprint_pages) = (launches, footprint_pages);
+        stats.responses_ns = responses_ns;
+    }
+
+    /// Whether pages need not be shown to [`Engine::admit`].
+    pub fn admits_all(&self) -> bool {
+        self.policies.admission.admits_all()
+    }
+
+    // ---- told ------------------------------------------------------------------------------
+
+    /// Something happened at `now`. The facts are brought up to date, then all policies are told,
+    /// reclaim first. Of an app or space that ends, policies are told while its facts are there.
+    pub fn tell(&mut self, now: Ns, event: &Event, pages: &dyn PageFacts) {
+        self.known.facts.now = self.known.facts.now.max(now);
+        self.counted.events += 1;
+        match *event {
+            Event::JobDone { job } => return self.job_done(job, pages),
+            Event::Background { app } if self.known.is_background(app) => return,
+            // One app is in front at a time: who was there goes to the background first.
+            Event::Launch { app } | Event::Relaunch { app } => {
+                if let Some(before) = self.known.facts.foreground.filter(|before| *before != app) {
+                    self.tell(now, &Event::Background { app: before }, pages);
+                }
+            }
+            _ => {}
+        }
+        self.known.before(event, pages);
+        self.look_after_waiting(event, pages);
+        self.tell_policies(event, pages);
+        self.known.after(event);
+        if let Event::Exit { app } = event {
+            self.ending.remove(app);
+        }
+    }
+
+    fn tell_policies(&mut self, event: &Event, pages: &dyn PageFacts) {
+        let Policies { reclaim, admission, packing, eviction, placement, prefetch } =
+            &mut self.policies;
+        let facts = &self.known.facts;
+        reclaim.on_event(event, &View { facts, pages, classes: None });
+        let view = View { facts, pages, classes: Some(&**reclaim) };
+        admission.on_event(event, &view);
+        packing.on_event(event, &view);
+        eviction.on_event(event, &view);
+        placement.on_event(event, &view);
+        prefetch.on_event(event, &view);
+    }
+
+    // ---- jobs, endings, numbers --------------------------------------------------------------
+
+    fn parts(&mut self) -> [&mut dyn Observe; 6] {
+        let p = &mut self.policies;
+        [
+            &mut *p.reclaim,
+            &mut *p.admission,
+            &mut *p.packing,
+            &mut *p.eviction,
+            &mut *p.placement,
+            &mut *p.prefetch,
+        ]
+    }
+
+    /// Long work that policies want done: run each, in the background or at once, then tell
+    /// `JobDone` with its number.
+    pub fn take_jobs(&mut self) -> Vec<Job> {
+        let mut taken = Vec::new();
+        for (part, policy) in self.parts().into_iter().enumerate() {
+            while let Some(job) = policy.take_job() {
+                taken.push((part, job));
+            }
+        }
+        let mut renumber = |(part, job): (usize, Job)| {
+            let id = self.next_job;
+            self.next_job += 1;
+            self.jobs.insert(id, (part, job.id));
+            Job { id, run: job.run }
+        };
+        taken.into_iter().map(&mut renumber).collect()
+    }
+
+    /// Only the policy that asked for the job is told, with its own number.
+    fn job_done(&mut self, job: u64, pages: &dyn PageFacts) {
+        let Some((part, job)) = self.jobs.remove(&job) else { return };
+        let event = Event::JobDone { job };
+        let Policies { reclaim, admission, packing, eviction, placement, prefetch } =
+            &mut self.policies;
+        let facts = &self.known.facts;
+        if part == 0 {
+            return reclaim.on_event(&event, &View { facts, pages, classes: None });
+        }
+        let view = View { facts, pages, classes: Some(&**reclaim) };
+        let others: [&mut dyn Observe; 5] =
+            [&mut **admission, &mut **packing, &mut **eviction, &mut **placement, &mut **prefetch];
+        others[part - 1].on_event(&event, &view);
+    }
+
+    /// Orders that an event called for without a question: apps that must end.
+    pub fn take_orders(&mut self, out: &mut Vec<Order>) {
+        let mut endings = Vec::new();
+        for policy in self.parts() {
+            endings.extend(std::iter::from_fn(|| policy.take_ending()));
+        }
+        endings.into_iter().for_each(|ending| self.end(ending, out));
+    }
+
+    fn end(&mut self, ending: Ending, out: &mut Vec<Order>) {
+        let Ending { app, reason } = ending;
+        if self.known.facts.apps.contains_key(&app) && self.ending.insert(app) {
+            self.counted.apps_ended += 1;
+            out.push(Order::EndApp { app, reason });
+        }
+    }
+
+    /// What the engine and its policies have counted.
+    pub fn metrics(&self) -> Vec<Metric> {
+        let c = &self.counted;
+        let waiting = self.waiting_pages.len() as u64;
+        let own = [
+            ("engine_events", c.events, "events told"),
+            ("engine_ordered_pages", c.ordered_pages, "pages in swap-out orders"),
+            ("engine_handed_back_pages", c.handed_back_pages, "victims without a place or used"),
+            ("engine_waiting_pages", waiting, "victims that wait for a fuller group"),
+            ("engine_full", c.full, "demands that met full tiers"),
+            ("engine_apps_ended", c.apps_ended, "apps that were ordered to end"),
+        ];
+        let own = own.map(|(name, value, help)| Metric { name, value: value as f64, help });
+        let p = &self.policies;
+        let parts: [&dyn Observe; 6] =
+            [&*p.reclaim, &*p.admission, &*p.packing, &*p.eviction, &*p.placement, &*p.prefetch];
+        own.into_iter().chain(parts.into_iter().flat_map(|part| part.metrics())).collect()
+    }
+
+    // ---- asked -------------------------------------------------------------------------------
+
+    /// Appends orders that make about `demand.pages` leave DRAM, or nothing if nobody can. When the
+    /// tiers have less room than that, eviction is asked to make some, and if it has nothing to
+    /// offer, what happens is the scheme's `on_full`.
+    pub fn plan_swap_out(&mut self, demand: Demand, pages: &dyn PageFacts, out: &mut Vec<Order>) {
+        self.take_orders(out);
+        let page_bytes = self.known.facts.page_bytes;
+        let tiers = self.known.facts.tiers.values();
+        let room = tiers.map(|tier| room_pages(tier, page_bytes)).fold(0, u64::saturating_add);
+        let mut made_room = 0;
+        let shortage = (demand.pages as u64).saturating_sub(room);
+        if shortage > 0 {
+            if self.evict(shortage, pages, out) {
+                made_room = shortage;
+            } else {
+                self.full(demand.urgent, out);
+            }
+        }
+        let fits = usize::try_from(room.saturating_add(made_room)).unwrap_or(usize::MAX);
+        let demand = Demand { pages: demand.pages.min(fits), ..demand };
+        if demand.pages == 0 {
+            return;
+        }
+        let mut verdicts = Vec::new();
+        let view = View { facts: &self.known.facts, pages, classes: None };
+        self.policies.reclaim.pick_victims(demand, &view, &mut verdicts);
+        let flush = demand.urgent || verdicts.is_empty();
+        let mut victims = std::mem::take(&mut self.waiting);
+        self.expand(verdicts, pages, &mut victims, out);
+        self.waiting_pages.clear();
+        self.pack_and_place(victims, flush, made_room, pages, out);
+    }
+
+    /// Appends orders that take out everything of `app` that can leave, wherever it is on the
+    /// lists and whether or not the app is in front, as far as there is room.
+    pub fn plan_app_out(&mut self, app: AppId, pages: &dyn PageFacts, out: &mut Vec<Order>) {
+        let mut verdicts = Vec::new();
+        let view = View { facts: &self.known.facts, pages, classes: None };
+        self.policies.reclaim.pick_app(app, &view, &mut verdicts);
+        let of_app = |victim: &mut Victim| match &victim.unit {
+            Unit::Page(page) => view.app_of(*page) == Some(app),
+            Unit::Pages(pages) => pages.iter().any(|page| view.app_of(*page) == Some(app)),
+            Unit::Frame(_) | Unit::App(_) => false,
+        };
+        let mut victims: Vec<Victim> = self.waiting.extract_if(.., of_app).collect();
+        self.expand(verdicts, pages, &mut victims, out);
+        for page in victims.iter().flat_map(|victim| pages_of(&victim.unit)) {
+            self.waiting_pages.remove(page);
+        }
+        let others = std::mem::take(&mut self.waiting);
+        self.pack_and_place(victims, true, 0, pages, out);
+        self.waiting = others;
+    }
+
+    /// Appends stored pages worth restoring now, in the order wanted, each once. How they wait for
+    /// their use is what [`Engine::arrival`] says.
+    pub fn plan_prefetch(
+        &mut self,
+        trigger: Trigger,
+        pages: &dyn PageFacts,
+        out: &mut Vec<PageId>,
+    ) {
+        let Policies { reclaim, prefetch, .. } = &mut self.policies;
+        let classes: &dyn Classes = &**reclaim;
+        let view = View { facts: &self.known.facts, pages, classes: Some(classes) };
+        let before = out.len();
+        prefetch.pick_prefetch(trigger, &view, out);
+        let mut seen = HashSet::new();
+        let mut position = 0;
+        out.retain(|page| {
+            position += 1;
+            let on_its_way = trigger == Trigger::Fault(*page);
+            position <= before || !on_its_way && pages.tier(*page).is_some() && seen.insert(*page)
+        });
+    }
+
+    /// How prefetched pages wait for their use.
+    pub fn arrival(&self) -> Arrival {
+        self.policies.prefetch.arrival()
+    }
+
+    /// Where `group` of `app` goes: for groups that were evicted (or rejected elsewhere). Groups of
+    /// swap-out orders have their place already.
+    pub fn place(
+        &mut self,
+        group: &Group,
+        app: AppId,
+        cause: Cause,
+        pages: &dyn PageFacts,
+    ) -> Place {
+        let Policies { reclaim, placement, .. } = &mut self.policies;
+        let view = View { facts: &self.known.facts, pages, classes: Some(&**reclaim) };
+        placement.place(group, app, cause, &view)
+    }
+
+    /// Which pages of `group` may enter the pool. `samples[i]` is the beginning of `group.pages[i]`
+    /// (512 bytes are enough).
+    ///
+    /// # Panics
+    /// If there is not one sample a page.
+    pub fn admit(&mut self, group: Group, samples: &[&[u8]], pages: &dyn PageFacts) -> Admitted {
+        assert_eq!(group.pages.len(), samples.len(), "one sample a page");
+        if self.admits_all() {
+            return Admitted { group: Some(group), rejected: None };
+        }
+        let Policies { reclaim, admission, .. } = &mut self.policies;
+        let view = View { facts: &self.known.facts, pages, classes: Some(&**reclaim) };
+        let (mut yes, mut no) = (Vec::new(), Vec::new());
+        for (page, sample) in group.pages.iter().copied().zip(samples) {
+            let candidate = Candidate { page, file: view.is_file(page), sample };
+            match admission.admit(candidate, &view) {
+                Admit::Yes => yes.push(page),
+                Admit::No => no.push(page),
+            }
+        }
+        let part = |pages: Vec<PageId>| {
+            let page_bytes = self.known.facts.page_bytes;
+            (!pages.is_empty()).then(|| with_pages(&group, pages, page_bytes))
+        };
+        let (admitted, rejected) = (part(yes), part(no));
+        let app = group.pages.first().and_then(|page| self.known.facts.app_of(page.space()));
+        let rejected = rejected.map(|group| {
+            let place = match app {
+                Some(app) => self.place(&group, app, Cause::Rejected, pages),
+                None => Place::Stay,
+            };
+            (group, place)
+        });
+        Admitted { group: admitted, rejected }
+    }
+
+    // ---- between question and orders -----------------------------------------------------------
+
+    /// Asks eviction to make room for so many pages in the pool; false if nothing may leave it.
+    fn evict(&mut self, pages_wanted: u64, pages: &dyn PageFacts, out: &mut Vec<Order>) -> bool {
+        let Some(pool) = self.known.facts.tiers.get(&Tier::Pool) else { return false };
+        let each = stored_page_bytes(pool, self.known.facts.page_bytes);
+        let Policies { reclaim, eviction, .. } = &mut self.policies;
+        let view = View { facts: &self.known.facts, pages, classes: Some(&**reclaim) };
+        let mut units = Vec::new();
+        eviction.pick_evictions(pages_wanted.saturating_mul(each), &view, &mut units);
+        let leaves = !units.is_empty();
+        out.extend(units.into_iter().map(|unit| Order::Evict { unit }));
+        leaves
+    }
+
+    /// All tiers are full and nothing may leave them: the scheme's last resort. An app that was
+    /// ordered to end and is not gone yet will make room.
+    fn full(&mut self, urgent: bool, out: &mut Vec<Order>) {
+        self.counted.full += 1;
+        if urgent && self.on_full == OnFull::Kill && self.ending.is_empty() {
+            let ending = low_memory_killer::pick(&self.known.facts, |_| false);
+            ending.into_iter().for_each(|ending| self.end(ending, out));
+        }
+    }
+
+    /// Turns verdicts into victims that are made of pages.
+    fn expand(
+        &mut self,
+        verdicts: Vec<Verdict>,
+        pages: &dyn PageFacts,
+        victims: &mut Vec<Victim>,
+        out: &mut Vec<Order>,
+    ) {
+        for verdict in verdicts {
+            match verdict {
+                Verdict::EndApp { app, reason } => self.end(Ending { app, reason }, out),
+                Verdict::Take(Victim { unit: Unit::App(app), hotness }) => {
+                    for space in self.known.facts.spaces_of(app) {
+                        pages.for_each(space, &mut |page, tier| {
+                            if tier.is_none() && !self.waiting_pages.contains(&page) {
+                                victims.push(Victim { unit: Unit::Page(page), hotness });
+                            }
+                        });
+                    }
+                }
+                Verdict::Take(Victim { unit: unit @ Unit::Frame(_), .. }) => {
+                    out.push(Order::Evict { unit });
+                }
+                Verdict::Take(victim) => victims.push(victim),
+            }
+        }
+    }
+
+    fn pack_and_place(
+        &mut self,
+        mut victims: Vec<Victim>,
+        flush: bool,
+        made_room: u64,
+        pages: &dyn PageFacts,
+        out: &mut Vec<Order>,
+    ) {
+        let Policies { reclaim, packing, .. } = &mut self.policies;
+        let view = View { facts: &self.known.facts, pages, classes: Some(&**reclaim) };
+        let mut groups = Vec::new();
+        packing.pack(&mut victims, flush, &view, &mut groups);
+        let mut stay: Vec<PageId> = Vec::new();
+        if flush {
+            stay.extend(victims.iter().flat_map(|victim| pages_of(&victim.unit)));
+        } else {
+            self.waiting_pages.extend(victims.iter().flat_map(|victim| pages_of(&victim.unit)));
+            self.waiting.append(&mut victims);
+        }
+
+        let mut placed = Vec::new();
+        let page_bytes = self.known.facts.page_bytes;
+        for group in groups.into_iter().flat_map(|group| cut_by_space(group, page_bytes)) {
+            let space = group.pages[0].space();
+            let Some(app) = self.known.facts.app_of(space) else {
+                stay.extend(&group.pages);
+                continue;
+            };
+            match self.place(&group, app, Cause::SwapOut, pages) {
+                place @ (Place::Tier { .. } | Place::Drop) => {
+                    placed.push((app, space, place, group));
+                }
+                Place::Stay => stay.extend(&group.pages),
+                Place::EndApp(ended) => {
+                    stay.extend(&group.pages);
+                    let reason = "there is no place for its memory";
+                    self.end(Ending { app: ended, reason }, out);
+                }
+            }
+        }
+
+        let mut room = [0u64; Tier::COUNT];
+        for (tier, facts) in &self.known.facts.tiers {
+            room[tier.index()] = room_pages(facts, page_bytes);
+        }
+        let pool = &mut room[Tier::Pool.index()];
+        *pool = pool.saturating_add(made_room);
+        let to_pool: u64 = placed
+            .iter()
+            .filter(|(_, _, place, _)| matches!(place, Place::Tier { tier: Tier::Pool, .. }))
+            .map(|(.., group)| group.pages.len() as u64)
+            .sum();
+        let beyond = to_pool.saturating_sub(*pool);
+        if beyond > 0 && self.evict(beyond, pages, out) {
+            *pool += beyond;
+        }
+        placed.retain(|(_, _, place, group)| {
+            let Place::Tier { tier, .. } = place else { return true };
+            let room = &mut room[tier.index()];
+            let left = room.checked_sub(group.pages.len() as u64);
+            match left {
+                Some(left) => *room = left,
+                None => stay.extend(&group.pages),
+            }
+            left.is_some()
+        });
+        self.counted.ordered_pages +=
+            placed.iter().map(|(.., group)| group.pages.len() as u64).sum::<u64>();
+        into_orders(placed, out);
+        self.hand_back(stay, pages);
+    }
+
+    /// Victims that do not leave after all.
+    fn hand_back(&mut self, stay: Vec<PageId>, pages: &dyn PageFacts) {
+        self.counted.handed_back_pages += stay.len() as u64;
+        for page in stay {
+            self.tell_policies(&Event::Stayed { page }, pages);
+        }
+    }
+
+    /// What waits and ends stops waiting; what waits and is used, moved or comes to the front with
+    /// its app stays resident.
+    fn look_after_waiting(&mut self, event: &Event, pages: &dyn PageFacts) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        match *event {
+            Event::Access { page, .. } if self.waiting_pages.contains(&page) => {
+                self.hand_back_waiting(|waiting| waiting == page, pages);
+            }
+            Event::Stored { page, .. } if self.waiting_pages.contains(&page) => {
+                self.remove_waiting(|waiting| waiting == page);
+            }
+            Event::Freed { run } => {
+                self.remove_waiting(|page| run.contains(page));
+            }
+            Event::Moved { from, to } => {
+                self.hand_back_waiting(|page| from.contains(page), pages);
+                let over = PageRun { first: to, ..from };
+                self.remove_waiting(|page| over.contains(page));
+            }
+            Event::SpaceEnd { space } | Event::SpaceStart { space, .. } => {
+                self.remove_waiting(|page| page.space() == space);
+            }
+            Event::Exit { app } => {
+                let spaces: BTreeSet<SpaceId> = self.known.facts.spaces_of(app).collect();
+                self.remove_waiting(|page| spaces.contains(&page.space()));
+            }
+            Event::Launch { app } | Event::Relaunch { app } => {
+                let spaces: BTreeSet<SpaceId> = self.known.facts.spaces_of(app).collect();
+                self.hand_back_waiting(|page| spaces.contains(&page.space()), pages);
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes pages out of what waits; a victim of several pages keeps the others.
+    fn remove_waiting(&mut self, which: impl Fn(PageId) -> bool) -> Vec<PageId> {
+        let removed: Vec<PageId> =
+            self.waiting_pages.iter().copied().filter(|page| which(*page)).collect();
+        if !removed.is_empty() {
+            self.waiting_pages.retain(|page| !which(*page));
+            self.waiting.retain_mut(|victim| match &mut victim.unit {
+                Unit::Page(page) => !which(*page),
+                Unit::Pages(pages) => {
+                    pages.retain(|page| !which(*page));
+                    !pages.is_empty()
+                }
+                Unit::Frame(_) | Unit::App(_) => true,
+            });
+        }
+        removed
+    }
+
+    fn hand_back_waiting(&mut self, which: impl Fn(PageId) -> bool, pages: &dyn PageFacts) {
+        let back = self.remove_waiting(which);
+        self.hand_back(back, pages);
+    }
+}
+
+fn pages_of(unit: &Unit) -> &[PageId] {
+    match unit {
+        Unit::Page(page) => std::slice::from_ref(page),
+        Unit::Pages(pages) => pages,
+        Unit::Frame(_) | Unit::App(_) => &[],
+    }
+}

@@ -1,0 +1,726 @@
+//! The policy half against a small world that carries its orders out, and against policies that
+//! answer in every way that the traits allow.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use clew_core::{
+    AccessKind, Admission, Admit, AppId, AppState, Candidate, Cause, Classes, CodecKind, Demand,
+    Ending, Event, Eviction, Group, Hotness, Job, Ns, Observe, Packing, PageCounts, PageFacts,
+    PageId, PageRun, Place, Placement, Prefetch, Reclaim, SpaceId, Tier, TierFacts, Trigger, Unit,
+    Verdict, Victim, View, Vpn,
+};
+use clew_engine::decide::{Engine, ORDER_PAGES, Order};
+use clew_policy::schemes::{OnFull, PrefetchChoice};
+use clew_policy::{Policies, Scheme};
+use proptest::prelude::*;
+
+/// A page table, and nothing behind it.
+#[derive(Default, Clone)]
+struct World {
+    pages: BTreeMap<PageId, Option<Tier>>,
+    now: u64,
+}
+
+impl PageFacts for World {
+    fn tier(&self, page: PageId) -> Option<Tier> {
+        self.pages.get(&page).copied().flatten()
+    }
+
+    fn counts(&self, space: SpaceId) -> PageCounts {
+        let mut counts = PageCounts::default();
+        for (_, tier) in self.pages.iter().filter(|(page, _)| page.space() == space) {
+            match tier {
+                None => counts.resident += 1,
+                Some(tier) => counts.stored[tier.index()] += 1,
+            }
+        }
+        counts
+    }
+
+    fn for_each(&self, space: SpaceId, visit: &mut dyn FnMut(PageId, Option<Tier>)) {
+        let of_space = self.pages.iter().filter(|(page, _)| page.space() == space);
+        of_space.for_each(|(page, tier)| visit(*page, *tier));
+    }
+}
+
+fn page(space: u32, vpn: u64) -> PageId {
+    PageId::new(SpaceId(space), Vpn(vpn))
+}
+
+fn run(space: u32, vpn: u64, count: u32) -> PageRun {
+    PageRun { first: page(space, vpn), count }
+}
+
+fn used(page: PageId) -> Event {
+    Event::Access { page, kind: AccessKind::Seen, write: false }
+}
+
+fn demand(pages: usize) -> Demand {
+    Demand { pages, urgent: false }
+}
+
+fn urgent(pages: usize) -> Demand {
+    Demand { pages, urgent: true }
+}
+
+/// An engine and its world.
+struct Machine {
+    engine: Engine,
+    world: World,
+}
+
+impl Machine {
+    fn new(engine: Engine) -> Machine {
+        Machine { engine, world: World::default() }
+    }
+
+    fn zram() -> Machine {
+        Machine::new(Engine::new(&Scheme::preset("zram").unwrap()))
+    }
+
+    fn tell(&mut self, event: Event) {
+        self.world.now += 1_000_000;
+        self.engine.tell(Ns(self.world.now), &event, &self.world);
+    }
+
+    /// App `app` with one space of the same number and `pages` resident pages.
+    fn start(&mut self, app: u32, pages: u32) {
+        self.tell(Event::SpaceStart { space: SpaceId(app), app: AppId(app) });
+        self.resident(run(app, 1000, pages));
+    }
+
+    fn resident(&mut self, run: PageRun) {
+        self.world.pages.extend(run.pages().map(|page| (page, None)));
+        self.tell(Event::Resident { run });
+    }
+
+    fn touch(&mut self, page: PageId) {
+        match self.world.pages.get(&page).copied() {
+            Some(Some(tier)) => {
+                self.world.pages.insert(page, None);
+                self.tell(Event::Access { page, kind: AccessKind::Fault, write: false });
+                self.tell(Event::PageIn { page, tier, demand: true });
+            }
+            Some(None) => self.tell(used(page)),
+            None => {
+                self.world.pages.insert(page, None);
+                self.tell(Event::Access { page, kind: AccessKind::Fresh, write: true });
+            }
+        }
+    }
+
+    fn swap_out(&mut self, demand: Demand) -> Vec<Order> {
+        let mut orders = Vec::new();
+        self.engine.plan_swap_out(demand, &self.world, &mut orders);
+        orders
+    }
+
+    fn app_out(&mut self, app: u32) -> Vec<Order> {
+        let mut orders = Vec::new();
+        self.engine.plan_app_out(AppId(app), &self.world, &mut orders);
+        orders
+    }
+
+    /// Carries orders out; the pages of every order must be resident.
+    fn carry_out(&mut self, orders: &[Order]) {
+        for order in orders {
+            match order {
+                Order::SwapOut { groups, place, .. } => {
+                    let Place::Tier { tier, .. } = *place else { panic!("{place:?}") };
+                    for page in groups.iter().flat_map(|group| group.pages.clone()) {
+                        assert_eq!(
+                            self.world.pages.get(&page),
+                            Some(&None),
+                            "{page:?} ordered out"
+                        );
+                        self.world.pages.insert(page, Some(tier));
+                        self.tell(Event::Stored { page, tier, bytes: 1000 });
+                    }
+                }
+                Order::Evict { .. } => {}
+                Order::EndApp { app, .. } => self.exit(*app),
+            }
+        }
+    }
+
+    fn exit(&mut self, app: AppId) {
+        let spaces: Vec<SpaceId> = self.engine.facts().spaces_of(app).collect();
+        self.world.pages.retain(|page, _| !spaces.contains(&page.space()));
+        self.tell(Event::Exit { app });
+    }
+}
+
+fn ordered(orders: &[Order]) -> Vec<PageId> {
+    let mut pages = Vec::new();
+    for order in orders {
+        if let Order::SwapOut { groups, .. } = order {
+            pages.extend(groups.iter().flat_map(|group| group.pages.iter().copied()));
+        }
+    }
+    pages
+}
+
+fn limited(pages: u64) -> TierFacts {
+    TierFacts { limit_pages: pages, limit_bytes: u64::MAX, ..TierFacts::default() }
+}
+
+// ---- zram ----------------------------------------------------------------------------------------
+
+#[test]
+fn orders_are_of_one_space_sorted_and_not_too_large() {
+    let mut m = Machine::zram();
+    m.start(2, 400);
+    m.start(1, 300);
+    let orders = m.swap_out(demand(700));
+    let mut seen = Vec::new();
+    for order in &orders {
+        let Order::SwapOut { app, space, groups, place } = order else { panic!("{order:?}") };
+        assert_eq!(app.0, space.0);
+        assert_eq!(*place, Place::Tier { tier: Tier::Pool, donor: 0, compressed: true });
+        let pages: Vec<PageId> = groups.iter().flat_map(|group| group.pages.clone()).collect();
+        assert!(pages.len() <= ORDER_PAGES && pages.iter().all(|page| page.space() == *space));
+        assert!(groups.iter().all(|g| g.codec == CodecKind::Lz4 && g.chunk_bytes == 4096));
+        seen.extend(pages);
+    }
+    assert!(seen.is_sorted());
+    assert_eq!(seen.len(), 700);
+    assert_eq!(orders.len(), 4);
+}
+
+#[test]
+fn an_app_is_taken_out_wherever_its_pages_are_and_once() {
+    let mut m = Machine::zram();
+    m.start(1, 100);
+    m.start(2, 100);
+    m.tell(Event::Launch { app: AppId(1) });
+    m.touch(page(1, 1003));
+    m.touch(page(1, 1003));
+    let orders = m.app_out(1);
+    assert_eq!(ordered(&orders), run(1, 1000, 100).pages().collect::<Vec<_>>());
+    assert_eq!(m.app_out(1), []);
+    assert_eq!(ordered(&m.swap_out(urgent(1000))).len(), 100, "the other app's only");
+    m.carry_out(&orders);
+    m.touch(page(1, 1050));
+    assert_eq!(ordered(&m.app_out(1)), [page(1, 1050)]);
+}
+
+#[test]
+fn the_foreground_app_is_spared_until_nobody_else_is_left() {
+    let mut m = Machine::zram();
+    m.start(1, 50);
+    m.start(2, 50);
+    m.tell(Event::Launch { app: AppId(1) });
+    let first = m.swap_out(demand(50));
+    assert!(ordered(&first).iter().all(|page| page.space() == SpaceId(2)));
+    assert_eq!(ordered(&m.swap_out(demand(10))), run(1, 1000, 10).pages().collect::<Vec<_>>());
+}
+
+#[test]
+fn a_full_tier_stops_or_kills_once_and_only_when_urgent() {
+    let mut stop = Machine::zram();
+    stop.engine.set_tier(Tier::Pool, limited(10));
+    stop.start(1, 50);
+    assert_eq!(ordered(&stop.swap_out(urgent(50))).len(), 10);
+    stop.engine.set_tier_use(Tier::Pool, 10_000, 10);
+    assert_eq!(stop.swap_out(urgent(50)), []);
+
+    let scheme = Scheme { on_full: OnFull::Kill, ..Scheme::preset("dram").unwrap() };
+    let mut kill = Machine::new(Engine::new(&scheme));
+    kill.start(1, 5);
+    kill.start(2, 5);
+    kill.tell(Event::Launch { app: AppId(1) });
+    kill.tell(Event::Launch { app: AppId(2) });
+    assert_eq!(kill.swap_out(demand(5)), []);
+    let orders = kill.swap_out(urgent(5));
+    assert!(matches!(orders[..], [Order::EndApp { app: AppId(1), .. }]), "{orders:?}");
+    assert_eq!(kill.swap_out(urgent(5)), [], "one at a time");
+    kill.carry_out(&orders);
+    assert_eq!(kill.swap_out(urgent(5)), [], "the foreground app is never ended");
+}
+
+#[test]
+fn prefetch_answers_stored_pages_once_and_keeps_what_was_there() {
+    let prefetch = PrefetchChoice::Readahead { pages: 8 };
+    let scheme = Scheme { prefetch, ..Scheme::preset("zram").unwrap() };
+    let mut m = Machine::new(Engine::new(&scheme));
+    m.start(1, 20);
+    let orders = m.app_out(1);
+    m.carry_out(&orders);
+    m.touch(page(1, 1003));
+    let mut out = vec![page(1, 1)];
+    m.engine.plan_prefetch(Trigger::Fault(page(1, 1000)), &m.world, &mut out);
+    let expected = [1, 1001, 1002, 1004, 1005, 1006, 1007, 1008];
+    assert_eq!(out, expected.map(|vpn| page(1, vpn)));
+    out.clear();
+    m.engine.plan_prefetch(Trigger::Relaunch(AppId(1)), &m.world, &mut out);
+    assert_eq!(out, []);
+}
+
+// ---- facts ---------------------------------------------------------------------------------------
+
+#[test]
+fn facts_follow_the_life_of_an_app() {
+    let mut m = Machine::zram();
+    m.start(1, 10);
+    m.start(2, 10);
+    m.tell(Event::Launch { app: AppId(1) });
+    m.tell(Event::Relaunch { app: AppId(2) });
+    let facts = m.engine.facts();
+    assert_eq!(facts.foreground, Some(AppId(2)));
+    assert_eq!(facts.apps[&AppId(1)].state, AppState::Background);
+    assert_eq!(facts.apps[&AppId(1)].footprint_pages, 10);
+
+    for vpn in [1004, 1001, 1004] {
+        m.touch(page(2, vpn));
+    }
+    m.touch(page(1, 1000));
+    m.tell(Event::Moved { from: run(2, 1004, 1), to: page(2, 5000) });
+    m.tell(Event::ResponseComplete { app: AppId(2), response_ns: 7 });
+    m.touch(page(2, 1005));
+    let facts = m.engine.facts();
+    assert_eq!(facts.launch_sets[&AppId(2)], [vec![page(2, 5000), page(2, 1001)]]);
+    assert_eq!(facts.apps[&AppId(2)].responses_ns, [7]);
+    assert!(facts.apps[&AppId(2)].last_access > facts.apps[&AppId(1)].last_access);
+
+    let orders = m.app_out(1);
+    m.carry_out(&orders[..]);
+    let stats = &m.engine.facts().apps[&AppId(1)];
+    assert_eq!((stats.resident_pages, stats.stored_pages), (0, 10));
+    assert_eq!(m.engine.facts().app_pages[&AppId(1)].stored_in(Tier::Pool), 10);
+    m.exit(AppId(2));
+    let facts = m.engine.facts();
+    assert!(!facts.apps.contains_key(&AppId(2)) && !facts.launch_sets.contains_key(&AppId(2)));
+    assert_eq!((facts.foreground, facts.app_of(SpaceId(2))), (None, None));
+}
+
+// ---- policies that answer in every way -------------------------------------------------------------
+
+/// Answers what it was told to answer, and writes down what it is told.
+#[derive(Default)]
+struct Scripted {
+    verdicts: Vec<Verdict>,
+    units: Vec<Unit>,
+    ending: Option<Ending>,
+    job: Option<Job>,
+    group_pages: usize,
+    place: Option<Place>,
+    reject: bool,
+    told: Option<std::sync::mpsc::Sender<String>>,
+}
+
+impl Observe for Scripted {
+    fn on_event(&mut self, event: &Event, _view: &View<'_>) {
+        if let Some(told) = &self.told {
+            told.send(format!("{event:?}")).unwrap();
+        }
+    }
+    fn take_job(&mut self) -> Option<Job> {
+        self.job.take()
+    }
+    fn take_ending(&mut self) -> Option<Ending> {
+        self.ending.take()
+    }
+}
+impl Classes for Scripted {
+    fn class(&self, _: PageId) -> Option<Hotness> {
+        Some(Hotness::Cold)
+    }
+}
+impl Reclaim for Scripted {
+    fn pick_victims(&mut self, _: Demand, view: &View<'_>, out: &mut Vec<Verdict>) {
+        assert!(view.classes.is_none());
+        out.append(&mut self.verdicts);
+    }
+    fn pick_app(&mut self, app: AppId, _: &View<'_>, out: &mut Vec<Verdict>) {
+        out.push(Verdict::Take(Victim { unit: Unit::App(app), hotness: None }));
+    }
+}
+impl Admission for Scripted {
+    fn admit(&mut self, candidate: Candidate<'_>, _: &View<'_>) -> Admit {
+        if self.reject && candidate.sample[0] == 0xff { Admit::No } else { Admit::Yes }
+    }
+    fn admits_all(&self) -> bool {
+        !self.reject
+    }
+}
+impl Packing for Scripted {
+    fn pack(
+        &mut self,
+        victims: &mut Vec<Victim>,
+        flush: bool,
+        view: &View<'_>,
+        out: &mut Vec<Group>,
+    ) {
+        assert!(view.classes.is_some_and(|c| c.class(page(0, 0)) == Some(Hotness::Cold)));
+        let full =
+            if flush { victims.len() } else { victims.len() / self.group_pages * self.group_pages };
+        let taken: Vec<Victim> = victims.drain(..full).collect();
+        for part in taken.chunks(self.group_pages) {
+            let pages = part.iter().flat_map(|victim| match &victim.unit {
+                Unit::Page(page) => vec![*page],
+                Unit::Pages(pages) => pages.clone(),
+                other => panic!("{other:?} reached packing"),
+            });
+            let pages: Vec<PageId> = pages.collect();
+            let chunk_bytes = 4096 * pages.len() as u32;
+            let codec = CodecKind::Zstd;
+            out.push(Group { pages, hotness: None, codec, chunk_bytes, park_siblings: true });
+        }
+    }
+}
+impl Eviction for Scripted {
+    fn pick_evictions(&mut self, _: u64, _: &View<'_>, out: &mut Vec<Unit>) {
+        out.append(&mut self.units);
+    }
+}
+impl Placement for Scripted {
+    fn place(&mut self, _: &Group, _: AppId, cause: Cause, _: &View<'_>) -> Place {
+        match cause {
+            Cause::Rejected => Place::Drop,
+            _ => self.place.unwrap(),
+        }
+    }
+}
+impl Prefetch for Scripted {
+    fn pick_prefetch(&mut self, _: Trigger, _: &View<'_>, _: &mut Vec<PageId>) {}
+}
+
+const TO_POOL: Place = Place::Tier { tier: Tier::Pool, donor: 0, compressed: true };
+const TO_FLASH: Place = Place::Tier { tier: Tier::Flash, donor: 0, compressed: false };
+
+struct Script {
+    reclaim: Scripted,
+    admission: Scripted,
+    packing: Scripted,
+    eviction: Scripted,
+    placement: Scripted,
+}
+
+fn scripted() -> Script {
+    Script {
+        reclaim: Scripted::default(),
+        admission: Scripted::default(),
+        packing: Scripted { group_pages: 4, ..Scripted::default() },
+        eviction: Scripted::default(),
+        placement: Scripted { place: Some(TO_POOL), ..Scripted::default() },
+    }
+}
+
+impl Script {
+    fn machine(self) -> Machine {
+        let scheme = Scheme::preset("zram").unwrap();
+        Machine::new(Engine::with_policies(
+            &scheme,
+            Policies {
+                reclaim: Box::new(self.reclaim),
+                admission: Box::new(self.admission),
+                packing: Box::new(self.packing),
+                eviction: Box::new(self.eviction),
+                placement: Box::new(self.placement),
+                prefetch: Box::new(Scripted::default()),
+            },
+        ))
+    }
+}
+
+fn take(unit: Unit) -> Verdict {
+    Verdict::Take(Victim { unit, hotness: None })
+}
+
+fn take_pages(space: u32, vpns: impl IntoIterator<Item = u64>) -> Vec<Verdict> {
+    vpns.into_iter().map(|vpn| take(Unit::Page(page(space, vpn)))).collect()
+}
+
+#[test]
+fn leftovers_wait_for_a_fuller_group_and_go_back_when_used() {
+    let (told, heard) = std::sync::mpsc::channel();
+    let mut script = scripted();
+    script.reclaim.verdicts = take_pages(1, 1000..1007);
+    script.reclaim.told = Some(told);
+    let mut m = script.machine();
+    m.start(1, 20);
+    assert_eq!(ordered(&m.swap_out(demand(7))), [1000, 1001, 1002, 1003].map(|vpn| page(1, vpn)));
+    heard.try_iter().for_each(drop);
+    m.touch(page(1, 1005));
+    let stayed = format!("{:?}", Event::Stayed { page: page(1, 1005) });
+    assert_eq!(heard.try_iter().next(), Some(stayed), "told before the use");
+    m.tell(Event::Freed { run: run(1, 1006, 1) });
+    // Nobody else is picked: the rest is flushed.
+    assert_eq!(ordered(&m.swap_out(demand(1))), [page(1, 1004)]);
+    assert_eq!(m.swap_out(demand(1)), []);
+}
+
+#[test]
+fn an_app_taken_out_takes_what_waits_of_it_and_leaves_what_waits_of_others() {
+    let mut script = scripted();
+    script.reclaim.verdicts = [take_pages(1, 1000..1001), take_pages(2, 1000..1002)].concat();
+    let mut m = script.machine();
+    m.start(1, 6);
+    m.start(2, 6);
+    assert_eq!(m.swap_out(demand(3)), []);
+    let orders = m.app_out(1);
+    let mut out = ordered(&orders);
+    out.sort();
+    assert_eq!(out, run(1, 1000, 6).pages().collect::<Vec<_>>());
+    m.carry_out(&orders);
+    assert_eq!(ordered(&m.swap_out(demand(1))), [page(2, 1000), page(2, 1001)]);
+}
+
+#[test]
+fn whole_apps_are_expanded_and_groups_are_cut_at_spaces() {
+    let mut script = scripted();
+    script.reclaim.verdicts = vec![take(Unit::App(AppId(1)))];
+    script.packing.group_pages = 100;
+    let mut m = script.machine();
+    m.start(1, 3);
+    m.tell(Event::SpaceStart { space: SpaceId(7), app: AppId(1) });
+    m.resident(run(7, 50, 2));
+    let orders = m.swap_out(urgent(1));
+    let groups: Vec<(SpaceId, usize, u32)> = orders
+        .iter()
+        .map(|order| match order {
+            Order::SwapOut { space, groups, .. } => {
+                (*space, groups[0].pages.len(), groups[0].chunk_bytes)
+            }
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(groups, [(SpaceId(1), 3, 3 * 4096), (SpaceId(7), 2, 2 * 4096)]);
+}
+
+#[test]
+fn what_has_no_place_is_handed_back() {
+    let (told, heard) = std::sync::mpsc::channel();
+    let mut script = scripted();
+    script.reclaim.verdicts = take_pages(1, 1000..1004);
+    script.placement.place = Some(Place::Stay);
+    script.reclaim.told = Some(told);
+    let mut m = script.machine();
+    m.start(1, 4);
+    heard.try_iter().for_each(drop);
+    assert_eq!(m.swap_out(demand(4)), []);
+    assert_eq!(heard.try_iter().filter(|text| text.starts_with("Stayed")).count(), 4);
+}
+
+#[test]
+fn a_full_pool_is_evicted_from_before_pages_enter() {
+    let mut script = scripted();
+    script.reclaim.verdicts = take_pages(1, 1000..1004);
+    script.eviction.units = vec![Unit::Frame(3), Unit::App(AppId(9))];
+    let mut m = script.machine();
+    m.engine.set_tier(Tier::Pool, limited(0));
+    m.engine.set_tier(Tier::Flash, limited(1000));
+    m.start(1, 4);
+    let orders = m.swap_out(demand(4));
+    assert_eq!(orders[0], Order::Evict { unit: Unit::Frame(3) });
+    assert_eq!(orders[1], Order::Evict { unit: Unit::App(AppId(9)) });
+    assert_eq!(ordered(&orders).len(), 4);
+}
+
+#[test]
+fn any_part_may_end_an_app() {
+    let reason = "its donor is lost";
+    let ending = |app| Some(Ending { app: AppId(app), reason });
+    let mut script = scripted();
+    script.placement.ending = ending(1);
+    script.admission.ending = ending(77);
+    script.reclaim.verdicts = vec![Verdict::EndApp { app: AppId(2), reason: "test" }];
+    let mut m = script.machine();
+    m.start(1, 1);
+    m.start(2, 1);
+    let mut orders = Vec::new();
+    m.tell(Event::DonorLost { donor: 4 });
+    m.engine.take_orders(&mut orders);
+    assert_eq!(orders, [Order::EndApp { app: AppId(1), reason }], "nobody knows app 77");
+    assert_eq!(m.swap_out(demand(1)), [Order::EndApp { app: AppId(2), reason: "test" }]);
+    assert!(!m.engine.facts().donors[&4].up);
+}
+
+#[test]
+fn rejected_pages_leave_their_group_and_are_placed_anew() {
+    let mut script = scripted();
+    script.admission.reject = true;
+    let mut m = script.machine();
+    m.start(1, 3);
+    assert!(!m.engine.admits_all());
+    let pages: Vec<PageId> = run(1, 1000, 3).pages().collect();
+    let group = Group {
+        pages: pages.clone(),
+        hotness: None,
+        codec: CodecKind::Lz4,
+        chunk_bytes: 3 * 4096,
+        park_siblings: false,
+    };
+    let samples: [&[u8]; 3] = [&[1; 512], &[0xff; 512], &[2; 512]];
+    let admitted = m.engine.admit(group.clone(), &samples, &m.world);
+    let kept = admitted.group.unwrap();
+    assert_eq!((kept.pages, kept.chunk_bytes), (vec![pages[0], pages[2]], 2 * 4096));
+    let (rejected, place) = admitted.rejected.unwrap();
+    assert_eq!((rejected.pages, place), (vec![pages[1]], Place::Drop));
+    let all = m.engine.admit(group, &[&[1], &[2], &[3]], &m.world);
+    assert!(all.rejected.is_none());
+}
+
+#[test]
+fn a_finished_job_is_told_to_who_asked_under_its_own_number() {
+    let (told, heard) = std::sync::mpsc::channel();
+    let (other, not_heard) = std::sync::mpsc::channel();
+    let job = |id| Some(Job { id, run: Box::new(|| ()) });
+    let mut script = scripted();
+    script.reclaim.job = job(5);
+    script.reclaim.told = Some(other);
+    script.placement.job = job(5);
+    script.placement.told = Some(told);
+    let mut m = script.machine();
+    let jobs = m.engine.take_jobs();
+    assert_eq!(jobs.len(), 2);
+    assert_ne!(jobs[0].id, jobs[1].id);
+    m.tell(Event::JobDone { job: jobs[1].id });
+    assert_eq!(heard.try_iter().collect::<Vec<_>>(), ["JobDone { job: 5 }"]);
+    assert_eq!(not_heard.try_iter().count(), 0);
+}
+
+#[test]
+fn a_place_may_be_any_tier_with_room() {
+    let mut script = scripted();
+    script.reclaim.verdicts = take_pages(1, 1000..1008);
+    script.placement.place = Some(TO_FLASH);
+    let mut m = script.machine();
+    m.engine.set_tier(Tier::Flash, limited(4));
+    m.start(1, 8);
+    let orders = m.swap_out(demand(8));
+    assert!(matches!(orders[..], [Order::SwapOut { place: TO_FLASH, .. }]), "{orders:?}");
+    assert_eq!(ordered(&orders).len(), 4);
+}
+
+// ---- random worlds -------------------------------------------------------------------------------
+
+#[derive(Clone, Debug)]
+enum Step {
+    Start(u32),
+    Resident(u32, u64, u32),
+    Touch(u32, u64),
+    Free(u32, u64, u32),
+    Move(u32, u64, u32, u64),
+    EndSpace(u32),
+    Exit(u32),
+    Relaunch(u32),
+    Respond(u32),
+    Background(u32),
+    SwapOut(usize, bool, bool),
+    AppOut(u32),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let app = 0u32..3;
+    let vpn = 0u64..200;
+    let count = 1u32..60;
+    prop_oneof![
+        2 => app.clone().prop_map(Step::Start),
+        4 => (app.clone(), vpn.clone(), count.clone()).prop_map(|(a, v, c)| Step::Resident(a, v, c)),
+        12 => (app.clone(), vpn.clone()).prop_map(|(a, v)| Step::Touch(a, v)),
+        1 => (app.clone(), vpn.clone(), count.clone()).prop_map(|(a, v, c)| Step::Free(a, v, c)),
+        1 => (app.clone(), vpn, count).prop_map(|(a, v, c)| Step::Move(a, v, c, 300)),
+        1 => app.clone().prop_map(Step::EndSpace),
+        1 => app.clone().prop_map(Step::Exit),
+        2 => app.clone().prop_map(Step::Relaunch),
+        1 => app.clone().prop_map(Step::Respond),
+        1 => app.clone().prop_map(Step::Background),
+        8 => (0usize..300, any::<bool>(), any::<bool>()).prop_map(|(n, u, b)| Step::SwapOut(n, u, b)),
+        1 => app.prop_map(Step::AppOut),
+    ]
+}
+
+/// Carries out `steps`; orders of which the second half fails (the pages stay).
+fn play(steps: &[Step]) -> Vec<Order> {
+    let mut m = Machine::zram();
+    m.engine.set_tier(Tier::Pool, limited(150));
+    let mut all = Vec::new();
+    for step in steps {
+        match *step {
+            Step::Start(app) => {
+                if m.engine.facts().app_of(SpaceId(app)).is_none() {
+                    m.tell(Event::SpaceStart { space: SpaceId(app), app: AppId(app) });
+                    m.tell(Event::Launch { app: AppId(app) });
+                }
+            }
+            Step::Resident(app, ..) | Step::Touch(app, _)
+                if m.engine.facts().app_of(SpaceId(app)).is_none() => {}
+            Step::Resident(app, vpn, count) => {
+                let new =
+                    run(app, vpn, count).pages().find(|page| !m.world.pages.contains_key(page));
+                if let Some(first) = new {
+                    m.resident(PageRun { first, count: 1 });
+                }
+            }
+            Step::Touch(app, vpn) => m.touch(page(app, vpn)),
+            Step::Free(app, vpn, count) => {
+                let run = run(app, vpn, count);
+                m.world.pages.retain(|page, _| !run.contains(*page));
+                m.tell(Event::Freed { run });
+            }
+            Step::Move(app, vpn, count, to) => {
+                let (from, to) = (run(app, vpn, count), page(app, to));
+                let over = PageRun { first: to, ..from };
+                m.world.pages.retain(|page, _| !over.contains(*page));
+                let moved: Vec<_> =
+                    m.world.pages.extract_if(.., |page, _| from.contains(*page)).collect();
+                let shift = |page: PageId| to.add(page.raw() - from.first.raw());
+                m.world.pages.extend(moved.into_iter().map(|(page, tier)| (shift(page), tier)));
+                m.tell(Event::Moved { from, to });
+            }
+            Step::EndSpace(app) => {
+                m.world.pages.retain(|page, _| page.space() != SpaceId(app));
+                m.tell(Event::SpaceEnd { space: SpaceId(app) });
+            }
+            Step::Exit(app) => m.exit(AppId(app)),
+            Step::Relaunch(app) => m.tell(Event::Relaunch { app: AppId(app) }),
+            Step::Respond(app) => {
+                m.tell(Event::ResponseComplete { app: AppId(app), response_ns: 1 });
+            }
+            Step::Background(app) => m.tell(Event::Background { app: AppId(app) }),
+            Step::SwapOut(..) | Step::AppOut(_) => {
+                let orders = match *step {
+                    Step::SwapOut(pages, urgent, _) => m.swap_out(Demand { pages, urgent }),
+                    Step::AppOut(app) => m.app_out(app),
+                    _ => unreachable!(),
+                };
+                let pages = ordered(&orders);
+                let unique: BTreeSet<PageId> = pages.iter().copied().collect();
+                assert_eq!(unique.len(), pages.len(), "a page was ordered out twice");
+                if matches!(step, Step::SwapOut(_, _, true)) {
+                    pages.iter().for_each(|page| m.tell(Event::Stayed { page: *page }));
+                } else {
+                    m.carry_out(&orders);
+                }
+                all.extend(orders);
+            }
+        }
+        let stored = m.world.pages.values().flatten().count() as u64;
+        m.engine.set_tier_use(Tier::Pool, stored * 1000, stored);
+        assert!(stored <= 150, "beyond the tier's limit");
+        for (app, counts) in &m.engine.facts().app_pages {
+            let sum = m.world.counts(SpaceId(app.0));
+            assert_eq!(counts, &sum, "counts of {app:?}");
+        }
+    }
+    // Whatever is resident and of an app can still leave.
+    m.engine.set_tier(Tier::Pool, limited(u64::MAX));
+    let left = ordered(&m.swap_out(urgent(100_000)));
+    let owned = |page: &PageId| m.engine.facts().app_of(page.space()).is_some();
+    let resident =
+        m.world.pages.iter().filter(|(page, tier)| tier.is_none() && owned(page)).count();
+    assert_eq!(left.len(), resident, "a page was lost from the lists");
+    all
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_page_is_lost_or_ordered_twice_and_the_same_events_give_the_same_orders(
+        steps in proptest::collection::vec(step(), 1..150),
+    ) {
+        prop_assert_eq!(play(&steps), play(&steps));
+    }
+}

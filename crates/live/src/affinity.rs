@@ -1,0 +1,186 @@
+//! Where the faulting thread and its handler run.
+//!
+//! A fault answered on another CPU pays for waking that CPU, which on a virtual machine costs ten
+//! times what the answer costs. So during a relaunch, and only then, the faulting thread's affinity
+//! is narrowed to its handler's CPU; its own is given back afterwards. Whether that pays is
+//! measured when the daemon starts.
+
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use crate::uffd::{FEATURES, Message, Uffd};
+
+/// What the daemon does about it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Placement {
+    /// Narrow the faulting thread's affinity during a relaunch.
+    Narrow,
+    /// Leave threads where they are.
+    Free,
+}
+
+/// Round trips of one fault, nanoseconds at p50.
+#[derive(Clone, Copy, Debug)]
+pub struct Measured {
+    /// Faulting thread and handler on one CPU.
+    pub same_cpu_ns: u64,
+    /// The faulting thread wherever the kernel puts it.
+    pub free_ns: u64,
+}
+
+impl Measured {
+    /// The better placement; narrowing must be worth its trouble.
+    pub fn choose(self) -> Placement {
+        if self.same_cpu_ns * 5 < self.free_ns * 4 { Placement::Narrow } else { Placement::Free }
+    }
+}
+
+/// The CPUs this process may use.
+pub fn allowed_cpus() -> Vec<usize> {
+    let set = get(0).unwrap_or_else(|| only(0));
+    // SAFETY: CPU_ISSET reads the set only; the index is below CPU_SETSIZE.
+    (0..libc::CPU_SETSIZE as usize).filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &set) }).collect()
+}
+
+fn only(cpu: usize) -> libc::cpu_set_t {
+    // SAFETY: a zeroed set is valid; the index is checked by CPU_SET.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        set
+    }
+}
+
+fn get(tid: u32) -> Option<libc::cpu_set_t> {
+    // SAFETY: the set is as large as stated.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        let done = libc::sched_getaffinity(tid as i32, size_of_val(&set), &mut set);
+        (done >= 0).then_some(set)
+    }
+}
+
+fn set(tid: u32, set: &libc::cpu_set_t) -> bool {
+    // SAFETY: the set is as large as stated.
+    unsafe { libc::sched_setaffinity(tid as i32, size_of_val(set), set) == 0 }
+}
+
+/// Pins the calling thread.
+pub fn pin(cpu: usize) -> bool {
+    set(0, &only(cpu))
+}
+
+/// Narrows thread `tid` to `cpu`, once; `slot` remembers what it had.
+pub fn narrow(slot: &Mutex<Option<(u32, libc::cpu_set_t)>>, tid: u32, cpu: usize) {
+    let mut slot = slot.lock();
+    // One thread of a program: narrowing several would make them share a CPU.
+    if slot.is_some() || tid == 0 {
+        return;
+    }
+    if let Some(before) = get(tid)
+        && set(tid, &only(cpu))
+    {
+        *slot = Some((tid, before));
+    }
+}
+
+/// Gives a narrowed thread its affinity back, unless it was changed since.
+pub fn widen(slot: &Mutex<Option<(u32, libc::cpu_set_t)>>, cpu: usize) {
+    let Some((tid, before)) = slot.lock().take() else { return };
+    let narrow = only(cpu);
+    // SAFETY: both sets are initialised.
+    let unchanged = get(tid).is_some_and(|now| unsafe { libc::CPU_EQUAL(&now, &narrow) });
+    if unchanged {
+        set(tid, &before);
+    }
+}
+
+/// Measures both placements with a userfaultfd of this process; `None` where it has none, or one
+/// CPU only. Takes some 30 ms.
+pub fn measure() -> Option<Measured> {
+    let cpus = allowed_cpus();
+    if cpus.len() < 2 {
+        return None;
+    }
+    let same_cpu_ns = fault_round_trip(cpus[0], Some(cpus[0]))?;
+    let free_ns = fault_round_trip(cpus[0], None)?;
+    Some(Measured { same_cpu_ns, free_ns })
+}
+
+/// Median of faults with a little work in between; the handler is pinned.
+fn fault_round_trip(handler_cpu: usize, toucher_cpu: Option<usize>) -> Option<u64> {
+    const PAGES: usize = 200;
+    const PAGE: usize = 4096;
+    let uffd = Uffd::open_own().ok()?;
+    uffd.api(FEATURES).ok()?;
+    // SAFETY: a fresh mapping of our own; unmapped below, after both threads are done with it.
+    let base = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            PAGES * PAGE,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    if base == libc::MAP_FAILED {
+        return None;
+    }
+    let base = base as u64;
+    uffd.register(base, (PAGES * PAGE) as u64).ok()?;
+    let mut times = std::thread::scope(|scope| {
+        let uffd = &uffd;
+        scope.spawn(move || {
+            pin(handler_cpu);
+            let page = [7u8; PAGE];
+            let mut served = 0;
+            let mut messages = Vec::new();
+            while served < PAGES {
+                let mut poll = libc::pollfd {
+                    fd: std::os::fd::AsRawFd::as_raw_fd(uffd),
+                    events: libc::POLLIN,
+                    revents: 0,
+                };
+                // SAFETY: one pollfd that lives across the call.
+                unsafe { libc::poll(&mut poll, 1, 1000) };
+                messages.clear();
+                if uffd.read(&mut messages).is_err() {
+                    return;
+                }
+                for message in &messages {
+                    if let Message::Fault { addr, .. } = message {
+                        uffd.copy(*addr & !(PAGE as u64 - 1), &page);
+                        served += 1;
+                    }
+                }
+            }
+        });
+        let toucher = scope.spawn(move || {
+            if let Some(cpu) = toucher_cpu {
+                pin(cpu);
+            }
+            let mut times = Vec::with_capacity(PAGES);
+            for i in 0..PAGES {
+                let start = Instant::now();
+                // SAFETY: within the mapping; the handler fills the page.
+                let value = unsafe { ((base as usize + i * PAGE) as *const u8).read_volatile() };
+                times.push(start.elapsed().as_nanos() as u64);
+                assert_eq!(value, 7);
+                let until = Instant::now();
+                while until.elapsed().as_micros() < 10 {
+                    std::hint::spin_loop();
+                }
+            }
+            times
+        });
+        toucher.join().unwrap_or_default()
+    });
+    // Still registered, the unmapping would wait for somebody to read its event.
+    uffd.unregister(base, (PAGES * PAGE) as u64).ok()?;
+    // SAFETY: both threads have ended.
+    unsafe { libc::munmap(base as *mut libc::c_void, PAGES * PAGE) };
+    times.sort_unstable();
+    times.get(times.len() / 2).copied()
+}

@@ -1,0 +1,240 @@
+//! Agents: accepting them, noticing their end, preparing their programs.
+//!
+//! Every program started with our environment says hello, however short-lived; it costs the daemon
+//! a socket. Only one that has become large enough is managed.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clew_agent::protocol::{Header, Hello, Kind, MAGIC, MAX_NAME, Ready, SLOTS, VERSION};
+use clew_core::AppId;
+use clew_engine::ManagedSpace;
+use crossbeam_channel::Sender;
+use parking_lot::Mutex;
+
+use crate::governor::Message;
+use crate::process::{ProcFiles, Process, Shared};
+use crate::program::{Agent, ProgramMemory};
+use crate::seqpacket;
+use crate::uffd::{FEATURES, Uffd, feature};
+
+/// A program with an agent that is not managed yet.
+pub struct Candidate {
+    /// Its agent.
+    pub socket: OwnedFd,
+    /// Name of its app as its environment says; may be empty.
+    pub app_name: String,
+    /// The app, once the governor knows.
+    pub app: AppId,
+    /// The program's process id.
+    pub pid: u32,
+    /// Its user.
+    pub uid: u32,
+    /// Its command name.
+    pub command: String,
+    /// Which fault thread will serve it.
+    pub handler: usize,
+}
+
+/// Why a program cannot be managed.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    #[error("its agent does not answer: {0}")]
+    NoAnswer(#[source] io::Error),
+    #[error("its agent says: {step} failed with errno {errno}")]
+    Refused { step: &'static str, errno: u32 },
+    #[error("its agent sent nonsense")]
+    Nonsense,
+    #[error("userfaultfd: {0}")]
+    Userfaultfd(#[source] io::Error),
+    #[error("{what}: {source}")]
+    Proc { what: &'static str, source: io::Error },
+}
+
+/// Accepts agents for ever; each gets a thread for the time of its hello and then only a place in
+/// one epoll set, which tells of its end.
+pub fn accept_agents(listener: &OwnedFd, to_governor: &Sender<Message>) {
+    loop {
+        let Ok(socket) = seqpacket::accept(listener) else {
+            std::thread::sleep(Duration::from_millis(10));
+            continue;
+        };
+        // The hello is sent before anything else: it is there at once or the peer is no agent.
+        match hello(socket) {
+            Ok(candidate) => {
+                if to_governor.send(Message::Hello(Box::new(candidate))).is_err() {
+                    return;
+                }
+            }
+            Err(error) => tracing::debug!(%error, "a connection that is no agent's"),
+        }
+    }
+}
+
+fn hello(socket: OwnedFd) -> Result<Candidate, AttachError> {
+    seqpacket::set_timeout(&socket, Some(Duration::from_secs(1))).map_err(AttachError::NoAnswer)?;
+    let mut bytes = [0u8; size_of::<Hello>()];
+    let (n, _) = seqpacket::receive(&socket, &mut bytes).map_err(AttachError::NoAnswer)?;
+    let words = words::<4>(&bytes);
+    let name_len = words[3] as usize;
+    if n != bytes.len()
+        || words[0] != MAGIC
+        || words[1] != Kind::Hello as u32
+        || words[2] != VERSION
+        || name_len > MAX_NAME
+    {
+        return Err(AttachError::Nonsense);
+    }
+    let name = &bytes[size_of::<Header>()..][..name_len];
+    let peer = seqpacket::peer(&socket).map_err(AttachError::NoAnswer)?;
+    // The agent's parent is the program: the kernel says so, not the agent.
+    let pid = parent_of(peer.pid as u32)
+        .map_err(|source| AttachError::Proc { what: "finding the program", source })?;
+    let command = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    Ok(Candidate {
+        socket,
+        app_name: String::from_utf8_lossy(name).into_owned(),
+        app: AppId(0),
+        pid,
+        uid: peer.uid,
+        command: command.trim().to_string(),
+        handler: 0,
+    })
+}
+
+fn words<const N: usize>(bytes: &[u8]) -> [u32; N] {
+    std::array::from_fn(|i| {
+        bytes.get(i * 4..i * 4 + 4).map_or(0, |b| u32::from_ne_bytes([b[0], b[1], b[2], b[3]]))
+    })
+}
+
+/// Parent of `pid`, from /proc.
+pub fn parent_of(pid: u32) -> io::Result<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let after = stat.rsplit_once(')').map(|(_, rest)| rest).unwrap_or("");
+    after
+        .split_ascii_whitespace()
+        .nth(1)
+        .and_then(|f| f.parse().ok())
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unreadable /proc/PID/stat"))
+}
+
+/// Whether two processes share one memory; `None` if nobody can tell.
+pub fn share_memory(a: u32, b: u32) -> Option<bool> {
+    const KCMP_VM: libc::c_int = 1;
+    // SAFETY: takes no pointers.
+    match unsafe { libc::syscall(libc::SYS_kcmp, a, b, KCMP_VM, 0, 0) } {
+        0 => Some(true),
+        n if n > 0 => Some(false),
+        _ => None,
+    }
+}
+
+/// Prepares a candidate: its agent opens a userfaultfd and a staging area, and the daemon takes
+/// over the descriptor.
+pub fn manage(shared: &Arc<Shared>, candidate: Candidate) -> Result<Arc<Process>, AttachError> {
+    let Candidate { socket, app, pid, command, handler, .. } = candidate;
+    let no_answer = AttachError::NoAnswer;
+    seqpacket::set_timeout(&socket, Some(Duration::from_secs(5))).map_err(no_answer)?;
+    let buffer = buffer()?;
+    let device = File::options().read(true).write(true).open("/dev/userfaultfd").ok();
+    let mut fds = vec![buffer.as_raw_fd()];
+    fds.extend(device.as_ref().map(|d| d.as_raw_fd()));
+    let head = Header::new(Kind::Manage, 0, 0);
+    let head: Vec<u8> = [head.magic, head.kind, head.value, head.detail]
+        .iter()
+        .flat_map(|w| w.to_ne_bytes())
+        .collect();
+    seqpacket::send(&socket, &[head], &fds).map_err(no_answer)?;
+    let mut bytes = [0u8; size_of::<Ready>()];
+    let (n, mut received) = seqpacket::receive(&socket, &mut bytes).map_err(no_answer)?;
+    let head = words::<4>(&bytes);
+    match Kind::from_u32(head[1]) {
+        Some(Kind::Refused) => {
+            let step = match head[3] {
+                1 => "opening a userfaultfd",
+                2 => "mapping the shared buffer",
+                3 => "mapping the staging area",
+                _ => "preparing",
+            };
+            return Err(AttachError::Refused { step, errno: head[2] });
+        }
+        Some(Kind::Ready) if n == bytes.len() && received.len() == 1 => {}
+        _ => return Err(AttachError::Nonsense),
+    }
+    let staging = u64::from_ne_bytes(bytes[16..24].try_into().map_err(|_| AttachError::Nonsense)?);
+    let uffd = Uffd::new(received.remove(0));
+    uffd.api(FEATURES | feature::EVENT_FORK)
+        .or_else(|error| match error.raw_os_error() {
+            // Without CAP_SYS_PTRACE a child's missing pages would read as zeros: refuse.
+            Some(libc::EPERM) => Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                "the daemon may not follow forks (CAP_SYS_PTRACE)",
+            )),
+            _ => Err(error),
+        })
+        .map_err(AttachError::Userfaultfd)?;
+    let staging_bytes = SLOTS as u64 * shared.page_bytes;
+    uffd.register(staging, staging_bytes).map_err(AttachError::Userfaultfd)?;
+
+    let open = |name: &'static str| {
+        File::open(format!("/proc/{pid}/{name}"))
+            .map_err(|source| AttachError::Proc { what: name, source })
+    };
+    let files =
+        ProcFiles { statm: open("statm")?, maps: open("maps")?, smaps: open("smaps")? };
+    let pagemap = open("pagemap")?;
+    seqpacket::set_timeout(&socket, None).map_err(no_answer)?;
+    let agent = Agent::new(socket, buffer, staging, open("mem").ok())
+        .map_err(|source| AttachError::Proc { what: "mapping the shared buffer", source })?;
+    let id = shared.new_space_id();
+    let memory = Arc::new(ProgramMemory::new(
+        uffd,
+        shared.page_bytes,
+        Some(agent),
+        Some(pagemap),
+        shared.epolls[handler].as_raw_fd(),
+        u64::from(id.0),
+    ));
+    let space = Arc::new(ManagedSpace::new(shared.new_table(id), memory.clone()));
+    let process = Arc::new(Process {
+        id,
+        app,
+        pid,
+        command,
+        space,
+        memory,
+        regions: Mutex::default(),
+        files: Some(Mutex::new(files)),
+        handler,
+        relaunching: Default::default(),
+        narrowed: Mutex::new(None),
+        faults: Default::default(),
+        demand: Default::default(),
+        restored: Default::default(),
+        swapped_out: Default::default(),
+    });
+    shared.processes.write().insert(id, process.clone());
+    process.memory.watch().map_err(AttachError::Userfaultfd)?;
+    Ok(process)
+}
+
+/// A memfd for pages on their way; only this process and one agent have it.
+fn buffer() -> Result<OwnedFd, AttachError> {
+    let fail = |source| AttachError::Proc { what: "making the shared buffer", source };
+    // SAFETY: a constant name; the result is checked and owned by nobody else.
+    unsafe {
+        let fd = libc::memfd_create(c"clew-buffer".as_ptr(), libc::MFD_CLOEXEC);
+        if fd < 0 {
+            return Err(fail(io::Error::last_os_error()));
+        }
+        let fd = OwnedFd::from_raw_fd(fd);
+        if libc::ftruncate(fd.as_raw_fd(), (SLOTS * 4096) as i64) < 0 {
+            return Err(fail(io::Error::last_os_error()));
+        }
+        Ok(fd)
+    }
+}

@@ -1,0 +1,237 @@
+//! `clew.toml`: what the daemon is told. Every field is described in docs/operations.md.
+
+use std::path::{Path, PathBuf};
+
+use clew_core::ByteSize;
+use clew_policy::schemes::Scheme;
+use serde::Deserialize;
+
+/// The file as written.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ConfigFile {
+    /// What managed apps, pool and daemon may use together.
+    pub budget: Option<ByteSize>,
+    /// A preset's name.
+    pub scheme: Option<String>,
+    /// Processes with less resident anonymous memory are left alone.
+    pub min_process: Option<ByteSize>,
+    /// Reclaim begins when less than this share of the budget is free, per cent.
+    pub watermark_low: Option<f64>,
+    /// Reclaim ends when this share of the budget is free, per cent.
+    pub watermark_high: Option<f64>,
+    /// Worker threads.
+    pub workers: Option<usize>,
+    /// Rules for programs.
+    #[serde(default)]
+    pub rule: Vec<Rule>,
+}
+
+/// What holds for one program, by its command name.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Rule {
+    /// Command name, as `ps -o comm` shows it.
+    pub program: String,
+    /// Never manage it.
+    #[serde(default)]
+    pub never: bool,
+    /// Manage it, but take nothing out because memory is short.
+    #[serde(default)]
+    pub protect: bool,
+    /// Take pages out while it is in the background and has more than this resident.
+    pub budget: Option<ByteSize>,
+}
+
+/// What the daemon goes by.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The scheme.
+    pub scheme: Scheme,
+    /// Its name.
+    pub scheme_name: String,
+    /// What managed apps, pool and daemon may use together.
+    pub budget: ByteSize,
+    /// Processes with less resident anonymous memory are left alone.
+    pub min_process: ByteSize,
+    /// Per cent of the budget.
+    pub watermark_low: f64,
+    /// Per cent of the budget.
+    pub watermark_high: f64,
+    /// Worker threads.
+    pub workers: usize,
+    /// Rules for programs.
+    pub rules: Vec<Rule>,
+    /// End when the last app has ended (the private daemon of `clew run`).
+    pub exit_when_idle: bool,
+}
+
+/// What is wrong with a configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("cannot read {path}: {source}")]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("{path}: {source}")]
+    Parse { path: PathBuf, source: Box<toml::de::Error> },
+    #[error("scheme: {0}")]
+    Scheme(String),
+    #[error("{field} = {value}: {why}")]
+    Senseless { field: &'static str, value: String, why: String },
+}
+
+/// What the command line says, each stronger than the file.
+#[derive(Clone, Debug, Default)]
+pub struct Overrides {
+    /// `--budget`.
+    pub budget: Option<ByteSize>,
+    /// `--scheme`: a preset's name or a TOML file.
+    pub scheme: Option<String>,
+    /// See [`Config::exit_when_idle`].
+    pub exit_when_idle: bool,
+}
+
+/// Smallest budget that makes sense: the daemon alone takes some of it.
+pub const MIN_BUDGET: ByteSize = ByteSize(16 << 20);
+
+impl Config {
+    /// Puts file and command line together. `file` names a TOML file, `None` means defaults.
+    pub fn load(file: Option<&Path>, over: &Overrides) -> Result<Config, ConfigError> {
+        let from_file = match file {
+            None => ConfigFile::default(),
+            Some(path) => {
+                let text = std::fs::read_to_string(path)
+                    .map_err(|source| ConfigError::Read { path: path.to_path_buf(), source })?;
+                toml::from_str(&text).map_err(|source| ConfigError::Parse {
+                    path: path.to_path_buf(),
+                    source: Box::new(source),
+                })?
+            }
+        };
+        let named = over.scheme.clone().or(from_file.scheme).unwrap_or_else(|| "zram".into());
+        let scheme = load_scheme(&named)?;
+        let machine = total_memory();
+        let config = Config {
+            scheme_name: scheme.name.clone(),
+            scheme,
+            budget: over.budget.or(from_file.budget).unwrap_or(ByteSize(machine.0 / 2)),
+            min_process: from_file.min_process.unwrap_or(ByteSize(4 << 20)),
+            watermark_low: from_file.watermark_low.unwrap_or(2.0),
+            watermark_high: from_file.watermark_high.unwrap_or(4.0),
+            workers: from_file.workers.unwrap_or_else(|| {
+                std::thread::available_parallelism().map_or(2, |n| n.get())
+            }),
+            rules: from_file.rule,
+            exit_when_idle: over.exit_when_idle,
+        };
+        config.check(machine)?;
+        Ok(config)
+    }
+
+    fn check(&self, machine: ByteSize) -> Result<(), ConfigError> {
+        let senseless = |field, value: String, why: String| {
+            Err(ConfigError::Senseless { field, value, why })
+        };
+        if self.budget < MIN_BUDGET {
+            let why = format!("the least is {MIN_BUDGET}");
+            return senseless("budget", self.budget.to_string(), why);
+        }
+        if self.budget > machine {
+            let why = format!("this machine has {machine}");
+            return senseless("budget", self.budget.to_string(), why);
+        }
+        let (low, high) = (self.watermark_low, self.watermark_high);
+        if !(low > 0.0 && low < high && high < 50.0) {
+            let why = "0 < watermark-low < watermark-high < 50 must hold".to_string();
+            return senseless("watermark-low, watermark-high", format!("{low}, {high}"), why);
+        }
+        if self.workers == 0 || self.workers > 256 {
+            return senseless("workers", self.workers.to_string(), "1 to 256".to_string());
+        }
+        for rule in &self.rules {
+            if rule.never && (rule.protect || rule.budget.is_some()) {
+                let why = "never excludes protect and budget".to_string();
+                return senseless("rule", rule.program.clone(), why);
+            }
+        }
+        Ok(())
+    }
+
+    /// The rule for a command name.
+    pub fn rule(&self, command: &str) -> Rule {
+        self.rules.iter().find(|r| r.program == command).cloned().unwrap_or_default()
+    }
+
+    /// Free bytes at which reclaim begins, and ends.
+    pub fn watermarks(&self) -> (u64, u64) {
+        let share = |pct: f64| ((self.budget.0 as f64 * pct / 100.0) as u64).max(2 << 20);
+        let low = share(self.watermark_low);
+        (low, share(self.watermark_high).max(low + (2 << 20)))
+    }
+}
+
+/// A preset by name, or a scheme from a TOML file.
+pub fn load_scheme(named: &str) -> Result<Scheme, ConfigError> {
+    let scheme = match named.ends_with(".toml") {
+        true => {
+            let path = PathBuf::from(named);
+            let text = std::fs::read_to_string(&path)
+                .map_err(|source| ConfigError::Read { path, source })?;
+            Scheme::from_toml(&text).map_err(|e| e.to_string())
+        }
+        false => Scheme::preset(named).map_err(|e| e.to_string()),
+    };
+    scheme.map_err(ConfigError::Scheme)
+}
+
+/// Memory of this machine.
+pub fn total_memory() -> ByteSize {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kib = text
+        .lines()
+        .find_map(|l| l.strip_prefix("MemTotal:"))
+        .and_then(|l| l.split_ascii_whitespace().next()?.parse::<u64>().ok());
+    ByteSize(kib.unwrap_or(0) << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(text: &str) -> Result<Config, String> {
+        let file = std::env::temp_dir().join(format!("clew-config-{:?}.toml", std::thread::current().id()));
+        std::fs::write(&file, text).expect("write");
+        let result = Config::load(Some(&file), &Overrides::default()).map_err(|e| e.to_string());
+        std::fs::remove_file(&file).expect("remove");
+        result
+    }
+
+    #[test]
+    fn a_full_file_is_understood() {
+        let config = load(
+            "budget = \"64MiB\"\nscheme = \"zram\"\nmin-process = \"1MiB\"\nworkers = 3\n\
+             [[rule]]\nprogram = \"node\"\nprotect = true\n",
+        )
+        .expect("valid");
+        assert_eq!(config.budget, ByteSize(64 << 20));
+        assert!(config.rule("node").protect && !config.rule("redis-server").protect);
+        let (low, high) = config.watermarks();
+        assert!(low < high && high < config.budget.0);
+    }
+
+    #[test]
+    fn nonsense_is_refused_by_name() {
+        for (text, word) in [
+            ("budgett = 5", "budgett"),
+            ("budget = \"1KiB\"", "budget"),
+            ("budget = \"900T\"", "budget"),
+            ("scheme = \"nosuch\"", "nosuch"),
+            ("watermark-low = 9\nwatermark-high = 3", "watermark"),
+            ("workers = 0", "workers"),
+            ("[[rule]]\nprogram = \"x\"\nnever = true\nprotect = true", "never"),
+            ("budget = [1]", "size"),
+        ] {
+            let error = load(text).expect_err(text);
+            assert!(error.contains(word), "'{text}' gives '{error}'");
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! What this machine offers, what is missing, what to do about it.
+
+use std::fs::{self, File};
+
+use serde::Serialize;
+
+use crate::affinity;
+use crate::uffd::{FEATURES, Uffd, feature};
+
+/// How much a check matters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// It is there.
+    Ok,
+    /// Something works less well.
+    Limited,
+    /// The daemon cannot run.
+    Missing,
+    /// A fact.
+    Info,
+}
+
+/// One line of the diagnosis.
+#[derive(Clone, Debug, Serialize)]
+pub struct Check {
+    /// What was looked at.
+    pub name: &'static str,
+    /// How it stands.
+    pub level: Level,
+    /// What was found.
+    pub found: String,
+    /// What to do, where something can be done.
+    pub advice: String,
+}
+
+fn check(name: &'static str, level: Level, found: impl Into<String>, advice: &str) -> Check {
+    Check { name, level, found: found.into(), advice: advice.into() }
+}
+
+/// What the daemon cannot do without and this machine lacks, in words.
+pub fn first_missing() -> Option<String> {
+    required()
+        .into_iter()
+        .find(|c| c.level == Level::Missing)
+        .map(|c| format!("{}: {}; {}", c.name, c.found, c.advice))
+}
+
+fn required() -> Vec<Check> {
+    let mut checks = Vec::new();
+    let uffd = Uffd::open_own();
+    checks.push(match &uffd {
+        Ok(_) => check("userfaultfd", Level::Ok, "can be opened", ""),
+        Err(e) => check(
+            "userfaultfd",
+            Level::Missing,
+            e.to_string(),
+            "run as root, give access to /dev/userfaultfd, or set vm.unprivileged_userfaultfd=1",
+        ),
+    });
+    if let Ok(uffd) = uffd {
+        checks.push(match uffd.api(FEATURES) {
+            Ok(()) => check("userfaultfd features", Level::Ok, "MOVE, POISON, all events", ""),
+            Err(e) => check(
+                "userfaultfd features",
+                Level::Missing,
+                e.to_string(),
+                "Linux 6.8 or later is needed (UFFDIO_MOVE)",
+            ),
+        });
+        let with_fork = Uffd::open_own().and_then(|u| u.api(FEATURES | feature::EVENT_FORK));
+        checks.push(match with_fork {
+            Ok(()) => check("following forks", Level::Ok, "EVENT_FORK", ""),
+            Err(e) => check(
+                "following forks",
+                Level::Missing,
+                e.to_string(),
+                "CAP_SYS_PTRACE is needed: without it a forked child would read zeros",
+            ),
+        });
+    }
+    checks.push(match scan_works() {
+        Ok(()) => check("PAGEMAP_SCAN", Level::Ok, "works", ""),
+        Err(e) => check("PAGEMAP_SCAN", Level::Missing, e, "Linux 6.7 or later is needed"),
+    });
+    let page = page_bytes();
+    checks.push(match page {
+        4096 => check("page size", Level::Ok, "4 KiB", ""),
+        _ => check(
+            "page size",
+            Level::Missing,
+            format!("{page} bytes"),
+            "this version manages 4 KiB pages only",
+        ),
+    });
+    checks
+}
+
+fn scan_works() -> Result<(), String> {
+    let pagemap = File::open("/proc/self/pagemap").map_err(|e| e.to_string())?;
+    crate::mappings::present_pages(&pagemap, 0x1000, 0x2000, 4096, |_| {})
+        .map_err(|e| e.to_string())
+}
+
+fn page_bytes() -> i64 {
+    // SAFETY: takes a constant.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) }
+}
+
+/// Everything that can be said about this machine. Measures fault latencies (some 50 ms).
+pub fn examine() -> Vec<Check> {
+    let mut checks = required();
+    // SAFETY: takes nothing, cannot fail.
+    let root = unsafe { libc::geteuid() } == 0;
+    checks.push(match root {
+        true => check("privileges", Level::Ok, "root", ""),
+        false => check(
+            "privileges",
+            Level::Limited,
+            "not root",
+            "programs of other users cannot be managed; the demo's kernel peers cannot run",
+        ),
+    });
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    checks.push(check("kernel", Level::Info, release.trim(), ""));
+    match affinity::measure() {
+        Some(m) => checks.push(check(
+            "fault placement",
+            Level::Info,
+            format!(
+                "{:.1} us beside the handler, {:.1} us anywhere: {}",
+                m.same_cpu_ns as f64 / 1e3,
+                m.free_ns as f64 / 1e3,
+                match m.choose() {
+                    affinity::Placement::Narrow => "affinity is narrowed during a relaunch",
+                    affinity::Placement::Free => "threads stay where they are",
+                }
+            ),
+            "",
+        )),
+        None => checks.push(check(
+            "fault placement",
+            Level::Info,
+            format!("{} CPU(s): nothing to choose", affinity::allowed_cpus().len()),
+            "",
+        )),
+    }
+    let thp = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+    checks.push(check("huge pages", Level::Info, thp.trim(), ""));
+    checks.push(match fs::metadata("/sys/block/zram0") {
+        Ok(_) => {
+            let algorithms =
+                fs::read_to_string("/sys/block/zram0/comp_algorithm").unwrap_or_default();
+            check("kernel zram (peer)", Level::Ok, algorithms.trim(), "")
+        }
+        Err(_) => check(
+            "kernel zram (peer)",
+            Level::Limited,
+            "no /sys/block/zram0",
+            "comparisons leave it out; 'modprobe zram' may bring it",
+        ),
+    });
+    let memory_cgroup = ["/sys/fs/cgroup/memory/cgroup.procs", "/sys/fs/cgroup/cgroup.controllers"]
+        .iter()
+        .position(|p| fs::metadata(p).is_ok());
+    checks.push(match memory_cgroup {
+        Some(0) => check("memory cgroups (demo)", Level::Ok, "version 1", ""),
+        Some(_) => check(
+            "memory cgroups (demo)",
+            Level::Limited,
+            "version 2",
+            "the demo limits memory with version 1",
+        ),
+        None => check("memory cgroups (demo)", Level::Limited, "none", "the demo cannot limit memory"),
+    });
+    checks.push(pids());
+    checks
+}
+
+/// An agent is a process: limits on processes concern it.
+fn pids() -> Check {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the structure lives across the call.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
+    let text = format!("{} open files", limit.rlim_cur);
+    match limit.rlim_cur < 1024 {
+        true => check("limits", Level::Limited, text, "raise 'ulimit -n': a program takes five"),
+        false => check("limits", Level::Info, text, ""),
+    }
+}

@@ -1,0 +1,928 @@
+//! The policy thread: owns the engine's policies, the apps, the budget.
+//!
+//! It wakes for messages and at ticks, tells the policies what happened, and hands work to the
+//! workers. It waits for nobody.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use clew_core::view::PageCounts;
+use clew_core::{AppId, AppState, Demand, Event, Ns, PageFacts, PageId, SpaceId, Tier, TierFacts, Trigger, Vpn};
+use clew_engine::decide::{Engine, Order};
+use clew_store::State;
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+
+use crate::affinity::{self, Placement};
+use crate::attach::Candidate;
+use crate::config::Config;
+use crate::control::{AppStatus, Environment, PoolStatus, ProcessStatus, Reply, Request, Status};
+use crate::mappings::resident_anonymous_bytes;
+use crate::process::{Process, Shared};
+use crate::work::{Done, Work};
+
+/// While something happens, and while nothing does.
+const TICK_BUSY: Duration = Duration::from_millis(10);
+const TICK_IDLE: Duration = Duration::from_millis(100);
+/// How long after the last event the daemon counts as busy.
+const BUSY_FOR: Duration = Duration::from_millis(500);
+/// How often dead programs are looked for.
+const LIVENESS: Duration = Duration::from_millis(100);
+/// A relaunch without a response told ends when no fault came for this long.
+const RELAUNCH_QUIET: Duration = Duration::from_millis(200);
+/// Pages asked of the policies at once.
+const RECLAIM_PAGES: usize = 1024;
+/// Pages a restore hands to one worker at a time.
+const RESTORE_PAGES: usize = 1024;
+
+/// What the policy thread is told.
+pub enum Message {
+    /// A program with an agent appeared.
+    Hello(Box<Candidate>),
+    /// A managed program forked.
+    Forked(Arc<Process>),
+    /// Work is done.
+    Done(Box<Done>),
+    /// A client asks; the answer is one line of JSON.
+    Control(Request, Sender<String>),
+    /// Bring everything back and end.
+    Stop,
+}
+
+struct App {
+    name: String,
+    state: AppState,
+    relaunch_began: Option<Instant>,
+    last_fault: Instant,
+    faults_seen: u64,
+    /// Counts of processes that ended.
+    past_faults: u64,
+    past_restored: u64,
+    past_swapped_out: u64,
+}
+
+struct Waiting {
+    candidate: Option<Box<Candidate>>,
+    app: AppId,
+    pid: u32,
+    command: String,
+    /// Being prepared, or refused for a reason.
+    reason: Option<String>,
+}
+
+/// Clients that wait for several pieces of work.
+struct Promise {
+    left: usize,
+    answer: Option<Sender<String>>,
+    then: Then,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Then {
+    Answer,
+    /// Scan is done: now take everything of the app out; so many rounds more.
+    SwapOut(AppId, u8),
+    Stop,
+}
+
+struct Programs<'a>(&'a Shared);
+
+impl PageFacts for Programs<'_> {
+    fn tier(&self, page: PageId) -> Option<Tier> {
+        let process = self.0.process(page.space())?;
+        let state = process.space.table.load(page.vpn()).state();
+        matches!(state, State::Stored | State::Restoring).then_some(Tier::Pool)
+    }
+
+    fn counts(&self, space: SpaceId) -> PageCounts {
+        let Some(process) = self.0.process(space) else { return PageCounts::default() };
+        let counts = process.space.table.counts();
+        let mut result =
+            PageCounts { resident: counts.resident + counts.moving, ..PageCounts::default() };
+        result.stored[Tier::Pool.index()] = counts.stored + counts.restoring;
+        result
+    }
+
+    fn for_each(&self, space: SpaceId, visit: &mut dyn FnMut(PageId, Option<Tier>)) {
+        let Some(process) = self.0.process(space) else { return };
+        process.space.table.for_range(Vpn(0), u64::MAX >> 20, |vpn, entry| {
+            let page = PageId::new(space, vpn);
+            match entry.state() {
+                State::Resident => visit(page, None),
+                State::Stored => visit(page, Some(Tier::Pool)),
+                State::Absent | State::Moving | State::Restoring | State::Parked => {}
+            }
+        });
+    }
+}
+
+/// The policy thread's state.
+pub struct Governor {
+    shared: Arc<Shared>,
+    engine: Engine,
+    config: Config,
+    environment: Environment,
+    keeper_pid: u32,
+    work: Sender<Work>,
+    apps: BTreeMap<AppId, App>,
+    waiting: Vec<Waiting>,
+    promises: HashMap<u64, Promise>,
+    tickets: HashMap<u64, u64>,
+    next_number: u64,
+    inflight_pages: usize,
+    /// Resident pages that may have a kept copy, oldest first.
+    kept: VecDeque<PageId>,
+    scans: HashMap<SpaceId, (Instant, u64)>,
+    scanning: usize,
+    pool_full_since: Option<Instant>,
+    last_liveness: Instant,
+    last_kcmp: Instant,
+    last_busy: Instant,
+    own_statm: Option<File>,
+    used_bytes: u64,
+    started: Instant,
+    stopping: Option<Vec<Sender<String>>>,
+    had_apps: bool,
+}
+
+impl Governor {
+    /// A governor for `shared`; `work` leads to the workers.
+    pub fn new(
+        shared: Arc<Shared>,
+        engine: Engine,
+        config: Config,
+        environment: Environment,
+        keeper_pid: u32,
+        work: Sender<Work>,
+    ) -> Governor {
+        let now = Instant::now();
+        Governor {
+            shared,
+            engine,
+            config,
+            environment,
+            keeper_pid,
+            work,
+            apps: BTreeMap::new(),
+            waiting: Vec::new(),
+            promises: HashMap::new(),
+            tickets: HashMap::new(),
+            next_number: 1,
+            inflight_pages: 0,
+            kept: VecDeque::new(),
+            scans: HashMap::new(),
+            scanning: 0,
+            pool_full_since: None,
+            last_liveness: now,
+            last_kcmp: now,
+            last_busy: now,
+            own_statm: File::open("/proc/self/statm").ok(),
+            used_bytes: 0,
+            started: now,
+            stopping: None,
+            had_apps: false,
+        }
+    }
+
+    /// Governs until it is told to stop and every page is back.
+    pub fn run(mut self, inbox: &Receiver<Message>) {
+        loop {
+            let busy = self.last_busy.elapsed() < BUSY_FOR || !self.tickets.is_empty();
+            match inbox.recv_timeout(if busy { TICK_BUSY } else { TICK_IDLE }) {
+                Ok(message) => {
+                    self.handle(message);
+                    while let Ok(message) = inbox.try_recv() {
+                        self.handle(message);
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            self.tick();
+            if self.stopping.is_some() && self.tickets.is_empty() && self.finish_stop() {
+                return;
+            }
+        }
+    }
+
+    fn now(&self) -> Ns {
+        Ns(self.started.elapsed().as_nanos() as u64)
+    }
+
+    fn tell(&mut self, event: &Event) {
+        let now = self.now();
+        let shared = self.shared.clone();
+        self.engine.tell(now, event, &Programs(&shared));
+    }
+
+    // ---- messages ----------------------------------------------------------------------------
+
+    fn handle(&mut self, message: Message) {
+        match message {
+            Message::Hello(candidate) => self.hello(candidate),
+            Message::Forked(process) => {
+                self.tell(&Event::SpaceStart { space: process.id, app: process.app });
+            }
+            Message::Done(done) => self.done(*done),
+            Message::Control(request, answer) => self.control(request, answer),
+            Message::Stop => self.stop(None),
+        }
+    }
+
+    fn hello(&mut self, mut candidate: Box<Candidate>) {
+        let name = match candidate.app_name.is_empty() {
+            true => candidate.command.clone(),
+            false => candidate.app_name.clone(),
+        };
+        let app = self.app_named(&name);
+        candidate.app = app;
+        // The same pid with a new memory: the old one is gone, or will be noticed as gone.
+        self.waiting.retain(|w| w.pid != candidate.pid);
+        let (pid, command) = (candidate.pid, candidate.command.clone());
+        let reason = (self.config.rule(&command).never).then(|| "a rule says never".to_string());
+        self.waiting.push(Waiting { candidate: Some(candidate), app, pid, command, reason });
+    }
+
+    fn app_named(&mut self, name: &str) -> AppId {
+        if let Some((id, _)) = self.apps.iter().find(|(_, a)| a.name == name) {
+            return *id;
+        }
+        let id = AppId(self.number() as u32);
+        let now = Instant::now();
+        self.apps.insert(
+            id,
+            App {
+                name: name.to_string(),
+                state: AppState::Background,
+                relaunch_began: None,
+                last_fault: now,
+                faults_seen: 0,
+                past_faults: 0,
+                past_restored: 0,
+                past_swapped_out: 0,
+            },
+        );
+        self.had_apps = true;
+        self.tell(&Event::Launch { app: id });
+        self.tell(&Event::Background { app: id });
+        id
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+
+    fn hand_out(&mut self, promise: Option<u64>, make: impl FnOnce(u64) -> Work) {
+        let ticket = self.number();
+        self.tickets.insert(ticket, promise.unwrap_or(0));
+        if let Some(promise) = promise.and_then(|p| self.promises.get_mut(&p)) {
+            promise.left += 1;
+        }
+        let _ = self.work.send(make(ticket));
+    }
+
+    fn done(&mut self, done: Done) {
+        let promise = self.tickets.remove(&done.ticket).unwrap_or(0);
+        for event in &done.events {
+            if let Event::PageIn { page, .. } = event {
+                self.kept.push_back(*page);
+            }
+            self.tell(event);
+        }
+        self.inflight_pages = self.inflight_pages.saturating_sub(done.asked);
+        if done.full {
+            if self.pool_full_since.is_none() {
+                tracing::warn!("the pool is full: nothing more leaves the programs (on_full = stop)");
+            }
+            self.pool_full_since = Some(Instant::now());
+        }
+        match done.managed {
+            Some(Ok(process)) => {
+                self.waiting.retain(|w| w.pid != process.pid);
+                tracing::info!(pid = process.pid, command = process.command, "managed");
+            }
+            Some(Err((pid, reason))) => {
+                tracing::info!(pid, reason, "cannot be managed");
+                if let Some(w) = self.waiting.iter_mut().find(|w| w.pid == pid) {
+                    w.reason = Some(reason);
+                }
+            }
+            None => {}
+        }
+        if let Some(process) = &done.process
+            && done.asked == 0
+            && self.scanning > 0
+        {
+            self.scanning -= 1;
+            let resident = self.resident_of(process);
+            self.scans.insert(process.id, (Instant::now(), resident));
+        }
+        if promise != 0 {
+            self.keep_promise(promise);
+        }
+    }
+
+    /// One piece of a promise is done.
+    fn keep_promise(&mut self, number: u64) {
+        let Some(promise) = self.promises.get_mut(&number) else { return };
+        promise.left -= 1;
+        if promise.left > 0 {
+            return;
+        }
+        let Some(mut promise) = self.promises.remove(&number) else { return };
+        if let Then::SwapOut(app, rounds) = promise.then
+            && rounds > 0
+        {
+            let answer = promise.answer.take();
+            self.swap_out_app(app, answer, rounds - 1);
+            return;
+        }
+        if let Some(answer) = promise.answer {
+            reply(&answer, Ok(()));
+        }
+    }
+
+    fn promise(&mut self, answer: Option<Sender<String>>, then: Then) -> u64 {
+        let number = self.number();
+        // Held by one until everything is handed out.
+        self.promises.insert(number, Promise { left: 1, answer, then });
+        number
+    }
+
+    // ---- control -----------------------------------------------------------------------------
+
+    fn control(&mut self, request: Request, answer: Sender<String>) {
+        self.last_busy = Instant::now();
+        match request {
+            Request::Status => {
+                let status = self.status();
+                reply(&answer, Ok(status));
+            }
+            Request::Environment => reply(&answer, Ok(self.environment.clone())),
+            Request::Started { app, pid, command, unmanaged } => {
+                let app = self.app_named(&app);
+                self.waiting.retain(|w| w.pid != pid);
+                if unmanaged.is_some() {
+                    let w = Waiting { candidate: None, app, pid, command, reason: unmanaged };
+                    self.waiting.push(w);
+                }
+                reply(&answer, Ok(()));
+            }
+            Request::Fg { app } => self.with_app(&answer, &app, |g, id| {
+                g.foreground(id);
+                Ok(())
+            }),
+            Request::Bg { app } => self.with_app(&answer, &app, |g, id| {
+                g.background(id);
+                Ok(())
+            }),
+            Request::Responded { app, response_ns } => self.with_app(&answer, &app, |g, id| {
+                g.end_relaunch(id);
+                g.tell(&Event::ResponseComplete { app: id, response_ns });
+                Ok(())
+            }),
+            Request::SwapOut { app } => match self.find_app(&app) {
+                Some(id) => self.swap_out_app(id, Some(answer), 2),
+                None => reply::<()>(&answer, Err(unknown_app(&app))),
+            },
+            Request::Restore { app } => match self.find_app(&app) {
+                Some(id) => {
+                    let promise = self.promise(Some(answer), Then::Answer);
+                    for process in self.shared.of_app(id) {
+                        self.restore_all(&process, promise);
+                    }
+                    self.keep_promise(promise);
+                }
+                None => reply::<()>(&answer, Err(unknown_app(&app))),
+            },
+            Request::Stop => self.stop(Some(answer)),
+        }
+    }
+
+    fn find_app(&self, name: &str) -> Option<AppId> {
+        self.apps.iter().find(|(_, a)| a.name == name).map(|(id, _)| *id)
+    }
+
+    fn with_app(
+        &mut self,
+        answer: &Sender<String>,
+        name: &str,
+        act: impl FnOnce(&mut Governor, AppId) -> Result<(), String>,
+    ) {
+        let result = match self.find_app(name) {
+            Some(id) => act(self, id),
+            None => Err(unknown_app(name)),
+        };
+        reply(answer, result);
+    }
+
+    fn foreground(&mut self, app: AppId) {
+        let before: Vec<AppId> = self
+            .apps
+            .iter()
+            .filter(|(id, a)| **id != app && a.state == AppState::Foreground)
+            .map(|(id, _)| *id)
+            .collect();
+        for other in before {
+            self.background(other);
+        }
+        if let Some(a) = self.apps.get_mut(&app) {
+            a.state = AppState::Foreground;
+            a.relaunch_began = Some(Instant::now());
+            a.last_fault = Instant::now();
+        }
+        for process in self.shared.of_app(app) {
+            process.relaunching.store(true, Ordering::Relaxed);
+        }
+        self.tell(&Event::Relaunch { app });
+        let mut pages = Vec::new();
+        let shared = self.shared.clone();
+        self.engine.plan_prefetch(Trigger::Relaunch(app), &Programs(&shared), &mut pages);
+        self.prefetch(pages);
+    }
+
+    fn prefetch(&mut self, mut pages: Vec<PageId>) {
+        pages.sort_unstable();
+        pages.dedup();
+        let mut at = 0;
+        while at < pages.len() {
+            let space = pages[at].space();
+            let end = pages[at..]
+                .iter()
+                .take(RESTORE_PAGES)
+                .take_while(|p| p.space() == space)
+                .count();
+            let vpns: Vec<Vpn> = pages[at..at + end].iter().map(|p| p.vpn()).collect();
+            at += end;
+            if let Some(process) = self.shared.process(space) {
+                self.hand_out(None, |ticket| Work::Restore { process, vpns, ticket });
+            }
+        }
+    }
+
+    fn background(&mut self, app: AppId) {
+        self.end_relaunch(app);
+        if let Some(a) = self.apps.get_mut(&app) {
+            a.state = AppState::Background;
+        }
+        self.tell(&Event::Background { app });
+    }
+
+    fn end_relaunch(&mut self, app: AppId) {
+        if let Some(a) = self.apps.get_mut(&app) {
+            a.relaunch_began = None;
+        }
+        for process in self.shared.of_app(app) {
+            process.relaunching.store(false, Ordering::Relaxed);
+            affinity::widen(&process.narrowed, self.shared.handler_cpus[process.handler]);
+        }
+    }
+
+    fn swap_out_app(&mut self, app: AppId, answer: Option<Sender<String>>, rounds: u8) {
+        let promise = self.promise(answer, Then::SwapOut(app, rounds));
+        if rounds == 1 {
+            // First look for what is new.
+            self.prepare_app(app, promise);
+        } else if rounds == 2 {
+            self.prepare_app(app, promise);
+        }
+        if rounds == 0 {
+            self.drain_ring();
+            let mut orders = Vec::new();
+            let shared = self.shared.clone();
+            self.engine.plan_app_out(app, &Programs(&shared), &mut orders);
+            self.carry_out(orders, Some(promise));
+        }
+        self.keep_promise(promise);
+    }
+
+    /// Manages what of `app` is not managed yet (2), scans what is (1).
+    fn prepare_app(&mut self, app: AppId, promise: u64) {
+        for i in 0..self.waiting.len() {
+            if self.waiting[i].app == app && self.waiting[i].reason.is_none() {
+                self.manage(i, Some(promise));
+            }
+        }
+        for process in self.shared.of_app(app) {
+            if process.is_managed() {
+                self.scanning += 1;
+                self.hand_out(Some(promise), |ticket| Work::Scan { process, ticket });
+            }
+        }
+    }
+
+    fn manage(&mut self, index: usize, promise: Option<u64>) {
+        let Some(mut candidate) = self.waiting[index].candidate.take() else { return };
+        self.waiting[index].reason = Some("being prepared".to_string());
+        let load = |h: usize| {
+            self.shared.processes.read().values().filter(|p| p.handler == h).count()
+        };
+        candidate.handler =
+            (0..self.shared.epolls.len()).min_by_key(|h| load(*h)).unwrap_or(0);
+        self.hand_out(promise, |ticket| Work::Manage { candidate, ticket });
+    }
+
+    fn restore_all(&mut self, process: &Arc<Process>, promise: u64) {
+        for vpns in process.stored_vpns().chunks(RESTORE_PAGES) {
+            let (process, vpns) = (process.clone(), vpns.to_vec());
+            self.hand_out(Some(promise), |ticket| Work::Restore { process, vpns, ticket });
+        }
+    }
+
+    /// Puts orders of the engine to work.
+    fn carry_out(&mut self, orders: Vec<Order>, promise: Option<u64>) {
+        for order in orders {
+            match order {
+                Order::SwapOut { space, groups, .. } => {
+                    let Some(process) = self.shared.process(space) else { continue };
+                    let pages: usize = groups.iter().map(|g| g.pages.len()).sum();
+                    if !process.is_managed() {
+                        for page in groups.iter().flat_map(|g| &g.pages) {
+                            self.tell(&Event::Stayed { page: *page });
+                        }
+                        continue;
+                    }
+                    self.inflight_pages += pages;
+                    self.hand_out(promise, |ticket| Work::SwapOut { process, groups, ticket });
+                }
+                Order::Evict { .. } => {
+                    // The schemes of this version name no other tier to evict to.
+                }
+                Order::EndApp { app, reason } => {
+                    let name = self.apps.get(&app).map_or("?", |a| a.name.as_str());
+                    tracing::warn!(name, reason, "a policy wants to end an app; not allowed here");
+                }
+            }
+        }
+    }
+
+    // ---- ticks -------------------------------------------------------------------------------
+
+    fn drain_ring(&mut self) {
+        let shared = self.shared.clone();
+        while let Ok(event) = shared.ring.1.try_recv() {
+            self.last_busy = Instant::now();
+            if let Event::PageIn { page, .. } = event {
+                self.kept.push_back(page);
+                let mut pages = Vec::new();
+                self.engine.plan_prefetch(Trigger::Fault(page), &Programs(&shared), &mut pages);
+                self.prefetch(pages);
+            }
+            self.tell(&event);
+        }
+    }
+
+    fn tick(&mut self) {
+        self.drain_ring();
+        if self.last_liveness.elapsed() >= LIVENESS {
+            self.last_liveness = Instant::now();
+            self.bury_the_dead();
+            self.admit_candidates();
+            self.end_quiet_relaunches();
+        }
+        if self.stopping.is_none() {
+            self.keep_budget();
+        }
+    }
+
+    /// Frees what programs that ended have left.
+    fn bury_the_dead(&mut self) {
+        let check_memory = self.last_kcmp.elapsed() > Duration::from_secs(2);
+        if check_memory {
+            self.last_kcmp = Instant::now();
+        }
+        let processes: Vec<Arc<Process>> = self.shared.processes.read().values().cloned().collect();
+        for process in processes {
+            if check_memory && process.pid != 0 && process.memory.agent_outlived(process.pid) {
+                // execve, and the agent has not noticed.
+                process.memory.detach();
+            }
+            if process.memory.uffd.is_alive() {
+                continue;
+            }
+            self.shared.processes.write().remove(&process.id);
+            self.scans.remove(&process.id);
+            self.shared.mover.end(&process.space);
+            self.tell(&Event::SpaceEnd { space: process.id });
+            if let Some(app) = self.apps.get_mut(&process.app) {
+                app.past_faults += process.faults.load(Ordering::Relaxed);
+                app.past_restored += process.demand.load(Ordering::Relaxed)
+                    + process.restored.load(Ordering::Relaxed);
+                app.past_swapped_out += process.swapped_out.load(Ordering::Relaxed);
+            }
+        }
+        self.waiting.retain(|w| std::fs::metadata(format!("/proc/{}", w.pid)).is_ok());
+        let alive: Vec<AppId> = self
+            .shared
+            .processes
+            .read()
+            .values()
+            .map(|p| p.app)
+            .chain(self.waiting.iter().map(|w| w.app))
+            .collect();
+        let gone: Vec<AppId> =
+            self.apps.keys().filter(|id| !alive.contains(id)).copied().collect();
+        for app in gone {
+            self.apps.remove(&app);
+            self.tell(&Event::Exit { app });
+        }
+        if self.config.exit_when_idle && self.had_apps && self.apps.is_empty() {
+            self.stop(None);
+        }
+    }
+
+    fn admit_candidates(&mut self) {
+        for i in 0..self.waiting.len() {
+            let w = &self.waiting[i];
+            if w.candidate.is_none() || w.reason.is_some() {
+                continue;
+            }
+            let resident = File::open(format!("/proc/{}/statm", w.pid)).map_or(0, |mut f| {
+                resident_anonymous_bytes(&mut f, self.shared.page_bytes)
+            });
+            if resident >= self.config.min_process.0 {
+                self.manage(i, None);
+            }
+        }
+    }
+
+    fn end_quiet_relaunches(&mut self) {
+        let mut quiet = Vec::new();
+        for (id, app) in &mut self.apps {
+            let Some(began) = app.relaunch_began else { continue };
+            let faults: u64 =
+                self.shared.of_app(*id).iter().map(|p| p.faults.load(Ordering::Relaxed)).sum();
+            if faults != app.faults_seen {
+                app.faults_seen = faults;
+                app.last_fault = Instant::now();
+            }
+            if began.elapsed() > RELAUNCH_QUIET && app.last_fault.elapsed() > RELAUNCH_QUIET {
+                quiet.push(*id);
+            }
+        }
+        for app in quiet {
+            self.end_relaunch(app);
+        }
+    }
+
+    fn resident_of(&self, process: &Process) -> u64 {
+        process.files.as_ref().map_or(0, |files| {
+            resident_anonymous_bytes(&mut files.lock().statm, self.shared.page_bytes)
+        })
+    }
+
+    fn daemon_bytes(&mut self) -> u64 {
+        let page = self.shared.page_bytes;
+        self.own_statm.as_mut().map_or(0, |f| resident_anonymous_bytes(f, page))
+    }
+
+    fn keep_budget(&mut self) {
+        let facts = self.shared.mover.store.facts();
+        let processes: Vec<Arc<Process>> = self.shared.processes.read().values().cloned().collect();
+        let residents: Vec<u64> = processes.iter().map(|p| self.resident_of(p)).collect();
+        let small: u64 = self
+            .waiting
+            .iter()
+            .filter_map(|w| File::open(format!("/proc/{}/statm", w.pid)).ok())
+            .map(|mut f| resident_anonymous_bytes(&mut f, self.shared.page_bytes))
+            .sum();
+        self.used_bytes =
+            residents.iter().sum::<u64>() + small + facts.used_bytes + self.daemon_bytes();
+        self.engine.set_tier(
+            Tier::Pool,
+            TierFacts {
+                used_bytes: facts.used_bytes,
+                limit_bytes: facts.limit_bytes,
+                pages: facts.pages,
+                limit_pages: facts.limit_pages,
+            },
+        );
+        let budget = self.config.budget.0;
+        let (low, high) = self.config.watermarks();
+        let free = budget.saturating_sub(self.used_bytes);
+        let near = free < high * 4;
+        // New memory is found in time: when a program has grown, and more eagerly near the limit.
+        for (process, resident) in processes.iter().zip(&residents) {
+            let (last, then) = self.scans.get(&process.id).copied().unwrap_or((self.started, 0));
+            let step = if near { 1 << 20 } else { 16 << 20 };
+            let grown = resident.abs_diff(then) > step;
+            let due = last.elapsed() > Duration::from_millis(if near { 50 } else { 500 });
+            if grown && due && process.is_managed() {
+                let process = process.clone();
+                self.scans.insert(process.id, (Instant::now(), *resident));
+                self.scanning += 1;
+                self.hand_out(None, |ticket| Work::Scan { process, ticket });
+            }
+        }
+        if free >= low && self.inflight_pages == 0 {
+            return;
+        }
+        self.last_busy = Instant::now();
+        let mut wanted = high.saturating_sub(free);
+        wanted = wanted.saturating_sub(self.inflight_pages as u64 * self.shared.page_bytes);
+        if wanted == 0 {
+            return;
+        }
+        // Under pressure, copies kept of resident pages go first.
+        wanted = wanted.saturating_sub(self.drop_kept(wanted));
+        if let Some(since) = self.pool_full_since {
+            if since.elapsed() < Duration::from_secs(1) {
+                return;
+            }
+            self.pool_full_since = None;
+        }
+        let pages = (wanted / self.shared.page_bytes) as usize;
+        if pages == 0 || self.inflight_pages >= RECLAIM_PAGES * 2 {
+            return;
+        }
+        let demand =
+            Demand { pages: pages.min(RECLAIM_PAGES), urgent: free < low / 2 };
+        self.tell(&Event::Pressure { pages: pages as u64, urgent: demand.urgent });
+        let mut orders = Vec::new();
+        let shared = self.shared.clone();
+        self.engine.plan_swap_out(demand, &Programs(&shared), &mut orders);
+        self.carry_out(orders, None);
+    }
+
+    /// Gives up kept copies until about `wanted` bytes are free; returns how many became free.
+    fn drop_kept(&mut self, wanted: u64) -> u64 {
+        let before = self.shared.mover.store.facts().used_bytes;
+        let mut dropped = 0;
+        while dropped < wanted / 1024 {
+            let Some(page) = self.kept.pop_front() else { break };
+            if let Some(process) = self.shared.process(page.space())
+                && self.shared.mover.drop_kept(&process.space, page.vpn())
+            {
+                dropped += 1;
+            }
+        }
+        if dropped > 0 {
+            self.shared.mover.store.compact(dropped as usize);
+        }
+        before.saturating_sub(self.shared.mover.store.facts().used_bytes)
+    }
+
+    // ---- the end -----------------------------------------------------------------------------
+
+    fn stop(&mut self, answer: Option<Sender<String>>) {
+        let answers = self.stopping.get_or_insert_default();
+        answers.extend(answer);
+        if answers.len() > 1 {
+            return;
+        }
+        let promise = self.promise(None, Then::Stop);
+        let processes: Vec<Arc<Process>> = self.shared.processes.read().values().cloned().collect();
+        for process in &processes {
+            self.restore_all(process, promise);
+        }
+        self.keep_promise(promise);
+    }
+
+    /// True when every page is back and every program on its own.
+    fn finish_stop(&mut self) -> bool {
+        let processes: Vec<Arc<Process>> = self.shared.processes.read().values().cloned().collect();
+        let left: usize = processes
+            .iter()
+            .filter(|p| p.memory.uffd.is_alive())
+            .map(|p| p.stored_vpns().len())
+            .sum();
+        if left > 0 {
+            // Something was taken out, or forked, after the order to stop.
+            let promise = self.promise(None, Then::Stop);
+            for process in &processes {
+                self.restore_all(process, promise);
+            }
+            self.keep_promise(promise);
+            return false;
+        }
+        for app in self.apps.keys().copied().collect::<Vec<_>>() {
+            self.end_relaunch(app);
+        }
+        for process in &processes {
+            process.memory.detach();
+        }
+        for answer in self.stopping.take().unwrap_or_default() {
+            reply(&answer, Ok(()));
+        }
+        true
+    }
+
+    // ---- status ------------------------------------------------------------------------------
+
+    fn status(&mut self) -> Status {
+        let facts = self.shared.mover.store.facts();
+        let page = self.shared.page_bytes;
+        let counters = &self.shared.mover.counters;
+        let (reused, corrupt) =
+            (counters.reused.load(Ordering::Relaxed), counters.corrupt.load(Ordering::Relaxed));
+        let ratio = |pages: u64, bytes: u64| {
+            if bytes == 0 { 0.0 } else { (pages * page) as f64 / bytes as f64 }
+        };
+        let mut apps: Vec<AppStatus> = Vec::new();
+        for (id, app) in &self.apps {
+            let mut status = AppStatus {
+                name: app.name.clone(),
+                state: match app.state {
+                    AppState::Foreground => "foreground".into(),
+                    AppState::Background => "background".into(),
+                },
+                faults: app.past_faults,
+                restored_pages: app.past_restored,
+                swapped_out_pages: app.past_swapped_out,
+                ..AppStatus::default()
+            };
+            let mut stored_bytes = 0;
+            for process in self.shared.of_app(*id) {
+                let mut stored = 0;
+                process.space.table.for_range(Vpn(0), u64::MAX >> 20, |_, entry| {
+                    if entry.state() == State::Stored {
+                        stored += 1;
+                        stored_bytes += entry.handle().map_or(0, |h| {
+                            u64::from(self.shared.mover.store.stored_bytes(h))
+                                / u64::from(self.shared.mover.store.block_pages(h).max(1))
+                        });
+                    }
+                });
+                let resident = self.resident_of(&process);
+                status.stored_pages += stored;
+                status.resident_bytes += resident;
+                status.faults += process.faults.load(Ordering::Relaxed);
+                status.restored_pages += process.demand.load(Ordering::Relaxed)
+                    + process.restored.load(Ordering::Relaxed);
+                status.swapped_out_pages += process.swapped_out.load(Ordering::Relaxed);
+                let managed = process.is_managed();
+                status.processes.push(ProcessStatus {
+                    pid: process.pid,
+                    command: process.command.clone(),
+                    managed,
+                    reason: match (managed, process.pid) {
+                        (true, _) => String::new(),
+                        (false, 0) => "forked child: its faults are served, its pages stay".into(),
+                        (false, _) => "its agent is gone: its faults are served".into(),
+                    },
+                    resident_bytes: resident,
+                    stored_pages: stored,
+                });
+            }
+            status.ratio = ratio(status.stored_pages, stored_bytes);
+            for w in self.waiting.iter().filter(|w| w.app == *id) {
+                let resident = File::open(format!("/proc/{}/statm", w.pid))
+                    .map_or(0, |mut f| resident_anonymous_bytes(&mut f, page));
+                status.resident_bytes += resident;
+                status.processes.push(ProcessStatus {
+                    pid: w.pid,
+                    command: w.command.clone(),
+                    managed: false,
+                    reason: w.reason.clone().unwrap_or_else(|| {
+                        format!("smaller than {}", self.config.min_process)
+                    }),
+                    resident_bytes: resident,
+                    stored_pages: 0,
+                });
+            }
+            status.processes.sort_by_key(|p| p.pid);
+            apps.push(status);
+        }
+        apps.sort_by(|a, b| a.name.cmp(&b.name));
+        Status {
+            scheme: self.config.scheme_name.clone(),
+            budget_bytes: self.config.budget.0,
+            used_bytes: self.used_bytes,
+            daemon_bytes: self.daemon_bytes(),
+            daemon_pid: std::process::id(),
+            keeper_pid: self.keeper_pid,
+            placement: match self.shared.placement {
+                Placement::Narrow => "narrow".into(),
+                Placement::Free => "free".into(),
+            },
+            pool: PoolStatus {
+                used_bytes: facts.used_bytes,
+                limit_bytes: facts.limit_bytes,
+                stored_pages: facts.pages,
+                ratio: ratio(facts.pages, facts.used_bytes),
+                full: self.pool_full_since.is_some(),
+                reused_pages: reused,
+                corrupt_pages: corrupt,
+            },
+            apps,
+        }
+    }
+}
+
+fn unknown_app(name: &str) -> String {
+    format!("no app is called '{name}' ('clew ps' lists them)")
+}
+
+fn reply<T: serde::Serialize>(to: &Sender<String>, result: Result<T, String>) {
+    let reply = match result {
+        Ok(value) => Reply::Ok { value },
+        Err(message) => Reply::Error { message },
+    };
+    let line = serde_json::to_string(&reply)
+        .unwrap_or_else(|e| format!("{{\"result\":\"error\",\"message\":\"{e}\"}}"));
+    let _ = to.send(line);
+}
+

@@ -1,0 +1,293 @@
+//! Which of a program's mappings can be taken out, and which of their pages are there.
+//!
+//! Whole mappings or nothing: registering a part would split the mapping, and the program's next
+//! mremap of it would fail.
+
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::os::fd::AsRawFd;
+
+use clew_core::Vpn;
+
+/// Mappings below this size are not worth the events they cause.
+pub const MIN_MAPPING_BYTES: u64 = 128 << 10;
+
+/// One mapping, as `/proc/PID/smaps` shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// First address.
+    pub start: u64,
+    /// Address after the last.
+    pub end: u64,
+    /// Readable and writable, private, of no file.
+    pub private_anonymous: bool,
+    /// No access at all: what guards stacks.
+    pub guard: bool,
+    /// `[heap]`, `[stack]`, or empty.
+    pub name: String,
+    /// Two-letter flags, where smaps was read.
+    pub flags: String,
+}
+
+impl Mapping {
+    /// Its size.
+    pub fn bytes(&self) -> u64 {
+        self.end - self.start
+    }
+
+    fn has_flag(&self, flag: &str) -> bool {
+        self.flags.split(' ').any(|f| f == flag)
+    }
+}
+
+/// Parses `maps` or `smaps`.
+pub fn parse(text: &str) -> Vec<Mapping> {
+    let mut mappings: Vec<Mapping> = Vec::new();
+    for line in text.lines() {
+        if let Some(flags) = line.strip_prefix("VmFlags:") {
+            if let Some(last) = mappings.last_mut() {
+                last.flags = flags.trim().to_string();
+            }
+            continue;
+        }
+        let Some((range, rest)) = line.split_once(' ') else { continue };
+        let Some((start, end)) = range.split_once('-') else { continue };
+        let (Ok(start), Ok(end)) = (u64::from_str_radix(start, 16), u64::from_str_radix(end, 16))
+        else {
+            continue;
+        };
+        let mut fields = rest.split_ascii_whitespace();
+        let permissions = fields.next().unwrap_or("");
+        let inode = fields.nth(2).unwrap_or("0");
+        let name = fields.collect::<Vec<_>>().join(" ");
+        let of_no_file = inode == "0"
+            && (name.is_empty() || name == "[heap]" || name.starts_with("[anon:"));
+        mappings.push(Mapping {
+            start,
+            end,
+            private_anonymous: permissions.starts_with("rw")
+                && permissions.ends_with('p')
+                && of_no_file,
+            guard: permissions.starts_with("---"),
+            name,
+            flags: String::new(),
+        });
+    }
+    mappings
+}
+
+/// Whether `mapping` looks like one that can be managed, before its flags are known. `before` is
+/// the mapping below it, `stack_pointers` those of the program's threads.
+pub fn is_candidate(mapping: &Mapping, before: Option<&Mapping>, stack_pointers: &[u64]) -> bool {
+    if !mapping.private_anonymous || mapping.bytes() < MIN_MAPPING_BYTES {
+        return false;
+    }
+    if stack_pointers.iter().any(|sp| (mapping.start..mapping.end).contains(sp)) {
+        return false;
+    }
+    // A thread that runs shows no stack pointer, but its stack lies above a guard.
+    let guarded = before.is_some_and(|b| {
+        b.guard && b.end == mapping.start && b.bytes() <= 1 << 20
+    });
+    !(guarded && mapping.bytes() <= 16 << 20)
+}
+
+/// Whether the kernel's flags allow managing it: not locked, not I/O, not kept from (or wiped in)
+/// forked children, not a stack that grows.
+pub fn flags_allow(mapping: &Mapping) -> bool {
+    !["lo", "io", "pf", "dc", "wf", "gd", "ht", "mm", "ss"].iter().any(|f| mapping.has_flag(f))
+}
+
+/// Reads a whole proc file from its beginning.
+pub fn read_again(file: &mut File) -> io::Result<String> {
+    file.rewind()?;
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// The stack pointers of those threads of `pid` that are blocked, and whether *every* thread was
+/// seen blocked in a call that is not madvise.
+pub fn stack_pointers(pid: u32) -> (Vec<u64>, bool) {
+    const MAX_THREADS: usize = 256;
+    const MADVISE: &str = "28";
+    let mut pointers = Vec::new();
+    let mut quiet = true;
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return (pointers, false) };
+    for (n, task) in tasks.flatten().enumerate() {
+        if n >= MAX_THREADS {
+            return (pointers, false);
+        }
+        let line = std::fs::read_to_string(task.path().join("syscall")).unwrap_or_default();
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        // "nr args… sp pc" in a call, "-1 sp pc" blocked elsewhere, "running" otherwise.
+        if fields.len() < 3 {
+            quiet = false;
+            continue;
+        }
+        let sp = fields[fields.len() - 2].trim_start_matches("0x");
+        pointers.extend(u64::from_str_radix(sp, 16).ok());
+        quiet &= fields[0] != MADVISE && fields.len() == 9;
+    }
+    (pointers, quiet)
+}
+
+/// Present pages of a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Present {
+    /// First page.
+    pub first: Vpn,
+    /// How many.
+    pub pages: u64,
+    /// Mapped by a huge page.
+    pub huge: bool,
+}
+
+#[repr(C)]
+struct ScanArg {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    vec: u64,
+    vec_len: u64,
+    max_pages: u64,
+    category_inverted: u64,
+    category_mask: u64,
+    category_anyof_mask: u64,
+    return_mask: u64,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Region {
+    start: u64,
+    end: u64,
+    categories: u64,
+}
+
+/// Lists the pages of `[start, end)` that are present and not the shared page of zeros
+/// (PAGEMAP_SCAN, Linux 6.7).
+pub fn present_pages(
+    pagemap: &File,
+    start: u64,
+    end: u64,
+    page_bytes: u64,
+    mut found: impl FnMut(Present),
+) -> io::Result<()> {
+    const PAGEMAP_SCAN: u64 = 0xc060_6610;
+    const PRESENT: u64 = 1 << 3;
+    const ZERO: u64 = 1 << 5;
+    const HUGE: u64 = 1 << 6;
+    let mut regions = [Region { start: 0, end: 0, categories: 0 }; 256];
+    let mut at = start;
+    while at < end {
+        let mut arg = ScanArg {
+            size: size_of::<ScanArg>() as u64,
+            flags: 0,
+            start: at,
+            end,
+            walk_end: 0,
+            vec: regions.as_mut_ptr() as u64,
+            vec_len: regions.len() as u64,
+            max_pages: 0,
+            category_inverted: ZERO,
+            category_mask: PRESENT | ZERO,
+            category_anyof_mask: 0,
+            return_mask: PRESENT | HUGE,
+        };
+        // SAFETY: the argument and the vector it names live across the call and are as large as
+        // stated.
+        let n = unsafe { libc::ioctl(pagemap.as_raw_fd(), PAGEMAP_SCAN, &raw mut arg) };
+        if n < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        for region in &regions[..n as usize] {
+            found(Present {
+                first: Vpn::of_addr(region.start, page_bytes),
+                pages: (region.end - region.start) / page_bytes,
+                huge: region.categories & HUGE != 0,
+            });
+        }
+        if arg.walk_end <= at {
+            break;
+        }
+        at = arg.walk_end;
+    }
+    Ok(())
+}
+
+/// Resident anonymous bytes of a process, from an open `/proc/PID/statm`. Zero once it is gone.
+pub fn resident_anonymous_bytes(statm: &mut File, page_bytes: u64) -> u64 {
+    let Ok(text) = read_again(statm) else { return 0 };
+    let mut fields = text.split_ascii_whitespace().skip(1).map(|f| f.parse::<u64>().unwrap_or(0));
+    let (resident, shared) = (fields.next().unwrap_or(0), fields.next().unwrap_or(0));
+    resident.saturating_sub(shared) * page_bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMAPS: &str = "\
+55d0c0000000-55d0c0200000 rw-p 00000000 00:00 0                          [heap]
+Size:               2048 kB
+VmFlags: rd wr mr mw me ac sd
+7f0000000000-7f0000001000 ---p 00000000 00:00 0
+VmFlags: mr mw me sd
+7f0000001000-7f0000801000 rw-p 00000000 00:00 0
+VmFlags: rd wr mr mw me ac sd
+7f0001000000-7f0001100000 rw-p 00001000 08:01 4711                       /usr/lib/libx y.so
+7f0002000000-7f0002200000 rw-p 00000000 00:00 0                          [anon:scudo:primary]
+VmFlags: rd wr mr mw me lo ac sd
+";
+
+    #[test]
+    fn mappings_are_told_apart() {
+        let m = parse(SMAPS);
+        assert_eq!(m.len(), 5);
+        let candidates: Vec<bool> = (0..m.len())
+            .map(|i| is_candidate(&m[i], i.checked_sub(1).map(|b| &m[b]), &[]))
+            .collect();
+        assert_eq!(candidates, [true, false, false, false, true]);
+        assert!(flags_allow(&m[0]) && !flags_allow(&m[4]), "a locked mapping was accepted");
+        assert_eq!(m[3].name, "/usr/lib/libx y.so");
+        assert!(!is_candidate(&m[0], None, &[0x55d0c0000010]), "a stack was accepted");
+    }
+
+    #[test]
+    fn present_pages_are_found() {
+        let page = 4096usize;
+        let len = 64 * page;
+        // SAFETY: a fresh mapping of our own, written within its bounds.
+        let base = unsafe {
+            let base = libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            );
+            assert_ne!(base, libc::MAP_FAILED);
+            libc::madvise(base, len, libc::MADV_NOHUGEPAGE);
+            for i in [3, 4, 9] {
+                base.cast::<u8>().add(i * page).write(1);
+            }
+            base as u64
+        };
+        let pagemap = File::open("/proc/self/pagemap").expect("pagemap");
+        let mut pages = Vec::new();
+        let end = base + len as u64;
+        let scan = present_pages(&pagemap, base, end, page as u64, |p| {
+            pages.extend((0..p.pages).map(|i| p.first.0 + i - base / page as u64));
+        });
+        if scan.as_ref().is_err_and(|e| e.raw_os_error() == Some(libc::ENOTTY)) {
+            eprintln!("SKIP present_pages_are_found: this kernel has no PAGEMAP_SCAN");
+            return;
+        }
+        scan.expect("scan");
+        assert_eq!(pages, [3, 4, 9]);
+    }
+}

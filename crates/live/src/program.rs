@@ -1,0 +1,374 @@
+//! The memory of one live program: its userfaultfd, and its agent where it has one.
+//!
+//! Lock order: `link` (orders to the agent) after the space's batch lock; nothing is taken while it
+//! is held. Waiting for the agent is bounded by the agent's life: its death ends the wait.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::FileExt;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use clew_agent::protocol::{Header, Kind, MAGIC, Run, SLOTS, SlotState, Taken};
+use clew_core::Vpn;
+use clew_engine::{Memory, Put, PutStop, Took};
+use parking_lot::Mutex;
+
+use crate::mappings::present_pages;
+use crate::seqpacket;
+use crate::uffd::{Partial, Uffd};
+
+/// Fresh pages given at once where touches are scattered, and at most where they are in order.
+const FRESH_RUN: u32 = 8;
+const FRESH_RUN_MAX: u32 = 64;
+
+/// A shared mapping of the buffer that an agent fills. The program's memory shows it too: it is
+/// never a Rust reference, only copied from.
+struct Buffer {
+    base: NonNull<u8>,
+    fd: OwnedFd,
+    bytes: usize,
+}
+
+// SAFETY: only raw copies touch the memory, and the mapping lives as long as the value.
+unsafe impl Send for Buffer {}
+// SAFETY: as above.
+unsafe impl Sync for Buffer {}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours and nobody holds a pointer into it.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// The daemon's end of one agent.
+pub struct Agent {
+    socket: OwnedFd,
+    pid: u32,
+    buffer: Buffer,
+    staging: u64,
+    /// The program's `mem` and `pagemap`, to find what a dead agent left in staging.
+    mem: Option<File>,
+    alive: AtomicBool,
+}
+
+/// The memory of one program.
+pub struct ProgramMemory {
+    /// Its userfaultfd.
+    pub uffd: Uffd,
+    page_bytes: u64,
+    agent: Option<Agent>,
+    pagemap: Option<File>,
+    /// What each page of the batch under way occupies; also: one order at a time.
+    link: Mutex<Vec<Took>>,
+    /// Events are not to be read now.
+    taking: AtomicBool,
+    /// The fault thread has disarmed the descriptor and wants it armed again after `taking`.
+    disarmed: AtomicBool,
+    epoll: RawFd,
+    token: u64,
+    fresh_next: AtomicU64,
+    fresh_len: AtomicU32,
+}
+
+impl Agent {
+    /// Maps the buffer that was handed to the agent behind `socket`.
+    pub fn new(socket: OwnedFd, buffer: OwnedFd, staging: u64, mem: Option<File>) -> io::Result<Agent> {
+        let bytes = SLOTS * 4096;
+        // SAFETY: a fresh shared mapping of a memfd of that size; the result is checked.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                buffer.as_raw_fd(),
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let buffer = Buffer { base, fd: buffer, bytes };
+        let pid = seqpacket::peer(&socket)?.pid as u32;
+        Ok(Agent { socket, pid, buffer, staging, mem, alive: AtomicBool::new(true) })
+    }
+}
+
+impl ProgramMemory {
+    /// `epoll` and `token` are where and how its descriptor is watched.
+    pub fn new(
+        uffd: Uffd,
+        page_bytes: u64,
+        agent: Option<Agent>,
+        pagemap: Option<File>,
+        epoll: RawFd,
+        token: u64,
+    ) -> ProgramMemory {
+        ProgramMemory {
+            uffd,
+            page_bytes,
+            agent,
+            pagemap,
+            link: Mutex::new(Vec::new()),
+            taking: AtomicBool::new(false),
+            disarmed: AtomicBool::new(false),
+            epoll,
+            token,
+            fresh_next: AtomicU64::new(0),
+            fresh_len: AtomicU32::new(FRESH_RUN),
+        }
+    }
+
+    /// Whether pages can be taken out.
+    pub fn has_agent(&self) -> bool {
+        self.agent.as_ref().is_some_and(|a| a.alive.load(Ordering::Acquire))
+    }
+
+    /// Address range of the agent's staging area.
+    pub fn staging(&self) -> std::ops::Range<u64> {
+        self.agent.as_ref().map_or(0..0, |a| a.staging..a.staging + SLOTS as u64 * self.page_bytes)
+    }
+
+    /// The program's pagemap.
+    pub fn pagemap(&self) -> Option<&File> {
+        self.pagemap.as_ref()
+    }
+
+    /// Whether events may be read now; ask with the space's lock held for writing.
+    pub fn events_held(&self) -> bool {
+        self.taking.load(Ordering::Acquire)
+    }
+
+    /// Starts to watch the descriptor.
+    pub fn watch(&self) -> io::Result<()> {
+        self.epoll_ctl(libc::EPOLL_CTL_ADD, libc::EPOLLIN)
+    }
+
+    /// The fault thread found events held: it looks away until they are released.
+    pub fn look_away(&self) {
+        let _ = self.epoll_ctl(libc::EPOLL_CTL_MOD, 0);
+        self.disarmed.store(true, Ordering::SeqCst);
+        if !self.taking.load(Ordering::SeqCst) {
+            self.rearm();
+        }
+    }
+
+    fn rearm(&self) {
+        if self.disarmed.swap(false, Ordering::SeqCst) {
+            let _ = self.epoll_ctl(libc::EPOLL_CTL_MOD, libc::EPOLLIN);
+        }
+    }
+
+    fn epoll_ctl(&self, operation: i32, events: i32) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: events as u32, u64: self.token };
+        // SAFETY: `event` lives across the call.
+        let done =
+            unsafe { libc::epoll_ctl(self.epoll, operation, self.uffd.as_raw_fd(), &mut event) };
+        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Whether the agent runs on in memory that process `pid` has left (execve).
+    pub fn agent_outlived(&self, pid: u32) -> bool {
+        let Some(agent) = self.agent.as_ref().filter(|_| self.has_agent()) else { return false };
+        crate::attach::share_memory(agent.pid, pid) == Some(false)
+    }
+
+    /// Tells the agent to end. The caller has brought every page back.
+    pub fn detach(&self) {
+        if let Some(agent) = &self.agent {
+            agent.alive.store(false, Ordering::Release);
+            let _ = seqpacket::send(&agent.socket, &[header_bytes(Kind::Detach, 0)], &[]);
+        }
+    }
+
+    /// One order and its answer. An error means that the agent is dead.
+    fn order(&self, agent: &Agent, kind: Kind, value: u32, runs: &[Run], answer: &mut [u8]) -> io::Result<usize> {
+        let head = header_bytes(kind, value);
+        // SAFETY: Run is plain numbers without padding.
+        let body = unsafe {
+            std::slice::from_raw_parts(runs.as_ptr().cast::<u8>(), size_of_val(runs))
+        };
+        let result = seqpacket::send(&agent.socket, &[head, body.to_vec()], &[])
+            .and_then(|()| seqpacket::receive(&agent.socket, answer).map(|(n, _)| n));
+        match result {
+            Ok(n) if n >= size_of::<Header>() && answer[..4] == MAGIC.to_ne_bytes() => Ok(n),
+            other => {
+                agent.alive.store(false, Ordering::Release);
+                Err(other.err().unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into()))
+            }
+        }
+    }
+
+    fn runs(&self, vpns: &[Vpn]) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        for (i, vpn) in vpns.iter().enumerate() {
+            let src = vpn.addr(self.page_bytes);
+            match runs.last_mut() {
+                Some(last) if last.src + u64::from(last.pages) * self.page_bytes == src => {
+                    last.pages += 1;
+                }
+                _ => runs.push(Run { src, slot: i as u32, pages: 1 }),
+            }
+        }
+        runs
+    }
+
+    /// What a dead agent left in staging is copied to the buffer; the rest never left the program.
+    fn recover(&self, agent: &Agent, took: &mut [Took]) {
+        let (Some(mem), Some(pagemap)) = (&agent.mem, &self.pagemap) else { return };
+        let end = agent.staging + (took.len() as u64) * self.page_bytes;
+        let mut page = vec![0u8; self.page_bytes as usize];
+        let scan = present_pages(pagemap, agent.staging, end, self.page_bytes, |present| {
+            for i in 0..present.pages {
+                let address = present.first.addr(self.page_bytes) + i * self.page_bytes;
+                let slot = ((address - agent.staging) / self.page_bytes) as usize;
+                if mem.read_exact_at(&mut page, address).is_ok() {
+                    // SAFETY: `slot` is below SLOTS, the mapping holds SLOTS pages.
+                    unsafe {
+                        let to = agent.buffer.base.as_ptr().add(slot * page.len());
+                        std::ptr::copy_nonoverlapping(page.as_ptr(), to, page.len());
+                    }
+                    took[slot] = Took::Taken;
+                }
+            }
+        });
+        if let Err(error) = scan {
+            tracing::warn!(%error, "the agent died and its staging area cannot be read");
+        }
+    }
+}
+
+fn header_bytes(kind: Kind, value: u32) -> Vec<u8> {
+    let header = Header::new(kind, value, 0);
+    [header.magic, header.kind, header.value, header.detail]
+        .iter()
+        .flat_map(|word| word.to_ne_bytes())
+        .collect()
+}
+
+fn put_result(partial: Partial, page_bytes: u64) -> Put {
+    let pages = (partial.bytes / page_bytes) as usize;
+    let stop = match partial.errno {
+        0 => None,
+        libc::EAGAIN => Some(PutStop::Again),
+        libc::EEXIST => Some(PutStop::Exists),
+        _ => Some(PutStop::Gone),
+    };
+    Put { pages, stop }
+}
+
+impl Memory for ProgramMemory {
+    fn hold_events(&self) {
+        self.taking.store(true, Ordering::SeqCst);
+    }
+
+    fn release_events(&self) {
+        self.taking.store(false, Ordering::SeqCst);
+        self.rearm();
+    }
+
+    fn take_out(&self, vpns: &[Vpn], took: &mut Vec<Took>) {
+        took.clear();
+        took.resize(vpns.len(), Took::Stayed);
+        let Some(agent) = self.agent.as_ref().filter(|_| self.has_agent()) else { return };
+        let mut slots = self.link.lock();
+        let mut answer = vec![0u8; size_of::<Taken>()];
+        let runs = self.runs(vpns);
+        match self.order(agent, Kind::Take, runs.len() as u32, &runs, &mut answer) {
+            Ok(n) if n == size_of::<Taken>() => {
+                let states = &answer[size_of::<Header>()..];
+                for (took, state) in took.iter_mut().zip(states) {
+                    *took = match SlotState::from_u8(*state) {
+                        SlotState::Taken => Took::Taken,
+                        SlotState::Hole => Took::Hole,
+                        SlotState::Busy => Took::Busy,
+                        SlotState::Unused | SlotState::Refused | SlotState::Skipped => Took::Stayed,
+                    };
+                }
+            }
+            outcome => {
+                tracing::warn!(?outcome, "an agent is gone in the middle of an order");
+                agent.alive.store(false, Ordering::Release);
+                self.recover(agent, took);
+            }
+        }
+        slots.clone_from(took);
+    }
+
+    fn copy_taken(&self, i: usize, out: &mut [u8]) {
+        let Some(agent) = &self.agent else { return };
+        assert!(i < SLOTS && out.len() == self.page_bytes as usize);
+        // SAFETY: the buffer holds SLOTS pages. The program could write to it meanwhile: what is
+        // copied is then what its own agent made of its own memory.
+        unsafe {
+            let from = agent.buffer.base.as_ptr().add(i * out.len());
+            std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len());
+        }
+    }
+
+    fn release_taken(&self) {
+        let Some(agent) = self.agent.as_ref().filter(|_| self.has_agent()) else { return };
+        let mut slots = self.link.lock();
+        let used = slots.iter().rposition(|t| *t == Took::Taken).map_or(0, |last| last + 1);
+        slots.clear();
+        if used > 0 {
+            let mut answer = [0u8; size_of::<Header>()];
+            let _ = self.order(agent, Kind::Release, used as u32, &[], &mut answer);
+        }
+    }
+
+    fn unshare(&self, vpns: &[Vpn]) -> bool {
+        let Some(agent) = self.agent.as_ref().filter(|_| self.has_agent()) else { return false };
+        let _link = self.link.lock();
+        let runs = self.runs(vpns);
+        let mut answer = [0u8; size_of::<Header>()];
+        self.order(agent, Kind::Unshare, runs.len() as u32, &runs, &mut answer).is_ok()
+    }
+
+    fn put(&self, first: Vpn, bytes: &[u8]) -> Put {
+        put_result(self.uffd.copy(first.addr(self.page_bytes), bytes), self.page_bytes)
+    }
+
+    fn put_zero(&self, first: Vpn, count: usize) -> Put {
+        let len = count as u64 * self.page_bytes;
+        put_result(self.uffd.zero(first.addr(self.page_bytes), len), self.page_bytes)
+    }
+
+    fn wake(&self, first: Vpn, count: usize) {
+        let _ = self.uffd.wake(first.addr(self.page_bytes), count as u64 * self.page_bytes);
+    }
+
+    fn fresh_run(&self, vpn: Vpn) -> usize {
+        // Touches in order get twice as much each time, as read-ahead does.
+        let in_order = self.fresh_next.load(Ordering::Relaxed) == vpn.0;
+        let len = match in_order {
+            true => (self.fresh_len.load(Ordering::Relaxed) * 2).min(FRESH_RUN_MAX),
+            false => FRESH_RUN,
+        };
+        self.fresh_len.store(len, Ordering::Relaxed);
+        self.fresh_next.store(vpn.0 + u64::from(len), Ordering::Relaxed);
+        len as usize
+    }
+}
+
+impl ProgramMemory {
+    /// Gives the buffer's memory back to the system; it fills again when used.
+    pub fn shrink_buffer(&self) {
+        let Some(agent) = &self.agent else { return };
+        let Some(_link) = self.link.try_lock() else { return };
+        // SAFETY: punching a hole in a memfd; readers see zeros, and no batch is under way that
+        // would read (the link is held, and a batch's slots are read before its release).
+        unsafe {
+            libc::fallocate(
+                agent.buffer.fd.as_raw_fd(),
+                libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
+                0,
+                agent.buffer.bytes as i64,
+            );
+        }
+    }
+}

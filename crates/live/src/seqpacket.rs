@@ -1,0 +1,155 @@
+//! SEQPACKET sockets with descriptors in tow, which the standard library does not have.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Most descriptors in one message.
+const MAX_FDS: usize = 4;
+
+fn check(result: isize) -> io::Result<usize> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as usize) }
+}
+
+/// A listening socket at `path` (mode 0600), replacing a file that is there.
+pub fn listen(path: &Path) -> io::Result<OwnedFd> {
+    let bytes = path.as_os_str().as_bytes();
+    if bytes.len() >= 108 {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path exceeds 107 bytes"));
+    }
+    // SAFETY: sockaddr_un is plain bytes, and long enough as just checked; results are checked and
+    // the descriptor is owned by nobody else.
+    unsafe {
+        let fd = libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0);
+        let fd = OwnedFd::from_raw_fd(check(fd as isize)? as RawFd);
+        let mut address: libc::sockaddr_un = std::mem::zeroed();
+        address.sun_family = libc::AF_UNIX as u16;
+        for (to, from) in address.sun_path.iter_mut().zip(bytes) {
+            *to = *from as libc::c_char;
+        }
+        let len = 2 + bytes.len() + 1;
+        let to = (&raw const address).cast();
+        check(libc::bind(fd.as_raw_fd(), to, len as u32) as isize)?;
+        check(libc::listen(fd.as_raw_fd(), 128) as isize)?;
+        Ok(fd)
+    }
+}
+
+/// Accepts one connection.
+pub fn accept(listener: &OwnedFd) -> io::Result<OwnedFd> {
+    // SAFETY: no address is asked for; the result is checked and owned by nobody else.
+    unsafe {
+        let fd = libc::accept4(
+            listener.as_raw_fd(),
+            std::ptr::null_mut(),
+            std::ptr::null_mut(),
+            libc::SOCK_CLOEXEC,
+        );
+        Ok(OwnedFd::from_raw_fd(check(fd as isize)? as RawFd))
+    }
+}
+
+/// Process, user and group of the peer.
+pub fn peer(socket: &OwnedFd) -> io::Result<libc::ucred> {
+    let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = size_of::<libc::ucred>() as u32;
+    // SAFETY: the buffer is as large as stated.
+    unsafe {
+        check(libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut credentials).cast(),
+            &mut len,
+        ) as isize)?;
+    }
+    Ok(credentials)
+}
+
+/// Limits how long [`receive`] waits; `None` waits for ever.
+pub fn set_timeout(socket: &OwnedFd, timeout: Option<std::time::Duration>) -> io::Result<()> {
+    let t = timeout.unwrap_or_default();
+    let value = libc::timeval { tv_sec: t.as_secs() as i64, tv_usec: t.subsec_micros().into() };
+    // SAFETY: the buffer is as large as stated.
+    unsafe {
+        check(libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVTIMEO,
+            (&raw const value).cast(),
+            size_of::<libc::timeval>() as u32,
+        ) as isize)?;
+    }
+    Ok(())
+}
+
+#[repr(C, align(8))]
+struct Control([u8; 16 + 4 * MAX_FDS]);
+
+/// Sends the parts as one message, with descriptors.
+pub fn send(socket: &OwnedFd, parts: &[Vec<u8>], fds: &[RawFd]) -> io::Result<()> {
+    assert!(fds.len() <= MAX_FDS);
+    let mut iov: Vec<libc::iovec> = parts
+        .iter()
+        .map(|p| libc::iovec { iov_base: p.as_ptr().cast_mut().cast(), iov_len: p.len() })
+        .collect();
+    let mut control = Control([0; 16 + 4 * MAX_FDS]);
+    // SAFETY: every pointer in `message` lives across the call; the control buffer is aligned and
+    // large enough for MAX_FDS descriptors.
+    unsafe {
+        let mut message: libc::msghdr = std::mem::zeroed();
+        message.msg_iov = iov.as_mut_ptr();
+        message.msg_iovlen = iov.len();
+        if !fds.is_empty() {
+            message.msg_control = control.0.as_mut_ptr().cast();
+            message.msg_controllen = libc::CMSG_SPACE(4 * fds.len() as u32) as usize;
+            let header = libc::CMSG_FIRSTHDR(&message);
+            (*header).cmsg_level = libc::SOL_SOCKET;
+            (*header).cmsg_type = libc::SCM_RIGHTS;
+            (*header).cmsg_len = libc::CMSG_LEN(4 * fds.len() as u32) as usize;
+            std::ptr::copy_nonoverlapping(
+                fds.as_ptr().cast::<u8>(),
+                libc::CMSG_DATA(header),
+                4 * fds.len(),
+            );
+        }
+        check(libc::sendmsg(socket.as_raw_fd(), &message, libc::MSG_NOSIGNAL))?;
+    }
+    Ok(())
+}
+
+/// Receives one message into `buffer`; its length (0 at the end) and the descriptors it brought.
+pub fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+    let mut control = Control([0; 16 + 4 * MAX_FDS]);
+    let mut iov =
+        libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    // SAFETY: every pointer in `message` lives across the call; received descriptors are ours.
+    unsafe {
+        let mut message: libc::msghdr = std::mem::zeroed();
+        message.msg_iov = &mut iov;
+        message.msg_iovlen = 1;
+        message.msg_control = control.0.as_mut_ptr().cast();
+        message.msg_controllen = control.0.len();
+        let n = loop {
+            let n = libc::recvmsg(socket.as_raw_fd(), &mut message, libc::MSG_CMSG_CLOEXEC);
+            match check(n) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                other => break other?,
+            }
+        };
+        let mut fds = Vec::new();
+        let header = libc::CMSG_FIRSTHDR(&message);
+        if !header.is_null()
+            && (*header).cmsg_level == libc::SOL_SOCKET
+            && (*header).cmsg_type == libc::SCM_RIGHTS
+        {
+            let bytes = (*header).cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
+            let data = libc::CMSG_DATA(header).cast::<RawFd>();
+            for i in 0..bytes / 4 {
+                fds.push(OwnedFd::from_raw_fd(data.add(i).read_unaligned()));
+            }
+        }
+        Ok((n, fds))
+    }
+}

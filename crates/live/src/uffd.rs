@@ -1,0 +1,251 @@
+//! userfaultfd, as thin as it gets. The structures are the kernel's (include/uapi/linux/
+//! userfaultfd.h, Linux 6.18); Debian's headers are older than half of them.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+/// Features of `UFFDIO_API`.
+pub mod feature {
+    pub const EVENT_FORK: u64 = 1 << 1;
+    pub const EVENT_REMAP: u64 = 1 << 2;
+    pub const EVENT_REMOVE: u64 = 1 << 3;
+    pub const EVENT_UNMAP: u64 = 1 << 6;
+    pub const THREAD_ID: u64 = 1 << 8;
+    pub const POISON: u64 = 1 << 14;
+    pub const MOVE: u64 = 1 << 16;
+}
+
+/// What the daemon asks of every descriptor. EVENT_FORK needs CAP_SYS_PTRACE in the caller.
+pub const FEATURES: u64 = feature::EVENT_REMAP
+    | feature::EVENT_REMOVE
+    | feature::EVENT_UNMAP
+    | feature::THREAD_ID
+    | feature::POISON
+    | feature::MOVE;
+
+const API: u64 = 0xc018_aa3f;
+const REGISTER: u64 = 0xc020_aa00;
+const UNREGISTER: u64 = 0x8010_aa01;
+const WAKE: u64 = 0x8010_aa02;
+const COPY: u64 = 0xc028_aa03;
+const ZEROPAGE: u64 = 0xc020_aa04;
+const POISON: u64 = 0xc020_aa08;
+const IOC_NEW: u64 = 0xaa00;
+
+#[repr(C)]
+struct ApiArg {
+    api: u64,
+    features: u64,
+    ioctls: u64,
+}
+
+#[repr(C)]
+struct Range {
+    start: u64,
+    len: u64,
+}
+
+#[repr(C)]
+struct RegisterArg {
+    range: Range,
+    mode: u64,
+    ioctls: u64,
+}
+
+#[repr(C)]
+struct CopyArg {
+    dst: u64,
+    src: u64,
+    len: u64,
+    mode: u64,
+    copied: i64,
+}
+
+#[repr(C)]
+struct ZeroArg {
+    range: Range,
+    mode: u64,
+    done: i64,
+}
+
+/// One message as the kernel writes it.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct RawMessage {
+    event: u8,
+    reserved: [u8; 7],
+    arg: [u64; 3],
+}
+
+/// What a program did.
+#[derive(Debug)]
+pub enum Message {
+    /// A thread waits for the page at `addr`.
+    Fault { addr: u64, tid: u32 },
+    /// The program forked; the child's descriptor.
+    Fork { child: Uffd },
+    /// mremap moved `len` bytes.
+    Remap { from: u64, to: u64, len: u64 },
+    /// madvise gave the range up.
+    Remove { start: u64, end: u64 },
+    /// munmap, or the end of a mapping by other means.
+    Unmap { start: u64, end: u64 },
+}
+
+/// Result of [`Uffd::copy`] and its like: bytes done before the error, if any.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Partial {
+    /// Bytes done.
+    pub bytes: u64,
+    /// Errno that stopped it, 0 if it went through.
+    pub errno: i32,
+}
+
+/// A userfaultfd of some program's memory.
+#[derive(Debug)]
+pub struct Uffd {
+    fd: OwnedFd,
+}
+
+impl AsRawFd for Uffd {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+impl Uffd {
+    /// Takes a descriptor that a program opened.
+    pub fn new(fd: OwnedFd) -> Uffd {
+        Uffd { fd }
+    }
+
+    /// Opens one for this process (measurements, tests, `doctor`).
+    pub fn open_own() -> io::Result<Uffd> {
+        // SAFETY: takes flags only; the result is checked and owned by nobody else.
+        unsafe {
+            let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
+            let mut fd = libc::syscall(libc::SYS_userfaultfd, flags) as i32;
+            if fd < 0 {
+                let device = std::fs::OpenOptions::new()
+                    .read(true)
+                    .write(true)
+                    .open("/dev/userfaultfd")
+                    .map_err(|_| io::Error::last_os_error())?;
+                fd = libc::ioctl(device.as_raw_fd(), IOC_NEW, flags);
+            }
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            Ok(Uffd { fd: OwnedFd::from_raw_fd(fd) })
+        }
+    }
+
+    /// Agrees on features; fails with EINVAL where the kernel lacks one, EPERM where the caller may
+    /// not have EVENT_FORK.
+    pub fn api(&self, features: u64) -> io::Result<()> {
+        let mut arg = ApiArg { api: 0xaa, features, ioctls: 0 };
+        self.ioctl(API, &mut arg)
+    }
+
+    /// Missing pages of the range are reported from now on.
+    pub fn register(&self, start: u64, len: u64) -> io::Result<()> {
+        const MODE_MISSING: u64 = 1;
+        let range = Range { start, len };
+        self.ioctl(REGISTER, &mut RegisterArg { range, mode: MODE_MISSING, ioctls: 0 })
+    }
+
+    /// The end of [`Uffd::register`]; wakes who waits.
+    pub fn unregister(&self, start: u64, len: u64) -> io::Result<()> {
+        self.ioctl(UNREGISTER, &mut Range { start, len })
+    }
+
+    /// Wakes who waits for the range.
+    pub fn wake(&self, start: u64, len: u64) -> io::Result<()> {
+        self.ioctl(WAKE, &mut Range { start, len })
+    }
+
+    /// Puts `bytes` (whole pages) at `dst` and wakes who waits there.
+    pub fn copy(&self, dst: u64, bytes: &[u8]) -> Partial {
+        let mut arg = CopyArg {
+            dst,
+            src: bytes.as_ptr() as u64,
+            len: bytes.len() as u64,
+            mode: 0,
+            copied: 0,
+        };
+        let result = self.ioctl(COPY, &mut arg);
+        partial(result, arg.copied, bytes.len() as u64)
+    }
+
+    /// As [`Uffd::copy`], zeros.
+    pub fn zero(&self, start: u64, len: u64) -> Partial {
+        let mut arg = ZeroArg { range: Range { start, len }, mode: 0, done: 0 };
+        let result = self.ioctl(ZEROPAGE, &mut arg);
+        partial(result, arg.done, len)
+    }
+
+    /// Whoever touches the page gets SIGBUS, as for memory that failed.
+    pub fn poison(&self, start: u64, len: u64) -> Partial {
+        let mut arg = ZeroArg { range: Range { start, len }, mode: 0, done: 0 };
+        let result = self.ioctl(POISON, &mut arg);
+        partial(result, arg.done, len)
+    }
+
+    /// Whether the memory it belongs to still exists (some process runs in it).
+    pub fn is_alive(&self) -> bool {
+        // No mapping starts at page 1 (mmap_min_addr), so this does nothing but say why.
+        self.zero(4096, 4096).errno != libc::ESRCH
+    }
+
+    /// Reads all that is to be read, at most `N` messages; true if there may be more. Never waits.
+    pub fn read(&self, out: &mut Vec<Message>) -> io::Result<bool> {
+        const N: usize = 16;
+        let mut raw = [RawMessage { event: 0, reserved: [0; 7], arg: [0; 3] }; N];
+        // SAFETY: the buffer is valid for its size; messages are plain numbers.
+        let n = unsafe { libc::read(self.as_raw_fd(), raw.as_mut_ptr().cast(), size_of_val(&raw)) };
+        if n < 0 {
+            let error = io::Error::last_os_error();
+            return match error.raw_os_error() {
+                Some(libc::EAGAIN) | Some(libc::EINTR) => Ok(false),
+                _ => Err(error),
+            };
+        }
+        let count = n as usize / size_of::<RawMessage>();
+        for message in &raw[..count] {
+            let [a, b, c] = message.arg;
+            out.push(match message.event {
+                0x12 => Message::Fault { addr: b, tid: c as u32 },
+                // SAFETY: the kernel has just installed this descriptor for us.
+                0x13 => Message::Fork {
+                    child: Uffd::new(unsafe { OwnedFd::from_raw_fd(a as u32 as i32) }),
+                },
+                0x14 => Message::Remap { from: a, to: b, len: c },
+                0x15 => Message::Remove { start: a, end: b },
+                0x16 => Message::Unmap { start: a, end: b },
+                other => {
+                    tracing::error!(other, "unknown userfaultfd event");
+                    continue;
+                }
+            });
+        }
+        Ok(count == N)
+    }
+
+    fn ioctl<T>(&self, request: u64, arg: &mut T) -> io::Result<()> {
+        // SAFETY: `arg` is the structure that `request` names, by construction of the callers; what
+        // COPY reads is a slice that lives across the call.
+        let result = unsafe { libc::ioctl(self.as_raw_fd(), request, std::ptr::from_mut(arg)) };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+}
+
+fn partial(result: io::Result<()>, done: i64, len: u64) -> Partial {
+    match result {
+        Ok(()) => Partial { bytes: len, errno: 0 },
+        Err(e) => {
+            // A negative count is the error itself.
+            let bytes = u64::try_from(done).unwrap_or(0);
+            Partial { bytes, errno: e.raw_os_error().unwrap_or(libc::EIO) }
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! May it enter the pool?
+
+pub mod all;

@@ -1,0 +1,3 @@
+//! What leaves the pool?
+
+pub mod none;

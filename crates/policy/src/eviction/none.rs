@@ -1,0 +1,13 @@
+//! Nothing leaves the pool before its program asks: zram (ElasticZRAM 2.1). A full pool is full.
+
+use clew_core::{Eviction, Observe, Unit, View};
+
+/// The policy. See the module.
+#[derive(Default)]
+pub struct NoEviction;
+
+impl Observe for NoEviction {}
+
+impl Eviction for NoEviction {
+    fn pick_evictions(&mut self, _bytes: u64, _view: &View<'_>, _out: &mut Vec<Unit>) {}
+}

@@ -1,0 +1,3 @@
+//! What is compressed together, in what chunks?
+
+pub mod one_page;

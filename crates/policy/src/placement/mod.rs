@@ -1,0 +1,4 @@
+//! Which tier?
+
+pub mod none;
+pub mod pool;

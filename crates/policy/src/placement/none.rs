@@ -1,0 +1,15 @@
+//! No place but DRAM: the placement of `dram`.
+
+use clew_core::{AppId, Cause, Group, Observe, Place, Placement, View};
+
+/// The policy. See the module.
+#[derive(Default)]
+pub struct NoPlace;
+
+impl Observe for NoPlace {}
+
+impl Placement for NoPlace {
+    fn place(&mut self, _group: &Group, _app: AppId, _cause: Cause, _view: &View<'_>) -> Place {
+        Place::Stay
+    }
+}

@@ -1,0 +1,18 @@
+//! Everything to the compressed pool: zram. What the pool does not admit stays resident.
+
+use clew_core::{AppId, Cause, Group, Observe, Place, Placement, Tier, View};
+
+/// The policy. See the module.
+#[derive(Default)]
+pub struct ToPool;
+
+impl Observe for ToPool {}
+
+impl Placement for ToPool {
+    fn place(&mut self, _group: &Group, _app: AppId, cause: Cause, _view: &View<'_>) -> Place {
+        match cause {
+            Cause::SwapOut => Place::Tier { tier: Tier::Pool, donor: 0, compressed: true },
+            Cause::Rejected | Cause::Evicted => Place::Stay,
+        }
+    }
+}

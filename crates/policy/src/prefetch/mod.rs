@@ -1,0 +1,4 @@
+//! What comes back early?
+
+pub mod none;
+pub mod readahead;

@@ -1,0 +1,13 @@
+//! Nothing comes back before it is asked for: page-cluster 0, what Android sets for zram.
+
+use clew_core::{Observe, PageId, Prefetch, Trigger, View};
+
+/// The policy. See the module.
+#[derive(Default)]
+pub struct NoPrefetch;
+
+impl Observe for NoPrefetch {}
+
+impl Prefetch for NoPrefetch {
+    fn pick_prefetch(&mut self, _trigger: Trigger, _view: &View<'_>, _out: &mut Vec<PageId>) {}
+}

@@ -1,0 +1,317 @@
+//! Active/inactive LRU over the pages of all apps: how Linux chooses what goes to zram.
+//!
+//! Source: Linux `mm/vmscan.c` (`shrink_active_list`, `folio_check_references`,
+//! `inactive_is_low`), `mm/swap.c` (`mark_page_accessed`), `mm/workingset.c`. The papers name it as
+//! their baseline (Ariadne 5, Archer 2, ElasticZRAM 2.1, MobileSwap II-A). As there:
+//! - a page enters at the head of the inactive list, a run in address order;
+//! - its second use while inactive activates it; the active list is never reordered;
+//! - victims come from the inactive tail. A page used once since it was last looked at goes round
+//!   once more and is activated by its next use;
+//! - when active pages outnumber inactive ones by more than sqrt(10 x GiB), 32 from the active tail
+//!   become inactive;
+//! - a page that leaves is stamped with an age that counts evictions and activations. When it is
+//!   demanded back and the age has grown by no more than the active list is long, it becomes active
+//!   at once, otherwise inactive. (The kernel judges pages that were read ahead too; here they enter
+//!   inactive, as nobody has asked for them.)
+//! - the pages of the app in front are spared (set aside in order) until the demand is urgent or
+//!   nothing else is left (Ariadne 4.2 describes this option of Android's kernel).
+//!
+//! Anonymous pages only: file pages are no business of this list. A fault tells nothing here, the
+//! `PageIn` that goes with it does.
+//!
+//! Invariants: a resident page that was told of is on exactly one list unless it was handed out;
+//! what is spared counts as inactive; every step takes constant time, amortised over uses (one lap
+//! a use, one setting aside a page and change of the foreground). Memory: see
+//! [`super::page_lists`], 9.4 bytes a page, resident or stored, where neighbours are known too.
+
+use clew_core::{
+    AccessKind, AppId, Classes, Demand, Event, Hotness, Metric, Observe, PageId, PageRun, Reclaim,
+    Unit, Verdict, Victim, View,
+};
+
+use super::page_lists::{Flag, ListId, PageLists, Slot};
+
+const INACTIVE: ListId = ListId(0);
+const ACTIVE: ListId = ListId(1);
+/// Inactive pages of the app in front that reached the tail.
+const SPARED: ListId = ListId(2);
+
+/// The page counts as active.
+const IS_ACTIVE: Flag = Flag::A;
+/// Used since it was last looked at at the inactive tail, or since it entered.
+const YOUNG: Flag = Flag::B;
+/// It has gone round the inactive list once for a use.
+const REFERENCED: Flag = Flag::C;
+
+/// Pages looked at before the balance is looked at again (the kernel's SWAP_CLUSTER_MAX).
+const BATCH_PAGES: u32 = 32;
+
+/// The policy. See the module.
+#[derive(Default)]
+pub struct Lru {
+    lists: PageLists,
+    active: u64,
+    /// Spared pages included.
+    inactive: u64,
+    /// Evictions and activations so far.
+    age: u64,
+    /// The foreground app that the spared pages belong to.
+    spared_for: Option<AppId>,
+    counted: Counted,
+}
+
+#[derive(Default)]
+struct Counted {
+    activated: u64,
+    deactivated: u64,
+    second_laps: u64,
+    spared: u64,
+    picked: u64,
+    refaults_active: u64,
+    refaults_inactive: u64,
+}
+
+impl Lru {
+    /// Empty lists.
+    pub fn new() -> Lru {
+        Lru::default()
+    }
+
+    fn enter(&mut self, page: PageId) {
+        let slot = self.lists.slot(page);
+        if !self.lists.is_listed(slot) {
+            self.lists.push_front(INACTIVE, slot);
+            self.inactive += 1;
+        }
+    }
+
+    fn used(&mut self, page: PageId) {
+        let Some(slot) = self.lists.find(page) else {
+            return self.enter(page);
+        };
+        if !self.lists.is_listed(slot) || self.lists.flag(slot, IS_ACTIVE) {
+            return;
+        }
+        if self.lists.flag(slot, YOUNG) || self.lists.flag(slot, REFERENCED) {
+            self.lists.clear_flags(slot);
+            self.lists.set_flag(slot, IS_ACTIVE, true);
+            self.lists.move_to_front(ACTIVE, slot);
+            self.inactive -= 1;
+            self.active += 1;
+            self.age += 1;
+            self.counted.activated += 1;
+        } else {
+            self.lists.set_flag(slot, YOUNG, true);
+        }
+    }
+
+    fn page_in(&mut self, page: PageId, demand: bool) {
+        let stamp = self.lists.find(page).and_then(|slot| self.lists.stamp(slot));
+        let Some(stamp) = stamp.filter(|_| demand) else {
+            return self.enter(page);
+        };
+        let distance = (self.age as u32).wrapping_sub(stamp);
+        if u64::from(distance) <= self.active {
+            let slot = self.lists.slot(page);
+            self.lists.push_front(ACTIVE, slot);
+            self.lists.set_flag(slot, IS_ACTIVE, true);
+            self.active += 1;
+            self.age += 1;
+            self.counted.refaults_active += 1;
+        } else {
+            self.enter(page);
+            self.counted.refaults_inactive += 1;
+        }
+    }
+
+    fn forget_run(&mut self, run: PageRun) {
+        let Lru { lists, active, inactive, .. } = self;
+        lists.forget_run(run, |lists, slot| uncount(lists, slot, active, inactive));
+    }
+
+    fn forget_page(&mut self, page: PageId) {
+        if let Some(slot) = self.lists.find(page) {
+            if self.lists.is_listed(slot) {
+                uncount(&self.lists, slot, &mut self.active, &mut self.inactive);
+            }
+            self.lists.forget(slot);
+        }
+    }
+
+    /// Ranges that overlap are renamed from the end that is moved into first.
+    fn moved(&mut self, from: PageRun, to: PageId) {
+        let mut rename = |offset: u64| {
+            self.forget_page(to.add(offset));
+            self.lists.rename(from.first.add(offset), to.add(offset));
+        };
+        if to > from.first {
+            (0..u64::from(from.count)).rev().for_each(&mut rename);
+        } else if to < from.first {
+            (0..u64::from(from.count)).for_each(&mut rename);
+        }
+    }
+
+    /// Takes a page off its list, stamped as the kernel does at eviction.
+    fn leave(&mut self, slot: Slot) {
+        uncount(&self.lists, slot, &mut self.active, &mut self.inactive);
+        self.lists.set_gone(slot, self.age as u32);
+        self.age += 1;
+    }
+
+    /// `inactive_is_low` of `mm/vmscan.c`.
+    fn inactive_is_low(&self, page_bytes: u32) -> bool {
+        let gib = ((self.active + self.inactive) * u64::from(page_bytes)) >> 30;
+        let ratio = if gib == 0 { 1 } else { (10 * gib).isqrt() };
+        self.inactive * ratio < self.active
+    }
+
+    fn deactivate_batch(&mut self) {
+        for _ in 0..BATCH_PAGES {
+            let Some(slot) = self.lists.tail(ACTIVE) else { return };
+            self.lists.clear_flags(slot);
+            self.lists.move_to_front(INACTIVE, slot);
+            self.active -= 1;
+            self.inactive += 1;
+            self.counted.deactivated += 1;
+        }
+    }
+
+    /// Looks at the page at the tail of `list`: it goes round once more, or leaves.
+    fn look_at(&mut self, slot: Slot, list: ListId) -> Option<Verdict> {
+        if self.lists.flag(slot, YOUNG) {
+            self.lists.set_flag(slot, YOUNG, false);
+            self.lists.set_flag(slot, REFERENCED, true);
+            self.lists.move_to_front(list, slot);
+            self.counted.second_laps += 1;
+            return None;
+        }
+        self.counted.picked += 1;
+        let page = self.lists.page(slot);
+        self.leave(slot);
+        Some(take(page))
+    }
+}
+
+fn uncount(lists: &PageLists, slot: Slot, active: &mut u64, inactive: &mut u64) {
+    *(if lists.flag(slot, IS_ACTIVE) { active } else { inactive }) -= 1;
+}
+
+fn take(page: PageId) -> Verdict {
+    Verdict::Take(Victim { unit: Unit::Page(page), hotness: None })
+}
+
+impl Observe for Lru {
+    fn on_event(&mut self, event: &Event, view: &View<'_>) {
+        match *event {
+            Event::Resident { run } => self.inactive += self.lists.push_run(INACTIVE, run),
+            Event::Access { page, kind: AccessKind::Seen, .. } if !view.is_file(page) => {
+                self.used(page);
+            }
+            Event::Access { page, kind: AccessKind::Fresh, .. } if !view.is_file(page) => {
+                self.enter(page);
+            }
+            Event::PageIn { page, demand, .. } if !view.is_file(page) => {
+                self.page_in(page, demand);
+            }
+            Event::Stayed { page } if !view.is_file(page) => self.enter(page),
+            Event::Stored { page, .. } if !view.is_file(page) => {
+                let slot = self.lists.slot(page);
+                if self.lists.is_listed(slot) {
+                    self.leave(slot);
+                } else if self.lists.stamp(slot).is_none() {
+                    self.lists.set_gone(slot, self.age as u32);
+                    self.age += 1;
+                }
+            }
+            Event::Freed { run } => self.forget_run(run),
+            Event::Moved { from, to } => self.moved(from, to),
+            Event::SpaceEnd { space } => {
+                let Lru { lists, active, inactive, .. } = self;
+                lists.forget_space(space, |lists, slot| uncount(lists, slot, active, inactive));
+            }
+            Event::Exit { app } => {
+                let Lru { lists, active, inactive, .. } = self;
+                for space in view.facts.spaces_of(app) {
+                    lists.forget_space(space, |lists, slot| {
+                        uncount(lists, slot, active, inactive);
+                    });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        let c = &self.counted;
+        [
+            ("lru_active_pages", self.active, "pages on the active list"),
+            (
+                "lru_inactive_pages",
+                self.inactive,
+                "pages on the inactive list, spared ones included",
+            ),
+            ("lru_picked_pages", c.picked, "victims handed out"),
+            ("lru_activated_pages", c.activated, "inactive pages activated by their second use"),
+            ("lru_deactivated_pages", c.deactivated, "active pages made inactive for balance"),
+            ("lru_second_lap_pages", c.second_laps, "used pages that passed the inactive tail"),
+            ("lru_spared_pages", c.spared, "times a page of the foreground app was set aside"),
+            ("lru_refault_active_pages", c.refaults_active, "refaults of the working set"),
+            ("lru_refault_inactive_pages", c.refaults_inactive, "refaults beyond the working set"),
+            ("lru_tracking_bytes", self.lists.tracking_bytes(), "memory held for tracking pages"),
+        ]
+        .map(|(name, value, help)| Metric { name, value: value as f64, help })
+        .into()
+    }
+}
+
+impl Classes for Lru {
+    /// An LRU knows no hot, warm and cold.
+    fn class(&self, _page: PageId) -> Option<Hotness> {
+        None
+    }
+}
+
+impl Reclaim for Lru {
+    fn pick_victims(&mut self, demand: Demand, view: &View<'_>, out: &mut Vec<Verdict>) {
+        if demand.urgent || self.spared_for != view.facts.foreground {
+            self.lists.append(SPARED, INACTIVE);
+            self.spared_for = view.facts.foreground;
+        }
+        let mut wanted = demand.pages;
+        let mut until_balance = 0;
+        while wanted > 0 {
+            if until_balance == 0 || self.lists.is_empty(INACTIVE) {
+                if self.lists.is_empty(INACTIVE) || self.inactive_is_low(view.facts.page_bytes) {
+                    self.deactivate_batch();
+                }
+                until_balance = BATCH_PAGES;
+            }
+            let verdict = if let Some(slot) = self.lists.tail(INACTIVE) {
+                until_balance -= 1;
+                if !demand.urgent && view.is_foreground(self.lists.page(slot)) {
+                    self.lists.move_to_front(SPARED, slot);
+                    self.counted.spared += 1;
+                    continue;
+                }
+                self.look_at(slot, INACTIVE)
+            } else if let Some(slot) = self.lists.tail(SPARED) {
+                self.look_at(slot, SPARED)
+            } else {
+                return;
+            };
+            if let Some(verdict) = verdict {
+                out.push(verdict);
+                wanted -= 1;
+            }
+        }
+    }
+
+    fn pick_app(&mut self, app: AppId, view: &View<'_>, out: &mut Vec<Verdict>) {
+        for space in view.facts.spaces_of(app) {
+            for slot in self.lists.listed_of_space(space) {
+                out.push(take(self.lists.page(slot)));
+                self.leave(slot);
+            }
+        }
+    }
+}

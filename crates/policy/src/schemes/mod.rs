@@ -1,0 +1,340 @@
+//! Schemes as data: for each of the six questions the mechanism that answers it, with its
+//! parameters, and the limits around them.
+//!
+//! A scheme is a preset ([`Scheme::preset`]) or a TOML table ([`Scheme::from_toml`]):
+//!
+//! ```toml
+//! [scheme]
+//! name = "zram"
+//! on_full = "stop"          # or "kill"
+//! retain = true             # keep the stored copy of a page that came back, while there is room
+//! disksize_pages = 786432   # optional: how many pages may be stored
+//! mem_limit_bytes = "1GiB"  # optional: how much memory the compressed data may take
+//! reclaim = { kind = "lru" }
+//! admission = { kind = "all" }
+//! packing = { kind = "one-page", codec = "lz4", chunk = "4KiB" }
+//! eviction = { kind = "none" }
+//! placement = { kind = "pool" }
+//! prefetch = { kind = "readahead", pages = 8 }
+//! ```
+//!
+//! A column without parameters may be written as its kind alone: `reclaim = "lru"`.
+//! To add a mechanism: a variant here, a line in [`Scheme::build`] and in its `Display`, a branch in
+//! [`read`].
+
+mod presets;
+mod read;
+
+use std::fmt;
+
+use clew_core::{
+    Admission, ByteSize, CodecKind, Eviction, Packing, Placement, Prefetch, Reclaim, Tier,
+};
+use serde::Serialize;
+
+use crate::admission::all::AdmitAll;
+use crate::eviction::none::NoEviction;
+use crate::packing::one_page::OnePage;
+use crate::placement::none::NoPlace;
+use crate::placement::pool::ToPool;
+use crate::prefetch::none::NoPrefetch;
+use crate::prefetch::readahead::Readahead;
+use crate::reclaim::lru::Lru;
+use crate::reclaim::none::NoReclaim;
+
+pub use read::SchemeError;
+
+/// The six answers of one scheme, ready to be asked.
+pub struct Policies {
+    /// Who leaves DRAM next?
+    pub reclaim: Box<dyn Reclaim>,
+    /// May it enter the pool?
+    pub admission: Box<dyn Admission>,
+    /// What is compressed together, in what chunks?
+    pub packing: Box<dyn Packing>,
+    /// What leaves the pool?
+    pub eviction: Box<dyn Eviction>,
+    /// Which tier?
+    pub placement: Box<dyn Placement>,
+    /// What comes back early?
+    pub prefetch: Box<dyn Prefetch>,
+}
+
+/// Who leaves DRAM next?
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum ReclaimChoice {
+    /// Nobody.
+    None,
+    /// Active/inactive LRU over all apps.
+    Lru,
+}
+
+/// May it enter the pool?
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum AdmissionChoice {
+    /// Every page.
+    All,
+}
+
+/// What is compressed together, in what chunks?
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum PackingChoice {
+    /// A page is a block.
+    OnePage {
+        /// What compresses it.
+        codec: CodecKind,
+        /// Bytes one call of the codec compresses, a power of two, at most a page.
+        chunk: ByteSize,
+    },
+}
+
+/// What leaves the pool?
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum EvictionChoice {
+    /// Nothing.
+    None,
+}
+
+/// Which tier?
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum PlacementChoice {
+    /// No place but DRAM.
+    None,
+    /// The compressed pool in memory.
+    Pool,
+}
+
+/// What comes back early?
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum PrefetchChoice {
+    /// Nothing.
+    None,
+    /// The pages that follow a fault.
+    Readahead {
+        /// How many.
+        pages: u32,
+    },
+}
+
+/// What happens when more must leave DRAM than the tiers have room for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnFull {
+    /// Nothing more leaves.
+    Stop,
+    /// When the demand is urgent, the low-memory killer ends a background app.
+    Kill,
+}
+
+/// One scheme.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Scheme {
+    /// Its name.
+    pub name: String,
+    /// What happens when there is no room.
+    pub on_full: OnFull,
+    /// Pages that may be stored (zram's disksize); no limit if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disksize_pages: Option<u64>,
+    /// Memory that the compressed data may take; no limit of the scheme's own if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mem_limit_bytes: Option<ByteSize>,
+    /// Whether the stored copy of a page that came back is kept while there is room.
+    pub retain: bool,
+    /// Who leaves DRAM next?
+    pub reclaim: ReclaimChoice,
+    /// May it enter the pool?
+    pub admission: AdmissionChoice,
+    /// What is compressed together, in what chunks?
+    pub packing: PackingChoice,
+    /// What leaves the pool?
+    pub eviction: EvictionChoice,
+    /// Which tier?
+    pub placement: PlacementChoice,
+    /// What comes back early?
+    pub prefetch: PrefetchChoice,
+}
+
+impl Scheme {
+    /// The preset called `name`.
+    pub fn preset(name: &str) -> Result<Scheme, SchemeError> {
+        let schemes = all();
+        let known = || schemes.iter().map(|scheme| scheme.name.as_str()).collect::<Vec<_>>();
+        let unknown =
+            || SchemeError::UnknownPreset { name: name.to_string(), known: known().join(", ") };
+        schemes.iter().find(|scheme| scheme.name == name).cloned().ok_or_else(unknown)
+    }
+
+    /// Reads the `[scheme]` table of a TOML text.
+    pub fn from_toml(text: &str) -> Result<Scheme, SchemeError> {
+        read::scheme(text)
+    }
+
+    /// The scheme as a TOML text that [`Scheme::from_toml`] reads.
+    pub fn to_toml(&self) -> String {
+        #[derive(Serialize)]
+        struct File<'a> {
+            scheme: &'a Scheme,
+        }
+        toml::to_string(&File { scheme: self }).expect("a scheme has only strings and numbers")
+    }
+
+    /// Policies that have seen nothing yet.
+    pub fn build(&self) -> Policies {
+        Policies {
+            reclaim: match self.reclaim {
+                ReclaimChoice::None => Box::new(NoReclaim),
+                ReclaimChoice::Lru => Box::new(Lru::new()),
+            },
+            admission: match self.admission {
+                AdmissionChoice::All => Box::new(AdmitAll),
+            },
+            packing: match self.packing {
+                PackingChoice::OnePage { codec, chunk } => {
+                    Box::new(OnePage::new(codec, chunk.0 as u32))
+                }
+            },
+            eviction: match self.eviction {
+                EvictionChoice::None => Box::new(NoEviction),
+            },
+            placement: match self.placement {
+                PlacementChoice::None => Box::new(NoPlace),
+                PlacementChoice::Pool => Box::new(ToPool),
+            },
+            prefetch: match self.prefetch {
+                PrefetchChoice::None => Box::new(NoPrefetch),
+                PrefetchChoice::Readahead { pages } => Box::new(Readahead::new(pages)),
+            },
+        }
+    }
+
+    /// The tiers that the scheme can place pages in.
+    pub fn tiers(&self) -> &'static [Tier] {
+        match self.placement {
+            PlacementChoice::None => &[],
+            PlacementChoice::Pool => &[Tier::Pool],
+        }
+    }
+
+    /// The scheme as one row of the table of schemes.
+    pub fn row(&self) -> SchemeRow {
+        let moves = self.reclaim != ReclaimChoice::None;
+        let column = |text: String| if moves { text } else { "-".to_string() };
+        SchemeRow {
+            name: self.name.clone(),
+            reclaim: self.reclaim.to_string(),
+            admission: column(self.admission.to_string()),
+            packing: column(self.packing.to_string()),
+            eviction: column(format!("{}{}", self.eviction, self.on_full)),
+            placement: column(self.placement.to_string()),
+            prefetch: column(self.prefetch.to_string()),
+        }
+    }
+}
+
+/// Every preset, in the order of the table of schemes.
+pub fn all() -> Vec<Scheme> {
+    presets::all()
+}
+
+/// One row of the table of schemes: the six answers as text.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct SchemeRow {
+    /// The scheme.
+    pub name: String,
+    /// Who leaves DRAM next?
+    pub reclaim: String,
+    /// May it enter the pool?
+    pub admission: String,
+    /// What is compressed together, in what chunks?
+    pub packing: String,
+    /// What leaves the pool?
+    pub eviction: String,
+    /// Which tier?
+    pub placement: String,
+    /// What comes back early?
+    pub prefetch: String,
+}
+
+/// The table of schemes.
+pub fn table() -> Vec<SchemeRow> {
+    all().iter().map(Scheme::row).collect()
+}
+
+impl fmt::Display for ReclaimChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ReclaimChoice::None => "nobody",
+            ReclaimChoice::Lru => "active/inactive LRU",
+        })
+    }
+}
+
+impl fmt::Display for AdmissionChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            AdmissionChoice::All => "every anonymous page",
+        })
+    }
+}
+
+impl fmt::Display for PackingChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PackingChoice::OnePage { codec, chunk } => {
+                write!(f, "one page, {}", codec_name(*codec))?;
+                if chunk.0 == 4096 { Ok(()) } else { write!(f, " in chunks of {chunk}") }
+            }
+        }
+    }
+}
+
+fn codec_name(codec: CodecKind) -> &'static str {
+    match codec {
+        CodecKind::Raw => "uncompressed",
+        CodecKind::Lz4 => "LZ4",
+        CodecKind::Zstd => "zstd",
+    }
+}
+
+impl fmt::Display for EvictionChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            EvictionChoice::None => "nothing",
+        })
+    }
+}
+
+impl fmt::Display for OnFull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            OnFull::Stop => "; when full, nothing more leaves DRAM",
+            OnFull::Kill => "; when full, the low-memory killer",
+        })
+    }
+}
+
+impl fmt::Display for PlacementChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PlacementChoice::None => "nowhere",
+            PlacementChoice::Pool => "pool",
+        })
+    }
+}
+
+impl fmt::Display for PrefetchChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PrefetchChoice::None => f.write_str("nothing"),
+            PrefetchChoice::Readahead { pages: 1 } => f.write_str("the page after a fault"),
+            PrefetchChoice::Readahead { pages } => write!(f, "the {pages} pages after a fault"),
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Reads schemes from TOML and refuses what makes no sense, naming the field and what it may be.
+//!
+//! Read by hand rather than derived, because a derived error names neither the column nor the
+//! values that its parameter may take.
+
+use std::ops::RangeInclusive;
+
+use clew_core::{ByteSize, CodecKind};
+use toml::{Table, Value};
+
+use super::{
+    AdmissionChoice, EvictionChoice, OnFull, PackingChoice, PlacementChoice, PrefetchChoice,
+    ReclaimChoice, Scheme,
+};
+
+/// Why there is no such scheme.
+#[derive(Debug, thiserror::Error, PartialEq)]
+pub enum SchemeError {
+    /// No preset has this name.
+    #[error("there is no scheme '{name}'; known: {known} (or name a TOML file)")]
+    UnknownPreset {
+        /// What was asked for.
+        name: String,
+        /// The names of all presets.
+        known: String,
+    },
+    /// The text is not TOML.
+    #[error("the scheme is not valid TOML: {0}")]
+    Syntax(#[from] toml::de::Error),
+    /// A field that must be there is not.
+    #[error("{field} is missing; write {allowed}")]
+    Missing {
+        /// The field's path.
+        field: String,
+        /// What it may be.
+        allowed: String,
+    },
+    /// A field that nobody knows.
+    #[error("{field} is not known; allowed here: {allowed}")]
+    UnknownField {
+        /// The field's path.
+        field: String,
+        /// The fields of that table.
+        allowed: String,
+    },
+    /// A field's value is none of those it may have.
+    #[error("{field} = {found} makes no sense; allowed: {allowed}")]
+    BadValue {
+        /// The field's path.
+        field: String,
+        /// The value, as it was written.
+        found: String,
+        /// What it may be.
+        allowed: String,
+    },
+    /// Two columns contradict each other.
+    #[error("{first} and {second} contradict each other: {why}")]
+    Contradiction {
+        /// One column.
+        first: &'static str,
+        /// The other.
+        second: &'static str,
+        /// What to do.
+        why: &'static str,
+    },
+}
+
+/// The chunk sizes that make sense: 128 B to 128 KiB (Ariadne 3, figure 6).
+const CHUNK_BYTES: RangeInclusive<u64> = 128..=128 << 10;
+/// The largest page of the systems in question (Android's).
+const LARGEST_PAGE_BYTES: u64 = 16 << 10;
+const READAHEAD_PAGES: RangeInclusive<i64> = 1..=512;
+
+pub(super) fn scheme(text: &str) -> Result<Scheme, SchemeError> {
+    let file: Table = text.parse()?;
+    let mut top = Reader { path: String::new(), table: file, known: Vec::new() };
+    let value = top.take("scheme").ok_or_else(|| SchemeError::Missing {
+        field: "[scheme]".to_string(),
+        allowed: "a table [scheme] with name and the six columns".to_string(),
+    })?;
+    let Value::Table(table) = value else {
+        return Err(top.bad("scheme", &value, "a table"));
+    };
+    top.finish()?;
+    let mut reader = Reader { path: "scheme.".to_string(), table, known: Vec::new() };
+    let scheme = Scheme {
+        name: reader.name()?,
+        on_full: match reader.word("on_full", Some("stop"), &["stop", "kill"])? {
+            "kill" => OnFull::Kill,
+            _ => OnFull::Stop,
+        },
+        disksize_pages: match reader.table.contains_key("disksize_pages") {
+            true => Some(reader.integer("disksize_pages", 1, 1..=i64::MAX)? as u64),
+            false => None,
+        },
+        mem_limit_bytes: reader.mem_limit()?,
+        retain: reader.boolean("retain", true)?,
+        reclaim: reader.column("reclaim", &["none", "lru"], |_, kind| {
+            Ok(match kind {
+                "none" => ReclaimChoice::None,
+                _ => ReclaimChoice::Lru,
+            })
+        })?,
+        admission: reader.column("admission", &["all"], |_, _| Ok(AdmissionChoice::All))?,
+        packing: reader.column("packing", &["one-page"], |table, _| {
+            Ok(PackingChoice::OnePage { codec: table.codec()?, chunk: table.chunk_of_a_page()? })
+        })?,
+        eviction: reader.column("eviction", &["none"], |_, _| Ok(EvictionChoice::None))?,
+        placement: reader.column("placement", &["none", "pool"], |_, kind| {
+            Ok(match kind {
+                "none" => PlacementChoice::None,
+                _ => PlacementChoice::Pool,
+            })
+        })?,
+        prefetch: reader.column("prefetch", &["none", "readahead"], |table, kind| {
+            Ok(match kind {
+                "none" => PrefetchChoice::None,
+                _ => PrefetchChoice::Readahead {
+                    pages: table.integer("pages", 8, READAHEAD_PAGES)? as u32,
+                },
+            })
+        })?,
+    };
+    reader.finish()?;
+    if scheme.placement == PlacementChoice::None && scheme.reclaim != ReclaimChoice::None {
+        return Err(SchemeError::Contradiction {
+            first: "scheme.reclaim",
+            second: "scheme.placement",
+            why: "what is taken out needs a place; choose placement \"pool\" or reclaim \"none\"",
+        });
+    }
+    Ok(scheme)
+}
+
+/// One table, of which fields are taken one by one; what is left at the end is an error.
+struct Reader {
+    path: String,
+    table: Table,
+    known: Vec<&'static str>,
+}
+
+impl Reader {
+    fn take(&mut self, field: &'static str) -> Option<Value> {
+        self.known.push(field);
+        self.table.remove(field)
+    }
+
+    fn finish(self) -> Result<(), SchemeError> {
+        match self.table.keys().next() {
+            None => Ok(()),
+            Some(field) => Err(SchemeError::UnknownField {
+                field: format!("{}{field}", self.path),
+                allowed: self.known.join(", "),
+            }),
+        }
+    }
+
+    fn bad(&self, field: &str, found: &Value, allowed: impl ToString) -> SchemeError {
+        SchemeError::BadValue {
+            field: format!("{}{field}", self.path),
+            found: found.to_string(),
+            allowed: allowed.to_string(),
+        }
+    }
+
+    fn missing(&self, field: &str, allowed: impl ToString) -> SchemeError {
+        let field = format!("{}{field}", self.path);
+        SchemeError::Missing { field, allowed: allowed.to_string() }
+    }
+
+    fn word(
+        &mut self,
+        field: &'static str,
+        default: Option<&'static str>,
+        allowed: &[&'static str],
+    ) -> Result<&'static str, SchemeError> {
+        let choices =
+            || allowed.iter().map(|a| format!("\"{a}\"")).collect::<Vec<_>>().join(" or ");
+        let Some(value) = self.take(field) else {
+            return default.ok_or_else(|| self.missing(field, choices()));
+        };
+        let found = value.as_str().and_then(|text| allowed.iter().find(|word| **word == text));
+        found.copied().ok_or_else(|| self.bad(field, &value, choices()))
+    }
+
+    /// One of the six columns: its kind, and its parameters read by `read`.
+    fn column<T>(
+        &mut self,
+        field: &'static str,
+        kinds: &[&'static str],
+        read: impl FnOnce(&mut Reader, &'static str) -> Result<T, SchemeError>,
+    ) -> Result<T, SchemeError> {
+        let allowed =
+            kinds.iter().map(|kind| format!("{{ kind = \"{kind}\" }}")).collect::<Vec<_>>();
+        let value = self.take(field).ok_or_else(|| self.missing(field, allowed.join(" or ")))?;
+        let table = match value {
+            Value::Table(table) => table,
+            Value::String(_) => Table::from_iter([("kind".to_string(), value)]),
+            other => return Err(self.bad(field, &other, allowed.join(" or "))),
+        };
+        let path = format!("{}{field}.", self.path);
+        let mut reader = Reader { path, table, known: Vec::new() };
+        let kind = reader.word("kind", None, kinds)?;
+        let choice = read(&mut reader, kind)?;
+        reader.finish()?;
+        Ok(choice)
+    }
+
+    fn name(&mut self) -> Result<String, SchemeError> {
+        const ALLOWED: &str = "1 to 64 letters, digits, '-', '_' or '.'";
+        let value = self.take("name").ok_or_else(|| self.missing("name", ALLOWED))?;
+        let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        match value.as_str() {
+            Some(name) if (1..=64).contains(&name.len()) && name.chars().all(fits) => {
+                Ok(name.to_string())
+            }
+            _ => Err(self.bad("name", &value, ALLOWED)),
+        }
+    }
+
+    fn boolean(&mut self, field: &'static str, default: bool) -> Result<bool, SchemeError> {
+        let Some(value) = self.take(field) else { return Ok(default) };
+        value.as_bool().ok_or_else(|| self.bad(field, &value, "true or false"))
+    }
+
+    fn integer(
+        &mut self,
+        field: &'static str,
+        default: i64,
+        range: RangeInclusive<i64>,
+    ) -> Result<i64, SchemeError> {
+        let Some(value) = self.take(field) else { return Ok(default) };
+        let found = value.as_integer().filter(|number| range.contains(number));
+        let allowed = || format!("a whole number from {} to {}", range.start(), range.end());
+        found.ok_or_else(|| self.bad(field, &value, allowed()))
+    }
+
+    fn codec(&mut self) -> Result<CodecKind, SchemeError> {
+        Ok(match self.word("codec", Some("lz4"), &["lz4", "zstd", "raw"])? {
+            "zstd" => CodecKind::Zstd,
+            "raw" => CodecKind::Raw,
+            _ => CodecKind::Lz4,
+        })
+    }
+
+    /// A size as `512MiB` or a number of bytes, `None` where it is neither.
+    fn size(value: &Value) -> Option<ByteSize> {
+        match value {
+            Value::String(text) => text.parse().ok(),
+            Value::Integer(bytes) => u64::try_from(*bytes).ok().map(ByteSize),
+            _ => None,
+        }
+    }
+
+    fn chunk_of_a_page(&mut self) -> Result<ByteSize, SchemeError> {
+        let Some(value) = self.take("chunk") else { return Ok(ByteSize(4096)) };
+        let allowed = "a power of two from 128 to 128KiB, such as \"4KiB\"";
+        let fits = |size: &ByteSize| size.0.is_power_of_two() && CHUNK_BYTES.contains(&size.0);
+        let size = Self::size(&value).filter(fits);
+        let size = size.ok_or_else(|| self.bad("chunk", &value, allowed))?;
+        if size.0 > LARGEST_PAGE_BYTES {
+            let allowed = "with one page a block, a chunk is at most a page (16KiB)";
+            return Err(self.bad("chunk", &value, allowed));
+        }
+        Ok(size)
+    }
+
+    fn mem_limit(&mut self) -> Result<Option<ByteSize>, SchemeError> {
+        let Some(value) = self.take("mem_limit_bytes") else { return Ok(None) };
+        let fits = |size: &ByteSize| (1 << 16..=1 << 60).contains(&size.0);
+        let size = Self::size(&value).filter(fits);
+        let allowed = "a size from 64KiB, such as \"512MiB\"";
+        size.map(Some).ok_or_else(|| self.bad("mem_limit_bytes", &value, allowed))
+    }
+}

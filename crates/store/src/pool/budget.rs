@@ -1,0 +1,35 @@
+//! Frames in use against the limit.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use super::class::FRAME_BYTES;
+
+/// Counts frames; never lets them exceed the limit.
+#[derive(Debug)]
+pub struct Budget {
+    used_frames: AtomicU64,
+    limit_frames: u64,
+}
+
+impl Budget {
+    /// A budget of whole frames within `limit_bytes`.
+    pub fn new(limit_bytes: u64) -> Budget {
+        Budget { used_frames: AtomicU64::new(0), limit_frames: limit_bytes / FRAME_BYTES as u64 }
+    }
+
+    /// Takes `frames`, or nothing and says false.
+    pub fn charge(&self, frames: u64) -> bool {
+        let fits = |used: u64| used.checked_add(frames).filter(|sum| *sum <= self.limit_frames);
+        self.used_frames.fetch_update(Relaxed, Relaxed, fits).is_ok()
+    }
+
+    /// Gives `frames` back.
+    pub fn refund(&self, frames: u64) {
+        self.used_frames.fetch_sub(frames, Relaxed);
+    }
+
+    /// Frames in use.
+    pub fn used_frames(&self) -> u64 {
+        self.used_frames.load(Relaxed)
+    }
+}

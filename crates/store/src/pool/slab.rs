@@ -1,0 +1,250 @@
+//! Slabs: stretches of the arena that hold objects of one class.
+//!
+//! A slab owns 32 KiB of address space and memory for its first `frames` frames, as far as its
+//! objects reach and a little further, which is what it is charged for. Its 16-byte record is kept
+//! in a segment of its own. Records of slabs that a class owns change only under that class's write
+//! lock, records of free slabs under the lock here, which is a leaf below the class locks.
+//!
+//! Some freed slabs keep their frames, for taking memory from the kernel and giving it back costs
+//! about 2 us a frame. They count as used.
+
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use super::budget::Budget;
+use super::class::{FRAME_BYTES, SLAB_BYTES};
+use crate::segment::{Segment, SegmentError};
+
+/// No slab, at the ends of lists.
+pub const NO_SLAB: u32 = u32::MAX;
+/// No object, at the end of a slab's free list.
+pub const NO_OBJECT: u16 = u16::MAX;
+const RECORD_HALVES: usize = 4;
+
+/// What is known of a slab.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlabRecord {
+    /// Neighbours in the list it is in.
+    pub prev: u32,
+    /// As above.
+    pub next: u32,
+    /// Objects in use.
+    pub used: u16,
+    /// Objects that were ever in use; what lies behind them means nothing.
+    pub fresh: u16,
+    /// First free object below `fresh`.
+    pub free: u16,
+    /// The class that owns it.
+    pub class: u8,
+    /// Frames that have memory.
+    pub frames: u8,
+}
+
+#[derive(Debug)]
+struct FreeSlabs {
+    /// Free slabs with frames, at most `kept_frames` in sum.
+    kept: Vec<u32>,
+    kept_frames: u64,
+    /// First free slab without frames.
+    bare: u32,
+    /// Slabs ever used.
+    high: u32,
+}
+
+/// All slabs, and the arena they lie in.
+#[derive(Debug)]
+pub struct SlabTable {
+    arena: Segment,
+    records: Segment,
+    max: u32,
+    free: Mutex<FreeSlabs>,
+    punch_failures: AtomicU64,
+}
+
+impl SlabTable {
+    /// Address space for `slabs` slabs.
+    pub fn new(slabs: usize) -> Result<SlabTable, SegmentError> {
+        Ok(SlabTable {
+            arena: Segment::new("clew-arena", slabs * SLAB_BYTES)?,
+            records: Segment::new("clew-slabs", slabs * RECORD_HALVES * 4)?,
+            max: slabs as u32,
+            free: Mutex::new(FreeSlabs {
+                kept: Vec::new(),
+                kept_frames: 0,
+                bare: NO_SLAB,
+                high: 0,
+            }),
+            punch_failures: AtomicU64::new(0),
+        })
+    }
+
+    /// The frames.
+    pub fn arena(&self) -> &Segment {
+        &self.arena
+    }
+
+    /// The records, for a successor.
+    pub fn records(&self) -> &Segment {
+        &self.records
+    }
+
+    /// Frames of the records in use.
+    pub fn record_frames(&self) -> u64 {
+        (u64::from(self.free.lock().high) * 16).div_ceil(FRAME_BYTES as u64)
+    }
+
+    /// Times the kernel refused to take memory back.
+    pub fn punch_failures(&self) -> u64 {
+        self.punch_failures.load(Relaxed)
+    }
+
+    /// The record of `slab`.
+    pub fn get(&self, slab: u32) -> SlabRecord {
+        let at = slab as usize * RECORD_HALVES;
+        let [prev, next, counts, rest] =
+            std::array::from_fn(|i| self.records.half(at + i).load(Relaxed));
+        SlabRecord {
+            prev,
+            next,
+            used: counts as u16,
+            fresh: (counts >> 16) as u16,
+            free: rest as u16,
+            class: (rest >> 16) as u8,
+            frames: (rest >> 24) as u8,
+        }
+    }
+
+    /// Changes the record of `slab`.
+    pub fn set(&self, slab: u32, record: SlabRecord) {
+        let at = slab as usize * RECORD_HALVES;
+        let counts = u32::from(record.used) | u32::from(record.fresh) << 16;
+        let rest =
+            u32::from(record.free) | u32::from(record.class) << 16 | u32::from(record.frames) << 24;
+        for (i, half) in [record.prev, record.next, counts, rest].into_iter().enumerate() {
+            self.records.half(at + i).store(half, Relaxed);
+        }
+    }
+
+    /// A slab for `class`, empty, of at most `max_frames` frames; `None` if the address space or,
+    /// for its record, the budget is exhausted.
+    pub fn alloc(&self, class: u8, max_frames: u8, budget: &Budget) -> Option<u32> {
+        let mut free = self.free.lock();
+        let mut frames = 0;
+        let slab = if let Some(slab) = free.kept.pop() {
+            frames = self.get(slab).frames;
+            free.kept_frames -= u64::from(frames);
+            slab
+        } else if free.bare != NO_SLAB {
+            let slab = free.bare;
+            free.bare = self.get(slab).next;
+            slab
+        } else {
+            let slab = free.high;
+            let offset = slab as usize * RECORD_HALVES * 4;
+            if slab >= self.max {
+                return None;
+            }
+            if offset.is_multiple_of(FRAME_BYTES) {
+                if !budget.charge(1) {
+                    return None;
+                }
+                if self.records.populate(offset, FRAME_BYTES).is_err() {
+                    budget.refund(1);
+                    return None;
+                }
+            }
+            free.high += 1;
+            slab
+        };
+        drop(free);
+        if frames > max_frames {
+            self.punch(slab, max_frames, frames, budget);
+            frames = max_frames;
+        }
+        self.set(
+            slab,
+            SlabRecord {
+                prev: NO_SLAB,
+                next: NO_SLAB,
+                used: 0,
+                fresh: 0,
+                free: NO_OBJECT,
+                class,
+                frames,
+            },
+        );
+        Some(slab)
+    }
+
+    /// Gives frames `from..to` of a slab back.
+    fn punch(&self, slab: u32, from: u8, to: u8, budget: &Budget) {
+        let offset = slab as usize * SLAB_BYTES + usize::from(from) * FRAME_BYTES;
+        let frames = usize::from(to - from);
+        if self.arena.punch(offset, frames * FRAME_BYTES).is_err() {
+            // The memory stays ours until the slab is used and freed again.
+            self.punch_failures.fetch_add(1, Relaxed);
+        }
+        budget.refund(frames as u64);
+    }
+
+    /// Takes an empty slab from its class, which holds no lock any more. Returns the frames given
+    /// back to the kernel.
+    pub fn release(&self, slab: u32, budget: &Budget) -> u64 {
+        let record = self.get(slab);
+        let frames = u64::from(record.frames);
+        {
+            let mut free = self.free.lock();
+            if free.kept_frames + frames <= 16 + budget.used_frames() / 64 {
+                free.kept_frames += frames;
+                free.kept.push(slab);
+                return 0;
+            }
+        }
+        self.release_bare(slab, budget)
+    }
+
+    fn release_bare(&self, slab: u32, budget: &Budget) -> u64 {
+        let mut record = self.get(slab);
+        let frames = record.frames;
+        self.punch(slab, 0, frames, budget);
+        record.frames = 0;
+        let mut free = self.free.lock();
+        record.next = free.bare;
+        self.set(slab, record);
+        free.bare = slab;
+        u64::from(frames)
+    }
+
+    /// Gives the frames of free slabs back to the kernel; returns how many.
+    pub fn trim(&self, budget: &Budget) -> u64 {
+        let kept = {
+            let mut free = self.free.lock();
+            free.kept_frames = 0;
+            std::mem::take(&mut free.kept)
+        };
+        kept.into_iter().map(|slab| self.release_bare(slab, budget)).sum()
+    }
+}
+
+#[cfg(test)]
+impl SlabTable {
+    pub(super) fn high(&self) -> u32 {
+        self.free.lock().high
+    }
+
+    pub(super) fn kept_frames(&self) -> u64 {
+        self.free.lock().kept_frames
+    }
+
+    pub(super) fn is_free(&self, slab: u32) -> bool {
+        let free = self.free.lock();
+        let mut bare = free.bare;
+        while bare != NO_SLAB {
+            if bare == slab {
+                return true;
+            }
+            bare = self.get(bare).next;
+        }
+        free.kept.contains(&slab)
+    }
+}

@@ -1,0 +1,389 @@
+//! The store: blocks of pages, compressed, behind counted handles.
+//!
+//! A block is 1 to 128 pages that were stored together. It has one reference a page when it is put
+//! and is freed with the last one. Whoever reads it holds a reference: freeing it meanwhile is a
+//! mistake of the caller, which yields an error or the contents of another block, and no worse.
+//!
+//! Every page has a checksum (xxh3-64, seeded at random for each store) that every read verifies.
+//!
+//! Metadata of a page that is stored alone: 14 bytes of header, 8 of handle, 8 of page table, and
+//! its share of the 16 of its slab (about 1 with LZ4 on process pages); pages of blocks have less.
+//! A page that does not compress has about 62: it fills a frame, and header and last bytes go to a
+//! small second object, which is denser than objects a little larger than a frame (one frame in
+//! eight would be lost).
+//!
+//! This layer has no locks; see [`crate::pool`] for those below it.
+
+mod front;
+mod get;
+mod put;
+
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use twox_hash::XxHash3_64;
+
+use crate::codec::{DecodeError, Stored};
+use crate::pool::Pool;
+use crate::pool::object::Header;
+use crate::segment::{Segment, SegmentError};
+
+/// Largest block, bytes.
+pub const MAX_BLOCK_BYTES: usize = 512 << 10;
+
+/// How large a store may become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreConfig {
+    /// Bytes of a page: a power of two, 4 to 64 KiB.
+    pub page_bytes: usize,
+    /// Limit of [`PoolFacts::used_bytes`]; `u64::MAX` for none (then 512 GiB).
+    pub mem_limit_bytes: u64,
+    /// Limit of [`PoolFacts::pages`]; `u64::MAX` for none.
+    pub disksize_pages: u64,
+}
+
+/// Names a block; never zero.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Handle(NonZeroU32);
+
+impl Handle {
+    /// The number, for tables.
+    pub fn raw(self) -> u32 {
+        self.0.get()
+    }
+
+    /// The handle of a number; `None` for zero.
+    pub fn from_raw(raw: u32) -> Option<Handle> {
+        NonZeroU32::new(raw).map(Handle)
+    }
+}
+
+/// Why there is no store.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Pages must be a power of two of 4 to 64 KiB.
+    #[error("pages of {page_bytes} bytes: not a power of two from 4096 to 65536")]
+    PageSize {
+        /// What was asked for.
+        page_bytes: usize,
+    },
+    /// The system gave no randomness.
+    #[error("getrandom: {0}")]
+    Random(std::io::Error),
+    /// The system gave no memory.
+    #[error(transparent)]
+    Segment(#[from] SegmentError),
+}
+
+/// What is exhausted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// Pages (`disksize_pages`).
+    Pages {
+        /// In the store.
+        stored: u64,
+        /// At most.
+        limit: u64,
+    },
+    /// Memory: `mem_limit_bytes`, or that of the machine where `used` is well below.
+    Bytes {
+        /// In use.
+        used: u64,
+        /// At most.
+        limit: u64,
+    },
+}
+
+/// Why a block was not stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PutError {
+    /// There is no room for it; nothing was stored.
+    #[error("no room for {pages} pages: {limit:?}")]
+    Full {
+        /// What is exhausted.
+        limit: Limit,
+        /// What was to be stored.
+        pages: usize,
+    },
+    /// A block is 1 to 128 whole pages, 512 KiB at most.
+    #[error("a block of {bytes} bytes is not 1 to 128 pages of {page_bytes} (512 KiB at most)")]
+    BlockSize {
+        /// What was to be stored.
+        bytes: usize,
+        /// Bytes of a page.
+        page_bytes: usize,
+    },
+    /// A chunk is a multiple of 256 bytes, 128 KiB at most.
+    #[error("chunks of {chunk_bytes} bytes: not a multiple of 256 up to 131072")]
+    ChunkSize {
+        /// What was asked for.
+        chunk_bytes: u32,
+    },
+}
+
+/// Why a page was not restored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// No block has this handle.
+    #[error("handle {} names no block", handle.raw())]
+    Unknown {
+        /// The handle.
+        handle: Handle,
+    },
+    /// The block has fewer pages.
+    #[error("block {} has {pages} pages, no page {index}", handle.raw())]
+    NoSuchPage {
+        /// The block.
+        handle: Handle,
+        /// The page asked for.
+        index: u16,
+        /// Pages it has.
+        pages: u16,
+    },
+    /// The buffer has the wrong length.
+    #[error("a buffer of {found} bytes for {wanted}")]
+    WrongSize {
+        /// Bytes needed.
+        wanted: usize,
+        /// Bytes given.
+        found: usize,
+    },
+    /// The stored bytes do not decode: memory was damaged.
+    #[error("block {} is damaged: {source}", handle.raw())]
+    Damaged {
+        /// The block.
+        handle: Handle,
+        /// What failed.
+        source: DecodeError,
+    },
+    /// The restored page is not the one that was stored: memory was damaged.
+    #[error("page {index} of block {} has checksum {found:#x}, not {expected:#x}", handle.raw())]
+    Corrupt {
+        /// The block.
+        handle: Handle,
+        /// The page.
+        index: u16,
+        /// Checksum when stored.
+        expected: u64,
+        /// Checksum now.
+        found: u64,
+    },
+}
+
+/// What a store holds. Taken without stopping it: exact only while nobody changes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolFacts {
+    /// All frames in use: slabs, their records, handles.
+    pub used_bytes: u64,
+    /// Compressed bytes with the fronts of blocks, headers apart.
+    pub payload_bytes: u64,
+    /// What the objects take in their slabs, bytes.
+    pub object_bytes: u64,
+    /// Part of `used_bytes`: handle table.
+    pub handle_table_bytes: u64,
+    /// Part of `used_bytes`: slab records.
+    pub slab_table_bytes: u64,
+    /// Pages of all blocks, however many references they have.
+    pub pages: u64,
+    /// Blocks.
+    pub blocks: u64,
+    /// Objects; a block has one or, if it is large, several.
+    pub objects: u64,
+    /// Slabs.
+    pub slabs: u64,
+    /// Limit of `used_bytes`.
+    pub limit_bytes: u64,
+    /// Limit of `pages`.
+    pub limit_pages: u64,
+    /// Reads that found damage.
+    pub corrupt_reads: u64,
+    /// Times the kernel refused to take memory back.
+    pub punch_failures: u64,
+}
+
+/// The compressed tier in memory. All methods may be called from any thread.
+#[derive(Debug)]
+pub struct Store {
+    config: StoreConfig,
+    pool: Pool,
+    seed: u64,
+    pages: AtomicU64,
+    blocks: AtomicU64,
+    corrupt_reads: AtomicU64,
+}
+
+fn random_seed() -> Result<u64, StoreError> {
+    let mut bytes = [0u8; 8];
+    // SAFETY: eight bytes are writable there.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    match got {
+        8 => Ok(u64::from_ne_bytes(bytes)),
+        _ => Err(StoreError::Random(std::io::Error::last_os_error())),
+    }
+}
+
+impl Store {
+    /// An empty store. It takes address space for its limits and one page of memory.
+    pub fn new(config: StoreConfig) -> Result<Store, StoreError> {
+        let page_bytes = config.page_bytes;
+        if !page_bytes.is_power_of_two() || !(4096..=65536).contains(&page_bytes) {
+            return Err(StoreError::PageSize { page_bytes });
+        }
+        let seed = random_seed()?;
+        // A block has a page at least, a part a frame of its own.
+        let handles = config.disksize_pages.saturating_add(config.mem_limit_bytes / 4096 + 1);
+        let pool = Pool::new(config.mem_limit_bytes, handles, seed)?;
+        Ok(Store {
+            config,
+            pool,
+            seed,
+            pages: AtomicU64::new(0),
+            blocks: AtomicU64::new(0),
+            corrupt_reads: AtomicU64::new(0),
+        })
+    }
+
+    /// What it was made with.
+    pub fn config(&self) -> &StoreConfig {
+        &self.config
+    }
+
+    /// Arena, slab records and handle table (with the seed), for a successor.
+    pub fn segments(&self) -> [&Segment; 3] {
+        self.pool.segments()
+    }
+
+    /// The checksum of a page: xxh3-64 with this store's seed.
+    #[inline]
+    pub fn hash(&self, page: &[u8]) -> u64 {
+        XxHash3_64::oneshot_with_seed(self.seed, page)
+    }
+
+    /// Pages of a block; zero if there is no such block.
+    pub fn block_pages(&self, handle: Handle) -> u16 {
+        let pages = |header: &Header, payload: &[u8]| match header {
+            Header { codec: Stored::Part, .. } => 0,
+            Header { framed: false, .. } => 1,
+            _ => self.front(handle, header.codec, payload).map_or(0, |front| front.pages),
+        };
+        self.pool.read(handle.raw(), pages).unwrap_or(0)
+    }
+
+    /// The checksum that page `index` of a block had when it was stored; zero if there is no such
+    /// page.
+    pub fn checksum(&self, handle: Handle, index: u16) -> u64 {
+        self.pool
+            .read(handle.raw(), |header, payload| match header.codec {
+                Stored::Part => 0,
+                _ if !header.framed => match index {
+                    0 => header.checksum,
+                    _ => 0,
+                },
+                codec => self
+                    .front(handle, codec, payload)
+                    .ok()
+                    .and_then(|front| front.checksum(header.checksum, index))
+                    .unwrap_or(0),
+            })
+            .unwrap_or(0)
+    }
+
+    /// Adds a reference; false, and nothing done, if there is no such block. A block with four
+    /// million references keeps them for ever.
+    pub fn retain(&self, handle: Handle) -> bool {
+        self.pool.handles().retain(handle.raw())
+    }
+
+    /// Drops a reference; true if it was the last and the block is gone.
+    pub fn release(&self, handle: Handle) -> bool {
+        if !self.pool.handles().release(handle.raw()) {
+            return false;
+        }
+        // 129 at most; the count in the front has one byte.
+        let mut parts = [0u32; 256];
+        let seen = self.pool.read_unowned(handle.raw(), |header, payload| {
+            if !header.framed {
+                return (1, 0);
+            }
+            let Ok(front) = self.front(handle, header.codec, payload) else { return (1, 0) };
+            for (slot, part) in parts.iter_mut().zip(front.parts()) {
+                *slot = part;
+            }
+            (front.pages, front.parts().len())
+        });
+        let (pages, count) = seen.unwrap_or((1, 0));
+        self.pool.remove(handle.raw());
+        for part in &parts[..count] {
+            self.pool.remove(*part);
+        }
+        self.pages.fetch_sub(u64::from(pages), Relaxed);
+        self.blocks.fetch_sub(1, Relaxed);
+        true
+    }
+
+    /// Bytes that the objects of a block take in the pool; zero if there is no such block.
+    pub fn stored_bytes(&self, handle: Handle) -> u32 {
+        let (own, parts) = self
+            .pool
+            .read(handle.raw(), |header, payload| {
+                let own = self.pool.object_bytes(payload.len());
+                let front = header.framed.then(|| self.front(handle, header.codec, payload).ok());
+                let parts: Vec<u32> =
+                    front.flatten().map(|front| front.parts().collect()).unwrap_or_default();
+                (own, parts)
+            })
+            .unwrap_or_default();
+        let of_part = |part| {
+            let bytes = |_: &_, payload: &[u8]| self.pool.object_bytes(payload.len());
+            self.pool.read(part, bytes).unwrap_or(0)
+        };
+        (own + parts.into_iter().map(of_part).sum::<usize>()) as u32
+    }
+
+    /// Moves up to about `max_objects` objects together, so that slabs become free, and gives their
+    /// memory back. Returns frames of 4 KiB freed. Releasing frees empty slabs by itself; this is
+    /// for those that are nearly empty, and takes about 2 us an object.
+    pub fn compact(&self, max_objects: usize) -> usize {
+        self.pool.compact(max_objects)
+    }
+
+    /// Frames in use, bytes; much cheaper than [`Store::facts`].
+    pub fn used_bytes(&self) -> u64 {
+        self.pool.used_bytes()
+    }
+
+    /// What it holds.
+    pub fn facts(&self) -> PoolFacts {
+        let usage = self.pool.usage();
+        PoolFacts {
+            used_bytes: usage.used_bytes,
+            payload_bytes: usage.payload_bytes,
+            object_bytes: usage.object_bytes,
+            handle_table_bytes: usage.handle_table_bytes,
+            slab_table_bytes: usage.slab_table_bytes,
+            pages: self.pages.load(Relaxed),
+            blocks: self.blocks.load(Relaxed),
+            objects: usage.objects,
+            slabs: usage.slabs,
+            limit_bytes: self.config.mem_limit_bytes,
+            limit_pages: self.config.disksize_pages,
+            corrupt_reads: self.corrupt_reads.load(Relaxed),
+            punch_failures: usage.punch_failures,
+        }
+    }
+
+    /// Inverts byte `offset` of what is stored of a block; false if it is not that long.
+    #[cfg(any(test, feature = "fault-injection"))]
+    pub fn damage(&self, handle: Handle, offset: usize) -> bool {
+        self.pool.damage(handle.raw(), offset)
+    }
+
+    /// Panics unless the pool's invariants hold.
+    #[cfg(test)]
+    pub(crate) fn check(&self) {
+        self.pool.check();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,156 @@
+//! Storing a block: hash, compress, find room, and take everything back where there is none.
+
+use std::num::NonZeroU32;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::front::{begin, parts_needed};
+use super::{Handle, Limit, MAX_BLOCK_BYTES, PutError, Store};
+use crate::codec::chunks::{MAX_CHUNK_BYTES, MIN_CHUNK_BYTES};
+use crate::codec::same::repeated_word;
+use crate::codec::{CodecContext, Stored};
+use crate::pool::handle::REFS_PINNED;
+use crate::pool::object::{Header, MAX_PAYLOAD_BYTES};
+use clew_core::CodecKind;
+
+/// Objects of a block that is not complete yet; dropped, it removes them.
+struct Unfinished<'a> {
+    store: &'a Store,
+    pages: u64,
+    parts: Vec<u32>,
+    done: bool,
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if self.done {
+            return;
+        }
+        for part in &self.parts {
+            self.store.pool.remove(*part);
+        }
+        self.store.pages.fetch_sub(self.pages, Relaxed);
+    }
+}
+
+impl Store {
+    /// Compresses `bytes` (whole pages, up to 512 KiB and 128 pages) in chunks of `chunk_bytes` (a
+    /// multiple of 256, up to 128 KiB; more than the block: one chunk) and stores them as a block
+    /// with one reference a page. A single page that repeats one word of eight bytes takes the
+    /// smallest object, whatever the codec.
+    ///
+    /// # Errors
+    /// [`PutError::Full`] at a limit, and then nothing is stored; the others for wrong arguments.
+    pub fn put(
+        &self,
+        ctx: &mut CodecContext,
+        bytes: &[u8],
+        codec: CodecKind,
+        chunk_bytes: u32,
+    ) -> Result<Handle, PutError> {
+        let pages = bytes.len() / self.config.page_bytes;
+        if pages == 0
+            || pages > 128
+            || bytes.len() > MAX_BLOCK_BYTES
+            || !bytes.len().is_multiple_of(self.config.page_bytes)
+        {
+            return Err(PutError::BlockSize {
+                bytes: bytes.len(),
+                page_bytes: self.config.page_bytes,
+            });
+        }
+        if !(MIN_CHUNK_BYTES..=MAX_CHUNK_BYTES).contains(&chunk_bytes)
+            || !chunk_bytes.is_multiple_of(MIN_CHUNK_BYTES)
+        {
+            return Err(PutError::ChunkSize { chunk_bytes });
+        }
+        let limit = self.config.disksize_pages;
+        let fits = |stored: u64| stored.checked_add(pages as u64).filter(|sum| *sum <= limit);
+        if let Err(stored) = self.pages.fetch_update(Relaxed, Relaxed, fits) {
+            return Err(PutError::Full { limit: Limit::Pages { stored, limit }, pages });
+        }
+        let mut unfinished =
+            Unfinished { store: self, pages: pages as u64, parts: Vec::new(), done: false };
+        let handle = self.put_block(ctx, bytes, pages, codec, chunk_bytes, &mut unfinished.parts);
+        unfinished.done = handle.is_some();
+        drop(unfinished);
+        match handle.and_then(NonZeroU32::new) {
+            Some(handle) => {
+                self.blocks.fetch_add(1, Relaxed);
+                Ok(Handle(handle))
+            }
+            None => Err(PutError::Full {
+                limit: Limit::Bytes {
+                    used: self.pool.used_bytes(),
+                    limit: self.config.mem_limit_bytes,
+                },
+                pages,
+            }),
+        }
+    }
+
+    fn put_block(
+        &self,
+        ctx: &mut CodecContext,
+        bytes: &[u8],
+        pages: usize,
+        codec: CodecKind,
+        chunk_bytes: u32,
+        parts: &mut Vec<u32>,
+    ) -> Option<u32> {
+        let page_bytes = self.config.page_bytes;
+        let checksum = self.hash(&bytes[..page_bytes]);
+        let mut header = Header { checksum, handle: 0, len: 0, codec: Stored::Raw, framed: false };
+        if pages == 1
+            && let Some(word) = repeated_word(bytes)
+        {
+            header.codec = Stored::Same;
+            return self.insert(pages, header, &[&word.to_ne_bytes()]);
+        }
+        let stored = match codec {
+            CodecKind::Raw => Stored::Raw,
+            CodecKind::Lz4 => Stored::Lz4,
+            CodecKind::Zstd => Stored::Zstd,
+        };
+        let encoded = ctx.encode(bytes, stored, chunk_bytes);
+        header.codec = encoded.codec;
+        let data = match encoded.codec {
+            Stored::Raw => bytes,
+            _ => &ctx.packed[..ctx.packed_len],
+        };
+        if pages == 1 && encoded.chunk_units == 0 && data.len() <= MAX_PAYLOAD_BYTES {
+            return self.insert(pages, header, &[data]);
+        }
+        header.framed = true;
+        let needed = parts_needed(data.len(), (pages - 1) * 8 + ctx.lengths.len());
+        let front = &mut ctx.front;
+        begin(front, pages, needed, encoded.chunk_units);
+        for page in bytes.chunks_exact(page_bytes).skip(1) {
+            front.extend_from_slice(&self.hash(page).to_le_bytes());
+        }
+        front.extend_from_slice(&ctx.lengths);
+        let part_header =
+            Header { checksum: 0, handle: 0, len: 0, codec: Stored::Part, framed: false };
+        for piece in data.chunks(MAX_PAYLOAD_BYTES).take(needed) {
+            let part = self.pool.reserve().ok()?;
+            if self.pool.insert(part, REFS_PINNED, part_header, &[piece]).is_err() {
+                self.pool.unreserve(part);
+                return None;
+            }
+            parts.push(part);
+            front.extend_from_slice(&part.to_le_bytes());
+        }
+        let tail = data.get(needed * MAX_PAYLOAD_BYTES..).unwrap_or(&[]);
+        self.insert(pages, header, &[front, tail])
+    }
+
+    fn insert(&self, pages: usize, header: Header, pieces: &[&[u8]]) -> Option<u32> {
+        let handle = self.pool.reserve().ok()?;
+        match self.pool.insert(handle, pages as u32, header, pieces) {
+            Ok(()) => Some(handle),
+            Err(_) => {
+                self.pool.unreserve(handle);
+                None
+            }
+        }
+    }
+}

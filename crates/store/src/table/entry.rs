@@ -1,0 +1,138 @@
+//! The word that says where one page is.
+//!
+//! | bits | what |
+//! |---|---|
+//! | 0..4 | state |
+//! | 4..8 | flags: WANTED, REMOVED, two free |
+//! | 8..24 | index of the page in its block |
+//! | 24..32 | zero |
+//! | 32..64 | handle of the block, zero for none |
+
+use std::fmt;
+
+use crate::store::Handle;
+
+/// Where a page is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum State {
+    /// It was never seen, or its program gave it up.
+    Absent = 0,
+    /// In its program. With a handle: a stored copy was kept.
+    Resident = 1,
+    /// Being taken out.
+    Moving = 2,
+    /// In its block; without a handle it is all zeros.
+    Stored = 3,
+    /// Being put back.
+    Restoring = 4,
+    /// Taken out, not compressed.
+    Parked = 5,
+}
+
+impl State {
+    /// All states, in the order of their numbers.
+    pub const ALL: [State; 6] = [
+        State::Absent,
+        State::Resident,
+        State::Moving,
+        State::Stored,
+        State::Restoring,
+        State::Parked,
+    ];
+}
+
+/// One word of the page table. The default is an absent page.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Entry(u64);
+
+impl Entry {
+    /// Nothing is known of the page.
+    pub const ABSENT: Entry = Entry(0);
+    /// Flag: somebody waits for the page.
+    pub const WANTED: u8 = 1;
+    /// Flag: the program gave the page up while it was on its way.
+    pub const REMOVED: u8 = 2;
+
+    /// A page in `state`, without flags, index or handle.
+    pub const fn new(state: State) -> Entry {
+        Entry(state as u64)
+    }
+
+    /// A page in `state` that is page `index` of block `handle`.
+    pub fn with_block(state: State, handle: Handle, index: u16) -> Entry {
+        Entry(u64::from(handle.raw()) << 32 | u64::from(index) << 8 | state as u64)
+    }
+
+    /// The word of the table; those written by [`Entry::raw`] only.
+    pub const fn from_raw(raw: u64) -> Entry {
+        Entry(raw)
+    }
+
+    /// The word.
+    pub const fn raw(self) -> u64 {
+        self.0
+    }
+
+    /// Whether the word is zero.
+    pub const fn is_absent(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Where the page is. A number that is no state reads as absent.
+    pub fn state(self) -> State {
+        State::ALL.get(self.0 as usize & 0xf).copied().unwrap_or(State::Absent)
+    }
+
+    /// The same in another state.
+    pub fn with_state(self, state: State) -> Entry {
+        Entry(self.0 & !0xf | state as u64)
+    }
+
+    /// Whether all of `flags` are set.
+    pub fn has(self, flags: u8) -> bool {
+        let flags = u64::from(flags & 0xf) << 4;
+        self.0 & flags == flags
+    }
+
+    /// The same with `flags` set.
+    pub fn with(self, flags: u8) -> Entry {
+        Entry(self.0 | u64::from(flags & 0xf) << 4)
+    }
+
+    /// The same with `flags` cleared.
+    pub fn without(self, flags: u8) -> Entry {
+        Entry(self.0 & !(u64::from(flags & 0xf) << 4))
+    }
+
+    /// Index of the page in its block.
+    pub fn index(self) -> u16 {
+        (self.0 >> 8) as u16
+    }
+
+    /// Its block.
+    pub fn handle(self) -> Option<Handle> {
+        Handle::from_raw((self.0 >> 32) as u32)
+    }
+
+    /// The same without a block.
+    pub fn without_block(self) -> Entry {
+        Entry(self.0 & 0xff)
+    }
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.state())?;
+        if self.has(Entry::WANTED) {
+            f.write_str("+wanted")?;
+        }
+        if self.has(Entry::REMOVED) {
+            f.write_str("+removed")?;
+        }
+        match self.handle() {
+            Some(handle) => write!(f, "({}[{}])", handle.raw(), self.index()),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! The page table of one address space.
+//!
+//! Every single operation is atomic for its page and takes no lock, except that the first touch of
+//! 512 pages takes the one for adding chunks. Chunks are freed with the space, not before: what a
+//! program once used costs 8 bytes a page as long as it lives.
+//!
+//! [`Space::lock`] is not taken here. It is for whoever must see several pages, or pages and the
+//! program, at one moment: who reads the kernel's events (unmap, mremap, fork) holds it for writing
+//! while doing so, who puts pages in or commits them holds it for reading. It comes before all
+//! other locks of this crate.
+
+use parking_lot::RwLock;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use clew_core::{SpaceId, Vpn};
+
+use super::chunks::{CHUNK_PAGES, TableError, Tables};
+use super::entry::{Entry, State};
+use super::index::ChunkIndex;
+
+const VPN_LIMIT: u64 = 1 << 45;
+
+/// Pages in each state. Taken without stopping the space: exact only while nobody changes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// In the program.
+    pub resident: u64,
+    /// Being taken out.
+    pub moving: u64,
+    /// In blocks, or all zeros.
+    pub stored: u64,
+    /// Being put back.
+    pub restoring: u64,
+    /// Taken out, not compressed.
+    pub parked: u64,
+}
+
+/// Why an entry was not exchanged.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    /// It was another.
+    #[error("the entry was {0:?}")]
+    Found(Entry),
+    /// The table could not grow.
+    #[error(transparent)]
+    Table(#[from] TableError),
+}
+
+/// One page table.
+#[derive(Debug)]
+pub struct Space {
+    id: SpaceId,
+    /// See the head of this module.
+    pub lock: RwLock<()>,
+    tables: Arc<Tables>,
+    index: ChunkIndex,
+    counts: [AtomicI64; State::ALL.len()],
+}
+
+impl Space {
+    /// An empty table with memory from `tables`.
+    pub fn new(id: SpaceId, tables: Arc<Tables>) -> Space {
+        Space {
+            id,
+            lock: RwLock::new(()),
+            tables,
+            index: ChunkIndex::new(),
+            counts: Default::default(),
+        }
+    }
+
+    /// Whose it is.
+    pub fn id(&self) -> SpaceId {
+        self.id
+    }
+
+    /// Chunks of 512 pages (4 KiB each) that it takes.
+    pub fn chunks(&self) -> usize {
+        self.index.len()
+    }
+
+    fn chunk(&self, vpn: Vpn) -> Result<u32, TableError> {
+        if vpn.0 >= VPN_LIMIT {
+            return Err(TableError::Range { vpn });
+        }
+        let number = vpn.0 / CHUNK_PAGES;
+        self.index.get_or_insert(number, || self.tables.alloc(self.id, number))
+    }
+
+    fn count(&self, old: Entry, new: Entry) {
+        let (old, new) = (old.state(), new.state());
+        if old != new {
+            self.counts[old as usize].fetch_sub(1, Ordering::Relaxed);
+            self.counts[new as usize].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The entry of `vpn`; absent where nothing was ever stored.
+    #[inline]
+    pub fn load(&self, vpn: Vpn) -> Entry {
+        if vpn.0 >= VPN_LIMIT {
+            return Entry::ABSENT;
+        }
+        match self.index.get(vpn.0 / CHUNK_PAGES) {
+            Some(chunk) => Entry::from_raw(self.tables.word(chunk, vpn.0).load(Ordering::Acquire)),
+            None => Entry::ABSENT,
+        }
+    }
+
+    /// Sets the entry of `vpn` and returns the one before.
+    ///
+    /// # Errors
+    /// If a chunk is needed and there is none. Never where `vpn` has a neighbour in its chunk.
+    pub fn store(&self, vpn: Vpn, entry: Entry) -> Result<Entry, TableError> {
+        let chunk = match entry.is_absent() {
+            false => self.chunk(vpn)?,
+            true => match self.index.get(vpn.0 / CHUNK_PAGES) {
+                Some(chunk) if vpn.0 < VPN_LIMIT => chunk,
+                _ => return Ok(Entry::ABSENT),
+            },
+        };
+        Ok(self.swap(chunk, vpn.0, entry))
+    }
+
+    fn swap(&self, chunk: u32, offset: u64, entry: Entry) -> Entry {
+        let old = self.tables.word(chunk, offset).swap(entry.raw(), Ordering::AcqRel);
+        let old = Entry::from_raw(old);
+        self.count(old, entry);
+        old
+    }
+
+    /// Sets the entry of `vpn` to `new` if it is `old`.
+    ///
+    /// # Errors
+    /// [`Refused::Found`] with the entry if it was another, [`Refused::Table`] if a chunk is needed
+    /// and there is none.
+    pub fn compare_exchange(&self, vpn: Vpn, old: Entry, new: Entry) -> Result<(), Refused> {
+        let chunk = match (vpn.0 < VPN_LIMIT).then(|| self.index.get(vpn.0 / CHUNK_PAGES)) {
+            Some(Some(chunk)) => chunk,
+            _ if !old.is_absent() => return Err(Refused::Found(Entry::ABSENT)),
+            _ if new.is_absent() => return Ok(()),
+            _ => self.chunk(vpn)?,
+        };
+        let word = self.tables.word(chunk, vpn.0);
+        match word.compare_exchange(old.raw(), new.raw(), Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => {
+                self.count(old, new);
+                Ok(())
+            }
+            Err(found) => Err(Refused::Found(Entry::from_raw(found))),
+        }
+    }
+
+    /// Chunks with pages of a range, by address, each with its part of the range.
+    fn parts(&self, first: Vpn, count: u64) -> Vec<(Range<u64>, u32)> {
+        let end = first.0.saturating_add(count).min(VPN_LIMIT);
+        if first.0 >= end {
+            return Vec::new();
+        }
+        let numbers = first.0 / CHUNK_PAGES..=(end - 1) / CHUNK_PAGES;
+        let mut chunks: Vec<(u64, u32)> =
+            if numbers.end() - numbers.start() <= self.index.len() as u64 {
+                numbers.filter_map(|n| self.index.get(n).map(|chunk| (n, chunk))).collect()
+            } else {
+                self.index.iter().filter(|(n, _)| numbers.contains(n)).collect()
+            };
+        chunks.sort_unstable();
+        let part = |(number, chunk)| {
+            let from: u64 = number * CHUNK_PAGES;
+            (from.max(first.0)..(from + CHUNK_PAGES).min(end), chunk)
+        };
+        chunks.into_iter().map(part).collect()
+    }
+
+    /// Calls `f` for every page of `count` from `first` whose entry is not absent, by address.
+    /// Takes time for the pages of chunks that are there, and for no others.
+    pub fn for_range(&self, first: Vpn, count: u64, mut f: impl FnMut(Vpn, Entry)) {
+        for (pages, chunk) in self.parts(first, count) {
+            for page in pages {
+                let entry = self.tables.word(chunk, page).load(Ordering::Acquire);
+                if entry != 0 {
+                    f(Vpn(page), Entry::from_raw(entry));
+                }
+            }
+        }
+    }
+
+    /// Makes `count` pages from `first` absent and calls `f` with what each of them was, if it was
+    /// not absent, by address.
+    pub fn clear_range(&self, first: Vpn, count: u64, mut f: impl FnMut(Vpn, Entry)) {
+        for (pages, chunk) in self.parts(first, count) {
+            for page in pages {
+                // The load spares untouched words the locked instruction.
+                if self.tables.word(chunk, page).load(Ordering::Relaxed) != 0 {
+                    let old = self.swap(chunk, page, Entry::ABSENT);
+                    if !old.is_absent() {
+                        f(Vpn(page), old);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Moves `count` entries from `from` to `to` (mremap). The ranges may overlap. What was at the
+    /// destination and is overwritten goes to `displaced`. The caller holds [`Space::lock`] for
+    /// writing.
+    ///
+    /// # Errors
+    /// If a chunk is needed and there is none, and then nothing has moved.
+    pub fn move_range(
+        &self,
+        from: Vpn,
+        count: u64,
+        to: Vpn,
+        mut displaced: impl FnMut(Vpn, Entry),
+    ) -> Result<(), TableError> {
+        if from == to || count == 0 {
+            return Ok(());
+        }
+        for vpn in [from, to] {
+            if vpn.0.checked_add(count).is_none_or(|end| end > VPN_LIMIT) {
+                return Err(TableError::Range { vpn });
+            }
+        }
+        let target = |page: u64| Vpn(page - from.0 + to.0);
+        let mut parts = self.parts(from, count);
+        // All chunks first: afterwards nothing can fail.
+        for (pages, chunk) in &parts {
+            let used = |page: &u64| self.tables.word(*chunk, *page).load(Ordering::Relaxed) != 0;
+            let mut last = u64::MAX;
+            for page in pages.clone().filter(used) {
+                let number = target(page).0 / CHUNK_PAGES;
+                if number != last {
+                    self.chunk(target(page))?;
+                    last = number;
+                }
+            }
+        }
+        // What of the destination is not source too.
+        let (from_end, to_end) = (from.0 + count, to.0 + count);
+        let fresh = match to.0 < from.0 {
+            true => to.0..to_end.min(from.0),
+            false => to.0.max(from_end)..to_end,
+        };
+        self.clear_range(Vpn(fresh.start), fresh.end - fresh.start, &mut displaced);
+        let mut step = |chunk: u32, page: u64| -> Result<(), TableError> {
+            let entry = self.swap(chunk, page, Entry::ABSENT);
+            if !entry.is_absent() {
+                let old = self.store(target(page), entry)?;
+                if !old.is_absent() {
+                    displaced(target(page), old);
+                }
+            }
+            Ok(())
+        };
+        // Upwards or downwards, so that no source is overwritten before it was moved.
+        if to.0 < from.0 {
+            for (pages, chunk) in parts {
+                pages.into_iter().try_for_each(|page| step(chunk, page))?;
+            }
+        } else {
+            parts.reverse();
+            for (pages, chunk) in parts {
+                pages.into_iter().rev().try_for_each(|page| step(chunk, page))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A copy for `id` (fork). `map` is told every entry that is not absent, by address, and says
+    /// what the copy gets, such as the same with one more reference to its block. The caller holds
+    /// [`Space::lock`] for writing.
+    ///
+    /// # Errors
+    /// If there are too few chunks, and then `map` was not called.
+    pub fn snapshot(
+        &self,
+        id: SpaceId,
+        mut map: impl FnMut(Vpn, Entry) -> Entry,
+    ) -> Result<Space, TableError> {
+        let copy = Space::new(id, Arc::clone(&self.tables));
+        let mut pairs = Vec::new();
+        for (pages, chunk) in self.parts(Vpn(0), VPN_LIMIT) {
+            if pages.clone().any(|page| self.tables.word(chunk, page).load(Ordering::Relaxed) != 0)
+            {
+                let to = copy.chunk(Vpn(pages.start))?;
+                pairs.push((pages, chunk, to));
+            }
+        }
+        for (pages, chunk, to) in pairs {
+            for page in pages {
+                let entry = self.tables.word(chunk, page).load(Ordering::Acquire);
+                if entry != 0 {
+                    copy.swap(to, page, map(Vpn(page), Entry::from_raw(entry)));
+                }
+            }
+        }
+        Ok(copy)
+    }
+
+    /// Pages in each state.
+    pub fn counts(&self) -> Counts {
+        let of = |state: State| self.counts[state as usize].load(Ordering::Relaxed).max(0) as u64;
+        Counts {
+            resident: of(State::Resident),
+            moving: of(State::Moving),
+            stored: of(State::Stored),
+            restoring: of(State::Restoring),
+            parked: of(State::Parked),
+        }
+    }
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        self.tables.free(self.index.iter().map(|(_, chunk)| chunk).collect());
+    }
+}

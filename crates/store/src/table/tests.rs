@@ -1,0 +1,223 @@
+//! The page table against a naive one, and from several threads.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use clew_core::{SpaceId, Vpn};
+use proptest::prelude::*;
+
+use super::*;
+use crate::store::Handle;
+
+fn space() -> (Arc<Tables>, Space) {
+    let tables = Arc::new(Tables::new(1 << 24).unwrap());
+    let space = Space::new(SpaceId(1), Arc::clone(&tables));
+    (tables, space)
+}
+
+fn entry(state: usize, handle: u32) -> Entry {
+    match Handle::from_raw(handle) {
+        Some(block) => Entry::with_block(State::ALL[state], block, handle as u16 % 128),
+        None => Entry::new(State::ALL[state]),
+    }
+}
+
+#[test]
+fn entries_keep_their_fields_apart() {
+    let handle = Handle::from_raw(u32::MAX).unwrap();
+    let entry = Entry::with_block(State::Stored, handle, 127);
+    assert_eq!((entry.state(), entry.handle(), entry.index()), (State::Stored, Some(handle), 127));
+    let wanted = entry.with(Entry::WANTED).with_state(State::Restoring);
+    assert!(wanted.has(Entry::WANTED) && !wanted.has(Entry::REMOVED));
+    assert_eq!(
+        (wanted.state(), wanted.handle(), wanted.index()),
+        (State::Restoring, Some(handle), 127)
+    );
+    assert_eq!(wanted.without(Entry::WANTED).with_state(State::Stored), entry);
+    assert_eq!(entry.without_block(), Entry::new(State::Stored));
+    assert_eq!(Entry::new(State::Absent), Entry::ABSENT);
+    assert_eq!(format!("{wanted:?}"), "Restoring+wanted(4294967295[127])");
+    assert_eq!(size_of::<Entry>(), 8);
+}
+
+#[test]
+fn a_full_table_says_so_and_gets_its_memory_back() {
+    let tables = Arc::new(Tables::new(1024).unwrap());
+    let one = Space::new(SpaceId(1), Arc::clone(&tables));
+    let resident = Entry::new(State::Resident);
+    for vpn in [0, 512] {
+        assert_eq!(one.store(Vpn(vpn), resident).unwrap(), Entry::ABSENT);
+    }
+    assert!(matches!(one.store(Vpn(1024), resident), Err(TableError::Full { chunks: 2 })));
+    assert!(matches!(one.snapshot(SpaceId(2), |_, e| e), Err(TableError::Full { .. })));
+    let far = one.move_range(Vpn(0), 1, Vpn(4096), |_, _| {});
+    assert!(matches!(far, Err(TableError::Full { .. })));
+    assert_eq!(one.load(Vpn(0)), resident);
+    assert!(matches!(one.store(Vpn(1 << 45), resident), Err(TableError::Range { .. })));
+    assert_eq!(tables.used_bytes(), 3 * 4096);
+    drop(one);
+    assert_eq!(tables.used_bytes(), 4096);
+    let two = Space::new(SpaceId(2), Arc::clone(&tables));
+    two.store(Vpn(3), resident).unwrap();
+    assert_eq!(two.load(Vpn(2)), Entry::ABSENT);
+}
+
+#[test]
+fn a_kernel_sees_no_more_memory_than_we_count() {
+    let (tables, space) = space();
+    for i in 0..2000 {
+        space.store(Vpn(i * 700), Entry::new(State::Resident)).unwrap();
+    }
+    let held: u64 = tables.segments().iter().map(|s| s.resident_bytes().unwrap()).sum();
+    assert_eq!(held, tables.used_bytes());
+    assert_eq!(space.counts().resident, 2000);
+}
+
+#[test]
+fn threads_see_each_others_chunks() {
+    let (_, space) = space();
+    std::thread::scope(|scope| {
+        for worker in 0..4u64 {
+            let space = &space;
+            scope.spawn(move || {
+                for i in 0..4000 {
+                    let vpn = Vpn(i * 97);
+                    let mine = entry(3, (worker * 4000 + i + 1) as u32);
+                    // Whoever comes first has the page; everybody sees who that was.
+                    if let Err(Refused::Found(other)) =
+                        space.compare_exchange(vpn, Entry::ABSENT, mine)
+                    {
+                        assert_eq!(space.load(vpn), other);
+                    } else {
+                        assert_eq!(space.load(vpn), mine);
+                    }
+                }
+            });
+        }
+    });
+    let mut seen = 0;
+    space.for_range(Vpn(0), 1 << 45, |_, _| seen += 1);
+    assert_eq!(space.counts().stored, seen);
+}
+
+fn pair((vpn, entry): (&u64, &Entry)) -> (u64, Entry) {
+    (*vpn, *entry)
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Store(u64, usize, u32),
+    Exchange(u64, usize, u32, bool),
+    Clear(u64, u64),
+    Move(u64, u64, u64),
+    Range(u64, u64),
+    Fork,
+}
+
+fn vpn() -> impl Strategy<Value = u64> {
+    prop_oneof![4 => 0u64..3000, 1 => (1u64 << 35)..(1 << 35) + 3000, 1 => 0u64..1 << 45]
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        8 => (vpn(), 0usize..6, 0u32..9).prop_map(|(v, s, h)| Op::Store(v, s, h)),
+        4 => (vpn(), 0usize..6, 0u32..9, any::<bool>())
+            .prop_map(|(v, s, h, b)| Op::Exchange(v, s, h, b)),
+        1 => (vpn(), 0u64..2000).prop_map(|(v, n)| Op::Clear(v, n)),
+        2 => (0u64..3000, 0u64..2000, 0u64..3000).prop_map(|(a, n, b)| Op::Move(a, n, b)),
+        1 => (vpn(), 0u64..1 << 36).prop_map(|(v, n)| Op::Range(v, n)),
+        1 => Just(Op::Fork),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn behaves_as_a_map_of_pages(ops in proptest::collection::vec(op(), 1..120)) {
+        let (_tables, mut space) = space();
+        let mut model: BTreeMap<u64, Entry> = BTreeMap::new();
+        let mut forks = Vec::new();
+        let set = |model: &mut BTreeMap<u64, Entry>, vpn, entry: Entry| {
+            let old = match entry.is_absent() {
+                true => model.remove(&vpn),
+                false => model.insert(vpn, entry),
+            };
+            old.unwrap_or_default()
+        };
+        for op in ops {
+            match op {
+                Op::Store(vpn, state, handle) => {
+                    let entry = if state == 0 { Entry::ABSENT } else { entry(state, handle) };
+                    let old = space.store(Vpn(vpn), entry).unwrap();
+                    prop_assert_eq!(old, set(&mut model, vpn, entry));
+                }
+                Op::Exchange(vpn, state, handle, right) => {
+                    let now = model.get(&vpn).copied().unwrap_or_default();
+                    let old = if right { now } else { entry(2, 77) };
+                    let new = if state == 0 { Entry::ABSENT } else { entry(state, handle) };
+                    match space.compare_exchange(Vpn(vpn), old, new) {
+                        Ok(()) => {
+                            prop_assert!(right);
+                            set(&mut model, vpn, new);
+                        }
+                        Err(Refused::Found(found)) => {
+                            prop_assert!(!right);
+                            prop_assert_eq!(found, now);
+                        }
+                        Err(error) => return Err(TestCaseError::fail(error.to_string())),
+                    }
+                }
+                Op::Clear(first, count) => {
+                    let mut seen = Vec::new();
+                    space.clear_range(Vpn(first), count, |vpn, entry| seen.push((vpn.0, entry)));
+                    let range: Vec<_> = model.range(first..first + count).map(pair).collect();
+                    prop_assert_eq!(&seen, &range);
+                    model.retain(|vpn, _| !(first..first + count).contains(vpn));
+                }
+                Op::Move(from, count, to) => {
+                    let mut displaced = Vec::new();
+                    let told = |vpn: Vpn, entry| displaced.push((vpn.0, entry));
+                    space.move_range(Vpn(from), count, Vpn(to), told).unwrap();
+                    let moved: Vec<_> = model.range(from..from + count).map(pair).collect();
+                    if from != to && count > 0 {
+                        model.retain(|vpn, _| !(from..from + count).contains(vpn));
+                        let lost: Vec<_> = model.range(to..to + count).map(pair).collect();
+                        model.retain(|vpn, _| !(to..to + count).contains(vpn));
+                        displaced.sort_by_key(|(vpn, _)| *vpn);
+                        prop_assert_eq!(displaced, lost);
+                        model.extend(moved.into_iter().map(|(vpn, e)| (vpn - from + to, e)));
+                    }
+                }
+                Op::Range(first, count) => {
+                    let mut seen = Vec::new();
+                    space.for_range(Vpn(first), count, |vpn, entry| seen.push((vpn.0, entry)));
+                    let range: Vec<_> = model.range(first..first + count).map(pair).collect();
+                    prop_assert_eq!(seen, range);
+                }
+                Op::Fork => {
+                    let map = |_, entry: Entry| entry.with(Entry::WANTED);
+                    let copy = space.snapshot(SpaceId(9), map).unwrap();
+                    for entry in model.values_mut() {
+                        *entry = entry.with(Entry::WANTED);
+                    }
+                    forks.push(std::mem::replace(&mut space, copy));
+                }
+            }
+        }
+        let mut seen = BTreeMap::new();
+        space.for_range(Vpn(0), u64::MAX, |vpn, entry| {
+            seen.insert(vpn.0, entry);
+        });
+        prop_assert_eq!(&seen, &model);
+        for (vpn, entry) in &model {
+            prop_assert_eq!(space.load(Vpn(*vpn)), *entry);
+        }
+        let of = |state| model.values().filter(|entry| entry.state() == state).count() as u64;
+        prop_assert_eq!(space.counts(), Counts {
+            resident: of(State::Resident),
+            moving: of(State::Moving),
+            stored: of(State::Stored),
+            restoring: of(State::Restoring),
+            parked: of(State::Parked),
+        });
+    }
+}
