@@ -93,6 +93,10 @@ fn hello(socket: OwnedFd) -> Result<Candidate, AttachError> {
     // The agent's parent is the program: the kernel says so, not the agent.
     let pid = parent_of(peer.pid as u32)
         .map_err(|source| AttachError::Proc { what: "finding the program", source })?;
+    // A program that has ended leaves its agent to somebody else.
+    if share_memory(peer.pid as u32, pid) == Some(false) {
+        return Err(AttachError::Nonsense);
+    }
     let command = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     Ok(Candidate {
         socket,

@@ -286,6 +286,9 @@ impl Governor {
 
     fn done(&mut self, done: Done) {
         let promise = self.tickets.remove(&done.ticket).unwrap_or(0);
+        if let Some(Ok(process)) = &done.managed {
+            self.tell(&Event::SpaceStart { space: process.id, app: process.app });
+        }
         for event in &done.events {
             if let Event::PageIn { page, .. } = event {
                 self.kept.push_back(*page);
