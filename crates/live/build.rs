@@ -6,7 +6,8 @@ use std::process::Command;
 fn main() {
     let source = Path::new("../agent/src");
     println!("cargo::rerun-if-changed={}", source.display());
-    let out = Path::new(&std::env::var_os("OUT_DIR").expect("set by cargo")).join("libclew_agent.so");
+    let out =
+        Path::new(&std::env::var_os("OUT_DIR").expect("set by cargo")).join("libclew_agent.so");
     let rustc = std::env::var_os("RUSTC").expect("set by cargo");
     let status = Command::new(rustc)
         .args(["--edition", "2024", "--crate-type", "cdylib", "--crate-name", "clew_agent"])

@@ -428,11 +428,13 @@ fn take(prepared: &Prepared, runs: &[Run], slots: &mut [u8; SLOTS]) {
 fn move_run(prepared: &Prepared, run: &Run, slots: &mut [u8]) -> bool {
     let mut at = 0;
     let mut tries = 0;
+    let mut most = slots.len();
     while at < slots.len() {
+        let pages = most.min(slots.len() - at);
         let mut order = UffdioMove {
             dst: (prepared.staging + (run.slot as usize + at) * PAGE) as u64,
             src: run.src + (at * PAGE) as u64,
-            len: ((slots.len() - at) * PAGE) as u64,
+            len: (pages * PAGE) as u64,
             mode: 0,
             moved: 0,
         };
@@ -445,6 +447,7 @@ fn move_run(prepared: &Prepared, run: &Run, slots: &mut [u8]) -> bool {
             slots[at..at + pages].fill(SlotState::Taken as u8);
             at += pages;
             tries = 0;
+            most = most.saturating_mul(2);
             continue;
         }
         let state = match -result {
@@ -456,10 +459,12 @@ fn move_run(prepared: &Prepared, run: &Run, slots: &mut [u8]) -> bool {
             errno::ENOENT => SlotState::Hole,
             // EEXIST: something touched the staging slot; the page stays where it is.
             errno::EBUSY | errno::EEXIST => SlotState::Busy,
-            _ => {
-                slots[at..].fill(SlotState::Refused as u8);
-                return true;
+            // The run may cross from one mapping into another: find out where.
+            _ if pages > 1 => {
+                most = pages / 2;
+                continue;
             }
+            _ => SlotState::Refused,
         };
         slots[at] = state as u8;
         at += 1;

@@ -34,6 +34,10 @@ pub enum BenchError {
     OutOfMemory { limit_mib: u64, kills: u64 },
     #[error(transparent)]
     Control(#[from] ControlError),
+    #[error("{pages} page(s) of {side} hold something else than what was written")]
+    WrongContents { side: &'static str, pages: u64 },
+    #[error("{resident} of {pages} pages of {side} stay in memory after all were swapped out")]
+    StaysResident { side: &'static str, resident: u64, pages: u64 },
     #[error("the setting makes no sense: {0}")]
     Setting(String),
     #[error("the report cannot be written as JSON: {0}")]

@@ -190,6 +190,11 @@ fn pace(group: &Cgroup, mm_stat: Option<&Path>, ceiling: Option<u64>) -> Result<
     let zram = || mm_stat.map_or(0, |path| zram_use(path).used_bytes);
     while group.usage_bytes()? + zram() > ceiling {
         interrupt::sleep(Duration::from_millis(2))?;
+        // Nobody makes room any more for what was killed; the caller finds out why.
+        let killed = group.out_of_memory_kills()? > 0;
+        if killed {
+            break;
+        }
         if since.elapsed() > FILL_PATIENCE {
             return Err(BenchError::Unavailable {
                 what: "the limit",

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod decide;
+mod fork_range;
 pub mod mover;
 pub mod space;
 

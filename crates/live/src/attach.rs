@@ -94,7 +94,7 @@ fn hello(socket: OwnedFd) -> Result<Candidate, AttachError> {
     let pid = parent_of(peer.pid as u32)
         .map_err(|source| AttachError::Proc { what: "finding the program", source })?;
     // A program that has ended leaves its agent to somebody else.
-    if share_memory(peer.pid as u32, pid) == Some(false) {
+    if pid <= 1 || share_memory(peer.pid as u32, pid) == Some(false) {
         return Err(AttachError::Nonsense);
     }
     let command = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
@@ -188,8 +188,7 @@ pub fn manage(shared: &Arc<Shared>, candidate: Candidate) -> Result<Arc<Process>
         File::open(format!("/proc/{pid}/{name}"))
             .map_err(|source| AttachError::Proc { what: name, source })
     };
-    let files =
-        ProcFiles { statm: open("statm")?, maps: open("maps")?, smaps: open("smaps")? };
+    let files = ProcFiles { statm: open("statm")?, maps: open("maps")?, smaps: open("smaps")? };
     let pagemap = open("pagemap")?;
     seqpacket::set_timeout(&socket, None).map_err(no_answer)?;
     let agent = Agent::new(socket, buffer, staging, open("mem").ok())

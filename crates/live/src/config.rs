@@ -117,9 +117,9 @@ impl Config {
             min_process: from_file.min_process.unwrap_or(ByteSize(4 << 20)),
             watermark_low: from_file.watermark_low.unwrap_or(2.0),
             watermark_high: from_file.watermark_high.unwrap_or(4.0),
-            workers: from_file.workers.unwrap_or_else(|| {
-                std::thread::available_parallelism().map_or(2, |n| n.get())
-            }),
+            workers: from_file
+                .workers
+                .unwrap_or_else(|| std::thread::available_parallelism().map_or(2, |n| n.get())),
             rules: from_file.rule,
             exit_when_idle: over.exit_when_idle,
         };
@@ -128,9 +128,8 @@ impl Config {
     }
 
     fn check(&self, machine: ByteSize) -> Result<(), ConfigError> {
-        let senseless = |field, value: String, why: String| {
-            Err(ConfigError::Senseless { field, value, why })
-        };
+        let senseless =
+            |field, value: String, why: String| Err(ConfigError::Senseless { field, value, why });
         if self.budget < MIN_BUDGET {
             let why = format!("the least is {MIN_BUDGET}");
             return senseless("budget", self.budget.to_string(), why);
@@ -198,7 +197,8 @@ mod tests {
     use super::*;
 
     fn load(text: &str) -> Result<Config, String> {
-        let file = std::env::temp_dir().join(format!("clew-config-{:?}.toml", std::thread::current().id()));
+        let file = std::env::temp_dir()
+            .join(format!("clew-config-{:?}.toml", std::thread::current().id()));
         std::fs::write(&file, text).expect("write");
         let result = Config::load(Some(&file), &Overrides::default()).map_err(|e| e.to_string());
         std::fs::remove_file(&file).expect("remove");

@@ -153,7 +153,8 @@ pub fn run(socket: &Path, config: Config, ready: impl FnOnce()) -> Result<(), Da
 /// forbidden (/run often is).
 fn write_object(beside_socket: &Path) -> Result<PathBuf, DaemonError> {
     let name = format!("libclew_agent-{}.so", std::process::id());
-    let places = [PathBuf::from("/var/lib/clew"), std::env::temp_dir(), beside_socket.to_path_buf()];
+    let places =
+        [PathBuf::from("/var/lib/clew"), std::env::temp_dir(), beside_socket.to_path_buf()];
     let mut last = io::Error::from(io::ErrorKind::NotFound);
     for place in &places {
         let path = match place == beside_socket {

@@ -171,7 +171,9 @@ pub fn examine() -> Vec<Check> {
             "version 2",
             "the demo limits memory with version 1",
         ),
-        None => check("memory cgroups (demo)", Level::Limited, "none", "the demo cannot limit memory"),
+        None => {
+            check("memory cgroups (demo)", Level::Limited, "none", "the demo cannot limit memory")
+        }
     });
     checks.push(pids());
     checks

@@ -10,7 +10,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use clew_core::view::PageCounts;
-use clew_core::{AppId, AppState, Demand, Event, Ns, PageFacts, PageId, SpaceId, Tier, TierFacts, Trigger, Vpn};
+use clew_core::{
+    AppId, AppState, Demand, Event, Ns, PageFacts, PageId, SpaceId, Tier, TierFacts, Trigger, Vpn,
+};
 use clew_engine::decide::{Engine, Order};
 use clew_store::State;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
@@ -298,7 +300,9 @@ impl Governor {
         self.inflight_pages = self.inflight_pages.saturating_sub(done.asked);
         if done.full {
             if self.pool_full_since.is_none() {
-                tracing::warn!("the pool is full: nothing more leaves the programs (on_full = stop)");
+                tracing::warn!(
+                    "the pool is full: nothing more leaves the programs (on_full = stop)"
+                );
             }
             self.pool_full_since = Some(Instant::now());
         }
@@ -453,11 +457,8 @@ impl Governor {
         let mut at = 0;
         while at < pages.len() {
             let space = pages[at].space();
-            let end = pages[at..]
-                .iter()
-                .take(RESTORE_PAGES)
-                .take_while(|p| p.space() == space)
-                .count();
+            let end =
+                pages[at..].iter().take(RESTORE_PAGES).take_while(|p| p.space() == space).count();
             let vpns: Vec<Vpn> = pages[at..at + end].iter().map(|p| p.vpn()).collect();
             at += end;
             if let Some(process) = self.shared.process(space) {
@@ -520,11 +521,9 @@ impl Governor {
     fn manage(&mut self, index: usize, promise: Option<u64>) {
         let Some(mut candidate) = self.waiting[index].candidate.take() else { return };
         self.waiting[index].reason = Some("being prepared".to_string());
-        let load = |h: usize| {
-            self.shared.processes.read().values().filter(|p| p.handler == h).count()
-        };
-        candidate.handler =
-            (0..self.shared.epolls.len()).min_by_key(|h| load(*h)).unwrap_or(0);
+        let load =
+            |h: usize| self.shared.processes.read().values().filter(|p| p.handler == h).count();
+        candidate.handler = (0..self.shared.epolls.len()).min_by_key(|h| load(*h)).unwrap_or(0);
         self.hand_out(promise, |ticket| Work::Manage { candidate, ticket });
     }
 
@@ -626,8 +625,7 @@ impl Governor {
             .map(|p| p.app)
             .chain(self.waiting.iter().map(|w| w.app))
             .collect();
-        let gone: Vec<AppId> =
-            self.apps.keys().filter(|id| !alive.contains(id)).copied().collect();
+        let gone: Vec<AppId> = self.apps.keys().filter(|id| !alive.contains(id)).copied().collect();
         for app in gone {
             self.apps.remove(&app);
             self.tell(&Event::Exit { app });
@@ -643,9 +641,8 @@ impl Governor {
             if w.candidate.is_none() || w.reason.is_some() {
                 continue;
             }
-            let resident = File::open(format!("/proc/{}/statm", w.pid)).map_or(0, |mut f| {
-                resident_anonymous_bytes(&mut f, self.shared.page_bytes)
-            });
+            let resident = File::open(format!("/proc/{}/statm", w.pid))
+                .map_or(0, |mut f| resident_anonymous_bytes(&mut f, self.shared.page_bytes));
             if resident >= self.config.min_process.0 {
                 self.manage(i, None);
             }
@@ -741,8 +738,7 @@ impl Governor {
         if pages == 0 || self.inflight_pages >= RECLAIM_PAGES * 2 {
             return;
         }
-        let demand =
-            Demand { pages: pages.min(RECLAIM_PAGES), urgent: free < low / 2 };
+        let demand = Demand { pages: pages.min(RECLAIM_PAGES), urgent: free < low / 2 };
         self.tell(&Event::Pressure { pages: pages as u64, urgent: demand.urgent });
         let mut orders = Vec::new();
         let shared = self.shared.clone();
@@ -879,9 +875,10 @@ impl Governor {
                     pid: w.pid,
                     command: w.command.clone(),
                     managed: false,
-                    reason: w.reason.clone().unwrap_or_else(|| {
-                        format!("smaller than {}", self.config.min_process)
-                    }),
+                    reason: w
+                        .reason
+                        .clone()
+                        .unwrap_or_else(|| format!("smaller than {}", self.config.min_process)),
                     resident_bytes: resident,
                     stored_pages: 0,
                 });
@@ -928,4 +925,3 @@ fn reply<T: serde::Serialize>(to: &Sender<String>, result: Result<T, String>) {
         .unwrap_or_else(|e| format!("{{\"result\":\"error\",\"message\":\"{e}\"}}"));
     let _ = to.send(line);
 }
-

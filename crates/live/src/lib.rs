@@ -9,6 +9,7 @@ pub mod config;
 pub mod control;
 pub mod daemon;
 pub mod doctor;
+pub mod events;
 pub mod fault;
 pub mod governor;
 pub mod keeper;

@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 
 use clew_core::Vpn;
 
-/// Mappings below this size are not worth the events they cause.
+/// Spans without a mapping of this size are not worth the events they cause.
 pub const MIN_MAPPING_BYTES: u64 = 128 << 10;
 
 /// One mapping, as `/proc/PID/smaps` shows it.
@@ -19,12 +19,10 @@ pub struct Mapping {
     pub start: u64,
     /// Address after the last.
     pub end: u64,
-    /// Readable and writable, private, of no file.
-    pub private_anonymous: bool,
-    /// No access at all: what guards stacks.
-    pub guard: bool,
-    /// `[heap]`, `[stack]`, or empty.
-    pub name: String,
+    /// `rwxp` and the like.
+    pub permissions: String,
+    /// Of no file.
+    pub anonymous: bool,
     /// Two-letter flags, where smaps was read.
     pub flags: String,
 }
@@ -35,9 +33,79 @@ impl Mapping {
         self.end - self.start
     }
 
+    /// Private memory of no file, whatever its protection.
+    pub fn private_anonymous(&self) -> bool {
+        self.anonymous && self.permissions.ends_with('p')
+    }
+
     fn has_flag(&self, flag: &str) -> bool {
         self.flags.split(' ').any(|f| f == flag)
     }
+
+    fn is_guard(&self) -> bool {
+        self.permissions.starts_with("---")
+    }
+
+    /// Not for I/O, not kept from (or wiped in) forked children, not a stack that grows.
+    fn may_be_registered(&self) -> bool {
+        self.private_anonymous()
+            && !self.is_guard()
+            && !["io", "pf", "dc", "wf", "gd", "ht", "mm", "ss"].iter().any(|f| self.has_flag(f))
+    }
+
+    /// The kernel would move its pages: writable, not locked.
+    fn can_be_taken(&self) -> bool {
+        self.permissions.starts_with("rw") && !self.has_flag("lo")
+    }
+}
+
+/// Neighbouring mappings that are registered together.
+///
+/// A program may see them as one: part of a mapping is locked or read-only for a while, and one
+/// mremap later covers it all. It succeeds only if either all or none is registered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// End of the mapping below.
+    pub start: u64,
+    /// Beginning of the mapping above.
+    pub end: u64,
+    /// Its mappings.
+    pub parts: Vec<(u64, u64)>,
+}
+
+/// The spans worth registering. `stack_pointers` are those of the program's threads.
+pub fn spans(mappings: &[Mapping], stack_pointers: &[u64]) -> Vec<Span> {
+    let fits = |i: usize| {
+        let m = &mappings[i];
+        let holds_stack = stack_pointers.iter().any(|sp| (m.start..m.end).contains(sp));
+        // A thread that runs shows no stack pointer, but its stack lies above a guard.
+        let guarded = i.checked_sub(1).map(|b| &mappings[b]).is_some_and(|b| {
+            b.is_guard() && b.end == m.start && b.bytes() <= 1 << 20 && m.bytes() <= 16 << 20
+        });
+        m.may_be_registered() && !holds_stack && !guarded
+    };
+    let mut spans = Vec::new();
+    let mut i = 0;
+    while i < mappings.len() {
+        if !fits(i) {
+            i += 1;
+            continue;
+        }
+        let first = i;
+        while i + 1 < mappings.len() && mappings[i + 1].start == mappings[i].end && fits(i + 1) {
+            i += 1;
+        }
+        let own = &mappings[first..=i];
+        if own.iter().any(|m| m.can_be_taken() && m.bytes() >= MIN_MAPPING_BYTES) {
+            spans.push(Span {
+                start: first.checked_sub(1).map_or(own[0].start, |b| mappings[b].end),
+                end: mappings.get(i + 1).map_or(mappings[i].end, |above| above.start),
+                parts: own.iter().map(|m| (m.start, m.end)).collect(),
+            });
+        }
+        i += 1;
+    }
+    spans
 }
 
 /// Parses `maps` or `smaps`.
@@ -60,42 +128,12 @@ pub fn parse(text: &str) -> Vec<Mapping> {
         let permissions = fields.next().unwrap_or("");
         let inode = fields.nth(2).unwrap_or("0");
         let name = fields.collect::<Vec<_>>().join(" ");
-        let of_no_file = inode == "0"
-            && (name.is_empty() || name == "[heap]" || name.starts_with("[anon:"));
-        mappings.push(Mapping {
-            start,
-            end,
-            private_anonymous: permissions.starts_with("rw")
-                && permissions.ends_with('p')
-                && of_no_file,
-            guard: permissions.starts_with("---"),
-            name,
-            flags: String::new(),
-        });
+        let anonymous =
+            inode == "0" && (name.is_empty() || name == "[heap]" || name.starts_with("[anon:"));
+        let permissions = permissions.to_string();
+        mappings.push(Mapping { start, end, permissions, anonymous, flags: String::new() });
     }
     mappings
-}
-
-/// Whether `mapping` looks like one that can be managed, before its flags are known. `before` is
-/// the mapping below it, `stack_pointers` those of the program's threads.
-pub fn is_candidate(mapping: &Mapping, before: Option<&Mapping>, stack_pointers: &[u64]) -> bool {
-    if !mapping.private_anonymous || mapping.bytes() < MIN_MAPPING_BYTES {
-        return false;
-    }
-    if stack_pointers.iter().any(|sp| (mapping.start..mapping.end).contains(sp)) {
-        return false;
-    }
-    // A thread that runs shows no stack pointer, but its stack lies above a guard.
-    let guarded = before.is_some_and(|b| {
-        b.guard && b.end == mapping.start && b.bytes() <= 1 << 20
-    });
-    !(guarded && mapping.bytes() <= 16 << 20)
-}
-
-/// Whether the kernel's flags allow managing it: not locked, not I/O, not kept from (or wiped in)
-/// forked children, not a stack that grows.
-pub fn flags_allow(mapping: &Mapping) -> bool {
-    !["lo", "io", "pf", "dc", "wf", "gd", "ht", "mm", "ss"].iter().any(|f| mapping.has_flag(f))
 }
 
 /// Reads a whole proc file from its beginning.
@@ -113,7 +151,9 @@ pub fn stack_pointers(pid: u32) -> (Vec<u64>, bool) {
     const MADVISE: &str = "28";
     let mut pointers = Vec::new();
     let mut quiet = true;
-    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return (pointers, false) };
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
+        return (pointers, false);
+    };
     for (n, task) in tasks.flatten().enumerate() {
         if n >= MAX_THREADS {
             return (pointers, false);
@@ -241,19 +281,34 @@ VmFlags: rd wr mr mw me ac sd
 7f0001000000-7f0001100000 rw-p 00001000 08:01 4711                       /usr/lib/libx y.so
 7f0002000000-7f0002200000 rw-p 00000000 00:00 0                          [anon:scudo:primary]
 VmFlags: rd wr mr mw me lo ac sd
+7f0003000000-7f0003100000 rw-p 00000000 00:00 0
+VmFlags: rd wr mr mw me ac sd
+7f0003100000-7f0003101000 r--p 00000000 00:00 0
+VmFlags: rd mr mw me ac sd
+7f0003101000-7f0003102000 rw-p 00000000 00:00 0
+VmFlags: rd wr mr mw me lo ac sd
 ";
 
     #[test]
     fn mappings_are_told_apart() {
         let m = parse(SMAPS);
-        assert_eq!(m.len(), 5);
-        let candidates: Vec<bool> = (0..m.len())
-            .map(|i| is_candidate(&m[i], i.checked_sub(1).map(|b| &m[b]), &[]))
-            .collect();
-        assert_eq!(candidates, [true, false, false, false, true]);
-        assert!(flags_allow(&m[0]) && !flags_allow(&m[4]), "a locked mapping was accepted");
-        assert_eq!(m[3].name, "/usr/lib/libx y.so");
-        assert!(!is_candidate(&m[0], None, &[0x55d0c0000010]), "a stack was accepted");
+        assert_eq!(m.len(), 8);
+        let spans = spans(&m, &[]);
+        let parts: Vec<_> = spans.iter().map(|s| s.parts.clone()).collect();
+        assert_eq!(
+            parts,
+            [
+                vec![(0x55d0c0000000, 0x55d0c0200000)],
+                vec![
+                    (0x7f0003000000, 0x7f0003100000),
+                    (0x7f0003100000, 0x7f0003101000),
+                    (0x7f0003101000, 0x7f0003102000)
+                ],
+            ],
+            "stacks, files and wholly locked memory are left alone; the rest goes together"
+        );
+        assert_eq!((spans[1].start, spans[1].end), (0x7f0002200000, 0x7f0003102000));
+        assert_eq!(super::spans(&m, &[0x55d0c0000010]).len(), 1, "a stack was taken");
     }
 
     #[test]

@@ -75,7 +75,12 @@ pub struct ProgramMemory {
 
 impl Agent {
     /// Maps the buffer that was handed to the agent behind `socket`.
-    pub fn new(socket: OwnedFd, buffer: OwnedFd, staging: u64, mem: Option<File>) -> io::Result<Agent> {
+    pub fn new(
+        socket: OwnedFd,
+        buffer: OwnedFd,
+        staging: u64,
+        mem: Option<File>,
+    ) -> io::Result<Agent> {
         let bytes = SLOTS * 4096;
         // SAFETY: a fresh shared mapping of a memfd of that size; the result is checked.
         let base = unsafe {
@@ -186,12 +191,18 @@ impl ProgramMemory {
     }
 
     /// One order and its answer. An error means that the agent is dead.
-    fn order(&self, agent: &Agent, kind: Kind, value: u32, runs: &[Run], answer: &mut [u8]) -> io::Result<usize> {
+    fn order(
+        &self,
+        agent: &Agent,
+        kind: Kind,
+        value: u32,
+        runs: &[Run],
+        answer: &mut [u8],
+    ) -> io::Result<usize> {
         let head = header_bytes(kind, value);
         // SAFETY: Run is plain numbers without padding.
-        let body = unsafe {
-            std::slice::from_raw_parts(runs.as_ptr().cast::<u8>(), size_of_val(runs))
-        };
+        let body =
+            unsafe { std::slice::from_raw_parts(runs.as_ptr().cast::<u8>(), size_of_val(runs)) };
         let result = seqpacket::send(&agent.socket, &[head, body.to_vec()], &[])
             .and_then(|()| seqpacket::receive(&agent.socket, answer).map(|(n, _)| n));
         match result {
@@ -237,7 +248,7 @@ impl ProgramMemory {
             }
         });
         if let Err(error) = scan {
-            tracing::warn!(%error, "the agent died and its staging area cannot be read");
+            tracing::debug!(%error, "the agent died and its staging area cannot be read");
         }
     }
 }
@@ -291,7 +302,7 @@ impl Memory for ProgramMemory {
                 }
             }
             outcome => {
-                tracing::warn!(?outcome, "an agent is gone in the middle of an order");
+                tracing::debug!(?outcome, "an agent is gone in the middle of an order");
                 agent.alive.store(false, Ordering::Release);
                 self.recover(agent, took);
             }

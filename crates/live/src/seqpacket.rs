@@ -122,8 +122,7 @@ pub fn send(socket: &OwnedFd, parts: &[Vec<u8>], fds: &[RawFd]) -> io::Result<()
 /// Receives one message into `buffer`; its length (0 at the end) and the descriptors it brought.
 pub fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut control = Control([0; 16 + 4 * MAX_FDS]);
-    let mut iov =
-        libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    let mut iov = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     // SAFETY: every pointer in `message` lives across the call; received descriptors are ours.
     unsafe {
         let mut message: libc::msghdr = std::mem::zeroed();

@@ -197,6 +197,12 @@ impl Uffd {
         self.zero(4096, 4096).errno != libc::ESRCH
     }
 
+    /// Whether an event is unread or about to be posted: mappings are not what the events read so
+    /// far say.
+    pub fn is_changing(&self) -> bool {
+        self.zero(4096, 4096).errno == libc::EAGAIN
+    }
+
     /// Reads all that is to be read, at most `N` messages; true if there may be more. Never waits.
     pub fn read(&self, out: &mut Vec<Message>) -> io::Result<bool> {
         const N: usize = 16;

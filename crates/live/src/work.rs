@@ -1,5 +1,6 @@
 //! The workers: everything that takes time and asks no policy.
 
+use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -9,7 +10,7 @@ use crossbeam_channel::{Receiver, Sender};
 
 use crate::attach::{Candidate, manage};
 use crate::governor::Message;
-use crate::mappings::{self, flags_allow, is_candidate};
+use crate::mappings::{self, Span};
 use crate::process::{Process, Shared};
 
 /// One piece of work. Each is answered by one [`Message::Done`].
@@ -79,8 +80,11 @@ fn perform(shared: &Arc<Shared>, work: Work, ctx: &mut MoverContext) -> Done {
             process.restored.fetch_add(result.pages as u64, Ordering::Relaxed);
             if let Some((vpn, error)) = result.corrupt {
                 let addr = vpn.addr(shared.page_bytes);
-                tracing::error!(pid = process.pid, "the stored copy of the page at {addr:#x} is \
-                    damaged ({error}): the program gets SIGBUS when it touches it");
+                tracing::error!(
+                    pid = process.pid,
+                    "the stored copy of the page at {addr:#x} is \
+                    damaged ({error}): the program gets SIGBUS when it touches it"
+                );
                 process.memory.uffd.poison(addr, shared.page_bytes);
             }
             Done {
@@ -120,22 +124,17 @@ fn scan(shared: &Shared, process: &Process) -> std::io::Result<Vec<Event>> {
         return Ok(events);
     };
     let (pointers, quiet) = mappings::stack_pointers(process.pid);
-    let maps = mappings::parse(&mappings::read_again(&mut files.lock().maps)?);
     let known = process.regions.lock().clone();
-    let is_known = |start: u64, end: u64| {
-        known.range(..=start).next_back().is_some_and(|(_, e)| *e >= end)
-    };
-    let candidate = |i: usize, list: &[mappings::Mapping]| {
-        is_candidate(&list[i], i.checked_sub(1).map(|b| &list[b]), &pointers)
-    };
-    let new = (0..maps.len()).any(|i| candidate(i, &maps) && !is_known(maps[i].start, maps[i].end));
-    if new {
+    let is_known =
+        |start: u64, end: u64| known.range(..=start).next_back().is_some_and(|(_, e)| *e >= end);
+    let maps = mappings::parse(&mappings::read_again(&mut files.lock().maps)?);
+    let fresh = |spans: &[Span]| spans.iter().any(|s| s.parts.iter().any(|p| !is_known(p.0, p.1)));
+    if fresh(&mappings::spans(&maps, &pointers)) {
         // Flags are only in smaps, which walks the page tables: read it when it matters.
         let smaps = mappings::parse(&mappings::read_again(&mut files.lock().smaps)?);
-        for i in 0..smaps.len() {
-            let m = &smaps[i];
-            if candidate(i, &smaps) && flags_allow(m) && !is_known(m.start, m.end) {
-                adopt_mapping(shared, process, pagemap, m.start, m.end, &mut events)?;
+        for span in mappings::spans(&smaps, &pointers) {
+            if span.parts.iter().any(|p| !is_known(p.0, p.1)) {
+                register(shared, process, pagemap, &span, &mut events)?;
             }
         }
     }
@@ -145,43 +144,78 @@ fn scan(shared: &Shared, process: &Process) -> std::io::Result<Vec<Event>> {
     if quiet {
         for (start, end) in known {
             let _events_wait = process.space.table.lock.write();
-            adopt_present(shared, process, pagemap, start, end, &mut events)?;
+            let still = process.regions.lock().get(&start) == Some(&end);
+            if still {
+                adopt(shared, process, pagemap, start, end, &mut events)?;
+            }
         }
     }
     Ok(events)
 }
 
-fn adopt_mapping(
+/// Registers a span of mappings together with the free addresses around it: a mapping that grows
+/// or is joined by a neighbour before the kernel gets to it is still registered whole.
+fn register(
     shared: &Shared,
     process: &Process,
-    pagemap: &std::fs::File,
-    start: u64,
-    end: u64,
+    pagemap: &File,
+    span: &Span,
     events: &mut Vec<Event>,
 ) -> std::io::Result<()> {
-    // The lock keeps events unread while the scan believes what it sees.
+    let Some(files) = &process.files else { return Ok(()) };
+    // The lock keeps events unread while what is seen here is put down.
     let _events_wait = process.space.table.lock.write();
-    if let Err(error) = process.memory.uffd.register(start, end - start) {
-        tracing::debug!(pid = process.pid, "mapping {start:#x}-{end:#x} not registered: {error}");
-        return Ok(());
+    let uffd = &process.memory.uffd;
+    let (start, end) = (span.start, span.end);
+    if uffd.register(start, end - start).is_err() {
+        // Something else has come into the gaps.
+        let (first, last) = (span.parts[0].0, span.parts[span.parts.len() - 1].1);
+        if let Err(error) = uffd.register(first, last - first) {
+            tracing::debug!(
+                pid = process.pid,
+                "mappings {first:#x}-{last:#x} not registered: {error}"
+            );
+            return Ok(());
+        }
     }
-    {
-        let mut regions = process.regions.lock();
-        crate::fault::cut(&mut regions, start, end);
-        regions.insert(start, end);
+    for m in mappings::parse(&mappings::read_again(&mut files.lock().maps)?) {
+        if m.end <= start || m.start >= end {
+            continue;
+        }
+        if !m.private_anonymous() {
+            // Shared memory that came into a gap a moment ago is not ours.
+            let _ = uffd.unregister(m.start, m.bytes());
+            continue;
+        }
+        {
+            let mut regions = process.regions.lock();
+            crate::events::cut(&mut regions, m.start, m.end);
+            regions.insert(m.start, m.end);
+        }
+        adopt(shared, process, pagemap, m.start, m.end, events)?;
     }
-    adopt_present(shared, process, pagemap, start, end, events)
+    Ok(())
 }
 
-fn adopt_present(
+/// Adopts the present pages of a registered range. The space's lock is held for writing.
+fn adopt(
     shared: &Shared,
     process: &Process,
-    pagemap: &std::fs::File,
+    pagemap: &File,
     start: u64,
     end: u64,
     events: &mut Vec<Event>,
 ) -> std::io::Result<()> {
-    mappings::present_pages(pagemap, start, end, shared.page_bytes, |present| {
+    let mut found = Vec::new();
+    mappings::present_pages(pagemap, start, end, shared.page_bytes, |p| found.push(p))?;
+    // Between our look at the table of regions and the scan the range may have been unmapped, and
+    // mapped anew without us. Then the program still waits for its event to be read, which takes
+    // the lock that we hold: the kernel tells.
+    if process.memory.uffd.is_changing() {
+        return Ok(());
+    }
+    for present in found {
         shared.mover.adopt(&process.space, present.first, present.pages, events);
-    })
+    }
+    Ok(())
 }

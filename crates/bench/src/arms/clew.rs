@@ -2,23 +2,18 @@
 //! total. The daemon's budget is lower by the headroom, which it keeps free by itself.
 
 use std::ffi::OsString;
-use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
-use std::thread;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use clew_live::control::{Client, ControlError, Request, Status};
+use clew_live::control::{Request, Status};
 
 use super::{Arm, ArmKind, ArmSettings, Ground, Tally};
-use crate::error::{BenchError, file_error};
+use crate::daemon::{Daemon, DaemonSettings};
+use crate::error::BenchError;
 use crate::interrupt;
 use crate::programs::Kind;
-use crate::session::{Launch, last_words};
 
-const START_PATIENCE: Duration = Duration::from_secs(15);
 const MANAGED_PATIENCE: Duration = Duration::from_secs(5);
-const STOP_PATIENCE: Duration = Duration::from_secs(20);
 
 /// The arm on Clew. Fields end in this order: the daemon is asked to stop, then the group ends
 /// whatever is left.
@@ -29,108 +24,6 @@ pub struct Clew {
     /// Ratio when the pool was largest.
     densest: (u64, Option<f64>),
     ground: Option<Ground>,
-}
-
-struct Daemon {
-    child: Child,
-    client: Option<Client>,
-    socket: PathBuf,
-    said: PathBuf,
-}
-
-impl Daemon {
-    fn start(exe: &Path, scheme: &str, ground: &Ground) -> Result<Daemon, BenchError> {
-        let socket = ground.scratch.join("clew.sock");
-        let said = ground.scratch.join("daemon.stderr");
-        let stderr = File::create(&said).map_err(file_error("create", &said))?;
-        let budget = ground.total()?.saturating_sub(ground.headroom_bytes);
-        let argv = [
-            exe.as_os_str().to_os_string(),
-            "daemon".into(),
-            "--socket".into(),
-            socket.clone().into(),
-            "--budget".into(),
-            budget.to_string().into(),
-            "--scheme".into(),
-            scheme.into(),
-        ];
-        let launch = Launch { entrances: ground.group.entrances(), ..Launch::default() };
-        let child = launch
-            .command(&argv)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(stderr)
-            .spawn()
-            .map_err(|source| BenchError::Start { program: "clew daemon".to_string(), source })?;
-        let mut daemon = Daemon { child, client: None, socket, said };
-        daemon.wait_until_it_serves()?;
-        Ok(daemon)
-    }
-
-    fn wait_until_it_serves(&mut self) -> Result<(), BenchError> {
-        let since = Instant::now();
-        loop {
-            interrupt::check()?;
-            let answer = Client::connect(&self.socket).and_then(|mut client| {
-                client.status()?;
-                Ok(client)
-            });
-            match answer {
-                Ok(client) => {
-                    self.client = Some(client);
-                    return Ok(());
-                }
-                Err(error) => {
-                    self.alive()?;
-                    let early = matches!(error, ControlError::NoDaemon { .. });
-                    if !early || since.elapsed() > START_PATIENCE {
-                        return Err(error.into());
-                    }
-                }
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    /// An error with the reason if the daemon has ended.
-    fn alive(&mut self) -> Result<(), BenchError> {
-        match self.child.try_wait() {
-            Ok(Some(status)) => Err(BenchError::Ended {
-                program: "clew daemon".to_string(),
-                status: status.to_string(),
-                last_words: last_words(&self.said),
-            }),
-            _ => Ok(()),
-        }
-    }
-
-    fn call<T>(
-        &mut self,
-        ask: impl FnOnce(&mut Client) -> Result<T, ControlError>,
-    ) -> Result<T, BenchError> {
-        let client = self.client.as_mut().expect("a started daemon has a client");
-        ask(client).map_err(|error| match self.alive() {
-            Err(ended) => ended,
-            Ok(()) => error.into(),
-        })
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        if let Some(client) = &mut self.client {
-            let _ = client.order(&Request::Stop);
-        }
-        let patience = Instant::now() + STOP_PATIENCE;
-        while self.client.is_some() && Instant::now() < patience {
-            if !matches!(self.child.try_wait(), Ok(None)) {
-                return;
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 impl Clew {
@@ -154,7 +47,7 @@ impl Clew {
     }
 
     fn order(&mut self, request: &Request) -> Result<(), BenchError> {
-        self.daemon().call(|client| client.order(request))
+        self.daemon().order(request)
     }
 
     fn daemon(&mut self) -> &mut Daemon {
@@ -162,7 +55,7 @@ impl Clew {
     }
 
     fn status(&mut self) -> Result<Status, BenchError> {
-        let status = self.daemon().call(Client::status)?;
+        let status = self.daemon().status()?;
         if status.pool.used_bytes >= self.densest.0 && status.pool.stored_pages > 0 {
             self.densest = (status.pool.used_bytes, Some(status.pool.ratio));
         }
@@ -201,21 +94,18 @@ impl Arm for Clew {
     fn begin(&mut self, ground: &Ground) -> Result<(), BenchError> {
         self.ground = Some(ground.clone());
         ground.group.limit(ground.total()?)?;
-        self.daemon = Some(Daemon::start(&self.exe, &self.scheme, ground)?);
+        let settings = DaemonSettings {
+            exe: &self.exe,
+            scheme: &self.scheme,
+            budget_bytes: Some(ground.total()?.saturating_sub(ground.headroom_bytes)),
+            scratch: &ground.scratch,
+        };
+        self.daemon = Some(Daemon::start(settings, &ground.group)?);
         Ok(())
     }
 
     fn launcher(&self, app: Kind) -> Vec<OsString> {
-        let Some(daemon) = &self.daemon else { return Vec::new() };
-        vec![
-            self.exe.clone().into(),
-            "run".into(),
-            "--socket".into(),
-            daemon.socket.clone().into(),
-            "--app".into(),
-            app.name().into(),
-            "--".into(),
-        ]
+        self.daemon.as_ref().map_or_else(Vec::new, |daemon| daemon.launcher(app.name()))
     }
 
     /// The hard limit kills; the daemon needs a moment where programs grow without pause.

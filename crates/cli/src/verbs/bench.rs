@@ -1,13 +1,69 @@
 //! `clew bench`.
 
+use anyhow::{Context, anyhow};
+use clew_bench::BenchError;
+use clew_bench::micro::{self, Cases, MicroConfig, table::table, worker};
+use clew_bench::progress::Console;
+
+use super::demo::failure;
 use crate::Failure;
-use crate::output::Format;
+use crate::output::{Format, json};
 
-/// How.
+/// What to measure, and how.
 #[derive(clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// fault, swap-out, restore, codec, idle, or all of them.
+    #[arg(value_name = "CASE", required_unless_present = "touch_worker")]
+    case: Option<Cases>,
+    /// Repetitions, Clew and its peer in turn.
+    #[arg(long, value_name = "N", default_value_t = 7)]
+    repetitions: usize,
+    /// Pages that are swapped.
+    #[arg(long, value_name = "N", default_value_t = 25_600)]
+    pages: u64,
+    /// Seed of contents and of the order of touches.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Be the program that is measured: takes orders from standard input.
+    #[arg(long, hide = true)]
+    touch_worker: bool,
+}
 
-/// `clew bench`.
-pub fn bench(_format: Format, _args: Args) -> Result<(), Failure> {
-    Err(Failure::Failed(anyhow::anyhow!("wired up next")))
+/// `clew bench CASE`.
+pub fn bench(format: Format, args: Args) -> Result<(), Failure> {
+    if args.touch_worker {
+        return Ok(worker::work()?);
+    }
+    let own = std::env::current_exe().context("finding this program")?;
+    let config = MicroConfig {
+        repetitions: args.repetitions,
+        pages: args.pages,
+        seed: args.seed,
+        ..MicroConfig::new(own)
+    };
+    let cases = args.case.map(|cases| cases.0).unwrap_or_default();
+    let one = cases.len() == 1;
+    let mut measured = Vec::new();
+    let mut left_out = Vec::new();
+    for case in cases {
+        match micro::measure(case, &config, &Console::new()) {
+            Ok(more) => measured.extend(more),
+            // Of all cases, those that can run do.
+            Err(error @ BenchError::Unavailable { .. }) if !one => {
+                left_out.push(format!("{case}: {error}"));
+            }
+            Err(error) => return Err(failure(error)),
+        }
+    }
+    for reason in &left_out {
+        eprintln!("not run: {reason}");
+    }
+    if measured.is_empty() {
+        return Err(Failure::Unfit(anyhow!("nothing could be measured")));
+    }
+    match format {
+        Format::Json => json(&measured)?,
+        Format::Text => print!("{}", table(&measured)),
+    }
+    Ok(())
 }

@@ -29,11 +29,8 @@ pub struct Args {
 pub fn daemon(socket: &Path, args: Args) -> Result<(), Failure> {
     let fallback = Path::new("/etc/clew.toml");
     let file = args.config.as_deref().or_else(|| fallback.exists().then_some(fallback));
-    let over = Overrides {
-        budget: args.budget,
-        scheme: args.scheme,
-        exit_when_idle: args.exit_when_idle,
-    };
+    let over =
+        Overrides { budget: args.budget, scheme: args.scheme, exit_when_idle: args.exit_when_idle };
     let config = Config::load(file, &over).map_err(|e| Failure::Input(e.into()))?;
     let line = format!("budget {}, scheme {}", config.budget, config.scheme_name);
     let ready = || eprintln!("clew: serving {} ({line})", socket.display());

@@ -33,7 +33,9 @@ pub fn doctor(format: Format) -> Result<(), Failure> {
     }
     let missing = checks.iter().filter(|c| c.level == Level::Missing).count();
     if missing > 0 {
-        return Err(Failure::Unfit(anyhow!("{missing} of the above must be mended before Clew runs")));
+        return Err(Failure::Unfit(anyhow!(
+            "{missing} of the above must be mended before Clew runs"
+        )));
     }
     Ok(())
 }

@@ -53,8 +53,7 @@ fn text(status: &Status) -> String {
             ]
         })
         .collect();
-    let header =
-        ["APP", "STATE", "PROCS", "RESIDENT", "STORED", "RATIO", "FAULTS", "RESTORED"];
+    let header = ["APP", "STATE", "PROCS", "RESIDENT", "STORED", "RATIO", "FAULTS", "RESTORED"];
     out.push_str(&table(&header, rows));
     out.push('\n');
     let unmanaged: Vec<Vec<String>> = status

@@ -37,7 +37,9 @@ pub fn run(socket: &Path, args: Args) -> Result<(), Failure> {
             return Err(Failure::Input(anyhow!("an app's name has 1 to 63 bytes")));
         }
         Some(name) => name,
-        None => program.file_name().unwrap_or_default().to_string_lossy().chars().take(30).collect(),
+        None => {
+            program.file_name().unwrap_or_default().to_string_lossy().chars().take(30).collect()
+        }
     };
     let mut client = match Client::connect(socket) {
         Ok(client) => {
@@ -126,11 +128,8 @@ fn start_private(
     if let Some(missing) = clew_live::doctor::first_missing() {
         return Err(Failure::Unfit(anyhow!("{missing} ('clew doctor' says more)")));
     }
-    let over = clew_live::config::Overrides {
-        budget,
-        scheme: scheme.clone(),
-        exit_when_idle: true,
-    };
+    let over =
+        clew_live::config::Overrides { budget, scheme: scheme.clone(), exit_when_idle: true };
     clew_live::config::Config::load(None, &over).map_err(|e| Failure::Input(e.into()))?;
     let own = std::env::current_exe().context("finding this program")?;
     let mut words: Vec<OsString> =

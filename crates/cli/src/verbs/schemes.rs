@@ -15,8 +15,7 @@ pub struct Args {
 /// `clew schemes [NAME]`.
 pub fn schemes(format: Format, args: Args) -> Result<(), Failure> {
     if let Some(name) = args.name {
-        let scheme =
-            clew_live::config::load_scheme(&name).map_err(|e| Failure::Input(e.into()))?;
+        let scheme = clew_live::config::load_scheme(&name).map_err(|e| Failure::Input(e.into()))?;
         match format {
             Format::Json => json(&scheme)?,
             Format::Text => print!("{}", scheme.to_toml()),
@@ -33,8 +32,7 @@ pub fn schemes(format: Format, args: Args) -> Result<(), Failure> {
             vec![r.name, r.reclaim, r.admission, r.packing, r.eviction, r.placement, r.prefetch]
         })
         .collect();
-    let header =
-        ["SCHEME", "RECLAIM", "ADMISSION", "PACKING", "EVICTION", "PLACEMENT", "PREFETCH"];
+    let header = ["SCHEME", "RECLAIM", "ADMISSION", "PACKING", "EVICTION", "PLACEMENT", "PREFETCH"];
     println!("{}", table(&header, cells));
     Ok(())
 }

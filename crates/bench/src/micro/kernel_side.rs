@@ -1,0 +1,71 @@
+//! The kernel's side: a worker that pages itself out to the kernel's zram (LZ4, no read-ahead), in a
+//! group that counts its time.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::MicroConfig;
+use super::orders::{Layout, Order};
+use super::side::Worker;
+use crate::cgroup::Cgroup;
+use crate::cpu_time::kernel_swap_threads;
+use crate::error::BenchError;
+use crate::knob::Knob;
+use crate::session::Launch;
+use crate::totals::zram_use;
+use crate::zram::ZramSwap;
+
+/// Name of this side.
+pub const NAME: &str = "kernel-zram";
+
+/// Fields end in this order: the worker, then its group, then the device, then the settings.
+pub struct KernelSide {
+    pub worker: Worker,
+    group: Cgroup,
+    zram: ZramSwap,
+    _knobs: Vec<Knob>,
+    pages: u64,
+}
+
+impl KernelSide {
+    /// Makes the device and starts a worker whose region is filled.
+    pub fn start(
+        config: &MicroConfig,
+        scratch: &Path,
+        layout: Layout,
+        pages: u64,
+    ) -> Result<KernelSide, BenchError> {
+        let mut knobs = vec![Knob::set(Path::new("/proc/sys/vm/page-cluster"), "0")?];
+        let zswap = Path::new("/sys/module/zswap/parameters/enabled");
+        if zswap.exists() {
+            knobs.push(Knob::set(zswap, "N")?);
+        }
+        let zram = ZramSwap::start("lz4", pages * 4096 * 4)?;
+        let group = Cgroup::create("bench-kernel")?;
+        let launch = Launch {
+            entrances: group.entrances(),
+            scratch: scratch.to_path_buf(),
+            ..Launch::default()
+        };
+        let mut worker = Worker::start(&config.clew_exe, &launch)?;
+        worker.map(config.seed, layout, pages)?;
+        Ok(KernelSide { worker, group, zram, _knobs: knobs, pages })
+    }
+
+    /// Pages everything out, and makes sure of it.
+    pub fn page_out(&mut self) -> Result<(), BenchError> {
+        self.worker.act(&Order::PageOut)?;
+        self.worker.is_out(self.pages, NAME)
+    }
+
+    /// Processor time of the group and of the kernel's own swap threads.
+    pub fn cpu_time(&self) -> Result<Duration, BenchError> {
+        Ok(self.group.cpu_time()? + kernel_swap_threads())
+    }
+
+    /// Original bytes / memory of the device.
+    pub fn compression_ratio(&self) -> f64 {
+        let zram = zram_use(&self.zram.mm_stat());
+        zram.original_bytes as f64 / zram.used_bytes.max(1) as f64
+    }
+}

@@ -1,0 +1,267 @@
+//! Programs under one mover, each with a model of what it wrote.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use clew_core::{CodecKind, Group, PageId, SpaceId, Vpn};
+use clew_engine::{Fault, ManagedSpace, Memory, Mover, MoverContext, SwapOut};
+use clew_store::{Entry, Space, State, Store, StoreConfig, Tables};
+use parking_lot::RwLockWriteGuard;
+
+use crate::contents::{PAGE, page};
+use crate::kernel::{Calls, Change, Kernel};
+
+/// Pages of an address space that tests use.
+pub const PAGES: u64 = 96;
+
+pub struct Program {
+    pub kernel: Arc<Kernel>,
+    pub space: Arc<ManagedSpace>,
+    /// Version of each page that was written.
+    pub model: Mutex<BTreeMap<u64, u64>>,
+}
+
+pub struct World {
+    pub mover: Mover,
+    pub store: Arc<Store>,
+    pub calls: Arc<Calls>,
+    tables: Arc<Tables>,
+    programs: Mutex<BTreeMap<u32, Arc<Program>>>,
+    next_id: AtomicU32,
+    version: AtomicU64,
+}
+
+impl Program {
+    pub fn id(&self) -> u32 {
+        self.space.id().0
+    }
+
+    pub fn entry(&self, vpn: u64) -> Entry {
+        self.space.table.load(Vpn(vpn))
+    }
+
+    fn version(&self, vpn: u64) -> u64 {
+        self.model.lock().unwrap().get(&vpn).copied().unwrap_or(0)
+    }
+
+    pub fn forget(&self, first: u64, count: u64) {
+        self.model.lock().unwrap().retain(|vpn, _| !(first..first + count).contains(vpn));
+    }
+}
+
+/// A group of pages for a swap-out.
+pub fn group(program: &Program, pages: &[u64], codec: CodecKind, chunk_bytes: u32) -> Group {
+    let id = |vpn: &u64| PageId::new(program.space.id(), Vpn(*vpn));
+    Group {
+        pages: pages.iter().map(id).collect(),
+        hotness: None,
+        codec,
+        chunk_bytes,
+        park_siblings: false,
+    }
+}
+
+impl World {
+    pub fn new(mem_limit_bytes: u64, disksize_pages: u64, retain: bool) -> World {
+        let config = StoreConfig { page_bytes: PAGE, mem_limit_bytes, disksize_pages };
+        let store = Arc::new(Store::new(config).unwrap());
+        World {
+            mover: Mover::new(Arc::clone(&store), retain),
+            store,
+            calls: Arc::default(),
+            tables: Arc::new(Tables::new(1 << 20).unwrap()),
+            programs: Mutex::default(),
+            next_id: AtomicU32::new(1),
+            version: AtomicU64::new(1),
+        }
+    }
+
+    pub fn roomy(retain: bool) -> World {
+        World::new(64 << 20, u64::MAX, retain)
+    }
+
+    fn manage(&self, kernel: Kernel, id: u32, model: BTreeMap<u64, u64>) -> Arc<Program> {
+        let kernel = Arc::new(kernel);
+        let table = Space::new(SpaceId(id), Arc::clone(&self.tables));
+        let space = Arc::new(ManagedSpace::new(table, Arc::clone(&kernel) as Arc<dyn Memory>));
+        let program = Arc::new(Program { kernel, space, model: Mutex::new(model) });
+        self.programs.lock().unwrap().insert(id, Arc::clone(&program));
+        program
+    }
+
+    /// A program with [`PAGES`] mapped pages and nothing in them.
+    pub fn start(&self) -> Arc<Program> {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let kernel = Kernel::new(id, PAGES, Arc::clone(&self.calls));
+        self.manage(kernel, id, BTreeMap::new())
+    }
+
+    pub fn programs(&self) -> Vec<Arc<Program>> {
+        self.programs.lock().unwrap().values().cloned().collect()
+    }
+
+    pub fn program(&self, id: u32) -> Option<Arc<Program>> {
+        self.programs.lock().unwrap().get(&id).cloned()
+    }
+
+    pub fn next_version(&self) -> u64 {
+        self.version.fetch_add(1, Ordering::Relaxed)
+    }
+
+    // ---- the reader of events and faults, as it is live -----------------------------------------
+
+    /// Applies every unread event. The lock is the space's own, held for writing.
+    pub fn apply(&self, program: &Program, _guard: &RwLockWriteGuard<'_, ()>) {
+        let space = &program.space;
+        while let Some(change) = program.kernel.read_change() {
+            match change {
+                Change::Removed { first, count } | Change::Unmapped { first, count } => {
+                    self.mover.forget(space, Vpn(first), count);
+                }
+                Change::Remapped { from, count, to } => {
+                    self.mover.remap(space, Vpn(from), count, Vpn(to));
+                }
+                Change::Forked { child } => self.mover.fork(space, &child),
+            }
+        }
+    }
+
+    /// Reads and applies events, then answers faults. False if events are held.
+    pub fn serve(&self, program: &Program, ctx: &mut MoverContext) -> bool {
+        let guard = program.space.table.lock.write();
+        if program.kernel.events_held() {
+            return false;
+        }
+        let faults = program.kernel.read_faults();
+        self.apply(program, &guard);
+        let _guard = RwLockWriteGuard::downgrade(guard);
+        for vpn in faults {
+            match self.mover.fault(&program.space, Vpn(vpn), ctx) {
+                Fault::Again | Fault::Gone => program.kernel.wake(Vpn(vpn), 1),
+                Fault::Corrupt(error) => panic!("page {vpn}: {error}"),
+                Fault::Restored | Fault::Fresh(_) | Fault::Spurious | Fault::Waiting => {}
+            }
+        }
+        true
+    }
+
+    // ---- what programs do, one after the other --------------------------------------------------
+
+    /// Touches a page until it is there; false if its thread has to wait for a batch.
+    pub fn touch(&self, program: &Program, vpn: u64, ctx: &mut MoverContext) -> bool {
+        for _ in 0..20 {
+            if program.kernel.touch(vpn) {
+                return true;
+            }
+            if !self.serve(program, ctx) || program.kernel.is_asleep(vpn) {
+                return false;
+            }
+        }
+        panic!("page {vpn} ({:?}) faults for ever", program.entry(vpn));
+    }
+
+    /// Reads a page and compares it; false if its thread has to wait for a batch.
+    pub fn read(&self, program: &Program, vpn: u64, ctx: &mut MoverContext) -> bool {
+        if !self.touch(program, vpn, ctx) {
+            return false;
+        }
+        let bytes = program.kernel.bytes(vpn).unwrap();
+        assert!(bytes == page(program.version(vpn)), "{}", self.wrong(program, vpn, &bytes));
+        true
+    }
+
+    /// Writes a page; false if its thread has to wait for a batch.
+    pub fn write(&self, program: &Program, vpn: u64, ctx: &mut MoverContext) -> bool {
+        let version = self.next_version();
+        let done = self.touch(program, vpn, ctx) && program.kernel.write(vpn, page(version));
+        if done {
+            program.model.lock().unwrap().insert(vpn, version);
+        }
+        done
+    }
+
+    /// The kernel's half of a fork; the event is unread.
+    pub fn fork(&self, parent: &Program) -> Arc<Program> {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let model = parent.model.lock().unwrap().clone();
+        let child = self.manage(parent.kernel.fork(id), id, model);
+        parent.kernel.forked(Arc::clone(&child.space));
+        child
+    }
+
+    pub fn end(&self, program: &Program) {
+        program.kernel.exit();
+        self.mover.end(&program.space);
+        self.programs.lock().unwrap().remove(&program.id());
+    }
+
+    /// Swaps the groups out, LZ4.
+    pub fn out(&self, program: &Program, groups: &[&[u64]], ctx: &mut MoverContext) -> SwapOut {
+        let groups: Vec<Group> =
+            groups.iter().map(|pages| group(program, pages, CodecKind::Lz4, 4096)).collect();
+        self.mover.swap_out(&program.space, &groups, ctx)
+    }
+
+    // ---- checks ---------------------------------------------------------------------------------
+
+    fn wrong(&self, program: &Program, vpn: u64, bytes: &[u8]) -> String {
+        let known = (0..self.version.load(Ordering::Relaxed)).find(|v| *page(*v) == *bytes);
+        format!(
+            "program {}: page {vpn} ({:?}) should be version {} and is {known:?}",
+            program.id(),
+            program.entry(vpn),
+            program.version(vpn),
+        )
+    }
+
+    /// Panics unless every byte of every program is where the table says. No call is under way.
+    pub fn check(&self, ctx: &mut MoverContext) {
+        let mut handles = BTreeSet::new();
+        for program in self.programs() {
+            assert_eq!(program.kernel.sleepers(), [], "asleep in {}", program.id());
+            for vpn in 0..PAGES {
+                let entry = program.entry(vpn);
+                let at = format!("program {} page {vpn} ({entry:?})", program.id());
+                if let Some(handle) = entry.handle() {
+                    handles.insert(handle);
+                }
+                if !program.kernel.is_mapped(vpn) {
+                    assert_eq!(entry, Entry::ABSENT, "{at} is not mapped");
+                    continue;
+                }
+                let mut bytes = vec![0; PAGE].into_boxed_slice();
+                match (program.kernel.bytes(vpn), entry.state()) {
+                    (Some(there), State::Absent | State::Resident) => bytes = there,
+                    (None, State::Absent | State::Resident) => {}
+                    (None, State::Stored) => {
+                        if let Some(handle) = entry.handle() {
+                            let got =
+                                self.store.get(&mut ctx.codec, handle, entry.index(), &mut bytes);
+                            assert_eq!(got, Ok(()), "{at}");
+                        }
+                    }
+                    (there, _) => panic!("{at}, present: {}", there.is_some()),
+                }
+                assert!(
+                    bytes == page(program.version(vpn)),
+                    "{}",
+                    self.wrong(&program, vpn, &bytes)
+                );
+            }
+        }
+        let facts = self.store.facts();
+        assert_eq!(facts.blocks, handles.len() as u64, "blocks without an entry: {handles:?}");
+        assert_eq!(self.mover.counters.conflicts.load(Ordering::Relaxed), 0);
+        assert_eq!(self.mover.counters.corrupt.load(Ordering::Relaxed), 0);
+    }
+
+    /// Ends every program; panics if the store is not empty then.
+    pub fn finish(&self) {
+        for program in self.programs() {
+            self.end(&program);
+        }
+        let facts = self.store.facts();
+        assert_eq!((facts.pages, facts.blocks), (0, 0), "leaked references");
+    }
+}
