@@ -1,7 +1,8 @@
 //! The `clew` command, one file a verb.
 //!
 //! Exit codes: 0 done, 1 it failed, 2 the command line or a file makes no sense, 3 privileges or
-//! kernel features are missing. `clew run` ends as the program that it runs.
+//! kernel features are missing. `clew run` ends as the program that it runs, or with 127 if there
+//! is none of that name.
 #![forbid(unsafe_code)]
 
 mod output;
@@ -76,6 +77,8 @@ pub enum Failure {
     Input(anyhow::Error),
     /// Missing privileges or kernel features: 3.
     Unfit(anyhow::Error),
+    /// There is no such program: 127, as of shells.
+    NotFound(anyhow::Error),
 }
 
 impl<E: Into<anyhow::Error>> From<E> for Failure {
@@ -126,6 +129,7 @@ fn main() -> ExitCode {
         Err(Failure::Failed(error)) => (1, error),
         Err(Failure::Input(error)) => (2, error),
         Err(Failure::Unfit(error)) => (3, error),
+        Err(Failure::NotFound(error)) => (127, error),
     };
     eprintln!("clew: {error:#}");
     ExitCode::from(code)

@@ -79,15 +79,24 @@ struct Promise {
     left: usize,
     answer: Option<Sender<String>>,
     then: Then,
+    /// Pages that could not be taken.
+    stayed: usize,
 }
 
 #[derive(Clone, Copy, PartialEq)]
 enum Then {
     Answer,
-    /// Scan is done: now take everything of the app out; so many rounds more.
+    /// Taking everything of the app out; the step that is done.
     SwapOut(AppId, u8),
     Stop,
 }
+
+/// Steps of [`Request::SwapOut`]: prepare what is not managed, look for new memory, then take out,
+/// again while pages stayed because their program was changing its mappings.
+const PREPARE: u8 = 0;
+const SCAN: u8 = 1;
+const TAKE_OUT: u8 = 2;
+const LAST: u8 = 4;
 
 struct Programs<'a>(&'a Shared);
 
@@ -138,7 +147,7 @@ pub struct Governor {
     kept: VecDeque<PageId>,
     scans: HashMap<SpaceId, (Instant, u64)>,
     scanning: usize,
-    pool_full_since: Option<Instant>,
+    pool_full: bool,
     last_liveness: Instant,
     last_kcmp: Instant,
     last_busy: Instant,
@@ -176,7 +185,7 @@ impl Governor {
             kept: VecDeque::new(),
             scans: HashMap::new(),
             scanning: 0,
-            pool_full_since: None,
+            pool_full: false,
             last_liveness: now,
             last_kcmp: now,
             last_busy: now,
@@ -298,13 +307,9 @@ impl Governor {
             self.tell(event);
         }
         self.inflight_pages = self.inflight_pages.saturating_sub(done.asked);
-        if done.full {
-            if self.pool_full_since.is_none() {
-                tracing::warn!(
-                    "the pool is full: nothing more leaves the programs (on_full = stop)"
-                );
-            }
-            self.pool_full_since = Some(Instant::now());
+        if done.full && !self.pool_full {
+            tracing::warn!("the pool is full: nothing more leaves the programs (on_full = stop)");
+            self.pool_full = true;
         }
         match done.managed {
             Some(Ok(process)) => {
@@ -327,7 +332,8 @@ impl Governor {
             let resident = self.resident_of(process);
             self.scans.insert(process.id, (Instant::now(), resident));
         }
-        if promise != 0 {
+        if let Some(promised) = self.promises.get_mut(&promise) {
+            promised.stayed += done.asked.saturating_sub(done.pages);
             self.keep_promise(promise);
         }
     }
@@ -340,11 +346,11 @@ impl Governor {
             return;
         }
         let Some(mut promise) = self.promises.remove(&number) else { return };
-        if let Then::SwapOut(app, rounds) = promise.then
-            && rounds > 0
+        if let Then::SwapOut(app, step) = promise.then
+            && (step < TAKE_OUT || step < LAST && promise.stayed > 0 && !self.pool_full)
         {
             let answer = promise.answer.take();
-            self.swap_out_app(app, answer, rounds - 1);
+            self.swap_out_app(app, answer, step + 1);
             return;
         }
         if let Some(answer) = promise.answer {
@@ -355,7 +361,7 @@ impl Governor {
     fn promise(&mut self, answer: Option<Sender<String>>, then: Then) -> u64 {
         let number = self.number();
         // Held by one until everything is handed out.
-        self.promises.insert(number, Promise { left: 1, answer, then });
+        self.promises.insert(number, Promise { left: 1, answer, then, stayed: 0 });
         number
     }
 
@@ -392,7 +398,7 @@ impl Governor {
                 Ok(())
             }),
             Request::SwapOut { app } => match self.find_app(&app) {
-                Some(id) => self.swap_out_app(id, Some(answer), 2),
+                Some(id) => self.swap_out_app(id, Some(answer), PREPARE),
                 None => reply::<()>(&answer, Err(unknown_app(&app))),
             },
             Request::Restore { app } => match self.find_app(&app) {
@@ -485,37 +491,31 @@ impl Governor {
         }
     }
 
-    fn swap_out_app(&mut self, app: AppId, answer: Option<Sender<String>>, rounds: u8) {
-        let promise = self.promise(answer, Then::SwapOut(app, rounds));
-        if rounds == 1 {
-            // First look for what is new.
-            self.prepare_app(app, promise);
-        } else if rounds == 2 {
-            self.prepare_app(app, promise);
-        }
-        if rounds == 0 {
-            self.drain_ring();
-            let mut orders = Vec::new();
-            let shared = self.shared.clone();
-            self.engine.plan_app_out(app, &Programs(&shared), &mut orders);
-            self.carry_out(orders, Some(promise));
+    fn swap_out_app(&mut self, app: AppId, answer: Option<Sender<String>>, step: u8) {
+        let promise = self.promise(answer, Then::SwapOut(app, step));
+        match step {
+            PREPARE => {
+                for i in 0..self.waiting.len() {
+                    if self.waiting[i].app == app && self.waiting[i].reason.is_none() {
+                        self.manage(i, Some(promise));
+                    }
+                }
+            }
+            SCAN => {
+                for process in self.shared.of_app(app).into_iter().filter(|p| p.is_managed()) {
+                    self.scanning += 1;
+                    self.hand_out(Some(promise), |ticket| Work::Scan { process, ticket });
+                }
+            }
+            _ => {
+                self.drain_ring();
+                let mut orders = Vec::new();
+                let shared = self.shared.clone();
+                self.engine.plan_app_out(app, &Programs(&shared), &mut orders);
+                self.carry_out(orders, Some(promise));
+            }
         }
         self.keep_promise(promise);
-    }
-
-    /// Manages what of `app` is not managed yet (2), scans what is (1).
-    fn prepare_app(&mut self, app: AppId, promise: u64) {
-        for i in 0..self.waiting.len() {
-            if self.waiting[i].app == app && self.waiting[i].reason.is_none() {
-                self.manage(i, Some(promise));
-            }
-        }
-        for process in self.shared.of_app(app) {
-            if process.is_managed() {
-                self.scanning += 1;
-                self.hand_out(Some(promise), |ticket| Work::Scan { process, ticket });
-            }
-        }
     }
 
     fn manage(&mut self, index: usize, promise: Option<u64>) {
@@ -691,6 +691,11 @@ impl Governor {
             .sum();
         self.used_bytes =
             residents.iter().sum::<u64>() + small + facts.used_bytes + self.daemon_bytes();
+        let room = facts.limit_bytes.saturating_sub(facts.used_bytes);
+        if self.pool_full && room > facts.limit_bytes / 64 && facts.pages < facts.limit_pages {
+            tracing::warn!("the pool has room again");
+            self.pool_full = false;
+        }
         self.engine.set_tier(
             Tier::Pool,
             TierFacts {
@@ -728,11 +733,8 @@ impl Governor {
         }
         // Under pressure, copies kept of resident pages go first.
         wanted = wanted.saturating_sub(self.drop_kept(wanted));
-        if let Some(since) = self.pool_full_since {
-            if since.elapsed() < Duration::from_secs(1) {
-                return;
-            }
-            self.pool_full_since = None;
+        if self.pool_full {
+            return;
         }
         let pages = (wanted / self.shared.page_bytes) as usize;
         if pages == 0 || self.inflight_pages >= RECLAIM_PAGES * 2 {
@@ -903,7 +905,7 @@ impl Governor {
                 limit_bytes: facts.limit_bytes,
                 stored_pages: facts.pages,
                 ratio: ratio(facts.pages, facts.used_bytes),
-                full: self.pool_full_since.is_some(),
+                full: self.pool_full,
                 reused_pages: reused,
                 corrupt_pages: corrupt,
             },

@@ -12,6 +12,9 @@ use clew_core::Vpn;
 /// Spans without a mapping of this size are not worth the events they cause.
 pub const MIN_MAPPING_BYTES: u64 = 128 << 10;
 
+/// The usual size of a thread's stack.
+const STACK_BYTES: u64 = 8 << 20;
+
 /// One mapping, as `/proc/PID/smaps` shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
@@ -78,9 +81,14 @@ pub fn spans(mappings: &[Mapping], stack_pointers: &[u64]) -> Vec<Span> {
     let fits = |i: usize| {
         let m = &mappings[i];
         let holds_stack = stack_pointers.iter().any(|sp| (m.start..m.end).contains(sp));
-        // A thread that runs shows no stack pointer, but its stack lies above a guard.
+        // A thread that runs shows no stack pointer, but its stack has the usual size and lies
+        // above a guard. One that is missed is only slower, not wrong.
         let guarded = i.checked_sub(1).map(|b| &mappings[b]).is_some_and(|b| {
-            b.is_guard() && b.end == m.start && b.bytes() <= 1 << 20 && m.bytes() <= 16 << 20
+            let with_guard = b.bytes() + m.bytes();
+            b.is_guard()
+                && b.end == m.start
+                && b.bytes() <= 64 << 10
+                && (with_guard == STACK_BYTES || m.bytes() == STACK_BYTES)
         });
         m.may_be_registered() && !holds_stack && !guarded
     };

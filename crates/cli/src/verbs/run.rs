@@ -31,7 +31,7 @@ pub struct Args {
 
 /// `clew run -- CMD…`. Returns only if the program could not be started.
 pub fn run(socket: &Path, args: Args) -> Result<(), Failure> {
-    let program = find_program(&args.command[0]).map_err(Failure::Input)?;
+    let program = find_program(&args.command[0]).map_err(Failure::NotFound)?;
     let app = match args.app {
         Some(name) if name.is_empty() || name.len() > 63 => {
             return Err(Failure::Input(anyhow!("an app's name has 1 to 63 bytes")));

@@ -65,8 +65,22 @@ pub enum SchemeError {
     },
 }
 
-/// The chunk sizes that make sense: 128 B to 128 KiB (Ariadne 3, figure 6).
-const CHUNK_BYTES: RangeInclusive<u64> = 128..=128 << 10;
+/// The chunk sizes that the pool takes, of those that Ariadne (3, figure 6) looks at.
+const CHUNK_BYTES: RangeInclusive<u64> = 256..=128 << 10;
+/// Fields of `[scheme]`.
+const FIELDS: [&str; 11] = [
+    "name",
+    "on_full",
+    "disksize_pages",
+    "mem_limit_bytes",
+    "retain",
+    "reclaim",
+    "admission",
+    "packing",
+    "eviction",
+    "placement",
+    "prefetch",
+];
 /// The largest page of the systems in question (Android's).
 const LARGEST_PAGE_BYTES: u64 = 16 << 10;
 const READAHEAD_PAGES: RangeInclusive<i64> = 1..=512;
@@ -82,6 +96,11 @@ pub(super) fn scheme(text: &str) -> Result<Scheme, SchemeError> {
         return Err(top.bad("scheme", &value, "a table"));
     };
     top.finish()?;
+    // Said before anything is missed: a misspelt field is both unknown and missing.
+    if let Some(field) = table.keys().find(|field| !FIELDS.contains(&field.as_str())) {
+        let field = format!("scheme.{field}");
+        return Err(SchemeError::UnknownField { field, allowed: FIELDS.join(", ") });
+    }
     let mut reader = Reader { path: "scheme.".to_string(), table, known: Vec::new() };
     let scheme = Scheme {
         name: reader.name()?,

@@ -1,0 +1,44 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+
+CARGO ?= cargo
+CLEW := target/release/clew
+
+.PHONY: demo test soak bench build lint install clean
+
+## Swap real programs out and back, beside the kernel's zram; three minutes, as root.
+demo: build
+	scripts/setup.sh redis-server node python3 sqlite3
+	$(CLEW) demo
+
+## All tests; what .ci/run calls.
+test:
+	scripts/setup.sh cc redis-server node python3 sqlite3 java
+	scripts/test.sh
+
+## The stress program for an hour instead of a minute.
+soak:
+	scripts/setup.sh cc
+	CLEW_SHADOW_SECONDS=1200 $(CARGO) test --release -p clew --test shadow -- --nocapture
+
+## Every micro-benchmark beside its peer in the kernel, as root.
+bench: build
+	scripts/setup.sh node python3
+	$(CLEW) bench all
+
+build:
+	scripts/setup.sh cc
+	$(CARGO) build --release --bin clew
+
+lint:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+PREFIX ?= /usr/local
+install: build
+	install -D -m 755 $(CLEW) $(DESTDIR)$(PREFIX)/bin/clew
+	$(CLEW) man $(DESTDIR)$(PREFIX)/share/man/man1
+	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+	$(CLEW) completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/clew
+
+clean:
+	$(CARGO) clean
