@@ -4,12 +4,9 @@
 //! included, so it does the least possible: one mapping, one pipe, one clone. Connecting and all
 //! else is the agent's. Whatever fails here leaves the program unmanaged and otherwise as it was.
 
-use crate::protocol::{ENV_APP, ENV_SOCKET, MAX_NAME};
+use crate::protocol::{AREA_BYTES, ENV_APP, ENV_SOCKET, MAX_NAME};
 use crate::serve;
 use crate::sys::{close, nr, spawn_sharing_memory, syscall4, syscall6};
-
-/// Bytes of the agent's area: its state at the bottom, its stack above.
-const AREA_BYTES: usize = 64 << 10;
 
 /// What the agent knows; lives at the bottom of its area, private to it once it runs.
 #[repr(C)]

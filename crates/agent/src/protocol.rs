@@ -10,6 +10,8 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"CLEW");
 pub const VERSION: u32 = 1;
 /// Pages that the staging area and the shared buffer hold: one huge page.
 pub const SLOTS: usize = 512;
+/// Bytes of the agent's own area: its state at the bottom, its stack above.
+pub const AREA_BYTES: usize = 64 << 10;
 /// Most runs in one order.
 pub const MAX_RUNS: usize = 512;
 /// Most bytes in an app's name.
@@ -94,8 +96,8 @@ pub struct Ready {
     pub header: Header,
     /// Address of the staging area: [`SLOTS`] pages, aligned to their size.
     pub staging: u64,
-    /// Address at which the program's memory shows the shared buffer.
-    pub buffer: u64,
+    /// Address of the agent's own state and stack: [`AREA_BYTES`].
+    pub area: u64,
 }
 
 /// Neighbouring pages of the program.

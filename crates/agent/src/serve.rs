@@ -120,7 +120,7 @@ pub unsafe extern "C" fn run(area: usize) -> ! {
                 pipe = -1;
             }
         }
-        if fds[0].revents != 0 && !obey(daemon, &mut prepared) {
+        if fds[0].revents != 0 && !obey(daemon, area, &mut prepared) {
             // The daemon is gone. Staying keeps a descriptor of the userfaultfd open, so that
             // missing pages wait for a successor and are never read as zeros.
             close(daemon);
@@ -234,7 +234,7 @@ fn receive(socket: i32, order: &mut Order) -> (isize, [i32; 2]) {
 }
 
 /// Obeys one order. False when the daemon is gone.
-fn obey(socket: i32, prepared: &mut Option<Prepared>) -> bool {
+fn obey(socket: i32, area: usize, prepared: &mut Option<Prepared>) -> bool {
     // SAFETY: an Order of zeros is valid.
     let mut order: Order = unsafe { core::mem::zeroed() };
     let (n, fds) = receive(socket, &mut order);
@@ -253,7 +253,7 @@ fn obey(socket: i32, prepared: &mut Option<Prepared>) -> bool {
                 let ready = Ready {
                     header: Header::new(Kind::Ready, 0, 0),
                     staging: p.staging as u64,
-                    buffer: p.buffer as u64,
+                    area: area as u64,
                 };
                 let sent = send(socket, &ready, size_of::<Ready>(), Some(p.uffd));
                 *prepared = Some(p);

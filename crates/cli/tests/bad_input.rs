@@ -155,7 +155,7 @@ fn programs_that_do_not_exist_or_fail() {
     let run = |words: &[&str]| run_to_end(&mut fixture.run_command("app", words), LONG);
     expect_error(&run(&["/no/such/program"]), 127, &["/no/such/program"]);
     expect_error(&run(&["no-such-program-on-the-path"]), 127, &["no-such-program-on-the-path"]);
-    expect_error(&run(&["/"]), 1, &[]);
+    expect_error(&run(&["/"]), 127, &[]);
     // A program's own status and output are handed on.
     let output = run(&["sh", "-c", "echo out; echo err >&2; exit 7"]);
     assert_eq!(output.status.code(), Some(7), "{}", texts(&output));

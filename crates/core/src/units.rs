@@ -40,9 +40,8 @@ impl FromStr for ByteSize {
     fn from_str(text: &str) -> Result<ByteSize, SizeError> {
         let fail = |why| SizeError { text: text.to_string(), why };
         let trimmed = text.trim();
-        let split = trimmed
-            .find(|c: char| !(c.is_ascii_digit() || c == '.'))
-            .unwrap_or(trimmed.len());
+        let split =
+            trimmed.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(trimmed.len());
         let (number, suffix) = trimmed.split_at(split);
         let number: f64 = number.parse().map_err(|_| fail("no number"))?;
         let shift = match suffix.trim().to_ascii_lowercase().as_str() {

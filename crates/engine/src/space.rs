@@ -1,10 +1,10 @@
 //! One address space under management: its page table and the memory behind it.
 //!
-//! Lock order: a parent's `table.lock` before a forked child's, each before `remaps` and
-//! `dependents`; the latter two are held for moments and never across I/O.
+//! Lock order: `one_swap_out`, then `table.lock`, then `under_way`, which is a leaf held for
+//! moments. Nobody holds the `table.lock` of two spaces, except who forks: the child is not known
+//! to anybody else yet.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use clew_core::{SpaceId, Vpn};
 use clew_store::Space;
@@ -35,7 +35,8 @@ pub struct Put {
 /// What stopped a put.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PutStop {
-    /// The program is changing its mappings: read its events, look again, try again.
+    /// The program is changing its mappings: read its events, look again, try again. Also where the
+    /// system has no memory at the moment: a page that has no other home must not be given up.
     Again,
     /// There is a page already.
     Exists,
@@ -83,12 +84,40 @@ pub trait Memory: Send + Sync {
 /// Most pages one batch takes out.
 pub const MAX_BATCH: usize = 512;
 
-/// A remap that happened while pages were on their way out.
+/// What the program did to addresses of pages that were on their way out.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Remap {
-    pub from: Vpn,
-    pub count: u64,
-    pub to: Vpn,
+pub(crate) enum Change {
+    /// Pages were given up.
+    Removed { first: Vpn, pages: u64 },
+    /// Pages have another address; what was there is gone.
+    Moved { from: Vpn, pages: u64, to: Vpn },
+}
+
+/// A batch between mark and publish, as one of its spaces sees it.
+#[derive(Default)]
+pub(crate) struct Batch {
+    /// Since the marking, oldest first.
+    pub changes: Vec<Change>,
+    /// Children forked since, which had a part in pages that were on their way.
+    pub dependents: Vec<Arc<ManagedSpace>>,
+}
+
+impl Batch {
+    /// Where the page that was marked at `vpn` is now; `None` if it was given up. Pages that came
+    /// to that address later are not mistaken for it.
+    fn translate(&self, vpn: Vpn) -> Option<Vpn> {
+        let within = |vpn: Vpn, first: Vpn, pages: u64| {
+            vpn.0.checked_sub(first.0).is_some_and(|offset| offset < pages)
+        };
+        self.changes.iter().try_fold(vpn, |vpn, change| match *change {
+            Change::Moved { from, pages, to } if within(vpn, from, pages) => {
+                Some(Vpn(vpn.0 - from.0 + to.0))
+            }
+            Change::Moved { to: first, pages, .. } | Change::Removed { first, pages } => {
+                (!within(vpn, first, pages)).then_some(vpn)
+            }
+        })
+    }
 }
 
 /// One address space under management.
@@ -97,27 +126,17 @@ pub struct ManagedSpace {
     pub table: Space,
     /// Its memory.
     pub memory: Arc<dyn Memory>,
-    /// Whether a batch is between mark and publish.
-    pub(crate) batch_active: AtomicBool,
-    /// Remaps since the batch began, oldest first.
-    pub(crate) remaps: Mutex<Vec<Remap>>,
-    /// Children forked since the batch began, which share its pages.
-    pub(crate) dependents: Mutex<Vec<Arc<ManagedSpace>>>,
-    /// One batch at a time.
-    pub(crate) batch: Mutex<()>,
+    /// The batch that pages of this space are part of: its own, or that of the parent it was
+    /// forked from meanwhile. Changes only under `table.lock` held for writing.
+    pub(crate) under_way: Mutex<Option<Batch>>,
+    /// Held for the whole of a swap-out: one at a time.
+    pub(crate) one_swap_out: Mutex<()>,
 }
 
 impl ManagedSpace {
     /// Manages `table`, whose bytes are in `memory`.
     pub fn new(table: Space, memory: Arc<dyn Memory>) -> ManagedSpace {
-        ManagedSpace {
-            table,
-            memory,
-            batch_active: AtomicBool::new(false),
-            remaps: Mutex::new(Vec::new()),
-            dependents: Mutex::new(Vec::new()),
-            batch: Mutex::new(()),
-        }
+        ManagedSpace { table, memory, under_way: Mutex::new(None), one_swap_out: Mutex::new(()) }
     }
 
     /// Its number.
@@ -125,17 +144,24 @@ impl ManagedSpace {
         self.table.id()
     }
 
-    /// Where the page that was at `vpn` when the batch began is now.
-    pub(crate) fn translate(&self, mut vpn: Vpn) -> Vpn {
-        for remap in self.remaps.lock().iter() {
-            if (remap.from.0..remap.from.0 + remap.count).contains(&vpn.0) {
-                vpn = Vpn(vpn.0 - remap.from.0 + remap.to.0);
-            }
+    /// Where the page that was at `vpn` when the batch began is now, if it still is. True as long
+    /// as `table.lock` is held.
+    pub(crate) fn translate(&self, vpn: Vpn) -> Option<Vpn> {
+        match &*self.under_way.lock() {
+            Some(batch) => batch.translate(vpn),
+            None => Some(vpn),
         }
-        vpn
     }
 
-    pub(crate) fn in_batch(&self) -> bool {
-        self.batch_active.load(Ordering::Acquire)
+    /// The children that joined the batch under way, but for the first `known`.
+    pub(crate) fn dependents(&self, known: usize) -> Vec<Arc<ManagedSpace>> {
+        self.under_way.lock().as_ref().map_or(Vec::new(), |b| b.dependents[known..].to_vec())
+    }
+
+    /// Remembers what happened to pages on their way out. `table.lock` is held for writing.
+    pub(crate) fn changed(&self, change: Change) {
+        if let Some(batch) = &mut *self.under_way.lock() {
+            batch.changes.push(change);
+        }
     }
 }

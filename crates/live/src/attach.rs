@@ -170,6 +170,7 @@ pub fn manage(shared: &Arc<Shared>, candidate: Candidate) -> Result<Arc<Process>
         _ => return Err(AttachError::Nonsense),
     }
     let staging = u64::from_ne_bytes(bytes[16..24].try_into().map_err(|_| AttachError::Nonsense)?);
+    let area = u64::from_ne_bytes(bytes[24..32].try_into().map_err(|_| AttachError::Nonsense)?);
     let uffd = Uffd::new(received.remove(0));
     uffd.api(FEATURES | feature::EVENT_FORK)
         .or_else(|error| match error.raw_os_error() {
@@ -191,7 +192,7 @@ pub fn manage(shared: &Arc<Shared>, candidate: Candidate) -> Result<Arc<Process>
     let files = ProcFiles { statm: open("statm")?, maps: open("maps")?, smaps: open("smaps")? };
     let pagemap = open("pagemap")?;
     seqpacket::set_timeout(&socket, None).map_err(no_answer)?;
-    let agent = Agent::new(socket, buffer, staging, open("mem").ok())
+    let agent = Agent::new(socket, buffer, staging, area, open("mem").ok())
         .map_err(|source| AttachError::Proc { what: "mapping the shared buffer", source })?;
     let id = shared.new_space_id();
     let memory = Arc::new(ProgramMemory::new(

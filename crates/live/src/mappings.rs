@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 
 use clew_core::Vpn;
@@ -49,11 +50,11 @@ impl Mapping {
         self.permissions.starts_with("---")
     }
 
-    /// Not for I/O, not kept from (or wiped in) forked children, not a stack that grows.
+    /// Not for I/O, not wiped in forked children, not a stack that grows.
     fn may_be_registered(&self) -> bool {
         self.private_anonymous()
             && !self.is_guard()
-            && !["io", "pf", "dc", "wf", "gd", "ht", "mm", "ss"].iter().any(|f| self.has_flag(f))
+            && !["io", "pf", "wf", "gd", "ht", "mm", "ss"].iter().any(|f| self.has_flag(f))
     }
 
     /// The kernel would move its pages: writable, not locked.
@@ -76,8 +77,9 @@ pub struct Span {
     pub parts: Vec<(u64, u64)>,
 }
 
-/// The spans worth registering. `stack_pointers` are those of the program's threads.
-pub fn spans(mappings: &[Mapping], stack_pointers: &[u64]) -> Vec<Span> {
+/// The spans worth registering. `stack_pointers` are those of the program's threads, `own` what
+/// belongs to the agent.
+pub fn spans(mappings: &[Mapping], stack_pointers: &[u64], own: &[Range<u64>]) -> Vec<Span> {
     let fits = |i: usize| {
         let m = &mappings[i];
         let holds_stack = stack_pointers.iter().any(|sp| (m.start..m.end).contains(sp));
@@ -90,7 +92,8 @@ pub fn spans(mappings: &[Mapping], stack_pointers: &[u64]) -> Vec<Span> {
                 && b.bytes() <= 64 << 10
                 && (with_guard == STACK_BYTES || m.bytes() == STACK_BYTES)
         });
-        m.may_be_registered() && !holds_stack && !guarded
+        let agents = own.iter().any(|o| m.start < o.end && o.start < m.end);
+        m.may_be_registered() && !holds_stack && !guarded && !agents
     };
     let mut spans = Vec::new();
     let mut i = 0;
@@ -103,12 +106,12 @@ pub fn spans(mappings: &[Mapping], stack_pointers: &[u64]) -> Vec<Span> {
         while i + 1 < mappings.len() && mappings[i + 1].start == mappings[i].end && fits(i + 1) {
             i += 1;
         }
-        let own = &mappings[first..=i];
-        if own.iter().any(|m| m.can_be_taken() && m.bytes() >= MIN_MAPPING_BYTES) {
+        let parts = &mappings[first..=i];
+        if parts.iter().any(|m| m.can_be_taken() && m.bytes() >= MIN_MAPPING_BYTES) {
             spans.push(Span {
-                start: first.checked_sub(1).map_or(own[0].start, |b| mappings[b].end),
+                start: first.checked_sub(1).map_or(parts[0].start, |b| mappings[b].end),
                 end: mappings.get(i + 1).map_or(mappings[i].end, |above| above.start),
-                parts: own.iter().map(|m| (m.start, m.end)).collect(),
+                parts: parts.iter().map(|m| (m.start, m.end)).collect(),
             });
         }
         i += 1;
@@ -301,7 +304,7 @@ VmFlags: rd wr mr mw me lo ac sd
     fn mappings_are_told_apart() {
         let m = parse(SMAPS);
         assert_eq!(m.len(), 8);
-        let spans = spans(&m, &[]);
+        let spans = spans(&m, &[], &[0x7f0002000000..0x7f0002010000]);
         let parts: Vec<_> = spans.iter().map(|s| s.parts.clone()).collect();
         assert_eq!(
             parts,
@@ -316,7 +319,7 @@ VmFlags: rd wr mr mw me lo ac sd
             "stacks, files and wholly locked memory are left alone; the rest goes together"
         );
         assert_eq!((spans[1].start, spans[1].end), (0x7f0002200000, 0x7f0003102000));
-        assert_eq!(super::spans(&m, &[0x55d0c0000010]).len(), 1, "a stack was taken");
+        assert_eq!(super::spans(&m, &[0x55d0c0000010], &[]).len(), 1, "a stack was taken");
     }
 
     #[test]

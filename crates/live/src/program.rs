@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use clew_agent::protocol::{Header, Kind, MAGIC, Run, SLOTS, SlotState, Taken};
+use clew_agent::protocol::{AREA_BYTES, Header, Kind, MAGIC, Run, SLOTS, SlotState, Taken};
 use clew_core::Vpn;
 use clew_engine::{Memory, Put, PutStop, Took};
 use parking_lot::Mutex;
@@ -49,6 +49,7 @@ pub struct Agent {
     pid: u32,
     buffer: Buffer,
     staging: u64,
+    area: u64,
     /// The program's `mem` and `pagemap`, to find what a dead agent left in staging.
     mem: Option<File>,
     alive: AtomicBool,
@@ -79,6 +80,7 @@ impl Agent {
         socket: OwnedFd,
         buffer: OwnedFd,
         staging: u64,
+        area: u64,
         mem: Option<File>,
     ) -> io::Result<Agent> {
         let bytes = SLOTS * 4096;
@@ -99,7 +101,7 @@ impl Agent {
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         let buffer = Buffer { base, fd: buffer, bytes };
         let pid = seqpacket::peer(&socket)?.pid as u32;
-        Ok(Agent { socket, pid, buffer, staging, mem, alive: AtomicBool::new(true) })
+        Ok(Agent { socket, pid, buffer, staging, area, mem, alive: AtomicBool::new(true) })
     }
 }
 
@@ -136,6 +138,12 @@ impl ProgramMemory {
     /// Address range of the agent's staging area.
     pub fn staging(&self) -> std::ops::Range<u64> {
         self.agent.as_ref().map_or(0..0, |a| a.staging..a.staging + SLOTS as u64 * self.page_bytes)
+    }
+
+    /// Address ranges of the agent's own: never to be managed.
+    pub fn agents_own(&self) -> Vec<std::ops::Range<u64>> {
+        let area = |a: &Agent| a.area..a.area + AREA_BYTES as u64;
+        self.agent.iter().map(area).chain([self.staging()]).collect()
     }
 
     /// The program's pagemap.

@@ -221,10 +221,11 @@ impl Uffd {
             let [a, b, c] = message.arg;
             out.push(match message.event {
                 0x12 => Message::Fault { addr: b, tid: c as u32 },
-                // SAFETY: the kernel has just installed this descriptor for us.
-                0x13 => Message::Fork {
-                    child: Uffd::new(unsafe { OwnedFd::from_raw_fd(a as u32 as i32) }),
-                },
+                0x13 => {
+                    // SAFETY: the kernel has just installed this descriptor for us.
+                    let child = unsafe { OwnedFd::from_raw_fd(a as u32 as i32) };
+                    Message::Fork { child: Uffd::new(child) }
+                }
                 0x14 => Message::Remap { from: a, to: b, len: c },
                 0x15 => Message::Remove { start: a, end: b },
                 0x16 => Message::Unmap { start: a, end: b },

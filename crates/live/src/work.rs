@@ -44,6 +44,9 @@ pub struct Done {
     pub managed: Option<Result<Arc<Process>, (u32, String)>>,
 }
 
+/// Neighbours that a registration may have to take in, one after the other.
+const MAX_EDGES: usize = 16;
+
 /// Works until the channel closes.
 pub fn run(shared: &Arc<Shared>, work: &Receiver<Work>, answer: &Sender<Message>) {
     let mut ctx = MoverContext::default();
@@ -124,15 +127,16 @@ fn scan(shared: &Shared, process: &Process) -> std::io::Result<Vec<Event>> {
         return Ok(events);
     };
     let (pointers, quiet) = mappings::stack_pointers(process.pid);
+    let own = process.memory.agents_own();
     let known = process.regions.lock().clone();
     let is_known =
         |start: u64, end: u64| known.range(..=start).next_back().is_some_and(|(_, e)| *e >= end);
     let maps = mappings::parse(&mappings::read_again(&mut files.lock().maps)?);
     let fresh = |spans: &[Span]| spans.iter().any(|s| s.parts.iter().any(|p| !is_known(p.0, p.1)));
-    if fresh(&mappings::spans(&maps, &pointers)) {
+    if fresh(&mappings::spans(&maps, &pointers, &own)) {
         // Flags are only in smaps, which walks the page tables: read it when it matters.
         let smaps = mappings::parse(&mappings::read_again(&mut files.lock().smaps)?);
-        for span in mappings::spans(&smaps, &pointers) {
+        for span in mappings::spans(&smaps, &pointers, &own) {
             if span.parts.iter().any(|p| !is_known(p.0, p.1)) {
                 register(shared, process, pagemap, &span, &mut events)?;
             }
@@ -178,21 +182,36 @@ fn register(
             return Ok(());
         }
     }
-    for m in mappings::parse(&mappings::read_again(&mut files.lock().maps)?) {
-        if m.end <= start || m.start >= end {
-            continue;
-        }
-        if !m.private_anonymous() {
-            // Shared memory that came into a gap a moment ago is not ours.
-            let _ = uffd.unregister(m.start, m.bytes());
-            continue;
-        }
-        {
+    let own = process.memory.agents_own();
+    let (mut low, mut high) = (start, end);
+    // What lay at the edges may have gone meanwhile, and a mapping of the span may have grown
+    // beyond them: then it is cut in two now, and its other part must follow at once.
+    for _ in 0..MAX_EDGES {
+        let maps = mappings::parse(&mappings::read_again(&mut files.lock().maps)?);
+        for m in maps.iter().filter(|m| m.start < high && low < m.end) {
+            if !m.private_anonymous() {
+                // Shared memory that came into a gap a moment ago is not ours.
+                let _ = uffd.unregister(m.start, m.bytes());
+                continue;
+            }
             let mut regions = process.regions.lock();
             crate::events::cut(&mut regions, m.start, m.end);
             regions.insert(m.start, m.end);
         }
-        adopt(shared, process, pagemap, m.start, m.end, events)?;
+        let cut_off = maps.iter().find(|m| {
+            (m.start == high || m.end == low)
+                && m.private_anonymous()
+                && m.permissions.starts_with('r')
+                && !own.iter().any(|o| m.start < o.end && o.start < m.end)
+                && !process.regions.lock().contains_key(&m.start)
+        });
+        let Some(m) = cut_off.filter(|m| uffd.register(m.start, m.bytes()).is_ok()) else { break };
+        (low, high) = (low.min(m.start), high.max(m.end));
+    }
+    let registered: Vec<(u64, u64)> =
+        process.regions.lock().range(low..high).map(|(s, e)| (*s, *e)).collect();
+    for (start, end) in registered {
+        adopt(shared, process, pagemap, start, end, events)?;
     }
     Ok(())
 }

@@ -42,10 +42,8 @@ pub fn measure(
             theirs.push(kernel.worker.touch(seed, TOUCHES, gap, false)?);
             progress.step(kernel_side::NAME);
         }
-        let ours = costs(&ours).with("compression_ratio", clew.app()?.ratio);
-        let theirs = costs(&theirs).with("compression_ratio", kernel.compression_ratio());
-        let peer = (kernel_side::NAME, theirs);
-        measured.push(Measured::of("fault", case, "one fault", ours, peer));
+        let peer = (kernel_side::NAME, costs(&theirs));
+        measured.push(Measured::of("fault", case, "one fault", costs(&ours), peer));
     }
     clew.worker.verify(super::clew_side::NAME)?;
     kernel.worker.verify(kernel_side::NAME)?;

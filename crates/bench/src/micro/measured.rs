@@ -108,7 +108,10 @@ mod tests {
             .expect("it is data");
         assert_eq!(value["clew"]["p50_us"], 2.0);
         assert_eq!(value["clew"]["p99_us"], 8.0);
-        assert_eq!((&value["clew"]["min_us"], &value["clew"]["max_us"]), (&1.0.into(), &3.0.into()));
+        assert_eq!(
+            (&value["clew"]["min_us"], &value["clew"]["max_us"]),
+            (&1.0.into(), &3.0.into())
+        );
         assert_eq!(value["peer"]["name"], "kernel-zram");
         assert_eq!(value["peer"]["compression_ratio"], 2.5);
         assert_eq!(value["ratio"], 0.5);

@@ -49,8 +49,7 @@ pub enum Case {
 
 impl Case {
     /// All, in the order in which they run.
-    pub const ALL: [Case; 5] =
-        [Case::Fault, Case::SwapOut, Case::Restore, Case::Codec, Case::Idle];
+    pub const ALL: [Case; 5] = [Case::Fault, Case::SwapOut, Case::Restore, Case::Codec, Case::Idle];
 
     /// Its name.
     pub fn name(self) -> &'static str {

@@ -39,8 +39,8 @@ pub enum Order {
 pub enum Answer {
     /// Where the region is.
     Mapped { address: u64, region_pages: u64 },
-    /// How long it took: all together, and one touch.
-    Touched { wall_ns: u64, p50_ns: f64, p99_ns: f64 },
+    /// How long single touches took.
+    Touched { p50_ns: f64, p99_ns: f64 },
     /// How long it took.
     Done { wall_ns: u64 },
     /// Pages that held something else.

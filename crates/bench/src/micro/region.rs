@@ -27,13 +27,6 @@ pub struct Region {
     writes: u64,
 }
 
-/// Durations of a touch of many pages.
-pub struct Touched {
-    pub wall: Duration,
-    /// Of single touches, nanoseconds.
-    pub each: Vec<u64>,
-}
-
 impl Drop for Region {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, and no reference into it exists.
@@ -126,8 +119,9 @@ impl Region {
         self.sums = sums;
     }
 
-    /// Reads one word of `count` pages with data, or of all of them.
-    pub fn touch(&self, seed: u64, count: u64, gap: Duration) -> Touched {
+    /// Reads one word of `count` pages with data, or of all of them; how long each took, in
+    /// nanoseconds.
+    pub fn touch(&self, seed: u64, count: u64, gap: Duration) -> Vec<f64> {
         let mut seeded = Seeded::of(seed, &[4]);
         let mut runs = self.runs.clone();
         if let [(first, pages)] = runs[..] {
@@ -138,22 +132,20 @@ impl Region {
             runs.iter().flat_map(|&(first, run)| first..first + run).collect();
         pages.truncate(count as usize);
         // Filled, so that writing to it is no first touch later.
-        let mut each = vec![1u64; pages.len()];
+        let mut each = vec![1.0; pages.len()];
         let mut found = 0u64;
-        let begin = Instant::now();
         for (page, spent) in pages.iter().zip(&mut each) {
             let at = self.page(*page);
             let start = Instant::now();
             // SAFETY: the middle of a page of the mapping, aligned.
             found ^= unsafe { at.add(PAGE / 2).cast::<u64>().read_volatile() };
-            *spent = start.elapsed().as_nanos() as u64;
+            *spent = start.elapsed().as_nanos() as f64;
             while !gap.is_zero() && start.elapsed() < gap {
                 std::hint::spin_loop();
             }
         }
-        let wall = begin.elapsed();
         black_box(found);
-        Touched { wall, each }
+        each
     }
 
     /// Writes to every page with data.
@@ -219,13 +211,12 @@ impl Region {
     }
 }
 
-/// One page: in six of eight a text, in one an array of addresses, in one records of small numbers
-/// and random tokens.
+/// One page as heaps hold them: half of the pages are text, the others arrays of addresses, records
+/// of small numbers and random tokens, objects of addresses and counts, text that ends early.
 fn compose(seeded: &mut Seeded, texts: &[Vec<u8>], page: &mut [u8]) {
-    let kind = seeded.below(8);
-    match kind {
+    let heap = 0x7f00_0000_0000 + (seeded.below(1 << 20) << 12);
+    match seeded.below(8) {
         0 => {
-            let heap = 0x7f00_0000_0000 + (seeded.below(1 << 20) << 12);
             for word in page.chunks_exact_mut(8) {
                 word.copy_from_slice(&(heap + seeded.below(1 << 14) * 16).to_le_bytes());
             }
@@ -238,11 +229,26 @@ fn compose(seeded: &mut Seeded, texts: &[Vec<u8>], page: &mut [u8]) {
                 record[16..24].copy_from_slice(&seeded.draw().to_le_bytes());
             }
         }
-        _ => {
+        2 => {
+            for object in page.chunks_exact_mut(64) {
+                object.fill(0);
+                object[0] = 1 + seeded.below(3) as u8;
+                object[8..16].copy_from_slice(&heap.to_le_bytes());
+                object[16] = seeded.below(32) as u8;
+                let next = heap + seeded.below(1 << 14) * 64;
+                object[24..32].copy_from_slice(&next.to_le_bytes());
+                object[40..44].copy_from_slice(&(seeded.draw() as u32).to_le_bytes());
+            }
+        }
+        kind => {
             let text = &texts[seeded.below(texts.len() as u64) as usize];
             page.copy_from_slice(text);
             page.rotate_left(seeded.below(PAGE as u64) as usize);
             page[64..80].copy_from_slice(format!("{:016x}", seeded.draw()).as_bytes());
+            if kind == 3 {
+                let end = 256 + seeded.below(PAGE as u64 - 512) as usize;
+                page[end..].fill(0);
+            }
         }
     }
 }
@@ -260,9 +266,11 @@ mod tests {
 
     #[test]
     fn layouts_are_what_they_say() {
-        for (layout, low, high) in
-            [(Layout::Dense, 1.0, 1.0), (Layout::Clustered, 0.78, 0.82), (Layout::Scattered, 0., 0.)]
-        {
+        for (layout, low, high) in [
+            (Layout::Dense, 1.0, 1.0),
+            (Layout::Clustered, 0.78, 0.82),
+            (Layout::Scattered, 0., 0.),
+        ] {
             let (runs, region) = runs(3, layout, 20_000);
             let pages: u64 = runs.iter().map(|run| run.1).sum();
             assert_eq!(pages, 20_000);
@@ -279,7 +287,7 @@ mod tests {
         region.write();
         region.write();
         assert_eq!(region.wrong_pages(), 0);
-        assert_eq!(region.touch(1, 100, Duration::ZERO).each.len(), 100);
+        assert_eq!(region.touch(1, 100, Duration::ZERO).len(), 100);
         let (first, _) = region.runs[2];
         // SAFETY: a page of the mapping.
         unsafe { region.page(first).add(77).write_volatile(1) };

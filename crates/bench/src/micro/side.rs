@@ -18,10 +18,9 @@ use crate::session::{Launch, last_words};
 /// A page of the region is in memory.
 const PRESENT: u64 = 1 << 63;
 
-/// How long touches took.
+/// How long single touches took.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Touches {
-    pub wall: Duration,
     /// One touch, microseconds.
     pub p50_us: f64,
     pub p99_us: f64,
@@ -77,7 +76,9 @@ impl Worker {
     /// Makes the region.
     pub fn map(&mut self, seed: u64, layout: Layout, pages: u64) -> Result<(), BenchError> {
         let answer = self.ask(&Order::Map { seed, layout, pages })?;
-        let Answer::Mapped { address, region_pages } = answer else { return Err(mistaken(&answer)) };
+        let Answer::Mapped { address, region_pages } = answer else {
+            return Err(mistaken(&answer));
+        };
         (self.address, self.region_pages) = (address, region_pages);
         Ok(())
     }
@@ -92,11 +93,8 @@ impl Worker {
     ) -> Result<Touches, BenchError> {
         let gap_ns = gap.as_nanos() as u64;
         let answer = self.ask(&Order::Touch { seed, count, gap_ns, willneed })?;
-        let Answer::Touched { wall_ns, p50_ns, p99_ns } = answer else {
-            return Err(mistaken(&answer));
-        };
-        let wall = Duration::from_nanos(wall_ns);
-        Ok(Touches { wall, p50_us: p50_ns / 1e3, p99_us: p99_ns / 1e3 })
+        let Answer::Touched { p50_ns, p99_ns } = answer else { return Err(mistaken(&answer)) };
+        Ok(Touches { p50_us: p50_ns / 1e3, p99_us: p99_ns / 1e3 })
     }
 
     /// Gives an order whose answer is only how long it took.

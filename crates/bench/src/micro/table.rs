@@ -4,15 +4,24 @@ use std::fmt::Write;
 
 use super::measured::{Costs, Measured};
 
-/// One line a measurement, and what the columns mean.
+/// A table for each benchmark, one line a measurement, and what the columns mean.
 pub fn table(measured: &[Measured]) -> String {
-    let header =
-        ["bench", "case", "clew p50", "p99", "peer", "peer p50", "p99", "ratio", "density"];
-    let rows: Vec<[String; 9]> = measured
+    let mut text = String::new();
+    for part in measured.chunk_by(|a, b| a.bench == b.bench) {
+        text += &one_bench(&part[0].bench, part);
+        text.push('\n');
+    }
+    text +=
+        "ratio: Clew / peer at p50, smaller is better; density: compression ratio, Clew / peer\n";
+    text
+}
+
+fn one_bench(bench: &str, measured: &[Measured]) -> String {
+    let header = [bench, "clew p50", "p99", "peer", "peer p50", "p99", "ratio", "density"];
+    let rows: Vec<[String; 8]> = measured
         .iter()
         .map(|one| {
             [
-                one.bench.clone(),
                 one.case.clone(),
                 time(one.clew.p50_us),
                 time(one.clew.p99_us),
@@ -36,7 +45,7 @@ pub fn table(measured: &[Measured]) -> String {
         for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
             let gap = if column == 0 { "" } else { "  " };
             // Writing to a String does not fail.
-            let _ = match matches!(column, 0 | 1 | 4) {
+            let _ = match matches!(column, 0 | 3) {
                 true => write!(line, "{gap}{cell:<width$}"),
                 false => write!(line, "{gap}{cell:>width$}"),
             };
@@ -44,8 +53,6 @@ pub fn table(measured: &[Measured]) -> String {
         text += line.trim_end();
         text.push('\n');
     }
-    text += "\nratio: Clew / peer at p50, smaller is better";
-    text += "; density: compression ratio, Clew / peer\n";
     text
 }
 

@@ -50,21 +50,12 @@ fn obey(held: &mut Option<Region>, order: &Order) -> Answer {
     match *order {
         Order::Map { .. } => unreachable!("handled above"),
         Order::Touch { seed, count, gap_ns, willneed } => {
-            let mut before = Duration::ZERO;
-            if willneed {
-                if let Err(error) = region.will_need() {
-                    return failed(error.to_string());
-                }
-                before = begin.elapsed();
+            if willneed && let Err(error) = region.will_need() {
+                return failed(error.to_string());
             }
-            let touched = region.touch(seed, count, Duration::from_nanos(gap_ns));
-            let mut each: Vec<f64> = touched.each.iter().map(|&ns| ns as f64).collect();
+            let mut each = region.touch(seed, count, Duration::from_nanos(gap_ns));
             each.sort_by(f64::total_cmp);
-            Answer::Touched {
-                wall_ns: (before + touched.wall).as_nanos() as u64,
-                p50_ns: percentile(&each, 50.0),
-                p99_ns: percentile(&each, 99.0),
-            }
+            Answer::Touched { p50_ns: percentile(&each, 50.0), p99_ns: percentile(&each, 99.0) }
         }
         Order::Write => {
             region.write();

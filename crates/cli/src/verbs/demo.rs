@@ -1,5 +1,6 @@
 //! `clew demo`.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -78,14 +79,16 @@ pub fn demo(format: Format, args: Args) -> Result<(), Failure> {
     }
 }
 
-/// What kind of failure an error of a benchmark is.
+/// What kind of failure an error of a benchmark is. Its text names its causes itself.
 pub fn failure(error: BenchError) -> Failure {
+    let text = anyhow!("{error}");
     match error {
-        BenchError::Setting(_) => Failure::Input(error.into()),
-        BenchError::Unavailable { .. } | BenchError::ProgramMissing { .. } => {
-            Failure::Unfit(error.into())
+        BenchError::Setting(_) => Failure::Input(text),
+        BenchError::Unavailable { .. } | BenchError::ProgramMissing { .. } => Failure::Unfit(text),
+        BenchError::File { source, .. } if source.kind() == ErrorKind::PermissionDenied => {
+            Failure::Unfit(text.context("run this as root"))
         }
-        _ => Failure::Failed(error.into()),
+        _ => Failure::Failed(text),
     }
 }
 

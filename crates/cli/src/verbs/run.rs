@@ -104,7 +104,10 @@ fn why_unmanaged(program: &Path) -> Option<String> {
     if mode & 0o6000 != 0 {
         return Some("it is setuid or setgid, and the loader drops the agent".into());
     }
-    let bytes = std::fs::read(program).ok()?;
+    // The headers are at the beginning; reading all of a large program would cost its size.
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(program).ok()?;
+    std::io::Read::read_to_end(&mut std::io::Read::take(file, 64 << 10), &mut bytes).ok()?;
     if !bytes.starts_with(b"\x7fELF") {
         return None; // a script: its interpreter decides
     }

@@ -163,8 +163,10 @@ impl Kernel {
         self.inside().faults.drain(..).collect()
     }
 
-    pub fn has_unread(&self) -> bool {
-        !self.inside().unread.is_empty()
+    /// Whether there is something to read, or a removal to finish.
+    pub fn is_settled(&self) -> bool {
+        let inside = self.inside();
+        inside.unread.is_empty() && inside.faults.is_empty() && inside.dropping.is_empty()
     }
 
     /// Waits until there is something to read, or until `stop`.
@@ -305,9 +307,8 @@ impl Kernel {
         self.tell(&mut inside, Change::Remapped { from, count, to });
     }
 
-    /// fork: the child's side. The parent's event is told by [`Kernel::forked`].
-    pub fn fork(&self, id: u32) -> Kernel {
-        let child = Kernel::new(id, 0, Arc::clone(&self.calls));
+    /// fork, into the empty memory of `child`.
+    pub fn fork(&self, child: &Kernel, space: Arc<ManagedSpace>) {
         let mut inside = self.inside();
         inside.shared = inside.present.keys().copied().collect();
         {
@@ -316,13 +317,7 @@ impl Kernel {
             copy.present.clone_from(&inside.present);
             copy.shared.clone_from(&inside.shared);
         }
-        child
-    }
-
-    /// See [`Kernel::fork`].
-    pub fn forked(&self, child: Arc<ManagedSpace>) {
-        let mut inside = self.inside();
-        self.tell(&mut inside, Change::Forked { child });
+        self.tell(&mut inside, Change::Forked { child: space });
     }
 
     /// The program has ended.

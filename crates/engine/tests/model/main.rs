@@ -2,11 +2,14 @@
 //!
 //! [`kernel`] is the kernel's side of a program: its pages, its unread events, its waiting threads.
 //! [`world`] ties programs, spaces and the mover together, and checks them against the model.
-//! [`races`] are interleavings one by one, [`sequences`] are random ones, [`threads`] real ones.
+//! [`races_out`] and [`races_back`] are interleavings one by one, [`sequences`] of random
+//! [`acts`] are many at once, [`threads`] real ones.
 
+mod acts;
 mod contents;
 mod kernel;
-mod races;
-//mod sequences;
-//mod threads;
+mod races_back;
+mod races_out;
+mod sequences;
+mod threads;
 mod world;

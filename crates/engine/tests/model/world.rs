@@ -1,7 +1,7 @@
 //! Programs under one mover, each with a model of what it wrote.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use clew_core::{CodecKind, Group, PageId, SpaceId, Vpn};
@@ -20,6 +20,8 @@ pub struct Program {
     pub space: Arc<ManagedSpace>,
     /// Version of each page that was written.
     pub model: Mutex<BTreeMap<u64, u64>>,
+    /// A forked child does not run before its parent's event was read.
+    pub born: AtomicBool,
 }
 
 pub struct World {
@@ -81,11 +83,18 @@ impl World {
         World::new(64 << 20, u64::MAX, retain)
     }
 
-    fn manage(&self, kernel: Kernel, id: u32, model: BTreeMap<u64, u64>) -> Arc<Program> {
+    fn manage(
+        &self,
+        kernel: Kernel,
+        id: u32,
+        model: BTreeMap<u64, u64>,
+        born: bool,
+    ) -> Arc<Program> {
         let kernel = Arc::new(kernel);
         let table = Space::new(SpaceId(id), Arc::clone(&self.tables));
         let space = Arc::new(ManagedSpace::new(table, Arc::clone(&kernel) as Arc<dyn Memory>));
-        let program = Arc::new(Program { kernel, space, model: Mutex::new(model) });
+        let program =
+            Arc::new(Program { kernel, space, model: Mutex::new(model), born: born.into() });
         self.programs.lock().unwrap().insert(id, Arc::clone(&program));
         program
     }
@@ -94,7 +103,7 @@ impl World {
     pub fn start(&self) -> Arc<Program> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let kernel = Kernel::new(id, PAGES, Arc::clone(&self.calls));
-        self.manage(kernel, id, BTreeMap::new())
+        self.manage(kernel, id, BTreeMap::new(), true)
     }
 
     pub fn programs(&self) -> Vec<Arc<Program>> {
@@ -122,7 +131,12 @@ impl World {
                 Change::Remapped { from, count, to } => {
                     self.mover.remap(space, Vpn(from), count, Vpn(to));
                 }
-                Change::Forked { child } => self.mover.fork(space, &child),
+                Change::Forked { child } => {
+                    self.mover.fork(space, &child);
+                    if let Some(child) = self.program(child.id().0) {
+                        child.born.store(true, Ordering::SeqCst);
+                    }
+                }
             }
         }
     }
@@ -185,8 +199,8 @@ impl World {
     pub fn fork(&self, parent: &Program) -> Arc<Program> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let model = parent.model.lock().unwrap().clone();
-        let child = self.manage(parent.kernel.fork(id), id, model);
-        parent.kernel.forked(Arc::clone(&child.space));
+        let child = self.manage(Kernel::new(id, 0, Arc::clone(&self.calls)), id, model, false);
+        parent.kernel.fork(&child.kernel, Arc::clone(&child.space));
         child
     }
 

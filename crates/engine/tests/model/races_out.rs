@@ -1,18 +1,15 @@
-//! One interleaving a test: what happens to a page while it is on its way.
+//! One interleaving a test: what happens to a page while it is on its way out.
 
-use std::sync::{Arc, Barrier};
+use std::sync::Arc;
 
-use clew_core::{Event, PageId, Vpn};
-use clew_engine::{Fault, MoverContext, SwapOut};
-use clew_store::State;
-use parking_lot::RwLockWriteGuard;
+use clew_core::Event;
+use clew_engine::{MoverContext, SwapOut};
 
-use crate::contents::page;
 use crate::kernel::Point;
 use crate::world::{PAGES, Program, World};
 
 /// A program that wrote `pages`.
-fn writer(world: &World, pages: impl IntoIterator<Item = u64>) -> Arc<Program> {
+pub fn writer(world: &World, pages: impl IntoIterator<Item = u64>) -> Arc<Program> {
     let program = world.start();
     for vpn in pages {
         while !world.write(&program, vpn, &mut MoverContext::default()) {}
@@ -61,7 +58,8 @@ fn remove(world: &World, program: &Program, vpn: u64, ctx: &mut MoverContext) {
     program.forget(vpn, 1);
 }
 
-fn done(world: &World) {
+/// Checks everything, reads everything, ends everything.
+pub fn done(world: &World) {
     let mut ctx = MoverContext::default();
     world.check(&mut ctx);
     for program in world.programs() {
@@ -85,8 +83,6 @@ fn stayed(out: &SwapOut) -> Vec<u64> {
     pages.sort_unstable();
     pages
 }
-
-// ---- out ----------------------------------------------------------------------------------------
 
 #[test]
 fn a_moving_page_lands_on_a_moving_page() {
@@ -223,7 +219,12 @@ fn every_page_of_an_order_is_told_of() {
     let many: Vec<Vec<u64>> = (0..60).map(|_| ids(1..30)).chain([ids(30..40)]).collect();
     let many: Vec<&[u64]> = many.iter().map(Vec::as_slice).collect();
     let out = world.out(&program, &many, &mut MoverContext::default());
-    assert_eq!(stayed(&out), ids(1..40));
+    let mut told = stayed(&out);
+    told.dedup();
+    // Zeros need no room, where they are tried.
+    let room = |vpn: &u64| *vpn < 30 && vpn.is_multiple_of(9);
+    let expected: Vec<u64> = ids(1..40).into_iter().filter(|vpn| !room(vpn)).collect();
+    assert_eq!(told, expected);
     done(&world);
 }
 
@@ -268,221 +269,5 @@ fn the_rest_of_a_group_is_stored_when_a_page_of_it_is_wanted() {
     });
     assert_eq!((out.stored, stayed(&out)), (2, vec![2]));
     assert!(program.kernel.bytes(2).is_some());
-    done(&world);
-}
-
-// ---- back ---------------------------------------------------------------------------------------
-
-/// Starts a restore of `vpns`, a run of neighbours that are all stored, and runs `act` when all of
-/// them are lent and none is put.
-fn while_restoring(
-    world: &World,
-    program: &Program,
-    vpns: std::ops::Range<u64>,
-    act: impl FnOnce(&RwLockWriteGuard<'_, ()>),
-) -> (usize, bool) {
-    std::thread::scope(|scope| {
-        let guard = program.space.table.lock.write();
-        let last = vpns.end - 1;
-        let restorer = scope.spawn(move || {
-            let vpns: Vec<Vpn> = vpns.map(Vpn).collect();
-            let mut ctx = MoverContext::default();
-            let result = world.mover.restore(&program.space, &vpns, &mut ctx, &mut Vec::new());
-            (result.pages, result.corrupt.is_some())
-        });
-        while program.entry(last).state() != State::Restoring {
-            std::thread::yield_now();
-        }
-        act(&guard);
-        drop(guard);
-        restorer.join().unwrap()
-    })
-}
-
-/// A thread touches a page that is on its way; the lock is held.
-fn sleep_at(world: &World, program: &Program, vpn: u64) {
-    assert!(!program.kernel.touch(vpn));
-    for vpn in program.kernel.read_faults() {
-        let fault = world.mover.fault(&program.space, Vpn(vpn), &mut MoverContext::default());
-        assert!(matches!(fault, Fault::Waiting), "{fault:?}");
-    }
-    assert!(program.kernel.is_asleep(vpn));
-}
-
-#[test]
-fn who_waits_for_a_page_that_is_given_up_while_it_comes_back_is_woken() {
-    let world = World::roomy(true);
-    let program = writer(&world, 1..6);
-    world.out(&program, &[&[1, 2, 3]], &mut MoverContext::default());
-    while_restoring(&world, &program, 1..4, |guard| {
-        sleep_at(&world, &program, 2);
-        program.kernel.remove(2, 1);
-        world.apply(&program, guard);
-        program.kernel.drop_removed();
-        program.forget(2, 1);
-    });
-    done(&world);
-}
-
-#[test]
-fn who_waits_for_a_page_that_is_moved_while_it_comes_back_is_woken() {
-    let world = World::roomy(true);
-    let program = writer(&world, 1..6);
-    world.out(&program, &[&[1, 2, 3]], &mut MoverContext::default());
-    while_restoring(&world, &program, 1..4, |guard| {
-        sleep_at(&world, &program, 2);
-        program.kernel.remap(2, 1, 9, true, true);
-        let version = program.model.lock().unwrap().remove(&2).unwrap();
-        program.model.lock().unwrap().insert(9, version);
-        world.apply(&program, guard);
-    });
-    done(&world);
-}
-
-#[test]
-fn who_waits_behind_a_damaged_page_is_woken() {
-    let world = World::roomy(true);
-    let program = writer(&world, [5, 6, 7, 8]);
-    world.out(&program, &[&[5], &[6], &[7], &[8]], &mut MoverContext::default());
-    let handle = program.entry(6).handle().unwrap();
-    assert!(world.store.damage(handle, 0));
-    let (pages, corrupt) = while_restoring(&world, &program, 5..9, |_| {
-        for vpn in 5..9 {
-            sleep_at(&world, &program, vpn);
-        }
-    });
-    assert_eq!((pages, corrupt), (1, true));
-    assert_eq!(program.kernel.sleepers(), []);
-    let mut ctx = MoverContext::default();
-    for vpn in [5, 7, 8] {
-        assert!(world.read(&program, vpn, &mut ctx));
-    }
-    assert_eq!(program.entry(6).state(), State::Stored);
-    let guard = program.space.table.lock.read();
-    let fault = world.mover.fault(&program.space, Vpn(6), &mut ctx);
-    assert!(matches!(fault, Fault::Corrupt(_)), "{fault:?}");
-    drop(guard);
-    assert!(program.kernel.bytes(6).is_none());
-    world.finish();
-}
-
-#[test]
-fn a_fork_while_pages_come_back_shares_them() {
-    let world = World::roomy(false);
-    let program = writer(&world, 1..6);
-    world.out(&program, &[&[1, 2, 3]], &mut MoverContext::default());
-    while_restoring(&world, &program, 1..4, |guard| {
-        world.fork(&program);
-        world.apply(&program, guard);
-    });
-    done(&world);
-}
-
-#[test]
-fn two_restorers_of_a_page_that_went_away_and_came_back_give_two_references_back() {
-    for retain in [false, true] {
-        let world = World::roomy(retain);
-        let program = writer(&world, 1..6);
-        world.out(&program, &[&[3]], &mut MoverContext::default());
-        std::thread::scope(|scope| {
-            let guard = program.space.table.lock.write();
-            let restorer = || {
-                let (mut ctx, mut events) = (MoverContext::default(), Vec::new());
-                world.mover.restore(&program.space, &[Vpn(3)], &mut ctx, &mut events).pages
-            };
-            let lent = || {
-                while program.entry(3).state() != State::Restoring {
-                    std::thread::yield_now();
-                }
-            };
-            let first = scope.spawn(restorer);
-            lent();
-            for (from, to) in [(3, 9), (9, 3)] {
-                program.kernel.remap(from, 1, to, true, true);
-                world.apply(&program, &guard);
-            }
-            // Both have looked at the entry before either puts.
-            *program.kernel.gate.lock().unwrap() = Some(Arc::new(Barrier::new(2)));
-            let second = scope.spawn(restorer);
-            lent();
-            drop(guard);
-            assert_eq!(first.join().unwrap() + second.join().unwrap(), 1);
-        });
-        *program.kernel.gate.lock().unwrap() = None;
-        done(&world);
-    }
-}
-
-#[test]
-fn a_restore_goes_on_at_the_seam_of_two_mappings() {
-    let world = World::roomy(false);
-    let program = writer(&world, 10..40);
-    let pages: Vec<u64> = (10..40).collect();
-    let mut ctx = MoverContext::default();
-    assert_eq!(world.out(&program, &[&pages], &mut ctx).stored, 30);
-    let vpns: Vec<Vpn> = pages.iter().copied().map(Vpn).collect();
-    let restored = world.mover.restore(&program.space, &vpns, &mut ctx, &mut Vec::new());
-    assert_eq!(restored.pages, 30);
-    done(&world);
-}
-
-// ---- what programs do -----------------------------------------------------------------------------
-
-#[test]
-fn ranges_that_overlap_are_remapped() {
-    for (from, to) in [(10u64, 12u64), (12, 10)] {
-        let world = World::roomy(true);
-        let program = writer(&world, 8..20);
-        let all: Vec<u64> = (8..20).collect();
-        let mut ctx = MoverContext::default();
-        world.out(&program, &[&all], &mut ctx);
-        let expected: Vec<_> = (0..6).map(|i| program.entry(from + i)).collect();
-        let guard = program.space.table.lock.write();
-        world.mover.remap(&program.space, Vpn(from), 6, Vpn(to));
-        drop(guard);
-        let moved: Vec<_> = (0..6).map(|i| program.entry(to + i)).collect();
-        assert_eq!(moved, expected);
-        let rest = if from < to { [10, 11] } else { [16, 17] };
-        assert!(rest.iter().all(|vpn| program.entry(*vpn).is_absent()));
-        world.finish();
-    }
-}
-
-#[test]
-fn pages_are_adopted_once_and_told_in_runs() {
-    let world = World::roomy(false);
-    let program = writer(&world, [12]);
-    let mut events = Vec::new();
-    world.mover.adopt(&program.space, Vpn(10), 5, &mut events);
-    world.mover.adopt(&program.space, Vpn(10), 5, &mut events);
-    let runs: Vec<(PageId, u32)> = events
-        .iter()
-        .map(|event| match event {
-            Event::Resident { run } => (run.first, run.count),
-            other => panic!("{other:?}"),
-        })
-        .collect();
-    let id = |vpn| PageId::new(program.space.id(), Vpn(vpn));
-    assert_eq!(runs, [(id(10), 2), (id(13), 2)]);
-    world.finish();
-}
-
-#[test]
-fn a_kept_copy_is_used_again_and_dropped_once() {
-    let world = World::roomy(true);
-    let program = writer(&world, 3..6);
-    let mut ctx = MoverContext::default();
-    world.out(&program, &[&[3, 4, 5]], &mut ctx);
-    for vpn in 3..6 {
-        world.read(&program, vpn, &mut ctx);
-    }
-    assert!(world.mover.drop_kept(&program.space, Vpn(3)));
-    assert!(!world.mover.drop_kept(&program.space, Vpn(3)));
-    world.write(&program, 4, &mut ctx);
-    world.out(&program, &[&[3, 4, 5]], &mut ctx);
-    let reused = world.mover.counters.reused.load(std::sync::atomic::Ordering::Relaxed);
-    assert_eq!(reused, 1);
-    assert!(!world.mover.drop_kept(&program.space, Vpn(4)), "the only copy");
-    assert!(page(4) != page(5));
     done(&world);
 }

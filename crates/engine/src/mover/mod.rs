@@ -1,0 +1,187 @@
+//! Mechanism: moves pages between programs and the store, and keeps the page table true.
+//!
+//! `Resident -> Moving -> Stored -> Restoring -> Resident`; `Absent` is memory that holds nothing.
+//! `out` takes pages out, `back` brings them back, `changes` applies what programs do with their
+//! memory.
+//!
+//! Invariants:
+//! - Events (removed, remapped, unmapped, forked) are read and applied under `table.lock` held for
+//!   writing. Whoever puts a page holds it for reading, and looks at the entry again after taking
+//!   it. The kernel refuses a put while an event is unread, so a put never brings back what the
+//!   program gave up.
+//! - Only `Resident` pages are taken out. A page that is present but `Absent` here may still be
+//!   about to be dropped by a madvise whose event was read: it is left alone until the program
+//!   touches it afresh, or until it was seen that no such call is under way.
+//! - An entry owns one reference of the handle it names. A `Restoring` entry has lent its reference
+//!   to the restorer, who gives it back with the exchange that ends `Restoring`, or, where somebody
+//!   else ended it, to the store.
+//! - A page is `Moving` only in a space whose `under_way` is set, and a batch ends by publishing
+//!   every page it marked: no entry stays `Moving`. A page that moves to another address meanwhile
+//!   is followed; one that is given up is `Absent` at once, and its address can be used again.
+//! - Whoever turns a `Moving` entry with WANTED, or a `Restoring` one, into another without putting
+//!   its page wakes who waits for it.
+//! - No lock of a space is held while waiting for another process: `take_out` and `unshare` run
+//!   without.
+//!
+//! Lock order: see [`crate::space`].
+
+mod back;
+mod changes;
+mod out;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use clew_core::{Event, Vpn};
+use clew_store::table::Refused;
+use clew_store::{CodecContext, Entry, Handle, PutError, ReadError, State, Store};
+
+use crate::space::ManagedSpace;
+
+/// Scratch space of one thread.
+pub struct MoverContext {
+    /// The codecs' scratch.
+    pub codec: CodecContext,
+    pages: Vec<u8>,
+}
+
+impl Default for MoverContext {
+    fn default() -> Self {
+        MoverContext { codec: CodecContext::new(), pages: Vec::new() }
+    }
+}
+
+/// Counts since the beginning.
+#[derive(Debug, Default)]
+pub struct MoverCounters {
+    /// Pages taken out and stored.
+    pub swapped_out: AtomicU64,
+    /// Of these, pages whose kept copy was still valid.
+    pub reused: AtomicU64,
+    /// Of these, pages of zeros.
+    pub zeros: AtomicU64,
+    /// Pages taken out and given back at once: asked for meanwhile, or no room.
+    pub returned: AtomicU64,
+    /// Pages brought back by a fault.
+    pub demand: AtomicU64,
+    /// Pages brought back by restore.
+    pub restored: AtomicU64,
+    /// Faults on memory that held nothing.
+    pub fresh: AtomicU64,
+    /// Faults on pages that were back already.
+    pub spurious: AtomicU64,
+    /// Pages that were present where the table said stored. Never seen; a defect if it happens.
+    pub conflicts: AtomicU64,
+    /// Stored copies whose checksum was wrong.
+    pub corrupt: AtomicU64,
+}
+
+/// How a fault was answered.
+#[derive(Debug)]
+pub enum Fault {
+    /// The stored page is back.
+    Restored,
+    /// Fresh zeros, this many pages.
+    Fresh(u32),
+    /// It was there already.
+    Spurious,
+    /// It is on its way; whoever moves it will wake the program.
+    Waiting,
+    /// The program is changing its mappings: read events, then ask again.
+    Again,
+    /// The program or the mapping is gone.
+    Gone,
+    /// The stored copy is damaged. The program must not go on.
+    Corrupt(ReadError),
+}
+
+/// What a swap-out did.
+#[derive(Debug, Default)]
+pub struct SwapOut {
+    /// For the policies: one `Stored`, `Stayed` or (there was no page) `Freed` for every page that
+    /// was still resident, unless the program gave it up meanwhile.
+    pub events: Vec<Event>,
+    /// Pages stored.
+    pub stored: usize,
+    /// The pool had no room.
+    pub full: Option<PutError>,
+}
+
+/// What a restore did.
+#[derive(Debug, Default)]
+pub struct Restored {
+    /// Pages brought back.
+    pub pages: usize,
+    /// The first damaged copy, and where. It stays stored.
+    pub corrupt: Option<(Vpn, ReadError)>,
+}
+
+/// Moves pages of any space in and out of one store.
+pub struct Mover {
+    /// The store.
+    pub store: Arc<Store>,
+    /// What it counted.
+    pub counters: MoverCounters,
+    /// A copy is kept after its page came back.
+    retain: bool,
+    page_bytes: usize,
+}
+
+impl Mover {
+    /// Moves pages in and out of `store`.
+    pub fn new(store: Arc<Store>, retain: bool) -> Mover {
+        let page_bytes = store.config().page_bytes;
+        Mover { store, counters: MoverCounters::default(), retain, page_bytes }
+    }
+
+    fn release(&self, handle: Option<Handle>) {
+        if let Some(handle) = handle {
+            self.store.release(handle);
+        }
+    }
+}
+
+/// A page in `state` with the block that holds its copy, if any.
+fn page_entry(state: State, handle: Option<Handle>, index: u16) -> Entry {
+    match handle {
+        Some(handle) => Entry::with_block(state, handle, index),
+        None => Entry::new(state),
+    }
+}
+
+/// Writes an entry that must not be lost.
+fn set(space: &ManagedSpace, vpn: Vpn, entry: Entry) {
+    if let Err(error) = space.table.store(vpn, entry) {
+        // Going on would let a program read zeros where its data was. Dying does not: the keeper
+        // holds the descriptors, and programs wait.
+        eprintln!("clew: the page table cannot grow ({error}): stopping before a page is lost");
+        std::process::abort();
+    }
+}
+
+/// The entry that stood in the way of an exchange; the tables of known entries exist.
+fn found(refused: Refused) -> Entry {
+    match refused {
+        Refused::Found(entry) => entry,
+        Refused::Table(_) => Entry::ABSENT,
+    }
+}
+
+/// Replaces whatever `vpn` has come to be since `entry` was read; returns what was replaced.
+fn replace(
+    space: &ManagedSpace,
+    vpn: Vpn,
+    mut entry: Entry,
+    new: impl Fn(Entry) -> Entry,
+) -> Entry {
+    loop {
+        match space.table.compare_exchange(vpn, entry, new(entry)) {
+            Ok(()) => return entry,
+            Err(refused) => entry = found(refused),
+        }
+    }
+}
+
+fn count(counter: &AtomicU64, n: usize) {
+    counter.fetch_add(n as u64, Ordering::Relaxed);
+}
