@@ -40,7 +40,7 @@ use facts::FactsKeeper;
 use orders::{cut_by_space, into_orders, room_pages, stored_page_bytes, with_pages};
 
 /// Pages an order holds at most (a single larger group excepted).
-pub const ORDER_PAGES: usize = 256;
+pub const ORDER_PAGES: usize = crate::space::MAX_BATCH;
 
 /// What the mechanism is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use clew_core::{SpaceId, Vpn};
-use clew_store::Space;
+use clew_store::{Entry, Space, State};
 use parking_lot::Mutex;
 
 /// What became of a page that should leave.
@@ -84,38 +84,35 @@ pub trait Memory: Send + Sync {
 /// Most pages one batch takes out.
 pub const MAX_BATCH: usize = 512;
 
-/// What the program did to addresses of pages that were on their way out.
+/// A remap of pages that were on their way out, or over such pages.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Change {
-    /// Pages were given up.
-    Removed { first: Vpn, pages: u64 },
-    /// Pages have another address; what was there is gone.
-    Moved { from: Vpn, pages: u64, to: Vpn },
+pub(crate) struct Remap {
+    pub from: Vpn,
+    pub pages: u64,
+    pub to: Vpn,
 }
 
 /// A batch between mark and publish, as one of its spaces sees it.
 #[derive(Default)]
 pub(crate) struct Batch {
     /// Since the marking, oldest first.
-    pub changes: Vec<Change>,
+    pub remaps: Vec<Remap>,
     /// Children forked since, which had a part in pages that were on their way.
     pub dependents: Vec<Arc<ManagedSpace>>,
 }
 
 impl Batch {
-    /// Where the page that was marked at `vpn` is now; `None` if it was given up. Pages that came
-    /// to that address later are not mistaken for it.
+    /// Where the page that was marked at `vpn` must be now, if it was not given up; `None` if
+    /// another one was moved over it.
     fn translate(&self, vpn: Vpn) -> Option<Vpn> {
         let within = |vpn: Vpn, first: Vpn, pages: u64| {
             vpn.0.checked_sub(first.0).is_some_and(|offset| offset < pages)
         };
-        self.changes.iter().try_fold(vpn, |vpn, change| match *change {
-            Change::Moved { from, pages, to } if within(vpn, from, pages) => {
-                Some(Vpn(vpn.0 - from.0 + to.0))
+        self.remaps.iter().try_fold(vpn, |vpn, remap| {
+            if within(vpn, remap.from, remap.pages) {
+                return Some(Vpn(vpn.0 - remap.from.0 + remap.to.0));
             }
-            Change::Moved { to: first, pages, .. } | Change::Removed { first, pages } => {
-                (!within(vpn, first, pages)).then_some(vpn)
-            }
+            (!within(vpn, remap.to, remap.pages)).then_some(vpn)
         })
     }
 }
@@ -144,13 +141,18 @@ impl ManagedSpace {
         self.table.id()
     }
 
-    /// Where the page that was at `vpn` when the batch began is now, if it still is. True as long
-    /// as `table.lock` is held.
-    pub(crate) fn translate(&self, vpn: Vpn) -> Option<Vpn> {
-        match &*self.under_way.lock() {
-            Some(batch) => batch.translate(vpn),
-            None => Some(vpn),
-        }
+    /// Where the page that was marked at `vpn` is now, and its entry; `None` if the program gave it
+    /// up. True as long as `table.lock` is held.
+    ///
+    /// No other page is mistaken for it: a `Moving` entry was marked at its address or came there
+    /// by a remap, which is known and says that what was marked there is gone.
+    pub(crate) fn moving(&self, vpn: Vpn) -> Option<(Vpn, Entry)> {
+        let at = match &*self.under_way.lock() {
+            Some(batch) => batch.translate(vpn)?,
+            None => return None,
+        };
+        let entry = self.table.load(at);
+        (entry.state() == State::Moving).then_some((at, entry))
     }
 
     /// The children that joined the batch under way, but for the first `known`.
@@ -158,10 +160,10 @@ impl ManagedSpace {
         self.under_way.lock().as_ref().map_or(Vec::new(), |b| b.dependents[known..].to_vec())
     }
 
-    /// Remembers what happened to pages on their way out. `table.lock` is held for writing.
-    pub(crate) fn changed(&self, change: Change) {
+    /// Remembers a remap of pages on their way out. `table.lock` is held for writing.
+    pub(crate) fn remapped(&self, remap: Remap) {
         if let Some(batch) = &mut *self.under_way.lock() {
-            batch.changes.push(change);
+            batch.remaps.push(remap);
         }
     }
 }

@@ -3,6 +3,7 @@
 //! It wakes for messages and at ticks, tells the policies what happened, and hands work to the
 //! workers. It waits for nobody.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs::File;
 use std::sync::Arc;
@@ -98,18 +99,36 @@ const SCAN: u8 = 1;
 const TAKE_OUT: u8 = 2;
 const LAST: u8 = 4;
 
-struct Programs<'a>(&'a Shared);
+/// Where pages are, as the page tables say. Most questions in a row are about one space.
+struct Programs {
+    shared: Arc<Shared>,
+    last: RefCell<Option<Arc<Process>>>,
+}
 
-impl PageFacts for Programs<'_> {
+impl Programs {
+    fn with<T>(&self, space: SpaceId, ask: impl FnOnce(&Process) -> T) -> Option<T> {
+        let mut last = self.last.borrow_mut();
+        if last.as_ref().is_none_or(|p| p.id != space) {
+            *last = self.shared.process(space);
+        }
+        last.as_deref().map(ask)
+    }
+
+    /// Ends what was remembered: processes come and go.
+    fn look_again(&self) {
+        self.last.take();
+    }
+}
+
+impl PageFacts for Programs {
     fn tier(&self, page: PageId) -> Option<Tier> {
-        let process = self.0.process(page.space())?;
-        let state = process.space.table.load(page.vpn()).state();
+        let state = self.with(page.space(), |p| p.space.table.load(page.vpn()).state())?;
         matches!(state, State::Stored | State::Restoring).then_some(Tier::Pool)
     }
 
     fn counts(&self, space: SpaceId) -> PageCounts {
-        let Some(process) = self.0.process(space) else { return PageCounts::default() };
-        let counts = process.space.table.counts();
+        let counts = self.with(space, |p| p.space.table.counts());
+        let Some(counts) = counts else { return PageCounts::default() };
         let mut result =
             PageCounts { resident: counts.resident + counts.moving, ..PageCounts::default() };
         result.stored[Tier::Pool.index()] = counts.stored + counts.restoring;
@@ -117,7 +136,7 @@ impl PageFacts for Programs<'_> {
     }
 
     fn for_each(&self, space: SpaceId, visit: &mut dyn FnMut(PageId, Option<Tier>)) {
-        let Some(process) = self.0.process(space) else { return };
+        let Some(process) = self.shared.process(space) else { return };
         process.space.table.for_range(Vpn(0), u64::MAX >> 20, |vpn, entry| {
             let page = PageId::new(space, vpn);
             match entry.state() {
@@ -132,6 +151,8 @@ impl PageFacts for Programs<'_> {
 /// The policy thread's state.
 pub struct Governor {
     shared: Arc<Shared>,
+    programs: Programs,
+    now: Ns,
     engine: Engine,
     config: Config,
     environment: Environment,
@@ -170,6 +191,8 @@ impl Governor {
     ) -> Governor {
         let now = Instant::now();
         Governor {
+            programs: Programs { shared: shared.clone(), last: RefCell::new(None) },
+            now: Ns(0),
             shared,
             engine,
             config,
@@ -218,19 +241,20 @@ impl Governor {
         }
     }
 
-    fn now(&self) -> Ns {
-        Ns(self.started.elapsed().as_nanos() as u64)
+    /// Before each message and tick: what time it is, and that things may have changed.
+    fn look_up(&mut self) {
+        self.now = Ns(self.started.elapsed().as_nanos() as u64);
+        self.programs.look_again();
     }
 
     fn tell(&mut self, event: &Event) {
-        let now = self.now();
-        let shared = self.shared.clone();
-        self.engine.tell(now, event, &Programs(&shared));
+        self.engine.tell(self.now, event, &self.programs);
     }
 
     // ---- messages ----------------------------------------------------------------------------
 
     fn handle(&mut self, message: Message) {
+        self.look_up();
         match message {
             Message::Hello(candidate) => self.hello(candidate),
             Message::Forked(process) => {
@@ -452,8 +476,7 @@ impl Governor {
         }
         self.tell(&Event::Relaunch { app });
         let mut pages = Vec::new();
-        let shared = self.shared.clone();
-        self.engine.plan_prefetch(Trigger::Relaunch(app), &Programs(&shared), &mut pages);
+        self.engine.plan_prefetch(Trigger::Relaunch(app), &self.programs, &mut pages);
         self.prefetch(pages);
     }
 
@@ -510,8 +533,7 @@ impl Governor {
             _ => {
                 self.drain_ring();
                 let mut orders = Vec::new();
-                let shared = self.shared.clone();
-                self.engine.plan_app_out(app, &Programs(&shared), &mut orders);
+                        self.engine.plan_app_out(app, &self.programs, &mut orders);
                 self.carry_out(orders, Some(promise));
             }
         }
@@ -570,7 +592,7 @@ impl Governor {
             if let Event::PageIn { page, .. } = event {
                 self.kept.push_back(page);
                 let mut pages = Vec::new();
-                self.engine.plan_prefetch(Trigger::Fault(page), &Programs(&shared), &mut pages);
+                self.engine.plan_prefetch(Trigger::Fault(page), &self.programs, &mut pages);
                 self.prefetch(pages);
             }
             self.tell(&event);
@@ -578,6 +600,7 @@ impl Governor {
     }
 
     fn tick(&mut self) {
+        self.look_up();
         self.drain_ring();
         if self.last_liveness.elapsed() >= LIVENESS {
             self.last_liveness = Instant::now();
@@ -743,8 +766,7 @@ impl Governor {
         let demand = Demand { pages: pages.min(RECLAIM_PAGES), urgent: free < low / 2 };
         self.tell(&Event::Pressure { pages: pages as u64, urgent: demand.urgent });
         let mut orders = Vec::new();
-        let shared = self.shared.clone();
-        self.engine.plan_swap_out(demand, &Programs(&shared), &mut orders);
+        self.engine.plan_swap_out(demand, &self.programs, &mut orders);
         self.carry_out(orders, None);
     }
 

@@ -10,7 +10,7 @@ use clew_core::{Event, PageId, PageRun, Vpn};
 use clew_store::{Entry, State};
 
 use super::{Mover, page_entry, replace, set};
-use crate::space::{Batch, Change, ManagedSpace};
+use crate::space::{Batch, ManagedSpace, Remap};
 
 impl Mover {
     /// Pages present in a mapping that has just been registered.
@@ -31,9 +31,7 @@ impl Mover {
 
     /// The program gave these pages up (madvise, munmap).
     pub fn forget(&self, space: &ManagedSpace, first: Vpn, pages: u64) {
-        if self.clear(space, first, pages) {
-            space.changed(Change::Removed { first, pages });
-        }
+        self.clear(space, first, pages);
     }
 
     /// Makes the pages absent; true if some of them were on their way out.
@@ -92,7 +90,7 @@ impl Mover {
             set(space, Vpn(vpn.0 - from.0 + to.0), moved);
         }
         if moving {
-            space.changed(Change::Moved { from, pages, to });
+            space.remapped(Remap { from, pages, to });
         }
     }
 
@@ -118,8 +116,8 @@ impl Mover {
             set(child, vpn, copy);
         });
         if joins && let Some(batch) = &mut *parent.under_way.lock() {
-            let changes = batch.changes.clone();
-            *child.under_way.lock() = Some(Batch { changes, dependents: Vec::new() });
+            let remaps = batch.remaps.clone();
+            *child.under_way.lock() = Some(Batch { remaps, dependents: Vec::new() });
             batch.dependents.push(Arc::clone(child));
         }
     }

@@ -164,35 +164,34 @@ impl Mover {
     ) {
         let page = self.page_bytes;
         let mut bytes = std::mem::take(&mut ctx.pages);
-        bytes.clear();
+        bytes.resize(bytes.len().max(group.pages.len() * page), 0);
         // Which of the group's pages still need a place in a block, by their order in `bytes`.
         let mut fresh: Vec<Vpn> = Vec::with_capacity(group.pages.len());
         for (vpn, slot, took) in slots {
-            let at = bytes.len();
+            let slot_bytes = &mut bytes[fresh.len() * page..][..page];
             let home = match took {
                 Took::Hole => Home::Hole,
                 Took::Busy | Took::Stayed => Home::Program,
                 Took::Taken => {
-                    bytes.resize(at + page, 0);
-                    space.memory.copy_taken(slot, &mut bytes[at..]);
-                    let Some(home) = self.without_compressing(space, vpn, &bytes[at..]) else {
+                    space.memory.copy_taken(slot, slot_bytes);
+                    let Some(home) = self.without_compressing(space, vpn, slot_bytes) else {
                         fresh.push(vpn);
                         continue;
                     };
                     home
                 }
             };
-            match self.publish(space, vpn, home, &bytes[at..]) {
+            match self.publish(space, vpn, home, slot_bytes) {
                 Landed::Program(now) if took == Took::Busy && now == vpn => busy.push(vpn),
                 landed => out.tell(space, landed),
             }
-            bytes.truncate(at);
         }
         // Where there was no room a moment ago, the rest of the batch goes back without trying.
         if !fresh.is_empty() {
             let mut put = None;
             if out.full.is_none() {
-                match self.store.put(&mut ctx.codec, &bytes, group.codec, group.chunk_bytes) {
+                let block = &bytes[..fresh.len() * page];
+                match self.store.put(&mut ctx.codec, block, group.codec, group.chunk_bytes) {
                     Ok(handle) => put = Some(handle),
                     Err(full) => out.full = Some(full),
                 }
@@ -210,7 +209,7 @@ impl Mover {
     fn without_compressing(&self, space: &ManagedSpace, vpn: Vpn, bytes: &[u8]) -> Option<Home> {
         // Else the kept copy could go, and its handle name another block, before it is retained.
         let _events = space.table.lock.read();
-        let entry = space.translate(vpn).map(|at| space.table.load(at));
+        let entry = space.moving(vpn).map(|(_, entry)| entry);
         if entry.is_none_or(|entry| entry.has(Entry::WANTED)) && space.dependents(0).is_empty() {
             return Some(Home::Nowhere);
         }
@@ -266,13 +265,11 @@ impl Mover {
             Home::Stored(handle, index) => (handle, index),
             Home::Nowhere | Home::Program | Home::Hole => (None, 0),
         };
-        let at = space.translate(vpn).filter(|at| space.table.load(*at).state() == State::Moving);
-        let Some(at) = at else {
+        // Nothing but WANTED is added to the entry while the lock is held.
+        let Some((at, entry)) = space.moving(vpn) else {
             self.release(handle);
             return Some(Landed::Gone);
         };
-        // Nothing but WANTED is added to the entry while the lock is held.
-        let entry = space.table.load(at);
         match home {
             Home::Hole => {
                 let entry = replace(space, at, entry, |_| Entry::ABSENT);

@@ -53,6 +53,8 @@ struct Inside {
     faults: VecDeque<u64>,
     asleep: BTreeMap<u64, usize>,
     staged: Vec<Option<Box<[u8]>>>,
+    /// Nothing can be put, for a reason that no event tells.
+    refusing: bool,
     gone: bool,
 }
 
@@ -91,7 +93,7 @@ impl Inside {
 
     fn put(&mut self, first: u64, count: u64, bytes: impl Fn(u64) -> Box<[u8]>) -> Put {
         let stopped = |stop| Put { pages: 0, stop: Some(stop) };
-        if self.gone {
+        if self.gone || self.refusing {
             return stopped(PutStop::Gone);
         }
         if !self.unread.is_empty() {
@@ -318,6 +320,11 @@ impl Kernel {
             copy.shared.clone_from(&inside.shared);
         }
         self.tell(&mut inside, Change::Forked { child: space });
+    }
+
+    /// From now on, or no longer, puts fail.
+    pub fn refuse_puts(&self, refusing: bool) {
+        self.inside().refusing = refusing;
     }
 
     /// The program has ended.

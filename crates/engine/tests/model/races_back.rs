@@ -106,6 +106,21 @@ fn who_waits_behind_a_damaged_page_is_woken() {
 }
 
 #[test]
+fn who_waits_for_a_page_that_cannot_be_put_is_woken() {
+    let world = World::roomy(true);
+    let program = writer(&world, 1..6);
+    world.out(&program, &[&[1, 2, 3]], &mut MoverContext::default());
+    let (pages, _) = while_restoring(&world, &program, 1..4, |_| {
+        sleep_at(&world, &program, 2);
+        program.kernel.refuse_puts(true);
+    });
+    assert_eq!((pages, program.entry(2).state()), (0, State::Stored));
+    assert_eq!(program.kernel.sleepers(), []);
+    program.kernel.refuse_puts(false);
+    done(&world);
+}
+
+#[test]
 fn a_fork_while_pages_come_back_shares_them() {
     let world = World::roomy(false);
     let program = writer(&world, 1..6);

@@ -160,6 +160,7 @@ fn a_child_gets_what_was_moving_when_it_was_forked() {
     program.kernel.set_hook(Some(Box::new(move |at| {
         let ctx = &mut MoverContext::default();
         if points.contains(&at) {
+            remap(&w, &p, 2, 20, ctx);
             let child = w.fork(&p);
             w.serve(&p, ctx);
             // Both go on: the parent loses a page, the child moves one, and it forks too.
@@ -188,6 +189,9 @@ fn a_child_in_its_parents_batch_begins_none_of_its_own() {
         assert_eq!((out.stored, stayed(&out)), (0, vec![4]));
         remap(world, &child, 1, 9, ctx);
     });
+    // Afterwards it does.
+    let child = world.programs().remove(1);
+    assert_eq!(world.out(&child, &[&[4]], &mut MoverContext::default()).stored, 1);
     done(&world);
 }
 
@@ -200,6 +204,55 @@ fn a_child_that_ends_in_the_batch_leaves_nothing() {
         world.serve(program, ctx);
         world.end(&child);
     });
+    done(&world);
+}
+
+#[test]
+fn a_child_that_joins_while_its_sister_is_told_is_told_too() {
+    let world = Arc::new(World::roomy(false));
+    let program = writer(&world, 1..6);
+    let (w, p) = (Arc::clone(&world), Arc::clone(&program));
+    program.kernel.set_hook(Some(Box::new(move |at| {
+        if at == Point::Copying(0) {
+            // The first child wants the page, and its own event stands in the way.
+            let (child, ctx) = (w.fork(&p), &mut MoverContext::default());
+            w.serve(&p, ctx);
+            assert!(!w.touch(&child, 1, ctx));
+            child.kernel.remove(4, 1);
+            child.forget(4, 1);
+        }
+    })));
+    std::thread::scope(|scope| {
+        let swapper = scope.spawn(|| world.out(&program, &[&[1]], &mut MoverContext::default()));
+        let refused = world
+            .calls
+            .changed
+            .wait_while(world.calls.state.lock().unwrap(), |state| state.waiting.is_empty());
+        let id = refused.unwrap().waiting[0];
+        let ctx = &mut MoverContext::default();
+        world.fork(&program);
+        assert!(world.serve(&program, ctx));
+        let first = world.program(id).unwrap();
+        assert!(world.serve(&first, ctx));
+        first.kernel.drop_removed();
+        assert_eq!(swapper.join().unwrap().stored, 1);
+    });
+    assert_eq!(world.programs().len(), 3);
+    done(&world);
+}
+
+#[test]
+fn a_wanted_page_that_cannot_be_put_stays_stored() {
+    let world = Arc::new(World::roomy(false));
+    let program = writer(&world, 1..6);
+    // The page is in the block when it is wanted.
+    let out = during(&world, &program, &[&[1, 2]], Point::Copying(1), |world, program, ctx| {
+        assert!(!world.touch(program, 1, ctx));
+        program.kernel.refuse_puts(true);
+    });
+    assert_eq!((out.stored, stayed(&out)), (2, vec![]));
+    assert!(!program.kernel.is_asleep(1));
+    program.kernel.refuse_puts(false);
     done(&world);
 }
 

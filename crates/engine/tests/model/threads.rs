@@ -132,10 +132,6 @@ fn swap(world: &World, program: &Arc<Program>, stop: &AtomicBool) {
             })
             .collect();
         world.mover.swap_out(&program.space, &groups, &mut ctx);
-        let first = random.below(PAGES);
-        for vpn in first..first + random.below(20) {
-            world.mover.drop_kept(&program.space, Vpn(vpn));
-        }
         if random.below(8) == 0 {
             world.store.compact(64);
         }
@@ -150,6 +146,10 @@ fn restore(world: &World, program: &Program, seed: u64, stop: &AtomicBool) {
         let restored = world.mover.restore(&program.space, &vpns, &mut ctx, &mut events);
         assert_eq!(restored.corrupt, None);
         events.clear();
+        let first = random.below(PAGES);
+        for vpn in first..first + random.below(20) {
+            world.mover.drop_kept(&program.space, Vpn(vpn));
+        }
         std::thread::yield_now();
     }
 }
