@@ -49,7 +49,7 @@ impl PageId {
     }
 
     /// The page `n` pages further on in the same space.
-    pub fn add(self, n: u64) -> PageId {
+    pub fn plus(self, n: u64) -> PageId {
         PageId::new(self.space(), Vpn(self.vpn().0 + n))
     }
 
@@ -81,7 +81,7 @@ impl PageRun {
 
     /// Every page of the run, in address order.
     pub fn pages(self) -> impl Iterator<Item = PageId> {
-        (0..u64::from(self.count)).map(move |i| self.first.add(i))
+        (0..u64::from(self.count)).map(move |i| self.first.plus(i))
     }
 }
 

@@ -169,9 +169,9 @@ fn limited(pages: u64) -> TierFacts {
 #[test]
 fn orders_are_of_one_space_sorted_and_not_too_large() {
     let mut m = Machine::zram();
-    m.start(2, 400);
-    m.start(1, 300);
-    let orders = m.swap_out(demand(700));
+    m.start(2, ORDER_PAGES as u32 + 150);
+    m.start(1, ORDER_PAGES as u32 + 50);
+    let orders = m.swap_out(demand(2 * ORDER_PAGES + 200));
     let mut seen = Vec::new();
     for order in &orders {
         let Order::SwapOut { app, space, groups, place } = order else { panic!("{order:?}") };
@@ -183,7 +183,7 @@ fn orders_are_of_one_space_sorted_and_not_too_large() {
         seen.extend(pages);
     }
     assert!(seen.is_sorted());
-    assert_eq!(seen.len(), 700);
+    assert_eq!(seen.len(), 2 * ORDER_PAGES + 200);
     assert_eq!(orders.len(), 4);
 }
 
@@ -665,7 +665,7 @@ fn play(steps: &[Step]) -> Vec<Order> {
                 m.world.pages.retain(|page, _| !over.contains(*page));
                 let moved: Vec<_> =
                     m.world.pages.extract_if(.., |page, _| from.contains(*page)).collect();
-                let shift = |page: PageId| to.add(page.raw() - from.first.raw());
+                let shift = |page: PageId| to.plus(page.raw() - from.first.raw());
                 m.world.pages.extend(moved.into_iter().map(|(page, tier)| (shift(page), tier)));
                 m.tell(Event::Moved { from, to });
             }

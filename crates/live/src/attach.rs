@@ -172,16 +172,16 @@ pub fn manage(shared: &Arc<Shared>, candidate: Candidate) -> Result<Arc<Process>
     let staging = u64::from_ne_bytes(bytes[16..24].try_into().map_err(|_| AttachError::Nonsense)?);
     let area = u64::from_ne_bytes(bytes[24..32].try_into().map_err(|_| AttachError::Nonsense)?);
     let uffd = Uffd::new(received.remove(0));
-    uffd.api(FEATURES | feature::EVENT_FORK)
-        .or_else(|error| match error.raw_os_error() {
-            // Without CAP_SYS_PTRACE a child's missing pages would read as zeros: refuse.
-            Some(libc::EPERM) => Err(io::Error::new(
+    uffd.api(FEATURES | feature::EVENT_FORK).map_err(|error| {
+        // Without CAP_SYS_PTRACE a child's missing pages would read as zeros: refuse.
+        AttachError::Userfaultfd(match error.raw_os_error() {
+            Some(libc::EPERM) => io::Error::new(
                 io::ErrorKind::PermissionDenied,
                 "the daemon may not follow forks (CAP_SYS_PTRACE)",
-            )),
-            _ => Err(error),
+            ),
+            _ => error,
         })
-        .map_err(AttachError::Userfaultfd)?;
+    })?;
     let staging_bytes = SLOTS as u64 * shared.page_bytes;
     uffd.register(staging, staging_bytes).map_err(AttachError::Userfaultfd)?;
 

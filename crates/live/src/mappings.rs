@@ -304,7 +304,8 @@ VmFlags: rd wr mr mw me lo ac sd
     fn mappings_are_told_apart() {
         let m = parse(SMAPS);
         assert_eq!(m.len(), 8);
-        let spans = spans(&m, &[], &[0x7f0002000000..0x7f0002010000]);
+        let own = std::slice::from_ref(&(0x7f0002000000..0x7f0002010000));
+        let spans = spans(&m, &[], own);
         let parts: Vec<_> = spans.iter().map(|s| s.parts.clone()).collect();
         assert_eq!(
             parts,

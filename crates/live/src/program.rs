@@ -273,7 +273,8 @@ fn put_result(partial: Partial, page_bytes: u64) -> Put {
     let pages = (partial.bytes / page_bytes) as usize;
     let stop = match partial.errno {
         0 => None,
-        libc::EAGAIN => Some(PutStop::Again),
+        // No memory now: the page is asked for again until there is.
+        libc::EAGAIN | libc::ENOMEM => Some(PutStop::Again),
         libc::EEXIST => Some(PutStop::Exists),
         _ => Some(PutStop::Gone),
     };

@@ -206,7 +206,7 @@ impl FactsKeeper {
         let kept = self.facts.launch_sets.get_mut(&app).into_iter().flatten();
         for page in recorded.chain(kept).flatten() {
             if from.contains(*page) {
-                *page = to.add(page.raw() - from.first.raw());
+                *page = to.plus(page.raw() - from.first.raw());
             }
         }
     }

@@ -200,3 +200,33 @@ fn everything_at_once_without_kept_copies() {
 fn everything_at_once_in_a_pool_that_is_too_small() {
     everything_at_once(&World::new(30 * 4096, 40, true), 4000, 3);
 }
+
+#[test]
+fn kept_copies_are_dropped_while_their_pages_leave() {
+    let world = World::roomy(true);
+    let program = world.start();
+    let mut ctx = MoverContext::default();
+    let pages: Vec<u64> = (0..PAGES).collect();
+    for vpn in &pages {
+        world.write(&program, *vpn, &mut ctx);
+    }
+    let vpns: Vec<Vpn> = pages.iter().copied().map(Vpn).collect();
+    let groups: Vec<&[u64]> = pages.chunks(3).collect();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::SeqCst) {
+                for vpn in &vpns {
+                    world.mover.drop_kept(&program.space, *vpn);
+                }
+            }
+        });
+        let _finally = Finally(&stop, &program);
+        for _ in 0..400 {
+            world.out(&program, &groups, &mut ctx);
+            world.mover.restore(&program.space, &vpns, &mut ctx, &mut Vec::new());
+        }
+    });
+    world.check(&mut ctx);
+    world.finish();
+}

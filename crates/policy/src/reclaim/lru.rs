@@ -141,8 +141,8 @@ impl Lru {
     /// Ranges that overlap are renamed from the end that is moved into first.
     fn moved(&mut self, from: PageRun, to: PageId) {
         let mut rename = |offset: u64| {
-            self.forget_page(to.add(offset));
-            self.lists.rename(from.first.add(offset), to.add(offset));
+            self.forget_page(to.plus(offset));
+            self.lists.rename(from.first.plus(offset), to.plus(offset));
         };
         if to > from.first {
             (0..u64::from(from.count)).rev().for_each(&mut rename);

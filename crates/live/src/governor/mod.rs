@@ -3,8 +3,12 @@
 //! It wakes for messages and at ticks, tells the policies what happened, and hands work to the
 //! workers. It waits for nobody.
 
+mod budget;
+mod lifecycle;
+mod status;
+
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,16 +16,15 @@ use std::time::{Duration, Instant};
 
 use clew_core::view::PageCounts;
 use clew_core::{
-    AppId, AppState, Demand, Event, Ns, PageFacts, PageId, SpaceId, Tier, TierFacts, Trigger, Vpn,
+    AppId, AppState, Event, Ns, PageFacts, PageId, PageRun, SpaceId, Tier, Trigger, Vpn,
 };
 use clew_engine::decide::{Engine, Order};
 use clew_store::State;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 
-use crate::affinity::{self, Placement};
 use crate::attach::Candidate;
 use crate::config::Config;
-use crate::control::{AppStatus, Environment, PoolStatus, ProcessStatus, Reply, Request, Status};
+use crate::control::{Environment, Reply, Request};
 use crate::mappings::resident_anonymous_bytes;
 use crate::process::{Process, Shared};
 use crate::work::{Done, Work};
@@ -33,10 +36,6 @@ const TICK_IDLE: Duration = Duration::from_millis(100);
 const BUSY_FOR: Duration = Duration::from_millis(500);
 /// How often dead programs are looked for.
 const LIVENESS: Duration = Duration::from_millis(100);
-/// A relaunch without a response told ends when no fault came for this long.
-const RELAUNCH_QUIET: Duration = Duration::from_millis(200);
-/// Pages asked of the policies at once.
-const RECLAIM_PAGES: usize = 1024;
 /// Pages a restore hands to one worker at a time.
 const RESTORE_PAGES: usize = 1024;
 
@@ -153,6 +152,8 @@ pub struct Governor {
     shared: Arc<Shared>,
     programs: Programs,
     now: Ns,
+    /// Spaces of which nothing is taken because memory is short.
+    protected: HashSet<SpaceId>,
     engine: Engine,
     config: Config,
     environment: Environment,
@@ -160,6 +161,8 @@ pub struct Governor {
     work: Sender<Work>,
     apps: BTreeMap<AppId, App>,
     waiting: Vec<Waiting>,
+    /// When a process was last taken down to its own budget.
+    over_budget: HashMap<SpaceId, Instant>,
     promises: HashMap<u64, Promise>,
     tickets: HashMap<u64, u64>,
     next_number: u64,
@@ -193,6 +196,8 @@ impl Governor {
         Governor {
             programs: Programs { shared: shared.clone(), last: RefCell::new(None) },
             now: Ns(0),
+            protected: HashSet::new(),
+            over_budget: HashMap::new(),
             shared,
             engine,
             config,
@@ -248,7 +253,36 @@ impl Governor {
     }
 
     fn tell(&mut self, event: &Event) {
-        self.engine.tell(self.now, event, &self.programs);
+        // Of a protected process the policies know no resident page, so none is picked.
+        let space = match event {
+            Event::Resident { run } => Some(run.first.space()),
+            Event::Access { page, .. } | Event::PageIn { page, .. } | Event::Stayed { page } => {
+                Some(page.space())
+            }
+            _ => None,
+        };
+        if space.is_none_or(|space| !self.protected.contains(&space)) {
+            self.engine.tell(self.now, event, &self.programs);
+        }
+    }
+
+    /// Offers the resident pages of a protected process after all: its user asked.
+    fn offer(&mut self, process: &Process) {
+        let mut runs: Vec<PageRun> = Vec::new();
+        process.space.table.for_range(Vpn(0), u64::MAX >> 20, |vpn, entry| {
+            if entry.state() != State::Resident {
+                return;
+            }
+            match runs.last_mut() {
+                Some(last) if last.first.vpn().0 + u64::from(last.count) == vpn.0 => {
+                    last.count += 1;
+                }
+                _ => runs.push(process.run(vpn, 1)),
+            }
+        });
+        for run in runs {
+            self.engine.tell(self.now, &Event::Resident { run }, &self.programs);
+        }
     }
 
     // ---- messages ----------------------------------------------------------------------------
@@ -322,6 +356,9 @@ impl Governor {
     fn done(&mut self, done: Done) {
         let promise = self.tickets.remove(&done.ticket).unwrap_or(0);
         if let Some(Ok(process)) = &done.managed {
+            if self.config.rule(&process.command).protect {
+                self.protected.insert(process.id);
+            }
             self.tell(&Event::SpaceStart { space: process.id, app: process.app });
         }
         for event in &done.events {
@@ -456,64 +493,6 @@ impl Governor {
         reply(answer, result);
     }
 
-    fn foreground(&mut self, app: AppId) {
-        let before: Vec<AppId> = self
-            .apps
-            .iter()
-            .filter(|(id, a)| **id != app && a.state == AppState::Foreground)
-            .map(|(id, _)| *id)
-            .collect();
-        for other in before {
-            self.background(other);
-        }
-        if let Some(a) = self.apps.get_mut(&app) {
-            a.state = AppState::Foreground;
-            a.relaunch_began = Some(Instant::now());
-            a.last_fault = Instant::now();
-        }
-        for process in self.shared.of_app(app) {
-            process.relaunching.store(true, Ordering::Relaxed);
-        }
-        self.tell(&Event::Relaunch { app });
-        let mut pages = Vec::new();
-        self.engine.plan_prefetch(Trigger::Relaunch(app), &self.programs, &mut pages);
-        self.prefetch(pages);
-    }
-
-    fn prefetch(&mut self, mut pages: Vec<PageId>) {
-        pages.sort_unstable();
-        pages.dedup();
-        let mut at = 0;
-        while at < pages.len() {
-            let space = pages[at].space();
-            let end =
-                pages[at..].iter().take(RESTORE_PAGES).take_while(|p| p.space() == space).count();
-            let vpns: Vec<Vpn> = pages[at..at + end].iter().map(|p| p.vpn()).collect();
-            at += end;
-            if let Some(process) = self.shared.process(space) {
-                self.hand_out(None, |ticket| Work::Restore { process, vpns, ticket });
-            }
-        }
-    }
-
-    fn background(&mut self, app: AppId) {
-        self.end_relaunch(app);
-        if let Some(a) = self.apps.get_mut(&app) {
-            a.state = AppState::Background;
-        }
-        self.tell(&Event::Background { app });
-    }
-
-    fn end_relaunch(&mut self, app: AppId) {
-        if let Some(a) = self.apps.get_mut(&app) {
-            a.relaunch_began = None;
-        }
-        for process in self.shared.of_app(app) {
-            process.relaunching.store(false, Ordering::Relaxed);
-            affinity::widen(&process.narrowed, self.shared.handler_cpus[process.handler]);
-        }
-    }
-
     fn swap_out_app(&mut self, app: AppId, answer: Option<Sender<String>>, step: u8) {
         let promise = self.promise(answer, Then::SwapOut(app, step));
         match step {
@@ -532,8 +511,13 @@ impl Governor {
             }
             _ => {
                 self.drain_ring();
+                for process in self.shared.of_app(app) {
+                    if self.protected.contains(&process.id) {
+                        self.offer(&process);
+                    }
+                }
                 let mut orders = Vec::new();
-                        self.engine.plan_app_out(app, &self.programs, &mut orders);
+                self.engine.plan_app_out(app, &self.programs, &mut orders);
                 self.carry_out(orders, Some(promise));
             }
         }
@@ -630,6 +614,8 @@ impl Governor {
             }
             self.shared.processes.write().remove(&process.id);
             self.scans.remove(&process.id);
+            self.protected.remove(&process.id);
+            self.over_budget.remove(&process.id);
             self.shared.mover.end(&process.space);
             self.tell(&Event::SpaceEnd { space: process.id });
             if let Some(app) = self.apps.get_mut(&process.app) {
@@ -669,269 +655,6 @@ impl Governor {
             if resident >= self.config.min_process.0 {
                 self.manage(i, None);
             }
-        }
-    }
-
-    fn end_quiet_relaunches(&mut self) {
-        let mut quiet = Vec::new();
-        for (id, app) in &mut self.apps {
-            let Some(began) = app.relaunch_began else { continue };
-            let faults: u64 =
-                self.shared.of_app(*id).iter().map(|p| p.faults.load(Ordering::Relaxed)).sum();
-            if faults != app.faults_seen {
-                app.faults_seen = faults;
-                app.last_fault = Instant::now();
-            }
-            if began.elapsed() > RELAUNCH_QUIET && app.last_fault.elapsed() > RELAUNCH_QUIET {
-                quiet.push(*id);
-            }
-        }
-        for app in quiet {
-            self.end_relaunch(app);
-        }
-    }
-
-    fn resident_of(&self, process: &Process) -> u64 {
-        process.files.as_ref().map_or(0, |files| {
-            resident_anonymous_bytes(&mut files.lock().statm, self.shared.page_bytes)
-        })
-    }
-
-    fn daemon_bytes(&mut self) -> u64 {
-        let page = self.shared.page_bytes;
-        self.own_statm.as_mut().map_or(0, |f| resident_anonymous_bytes(f, page))
-    }
-
-    fn keep_budget(&mut self) {
-        let facts = self.shared.mover.store.facts();
-        let processes: Vec<Arc<Process>> = self.shared.processes.read().values().cloned().collect();
-        let residents: Vec<u64> = processes.iter().map(|p| self.resident_of(p)).collect();
-        let small: u64 = self
-            .waiting
-            .iter()
-            .filter_map(|w| File::open(format!("/proc/{}/statm", w.pid)).ok())
-            .map(|mut f| resident_anonymous_bytes(&mut f, self.shared.page_bytes))
-            .sum();
-        self.used_bytes =
-            residents.iter().sum::<u64>() + small + facts.used_bytes + self.daemon_bytes();
-        let room = facts.limit_bytes.saturating_sub(facts.used_bytes);
-        if self.pool_full && room > facts.limit_bytes / 64 && facts.pages < facts.limit_pages {
-            tracing::warn!("the pool has room again");
-            self.pool_full = false;
-        }
-        self.engine.set_tier(
-            Tier::Pool,
-            TierFacts {
-                used_bytes: facts.used_bytes,
-                limit_bytes: facts.limit_bytes,
-                pages: facts.pages,
-                limit_pages: facts.limit_pages,
-            },
-        );
-        let budget = self.config.budget.0;
-        let (low, high) = self.config.watermarks();
-        let free = budget.saturating_sub(self.used_bytes);
-        let near = free < high * 4;
-        // New memory is found in time: when a program has grown, and more eagerly near the limit.
-        for (process, resident) in processes.iter().zip(&residents) {
-            let (last, then) = self.scans.get(&process.id).copied().unwrap_or((self.started, 0));
-            let step = if near { 1 << 20 } else { 16 << 20 };
-            let grown = resident.abs_diff(then) > step;
-            let due = last.elapsed() > Duration::from_millis(if near { 50 } else { 500 });
-            if grown && due && process.is_managed() {
-                let process = process.clone();
-                self.scans.insert(process.id, (Instant::now(), *resident));
-                self.scanning += 1;
-                self.hand_out(None, |ticket| Work::Scan { process, ticket });
-            }
-        }
-        if free >= low && self.inflight_pages == 0 {
-            return;
-        }
-        self.last_busy = Instant::now();
-        let mut wanted = high.saturating_sub(free);
-        wanted = wanted.saturating_sub(self.inflight_pages as u64 * self.shared.page_bytes);
-        if wanted == 0 {
-            return;
-        }
-        // Under pressure, copies kept of resident pages go first.
-        wanted = wanted.saturating_sub(self.drop_kept(wanted));
-        if self.pool_full {
-            return;
-        }
-        let pages = (wanted / self.shared.page_bytes) as usize;
-        if pages == 0 || self.inflight_pages >= RECLAIM_PAGES * 2 {
-            return;
-        }
-        let demand = Demand { pages: pages.min(RECLAIM_PAGES), urgent: free < low / 2 };
-        self.tell(&Event::Pressure { pages: pages as u64, urgent: demand.urgent });
-        let mut orders = Vec::new();
-        self.engine.plan_swap_out(demand, &self.programs, &mut orders);
-        self.carry_out(orders, None);
-    }
-
-    /// Gives up kept copies until about `wanted` bytes are free; returns how many became free.
-    fn drop_kept(&mut self, wanted: u64) -> u64 {
-        let before = self.shared.mover.store.facts().used_bytes;
-        let mut dropped = 0;
-        while dropped < wanted / 1024 {
-            let Some(page) = self.kept.pop_front() else { break };
-            if let Some(process) = self.shared.process(page.space())
-                && self.shared.mover.drop_kept(&process.space, page.vpn())
-            {
-                dropped += 1;
-            }
-        }
-        if dropped > 0 {
-            self.shared.mover.store.compact(dropped as usize);
-        }
-        before.saturating_sub(self.shared.mover.store.facts().used_bytes)
-    }
-
-    // ---- the end -----------------------------------------------------------------------------
-
-    fn stop(&mut self, answer: Option<Sender<String>>) {
-        let answers = self.stopping.get_or_insert_default();
-        answers.extend(answer);
-        if answers.len() > 1 {
-            return;
-        }
-        let promise = self.promise(None, Then::Stop);
-        let processes: Vec<Arc<Process>> = self.shared.processes.read().values().cloned().collect();
-        for process in &processes {
-            self.restore_all(process, promise);
-        }
-        self.keep_promise(promise);
-    }
-
-    /// True when every page is back and every program on its own.
-    fn finish_stop(&mut self) -> bool {
-        let processes: Vec<Arc<Process>> = self.shared.processes.read().values().cloned().collect();
-        let left: usize = processes
-            .iter()
-            .filter(|p| p.memory.uffd.is_alive())
-            .map(|p| p.stored_vpns().len())
-            .sum();
-        if left > 0 {
-            // Something was taken out, or forked, after the order to stop.
-            let promise = self.promise(None, Then::Stop);
-            for process in &processes {
-                self.restore_all(process, promise);
-            }
-            self.keep_promise(promise);
-            return false;
-        }
-        for app in self.apps.keys().copied().collect::<Vec<_>>() {
-            self.end_relaunch(app);
-        }
-        for process in &processes {
-            process.memory.detach();
-        }
-        for answer in self.stopping.take().unwrap_or_default() {
-            reply(&answer, Ok(()));
-        }
-        true
-    }
-
-    // ---- status ------------------------------------------------------------------------------
-
-    fn status(&mut self) -> Status {
-        let facts = self.shared.mover.store.facts();
-        let page = self.shared.page_bytes;
-        let counters = &self.shared.mover.counters;
-        let (reused, corrupt) =
-            (counters.reused.load(Ordering::Relaxed), counters.corrupt.load(Ordering::Relaxed));
-        let ratio = |pages: u64, bytes: u64| {
-            if bytes == 0 { 0.0 } else { (pages * page) as f64 / bytes as f64 }
-        };
-        let mut apps: Vec<AppStatus> = Vec::new();
-        for (id, app) in &self.apps {
-            let mut status = AppStatus {
-                name: app.name.clone(),
-                state: match app.state {
-                    AppState::Foreground => "foreground".into(),
-                    AppState::Background => "background".into(),
-                },
-                faults: app.past_faults,
-                restored_pages: app.past_restored,
-                swapped_out_pages: app.past_swapped_out,
-                ..AppStatus::default()
-            };
-            let mut stored_bytes = 0;
-            for process in self.shared.of_app(*id) {
-                let mut stored = 0;
-                process.space.table.for_range(Vpn(0), u64::MAX >> 20, |_, entry| {
-                    if entry.state() == State::Stored {
-                        stored += 1;
-                        stored_bytes += entry.handle().map_or(0, |h| {
-                            u64::from(self.shared.mover.store.stored_bytes(h))
-                                / u64::from(self.shared.mover.store.block_pages(h).max(1))
-                        });
-                    }
-                });
-                let resident = self.resident_of(&process);
-                status.stored_pages += stored;
-                status.resident_bytes += resident;
-                status.faults += process.faults.load(Ordering::Relaxed);
-                status.restored_pages += process.demand.load(Ordering::Relaxed)
-                    + process.restored.load(Ordering::Relaxed);
-                status.swapped_out_pages += process.swapped_out.load(Ordering::Relaxed);
-                let managed = process.is_managed();
-                status.processes.push(ProcessStatus {
-                    pid: process.pid,
-                    command: process.command.clone(),
-                    managed,
-                    reason: match (managed, process.pid) {
-                        (true, _) => String::new(),
-                        (false, 0) => "forked child: its faults are served, its pages stay".into(),
-                        (false, _) => "its agent is gone: its faults are served".into(),
-                    },
-                    resident_bytes: resident,
-                    stored_pages: stored,
-                });
-            }
-            status.ratio = ratio(status.stored_pages, stored_bytes);
-            for w in self.waiting.iter().filter(|w| w.app == *id) {
-                let resident = File::open(format!("/proc/{}/statm", w.pid))
-                    .map_or(0, |mut f| resident_anonymous_bytes(&mut f, page));
-                status.resident_bytes += resident;
-                status.processes.push(ProcessStatus {
-                    pid: w.pid,
-                    command: w.command.clone(),
-                    managed: false,
-                    reason: w
-                        .reason
-                        .clone()
-                        .unwrap_or_else(|| format!("smaller than {}", self.config.min_process)),
-                    resident_bytes: resident,
-                    stored_pages: 0,
-                });
-            }
-            status.processes.sort_by_key(|p| p.pid);
-            apps.push(status);
-        }
-        apps.sort_by(|a, b| a.name.cmp(&b.name));
-        Status {
-            scheme: self.config.scheme_name.clone(),
-            budget_bytes: self.config.budget.0,
-            used_bytes: self.used_bytes,
-            daemon_bytes: self.daemon_bytes(),
-            daemon_pid: std::process::id(),
-            keeper_pid: self.keeper_pid,
-            placement: match self.shared.placement {
-                Placement::Narrow => "narrow".into(),
-                Placement::Free => "free".into(),
-            },
-            pool: PoolStatus {
-                used_bytes: facts.used_bytes,
-                limit_bytes: facts.limit_bytes,
-                stored_pages: facts.pages,
-                ratio: ratio(facts.pages, facts.used_bytes),
-                full: self.pool_full,
-                reused_pages: reused,
-                corrupt_pages: corrupt,
-            },
-            apps,
         }
     }
 }

@@ -1,0 +1,153 @@
+//! The budget: what is counted, when reclaim begins and ends, who has a budget of its own.
+
+use std::fs::File;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clew_core::{AppState, Demand, Event, Tier, TierFacts};
+use clew_engine::decide::Order;
+
+use super::Governor;
+use crate::mappings::resident_anonymous_bytes;
+use crate::process::Process;
+use crate::work::Work;
+
+/// Pages asked of the policies at once.
+const RECLAIM_PAGES: usize = 1024;
+
+impl Governor {
+    pub(super) fn resident_of(&self, process: &Process) -> u64 {
+        process.files.as_ref().map_or(0, |files| {
+            resident_anonymous_bytes(&mut files.lock().statm, self.shared.page_bytes)
+        })
+    }
+
+    pub(super) fn daemon_bytes(&mut self) -> u64 {
+        let page = self.shared.page_bytes;
+        self.own_statm.as_mut().map_or(0, |f| resident_anonymous_bytes(f, page))
+    }
+
+    pub(super) fn keep_budget(&mut self) {
+        let facts = self.shared.mover.store.facts();
+        let processes: Vec<Arc<Process>> = self.shared.processes.read().values().cloned().collect();
+        let residents: Vec<u64> = processes.iter().map(|p| self.resident_of(p)).collect();
+        let small: u64 = self
+            .waiting
+            .iter()
+            .filter_map(|w| File::open(format!("/proc/{}/statm", w.pid)).ok())
+            .map(|mut f| resident_anonymous_bytes(&mut f, self.shared.page_bytes))
+            .sum();
+        self.used_bytes =
+            residents.iter().sum::<u64>() + small + facts.used_bytes + self.daemon_bytes();
+        let room = facts.limit_bytes.saturating_sub(facts.used_bytes);
+        if self.pool_full && room > facts.limit_bytes / 64 && facts.pages < facts.limit_pages {
+            tracing::warn!("the pool has room again");
+            self.pool_full = false;
+        }
+        self.engine.set_tier(
+            Tier::Pool,
+            TierFacts {
+                used_bytes: facts.used_bytes,
+                limit_bytes: facts.limit_bytes,
+                pages: facts.pages,
+                limit_pages: facts.limit_pages,
+            },
+        );
+        let budget = self.config.budget.0;
+        let (low, high) = self.config.watermarks();
+        let free = budget.saturating_sub(self.used_bytes);
+        let near = free < high * 4;
+        // New memory is found in time: when a program has grown, and more eagerly near the limit.
+        for (process, resident) in processes.iter().zip(&residents) {
+            let (last, then) = self.scans.get(&process.id).copied().unwrap_or((self.started, 0));
+            let step = if near { 1 << 20 } else { 16 << 20 };
+            let grown = resident.abs_diff(then) > step;
+            let due = last.elapsed() > Duration::from_millis(if near { 50 } else { 500 });
+            if grown && due && process.is_managed() {
+                let process = process.clone();
+                self.scans.insert(process.id, (Instant::now(), *resident));
+                self.scanning += 1;
+                self.hand_out(None, |ticket| Work::Scan { process, ticket });
+            }
+        }
+        for (process, resident) in processes.iter().zip(&residents) {
+            self.keep_own_budget(process, *resident);
+        }
+        if free >= low && self.inflight_pages == 0 {
+            return;
+        }
+        self.last_busy = Instant::now();
+        let mut wanted = high.saturating_sub(free);
+        wanted = wanted.saturating_sub(self.inflight_pages as u64 * self.shared.page_bytes);
+        if wanted == 0 {
+            return;
+        }
+        // Under pressure, copies kept of resident pages go first.
+        wanted = wanted.saturating_sub(self.drop_kept(wanted));
+        if self.pool_full {
+            return;
+        }
+        let pages = (wanted / self.shared.page_bytes) as usize;
+        if pages == 0 || self.inflight_pages >= RECLAIM_PAGES * 2 {
+            return;
+        }
+        let demand = Demand { pages: pages.min(RECLAIM_PAGES), urgent: free < low / 2 };
+        self.tell(&Event::Pressure { pages: pages as u64, urgent: demand.urgent });
+        let mut orders = Vec::new();
+        self.engine.plan_swap_out(demand, &self.programs, &mut orders);
+        self.carry_out(orders, None);
+    }
+
+    /// Takes a background process down to the budget that a rule gives it.
+    pub(super) fn keep_own_budget(&mut self, process: &Arc<Process>, resident: u64) {
+        let Some(own) = self.config.rule(&process.command).budget else { return };
+        let background =
+            self.apps.get(&process.app).is_some_and(|a| a.state == AppState::Background);
+        let recently =
+            self.over_budget.get(&process.id).is_some_and(|t| t.elapsed() < Duration::from_secs(1));
+        if resident <= own.0 || !background || recently || self.pool_full {
+            return;
+        }
+        self.over_budget.insert(process.id, Instant::now());
+        let mut excess = ((resident - own.0) / self.shared.page_bytes) as usize;
+        let mut orders = Vec::new();
+        self.engine.plan_app_out(process.app, &self.programs, &mut orders);
+        let (mut now, mut later) = (Vec::new(), Vec::new());
+        for order in orders {
+            match &order {
+                Order::SwapOut { groups, .. } if excess == 0 => {
+                    later.extend(groups.iter().flat_map(|g| g.pages.clone()));
+                    continue;
+                }
+                Order::SwapOut { groups, .. } => {
+                    let pages: usize = groups.iter().map(|g| g.pages.len()).sum();
+                    excess = excess.saturating_sub(pages);
+                }
+                Order::Evict { .. } | Order::EndApp { .. } => {}
+            }
+            now.push(order);
+        }
+        for page in later {
+            self.tell(&Event::Stayed { page });
+        }
+        self.carry_out(now, None);
+    }
+
+    /// Gives up kept copies until about `wanted` bytes are free; returns how many became free.
+    pub(super) fn drop_kept(&mut self, wanted: u64) -> u64 {
+        let before = self.shared.mover.store.facts().used_bytes;
+        let mut dropped = 0;
+        while dropped < wanted / 1024 {
+            let Some(page) = self.kept.pop_front() else { break };
+            if let Some(process) = self.shared.process(page.space())
+                && self.shared.mover.drop_kept(&process.space, page.vpn())
+            {
+                dropped += 1;
+            }
+        }
+        if dropped > 0 {
+            self.shared.mover.store.compact(dropped as usize);
+        }
+        before.saturating_sub(self.shared.mover.store.facts().used_bytes)
+    }
+}

@@ -1,0 +1,138 @@
+//! Foreground, background, relaunch; and the end, when every page comes back first.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use clew_core::{AppId, AppState, Event, PageId, Trigger, Vpn};
+use crossbeam_channel::Sender;
+
+use super::{Governor, RESTORE_PAGES, Then, reply};
+use crate::affinity;
+use crate::process::Process;
+use crate::work::Work;
+
+/// A relaunch without a response told ends when no fault came for this long.
+const RELAUNCH_QUIET: Duration = Duration::from_millis(200);
+
+impl Governor {
+    pub(super) fn foreground(&mut self, app: AppId) {
+        let before: Vec<AppId> = self
+            .apps
+            .iter()
+            .filter(|(id, a)| **id != app && a.state == AppState::Foreground)
+            .map(|(id, _)| *id)
+            .collect();
+        for other in before {
+            self.background(other);
+        }
+        if let Some(a) = self.apps.get_mut(&app) {
+            a.state = AppState::Foreground;
+            a.relaunch_began = Some(Instant::now());
+            a.last_fault = Instant::now();
+        }
+        for process in self.shared.of_app(app) {
+            process.relaunching.store(true, Ordering::Relaxed);
+        }
+        self.tell(&Event::Relaunch { app });
+        let mut pages = Vec::new();
+        self.engine.plan_prefetch(Trigger::Relaunch(app), &self.programs, &mut pages);
+        self.prefetch(pages);
+    }
+
+    pub(super) fn prefetch(&mut self, mut pages: Vec<PageId>) {
+        pages.sort_unstable();
+        pages.dedup();
+        let mut at = 0;
+        while at < pages.len() {
+            let space = pages[at].space();
+            let end =
+                pages[at..].iter().take(RESTORE_PAGES).take_while(|p| p.space() == space).count();
+            let vpns: Vec<Vpn> = pages[at..at + end].iter().map(|p| p.vpn()).collect();
+            at += end;
+            if let Some(process) = self.shared.process(space) {
+                self.hand_out(None, |ticket| Work::Restore { process, vpns, ticket });
+            }
+        }
+    }
+
+    pub(super) fn background(&mut self, app: AppId) {
+        self.end_relaunch(app);
+        if let Some(a) = self.apps.get_mut(&app) {
+            a.state = AppState::Background;
+        }
+        self.tell(&Event::Background { app });
+    }
+
+    pub(super) fn end_relaunch(&mut self, app: AppId) {
+        if let Some(a) = self.apps.get_mut(&app) {
+            a.relaunch_began = None;
+        }
+        for process in self.shared.of_app(app) {
+            process.relaunching.store(false, Ordering::Relaxed);
+            affinity::widen(&process.narrowed, self.shared.handler_cpus[process.handler]);
+        }
+    }
+
+    pub(super) fn end_quiet_relaunches(&mut self) {
+        let mut quiet = Vec::new();
+        for (id, app) in &mut self.apps {
+            let Some(began) = app.relaunch_began else { continue };
+            let faults: u64 =
+                self.shared.of_app(*id).iter().map(|p| p.faults.load(Ordering::Relaxed)).sum();
+            if faults != app.faults_seen {
+                app.faults_seen = faults;
+                app.last_fault = Instant::now();
+            }
+            if began.elapsed() > RELAUNCH_QUIET && app.last_fault.elapsed() > RELAUNCH_QUIET {
+                quiet.push(*id);
+            }
+        }
+        for app in quiet {
+            self.end_relaunch(app);
+        }
+    }
+
+    pub(super) fn stop(&mut self, answer: Option<Sender<String>>) {
+        let answers = self.stopping.get_or_insert_default();
+        answers.extend(answer);
+        if answers.len() > 1 {
+            return;
+        }
+        let promise = self.promise(None, Then::Stop);
+        let processes: Vec<Arc<Process>> = self.shared.processes.read().values().cloned().collect();
+        for process in &processes {
+            self.restore_all(process, promise);
+        }
+        self.keep_promise(promise);
+    }
+
+    /// True when every page is back and every program on its own.
+    pub(super) fn finish_stop(&mut self) -> bool {
+        let processes: Vec<Arc<Process>> = self.shared.processes.read().values().cloned().collect();
+        let left: usize = processes
+            .iter()
+            .filter(|p| p.memory.uffd.is_alive())
+            .map(|p| p.stored_vpns().len())
+            .sum();
+        if left > 0 {
+            // Something was taken out, or forked, after the order to stop.
+            let promise = self.promise(None, Then::Stop);
+            for process in &processes {
+                self.restore_all(process, promise);
+            }
+            self.keep_promise(promise);
+            return false;
+        }
+        for app in self.apps.keys().copied().collect::<Vec<_>>() {
+            self.end_relaunch(app);
+        }
+        for process in &processes {
+            process.memory.detach();
+        }
+        for answer in self.stopping.take().unwrap_or_default() {
+            reply(&answer, Ok(()));
+        }
+        true
+    }
+}
