@@ -111,8 +111,10 @@ pub struct AppStatus {
     pub stored_pages: u64,
     /// Original bytes / pool bytes of those; 0 while nothing is stored.
     pub ratio: f64,
-    /// Faults served since it began.
+    /// Faults served since it began, first touches of fresh memory included.
     pub faults: u64,
+    /// Faults among them that brought a stored page back.
+    pub demand_faults: u64,
     /// Pages restored (faults, siblings, prefetches) since it began.
     pub restored_pages: u64,
     /// Pages taken out since it began.

@@ -147,6 +147,11 @@ impl Shared {
         clew_store::Space::new(id, self.tables.clone())
     }
 
+    /// Memory of all page tables.
+    pub fn tables_bytes(&self) -> u64 {
+        self.tables.used_bytes()
+    }
+
     /// Posts an event for the policies without waking anyone.
     pub fn post(&self, event: Event) {
         if self.ring.0.try_send(event).is_err() {

@@ -140,7 +140,7 @@ impl Arm for Clew {
 
     fn tally(&mut self) -> Result<Tally, BenchError> {
         let status = self.status()?;
-        let faults = status.apps.iter().map(|app| app.faults).sum();
+        let faults = status.apps.iter().map(|app| app.demand_faults).sum();
         Ok(Tally { faults, ratio: self.densest.1 })
     }
 }

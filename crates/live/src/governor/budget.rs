@@ -24,7 +24,8 @@ impl Governor {
 
     pub(super) fn daemon_bytes(&mut self) -> u64 {
         let page = self.shared.page_bytes;
-        self.own_statm.as_mut().map_or(0, |f| resident_anonymous_bytes(f, page))
+        let own = self.own_statm.as_mut().map_or(0, |f| resident_anonymous_bytes(f, page));
+        own + self.shared.tables_bytes()
     }
 
     pub(super) fn keep_budget(&mut self) {
@@ -133,9 +134,9 @@ impl Governor {
         self.carry_out(now, None);
     }
 
-    /// Gives up kept copies until about `wanted` bytes are free; returns how many became free.
+    /// Gives up kept copies until about `wanted` bytes are free; returns about how many did.
     pub(super) fn drop_kept(&mut self, wanted: u64) -> u64 {
-        let before = self.shared.mover.store.facts().used_bytes;
+        let before = self.shared.mover.store.facts();
         let mut dropped = 0;
         while dropped < wanted / 1024 {
             let Some(page) = self.kept.pop_front() else { break };
@@ -148,6 +149,7 @@ impl Governor {
         if dropped > 0 {
             self.shared.mover.store.compact(dropped as usize);
         }
-        before.saturating_sub(self.shared.mover.store.facts().used_bytes)
+        // What is free inside slabs serves the next pages as well as whole frames do.
+        dropped * before.used_bytes / before.pages.max(1)
     }
 }

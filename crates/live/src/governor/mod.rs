@@ -36,6 +36,8 @@ const TICK_IDLE: Duration = Duration::from_millis(100);
 const BUSY_FOR: Duration = Duration::from_millis(500);
 /// How often dead programs are looked for.
 const LIVENESS: Duration = Duration::from_millis(100);
+/// Kept copies given up at once when the pool is full.
+const KEPT_DROP_BYTES: u64 = 4 << 20;
 /// Pages a restore hands to one worker at a time.
 const RESTORE_PAGES: usize = 1024;
 
@@ -61,6 +63,7 @@ struct App {
     faults_seen: u64,
     /// Counts of processes that ended.
     past_faults: u64,
+    past_demand: u64,
     past_restored: u64,
     past_swapped_out: u64,
 }
@@ -329,6 +332,7 @@ impl Governor {
                 last_fault: now,
                 faults_seen: 0,
                 past_faults: 0,
+                past_demand: 0,
                 past_restored: 0,
                 past_swapped_out: 0,
             },
@@ -368,7 +372,8 @@ impl Governor {
             self.tell(event);
         }
         self.inflight_pages = self.inflight_pages.saturating_sub(done.asked);
-        if done.full && !self.pool_full {
+        // Kept copies go before anything is refused.
+        if done.full && self.drop_kept(KEPT_DROP_BYTES) == 0 && !self.pool_full {
             tracing::warn!("the pool is full: nothing more leaves the programs (on_full = stop)");
             self.pool_full = true;
         }
@@ -620,6 +625,7 @@ impl Governor {
             self.tell(&Event::SpaceEnd { space: process.id });
             if let Some(app) = self.apps.get_mut(&process.app) {
                 app.past_faults += process.faults.load(Ordering::Relaxed);
+                app.past_demand += process.demand.load(Ordering::Relaxed);
                 app.past_restored += process.demand.load(Ordering::Relaxed)
                     + process.restored.load(Ordering::Relaxed);
                 app.past_swapped_out += process.swapped_out.load(Ordering::Relaxed);

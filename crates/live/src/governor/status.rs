@@ -30,6 +30,7 @@ impl Governor {
                     AppState::Background => "background".into(),
                 },
                 faults: app.past_faults,
+                demand_faults: app.past_demand,
                 restored_pages: app.past_restored,
                 swapped_out_pages: app.past_swapped_out,
                 ..AppStatus::default()
@@ -50,6 +51,7 @@ impl Governor {
                 status.stored_pages += stored;
                 status.resident_bytes += resident;
                 status.faults += process.faults.load(Ordering::Relaxed);
+                status.demand_faults += process.demand.load(Ordering::Relaxed);
                 status.restored_pages += process.demand.load(Ordering::Relaxed)
                     + process.restored.load(Ordering::Relaxed);
                 status.swapped_out_pages += process.swapped_out.load(Ordering::Relaxed);

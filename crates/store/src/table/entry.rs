@@ -3,7 +3,7 @@
 //! | bits | what |
 //! |---|---|
 //! | 0..4 | state |
-//! | 4..8 | flags: WANTED, REMOVED, two free |
+//! | 4..8 | flags: WANTED, three free |
 //! | 8..24 | index of the page in its block |
 //! | 24..32 | zero |
 //! | 32..64 | handle of the block, zero for none |
@@ -51,8 +51,6 @@ impl Entry {
     pub const ABSENT: Entry = Entry(0);
     /// Flag: somebody waits for the page.
     pub const WANTED: u8 = 1;
-    /// Flag: the program gave the page up while it was on its way.
-    pub const REMOVED: u8 = 2;
 
     /// A page in `state`, without flags, index or handle.
     pub const fn new(state: State) -> Entry {
@@ -126,9 +124,6 @@ impl fmt::Debug for Entry {
         write!(f, "{:?}", self.state())?;
         if self.has(Entry::WANTED) {
             f.write_str("+wanted")?;
-        }
-        if self.has(Entry::REMOVED) {
-            f.write_str("+removed")?;
         }
         match self.handle() {
             Some(handle) => write!(f, "({}[{}])", handle.raw(), self.index()),
