@@ -20,6 +20,8 @@ pub struct State {
     /// Read end of a pipe whose other end only the program holds, close-on-exec: end of file says
     /// that the program is gone, has called execve, or has closed all its descriptors.
     pub alive_fd: i32,
+    /// The program's process id, as it sees it itself.
+    pub program: i32,
 }
 
 const PROT_READ_WRITE: usize = 3;
@@ -74,6 +76,7 @@ fn start(area: usize, state: &mut State) -> Option<()> {
             pipe[1] = high as i32;
         }
         state.alive_fd = pipe[0];
+        state.program = syscall4(nr::GETPID, 0, 0, 0, 0) as i32;
         // The agent must never run a handler of the program: it starts with all signals blocked.
         syscall4(
             nr::RT_SIGPROCMASK,

@@ -89,7 +89,7 @@ struct Prepared {
 pub unsafe extern "C" fn run(area: usize) -> ! {
     // SAFETY: as the caller says.
     let state = unsafe { &*(area as *const State) };
-    let program = leave_the_program(state.alive_fd);
+    let program = leave_the_program(state);
     let Some(socket) = connect(state) else { exit(1) };
     let mut hello =
         Hello { header: Header::new(Kind::Hello, crate::protocol::VERSION, 0), name: state.name };
@@ -111,7 +111,7 @@ pub unsafe extern "C" fn run(area: usize) -> ! {
             exit(0);
         }
         if ready <= 0 || fds[1].revents != 0 {
-            if !still_the_programs_memory() {
+            if !still_the_programs_memory(state.program) {
                 exit(0);
             }
             if fds[1].revents != 0 {
@@ -133,36 +133,38 @@ pub unsafe extern "C" fn run(area: usize) -> ! {
 }
 
 /// Becomes a process of its own; returns a descriptor that becomes readable when the program ends.
-fn leave_the_program(alive_fd: i32) -> i32 {
+fn leave_the_program(state: &State) -> i32 {
     // SAFETY: no pointers but a constant string; the descriptor table is a copy, so closing
     // descriptors does not concern the program.
     unsafe {
         syscall4(nr::SETSID, 0, 0, 0, 0);
         syscall4(nr::CHDIR, c"/".as_ptr() as usize, 0, 0, 0);
         syscall4(nr::PRCTL, PR_SET_NAME, c"clew-agent".as_ptr() as usize, 0, 0);
-        let alive = alive_fd as usize;
+        let alive = state.alive_fd as usize;
         if alive > 0 {
             syscall4(nr::CLOSE_RANGE, 0, alive - 1, 0, 0);
         }
         syscall4(nr::CLOSE_RANGE, alive + 1, u32::MAX as usize, 0, 0);
-        let parent = syscall4(nr::GETPPID, 0, 0, 0, 0);
-        let pidfd = syscall4(nr::PIDFD_OPEN, parent as usize, 0, 0, 0);
-        if pidfd < 0 {
+        let pidfd = syscall4(nr::PIDFD_OPEN, state.program as usize, 0, 0, 0);
+        // A program that ended at once has left its agent to another parent.
+        if pidfd < 0 || syscall4(nr::GETPPID, 0, 0, 0, 0) != state.program as isize {
             exit(0);
         }
         pidfd as i32
     }
 }
 
-/// Whether the parent still runs in the memory that the agent shares. When nobody can tell (the
+/// Whether the program still runs in the memory that the agent shares. When nobody can tell (the
 /// program has other credentials now), the daemon will.
-fn still_the_programs_memory() -> bool {
+fn still_the_programs_memory(program: i32) -> bool {
     const KCMP_VM: usize = 1;
     // SAFETY: takes no pointers.
     unsafe {
-        let parent = syscall4(nr::GETPPID, 0, 0, 0, 0) as usize;
+        if syscall4(nr::GETPPID, 0, 0, 0, 0) != program as isize {
+            return false;
+        }
         let me = syscall4(nr::GETPID, 0, 0, 0, 0) as usize;
-        syscall6(nr::KCMP, me, parent, KCMP_VM, 0, 0, 0) <= 0
+        syscall6(nr::KCMP, me, program as usize, KCMP_VM, 0, 0, 0) <= 0
     }
 }
 

@@ -114,8 +114,9 @@ fn main() -> ExitCode {
         Verb::Bench(args) => verbs::bench::bench(format, args),
         Verb::Completions { shell } => {
             let mut command = <Cli as clap::CommandFactory>::command();
-            clap_complete::generate(shell, &mut command, "clew", &mut std::io::stdout());
-            Ok(())
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut command, "clew", &mut text);
+            std::io::Write::write_all(&mut std::io::stdout(), &text).map_err(Failure::from)
         }
         Verb::Man { directory } => {
             let command = <Cli as clap::CommandFactory>::command();

@@ -138,11 +138,24 @@ pub struct ProcessStatus {
     pub stored_pages: u64,
 }
 
+/// Whether process `pid` is gone, or a corpse.
+fn is_dead(pid: i32) -> bool {
+    match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => stat.rsplit_once(") ").is_some_and(|(_, s)| s.starts_with(['Z', 'X'])),
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+    }
+}
+
 /// Why a control call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     #[error("no daemon serves {path}: {source} (start one with 'clew daemon')")]
     NoDaemon { path: PathBuf, source: std::io::Error },
+    #[error(
+        "the daemon that served {path} (process {pid}) is dead; its keeper holds its programs' \
+         pages, and they wait: end them, then the process 'clew-keeper'"
+    )]
+    Dead { path: PathBuf, pid: i32 },
     #[error("the daemon at {path} does not answer: {source}")]
     NoAnswer { path: PathBuf, source: std::io::Error },
     #[error("the daemon's answer makes no sense: {0}")]
@@ -162,6 +175,11 @@ impl Client {
     pub fn connect(path: &Path) -> Result<Client, ControlError> {
         let fail = |source| ControlError::NoDaemon { path: path.to_path_buf(), source };
         let stream = UnixStream::connect(path).map_err(fail)?;
+        // The keeper of a dead daemon keeps its listening socket too, and nobody accepts there.
+        let pid = crate::seqpacket::peer(&stream).map_or(0, |peer| peer.pid);
+        if pid > 0 && is_dead(pid) {
+            return Err(ControlError::Dead { path: path.to_path_buf(), pid });
+        }
         // Stop and SwapOut may take a while; a daemon that is silent for longer is broken.
         stream.set_read_timeout(Some(Duration::from_secs(120))).map_err(fail)?;
         Ok(Client { path: path.to_path_buf(), reader: BufReader::new(stream) })

@@ -7,6 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use clew_engine::Mover;
 use clew_engine::decide::Engine;
@@ -141,6 +143,11 @@ pub fn run(socket: &Path, config: Config, ready: impl FnOnce()) -> Result<(), Da
     let governor = Governor::new(shared, engine, config, environment, keeper.pid(), to_workers);
     ready();
     governor.run(&inbox);
+    // The last answers are still being written.
+    let until = Instant::now() + Duration::from_secs(1);
+    while ANSWERING.load(Ordering::SeqCst) > 0 && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
 
     for path in [socket, &agent_socket, &object] {
         let _ = fs::remove_file(path);
@@ -263,6 +270,9 @@ fn serve_clients(listener: &UnixListener, governor: &Sender<Message>) {
     }
 }
 
+/// Clients that wait for an answer.
+static ANSWERING: AtomicUsize = AtomicUsize::new(0);
+
 fn serve_client(stream: UnixStream, governor: &Sender<Message>) {
     const MAX_LINE: u64 = 64 << 10;
     let Ok(mut writer) = stream.try_clone() else { return };
@@ -273,25 +283,29 @@ fn serve_client(stream: UnixStream, governor: &Sender<Message>) {
             Ok(0) | Err(_) => return,
             Ok(_) => {}
         }
-        let mut answer = match serde_json::from_str::<Request>(&line) {
-            Ok(request) => {
-                let (to, from) = crossbeam_channel::bounded(1);
-                if governor.send(Message::Control(request, to)).is_err() {
-                    return;
-                }
-                match from.recv() {
-                    Ok(answer) => answer,
-                    Err(_) => return,
-                }
-            }
-            Err(error) => {
-                let message = format!("not a request: {error}");
-                serde_json::to_string(&Reply::<()>::Error { message }).unwrap_or_default()
-            }
-        };
-        answer.push('\n');
-        if writer.write_all(answer.as_bytes()).is_err() {
+        ANSWERING.fetch_add(1, Ordering::SeqCst);
+        let answered =
+            answer(&line, governor).is_some_and(|a| writer.write_all(a.as_bytes()).is_ok());
+        ANSWERING.fetch_sub(1, Ordering::SeqCst);
+        if !answered {
             return;
         }
     }
+}
+
+/// The answer to one line; `None` when the daemon is ending.
+fn answer(line: &str, governor: &Sender<Message>) -> Option<String> {
+    let mut answer = match serde_json::from_str::<Request>(line) {
+        Ok(request) => {
+            let (to, from) = crossbeam_channel::bounded(1);
+            governor.send(Message::Control(request, to)).ok()?;
+            from.recv().ok()?
+        }
+        Err(error) => {
+            let message = format!("not a request: {error}");
+            serde_json::to_string(&Reply::<()>::Error { message }).unwrap_or_default()
+        }
+    };
+    answer.push('\n');
+    Some(answer)
 }

@@ -14,16 +14,17 @@ use std::time::{Duration, Instant};
 
 use clew_core::{Event, PageId, Vpn};
 use clew_engine::ManagedSpace;
+use clew_store::State;
 use parking_lot::Mutex;
 
 use crate::governor::Message as ToGovernor;
-use crate::mappings;
+use crate::mappings::{self, Mapping};
 use crate::process::{Process, Shared};
 use crate::program::ProgramMemory;
 use crate::uffd::{Message, Uffd};
 
-/// How long outstanding events are waited for. They are posted by threads that run at that moment.
-const OUTSTANDING: Duration = Duration::from_millis(20);
+/// How long outstanding events are waited for. They are posted by threads that are runnable.
+const OUTSTANDING: Duration = Duration::from_secs(1);
 
 /// Reads everything there is, applies events, and leaves the faults to the caller. The space's
 /// lock is held for writing.
@@ -63,7 +64,8 @@ pub fn read_and_apply(
             tracing::debug!(pid = process.pid, "events outstanding for {OUTSTANDING:?}");
             break;
         }
-        std::thread::yield_now();
+        // Sleeping, not spinning: those threads may need this CPU.
+        std::thread::sleep(Duration::from_micros(20));
     }
     if !events.is_empty() {
         apply_all(shared, process, events);
@@ -73,11 +75,10 @@ pub fn read_and_apply(
 fn apply_all(shared: &Shared, process: &Arc<Process>, mut events: Vec<Message>) {
     if events.len() == 1 || has_one_thread(process) {
         for event in events {
-            apply(shared, process, event, &[]);
+            apply(shared, process, event);
         }
         return;
     }
-    let mut arrived: Vec<(u64, u64)> = Vec::new();
     let mut moved: Vec<(u64, u64, u64)> = Vec::new();
     let mut children: Vec<(Arc<ManagedSpace>, usize)> = Vec::new();
     while !events.is_empty() {
@@ -92,10 +93,9 @@ fn apply_all(shared: &Shared, process: &Arc<Process>, mut events: Vec<Message>) 
         let next = (0..events.len()).find(possible).unwrap_or(0);
         let event = events.remove(next);
         if let Message::Remap { from, to, len } = event {
-            arrived.push((to, to + len));
             moved.push((from, to, len));
         }
-        if let Some(child) = apply(shared, process, event, &arrived) {
+        if let Some(child) = apply(shared, process, event) {
             children.push((child, moved.len()));
         }
     }
@@ -117,23 +117,11 @@ fn has_one_thread(process: &Process) -> bool {
         || std::fs::metadata(format!("/proc/{}/task", process.pid)).is_ok_and(|m| m.nlink() <= 3)
 }
 
-/// Applies one event; `arrived` are targets of moves that other threads may have made before it.
-fn apply(
-    shared: &Shared,
-    process: &Arc<Process>,
-    event: Message,
-    arrived: &[(u64, u64)],
-) -> Option<Arc<ManagedSpace>> {
+/// Applies one event; the child, if it was a fork.
+fn apply(shared: &Shared, process: &Arc<Process>, event: Message) -> Option<Arc<ManagedSpace>> {
     match event {
         Message::Remap { from, to, len } => remap(shared, process, from, to, len),
-        Message::Unmap { start, end } => {
-            // An unmapping from before something was moved there, told late?
-            let late = arrived.iter().any(|(s, e)| start < *e && *s < end)
-                && is_mapped(process, start, end);
-            if !late {
-                unmap(shared, process, start, end);
-            }
-        }
+        Message::Unmap { start, end } => unmap(shared, process, start, end),
         Message::Remove { start, end } => remove(shared, process, start, end),
         Message::Fork { child } => return Some(fork(shared, process, child)),
         Message::Fault { .. } => {}
@@ -159,12 +147,19 @@ fn occupied(process: &Process, start: u64, end: u64, page_bytes: u64) -> bool {
     found
 }
 
-fn is_mapped(process: &Process, start: u64, end: u64) -> bool {
-    let Some(files) = &process.files else { return true };
-    match mappings::read_again(&mut files.lock().maps) {
-        Ok(text) => mappings::parse(&text).iter().any(|m| m.start < end && start < m.end),
-        Err(_) => false,
+/// Ranges of `[start, end)` in which mappings of ours are now.
+fn registered_now(process: &Process, start: u64, end: u64) -> Vec<(u64, u64)> {
+    let Some(files) = &process.files else { return Vec::new() };
+    let mut files = files.lock();
+    let within = |text: String| -> Vec<Mapping> {
+        mappings::parse(&text).into_iter().filter(|m| m.start < end && start < m.end).collect()
+    };
+    // Flags are only in smaps, which costs more; usually nothing is there.
+    if mappings::read_again(&mut files.maps).map(within).is_ok_and(|m| m.is_empty()) {
+        return Vec::new();
     }
+    let smaps = mappings::read_again(&mut files.smaps).map(within).unwrap_or_default();
+    smaps.iter().filter(|m| m.is_registered()).map(|m| (m.start, m.end)).collect()
 }
 
 fn remove(shared: &Shared, process: &Process, start: u64, end: u64) {
@@ -177,9 +172,28 @@ fn remove(shared: &Shared, process: &Process, start: u64, end: u64) {
     shared.post(Event::Freed { run: process.run(first, pages) });
 }
 
+/// The event may come late: another thread may have moved something there since, and told us. What
+/// is mapped there and registered now is not what was unmapped, and keeps its pages. (If that move
+/// is still to be told, it will replace them.)
 fn unmap(shared: &Shared, process: &Process, start: u64, end: u64) {
-    remove(shared, process, start, end);
-    cut(&mut process.regions.lock(), start, end);
+    let (first, pages) =
+        (Vpn::of_addr(start, shared.page_bytes), (end - start) / shared.page_bytes);
+    let mut at_stake = false;
+    process.space.table.for_range(first, pages, |_, entry| {
+        at_stake |= !matches!(entry.state(), State::Absent | State::Resident);
+    });
+    let kept = match at_stake && !has_one_thread(process) {
+        true => registered_now(process, start, end),
+        false => Vec::new(),
+    };
+    let mut from = start;
+    for (s, e) in kept.into_iter().chain([(end, end)]) {
+        if from < s.min(end) {
+            remove(shared, process, from, s.min(end));
+            cut(&mut process.regions.lock(), from, s.min(end));
+        }
+        from = from.max(e);
+    }
 }
 
 fn remap(shared: &Shared, process: &Process, from: u64, to: u64, len: u64) {

@@ -50,8 +50,8 @@ pub fn accept(listener: &OwnedFd) -> io::Result<OwnedFd> {
     }
 }
 
-/// Process, user and group of the peer.
-pub fn peer(socket: &OwnedFd) -> io::Result<libc::ucred> {
+/// Process, user and group of the peer; of a listener, those who listened.
+pub fn peer(socket: &impl AsRawFd) -> io::Result<libc::ucred> {
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of::<libc::ucred>() as u32;
     // SAFETY: the buffer is as large as stated.

@@ -54,7 +54,7 @@ fn refusals_name_the_field_and_what_it_may_be() {
     let cases = [
         ("chunk = \"4KiB\"", "chunk = \"256KiB\"", "scheme.packing.chunk = \"256KiB\""),
         ("chunk = \"4KiB\"", "chunk = \"32KiB\"", "at most a page"),
-        ("chunk = \"4KiB\"", "chunk = 3000", "a power of two from 128 to 128KiB"),
+        ("chunk = \"4KiB\"", "chunk = 3000", "a power of two from 256 to 128KiB"),
         ("chunk = \"4KiB\"", "chunk = 0", "scheme.packing.chunk = 0"),
         ("chunk = \"4KiB\"", "chunk = -4096", "scheme.packing.chunk = -4096"),
         ("chunk = \"4KiB\"", "chunk = true", "scheme.packing.chunk = true"),

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use clew_core::{AppState, Demand, Event, Tier, TierFacts};
 use clew_engine::decide::Order;
+use clew_store::PoolFacts;
 
 use super::Governor;
 use crate::mappings::resident_anonymous_bytes;
@@ -14,6 +15,12 @@ use crate::work::Work;
 
 /// Pages asked of the policies at once.
 const RECLAIM_PAGES: usize = 1024;
+
+/// Whether the pool is not within a hair of its limits.
+fn has_room(facts: &PoolFacts) -> bool {
+    let room = facts.limit_bytes.saturating_sub(facts.used_bytes);
+    room > facts.limit_bytes / 64 && facts.pages < facts.limit_pages
+}
 
 impl Governor {
     pub(super) fn resident_of(&self, process: &Process) -> u64 {
@@ -40,8 +47,7 @@ impl Governor {
             .sum();
         self.used_bytes =
             residents.iter().sum::<u64>() + small + facts.used_bytes + self.daemon_bytes();
-        let room = facts.limit_bytes.saturating_sub(facts.used_bytes);
-        if self.pool_full && room > facts.limit_bytes / 64 && facts.pages < facts.limit_pages {
+        if self.pool_full && has_room(&facts) {
             tracing::warn!("the pool has room again");
             self.pool_full = false;
         }
@@ -96,6 +102,9 @@ impl Governor {
         self.tell(&Event::Pressure { pages: pages as u64, urgent: demand.urgent });
         let mut orders = Vec::new();
         self.engine.plan_swap_out(demand, &self.programs, &mut orders);
+        if orders.is_empty() {
+            self.look_at_room();
+        }
         self.carry_out(orders, None);
     }
 
@@ -132,6 +141,18 @@ impl Governor {
             self.tell(&Event::Stayed { page });
         }
         self.carry_out(now, None);
+    }
+
+    /// Something did not fit: gives up kept copies, and if that does not help, the pool is full.
+    pub(super) fn look_at_room(&mut self) {
+        let store = &self.shared.mover.store;
+        if !has_room(&store.facts()) {
+            self.drop_kept(store.facts().limit_bytes / 8);
+        }
+        if !has_room(&self.shared.mover.store.facts()) && !self.pool_full {
+            tracing::warn!("the pool is full: nothing more leaves the programs (on_full = stop)");
+            self.pool_full = true;
+        }
     }
 
     /// Gives up kept copies until about `wanted` bytes are free; returns about how many did.

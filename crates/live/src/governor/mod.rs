@@ -36,8 +36,6 @@ const TICK_IDLE: Duration = Duration::from_millis(100);
 const BUSY_FOR: Duration = Duration::from_millis(500);
 /// How often dead programs are looked for.
 const LIVENESS: Duration = Duration::from_millis(100);
-/// Kept copies given up at once when the pool is full.
-const KEPT_DROP_BYTES: u64 = 4 << 20;
 /// Pages a restore hands to one worker at a time.
 const RESTORE_PAGES: usize = 1024;
 
@@ -84,6 +82,8 @@ struct Promise {
     then: Then,
     /// Pages that could not be taken.
     stayed: usize,
+    /// Pages stored.
+    stored: usize,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -100,6 +100,8 @@ const PREPARE: u8 = 0;
 const SCAN: u8 = 1;
 const TAKE_OUT: u8 = 2;
 const LAST: u8 = 4;
+/// While more is stored each time (room is planned by the ratio so far), steps go on to this.
+const LAST_WITH_PROGRESS: u8 = 10;
 
 /// Where pages are, as the page tables say. Most questions in a row are about one space.
 struct Programs {
@@ -372,10 +374,8 @@ impl Governor {
             self.tell(event);
         }
         self.inflight_pages = self.inflight_pages.saturating_sub(done.asked);
-        // Kept copies go before anything is refused.
-        if done.full && self.drop_kept(KEPT_DROP_BYTES) == 0 && !self.pool_full {
-            tracing::warn!("the pool is full: nothing more leaves the programs (on_full = stop)");
-            self.pool_full = true;
+        if done.full {
+            self.look_at_room();
         }
         match done.managed {
             Some(Ok(process)) => {
@@ -400,6 +400,7 @@ impl Governor {
         }
         if let Some(promised) = self.promises.get_mut(&promise) {
             promised.stayed += done.asked.saturating_sub(done.pages);
+            promised.stored += done.pages;
             self.keep_promise(promise);
         }
     }
@@ -412,12 +413,15 @@ impl Governor {
             return;
         }
         let Some(mut promise) = self.promises.remove(&number) else { return };
-        if let Then::SwapOut(app, step) = promise.then
-            && (step < TAKE_OUT || step < LAST && promise.stayed > 0 && !self.pool_full)
-        {
-            let answer = promise.answer.take();
-            self.swap_out_app(app, answer, step + 1);
-            return;
+        if let Then::SwapOut(app, step) = promise.then {
+            let again = promise.stayed > 0 && step < LAST
+                || promise.stored > 0 && step < LAST_WITH_PROGRESS;
+            if step < TAKE_OUT || again {
+                let answer = promise.answer.take();
+                self.swap_out_app(app, answer, step + 1);
+                return;
+            }
+            self.look_at_room();
         }
         if let Some(answer) = promise.answer {
             reply(&answer, Ok(()));
@@ -427,7 +431,7 @@ impl Governor {
     fn promise(&mut self, answer: Option<Sender<String>>, then: Then) -> u64 {
         let number = self.number();
         // Held by one until everything is handed out.
-        self.promises.insert(number, Promise { left: 1, answer, then, stayed: 0 });
+        self.promises.insert(number, Promise { left: 1, answer, then, stayed: 0, stored: 0 });
         number
     }
 

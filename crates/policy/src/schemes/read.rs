@@ -273,7 +273,7 @@ impl Reader {
 
     fn chunk_of_a_page(&mut self) -> Result<ByteSize, SchemeError> {
         let Some(value) = self.take("chunk") else { return Ok(ByteSize(4096)) };
-        let allowed = "a power of two from 128 to 128KiB, such as \"4KiB\"";
+        let allowed = "a power of two from 256 to 128KiB, such as \"4KiB\"";
         let fits = |size: &ByteSize| size.0.is_power_of_two() && CHUNK_BYTES.contains(&size.0);
         let size = Self::size(&value).filter(fits);
         let size = size.ok_or_else(|| self.bad("chunk", &value, allowed))?;
