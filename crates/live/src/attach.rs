@@ -212,6 +212,7 @@ pub fn manage(shared: &Arc<Shared>, candidate: Candidate) -> Result<Arc<Process>
         space,
         memory,
         regions: Mutex::default(),
+        moves: Mutex::default(),
         files: Some(Mutex::new(files)),
         handler,
         relaunching: Default::default(),

@@ -14,17 +14,27 @@ use std::time::{Duration, Instant};
 
 use clew_core::{Event, PageId, Vpn};
 use clew_engine::ManagedSpace;
-use clew_store::State;
 use parking_lot::Mutex;
 
 use crate::governor::Message as ToGovernor;
-use crate::mappings::{self, Mapping};
 use crate::process::{Process, Shared};
 use crate::program::ProgramMemory;
 use crate::uffd::{Message, Uffd};
 
 /// How long outstanding events are waited for. They are posted by threads that are runnable.
 const OUTSTANDING: Duration = Duration::from_secs(1);
+
+/// How long moves are remembered for the unmappings that belong to them.
+const REMEMBERED: Duration = Duration::from_secs(60);
+
+/// One applied move: mremap is told as a move, and then, later, as an unmapping of the old range.
+pub struct Move {
+    from: (u64, u64),
+    to: (u64, u64),
+    when: Instant,
+    /// The unmapping of `from` is still to be told.
+    owes_unmap: bool,
+}
 
 /// Reads everything there is, applies events, and leaves the faults to the caller. The space's
 /// lock is held for writing.
@@ -35,7 +45,38 @@ pub fn read_and_apply(
     faults: &mut Vec<(u64, u32)>,
 ) {
     let mut events = Vec::new();
-    let mut deadline = None;
+    read(process, messages, faults, &mut events);
+    if events.is_empty() {
+        return;
+    }
+    let ordered = |events: &[Message]| {
+        !events.iter().any(|e| matches!(e, Message::Remap { .. } | Message::Fork { .. }))
+    };
+    if !ordered(&events) && !has_one_thread(process) {
+        let deadline = Instant::now() + OUTSTANDING;
+        while process.memory.uffd.is_changing() && Instant::now() < deadline {
+            // Sleeping, not spinning: who is to post may need this CPU.
+            std::thread::sleep(Duration::from_micros(20));
+            read(process, messages, faults, &mut events);
+        }
+    }
+    if ordered(&events) || has_one_thread(process) {
+        for event in events {
+            apply(shared, process, event);
+        }
+        return;
+    }
+    let mut changes = Changes::default();
+    changes.apply_possible(shared, process, &mut events);
+    changes.share_with_children(shared, process);
+}
+
+fn read(
+    process: &Process,
+    messages: &mut Vec<Message>,
+    faults: &mut Vec<(u64, u32)>,
+    events: &mut Vec<Message>,
+) {
     loop {
         messages.clear();
         let more = match process.memory.uffd.read(messages) {
@@ -51,63 +92,73 @@ pub fn read_and_apply(
                 other => events.push(other),
             }
         }
-        if more {
-            continue;
+        if !more {
+            return;
         }
-        let order_matters =
-            events.iter().any(|e| matches!(e, Message::Remap { .. } | Message::Fork { .. }));
-        if !order_matters || !process.memory.uffd.is_changing() {
-            break;
-        }
-        let until = *deadline.get_or_insert_with(|| Instant::now() + OUTSTANDING);
-        if Instant::now() > until {
-            tracing::debug!(pid = process.pid, "events outstanding for {OUTSTANDING:?}");
-            break;
-        }
-        // Sleeping, not spinning: those threads may need this CPU.
-        std::thread::sleep(Duration::from_micros(20));
-    }
-    if !events.is_empty() {
-        apply_all(shared, process, events);
     }
 }
 
-fn apply_all(shared: &Shared, process: &Arc<Process>, mut events: Vec<Message>) {
-    if events.len() == 1 || has_one_thread(process) {
-        for event in events {
-            apply(shared, process, event);
-        }
-        return;
-    }
-    let mut moved: Vec<(u64, u64, u64)> = Vec::new();
-    let mut children: Vec<(Arc<ManagedSpace>, usize)> = Vec::new();
-    while !events.is_empty() {
-        // The first event that is possible as things stand; if none is, the first.
-        let possible = |i: &usize| match events[*i] {
-            Message::Remap { to, len, .. } => {
-                !occupied(process, to, to + len, shared.page_bytes)
-                    || !(0..events.len()).any(|o| o != *i && leaves(&events[o], to, to + len))
+/// What several threads did at once.
+#[derive(Default)]
+struct Changes {
+    moved: Vec<(u64, u64, u64)>,
+    /// Children, and how many moves had been applied before their fork.
+    children: Vec<(Arc<ManagedSpace>, usize)>,
+}
+
+impl Changes {
+    /// Applies events in an order that can have been.
+    fn apply_possible(
+        &mut self,
+        shared: &Shared,
+        process: &Arc<Process>,
+        events: &mut Vec<Message>,
+    ) {
+        while !events.is_empty() {
+            // If no order fits what is known, as they came.
+            let possible = |i: &usize| is_possible(shared, process, events, *i);
+            let next = (0..events.len()).find(possible).unwrap_or(0);
+            let event = events.remove(next);
+            if let Message::Remap { from, to, len } = event {
+                self.moved.push((from, to, len));
             }
-            _ => true,
-        };
-        let next = (0..events.len()).find(possible).unwrap_or(0);
-        let event = events.remove(next);
-        if let Message::Remap { from, to, len } = event {
-            moved.push((from, to, len));
-        }
-        if let Some(child) = apply(shared, process, event) {
-            children.push((child, moved.len()));
+            if let Some(child) = apply(shared, process, event) {
+                self.children.push((child, self.moved.len()));
+            }
         }
     }
-    // Whether a child was forked before or after a move of another thread, nobody says: it gets
-    // the pages at both places. What it has too much is never asked for.
-    let page = shared.page_bytes;
-    for (child, before) in &children {
-        for (i, (from, to, len)) in moved.iter().enumerate() {
-            let to_vpn = Vpn::of_addr(*to, page);
-            let also_at = if i < *before { Vpn::of_addr(*from, page) } else { to_vpn };
-            shared.mover.fork_range(&process.space, child, to_vpn, len / page, also_at);
+
+    /// Whether a child was forked before or after a move of another thread, nobody says: it gets
+    /// the pages at both places. What it has too much is never asked for.
+    fn share_with_children(&self, shared: &Shared, process: &Process) {
+        let page = shared.page_bytes;
+        for (child, before) in &self.children {
+            for (i, (from, to, len)) in self.moved.iter().enumerate() {
+                let to_vpn = Vpn::of_addr(*to, page);
+                let also_at = if i < *before { Vpn::of_addr(*from, page) } else { to_vpn };
+                shared.mover.fork_range(&process.space, child, to_vpn, len / page, also_at);
+            }
         }
+    }
+}
+
+/// Whether event `i` can have been the next, as things stand.
+fn is_possible(shared: &Shared, process: &Process, events: &[Message], i: usize) -> bool {
+    match events[i] {
+        Message::Remap { from, to, len } => {
+            // Something is still at its target, and somebody says that it left.
+            let blocked = occupied(process, to, to + len, shared.page_bytes)
+                && (0..events.len()).any(|o| o != i && leaves(&events[o], to, to + len));
+            // Something read before it arrives where it comes from: is it that which moves on, or
+            // what was there before? The latter has the extent that is known.
+            let follows = events[..i].iter().any(|e| {
+                matches!(e, Message::Remap { to, len: l, .. }
+                    if *to < from + len && from < to + l)
+            });
+            let known = process.regions.lock().get(&from) == Some(&(from + len));
+            !blocked && (!follows || known)
+        }
+        _ => true,
     }
 }
 
@@ -147,19 +198,21 @@ fn occupied(process: &Process, start: u64, end: u64, page_bytes: u64) -> bool {
     found
 }
 
-/// Ranges of `[start, end)` in which mappings of ours are now.
-fn registered_now(process: &Process, start: u64, end: u64) -> Vec<(u64, u64)> {
-    let Some(files) = &process.files else { return Vec::new() };
-    let mut files = files.lock();
-    let within = |text: String| -> Vec<Mapping> {
-        mappings::parse(&text).into_iter().filter(|m| m.start < end && start < m.end).collect()
-    };
-    // Flags are only in smaps, which costs more; usually nothing is there.
-    if mappings::read_again(&mut files.maps).map(within).is_ok_and(|m| m.is_empty()) {
-        return Vec::new();
+/// An unmapping that belongs to a move tells nothing new: the pages went with the move, and what
+/// another thread has moved to the free place since is not what was unmapped.
+fn unmap(shared: &Shared, process: &Process, start: u64, end: u64) {
+    let mut moves = process.moves.lock();
+    moves.retain(|m| m.when.elapsed() < REMEMBERED);
+    let owing = moves.iter().position(|m| m.owes_unmap && m.from == (start, end));
+    if let Some(i) = owing {
+        moves[i].owes_unmap = false;
+        if moves[i + 1..].iter().any(|m| m.to.0 < end && start < m.to.1) {
+            return;
+        }
     }
-    let smaps = mappings::read_again(&mut files.smaps).map(within).unwrap_or_default();
-    smaps.iter().filter(|m| m.is_registered()).map(|m| (m.start, m.end)).collect()
+    drop(moves);
+    remove(shared, process, start, end);
+    cut(&mut process.regions.lock(), start, end);
 }
 
 fn remove(shared: &Shared, process: &Process, start: u64, end: u64) {
@@ -172,30 +225,6 @@ fn remove(shared: &Shared, process: &Process, start: u64, end: u64) {
     shared.post(Event::Freed { run: process.run(first, pages) });
 }
 
-/// The event may come late: another thread may have moved something there since, and told us. What
-/// is mapped there and registered now is not what was unmapped, and keeps its pages. (If that move
-/// is still to be told, it will replace them.)
-fn unmap(shared: &Shared, process: &Process, start: u64, end: u64) {
-    let (first, pages) =
-        (Vpn::of_addr(start, shared.page_bytes), (end - start) / shared.page_bytes);
-    let mut at_stake = false;
-    process.space.table.for_range(first, pages, |_, entry| {
-        at_stake |= !matches!(entry.state(), State::Absent | State::Resident);
-    });
-    let kept = match at_stake && !has_one_thread(process) {
-        true => registered_now(process, start, end),
-        false => Vec::new(),
-    };
-    let mut from = start;
-    for (s, e) in kept.into_iter().chain([(end, end)]) {
-        if from < s.min(end) {
-            remove(shared, process, from, s.min(end));
-            cut(&mut process.regions.lock(), from, s.min(end));
-        }
-        from = from.max(e);
-    }
-}
-
 fn remap(shared: &Shared, process: &Process, from: u64, to: u64, len: u64) {
     let page = shared.page_bytes;
     let (first, pages) = (Vpn::of_addr(from, page), len / page);
@@ -206,6 +235,9 @@ fn remap(shared: &Shared, process: &Process, from: u64, to: u64, len: u64) {
     cut(&mut regions, to, to + len);
     regions.insert(to, to + len);
     drop(regions);
+    let (from, to) = ((from, from + len), (to, to + len));
+    let when = Instant::now();
+    process.moves.lock().push(Move { from, to, when, owes_unmap: true });
     let to = PageId::new(process.id, target);
     shared.post(Event::Moved { from: process.run(first, pages), to });
 }
@@ -228,6 +260,7 @@ fn fork(shared: &Shared, parent: &Arc<Process>, uffd: Uffd) -> Arc<ManagedSpace>
         space: space.clone(),
         memory,
         regions: Mutex::new(parent.regions.lock().clone()),
+        moves: Mutex::default(),
         files: None,
         handler: parent.handler,
         relaunching: Default::default(),

@@ -46,11 +46,6 @@ impl Mapping {
         self.flags.split(' ').any(|f| f == flag)
     }
 
-    /// Some userfaultfd reports its missing pages.
-    pub fn is_registered(&self) -> bool {
-        self.has_flag("um")
-    }
-
     fn is_guard(&self) -> bool {
         self.permissions.starts_with("---")
     }

@@ -38,6 +38,8 @@ pub struct Process {
     pub memory: Arc<ProgramMemory>,
     /// Registered mappings: start to end.
     pub regions: Mutex<BTreeMap<u64, u64>>,
+    /// What the program moved lately, oldest first.
+    pub moves: Mutex<Vec<crate::events::Move>>,
     /// `/proc/PID/statm`, `/proc/PID/smaps` and `/proc/PID/maps`; absent for a forked child.
     pub files: Option<Mutex<ProcFiles>>,
     /// The CPU whose fault thread serves it.

@@ -126,7 +126,7 @@ fn scan(shared: &Shared, process: &Process) -> std::io::Result<Vec<Event>> {
     let (Some(files), Some(pagemap)) = (&process.files, process.memory.pagemap()) else {
         return Ok(events);
     };
-    let (pointers, quiet) = mappings::stack_pointers(process.pid);
+    let (pointers, _) = mappings::stack_pointers(process.pid);
     let own = process.memory.agents_own();
     let known = process.regions.lock().clone();
     let is_known =
@@ -144,14 +144,12 @@ fn scan(shared: &Shared, process: &Process) -> std::io::Result<Vec<Event>> {
     }
     // Pages that are present though the table says Absent: given up by a madvise that only marks
     // them (MADV_FREE) and in use again without a fault, or about to be dropped by a call whose
-    // event was read. The latter is ruled out once every thread was seen elsewhere.
-    if quiet {
-        for (start, end) in known {
-            let _events_wait = process.space.table.lock.write();
-            let still = process.regions.lock().get(&start) == Some(&end);
-            if still {
-                adopt(shared, process, pagemap, start, end, &mut events)?;
-            }
+    // event was read. The latter is ruled out once every thread was seen elsewhere, while no
+    // further event is read.
+    let _events_wait = process.space.table.lock.write();
+    if mappings::stack_pointers(process.pid).1 {
+        for (start, end) in process.regions.lock().clone() {
+            adopt(shared, process, pagemap, start, end, &mut events)?;
         }
     }
     Ok(events)

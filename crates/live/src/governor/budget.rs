@@ -16,10 +16,10 @@ use crate::work::Work;
 /// Pages asked of the policies at once.
 const RECLAIM_PAGES: usize = 1024;
 
-/// Whether the pool is not within a hair of its limits.
-fn has_room(facts: &PoolFacts) -> bool {
+/// Whether more than one part in `parts` of the pool is free.
+fn has_room(facts: &PoolFacts, parts: u64) -> bool {
     let room = facts.limit_bytes.saturating_sub(facts.used_bytes);
-    room > facts.limit_bytes / 64 && facts.pages < facts.limit_pages
+    room > facts.limit_bytes / parts && facts.pages < facts.limit_pages
 }
 
 impl Governor {
@@ -47,7 +47,7 @@ impl Governor {
             .sum();
         self.used_bytes =
             residents.iter().sum::<u64>() + small + facts.used_bytes + self.daemon_bytes();
-        if self.pool_full && has_room(&facts) {
+        if self.pool_full && has_room(&facts, 16) {
             tracing::warn!("the pool has room again");
             self.pool_full = false;
         }
@@ -146,10 +146,10 @@ impl Governor {
     /// Something did not fit: gives up kept copies, and if that does not help, the pool is full.
     pub(super) fn look_at_room(&mut self) {
         let store = &self.shared.mover.store;
-        if !has_room(&store.facts()) {
+        if !has_room(&store.facts(), 32) {
             self.drop_kept(store.facts().limit_bytes / 8);
         }
-        if !has_room(&self.shared.mover.store.facts()) && !self.pool_full {
+        if !has_room(&self.shared.mover.store.facts(), 32) && !self.pool_full {
             tracing::warn!("the pool is full: nothing more leaves the programs (on_full = stop)");
             self.pool_full = true;
         }
