@@ -1,6 +1,7 @@
 //! Puts the daemon together, serves its sockets, takes it apart again.
 
 use std::fs::{self, Permissions};
+use std::hash::{Hash, Hasher};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
@@ -86,8 +87,7 @@ pub fn run(socket: &Path, config: Config, ready: impl FnOnce()) -> Result<(), Da
             _ => {}
         }
     }
-    let agent_object = socket.with_extension("preload.so");
-    let agent_object = write_object(&agent_object)?;
+    let agent_object = write_object(socket)?;
     let signals = StopSignals::block();
     let keeper = Keeper::start().map_err(system("starting the keeper"))?;
 
@@ -139,7 +139,6 @@ pub fn run(socket: &Path, config: Config, ready: impl FnOnce()) -> Result<(), Da
 
     let environment = Environment { agent_socket: agent_socket.clone(), agent_object };
     let engine = Engine::new(&config.scheme);
-    let object = environment.agent_object.clone();
     let governor = Governor::new(shared, engine, config, environment, keeper.pid(), to_workers);
     ready();
     governor.run(&inbox);
@@ -149,32 +148,38 @@ pub fn run(socket: &Path, config: Config, ready: impl FnOnce()) -> Result<(), Da
         std::thread::sleep(Duration::from_millis(1));
     }
 
-    for path in [socket, &agent_socket, &object] {
+    for path in [socket, &agent_socket] {
         let _ = fs::remove_file(path);
     }
     drop(keeper);
     Ok(())
 }
 
-/// The preloaded object must lie where programs of other users can map it, and where mapping is not
-/// forbidden (/run often is).
+/// Puts the preloaded object where programs can map it. /run is often mounted noexec, and the file
+/// stays when the daemon ends: programs that run on hand its path to every child they start. Its
+/// name is its content's, so one file serves all daemons of a version.
 fn write_object(beside_socket: &Path) -> Result<PathBuf, DaemonError> {
-    let name = format!("libclew_agent-{}.so", std::process::id());
-    let places =
-        [PathBuf::from("/var/lib/clew"), std::env::temp_dir(), beside_socket.to_path_buf()];
+    let mut hasher = std::hash::DefaultHasher::new();
+    AGENT_OBJECT.hash(&mut hasher);
+    let name = format!("libclew_agent-{:016x}.so", hasher.finish());
+    let cache = std::env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")));
+    let mut places = vec![PathBuf::from("/var/lib/clew")];
+    places.extend(cache.map(|dir| dir.join("clew")));
+    places.extend(beside_socket.parent().map(Path::to_path_buf));
     let mut last = io::Error::from(io::ErrorKind::NotFound);
     for place in &places {
-        let path = match place == beside_socket {
-            true => place.clone(),
-            false => {
-                if place != &std::env::temp_dir() && fs::create_dir_all(place).is_err() {
-                    continue;
-                }
-                place.join(&name)
-            }
-        };
+        if let Err(error) = fs::create_dir_all(place) {
+            last = error;
+            continue;
+        }
+        let path = place.join(&name);
+        if fs::read(&path).is_ok_and(|old| old == AGENT_OBJECT) && mappable(&path) {
+            return Ok(path);
+        }
         // Written under another name first: nobody maps half an object.
-        let partial = path.with_extension("partial");
+        let partial = place.join(format!("{name}.{}", std::process::id()));
         let _ = fs::remove_file(&partial);
         let written = fs::File::options()
             .write(true)
