@@ -33,12 +33,12 @@ apps = {}
 def answer(request):
     verb, app = request["verb"], request.get("app")
     if verb == "stub-run":
-        apps[app] = {"state": "background", "faults": 0}
+        apps[app] = {"state": "background", "faults": 0, "demand_faults": 0}
     elif verb in ("fg", "bg"):
         if app not in apps:
             return {"result": "error", "message": f"no app {app}"}
         apps[app]["state"] = "foreground" if verb == "fg" else "background"
-        apps[app]["faults"] += verb == "fg"
+        apps[app]["demand_faults"] += verb == "fg"
     elif verb == "status":
         listed = [dict(template["apps"][0], name=name, **app) for name, app in sorted(apps.items())]
         return {"result": "ok", "value": dict(template, apps=listed)}
