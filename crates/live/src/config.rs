@@ -16,9 +16,9 @@ pub struct ConfigFile {
     pub scheme: Option<String>,
     /// Processes with less resident anonymous memory are left alone.
     pub min_process: Option<ByteSize>,
-    /// Reclaim begins when less than this share of the budget is free, per cent.
+    /// Reclaim begins when less than this share of the budget is free during a relaunch, per cent.
     pub watermark_low: Option<f64>,
-    /// Reclaim ends when this share of the budget is free, per cent.
+    /// Otherwise it begins below this share, and ends there, per cent.
     pub watermark_high: Option<f64>,
     /// Worker threads.
     pub workers: Option<usize>,
@@ -116,7 +116,7 @@ impl Config {
             budget: over.budget.or(from_file.budget).unwrap_or(ByteSize(machine.0 / 2)),
             min_process: from_file.min_process.unwrap_or(ByteSize(4 << 20)),
             watermark_low: from_file.watermark_low.unwrap_or(2.0),
-            watermark_high: from_file.watermark_high.unwrap_or(4.0),
+            watermark_high: from_file.watermark_high.unwrap_or(8.0),
             workers: from_file
                 .workers
                 .unwrap_or_else(|| std::thread::available_parallelism().map_or(2, |n| n.get())),
