@@ -408,6 +408,8 @@ static void remap(struct worker *w, struct region *r, enum op op) {
         // It is several mappings (the kernel's right), or its edges moved in the moment in which
         // it was registered: then it is whole again at once.
         if (errno != EFAULT) fail(op_names[op]);
+        // Said apart on the error output: a whole mapping that was refused is a defect of ours.
+        if (!r->patched) say("shadow: %s of a whole mapping was refused\n", op_names[op]);
         w->refused++;
         r->refusals = r->patched ? 0 : r->refusals + 1;
         if (r->refusals > 10) fail(op_names[op]);
