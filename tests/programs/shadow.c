@@ -82,7 +82,6 @@ struct region {
     uint32_t guard_first, guard_count;
     bool splits;  // whether parts of it may be unmapped and protected
     bool patched; // part of it was unmapped or protected once: may be several mappings now
-    int refusals; // by mremap, in a row, while it was one mapping
 };
 
 struct record {
@@ -405,18 +404,11 @@ static void remap(struct worker *w, struct region *r, enum op op) {
         base = mremap(r->base, r->pages * page_size, pages * page_size, MREMAP_MAYMOVE);
     }
     if (base == MAP_FAILED) {
-        // It is several mappings (the kernel's right), or its edges moved in the moment in which
-        // it was registered: then it is whole again at once.
-        if (errno != EFAULT) fail(op_names[op]);
-        // Said apart on the error output: a whole mapping that was refused is a defect of ours.
-        if (!r->patched) say("shadow: %s of a whole mapping was refused\n", op_names[op]);
+        // The kernel's right where it is several mappings, and there only.
+        if (errno != EFAULT || !r->patched) fail(op_names[op]);
         w->refused++;
-        r->refusals = r->patched ? 0 : r->refusals + 1;
-        if (r->refusals > 10) fail(op_names[op]);
-        usleep(1000);
         return;
     }
-    r->refusals = 0;
     r->base = base;
     if (pages > r->pages) clear_cells(w, r, r->pages, pages - r->pages);
     r->pages = pages;

@@ -1,6 +1,7 @@
 //! The workers: everything that takes time and asks no policy.
 
 use std::fs::File;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -10,7 +11,7 @@ use crossbeam_channel::{Receiver, Sender};
 
 use crate::attach::{Candidate, manage};
 use crate::governor::Message;
-use crate::mappings::{self, Span};
+use crate::mappings::{self, Mapping, Span};
 use crate::process::{Process, Shared};
 
 /// One piece of work. Each is answered by one [`Message::Done`].
@@ -43,6 +44,9 @@ pub struct Done {
     /// A candidate that became managed, or why not.
     pub managed: Option<Result<Arc<Process>, (u32, String)>>,
 }
+
+/// Times that a span's edges are looked at again when they move while one looks.
+const MAX_LOOKS: usize = 8;
 
 /// Neighbours that a registration may have to take in, one after the other.
 const MAX_EDGES: usize = 16;
@@ -132,14 +136,13 @@ fn scan(shared: &Shared, process: &Process) -> std::io::Result<Vec<Event>> {
     let is_known =
         |start: u64, end: u64| known.range(..=start).next_back().is_some_and(|(_, e)| *e >= end);
     let maps = mappings::parse(&mappings::read_again(&mut files.lock().maps)?);
-    let fresh = |spans: &[Span]| spans.iter().any(|s| s.parts.iter().any(|p| !is_known(p.0, p.1)));
-    if fresh(&mappings::spans(&maps, &pointers, &own)) {
+    let wanted = |span: &Span| span.parts.iter().any(|p| !is_known(p.0, p.1));
+    if mappings::spans(&maps, &pointers, &own).iter().any(wanted) {
         // Flags are only in smaps, which walks the page tables: read it when it matters.
         let smaps = mappings::parse(&mappings::read_again(&mut files.lock().smaps)?);
-        for span in mappings::spans(&smaps, &pointers, &own) {
-            if span.parts.iter().any(|p| !is_known(p.0, p.1)) {
-                register(shared, process, pagemap, &span, &mut events)?;
-            }
+        for span in mappings::spans(&smaps, &pointers, &own).iter().filter(|s| wanted(s)) {
+            let seen = Seen { smaps: &smaps, pointers: &pointers, own: &own };
+            register(shared, process, pagemap, span, &seen, &mut events)?;
         }
     }
     // Pages that are present though the table says Absent: given up by a madvise that only marks
@@ -155,37 +158,89 @@ fn scan(shared: &Shared, process: &Process) -> std::io::Result<Vec<Event>> {
     Ok(events)
 }
 
+/// What a scan saw a moment ago.
+struct Seen<'a> {
+    smaps: &'a [Mapping],
+    pointers: &'a [u64],
+    own: &'a [Range<u64>],
+}
+
 /// Registers a span of mappings together with the free addresses around it: a mapping that grows
 /// or is joined by a neighbour before the kernel gets to it is still registered whole.
+///
+/// A mapping that is cut in two by this can be moved by no mremap until its other part has
+/// followed. So the span's edges are looked at again right before, and once more right after.
 fn register(
     shared: &Shared,
     process: &Process,
     pagemap: &File,
-    span: &Span,
+    wanted: &Span,
+    seen: &Seen<'_>,
     events: &mut Vec<Event>,
 ) -> std::io::Result<()> {
     let Some(files) = &process.files else { return Ok(()) };
     // The lock keeps events unread while what is seen here is put down.
     let _events_wait = process.space.table.lock.write();
+    let mut files = files.lock();
     let uffd = &process.memory.uffd;
-    let (start, end) = (span.start, span.end);
-    if uffd.register(start, end - start).is_err() {
+    let is_known = |part: &(u64, u64)| {
+        let regions = process.regions.lock();
+        regions.range(..=part.0).next_back().is_some_and(|(_, end)| *end >= part.1)
+    };
+    let mut before = Vec::new();
+    let mut registered = None;
+    for _ in 0..MAX_LOOKS {
+        let maps = mappings::parse(&mappings::read_again(&mut files.maps)?);
+        before = mappings::with_flags(maps, seen.smaps);
+        let spans = mappings::spans(&before, seen.pointers, seen.own);
+        let overlaps = |s: &&Span| {
+            s.start < wanted.end && wanted.start < s.end && !s.parts.iter().all(is_known)
+        };
+        let Some(span) = spans.iter().find(overlaps) else { return Ok(()) };
+        let (start, end) = (span.start, span.end);
+        let is_cut =
+            |edge: u64| mappings::covering(&files.maps, edge).is_some_and(|m| m.start < edge);
+        if is_cut(start) || is_cut(end) {
+            continue;
+        }
+        if uffd.register(start, end - start).is_ok() {
+            registered = Some((start, end));
+            break;
+        }
         // Something else has come into the gaps.
         let (first, last) = (span.parts[0].0, span.parts[span.parts.len() - 1].1);
-        if let Err(error) = uffd.register(first, last - first) {
-            tracing::debug!(
+        match uffd.register(first, last - first) {
+            Ok(()) => registered = Some((first, last)),
+            Err(error) => tracing::debug!(
                 pid = process.pid,
                 "mappings {first:#x}-{last:#x} not registered: {error}"
-            );
-            return Ok(());
+            ),
         }
+        break;
     }
-    let own = process.memory.agents_own();
-    let (mut low, mut high) = (start, end);
+    let Some((mut low, mut high)) = registered else { return Ok(()) };
+    // Left out on purpose: it was there before, as it is now.
+    let left_out = |m: &Mapping| before.iter().any(|b| (b.start, b.end) == (m.start, m.end));
+    let cut_off = |m: &Mapping| {
+        m.private_anonymous()
+            && m.permissions.starts_with('r')
+            && !left_out(m)
+            && !seen.own.iter().any(|o| m.start < o.end && o.start < m.end)
+            && !is_known(&(m.start, m.end))
+    };
     // What lay at the edges may have gone meanwhile, and a mapping of the span may have grown
     // beyond them: then it is cut in two now, and its other part must follow at once.
     for _ in 0..MAX_EDGES {
-        let maps = mappings::parse(&mappings::read_again(&mut files.lock().maps)?);
+        let below = mappings::covering(&files.maps, low.saturating_sub(1));
+        let above = mappings::covering(&files.maps, high);
+        let Some(m) = below.into_iter().chain(above).find(cut_off) else { break };
+        if uffd.register(m.start, m.bytes()).is_err() {
+            break;
+        }
+        (low, high) = (low.min(m.start), high.max(m.end));
+    }
+    for _ in 0..MAX_EDGES {
+        let maps = mappings::parse(&mappings::read_again(&mut files.maps)?);
         for m in maps.iter().filter(|m| m.start < high && low < m.end) {
             if !m.private_anonymous() {
                 // Shared memory that came into a gap a moment ago is not ours.
@@ -196,16 +251,12 @@ fn register(
             crate::events::cut(&mut regions, m.start, m.end);
             regions.insert(m.start, m.end);
         }
-        let cut_off = maps.iter().find(|m| {
-            (m.start == high || m.end == low)
-                && m.private_anonymous()
-                && m.permissions.starts_with('r')
-                && !own.iter().any(|o| m.start < o.end && o.start < m.end)
-                && !process.regions.lock().contains_key(&m.start)
-        });
-        let Some(m) = cut_off.filter(|m| uffd.register(m.start, m.bytes()).is_ok()) else { break };
+        // The same where the kernel does not answer single questions.
+        let edge = maps.iter().find(|m| (m.start == high || m.end == low) && cut_off(m));
+        let Some(m) = edge.filter(|m| uffd.register(m.start, m.bytes()).is_ok()) else { break };
         (low, high) = (low.min(m.start), high.max(m.end));
     }
+    drop(files);
     let registered: Vec<(u64, u64)> =
         process.regions.lock().range(low..high).map(|(s, e)| (*s, *e)).collect();
     for (start, end) in registered {
