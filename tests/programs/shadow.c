@@ -7,7 +7,7 @@
 //
 //     shadow [--seconds N] [--seed N] [--threads N] [--size BYTES|nK|nM|nG] [--hugepage] [--dontunmap]
 //
-// Prints "pid N", "running", and at the end "OK ops=... verified_pages=... forks=...".
+// Prints "pid N", "running", and at the end (or on SIGTERM) "OK ops=... verified_pages=... forks=...".
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -943,6 +943,10 @@ static size_t parse_size(const char *text) {
     return value;
 }
 
+static volatile sig_atomic_t asked; // to end before its time
+
+static void on_term(int signal) { asked = signal; }
+
 int main(int argc, char **argv) {
     static const struct option options[] = {
         {"seconds", 1, 0, 's'}, {"seed", 1, 0, 'r'},     {"threads", 1, 0, 't'}, {"size", 1, 0, 'b'},
@@ -989,6 +993,8 @@ int main(int argc, char **argv) {
     add_static(own, &cells, zeroed_global, sizeof zeroed_global, true);
     add_static(own, &cells, filled_global, sizeof filled_global, false);
     add_static(own, &cells, stack, sizeof stack, false);
+    struct sigaction ask = {.sa_handler = on_term, .sa_flags = SA_RESTART};
+    if (sigaction(SIGTERM, &ask, NULL)) fail("sigaction");
     puts("running");
     fflush(stdout);
 
@@ -1006,7 +1012,7 @@ int main(int argc, char **argv) {
         pthread_cond_timedwait(&meeting->condition, &meeting->mutex, &until);
         pthread_mutex_unlock(&meeting->mutex);
         clock_gettime(CLOCK_MONOTONIC, &now);
-    } while (now.tv_sec < end.tv_sec || (now.tv_sec == end.tv_sec && now.tv_nsec < end.tv_nsec));
+    } while (!asked && (now.tv_sec < end.tv_sec || (now.tv_sec == end.tv_sec && now.tv_nsec < end.tv_nsec)));
     stop = true;
     await_all(own);
     verify_all(own);

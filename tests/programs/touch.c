@@ -7,6 +7,7 @@
 //     touch random K SEED   read K random pages             "touched K bad B"
 //     touch seq             read all pages in order         "touched N bad B"
 //     write K SEED          write K random pages anew       "wrote K"
+//     poke K SEED           turn one word of K pages over   "poked K"
 //     sum                   checksum over all bytes         "sum HEX bad B"
 //     fork-sum              a child computes the sum        "fork-sum HEX bad B"
 //     fork-keep             a child stays                   "child PID"
@@ -16,6 +17,7 @@
 //     mlock FIRST COUNT     mlock                           "locked COUNT"
 //     move                  mremap to another address       "moved"
 //     spawn                 posix_spawn of /bin/true        "spawned"
+//     forbid NUMBER         seccomp: EPERM for a system call  "forbidden NUMBER"
 //     exec                  starts itself anew by execve    (pid, ready)
 //     quit                  ends with status 0
 //
@@ -25,20 +27,26 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 extern char **environ;
 
 static const uint32_t unmapped = UINT32_MAX, zeros = UINT32_MAX - 1;
+static const uint32_t poked = 1u << 31; // added to a version: one word is turned over
 
 static char *pages;
 static uint32_t *versions; // of each page
@@ -58,11 +66,14 @@ static uint64_t mix(uint64_t x) {
     return x ^ x >> 31;
 }
 
+static size_t poked_word(uint64_t page) { return mix(page) % (page_size / 8); }
+
 static uint64_t word(uint64_t page, uint32_t version, size_t i) {
     if (version == zeros) return 0;
-    uint64_t key = mix(seed ^ page << 32 ^ version);
+    uint64_t key = mix(seed ^ page << 32 ^ (version & ~poked));
     // The first part of the page is random, the rest repeats one word.
-    return i * 800 < page_size * (100 - percent) ? mix(key + i) : key;
+    uint64_t value = i * 800 < page_size * (100 - percent) ? mix(key + i) : key;
+    return version & poked && i == poked_word(page) ? ~value : value;
 }
 
 static void fill(uint64_t page) {
@@ -147,6 +158,19 @@ static void reap(pid_t pid) {
     }
 }
 
+static void forbid(uint32_t number) {
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) fail("PR_SET_NO_NEW_PRIVS");
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) fail("PR_SET_SECCOMP");
+    if (syscall(number, -1, 0, 0, 0, 0) != -1 || errno != EPERM) fail("a forbidden call");
+}
+
 // Returns false when it is time to end.
 static bool obey(char *line, char **argv) {
     uint64_t a, b;
@@ -181,6 +205,14 @@ static bool obey(char *line, char **argv) {
             fill(page);
         }
         printf("wrote %" PRIu64 "\n", a);
+    } else if (sscanf(line, "poke %" SCNu64 " %" SCNu64, &a, &b) == 2) {
+        for (uint64_t i = 0; i < a; i++) {
+            uint64_t page = mix(b + i) % count, at = poked_word(page);
+            if (versions[page] == unmapped || versions[page] == zeros) continue;
+            versions[page] ^= poked;
+            ((uint64_t *)(pages + page * page_size))[at] = word(page, versions[page], at);
+        }
+        printf("poked %" PRIu64 "\n", a);
     } else if (!strcmp(line, "sum")) {
         int bad = 0;
         uint64_t total = sum(&bad);
@@ -224,6 +256,9 @@ static bool obey(char *line, char **argv) {
         if (errno) fail("posix_spawn");
         reap(pid);
         puts("spawned");
+    } else if (sscanf(line, "forbid %" SCNu64, &a) == 1) {
+        forbid(a);
+        printf("forbidden %" PRIu64 "\n", a);
     } else if (!strcmp(line, "exec")) {
         fflush(stdout);
         execv("/proc/self/exe", argv);

@@ -7,7 +7,7 @@
 /// First word of every message.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"CLEW");
 /// Changes with every change of this file.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Pages that the staging area and the shared buffer hold: one huge page.
 pub const SLOTS: usize = 512;
 /// Bytes of the agent's own area: its state at the bottom, its stack above.
@@ -45,13 +45,15 @@ pub enum Kind {
     Detach = 9,
     /// Agent: could not prepare; `value` is an errno, `detail` the step.
     Refused = 10,
+    /// Daemon: answer when everything ordered before is over.
+    Sync = 11,
 }
 
 impl Kind {
     /// The kind with this number.
     pub fn from_u32(n: u32) -> Option<Kind> {
         use Kind::*;
-        [Hello, Manage, Ready, Take, Taken, Release, Unshare, Done, Detach, Refused]
+        [Hello, Manage, Ready, Take, Taken, Release, Unshare, Done, Detach, Refused, Sync]
             .into_iter()
             .find(|kind| *kind as u32 == n)
     }
@@ -67,7 +69,8 @@ pub struct Header {
     pub kind: u32,
     /// Depends on the kind.
     pub value: u32,
-    /// Depends on the kind.
+    /// Depends on the kind. Of an order: its number, which the answer repeats, so that a successor
+    /// can tell answers to its own orders from those to its predecessor's.
     pub detail: u32,
 }
 
@@ -112,7 +115,7 @@ pub struct Run {
     pub pages: u32,
 }
 
-/// An order about runs; `header.value` of them follow. Only those bytes are sent.
+/// An order about runs, of which `header.value` follow. Only those bytes are sent.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Order {
@@ -126,7 +129,7 @@ pub struct Order {
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Taken {
-    /// No values.
+    /// `detail`: the order's number.
     pub header: Header,
     /// One [`SlotState`] a slot.
     pub slots: [u8; SLOTS],
@@ -169,7 +172,7 @@ mod tests {
                 assert_eq!(kind as u32, n);
             }
         }
-        assert_eq!((1..=10).filter(|n| Kind::from_u32(*n).is_some()).count(), 10);
+        assert_eq!((1..=11).filter(|n| Kind::from_u32(*n).is_some()).count(), 11);
         for n in 0..=4u8 {
             assert_eq!(SlotState::from_u8(n) as u8, n);
         }

@@ -248,6 +248,7 @@ fn obey(socket: i32, area: usize, prepared: &mut Option<Prepared>) -> bool {
     }
     let body = (n as usize - size_of::<Header>()) / size_of::<Run>();
     let runs = &order.runs[..(order.header.value as usize).min(body)];
+    let number = order.header.detail;
     let sent = match (Kind::from_u32(order.header.kind), prepared.as_ref()) {
         (Some(Kind::Detach), _) => exit(0),
         (Some(Kind::Manage), None) => match prepare(fds) {
@@ -266,14 +267,15 @@ fn obey(socket: i32, area: usize, prepared: &mut Option<Prepared>) -> bool {
             }
         },
         (Some(Kind::Take), Some(p)) => {
-            let mut taken = Taken { header: Header::new(Kind::Taken, 0, 0), slots: [0; SLOTS] };
+            let header = Header::new(Kind::Taken, 0, number);
+            let mut taken = Taken { header, slots: [0; SLOTS] };
             take(p, runs, &mut taken.slots);
             send(socket, &taken, size_of::<Taken>(), None)
         }
         (Some(Kind::Release), Some(p)) => {
             let bytes = (order.header.value as usize).min(SLOTS) * PAGE;
             let error = advise(p.staging, bytes, MADV_DONTNEED);
-            send(socket, &Header::new(Kind::Done, error, 0), 16, None)
+            send(socket, &Header::new(Kind::Done, error, number), 16, None)
         }
         (Some(Kind::Unshare), Some(_)) => {
             let mut error = 0;
@@ -281,8 +283,9 @@ fn obey(socket: i32, area: usize, prepared: &mut Option<Prepared>) -> bool {
                 let bytes = (run.pages as usize).min(SLOTS) * PAGE;
                 error |= advise(run.src as usize, bytes, MADV_POPULATE_WRITE);
             }
-            send(socket, &Header::new(Kind::Done, error, 0), 16, None)
+            send(socket, &Header::new(Kind::Done, error, number), 16, None)
         }
+        (Some(Kind::Sync), Some(_)) => send(socket, &Header::new(Kind::Done, 0, number), 16, None),
         _ => send(socket, &Header::new(Kind::Refused, errno::EPROTO as u32, 0), 16, None),
     };
     sent >= 0

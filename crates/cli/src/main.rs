@@ -77,8 +77,12 @@ pub enum Failure {
     Input(anyhow::Error),
     /// Missing privileges or kernel features: 3.
     Unfit(anyhow::Error),
+    /// The daemon brought every page back and gave up: 4.
+    GaveUp(anyhow::Error),
     /// There is no such program: 127, as of shells.
     NotFound(anyhow::Error),
+    /// Another process of ours has failed with this code and said why.
+    Said(u8),
 }
 
 impl<E: Into<anyhow::Error>> From<E> for Failure {
@@ -130,7 +134,9 @@ fn main() -> ExitCode {
         Err(Failure::Failed(error)) => (1, error),
         Err(Failure::Input(error)) => (2, error),
         Err(Failure::Unfit(error)) => (3, error),
+        Err(Failure::GaveUp(error)) => (4, error),
         Err(Failure::NotFound(error)) => (127, error),
+        Err(Failure::Said(code)) => return ExitCode::from(code),
     };
     eprintln!("clew: {error:#}");
     ExitCode::from(code)

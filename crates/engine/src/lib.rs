@@ -6,9 +6,8 @@
 #![forbid(unsafe_code)]
 
 pub mod decide;
-mod fork_range;
 pub mod mover;
 pub mod space;
 
-pub use mover::{Fault, Mover, MoverContext, Restored, SwapOut};
+pub use mover::{Fault, Mover, MoverContext, ReadEvents, Restored, Staged, SwapOut};
 pub use space::{MAX_BATCH, ManagedSpace, Memory, Put, PutStop, Took};

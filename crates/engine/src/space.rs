@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use clew_core::{SpaceId, Vpn};
-use clew_store::{Entry, Space, State};
-use parking_lot::Mutex;
+use clew_store::{Entry, Space, SpaceJournal, State};
+use parking_lot::{Mutex, MutexGuard};
 
 /// What became of a page that should leave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,37 +84,12 @@ pub trait Memory: Send + Sync {
 /// Most pages one batch takes out.
 pub const MAX_BATCH: usize = 512;
 
-/// A remap of pages that were on their way out, or over such pages.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Remap {
-    pub from: Vpn,
-    pub pages: u64,
-    pub to: Vpn,
-}
-
-/// A batch between mark and publish, as one of its spaces sees it.
+/// A batch between mark and publish, as one of its spaces sees it. Where its pages are now is in
+/// the journal.
 #[derive(Default)]
 pub(crate) struct Batch {
-    /// Since the marking, oldest first.
-    pub remaps: Vec<Remap>,
-    /// Children forked since, which had a part in pages that were on their way.
+    /// Children forked since the marking, which had a part in pages that were on their way.
     pub dependents: Vec<Arc<ManagedSpace>>,
-}
-
-impl Batch {
-    /// Where the page that was marked at `vpn` must be now, if it was not given up; `None` if
-    /// another one was moved over it.
-    fn translate(&self, vpn: Vpn) -> Option<Vpn> {
-        let within = |vpn: Vpn, first: Vpn, pages: u64| {
-            vpn.0.checked_sub(first.0).is_some_and(|offset| offset < pages)
-        };
-        self.remaps.iter().try_fold(vpn, |vpn, remap| {
-            if within(vpn, remap.from, remap.pages) {
-                return Some(Vpn(vpn.0 - remap.from.0 + remap.to.0));
-            }
-            (!within(vpn, remap.to, remap.pages)).then_some(vpn)
-        })
-    }
 }
 
 /// One address space under management.
@@ -123,6 +98,8 @@ pub struct ManagedSpace {
     pub table: Space,
     /// Its memory.
     pub memory: Arc<dyn Memory>,
+    /// What a successor must know of it.
+    pub journal: SpaceJournal,
     /// The batch that pages of this space are part of: its own, or that of the parent it was
     /// forked from meanwhile. Changes only under `table.lock` held for writing.
     pub(crate) under_way: Mutex<Option<Batch>>,
@@ -132,8 +109,9 @@ pub struct ManagedSpace {
 
 impl ManagedSpace {
     /// Manages `table`, whose bytes are in `memory`.
-    pub fn new(table: Space, memory: Arc<dyn Memory>) -> ManagedSpace {
-        ManagedSpace { table, memory, under_way: Mutex::new(None), one_swap_out: Mutex::new(()) }
+    pub fn new(table: Space, memory: Arc<dyn Memory>, journal: SpaceJournal) -> ManagedSpace {
+        let (under_way, one_swap_out) = (Mutex::new(None), Mutex::new(()));
+        ManagedSpace { table, memory, journal, under_way, one_swap_out }
     }
 
     /// Its number.
@@ -141,16 +119,18 @@ impl ManagedSpace {
         self.table.id()
     }
 
-    /// Where the page that was marked at `vpn` is now, and its entry; `None` if the program gave it
-    /// up. True as long as `table.lock` is held.
+    /// Nothing is taken out as long as the guard lives.
+    pub fn hold_swap_outs(&self) -> MutexGuard<'_, ()> {
+        self.one_swap_out.lock()
+    }
+
+    /// Where the page that was marked for `slot` is now, and its entry; `None` if the program gave
+    /// it up. True as long as `table.lock` is held.
     ///
     /// No other page is mistaken for it: a `Moving` entry was marked at its address or came there
-    /// by a remap, which is known and says that what was marked there is gone.
-    pub(crate) fn moving(&self, vpn: Vpn) -> Option<(Vpn, Entry)> {
-        let at = match &*self.under_way.lock() {
-            Some(batch) => batch.translate(vpn)?,
-            None => return None,
-        };
+    /// by a remap, which is journaled and says that what was marked there is gone.
+    pub(crate) fn moving(&self, slot: usize) -> Option<(Vpn, Entry)> {
+        let at = self.journal.batch_slot(slot).filter(|_| slot < self.journal.batch_len())?;
         let entry = self.table.load(at);
         (entry.state() == State::Moving).then_some((at, entry))
     }
@@ -158,12 +138,5 @@ impl ManagedSpace {
     /// The children that joined the batch under way, but for the first `known`.
     pub(crate) fn dependents(&self, known: usize) -> Vec<Arc<ManagedSpace>> {
         self.under_way.lock().as_ref().map_or(Vec::new(), |b| b.dependents[known..].to_vec())
-    }
-
-    /// Remembers a remap of pages on their way out. `table.lock` is held for writing.
-    pub(crate) fn remapped(&self, remap: Remap) {
-        if let Some(batch) = &mut *self.under_way.lock() {
-            batch.remaps.push(remap);
-        }
     }
 }

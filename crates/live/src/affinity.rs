@@ -8,11 +8,12 @@
 use std::time::Instant;
 
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 
-use crate::uffd::{FEATURES, Message, Uffd};
+use crate::uffd::{FEATURES, Uffd};
 
 /// What the daemon does about it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Placement {
     /// Narrow the faulting thread's affinity during a relaunch.
     Narrow,
@@ -72,18 +73,49 @@ pub fn pin(cpu: usize) -> bool {
     set(0, &only(cpu))
 }
 
-/// Narrows thread `tid` to `cpu`, once; `slot` remembers what it had.
-pub fn narrow(slot: &Mutex<Option<(u32, libc::cpu_set_t)>>, tid: u32, cpu: usize) {
-    let mut slot = slot.lock();
+/// Narrows thread `tid` to `cpu`, once; `slot` remembers what it had, and `remembered` is called
+/// before it is done.
+pub fn narrow(
+    slot: &Mutex<Option<(u32, libc::cpu_set_t)>>,
+    tid: u32,
+    cpu: usize,
+    remembered: impl FnOnce(),
+) {
     // One thread of a program: narrowing several would make them share a CPU.
-    if slot.is_some() || tid == 0 {
+    if tid == 0 || slot.lock().is_some() {
         return;
     }
-    if let Some(before) = get(tid)
-        && set(tid, &only(cpu))
-    {
-        *slot = Some((tid, before));
+    if let Some(before) = get(tid) {
+        *slot.lock() = Some((tid, before));
+        remembered();
+        set(tid, &only(cpu));
     }
+}
+
+/// What [`narrow`] remembers, for a record: thread, and a bit for each CPU that it had. Only the
+/// first 256 CPUs.
+pub fn to_words((tid, set): &(u32, libc::cpu_set_t)) -> (u32, Vec<u64>) {
+    // SAFETY: CPU_ISSET reads the set only; the index is below CPU_SETSIZE.
+    let bit = |cpu: usize| u64::from(unsafe { libc::CPU_ISSET(cpu, set) }) << (cpu % 64);
+    let mut words: Vec<u64> =
+        (0..4).map(|word| (word * 64..word * 64 + 64).map(bit).sum()).collect();
+    while words.last() == Some(&0) {
+        words.pop();
+    }
+    (*tid, words)
+}
+
+/// The inverse of [`to_words`].
+pub fn from_words((tid, words): &(u32, Vec<u64>)) -> (u32, libc::cpu_set_t) {
+    // SAFETY: a zeroed set is valid; the index is below CPU_SETSIZE.
+    let set = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        for cpu in (0..words.len().min(4) * 64).filter(|c| words[c / 64] >> (c % 64) & 1 != 0) {
+            libc::CPU_SET(cpu, &mut set);
+        }
+        set
+    };
+    (*tid, set)
 }
 
 /// Gives a narrowed thread its affinity back, unless it was changed since.
@@ -137,7 +169,6 @@ fn fault_round_trip(handler_cpu: usize, toucher_cpu: Option<usize>) -> Option<u6
             pin(handler_cpu);
             let page = [7u8; PAGE];
             let mut served = 0;
-            let mut messages = Vec::new();
             while served < PAGES {
                 let mut poll = libc::pollfd {
                     fd: std::os::fd::AsRawFd::as_raw_fd(uffd),
@@ -146,15 +177,10 @@ fn fault_round_trip(handler_cpu: usize, toucher_cpu: Option<usize>) -> Option<u6
                 };
                 // SAFETY: one pollfd that lives across the call.
                 unsafe { libc::poll(&mut poll, 1, 1000) };
-                messages.clear();
-                if uffd.read(&mut messages).is_err() {
-                    return;
-                }
-                for message in &messages {
-                    if let Message::Fault { addr, .. } = message {
-                        uffd.copy(*addr & !(PAGE as u64 - 1), &page);
-                        served += 1;
-                    }
+                let Ok(faults) = uffd.read_faults() else { return };
+                for addr in faults {
+                    uffd.copy(addr & !(PAGE as u64 - 1), &page);
+                    served += 1;
                 }
             }
         });

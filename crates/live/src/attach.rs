@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clew_agent::protocol::{Header, Hello, Kind, MAGIC, MAX_NAME, Ready, SLOTS, VERSION};
-use clew_core::AppId;
-use clew_engine::ManagedSpace;
+use clew_core::{AppId, SpaceId};
+use clew_store::SpaceJournal;
 use crossbeam_channel::Sender;
-use parking_lot::Mutex;
 
 use crate::governor::Message;
 use crate::process::{ProcFiles, Process, Shared};
 use crate::program::{Agent, ProgramMemory};
+use crate::registry::{Descriptors, Record, Stage};
 use crate::seqpacket;
 use crate::uffd::{FEATURES, Uffd, feature};
 
@@ -37,6 +37,68 @@ pub struct Candidate {
     pub command: String,
     /// Which fault thread will serve it.
     pub handler: usize,
+    /// What a successor knows of it.
+    slot: Slot,
+}
+
+/// A slot of the journal, ended unless a process takes it.
+struct Slot(Option<SpaceJournal>, SpaceId);
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        if let Some(journal) = &self.0 {
+            journal.end();
+        }
+    }
+}
+
+impl Candidate {
+    /// A candidate that a predecessor had accepted.
+    pub fn inherited(
+        shared: &Shared,
+        record: &Record,
+        socket: OwnedFd,
+        journal: SpaceJournal,
+        space: SpaceId,
+    ) -> Candidate {
+        let candidate = Candidate {
+            socket,
+            app_name: record.app.clone(),
+            app: AppId(0),
+            pid: record.pid,
+            uid: record.uid,
+            command: record.command.clone(),
+            handler: 0,
+            slot: Slot(Some(journal), space),
+        };
+        candidate.save(shared, record.descriptors[shared.other_column()]);
+        candidate
+    }
+
+    fn record(&self) -> Record {
+        Record {
+            stage: Stage::Candidate,
+            app: self.app_name.clone(),
+            pid: self.pid,
+            uid: self.uid,
+            command: self.command.clone(),
+            staging: 0,
+            area: 0,
+            protocol: VERSION,
+            descriptors: Default::default(),
+            narrowed: None,
+        }
+    }
+
+    fn save(&self, shared: &Shared, others: Descriptors) {
+        let Some(journal) = &self.slot.0 else { return };
+        let mut record = self.record();
+        let socket = Some(self.socket.as_raw_fd());
+        record.descriptors[shared.column()] = Descriptors { socket, ..Descriptors::default() };
+        record.descriptors[shared.other_column()] = others;
+        record.save(journal);
+        journal.publish(self.slot.1);
+    }
 }
 
 /// Why a program cannot be managed.
@@ -48,6 +110,10 @@ pub enum AttachError {
     Refused { step: &'static str, errno: u32 },
     #[error("its agent sent nonsense")]
     Nonsense,
+    #[error("it is of user {uid}, whom this daemon does not serve")]
+    Foreign { uid: u32 },
+    #[error("there are too many programs: the journal is full")]
+    TooMany,
     #[error("userfaultfd: {0}")]
     Userfaultfd(#[source] io::Error),
     #[error("{what}: {source}")]
@@ -56,15 +122,16 @@ pub enum AttachError {
 
 /// Accepts agents for ever; each gets a thread for the time of its hello and then only a place in
 /// one epoll set, which tells of its end.
-pub fn accept_agents(listener: &OwnedFd, to_governor: &Sender<Message>) {
+pub fn accept_agents(shared: &Shared, listener: &OwnedFd, to_governor: &Sender<Message>) {
     loop {
         let Ok(socket) = seqpacket::accept(listener) else {
             std::thread::sleep(Duration::from_millis(10));
             continue;
         };
         // The hello is sent before anything else: it is there at once or the peer is no agent.
-        match hello(socket) {
+        match hello(shared, socket) {
             Ok(candidate) => {
+                candidate.save(shared, Descriptors::default());
                 if to_governor.send(Message::Hello(Box::new(candidate))).is_err() {
                     return;
                 }
@@ -74,7 +141,7 @@ pub fn accept_agents(listener: &OwnedFd, to_governor: &Sender<Message>) {
     }
 }
 
-fn hello(socket: OwnedFd) -> Result<Candidate, AttachError> {
+fn hello(shared: &Shared, socket: OwnedFd) -> Result<Candidate, AttachError> {
     seqpacket::set_timeout(&socket, Some(Duration::from_secs(1))).map_err(AttachError::NoAnswer)?;
     let mut bytes = [0u8; size_of::<Hello>()];
     let (n, _) = seqpacket::receive(&socket, &mut bytes).map_err(AttachError::NoAnswer)?;
@@ -97,7 +164,16 @@ fn hello(socket: OwnedFd) -> Result<Candidate, AttachError> {
     if pid <= 1 || share_memory(peer.pid as u32, pid) == Some(false) {
         return Err(AttachError::Nonsense);
     }
+    // SAFETY: takes nothing, cannot fail.
+    let own = unsafe { libc::geteuid() };
+    if own != 0 && peer.uid != own {
+        return Err(AttachError::Foreign { uid: peer.uid });
+    }
     let command = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let slot = Slot(shared.journal.begin(), shared.new_space_id());
+    if slot.0.is_none() {
+        return Err(AttachError::TooMany);
+    }
     Ok(Candidate {
         socket,
         app_name: String::from_utf8_lossy(name).into_owned(),
@@ -106,6 +182,7 @@ fn hello(socket: OwnedFd) -> Result<Candidate, AttachError> {
         uid: peer.uid,
         command: command.trim().to_string(),
         handler: 0,
+        slot,
     })
 }
 
@@ -140,7 +217,9 @@ pub fn share_memory(a: u32, b: u32) -> Option<bool> {
 /// Prepares a candidate: its agent opens a userfaultfd and a staging area, and the daemon takes
 /// over the descriptor.
 pub fn manage(shared: &Arc<Shared>, candidate: Candidate) -> Result<Arc<Process>, AttachError> {
-    let Candidate { socket, app, pid, command, handler, .. } = candidate;
+    let mut record = candidate.record();
+    let Candidate { socket, app, pid, handler, mut slot, .. } = candidate;
+    record.stage = Stage::Managed;
     let no_answer = AttachError::NoAnswer;
     seqpacket::set_timeout(&socket, Some(Duration::from_secs(5))).map_err(no_answer)?;
     let buffer = buffer()?;
@@ -192,36 +271,23 @@ pub fn manage(shared: &Arc<Shared>, candidate: Candidate) -> Result<Arc<Process>
     let files = ProcFiles { statm: open("statm")?, maps: open("maps")?, smaps: open("smaps")? };
     let pagemap = open("pagemap")?;
     seqpacket::set_timeout(&socket, None).map_err(no_answer)?;
-    let agent = Agent::new(socket, buffer, staging, area, open("mem").ok())
+    let mem = open("mem").ok();
+    let agent = Agent::new(socket, buffer, staging, area, mem, shared.generation)
         .map_err(|source| AttachError::Proc { what: "mapping the shared buffer", source })?;
-    let id = shared.new_space_id();
-    let memory = Arc::new(ProgramMemory::new(
+    let id = slot.1;
+    let memory = ProgramMemory::new(
         uffd,
         shared.page_bytes,
         Some(agent),
         Some(pagemap),
         shared.epolls[handler].as_raw_fd(),
         u64::from(id.0),
-    ));
-    let space = Arc::new(ManagedSpace::new(shared.new_table(id), memory.clone()));
-    let process = Arc::new(Process {
-        id,
-        app,
-        pid,
-        command,
-        space,
-        memory,
-        regions: Mutex::default(),
-        moves: Mutex::default(),
-        files: Some(Mutex::new(files)),
-        handler,
-        relaunching: Default::default(),
-        narrowed: Mutex::new(None),
-        faults: Default::default(),
-        demand: Default::default(),
-        restored: Default::default(),
-        swapped_out: Default::default(),
-    });
+    );
+    let journal = slot.0.take().ok_or(AttachError::TooMany)?;
+    let table = shared.new_table(id);
+    let process = Process::new(app, record, handler, table, memory, journal, Some(files));
+    // Nothing but staging is registered yet: from here on a successor knows it as managed.
+    process.save_record(shared);
     shared.processes.write().insert(id, process.clone());
     process.memory.watch().map_err(AttachError::Userfaultfd)?;
     Ok(process)

@@ -22,6 +22,9 @@ pub struct ConfigFile {
     pub watermark_high: Option<f64>,
     /// Worker threads.
     pub workers: Option<usize>,
+    /// After so many daemons that died soon after they had begun, the next one brings every page back
+    /// and ends.
+    pub max_short_lives: Option<u32>,
     /// Rules for programs.
     #[serde(default)]
     pub rule: Vec<Rule>,
@@ -60,6 +63,8 @@ pub struct Config {
     pub watermark_high: f64,
     /// Worker threads.
     pub workers: usize,
+    /// After so many daemons that died soon after they had begun, this one gives up.
+    pub max_short_lives: u32,
     /// Rules for programs.
     pub rules: Vec<Rule>,
     /// End when the last app has ended (the private daemon of `clew run`).
@@ -120,6 +125,7 @@ impl Config {
             workers: from_file
                 .workers
                 .unwrap_or_else(|| std::thread::available_parallelism().map_or(2, |n| n.get())),
+            max_short_lives: from_file.max_short_lives.unwrap_or(5),
             rules: from_file.rule,
             exit_when_idle: over.exit_when_idle,
         };
@@ -145,6 +151,10 @@ impl Config {
         }
         if self.workers == 0 || self.workers > 256 {
             return senseless("workers", self.workers.to_string(), "1 to 256".to_string());
+        }
+        if self.max_short_lives == 0 {
+            let why = "at least 1".to_string();
+            return senseless("max-short-lives", "0".to_string(), why);
         }
         for rule in &self.rules {
             if rule.never && (rule.protect || rule.budget.is_some()) {

@@ -33,6 +33,8 @@ pub enum Request {
     Restore { app: String },
     /// Bring every page of every app back, let the programs go, end.
     Stop,
+    /// End at once and leave everything to the keeper: a successor is about to take over.
+    HandOver,
 }
 
 /// What the daemon answers: `Ok` with the verb's result, or a reason.
@@ -153,7 +155,7 @@ pub enum ControlError {
     NoDaemon { path: PathBuf, source: std::io::Error },
     #[error(
         "the daemon that served {path} (process {pid}) is dead; its keeper holds its programs' \
-         pages, and they wait: end them, then the process 'clew-keeper'"
+         pages, and they wait: 'clew daemon' with the same socket takes over"
     )]
     Dead { path: PathBuf, pid: i32 },
     #[error("the daemon at {path} does not answer: {source}")]

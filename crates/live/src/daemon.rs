@@ -3,9 +3,9 @@
 use std::fs::{self, Permissions};
 use std::hash::{Hash, Hasher};
 use std::io::{self, BufRead, BufReader, Write};
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 
 use clew_engine::Mover;
 use clew_engine::decide::Engine;
-use clew_store::{Store, StoreConfig, Tables};
+use clew_store::{Journal, Store, StoreConfig, Tables};
 use crossbeam_channel::{Sender, unbounded};
+use sd_notify::NotifyState;
 
 use crate::affinity::{self, Placement};
 use crate::attach::accept_agents;
@@ -22,7 +23,10 @@ use crate::config::Config;
 use crate::control::{Client, Environment, Reply, Request};
 use crate::governor::{Governor, Message};
 use crate::keeper::Keeper;
-use crate::process::Shared;
+use crate::predecessor::{self, Predecessor};
+use crate::process::{Handlers, Shared};
+use crate::registry::{DaemonDescriptors, DaemonRecord};
+use crate::takeover::{self, Estate, Programs, TakeoverError};
 use crate::{doctor, fault, seqpacket, work};
 
 /// The object that is preloaded into programs.
@@ -31,13 +35,22 @@ const AGENT_OBJECT: &[u8] = include_bytes!(env!("CLEW_AGENT_OBJECT"));
 /// Pages that one daemon manages at most: 256 GiB of programs.
 const MAX_PAGES: u64 = 1 << 26;
 
+/// Address spaces that one daemon knows at most, those too small to be managed included.
+const MAX_SPACES: u32 = 1 << 14;
+
 /// Why a daemon cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
     #[error("this machine cannot run Clew: {0} ('clew doctor' says more)")]
     Unfit(String),
-    #[error("a daemon serves {0} already")]
-    Running(PathBuf),
+    #[error("a daemon (process {1}) serves {0} already ('--takeover' replaces it)")]
+    Running(PathBuf, u32),
+    #[error("process {0} serves the socket and cannot be ended")]
+    Immortal(u32),
+    #[error("taking over from a daemon that died: {0}; its keeper stays, and programs wait")]
+    Takeover(#[source] TakeoverError),
+    #[error("gave up after {0} daemons died in a row; every page was brought back")]
+    GaveUp(u32),
     #[error("{what} {path}: {source}")]
     File { what: &'static str, path: PathBuf, source: io::Error },
     #[error("{what}: {source}")]
@@ -61,7 +74,15 @@ pub fn default_socket() -> PathBuf {
 
 /// Runs a daemon at `socket` until it is told to stop. To be called before the process has
 /// threads. `ready` is called once programs may come.
-pub fn run(socket: &Path, config: Config, ready: impl FnOnce()) -> Result<(), DaemonError> {
+///
+/// If the daemon that served `socket` is dead, this one takes over its programs; with `takeover`,
+/// also if it lives.
+pub fn run(
+    socket: &Path,
+    config: Config,
+    takeover: bool,
+    ready: impl FnOnce(&str),
+) -> Result<(), DaemonError> {
     let file = |what, path: &Path| {
         let path = path.to_path_buf();
         move |source| DaemonError::File { what, path, source }
@@ -70,38 +91,47 @@ pub fn run(socket: &Path, config: Config, ready: impl FnOnce()) -> Result<(), Da
     if let Some(missing) = doctor::first_missing() {
         return Err(DaemonError::Unfit(missing));
     }
-    if Client::connect(socket).is_ok_and(|mut c| c.status().is_ok()) {
-        return Err(DaemonError::Running(socket.to_path_buf()));
-    }
     let dir = socket.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !dir.exists() {
         fs::create_dir_all(dir).map_err(file("making", dir))?;
         fs::set_permissions(dir, Permissions::from_mode(0o700)).map_err(file("making", dir))?;
     }
-    let agent_socket = socket.with_extension("agents");
-    for path in [socket, &agent_socket] {
-        match fs::remove_file(path) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                return Err(file("replacing", path)(e));
-            }
-            _ => {}
-        }
+    if takeover {
+        replace_living(socket)?;
     }
+    if let Err(other) = predecessor::claim(socket).map_err(file("claiming", socket))? {
+        return Err(DaemonError::Running(socket.to_path_buf(), other.pid));
+    }
+    let store_config = StoreConfig {
+        page_bytes: 4096,
+        mem_limit_bytes: config.scheme.mem_limit_bytes.map_or(config.budget.0, |limit| limit.0),
+        disksize_pages: config.scheme.disksize_pages.unwrap_or(MAX_PAGES),
+    };
+    let began = Instant::now();
+    let left = Predecessor::find(socket)
+        .map(|from| Estate::open(from, store_config))
+        .transpose()
+        .map_err(DaemonError::Takeover)?;
     let agent_object = write_object(socket)?;
     let signals = StopSignals::block();
     let keeper = Keeper::start().map_err(system("starting the keeper"))?;
 
-    let store = Arc::new(Store::new(StoreConfig {
-        page_bytes: 4096,
-        mem_limit_bytes: config.scheme.mem_limit_bytes.map_or(config.budget.0, |limit| limit.0),
-        disksize_pages: config.scheme.disksize_pages.unwrap_or(MAX_PAGES),
-    })?);
-    let measured = affinity::measure();
-    let placement = measured.map_or(Placement::Free, |m| m.choose());
-    tracing::info!(?measured, ?placement, "fault placement");
+    let Belongings { generation, journal, tables, store, control, agents, mut record, left, lost } =
+        match left {
+            Some(estate) => Belongings::inherited(estate),
+            None => Belongings::new(socket, store_config)?,
+        };
+    let column = (generation % 2) as usize;
+    record.descriptors[column] = Some(DaemonDescriptors {
+        tables: tables.segments().map(AsRawFd::as_raw_fd),
+        store: store.segments().map(AsRawFd::as_raw_fd),
+        control: control.as_raw_fd(),
+        agents: agents.as_raw_fd(),
+    });
+    let gives_up = record.short_lives >= config.max_short_lives;
 
-    let handler_cpus = affinity::allowed_cpus();
-    let epolls = handler_cpus
+    let cpus = affinity::allowed_cpus();
+    let epolls = cpus
         .iter()
         .map(|_| epoll())
         .collect::<io::Result<Vec<_>>>()
@@ -110,13 +140,40 @@ pub fn run(socket: &Path, config: Config, ready: impl FnOnce()) -> Result<(), Da
     let (to_workers, work) = unbounded();
     let shared = Arc::new(Shared::new(
         Mover::new(store, config.scheme.retain),
-        Arc::new(Tables::new(MAX_PAGES).map_err(clew_store::StoreError::from)?),
+        tables,
+        journal,
+        generation,
         4096,
-        epolls,
-        handler_cpus,
-        placement,
+        Handlers { epolls, cpus, placement: record.placement },
         to_governor.clone(),
     ));
+    let environment = Environment { agent_socket: socket.with_extension("agents"), agent_object };
+    let engine = Engine::new(&config.scheme);
+    let workers = config.workers;
+    let mut governor =
+        Governor::new(shared.clone(), engine, config, environment, keeper.pid(), to_workers);
+    let adopted = left
+        .map(|(from, programs)| {
+            shared.used_space_id(programs.last_space());
+            takeover::adopt(&shared, from, programs, |name| governor.app_named(name))
+        })
+        .transpose()
+        .map_err(DaemonError::Takeover)?;
+
+    // From here on a successor goes by what this daemon's keeper holds.
+    record.serving_since = takeover::seconds_now();
+    let old_keepers = adopted.iter().flat_map(|a| a.old_keepers(&record)).collect();
+    record.old_keepers = old_keepers;
+    let own = shared.journal.own();
+    record.save(&own);
+    predecessor::commit(socket, keeper.pid(), generation, shared.journal.segment().as_raw_fd())
+        .map_err(file("writing down the keeper of", socket))?;
+    if lost == 0 {
+        takeover::end_keepers(&record.old_keepers);
+        record.old_keepers.clear();
+        record.save(&own);
+    }
+
     let spawn = |name: String, body: Box<dyn FnOnce() + Send>| {
         std::thread::Builder::new().name(name).spawn(body).map_err(system("starting a thread"))
     };
@@ -124,23 +181,39 @@ pub fn run(socket: &Path, config: Config, ready: impl FnOnce()) -> Result<(), Da
         let shared = shared.clone();
         spawn(format!("fault-{handler}"), Box::new(move || fault::run(&shared, handler)))?;
     }
-    for n in 0..config.workers {
+    for n in 0..workers {
         let (shared, work, answer) = (shared.clone(), work.clone(), to_governor.clone());
         spawn(format!("worker-{n}"), Box::new(move || work::run(&shared, &work, &answer)))?;
     }
-    let agents = seqpacket::listen(&agent_socket).map_err(file("listening at", &agent_socket))?;
+    let mut said = "serving".to_string();
+    if let Some(mut adopted) = adopted {
+        for candidate in std::mem::take(&mut adopted.candidates) {
+            let _ = to_governor.send(Message::Hello(Box::new(candidate)));
+        }
+        let programs = adopted.programs();
+        adopted.serve(&shared);
+        let took = began.elapsed().as_secs_f64() * 1e3;
+        said = format!("took over {programs} programs within {took:.0} ms, serving");
+    }
+    let (answer, for_agents) = (to_governor.clone(), shared.clone());
+    spawn("agents".into(), Box::new(move || accept_agents(&for_agents, &agents, &answer)))?;
     let answer = to_governor.clone();
-    spawn("agents".into(), Box::new(move || accept_agents(&agents, &answer)))?;
-    let listener = UnixListener::bind(socket).map_err(file("listening at", socket))?;
-    let answer = to_governor.clone();
+    let listener = UnixListener::from(control);
     spawn("control".into(), Box::new(move || serve_clients(&listener, &answer)))?;
     let answer = to_governor.clone();
     spawn("signals".into(), Box::new(move || signals.wait(&answer)))?;
 
-    let environment = Environment { agent_socket: agent_socket.clone(), agent_object };
-    let engine = Engine::new(&config.scheme);
-    let governor = Governor::new(shared, engine, config, environment, keeper.pid(), to_workers);
-    ready();
+    if gives_up {
+        tracing::error!(
+            "{} daemons in a row died soon after they had begun: bringing every page back",
+            record.short_lives
+        );
+        let _ = to_governor.send(Message::Stop);
+    } else {
+        ready(&said);
+        // Where nobody wants to know, this does nothing.
+        let _ = sd_notify::notify(&[NotifyState::Ready]);
+    }
     governor.run(&inbox);
     // The last answers are still being written.
     let until = Instant::now() + Duration::from_secs(1);
@@ -148,11 +221,120 @@ pub fn run(socket: &Path, config: Config, ready: impl FnOnce()) -> Result<(), Da
         std::thread::sleep(Duration::from_millis(1));
     }
 
-    for path in [socket, &agent_socket] {
+    // A service manager's socket stays.
+    let given = std::env::var_os("LISTEN_PID").is_some();
+    for path in [socket, &socket.with_extension("agents")].into_iter().skip(usize::from(given)) {
         let _ = fs::remove_file(path);
     }
+    predecessor::forget(socket);
     drop(keeper);
-    Ok(())
+    if gives_up { Err(DaemonError::GaveUp(record.short_lives)) } else { Ok(()) }
+}
+
+/// Asks the daemon that serves `socket` to end at once, and ends it if it does not. What it leaves
+/// is the same as if it had died at any other moment.
+fn replace_living(socket: &Path) -> Result<(), DaemonError> {
+    const PATIENCE: Duration = Duration::from_secs(5);
+    let Some(name) = predecessor::server(socket) else { return Ok(()) };
+    let Some(process) = name.open() else { return Ok(()) };
+    let asked = Client::connect(socket).and_then(|mut c| c.order(&Request::HandOver));
+    if asked.is_ok() && predecessor::has_ended(&process, PATIENCE) || name.kill(PATIENCE) {
+        return Ok(());
+    }
+    Err(DaemonError::Immortal(name.pid))
+}
+
+/// The listening socket for `socket` that a service manager has handed over, if it has.
+fn given_socket(socket: &Path) -> Option<OwnedFd> {
+    // SAFETY: the service manager has passed these descriptors on for us to own; nobody else in
+    // this process takes them, and this is asked once.
+    let given = sd_notify::listen_fds().ok()?.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+    let listener = UnixListener::from(given.collect::<Vec<_>>().pop()?);
+    let is_ours = |at: SocketAddr| at.as_pathname() == Some(socket);
+    listener.local_addr().is_ok_and(is_ours).then(|| listener.into())
+}
+
+/// Whoever connects is told from now on that it is this process who listens.
+fn listen_again(listener: &OwnedFd) {
+    // SAFETY: takes numbers only.
+    unsafe { libc::listen(listener.as_raw_fd(), 128) };
+}
+
+/// What a daemon has, made or inherited.
+struct Belongings {
+    generation: u64,
+    journal: Arc<Journal>,
+    tables: Arc<Tables>,
+    store: Arc<Store>,
+    control: OwnedFd,
+    agents: OwnedFd,
+    record: DaemonRecord,
+    left: Option<(Predecessor, Programs)>,
+    lost: usize,
+}
+
+impl Belongings {
+    fn inherited(estate: Estate) -> Belongings {
+        let Estate { from, journal, tables, store, record, control, agents, programs, lost } =
+            estate;
+        [&control, &agents].into_iter().for_each(listen_again);
+        Belongings {
+            generation: from.generation + 1,
+            journal,
+            tables,
+            store,
+            control,
+            agents,
+            record,
+            left: Some((from, programs)),
+            lost,
+        }
+    }
+
+    fn new(socket: &Path, config: StoreConfig) -> Result<Belongings, DaemonError> {
+        let file = |what, path: &Path| {
+            let path = path.to_path_buf();
+            move |source| DaemonError::File { what, path, source }
+        };
+        let agent_socket = socket.with_extension("agents");
+        let given = given_socket(socket);
+        for path in [socket, &agent_socket].into_iter().skip(usize::from(given.is_some())) {
+            match fs::remove_file(path) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                    return Err(file("replacing", path)(e));
+                }
+                _ => {}
+            }
+        }
+        let control: OwnedFd = match given {
+            Some(given) => given,
+            None => UnixListener::bind(socket).map_err(file("listening at", socket))?.into(),
+        };
+        listen_again(&control);
+        let agents =
+            seqpacket::listen(&agent_socket).map_err(file("listening at", &agent_socket))?;
+        let measured = affinity::measure();
+        let placement = measured.map_or(Placement::Free, |m| m.choose());
+        tracing::info!(?measured, ?placement, "fault placement");
+        let segment = clew_store::StoreError::from;
+        Ok(Belongings {
+            generation: 1,
+            journal: Arc::new(Journal::new(MAX_SPACES, config.page_bytes as u64).map_err(segment)?),
+            tables: Arc::new(Tables::new(MAX_PAGES).map_err(segment)?),
+            store: Arc::new(Store::new(config)?),
+            control,
+            agents,
+            record: DaemonRecord {
+                descriptors: [None; 2],
+                placement,
+                serving_since: takeover::seconds_now(),
+                short_lives: 0,
+                old_keepers: Vec::new(),
+            },
+            left: None,
+            lost: 0,
+        })
+    }
 }
 
 /// Puts the preloaded object where programs can map it. /run is often mounted noexec, and the file
@@ -289,8 +471,14 @@ fn serve_client(stream: UnixStream, governor: &Sender<Message>) {
             Ok(_) => {}
         }
         ANSWERING.fetch_add(1, Ordering::SeqCst);
+        let request = serde_json::from_str::<Request>(&line);
+        let hands_over = matches!(request, Ok(Request::HandOver));
         let answered =
-            answer(&line, governor).is_some_and(|a| writer.write_all(a.as_bytes()).is_ok());
+            answer(request, governor).is_some_and(|a| writer.write_all(a.as_bytes()).is_ok());
+        if hands_over {
+            // SAFETY: ends this process and nothing else; the keeper stays.
+            unsafe { libc::_exit(0) };
+        }
         ANSWERING.fetch_sub(1, Ordering::SeqCst);
         if !answered {
             return;
@@ -299,8 +487,11 @@ fn serve_client(stream: UnixStream, governor: &Sender<Message>) {
 }
 
 /// The answer to one line; `None` when the daemon is ending.
-fn answer(line: &str, governor: &Sender<Message>) -> Option<String> {
-    let mut answer = match serde_json::from_str::<Request>(line) {
+fn answer(
+    request: Result<Request, serde_json::Error>,
+    governor: &Sender<Message>,
+) -> Option<String> {
+    let mut answer = match request {
         Ok(request) => {
             let (to, from) = crossbeam_channel::bounded(1);
             governor.send(Message::Control(request, to)).ok()?;

@@ -6,154 +6,352 @@
 //! comes first. Applied as read, X would be forgotten. But a program's mappings count as changing
 //! until the last event is read, and the kernel tells so: when something was moved (or forked),
 //! events are collected until nothing is outstanding, and then put in order.
+//!
+//! A message that was read is nowhere but here. The kernel writes it straight into the program's
+//! journal, where it is marked while it is applied and stays until all are: a successor goes on
+//! where this daemon died.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::os::fd::AsRawFd;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use clew_core::{Event, PageId, Vpn};
-use clew_engine::ManagedSpace;
-use parking_lot::Mutex;
+use clew_store::journal::MESSAGES;
 
 use crate::governor::Message as ToGovernor;
 use crate::process::{Process, Shared};
 use crate::program::ProgramMemory;
+use crate::registry::{Record, Stage};
 use crate::uffd::{Message, Uffd};
 
 /// How long outstanding events are waited for. They are posted by threads that are runnable.
 const OUTSTANDING: Duration = Duration::from_secs(1);
+
+/// Messages read by one call.
+const READ_AT_ONCE: usize = 16;
 
 /// How long moves are remembered for the unmappings that belong to them.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
 /// One applied move: mremap is told as a move, and then, later, as an unmapping of the old range.
 pub struct Move {
-    from: (u64, u64),
-    to: (u64, u64),
-    when: Instant,
+    /// Where it was.
+    pub from: (u64, u64),
+    /// Where it is.
+    pub to: (u64, u64),
+    /// When it was applied.
+    pub when: Instant,
     /// The unmapping of `from` is still to be told.
-    owes_unmap: bool,
+    pub owes_unmap: bool,
 }
+
+/// A message of the journal that was not applied yet.
+#[derive(Clone, Copy)]
+struct Pending {
+    /// Where it is in the journal.
+    at: usize,
+    message: Message,
+}
+
+/// The upper half of a mark in the journal: this message is being applied.
+const BEGUN: u32 = 1 << 16;
+/// It has been applied. The lower half says as the how manieth.
+const DONE: u32 = 2 << 16;
 
 /// Reads everything there is, applies events, and leaves the faults to the caller. The space's
 /// lock is held for writing.
-pub fn read_and_apply(
+pub fn read_and_apply(shared: &Shared, process: &Arc<Process>, faults: &mut Vec<(u64, u32)>) {
+    Reader::default().finish(shared, process, faults);
+}
+
+/// The same for a program that was taken over: what its last daemon had read comes first.
+pub fn resume(shared: &Shared, process: &Arc<Process>, inherited: &dyn Inherited) {
+    let mut reader = Reader::default();
+    reader.resume(shared, process, inherited);
+    reader.finish(shared, process, &mut Vec::new());
+}
+
+/// What a successor knows of children that its predecessor was told of.
+pub trait Inherited {
+    /// The child whose descriptor had this number, if it is recorded already.
+    fn child(&self, number: RawFd) -> Option<Arc<Process>>;
+}
+
+/// Takes the descriptors of children that nobody has recorded yet from the predecessor's keeper. To
+/// be done as long as that runs; their new numbers are written beside the old ones, with the
+/// generation for which they hold.
+pub fn take_children(
     shared: &Shared,
-    process: &Arc<Process>,
-    messages: &mut Vec<Message>,
-    faults: &mut Vec<(u64, u32)>,
-) {
-    let mut events = Vec::new();
-    read(process, messages, faults, &mut events);
-    if events.is_empty() {
-        return;
-    }
-    let ordered = |events: &[Message]| {
-        !events.iter().any(|e| matches!(e, Message::Remap { .. } | Message::Fork { .. }))
-    };
-    if !ordered(&events) && !has_one_thread(process) {
-        let deadline = Instant::now() + OUTSTANDING;
-        while process.memory.uffd.is_changing() && Instant::now() < deadline {
-            // Sleeping, not spinning: who is to post may need this CPU.
-            std::thread::sleep(Duration::from_micros(20));
-            read(process, messages, faults, &mut events);
-        }
-    }
-    if ordered(&events) || has_one_thread(process) {
-        for event in events {
-            apply(shared, process, event);
-        }
-        return;
-    }
-    let mut changes = Changes::default();
-    changes.apply_possible(shared, process, &mut events);
-    changes.share_with_children(shared, process);
-}
-
-fn read(
     process: &Process,
-    messages: &mut Vec<Message>,
-    faults: &mut Vec<(u64, u32)>,
-    events: &mut Vec<Message>,
-) {
-    loop {
-        messages.clear();
-        let more = match process.memory.uffd.read(messages) {
-            Ok(more) => more,
-            Err(error) => {
-                tracing::error!(pid = process.pid, %error, "cannot read a program's faults");
-                false
+    inherited: &dyn Inherited,
+    take: impl Fn(RawFd) -> io::Result<OwnedFd>,
+) -> io::Result<()> {
+    let journal = &process.space.journal;
+    for at in 0..MESSAGES {
+        let words = journal.message(at);
+        if words[0] as u32 == 0 {
+            break;
+        }
+        if let Some(Message::Fork { child }) = Message::parse(words)
+            && inherited.child(child).is_none()
+        {
+            let number = take(child)?.into_raw_fd();
+            journal.annotate_message(at, shared.generation << 32 | u64::from(number as u32));
+        }
+    }
+    Ok(())
+}
+
+/// The number that [`take_children`] wrote.
+fn taken(shared: &Shared, process: &Process, pending: Pending) -> Option<RawFd> {
+    let note = process.space.journal.message(pending.at)[2];
+    (note >> 32 == shared.generation & 0xffff_ffff).then_some(note as u32 as RawFd)
+}
+
+/// Reads messages of one program into its journal, and applies them from there.
+#[derive(Default)]
+struct Reader {
+    /// Messages in the journal.
+    len: usize,
+    pending: Vec<Pending>,
+    changes: Changes,
+    /// Children that nobody serves yet.
+    born: Vec<Arc<Process>>,
+}
+
+impl Reader {
+    fn finish(&mut self, shared: &Shared, process: &Arc<Process>, faults: &mut Vec<(u64, u32)>) {
+        self.read(process, faults);
+        if !self.pending.is_empty() || !self.changes.is_empty() {
+            let unordered =
+                |p: &Pending| matches!(p.message, Message::Remap { .. } | Message::Fork { .. });
+            let matters = self.pending.iter().any(unordered) && !has_one_thread(process);
+            if matters {
+                let deadline = Instant::now() + OUTSTANDING;
+                while process.memory.uffd.is_changing() && Instant::now() < deadline {
+                    // Sleeping, not spinning: who is to post may need this CPU.
+                    std::thread::sleep(Duration::from_micros(20));
+                    self.read(process, faults);
+                }
             }
+            while !self.pending.is_empty() {
+                // If no order fits what is known, as they came.
+                let possible = |i: &usize| is_possible(shared, process, &self.pending, *i);
+                let next = match matters {
+                    true => (0..self.pending.len()).find(possible).unwrap_or(0),
+                    false => 0,
+                };
+                let pending = self.pending.remove(next);
+                self.apply(shared, process, pending);
+            }
+            self.changes.correct_children(shared);
+            for child in self.born.drain(..) {
+                serve(shared, child);
+            }
+        }
+        process.space.journal.clear_messages(self.len);
+    }
+
+    fn read(&mut self, process: &Process, faults: &mut Vec<(u64, u32)>) {
+        let journal = &process.space.journal;
+        loop {
+            let (to, room) = journal.room_for_messages(self.len);
+            let most = room.min(READ_AT_ONCE);
+            if most == 0 {
+                // What is here is applied first; the rest waits in the kernel.
+                return;
+            }
+            // SAFETY: the journal has room for `most` messages there, and only who holds the
+            // space's lock for writing uses it.
+            let read = match unsafe { process.memory.uffd.read_to(to, most) } {
+                Ok(read) => read,
+                Err(error) => {
+                    tracing::error!(pid = process.pid, %error, "cannot read a program's faults");
+                    return;
+                }
+            };
+            for at in self.len..self.len + read {
+                match Message::parse(journal.message(at)) {
+                    Some(Message::Fault { addr, tid }) => faults.push((addr, tid)),
+                    Some(message) => self.pending.push(Pending { at, message }),
+                    None => tracing::error!(pid = process.pid, "an event that was not asked for"),
+                }
+            }
+            self.len += read;
+            if read < most {
+                return;
+            }
+        }
+    }
+
+    fn resume(&mut self, shared: &Shared, process: &Arc<Process>, inherited: &dyn Inherited) {
+        let journal = &process.space.journal;
+        let (mut begun, mut done) = (Vec::new(), Vec::new());
+        while self.len < MESSAGES && journal.message(self.len)[0] as u32 != 0 {
+            let words = journal.message(self.len);
+            let (at, mark) = (self.len, (words[0] >> 32) as u32);
+            self.len += 1;
+            // Its faults come again: they are woken.
+            let Some(message) = Message::parse(words) else { continue };
+            let pending = Pending { at, message };
+            match (message, mark & !0xffff) {
+                (Message::Fault { .. }, _) => {}
+                (_, 0) => self.pending.push(pending),
+                // The facts say that it was applied to them, and they come last.
+                (_, BEGUN) if mark & 0xffff != process.applied.load(Relaxed) & 0xffff => {
+                    begun.push(pending);
+                }
+                _ => done.push((mark & 0xffff, pending)),
+            }
+        }
+        if begun.is_empty() {
+            journal.set_step(0);
+        }
+        // The number of the last one is known; those before it have wrapped around once at most.
+        let last = process.applied.load(Relaxed);
+        done.sort_unstable_by_key(|(number, _)| Reverse(last.wrapping_sub(*number) & 0xffff));
+        for (_, pending) in done {
+            match pending.message {
+                Message::Remap { from, to, len } => self.changes.moved.push((from, to, len)),
+                Message::Fork { child } => {
+                    let known = inherited.child(child);
+                    self.changes.children.extend(known.map(|c| (c, self.changes.moved.len())));
+                }
+                _ => {}
+            }
+        }
+        // A child's descriptor has another number here.
+        let mut translate = |pending: &mut Pending| match pending.message {
+            Message::Fork { child } => {
+                match (inherited.child(child), taken(shared, process, *pending)) {
+                    (Some(known), _) => {
+                        self.changes.children.push((known, self.changes.moved.len()));
+                        false
+                    }
+                    (None, Some(number)) => {
+                        pending.message = Message::Fork { child: number };
+                        process.renumbered.lock().insert(number, child);
+                        true
+                    }
+                    (None, None) => {
+                        tracing::error!(pid = process.pid, "a forked child's descriptor is lost");
+                        false
+                    }
+                }
+            }
+            _ => true,
         };
-        for message in messages.drain(..) {
-            match message {
-                Message::Fault { addr, tid } => faults.push((addr, tid)),
-                other => events.push(other),
+        begun.retain_mut(&mut translate);
+        self.pending.retain_mut(&mut translate);
+        for pending in begun {
+            self.apply(shared, process, pending);
+        }
+    }
+
+    /// Applies one message. From its mark to the next one death may come at any point: it is then
+    /// applied again, as far as the step says that it is still to be.
+    fn apply(&mut self, shared: &Shared, process: &Arc<Process>, pending: Pending) {
+        let journal = &process.space.journal;
+        let number = process.applied.load(Relaxed).wrapping_add(1);
+        journal.mark_message(pending.at, BEGUN | number & 0xffff);
+        match pending.message {
+            Message::Remap { from, to, len } => {
+                self.changes.moved.push((from, to, len));
+                remap(shared, process, from, to, len);
             }
+            Message::Unmap { start, end } => unmap(shared, process, start, end),
+            Message::Remove { start, end } => remove(shared, process, start, end),
+            Message::Fork { child } => {
+                // SAFETY: the kernel, or whoever took it over from the keeper, has installed this
+                // descriptor for us, and nobody else knows its number.
+                let child = unsafe { OwnedFd::from_raw_fd(child) };
+                let child = fork(shared, process, Uffd::new(child));
+                self.changes.children.push((child.clone(), self.changes.moved.len()));
+                self.born.push(child);
+            }
+            Message::Fault { .. } => {}
         }
-        if !more {
-            return;
-        }
+        process.applied.store(number, Relaxed);
+        process.save_facts();
+        journal.mark_message(pending.at, DONE | number & 0xffff);
+        journal.set_step(0);
     }
 }
 
-/// What several threads did at once.
+/// What several threads did at once, as far as it was applied.
 #[derive(Default)]
 struct Changes {
     moved: Vec<(u64, u64, u64)>,
     /// Children, and how many moves had been applied before their fork.
-    children: Vec<(Arc<ManagedSpace>, usize)>,
+    children: Vec<(Arc<Process>, usize)>,
 }
 
 impl Changes {
-    /// Applies events in an order that can have been.
-    fn apply_possible(
-        &mut self,
-        shared: &Shared,
-        process: &Arc<Process>,
-        events: &mut Vec<Message>,
-    ) {
-        while !events.is_empty() {
-            // If no order fits what is known, as they came.
-            let possible = |i: &usize| is_possible(shared, process, events, *i);
-            let next = (0..events.len()).find(possible).unwrap_or(0);
-            let event = events.remove(next);
-            if let Message::Remap { from, to, len } = event {
-                self.moved.push((from, to, len));
+    fn is_empty(&self) -> bool {
+        self.moved.is_empty() && self.children.is_empty()
+    }
+
+    /// Whether a child was forked before or after a move of another thread, the order of events does
+    /// not say, but its mappings do: where they are not what was assumed, its table is put right.
+    fn correct_children(&self, shared: &Shared) {
+        let page = shared.page_bytes;
+        let remap = |child: &Process, from: u64, to: u64, len: u64| {
+            let _events = child.space.table.lock.write();
+            let (from, to) = (Vpn::of_addr(from, page), Vpn::of_addr(to, page));
+            child.space.journal.set_step(0);
+            shared.mover.remap(&child.space, from, len / page, to);
+            child.space.journal.set_step(0);
+        };
+        for (child, before) in &self.children {
+            let (applied, later) = self.moved.split_at(*before);
+            for (i, (from, to, len)) in applied.iter().enumerate().rev() {
+                if self.was_moved(child, i) == Some(false) {
+                    remap(child, *to, *from, *len);
+                }
             }
-            if let Some(child) = apply(shared, process, event) {
-                self.children.push((child, self.moved.len()));
+            for (i, (from, to, len)) in later.iter().enumerate() {
+                if self.was_moved(child, before + i) == Some(true) {
+                    remap(child, *from, *to, *len);
+                }
             }
         }
     }
 
-    /// Whether a child was forked before or after a move of another thread, nobody says: it gets
-    /// the pages at both places. What it has too much is never asked for.
-    fn share_with_children(&self, shared: &Shared, process: &Process) {
-        let page = shared.page_bytes;
-        for (child, before) in &self.children {
-            for (i, (from, to, len)) in self.moved.iter().enumerate() {
-                let to_vpn = Vpn::of_addr(*to, page);
-                let also_at = if i < *before { Vpn::of_addr(*from, page) } else { to_vpn };
-                shared.mover.fork_range(&process.space, child, to_vpn, len / page, also_at);
-            }
+    /// Whether the child was forked after move `i`: then it has a mapping where that led to, and none
+    /// where it came from, unless another move explains what is there. `None` if it cannot be told.
+    fn was_moved(&self, child: &Process, i: usize) -> Option<bool> {
+        let (from, to, len) = self.moved[i];
+        let overlap = |a: u64, a_len: u64, b: u64, b_len: u64| a < b + b_len && b < a + a_len;
+        let others = || self.moved.iter().enumerate().filter(move |(o, _)| *o != i);
+        let has = |addr| child.memory.uffd.has_mapping(addr);
+        let came_since = others().any(|(_, (_, t, l))| overlap(*t, *l, from, len));
+        let was_there = others().any(|(_, (f, _, l))| overlap(*f, *l, to, len));
+        match (has(from), has(to)) {
+            (Some(false), Some(true)) => Some(true),
+            (Some(true), Some(false)) => Some(false),
+            (_, Some(true)) if came_since && !was_there => Some(true),
+            (Some(true), _) if was_there && !came_since => Some(false),
+            _ => None,
         }
     }
 }
 
 /// Whether event `i` can have been the next, as things stand.
-fn is_possible(shared: &Shared, process: &Process, events: &[Message], i: usize) -> bool {
-    match events[i] {
+fn is_possible(shared: &Shared, process: &Process, events: &[Pending], i: usize) -> bool {
+    match events[i].message {
         Message::Remap { from, to, len } => {
             // Something is still at its target, and somebody says that it left.
             let blocked = occupied(process, to, to + len, shared.page_bytes)
-                && (0..events.len()).any(|o| o != i && leaves(&events[o], to, to + len));
+                && (0..events.len()).any(|o| o != i && leaves(&events[o].message, to, to + len));
             // Something read before it arrives where it comes from: is it that which moves on, or
             // what was there before? The latter has the extent that is known.
             let follows = events[..i].iter().any(|e| {
-                matches!(e, Message::Remap { to, len: l, .. }
-                    if *to < from + len && from < to + l)
+                matches!(e.message, Message::Remap { to, len: l, .. }
+                    if to < from + len && from < to + l)
             });
             let known = process.regions.lock().get(&from) == Some(&(from + len));
             !blocked && (!follows || known)
@@ -166,18 +364,6 @@ fn has_one_thread(process: &Process) -> bool {
     use std::os::unix::fs::MetadataExt;
     process.pid == 0
         || std::fs::metadata(format!("/proc/{}/task", process.pid)).is_ok_and(|m| m.nlink() <= 3)
-}
-
-/// Applies one event; the child, if it was a fork.
-fn apply(shared: &Shared, process: &Arc<Process>, event: Message) -> Option<Arc<ManagedSpace>> {
-    match event {
-        Message::Remap { from, to, len } => remap(shared, process, from, to, len),
-        Message::Unmap { start, end } => unmap(shared, process, start, end),
-        Message::Remove { start, end } => remove(shared, process, start, end),
-        Message::Fork { child } => return Some(fork(shared, process, child)),
-        Message::Fault { .. } => {}
-    }
-    None
 }
 
 /// Whether `event` takes something away from `[start, end)`.
@@ -244,38 +430,38 @@ fn remap(shared: &Shared, process: &Process, from: u64, to: u64, len: u64) {
 
 /// The child shares what its parent has stored. It has no agent, so its own pages stay; its
 /// descriptor must be held until its memory is gone.
-fn fork(shared: &Shared, parent: &Arc<Process>, uffd: Uffd) -> Arc<ManagedSpace> {
+fn fork(shared: &Shared, parent: &Arc<Process>, uffd: Uffd) -> Arc<Process> {
     let id = shared.new_space_id();
     let epoll = shared.epolls[parent.handler].as_raw_fd();
-    let token = u64::from(id.0);
-    let memory = ProgramMemory::new(uffd, shared.page_bytes, None, None, epoll, token);
-    let memory = Arc::new(memory);
-    let space = Arc::new(ManagedSpace::new(shared.new_table(id), memory.clone()));
-    shared.mover.fork(&parent.space, &space);
-    let child = Arc::new(Process {
-        id,
-        app: parent.app,
-        pid: 0,
-        command: parent.command.clone(),
-        space: space.clone(),
-        memory,
-        regions: Mutex::new(parent.regions.lock().clone()),
-        moves: Mutex::default(),
-        files: None,
-        handler: parent.handler,
-        relaunching: Default::default(),
-        narrowed: Mutex::new(None),
-        faults: Default::default(),
-        demand: Default::default(),
-        restored: Default::default(),
-        swapped_out: Default::default(),
+    let number = uffd.as_raw_fd();
+    let memory = ProgramMemory::new(uffd, shared.page_bytes, None, None, epoll, u64::from(id.0));
+    let journal = shared.journal.begin().unwrap_or_else(|| {
+        // A child that no successor knows would wait for ever.
+        eprintln!("clew: the journal has no slot for a forked child: stopping before one is lost");
+        std::process::abort();
     });
-    shared.processes.write().insert(id, child.clone());
+    let table = shared.new_table(id);
+    let mut record = Record { stage: Stage::Child, pid: 0, ..parent.record.lock().clone() };
+    record.descriptors = Default::default();
+    record.narrowed = None;
+    if let Some(old) = parent.renumbered.lock().remove(&number) {
+        record.descriptors[shared.other_column()].uffd = Some(old);
+    }
+    let child = Process::new(parent.app, record, parent.handler, table, memory, journal, None);
+    *child.regions.lock() = parent.regions.lock().clone();
+    shared.mover.fork(&parent.space, &child.space);
+    child.save_facts();
+    child.save_record(shared);
+    child.space.journal.publish(id);
+    child
+}
+
+fn serve(shared: &Shared, child: Arc<Process>) {
+    shared.processes.write().insert(child.id, child.clone());
     if let Err(error) = child.memory.watch() {
-        tracing::error!(%error, pid = parent.pid, "cannot watch a forked child; it will wait");
+        tracing::error!(%error, command = child.command, "cannot watch a child; it will wait");
     }
     let _ = shared.governor.send(ToGovernor::Forked(child));
-    space
 }
 
 /// Takes `[start, end)` out of the set of regions.

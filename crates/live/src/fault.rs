@@ -15,7 +15,6 @@ use parking_lot::RwLockWriteGuard;
 use crate::affinity::{self, Placement};
 use crate::events;
 use crate::process::{Process, Shared};
-use crate::uffd::Message;
 
 /// Token of the descriptor that ends a fault thread.
 pub const STOP_TOKEN: u64 = u64::MAX;
@@ -26,7 +25,6 @@ pub fn run(shared: &Shared, handler: usize) {
     // SAFETY: changes this thread's own priority; failing (not root) is no harm.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -10) };
     let mut ctx = MoverContext::default();
-    let mut messages = Vec::with_capacity(32);
     let mut faults = Vec::with_capacity(32);
     loop {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
@@ -39,7 +37,7 @@ pub fn run(shared: &Shared, handler: usize) {
                 return;
             }
             if let Some(process) = shared.process(SpaceId(event.u64 as u32)) {
-                serve(shared, &process, &mut ctx, &mut messages, &mut faults);
+                serve(shared, &process, &mut ctx, &mut faults);
             }
         }
     }
@@ -49,7 +47,6 @@ fn serve(
     shared: &Shared,
     process: &Arc<Process>,
     ctx: &mut MoverContext,
-    messages: &mut Vec<Message>,
     faults: &mut Vec<(u64, u32)>,
 ) {
     faults.clear();
@@ -59,7 +56,7 @@ fn serve(
         process.memory.look_away();
         return;
     }
-    events::read_and_apply(shared, process, messages, faults);
+    events::read_and_apply(shared, process, faults);
     let guard = RwLockWriteGuard::downgrade(guard);
     let narrow =
         shared.placement == Placement::Narrow && process.relaunching.load(Ordering::Relaxed);
@@ -72,7 +69,8 @@ fn serve(
             continue;
         }
         if narrow {
-            affinity::narrow(&process.narrowed, tid, shared.handler_cpus[process.handler]);
+            let cpu = shared.handler_cpus[process.handler];
+            affinity::narrow(&process.narrowed, tid, cpu, || process.save_record(shared));
         }
         answer(shared, process, vpn, ctx);
     }

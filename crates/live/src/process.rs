@@ -5,22 +5,29 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::Instant;
 
 use clew_core::{AppId, Event, PageId, PageRun, SpaceId, Vpn};
 use clew_engine::{ManagedSpace, Mover};
-use clew_store::{State, Tables};
+use clew_store::{Journal, Space, SpaceJournal, State, Tables};
 use crossbeam_channel::{Receiver, Sender};
 use parking_lot::{Mutex, RwLock};
 
-use crate::affinity::Placement;
+use crate::affinity::{self, Placement};
+use crate::events::Move;
 use crate::governor::Message;
 use crate::program::ProgramMemory;
+use crate::registry::Record;
 
 /// Events that fault threads post for the policies; beyond this many unread ones they are dropped
 /// (and counted): policies then know a little less, and no page is harmed.
 const RING: usize = 1 << 16;
+
+/// Moves that are written to the journal.
+const MAX_MOVES: usize = 1024;
 
 /// One process (or one address space of it: after execve it is another).
 pub struct Process {
@@ -39,7 +46,13 @@ pub struct Process {
     /// Registered mappings: start to end.
     pub regions: Mutex<BTreeMap<u64, u64>>,
     /// What the program moved lately, oldest first.
-    pub moves: Mutex<Vec<crate::events::Move>>,
+    pub moves: Mutex<Vec<Move>>,
+    /// Messages of the kernel applied so far.
+    pub applied: AtomicU32,
+    /// What a successor must know of it.
+    pub record: Mutex<Record>,
+    /// Of descriptors taken over: their numbers in the predecessor's table, until they are recorded.
+    pub renumbered: Mutex<HashMap<RawFd, RawFd>>,
     /// `/proc/PID/statm`, `/proc/PID/smaps` and `/proc/PID/maps`; absent for a forked child.
     pub files: Option<Mutex<ProcFiles>>,
     /// The CPU whose fault thread serves it.
@@ -66,6 +79,92 @@ pub struct ProcFiles {
 }
 
 impl Process {
+    /// A process with the memory and the page table given.
+    pub fn new(
+        app: AppId,
+        record: Record,
+        handler: usize,
+        table: Space,
+        memory: ProgramMemory,
+        journal: SpaceJournal,
+        files: Option<ProcFiles>,
+    ) -> Arc<Process> {
+        let memory = Arc::new(memory);
+        Arc::new(Process {
+            id: table.id(),
+            app,
+            pid: record.pid,
+            command: record.command.clone(),
+            space: Arc::new(ManagedSpace::new(table, memory.clone(), journal)),
+            memory,
+            regions: Mutex::default(),
+            moves: Mutex::default(),
+            applied: AtomicU32::new(0),
+            record: Mutex::new(record),
+            renumbered: Mutex::default(),
+            files: files.map(Mutex::new),
+            handler,
+            relaunching: AtomicBool::default(),
+            narrowed: Mutex::new(None),
+            faults: AtomicU64::default(),
+            demand: AtomicU64::default(),
+            restored: AtomicU64::default(),
+            swapped_out: AtomicU64::default(),
+        })
+    }
+
+    /// Writes what a successor must know of it to the journal.
+    pub fn save_record(&self, shared: &Shared) {
+        let mut record = self.record.lock();
+        let mut descriptors = self.memory.descriptors();
+        if let Some(files) = &self.files {
+            let files = files.lock();
+            descriptors.statm = Some(files.statm.as_raw_fd());
+            descriptors.maps = Some(files.maps.as_raw_fd());
+            descriptors.smaps = Some(files.smaps.as_raw_fd());
+        }
+        record.descriptors[shared.column()] = descriptors;
+        (record.staging, record.area) = self.memory.agents_addresses();
+        record.narrowed = self.narrowed.lock().as_ref().map(affinity::to_words);
+        record.save(&self.space.journal);
+    }
+
+    /// Writes its mappings and moves to the journal, and that so many messages are applied to them. The space's lock is held for writing.
+    pub fn save_facts(&self) {
+        let (regions, moves) = (self.regions.lock(), self.moves.lock());
+        let mut words = Vec::with_capacity(2 + regions.len() * 2 + moves.len() * 5);
+        // Moves first: where there is not room for all, mappings are left out.
+        let moves = &moves[moves.len().saturating_sub(MAX_MOVES)..];
+        let applied = u64::from(self.applied.load(Ordering::Relaxed));
+        words.extend([applied << 32 | moves.len() as u64, regions.len() as u64]);
+        for m in moves {
+            words.extend([m.from.0, m.from.1, m.to.0, m.to.1, u64::from(m.owes_unmap)]);
+        }
+        regions.iter().for_each(|(start, end)| words.extend([*start, *end]));
+        self.space.journal.set_facts(&words);
+    }
+
+    /// Reads them, after a takeover. Damaged ones are as good as none: only the order of what
+    /// several threads did at once is harder to tell then.
+    pub fn load_facts(&self) {
+        let Some(words) = self.space.journal.facts().filter(|words| words.len() >= 2) else {
+            return;
+        };
+        self.applied.store((words[0] >> 32) as u32, Ordering::Relaxed);
+        let moves = (words[0] as u32 as usize).min(MAX_MOVES).min((words.len() - 2) / 5);
+        let (moves, regions) = words[2..].split_at(moves * 5);
+        *self.moves.lock() = moves
+            .chunks_exact(5)
+            .map(|m| Move {
+                from: (m[0], m[1]),
+                to: (m[2], m[3]),
+                when: Instant::now(),
+                owes_unmap: m[4] != 0,
+            })
+            .collect();
+        *self.regions.lock() = regions.chunks_exact(2).map(|r| (r[0], r[1])).collect();
+    }
+
     /// A run of pages of this process.
     pub fn run(&self, first: Vpn, pages: u64) -> PageRun {
         PageRun { first: PageId::new(self.id, first), count: pages.min(u64::from(u32::MAX)) as u32 }
@@ -88,18 +187,32 @@ impl Process {
     }
 }
 
+/// Who answers faults, and where.
+pub struct Handlers {
+    /// A descriptor each, which watches the programs it serves.
+    pub epolls: Vec<OwnedFd>,
+    /// Its CPU.
+    pub cpus: Vec<usize>,
+    /// Where the faulting thread should be during a relaunch.
+    pub placement: Placement,
+}
+
 /// What all threads of the daemon share.
 pub struct Shared {
     /// Moves pages.
     pub mover: Mover,
     /// Makes page tables.
     pub tables: Arc<Tables>,
+    /// What a successor must know besides.
+    pub journal: Arc<Journal>,
+    /// How many daemons have served these programs, this one included.
+    pub generation: u64,
     /// Bytes of a page.
     pub page_bytes: u64,
     /// Managed processes by space.
     pub processes: RwLock<HashMap<SpaceId, Arc<Process>>>,
     /// Fault threads' epoll descriptors, one a handler.
-    pub epolls: Vec<std::os::fd::OwnedFd>,
+    pub epolls: Vec<OwnedFd>,
     /// The CPU of each handler.
     pub handler_cpus: Vec<usize>,
     /// Where the faulting thread should be during a relaunch.
@@ -110,6 +223,8 @@ pub struct Shared {
     pub ring: (Sender<Event>, Receiver<Event>),
     /// Events that found the ring full.
     pub ring_dropped: AtomicU64,
+    /// Groups of programs taken over that are not served yet: until then nothing may end.
+    pub recovering: AtomicUsize,
     next_space: AtomicU32,
 }
 
@@ -118,25 +233,44 @@ impl Shared {
     pub fn new(
         mover: Mover,
         tables: Arc<Tables>,
+        journal: Arc<Journal>,
+        generation: u64,
         page_bytes: u64,
-        epolls: Vec<std::os::fd::OwnedFd>,
-        handler_cpus: Vec<usize>,
-        placement: Placement,
+        handlers: Handlers,
         governor: Sender<Message>,
     ) -> Shared {
+        let Handlers { epolls, cpus, placement } = handlers;
         Shared {
             mover,
             tables,
+            journal,
+            generation,
             page_bytes,
             processes: RwLock::new(HashMap::new()),
             epolls,
-            handler_cpus,
+            handler_cpus: cpus,
             placement,
             governor,
             ring: crossbeam_channel::bounded(RING),
             ring_dropped: AtomicU64::new(0),
+            recovering: AtomicUsize::new(0),
             next_space: AtomicU32::new(1),
         }
+    }
+
+    /// The column of records that is true for this daemon's descriptors.
+    pub fn column(&self) -> usize {
+        (self.generation % 2) as usize
+    }
+
+    /// The one that was true for its predecessor's.
+    pub fn other_column(&self) -> usize {
+        1 - self.column()
+    }
+
+    /// From now on, [`Shared::new_space_id`] is greater than `used`.
+    pub fn used_space_id(&self, used: SpaceId) {
+        self.next_space.fetch_max(used.0 + 1, Ordering::Relaxed);
     }
 
     /// A number no space had before.
@@ -145,13 +279,13 @@ impl Shared {
     }
 
     /// The page table of a new space.
-    pub fn new_table(&self, id: SpaceId) -> clew_store::Space {
-        clew_store::Space::new(id, self.tables.clone())
+    pub fn new_table(&self, id: SpaceId) -> Space {
+        Space::new(id, self.tables.clone())
     }
 
-    /// Memory of all page tables.
+    /// Memory of all page tables and of the journal.
     pub fn tables_bytes(&self) -> u64 {
-        self.tables.used_bytes()
+        self.tables.used_bytes() + self.journal.used_bytes()
     }
 
     /// Posts an event for the policies without waking anyone.

@@ -12,10 +12,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use clew_agent::protocol::{AREA_BYTES, Header, Kind, MAGIC, Run, SLOTS, SlotState, Taken};
 use clew_core::Vpn;
-use clew_engine::{Memory, Put, PutStop, Took};
+use clew_engine::{Memory, Put, PutStop, Staged, Took};
 use parking_lot::Mutex;
 
 use crate::mappings::present_pages;
+use crate::registry::Descriptors;
 use crate::seqpacket;
 use crate::uffd::{Partial, Uffd};
 
@@ -53,6 +54,8 @@ pub struct Agent {
     /// The program's `mem` and `pagemap`, to find what a dead agent left in staging.
     mem: Option<File>,
     alive: AtomicBool,
+    /// Number of the last order.
+    orders: AtomicU32,
 }
 
 /// The memory of one program.
@@ -75,13 +78,15 @@ pub struct ProgramMemory {
 }
 
 impl Agent {
-    /// Maps the buffer that was handed to the agent behind `socket`.
+    /// Maps the buffer that was handed to the agent behind `socket`. No two generations of daemons
+    /// give their orders the same numbers.
     pub fn new(
         socket: OwnedFd,
         buffer: OwnedFd,
         staging: u64,
         area: u64,
         mem: Option<File>,
+        generation: u64,
     ) -> io::Result<Agent> {
         let bytes = SLOTS * 4096;
         // SAFETY: a fresh shared mapping of a memfd of that size; the result is checked.
@@ -101,7 +106,9 @@ impl Agent {
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         let buffer = Buffer { base, fd: buffer, bytes };
         let pid = seqpacket::peer(&socket)?.pid as u32;
-        Ok(Agent { socket, pid, buffer, staging, area, mem, alive: AtomicBool::new(true) })
+        let orders = AtomicU32::new((generation as u32) << 24);
+        let alive = AtomicBool::new(true);
+        Ok(Agent { socket, pid, buffer, staging, area, mem, alive, orders })
     }
 }
 
@@ -133,6 +140,24 @@ impl ProgramMemory {
     /// Whether pages can be taken out.
     pub fn has_agent(&self) -> bool {
         self.agent.as_ref().is_some_and(|a| a.alive.load(Ordering::Acquire))
+    }
+
+    /// The descriptors that a successor needs.
+    pub fn descriptors(&self) -> Descriptors {
+        let agent = self.agent.as_ref();
+        Descriptors {
+            uffd: Some(self.uffd.as_raw_fd()),
+            socket: agent.map(|a| a.socket.as_raw_fd()),
+            buffer: agent.map(|a| a.buffer.fd.as_raw_fd()),
+            mem: agent.and_then(|a| a.mem.as_ref()).map(|f| f.as_raw_fd()),
+            pagemap: self.pagemap.as_ref().map(|f| f.as_raw_fd()),
+            ..Descriptors::default()
+        }
+    }
+
+    /// Addresses of the agent's staging area and of its own.
+    pub fn agents_addresses(&self) -> (u64, u64) {
+        self.agent.as_ref().map_or((0, 0), |a| (a.staging, a.area))
     }
 
     /// Address range of the agent's staging area.
@@ -194,7 +219,7 @@ impl ProgramMemory {
     pub fn detach(&self) {
         if let Some(agent) = &self.agent {
             agent.alive.store(false, Ordering::Release);
-            let _ = seqpacket::send(&agent.socket, &[header_bytes(Kind::Detach, 0)], &[]);
+            let _ = seqpacket::send(&agent.socket, &[header_bytes(Kind::Detach, 0, 0)], &[]);
         }
     }
 
@@ -207,19 +232,60 @@ impl ProgramMemory {
         runs: &[Run],
         answer: &mut [u8],
     ) -> io::Result<usize> {
-        let head = header_bytes(kind, value);
+        let number = agent.orders.fetch_add(1, Ordering::Relaxed);
+        let head = header_bytes(kind, value, number);
         // SAFETY: Run is plain numbers without padding.
         let body =
             unsafe { std::slice::from_raw_parts(runs.as_ptr().cast::<u8>(), size_of_val(runs)) };
-        let result = seqpacket::send(&agent.socket, &[head, body.to_vec()], &[])
-            .and_then(|()| seqpacket::receive(&agent.socket, answer).map(|(n, _)| n));
-        match result {
-            Ok(n) if n >= size_of::<Header>() && answer[..4] == MAGIC.to_ne_bytes() => Ok(n),
-            other => {
-                agent.alive.store(false, Ordering::Release);
-                Err(other.err().unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into()))
+        let mut result = seqpacket::send(&agent.socket, &[head, body.to_vec()], &[]).map(|()| 0);
+        while result.is_ok() {
+            result = seqpacket::receive(&agent.socket, answer).map(|(n, _)| n);
+            let is_answer = |n: usize| {
+                n >= size_of::<Header>()
+                    && answer[..4] == MAGIC.to_ne_bytes()
+                    && answer[12..16] == number.to_ne_bytes()
+            };
+            match result {
+                Ok(n) if is_answer(n) => return Ok(n),
+                // To an order of a predecessor that died.
+                Ok(n) if n > 0 => {}
+                _ => break,
             }
         }
+        agent.alive.store(false, Ordering::Release);
+        Err(result.err().unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into()))
+    }
+
+    /// Waits until the agent is in the middle of no order of a predecessor's.
+    pub fn sync(&self) {
+        let Some(agent) = self.agent.as_ref().filter(|_| self.has_agent()) else { return };
+        let _link = self.link.lock();
+        let mut answer = vec![0u8; size_of::<Taken>()];
+        let _ = self.order(agent, Kind::Sync, 0, &[], &mut answer);
+    }
+
+    /// Copies what is in slot `slot` of the staging area.
+    pub fn staged(&self, slot: usize, out: &mut [u8]) -> Staged {
+        let files = self.agent.as_ref().and_then(|a| Some((a, a.mem.as_ref()?)));
+        let (Some((agent, mem)), Some(pagemap)) = (files, &self.pagemap) else {
+            return Staged::Unknown;
+        };
+        let address = agent.staging + slot as u64 * self.page_bytes;
+        let end = address + self.page_bytes;
+        let mut is_there = false;
+        match present_pages(pagemap, address, end, self.page_bytes, |_| is_there = true) {
+            Ok(()) if !is_there => Staged::Empty,
+            Ok(()) if mem.read_exact_at(out, address).is_ok() => Staged::Copied,
+            _ => Staged::Unknown,
+        }
+    }
+
+    /// Empties the staging area after a takeover.
+    pub fn empty_staging(&self) {
+        let Some(agent) = self.agent.as_ref().filter(|_| self.has_agent()) else { return };
+        let _link = self.link.lock();
+        let mut answer = [0u8; size_of::<Header>()];
+        let _ = self.order(agent, Kind::Release, SLOTS as u32, &[], &mut answer);
     }
 
     fn runs(&self, vpns: &[Vpn]) -> Vec<Run> {
@@ -261,8 +327,8 @@ impl ProgramMemory {
     }
 }
 
-fn header_bytes(kind: Kind, value: u32) -> Vec<u8> {
-    let header = Header::new(kind, value, 0);
+fn header_bytes(kind: Kind, value: u32, number: u32) -> Vec<u8> {
+    let header = Header::new(kind, value, number);
     [header.magic, header.kind, header.value, header.detail]
         .iter()
         .flat_map(|word| word.to_ne_bytes())
@@ -372,23 +438,5 @@ impl Memory for ProgramMemory {
         self.fresh_len.store(len, Ordering::Relaxed);
         self.fresh_next.store(vpn.0 + u64::from(len), Ordering::Relaxed);
         len as usize
-    }
-}
-
-impl ProgramMemory {
-    /// Gives the buffer's memory back to the system; it fills again when used.
-    pub fn shrink_buffer(&self) {
-        let Some(agent) = &self.agent else { return };
-        let Some(_link) = self.link.try_lock() else { return };
-        // SAFETY: punching a hole in a memfd; readers see zeros, and no batch is under way that
-        // would read (the link is held, and a batch's slots are read before its release).
-        unsafe {
-            libc::fallocate(
-                agent.buffer.fd.as_raw_fd(),
-                libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
-                0,
-                agent.buffer.bytes as i64,
-            );
-        }
     }
 }

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::OnceLock;
 
 /// Features of `UFFDIO_API`.
 pub mod feature {
@@ -68,28 +69,33 @@ struct ZeroArg {
     done: i64,
 }
 
-/// One message as the kernel writes it.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct RawMessage {
-    event: u8,
-    reserved: [u8; 7],
-    arg: [u64; 3],
-}
-
 /// What a program did.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
     /// A thread waits for the page at `addr`.
     Fault { addr: u64, tid: u32 },
-    /// The program forked; the child's descriptor.
-    Fork { child: Uffd },
+    /// The program forked; the number of the child's descriptor in the table of who read this.
+    Fork { child: RawFd },
     /// mremap moved `len` bytes.
     Remap { from: u64, to: u64, len: u64 },
     /// madvise gave the range up.
     Remove { start: u64, end: u64 },
     /// munmap, or the end of a mapping by other means.
     Unmap { start: u64, end: u64 },
+}
+
+impl Message {
+    /// A message as the kernel writes it (`struct uffd_msg`); `None` for events not asked for.
+    pub fn parse([kind, a, b, c]: [u64; 4]) -> Option<Message> {
+        Some(match kind as u8 {
+            0x12 => Message::Fault { addr: b, tid: c as u32 },
+            0x13 => Message::Fork { child: a as u32 as RawFd },
+            0x14 => Message::Remap { from: a, to: b, len: c },
+            0x15 => Message::Remove { start: a, end: b },
+            0x16 => Message::Unmap { start: a, end: b },
+            _ => return None,
+        })
+    }
 }
 
 /// Result of [`Uffd::copy`] and its like: bytes done before the error, if any.
@@ -164,6 +170,14 @@ impl Uffd {
         self.ioctl(WAKE, &mut Range { start, len })
     }
 
+    /// Wakes everybody who waits for a page, wherever that is.
+    pub fn wake_all(&self) {
+        // From mmap_min_addr at its largest to the end of what 47 bits can name, less the last page.
+        const FIRST: u64 = 1 << 16;
+        const END: u64 = (1 << 47) - 4096;
+        let _ = self.wake(FIRST, END - FIRST);
+    }
+
     /// Puts `bytes` (whole pages) at `dst` and wakes who waits there.
     pub fn copy(&self, dst: u64, bytes: &[u8]) -> Partial {
         let mut arg = CopyArg {
@@ -175,6 +189,18 @@ impl Uffd {
         };
         let result = self.ioctl(COPY, &mut arg);
         partial(result, arg.copied, bytes.len() as u64)
+    }
+
+    /// Whether a registered mapping covers the page at `addr`; `None` while mappings are changing, or
+    /// where a page is there already.
+    pub fn has_mapping(&self, addr: u64) -> Option<bool> {
+        // The kernel looks for the mapping before it reads what it is to copy, which cannot be read.
+        let mut arg = CopyArg { dst: addr, src: unreadable(), len: 4096, mode: 0, copied: 0 };
+        match self.ioctl(COPY, &mut arg).map_err(|e| e.raw_os_error()) {
+            Err(Some(libc::ENOENT)) => Some(false),
+            Err(Some(libc::EFAULT)) => Some(true),
+            _ => None,
+        }
     }
 
     /// As [`Uffd::copy`], zeros.
@@ -203,39 +229,35 @@ impl Uffd {
         self.zero(4096, 4096).errno == libc::EAGAIN
     }
 
-    /// Reads all that is to be read, at most `N` messages; true if there may be more. Never waits.
-    pub fn read(&self, out: &mut Vec<Message>) -> io::Result<bool> {
+    /// Reads at most `most` messages to `to`, without waiting; how many.
+    ///
+    /// # Safety
+    /// `to` is valid for writing `most` messages of 32 bytes.
+    pub unsafe fn read_to(&self, to: *mut u8, most: usize) -> io::Result<usize> {
+        const MESSAGE_BYTES: usize = 32;
+        // SAFETY: as the caller says; messages are plain numbers.
+        let n = unsafe { libc::read(self.as_raw_fd(), to.cast(), most * MESSAGE_BYTES) };
+        if n >= 0 {
+            return Ok(n as usize / MESSAGE_BYTES);
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EAGAIN) | Some(libc::EINTR) => Ok(0),
+            _ => Err(error),
+        }
+    }
+
+    /// Reads the addresses of faults, for measurements on memory of this process.
+    pub fn read_faults(&self) -> io::Result<Vec<u64>> {
         const N: usize = 16;
-        let mut raw = [RawMessage { event: 0, reserved: [0; 7], arg: [0; 3] }; N];
-        // SAFETY: the buffer is valid for its size; messages are plain numbers.
-        let n = unsafe { libc::read(self.as_raw_fd(), raw.as_mut_ptr().cast(), size_of_val(&raw)) };
-        if n < 0 {
-            let error = io::Error::last_os_error();
-            return match error.raw_os_error() {
-                Some(libc::EAGAIN) | Some(libc::EINTR) => Ok(false),
-                _ => Err(error),
-            };
-        }
-        let count = n as usize / size_of::<RawMessage>();
-        for message in &raw[..count] {
-            let [a, b, c] = message.arg;
-            out.push(match message.event {
-                0x12 => Message::Fault { addr: b, tid: c as u32 },
-                0x13 => {
-                    // SAFETY: the kernel has just installed this descriptor for us.
-                    let child = unsafe { OwnedFd::from_raw_fd(a as u32 as i32) };
-                    Message::Fork { child: Uffd::new(child) }
-                }
-                0x14 => Message::Remap { from: a, to: b, len: c },
-                0x15 => Message::Remove { start: a, end: b },
-                0x16 => Message::Unmap { start: a, end: b },
-                other => {
-                    tracing::error!(other, "unknown userfaultfd event");
-                    continue;
-                }
-            });
-        }
-        Ok(count == N)
+        let mut raw = [[0u64; 4]; N];
+        // SAFETY: the buffer holds N messages.
+        let n = unsafe { self.read_to(raw.as_mut_ptr().cast(), N)? };
+        let address = |m: &[u64; 4]| match Message::parse(*m) {
+            Some(Message::Fault { addr, .. }) => Some(addr),
+            _ => None,
+        };
+        Ok(raw[..n].iter().filter_map(address).collect())
     }
 
     fn ioctl<T>(&self, request: u64, arg: &mut T) -> io::Result<()> {
@@ -246,6 +268,18 @@ impl Uffd {
     }
 }
 
+/// The address of a page that can never be read.
+fn unreadable() -> u64 {
+    static PAGE: OnceLock<u64> = OnceLock::new();
+    *PAGE.get_or_init(|| {
+        // SAFETY: a fresh mapping that nobody touches; a failure gives an address that is none.
+        unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+            libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_NONE, flags, -1, 0) as u64
+        }
+    })
+}
+
 fn partial(result: io::Result<()>, done: i64, len: u64) -> Partial {
     match result {
         Ok(()) => Partial { bytes: len, errno: 0 },
@@ -253,6 +287,37 @@ fn partial(result: io::Result<()>, done: i64, len: u64) -> Partial {
             // A negative count is the error itself.
             let bytes = u64::try_from(done).unwrap_or(0);
             Partial { bytes, errno: e.raw_os_error().unwrap_or(libc::EIO) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mappings_are_found_without_putting_anything_there() {
+        let Ok(uffd) = Uffd::open_own() else {
+            eprintln!("SKIP mappings_are_found_without_putting_anything_there: no userfaultfd");
+            return;
+        };
+        uffd.api(FEATURES).expect("the features");
+        // SAFETY: a fresh mapping of our own, of which only the first page is touched, once there.
+        unsafe {
+            let prot = libc::PROT_READ | libc::PROT_WRITE;
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let base = libc::mmap(std::ptr::null_mut(), 3 * 4096, prot, flags, -1, 0) as u64;
+            assert_ne!(base as *mut libc::c_void, libc::MAP_FAILED);
+            uffd.register(base, 2 * 4096).expect("registered");
+            assert_eq!(uffd.has_mapping(base), Some(true));
+            assert_eq!(uffd.has_mapping(base + 4096), Some(true));
+            assert_eq!(uffd.has_mapping(base + 2 * 4096), Some(false), "it is not registered");
+            assert_eq!(uffd.has_mapping(4096), Some(false));
+            let put = uffd.copy(base, &[7; 4096]);
+            assert_eq!(put, Partial { bytes: 4096, errno: 0 }, "nothing was there yet");
+            assert_eq!(*(base as *const u8), 7);
+            uffd.unregister(base, 2 * 4096).expect("unregistered");
+            libc::munmap(base as *mut libc::c_void, 3 * 4096);
         }
     }
 }

@@ -5,14 +5,20 @@
 //! outlive the daemon lies in [`Segment`]s: the arena, the slab and handle tables, the chunks of
 //! the page tables and their owners.
 
+pub mod adopt;
 pub mod codec;
+pub mod journal;
 pub mod pool;
 pub mod segment;
 pub mod store;
 pub mod table;
 
+pub use adopt::AdoptError;
 pub use clew_core::CodecKind;
 pub use codec::{CodecContext, DecodeError};
+pub use journal::{Journal, JournalError, SpaceJournal};
 pub use segment::{Segment, SegmentError};
-pub use store::{Handle, Limit, PoolFacts, PutError, ReadError, Store, StoreConfig, StoreError};
-pub use table::{Counts, Entry, Refused, Space, State, TableError, Tables};
+pub use store::{
+    Adopted, Handle, Limit, PoolFacts, PutError, ReadError, Store, StoreConfig, StoreError,
+};
+pub use table::{Counts, Damage, Entry, Refused, Space, SpaceChunks, State, TableError, Tables};

@@ -5,13 +5,23 @@
 //! references to plain memory.
 //!
 //! Memory that does not exist yet can be asked for with [`Segment::populate`], which fails with an
-//! error. A first touch without it raises SIGBUS when the machine is out of memory.
+//! error. A first touch without it raises SIGBUS when the machine is out of memory. Even reading a
+//! hole gives it memory, so a successor asks where there is some ([`Segment::for_data`]).
+//!
+//! A process that is killed has made, thread by thread, the stores before the instruction at which
+//! it was stopped and none behind it; a successor that maps the segment when the process is gone
+//! sees just these, on every kind of CPU. So all that matters to it is the order in which the
+//! compiler leaves them: where it does, [`in_order`] keeps it.
 
 use std::ffi::CString;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
+
+/// The kernel's unit of memory in a segment.
+const PAGE_BYTES: usize = 4096;
 
 /// Bytes of zeros written by one call of `pwrite`.
 static ZEROS: [u8; 32 << 10] = [0; 32 << 10];
@@ -45,6 +55,21 @@ pub enum SegmentError {
         /// Length of the segment.
         len: usize,
     },
+    /// No segment has such a length.
+    #[error("segment '{name}' has {len} bytes, not one or more whole pages")]
+    Length {
+        /// The segment.
+        name: String,
+        /// Its length.
+        len: i64,
+    },
+}
+
+/// What was written before is in memory before what is written behind, for a successor of a process
+/// that is killed in between. Costs no instruction.
+#[inline(always)]
+pub(crate) fn in_order() {
+    compiler_fence(Ordering::SeqCst);
 }
 
 /// A named memfd, mapped shared and sparse.
@@ -65,7 +90,7 @@ unsafe impl Sync for Segment {}
 impl Segment {
     /// A new segment of `len` bytes (rounded up to 4 KiB), all zero, holding no memory yet.
     pub fn new(name: &str, len: usize) -> Result<Segment, SegmentError> {
-        let len = len.max(1).next_multiple_of(4096);
+        let len = len.max(1).next_multiple_of(PAGE_BYTES);
         let fail = |call, source| SegmentError::System {
             call,
             name: name.to_string(),
@@ -94,6 +119,9 @@ impl Segment {
     }
 
     /// Maps a segment that an earlier process made; its length is the file's.
+    ///
+    /// # Errors
+    /// If the system refuses, or the length is not one or more whole pages.
     pub fn adopt(name: &str, fd: OwnedFd) -> Result<Segment, SegmentError> {
         // SAFETY: stat is plain data, filled by fstat before it is read.
         let len = unsafe {
@@ -107,9 +135,14 @@ impl Segment {
                     source: io::Error::last_os_error(),
                 });
             }
-            stat.st_size as usize
+            stat.st_size
         };
-        Segment::map(name, fd, len)
+        match usize::try_from(len) {
+            Ok(bytes) if bytes > 0 && bytes.is_multiple_of(PAGE_BYTES) => {
+                Segment::map(name, fd, bytes)
+            }
+            _ => Err(SegmentError::Length { name: name.to_string(), len }),
+        }
     }
 
     fn map(name: &str, fd: OwnedFd, len: usize) -> Result<Segment, SegmentError> {
@@ -168,6 +201,52 @@ impl Segment {
         }
     }
 
+    /// The next offset from `offset` on where there is memory or, with `hole`, where there is none;
+    /// the segment's length if there is no such offset.
+    fn seek(&self, offset: usize, hole: bool) -> Result<usize, SegmentError> {
+        if offset >= self.len {
+            return Ok(self.len);
+        }
+        let whence = if hole { libc::SEEK_HOLE } else { libc::SEEK_DATA };
+        // SAFETY: plain system call on our descriptor, whose position nobody uses.
+        let found = unsafe { libc::lseek(self.fd.as_raw_fd(), offset as libc::off_t, whence) };
+        if found < 0 {
+            return match io::Error::last_os_error().raw_os_error() {
+                Some(libc::ENXIO) => Ok(self.len),
+                _ => Err(self.failed("lseek", offset, self.len - offset)),
+            };
+        }
+        Ok((found as usize).clamp(offset, self.len))
+    }
+
+    /// Calls `f` for every stretch that has memory, in whole pages, from the front. Takes time for
+    /// the memory that is there, whatever the length.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn for_data(&self, mut f: impl FnMut(Range<usize>)) -> Result<(), SegmentError> {
+        let mut end = 0;
+        loop {
+            let start = self.seek(end, false)?;
+            end = self.seek(start, true)?;
+            if start == end {
+                return Ok(());
+            }
+            f(start - start % PAGE_BYTES..end.next_multiple_of(PAGE_BYTES));
+        }
+    }
+
+    /// Bytes from the front that have memory without a hole among them.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn leading_bytes(&self) -> Result<usize, SegmentError> {
+        match self.seek(0, false)? {
+            0 => Ok(self.seek(0, true)?.next_multiple_of(PAGE_BYTES)),
+            _ => Ok(0),
+        }
+    }
+
     fn failed(&self, call: &'static str, offset: usize, bytes: usize) -> SegmentError {
         SegmentError::System {
             call,
@@ -188,6 +267,9 @@ impl Segment {
     /// Gives the memory of a range back; it reads as zeros afterwards. Both whole pages.
     pub fn punch(&self, offset: usize, bytes: usize) -> Result<(), SegmentError> {
         self.check(offset, bytes)?;
+        if bytes == 0 {
+            return Ok(());
+        }
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         let (at, len) = (offset as libc::off_t, bytes as libc::off_t);
         // SAFETY: plain system call on our descriptor.
@@ -219,7 +301,7 @@ impl Segment {
             }
             done += wrote as usize;
         }
-        for page in (offset..offset + bytes).step_by(4096 * 8) {
+        for page in (offset..offset + bytes).step_by(PAGE_BYTES * 8) {
             // SAFETY: in range (checked above) and just given memory.
             unsafe { self.base.as_ptr().add(page).read_volatile() };
         }
@@ -305,6 +387,39 @@ mod tests {
         let again = Segment::adopt("clew-test", fd).unwrap();
         assert_eq!(again.len(), 4096);
         assert_eq!(again.word(3).load(Ordering::Relaxed), 42);
+    }
+
+    #[test]
+    fn tells_where_there_is_memory_and_makes_none_by_asking() {
+        let segment = Segment::new("clew-test", 1 << 40).unwrap();
+        let data = |segment: &Segment| {
+            let mut all = Vec::new();
+            segment.for_data(|stretch| all.push((stretch.start, stretch.end))).unwrap();
+            all
+        };
+        assert_eq!((data(&segment), segment.leading_bytes().unwrap()), (vec![], 0));
+        segment.populate(8192, 4096).unwrap();
+        assert_eq!((data(&segment), segment.leading_bytes().unwrap()), (vec![(8192, 12288)], 0));
+        segment.populate(0, 8192).unwrap();
+        let end = 1 << 40;
+        segment.populate(end - 4096, 4096).unwrap();
+        assert_eq!(data(&segment), [(0, 12288), (end - 4096, end)]);
+        assert_eq!(segment.leading_bytes().unwrap(), 12288);
+        assert_eq!(segment.resident_bytes().unwrap(), 4 * 4096);
+    }
+
+    #[test]
+    fn what_cannot_be_a_segment_is_refused() {
+        for len in [0, 1, 4095, 4097] {
+            let segment = Segment::new("clew-test", 4096).unwrap();
+            // SAFETY: plain system call on a descriptor of ours; its mapping is not touched.
+            assert_eq!(unsafe { libc::ftruncate(segment.as_raw_fd(), len) }, 0);
+            let fd = segment.as_fd().try_clone_to_owned().unwrap();
+            let refused = Segment::adopt("clew-test", fd);
+            assert!(matches!(refused, Err(SegmentError::Length { len: l, .. }) if l == len));
+        }
+        let (pipe, _other) = std::io::pipe().unwrap();
+        assert!(Segment::adopt("clew-test", pipe.into()).is_err());
     }
 
     #[test]

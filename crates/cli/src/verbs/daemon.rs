@@ -23,19 +23,40 @@ pub struct Args {
     /// End when the last program has ended.
     #[arg(long)]
     exit_when_idle: bool,
+    /// Replace the daemon that serves the socket, without a pause of more than a second.
+    #[arg(long)]
+    takeover: bool,
+    /// Stay, and start the next daemon whenever one dies (without a service manager).
+    #[arg(long)]
+    supervise: bool,
 }
 
 /// `clew daemon`.
 pub fn daemon(socket: &Path, args: Args) -> Result<(), Failure> {
+    if args.supervise {
+        return supervise();
+    }
     let fallback = Path::new("/etc/clew.toml");
     let file = args.config.as_deref().or_else(|| fallback.exists().then_some(fallback));
     let over =
         Overrides { budget: args.budget, scheme: args.scheme, exit_when_idle: args.exit_when_idle };
     let config = Config::load(file, &over).map_err(|e| Failure::Input(e.into()))?;
     let line = format!("budget {}, scheme {}", config.budget, config.scheme_name);
-    let ready = || eprintln!("clew: serving {} ({line})", socket.display());
-    run(socket, config, ready).map_err(|e| match e {
+    let ready = |what: &str| eprintln!("clew: {what} {} ({line})", socket.display());
+    run(socket, config, args.takeover, ready).map_err(|e| match e {
         DaemonError::Unfit(_) => Failure::Unfit(e.into()),
+        DaemonError::GaveUp(_) => Failure::GaveUp(e.into()),
         _ => Failure::Failed(e.into()),
     })
+}
+
+/// The same command without `--supervise`, again and again.
+fn supervise() -> Result<(), Failure> {
+    let mut command = std::process::Command::new(std::env::current_exe()?);
+    command.args(std::env::args_os().skip(1).filter(|word| word != "--supervise"));
+    let status = clew_live::supervise::run(command)?;
+    match status.code() {
+        Some(0) => Ok(()),
+        code => Err(Failure::Said(code.unwrap_or(1) as u8)),
+    }
 }

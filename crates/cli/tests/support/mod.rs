@@ -448,6 +448,21 @@ pub fn tail(text: &str, count: usize) -> String {
     out
 }
 
+fn spawn_daemon(dir: &TempDir, socket: &Path, words: &[String]) -> Child {
+    let log =
+        OpenOptions::new().create(true).append(true).open(dir.join("daemon.log")).expect("a log");
+    let mut command = clew();
+    command
+        .arg("daemon")
+        .arg("--socket")
+        .arg(socket)
+        .args(words)
+        .stdout(log.try_clone().expect("a second handle"))
+        .stderr(log)
+        .process_group(0);
+    command.spawn().expect("clew daemon starts")
+}
+
 /// A daemon of the test's own.
 pub struct Fixture {
     /// Its files.
@@ -455,6 +470,8 @@ pub struct Fixture {
     /// The socket it serves.
     pub socket: PathBuf,
     daemon: Child,
+    /// What it was started with, after `daemon`.
+    arguments: Vec<String>,
     /// Started by the daemon; outlives it when it is killed.
     keeper: u32,
     page_size: u64,
@@ -472,20 +489,25 @@ impl Fixture {
         let alone = ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let dir = TempDir::new();
         let socket = dir.join("s");
-        let log = File::create(dir.join("daemon.log")).expect("a log");
-        let mut command = clew();
-        command
-            .arg("daemon")
-            .arg("--socket")
-            .arg(&socket)
-            .args(["--budget", budget])
-            .args(arguments)
-            .stdout(log.try_clone().expect("a second handle"))
-            .stderr(log)
-            .process_group(0);
-        let daemon = command.spawn().expect("clew daemon starts");
-        let mut fixture =
-            Fixture { dir, socket, daemon, keeper: 0, page_size: page_size(), _alone: alone };
+        let mut words = vec!["--budget".to_string(), budget.to_string()];
+        words.extend(arguments.iter().map(|word| word.to_string()));
+        let daemon = spawn_daemon(&dir, &socket, &words);
+        let mut fixture = Fixture {
+            dir,
+            socket,
+            daemon,
+            arguments: words,
+            keeper: 0,
+            page_size: page_size(),
+            _alone: alone,
+        };
+        fixture.wait_daemon_answers();
+        fixture
+    }
+
+    /// Waits until the daemon that was started last answers.
+    fn wait_daemon_answers(&mut self) {
+        let fixture = self;
         let began = poll(Duration::from_secs(20), || {
             if let Some(status) = fixture.daemon.try_wait().expect("try_wait") {
                 panic!("the daemon ended at once with {status}\n{}", fixture.log());
@@ -494,7 +516,23 @@ impl Fixture {
         });
         assert!(began.is_some(), "the daemon does not answer\n{}", fixture.log());
         fixture.keeper = began.map_or(0, |status| status.keeper_pid);
-        fixture
+    }
+
+    /// Starts the next daemon on the same socket, with these arguments besides, and waits until it
+    /// answers. The one before must be dead, or let itself be replaced.
+    pub fn start_successor(&mut self, besides: &[&str]) {
+        let mut words = self.arguments.clone();
+        words.extend(besides.iter().map(|word| word.to_string()));
+        let mut before =
+            std::mem::replace(&mut self.daemon, spawn_daemon(&self.dir, &self.socket, &words));
+        let pid = self.daemon.id();
+        let serves = poll(Duration::from_secs(20), || {
+            let mut client = Client::connect(&self.socket).ok()?;
+            (client.status().ok()?.daemon_pid == pid).then_some(())
+        });
+        assert!(serves.is_some(), "no successor answers\n{}", self.log());
+        self.wait_daemon_answers();
+        wait_for_end(&mut before, LONG).expect("the daemon before has ended");
     }
 
     /// What the daemon said.

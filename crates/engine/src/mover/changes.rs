@@ -2,7 +2,7 @@
 //!
 //! All but `end` and `drop_kept` are called with `table.lock` held for writing. Entries still
 //! change meanwhile, by exchange: `Stored` to `Restoring` (a restore lends its pages before it
-//! takes the lock) and `Resident` with a kept copy to `Resident` without.
+//! takes the lock).
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use clew_core::{Event, PageId, PageRun, Vpn};
 use clew_store::{Entry, State};
 
 use super::{Mover, page_entry, replace, set};
-use crate::space::{Batch, ManagedSpace, Remap};
+use crate::space::{Batch, ManagedSpace};
 
 impl Mover {
     /// Pages present in a mapping that has just been registered.
@@ -31,67 +31,60 @@ impl Mover {
 
     /// The program gave these pages up (madvise, munmap).
     pub fn forget(&self, space: &ManagedSpace, first: Vpn, pages: u64) {
-        self.clear(space, first, pages);
-    }
-
-    /// Makes the pages absent; true if some of them were on their way out.
-    fn clear(&self, space: &ManagedSpace, first: Vpn, pages: u64) -> bool {
-        let mut moving = false;
         space.table.for_range(first, pages, |vpn, entry| {
             let entry = replace(space, vpn, entry, |_| Entry::ABSENT);
             match entry.state() {
                 // The restorer has the reference, and wakes who waits when he sees it.
                 State::Restoring => return,
-                State::Moving => {
-                    moving = true;
-                    if entry.has(Entry::WANTED) {
-                        space.memory.wake(vpn, 1);
-                    }
-                }
-                State::Absent | State::Resident | State::Stored | State::Parked => {}
+                State::Moving if entry.has(Entry::WANTED) => space.memory.wake(vpn, 1),
+                _ => {}
             }
             self.release(entry.handle());
         });
-        moving
     }
 
-    /// The program moved these pages (mremap). The ranges may overlap.
+    /// The program moved these pages (mremap). The ranges do not overlap: the kernel refuses that.
+    ///
+    /// A successor may do it again from where it was left: first the target is cleared, then each
+    /// page is written to its new place before it is taken from the old one. `step` of the journal
+    /// says which of the two it is; the caller sets it to zero before and after.
     pub fn remap(&self, space: &ManagedSpace, from: Vpn, pages: u64, to: Vpn) {
+        const CLEARED: u64 = 1;
         if from == to {
             return;
         }
-        let mut moving = false;
-        let mut lifted = Vec::new();
+        if space.journal.step() != CLEARED {
+            space.journal.batch_displaced(to, pages);
+            self.forget(space, to, pages);
+            space.journal.set_step(CLEARED);
+        }
+        space.journal.batch_moved(from, pages, to);
         space.table.for_range(from, pages, |vpn, entry| {
-            let entry = replace(space, vpn, entry, |_| Entry::ABSENT);
-            lifted.push((vpn, entry));
+            let target = Vpn(vpn.0 - from.0 + to.0);
+            // The entry at the new place has a reference of its own from the start; the one at the
+            // old place keeps its own, or has lent it to a restorer, who looks for the page there
+            // and wakes who waits.
+            if let Some(handle) = entry.handle() {
+                self.store.retain(handle);
+            }
+            set(
+                space,
+                target,
+                match entry.state() {
+                    State::Restoring => entry.with_state(State::Stored),
+                    State::Moving => entry.without(Entry::WANTED),
+                    State::Absent | State::Resident | State::Stored | State::Parked => entry,
+                },
+            );
+            let old = replace(space, vpn, entry, |_| Entry::ABSENT);
+            match old.state() {
+                State::Restoring => return,
+                // Who waits does so at the old address, where the page will not come.
+                State::Moving if old.has(Entry::WANTED) => space.memory.wake(vpn, 1),
+                _ => {}
+            }
+            self.release(old.handle());
         });
-        moving |= self.clear(space, to, pages);
-        for (vpn, entry) in lifted {
-            let moved = match entry.state() {
-                State::Restoring => {
-                    // The restorer has the entry's reference and looks for it at the old address,
-                    // where he wakes who waits; the moved entry gets a reference of its own.
-                    entry.handle().inspect(|handle| {
-                        self.store.retain(*handle);
-                    });
-                    entry.with_state(State::Stored)
-                }
-                State::Moving => {
-                    moving = true;
-                    if entry.has(Entry::WANTED) {
-                        // Who waits does so at the old address, where the page will not come.
-                        space.memory.wake(vpn, 1);
-                    }
-                    entry.without(Entry::WANTED)
-                }
-                State::Absent | State::Resident | State::Stored | State::Parked => entry,
-            };
-            set(space, Vpn(vpn.0 - from.0 + to.0), moved);
-        }
-        if moving {
-            space.remapped(Remap { from, pages, to });
-        }
     }
 
     /// The program forked: fills the child's table. What is stored is shared by reference; what is
@@ -115,9 +108,12 @@ impl Mover {
             };
             set(child, vpn, copy);
         });
+        if joins {
+            child.journal.join_batch(&parent.journal);
+        }
+        // Not so in a takeover: both are recovered then.
         if joins && let Some(batch) = &mut *parent.under_way.lock() {
-            let remaps = batch.remaps.clone();
-            *child.under_way.lock() = Some(Batch { remaps, dependents: Vec::new() });
+            *child.under_way.lock() = Some(Batch::default());
             batch.dependents.push(Arc::clone(child));
         }
     }
@@ -130,8 +126,10 @@ impl Mover {
         self.forget(space, Vpn(0), u64::MAX);
     }
 
-    /// Gives up the copy kept of a resident page; true if there was one.
+    /// Gives up the copy kept of a resident page; true if there was one. Waits for nobody.
     pub fn drop_kept(&self, space: &ManagedSpace, vpn: Vpn) -> bool {
+        // Not while entries are being moved: one of them is then at two places.
+        let Some(_events) = space.table.lock.try_read() else { return false };
         let entry = space.table.load(vpn);
         let (State::Resident, Some(handle)) = (entry.state(), entry.handle()) else {
             return false;

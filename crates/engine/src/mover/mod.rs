@@ -2,7 +2,7 @@
 //!
 //! `Resident -> Moving -> Stored -> Restoring -> Resident`; `Absent` is memory that holds nothing.
 //! `out` takes pages out, `back` brings them back, `changes` applies what programs do with their
-//! memory.
+//! memory, `recover` ends what a predecessor that died had begun.
 //!
 //! Invariants:
 //! - Events (removed, remapped, unmapped, forked) are read and applied under `table.lock` held for
@@ -23,11 +23,25 @@
 //! - No lock of a space is held while waiting for another process: `take_out` and `unshare` run
 //!   without.
 //!
+//! Death may come between any two updates; they are made in this order, so that each prefix is a
+//! state that a successor can end:
+//! - out: the batch is journaled; its pages are marked `Moving`; the agent moves them to staging;
+//!   they are stored, in blocks that nobody names yet; their entries name the blocks (published);
+//!   the batch is ended in the journal; staging is emptied.
+//! - back: the entry becomes `Restoring`; the page is put; the entry becomes `Resident`.
+//! - changes: a message of the kernel is in the journal until it has been applied; to apply one
+//!   twice is to apply it once.
+//!
+//! References of blocks are not part of the truth: a successor counts the entries that name them.
+//!
 //! Lock order: see [`crate::space`].
 
 mod back;
 mod changes;
 mod out;
+mod recover;
+
+pub use recover::{ReadEvents, Staged};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

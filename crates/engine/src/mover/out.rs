@@ -166,7 +166,7 @@ impl Mover {
         let mut bytes = std::mem::take(&mut ctx.pages);
         bytes.resize(bytes.len().max(group.pages.len() * page), 0);
         // Which of the group's pages still need a place in a block, by their order in `bytes`.
-        let mut fresh: Vec<Vpn> = Vec::with_capacity(group.pages.len());
+        let mut fresh: Vec<usize> = Vec::with_capacity(group.pages.len());
         for (vpn, slot, took) in slots {
             let slot_bytes = &mut bytes[fresh.len() * page..][..page];
             let home = match took {
@@ -174,14 +174,14 @@ impl Mover {
                 Took::Busy | Took::Stayed => Home::Program,
                 Took::Taken => {
                     space.memory.copy_taken(slot, slot_bytes);
-                    let Some(home) = self.without_compressing(space, vpn, slot_bytes) else {
-                        fresh.push(vpn);
+                    let Some(home) = self.without_compressing(space, slot, slot_bytes) else {
+                        fresh.push(slot);
                         continue;
                     };
                     home
                 }
             };
-            match self.publish(space, vpn, home, slot_bytes) {
+            match self.publish(space, slot, home, slot_bytes) {
                 Landed::Program(now) if took == Took::Busy && now == vpn => busy.push(vpn),
                 landed => out.tell(space, landed),
             }
@@ -196,9 +196,9 @@ impl Mover {
                     Err(full) => out.full = Some(full),
                 }
             }
-            for (i, (vpn, bytes)) in fresh.into_iter().zip(bytes.chunks_exact(page)).enumerate() {
+            for (i, (slot, bytes)) in fresh.into_iter().zip(bytes.chunks_exact(page)).enumerate() {
                 let home = put.map_or(Home::Nowhere, |h| Home::Stored(Some(h), i as u16));
-                out.tell(space, self.publish(space, vpn, home, bytes));
+                out.tell(space, self.publish(space, slot, home, bytes));
             }
         }
         ctx.pages = bytes;
@@ -206,10 +206,10 @@ impl Mover {
 
     /// The page's home, where finding one takes no codec: nobody needs it stored, it is all zeros,
     /// or its kept copy is still valid.
-    fn without_compressing(&self, space: &ManagedSpace, vpn: Vpn, bytes: &[u8]) -> Option<Home> {
+    fn without_compressing(&self, space: &ManagedSpace, slot: usize, bytes: &[u8]) -> Option<Home> {
         // Else the kept copy could go, and its handle name another block, before it is retained.
         let _events = space.table.lock.read();
-        let entry = space.moving(vpn).map(|(_, entry)| entry);
+        let entry = space.moving(slot).map(|(_, entry)| entry);
         if entry.is_none_or(|entry| entry.has(Entry::WANTED)) && space.dependents(0).is_empty() {
             return Some(Home::Nowhere);
         }
@@ -230,7 +230,7 @@ impl Mover {
 
     /// Ends `Moving` for a page, here and in the children that depend on it. Consumes one reference
     /// of the home's handle.
-    fn publish(&self, space: &ManagedSpace, vpn: Vpn, home: Home, bytes: &[u8]) -> Landed {
+    fn publish(&self, space: &ManagedSpace, slot: usize, home: Home, bytes: &[u8]) -> Landed {
         let mut told = 0;
         loop {
             // Without this space's lock: a put may have to wait for a child's events.
@@ -238,13 +238,13 @@ impl Mover {
                 if let Home::Stored(Some(handle), _) = home {
                     self.store.retain(handle);
                 }
-                self.publish(&child, vpn, home, bytes);
+                self.publish(&child, slot, home, bytes);
                 told += 1;
             }
             {
                 let _events = space.table.lock.read();
                 if space.dependents(told).is_empty()
-                    && let Some(landed) = self.publish_here(space, vpn, home, bytes)
+                    && let Some(landed) = self.publish_here(space, slot, home, bytes)
                 {
                     return landed;
                 }
@@ -257,7 +257,7 @@ impl Mover {
     fn publish_here(
         &self,
         space: &ManagedSpace,
-        vpn: Vpn,
+        slot: usize,
         home: Home,
         bytes: &[u8],
     ) -> Option<Landed> {
@@ -266,7 +266,7 @@ impl Mover {
             Home::Nowhere | Home::Program | Home::Hole => (None, 0),
         };
         // Nothing but WANTED is added to the entry while the lock is held.
-        let Some((at, entry)) = space.moving(vpn) else {
+        let Some((at, entry)) = space.moving(slot) else {
             self.release(handle);
             return Some(Landed::Gone);
         };
@@ -347,8 +347,6 @@ fn mark(space: &ManagedSpace, groups: &[Group], out: &mut SwapOut) -> Option<Mar
                 out.tell_stayed(*page);
                 continue;
             }
-            // Its kept copy may be dropped at this moment.
-            replace(space, page.vpn(), entry, |old| old.with_state(State::Moving));
             members.push(page.vpn());
         }
         ends.push(members.len());
@@ -356,10 +354,18 @@ fn mark(space: &ManagedSpace, groups: &[Group], out: &mut SwapOut) -> Option<Mar
     if members.is_empty() {
         return None;
     }
-    *space.under_way.lock() = Some(Batch::default());
-    space.memory.hold_events();
     let mut vpns = members.clone();
     vpns.sort_unstable();
+    vpns.dedup();
+    // A successor must know which slot is whose before any page leaves.
+    space.journal.begin_batch(&vpns, space.id());
+    for vpn in &vpns {
+        // Its kept copy may be dropped at this moment.
+        let entry = space.table.load(*vpn);
+        replace(space, *vpn, entry, |old| old.with_state(State::Moving));
+    }
+    *space.under_way.lock() = Some(Batch::default());
+    space.memory.hold_events();
     Some(Marked { vpns, members, ends })
 }
 
@@ -367,6 +373,7 @@ fn mark(space: &ManagedSpace, groups: &[Group], out: &mut SwapOut) -> Option<Mar
 fn end_part(space: &ManagedSpace) {
     let batch = {
         let _events = space.table.lock.write();
+        space.journal.end_batch();
         space.under_way.lock().take()
     };
     for child in batch.into_iter().flat_map(|batch| batch.dependents) {

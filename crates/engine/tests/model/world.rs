@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use clew_core::{CodecKind, Group, PageId, SpaceId, Vpn};
 use clew_engine::{Fault, ManagedSpace, Memory, Mover, MoverContext, SwapOut};
-use clew_store::{Entry, Space, State, Store, StoreConfig, Tables};
+use clew_store::{Entry, Journal, Space, State, Store, StoreConfig, Tables};
 use parking_lot::RwLockWriteGuard;
 
 use crate::contents::{PAGE, page};
@@ -29,6 +29,7 @@ pub struct World {
     pub store: Arc<Store>,
     pub calls: Arc<Calls>,
     tables: Arc<Tables>,
+    journal: Arc<Journal>,
     programs: Mutex<BTreeMap<u32, Arc<Program>>>,
     next_id: AtomicU32,
     version: AtomicU64,
@@ -73,6 +74,7 @@ impl World {
             store,
             calls: Arc::default(),
             tables: Arc::new(Tables::new(1 << 20).unwrap()),
+            journal: Arc::new(Journal::new(4096, PAGE as u64).unwrap()),
             programs: Mutex::default(),
             next_id: AtomicU32::new(1),
             version: AtomicU64::new(1),
@@ -92,7 +94,9 @@ impl World {
     ) -> Arc<Program> {
         let kernel = Arc::new(kernel);
         let table = Space::new(SpaceId(id), Arc::clone(&self.tables));
-        let space = Arc::new(ManagedSpace::new(table, Arc::clone(&kernel) as Arc<dyn Memory>));
+        let journal = self.journal.begin().unwrap();
+        let memory = Arc::clone(&kernel) as Arc<dyn Memory>;
+        let space = Arc::new(ManagedSpace::new(table, memory, journal));
         let program =
             Arc::new(Program { kernel, space, model: Mutex::new(model), born: born.into() });
         self.programs.lock().unwrap().insert(id, Arc::clone(&program));
@@ -130,6 +134,7 @@ impl World {
                 }
                 Change::Remapped { from, count, to } => {
                     self.mover.remap(space, Vpn(from), count, Vpn(to));
+                    space.journal.set_step(0);
                 }
                 Change::Forked { child } => {
                     self.mover.fork(space, &child);

@@ -115,6 +115,9 @@ impl Governor {
             .filter(|p| p.memory.uffd.is_alive())
             .map(|p| p.stored_vpns().len())
             .sum();
+        if self.shared.recovering.load(Ordering::SeqCst) > 0 {
+            return false;
+        }
         if left > 0 {
             // Something was taken out, or forked, after the order to stop.
             let promise = self.promise(None, Then::Stop);

@@ -45,6 +45,8 @@ pub enum Message {
     Hello(Box<Candidate>),
     /// A managed program forked.
     Forked(Arc<Process>),
+    /// A program of a predecessor is served again.
+    Adopted(Arc<Process>),
     /// Work is done.
     Done(Box<Done>),
     /// A client asks; the answer is one line of JSON.
@@ -185,6 +187,9 @@ pub struct Governor {
     started: Instant,
     stopping: Option<Vec<Sender<String>>>,
     had_apps: bool,
+    /// A service manager wants to hear so often that all is well.
+    watchdog: Option<Duration>,
+    last_fed: Instant,
 }
 
 impl Governor {
@@ -227,6 +232,8 @@ impl Governor {
             started: now,
             stopping: None,
             had_apps: false,
+            watchdog: sd_notify::watchdog_enabled(),
+            last_fed: now,
         }
     }
 
@@ -299,6 +306,7 @@ impl Governor {
             Message::Forked(process) => {
                 self.tell(&Event::SpaceStart { space: process.id, app: process.app });
             }
+            Message::Adopted(process) => self.adopted(&process),
             Message::Done(done) => self.done(*done),
             Message::Control(request, answer) => self.control(request, answer),
             Message::Stop => self.stop(None),
@@ -319,7 +327,46 @@ impl Governor {
         self.waiting.push(Waiting { candidate: Some(candidate), app, pid, command, reason });
     }
 
-    fn app_named(&mut self, name: &str) -> AppId {
+    /// The policies learn of a program that a predecessor managed, as if all had happened now.
+    fn adopted(&mut self, process: &Arc<Process>) {
+        if self.config.rule(&process.command).protect {
+            self.protected.insert(process.id);
+        }
+        self.tell(&Event::SpaceStart { space: process.id, app: process.app });
+        let mut stored = Vec::new();
+        let mut runs: Vec<PageRun> = Vec::new();
+        let store = self.shared.mover.store.clone();
+        process.space.table.for_range(Vpn(0), u64::MAX >> 20, |vpn, entry| {
+            let page = PageId::new(process.id, vpn);
+            match entry.state() {
+                State::Stored | State::Restoring => {
+                    let of = |h| store.stored_bytes(h) / u32::from(store.block_pages(h).max(1));
+                    stored.push((page, entry.handle().map_or(0, of)));
+                }
+                State::Resident => {
+                    if entry.handle().is_some() {
+                        self.kept.push_back(page);
+                    }
+                    match runs.last_mut() {
+                        Some(last) if last.first.vpn().0 + u64::from(last.count) == vpn.0 => {
+                            last.count += 1;
+                        }
+                        _ => runs.push(process.run(vpn, 1)),
+                    }
+                }
+                State::Absent | State::Moving | State::Parked => {}
+            }
+        });
+        for run in runs {
+            self.tell(&Event::Resident { run });
+        }
+        for (page, bytes) in stored {
+            self.tell(&Event::Stored { page, tier: Tier::Pool, bytes });
+        }
+    }
+
+    /// The app of this name, which is new if there is none.
+    pub fn app_named(&mut self, name: &str) -> AppId {
         if let Some((id, _)) = self.apps.iter().find(|(_, a)| a.name == name) {
             return *id;
         }
@@ -482,6 +529,12 @@ impl Governor {
                 None => reply::<()>(&answer, Err(unknown_app(&app))),
             },
             Request::Stop => self.stop(Some(answer)),
+            Request::HandOver => {
+                for app in self.apps.keys().copied().collect::<Vec<_>>() {
+                    self.end_relaunch(app);
+                }
+                reply(&answer, Ok(()));
+            }
         }
     }
 
@@ -594,6 +647,10 @@ impl Governor {
 
     fn tick(&mut self) {
         self.look_up();
+        if self.watchdog.is_some_and(|interval| self.last_fed.elapsed() > interval / 3) {
+            self.last_fed = Instant::now();
+            let _ = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);
+        }
         self.drain_ring();
         if self.last_liveness.elapsed() >= LIVENESS {
             self.last_liveness = Instant::now();
@@ -626,6 +683,7 @@ impl Governor {
             self.protected.remove(&process.id);
             self.over_budget.remove(&process.id);
             self.shared.mover.end(&process.space);
+            process.space.journal.end();
             self.tell(&Event::SpaceEnd { space: process.id });
             if let Some(app) = self.apps.get_mut(&process.app) {
                 app.past_faults += process.faults.load(Ordering::Relaxed);

@@ -17,6 +17,12 @@ impl Budget {
         Budget { used_frames: AtomicU64::new(0), limit_frames: limit_bytes / FRAME_BYTES as u64 }
     }
 
+    /// Counts frames that are in use already, even beyond the limit: then nothing is taken until
+    /// enough was given back.
+    pub(super) fn found(&mut self, frames: u64) {
+        *self.used_frames.get_mut() += frames;
+    }
+
     /// Takes `frames`, or nothing and says false.
     pub fn charge(&self, frames: u64) -> bool {
         let fits = |used: u64| used.checked_add(frames).filter(|sum| *sum <= self.limit_frames);

@@ -3,7 +3,7 @@
 //!
 //! A slab is only begun if the others of its class have room for all of it, hence every slab begun
 //! is worth it. At most `BATCH` objects move under one hold of a class lock, so that a fault
-//! waits for 10 us or so.
+//! waits for 10 us or so. For who is killed meanwhile, see the order at the head of [`super`].
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -87,6 +87,7 @@ impl Pool {
             // readers off both.
             unsafe { to_at.copy_from_nonoverlapping(from_at, shape.object_bytes) };
             self.handles.relocate(owner, to);
+            // Not before: until then the object counts here.
             let mut record = slabs.get(source);
             // SAFETY: the handle leads elsewhere now; we hold the write lock.
             unsafe {

@@ -9,10 +9,25 @@
 //! - a slab with a class has at least one object; its record counts them;
 //! - `used_bytes` is what the arena, the slab records and the handle table hold.
 //!
+//! Truth is the handle table, one atomic word a handle, and the header of the object that it names.
+//! Slab records, free lists, reference counts and sums follow from them and from who names which
+//! handle: a successor scans and writes them anew ([`Pool::adopt`]). Death may come between any two
+//! updates, so they come in this order, and each prefix is a valid state:
+//! - *insert*: frame, header and payload, then the word. Before the word nobody has the handle, and
+//!   a handle that nobody names is freed, whatever its word says.
+//! - *remove*: nobody names the handle any more; the word, then the object is marked free, then its
+//!   slab may go back, then the handle is free. No word that anybody names leads to an object that
+//!   is free or somebody else's.
+//! - *move*: the object is copied, header and all, then the word, then the old place is marked free.
+//!   Until then the header names the handle at both places, and the word says which of them counts.
+//! - *count*: a change of references changes the word and nothing that counts.
+//! - Frames are given memory before and lose it after all objects that lie on them.
+//!
 //! Lock order: one class lock, then at most one of the leaf locks (free handles, free slabs). No
 //! two class locks at a time. Memory is asked for under a class lock (1 to 2 frames, some us), but
 //! slabs that became empty are given back after it.
 
+mod adopt;
 pub mod budget;
 pub mod class;
 mod compact;
@@ -23,6 +38,8 @@ pub mod slab;
 
 use parking_lot::{RwLock, RwLockWriteGuard};
 use std::sync::atomic::AtomicUsize;
+
+pub use adopt::Found;
 
 use crate::segment::{Segment, SegmentError};
 use budget::Budget;
@@ -84,22 +101,20 @@ impl Pool {
         let budget = Budget::new(limit_bytes);
         // Every slab in use has a frame; some more are free at any time.
         let slabs = (limit_bytes / FRAME_BYTES as u64).saturating_add(64).min(MAX_SLABS as u64);
+        let handles = HandleTable::new(handles, seed)?;
+        budget.charge(1);
+        Ok(Pool::of(SlabTable::new(slabs as usize)?, handles, budget))
+    }
+
+    /// A pool without objects.
+    fn of(slabs: SlabTable, handles: HandleTable, budget: Budget) -> Pool {
         let table = ClassTable::new();
         let classes = table
             .shapes()
             .iter()
             .map(|shape| Class { shape: *shape, state: RwLock::new(ClassState::new()) })
             .collect();
-        let handles = HandleTable::new(handles, seed)?;
-        budget.charge(1);
-        Ok(Pool {
-            table,
-            classes,
-            slabs: SlabTable::new(slabs as usize)?,
-            handles,
-            budget,
-            cursor: AtomicUsize::new(0),
-        })
+        Pool { table, classes, slabs, handles, budget, cursor: AtomicUsize::new(0) }
     }
 
     /// The handle table.

@@ -7,12 +7,19 @@
 //!
 //! Some freed slabs keep their frames, for taking memory from the kernel and giving it back costs
 //! about 2 us a frame. They count as used.
+//!
+//! A successor believes nothing of the records: of a process that was killed they may be half
+//! written, or from before. It asks the kernel for the frames, takes the objects from the handle
+//! table and writes the records anew. It counts on this alone: the frames of the records are taken
+//! into use from the first on and kept, those of a slab too until it is empty.
 
 use parking_lot::Mutex;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::budget::Budget;
-use super::class::{FRAME_BYTES, SLAB_BYTES};
+use super::class::{FRAME_BYTES, SLAB_BYTES, SLAB_FRAMES};
+use super::handle::MAX_SLABS;
 use crate::segment::{Segment, SegmentError};
 
 /// No slab, at the ends of lists.
@@ -20,6 +27,7 @@ pub const NO_SLAB: u32 = u32::MAX;
 /// No object, at the end of a slab's free list.
 pub const NO_OBJECT: u16 = u16::MAX;
 const RECORD_HALVES: usize = 4;
+const RECORD_BYTES: usize = RECORD_HALVES * 4;
 
 /// What is known of a slab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +46,21 @@ pub struct SlabRecord {
     pub class: u8,
     /// Frames that have memory.
     pub frames: u8,
+}
+
+impl SlabRecord {
+    /// An empty slab of `class`, in no list.
+    pub fn of(class: u8, frames: u8) -> SlabRecord {
+        SlabRecord {
+            prev: NO_SLAB,
+            next: NO_SLAB,
+            used: 0,
+            fresh: 0,
+            free: NO_OBJECT,
+            class,
+            frames,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -66,7 +89,7 @@ impl SlabTable {
     pub fn new(slabs: usize) -> Result<SlabTable, SegmentError> {
         Ok(SlabTable {
             arena: Segment::new("clew-arena", slabs * SLAB_BYTES)?,
-            records: Segment::new("clew-slabs", slabs * RECORD_HALVES * 4)?,
+            records: Segment::new("clew-slabs", slabs * RECORD_BYTES)?,
             max: slabs as u32,
             free: Mutex::new(FreeSlabs {
                 kept: Vec::new(),
@@ -76,6 +99,85 @@ impl SlabTable {
             }),
             punch_failures: AtomicU64::new(0),
         })
+    }
+
+    /// A predecessor's slabs, with all records that there is memory for; what they say means nothing
+    /// before [`SlabTable::rebuild`]. Answers which frames of each slab have memory, a bit each.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub(super) fn adopt(
+        arena: OwnedFd,
+        records: OwnedFd,
+    ) -> Result<(SlabTable, Vec<u8>), SegmentError> {
+        let arena = Segment::adopt("clew-arena", arena)?;
+        let records = Segment::adopt("clew-slabs", records)?;
+        let max = (arena.len() / SLAB_BYTES).min(records.len() / RECORD_BYTES).min(MAX_SLABS);
+        let known = (records.leading_bytes()? / RECORD_BYTES).min(max);
+        let mut frames = vec![0u8; known];
+        arena.for_data(|data| {
+            for frame in data.start / FRAME_BYTES..data.end / FRAME_BYTES {
+                if let Some(slab) = frames.get_mut(frame / SLAB_FRAMES) {
+                    *slab |= 1 << (frame % SLAB_FRAMES);
+                }
+            }
+        })?;
+        let table = SlabTable {
+            arena,
+            records,
+            max: max as u32,
+            free: Mutex::new(FreeSlabs {
+                kept: Vec::new(),
+                kept_frames: 0,
+                bare: NO_SLAB,
+                high: known as u32,
+            }),
+            punch_failures: AtomicU64::new(0),
+        };
+        Ok((table, frames))
+    }
+
+    /// Gives up all frames but the first `keep[slab]` of each slab, and makes slabs without any
+    /// free. `frames` is what [`SlabTable::adopt`] answered.
+    ///
+    /// # Errors
+    /// If the system refuses; can be done again.
+    pub(super) fn rebuild(&mut self, frames: &[u8], keep: &[u8]) -> Result<(), SegmentError> {
+        let high = keep.iter().rposition(|kept| *kept > 0).map_or(0, |slab| slab + 1);
+        // Neighbouring slabs in one call.
+        let mut pending: Option<(usize, usize)> = None;
+        for (slab, (frames, kept)) in frames.iter().zip(keep).take(high).enumerate() {
+            let (from, to) = (slab * SLAB_FRAMES + usize::from(*kept), (slab + 1) * SLAB_FRAMES);
+            if u32::from(*frames) >> kept == 0 {
+                continue;
+            }
+            pending = match pending {
+                Some((start, end)) if end == from => Some((start, to)),
+                Some((start, end)) => {
+                    self.arena.punch(start * FRAME_BYTES, (end - start) * FRAME_BYTES)?;
+                    Some((from, to))
+                }
+                None => Some((from, to)),
+            };
+        }
+        let behind = high * SLAB_FRAMES;
+        let (start, end) = pending.unwrap_or((behind, behind));
+        self.arena.punch(start * FRAME_BYTES, (end - start) * FRAME_BYTES)?;
+        self.arena.punch(behind * FRAME_BYTES, self.arena.len() - behind * FRAME_BYTES)?;
+        let records = (high * RECORD_BYTES).next_multiple_of(FRAME_BYTES);
+        self.records.punch(records, self.records.len() - records)?;
+        let mut bare = NO_SLAB;
+        // Descending: the lowest is taken first.
+        for slab in (0..high as u32).rev() {
+            if keep[slab as usize] == 0 {
+                let free = SlabRecord { next: bare, ..SlabRecord::of(0, 0) };
+                self.set(slab, free);
+                bare = slab;
+            }
+        }
+        let free = self.free.get_mut();
+        (free.bare, free.high) = (bare, high as u32);
+        Ok(())
     }
 
     /// The frames.
@@ -90,7 +192,7 @@ impl SlabTable {
 
     /// Frames of the records in use.
     pub fn record_frames(&self) -> u64 {
-        (u64::from(self.free.lock().high) * 16).div_ceil(FRAME_BYTES as u64)
+        (u64::from(self.free.lock().high) * RECORD_BYTES as u64).div_ceil(FRAME_BYTES as u64)
     }
 
     /// Times the kernel refused to take memory back.
@@ -140,7 +242,7 @@ impl SlabTable {
             slab
         } else {
             let slab = free.high;
-            let offset = slab as usize * RECORD_HALVES * 4;
+            let offset = slab as usize * RECORD_BYTES;
             if slab >= self.max {
                 return None;
             }
@@ -161,18 +263,7 @@ impl SlabTable {
             self.punch(slab, max_frames, frames, budget);
             frames = max_frames;
         }
-        self.set(
-            slab,
-            SlabRecord {
-                prev: NO_SLAB,
-                next: NO_SLAB,
-                used: 0,
-                fresh: 0,
-                free: NO_OBJECT,
-                class,
-                frames,
-            },
-        );
+        self.set(slab, SlabRecord::of(class, frames));
         Some(slab)
     }
 

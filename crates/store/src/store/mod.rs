@@ -12,11 +12,18 @@
 //! small second object, which is denser than objects a little larger than a frame (one frame in
 //! eight would be lost).
 //!
+//! A successor finds the blocks that the page tables name, and no others. So who puts a block
+//! publishes it afterwards, and who gives up the last entry that names it does that first. A block
+//! comes after its parts and goes before them.
+//!
 //! This layer has no locks; see [`crate::pool`] for those below it.
 
+mod adopt;
 mod front;
 mod get;
 mod put;
+
+pub use adopt::Adopted;
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -25,11 +32,14 @@ use twox_hash::XxHash3_64;
 
 use crate::codec::{DecodeError, Stored};
 use crate::pool::Pool;
+use crate::pool::handle::NO_HANDLE;
 use crate::pool::object::Header;
 use crate::segment::{Segment, SegmentError};
 
 /// Largest block, bytes.
 pub const MAX_BLOCK_BYTES: usize = 512 << 10;
+/// Largest block, pages.
+const MAX_BLOCK_PAGES: usize = 128;
 
 /// How large a store may become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +57,10 @@ pub struct StoreConfig {
 pub struct Handle(NonZeroU32);
 
 impl Handle {
+    /// No block ever has this handle, so reading it is an error: for pages that are known to be
+    /// stored and not known where.
+    pub const LOST: Handle = Handle(NonZeroU32::new(NO_HANDLE).unwrap());
+
     /// The number, for tables.
     pub fn raw(self) -> u32 {
         self.0.get()
@@ -212,6 +226,10 @@ pub struct Store {
     corrupt_reads: AtomicU64,
 }
 
+fn page_bytes_are_sound(page_bytes: usize) -> bool {
+    page_bytes.is_power_of_two() && (4096..=65536).contains(&page_bytes)
+}
+
 fn random_seed() -> Result<u64, StoreError> {
     let mut bytes = [0u8; 8];
     // SAFETY: eight bytes are writable there.
@@ -226,7 +244,7 @@ impl Store {
     /// An empty store. It takes address space for its limits and one page of memory.
     pub fn new(config: StoreConfig) -> Result<Store, StoreError> {
         let page_bytes = config.page_bytes;
-        if !page_bytes.is_power_of_two() || !(4096..=65536).contains(&page_bytes) {
+        if !page_bytes_are_sound(page_bytes) {
             return Err(StoreError::PageSize { page_bytes });
         }
         let seed = random_seed()?;

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::front::{begin, parts_needed};
-use super::{Handle, Limit, MAX_BLOCK_BYTES, PutError, Store};
+use super::{Handle, Limit, MAX_BLOCK_BYTES, MAX_BLOCK_PAGES, PutError, Store};
 use crate::codec::chunks::{MAX_CHUNK_BYTES, MIN_CHUNK_BYTES};
 use crate::codec::same::repeated_word;
 use crate::codec::{CodecContext, Stored};
@@ -49,7 +49,7 @@ impl Store {
     ) -> Result<Handle, PutError> {
         let pages = bytes.len() / self.config.page_bytes;
         if pages == 0
-            || pages > 128
+            || pages > MAX_BLOCK_PAGES
             || bytes.len() > MAX_BLOCK_BYTES
             || !bytes.len().is_multiple_of(self.config.page_bytes)
         {

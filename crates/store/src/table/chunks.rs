@@ -1,24 +1,33 @@
 //! Chunks: frames of 512 page table entries, all of one segment.
 //!
-//! A second segment says whose each chunk is (16 bytes: its number in the address space plus one,
-//! and the space), so that a successor can put the tables of every space together again. A chunk of
-//! a space that is gone is punched, so a fresh chunk is all zero.
+//! A second segment says whose each chunk is, so that a successor can put the tables of every space
+//! together again: 16 bytes, the chunk's number in its address space plus one, then the space and a
+//! check of both. The first word is zero as long as the chunk is nobody's, whatever the second is.
+//!
+//! Death may come between any two updates, so they come in this order:
+//! - a chunk is made all zero, then its owner's second word is written, then the first;
+//! - a chunk that nobody can reach is punched, then the first word is zeroed, then the second.
+//!
+//! Hence a chunk without an owner is all zero; one with an owner has every entry that was ever
+//! published, or is going and has none. One that has entries and no owner was damaged.
 //!
 //! The lock of the free list is a leaf.
 
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Release};
 
 use clew_core::{SpaceId, Vpn};
 
-use crate::segment::{Segment, SegmentError};
+use super::space::VPN_LIMIT;
+use crate::segment::{Segment, SegmentError, in_order};
 
 /// Entries of a chunk.
 pub(super) const CHUNK_PAGES: u64 = 512;
-const CHUNK_BYTES: usize = 4096;
-const OWNER_BYTES: usize = 16;
+pub(super) const CHUNK_BYTES: usize = 4096;
+pub(super) const OWNER_BYTES: usize = 16;
 /// Chunks that a slot of the index can name.
-const MAX_CHUNKS: u32 = (1 << 28) - 1;
+pub(super) const MAX_CHUNKS: u32 = (1 << 28) - 1;
 
 /// Why a page table could not grow.
 #[derive(Debug, thiserror::Error)]
@@ -40,20 +49,39 @@ pub enum TableError {
     Segment(#[from] SegmentError),
 }
 
+/// What an owner record says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Owner {
+    /// The chunk is nobody's.
+    Nobody,
+    /// It is for pages `512 * number..` of `space`.
+    Of { space: SpaceId, number: u64 },
+    /// No record looks like this.
+    Damaged,
+}
+
+/// The second word of an owner record: the space, and a check that binds it to number and chunk.
+fn second_word(chunk: u32, space: SpaceId, number: u64) -> u64 {
+    let mixed = (number ^ u64::from(space.0).rotate_left(36)).wrapping_add(u64::from(chunk) << 20);
+    let mixed = (mixed ^ mixed >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed >> 32 << 32 | u64::from(space.0)
+}
+
 #[derive(Debug)]
-struct FreeChunks {
-    list: Vec<u32>,
+pub(super) struct FreeChunks {
+    pub list: Vec<u32>,
     /// Chunks ever used, counting from 1.
-    high: u32,
+    pub high: u32,
 }
 
 /// The memory of all page tables.
 #[derive(Debug)]
 pub struct Tables {
-    chunks: Segment,
-    owners: Segment,
-    max: u32,
-    free: Mutex<FreeChunks>,
+    pub(super) chunks: Segment,
+    pub(super) owners: Segment,
+    pub(super) max: u32,
+    pub(super) free: Mutex<FreeChunks>,
 }
 
 impl Tables {
@@ -110,9 +138,37 @@ impl Tables {
         if fresh {
             free.high += 1;
         }
-        self.owners.word(owner / 8).store(number + 1, Relaxed);
-        self.owners.word(owner / 8 + 1).store(u64::from(space.0), Relaxed);
+        let [first, second] = self.owner_words(chunk);
+        second.store(second_word(chunk, space, number), Release);
+        in_order();
+        first.store(number + 1, Release);
+        in_order();
         Ok(chunk)
+    }
+
+    fn owner_words(&self, chunk: u32) -> [&AtomicU64; 2] {
+        let at = chunk as usize * OWNER_BYTES / 8;
+        [self.owners.word(at), self.owners.word(at + 1)]
+    }
+
+    /// Whose a chunk is.
+    pub(super) fn owner(&self, chunk: u32) -> Owner {
+        let [first, second] = self.owner_words(chunk).map(|word| word.load(Acquire));
+        let Some(number) = first.checked_sub(1) else { return Owner::Nobody };
+        let space = SpaceId(second as u32);
+        match number < VPN_LIMIT / CHUNK_PAGES && second == second_word(chunk, space, number) {
+            true => Owner::Of { space, number },
+            false => Owner::Damaged,
+        }
+    }
+
+    /// From now on a chunk is nobody's. It has no memory.
+    pub(super) fn disown(&self, chunk: u32) {
+        let [first, second] = self.owner_words(chunk);
+        first.store(0, Release);
+        in_order();
+        second.store(0, Release);
+        in_order();
     }
 
     /// Takes back chunks that nobody can reach any more.
@@ -125,11 +181,8 @@ impl Tables {
                 // but whoever cannot punch cannot write either.
                 continue;
             }
-            for chunk in run {
-                let owner = *chunk as usize * OWNER_BYTES / 8;
-                self.owners.word(owner).store(0, Relaxed);
-                self.owners.word(owner + 1).store(0, Relaxed);
-            }
+            in_order();
+            run.iter().for_each(|chunk| self.disown(*chunk));
             self.free.lock().list.extend_from_slice(run);
         }
     }

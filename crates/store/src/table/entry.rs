@@ -5,8 +5,13 @@
 //! | 0..4 | state |
 //! | 4..8 | flags: WANTED, three free |
 //! | 8..24 | index of the page in its block |
-//! | 24..32 | zero |
+//! | 24..32 | CRC-8 of the other bytes |
 //! | 32..64 | handle of the block, zero for none |
+//!
+//! A page's checksum tells whether a block is as it was, but not whether it is the one that was
+//! meant: a flipped bit of a handle may well name another block. So the word has a check of its
+//! own, which only a successor looks at. It finds up to three flipped bits, and any change of eight
+//! neighbouring ones; the word zero passes, as it must.
 
 use std::fmt;
 
@@ -42,6 +47,37 @@ impl State {
     ];
 }
 
+const CHECK_SHIFT: u32 = 24;
+const CHECK: u64 = 0xff << CHECK_SHIFT;
+
+/// CRC-8 of one byte, polynomial x^8 + x^2 + x + 1.
+const CRC: [u8; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let (mut crc, mut bit) = (byte as u8, 0);
+        while bit < 8 {
+            crc = crc << 1 ^ if crc & 0x80 != 0 { 7 } else { 0 };
+            bit += 1;
+        }
+        table[byte] = crc;
+        byte += 1;
+    }
+    table
+};
+
+/// `word` with the check that belongs to the rest of it.
+const fn sealed(word: u64) -> u64 {
+    let [a, b, c, _, d, e, f, g] = word.to_le_bytes();
+    let bytes = [a, b, c, d, e, f, g];
+    let (mut crc, mut i) = (0u8, 0);
+    while i < bytes.len() {
+        crc = CRC[(crc ^ bytes[i]) as usize];
+        i += 1;
+    }
+    word & !CHECK | (crc as u64) << CHECK_SHIFT
+}
+
 /// One word of the page table. The default is an absent page.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Entry(u64);
@@ -54,17 +90,29 @@ impl Entry {
 
     /// A page in `state`, without flags, index or handle.
     pub const fn new(state: State) -> Entry {
-        Entry(state as u64)
+        Entry(sealed(state as u64))
     }
 
     /// A page in `state` that is page `index` of block `handle`.
     pub fn with_block(state: State, handle: Handle, index: u16) -> Entry {
-        Entry(u64::from(handle.raw()) << 32 | u64::from(index) << 8 | state as u64)
+        Entry(sealed(u64::from(handle.raw()) << 32 | u64::from(index) << 8 | state as u64))
     }
 
     /// The word of the table; those written by [`Entry::raw`] only.
     pub const fn from_raw(raw: u64) -> Entry {
         Entry(raw)
+    }
+
+    /// The word of the table, whoever wrote it; `None` if that was none of ours, or memory was
+    /// damaged since.
+    pub fn checked(raw: u64) -> Option<Entry> {
+        const FREE_FLAGS: u64 = 0xe0;
+        let entry = Entry(raw);
+        let fields = match State::ALL.get(raw as usize & 0xf)? {
+            State::Absent => raw == 0,
+            _ => entry.handle().is_some() || entry.index() == 0,
+        };
+        (fields && raw & FREE_FLAGS == 0 && sealed(raw) == raw).then_some(entry)
     }
 
     /// The word.
@@ -84,7 +132,7 @@ impl Entry {
 
     /// The same in another state.
     pub fn with_state(self, state: State) -> Entry {
-        Entry(self.0 & !0xf | state as u64)
+        Entry(sealed(self.0 & !0xf | state as u64))
     }
 
     /// Whether all of `flags` are set.
@@ -95,12 +143,12 @@ impl Entry {
 
     /// The same with `flags` set.
     pub fn with(self, flags: u8) -> Entry {
-        Entry(self.0 | u64::from(flags & 0xf) << 4)
+        Entry(sealed(self.0 | u64::from(flags & 0xf) << 4))
     }
 
     /// The same with `flags` cleared.
     pub fn without(self, flags: u8) -> Entry {
-        Entry(self.0 & !(u64::from(flags & 0xf) << 4))
+        Entry(sealed(self.0 & !(u64::from(flags & 0xf) << 4)))
     }
 
     /// Index of the page in its block.
@@ -115,7 +163,7 @@ impl Entry {
 
     /// The same without a block.
     pub fn without_block(self) -> Entry {
-        Entry(self.0 & 0xff)
+        Entry(sealed(self.0 & 0xff))
     }
 }
 

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use super::chunks::TableError;
 
 const CHUNK_BITS: u32 = 28;
+const FIRST_BITS: u32 = 6;
 const CHUNK_MASK: u64 = (1 << CHUNK_BITS) - 1;
 
 #[derive(Debug)]
@@ -63,9 +64,25 @@ pub(super) struct ChunkIndex {
 
 impl ChunkIndex {
     pub fn new() -> ChunkIndex {
-        let first = Slots::new(6);
+        ChunkIndex::with_slots(FIRST_BITS)
+    }
+
+    fn with_slots(bits: u32) -> ChunkIndex {
+        let first = Slots::new(bits);
         let current = AtomicPtr::new(std::ptr::from_ref(&*first).cast_mut());
         ChunkIndex { current, growth: Mutex::new(Growth { used: 0, arrays: vec![first] }) }
+    }
+
+    /// An index of these chunks, whose numbers differ.
+    pub fn of(chunks: Vec<(u64, u32)>) -> ChunkIndex {
+        let bits = (chunks.len() * 2).next_power_of_two().trailing_zeros().max(FIRST_BITS);
+        let index = ChunkIndex::with_slots(bits);
+        for &(number, chunk) in &chunks {
+            let word = number << CHUNK_BITS | u64::from(chunk);
+            index.slots().probe(number).0.store(word, Ordering::Release);
+        }
+        index.growth.lock().used = chunks.len();
+        index
     }
 
     #[inline]

@@ -20,7 +20,7 @@ use super::chunks::{CHUNK_PAGES, TableError, Tables};
 use super::entry::{Entry, State};
 use super::index::ChunkIndex;
 
-const VPN_LIMIT: u64 = 1 << 45;
+pub(super) const VPN_LIMIT: u64 = 1 << 45;
 
 /// Pages in each state. Taken without stopping the space: exact only while nobody changes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,6 +69,27 @@ impl Space {
             index: ChunkIndex::new(),
             counts: Default::default(),
         }
+    }
+
+    /// A table of chunks that have entries, `counts` of them in each state.
+    pub(super) fn of_chunks(
+        id: SpaceId,
+        tables: Arc<Tables>,
+        chunks: Vec<(u64, u32)>,
+        counts: [i64; State::ALL.len()],
+    ) -> Space {
+        let index = ChunkIndex::of(chunks);
+        Space { id, lock: RwLock::new(()), tables, index, counts: counts.map(AtomicI64::new) }
+    }
+
+    /// Entries that are not absent, in no order.
+    pub(super) fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
+        self.index.iter().flat_map(move |(_, chunk)| {
+            (0..CHUNK_PAGES).filter_map(move |page| {
+                let entry = Entry::from_raw(self.tables.word(chunk, page).load(Ordering::Acquire));
+                (!entry.is_absent()).then_some(entry)
+            })
+        })
     }
 
     /// Whose it is.
@@ -205,7 +226,7 @@ impl Space {
 
     /// Moves `count` entries from `from` to `to` (mremap). The ranges may overlap. What was at the
     /// destination and is overwritten goes to `displaced`. The caller holds [`Space::lock`] for
-    /// writing.
+    /// writing. Not for who may be killed meanwhile: an entry is at neither place for a moment.
     ///
     /// # Errors
     /// If a chunk is needed and there is none, and then nothing has moved.

@@ -1,0 +1,174 @@
+//! Programs that shut themselves in. The agent is a process of its own: what a program forbids
+//! itself is not forbidden to it. Where there can be no agent, the program runs as without Clew.
+
+mod support;
+
+use std::fs;
+use std::process::Command;
+
+use clew_live::control::ProcessStatus;
+use support::*;
+
+const PAGES: u64 = 6144;
+const BYTES: u64 = PAGES * 4096;
+
+/// Numbers of system calls: how an agent is started, and how it gets its userfaultfd.
+const STARTS: [u32; 3] = [56, 435, 323]; // clone, clone3, userfaultfd
+const IOCTL: u32 = 16;
+
+/// A daemon that manages nothing before it is asked.
+fn managing_later() -> Fixture {
+    let dir = TempDir::new();
+    let file = dir.join("clew.toml");
+    fs::write(&file, "min-process = \"512MiB\"\n").expect("a file");
+    Fixture::start_with("1GiB", &["--config", file.to_str().expect("UTF-8")])
+}
+
+fn run(fixture: &Fixture, words: &[&str]) -> Program {
+    let binary = compile(&fixture.dir, "touch.c", &[]);
+    let pages = PAGES.to_string();
+    let mut all = words.to_vec();
+    all.extend([binary.to_str().expect("UTF-8"), &pages, "50", "9"]);
+    fixture.run("touch", &all)
+}
+
+fn forbid(program: &mut Program, numbers: &[u32]) {
+    for number in numbers {
+        program.expect(&format!("forbid {number}"), &format!("forbidden {number}"));
+    }
+}
+
+/// What `clew ps` says of a process.
+fn process(fixture: &Fixture, pid: u32) -> Option<ProcessStatus> {
+    fixture.app("touch").processes.into_iter().find(|process| process.pid == pid)
+}
+
+/// Everything goes out and comes back right.
+fn swaps(fixture: &Fixture, program: &mut Program, sum: &str) {
+    for round in 0..2 {
+        fixture.swap_out_at_least("touch", BYTES * 8 / 10);
+        program.expect(&format!("touch random 2000 {round}"), "touched 2000 bad 0");
+        fixture.swap_out("touch");
+        program.expect("sum", sum);
+    }
+    works(program);
+    fixture.swap_out_at_least("touch", BYTES * 8 / 10);
+    works(program);
+}
+
+/// What it writes is what it reads.
+fn works(program: &mut Program) {
+    program.expect("write 1000 4", "wrote 1000");
+    program.expect("poke 1000 5", "poked 1000");
+    program.expect("touch seq", &format!("touched {PAGES} bad 0"));
+}
+
+#[test]
+fn a_filter_of_the_program_is_none_of_its_agent() {
+    if !can_run("sandbox::a_filter_of_the_program_is_none_of_its_agent", &["cc"]) {
+        return;
+    }
+    let mut fixture = managing_later();
+    // Once before the program is managed, once while its pages are out.
+    for managed in [false, true] {
+        let mut program = run(&fixture, &[]);
+        program.wait_ready();
+        let sum = program.ask("sum");
+        if managed {
+            fixture.swap_out_at_least("touch", BYTES * 8 / 10);
+        }
+        let before = process(&fixture, program.pid).expect("it is listed");
+        assert_eq!(before.managed, managed, "{before:?}");
+        forbid(&mut program, &STARTS);
+        forbid(&mut program, &[IOCTL]);
+        swaps(&fixture, &mut program, &sum);
+        let after = process(&fixture, program.pid).expect("it is listed");
+        assert!(after.managed && after.reason.is_empty(), "{after:?}");
+        program.quit();
+        fixture.wait_all_freed("touch");
+    }
+    fixture.assert_daemon_lives();
+}
+
+#[test]
+fn under_a_filter_no_agent_starts() {
+    if !can_run("sandbox::under_a_filter_no_agent_starts", &["cc"]) {
+        return;
+    }
+    let mut fixture = Fixture::start("1GiB");
+    let mut program = run(&fixture, &[]);
+    program.wait_ready();
+    fixture.wait_resident("touch", BYTES * 9 / 10);
+    let sum = program.ask("sum");
+    fixture.swap_out_at_least("touch", BYTES * 8 / 10);
+    forbid(&mut program, &STARTS);
+    program.send("exec");
+    program.wait_ready();
+    // What the old image had stored is freed; of the new one nothing goes out.
+    fixture.wait_all_freed("touch");
+    let _ = fixture.try_swap_out("touch"); // refused: nobody said hello
+    let listed = process(&fixture, program.pid);
+    assert!(listed.is_none_or(|p| !p.managed && !p.reason.is_empty()), "{:?}", fixture.status());
+    assert_eq!(fixture.status().pool.stored_pages, 0);
+    assert!(rss_anon(program.pid) >= BYTES, "{} resident", rss_anon(program.pid));
+    program.expect("sum", &sum);
+    works(&mut program);
+    program.quit();
+    fixture.assert_daemon_lives();
+}
+
+#[test]
+fn an_agent_that_cannot_prepare_says_so() {
+    if !can_run("sandbox::an_agent_that_cannot_prepare_says_so", &["cc"]) {
+        return;
+    }
+    let mut fixture = managing_later();
+    let mut program = run(&fixture, &[]);
+    program.wait_ready();
+    let sum = program.ask("sum");
+    forbid(&mut program, &[IOCTL]);
+    program.send("exec"); // its agent inherits the filter
+    program.wait_ready();
+    fixture.swap_out("touch");
+    let listed = process(&fixture, program.pid).expect("it is listed");
+    assert!(!listed.managed, "{listed:?}");
+    assert!(listed.reason.starts_with("its agent says: opening a userfaultfd"), "{listed:?}");
+    assert_eq!(fixture.status().pool.stored_pages, 0);
+    assert!(rss_anon(program.pid) >= BYTES, "{} resident", rss_anon(program.pid));
+    program.expect("sum", &sum);
+    works(&mut program);
+    program.quit();
+    fixture.assert_daemon_lives();
+}
+
+#[test]
+fn namespaces_of_its_own() {
+    let test = "sandbox::namespaces_of_its_own";
+    if !can_run(test, &["cc", "unshare"]) {
+        return;
+    }
+    let may = run_to_end(Command::new("unshare").args(["-Urpf", "true"]), LONG);
+    if !may.status.success() {
+        return skip(test, &format!("it may not have namespaces: {}", texts(&may)));
+    }
+    let mut fixture = Fixture::start("1GiB");
+    let mut program = run(&fixture, &["unshare", "-Urpf"]);
+    // There it is process 1. Here that is somebody else, whom nobody here may end.
+    assert_eq!(program.read(LONG), "pid 1", "{}", program.report());
+    assert_eq!(program.read(LONG), "ready", "{}", program.report());
+    fixture.wait_resident("touch", BYTES * 9 / 10);
+    let sum = program.ask("sum");
+    swaps(&fixture, &mut program, &sum);
+    fixture.swap_out("touch");
+    let forked = program.ask("fork-sum");
+    assert_eq!(forked, format!("fork-{}", program.ask("sum")));
+    let app = fixture.app("touch");
+    // The forked child, which has no number, may not be forgotten yet.
+    let listed = app.processes.iter().find(|p| p.command == "touch" && p.pid != 0);
+    let listed = listed.unwrap_or_else(|| panic!("not listed: {app:?}\n{}", fixture.log()));
+    assert!(listed.managed && listed.reason.is_empty(), "{listed:?}");
+    assert!(descendants(program.pid).contains(&listed.pid), "{listed:?}");
+    program.quit();
+    fixture.wait_all_freed("touch");
+    fixture.assert_daemon_lives();
+}

@@ -1,0 +1,285 @@
+//! Daemons that die, and those that take over.
+//!
+//! `CLEW_KILLS` sets how often the daemon is killed in the storm (20).
+
+mod support;
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use clew_live::control::{Client, Request};
+use support::*;
+
+const PAGES: u64 = 16384;
+const BYTES: u64 = PAGES * 4096;
+
+fn swapped_out(test: &str, arguments: &[&str]) -> Option<(Fixture, Program, String)> {
+    if !can_run(test, &["cc"]) {
+        return None;
+    }
+    let fixture = Fixture::start_with("1GiB", arguments);
+    let mut program = fixture.run_touch("touch", PAGES, 50, 7);
+    let sum = program.ask("sum");
+    assert!(sum.starts_with("sum ") && sum.ends_with(" bad 0"), "{sum}");
+    fixture.swap_out_at_least("touch", BYTES * 8 / 10);
+    Some((fixture, program, sum))
+}
+
+const ZRAM: [&str; 2] = ["--scheme", "zram"];
+
+#[test]
+fn a_successor_goes_on_where_a_killed_daemon_died() {
+    let Some((mut fixture, mut program, sum)) = swapped_out("survive::successor", &ZRAM) else {
+        return;
+    };
+    for round in 0..3 {
+        fixture.kill_daemon();
+        program.send("sum");
+        let early = program.read_within(Duration::from_millis(200));
+        assert_eq!(early, None, "an answer, though nobody can bring its pages");
+        fixture.start_successor(&[]);
+        assert_eq!(program.read(LONG), sum, "round {round}\n{}", fixture.log());
+        assert_eq!(fixture.app("touch").processes.len(), 1);
+        fixture.swap_out_at_least("touch", BYTES * 8 / 10);
+    }
+    program.expect("write 500 3", "wrote 500");
+    let changed = program.ask("sum");
+    fixture.swap_out_at_least("touch", BYTES * 8 / 10);
+    fixture.kill_daemon();
+    fixture.start_successor(&[]);
+    // All is as if it had been one daemon: stopping brings everything back.
+    fixture.order(&Request::Stop);
+    assert!(fixture.wait_daemon(LONG).success());
+    assert!(rss_anon(program.pid) >= BYTES * 9 / 10, "not back: {}", rss_anon(program.pid));
+    program.expect("sum", &changed);
+    program.quit();
+    for what in ["keeper", "pid", "lock", "agents"] {
+        assert!(!fixture.socket.with_extension(what).exists(), "{what} is left");
+    }
+}
+
+#[test]
+fn children_are_taken_over_too() {
+    let Some((mut fixture, mut program, sum)) = swapped_out("survive::children", &ZRAM) else {
+        return;
+    };
+    let child = program.ask("fork-keep");
+    assert!(child.starts_with("child "), "{child}");
+    program.expect("child write 300 5", "wrote 300");
+    let childs = program.ask("child sum");
+    fixture.swap_out("touch");
+    fixture.kill_daemon();
+    fixture.start_successor(&[]);
+    program.expect("child sum", &childs);
+    program.expect("sum", &sum);
+    // A fork that nobody answers, and then somebody does.
+    fixture.swap_out("touch");
+    fixture.kill_daemon();
+    program.send("fork-sum");
+    assert_eq!(program.read_within(Duration::from_millis(200)), None);
+    fixture.start_successor(&[]);
+    assert_eq!(program.read(LONG), format!("fork-{sum}"), "{}", fixture.log());
+    program.quit();
+    fixture.wait_all_freed("touch");
+    fixture.assert_daemon_lives();
+}
+
+#[test]
+fn a_living_daemon_is_replaced_while_its_program_works() {
+    let Some((mut fixture, mut program, sum)) = swapped_out("survive::replaced", &ZRAM) else {
+        return;
+    };
+    let second = fixture.verb(&["daemon", "--budget", "1GiB"]);
+    assert_eq!(second.status.code(), Some(1), "{}", texts(&second));
+    assert!(texts(&second).contains("--takeover"), "{}", texts(&second));
+    for _ in 0..3 {
+        fixture.swap_out("touch");
+        program.send("sum");
+        fixture.start_successor(&["--takeover"]);
+        assert_eq!(program.read(LONG), sum, "{}", fixture.log());
+    }
+    program.quit();
+    fixture.wait_all_freed("touch");
+    fixture.assert_daemon_lives();
+}
+
+#[test]
+fn a_program_that_starts_while_no_daemon_lives_is_managed_afterwards() {
+    let Some((mut fixture, program, _)) = swapped_out("survive::late", &ZRAM) else { return };
+    let environment = fixture.client().call(&Request::Environment).expect("an environment");
+    let environment: clew_live::control::Environment = environment;
+    fixture.kill_daemon();
+    // As a child of a managed program would be: it has the environment, and asks nobody.
+    let mut command = Command::new(compile(&fixture.dir, "touch.c", &[]));
+    command.args(["8192", "50", "3"]);
+    command.env("LD_PRELOAD", &environment.agent_object);
+    command.env("CLEW_AGENT_SOCKET", &environment.agent_socket).env("CLEW_APP", "late");
+    let mut late = Program::start(&fixture.dir, "late", command);
+    late.wait_ready();
+    fixture.start_successor(&[]);
+    fixture.wait_resident("late", 8192 * 4096 * 8 / 10);
+    let sum = late.ask("sum");
+    fixture.swap_out_at_least("late", 8192 * 4096 * 8 / 10);
+    late.expect("sum", &sum);
+    late.quit();
+    program.quit();
+    fixture.assert_daemon_lives();
+}
+
+#[test]
+fn the_supervisor_starts_the_next_daemon() {
+    let arguments = ["--scheme", "zram", "--supervise"];
+    let Some((mut fixture, mut program, sum)) = swapped_out("survive::supervised", &arguments)
+    else {
+        return;
+    };
+    for _ in 0..2 {
+        let before = fixture.status().daemon_pid;
+        kill(before);
+        let next = poll(Duration::from_secs(20), || {
+            let mut client = Client::connect(&fixture.socket).ok()?;
+            let status = client.status().ok()?;
+            (status.daemon_pid != before).then_some(())
+        });
+        assert!(next.is_some(), "nobody took over\n{}", fixture.log());
+        program.expect("sum", &sum);
+        fixture.swap_out_at_least("touch", BYTES * 8 / 10);
+    }
+    // It passes signals on: everything comes back, and both end.
+    let done = fixture.verb(&["stop"]);
+    assert!(done.status.success(), "{}", texts(&done));
+    assert!(fixture.wait_daemon(LONG).success());
+    program.expect("sum", &sum);
+    program.quit();
+}
+
+#[test]
+fn a_restart_loop_gives_up_and_brings_every_page_back() {
+    if !can_run("survive::gives_up", &["cc"]) {
+        return;
+    }
+    let dir = TempDir::new();
+    let config = dir.join("clew.toml");
+    fs::write(&config, "max-short-lives = 2\n").expect("a config");
+    let config = config.to_str().expect("UTF-8");
+    let arguments = ["--scheme", "zram", "--config", config];
+    let Some((mut fixture, mut program, sum)) = swapped_out("survive::gives_up", &arguments) else {
+        return;
+    };
+    fixture.kill_daemon();
+    fixture.start_successor(&[]);
+    fixture.kill_daemon();
+    let last = fixture.verb(&["daemon", "--budget", "1GiB", "--config", config]);
+    assert_eq!(last.status.code(), Some(4), "{}", texts(&last));
+    assert!(rss_anon(program.pid) >= BYTES * 9 / 10, "not back: {}", rss_anon(program.pid));
+    program.expect("sum", &sum);
+    program.quit();
+}
+
+/// Kills the daemon at random moments while programs work and pages go out.
+#[test]
+fn a_storm_of_kills_loses_nothing() {
+    if !can_run("survive::storm", &["cc", "python3"]) {
+        return;
+    }
+    let kills: u64 = match std::env::var("CLEW_KILLS") {
+        Ok(text) => text.parse().expect("CLEW_KILLS is a number"),
+        Err(_) => 20,
+    };
+    let dir = TempDir::new();
+    let config = dir.join("clew.toml");
+    fs::write(&config, "max-short-lives = 1000000\n").expect("a config");
+    let config = config.to_str().expect("UTF-8").to_string();
+    let mut fixture = Fixture::start_with("1GiB", &["--scheme", "zram", "--config", &config]);
+    let shadow = compile(&fixture.dir, "shadow.c", &[]);
+    let shadow = shadow.to_str().expect("UTF-8").to_string();
+    let script = program_source("checksum.py").to_str().expect("UTF-8").to_string();
+
+    let mut alone = Program::start(&fixture.dir, "alone", {
+        let mut command = Command::new("python3");
+        command.args([&script, "5"]);
+        command
+    });
+    alone.wait_ready();
+    let mut python = fixture.run("python", &["python3", &script, "5"]);
+    python.wait_ready();
+    // Ends when it is told to: its time is long enough for any storm.
+    let mut storm = fixture.run("shadow", &[shadow.as_str(), "--seconds", "3600"]);
+    storm.wait_line("running", LONG);
+    fixture.wait_resident("shadow", 8 << 20);
+
+    let over = AtomicBool::new(false);
+    let (mut times, mut swap_outs) = (Vec::new(), 0u64);
+    let socket = fixture.socket.clone();
+    std::thread::scope(|scope| {
+        let swapper = scope.spawn(|| {
+            let mut done = 0u64;
+            while !over.load(Ordering::SeqCst) {
+                for app in ["shadow", "python"] {
+                    // No answer while no daemon lives, or when it dies in the middle.
+                    let order = Request::SwapOut { app: app.to_string() };
+                    if Client::connect(&socket).and_then(|mut c| c.order(&order)).is_ok() {
+                        done += 1;
+                    }
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            done
+        });
+        // Also if something below panics: the swapper is waited for.
+        struct AtEnd<'a>(&'a AtomicBool);
+        impl Drop for AtEnd<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::SeqCst);
+            }
+        }
+        let at_end = AtEnd(&over);
+        let mut random = 7u64;
+        for kill in 0..kills {
+            random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            std::thread::sleep(Duration::from_millis(50 + (random >> 33) % 500));
+            let line = format!("mutate {}", 50 + kill % 100);
+            python.send(&line);
+            fixture.kill_daemon();
+            let began = Instant::now();
+            fixture.start_successor(&[]);
+            times.push(began.elapsed());
+            assert_eq!(python.read(2 * LONG), alone.ask(&line), "kill {kill}\n{}", fixture.log());
+            if kill % 5 == 4 {
+                let wanted = alone.ask("check");
+                python.expect("check", &wanted);
+            }
+            assert!(storm.is_running(), "kill {kill}: {}{}", storm.report(), fixture.log());
+        }
+        drop(at_end);
+        swap_outs = swapper.join().expect("the swapper ends");
+    });
+    let wanted = alone.ask("check");
+    python.expect("check", &wanted);
+    // SIGTERM: it verifies all that it has, and says so.
+    let pid = storm.pid.to_string();
+    let told = Command::new("kill").args(["-TERM", &pid]).stderr(Stdio::null()).status();
+    assert!(told.expect("kill runs").success());
+    let status = storm.wait(2 * LONG);
+    let lines = storm.rest(LONG);
+    assert!(
+        status.success(),
+        "{status}\n{}\n{}{}",
+        lines.join("\n"),
+        storm.report(),
+        fixture.log()
+    );
+    assert!(lines.last().is_some_and(|l| l.starts_with("OK ")), "{lines:?}");
+    times.sort();
+    println!(
+        "{kills} kills, {swap_outs} swap-outs answered; takeover p50 {:?}, worst {:?}\n{}",
+        times[times.len() / 2],
+        times[times.len() - 1],
+        lines.join("\n")
+    );
+    python.quit();
+    alone.quit();
+    fixture.assert_daemon_lives();
+}

@@ -1,0 +1,195 @@
+//! Finding what a daemon left behind: who serves a socket, whose keeper holds its descriptors.
+//!
+//! Two small files beside the socket. `.pid` names who serves it, or is about to; it is changed
+//! under a lock on `.lock` that is held for a moment only, for every lock that a daemon held longer
+//! would be held on by its keeper. `.keeper` names the keeper, the generation whose column of the
+//! records is true for it, and the journal's descriptor. It is replaced as a whole, and that is the
+//! moment in which a takeover becomes true.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A process, named so that no later one is mistaken for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessName {
+    /// Its id.
+    pub pid: u32,
+    /// When it began, in clock ticks since the machine did.
+    pub started: u64,
+}
+
+impl ProcessName {
+    /// The process that has this id now.
+    pub fn of(pid: u32) -> io::Result<ProcessName> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        let after = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+        let started = after.split_ascii_whitespace().nth(19).and_then(|f| f.parse().ok());
+        let started = started.ok_or(io::ErrorKind::InvalidData)?;
+        Ok(ProcessName { pid, started })
+    }
+
+    /// A descriptor of it, if it has not been reaped.
+    pub fn open(&self) -> Option<OwnedFd> {
+        // SAFETY: takes numbers only; the result is checked and owned by nobody else.
+        let fd = unsafe {
+            let fd = libc::syscall(libc::SYS_pidfd_open, self.pid, 0) as RawFd;
+            (fd >= 0).then(|| OwnedFd::from_raw_fd(fd))?
+        };
+        // Looked at after it was opened: the id cannot have passed to another since.
+        (ProcessName::of(self.pid).ok() == Some(*self)).then_some(fd)
+    }
+
+    /// Whether one of its threads still runs.
+    pub fn is_alive(&self) -> bool {
+        self.open().is_some_and(|process| !has_ended(&process, Duration::ZERO))
+    }
+
+    /// Kills it and waits for the end of its last thread; false if that takes too long.
+    pub fn kill(&self, patience: Duration) -> bool {
+        let Some(process) = self.open() else { return true };
+        // SAFETY: takes numbers and no info.
+        unsafe {
+            let none = std::ptr::null::<libc::siginfo_t>();
+            libc::syscall(libc::SYS_pidfd_send_signal, process.as_raw_fd(), libc::SIGKILL, none, 0);
+        }
+        has_ended(&process, patience)
+    }
+}
+
+/// Whether the process ends within `patience`: then its descriptor is readable.
+pub fn has_ended(process: &OwnedFd, patience: Duration) -> bool {
+    let mut poll = libc::pollfd { fd: process.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one pollfd that lives across the call.
+    unsafe { libc::poll(&mut poll, 1, patience.as_millis().min(i32::MAX as u128) as i32) > 0 }
+}
+
+fn beside(socket: &Path, what: &str) -> PathBuf {
+    socket.with_extension(what)
+}
+
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let partial = path.with_extension(format!("new.{}", std::process::id()));
+    let _ = fs::remove_file(&partial);
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(&partial)?;
+    file.write_all(text.as_bytes())?;
+    fs::rename(&partial, path)
+}
+
+fn numbers<const N: usize>(path: &Path) -> Option<[u64; N]> {
+    let text = fs::read_to_string(path).ok()?;
+    let numbers: Vec<u64> = text.split_ascii_whitespace().map_while(|n| n.parse().ok()).collect();
+    numbers.try_into().ok()
+}
+
+/// Makes this process the one that serves `socket`, or names the living one that does.
+pub fn claim(socket: &Path) -> io::Result<Result<(), ProcessName>> {
+    let path = beside(socket, "lock");
+    let _lock = loop {
+        let lock =
+            File::options().write(true).create(true).truncate(false).mode(0o600).open(&path)?;
+        lock.lock()?;
+        // Else somebody who ended has removed it meanwhile, and the next one locks another.
+        if fs::metadata(&path).is_ok_and(|m| lock.metadata().is_ok_and(|l| l.ino() == m.ino())) {
+            break lock;
+        }
+    };
+    if let Some(other) = server(socket)
+        && other.pid != std::process::id()
+        && other.is_alive()
+    {
+        return Ok(Err(other));
+    }
+    let own = ProcessName::of(std::process::id())?;
+    replace(&beside(socket, "pid"), &format!("{} {}\n", own.pid, own.started))?;
+    Ok(Ok(()))
+}
+
+/// Who serves `socket`, as far as is written down.
+pub fn server(socket: &Path) -> Option<ProcessName> {
+    let [pid, started] = numbers(&beside(socket, "pid"))?;
+    Some(ProcessName { pid: u32::try_from(pid).ok()?, started })
+}
+
+/// Takes back what was written about `socket`, in an orderly end.
+pub fn forget(socket: &Path) {
+    for what in ["keeper", "pid", "lock"] {
+        let _ = fs::remove_file(beside(socket, what));
+    }
+}
+
+/// The keeper that holds what a daemon had.
+pub struct Predecessor {
+    keeper: OwnedFd,
+    /// The keeper.
+    pub name: ProcessName,
+    /// The generation whose descriptors it holds.
+    pub generation: u64,
+    journal: RawFd,
+}
+
+/// Writes down that `keeper` holds the descriptors of `generation`. From this moment on a successor
+/// goes by them.
+pub fn commit(socket: &Path, keeper: u32, generation: u64, journal: RawFd) -> io::Result<()> {
+    let name = ProcessName::of(keeper)?;
+    let text = format!("{} {} {generation} {journal}\n", name.pid, name.started);
+    replace(&beside(socket, "keeper"), &text)
+}
+
+impl Predecessor {
+    /// The keeper of whoever served `socket` before, if it still runs.
+    pub fn find(socket: &Path) -> Option<Predecessor> {
+        let [pid, started, generation, journal] = numbers(&beside(socket, "keeper"))?;
+        let name = ProcessName { pid: u32::try_from(pid).ok()?, started };
+        let keeper = name.open().filter(|keeper| !has_ended(keeper, Duration::ZERO))?;
+        Some(Predecessor { keeper, name, generation, journal: RawFd::try_from(journal).ok()? })
+    }
+
+    /// A copy of the keeper's descriptor `number`.
+    pub fn take(&self, number: RawFd) -> io::Result<OwnedFd> {
+        // SAFETY: takes numbers only; the result is checked and owned by nobody else.
+        unsafe {
+            let fd = libc::syscall(libc::SYS_pidfd_getfd, self.keeper.as_raw_fd(), number, 0);
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            Ok(OwnedFd::from_raw_fd(fd as RawFd))
+        }
+    }
+
+    /// The journal.
+    pub fn journal(&self) -> io::Result<OwnedFd> {
+        self.take(self.journal)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_of_two_serves_and_the_dead_do_not() {
+        let dir = std::env::temp_dir().join(format!("clew-claim-{}", std::process::id()));
+        fs::create_dir_all(&dir).expect("a directory");
+        let socket = dir.join("clew.sock");
+        let mut other =
+            std::process::Command::new("sleep").arg("60").spawn().expect("sleep starts");
+        let name = ProcessName::of(other.id()).expect("it runs");
+        fs::write(beside(&socket, "pid"), format!("{} {}\n", name.pid, name.started))
+            .expect("written");
+        assert_eq!(claim(&socket).expect("the files can be written"), Err(name));
+        assert!(name.kill(Duration::from_secs(10)), "it does not die");
+        assert!(!name.is_alive(), "a corpse serves nobody");
+        assert_eq!(claim(&socket).expect("the files can be written"), Ok(()));
+        other.wait().expect("it was ours");
+        assert_eq!(server(&socket).map(|s| s.pid), Some(std::process::id()));
+        // The same id, another process.
+        let own = ProcessName::of(std::process::id()).expect("it runs");
+        assert!(!ProcessName { started: own.started + 1, ..own }.is_alive());
+        forget(&socket);
+        fs::remove_dir(&dir).expect("nothing is left");
+    }
+}

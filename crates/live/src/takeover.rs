@@ -1,0 +1,381 @@
+//! Taking over from a daemon that died, or that this one replaces.
+//!
+//! Its keeper still holds every descriptor. They are copied from there; store, page tables and
+//! journal are adopted; what was under way is ended by looking (`Mover::recover`); then this
+//! daemon's own keeper holds everything, which is written down (`predecessor::commit`), and the old
+//! one is ended. Up to there whatever was done may be done again by the next successor.
+//!
+//! Programs wait for their missing pages meanwhile, and run on where they need none. Faults that the
+//! dead daemon had read are not delivered again: at the end everybody is woken and faults anew.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clew_agent::protocol::VERSION;
+use clew_core::{AppId, SpaceId};
+use clew_engine::{MoverContext, Staged};
+use clew_store::{Handle, Journal, Space, SpaceJournal, Store, StoreConfig, Tables};
+
+use crate::affinity;
+use crate::attach::Candidate;
+use crate::events::{self, Inherited};
+use crate::governor::Message;
+use crate::predecessor::{Predecessor, ProcessName};
+use crate::process::{ProcFiles, Process, Shared};
+use crate::program::{Agent, ProgramMemory};
+use crate::registry::{DaemonRecord, Descriptors, Record, Stage};
+use crate::uffd::Uffd;
+
+/// A generation that died within this time died at once.
+const SHORT_LIFE: Duration = Duration::from_secs(10);
+
+/// Why nothing can be taken over. The keeper stays, and programs wait.
+#[derive(Debug, thiserror::Error)]
+pub enum TakeoverError {
+    #[error("the keeper's {what}: {source}")]
+    Take { what: &'static str, source: io::Error },
+    #[error(transparent)]
+    Journal(#[from] clew_store::JournalError),
+    #[error("what the last daemon wrote down about itself is damaged")]
+    Damaged,
+    #[error("the page tables: {0}")]
+    Tables(clew_store::AdoptError),
+    #[error("the pool: {0}")]
+    Store(clew_store::AdoptError),
+}
+
+/// What a daemon left, adopted but not served yet.
+pub struct Estate {
+    /// Whose it was.
+    pub from: Predecessor,
+    /// Its journal.
+    pub journal: Arc<Journal>,
+    /// Its page tables.
+    pub tables: Arc<Tables>,
+    /// Its pool.
+    pub store: Arc<Store>,
+    /// What it wrote down about itself.
+    pub record: DaemonRecord,
+    /// Where clients connect.
+    pub control: OwnedFd,
+    /// Where agents connect.
+    pub agents: OwnedFd,
+    /// Its programs.
+    pub programs: Programs,
+    /// Programs whose records are damaged: only the old keeper knows their descriptors.
+    pub lost: usize,
+}
+
+/// The programs of an estate.
+pub struct Programs {
+    managed: Vec<Program>,
+    candidates: Vec<(SpaceId, SpaceJournal, Record, OwnedFd)>,
+}
+
+impl Programs {
+    /// The highest number of a space.
+    pub fn last_space(&self) -> SpaceId {
+        let managed = self.managed.iter().map(|p| p.table.id());
+        managed.chain(self.candidates.iter().map(|c| c.0)).max().unwrap_or(SpaceId(0))
+    }
+}
+
+struct Program {
+    record: Record,
+    journal: SpaceJournal,
+    table: Space,
+    uffd: OwnedFd,
+}
+
+fn column(generation: u64) -> usize {
+    (generation % 2) as usize
+}
+
+/// Seconds since 1970.
+pub fn seconds_now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
+}
+
+impl Estate {
+    /// Adopts what the keeper of `from` holds. Changes nothing that the next successor could not do
+    /// again.
+    pub fn open(from: Predecessor, config: StoreConfig) -> Result<Estate, TakeoverError> {
+        let take = |what: &'static str, number: RawFd| {
+            from.take(number).map_err(|source| TakeoverError::Take { what, source })
+        };
+        let journal =
+            from.journal().map_err(|source| TakeoverError::Take { what: "journal", source })?;
+        let journal = Arc::new(Journal::adopt(journal, config.page_bytes as u64)?);
+        let mut record = DaemonRecord::load(&journal.own()).ok_or(TakeoverError::Damaged)?;
+        let own = record.descriptors[column(from.generation)].ok_or(TakeoverError::Damaged)?;
+        let lived = seconds_now().saturating_sub(record.serving_since);
+        record.short_lives = if lived < SHORT_LIFE.as_secs() { record.short_lives + 1 } else { 0 };
+
+        let mut known = HashMap::new();
+        let mut lost = 0;
+        for (space, journal) in journal.in_use() {
+            match Record::load(&journal) {
+                Some(record) => {
+                    known.insert(space, (record, journal));
+                }
+                None => {
+                    tracing::error!(
+                        space = space.0,
+                        "what the last daemon wrote down about a program is damaged: it is not \
+                         served, and waits where it needs a page that is not there"
+                    );
+                    lost += 1;
+                }
+            }
+        }
+        let [chunks, owners] = own.tables;
+        let tables = [take("page tables", chunks)?, take("page tables", owners)?];
+        let (tables, mut chunks) = Tables::adopt(tables).map_err(TakeoverError::Tables)?;
+        let tables = Arc::new(tables);
+        let (mut managed, mut candidates) = (Vec::new(), Vec::new());
+        // Every entry that names a block is one reference to it.
+        let mut references: Vec<Handle> = Vec::new();
+        for (space, (record, journal)) in known {
+            let descriptors = record.descriptors[column(from.generation)];
+            if record.stage == Stage::Candidate {
+                match descriptors.socket.and_then(|n| from.take(n).ok()) {
+                    Some(socket) => candidates.push((space, journal, record, socket)),
+                    None => journal.end(),
+                }
+                continue;
+            }
+            let uffd = take("userfaultfd", descriptors.uffd.ok_or(TakeoverError::Damaged)?)?;
+            let chunks = chunks.remove(&space).unwrap_or_default();
+            let (table, damage) = Space::adopt(space, tables.clone(), chunks);
+            if !damage.pages.is_empty() {
+                tracing::error!(
+                    pid = record.pid,
+                    entries = damage.pages.len(),
+                    "page table entries are damaged: the program gets SIGBUS where it needs them"
+                );
+            }
+            references.extend(table.handles());
+            managed.push(Program { record, journal, table, uffd });
+        }
+        // Of children that were not published, and of programs that ended.
+        chunks.into_values().for_each(|chunks| tables.discard(chunks));
+        let [arena, slabs, handles] = own.store;
+        let fds = [take("pool", arena)?, take("pool", slabs)?, take("pool", handles)?];
+        let (store, adopted) =
+            Store::adopt(config, fds, references).map_err(TakeoverError::Store)?;
+        if !adopted.damaged.is_empty() {
+            tracing::error!(
+                blocks = adopted.damaged.len(),
+                "stored blocks are damaged: programs get SIGBUS where they need them"
+            );
+        }
+        let (control, agents) =
+            (take("control socket", own.control)?, take("agents' socket", own.agents)?);
+        let programs = Programs { managed, candidates };
+        let store = Arc::new(store);
+        Ok(Estate { from, journal, tables, store, record, control, agents, programs, lost })
+    }
+}
+
+/// What is left to do once this daemon's keeper holds everything.
+pub struct Adopted {
+    processes: Vec<Arc<Process>>,
+    /// Programs that wait to be managed.
+    pub candidates: Vec<Candidate>,
+    from: Predecessor,
+    children: HashMap<RawFd, Arc<Process>>,
+}
+
+impl Inherited for Adopted {
+    fn child(&self, number: RawFd) -> Option<Arc<Process>> {
+        self.children.get(&number).cloned()
+    }
+}
+
+/// Makes processes of what was left. `app_named` gives the number of an app.
+pub fn adopt(
+    shared: &Arc<Shared>,
+    from: Predecessor,
+    programs: Programs,
+    mut app_named: impl FnMut(&str) -> AppId,
+) -> Result<Adopted, TakeoverError> {
+    let mut adopted =
+        Adopted { processes: Vec::new(), candidates: Vec::new(), from, children: HashMap::new() };
+    let mut load = vec![0usize; shared.epolls.len()];
+    for program in programs.managed {
+        let Program { record, journal, table, uffd } = program;
+        let old = record.descriptors[shared.other_column()];
+        let (agent, files, pagemap) = reopen(&adopted.from, &record, &old, shared);
+        let handler = (0..load.len()).min_by_key(|h| load[*h]).unwrap_or(0);
+        load[handler] += 1;
+        let memory = ProgramMemory::new(
+            Uffd::new(uffd),
+            shared.page_bytes,
+            agent,
+            pagemap,
+            shared.epolls[handler].as_raw_fd(),
+            u64::from(table.id().0),
+        );
+        let app = app_named(&record.app_or_command());
+        let narrowed = record.narrowed.clone();
+        let process = Process::new(app, record, handler, table, memory, journal, files);
+        process.load_facts();
+        *process.narrowed.lock() = narrowed.as_ref().map(affinity::from_words);
+        process.save_record(shared);
+        if let (Stage::Child, Some(number)) = (process.record.lock().stage, old.uffd) {
+            adopted.children.insert(number, process.clone());
+        }
+        adopted.processes.push(process);
+    }
+    for (space, journal, record, socket) in programs.candidates {
+        adopted.candidates.push(Candidate::inherited(shared, &record, socket, journal, space));
+    }
+    for process in &adopted.processes {
+        events::take_children(shared, process, &adopted, |number| adopted.from.take(number))
+            .map_err(|source| TakeoverError::Take { what: "userfaultfd of a child", source })?;
+    }
+    Ok(adopted)
+}
+
+fn reopen(
+    from: &Predecessor,
+    record: &Record,
+    descriptors: &Descriptors,
+    shared: &Shared,
+) -> (Option<Agent>, Option<ProcFiles>, Option<File>) {
+    let take = |number: Option<RawFd>| number.and_then(|n| from.take(n).ok());
+    let file = |number| take(number).map(File::from);
+    let files = match (file(descriptors.statm), file(descriptors.maps), file(descriptors.smaps)) {
+        (Some(statm), Some(maps), Some(smaps)) => Some(ProcFiles { statm, maps, smaps }),
+        _ => None,
+    };
+    let agent = match (take(descriptors.socket), take(descriptors.buffer)) {
+        // An agent of another version is not understood: its program is served, and keeps its pages.
+        (Some(socket), Some(buffer)) if record.protocol == VERSION => {
+            let mem = file(descriptors.mem);
+            let (staging, area) = (record.staging, record.area);
+            Agent::new(socket, buffer, staging, area, mem, shared.generation).ok()
+        }
+        _ => None,
+    };
+    (agent, files, file(descriptors.pagemap))
+}
+
+impl Adopted {
+    /// How many programs are managed.
+    pub fn programs(&self) -> usize {
+        self.processes.len()
+    }
+
+    /// The keepers to be ended once this daemon's own holds everything.
+    pub fn old_keepers(&self, record: &DaemonRecord) -> Vec<(u32, u64)> {
+        let from = (self.from.name.pid, self.from.name.started);
+        record.old_keepers.iter().copied().chain([from]).collect()
+    }
+
+    /// Ends what was under way and begins to serve: each program as soon as its agent, and those in
+    /// whose batches it has a part, can be asked.
+    pub fn serve(self, shared: &Arc<Shared>) {
+        let in_batches: HashSet<SpaceId> = self
+            .processes
+            .iter()
+            .filter(|p| p.space.journal.batch_len() > 0)
+            .flat_map(|p| [Some(p.id), p.space.journal.staged_in()])
+            .flatten()
+            .collect();
+        let (waits, at_once): (Vec<_>, Vec<_>) =
+            self.processes.iter().cloned().partition(|p| in_batches.contains(&p.id));
+        let adopted = Arc::new(self);
+        shared.recovering.fetch_add(1, Ordering::SeqCst);
+        adopted.recover(shared, at_once);
+        if waits.is_empty() {
+            return;
+        }
+        // Families, each by the one whose staging area it is: a frozen agent holds up its own only.
+        let mut families: HashMap<SpaceId, Vec<Arc<Process>>> = HashMap::new();
+        for process in waits {
+            let head = process.space.journal.staged_in().filter(|head| {
+                process.space.journal.batch_len() > 0
+                    && adopted.processes.iter().any(|p| p.id == *head)
+            });
+            families.entry(head.unwrap_or(process.id)).or_default().push(process);
+        }
+        for family in families.into_values() {
+            let (shared, adopted) = (shared.clone(), adopted.clone());
+            shared.recovering.fetch_add(1, Ordering::SeqCst);
+            let spawned = std::thread::Builder::new().name("recover".into()).spawn(move || {
+                for process in &family {
+                    process.memory.sync();
+                }
+                adopted.recover(&shared, family);
+            });
+            if let Err(error) = spawned {
+                // Still counted: they have not been recovered, and nothing may end before.
+                tracing::error!(%error, "cannot recover some programs: they wait");
+            }
+        }
+    }
+
+    /// Counts itself out of [`Shared::recovering`] at the end.
+    fn recover(&self, shared: &Arc<Shared>, mut family: Vec<Arc<Process>>) {
+        let mut ctx = MoverContext::default();
+        let mut next = 0;
+        while let Some(process) = family.get(next).cloned() {
+            next += 1;
+            let guard = process.space.table.lock.write();
+            loop {
+                events::resume(shared, &process, self);
+                let head = process.space.journal.staged_in();
+                let head = self.processes.iter().find(|p| Some(p.id) == head);
+                let mut staged = |slot: usize, out: &mut [u8]| {
+                    head.map_or(Staged::Unknown, |head| head.memory.staged(slot, out))
+                };
+                if shared.mover.recover(&process.space, &mut ctx, &mut staged).is_ok() {
+                    break;
+                }
+                // Whoever changes its mappings has to run to say so.
+                std::thread::sleep(Duration::from_micros(50));
+            }
+            drop(guard);
+            // Forked in the predecessor's last moments, and told of only now.
+            let joined = |p: &&Arc<Process>| {
+                p.space.journal.batch_len() > 0
+                    && p.space.journal.staged_in() == process.space.journal.staged_in()
+                    && !family.iter().any(|other| other.id == p.id)
+                    && !self.processes.iter().any(|other| other.id == p.id)
+            };
+            let joined: Vec<_> = shared.processes.read().values().filter(joined).cloned().collect();
+            family.extend(joined);
+        }
+        for process in family {
+            let _staging_is_emptied = process.space.hold_swap_outs();
+            let is_new = shared.processes.write().insert(process.id, process.clone()).is_none();
+            if is_new && let Err(error) = process.memory.watch() {
+                tracing::error!(%error, pid = process.pid, "cannot watch a program; it will wait");
+            }
+            process.memory.uffd.wake_all();
+            // The agent's madvise waits for its event to be read.
+            process.memory.empty_staging();
+            affinity::widen(&process.narrowed, shared.handler_cpus[process.handler]);
+            if is_new {
+                let _ = shared.governor.send(Message::Adopted(process.clone()));
+            }
+        }
+        shared.recovering.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Ends keepers whose descriptors a newer one holds.
+pub fn end_keepers(keepers: &[(u32, u64)]) {
+    for (pid, started) in keepers {
+        let comm = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+        if comm.is_ok_and(|c| c.trim() == "clew-keeper") {
+            ProcessName { pid: *pid, started: *started }.kill(Duration::from_secs(5));
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! What keeps a successor from taking over.
+
+use crate::segment::SegmentError;
+use clew_core::SpaceId;
+
+/// Why the segments of a process that died make no store or no page tables. The segments may have
+/// changed by then, but not in what they mean: whoever tries again comes as far.
+#[derive(Debug, thiserror::Error)]
+pub enum AdoptError {
+    /// Pages must be a power of two of 4 to 64 KiB.
+    #[error("pages of {page_bytes} bytes: not a power of two from 4096 to 65536")]
+    PageSize {
+        /// What was asked for.
+        page_bytes: usize,
+    },
+    /// Without the seed no page can be verified.
+    #[error("the handle table has no first page: memory was damaged")]
+    NoSeed,
+    /// The owner of a chunk cannot be made out, and whose pages it has.
+    #[error("the owner record of page table chunk {chunk} is no record: memory was damaged")]
+    Owner {
+        /// The chunk.
+        chunk: u32,
+    },
+    /// A chunk has entries and is nobody's.
+    #[error("page table chunk {chunk} has entries and no owner: memory was damaged")]
+    Unowned {
+        /// The chunk.
+        chunk: usize,
+    },
+    /// Two chunks say that they are for the same pages.
+    #[error("page table chunks {first} and {second} are both part {number} of space {}: memory \
+        was damaged", space.0)]
+    Twice {
+        /// The space.
+        space: SpaceId,
+        /// Which 512 pages of it.
+        number: u64,
+        /// One chunk.
+        first: u32,
+        /// The other.
+        second: u32,
+    },
+    /// The system refused.
+    #[error(transparent)]
+    Segment(#[from] SegmentError),
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,76 @@
+//! A store from the segments of a process that died.
+//!
+//! Who names a block is known from the page tables, which the caller has: an item for every entry.
+//! The pool finds out what there is ([`crate::pool::Pool::adopt`]); here is what a block looks like.
+//! A block that was put and not published yet is named by nobody, and freed with its parts.
+//!
+//! What is stored is not decompressed. Every read verifies the checksum of its page, now as before.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::AtomicU64;
+
+use super::front::Front;
+use super::{Handle, MAX_BLOCK_BYTES, MAX_BLOCK_PAGES, Store, StoreConfig, page_bytes_are_sound};
+use crate::adopt::AdoptError;
+use crate::pool::Pool;
+use crate::pool::object::Header;
+
+/// What was found in the segments of a predecessor.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Adopted {
+    /// Blocks that are named.
+    pub blocks: u64,
+    /// Their pages.
+    pub pages: u64,
+    /// Objects that nobody named, blocks and parts: they are gone.
+    pub freed: u64,
+    /// Handles that are named and have no block, ascending: memory was damaged. Reading them is an
+    /// error, and no other block gets these handles while they are named.
+    pub damaged: Vec<Handle>,
+}
+
+impl Store {
+    /// Takes over what a predecessor, which has ended, left in [`Store::segments`]. `references` are
+    /// the blocks that page-table entries name, whatever the entry's state, one item an entry:
+    /// [`crate::Space::handles`]. References are counted from it and from nothing else.
+    ///
+    /// `page_bytes` must be what it was. The limits may be others: below what is in use, nothing is
+    /// stored until enough was released; above what the segments have room for, that is the limit.
+    ///
+    /// # Errors
+    /// See [`AdoptError`]. Can be tried again.
+    pub fn adopt(
+        config: StoreConfig,
+        fds: [OwnedFd; 3],
+        references: impl IntoIterator<Item = Handle>,
+    ) -> Result<(Store, Adopted), AdoptError> {
+        let page_bytes = config.page_bytes;
+        if !page_bytes_are_sound(page_bytes) {
+            return Err(AdoptError::PageSize { page_bytes });
+        }
+        let block = |header: &Header, payload: &[u8], parts: &mut Vec<u32>| {
+            if !header.framed {
+                return Some(1);
+            }
+            let front = Front::parse(header.codec, payload, page_bytes)?;
+            let pages = usize::from(front.pages);
+            parts.extend(front.parts());
+            (pages <= MAX_BLOCK_PAGES && pages * page_bytes <= MAX_BLOCK_BYTES)
+                .then_some(front.pages)
+        };
+        let named = references.into_iter().map(Handle::raw);
+        let (pool, found) = Pool::adopt(config.mem_limit_bytes, fds, named, block)?;
+        let store = Store {
+            config,
+            seed: pool.handles().seed(),
+            pool,
+            pages: AtomicU64::new(found.pages),
+            blocks: AtomicU64::new(found.blocks),
+            corrupt_reads: AtomicU64::new(0),
+        };
+        let damaged = found.lost.into_iter().filter_map(Handle::from_raw).collect();
+        let adopted =
+            Adopted { blocks: found.blocks, pages: found.pages, freed: found.freed, damaged };
+        Ok((store, adopted))
+    }
+}
