@@ -5,7 +5,7 @@
 mod support;
 
 use std::fs;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -259,9 +259,7 @@ fn a_storm_of_kills_loses_nothing() {
     let wanted = alone.ask("check");
     python.expect("check", &wanted);
     // SIGTERM: it verifies all that it has, and says so.
-    let pid = storm.pid.to_string();
-    let told = Command::new("kill").args(["-TERM", &pid]).stderr(Stdio::null()).status();
-    assert!(told.expect("kill runs").success());
+    terminate(storm.pid);
     let status = storm.wait(2 * LONG);
     let lines = storm.rest(LONG);
     assert!(

@@ -89,6 +89,8 @@ pub struct Engine {
     waiting_pages: BTreeSet<PageId>,
     /// Asked to end and not gone yet.
     ending: BTreeSet<AppId>,
+    /// Never to be ended because memory is short.
+    spared: BTreeSet<AppId>,
     /// Jobs out by the engine's number: whose, and its owner's number.
     jobs: BTreeMap<u64, (usize, u64)>,
     next_job: u64,
@@ -125,6 +127,7 @@ impl Engine {
             waiting: Vec::new(),
             waiting_pages: BTreeSet::new(),
             ending: BTreeSet::new(),
+            spared: BTreeSet::new(),
             jobs: BTreeMap::new(),
             next_job: 0,
             counted: Counted::default(),
@@ -204,6 +207,7 @@ impl Engine {
         self.known.after(event);
         if let Event::Exit { app } = event {
             self.ending.remove(app);
+            self.spared.remove(app);
         }
     }
 
@@ -283,6 +287,11 @@ impl Engine {
             self.counted.apps_ended += 1;
             out.push(Order::EndApp { app, reason });
         }
+    }
+
+    /// From now on, as long as it lives, `app` is not ended because memory is short.
+    pub fn spare(&mut self, app: AppId) {
+        self.spared.insert(app);
     }
 
     /// What the engine and its policies have counted.
@@ -456,7 +465,8 @@ impl Engine {
     fn full(&mut self, urgent: bool, out: &mut Vec<Order>) {
         self.counted.full += 1;
         if urgent && self.on_full == OnFull::Kill && self.ending.is_empty() {
-            let ending = low_memory_killer::pick(&self.known.facts, |_| false);
+            let spared = |app| self.spared.contains(&app);
+            let ending = low_memory_killer::pick(&self.known.facts, spared);
             ending.into_iter().for_each(|ending| self.end(ending, out));
         }
     }

@@ -3,11 +3,12 @@
 //! Every program started with our environment says hello, however short-lived; it costs the daemon
 //! a socket. Only one that has become large enough is managed.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clew_agent::protocol::{Header, Hello, Kind, MAGIC, MAX_NAME, Ready, SLOTS, VERSION};
 use clew_core::{AppId, SpaceId};
@@ -120,23 +121,53 @@ pub enum AttachError {
     Proc { what: &'static str, source: io::Error },
 }
 
-/// Accepts agents for ever; each gets a thread for the time of its hello and then only a place in
-/// one epoll set, which tells of its end.
+/// Connections that have said nothing yet; beyond these the oldest is closed.
+const MAX_SILENT: usize = 256;
+
+/// How long a connection may say nothing. Agents say hello before anything else.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// Accepts agents for ever. Nobody waits for one that is silent.
 pub fn accept_agents(shared: &Shared, listener: &OwnedFd, to_governor: &Sender<Message>) {
+    let mut silent: VecDeque<(OwnedFd, Instant)> = VecDeque::new();
+    let readable =
+        |fd: &OwnedFd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     loop {
-        let Ok(socket) = seqpacket::accept(listener) else {
-            std::thread::sleep(Duration::from_millis(10));
-            continue;
-        };
-        // The hello is sent before anything else: it is there at once or the peer is no agent.
-        match hello(shared, socket) {
-            Ok(candidate) => {
-                candidate.save(shared, Descriptors::default());
-                if to_governor.send(Message::Hello(Box::new(candidate))).is_err() {
-                    return;
+        let mut polls: Vec<libc::pollfd> = silent.iter().map(|(fd, _)| readable(fd)).collect();
+        polls.push(readable(listener));
+        let timeout = if silent.is_empty() { -1 } else { 100 };
+        // SAFETY: the array lives across the call and is as long as stated.
+        unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, timeout) };
+        let is_new = polls.pop().is_some_and(|listener| listener.revents != 0);
+        let mut still = VecDeque::with_capacity(silent.len() + 1);
+        for ((socket, since), poll) in silent.drain(..).zip(&polls) {
+            if poll.revents == 0 {
+                if since.elapsed() < SILENCE {
+                    still.push_back((socket, since));
                 }
+                continue;
             }
-            Err(error) => tracing::debug!(%error, "a connection that is no agent's"),
+            match hello(shared, socket) {
+                Ok(candidate) => {
+                    candidate.save(shared, Descriptors::default());
+                    if to_governor.send(Message::Hello(Box::new(candidate))).is_err() {
+                        return;
+                    }
+                }
+                Err(error) => tracing::debug!(%error, "a connection that is no agent's"),
+            }
+        }
+        silent = still;
+        if is_new {
+            match seqpacket::accept(listener) {
+                Ok(socket) => silent.push_back((socket, Instant::now())),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // No descriptors, perhaps: others may be closed meanwhile.
+                Err(_) => std::thread::sleep(Duration::from_millis(10)),
+            }
+            if silent.len() > MAX_SILENT {
+                silent.pop_front();
+            }
         }
     }
 }

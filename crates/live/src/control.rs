@@ -75,6 +75,9 @@ pub struct Status {
     pub placement: String,
     /// The pool.
     pub pool: PoolStatus,
+    /// Apps that were ended because memory was short (`on_full = "kill"`), oldest first.
+    #[serde(default)]
+    pub ended_apps: Vec<String>,
     /// Apps in the order of their names.
     pub apps: Vec<AppStatus>,
 }

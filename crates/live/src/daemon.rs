@@ -27,7 +27,7 @@ use crate::predecessor::{self, Predecessor};
 use crate::process::{Handlers, Shared};
 use crate::registry::{DaemonDescriptors, DaemonRecord};
 use crate::takeover::{self, Estate, Programs, TakeoverError};
-use crate::{doctor, fault, seqpacket, work};
+use crate::{doctor, fault, pressure, seqpacket, work};
 
 /// The object that is preloaded into programs.
 const AGENT_OBJECT: &[u8] = include_bytes!(env!("CLEW_AGENT_OBJECT"));
@@ -114,6 +114,7 @@ pub fn run(
         .map_err(DaemonError::Takeover)?;
     let agent_object = write_object(socket)?;
     let signals = StopSignals::block();
+    pressure::protect_daemon();
     let keeper = Keeper::start().map_err(system("starting the keeper"))?;
 
     let Belongings { generation, journal, tables, store, control, agents, mut record, left, lost } =
@@ -174,6 +175,7 @@ pub fn run(
         record.save(&own);
     }
 
+    pressure::lock_memory();
     let spawn = |name: String, body: Box<dyn FnOnce() + Send>| {
         std::thread::Builder::new().name(name).spawn(body).map_err(system("starting a thread"))
     };
@@ -200,6 +202,8 @@ pub fn run(
     let answer = to_governor.clone();
     let listener = UnixListener::from(control);
     spawn("control".into(), Box::new(move || serve_clients(&listener, &answer)))?;
+    let answer = to_governor.clone();
+    spawn("stalls".into(), Box::new(move || pressure::watch_stalls(&answer)))?;
     let answer = to_governor.clone();
     spawn("signals".into(), Box::new(move || signals.wait(&answer)))?;
 
@@ -446,16 +450,33 @@ impl StopSignals {
 
 fn serve_clients(listener: &UnixListener, governor: &Sender<Message>) {
     for stream in listener.incoming() {
-        let Ok(stream) = stream else { continue };
+        let Ok(stream) = stream else {
+            // No descriptors, perhaps: others may be closed meanwhile.
+            std::thread::sleep(Duration::from_millis(10));
+            continue;
+        };
+        // SAFETY: takes nothing, cannot fail.
+        let own = unsafe { libc::geteuid() };
+        let is_ours = seqpacket::peer(&stream).is_ok_and(|peer| peer.uid == own || peer.uid == 0);
+        if !is_ours || CLIENTS.load(Ordering::SeqCst) >= MAX_CLIENTS {
+            continue; // closed
+        }
         let governor = governor.clone();
-        let served = std::thread::Builder::new()
-            .name("client".into())
-            .spawn(move || serve_client(stream, &governor));
+        CLIENTS.fetch_add(1, Ordering::SeqCst);
+        let served = std::thread::Builder::new().name("client".into()).spawn(move || {
+            serve_client(stream, &governor);
+            CLIENTS.fetch_sub(1, Ordering::SeqCst);
+        });
         if let Err(error) = served {
+            CLIENTS.fetch_sub(1, Ordering::SeqCst);
             tracing::warn!(%error, "cannot serve a client");
         }
     }
 }
+
+/// Clients that are connected; each has a thread.
+static CLIENTS: AtomicUsize = AtomicUsize::new(0);
+const MAX_CLIENTS: usize = 256;
 
 /// Clients that wait for an answer.
 static ANSWERING: AtomicUsize = AtomicUsize::new(0);

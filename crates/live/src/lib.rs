@@ -15,6 +15,7 @@ pub mod governor;
 pub mod keeper;
 pub mod mappings;
 pub mod predecessor;
+pub mod pressure;
 pub mod process;
 pub mod program;
 pub mod registry;

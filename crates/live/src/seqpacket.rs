@@ -21,7 +21,9 @@ pub fn listen(path: &Path) -> io::Result<OwnedFd> {
     // SAFETY: sockaddr_un is plain bytes, and long enough as just checked; results are checked and
     // the descriptor is owned by nobody else.
     unsafe {
-        let fd = libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0);
+        // Nobody waits in accept for a peer that has gone away again.
+        let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        let fd = libc::socket(libc::AF_UNIX, kind, 0);
         let fd = OwnedFd::from_raw_fd(check(fd as isize)? as RawFd);
         let mut address: libc::sockaddr_un = std::mem::zeroed();
         address.sun_family = libc::AF_UNIX as u16;

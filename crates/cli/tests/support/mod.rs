@@ -201,6 +201,13 @@ pub fn kill(pid: u32) {
     let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).stderr(Stdio::null()).status();
 }
 
+/// Asks one process to end.
+pub fn terminate(pid: u32) {
+    let told =
+        Command::new("kill").args(["-TERM", &pid.to_string()]).stderr(Stdio::null()).status();
+    assert!(told.is_ok_and(|status| status.success()), "process {pid} is gone");
+}
+
 /// Kills a child, its process group and all its descendants, and reaps it.
 pub fn kill_tree(child: &mut Child) {
     for pid in descendants(child.id()) {

@@ -83,25 +83,32 @@ impl Governor {
         // Room is made between relaunches; during one, only what must be: its faults need the CPUs.
         let relaunching = self.apps.values().any(|a| a.relaunch_began.is_some());
         let (begin, high) = if relaunching { (low, low * 2) } else { (high - high / 8, high) };
-        if free >= begin && self.inflight_pages == 0 {
+        // Where an app may be ended, a machine that stalls is reason enough.
+        let stalls = self.may_kill()
+            && self.last_stall.is_some_and(|when| when.elapsed() < Duration::from_secs(1));
+        if free >= begin && self.inflight_pages == 0 && !stalls {
             return;
         }
         self.last_busy = Instant::now();
         let mut wanted = high.saturating_sub(free);
+        if stalls {
+            wanted = wanted.max(RECLAIM_PAGES as u64 * self.shared.page_bytes);
+        }
         wanted = wanted.saturating_sub(self.inflight_pages as u64 * self.shared.page_bytes);
         if wanted == 0 {
             return;
         }
         // Under pressure, copies kept of resident pages go first.
         wanted = wanted.saturating_sub(self.drop_kept(wanted));
-        if self.pool_full {
+        let urgent = free < low / 2 || stalls;
+        if self.pool_full && !(urgent && self.may_kill()) {
             return;
         }
         let pages = (wanted / self.shared.page_bytes) as usize;
         if pages == 0 || self.inflight_pages >= RECLAIM_PAGES * 2 {
             return;
         }
-        let demand = Demand { pages: pages.min(RECLAIM_PAGES), urgent: free < low / 2 };
+        let demand = Demand { pages: pages.min(RECLAIM_PAGES), urgent };
         self.tell(&Event::Pressure { pages: pages as u64, urgent: demand.urgent });
         let mut orders = Vec::new();
         self.engine.plan_swap_out(demand, &self.programs, &mut orders);
@@ -153,7 +160,8 @@ impl Governor {
             self.drop_kept(store.facts().limit_bytes / 8);
         }
         if !has_room(&self.shared.mover.store.facts(), 32) && !self.pool_full {
-            tracing::warn!("the pool is full: nothing more leaves the programs (on_full = stop)");
+            let then = if self.may_kill() { "kill" } else { "stop" };
+            tracing::warn!("the pool is full: nothing more leaves the programs (on_full = {then})");
             self.pool_full = true;
         }
     }

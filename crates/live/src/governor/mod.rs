@@ -4,6 +4,7 @@
 //! workers. It waits for nobody.
 
 mod budget;
+mod last_resort;
 mod lifecycle;
 mod status;
 
@@ -51,6 +52,8 @@ pub enum Message {
     Done(Box<Done>),
     /// A client asks; the answer is one line of JSON.
     Control(Request, Sender<String>),
+    /// The machine stalls for want of memory.
+    Stalled,
     /// Bring everything back and end.
     Stop,
 }
@@ -187,6 +190,10 @@ pub struct Governor {
     started: Instant,
     stopping: Option<Vec<Sender<String>>>,
     had_apps: bool,
+    /// When the machine last stalled for want of memory.
+    last_stall: Option<Instant>,
+    /// Apps that were ended because memory was short.
+    ended: Vec<String>,
     /// A service manager wants to hear so often that all is well.
     watchdog: Option<Duration>,
     last_fed: Instant,
@@ -232,6 +239,8 @@ impl Governor {
             started: now,
             stopping: None,
             had_apps: false,
+            last_stall: None,
+            ended: Vec::new(),
             watchdog: sd_notify::watchdog_enabled(),
             last_fed: now,
         }
@@ -309,6 +318,7 @@ impl Governor {
             Message::Adopted(process) => self.adopted(&process),
             Message::Done(done) => self.done(*done),
             Message::Control(request, answer) => self.control(request, answer),
+            Message::Stalled => self.last_stall = Some(Instant::now()),
             Message::Stop => self.stop(None),
         }
     }
@@ -327,11 +337,16 @@ impl Governor {
         self.waiting.push(Waiting { candidate: Some(candidate), app, pid, command, reason });
     }
 
-    /// The policies learn of a program that a predecessor managed, as if all had happened now.
-    fn adopted(&mut self, process: &Arc<Process>) {
+    fn protect_by_rule(&mut self, process: &Process) {
         if self.config.rule(&process.command).protect {
             self.protected.insert(process.id);
+            self.engine.spare(process.app);
         }
+    }
+
+    /// The policies learn of a program that a predecessor managed, as if all had happened now.
+    fn adopted(&mut self, process: &Arc<Process>) {
+        self.protect_by_rule(process);
         self.tell(&Event::SpaceStart { space: process.id, app: process.app });
         let mut stored = Vec::new();
         let mut runs: Vec<PageRun> = Vec::new();
@@ -409,9 +424,7 @@ impl Governor {
     fn done(&mut self, done: Done) {
         let promise = self.tickets.remove(&done.ticket).unwrap_or(0);
         if let Some(Ok(process)) = &done.managed {
-            if self.config.rule(&process.command).protect {
-                self.protected.insert(process.id);
-            }
+            self.protect_by_rule(process);
             self.tell(&Event::SpaceStart { space: process.id, app: process.app });
         }
         for event in &done.events {
@@ -621,10 +634,7 @@ impl Governor {
                 Order::Evict { .. } => {
                     // The schemes of this version name no other tier to evict to.
                 }
-                Order::EndApp { app, reason } => {
-                    let name = self.apps.get(&app).map_or("?", |a| a.name.as_str());
-                    tracing::warn!(name, reason, "a policy wants to end an app; not allowed here");
-                }
+                Order::EndApp { app, reason } => self.end_app(app, reason),
             }
         }
     }

@@ -110,6 +110,7 @@ impl Governor {
                 reused_pages: reused,
                 corrupt_pages: corrupt,
             },
+            ended_apps: self.ended.clone(),
             apps,
         }
     }

@@ -49,9 +49,6 @@ fn a_full_table_says_so_and_gets_its_memory_back() {
         assert_eq!(one.store(Vpn(vpn), resident).unwrap(), Entry::ABSENT);
     }
     assert!(matches!(one.store(Vpn(1024), resident), Err(TableError::Full { chunks: 2 })));
-    assert!(matches!(one.snapshot(SpaceId(2), |_, e| e), Err(TableError::Full { .. })));
-    let far = one.move_range(Vpn(0), 1, Vpn(4096), |_, _| {});
-    assert!(matches!(far, Err(TableError::Full { .. })));
     assert_eq!(one.load(Vpn(0)), resident);
     assert!(matches!(one.store(Vpn(1 << 45), resident), Err(TableError::Range { .. })));
     assert_eq!(tables.used_bytes(), 3 * 4096);
@@ -108,10 +105,7 @@ fn pair((vpn, entry): (&u64, &Entry)) -> (u64, Entry) {
 enum Op {
     Store(u64, usize, u32),
     Exchange(u64, usize, u32, bool),
-    Clear(u64, u64),
-    Move(u64, u64, u64),
     Range(u64, u64),
-    Fork,
 }
 
 fn vpn() -> impl Strategy<Value = u64> {
@@ -123,19 +117,15 @@ fn op() -> impl Strategy<Value = Op> {
         8 => (vpn(), 0usize..6, 0u32..9).prop_map(|(v, s, h)| Op::Store(v, s, h)),
         4 => (vpn(), 0usize..6, 0u32..9, any::<bool>())
             .prop_map(|(v, s, h, b)| Op::Exchange(v, s, h, b)),
-        1 => (vpn(), 0u64..2000).prop_map(|(v, n)| Op::Clear(v, n)),
-        2 => (0u64..3000, 0u64..2000, 0u64..3000).prop_map(|(a, n, b)| Op::Move(a, n, b)),
         1 => (vpn(), 0u64..1 << 36).prop_map(|(v, n)| Op::Range(v, n)),
-        1 => Just(Op::Fork),
     ]
 }
 
 proptest! {
     #[test]
     fn behaves_as_a_map_of_pages(ops in proptest::collection::vec(op(), 1..120)) {
-        let (_tables, mut space) = space();
+        let (_tables, space) = space();
         let mut model: BTreeMap<u64, Entry> = BTreeMap::new();
-        let mut forks = Vec::new();
         let set = |model: &mut BTreeMap<u64, Entry>, vpn, entry: Entry| {
             let old = match entry.is_absent() {
                 true => model.remove(&vpn),
@@ -166,40 +156,11 @@ proptest! {
                         Err(error) => return Err(TestCaseError::fail(error.to_string())),
                     }
                 }
-                Op::Clear(first, count) => {
-                    let mut seen = Vec::new();
-                    space.clear_range(Vpn(first), count, |vpn, entry| seen.push((vpn.0, entry)));
-                    let range: Vec<_> = model.range(first..first + count).map(pair).collect();
-                    prop_assert_eq!(&seen, &range);
-                    model.retain(|vpn, _| !(first..first + count).contains(vpn));
-                }
-                Op::Move(from, count, to) => {
-                    let mut displaced = Vec::new();
-                    let told = |vpn: Vpn, entry| displaced.push((vpn.0, entry));
-                    space.move_range(Vpn(from), count, Vpn(to), told).unwrap();
-                    let moved: Vec<_> = model.range(from..from + count).map(pair).collect();
-                    if from != to && count > 0 {
-                        model.retain(|vpn, _| !(from..from + count).contains(vpn));
-                        let lost: Vec<_> = model.range(to..to + count).map(pair).collect();
-                        model.retain(|vpn, _| !(to..to + count).contains(vpn));
-                        displaced.sort_by_key(|(vpn, _)| *vpn);
-                        prop_assert_eq!(displaced, lost);
-                        model.extend(moved.into_iter().map(|(vpn, e)| (vpn - from + to, e)));
-                    }
-                }
                 Op::Range(first, count) => {
                     let mut seen = Vec::new();
                     space.for_range(Vpn(first), count, |vpn, entry| seen.push((vpn.0, entry)));
                     let range: Vec<_> = model.range(first..first + count).map(pair).collect();
                     prop_assert_eq!(seen, range);
-                }
-                Op::Fork => {
-                    let map = |_, entry: Entry| entry.with(Entry::WANTED);
-                    let copy = space.snapshot(SpaceId(9), map).unwrap();
-                    for entry in model.values_mut() {
-                        *entry = entry.with(Entry::WANTED);
-                    }
-                    forks.push(std::mem::replace(&mut space, copy));
                 }
             }
         }

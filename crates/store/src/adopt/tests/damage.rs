@@ -8,7 +8,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
 use super::image::{ARENA, CHUNKS, Copy, FRAME, HANDLES, OWNERS, RECORDS};
-use super::world::{PAGE, config, op};
+use super::world::{PAGE, clear, config, op};
 use super::{Content, Image, Model, Op, Random, World};
 use crate::pool::object::{HEADER_BYTES, Header};
 use crate::{
@@ -206,7 +206,7 @@ fn handles_that_pages_name_are_not_given_away() {
         assert!(matches!(next.read(0, vpn), Some(Err(ReadError::Unknown { .. }))));
     }
     // When nobody names them any more, a successor may.
-    next.spaces[0].clear_range(Vpn(100), 10, |_, entry| {
+    clear(&next.spaces[0], 100, 10, |_, entry| {
         assert!(!next.store.release(entry.handle().unwrap()))
     });
     let fds = next.image().write();

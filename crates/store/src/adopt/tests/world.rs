@@ -300,7 +300,7 @@ impl World {
 
     fn clear(&self, space: usize, first: u64, pages: u64, model: &mut Model) {
         let id = self.spaces[space].id().0;
-        self.spaces[space].clear_range(Vpn(first), pages, |vpn, entry| {
+        clear(&self.spaces[space], first, pages, |vpn, entry| {
             self.release(entry);
             model.remove(&(id, vpn.0));
         });
@@ -419,5 +419,15 @@ impl Op {
             Op::End { space } | Op::Drop { space } => after.retain(|(id, _), _| *id != ids[space]),
         }
         after
+    }
+}
+
+/// Makes pages absent and calls `f` with what each of them was.
+pub fn clear(space: &Space, first: u64, pages: u64, mut f: impl FnMut(Vpn, Entry)) {
+    let mut found = Vec::new();
+    space.for_range(Vpn(first), pages, |vpn, entry| found.push((vpn, entry)));
+    for (vpn, entry) in found {
+        space.store(vpn, Entry::ABSENT).unwrap();
+        f(vpn, entry);
     }
 }

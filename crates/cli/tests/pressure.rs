@@ -1,0 +1,95 @@
+//! Memory and pool are full: what `on_full` says happens, and nothing else.
+
+mod support;
+
+use std::fs;
+use std::time::Duration;
+
+use clew_live::control::Request;
+use support::*;
+
+const MIB: u64 = 1 << 20;
+const PAGES_OF_MIB: u64 = MIB / 4096;
+
+/// A daemon whose pool is far too small for what does not compress.
+fn small_pool(on_full: &str) -> Fixture {
+    let dir = TempDir::new();
+    let scheme = dir.join("small.toml");
+    let text = format!(
+        "[scheme]\nname = \"small\"\nmem_limit_bytes = \"8MiB\"\non_full = \"{on_full}\"\n\
+         reclaim = \"lru\"\nadmission = \"all\"\nplacement = \"pool\"\n\
+         packing = {{ kind = \"one-page\", codec = \"lz4\", chunk = \"4KiB\" }}\n\
+         eviction = \"none\"\nprefetch = \"none\"\n"
+    );
+    fs::write(&scheme, text).expect("a scheme");
+    let config = dir.join("clew.toml");
+    fs::write(&config, "[[rule]]\nprogram = \"guarded\"\nprotect = true\n").expect("a config");
+    let (scheme, config) = (scheme.to_str().expect("UTF-8"), config.to_str().expect("UTF-8"));
+    Fixture::start_with("96MiB", &["--scheme", scheme, "--config", config])
+}
+
+/// Starts touch.c with pages of so many MiB that do not compress, under a command name of its own.
+fn run_as(fixture: &Fixture, command: &str, mib: u64) -> Program {
+    let binary = fixture.dir.join(command);
+    fs::rename(compile(&fixture.dir, "touch.c", &[]), &binary).expect("another name");
+    let pages = (mib * PAGES_OF_MIB).to_string();
+    let mut program = fixture.run(command, &[binary.to_str().expect("UTF-8"), &pages, "0", "3"]);
+    program.wait_ready();
+    program
+}
+
+#[test]
+fn a_full_pool_ends_the_app_that_was_away_longest_if_the_scheme_says_so() {
+    if !can_run("pressure::kill", &["cc"]) {
+        return;
+    }
+    let mut fixture = small_pool("kill");
+    let mut guarded = run_as(&fixture, "guarded", 24);
+    let mut oldest = run_as(&fixture, "oldest", 24);
+    fixture.wait_resident("guarded", 20 * MIB);
+    fixture.wait_resident("oldest", 20 * MIB);
+    let mut front = run_as(&fixture, "front", 24);
+    fixture.wait_resident("front", 20 * MIB);
+    fixture.order(&Request::Fg { app: "oldest".into() });
+    fixture.order(&Request::Fg { app: "front".into() });
+    let sums = [&mut guarded, &mut front].map(|program| program.ask("sum"));
+    assert!(fixture.status().ended_apps.is_empty(), "{:?}", fixture.status());
+
+    // One too many.
+    let mut last = run_as(&fixture, "last", 40);
+    let ended = poll(LONG, || {
+        let status = fixture.status();
+        (!status.ended_apps.is_empty()).then_some(status.ended_apps)
+    });
+    let ended = ended.unwrap_or_else(|| panic!("{:?}\n{}", fixture.status(), fixture.log()));
+    assert!(!ended.iter().any(|app| app == "guarded" || app == "front"), "{ended:?}");
+    for name in &ended {
+        let program = if name == "oldest" { &mut oldest } else { &mut last };
+        let status = program.wait(LONG);
+        assert!(!status.success(), "{name} ended with {status}");
+    }
+    guarded.expect("sum", &sums[0]);
+    front.expect("sum", &sums[1]);
+    // It is said where the user looks.
+    assert!(fixture.log().contains("ended an app"), "{}", fixture.log());
+    fixture.assert_daemon_lives();
+}
+
+#[test]
+fn a_full_pool_ends_nobody_otherwise() {
+    if !can_run("pressure::stop", &["cc"]) {
+        return;
+    }
+    let mut fixture = small_pool("stop");
+    let mut programs =
+        [("one", 48), ("two", 48), ("three", 24)].map(|(name, mib)| run_as(&fixture, name, mib));
+    let sums: Vec<String> = programs.iter_mut().map(|program| program.ask("sum")).collect();
+    let full = poll(LONG, || fixture.status().pool.full.then_some(()));
+    assert!(full.is_some(), "{:?}\n{}", fixture.status(), fixture.log());
+    std::thread::sleep(Duration::from_secs(1));
+    for (program, sum) in programs.iter_mut().zip(&sums) {
+        program.expect("sum", sum);
+    }
+    assert!(fixture.status().ended_apps.is_empty());
+    fixture.assert_daemon_lives();
+}

@@ -1,0 +1,64 @@
+//! What the daemon does lest it be the one that suffers when memory is short, and how it hears that
+//! the machine stalls for want of it.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+
+use crossbeam_channel::Sender;
+
+use crate::governor::Message;
+
+/// More than 150 ms of any second in which all tasks waited for memory.
+const TRIGGER: &str = "full 150000 1000000";
+
+/// Makes this process, and the keeper that it starts, nearly the last that the kernel ends, and takes
+/// all the descriptors that it may have.
+pub fn protect_daemon() {
+    if let Err(error) = fs::write("/proc/self/oom_score_adj", "-900") {
+        tracing::debug!(%error, "the daemon is not protected from the out-of-memory killer");
+    }
+    // Eight descriptors a program: the default of 1024 is soon used up.
+    // SAFETY: the structure lives across both calls.
+    unsafe {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        }
+    }
+}
+
+/// Keeps what the daemon touches from being paged out: programs wait for it. To be called once the
+/// segments are mapped: whoever may not lock that much is refused here, and not at the next mapping.
+pub fn lock_memory() {
+    // ONFAULT: the segments are far larger than what they hold.
+    let flags = libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT;
+    // SAFETY: takes flags only.
+    if unsafe { libc::mlockall(flags) } != 0 {
+        let error = io::Error::last_os_error();
+        tracing::debug!(%error, "the daemon's memory can be paged out");
+    }
+}
+
+/// Tells the governor whenever the machine stalls (PSI), for ever; returns where the kernel does
+/// not tell.
+pub fn watch_stalls(governor: &Sender<Message>) {
+    let opened = File::options().read(true).write(true).open("/proc/pressure/memory");
+    let armed = opened.and_then(|mut file| file.write_all(TRIGGER.as_bytes()).map(|()| file));
+    let file = match armed {
+        Ok(file) => file,
+        Err(error) => return tracing::debug!(%error, "no pressure stall information"),
+    };
+    loop {
+        let mut poll = libc::pollfd { fd: file.as_raw_fd(), events: libc::POLLPRI, revents: 0 };
+        // SAFETY: one pollfd that lives across the call.
+        let ready = unsafe { libc::poll(&mut poll, 1, -1) };
+        if poll.revents & libc::POLLERR != 0 {
+            return;
+        }
+        if ready > 0 && governor.send(Message::Stalled).is_err() {
+            return;
+        }
+    }
+}
