@@ -17,6 +17,7 @@
 //     mlock FIRST COUNT     mlock                           "locked COUNT"
 //     move                  mremap to another address       "moved"
 //     spawn                 posix_spawn of /bin/true        "spawned"
+//     storm N               starts short-lived children      "stormed N"
 //     forbid NUMBER         seccomp: EPERM for a system call  "forbidden NUMBER"
 //     exec                  starts itself anew by execve    (pid, ready)
 //     quit                  ends with status 0
@@ -158,6 +159,29 @@ static void reap(pid_t pid) {
     }
 }
 
+// Every usual way to a short-lived child.
+static void storm(void) {
+    char *args[] = {"true", NULL};
+    pid_t pid = fork();
+    if (pid < 0) fail("fork");
+    if (pid == 0) {
+        execv("/bin/true", args);
+        _exit(9);
+    }
+    reap(pid);
+    pid = fork();
+    if (pid < 0) fail("fork");
+    if (pid == 0) _exit(check(0));
+    reap(pid);
+    errno = posix_spawn(&pid, "/bin/true", NULL, NULL, args, environ);
+    if (errno) fail("posix_spawn");
+    reap(pid);
+    if (system("true")) fail("system");
+    FILE *pipe = popen("echo here", "r");
+    char line[8] = "";
+    if (!pipe || !fgets(line, sizeof line, pipe) || strcmp(line, "here\n") || pclose(pipe)) fail("popen");
+}
+
 static void forbid(uint32_t number) {
     struct sock_filter filter[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -256,6 +280,9 @@ static bool obey(char *line, char **argv) {
         if (errno) fail("posix_spawn");
         reap(pid);
         puts("spawned");
+    } else if (sscanf(line, "storm %" SCNu64, &a) == 1) {
+        for (uint64_t i = 0; i < a; i++) storm();
+        printf("stormed %" PRIu64 "\n", a);
     } else if (sscanf(line, "forbid %" SCNu64, &a) == 1) {
         forbid(a);
         printf("forbidden %" PRIu64 "\n", a);

@@ -29,6 +29,35 @@ mod preload {
     static INIT: unsafe extern "C" fn(i32, *const *const u8, *const *const u8) =
         crate::attach::on_load;
 
+    // Looked up by the dynamic loader and absent where the C library has no such function: nothing
+    // then runs in forked children, and they are served without an agent. Written in assembly
+    // because stable Rust has no weak symbols.
+    core::arch::global_asm!(
+        ".weak __register_atfork",
+        ".hidden clew_find_register_atfork",
+        ".globl clew_find_register_atfork",
+        "clew_find_register_atfork:",
+        "mov rax, qword ptr [rip + __register_atfork@GOTPCREL]",
+        "ret"
+    );
+
+    type Handler = Option<extern "C" fn()>;
+    type RegisterAtfork = extern "C" fn(Handler, Handler, Handler, *const u8) -> i32;
+
+    unsafe extern "C" {
+        fn clew_find_register_atfork() -> Option<RegisterAtfork>;
+    }
+
+    /// Has `child` called in every forked child.
+    pub fn at_fork(child: extern "C" fn()) {
+        /// Names this object; it is never unloaded.
+        static OBJECT: u8 = 0;
+        // SAFETY: gives the address of a function of this type, or 0, which is None.
+        if let Some(register) = unsafe { clew_find_register_atfork() } {
+            register(None, None, Some(child), &raw const OBJECT);
+        }
+    }
+
     /// The precompiled core library names it; with panic=abort nothing calls it. Hidden, so that it stands in for nobody else's.
     mod personality {
         core::arch::global_asm!(

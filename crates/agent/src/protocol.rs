@@ -7,7 +7,7 @@
 /// First word of every message.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"CLEW");
 /// Changes with every change of this file.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Pages that the staging area and the shared buffer hold: one huge page.
 pub const SLOTS: usize = 512;
 /// Bytes of the agent's own area: its state at the bottom, its stack above.
@@ -27,9 +27,10 @@ pub const ENV_APP: &str = "CLEW_APP";
 pub enum Kind {
     /// Agent: here is a process ([`Hello`]).
     Hello = 1,
-    /// Daemon: prepare to give pages away. Carries the buffer, and `/dev/userfaultfd` if it has it.
+    /// Daemon: prepare to give pages away. Carries the buffer; and with `value` 1 the userfaultfd
+    /// that this memory has from its parent, else `/dev/userfaultfd` if the daemon has it.
     Manage = 2,
-    /// Agent: prepared ([`Ready`]). Carries the userfaultfd.
+    /// Agent: prepared ([`Ready`]). Carries the userfaultfd, if it opened one.
     Ready = 3,
     /// Daemon: move these runs into staging and copy them into the buffer ([`Order`]).
     Take = 4,
@@ -89,6 +90,8 @@ pub struct Hello {
     pub header: Header,
     /// The app's name, empty if the environment does not say.
     pub name: [u8; MAX_NAME + 1],
+    /// What the beacon said (see [`Ready::beacon`]); zeros if there is none, or it is dark.
+    pub beacon: [u64; 2],
 }
 
 /// The agent is prepared.
@@ -101,6 +104,10 @@ pub struct Ready {
     pub staging: u64,
     /// Address of the agent's own state and stack: [`AREA_BYTES`].
     pub area: u64,
+    /// Address of the beacon: one page that every forked child finds missing, on a userfaultfd that
+    /// it has from its parent. Who reads it there is told by the daemon which of the children it
+    /// is: the number of its space, and a secret.
+    pub beacon: u64,
 }
 
 /// Neighbouring pages of the program.
@@ -182,8 +189,8 @@ mod tests {
     #[test]
     fn messages_have_no_padding() {
         assert_eq!(size_of::<Header>(), 16);
-        assert_eq!(size_of::<Hello>(), 16 + 64);
-        assert_eq!(size_of::<Ready>(), 32);
+        assert_eq!(size_of::<Hello>(), 16 + 64 + 16);
+        assert_eq!(size_of::<Ready>(), 40);
         assert_eq!(size_of::<Run>(), 16);
         assert_eq!(size_of::<Order>(), 16 + MAX_RUNS * 16);
         assert_eq!(size_of::<Taken>(), 16 + SLOTS);

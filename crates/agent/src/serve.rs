@@ -4,7 +4,9 @@
 //! found there whoever dies. Staging is registered on the program's own userfaultfd: the kernel
 //! then refuses to move pages while an unread event says that mappings are changing.
 
-use crate::attach::State;
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::attach::{BEACON, State, read_beacon};
 use crate::protocol::{Header, Hello, Kind, MAGIC, Order, Ready, Run, SLOTS, SlotState, Taken};
 use crate::sys::{close, errno, exit, nr, syscall4, syscall6};
 
@@ -18,14 +20,18 @@ const UFFDIO_MOVE: usize = 0xc028_aa05;
 const USERFAULTFD_IOC_NEW: usize = 0xaa00;
 const MADV_DONTNEED: usize = 4;
 const MADV_DONTFORK: usize = 10;
+const MADV_WIPEONFORK: usize = 18;
 const MADV_POPULATE_WRITE: usize = 23;
 const MAP_SHARED: usize = 1;
+const MAP_PRIVATE_ANONYMOUS: usize = 0x2 | 0x20;
 const MAP_PRIVATE_ANONYMOUS_NORESERVE: usize = 0x2 | 0x20 | 0x4000;
 const PR_SET_NAME: usize = 15;
 const PR_SET_NO_NEW_PRIVS: usize = 38;
 const POLLIN: i16 = 1;
 /// How often the agent asks, unprompted, whether the memory is still the program's.
 const CHECK_SECONDS: i64 = 30;
+/// How long a forked child is left alone: most are gone by then, or somebody else by execve.
+const CHILDHOOD_NANOSECONDS: i64 = 100_000_000;
 
 #[repr(C)]
 struct Pollfd {
@@ -90,9 +96,15 @@ pub unsafe extern "C" fn run(area: usize) -> ! {
     // SAFETY: as the caller says.
     let state = unsafe { &*(area as *const State) };
     let program = leave_the_program(state);
+    if state.forked {
+        outlive_childhood(state, program);
+    }
     let Some(socket) = connect(state) else { exit(1) };
-    let mut hello =
-        Hello { header: Header::new(Kind::Hello, crate::protocol::VERSION, 0), name: state.name };
+    // In a child the page is missing, on a userfaultfd that the daemon has had since the fork: it
+    // answers with what tells this child from the others. Only with a daemon there.
+    let beacon = if state.forked { read_beacon() } else { [0; 2] };
+    let header = Header::new(Kind::Hello, crate::protocol::VERSION, 0);
+    let mut hello = Hello { header, name: state.name, beacon };
     hello.header.detail = state.name_len as u32;
     if send(socket, &hello, size_of::<Hello>(), None) < 0 {
         exit(1);
@@ -109,6 +121,10 @@ pub unsafe extern "C" fn run(area: usize) -> ! {
         };
         if fds[2].revents != 0 {
             exit(0);
+        }
+        if ready < 0 && ready != -errno::EINTR {
+            // A filter that it has inherited does not let it wait.
+            exit(1);
         }
         if ready <= 0 || fds[1].revents != 0 {
             if !still_the_programs_memory(state.program) {
@@ -129,6 +145,20 @@ pub unsafe extern "C" fn run(area: usize) -> ! {
                 exit(0);
             }
         }
+    }
+}
+
+/// Waits whether the program stays; ends with it.
+fn outlive_childhood(state: &State, program: i32) {
+    let mut fds = [state.alive_fd, program].map(|fd| Pollfd { fd, events: POLLIN, revents: 0 });
+    let wait = Timespec { seconds: 0, nanoseconds: CHILDHOOD_NANOSECONDS };
+    // SAFETY: both live across the call.
+    unsafe {
+        syscall6(nr::PPOLL, fds.as_mut_ptr() as usize, 2, &raw const wait as usize, 0, 8, 0);
+    }
+    let is_over = fds[0].revents != 0 && !still_the_programs_memory(state.program);
+    if fds[1].revents != 0 || is_over {
+        exit(0);
     }
 }
 
@@ -251,14 +281,15 @@ fn obey(socket: i32, area: usize, prepared: &mut Option<Prepared>) -> bool {
     let number = order.header.detail;
     let sent = match (Kind::from_u32(order.header.kind), prepared.as_ref()) {
         (Some(Kind::Detach), _) => exit(0),
-        (Some(Kind::Manage), None) => match prepare(fds) {
-            Ok(p) => {
+        (Some(Kind::Manage), None) => match prepare(fds, order.header.value == 1) {
+            Ok((p, is_new)) => {
                 let ready = Ready {
                     header: Header::new(Kind::Ready, 0, 0),
                     staging: p.staging as u64,
                     area: area as u64,
+                    beacon: BEACON.load(Relaxed) as u64,
                 };
-                let sent = send(socket, &ready, size_of::<Ready>(), Some(p.uffd));
+                let sent = send(socket, &ready, size_of::<Ready>(), is_new.then_some(p.uffd));
                 *prepared = Some(p);
                 sent
             }
@@ -277,8 +308,10 @@ fn obey(socket: i32, area: usize, prepared: &mut Option<Prepared>) -> bool {
             let error = advise(p.staging, bytes, MADV_DONTNEED);
             send(socket, &Header::new(Kind::Done, error, number), 16, None)
         }
-        (Some(Kind::Unshare), Some(_)) => {
-            let mut error = 0;
+        (Some(Kind::Unshare), Some(p)) => {
+            // No batch is under way. What is in staging all the same (the program has locked all its
+            // memory for a while, or somebody has walked it) would stand in the way of each move.
+            let mut error = advise(p.staging, AREA, MADV_DONTNEED);
             for run in runs {
                 let bytes = (run.pages as usize).min(SLOTS) * PAGE;
                 error |= advise(run.src as usize, bytes, MADV_POPULATE_WRITE);
@@ -298,13 +331,16 @@ fn advise(address: usize, bytes: usize, advice: usize) -> u32 {
 }
 
 /// Gets a userfaultfd for this memory, the buffer and the staging area; then gives up every
-/// privilege. On failure: the step and the errno.
-fn prepare(fds: [i32; 2]) -> Result<Prepared, (u32, isize)> {
+/// privilege. On failure: the step and the errno. True if the userfaultfd was opened here: a forked
+/// child's is `given`.
+fn prepare(fds: [i32; 2], given: bool) -> Result<(Prepared, bool), (u32, isize)> {
     let [buffer_fd, device] = fds;
     let check = |step, result: isize| if result < 0 { Err((step, -result)) } else { Ok(result) };
     // SAFETY: fresh mappings only; ioctl IOC_NEW takes flags, no pointer.
     unsafe {
-        let uffd = if device >= 0 {
+        let uffd = if given {
+            device as isize
+        } else if device >= 0 {
             syscall4(nr::IOCTL, device as usize, USERFAULTFD_IOC_NEW, O_CLOEXEC_NONBLOCK, 0)
         } else {
             syscall4(nr::USERFAULTFD, O_CLOEXEC_NONBLOCK, 0, 0, 0)
@@ -324,10 +360,19 @@ fn prepare(fds: [i32; 2]) -> Result<Prepared, (u32, isize)> {
         // A forked child has no agent and no use for either.
         syscall4(nr::MADVISE, staging, AREA, MADV_DONTFORK, 0);
         syscall4(nr::MADVISE, buffer, AREA, MADV_DONTFORK, 0);
+        if BEACON.load(Relaxed) == 0 {
+            // Missing in every child and grandchild, whatever becomes of it here.
+            let beacon =
+                check(4, syscall6(nr::MMAP, 0, PAGE, 3, MAP_PRIVATE_ANONYMOUS, usize::MAX, 0))?;
+            check(4, syscall4(nr::MADVISE, beacon as usize, PAGE, MADV_WIPEONFORK, 0))?;
+            BEACON.store(beacon as usize, Relaxed);
+        }
         close(buffer_fd);
-        close(device);
+        if !given {
+            close(device);
+        }
         drop_privileges();
-        Ok(Prepared { uffd, staging, buffer })
+        Ok((Prepared { uffd, staging, buffer }, !given))
     }
 }
 

@@ -11,6 +11,7 @@ use core::arch::asm;
 /// System call numbers that the agent uses.
 pub mod nr {
     pub const CLOSE: usize = 3;
+    pub const FSTAT: usize = 5;
     pub const MMAP: usize = 9;
     pub const MUNMAP: usize = 11;
     pub const RT_SIGPROCMASK: usize = 14;

@@ -161,7 +161,20 @@ fn namespaces_of_its_own() {
     swaps(&fixture, &mut program, &sum);
     fixture.swap_out("touch");
     let forked = program.ask("fork-sum");
-    assert_eq!(forked, format!("fork-{}", program.ask("sum")));
+    let program_sum = program.ask("sum");
+    assert_eq!(forked, format!("fork-{program_sum}"));
+    // A child there has two numbers, and its agent two of its own.
+    let answer = program.ask("fork-keep");
+    assert!(answer.starts_with("child "), "{answer}");
+    let managed = poll(Duration::from_secs(20), || {
+        fixture.swap_out("touch");
+        let app = fixture.app("touch");
+        let inside = app.processes.iter().filter(|p| p.command == "touch" && p.managed).count();
+        (inside == 2).then_some(())
+    });
+    assert!(managed.is_some(), "{:?}\n{}", fixture.app("touch"), fixture.log());
+    program.expect("child sum", &program_sum);
+    program.expect("child quit", "child ended");
     let app = fixture.app("touch");
     // The forked child, which has no number, may not be forgotten yet.
     let listed = app.processes.iter().find(|p| p.command == "touch" && p.pid != 0);

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use clew_agent::protocol::{Header, Hello, Kind, MAGIC, MAX_NAME, Ready, SLOTS, VERSION};
@@ -38,6 +39,8 @@ pub struct Candidate {
     pub command: String,
     /// Which fault thread will serve it.
     pub handler: usize,
+    /// It was forked by a managed program: the process that is served already.
+    pub child: Option<Arc<Process>>,
     /// What a successor knows of it.
     slot: Slot,
 }
@@ -61,6 +64,7 @@ impl Candidate {
         socket: OwnedFd,
         journal: SpaceJournal,
         space: SpaceId,
+        child: Option<Arc<Process>>,
     ) -> Candidate {
         let candidate = Candidate {
             socket,
@@ -70,6 +74,7 @@ impl Candidate {
             uid: record.uid,
             command: record.command.clone(),
             handler: 0,
+            child,
             slot: Slot(Some(journal), space),
         };
         candidate.save(shared, record.descriptors[shared.other_column()]);
@@ -85,6 +90,9 @@ impl Candidate {
             command: self.command.clone(),
             staging: 0,
             area: 0,
+            beacon: 0,
+            secret: self.child.as_ref().map_or(0, |c| c.secret),
+            forked: self.child.as_ref().map(|c| c.id.0),
             protocol: VERSION,
             descriptors: Default::default(),
             narrowed: None,
@@ -201,6 +209,11 @@ fn hello(shared: &Shared, socket: OwnedFd) -> Result<Candidate, AttachError> {
         return Err(AttachError::Foreign { uid: peer.uid });
     }
     let command = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let beacon = &bytes[size_of::<Header>() + MAX_NAME + 1..];
+    let child = match [double_word(beacon, 0), double_word(beacon, 1)] {
+        [_, 0] => None,
+        says => Some(child(shared, says, pid, peer.pid as u32)?),
+    };
     let slot = Slot(shared.journal.begin(), shared.new_space_id());
     if slot.0.is_none() {
         return Err(AttachError::TooMany);
@@ -213,8 +226,52 @@ fn hello(shared: &Shared, socket: OwnedFd) -> Result<Candidate, AttachError> {
         uid: peer.uid,
         command: command.trim().to_string(),
         handler: 0,
+        child,
         slot,
     })
+}
+
+/// The forked child whose beacon says this; from now on it is known to be process `pid`. The secret
+/// is known to nobody but the child itself.
+fn child(
+    shared: &Shared,
+    [space, secret]: [u64; 2],
+    pid: u32,
+    agent: u32,
+) -> Result<Arc<Process>, AttachError> {
+    let find = || {
+        let space = SpaceId(u32::try_from(space).ok()?);
+        shared.process(space).filter(|p| p.secret == secret)
+    };
+    let mut found = find();
+    for _ in 0..100 {
+        // It was told by a predecessor, and its program is still being taken over.
+        if found.is_some() || shared.recovering.load(Ordering::SeqCst) == 0 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+        found = find();
+    }
+    let child = found.ok_or(AttachError::Nonsense)?;
+    let (files, pagemap) = open_files(pid)?;
+    // What was opened is of the agent's memory only if the program did not leave it meanwhile.
+    if share_memory(agent, pid) == Some(false) || !child.identify(shared, pid, files, pagemap) {
+        return Err(AttachError::Nonsense);
+    }
+    Ok(child)
+}
+
+fn open_files(pid: u32) -> Result<(ProcFiles, File), AttachError> {
+    let open = |what: &'static str| {
+        File::open(format!("/proc/{pid}/{what}"))
+            .map_err(|source| AttachError::Proc { what, source })
+    };
+    let files = ProcFiles { statm: open("statm")?, maps: open("maps")?, smaps: open("smaps")? };
+    Ok((files, open("pagemap")?))
+}
+
+fn double_word(bytes: &[u8], i: usize) -> u64 {
+    bytes.get(i * 8..i * 8 + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_ne_bytes)
 }
 
 fn words<const N: usize>(bytes: &[u8]) -> [u32; N] {
@@ -246,25 +303,27 @@ pub fn share_memory(a: u32, b: u32) -> Option<bool> {
 }
 
 /// Prepares a candidate: its agent opens a userfaultfd and a staging area, and the daemon takes
-/// over the descriptor.
+/// over the descriptor. A forked child has one already, and its agent gets a copy.
 pub fn manage(shared: &Arc<Shared>, candidate: Candidate) -> Result<Arc<Process>, AttachError> {
     let mut record = candidate.record();
-    let Candidate { socket, app, pid, handler, mut slot, .. } = candidate;
-    record.stage = Stage::Managed;
+    let Candidate { socket, app, pid, handler, child, mut slot, .. } = candidate;
     let no_answer = AttachError::NoAnswer;
     seqpacket::set_timeout(&socket, Some(Duration::from_secs(5))).map_err(no_answer)?;
     let buffer = buffer()?;
     let device = File::options().read(true).write(true).open("/dev/userfaultfd").ok();
-    let mut fds = vec![buffer.as_raw_fd()];
-    fds.extend(device.as_ref().map(|d| d.as_raw_fd()));
-    let head = Header::new(Kind::Manage, 0, 0);
+    let second = match &child {
+        Some(child) => Some(child.memory.uffd.as_raw_fd()),
+        None => device.as_ref().map(|d| d.as_raw_fd()),
+    };
+    let fds: Vec<_> = [Some(buffer.as_raw_fd()), second].into_iter().flatten().collect();
+    let head = Header::new(Kind::Manage, u32::from(child.is_some()), 0);
     let head: Vec<u8> = [head.magic, head.kind, head.value, head.detail]
         .iter()
         .flat_map(|w| w.to_ne_bytes())
         .collect();
     seqpacket::send(&socket, &[head], &fds).map_err(no_answer)?;
     let mut bytes = [0u8; size_of::<Ready>()];
-    let (n, mut received) = seqpacket::receive(&socket, &mut bytes).map_err(no_answer)?;
+    let (n, received) = seqpacket::receive(&socket, &mut bytes).map_err(no_answer)?;
     let head = words::<4>(&bytes);
     match Kind::from_u32(head[1]) {
         Some(Kind::Refused) => {
@@ -272,16 +331,39 @@ pub fn manage(shared: &Arc<Shared>, candidate: Candidate) -> Result<Arc<Process>
                 1 => "opening a userfaultfd",
                 2 => "mapping the shared buffer",
                 3 => "mapping the staging area",
+                4 => "mapping the beacon",
                 _ => "preparing",
             };
             return Err(AttachError::Refused { step, errno: head[2] });
         }
-        Some(Kind::Ready) if n == bytes.len() && received.len() == 1 => {}
+        Some(Kind::Ready) if n == bytes.len() => {}
         _ => return Err(AttachError::Nonsense),
     }
-    let staging = u64::from_ne_bytes(bytes[16..24].try_into().map_err(|_| AttachError::Nonsense)?);
-    let area = u64::from_ne_bytes(bytes[24..32].try_into().map_err(|_| AttachError::Nonsense)?);
-    let uffd = Uffd::new(received.remove(0));
+    let addresses = &bytes[size_of::<Header>()..];
+    let [staging, area, beacon] = [0, 1, 2].map(|i| double_word(addresses, i));
+    seqpacket::set_timeout(&socket, None).map_err(no_answer)?;
+    let mem = File::open(format!("/proc/{pid}/mem")).ok();
+    let agent = Agent::new(socket, buffer, staging, area, mem, shared.generation)
+        .map_err(|source| AttachError::Proc { what: "mapping the shared buffer", source })?;
+    let staging_bytes = SLOTS as u64 * shared.page_bytes;
+    if let Some(child) = child {
+        // Nothing is taken out before its staging area is registered.
+        let none_goes = child.space.hold_swap_outs();
+        // Set first: whatever is touched in the staging area from its registration on is known.
+        if !child.memory.set_agent(agent) {
+            return Err(AttachError::Nonsense);
+        }
+        if let Err(error) = child.memory.uffd.register(staging, staging_bytes) {
+            child.memory.detach();
+            return Err(AttachError::Userfaultfd(error));
+        }
+        // Its slot as a candidate ends after this: a successor that finds both takes this one.
+        child.save_record(shared);
+        drop(none_goes);
+        return Ok(child);
+    }
+    let [uffd] = <[OwnedFd; 1]>::try_from(received).map_err(|_| AttachError::Nonsense)?;
+    let uffd = Uffd::new(uffd);
     uffd.api(FEATURES | feature::EVENT_FORK).map_err(|error| {
         // Without CAP_SYS_PTRACE a child's missing pages would read as zeros: refuse.
         AttachError::Userfaultfd(match error.raw_os_error() {
@@ -292,19 +374,12 @@ pub fn manage(shared: &Arc<Shared>, candidate: Candidate) -> Result<Arc<Process>
             _ => error,
         })
     })?;
-    let staging_bytes = SLOTS as u64 * shared.page_bytes;
+    // The beacon before anything that a child inherits: who has a userfaultfd from its parent has
+    // a beacon too.
+    uffd.register(beacon, shared.page_bytes).map_err(AttachError::Userfaultfd)?;
     uffd.register(staging, staging_bytes).map_err(AttachError::Userfaultfd)?;
-
-    let open = |name: &'static str| {
-        File::open(format!("/proc/{pid}/{name}"))
-            .map_err(|source| AttachError::Proc { what: name, source })
-    };
-    let files = ProcFiles { statm: open("statm")?, maps: open("maps")?, smaps: open("smaps")? };
-    let pagemap = open("pagemap")?;
-    seqpacket::set_timeout(&socket, None).map_err(no_answer)?;
-    let mem = open("mem").ok();
-    let agent = Agent::new(socket, buffer, staging, area, mem, shared.generation)
-        .map_err(|source| AttachError::Proc { what: "mapping the shared buffer", source })?;
+    let (files, pagemap) = open_files(pid)?;
+    (record.stage, record.beacon) = (Stage::Managed, beacon);
     let id = slot.1;
     let memory = ProgramMemory::new(
         uffd,

@@ -170,7 +170,7 @@ impl Reader {
             let read = match unsafe { process.memory.uffd.read_to(to, most) } {
                 Ok(read) => read,
                 Err(error) => {
-                    tracing::error!(pid = process.pid, %error, "cannot read a program's faults");
+                    tracing::error!(pid = process.pid(), %error, "cannot read a program's faults");
                     return;
                 }
             };
@@ -178,7 +178,7 @@ impl Reader {
                 match Message::parse(journal.message(at)) {
                     Some(Message::Fault { addr, tid }) => faults.push((addr, tid)),
                     Some(message) => self.pending.push(Pending { at, message }),
-                    None => tracing::error!(pid = process.pid, "an event that was not asked for"),
+                    None => tracing::error!(pid = process.pid(), "an event that was not asked for"),
                 }
             }
             self.len += read;
@@ -238,7 +238,7 @@ impl Reader {
                         true
                     }
                     (None, None) => {
-                        tracing::error!(pid = process.pid, "a forked child's descriptor is lost");
+                        tracing::error!(pid = process.pid(), "a forked child's descriptor is lost");
                         false
                     }
                 }
@@ -362,8 +362,9 @@ fn is_possible(shared: &Shared, process: &Process, events: &[Pending], i: usize)
 
 fn has_one_thread(process: &Process) -> bool {
     use std::os::unix::fs::MetadataExt;
-    process.pid == 0
-        || std::fs::metadata(format!("/proc/{}/task", process.pid)).is_ok_and(|m| m.nlink() <= 3)
+    // Of a child that has not said who it is, nobody knows.
+    process.pid() != 0
+        && std::fs::metadata(format!("/proc/{}/task", process.pid())).is_ok_and(|m| m.nlink() <= 3)
 }
 
 /// Whether `event` takes something away from `[start, end)`.
@@ -428,8 +429,8 @@ fn remap(shared: &Shared, process: &Process, from: u64, to: u64, len: u64) {
     shared.post(Event::Moved { from: process.run(first, pages), to });
 }
 
-/// The child shares what its parent has stored. It has no agent, so its own pages stay; its
-/// descriptor must be held until its memory is gone.
+/// The child shares what its parent has stored. Its own pages stay until its agent has said which
+/// process it is (the kernel does not); its descriptor must be held until its memory is gone.
 fn fork(shared: &Shared, parent: &Arc<Process>, uffd: Uffd) -> Arc<Process> {
     let id = shared.new_space_id();
     let epoll = shared.epolls[parent.handler].as_raw_fd();
@@ -441,7 +442,8 @@ fn fork(shared: &Shared, parent: &Arc<Process>, uffd: Uffd) -> Arc<Process> {
         std::process::abort();
     });
     let table = shared.new_table(id);
-    let mut record = Record { stage: Stage::Child, pid: 0, ..parent.record.lock().clone() };
+    let (stage, secret) = (Stage::Child, secret());
+    let mut record = Record { stage, pid: 0, secret, ..parent.record.lock().clone() };
     record.descriptors = Default::default();
     record.narrowed = None;
     if let Some(old) = parent.renumbered.lock().remove(&number) {
@@ -454,6 +456,14 @@ fn fork(shared: &Shared, parent: &Arc<Process>, uffd: Uffd) -> Arc<Process> {
     child.save_record(shared);
     child.space.journal.publish(id);
     child
+}
+
+/// A number that nobody guesses; 0, which no agent may say, if there is none.
+fn secret() -> u64 {
+    let mut secret = 0u64;
+    // SAFETY: the buffer is as long as stated.
+    unsafe { libc::getrandom((&raw mut secret).cast(), size_of_val(&secret), 0) };
+    secret
 }
 
 fn serve(shared: &Shared, child: Arc<Process>) {

@@ -62,6 +62,10 @@ fn serve(
         shared.placement == Placement::Narrow && process.relaunching.load(Ordering::Relaxed);
     for (addr, tid) in faults.iter().copied() {
         let vpn = Vpn::of_addr(addr, shared.page_bytes);
+        if vpn == Vpn::of_addr(process.beacon, shared.page_bytes) {
+            tell_who_it_is(shared, process, vpn);
+            continue;
+        }
         if process.memory.staging().contains(&addr) {
             // Nobody but the agent has business there, and the agent reads only what it moved:
             // somebody walks the program's whole memory. Zeros are what an empty page holds.
@@ -75,6 +79,17 @@ fn serve(
         answer(shared, process, vpn, ctx);
     }
     drop(guard);
+}
+
+/// The agent of a forked child asks which one that is.
+fn tell_who_it_is(shared: &Shared, process: &Process, beacon: Vpn) {
+    let mut page = vec![0u8; shared.page_bytes as usize];
+    for (to, word) in page.chunks_exact_mut(8).zip(process.beacon_says()) {
+        to.copy_from_slice(&word.to_ne_bytes());
+    }
+    if process.memory.put(beacon, &page).stop.is_some() {
+        process.memory.wake(beacon, 1);
+    }
 }
 
 fn answer(shared: &Shared, process: &Process, vpn: Vpn, ctx: &mut MoverContext) {
@@ -96,7 +111,7 @@ fn answer(shared: &Shared, process: &Process, vpn: Vpn, ctx: &mut MoverContext) 
         Fault::Corrupt(error) => {
             let addr = vpn.addr(shared.page_bytes);
             tracing::error!(
-                pid = process.pid,
+                pid = process.pid(),
                 command = process.command,
                 "the stored copy of the page at {addr:#x} is damaged ({error}): the program gets \
                  SIGBUS when it touches it"

@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use clew_core::{AppId, Event, PageId, PageRun, SpaceId, Vpn};
@@ -20,7 +20,7 @@ use crate::affinity::{self, Placement};
 use crate::events::Move;
 use crate::governor::Message;
 use crate::program::ProgramMemory;
-use crate::registry::Record;
+use crate::registry::{Record, Stage};
 
 /// Events that fault threads post for the policies; beyond this many unread ones they are dropped
 /// (and counted): policies then know a little less, and no page is harmed.
@@ -35,8 +35,14 @@ pub struct Process {
     pub id: SpaceId,
     /// Its app.
     pub app: AppId,
-    /// Process id; 0 for a forked child, which the kernel does not name.
-    pub pid: u32,
+    /// Process id; 0 for a forked child until its agent has said which one it is.
+    pid: AtomicU32,
+    /// Whether it was forked by a managed one.
+    pub forked: bool,
+    /// Address of the page that tells its forked children who they are, and it itself if it is one.
+    pub beacon: u64,
+    /// What the beacon says to it besides its space; 0 if it is nobody's child.
+    pub secret: u64,
     /// Command name.
     pub command: String,
     /// Page table.
@@ -53,8 +59,9 @@ pub struct Process {
     pub record: Mutex<Record>,
     /// Of descriptors taken over: their numbers in the predecessor's table, until they are recorded.
     pub renumbered: Mutex<HashMap<RawFd, RawFd>>,
-    /// `/proc/PID/statm`, `/proc/PID/smaps` and `/proc/PID/maps`; absent for a forked child.
-    pub files: Option<Mutex<ProcFiles>>,
+    /// `/proc/PID/statm`, `/proc/PID/smaps` and `/proc/PID/maps`; as long as it is not known which
+    /// process it is, there are none.
+    pub files: OnceLock<Mutex<ProcFiles>>,
     /// The CPU whose fault thread serves it.
     pub handler: usize,
     /// Its app is being relaunched: the thread that faults is kept next to the handler.
@@ -93,7 +100,10 @@ impl Process {
         Arc::new(Process {
             id: table.id(),
             app,
-            pid: record.pid,
+            pid: AtomicU32::new(record.pid),
+            forked: record.stage == Stage::Child,
+            beacon: record.beacon,
+            secret: record.secret,
             command: record.command.clone(),
             space: Arc::new(ManagedSpace::new(table, memory.clone(), journal)),
             memory,
@@ -102,7 +112,7 @@ impl Process {
             applied: AtomicU32::new(0),
             record: Mutex::new(record),
             renumbered: Mutex::default(),
-            files: files.map(Mutex::new),
+            files: files.map(|f| OnceLock::from(Mutex::new(f))).unwrap_or_default(),
             handler,
             relaunching: AtomicBool::default(),
             narrowed: Mutex::new(None),
@@ -113,11 +123,43 @@ impl Process {
         })
     }
 
+    /// Process id; 0 for a forked child until its agent has said which one it is.
+    pub fn pid(&self) -> u32 {
+        self.pid.load(Ordering::Acquire)
+    }
+
+    /// A forked child's agent has told that it is process `pid`. False if one has before.
+    pub fn identify(&self, shared: &Shared, pid: u32, files: ProcFiles, pagemap: File) -> bool {
+        {
+            let mut record = self.record.lock();
+            if record.pid != 0 || !self.memory.set_pagemap(pagemap) {
+                return false;
+            }
+            record.pid = pid;
+            let _ = self.files.set(Mutex::new(files));
+            self.pid.store(pid, Ordering::Release);
+        }
+        self.save_record(shared);
+        true
+    }
+
+    /// What its beacon says.
+    pub fn beacon_says(&self) -> [u64; 2] {
+        if self.secret == 0 { [0; 2] } else { [u64::from(self.id.0), self.secret] }
+    }
+
+    /// Address ranges of the agent's own: never to be managed.
+    pub fn agents_own(&self, page_bytes: u64) -> Vec<std::ops::Range<u64>> {
+        let mut own = self.memory.agents_own();
+        own.push(self.beacon..self.beacon + page_bytes);
+        own
+    }
+
     /// Writes what a successor must know of it to the journal.
     pub fn save_record(&self, shared: &Shared) {
         let mut record = self.record.lock();
         let mut descriptors = self.memory.descriptors();
-        if let Some(files) = &self.files {
+        if let Some(files) = self.files.get() {
             let files = files.lock();
             descriptors.statm = Some(files.statm.as_raw_fd());
             descriptors.maps = Some(files.maps.as_raw_fd());

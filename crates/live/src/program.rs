@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use clew_agent::protocol::{AREA_BYTES, Header, Kind, MAGIC, Run, SLOTS, SlotState, Taken};
@@ -63,8 +64,9 @@ pub struct ProgramMemory {
     /// Its userfaultfd.
     pub uffd: Uffd,
     page_bytes: u64,
-    agent: Option<Agent>,
-    pagemap: Option<File>,
+    /// Set once; for a forked child later than the rest.
+    agent: OnceLock<Agent>,
+    pagemap: OnceLock<File>,
     /// What each page of the batch under way occupies; also: one order at a time.
     link: Mutex<Vec<Took>>,
     /// Events are not to be read now.
@@ -125,8 +127,8 @@ impl ProgramMemory {
         ProgramMemory {
             uffd,
             page_bytes,
-            agent,
-            pagemap,
+            agent: agent.map(OnceLock::from).unwrap_or_default(),
+            pagemap: pagemap.map(OnceLock::from).unwrap_or_default(),
             link: Mutex::new(Vec::new()),
             taking: AtomicBool::new(false),
             disarmed: AtomicBool::new(false),
@@ -139,41 +141,51 @@ impl ProgramMemory {
 
     /// Whether pages can be taken out.
     pub fn has_agent(&self) -> bool {
-        self.agent.as_ref().is_some_and(|a| a.alive.load(Ordering::Acquire))
+        self.agent.get().is_some_and(|a| a.alive.load(Ordering::Acquire))
+    }
+
+    /// Gives it its agent; nothing is to be taken out meanwhile. False if it has one.
+    pub fn set_agent(&self, agent: Agent) -> bool {
+        self.agent.set(agent).is_ok()
+    }
+
+    /// Gives it its pagemap. False if it has one.
+    pub fn set_pagemap(&self, pagemap: File) -> bool {
+        self.pagemap.set(pagemap).is_ok()
     }
 
     /// The descriptors that a successor needs.
     pub fn descriptors(&self) -> Descriptors {
-        let agent = self.agent.as_ref();
+        let agent = self.agent.get();
         Descriptors {
             uffd: Some(self.uffd.as_raw_fd()),
             socket: agent.map(|a| a.socket.as_raw_fd()),
             buffer: agent.map(|a| a.buffer.fd.as_raw_fd()),
             mem: agent.and_then(|a| a.mem.as_ref()).map(|f| f.as_raw_fd()),
-            pagemap: self.pagemap.as_ref().map(|f| f.as_raw_fd()),
+            pagemap: self.pagemap.get().map(|f| f.as_raw_fd()),
             ..Descriptors::default()
         }
     }
 
     /// Addresses of the agent's staging area and of its own.
     pub fn agents_addresses(&self) -> (u64, u64) {
-        self.agent.as_ref().map_or((0, 0), |a| (a.staging, a.area))
+        self.agent.get().map_or((0, 0), |a| (a.staging, a.area))
     }
 
     /// Address range of the agent's staging area.
     pub fn staging(&self) -> std::ops::Range<u64> {
-        self.agent.as_ref().map_or(0..0, |a| a.staging..a.staging + SLOTS as u64 * self.page_bytes)
+        self.agent.get().map_or(0..0, |a| a.staging..a.staging + SLOTS as u64 * self.page_bytes)
     }
 
     /// Address ranges of the agent's own: never to be managed.
     pub fn agents_own(&self) -> Vec<std::ops::Range<u64>> {
         let area = |a: &Agent| a.area..a.area + AREA_BYTES as u64;
-        self.agent.iter().map(area).chain([self.staging()]).collect()
+        self.agent.get().into_iter().map(area).chain([self.staging()]).collect()
     }
 
     /// The program's pagemap.
     pub fn pagemap(&self) -> Option<&File> {
-        self.pagemap.as_ref()
+        self.pagemap.get()
     }
 
     /// Whether events may be read now; ask with the space's lock held for writing.
@@ -211,13 +223,13 @@ impl ProgramMemory {
 
     /// Whether the agent runs on in memory that process `pid` has left (execve).
     pub fn agent_outlived(&self, pid: u32) -> bool {
-        let Some(agent) = self.agent.as_ref().filter(|_| self.has_agent()) else { return false };
+        let Some(agent) = self.agent.get().filter(|_| self.has_agent()) else { return false };
         crate::attach::share_memory(agent.pid, pid) == Some(false)
     }
 
     /// Tells the agent to end. The caller has brought every page back.
     pub fn detach(&self) {
-        if let Some(agent) = &self.agent {
+        if let Some(agent) = self.agent.get() {
             agent.alive.store(false, Ordering::Release);
             let _ = seqpacket::send(&agent.socket, &[header_bytes(Kind::Detach, 0, 0)], &[]);
         }
@@ -258,7 +270,7 @@ impl ProgramMemory {
 
     /// Waits until the agent is in the middle of no order of a predecessor's.
     pub fn sync(&self) {
-        let Some(agent) = self.agent.as_ref().filter(|_| self.has_agent()) else { return };
+        let Some(agent) = self.agent.get().filter(|_| self.has_agent()) else { return };
         let _link = self.link.lock();
         let mut answer = vec![0u8; size_of::<Taken>()];
         let _ = self.order(agent, Kind::Sync, 0, &[], &mut answer);
@@ -266,8 +278,8 @@ impl ProgramMemory {
 
     /// Copies what is in slot `slot` of the staging area.
     pub fn staged(&self, slot: usize, out: &mut [u8]) -> Staged {
-        let files = self.agent.as_ref().and_then(|a| Some((a, a.mem.as_ref()?)));
-        let (Some((agent, mem)), Some(pagemap)) = (files, &self.pagemap) else {
+        let files = self.agent.get().and_then(|a| Some((a, a.mem.as_ref()?)));
+        let (Some((agent, mem)), Some(pagemap)) = (files, self.pagemap.get()) else {
             return Staged::Unknown;
         };
         let address = agent.staging + slot as u64 * self.page_bytes;
@@ -282,7 +294,7 @@ impl ProgramMemory {
 
     /// Empties the staging area after a takeover.
     pub fn empty_staging(&self) {
-        let Some(agent) = self.agent.as_ref().filter(|_| self.has_agent()) else { return };
+        let Some(agent) = self.agent.get().filter(|_| self.has_agent()) else { return };
         let _link = self.link.lock();
         let mut answer = [0u8; size_of::<Header>()];
         let _ = self.order(agent, Kind::Release, SLOTS as u32, &[], &mut answer);
@@ -304,7 +316,7 @@ impl ProgramMemory {
 
     /// What a dead agent left in staging is copied to the buffer; the rest never left the program.
     fn recover(&self, agent: &Agent, took: &mut [Took]) {
-        let (Some(mem), Some(pagemap)) = (&agent.mem, &self.pagemap) else { return };
+        let (Some(mem), Some(pagemap)) = (&agent.mem, self.pagemap.get()) else { return };
         let end = agent.staging + (took.len() as u64) * self.page_bytes;
         let mut page = vec![0u8; self.page_bytes as usize];
         let scan = present_pages(pagemap, agent.staging, end, self.page_bytes, |present| {
@@ -360,7 +372,7 @@ impl Memory for ProgramMemory {
     fn take_out(&self, vpns: &[Vpn], took: &mut Vec<Took>) {
         took.clear();
         took.resize(vpns.len(), Took::Stayed);
-        let Some(agent) = self.agent.as_ref().filter(|_| self.has_agent()) else { return };
+        let Some(agent) = self.agent.get().filter(|_| self.has_agent()) else { return };
         let mut slots = self.link.lock();
         let mut answer = vec![0u8; size_of::<Taken>()];
         let runs = self.runs(vpns);
@@ -386,7 +398,7 @@ impl Memory for ProgramMemory {
     }
 
     fn copy_taken(&self, i: usize, out: &mut [u8]) {
-        let Some(agent) = &self.agent else { return };
+        let Some(agent) = self.agent.get() else { return };
         assert!(i < SLOTS && out.len() == self.page_bytes as usize);
         // SAFETY: the buffer holds SLOTS pages. The program could write to it meanwhile: what is
         // copied is then what its own agent made of its own memory.
@@ -397,18 +409,23 @@ impl Memory for ProgramMemory {
     }
 
     fn release_taken(&self) {
-        let Some(agent) = self.agent.as_ref().filter(|_| self.has_agent()) else { return };
+        let Some(agent) = self.agent.get().filter(|_| self.has_agent()) else { return };
         let mut slots = self.link.lock();
         let used = slots.iter().rposition(|t| *t == Took::Taken).map_or(0, |last| last + 1);
         slots.clear();
         if used > 0 {
             let mut answer = [0u8; size_of::<Header>()];
-            let _ = self.order(agent, Kind::Release, used as u32, &[], &mut answer);
+            let released = self.order(agent, Kind::Release, used as u32, &[], &mut answer);
+            if released.is_ok() && answer[8..12] != [0; 4] {
+                // What stays in staging would be taken for pages of a later batch.
+                tracing::warn!("an agent cannot empty its staging area: it is not used any more");
+                agent.alive.store(false, Ordering::Release);
+            }
         }
     }
 
     fn unshare(&self, vpns: &[Vpn]) -> bool {
-        let Some(agent) = self.agent.as_ref().filter(|_| self.has_agent()) else { return false };
+        let Some(agent) = self.agent.get().filter(|_| self.has_agent()) else { return false };
         let _link = self.link.lock();
         let runs = self.runs(vpns);
         let mut answer = [0u8; size_of::<Header>()];

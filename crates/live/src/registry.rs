@@ -54,7 +54,7 @@ pub struct Record {
     pub stage: Stage,
     /// Its app's name.
     pub app: String,
-    /// Its process id; 0 for a child.
+    /// Its process id; 0 for a child whose agent has not said.
     pub pid: u32,
     /// Its user.
     pub uid: u32,
@@ -64,6 +64,15 @@ pub struct Record {
     pub staging: u64,
     /// Address of its agent's own area.
     pub area: u64,
+    /// Address of the beacon; see the agent's protocol.
+    #[serde(default)]
+    pub beacon: u64,
+    /// What a child's beacon says besides its space; 0 for others. A candidate's: what it said.
+    #[serde(default)]
+    pub secret: u64,
+    /// Of a candidate that was forked: its space.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forked: Option<u32>,
     /// Version of the protocol that its agent speaks.
     pub protocol: u32,
     /// By generation.
@@ -174,6 +183,9 @@ mod tests {
             uid: u32::MAX,
             staging: u64::MAX,
             area: u64::MAX,
+            beacon: u64::MAX,
+            secret: u64::MAX,
+            forked: Some(u32::MAX),
             protocol: u32::MAX,
             descriptors: [all; 2],
             narrowed: Some((u32::MAX, vec![u64::MAX; 4])),

@@ -233,7 +233,17 @@ pub fn adopt(
         adopted.processes.push(process);
     }
     for (space, journal, record, socket) in programs.candidates {
-        adopted.candidates.push(Candidate::inherited(shared, &record, socket, journal, space));
+        let is_it = |p: &&Arc<Process>| {
+            Some(p.id.0) == record.forked && p.secret == record.secret && !p.is_managed()
+        };
+        let child = adopted.processes.iter().find(is_it).cloned();
+        if record.forked.is_some() && child.is_none() {
+            // It was completed in the last moment, or is gone.
+            journal.end();
+            continue;
+        }
+        let candidate = Candidate::inherited(shared, &record, socket, journal, space, child);
+        adopted.candidates.push(candidate);
     }
     for process in &adopted.processes {
         events::take_children(shared, process, &adopted, |number| adopted.from.take(number))
@@ -356,7 +366,7 @@ impl Adopted {
             let _staging_is_emptied = process.space.hold_swap_outs();
             let is_new = shared.processes.write().insert(process.id, process.clone()).is_none();
             if is_new && let Err(error) = process.memory.watch() {
-                tracing::error!(%error, pid = process.pid, "cannot watch a program; it will wait");
+                tracing::error!(%error, pid = process.pid(), "cannot watch a program; it will wait");
             }
             process.memory.uffd.wake_all();
             // The agent's madvise waits for its event to be read.

@@ -88,7 +88,7 @@ fn perform(shared: &Arc<Shared>, work: Work, ctx: &mut MoverContext) -> Done {
             if let Some((vpn, error)) = result.corrupt {
                 let addr = vpn.addr(shared.page_bytes);
                 tracing::error!(
-                    pid = process.pid,
+                    pid = process.pid(),
                     "the stored copy of the page at {addr:#x} is \
                     damaged ({error}): the program gets SIGBUS when it touches it"
                 );
@@ -105,7 +105,7 @@ fn perform(shared: &Arc<Shared>, work: Work, ctx: &mut MoverContext) -> Done {
         }
         Work::Scan { process, ticket } => {
             let events = scan(shared, &process).unwrap_or_else(|error| {
-                tracing::debug!(pid = process.pid, %error, "cannot scan a process");
+                tracing::debug!(pid = process.pid(), %error, "cannot scan a process");
                 Vec::new()
             });
             Done { ticket, events, process: Some(process), ..Done::default() }
@@ -127,11 +127,11 @@ fn perform(shared: &Arc<Shared>, work: Work, ctx: &mut MoverContext) -> Done {
 /// Registers mappings that are new, and adopts pages that are present.
 fn scan(shared: &Shared, process: &Process) -> std::io::Result<Vec<Event>> {
     let mut events = Vec::new();
-    let (Some(files), Some(pagemap)) = (&process.files, process.memory.pagemap()) else {
+    let (Some(files), Some(pagemap)) = (process.files.get(), process.memory.pagemap()) else {
         return Ok(events);
     };
-    let (pointers, _) = mappings::stack_pointers(process.pid);
-    let own = process.memory.agents_own();
+    let (pointers, _) = mappings::stack_pointers(process.pid());
+    let own = process.agents_own(shared.page_bytes);
     let known = process.regions.lock().clone();
     let is_known =
         |start: u64, end: u64| known.range(..=start).next_back().is_some_and(|(_, e)| *e >= end);
@@ -150,7 +150,7 @@ fn scan(shared: &Shared, process: &Process) -> std::io::Result<Vec<Event>> {
     // event was read. The latter is ruled out once every thread was seen elsewhere, while no
     // further event is read.
     let _events_wait = process.space.table.lock.write();
-    if mappings::stack_pointers(process.pid).1 {
+    if mappings::stack_pointers(process.pid()).1 {
         for (start, end) in process.regions.lock().clone() {
             adopt(shared, process, pagemap, start, end, &mut events)?;
         }
@@ -178,7 +178,7 @@ fn register(
     seen: &Seen<'_>,
     events: &mut Vec<Event>,
 ) -> std::io::Result<()> {
-    let Some(files) = &process.files else { return Ok(()) };
+    let Some(files) = process.files.get() else { return Ok(()) };
     // The lock keeps events unread while what is seen here is put down.
     let _events_wait = process.space.table.lock.write();
     let mut files = files.lock();
@@ -212,7 +212,7 @@ fn register(
         match uffd.register(first, last - first) {
             Ok(()) => registered = Some((first, last)),
             Err(error) => tracing::debug!(
-                pid = process.pid,
+                pid = process.pid(),
                 "mappings {first:#x}-{last:#x} not registered: {error}"
             ),
         }

@@ -24,7 +24,7 @@ fn has_room(facts: &PoolFacts, parts: u64) -> bool {
 
 impl Governor {
     pub(super) fn resident_of(&self, process: &Process) -> u64 {
-        process.files.as_ref().map_or(0, |files| {
+        process.files.get().map_or(0, |files| {
             resident_anonymous_bytes(&mut files.lock().statm, self.shared.page_bytes)
         })
     }
@@ -42,6 +42,7 @@ impl Governor {
         let small: u64 = self
             .waiting
             .iter()
+            .filter(|w| !w.forked)
             .filter_map(|w| File::open(format!("/proc/{}/statm", w.pid)).ok())
             .map(|mut f| resident_anonymous_bytes(&mut f, self.shared.page_bytes))
             .sum();

@@ -33,12 +33,12 @@ impl Governor {
 
     /// SIGKILL to the process of a managed memory; false if that is gone, or has no known process.
     fn kill(&self, process: &Process) -> bool {
-        if process.pid == 0 {
+        if process.pid() == 0 {
             return false;
         }
         // SAFETY: takes numbers only; the result is checked and owned by nobody else.
         let opened = unsafe {
-            let fd = libc::syscall(libc::SYS_pidfd_open, process.pid, 0) as i32;
+            let fd = libc::syscall(libc::SYS_pidfd_open, process.pid(), 0) as i32;
             (fd >= 0).then(|| OwnedFd::from_raw_fd(fd))
         };
         let Some(opened) = opened else { return false };

@@ -76,6 +76,8 @@ struct Waiting {
     app: AppId,
     pid: u32,
     command: String,
+    /// It was forked by a managed program: it is served already, and counted there.
+    forked: bool,
     /// Being prepared, or refused for a reason.
     reason: Option<String>,
 }
@@ -315,7 +317,7 @@ impl Governor {
             Message::Forked(process) => {
                 self.tell(&Event::SpaceStart { space: process.id, app: process.app });
             }
-            Message::Adopted(process) => self.adopted(&process),
+            Message::Adopted(process) => self.introduce(&process),
             Message::Done(done) => self.done(*done),
             Message::Control(request, answer) => self.control(request, answer),
             Message::Stalled => self.last_stall = Some(Instant::now()),
@@ -324,17 +326,25 @@ impl Governor {
     }
 
     fn hello(&mut self, mut candidate: Box<Candidate>) {
-        let name = match candidate.app_name.is_empty() {
-            true => candidate.command.clone(),
-            false => candidate.app_name.clone(),
+        let app = match &candidate.child {
+            Some(child) => child.app,
+            None if candidate.app_name.is_empty() => self.app_named(&candidate.command.clone()),
+            None => self.app_named(&candidate.app_name.clone()),
         };
-        let app = self.app_named(&name);
         candidate.app = app;
         // The same pid with a new memory: the old one is gone, or will be noticed as gone.
         self.waiting.retain(|w| w.pid != candidate.pid);
         let (pid, command) = (candidate.pid, candidate.command.clone());
         let reason = (self.config.rule(&command).never).then(|| "a rule says never".to_string());
-        self.waiting.push(Waiting { candidate: Some(candidate), app, pid, command, reason });
+        let forked = candidate.child.is_some();
+        self.waiting.push(Waiting {
+            candidate: Some(candidate),
+            app,
+            pid,
+            command,
+            forked,
+            reason,
+        });
     }
 
     fn protect_by_rule(&mut self, process: &Process) {
@@ -344,8 +354,9 @@ impl Governor {
         }
     }
 
-    /// The policies learn of a program that a predecessor managed, as if all had happened now.
-    fn adopted(&mut self, process: &Arc<Process>) {
+    /// The policies learn of a program that a predecessor managed, or of a forked child from which
+    /// pages can be taken from now on, as if all had happened now.
+    fn introduce(&mut self, process: &Arc<Process>) {
         self.protect_by_rule(process);
         self.tell(&Event::SpaceStart { space: process.id, app: process.app });
         let mut stored = Vec::new();
@@ -423,7 +434,11 @@ impl Governor {
 
     fn done(&mut self, done: Done) {
         let promise = self.tickets.remove(&done.ticket).unwrap_or(0);
-        if let Some(Ok(process)) = &done.managed {
+        if let Some(Ok(process)) = &done.managed
+            && process.forked
+        {
+            self.introduce(process);
+        } else if let Some(Ok(process)) = &done.managed {
             self.protect_by_rule(process);
             self.tell(&Event::SpaceStart { space: process.id, app: process.app });
         }
@@ -439,8 +454,8 @@ impl Governor {
         }
         match done.managed {
             Some(Ok(process)) => {
-                self.waiting.retain(|w| w.pid != process.pid);
-                tracing::info!(pid = process.pid, command = process.command, "managed");
+                self.waiting.retain(|w| w.pid != process.pid());
+                tracing::info!(pid = process.pid(), command = process.command, "managed");
             }
             Some(Err((pid, reason))) => {
                 tracing::info!(pid, reason, "cannot be managed");
@@ -509,8 +524,8 @@ impl Governor {
                 let app = self.app_named(&app);
                 self.waiting.retain(|w| w.pid != pid);
                 if unmanaged.is_some() {
-                    let w = Waiting { candidate: None, app, pid, command, reason: unmanaged };
-                    self.waiting.push(w);
+                    let (candidate, forked, reason) = (None, false, unmanaged);
+                    self.waiting.push(Waiting { candidate, app, pid, command, forked, reason });
                 }
                 reply(&answer, Ok(()));
             }
@@ -681,7 +696,7 @@ impl Governor {
         }
         let processes: Vec<Arc<Process>> = self.shared.processes.read().values().cloned().collect();
         for process in processes {
-            if check_memory && process.pid != 0 && process.memory.agent_outlived(process.pid) {
+            if check_memory && process.pid() != 0 && process.memory.agent_outlived(process.pid()) {
                 // execve, and the agent has not noticed.
                 process.memory.detach();
             }
@@ -689,6 +704,7 @@ impl Governor {
                 continue;
             }
             self.shared.processes.write().remove(&process.id);
+            self.waiting.retain(|w| !w.forked || w.pid != process.pid());
             self.scans.remove(&process.id);
             self.protected.remove(&process.id);
             self.over_budget.remove(&process.id);

@@ -6,12 +6,17 @@ use std::sync::atomic::Ordering;
 use clew_core::{AppState, Vpn};
 use clew_store::State;
 
-use super::Governor;
+use super::{Governor, Waiting};
 use crate::affinity::Placement;
 use crate::control::{AppStatus, PoolStatus, ProcessStatus, Status};
 use crate::mappings::resident_anonymous_bytes;
 
 impl Governor {
+    fn why_waiting(&self, w: &Waiting) -> String {
+        let too_small = || format!("smaller than {}", self.config.min_process);
+        w.reason.clone().unwrap_or_else(too_small)
+    }
+
     pub(super) fn status(&mut self) -> Status {
         let facts = self.shared.mover.store.facts();
         let page = self.shared.page_bytes;
@@ -56,21 +61,24 @@ impl Governor {
                     + process.restored.load(Ordering::Relaxed);
                 status.swapped_out_pages += process.swapped_out.load(Ordering::Relaxed);
                 let managed = process.is_managed();
+                let waits = |w: &&Waiting| w.forked && w.pid == process.pid();
+                let waiting = self.waiting.iter().find(waits);
                 status.processes.push(ProcessStatus {
-                    pid: process.pid,
+                    pid: process.pid(),
                     command: process.command.clone(),
                     managed,
-                    reason: match (managed, process.pid) {
-                        (true, _) => String::new(),
-                        (false, 0) => "forked child: its faults are served, its pages stay".into(),
-                        (false, _) => "its agent is gone: its faults are served".into(),
+                    reason: match (managed, process.pid(), waiting) {
+                        (true, ..) => String::new(),
+                        (_, 0, _) => "forked child: its faults are served, its pages stay".into(),
+                        (_, _, Some(w)) => self.why_waiting(w),
+                        (_, _, None) => "its agent is gone: its faults are served".into(),
                     },
                     resident_bytes: resident,
                     stored_pages: stored,
                 });
             }
             status.ratio = ratio(status.stored_pages, stored_bytes);
-            for w in self.waiting.iter().filter(|w| w.app == *id) {
+            for w in self.waiting.iter().filter(|w| w.app == *id && !w.forked) {
                 let resident = File::open(format!("/proc/{}/statm", w.pid))
                     .map_or(0, |mut f| resident_anonymous_bytes(&mut f, page));
                 status.resident_bytes += resident;
@@ -78,10 +86,7 @@ impl Governor {
                     pid: w.pid,
                     command: w.command.clone(),
                     managed: false,
-                    reason: w
-                        .reason
-                        .clone()
-                        .unwrap_or_else(|| format!("smaller than {}", self.config.min_process)),
+                    reason: self.why_waiting(w),
                     resident_bytes: resident,
                     stored_pages: 0,
                 });
