@@ -12,13 +12,16 @@ demo: build
 
 ## All tests; what .ci/run calls.
 test:
-	scripts/setup.sh cc redis-server node python3 sqlite3 java
+	scripts/setup.sh cc redis-server redis-benchmark node python3 sqlite3 java stress-ng unshare
 	scripts/test.sh
 
-## The stress program for an hour instead of a minute.
+## The long form of the tests that can be long, one to two hours: the stress program, stress-ng, 200
+## daemons killed under real programs, fuzzing.
 soak:
-	scripts/setup.sh cc
-	CLEW_SHADOW_SECONDS=1200 $(CARGO) test --release -p clew --test shadow -- --nocapture
+	scripts/setup.sh cc redis-server redis-benchmark node python3 sqlite3 stress-ng unshare
+	CLEW_SHADOW_SECONDS=1200 CLEW_STRESS_SECONDS=60 CLEW_KILLS=200 CLEW_FUZZ_SECONDS=120 \
+	$(CARGO) test --release -p clew -p clew-live --no-fail-fast --test shadow --test stress_ng \
+		--test soak --test survive --test 'fuzz_*' -- --nocapture
 
 ## Every micro-benchmark beside its peer in the kernel, as root.
 bench: build

@@ -7,6 +7,8 @@ package_of() {
     case $1 in
         cc) echo "gcc libc6-dev" ;;
         node) echo nodejs ;;
+        redis-benchmark) echo redis-tools ;;
+        unshare) echo util-linux ;;
         java) echo default-jdk-headless ;;
         *) echo "$1" ;;
     esac

@@ -20,11 +20,8 @@ enum Step {
 }
 
 fn steps(seed: u64) -> Vec<Step> {
-    let mut random = seed;
-    let mut draw = move |limit: u64| {
-        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (random >> 33) % limit
-    };
+    let mut random = Random(seed);
+    let mut draw = move |limit| random.below(limit);
     let mut steps = vec![Step::Ask("check".to_string())];
     for _ in 0..SWAP_OUTS {
         steps.push(Step::SwapOut);

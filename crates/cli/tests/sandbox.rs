@@ -5,6 +5,7 @@ mod support;
 
 use std::fs;
 use std::process::Command;
+use std::time::Duration;
 
 use clew_live::control::ProcessStatus;
 use support::*;

@@ -12,10 +12,7 @@ fn storm(test: &str, flags: &[&str]) {
     if !can_run(test, &["cc"]) {
         return;
     }
-    let seconds: u64 = match std::env::var("CLEW_SHADOW_SECONDS") {
-        Ok(text) => text.parse().expect("CLEW_SHADOW_SECONDS is a number"),
-        Err(_) => 20,
-    };
+    let seconds = number_from_env("CLEW_SHADOW_SECONDS", 20);
     let seed = std::env::var("CLEW_SHADOW_SEED").unwrap_or_else(|_| "1".to_string());
     let mut fixture = Fixture::start("2GiB");
     let binary = compile(&fixture.dir, "shadow.c", &[]);

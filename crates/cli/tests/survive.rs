@@ -184,10 +184,7 @@ fn a_storm_of_kills_loses_nothing() {
     if !can_run("survive::storm", &["cc", "python3"]) {
         return;
     }
-    let kills: u64 = match std::env::var("CLEW_KILLS") {
-        Ok(text) => text.parse().expect("CLEW_KILLS is a number"),
-        Err(_) => 20,
-    };
+    let kills = number_from_env("CLEW_KILLS", 20);
     let dir = TempDir::new();
     let config = dir.join("clew.toml");
     fs::write(&config, "max-short-lives = 1000000\n").expect("a config");
@@ -229,17 +226,10 @@ fn a_storm_of_kills_loses_nothing() {
             done
         });
         // Also if something below panics: the swapper is waited for.
-        struct AtEnd<'a>(&'a AtomicBool);
-        impl Drop for AtEnd<'_> {
-            fn drop(&mut self) {
-                self.0.store(true, Ordering::SeqCst);
-            }
-        }
-        let at_end = AtEnd(&over);
-        let mut random = 7u64;
+        let at_end = SetAtEnd(&over);
+        let mut random = Random(7);
         for kill in 0..kills {
-            random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            std::thread::sleep(Duration::from_millis(50 + (random >> 33) % 500));
+            std::thread::sleep(Duration::from_millis(50 + random.below(500)));
             let line = format!("mutate {}", 50 + kill % 100);
             python.send(&line);
             fixture.kill_daemon();

@@ -341,6 +341,11 @@ pub fn manage(shared: &Arc<Shared>, candidate: Candidate) -> Result<Arc<Process>
     }
     let addresses = &bytes[size_of::<Header>()..];
     let [staging, area, beacon] = [0, 1, 2].map(|i| double_word(addresses, i));
+    // User space ends below; sums with what is there cannot overflow.
+    let (highest, page) = (1u64 << 56, shared.page_bytes);
+    if [staging, area, beacon].iter().any(|a| *a > highest || *a % page != 0) {
+        return Err(AttachError::Nonsense);
+    }
     seqpacket::set_timeout(&socket, None).map_err(no_answer)?;
     let mem = File::open(format!("/proc/{pid}/mem")).ok();
     let agent = Agent::new(socket, buffer, staging, area, mem, shared.generation)

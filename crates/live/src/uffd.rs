@@ -122,6 +122,8 @@ impl AsRawFd for Uffd {
 impl Uffd {
     /// Takes a descriptor that a program opened.
     pub fn new(fd: OwnedFd) -> Uffd {
+        // SAFETY: takes numbers only.
+        unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
         Uffd { fd }
     }
 
@@ -235,8 +237,15 @@ impl Uffd {
     /// `to` is valid for writing `most` messages of 32 bytes.
     pub unsafe fn read_to(&self, to: *mut u8, most: usize) -> io::Result<usize> {
         const MESSAGE_BYTES: usize = 32;
+        let part = libc::iovec { iov_base: to.cast(), iov_len: most * MESSAGE_BYTES };
+        // Not read(): whether the descriptor blocks is its agent's word, at any moment.
         // SAFETY: as the caller says; messages are plain numbers.
-        let n = unsafe { libc::read(self.as_raw_fd(), to.cast(), most * MESSAGE_BYTES) };
+        let mut n = unsafe { libc::preadv2(self.as_raw_fd(), &part, 1, -1, libc::RWF_NOWAIT) };
+        // Descriptors of forked children, which only we have, cannot be read like that.
+        if n < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EOPNOTSUPP) {
+            // SAFETY: as above.
+            n = unsafe { libc::read(self.as_raw_fd(), part.iov_base, part.iov_len) };
+        }
         if n >= 0 {
             return Ok(n as usize / MESSAGE_BYTES);
         }

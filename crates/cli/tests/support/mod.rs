@@ -5,6 +5,8 @@
 
 #![allow(dead_code)] // each test program uses its part
 
+pub mod redis;
+
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
@@ -12,7 +14,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Mutex, MutexGuard};
 use std::thread::sleep;
@@ -79,6 +81,34 @@ pub fn is_root() -> bool {
     let status = fs::read_to_string("/proc/self/status").expect("/proc/self/status");
     let uids = status.lines().find(|line| line.starts_with("Uid:")).expect("a Uid line");
     uids.split_whitespace().nth(2) == Some("0")
+}
+
+/// The number in an environment variable, `otherwise` where it is not set.
+pub fn number_from_env(name: &str, otherwise: u64) -> u64 {
+    match std::env::var(name) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} is not a number: '{text}'")),
+        Err(_) => otherwise,
+    }
+}
+
+/// Numbers that a seed decides.
+pub struct Random(pub u64);
+
+impl Random {
+    /// The next one, below `limit`.
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) % limit
+    }
+}
+
+/// Sets a flag when it goes, by a panic too: threads that work until then end.
+pub struct SetAtEnd<'a>(pub &'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 /// Bytes of a page.
@@ -642,6 +672,17 @@ impl Fixture {
         assert!(ended.is_none(), "the daemon ended with {ended:?}\n{}", self.log());
         let status = self.status();
         assert_eq!(status.pool.corrupt_pages, 0, "damaged copies\n{}", self.log());
+    }
+
+    /// What the daemon has open.
+    pub fn daemon_descriptors(&self) -> usize {
+        let fds = fs::read_dir(format!("/proc/{}/fd", self.daemon.id())).expect("it lives");
+        fds.count()
+    }
+
+    /// Process id of the daemon that was started last.
+    pub fn daemon_pid(&self) -> u32 {
+        self.daemon.id()
     }
 
     /// SIGKILL to the daemon, and only to it.
