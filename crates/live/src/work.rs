@@ -39,6 +39,8 @@ pub struct Done {
     pub pages: usize,
     /// Pages it was asked about.
     pub asked: usize,
+    /// It was a swap-out.
+    pub swap_out: bool,
     /// The pool was full.
     pub full: bool,
     /// A candidate that became managed, or why not.
@@ -76,6 +78,7 @@ fn perform(shared: &Arc<Shared>, work: Work, ctx: &mut MoverContext) -> Done {
                 events: out.events,
                 pages: out.stored,
                 asked,
+                swap_out: true,
                 full: out.full.is_some(),
                 process: Some(process),
                 managed: None,

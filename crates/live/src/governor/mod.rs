@@ -9,6 +9,7 @@ mod lifecycle;
 mod status;
 
 use std::cell::RefCell;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fs::File;
 use std::sync::Arc;
@@ -179,6 +180,8 @@ pub struct Governor {
     tickets: HashMap<u64, u64>,
     next_number: u64,
     inflight_pages: usize,
+    /// Processes of which something is being taken out, and what waits for that.
+    swap_outs: HashMap<SpaceId, VecDeque<Work>>,
     /// Resident pages that may have a kept copy, oldest first.
     kept: VecDeque<PageId>,
     scans: HashMap<SpaceId, (Instant, u64)>,
@@ -229,6 +232,7 @@ impl Governor {
             tickets: HashMap::new(),
             next_number: 1,
             inflight_pages: 0,
+            swap_outs: HashMap::new(),
             kept: VecDeque::new(),
             scans: HashMap::new(),
             scanning: 0,
@@ -423,17 +427,38 @@ impl Governor {
         self.next_number
     }
 
-    fn hand_out(&mut self, promise: Option<u64>, make: impl FnOnce(u64) -> Work) {
+    fn ticket(&mut self, promise: Option<u64>) -> u64 {
         let ticket = self.number();
         self.tickets.insert(ticket, promise.unwrap_or(0));
         if let Some(promise) = promise.and_then(|p| self.promises.get_mut(&p)) {
             promise.left += 1;
         }
+        ticket
+    }
+
+    fn hand_out(&mut self, promise: Option<u64>, make: impl FnOnce(u64) -> Work) {
+        let ticket = self.ticket(promise);
         let _ = self.work.send(make(ticket));
+    }
+
+    /// The next swap-out of a process that waited for the last one.
+    fn next_swap_out(&mut self, space: SpaceId) {
+        let next = self.swap_outs.get_mut(&space).and_then(VecDeque::pop_front);
+        match next {
+            Some(work) => {
+                let _ = self.work.send(work);
+            }
+            None => {
+                self.swap_outs.remove(&space);
+            }
+        }
     }
 
     fn done(&mut self, done: Done) {
         let promise = self.tickets.remove(&done.ticket).unwrap_or(0);
+        if let Some(process) = done.process.as_ref().filter(|_| done.swap_out) {
+            self.next_swap_out(process.id);
+        }
         if let Some(Ok(process)) = &done.managed
             && process.forked
         {
@@ -644,7 +669,17 @@ impl Governor {
                         continue;
                     }
                     self.inflight_pages += pages;
-                    self.hand_out(promise, |ticket| Work::SwapOut { process, groups, ticket });
+                    let ticket = self.ticket(promise);
+                    let work = Work::SwapOut { process, groups, ticket };
+                    // One at a time of each process: an agent that does not answer then holds up
+                    // one worker, and not all of them.
+                    match self.swap_outs.entry(space) {
+                        Entry::Occupied(mut waiting) => waiting.get_mut().push_back(work),
+                        Entry::Vacant(none) => {
+                            none.insert(VecDeque::new());
+                            let _ = self.work.send(work);
+                        }
+                    }
                 }
                 Order::Evict { .. } => {
                     // The schemes of this version name no other tier to evict to.
