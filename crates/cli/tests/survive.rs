@@ -128,6 +128,40 @@ fn a_program_that_starts_while_no_daemon_lives_is_managed_afterwards() {
     fixture.assert_daemon_lives();
 }
 
+/// The successor runs out of descriptors, each time a little later.
+#[test]
+fn a_takeover_that_fails_leaves_everything_to_the_next_one() {
+    let Some((mut fixture, mut program, sum)) = swapped_out("survive::fails", &ZRAM) else {
+        return;
+    };
+    fixture.kill_daemon();
+    let mut failed = 0;
+    for descriptors in (6..80).step_by(2) {
+        let mut command = Command::new("prlimit");
+        command.arg(format!("--nofile={descriptors}:{descriptors}"));
+        command.arg(env!("CARGO_BIN_EXE_clew")).arg("daemon").arg("--socket").arg(&fixture.socket);
+        command.args(["--budget", "1GiB"]).stderr(std::process::Stdio::null());
+        let mut next = command.spawn().expect("prlimit starts");
+        let serves = poll(LONG, || match next.try_wait().expect("try_wait") {
+            Some(_) => Some(false),
+            None => {
+                Client::connect(&fixture.socket).and_then(|mut c| c.status()).ok().map(|_| true)
+            }
+        });
+        if serves.expect("it serves or ends") {
+            fixture.order(&Request::HandOver);
+            wait_for_end(&mut next, LONG).expect("it ends");
+            break;
+        }
+        failed += 1;
+    }
+    assert!(failed >= 3, "only {failed} failed");
+    fixture.start_successor(&[]);
+    program.expect("sum", &sum);
+    program.quit();
+    fixture.assert_daemon_lives();
+}
+
 #[test]
 fn the_supervisor_starts_the_next_daemon() {
     let arguments = ["--scheme", "zram", "--supervise"];

@@ -114,8 +114,14 @@ pub fn run(
         .map_err(DaemonError::Takeover)?;
     let agent_object = write_object(socket)?;
     let signals = StopSignals::block();
+    // A daemon without one of its threads is one whose programs wait for ever: the next one takes over.
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        std::process::abort();
+    }));
     pressure::protect_daemon();
-    let keeper = Keeper::start().map_err(system("starting the keeper"))?;
+    let mut keeper = Keeper::start().map_err(system("starting the keeper"))?;
 
     let Belongings { generation, journal, tables, store, control, agents, mut record, left, lost } =
         match left {
@@ -169,6 +175,7 @@ pub fn run(
     record.save(&own);
     predecessor::commit(socket, keeper.pid(), generation, shared.journal.segment().as_raw_fd())
         .map_err(file("writing down the keeper of", socket))?;
+    keeper.keep();
     if lost == 0 {
         takeover::end_keepers(&record.old_keepers);
         record.old_keepers.clear();
@@ -218,6 +225,7 @@ pub fn run(
         // Where nobody wants to know, this does nothing.
         let _ = sd_notify::notify(&[NotifyState::Ready]);
     }
+    shared.tables.settle();
     governor.run(&inbox);
     // The last answers are still being written.
     let until = Instant::now() + Duration::from_secs(1);
@@ -231,7 +239,7 @@ pub fn run(
         let _ = fs::remove_file(path);
     }
     predecessor::forget(socket);
-    drop(keeper);
+    keeper.end();
     if gives_up { Err(DaemonError::GaveUp(record.short_lives)) } else { Ok(()) }
 }
 

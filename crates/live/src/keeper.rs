@@ -9,6 +9,8 @@ use std::io;
 /// A running keeper.
 pub struct Keeper {
     pid: libc::pid_t,
+    /// Programs depend on it: it stays, whatever becomes of this process.
+    is_needed: bool,
 }
 
 impl Keeper {
@@ -31,8 +33,18 @@ impl Keeper {
                     libc::pause();
                 }
             }
-            Ok(Keeper { pid: pid as libc::pid_t })
+            Ok(Keeper { pid: pid as libc::pid_t, is_needed: false })
         }
+    }
+
+    /// From now on a successor goes by what it holds: an error or a panic of this process leaves it.
+    pub fn keep(&mut self) {
+        self.is_needed = true;
+    }
+
+    /// An orderly end: every page is back, nothing needs keeping.
+    pub fn end(mut self) {
+        self.is_needed = false;
     }
 
     /// Its process id.
@@ -42,8 +54,10 @@ impl Keeper {
 }
 
 impl Drop for Keeper {
-    /// An orderly end: every page is back, nothing needs keeping.
     fn drop(&mut self) {
+        if self.is_needed {
+            return;
+        }
         // SAFETY: our own child, not reaped before this.
         unsafe {
             libc::kill(self.pid, libc::SIGKILL);

@@ -171,7 +171,8 @@ impl Process {
         record.save(&self.space.journal);
     }
 
-    /// Writes its mappings and moves to the journal, and that so many messages are applied to them. The space's lock is held for writing.
+    /// Writes its mappings and moves to the journal, and that so many messages are applied to them.
+    /// The space's lock is held for writing.
     pub fn save_facts(&self) {
         let (regions, moves) = (self.regions.lock(), self.moves.lock());
         let mut words = Vec::with_capacity(2 + regions.len() * 2 + moves.len() * 5);

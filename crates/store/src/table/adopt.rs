@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 use clew_core::{SpaceId, Vpn};
@@ -45,7 +46,8 @@ impl Tables {
         let room = (chunks.len() / CHUNK_BYTES).min(owners.len() / OWNER_BYTES) - 1;
         let max = room.min(MAX_CHUNKS as usize) as u32;
         let free = Mutex::new(FreeChunks { list: Vec::new(), high: 1 });
-        let tables = Tables { chunks, owners, max, free };
+        let settled = AtomicBool::new(false);
+        let tables = Tables { chunks, owners, max, free, settled };
         let spaces = tables.scan()?;
         Ok((tables, spaces))
     }

@@ -14,8 +14,8 @@
 //! The lock of the free list is a leaf.
 
 use parking_lot::Mutex;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use clew_core::{SpaceId, Vpn};
 
@@ -82,9 +82,17 @@ pub struct Tables {
     pub(super) owners: Segment,
     pub(super) max: u32,
     pub(super) free: Mutex<FreeChunks>,
+    /// Whether spaces that are dropped give their chunks back; not yet, in a takeover.
+    pub(super) settled: AtomicBool,
 }
 
 impl Tables {
+    /// From now on the tables that were adopted are this process's own: a space that is dropped gives
+    /// its chunks back. Until then a takeover that fails must leave them to the next one.
+    pub fn settle(&self) {
+        self.settled.store(true, Release);
+    }
+
     /// Room for the tables of `pages` pages, if they fill their chunks. Takes address space only.
     pub fn new(pages: u64) -> Result<Tables, SegmentError> {
         let max = pages.div_ceil(CHUNK_PAGES).clamp(1, u64::from(MAX_CHUNKS)) as u32;
@@ -93,6 +101,7 @@ impl Tables {
             owners: Segment::new("clew-table-owners", (max as usize + 1) * OWNER_BYTES)?,
             max,
             free: Mutex::new(FreeChunks { list: Vec::new(), high: 1 }),
+            settled: AtomicBool::new(true),
         })
     }
 

@@ -223,6 +223,9 @@ impl Space {
 
 impl Drop for Space {
     fn drop(&mut self) {
+        if !self.tables.settled.load(Ordering::Acquire) {
+            return;
+        }
         self.tables.free(self.index.iter().map(|(_, chunk)| chunk).collect());
     }
 }

@@ -176,6 +176,7 @@ fn no_segment_is_an_error() {
     assert!(Tables::adopt([pipe.into(), other.into()]).is_err());
     // The least that can be: one chunk, which is nobody's.
     let (tables, spaces) = Tables::adopt([file(4096), file(4096)]).unwrap();
+    tables.settle();
     assert!(spaces.is_empty());
     let space = Space::new(SpaceId(1), Arc::new(tables));
     assert!(space.store(Vpn(0), RESIDENT).is_err());
@@ -258,5 +259,6 @@ fn asking_does_not_make_memory() {
     let [chunks, owners] = tables.segments();
     let fds = [chunks, owners].map(|s: &Segment| Copy::of(s).write());
     let (tables, _) = Tables::adopt(fds).unwrap();
+    tables.settle();
     assert_eq!(held(&tables), 0);
 }

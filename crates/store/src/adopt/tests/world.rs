@@ -178,6 +178,7 @@ impl World {
     ) -> Result<(World, Adopted, Vec<Damage>), AdoptError> {
         let [chunks, owners, arena, records, handles] = fds;
         let (tables, mut found) = Tables::adopt([chunks, owners])?;
+        tables.settle();
         let tables = Arc::new(tables);
         let (spaces, damage): (Vec<Space>, Vec<Damage>) = ids
             .iter()
