@@ -29,7 +29,7 @@ fn copies(tables: &Tables) -> [Copy; 2] {
 }
 
 fn adopt(copies: &[Copy; 2]) -> Result<(Tables, SpaceChunks), AdoptError> {
-    Tables::adopt([copies[0].write(), copies[1].write()])
+    Tables::adopt([copies[0].write(), copies[1].write()]).inspect(|(tables, _)| tables.settle())
 }
 
 fn held(tables: &Tables) -> u64 {
