@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use clew_live::control::{Client, Request};
+use clew_live::control::{Client, ControlError, Request};
 use support::*;
 
 const PAGES: u64 = 16384;
@@ -135,8 +135,8 @@ fn a_takeover_that_fails_leaves_everything_to_the_next_one() {
         return;
     };
     fixture.kill_daemon();
-    let mut failed = 0;
-    for descriptors in (6..80).step_by(2) {
+    let (mut failed, mut served) = (0, false);
+    for descriptors in (6..64).step_by(2).chain((64..256).step_by(16)) {
         let mut command = Command::new("prlimit");
         command.arg(format!("--nofile={descriptors}:{descriptors}"));
         command.arg(env!("CARGO_BIN_EXE_clew")).arg("daemon").arg("--socket").arg(&fixture.socket);
@@ -151,14 +151,34 @@ fn a_takeover_that_fails_leaves_everything_to_the_next_one() {
         if serves.expect("it serves or ends") {
             fixture.order(&Request::HandOver);
             wait_for_end(&mut next, LONG).expect("it ends");
+            served = true;
             break;
         }
         failed += 1;
     }
-    assert!(failed >= 3, "only {failed} failed");
+    assert!(failed >= 3 && served, "{failed} failed, one served: {served}");
     fixture.start_successor(&[]);
     program.expect("sum", &sum);
     program.quit();
+    fixture.assert_daemon_lives();
+}
+
+/// The keeper keeps the listening socket, and connections that the daemon had accepted.
+#[test]
+fn who_waits_for_the_answer_of_a_daemon_that_dies_is_told() {
+    if !can_run("survive::told", &[]) {
+        return;
+    }
+    let mut fixture = Fixture::start("1GiB");
+    let stopped = fixture.status().daemon_pid;
+    assert!(signal(stopped, "STOP"));
+    let socket = fixture.socket.clone();
+    let asks = std::thread::spawn(move || Client::connect(&socket).and_then(|mut c| c.status()));
+    std::thread::sleep(Duration::from_millis(200));
+    fixture.kill_daemon();
+    let answer = asks.join().expect("no panic");
+    assert!(matches!(answer, Err(ControlError::Dead { .. })), "{answer:?}");
+    fixture.start_successor(&[]);
     fixture.assert_daemon_lives();
 }
 

@@ -3,12 +3,15 @@
 //! The first line a peer sends decides what it is: a [`Request`] makes it a client of this
 //! protocol. (Agents speak another one, on a socket of their own.)
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::predecessor::ProcessName;
+use crate::seqpacket;
 
 /// What a client asks.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
@@ -143,14 +146,6 @@ pub struct ProcessStatus {
     pub stored_pages: u64,
 }
 
-/// Whether process `pid` is gone, or a corpse.
-fn is_dead(pid: i32) -> bool {
-    match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
-        Ok(stat) => stat.rsplit_once(") ").is_some_and(|(_, s)| s.starts_with(['Z', 'X'])),
-        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
-    }
-}
-
 /// Why a control call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
@@ -160,7 +155,7 @@ pub enum ControlError {
         "the daemon that served {path} (process {pid}) is dead; its keeper holds its programs' \
          pages, and they wait: 'clew daemon' with the same socket takes over"
     )]
-    Dead { path: PathBuf, pid: i32 },
+    Dead { path: PathBuf, pid: u32 },
     #[error("the daemon at {path} does not answer: {source}")]
     NoAnswer { path: PathBuf, source: std::io::Error },
     #[error("the daemon's answer makes no sense: {0}")]
@@ -170,24 +165,34 @@ pub enum ControlError {
 }
 
 /// A connection to a daemon.
+///
+/// The keeper of a dead daemon keeps its listening socket, and what it had accepted, and answers
+/// nothing: so the daemon itself is watched, where its process can be seen.
 pub struct Client {
     path: PathBuf,
     reader: BufReader<UnixStream>,
+    daemon: Option<ProcessName>,
 }
+
+/// How often a client that waits looks whether its daemon lives.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// `Stop` and `SwapOut` may take a while; a daemon that is silent for longer is broken.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 impl Client {
     /// Connects to the daemon that serves `path`.
     pub fn connect(path: &Path) -> Result<Client, ControlError> {
         let fail = |source| ControlError::NoDaemon { path: path.to_path_buf(), source };
         let stream = UnixStream::connect(path).map_err(fail)?;
-        // The keeper of a dead daemon keeps its listening socket too, and nobody accepts there.
-        let pid = crate::seqpacket::peer(&stream).map_or(0, |peer| peer.pid);
-        if pid > 0 && is_dead(pid) {
-            return Err(ControlError::Dead { path: path.to_path_buf(), pid });
+        stream.set_read_timeout(Some(LOOK)).map_err(fail)?;
+        let pid = seqpacket::peer(&stream).map_or(0, |peer| peer.pid as u32);
+        let daemon = ProcessName::of(pid).ok();
+        let client = Client { path: path.to_path_buf(), reader: BufReader::new(stream), daemon };
+        if pid > 0 && !daemon.is_some_and(|d| d.is_alive()) {
+            return Err(ControlError::Dead { path: client.path, pid });
         }
-        // Stop and SwapOut may take a while; a daemon that is silent for longer is broken.
-        stream.set_read_timeout(Some(Duration::from_secs(120))).map_err(fail)?;
-        Ok(Client { path: path.to_path_buf(), reader: BufReader::new(stream) })
+        Ok(client)
     }
 
     /// Asks and waits for the answer.
@@ -196,11 +201,24 @@ impl Client {
         let mut line = serde_json::to_string(request)?;
         line.push('\n');
         self.reader.get_mut().write_all(line.as_bytes()).map_err(fail)?;
-        let mut answer = String::new();
-        if self.reader.read_line(&mut answer).map_err(fail)? == 0 {
-            return Err(fail(std::io::ErrorKind::UnexpectedEof.into()));
+        let mut answer = Vec::new();
+        let began = Instant::now();
+        loop {
+            match self.reader.read_until(b'\n', &mut answer) {
+                Ok(_) if answer.ends_with(b"\n") => break,
+                Ok(_) => return Err(fail(ErrorKind::UnexpectedEof.into())),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    if let Some(dead) = self.daemon.filter(|d| !d.is_alive()) {
+                        return Err(ControlError::Dead { path: self.path.clone(), pid: dead.pid });
+                    }
+                    if began.elapsed() > PATIENCE {
+                        return Err(fail(ErrorKind::TimedOut.into()));
+                    }
+                }
+                Err(error) => return Err(fail(error)),
+            }
         }
-        match serde_json::from_str::<Reply<T>>(&answer)? {
+        match serde_json::from_slice::<Reply<T>>(&answer)? {
             Reply::Ok { value } => Ok(value),
             Reply::Error { message } => Err(ControlError::Refused(message)),
         }

@@ -38,6 +38,9 @@ const MAX_PAGES: u64 = 1 << 26;
 /// Address spaces that one daemon knows at most, those too small to be managed included.
 const MAX_SPACES: u32 = 1 << 14;
 
+/// Descriptors that must be left when a daemon begins to serve: for clients, agents, a program.
+const SPARE_DESCRIPTORS: usize = 64;
+
 /// Why a daemon cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
@@ -51,6 +54,10 @@ pub enum DaemonError {
     Takeover(#[source] TakeoverError),
     #[error("gave up after {0} daemons died in a row; every page was brought back")]
     GaveUp(u32),
+    #[error(
+        "it cannot open {SPARE_DESCRIPTORS} descriptors more: {0} (raise its limit, 'ulimit -n')"
+    )]
+    Descriptors(#[source] io::Error),
     #[error("{what} {path}: {source}")]
     File { what: &'static str, path: PathBuf, source: io::Error },
     #[error("{what}: {source}")]
@@ -167,6 +174,7 @@ pub fn run(
         .transpose()
         .map_err(DaemonError::Takeover)?;
 
+    pressure::spare_descriptors(SPARE_DESCRIPTORS).map_err(DaemonError::Descriptors)?;
     // From here on a successor goes by what this daemon's keeper holds.
     record.serving_since = takeover::seconds_now();
     let old_keepers = adopted.iter().flat_map(|a| a.old_keepers(&record)).collect();

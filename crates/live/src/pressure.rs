@@ -3,7 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use crossbeam_channel::Sender;
 
@@ -27,6 +27,13 @@ pub fn protect_daemon() {
             libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
         }
     }
+}
+
+/// Whether at least `wanted` descriptors more can be opened: a daemon that cannot accept anybody
+/// must not take over, for nobody could reach it, not even to end it.
+pub fn spare_descriptors(wanted: usize) -> io::Result<()> {
+    let null = OwnedFd::from(File::open("/dev/null")?);
+    (1..wanted).map(|_| null.try_clone()).collect::<io::Result<Vec<_>>>().map(drop)
 }
 
 /// Keeps what the daemon touches from being paged out: programs wait for it. To be called once the

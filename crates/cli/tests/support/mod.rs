@@ -228,14 +228,19 @@ pub fn wait_for_end(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
 
 /// Kills one process by its id.
 pub fn kill(pid: u32) {
-    let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).stderr(Stdio::null()).status();
+    signal(pid, "KILL");
 }
 
 /// Asks one process to end.
 pub fn terminate(pid: u32) {
-    let told =
-        Command::new("kill").args(["-TERM", &pid.to_string()]).stderr(Stdio::null()).status();
-    assert!(told.is_ok_and(|status| status.success()), "process {pid} is gone");
+    assert!(signal(pid, "TERM"), "process {pid} is gone");
+}
+
+/// Sends a process the signal of this name; false if there is none.
+pub fn signal(pid: u32, name: &str) -> bool {
+    let mut command = Command::new("kill");
+    command.args(["-s", name, &pid.to_string()]).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
 }
 
 /// Kills a child, its process group and all its descendants, and reaps it.
