@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use clew_core::{AppId, AppState, Event, PageId, Trigger, Vpn};
 use crossbeam_channel::Sender;
 
-use super::{Governor, RESTORE_PAGES, Then, reply};
+use super::requests::{Then, reply};
+use super::{Governor, RESTORE_PAGES};
 use crate::affinity;
 use crate::process::Process;
 use crate::work::Work;

@@ -6,6 +6,7 @@
 mod budget;
 mod last_resort;
 mod lifecycle;
+mod requests;
 mod status;
 
 use std::cell::RefCell;
@@ -24,9 +25,10 @@ use clew_engine::decide::{Engine, Order};
 use clew_store::State;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 
+use self::requests::Promise;
 use crate::attach::Candidate;
 use crate::config::Config;
-use crate::control::{Environment, Reply, Request};
+use crate::control::{Environment, Request};
 use crate::mappings::resident_anonymous_bytes;
 use crate::process::{Process, Shared};
 use crate::work::{Done, Work};
@@ -82,34 +84,6 @@ struct Waiting {
     /// Being prepared, or refused for a reason.
     reason: Option<String>,
 }
-
-/// Clients that wait for several pieces of work.
-struct Promise {
-    left: usize,
-    answer: Option<Sender<String>>,
-    then: Then,
-    /// Pages that could not be taken.
-    stayed: usize,
-    /// Pages stored.
-    stored: usize,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Then {
-    Answer,
-    /// Taking everything of the app out; the step that is done.
-    SwapOut(AppId, u8),
-    Stop,
-}
-
-/// Steps of [`Request::SwapOut`]: prepare what is not managed, look for new memory, then take out,
-/// again while pages stayed because their program was changing its mappings.
-const PREPARE: u8 = 0;
-const SCAN: u8 = 1;
-const TAKE_OUT: u8 = 2;
-const LAST: u8 = 4;
-/// While more is stored each time (room is planned by the ratio so far), steps go on to this.
-const LAST_WITH_PROGRESS: u8 = 10;
 
 /// Where pages are, as the page tables say. Most questions in a row are about one space.
 struct Programs {
@@ -505,140 +479,6 @@ impl Governor {
         }
     }
 
-    /// One piece of a promise is done.
-    fn keep_promise(&mut self, number: u64) {
-        let Some(promise) = self.promises.get_mut(&number) else { return };
-        promise.left -= 1;
-        if promise.left > 0 {
-            return;
-        }
-        let Some(mut promise) = self.promises.remove(&number) else { return };
-        if let Then::SwapOut(app, step) = promise.then {
-            let again = promise.stayed > 0 && step < LAST
-                || promise.stored > 0 && step < LAST_WITH_PROGRESS;
-            if step < TAKE_OUT || again {
-                let answer = promise.answer.take();
-                self.swap_out_app(app, answer, step + 1);
-                return;
-            }
-            self.look_at_room();
-        }
-        if let Some(answer) = promise.answer {
-            reply(&answer, Ok(()));
-        }
-    }
-
-    fn promise(&mut self, answer: Option<Sender<String>>, then: Then) -> u64 {
-        let number = self.number();
-        // Held by one until everything is handed out.
-        self.promises.insert(number, Promise { left: 1, answer, then, stayed: 0, stored: 0 });
-        number
-    }
-
-    // ---- control -----------------------------------------------------------------------------
-
-    fn control(&mut self, request: Request, answer: Sender<String>) {
-        self.last_busy = Instant::now();
-        match request {
-            Request::Status => {
-                let status = self.status();
-                reply(&answer, Ok(status));
-            }
-            Request::Environment => reply(&answer, Ok(self.environment.clone())),
-            Request::Started { app, pid, command, unmanaged } => {
-                let app = self.app_named(&app);
-                self.waiting.retain(|w| w.pid != pid);
-                if unmanaged.is_some() {
-                    let (candidate, forked, reason) = (None, false, unmanaged);
-                    self.waiting.push(Waiting { candidate, app, pid, command, forked, reason });
-                }
-                reply(&answer, Ok(()));
-            }
-            Request::Fg { app } => self.with_app(&answer, &app, |g, id| {
-                g.foreground(id);
-                Ok(())
-            }),
-            Request::Bg { app } => self.with_app(&answer, &app, |g, id| {
-                g.background(id);
-                Ok(())
-            }),
-            Request::Responded { app, response_ns } => self.with_app(&answer, &app, |g, id| {
-                g.end_relaunch(id);
-                g.tell(&Event::ResponseComplete { app: id, response_ns });
-                Ok(())
-            }),
-            Request::SwapOut { app } => match self.find_app(&app) {
-                Some(id) => self.swap_out_app(id, Some(answer), PREPARE),
-                None => reply::<()>(&answer, Err(unknown_app(&app))),
-            },
-            Request::Restore { app } => match self.find_app(&app) {
-                Some(id) => {
-                    let promise = self.promise(Some(answer), Then::Answer);
-                    for process in self.shared.of_app(id) {
-                        self.restore_all(&process, promise);
-                    }
-                    self.keep_promise(promise);
-                }
-                None => reply::<()>(&answer, Err(unknown_app(&app))),
-            },
-            Request::Stop => self.stop(Some(answer)),
-            Request::HandOver => {
-                for app in self.apps.keys().copied().collect::<Vec<_>>() {
-                    self.end_relaunch(app);
-                }
-                reply(&answer, Ok(()));
-            }
-        }
-    }
-
-    fn find_app(&self, name: &str) -> Option<AppId> {
-        self.apps.iter().find(|(_, a)| a.name == name).map(|(id, _)| *id)
-    }
-
-    fn with_app(
-        &mut self,
-        answer: &Sender<String>,
-        name: &str,
-        act: impl FnOnce(&mut Governor, AppId) -> Result<(), String>,
-    ) {
-        let result = match self.find_app(name) {
-            Some(id) => act(self, id),
-            None => Err(unknown_app(name)),
-        };
-        reply(answer, result);
-    }
-
-    fn swap_out_app(&mut self, app: AppId, answer: Option<Sender<String>>, step: u8) {
-        let promise = self.promise(answer, Then::SwapOut(app, step));
-        match step {
-            PREPARE => {
-                for i in 0..self.waiting.len() {
-                    if self.waiting[i].app == app && self.waiting[i].reason.is_none() {
-                        self.manage(i, Some(promise));
-                    }
-                }
-            }
-            SCAN => {
-                for process in self.shared.of_app(app).into_iter().filter(|p| p.is_managed()) {
-                    self.scanning += 1;
-                    self.hand_out(Some(promise), |ticket| Work::Scan { process, ticket });
-                }
-            }
-            _ => {
-                self.drain_ring();
-                for process in self.shared.of_app(app) {
-                    if self.protected.contains(&process.id) {
-                        self.offer(&process);
-                    }
-                }
-                let mut orders = Vec::new();
-                self.engine.plan_app_out(app, &self.programs, &mut orders);
-                self.carry_out(orders, Some(promise));
-            }
-        }
-        self.keep_promise(promise);
-    }
-
     fn manage(&mut self, index: usize, promise: Option<u64>) {
         let Some(mut candidate) = self.waiting[index].candidate.take() else { return };
         self.waiting[index].reason = Some("being prepared".to_string());
@@ -786,18 +626,4 @@ impl Governor {
             }
         }
     }
-}
-
-fn unknown_app(name: &str) -> String {
-    format!("no app is called '{name}' ('clew ps' lists them)")
-}
-
-fn reply<T: serde::Serialize>(to: &Sender<String>, result: Result<T, String>) {
-    let reply = match result {
-        Ok(value) => Reply::Ok { value },
-        Err(message) => Reply::Error { message },
-    };
-    let line = serde_json::to_string(&reply)
-        .unwrap_or_else(|e| format!("{{\"result\":\"error\",\"message\":\"{e}\"}}"));
-    let _ = to.send(line);
 }

@@ -1,0 +1,186 @@
+//! What clients ask over the control socket, and those of them that wait for several pieces of work.
+
+use std::time::Instant;
+
+use clew_core::{AppId, Event};
+use crossbeam_channel::Sender;
+
+use super::{Governor, Waiting};
+use crate::control::{Reply, Request};
+use crate::work::Work;
+
+/// Clients that wait for several pieces of work.
+pub(super) struct Promise {
+    pub(super) left: usize,
+    answer: Option<Sender<String>>,
+    then: Then,
+    /// Pages that could not be taken.
+    pub(super) stayed: usize,
+    /// Pages stored.
+    pub(super) stored: usize,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Then {
+    Answer,
+    /// Taking everything of the app out; the step that is done.
+    SwapOut(AppId, u8),
+    Stop,
+}
+
+/// Steps of [`Request::SwapOut`]: prepare what is not managed, look for new memory, then take out,
+/// again while pages stayed because their program was changing its mappings.
+const PREPARE: u8 = 0;
+const SCAN: u8 = 1;
+const TAKE_OUT: u8 = 2;
+const LAST: u8 = 4;
+/// While more is stored each time (room is planned by the ratio so far), steps go on to this.
+const LAST_WITH_PROGRESS: u8 = 10;
+
+impl Governor {
+    /// One piece of a promise is done.
+    pub(super) fn keep_promise(&mut self, number: u64) {
+        let Some(promise) = self.promises.get_mut(&number) else { return };
+        promise.left -= 1;
+        if promise.left > 0 {
+            return;
+        }
+        let Some(mut promise) = self.promises.remove(&number) else { return };
+        if let Then::SwapOut(app, step) = promise.then {
+            let again = promise.stayed > 0 && step < LAST
+                || promise.stored > 0 && step < LAST_WITH_PROGRESS;
+            if step < TAKE_OUT || again {
+                let answer = promise.answer.take();
+                self.swap_out_app(app, answer, step + 1);
+                return;
+            }
+            self.look_at_room();
+        }
+        if let Some(answer) = promise.answer {
+            reply(&answer, Ok(()));
+        }
+    }
+
+    pub(super) fn promise(&mut self, answer: Option<Sender<String>>, then: Then) -> u64 {
+        let number = self.number();
+        // Held by one until everything is handed out.
+        self.promises.insert(number, Promise { left: 1, answer, then, stayed: 0, stored: 0 });
+        number
+    }
+
+    pub(super) fn control(&mut self, request: Request, answer: Sender<String>) {
+        self.last_busy = Instant::now();
+        match request {
+            Request::Status => {
+                let status = self.status();
+                reply(&answer, Ok(status));
+            }
+            Request::Environment => reply(&answer, Ok(self.environment.clone())),
+            Request::Started { app, pid, command, unmanaged } => {
+                let app = self.app_named(&app);
+                self.waiting.retain(|w| w.pid != pid);
+                if unmanaged.is_some() {
+                    let (candidate, forked, reason) = (None, false, unmanaged);
+                    self.waiting.push(Waiting { candidate, app, pid, command, forked, reason });
+                }
+                reply(&answer, Ok(()));
+            }
+            Request::Fg { app } => self.with_app(&answer, &app, |g, id| {
+                g.foreground(id);
+                Ok(())
+            }),
+            Request::Bg { app } => self.with_app(&answer, &app, |g, id| {
+                g.background(id);
+                Ok(())
+            }),
+            Request::Responded { app, response_ns } => self.with_app(&answer, &app, |g, id| {
+                g.end_relaunch(id);
+                g.tell(&Event::ResponseComplete { app: id, response_ns });
+                Ok(())
+            }),
+            Request::SwapOut { app } => match self.find_app(&app) {
+                Some(id) => self.swap_out_app(id, Some(answer), PREPARE),
+                None => reply::<()>(&answer, Err(unknown_app(&app))),
+            },
+            Request::Restore { app } => match self.find_app(&app) {
+                Some(id) => {
+                    let promise = self.promise(Some(answer), Then::Answer);
+                    for process in self.shared.of_app(id) {
+                        self.restore_all(&process, promise);
+                    }
+                    self.keep_promise(promise);
+                }
+                None => reply::<()>(&answer, Err(unknown_app(&app))),
+            },
+            Request::Stop => self.stop(Some(answer)),
+            Request::HandOver => {
+                for app in self.apps.keys().copied().collect::<Vec<_>>() {
+                    self.end_relaunch(app);
+                }
+                reply(&answer, Ok(()));
+            }
+        }
+    }
+
+    fn find_app(&self, name: &str) -> Option<AppId> {
+        self.apps.iter().find(|(_, a)| a.name == name).map(|(id, _)| *id)
+    }
+
+    fn with_app(
+        &mut self,
+        answer: &Sender<String>,
+        name: &str,
+        act: impl FnOnce(&mut Governor, AppId) -> Result<(), String>,
+    ) {
+        let result = match self.find_app(name) {
+            Some(id) => act(self, id),
+            None => Err(unknown_app(name)),
+        };
+        reply(answer, result);
+    }
+
+    fn swap_out_app(&mut self, app: AppId, answer: Option<Sender<String>>, step: u8) {
+        let promise = self.promise(answer, Then::SwapOut(app, step));
+        match step {
+            PREPARE => {
+                for i in 0..self.waiting.len() {
+                    if self.waiting[i].app == app && self.waiting[i].reason.is_none() {
+                        self.manage(i, Some(promise));
+                    }
+                }
+            }
+            SCAN => {
+                for process in self.shared.of_app(app).into_iter().filter(|p| p.is_managed()) {
+                    self.scanning += 1;
+                    self.hand_out(Some(promise), |ticket| Work::Scan { process, ticket });
+                }
+            }
+            _ => {
+                self.drain_ring();
+                for process in self.shared.of_app(app) {
+                    if self.protected.contains(&process.id) {
+                        self.offer(&process);
+                    }
+                }
+                let mut orders = Vec::new();
+                self.engine.plan_app_out(app, &self.programs, &mut orders);
+                self.carry_out(orders, Some(promise));
+            }
+        }
+        self.keep_promise(promise);
+    }
+}
+
+fn unknown_app(name: &str) -> String {
+    format!("no app is called '{name}' ('clew ps' lists them)")
+}
+
+pub(super) fn reply<T: serde::Serialize>(to: &Sender<String>, result: Result<T, String>) {
+    let reply = match result {
+        Ok(value) => Reply::Ok { value },
+        Err(message) => Reply::Error { message },
+    };
+    let line = serde_json::to_string(&reply)
+        .unwrap_or_else(|e| format!("{{\"result\":\"error\",\"message\":\"{e}\"}}"));
+    let _ = to.send(line);
+}
