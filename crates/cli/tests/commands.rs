@@ -2,8 +2,6 @@
 
 mod support;
 
-use std::time::Duration;
-
 use clew_live::control::Status;
 use serde_json::Value;
 use support::*;
@@ -110,28 +108,4 @@ fn run_without_a_daemon_starts_a_private_one() {
     let output = run_to_end(&mut command, LONG);
     assert_eq!(output.status.code(), Some(5), "{}", texts(&output));
     assert_eq!(String::from_utf8_lossy(&output.stdout), "works\n");
-}
-
-#[test]
-fn a_rule_keeps_a_program_unmanaged() {
-    if !can_run("commands::a_rule_keeps_a_program_unmanaged", &["cc"]) {
-        return;
-    }
-    let dir = TempDir::new();
-    let file = dir.join("clew.toml");
-    std::fs::write(&file, "[[rule]]\nprogram = \"touch\"\nnever = true\n").expect("a file");
-    let mut fixture = Fixture::start_with("512MiB", &["--config", file.to_str().expect("UTF-8")]);
-    let binary = compile(&fixture.dir, "touch.c", &[]);
-    let mut program = fixture.run("kept", &[binary.to_str().expect("UTF-8"), "4096", "50", "3"]);
-    program.wait_ready();
-    let listed = poll(Duration::from_secs(10), || {
-        let app = fixture.app("kept");
-        app.processes.into_iter().find(|process| !process.managed && !process.reason.is_empty())
-    });
-    assert!(listed.is_some(), "not listed as unmanaged: {:?}", fixture.status());
-    let _ = fixture.try_swap_out("kept"); // refused or not, nothing may go out
-    assert_eq!(fixture.app("kept").stored_pages, 0);
-    program.expect("touch seq", "touched 4096 bad 0");
-    program.quit();
-    fixture.assert_daemon_lives();
 }
