@@ -5,47 +5,26 @@ mod support;
 use std::time::Duration;
 
 use clew_live::control::ProcessStatus;
+use support::touch::{BYTES, ZRAM, swapped_out};
 use support::*;
-
-/// 64 MiB of pages that compress to about half.
-const PAGES: u64 = 16384;
-const BYTES: u64 = PAGES * 4096;
-
-const ZRAM: [&str; 2] = ["--scheme", "zram"];
-
-/// The daemon, a program of which most is stored, and the right answer to "sum".
-fn swapped_out(test: &str, arguments: &[&str]) -> Option<(Fixture, Program, String)> {
-    if !can_run(test, &["cc"]) {
-        return None;
-    }
-    let fixture = Fixture::start_with("2GiB", arguments);
-    let mut program = fixture.run_touch("touch", PAGES, 50, 7);
-    let sum = program.ask("sum");
-    assert!(sum.starts_with("sum ") && sum.ends_with(" bad 0"), "{sum}");
-    fixture.swap_out_at_least("touch", BYTES * 8 / 10);
-    Some((fixture, program, sum))
-}
 
 fn fork(program: &mut Program, line: &str) -> u32 {
     let answer = program.ask(line);
     answer.strip_prefix("child ").and_then(|pid| pid.parse().ok()).expect("child PID")
 }
 
-fn process(fixture: &Fixture, pid: u32) -> Option<ProcessStatus> {
-    fixture.app("touch").processes.into_iter().find(|p| p.pid == pid)
-}
-
 /// Waits until it is known which process the child is; then everything is taken out, and it is
 /// managed, however little of it is resident.
 fn manage(fixture: &Fixture, pid: u32) {
-    let known = poll(Duration::from_secs(20), || process(fixture, pid));
+    let known = poll(Duration::from_secs(20), || fixture.process("touch", pid));
     assert!(known.is_some(), "{pid} is not known: {:?}\n{}", fixture.app("touch"), fixture.log());
     fixture.swap_out("touch");
     wait_managed(fixture, pid);
 }
 
 fn wait_managed(fixture: &Fixture, pid: u32) -> ProcessStatus {
-    let found = poll(Duration::from_secs(20), || process(fixture, pid).filter(|p| p.managed));
+    let found =
+        poll(Duration::from_secs(20), || fixture.process("touch", pid).filter(|p| p.managed));
     found.unwrap_or_else(|| {
         panic!("{pid} is not managed: {:?}\n{}", fixture.app("touch"), fixture.log())
     })
@@ -54,7 +33,7 @@ fn wait_managed(fixture: &Fixture, pid: u32) -> ProcessStatus {
 /// Takes everything out: most of `pid` must be stored then, and little resident.
 fn swap_out(fixture: &Fixture, pid: u32) {
     fixture.swap_out("touch");
-    let status = process(fixture, pid).expect("it is listed");
+    let status = fixture.process("touch", pid).expect("it is listed");
     let log = || format!("{status:?}\n{}", fixture.log());
     assert!(status.stored_pages * 4096 >= BYTES * 8 / 10, "{}", log());
     assert!(rss_anon(pid) <= BYTES * 3 / 10, "{} resident: {}", rss_anon(pid), log());
@@ -66,7 +45,7 @@ fn a_child_is_swapped_out_itself() {
         return;
     };
     let child = fork(&mut program, "fork-keep");
-    let listed = poll(Duration::from_secs(20), || process(&fixture, child));
+    let listed = poll(Duration::from_secs(20), || fixture.process("touch", child));
     assert!(listed.is_some(), "{:?}\n{}", fixture.app("touch"), fixture.log());
     // All of it comes into the child alone, and is changed there.
     program.expect("child sum", &sum);
@@ -131,19 +110,20 @@ fn a_child_of_a_program_that_is_not_managed_yet() {
     program.wait_ready();
     let sum = program.ask("sum");
     let child = fork(&mut program, "fork-keep");
-    let listed = poll(Duration::from_secs(10), || process(&fixture, child));
+    let listed = poll(Duration::from_secs(10), || fixture.process("touch", child));
     let listed = listed.unwrap_or_else(|| panic!("{:?}\n{}", fixture.app("touch"), fixture.log()));
     assert!(!listed.managed && listed.reason.starts_with("smaller than"), "{listed:?}");
     fixture.swap_out("touch");
     wait_managed(&fixture, child);
     let grandchild = fork(&mut program, "child fork-keep");
-    let too_small = || process(&fixture, grandchild).filter(|p| p.reason.starts_with("smaller"));
+    let too_small =
+        || fixture.process("touch", grandchild).filter(|p| p.reason.starts_with("smaller"));
     assert!(poll(Duration::from_secs(10), too_small).is_some(), "{:?}", fixture.app("touch"));
     fixture.swap_out("touch");
     wait_managed(&fixture, grandchild);
     for (line, pid) in [("child child sum", grandchild), ("child sum", child), ("sum", program.pid)]
     {
-        assert!(process(&fixture, pid).is_some_and(|p| p.stored_pages >= 250), "{line}");
+        assert!(fixture.process("touch", pid).is_some_and(|p| p.stored_pages >= 250), "{line}");
         program.expect(line, &sum);
     }
     program.quit();

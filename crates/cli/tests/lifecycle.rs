@@ -6,28 +6,12 @@ mod support;
 use std::time::Duration;
 
 use clew_live::control::Request;
+use support::touch::{BYTES, PAGES, ZRAM, swapped_out};
 use support::*;
-
-/// 64 MiB of pages that compress to about half.
-const PAGES: u64 = 16384;
-const BYTES: u64 = PAGES * 4096;
-
-/// The daemon, the program, and the right answer to "sum".
-fn swapped_out(test: &str) -> Option<(Fixture, Program, String)> {
-    if !can_run(test, &["cc"]) {
-        return None;
-    }
-    let fixture = Fixture::start("1GiB");
-    let mut program = fixture.run_touch("touch", PAGES, 50, 7);
-    let sum = program.ask("sum");
-    assert!(sum.starts_with("sum ") && sum.ends_with(" bad 0"), "{sum}");
-    fixture.swap_out_at_least("touch", BYTES * 8 / 10);
-    Some((fixture, program, sum))
-}
 
 #[test]
 fn a_program_that_ends_frees_its_slots() {
-    let Some((mut fixture, program, _)) = swapped_out("lifecycle::ends") else { return };
+    let Some((mut fixture, program, _)) = swapped_out("lifecycle::ends", &ZRAM) else { return };
     program.quit();
     fixture.wait_all_freed("touch");
     fixture.assert_daemon_lives();
@@ -35,7 +19,9 @@ fn a_program_that_ends_frees_its_slots() {
 
 #[test]
 fn a_killed_program_frees_its_slots() {
-    let Some((mut fixture, mut program, _)) = swapped_out("lifecycle::killed") else { return };
+    let Some((mut fixture, mut program, _)) = swapped_out("lifecycle::killed", &ZRAM) else {
+        return;
+    };
     program.kill();
     fixture.wait_all_freed("touch");
     // Killed in the middle of faults.
@@ -62,7 +48,9 @@ fn a_killed_program_frees_its_slots() {
 
 #[test]
 fn a_program_that_execs_starts_anew() {
-    let Some((mut fixture, mut program, sum)) = swapped_out("lifecycle::execs") else { return };
+    let Some((mut fixture, mut program, sum)) = swapped_out("lifecycle::execs", &ZRAM) else {
+        return;
+    };
     program.expect("write 500 3", "wrote 500");
     fixture.swap_out("touch");
     for _ in 0..3 {
@@ -84,7 +72,9 @@ fn a_program_that_execs_starts_anew() {
 
 #[test]
 fn forked_children_have_the_right_pages() {
-    let Some((mut fixture, mut program, sum)) = swapped_out("lifecycle::forks") else { return };
+    let Some((mut fixture, mut program, sum)) = swapped_out("lifecycle::forks", &ZRAM) else {
+        return;
+    };
     // A child that computes everything from stored pages, and the parent after it.
     program.expect("fork-sum", &format!("fork-{sum}"));
     program.expect("sum", &sum);
@@ -136,7 +126,9 @@ fn forked_children_have_the_right_pages() {
 
 #[test]
 fn a_child_outlives_its_killed_parent() {
-    let Some((mut fixture, mut program, sum)) = swapped_out("lifecycle::orphan") else { return };
+    let Some((mut fixture, mut program, sum)) = swapped_out("lifecycle::orphan", &ZRAM) else {
+        return;
+    };
     let answer = program.ask("fork-keep");
     assert!(answer.starts_with("child "), "{answer}");
     // The child reads this line, and then finds its input closed: its parent is gone.
@@ -152,7 +144,9 @@ fn a_child_outlives_its_killed_parent() {
 
 #[test]
 fn what_a_program_does_to_its_mapping_is_followed() {
-    let Some((mut fixture, mut program, sum)) = swapped_out("lifecycle::mapping") else { return };
+    let Some((mut fixture, mut program, sum)) = swapped_out("lifecycle::mapping", &ZRAM) else {
+        return;
+    };
     program.expect("move", "moved");
     program.expect("sum", &sum);
     fixture.swap_out("touch");
@@ -180,7 +174,9 @@ fn what_a_program_does_to_its_mapping_is_followed() {
 
 #[test]
 fn restore_brings_everything_back() {
-    let Some((fixture, mut program, sum)) = swapped_out("lifecycle::restore") else { return };
+    let Some((fixture, mut program, sum)) = swapped_out("lifecycle::restore", &ZRAM) else {
+        return;
+    };
     fixture.order(&Request::Restore { app: "touch".to_string() });
     let status = fixture.app("touch");
     assert_eq!(status.stored_pages, 0, "{status:?}");
@@ -191,7 +187,9 @@ fn restore_brings_everything_back() {
 
 #[test]
 fn stop_brings_everything_back_and_lets_go() {
-    let Some((mut fixture, mut program, sum)) = swapped_out("lifecycle::stop") else { return };
+    let Some((mut fixture, mut program, sum)) = swapped_out("lifecycle::stop", &ZRAM) else {
+        return;
+    };
     let answer = program.ask("fork-keep");
     assert!(answer.starts_with("child "), "{answer}");
     fixture.swap_out("touch");
@@ -213,7 +211,8 @@ fn stop_brings_everything_back_and_lets_go() {
 
 #[test]
 fn stop_while_the_program_works() {
-    let Some((mut fixture, mut program, sum)) = swapped_out("lifecycle::stop_at_work") else {
+    let Some((mut fixture, mut program, sum)) = swapped_out("lifecycle::stop_at_work", &ZRAM)
+    else {
         return;
     };
     program.send("touch random 200000 8");
@@ -229,7 +228,8 @@ fn stop_while_the_program_works() {
 /// Waiting is right; a wrong byte never is.
 #[test]
 fn no_program_reads_a_wrong_byte_after_the_daemon_was_killed() {
-    let Some((mut fixture, mut program, sum)) = swapped_out("lifecycle::killed_daemon") else {
+    let Some((mut fixture, mut program, sum)) = swapped_out("lifecycle::killed_daemon", &ZRAM)
+    else {
         return;
     };
     let answer = program.ask("fork-keep");
@@ -263,7 +263,9 @@ fn no_program_reads_a_wrong_byte_after_the_daemon_was_killed() {
 
 #[test]
 fn a_fork_after_the_daemon_was_killed_reads_no_wrong_byte() {
-    let Some((mut fixture, mut program, _)) = swapped_out("lifecycle::killed_fork") else { return };
+    let Some((mut fixture, mut program, _)) = swapped_out("lifecycle::killed_fork", &ZRAM) else {
+        return;
+    };
     fixture.kill_daemon();
     program.send("fork-sum");
     let line = program.read_within(Duration::from_secs(2));

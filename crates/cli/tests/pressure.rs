@@ -6,10 +6,8 @@ use std::fs;
 use std::time::Duration;
 
 use clew_live::control::Request;
+use support::touch::{MIB, run_as};
 use support::*;
-
-const MIB: u64 = 1 << 20;
-const PAGES_OF_MIB: u64 = MIB / 4096;
 
 /// A daemon whose pool is far too small for what does not compress.
 fn small_pool(on_full: &str) -> Fixture {
@@ -28,27 +26,17 @@ fn small_pool(on_full: &str) -> Fixture {
     Fixture::start_with("96MiB", &["--scheme", scheme, "--config", config])
 }
 
-/// Starts touch.c with pages of so many MiB that do not compress, under a command name of its own.
-fn run_as(fixture: &Fixture, command: &str, mib: u64) -> Program {
-    let binary = fixture.dir.join(command);
-    fs::rename(compile(&fixture.dir, "touch.c", &[]), &binary).expect("another name");
-    let pages = (mib * PAGES_OF_MIB).to_string();
-    let mut program = fixture.run(command, &[binary.to_str().expect("UTF-8"), &pages, "0", "3"]);
-    program.wait_ready();
-    program
-}
-
 #[test]
 fn a_full_pool_ends_the_app_that_was_away_longest_if_the_scheme_says_so() {
     if !can_run("pressure::kill", &["cc"]) {
         return;
     }
     let mut fixture = small_pool("kill");
-    let mut guarded = run_as(&fixture, "guarded", 24);
-    let mut oldest = run_as(&fixture, "oldest", 24);
+    let mut guarded = run_as(&fixture, "guarded", 24, 0);
+    let mut oldest = run_as(&fixture, "oldest", 24, 0);
     fixture.wait_resident("guarded", 20 * MIB);
     fixture.wait_resident("oldest", 20 * MIB);
-    let mut front = run_as(&fixture, "front", 24);
+    let mut front = run_as(&fixture, "front", 24, 0);
     fixture.wait_resident("front", 20 * MIB);
     fixture.order(&Request::Fg { app: "oldest".into() });
     fixture.order(&Request::Fg { app: "front".into() });
@@ -56,7 +44,7 @@ fn a_full_pool_ends_the_app_that_was_away_longest_if_the_scheme_says_so() {
     assert!(fixture.status().ended_apps.is_empty(), "{:?}", fixture.status());
 
     // One too many.
-    let mut last = run_as(&fixture, "last", 40);
+    let mut last = run_as(&fixture, "last", 40, 0);
     let ended = poll(LONG, || {
         let status = fixture.status();
         (!status.ended_apps.is_empty()).then_some(status.ended_apps)
@@ -82,7 +70,7 @@ fn a_full_pool_ends_nobody_otherwise() {
     }
     let mut fixture = small_pool("stop");
     let mut programs =
-        [("one", 48), ("two", 48), ("three", 24)].map(|(name, mib)| run_as(&fixture, name, mib));
+        [("one", 48), ("two", 48), ("three", 24)].map(|(name, mib)| run_as(&fixture, name, mib, 0));
     let sums: Vec<String> = programs.iter_mut().map(|program| program.ask("sum")).collect();
     let full = poll(LONG, || fixture.status().pool.full.then_some(()));
     assert!(full.is_some(), "{:?}\n{}", fixture.status(), fixture.log());

@@ -2,33 +2,23 @@
 
 mod support;
 
-use std::fs;
 use std::thread::sleep;
 use std::time::Duration;
 
 use clew_live::control::Request;
+use support::touch::{MIB, PAGES_OF_MIB, run_as};
 use support::*;
-
-const MIB: u64 = 1 << 20;
-const PAGES_OF_MIB: u64 = MIB / 4096;
 
 /// A daemon with one rule.
 fn with_rule(budget: &str, rule: &str) -> Fixture {
-    let dir = TempDir::new();
-    let file = dir.join("clew.toml");
-    fs::write(&file, format!("[[rule]]\n{rule}\n")).expect("a file");
-    Fixture::start_with(budget, &["--config", file.to_str().expect("UTF-8")])
-}
-
-/// Starts touch.c with pages of so many MiB, under a command name of its own.
-fn run_as(fixture: &Fixture, command: &str, mib: u64) -> Program {
-    let binary = fixture.dir.join(command);
-    fs::rename(compile(&fixture.dir, "touch.c", &[]), &binary).expect("another name");
-    let binary = binary.to_str().expect("UTF-8");
-    let pages = (mib * PAGES_OF_MIB).to_string();
-    let mut program = fixture.run(command, &[binary, &pages, "80", "3"]);
-    program.wait_ready();
-    program
+    Fixture::start_configured(
+        budget,
+        &format!(
+            "[[rule]]
+{rule}
+"
+        ),
+    )
 }
 
 /// Waits until nearly all pages of an app are out.
@@ -46,8 +36,8 @@ fn a_protected_program_stays_where_others_go() {
     }
     // The protected one alone is larger than the budget.
     let mut fixture = with_rule("48MiB", "program = \"guarded\"\nprotect = true");
-    let mut plain = run_as(&fixture, "plain", 32);
-    let mut guarded = run_as(&fixture, "guarded", 64);
+    let mut plain = run_as(&fixture, "plain", 32, 80);
+    let mut guarded = run_as(&fixture, "guarded", 64, 80);
     let sums = [&mut plain, &mut guarded].map(|program| program.ask("sum"));
     let stays = |guarded: &Program, taken_before: u64| {
         let app = fixture.app("guarded");
@@ -84,8 +74,8 @@ fn a_program_comes_down_to_its_own_budget() {
     }
     // Of the daemon's budget nearly all is free.
     let mut fixture = with_rule("1GiB", "program = \"small\"\nbudget = \"20MiB\"");
-    let mut program = run_as(&fixture, "small", 60);
-    let mut other = run_as(&fixture, "other", 60);
+    let mut program = run_as(&fixture, "small", 60, 80);
+    let mut other = run_as(&fixture, "other", 60, 80);
     let sum = program.ask("sum");
     let comes_down = |pid: u32, stays: Duration| {
         let down = poll(Duration::from_secs(10), || (rss_anon(pid) <= 21 * MIB).then_some(()));
@@ -124,12 +114,12 @@ fn a_program_that_is_never_managed_stays_whole() {
         return;
     }
     let mut fixture = with_rule("48MiB", "program = \"never\"\nnever = true");
-    let mut plain = run_as(&fixture, "plain", 32);
-    let mut never = run_as(&fixture, "never", 64);
+    let mut plain = run_as(&fixture, "plain", 32, 80);
+    let mut never = run_as(&fixture, "never", 64, 80);
     wait_stored(&fixture, "plain", 32);
     let _ = fixture.try_swap_out("never"); // refused or not, nothing may go out
     let app = fixture.app("never");
-    let process = app.processes.iter().find(|process| process.pid == never.pid);
+    let process = fixture.process("never", never.pid);
     let process = process.unwrap_or_else(|| panic!("not listed: {app:?}\n{}", fixture.log()));
     assert!(!process.managed, "{process:?}");
     assert_eq!(process.reason, "a rule says never");

@@ -3,11 +3,9 @@
 
 mod support;
 
-use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use clew_live::control::ProcessStatus;
 use support::*;
 
 const PAGES: u64 = 6144;
@@ -19,10 +17,11 @@ const IOCTL: u32 = 16;
 
 /// A daemon that manages nothing before it is asked.
 fn managing_later() -> Fixture {
-    let dir = TempDir::new();
-    let file = dir.join("clew.toml");
-    fs::write(&file, "min-process = \"512MiB\"\n").expect("a file");
-    Fixture::start_with("1GiB", &["--config", file.to_str().expect("UTF-8")])
+    Fixture::start_configured(
+        "1GiB",
+        "min-process = \"512MiB\"
+",
+    )
 }
 
 fn run(fixture: &Fixture, words: &[&str]) -> Program {
@@ -37,11 +36,6 @@ fn forbid(program: &mut Program, numbers: &[u32]) {
     for number in numbers {
         program.expect(&format!("forbid {number}"), &format!("forbidden {number}"));
     }
-}
-
-/// What `clew ps` says of a process.
-fn process(fixture: &Fixture, pid: u32) -> Option<ProcessStatus> {
-    fixture.app("touch").processes.into_iter().find(|process| process.pid == pid)
 }
 
 /// Everything goes out and comes back right.
@@ -64,6 +58,16 @@ fn works(program: &mut Program) {
     program.expect("touch seq", &format!("touched {PAGES} bad 0"));
 }
 
+/// Nothing of it is out, it works, and it ends well.
+fn stays_whole(fixture: &mut Fixture, mut program: Program, sum: &str) {
+    assert_eq!(fixture.status().pool.stored_pages, 0);
+    assert!(rss_anon(program.pid) >= BYTES, "{} resident", rss_anon(program.pid));
+    program.expect("sum", sum);
+    works(&mut program);
+    program.quit();
+    fixture.assert_daemon_lives();
+}
+
 #[test]
 fn a_filter_of_the_program_is_none_of_its_agent() {
     if !can_run("sandbox::a_filter_of_the_program_is_none_of_its_agent", &["cc"]) {
@@ -78,12 +82,12 @@ fn a_filter_of_the_program_is_none_of_its_agent() {
         if managed {
             fixture.swap_out_at_least("touch", BYTES * 8 / 10);
         }
-        let before = process(&fixture, program.pid).expect("it is listed");
+        let before = fixture.process("touch", program.pid).expect("it is listed");
         assert_eq!(before.managed, managed, "{before:?}");
         forbid(&mut program, &STARTS);
         forbid(&mut program, &[IOCTL]);
         swaps(&fixture, &mut program, &sum);
-        let after = process(&fixture, program.pid).expect("it is listed");
+        let after = fixture.process("touch", program.pid).expect("it is listed");
         assert!(after.managed && after.reason.is_empty(), "{after:?}");
         program.quit();
         fixture.wait_all_freed("touch");
@@ -108,14 +112,9 @@ fn under_a_filter_no_agent_starts() {
     // What the old image had stored is freed; of the new one nothing goes out.
     fixture.wait_all_freed("touch");
     let _ = fixture.try_swap_out("touch"); // refused: nobody said hello
-    let listed = process(&fixture, program.pid);
+    let listed = fixture.process("touch", program.pid);
     assert!(listed.is_none_or(|p| !p.managed && !p.reason.is_empty()), "{:?}", fixture.status());
-    assert_eq!(fixture.status().pool.stored_pages, 0);
-    assert!(rss_anon(program.pid) >= BYTES, "{} resident", rss_anon(program.pid));
-    program.expect("sum", &sum);
-    works(&mut program);
-    program.quit();
-    fixture.assert_daemon_lives();
+    stays_whole(&mut fixture, program, &sum);
 }
 
 #[test]
@@ -131,15 +130,10 @@ fn an_agent_that_cannot_prepare_says_so() {
     program.send("exec"); // its agent inherits the filter
     program.wait_ready();
     fixture.swap_out("touch");
-    let listed = process(&fixture, program.pid).expect("it is listed");
+    let listed = fixture.process("touch", program.pid).expect("it is listed");
     assert!(!listed.managed, "{listed:?}");
     assert!(listed.reason.starts_with("its agent says: opening a userfaultfd"), "{listed:?}");
-    assert_eq!(fixture.status().pool.stored_pages, 0);
-    assert!(rss_anon(program.pid) >= BYTES, "{} resident", rss_anon(program.pid));
-    program.expect("sum", &sum);
-    works(&mut program);
-    program.quit();
-    fixture.assert_daemon_lives();
+    stays_whole(&mut fixture, program, &sum);
 }
 
 #[test]

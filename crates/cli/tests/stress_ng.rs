@@ -135,12 +135,12 @@ fn stressors_verify_while_they_are_swapped_out() {
         return;
     }
     let seconds = number_from_env("CLEW_STRESS_SECONDS", 3);
-    let dir = TempDir::new();
-    let config = dir.join("clew.toml");
     // stress-ng itself is small.
-    fs::write(&config, "min-process = \"16KiB\"\n").expect("a config");
-    let config = config.to_str().expect("UTF-8");
-    let mut fixture = Fixture::start_with("2GiB", &["--scheme", "zram", "--config", config]);
+    let mut fixture = Fixture::start_configured(
+        "2GiB",
+        "min-process = \"16KiB\"
+",
+    );
     let mut pages_out = 0;
     for (stressor, flags) in STRESSORS {
         pages_out += stress(&fixture, stressor, flags, seconds).pages_out;

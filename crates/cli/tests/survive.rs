@@ -10,24 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clew_live::control::{Client, ControlError, Request};
+use support::touch::{BYTES, ZRAM, swapped_out};
 use support::*;
-
-const PAGES: u64 = 16384;
-const BYTES: u64 = PAGES * 4096;
-
-fn swapped_out(test: &str, arguments: &[&str]) -> Option<(Fixture, Program, String)> {
-    if !can_run(test, &["cc"]) {
-        return None;
-    }
-    let fixture = Fixture::start_with("1GiB", arguments);
-    let mut program = fixture.run_touch("touch", PAGES, 50, 7);
-    let sum = program.ask("sum");
-    assert!(sum.starts_with("sum ") && sum.ends_with(" bad 0"), "{sum}");
-    fixture.swap_out_at_least("touch", BYTES * 8 / 10);
-    Some((fixture, program, sum))
-}
-
-const ZRAM: [&str; 2] = ["--scheme", "zram"];
 
 #[test]
 fn a_successor_goes_on_where_a_killed_daemon_died() {
@@ -239,11 +223,7 @@ fn a_storm_of_kills_loses_nothing() {
         return;
     }
     let kills = number_from_env("CLEW_KILLS", 20);
-    let dir = TempDir::new();
-    let config = dir.join("clew.toml");
-    fs::write(&config, "max-short-lives = 1000000\n").expect("a config");
-    let config = config.to_str().expect("UTF-8").to_string();
-    let mut fixture = Fixture::start_with("1GiB", &["--scheme", "zram", "--config", &config]);
+    let mut fixture = Fixture::start_configured("1GiB", "max-short-lives = 1000000\n");
     let shadow = compile(&fixture.dir, "shadow.c", &[]);
     let shadow = shadow.to_str().expect("UTF-8").to_string();
     let script = program_source("checksum.py").to_str().expect("UTF-8").to_string();

@@ -6,6 +6,7 @@
 #![allow(dead_code)] // each test program uses its part
 
 pub mod redis;
+pub mod touch;
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -20,7 +21,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use clew_live::control::{AppStatus, Client, ControlError, Request, Status};
+use clew_live::control::{AppStatus, Client, ControlError, ProcessStatus, Request, Status};
 
 /// Longer than anything here takes on a slow machine; a wait that long is a hang.
 pub const LONG: Duration = Duration::from_secs(60);
@@ -528,8 +529,20 @@ impl Fixture {
 
     /// Starts one with these arguments and waits until it answers.
     pub fn start_with(budget: &str, arguments: &[&str]) -> Fixture {
-        let alone = ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        Fixture::start_in(TempDir::new(), budget, arguments)
+    }
+
+    /// Starts one with scheme `zram` and this `clew.toml`.
+    pub fn start_configured(budget: &str, toml: &str) -> Fixture {
         let dir = TempDir::new();
+        let file = dir.join("clew.toml");
+        fs::write(&file, toml).expect("a file");
+        let file = file.to_str().expect("UTF-8").to_string();
+        Fixture::start_in(dir, budget, &["--scheme", "zram", "--config", &file])
+    }
+
+    fn start_in(dir: TempDir, budget: &str, arguments: &[&str]) -> Fixture {
+        let alone = ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let socket = dir.join("s");
         let mut words = vec!["--budget".to_string(), budget.to_string()];
         words.extend(arguments.iter().map(|word| word.to_string()));
@@ -596,6 +609,11 @@ impl Fixture {
     /// The state of one app; an empty one if the daemon does not know it.
     pub fn app(&self, name: &str) -> AppStatus {
         self.status().apps.into_iter().find(|app| app.name == name).unwrap_or_default()
+    }
+
+    /// What is known of one process of an app.
+    pub fn process(&self, app: &str, pid: u32) -> Option<ProcessStatus> {
+        self.app(app).processes.into_iter().find(|process| process.pid == pid)
     }
 
     /// An order that must succeed.
