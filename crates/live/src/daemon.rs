@@ -25,7 +25,7 @@ use crate::governor::{Governor, Message};
 use crate::keeper::Keeper;
 use crate::predecessor::{self, Predecessor};
 use crate::process::{Handlers, Shared};
-use crate::registry::{DaemonDescriptors, DaemonRecord};
+use crate::registry::{DaemonDescriptors, DaemonRecord, column};
 use crate::takeover::{self, Estate, Programs, TakeoverError};
 use crate::{doctor, fault, pressure, seqpacket, work};
 
@@ -135,8 +135,7 @@ pub fn run(
             Some(estate) => Belongings::inherited(estate),
             None => Belongings::new(socket, store_config)?,
         };
-    let column = (generation % 2) as usize;
-    record.descriptors[column] = Some(DaemonDescriptors {
+    record.descriptors[column(generation)] = Some(DaemonDescriptors {
         tables: tables.segments().map(AsRawFd::as_raw_fd),
         store: store.segments().map(AsRawFd::as_raw_fd),
         control: control.as_raw_fd(),

@@ -20,7 +20,7 @@ use crate::affinity::{self, Placement};
 use crate::events::Move;
 use crate::governor::Message;
 use crate::program::ProgramMemory;
-use crate::registry::{Record, Stage};
+use crate::registry::{Record, Stage, column};
 
 /// Events that fault threads post for the policies; beyond this many unread ones they are dropped
 /// (and counted): policies then know a little less, and no page is harmed.
@@ -303,7 +303,7 @@ impl Shared {
 
     /// The column of records that is true for this daemon's descriptors.
     pub fn column(&self) -> usize {
-        (self.generation % 2) as usize
+        column(self.generation)
     }
 
     /// The one that was true for its predecessor's.

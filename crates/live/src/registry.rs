@@ -11,6 +11,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::affinity::Placement;
 
+/// The column that is true for the descriptors of `generation`.
+pub fn column(generation: u64) -> usize {
+    (generation % 2) as usize
+}
+
 /// Descriptors of one program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Descriptors {

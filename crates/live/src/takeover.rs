@@ -28,7 +28,7 @@ use crate::governor::Message;
 use crate::predecessor::{Predecessor, ProcessName};
 use crate::process::{ProcFiles, Process, Shared};
 use crate::program::{Agent, ProgramMemory};
-use crate::registry::{DaemonRecord, Descriptors, Record, Stage};
+use crate::registry::{DaemonRecord, Descriptors, Record, Stage, column};
 use crate::uffd::Uffd;
 
 /// A generation that died within this time died at once.
@@ -90,10 +90,6 @@ struct Program {
     journal: SpaceJournal,
     table: Space,
     uffd: OwnedFd,
-}
-
-fn column(generation: u64) -> usize {
-    (generation % 2) as usize
 }
 
 /// Seconds since 1970.
