@@ -17,6 +17,7 @@ use clew_store::SpaceJournal;
 use crossbeam_channel::Sender;
 
 use crate::governor::Message;
+use crate::predecessor::ProcessName;
 use crate::process::{ProcFiles, Process, Shared};
 use crate::program::{Agent, ProgramMemory};
 use crate::registry::{Descriptors, Record, Stage};
@@ -33,6 +34,8 @@ pub struct Candidate {
     pub app: AppId,
     /// The program's process id.
     pub pid: u32,
+    /// When that process began, as in [`ProcessName`].
+    pub started: u64,
     /// Its user.
     pub uid: u32,
     /// Its command name.
@@ -71,6 +74,7 @@ impl Candidate {
             app_name: record.app.clone(),
             app: AppId(0),
             pid: record.pid,
+            started: record.started,
             uid: record.uid,
             command: record.command.clone(),
             handler: 0,
@@ -86,6 +90,7 @@ impl Candidate {
             stage: Stage::Candidate,
             app: self.app_name.clone(),
             pid: self.pid,
+            started: self.started,
             uid: self.uid,
             command: self.command.clone(),
             staging: 0,
@@ -197,8 +202,10 @@ fn hello(shared: &Shared, socket: OwnedFd) -> Result<Candidate, AttachError> {
     let name = &bytes[size_of::<Header>()..][..name_len];
     let peer = seqpacket::peer(&socket).map_err(AttachError::NoAnswer)?;
     // The agent's parent is the program: the kernel says so, not the agent.
-    let pid = parent_of(peer.pid as u32)
+    let process = parent_of(peer.pid as u32)
+        .and_then(ProcessName::of)
         .map_err(|source| AttachError::Proc { what: "finding the program", source })?;
+    let pid = process.pid;
     // A program that has ended leaves its agent to somebody else.
     if pid <= 1 || share_memory(peer.pid as u32, pid) == Some(false) {
         return Err(AttachError::Nonsense);
@@ -212,7 +219,7 @@ fn hello(shared: &Shared, socket: OwnedFd) -> Result<Candidate, AttachError> {
     let beacon = &bytes[size_of::<Header>() + MAX_NAME + 1..];
     let child = match [double_word(beacon, 0), double_word(beacon, 1)] {
         [_, 0] => None,
-        says => Some(child(shared, says, pid, peer.pid as u32)?),
+        says => Some(child(shared, says, process, peer.pid as u32)?),
     };
     let slot = Slot(shared.journal.begin(), shared.new_space_id());
     if slot.0.is_none() {
@@ -223,6 +230,7 @@ fn hello(shared: &Shared, socket: OwnedFd) -> Result<Candidate, AttachError> {
         app_name: String::from_utf8_lossy(name).into_owned(),
         app: AppId(0),
         pid,
+        started: process.started,
         uid: peer.uid,
         command: command.trim().to_string(),
         handler: 0,
@@ -231,12 +239,12 @@ fn hello(shared: &Shared, socket: OwnedFd) -> Result<Candidate, AttachError> {
     })
 }
 
-/// The forked child whose beacon says this; from now on it is known to be process `pid`. The secret
+/// The forked child whose beacon says this; from now on it is known to be process `name`. The secret
 /// is known to nobody but the child itself.
 fn child(
     shared: &Shared,
     [space, secret]: [u64; 2],
-    pid: u32,
+    name: ProcessName,
     agent: u32,
 ) -> Result<Arc<Process>, AttachError> {
     let find = || {
@@ -253,9 +261,10 @@ fn child(
         found = find();
     }
     let child = found.ok_or(AttachError::Nonsense)?;
-    let (files, pagemap) = open_files(pid)?;
+    let (files, pagemap) = open_files(name.pid)?;
     // What was opened is of the agent's memory only if the program did not leave it meanwhile.
-    if share_memory(agent, pid) == Some(false) || !child.identify(shared, pid, files, pagemap) {
+    let has_left = share_memory(agent, name.pid) == Some(false);
+    if has_left || !child.identify(shared, name, files, pagemap) {
         return Err(AttachError::Nonsense);
     }
     Ok(child)

@@ -443,7 +443,7 @@ fn fork(shared: &Shared, parent: &Arc<Process>, uffd: Uffd) -> Arc<Process> {
     });
     let table = shared.new_table(id);
     let (stage, secret) = (Stage::Child, secret());
-    let mut record = Record { stage, pid: 0, secret, ..parent.record.lock().clone() };
+    let mut record = Record { stage, pid: 0, started: 0, secret, ..parent.record.lock().clone() };
     record.descriptors = Default::default();
     record.narrowed = None;
     if let Some(old) = parent.renumbered.lock().remove(&number) {

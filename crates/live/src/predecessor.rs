@@ -48,15 +48,24 @@ impl ProcessName {
         self.open().is_some_and(|process| !has_ended(&process, Duration::ZERO))
     }
 
-    /// Kills it and waits for the end of its last thread; false if that takes too long.
-    pub fn kill(&self, patience: Duration) -> bool {
-        let Some(process) = self.open() else { return true };
+    /// Sends it SIGKILL; its descriptor, or `None` where there was nobody to be killed.
+    pub fn send_kill(&self) -> Option<OwnedFd> {
+        let process = self.open()?;
         // SAFETY: takes numbers and no info.
-        unsafe {
+        let sent = unsafe {
             let none = std::ptr::null::<libc::siginfo_t>();
-            libc::syscall(libc::SYS_pidfd_send_signal, process.as_raw_fd(), libc::SIGKILL, none, 0);
+            libc::syscall(libc::SYS_pidfd_send_signal, process.as_raw_fd(), libc::SIGKILL, none, 0)
+        };
+        (sent == 0).then_some(process)
+    }
+
+    /// Kills it and waits for the end of its last thread; false if that takes too long, or it may
+    /// not be killed.
+    pub fn kill(&self, patience: Duration) -> bool {
+        match self.send_kill() {
+            Some(process) => has_ended(&process, patience),
+            None => !self.is_alive(),
         }
-        has_ended(&process, patience)
     }
 }
 

@@ -19,6 +19,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::affinity::{self, Placement};
 use crate::events::Move;
 use crate::governor::Message;
+use crate::predecessor::ProcessName;
 use crate::program::ProgramMemory;
 use crate::registry::{Record, Stage, column};
 
@@ -128,16 +129,30 @@ impl Process {
         self.pid.load(Ordering::Acquire)
     }
 
-    /// A forked child's agent has told that it is process `pid`. False if one has before.
-    pub fn identify(&self, shared: &Shared, pid: u32, files: ProcFiles, pagemap: File) -> bool {
+    /// The process, so that no later one of its number is taken for it; `None` where its start is
+    /// not known.
+    pub fn name(&self) -> Option<ProcessName> {
+        let record = self.record.lock();
+        let name = ProcessName { pid: record.pid, started: record.started };
+        (name.pid != 0 && name.started != 0).then_some(name)
+    }
+
+    /// A forked child's agent has told which process it is. False if one has before.
+    pub fn identify(
+        &self,
+        shared: &Shared,
+        name: ProcessName,
+        files: ProcFiles,
+        pagemap: File,
+    ) -> bool {
         {
             let mut record = self.record.lock();
             if record.pid != 0 || !self.memory.set_pagemap(pagemap) {
                 return false;
             }
-            record.pid = pid;
+            (record.pid, record.started) = (name.pid, name.started);
             let _ = self.files.set(Mutex::new(files));
-            self.pid.store(pid, Ordering::Release);
+            self.pid.store(name.pid, Ordering::Release);
         }
         self.save_record(shared);
         true

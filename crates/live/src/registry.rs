@@ -61,6 +61,9 @@ pub struct Record {
     pub app: String,
     /// Its process id; 0 for a child whose agent has not said.
     pub pid: u32,
+    /// When that process began, in clock ticks since the machine did; 0 where it is not known.
+    #[serde(default)]
+    pub started: u64,
     /// Its user.
     pub uid: u32,
     /// Its command name.
@@ -185,6 +188,7 @@ mod tests {
             app: "\u{1}".repeat(500),
             command: "\u{1}".repeat(16),
             pid: u32::MAX,
+            started: u64::MAX,
             uid: u32::MAX,
             staging: u64::MAX,
             area: u64::MAX,
