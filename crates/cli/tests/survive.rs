@@ -162,6 +162,11 @@ fn who_waits_for_the_answer_of_a_daemon_that_dies_is_told() {
     fixture.kill_daemon();
     let answer = asks.join().expect("no panic");
     assert!(matches!(answer, Err(ControlError::Dead { .. })), "{answer:?}");
+    // As many as the socket lets wait to be accepted, and some more.
+    for n in 0..132 {
+        let answer = Client::connect(&fixture.socket).map(drop);
+        assert!(matches!(answer, Err(ControlError::Dead { .. })), "{n}: {answer:?}");
+    }
     fixture.start_successor(&[]);
     fixture.assert_daemon_lives();
 }

@@ -4,13 +4,15 @@
 //! protocol. (Agents speak another one, on a socket of their own.)
 
 use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use socket2::{Domain, SockAddr, Socket, Type};
 
-use crate::predecessor::ProcessName;
+use crate::predecessor::{self, ProcessName};
 use crate::seqpacket;
 
 /// What a client asks.
@@ -184,8 +186,26 @@ impl Client {
     /// Connects to the daemon that serves `path`.
     pub fn connect(path: &Path) -> Result<Client, ControlError> {
         let fail = |source| ControlError::NoDaemon { path: path.to_path_buf(), source };
-        let stream = UnixStream::connect(path).map_err(fail)?;
-        stream.set_read_timeout(Some(LOOK)).map_err(fail)?;
+        let address = SockAddr::unix(path).map_err(fail)?;
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None).map_err(fail)?;
+        socket.set_write_timeout(Some(LOOK)).map_err(fail)?;
+        socket.set_read_timeout(Some(LOOK)).map_err(fail)?;
+        let began = Instant::now();
+        // Where too many wait to be accepted, connecting waits too.
+        while let Err(error) = socket.connect(&address) {
+            if error.kind() != ErrorKind::WouldBlock {
+                return Err(fail(error));
+            }
+            if let Some(dead) = predecessor::server(path).filter(|d| !d.is_alive()) {
+                return Err(ControlError::Dead { path: path.to_path_buf(), pid: dead.pid });
+            }
+            if began.elapsed() > PATIENCE {
+                let source = ErrorKind::TimedOut.into();
+                return Err(ControlError::NoAnswer { path: path.to_path_buf(), source });
+            }
+        }
+        let stream = UnixStream::from(OwnedFd::from(socket));
+        stream.set_write_timeout(Some(PATIENCE)).map_err(fail)?;
         let pid = seqpacket::peer(&stream).map_or(0, |peer| peer.pid as u32);
         let daemon = ProcessName::of(pid).ok();
         let client = Client { path: path.to_path_buf(), reader: BufReader::new(stream), daemon };
