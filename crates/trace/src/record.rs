@@ -1,0 +1,186 @@
+//! What a trace is made of.
+
+use clew_core::{
+    AccessKind, AppId, CodecKind, Event, Hotness, Ns, PageId, PageRun, SpaceId, Tier, Trigger,
+};
+
+/// Contents of a page, by the order in which they came up in a trace: 0, 1, 2, …
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ContentId(pub u32);
+
+/// What is known of contents whose bytes were not recorded, because memory holds secrets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ContentStats {
+    /// The page repeats one word of 8 bytes.
+    pub same_filled: bool,
+    /// Entropy of its first 512 bytes, in 1/32 bit a byte: 0 to 255 (ezswap III-B).
+    pub entropy: u8,
+    /// Bytes after LZ4 in chunks of 256 bytes; never more than the page.
+    pub lz4_256: u16,
+    /// Bytes after LZ4 in chunks of 1 KiB.
+    pub lz4_1k: u16,
+    /// Bytes after LZ4 of the whole page.
+    pub lz4_page: u16,
+    /// Bytes after Zstandard, at Clew's level, of the whole page.
+    pub zstd_page: u16,
+}
+
+/// A record and when it happened.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Stamped {
+    /// Since the trace began.
+    pub at: Ns,
+    /// What.
+    pub record: Record,
+}
+
+/// One thing that happened.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Record {
+    /// An app was started (cold launch).
+    Launch { app: AppId },
+    /// An app was brought back to the foreground (hot launch).
+    Relaunch { app: AppId },
+    /// The first complete response after a launch or relaunch, so many nanoseconds after it.
+    ResponseComplete { app: AppId, response_ns: u64 },
+    /// An app was sent to the background.
+    Background { app: AppId },
+    /// An app ended, and all its spaces with it.
+    Exit { app: AppId },
+    /// An address space of `app` appeared, or began anew. It holds pages of files if `file`, else
+    /// anonymous memory.
+    SpaceStart { space: SpaceId, app: AppId, file: bool },
+    /// An address space is gone.
+    SpaceEnd { space: SpaceId },
+    /// Pages found in DRAM, not accessed as far as anyone knows; of a space of files: read in clean.
+    Resident { run: PageRun },
+    /// A page was accessed. `kind` is how the source learned of it: under another scheme a `Fault`
+    /// may find its page resident.
+    Access { page: PageId, kind: AccessKind, write: bool },
+    /// From here on the page holds this. A page that was not told about yet holds what it is told
+    /// to hold first.
+    Contents { page: PageId, content: ContentId },
+    /// The source took the page out, or would have.
+    Candidate { page: PageId },
+    /// Pages were unmapped or their contents given up by the program.
+    Freed { run: PageRun },
+    /// Pages moved to another address (mremap).
+    Moved { from: PageRun, to: PageId },
+    /// Everything of the app was taken out: until its next window each first access is seen.
+    Window { app: AppId },
+    /// What the recording system asked, decided or did.
+    Note(Note),
+}
+
+/// What the recording system asked, decided or did. Answers follow their question.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Note {
+    /// So many pages were wanted back.
+    AskedPages { pages: u64, urgent: bool },
+    /// Everything of an app was wanted out.
+    AskedApp { app: AppId },
+    /// The prefetcher was asked.
+    AskedPrefetch { trigger: Trigger },
+    /// The next `pages` victims are one group.
+    Group {
+        pages: u32,
+        tier: Tier,
+        codec: CodecKind,
+        chunk_bytes: u32,
+        hotness: Option<Hotness>,
+        park_siblings: bool,
+    },
+    /// A page was chosen to leave.
+    Victim { page: PageId },
+    /// A page was chosen to come back early.
+    Prefetch { page: PageId },
+    /// An app was chosen to end.
+    EndApp { app: AppId },
+    /// A page left for a tier and takes so many bytes there.
+    Stored { page: PageId, tier: Tier, bytes: u32 },
+    /// A page that was handed out stays.
+    Stayed { page: PageId },
+    /// A stored page came back.
+    PageIn { page: PageId, tier: Tier, demand: bool },
+    /// A stored copy was given up.
+    Dropped { page: PageId, tier: Tier },
+    /// How full a tier was said to be.
+    TierUse { tier: Tier, used_bytes: u64, pages: u64 },
+}
+
+impl Record {
+    /// The record of an event that an engine was told, if it is one that is recorded.
+    pub fn of_event(event: &Event) -> Option<Record> {
+        Some(match *event {
+            Event::Launch { app } => Record::Launch { app },
+            Event::Relaunch { app } => Record::Relaunch { app },
+            Event::ResponseComplete { app, response_ns } => {
+                Record::ResponseComplete { app, response_ns }
+            }
+            Event::Background { app } => Record::Background { app },
+            Event::Exit { app } => Record::Exit { app },
+            Event::SpaceStart { space, app } => Record::SpaceStart { space, app, file: false },
+            Event::SpaceEnd { space } => Record::SpaceEnd { space },
+            Event::Resident { run } | Event::FileResident { run } => Record::Resident { run },
+            Event::Access { page, kind, write } => Record::Access { page, kind, write },
+            Event::Freed { run } => Record::Freed { run },
+            Event::Moved { from, to } => Record::Moved { from, to },
+            Event::Stored { page, tier, bytes } => Record::Note(Note::Stored { page, tier, bytes }),
+            Event::Stayed { page } => Record::Note(Note::Stayed { page }),
+            Event::PageIn { page, tier, demand } => {
+                Record::Note(Note::PageIn { page, tier, demand })
+            }
+            Event::Dropped { page, tier } => Record::Note(Note::Dropped { page, tier }),
+            Event::FileMiss { .. }
+            | Event::FileInvalidated { .. }
+            | Event::FrameChanged { .. }
+            | Event::PrefetchUsed { .. }
+            | Event::PrefetchExpired { .. }
+            | Event::DonorUp { .. }
+            | Event::DonorLost { .. }
+            | Event::DonorPressure { .. }
+            | Event::LinkSample { .. }
+            | Event::DeviceSample { .. }
+            | Event::JobDone { .. }
+            | Event::Pressure { .. }
+            | Event::Tick => return None,
+        })
+    }
+
+    /// The pages that the record is about, if it is about pages; of a move, those that moved.
+    pub fn pages(&self) -> Option<PageRun> {
+        let one = |first| Some(PageRun { first, count: 1 });
+        match *self {
+            Record::Resident { run } | Record::Freed { run } => Some(run),
+            Record::Moved { from, .. } => Some(from),
+            Record::Access { page, .. }
+            | Record::Contents { page, .. }
+            | Record::Candidate { page } => one(page),
+            Record::Note(note) => match note {
+                Note::Victim { page }
+                | Note::Prefetch { page }
+                | Note::Stored { page, .. }
+                | Note::Stayed { page }
+                | Note::PageIn { page, .. }
+                | Note::Dropped { page, .. } => one(page),
+                Note::AskedPrefetch { trigger: Trigger::Fault(page) | Trigger::Hit(page) } => {
+                    one(page)
+                }
+                Note::AskedPrefetch { trigger: Trigger::Relaunch(_) }
+                | Note::AskedPages { .. }
+                | Note::AskedApp { .. }
+                | Note::Group { .. }
+                | Note::EndApp { .. }
+                | Note::TierUse { .. } => None,
+            },
+            Record::Launch { .. }
+            | Record::Relaunch { .. }
+            | Record::ResponseComplete { .. }
+            | Record::Background { .. }
+            | Record::Exit { .. }
+            | Record::SpaceStart { .. }
+            | Record::SpaceEnd { .. }
+            | Record::Window { .. } => None,
+        }
+    }
+}
