@@ -75,6 +75,10 @@ pub enum Event {
     FileResident { run: PageRun },
     /// A page was accessed.
     Access { page: PageId, kind: AccessKind, write: bool },
+    /// Pages that were watched (parked) from before a relaunch of their app to its end were not
+    /// touched. The counterpart of `Access { kind: Seen }` where touches of resident pages cannot
+    /// be seen; the pages are resident again, or stay parked, as before.
+    Unused { run: PageRun },
     /// Pages were unmapped or their contents given up by the program.
     Freed { run: PageRun },
     /// Pages moved to another address (mremap).

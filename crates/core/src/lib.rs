@@ -17,4 +17,7 @@ pub use policy::{
     Metric, Observe, Packing, Place, Placement, Prefetch, Reclaim, Trigger, Unit, Verdict, Victim,
 };
 pub use units::{ByteSize, Ns};
-pub use view::{Classes, DeviceFacts, DonorFacts, Facts, PageCounts, PageFacts, TierFacts, View};
+pub use view::{
+    ClassCounts, Classes, DeviceFacts, DonorFacts, Facts, PageCounts, PageFacts, Starting,
+    TierFacts, View,
+};

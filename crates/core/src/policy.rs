@@ -8,7 +8,7 @@ use std::fmt;
 
 use crate::app::AppId;
 use crate::event::{Event, Tier};
-use crate::page::{Hotness, PageId};
+use crate::page::{Hotness, PageId, PageRun};
 use crate::view::{Classes, View};
 
 /// A number a policy counts, for `--format json` and metrics.
@@ -126,6 +126,21 @@ pub trait Reclaim: Observe + Classes {
     /// what is known about it: somebody asked for this app to be taken out. What is handed out is
     /// off the lists as with [`Reclaim::pick_victims`].
     fn pick_app(&mut self, app: AppId, view: &View<'_>, out: &mut Vec<Verdict>);
+
+    /// Appends resident pages of `app` of which it is worth knowing whether the next relaunch uses
+    /// them, as runs of up to `run_pages` neighbours, about `pages` together. They stay on the
+    /// lists; asked again, others come first. Whoever asks watches them (live: parks them, and the
+    /// first touch brings back the run) and tells `Access { kind: Seen }` of what was touched and
+    /// [`Event::Unused`] of what was not.
+    fn pick_samples(
+        &mut self,
+        _app: AppId,
+        _pages: usize,
+        _run_pages: u32,
+        _view: &View<'_>,
+        _out: &mut Vec<PageRun>,
+    ) {
+    }
 }
 
 /// A page that asks to be let into the pool.
@@ -278,7 +293,7 @@ pub enum Arrival {
 
 /// What comes back early?
 pub trait Prefetch: Observe {
-    /// How what it picks waits.
+    /// How what it picks on a fault or a hit waits. What a relaunch restores becomes resident.
     fn arrival(&self) -> Arrival {
         Arrival::Resident
     }

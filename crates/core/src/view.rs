@@ -1,6 +1,7 @@
 //! What policies may look at: read-only facts that the engine keeps.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 
 use crate::app::{AppId, AppStats, SpaceId};
 use crate::event::Tier;
@@ -72,6 +73,18 @@ impl PageCounts {
     }
 }
 
+/// A launch or relaunch that is going on: it begins when its app comes to the front, and ends with
+/// the first complete response, when the app is sent back, or after ten seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Starting {
+    /// The app.
+    pub app: AppId,
+    /// A relaunch (hot launch); otherwise a launch.
+    pub relaunch: bool,
+    /// Since when.
+    pub since: Ns,
+}
+
 /// Everything that several policies need and nobody decides: kept by the engine.
 #[derive(Clone, Debug)]
 pub struct Facts {
@@ -90,7 +103,13 @@ pub struct Facts {
     pub app_pages: BTreeMap<AppId, PageCounts>,
     /// The app in front, if any.
     pub foreground: Option<AppId>,
-    /// The pages each app used during its last relaunches, newest last.
+    /// The launch or relaunch that is going on, if any.
+    pub starting: Option<Starting>,
+    /// Every touch is told (a trace). Otherwise touches of resident pages are seen by a sample only
+    /// (live), and a resident page of which nothing was told may have been used.
+    pub all_touches_seen: bool,
+    /// The pages each app was seen to use during its last relaunches, in the order of their first
+    /// use, newest relaunch last.
     pub launch_sets: BTreeMap<AppId, Vec<Vec<PageId>>>,
     /// The tiers that exist.
     pub tiers: BTreeMap<Tier, TierFacts>,
@@ -112,6 +131,8 @@ impl Default for Facts {
             file_spaces: BTreeSet::new(),
             app_pages: BTreeMap::new(),
             foreground: None,
+            starting: None,
+            all_touches_seen: false,
             launch_sets: BTreeMap::new(),
             tiers: BTreeMap::new(),
             device: None,
@@ -149,10 +170,35 @@ pub trait PageFacts {
     fn for_each(&self, space: SpaceId, visit: &mut dyn FnMut(PageId, Option<Tier>));
 }
 
+/// How many pages of a class are where.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClassCounts {
+    /// Resident.
+    pub resident: u64,
+    /// Stored, or on their way out.
+    pub out: u64,
+}
+
 /// The present class of a page, resident or stored; answered by whoever keeps the lists.
 pub trait Classes {
     /// `None` for a page that is not on any list.
     fn class(&self, page: PageId) -> Option<Hotness>;
+
+    /// How many pages of `app` are of this class, in constant time. None, where no classes are
+    /// kept.
+    fn class_counts(&self, _app: AppId, _class: Hotness) -> ClassCounts {
+        ClassCounts::default()
+    }
+
+    /// Visits the pages of `app` and this class that are stored or on their way out, the least
+    /// recently used first, until told to break. Nothing, where no classes are kept.
+    fn for_each_out(
+        &self,
+        _app: AppId,
+        _class: Hotness,
+        _visit: &mut dyn FnMut(PageId) -> ControlFlow<()>,
+    ) {
+    }
 }
 
 /// What a policy sees when it is told or asked something.

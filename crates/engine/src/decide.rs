@@ -29,9 +29,9 @@ mod orders;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use clew_core::{
-    Admit, AppId, Arrival, Candidate, Cause, Classes, Demand, Ending, Event, Facts, Group, Job,
-    Metric, Ns, Observe, PageFacts, PageId, PageRun, Place, SpaceId, Tier, TierFacts, Trigger,
-    Unit, Verdict, Victim, View,
+    Admit, AppId, Arrival, Candidate, Cause, ClassCounts, Classes, Demand, Ending, Event, Facts,
+    Group, Hotness, Job, Metric, Ns, Observe, PageFacts, PageId, PageRun, Place, SpaceId, Tier,
+    TierFacts, Trigger, Unit, Verdict, Victim, View,
 };
 use clew_policy::schemes::OnFull;
 use clew_policy::{Policies, Scheme, low_memory_killer};
@@ -56,7 +56,9 @@ pub enum Order {
         /// Where to; [`Place::Tier`], or [`Place::Drop`] for clean file pages.
         place: Place,
     },
-    /// Move what the unit holds out of the pool; [`Engine::place`] says where each group goes.
+    /// Move what the unit holds out of the pool; [`Engine::place`] says where each group goes. Every
+    /// page of it must end in one `Stored` (in its new tier, or in its old one if it could not be
+    /// moved), `PageIn`, `Dropped`, `Freed`, or the end of its space.
     Evict {
         /// What leaves.
         unit: Unit,
@@ -158,6 +160,12 @@ impl Engine {
             ..TierFacts::default()
         });
         (facts.used_bytes, facts.pages) = (used_bytes, pages);
+    }
+
+    /// Sets whether every touch of a page is told (a trace), or those of resident pages by a sample
+    /// only (live; so it is until said otherwise). Before the first event.
+    pub fn set_all_touches_seen(&mut self, all: bool) {
+        self.known.facts.all_touches_seen = all;
     }
 
     /// Sets the CPU load of the machine, 0 to 1.
@@ -368,8 +376,8 @@ impl Engine {
         self.waiting = others;
     }
 
-    /// Appends stored pages worth restoring now, in the order wanted, each once. How they wait for
-    /// their use is what [`Engine::arrival`] says.
+    /// Appends stored pages worth restoring now, in the order wanted, each once. How those wait that
+    /// a fault or a hit asked for is what [`Engine::arrival`] says.
     pub fn plan_prefetch(
         &mut self,
         trigger: Trigger,
@@ -390,7 +398,28 @@ impl Engine {
         });
     }
 
-    /// How prefetched pages wait for their use.
+    /// Resident pages of `app` whose use is worth watching, as runs of up to `run_pages` neighbours,
+    /// about `pages` together; see [`clew_core::Reclaim::pick_samples`].
+    pub fn plan_samples(
+        &mut self,
+        app: AppId,
+        pages_wanted: usize,
+        run_pages: u32,
+        pages: &dyn PageFacts,
+    ) -> Vec<PageRun> {
+        let view = View { facts: &self.known.facts, pages, classes: None };
+        let mut runs = Vec::new();
+        self.policies.reclaim.pick_samples(app, pages_wanted, run_pages, &view, &mut runs);
+        runs
+    }
+
+    /// How many pages of `app` are of a class, resident and out; zeros if the scheme keeps none.
+    pub fn class_counts(&self, app: AppId, class: Hotness) -> ClassCounts {
+        self.policies.reclaim.class_counts(app, class)
+    }
+
+    /// How pages that a fault or a hit brings early wait for their use. What a relaunch restores
+    /// becomes resident.
     pub fn arrival(&self) -> Arrival {
         self.policies.prefetch.arrival()
     }
@@ -592,7 +621,8 @@ impl Engine {
             Event::Stored { page, .. } if self.waiting_pages.contains(&page) => {
                 self.remove_waiting(|waiting| waiting == page);
             }
-            Event::Freed { run } => {
+            // Reclaim lists what it is told is resident.
+            Event::Freed { run } | Event::Resident { run } => {
                 self.remove_waiting(|page| run.contains(page));
             }
             Event::Moved { from, to } => {

@@ -75,7 +75,11 @@ impl Machine {
     }
 
     fn zram() -> Machine {
-        Machine::new(Engine::new(&Scheme::preset("zram").unwrap()))
+        Machine::of("zram")
+    }
+
+    fn of(preset: &str) -> Machine {
+        Machine::new(Engine::new(&Scheme::preset(preset).unwrap()))
     }
 
     fn tell(&mut self, event: Event) {
@@ -632,8 +636,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// Carries out `steps`; orders of which the second half fails (the pages stay).
-fn play(steps: &[Step]) -> Vec<Order> {
-    let mut m = Machine::zram();
+fn play(preset: &str, steps: &[Step]) -> Vec<Order> {
+    let mut m = Machine::of(preset);
     m.engine.set_tier(Tier::Pool, limited(150));
     let mut all = Vec::new();
     for step in steps {
@@ -715,12 +719,13 @@ fn play(steps: &[Step]) -> Vec<Order> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
     fn no_page_is_lost_or_ordered_twice_and_the_same_events_give_the_same_orders(
+        preset in prop_oneof![Just("zram"), Just("ariadne"), Just("ariadne-paper")],
         steps in proptest::collection::vec(step(), 1..150),
     ) {
-        prop_assert_eq!(play(&steps), play(&steps));
+        prop_assert_eq!(play(preset, &steps), play(preset, &steps));
     }
 }

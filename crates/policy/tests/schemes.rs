@@ -65,7 +65,7 @@ fn refusals_name_the_field_and_what_it_may_be() {
         (
             "reclaim = { kind = \"lru\" }",
             "reclaim = 7",
-            "{ kind = \"none\" } or { kind = \"lru\" }",
+            "{ kind = \"none\" } or { kind = \"lru\" } or { kind = \"hotness-org\" }",
         ),
         ("reclaim = { kind = \"lru\" }\n", "", "scheme.reclaim is missing"),
         ("kind = \"lru\"", "kind = \"lru\", pages = 4", "scheme.reclaim.pages is not known"),
@@ -101,7 +101,7 @@ fn an_unknown_preset_names_the_known_ones() {
     assert!(matches!(error, SchemeError::UnknownPreset { .. }));
     assert_eq!(
         error.to_string(),
-        "there is no scheme 'zram2'; known: dram, zram (or name a TOML file)"
+        "there is no scheme 'zram2'; known: dram, zram, ariadne, ariadne-paper (or name a TOML file)"
     );
 }
 

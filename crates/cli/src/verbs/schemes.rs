@@ -18,7 +18,12 @@ pub fn schemes(format: Format, args: Args) -> Result<(), Failure> {
         let scheme = clew_live::config::load_scheme(&name).map_err(|e| Failure::Input(e.into()))?;
         match format {
             Format::Json => json(&scheme)?,
-            Format::Text => print!("{}", scheme.to_toml()),
+            Format::Text => {
+                for missing in scheme.missing() {
+                    println!("# partial, what is missing: {missing}");
+                }
+                print!("{}", scheme.to_toml());
+            }
         }
         return Ok(());
     }
@@ -26,6 +31,11 @@ pub fn schemes(format: Format, args: Args) -> Result<(), Failure> {
     if format == Format::Json {
         return json(&rows);
     }
+    let partial: Vec<String> = rows
+        .iter()
+        .filter(|row| !row.missing.is_empty())
+        .map(|row| format!("{} is {}, it lacks: {}.", row.name, row.status, row.missing.join("; ")))
+        .collect();
     let cells = rows
         .into_iter()
         .map(|r| {
@@ -34,5 +44,8 @@ pub fn schemes(format: Format, args: Args) -> Result<(), Failure> {
         .collect();
     let header = ["SCHEME", "RECLAIM", "ADMISSION", "PACKING", "EVICTION", "PLACEMENT", "PREFETCH"];
     println!("{}", table(&header, cells));
+    for line in partial {
+        println!("\n{line}");
+    }
     Ok(())
 }

@@ -7,15 +7,15 @@ use std::collections::HashSet;
 
 use clew_core::{
     AccessKind, AppId, AppState, AppStats, DeviceFacts, Event, Facts, Ns, PageCounts, PageFacts,
-    PageId, PageRun, SpaceId,
+    PageId, PageRun, SpaceId, Starting,
 };
 
 /// Launch sets kept of each app.
 const LAUNCH_SETS: usize = 4;
 /// Responses kept of each app.
 const RESPONSES: usize = 32;
-/// A relaunch that nobody declares complete counts as complete after this.
-const RELAUNCH_LIMIT: Ns = Ns::from_ms(10_000);
+/// A launch or relaunch that nobody declares complete counts as complete after this.
+const START_LIMIT: Ns = Ns::from_ms(10_000);
 /// Uses recorded of one relaunch before repetitions are removed early.
 const RECORDED_USES: usize = 1 << 20;
 
@@ -24,18 +24,17 @@ pub(super) struct FactsKeeper {
     pub(super) facts: Facts,
     /// As last asked from the page table, by space.
     space_pages: Vec<PageCounts>,
-    relaunch: Option<Relaunch>,
+    recorded: Recorded,
 }
 
-/// A relaunch that is going on.
-struct Relaunch {
-    app: AppId,
-    since: Ns,
+/// What the relaunch that is going on used so far.
+#[derive(Default)]
+struct Recorded {
     uses: Vec<PageId>,
     dedup_at: usize,
 }
 
-impl Relaunch {
+impl Recorded {
     /// Keeps the first use of each page.
     fn dedup(&mut self) {
         let mut seen = HashSet::with_capacity(self.uses.len());
@@ -46,7 +45,7 @@ impl Relaunch {
 
 impl FactsKeeper {
     pub(super) fn new(facts: Facts) -> FactsKeeper {
-        FactsKeeper { facts, space_pages: Vec::new(), relaunch: None }
+        FactsKeeper { facts, space_pages: Vec::new(), recorded: Recorded::default() }
     }
 
     /// Whether `app` is known and not in front.
@@ -56,21 +55,16 @@ impl FactsKeeper {
 
     /// Brings the facts up to date. What ends is forgotten by [`FactsKeeper::after`] only.
     pub(super) fn before(&mut self, event: &Event, pages: &dyn PageFacts) {
-        let now = self.facts.now;
         match *event {
-            Event::Launch { app } => self.foreground(app),
-            Event::Relaunch { app } => {
-                self.foreground(app);
-                let uses = Vec::new();
-                self.relaunch = Some(Relaunch { app, since: now, uses, dedup_at: RECORDED_USES });
-            }
+            Event::Launch { app } => self.foreground(app, false),
+            Event::Relaunch { app } => self.foreground(app, true),
             Event::ResponseComplete { app, response_ns } => {
                 let responses = &mut self.app(app).responses_ns;
                 if responses.len() >= RESPONSES {
                     responses.remove(0);
                 }
                 responses.push(response_ns);
-                self.end_relaunch(Some(app));
+                self.end_start(Some(app));
             }
             Event::Background { app } => {
                 let stats = self.app(app);
@@ -79,7 +73,7 @@ impl FactsKeeper {
                 if self.facts.foreground == Some(app) {
                     self.facts.foreground = None;
                 }
-                self.end_relaunch(Some(app));
+                self.end_start(Some(app));
             }
             Event::SpaceStart { space, app } => {
                 self.forget_space(space);
@@ -118,10 +112,11 @@ impl FactsKeeper {
                 let facts = self.facts.donors.entry(donor).or_default();
                 (facts.rtt_ns, facts.bytes_per_second) = (rtt_ns, bytes_per_second);
             }
-            Event::Tick => self.end_relaunch(None),
+            Event::Tick => self.end_start(None),
             Event::Exit { .. }
             | Event::SpaceEnd { .. }
             | Event::Stayed { .. }
+            | Event::Unused { .. }
             | Event::FileMiss { .. }
             | Event::FileInvalidated { .. }
             | Event::FrameChanged { .. }
@@ -143,7 +138,7 @@ impl FactsKeeper {
                 self.facts.apps.remove(&app);
                 self.facts.app_pages.remove(&app);
                 self.facts.launch_sets.remove(&app);
-                self.relaunch.take_if(|relaunch| relaunch.app == app);
+                self.facts.starting.take_if(|starting| starting.app == app);
                 if self.facts.foreground == Some(app) {
                     self.facts.foreground = None;
                 }
@@ -156,14 +151,15 @@ impl FactsKeeper {
         self.facts.apps.entry(app).or_default()
     }
 
-    fn foreground(&mut self, app: AppId) {
+    fn foreground(&mut self, app: AppId, relaunch: bool) {
         let now = self.facts.now;
         let stats = self.app(app);
         stats.state = AppState::Foreground;
         stats.launches += 1;
         stats.last_foreground = now;
         self.facts.foreground = Some(app);
-        self.relaunch = None;
+        self.facts.starting = Some(Starting { app, relaunch, since: now });
+        self.recorded = Recorded { uses: Vec::new(), dedup_at: RECORDED_USES };
     }
 
     fn accessed(&mut self, page: PageId, kind: AccessKind, pages: &dyn PageFacts) {
@@ -173,38 +169,38 @@ impl FactsKeeper {
         let Some(app) = self.facts.app_of(page.space()) else { return };
         let now = self.facts.now;
         self.app(app).last_access = now;
-        self.end_relaunch(None);
-        if let Some(relaunch) = self.relaunch.as_mut().filter(|relaunch| relaunch.app == app) {
-            relaunch.uses.push(page);
-            if relaunch.uses.len() >= relaunch.dedup_at {
-                relaunch.dedup();
+        self.end_start(None);
+        if self.facts.starting.is_some_and(|starting| starting.relaunch && starting.app == app) {
+            self.recorded.uses.push(page);
+            if self.recorded.uses.len() >= self.recorded.dedup_at {
+                self.recorded.dedup();
             }
         }
     }
 
-    /// Ends the relaunch of `app`, or one that has gone on for too long.
-    fn end_relaunch(&mut self, app: Option<AppId>) {
+    /// Ends the launch or relaunch of `app`, or one that has gone on for too long.
+    fn end_start(&mut self, app: Option<AppId>) {
         let now = self.facts.now;
-        let over = |relaunch: &mut Relaunch| match app {
-            Some(app) => relaunch.app == app,
-            None => now.since(relaunch.since) > RELAUNCH_LIMIT,
+        let over = |starting: &mut Starting| match app {
+            Some(app) => starting.app == app,
+            None => now.since(starting.since) > START_LIMIT,
         };
-        if let Some(mut relaunch) = self.relaunch.take_if(over) {
-            relaunch.dedup();
-            let sets = self.facts.launch_sets.entry(relaunch.app).or_default();
+        let Some(starting) = self.facts.starting.take_if(over) else { return };
+        if starting.relaunch {
+            let mut recorded = std::mem::take(&mut self.recorded);
+            recorded.dedup();
+            let sets = self.facts.launch_sets.entry(starting.app).or_default();
             if sets.len() == LAUNCH_SETS {
                 sets.remove(0);
             }
-            sets.push(relaunch.uses);
+            sets.push(recorded.uses);
         }
     }
 
     fn move_launch_sets(&mut self, from: PageRun, to: PageId) {
         let Some(app) = self.facts.app_of(from.first.space()) else { return };
-        let recorded = self.relaunch.iter_mut().filter(|relaunch| relaunch.app == app);
-        let recorded = recorded.map(|relaunch| &mut relaunch.uses);
         let kept = self.facts.launch_sets.get_mut(&app).into_iter().flatten();
-        for page in recorded.chain(kept).flatten() {
+        for page in kept.flatten().chain(&mut self.recorded.uses) {
             if from.contains(*page) {
                 *page = to.plus(page.raw() - from.first.raw());
             }
@@ -241,8 +237,6 @@ impl FactsKeeper {
         for set in self.facts.launch_sets.get_mut(&app).into_iter().flatten() {
             set.retain(|page| page.space() != space);
         }
-        if let Some(relaunch) = &mut self.relaunch {
-            relaunch.uses.retain(|page| page.space() != space);
-        }
+        self.recorded.uses.retain(|page| page.space() != space);
     }
 }

@@ -1,3 +1,4 @@
 //! What leaves the pool?
 
+pub mod cold_first;
 pub mod none;

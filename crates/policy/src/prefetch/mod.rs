@@ -1,4 +1,9 @@
 //! What comes back early?
 
+pub mod by_trigger;
+pub mod hot_list;
+pub mod leave_out;
 pub mod none;
+pub mod pre_decomp;
 pub mod readahead;
+pub mod recorded_set;

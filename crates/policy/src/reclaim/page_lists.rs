@@ -11,7 +11,7 @@
 //! a whole block.
 //!
 //! Invariants: a page is listed, gone or unknown; a block with neither a listed nor a gone page is
-//! released; block 0 holds the heads of the lists and no pages.
+//! released; block 0 holds the heads of lists and no pages, as do those that more lists need.
 
 use clew_core::{PageId, PageRun, SpaceId};
 use foldhash::fast::FixedState;
@@ -45,13 +45,14 @@ impl Slot {
     }
 }
 
-/// One of the lists, up to 64.
+/// One of the lists: the slot of its head. Lists 0 to 63 are always there, others come from
+/// [`PageLists::new_list`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ListId(pub u8);
+pub struct ListId(pub u32);
 
 impl ListId {
     fn head(self) -> Slot {
-        Slot::new(0, u32::from(self.0))
+        Slot(self.0)
     }
 }
 
@@ -85,6 +86,16 @@ struct Block {
 }
 
 impl Block {
+    /// Block `number` as heads of empty lists: each is linked to itself.
+    fn of_heads(number: u32) -> Block {
+        let mut heads = Block::new(u64::MAX);
+        for (offset, link) in heads.links.iter_mut().enumerate() {
+            let head = Slot::new(number, offset as u32).0;
+            *link = Link { prev: head, next: head };
+        }
+        heads
+    }
+
     fn new(key: u64) -> Block {
         Block {
             key,
@@ -109,6 +120,8 @@ pub struct PageLists {
     /// First block of each space.
     spaces: Vec<u32>,
     free: Vec<u32>,
+    /// Given back by their owners.
+    free_lists: Vec<ListId>,
 }
 
 impl Default for PageLists {
@@ -120,16 +133,32 @@ impl Default for PageLists {
 impl PageLists {
     /// Empty lists.
     pub fn new() -> PageLists {
-        let mut heads = Block::new(u64::MAX);
-        for (offset, link) in heads.links.iter_mut().enumerate() {
-            *link = Link { prev: offset as u32, next: offset as u32 };
-        }
         PageLists {
-            blocks: vec![heads],
+            blocks: vec![Block::of_heads(0)],
             by_key: HashMap::with_hasher(FixedState::default()),
             spaces: Vec::new(),
             free: Vec::new(),
+            free_lists: Vec::new(),
         }
+    }
+
+    /// An empty list, until [`PageLists::end_list`].
+    pub fn new_list(&mut self) -> ListId {
+        if self.free_lists.is_empty() {
+            let block = self.add_block(Block::of_heads(self.blocks.len() as u32));
+            let heads = (0..BLOCK_PAGES as u32).rev();
+            self.free_lists.extend(heads.map(|offset| ListId(Slot::new(block, offset).0)));
+        }
+        self.free_lists.pop().expect("lists were just added")
+    }
+
+    /// Gives an empty list back.
+    ///
+    /// # Panics
+    /// If there is a page on it.
+    pub fn end_list(&mut self, list: ListId) {
+        assert!(self.is_empty(list), "a list ends with pages on it");
+        self.free_lists.push(list);
     }
 
     /// Bytes held for tracking pages.
@@ -137,7 +166,8 @@ impl PageLists {
         let entry = size_of::<(u64, u32)>() + 1;
         (self.blocks.capacity() * size_of::<Block>()
             + self.by_key.capacity() * entry
-            + (self.spaces.capacity() + self.free.capacity()) * size_of::<u32>()) as u64
+            + (self.spaces.capacity() + self.free.capacity() + self.free_lists.capacity())
+                * size_of::<u32>()) as u64
     }
 
     /// The slot of a page that is listed or gone.
@@ -196,6 +226,12 @@ impl PageLists {
     pub fn tail(&self, list: ListId) -> Option<Slot> {
         let tail = Slot(self.link(list.head()).prev);
         (tail != list.head()).then_some(tail)
+    }
+
+    /// The page of `list` that was pushed next after the one at `slot`, which is on it.
+    pub fn newer(&self, list: ListId, slot: Slot) -> Option<Slot> {
+        let newer = Slot(self.link(slot).prev);
+        (newer != list.head()).then_some(newer)
     }
 
     /// Whether `list` is empty.
@@ -381,6 +417,12 @@ impl PageLists {
         self.release_if_empty(block);
     }
 
+    fn add_block(&mut self, block: Block) -> u32 {
+        assert!(self.blocks.len() < 1 << (32 - BLOCK_BITS), "more than 2^32 pages tracked");
+        self.blocks.push(block);
+        (self.blocks.len() - 1) as u32
+    }
+
     fn block_for(&mut self, key: u64) -> u32 {
         if let Some(&block) = self.by_key.get(&key) {
             return block;
@@ -390,11 +432,7 @@ impl PageLists {
                 self.blocks[block as usize] = Block::new(key);
                 block
             }
-            None => {
-                assert!(self.blocks.len() < 1 << (32 - BLOCK_BITS), "more than 2^32 pages tracked");
-                self.blocks.push(Block::new(key));
-                (self.blocks.len() - 1) as u32
-            }
+            None => self.add_block(Block::new(key)),
         };
         self.by_key.insert(key, block);
         let space = self.blocks[block as usize].page(0).space().0 as usize;

@@ -33,12 +33,19 @@ use clew_core::{
 use serde::Serialize;
 
 use crate::admission::all::AdmitAll;
+use crate::eviction::cold_first::ColdFirst;
 use crate::eviction::none::NoEviction;
+use crate::packing::adaptive_comp::{self, AdaptiveComp};
 use crate::packing::one_page::OnePage;
 use crate::placement::none::NoPlace;
 use crate::placement::pool::ToPool;
+use crate::prefetch::by_trigger::ByTrigger;
+use crate::prefetch::hot_list::{self, HotList};
 use crate::prefetch::none::NoPrefetch;
+use crate::prefetch::pre_decomp::{self, PreDecomp};
 use crate::prefetch::readahead::Readahead;
+use crate::prefetch::recorded_set::{self, RecordedSet};
+use crate::reclaim::hotness_org::{self, HotnessOrg, Lists};
 use crate::reclaim::lru::Lru;
 use crate::reclaim::none::NoReclaim;
 
@@ -68,6 +75,8 @@ pub enum ReclaimChoice {
     None,
     /// Active/inactive LRU over all apps.
     Lru,
+    /// Hot, warm and cold list of each app (Ariadne 4.2).
+    HotnessOrg(hotness_org::Params),
 }
 
 /// May it enter the pool?
@@ -89,6 +98,8 @@ pub enum PackingChoice {
         /// Bytes one call of the codec compresses, a power of two, at most a page.
         chunk: ByteSize,
     },
+    /// Chunks by hotness, cold pages in groups (Ariadne 4.3).
+    AdaptiveComp(adaptive_comp::Params),
 }
 
 /// What leaves the pool?
@@ -97,6 +108,8 @@ pub enum PackingChoice {
 pub enum EvictionChoice {
     /// Nothing.
     None,
+    /// Cold pages, then warm, then hot ones (Ariadne 4.2).
+    ColdFirst,
 }
 
 /// Which tier?
@@ -110,7 +123,7 @@ pub enum PlacementChoice {
 }
 
 /// What comes back early?
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum PrefetchChoice {
     /// Nothing.
@@ -119,6 +132,19 @@ pub enum PrefetchChoice {
     Readahead {
         /// How many.
         pages: u32,
+    },
+    /// The page at the next sector after a fault or a hit (Ariadne 4.4).
+    PreDecomp(pre_decomp::Params),
+    /// At a relaunch, what the last ones used.
+    RecordedSet(recorded_set::Params),
+    /// At a relaunch, what HotnessOrg calls hot.
+    HotList(hot_list::Params),
+    /// One prefetcher for relaunches, another for faults and hits.
+    ByTrigger {
+        /// [`PrefetchChoice::RecordedSet`] or [`PrefetchChoice::HotList`].
+        relaunch: Box<PrefetchChoice>,
+        /// [`PrefetchChoice::Readahead`] or [`PrefetchChoice::PreDecomp`].
+        fault: Box<PrefetchChoice>,
     },
 }
 
@@ -191,6 +217,7 @@ impl Scheme {
             reclaim: match self.reclaim {
                 ReclaimChoice::None => Box::new(NoReclaim),
                 ReclaimChoice::Lru => Box::new(Lru::new()),
+                ReclaimChoice::HotnessOrg(params) => Box::new(HotnessOrg::new(params)),
             },
             admission: match self.admission {
                 AdmissionChoice::All => Box::new(AdmitAll),
@@ -199,18 +226,17 @@ impl Scheme {
                 PackingChoice::OnePage { codec, chunk } => {
                     Box::new(OnePage::new(codec, chunk.0 as u32))
                 }
+                PackingChoice::AdaptiveComp(params) => Box::new(AdaptiveComp::new(params)),
             },
             eviction: match self.eviction {
                 EvictionChoice::None => Box::new(NoEviction),
+                EvictionChoice::ColdFirst => Box::new(ColdFirst::new()),
             },
             placement: match self.placement {
                 PlacementChoice::None => Box::new(NoPlace),
                 PlacementChoice::Pool => Box::new(ToPool),
             },
-            prefetch: match self.prefetch {
-                PrefetchChoice::None => Box::new(NoPrefetch),
-                PrefetchChoice::Readahead { pages } => Box::new(Readahead::new(pages)),
-            },
+            prefetch: self.prefetch.build(),
         }
     }
 
@@ -222,12 +248,20 @@ impl Scheme {
         }
     }
 
+    /// What this version lacks of the system that a preset is named after.
+    pub fn missing(&self) -> &'static [&'static str] {
+        presets::missing(&self.name)
+    }
+
     /// The scheme as one row of the table of schemes.
     pub fn row(&self) -> SchemeRow {
         let moves = self.reclaim != ReclaimChoice::None;
+        let missing = self.missing();
         let column = |text: String| if moves { text } else { "-".to_string() };
         SchemeRow {
             name: self.name.clone(),
+            status: if missing.is_empty() { "complete" } else { "partial" },
+            missing,
             reclaim: self.reclaim.to_string(),
             admission: column(self.admission.to_string()),
             packing: column(self.packing.to_string()),
@@ -248,6 +282,10 @@ pub fn all() -> Vec<Scheme> {
 pub struct SchemeRow {
     /// The scheme.
     pub name: String,
+    /// `complete`, or `partial` if something is missing of the system it is named after.
+    pub status: &'static str,
+    /// What is missing.
+    pub missing: &'static [&'static str],
     /// Who leaves DRAM next?
     pub reclaim: String,
     /// May it enter the pool?
@@ -267,11 +305,30 @@ pub fn table() -> Vec<SchemeRow> {
     all().iter().map(Scheme::row).collect()
 }
 
+impl PrefetchChoice {
+    fn build(&self) -> Box<dyn Prefetch> {
+        match self {
+            PrefetchChoice::None => Box::new(NoPrefetch),
+            PrefetchChoice::Readahead { pages } => Box::new(Readahead::new(*pages)),
+            PrefetchChoice::PreDecomp(params) => Box::new(PreDecomp::new(*params)),
+            PrefetchChoice::RecordedSet(params) => Box::new(RecordedSet::new(*params)),
+            PrefetchChoice::HotList(params) => Box::new(HotList::new(*params)),
+            PrefetchChoice::ByTrigger { relaunch, fault } => {
+                Box::new(ByTrigger::new(relaunch.build(), fault.build()))
+            }
+        }
+    }
+}
+
 impl fmt::Display for ReclaimChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             ReclaimChoice::None => "nobody",
             ReclaimChoice::Lru => "active/inactive LRU",
+            ReclaimChoice::HotnessOrg(params) => match params.lists {
+                Lists::All => "HotnessOrg, all lists",
+                Lists::ExcludeHot => "HotnessOrg, hot list stays",
+            },
         })
     }
 }
@@ -291,6 +348,14 @@ impl fmt::Display for PackingChoice {
                 write!(f, "one page, {}", codec_name(*codec))?;
                 if chunk.0 == 4096 { Ok(()) } else { write!(f, " in chunks of {chunk}") }
             }
+            PackingChoice::AdaptiveComp(params) => {
+                let codecs = [params.hot_codec, params.warm_codec, params.cold_codec];
+                write!(f, "AdaptiveComp {}, {}", params.sizes, codec_name(codecs[0]))?;
+                match codecs {
+                    [hot, warm, cold] if hot == warm && warm == cold => Ok(()),
+                    [_, warm, cold] => write!(f, ", {}, {}", codec_name(warm), codec_name(cold)),
+                }
+            }
         }
     }
 }
@@ -307,6 +372,7 @@ impl fmt::Display for EvictionChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             EvictionChoice::None => "nothing",
+            EvictionChoice::ColdFirst => "cold first",
         })
     }
 }
@@ -335,6 +401,10 @@ impl fmt::Display for PrefetchChoice {
             PrefetchChoice::None => f.write_str("nothing"),
             PrefetchChoice::Readahead { pages: 1 } => f.write_str("the page after a fault"),
             PrefetchChoice::Readahead { pages } => write!(f, "the {pages} pages after a fault"),
+            PrefetchChoice::PreDecomp(_) => f.write_str("PreDecomp"),
+            PrefetchChoice::RecordedSet(_) => f.write_str("recorded set at relaunch"),
+            PrefetchChoice::HotList(_) => f.write_str("hot list at relaunch"),
+            PrefetchChoice::ByTrigger { relaunch, fault } => write!(f, "{relaunch}; {fault}"),
         }
     }
 }

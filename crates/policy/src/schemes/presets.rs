@@ -2,6 +2,10 @@
 
 use clew_core::{ByteSize, CodecKind};
 
+use crate::packing::adaptive_comp::{self, ChunkSizes, Successive};
+use crate::prefetch::{hot_list, pre_decomp};
+use crate::reclaim::hotness_org::{self, Lists, Unseen};
+
 use super::{
     AdmissionChoice, EvictionChoice, OnFull, PackingChoice, PlacementChoice, PrefetchChoice,
     ReclaimChoice, Scheme,
@@ -9,7 +13,18 @@ use super::{
 
 /// Every preset, in the order of the table of schemes.
 pub(super) fn all() -> Vec<Scheme> {
-    vec![dram(), zram()]
+    vec![dram(), zram(), ariadne(), ariadne_paper()]
+}
+
+/// What this version lacks of the system that preset `name` is named after.
+pub(super) fn missing(name: &str) -> &'static [&'static str] {
+    match name {
+        "ariadne" | "ariadne-paper" => &[
+            "flash: cold data stays in the pool, and nothing is evicted from it",
+            "the codecs LZO and base-delta-immediate",
+        ],
+        _ => &[],
+    }
 }
 
 /// Nothing is ever swapped (Ariadne 5).
@@ -36,5 +51,58 @@ fn zram() -> Scheme {
         eviction: EvictionChoice::None,
         placement: PlacementChoice::Pool,
         prefetch: PrefetchChoice::None,
+    }
+}
+
+/// Ariadne with what it takes under live programs: what the hot list had to give up comes back at a
+/// relaunch, cold blocks are of neighbours and as dense as zstd makes them.
+fn ariadne() -> Scheme {
+    let paper = ariadne_paper();
+    Scheme {
+        name: "ariadne".to_string(),
+        packing: PackingChoice::AdaptiveComp(adaptive_comp::Params {
+            sizes: ChunkSizes { hot: 1 << 10, warm: 4 << 10, cold: 16 << 10 },
+            hot_codec: CodecKind::Lz4,
+            warm_codec: CodecKind::Lz4,
+            cold_codec: CodecKind::Zstd,
+            successive: Successive::Addresses,
+            park_siblings: false,
+        }),
+        prefetch: PrefetchChoice::ByTrigger {
+            relaunch: Box::new(PrefetchChoice::HotList(hot_list::Params {
+                batch_pages: 512,
+                leave_out_one_in: 4,
+            })),
+            fault: Box::new(PrefetchChoice::PreDecomp(pre_decomp::Params {
+                buffer_pages: 64,
+                expire: pre_decomp::Expire::Keep,
+            })),
+        },
+        ..paper
+    }
+}
+
+/// Ariadne as in its paper (HPCA 2025, sections 4 and 5), AL-1K-2K-16K with LZ4.
+fn ariadne_paper() -> Scheme {
+    Scheme {
+        name: "ariadne-paper".to_string(),
+        reclaim: ReclaimChoice::HotnessOrg(hotness_org::Params {
+            lists: Lists::All,
+            initial_hot: ByteSize(32 << 20),
+            unseen: Unseen::Keep,
+        }),
+        packing: PackingChoice::AdaptiveComp(adaptive_comp::Params {
+            sizes: ChunkSizes { hot: 1 << 10, warm: 2 << 10, cold: 16 << 10 },
+            hot_codec: CodecKind::Lz4,
+            warm_codec: CodecKind::Lz4,
+            cold_codec: CodecKind::Lz4,
+            successive: Successive::Victims,
+            park_siblings: false,
+        }),
+        prefetch: PrefetchChoice::PreDecomp(pre_decomp::Params {
+            buffer_pages: 64,
+            expire: pre_decomp::Expire::Recompress,
+        }),
+        ..zram()
     }
 }

@@ -8,6 +8,10 @@ use std::ops::RangeInclusive;
 use clew_core::{ByteSize, CodecKind};
 use toml::{Table, Value};
 
+use crate::packing::adaptive_comp::{self, ChunkSizes, Successive};
+use crate::prefetch::{hot_list, pre_decomp, recorded_set};
+use crate::reclaim::hotness_org::{self, Lists, Unseen};
+
 use super::{
     AdmissionChoice, EvictionChoice, OnFull, PackingChoice, PlacementChoice, PrefetchChoice,
     ReclaimChoice, Scheme,
@@ -84,6 +88,12 @@ const FIELDS: [&str; 11] = [
 /// The largest page of the systems in question (Android's).
 const LARGEST_PAGE_BYTES: u64 = 16 << 10;
 const READAHEAD_PAGES: RangeInclusive<i64> = 1..=512;
+const BUFFER_PAGES: RangeInclusive<i64> = 1..=65_536;
+const BATCH_PAGES: RangeInclusive<i64> = 1..=1 << 20;
+const RELAUNCHES: RangeInclusive<i64> = 1..=16;
+const LEAVE_OUT: RangeInclusive<i64> = 0..=64;
+const PREFETCHERS: [&str; 6] =
+    ["none", "readahead", "pre-decomp", "recorded-set", "hot-list", "by-trigger"];
 
 pub(super) fn scheme(text: &str) -> Result<Scheme, SchemeError> {
     let file: Table = text.parse()?;
@@ -114,41 +124,66 @@ pub(super) fn scheme(text: &str) -> Result<Scheme, SchemeError> {
         },
         mem_limit_bytes: reader.mem_limit()?,
         retain: reader.boolean("retain", true)?,
-        reclaim: reader.column("reclaim", &["none", "lru"], |_, kind| {
+        reclaim: reader.column("reclaim", &["none", "lru", "hotness-org"], |table, kind| {
             Ok(match kind {
                 "none" => ReclaimChoice::None,
-                _ => ReclaimChoice::Lru,
+                "lru" => ReclaimChoice::Lru,
+                _ => ReclaimChoice::HotnessOrg(table.hotness_org()?),
             })
         })?,
         admission: reader.column("admission", &["all"], |_, _| Ok(AdmissionChoice::All))?,
-        packing: reader.column("packing", &["one-page"], |table, _| {
-            Ok(PackingChoice::OnePage { codec: table.codec()?, chunk: table.chunk_of_a_page()? })
+        packing: reader.column("packing", &["one-page", "adaptive-comp"], |table, kind| {
+            Ok(match kind {
+                "one-page" => PackingChoice::OnePage {
+                    codec: table.codec("codec", CodecKind::Lz4)?,
+                    chunk: table.chunk_of_a_page()?,
+                },
+                _ => PackingChoice::AdaptiveComp(table.adaptive_comp()?),
+            })
         })?,
-        eviction: reader.column("eviction", &["none"], |_, _| Ok(EvictionChoice::None))?,
+        eviction: reader.column("eviction", &["none", "cold-first"], |_, kind| {
+            Ok(match kind {
+                "none" => EvictionChoice::None,
+                _ => EvictionChoice::ColdFirst,
+            })
+        })?,
         placement: reader.column("placement", &["none", "pool"], |_, kind| {
             Ok(match kind {
                 "none" => PlacementChoice::None,
                 _ => PlacementChoice::Pool,
             })
         })?,
-        prefetch: reader.column("prefetch", &["none", "readahead"], |table, kind| {
-            Ok(match kind {
-                "none" => PrefetchChoice::None,
-                _ => PrefetchChoice::Readahead {
-                    pages: table.integer("pages", 8, READAHEAD_PAGES)? as u32,
-                },
-            })
-        })?,
+        prefetch: reader.column("prefetch", &PREFETCHERS, Reader::prefetch)?,
     };
     reader.finish()?;
-    if scheme.placement == PlacementChoice::None && scheme.reclaim != ReclaimChoice::None {
-        return Err(SchemeError::Contradiction {
-            first: "scheme.reclaim",
-            second: "scheme.placement",
-            why: "what is taken out needs a place; choose placement \"pool\" or reclaim \"none\"",
-        });
-    }
+    check(&scheme)?;
     Ok(scheme)
+}
+
+/// Refuses columns that contradict each other.
+fn check(scheme: &Scheme) -> Result<(), SchemeError> {
+    let contradiction = |first, second, why| Err(SchemeError::Contradiction { first, second, why });
+    if scheme.placement == PlacementChoice::None && scheme.reclaim != ReclaimChoice::None {
+        let why = "what is taken out needs a place; choose placement \"pool\" or reclaim \"none\"";
+        return contradiction("scheme.reclaim", "scheme.placement", why);
+    }
+    if scheme.eviction == EvictionChoice::ColdFirst {
+        let why = "what leaves the pool needs another place, and this version has none; choose \
+                   eviction \"none\"";
+        return contradiction("scheme.eviction", "scheme.placement", why);
+    }
+    let relaunch = match &scheme.prefetch {
+        PrefetchChoice::ByTrigger { relaunch, .. } => relaunch,
+        other => other,
+    };
+    if matches!(relaunch, PrefetchChoice::HotList(_))
+        && !matches!(scheme.reclaim, ReclaimChoice::HotnessOrg(_))
+    {
+        let why = "nobody keeps a hot list; choose reclaim \"hotness-org\" or prefetch \
+                   \"recorded-set\"";
+        return contradiction("scheme.prefetch", "scheme.reclaim", why);
+    }
+    Ok(())
 }
 
 /// One table, of which fields are taken one by one; what is left at the end is an error.
@@ -254,12 +289,104 @@ impl Reader {
         found.ok_or_else(|| self.bad(field, &value, allowed()))
     }
 
-    fn codec(&mut self) -> Result<CodecKind, SchemeError> {
-        Ok(match self.word("codec", Some("lz4"), &["lz4", "zstd", "raw"])? {
-            "zstd" => CodecKind::Zstd,
-            "raw" => CodecKind::Raw,
-            _ => CodecKind::Lz4,
+    fn codec(&mut self, field: &'static str, default: CodecKind) -> Result<CodecKind, SchemeError> {
+        const CODECS: [(&str, CodecKind); 3] =
+            [("lz4", CodecKind::Lz4), ("zstd", CodecKind::Zstd), ("raw", CodecKind::Raw)];
+        let named =
+            |(name, codec): &(&'static str, CodecKind)| (*codec == default).then_some(*name);
+        let word =
+            self.word(field, CODECS.iter().find_map(named), &CODECS.map(|(name, _)| name))?;
+        let codec = CODECS.iter().find(|(name, _)| *name == word);
+        Ok(codec.map_or(default, |(_, codec)| *codec))
+    }
+
+    fn hotness_org(&mut self) -> Result<hotness_org::Params, SchemeError> {
+        Ok(hotness_org::Params {
+            lists: match self.word("lists", Some("all"), &["all", "exclude-hot"])? {
+                "all" => Lists::All,
+                _ => Lists::ExcludeHot,
+            },
+            initial_hot: self.initial_hot()?,
+            unseen: match self.word("unseen", Some("keep"), &["keep", "warm"])? {
+                "keep" => Unseen::Keep,
+                _ => Unseen::Warm,
+            },
         })
+    }
+
+    fn initial_hot(&mut self) -> Result<ByteSize, SchemeError> {
+        let Some(value) = self.take("initial_hot") else { return Ok(ByteSize(32 << 20)) };
+        let size = Self::size(&value).filter(|size| size.0 <= 1 << 60);
+        size.ok_or_else(|| self.bad("initial_hot", &value, "a size, such as \"32MiB\" or 0"))
+    }
+
+    fn adaptive_comp(&mut self) -> Result<adaptive_comp::Params, SchemeError> {
+        let codec = self.codec("codec", CodecKind::Lz4)?;
+        Ok(adaptive_comp::Params {
+            sizes: self.chunk_sizes()?,
+            hot_codec: self.codec("hot_codec", codec)?,
+            warm_codec: self.codec("warm_codec", codec)?,
+            cold_codec: self.codec("cold_codec", codec)?,
+            successive: match self.word("successive", Some("victims"), &["victims", "addresses"])? {
+                "victims" => Successive::Victims,
+                _ => Successive::Addresses,
+            },
+            park_siblings: self.boolean("park_siblings", false)?,
+        })
+    }
+
+    fn chunk_sizes(&mut self) -> Result<ChunkSizes, SchemeError> {
+        let Some(value) = self.take("sizes") else {
+            return Ok(ChunkSizes { hot: 1 << 10, warm: 2 << 10, cold: 16 << 10 });
+        };
+        let sizes = value.as_str().and_then(|text| text.parse().ok());
+        let allowed = "hot-warm-cold such as \"1K-2K-16K\": powers of two, hot and warm from 256 to \
+                       4K, cold from 4K to 128K";
+        sizes.ok_or_else(|| self.bad("sizes", &value, allowed))
+    }
+
+    fn prefetch(&mut self, kind: &'static str) -> Result<PrefetchChoice, SchemeError> {
+        Ok(match kind {
+            "none" => PrefetchChoice::None,
+            "readahead" => PrefetchChoice::Readahead {
+                pages: self.integer("pages", 8, READAHEAD_PAGES)? as u32,
+            },
+            "pre-decomp" => PrefetchChoice::PreDecomp(pre_decomp::Params {
+                buffer_pages: self.integer("buffer_pages", 64, BUFFER_PAGES)? as u32,
+                expire: match self.word("expire", Some("recompress"), &["keep", "recompress"])? {
+                    "keep" => pre_decomp::Expire::Keep,
+                    _ => pre_decomp::Expire::Recompress,
+                },
+            }),
+            "recorded-set" => PrefetchChoice::RecordedSet(recorded_set::Params {
+                relaunches: self.integer("relaunches", 1, RELAUNCHES)? as u32,
+                batch_pages: self.integer("batch_pages", 512, BATCH_PAGES)? as u32,
+                leave_out_one_in: self.leave_out()?,
+            }),
+            "hot-list" => PrefetchChoice::HotList(hot_list::Params {
+                batch_pages: self.integer("batch_pages", 512, BATCH_PAGES)? as u32,
+                leave_out_one_in: self.leave_out()?,
+            }),
+            _ => {
+                let at_relaunch = &PREFETCHERS[3..5];
+                let at_fault = &PREFETCHERS[1..3];
+                PrefetchChoice::ByTrigger {
+                    relaunch: Box::new(self.column("relaunch", at_relaunch, Reader::prefetch)?),
+                    fault: Box::new(self.column("fault", at_fault, Reader::prefetch)?),
+                }
+            }
+        })
+    }
+
+    /// One in one would be all of them.
+    fn leave_out(&mut self) -> Result<u32, SchemeError> {
+        const FIELD: &str = "leave_out_one_in";
+        match self.integer(FIELD, 4, LEAVE_OUT)? {
+            1 => {
+                Err(self.bad(FIELD, &Value::Integer(1), "0 (none), or a whole number from 2 to 64"))
+            }
+            one_in => Ok(one_in as u32),
+        }
     }
 
     /// A size as `512MiB` or a number of bytes, `None` where it is neither.

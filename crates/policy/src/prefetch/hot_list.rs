@@ -1,0 +1,92 @@
+//! The hot list: at a relaunch, what HotnessOrg calls hot and has left DRAM comes back.
+//!
+//! Source: Ariadne 3, insight 1 (what a relaunch uses is what the last one used), as a prefetcher:
+//! the paper keeps the hot list in DRAM; under pressure it leaves too, and this brings it back. The
+//! most recently used pages come first, in batches that are in the order of their addresses. Where
+//! touches of resident pages cannot be seen, [`super::leave_out`] has some of them asked each time:
+//! a hot page that a relaunch leaves stored is warm afterwards, and not restored again.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use clew_core::{AppId, Event, Hotness, Metric, Observe, PageId, Prefetch, Trigger, View};
+use serde::Serialize;
+
+use super::leave_out::is_left_out;
+
+/// Parameters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Params {
+    /// Pages restored in the order of their addresses before the next ones come.
+    pub batch_pages: u32,
+    /// One run in so many is left out of each restore; none, if 0 or if every touch is told.
+    pub leave_out_one_in: u32,
+}
+
+/// The policy. See the module.
+pub struct HotList {
+    params: Params,
+    /// Relaunches so far.
+    relaunches: BTreeMap<AppId, u32>,
+    restored: u64,
+    left_out: u64,
+}
+
+impl HotList {
+    /// Has restored nothing yet.
+    pub fn new(params: Params) -> HotList {
+        HotList { params, relaunches: BTreeMap::new(), restored: 0, left_out: 0 }
+    }
+}
+
+/// Sorts each batch of `batch_pages` by address.
+pub(super) fn sort_batches(pages: &mut [PageId], batch_pages: u32) {
+    pages.chunks_mut(batch_pages.max(1) as usize).for_each(|batch| batch.sort_unstable());
+}
+
+impl Observe for HotList {
+    fn on_event(&mut self, event: &Event, _view: &View<'_>) {
+        if let Event::Exit { app } = event {
+            self.relaunches.remove(app);
+        }
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        [
+            ("hot_list_restored_pages", self.restored, "hot pages asked for at relaunches"),
+            (
+                "hot_list_left_out_pages",
+                self.left_out,
+                "hot pages left stored, to learn whether they are used",
+            ),
+        ]
+        .map(|(name, value, help)| Metric { name, value: value as f64, help })
+        .into()
+    }
+}
+
+impl Prefetch for HotList {
+    fn pick_prefetch(&mut self, trigger: Trigger, view: &View<'_>, out: &mut Vec<PageId>) {
+        let (Trigger::Relaunch(app), Some(classes)) = (trigger, view.classes) else { return };
+        let relaunch = self.relaunches.entry(app).or_default();
+        *relaunch = relaunch.wrapping_add(1);
+        let one_in = if view.facts.all_touches_seen { 0 } else { self.params.leave_out_one_in };
+        let mut hot = Vec::new();
+        let mut left_out = 0;
+        classes.for_each_out(app, Hotness::Hot, &mut |page| {
+            if view.pages.tier(page).is_some() {
+                if is_left_out(page, *relaunch, one_in) {
+                    left_out += 1;
+                } else {
+                    hot.push(page);
+                }
+            }
+            ControlFlow::Continue(())
+        });
+        hot.reverse();
+        sort_batches(&mut hot, self.params.batch_pages);
+        self.restored += hot.len() as u64;
+        self.left_out += left_out;
+        out.append(&mut hot);
+    }
+}

@@ -1,0 +1,205 @@
+//! Recorded set: at a relaunch, what the last relaunches of the app used and has left DRAM comes
+//! back.
+//!
+//! Source: Ariadne 3, insight 1; ASAP and REAP record and restore working sets in this way. A page is
+//! in the set of its app from the relaunch that was seen to use it, until `relaunches` of them are
+//! known not to have used it. Known is: every touch is told, or the page was still stored at the
+//! relaunch's end, or it was watched ([`Event::Unused`]). A page that was resident without being
+//! seen keeps its place, and [`super::leave_out`] has it asked now and then.
+//!
+//! Restored is exactly what of the set is stored, in the order of its first use in the newest
+//! relaunch, then of older ones, in batches that are in the order of their addresses: neighbours are
+//! cheaper to put back together.
+//!
+//! Memory: about 30 bytes a page of a set.
+
+use std::collections::BTreeMap;
+
+use clew_core::{
+    AppId, Event, Metric, Observe, PageId, PageRun, Prefetch, SpaceId, Starting, Trigger, View, Vpn,
+};
+use serde::Serialize;
+
+use super::hot_list::sort_batches;
+use super::leave_out::is_left_out;
+
+/// Parameters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Params {
+    /// A page is of the set until so many relaunches are known not to have used it.
+    pub relaunches: u32,
+    /// Pages restored in the order of their addresses before the next ones come.
+    pub batch_pages: u32,
+    /// One run in so many is left out of each restore; none, if 0 or if every touch is told.
+    pub leave_out_one_in: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    /// Place in the order of first uses.
+    rank: u32,
+    /// Relaunches that are known not to have used it, since one did.
+    unused: u32,
+}
+
+#[derive(Default)]
+struct Set {
+    members: BTreeMap<PageId, Member>,
+    relaunches: u32,
+}
+
+/// The policy. See the module.
+pub struct RecordedSet {
+    params: Params,
+    sets: BTreeMap<AppId, Set>,
+    starting: Option<Starting>,
+    restored: u64,
+    left_out: u64,
+    dropped: u64,
+}
+
+impl RecordedSet {
+    /// Has recorded nothing yet.
+    pub fn new(params: Params) -> RecordedSet {
+        RecordedSet {
+            params,
+            sets: BTreeMap::new(),
+            starting: None,
+            restored: 0,
+            left_out: 0,
+            dropped: 0,
+        }
+    }
+
+    /// A relaunch of `app` is over; what it was seen to use is in the facts. One of which nothing
+    /// was seen tells nothing.
+    fn end_relaunch(&mut self, app: AppId, view: &View<'_>) {
+        let newest = view.facts.launch_sets.get(&app).and_then(|sets| sets.last());
+        let Some(seen) = newest.filter(|seen| !seen.is_empty()) else { return };
+        let set = self.sets.entry(app).or_default();
+        for (page, member) in &mut set.members {
+            member.rank = member.rank.saturating_add(seen.len() as u32);
+            let known = view.facts.all_touches_seen || view.pages.tier(*page).is_some();
+            member.unused += u32::from(known);
+        }
+        for (rank, page) in seen.iter().enumerate() {
+            set.members.insert(*page, Member { rank: rank as u32, unused: 0 });
+        }
+        self.drop_unused(app);
+    }
+
+    fn drop_unused(&mut self, app: AppId) {
+        let Some(set) = self.sets.get_mut(&app) else { return };
+        let before = set.members.len();
+        set.members.retain(|_, member| member.unused < self.params.relaunches);
+        self.dropped += (before - set.members.len()) as u64;
+    }
+
+    fn unused(&mut self, run: PageRun, view: &View<'_>) {
+        let Some(app) = view.app_of(run.first) else { return };
+        let Some(set) = self.sets.get_mut(&app) else { return };
+        for page in run.pages() {
+            if let Some(member) = set.members.get_mut(&page) {
+                member.unused += 1;
+            }
+        }
+        self.drop_unused(app);
+    }
+
+    fn forget(&mut self, first: PageId, last: PageId) {
+        for set in self.sets.values_mut() {
+            if set.members.range(first..=last).next().is_some() {
+                set.members.retain(|page, _| !(first..=last).contains(page));
+            }
+        }
+    }
+
+    fn forget_space(&mut self, space: SpaceId) {
+        let last = PageId::from_raw(PageId::new(space, Vpn(0)).raw() | ((1 << 45) - 1));
+        self.forget(PageId::new(space, Vpn(0)), last);
+    }
+
+    fn moved(&mut self, from: PageRun, to: PageId) {
+        let count = u64::from(from.count);
+        for set in self.sets.values_mut() {
+            let range = from.first..=from.first.plus(count - 1);
+            let moved: Vec<_> = set.members.range(range).map(|(page, m)| (*page, *m)).collect();
+            for (page, _) in &moved {
+                set.members.remove(page);
+            }
+            let moved = moved.into_iter();
+            let shifted =
+                moved.map(|(page, member)| (to.plus(page.raw() - from.first.raw()), member));
+            set.members.extend(shifted);
+        }
+    }
+}
+
+impl Observe for RecordedSet {
+    fn on_event(&mut self, event: &Event, view: &View<'_>) {
+        let began = matches!(event, Event::Launch { .. } | Event::Relaunch { .. });
+        if began || self.starting != view.facts.starting {
+            if let Some(over) = self.starting.filter(|starting| starting.relaunch) {
+                self.end_relaunch(over.app, view);
+            }
+            self.starting = view.facts.starting;
+        }
+        match *event {
+            Event::Unused { run } => self.unused(run, view),
+            Event::Freed { run } => {
+                self.forget(run.first, run.first.plus(u64::from(run.count) - 1));
+            }
+            Event::Moved { from, to } => {
+                self.moved(from, to);
+            }
+            Event::SpaceStart { space, .. } | Event::SpaceEnd { space } => {
+                self.forget_space(space);
+            }
+            Event::Exit { app } => {
+                self.sets.remove(&app);
+            }
+            _ => {}
+        }
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        let pages: usize = self.sets.values().map(|set| set.members.len()).sum();
+        [
+            ("recorded_set_pages", pages as u64, "pages in the sets of all apps"),
+            ("recorded_set_restored_pages", self.restored, "pages asked for at relaunches"),
+            (
+                "recorded_set_left_out_pages",
+                self.left_out,
+                "predicted pages left stored, to learn whether they are used",
+            ),
+            ("recorded_set_dropped_pages", self.dropped, "pages that relaunches no longer used"),
+        ]
+        .map(|(name, value, help)| Metric { name, value: value as f64, help })
+        .into()
+    }
+}
+
+impl Prefetch for RecordedSet {
+    fn pick_prefetch(&mut self, trigger: Trigger, view: &View<'_>, out: &mut Vec<PageId>) {
+        let Trigger::Relaunch(app) = trigger else { return };
+        let Some(set) = self.sets.get_mut(&app) else { return };
+        set.relaunches = set.relaunches.wrapping_add(1);
+        let one_in = if view.facts.all_touches_seen { 0 } else { self.params.leave_out_one_in };
+        let mut stored: Vec<(u32, PageId)> = Vec::new();
+        for (page, member) in &set.members {
+            if view.pages.tier(*page).is_none() {
+                continue;
+            }
+            if is_left_out(*page, set.relaunches, one_in) {
+                self.left_out += 1;
+            } else {
+                stored.push((member.rank, *page));
+            }
+        }
+        stored.sort_unstable();
+        let mut pages: Vec<PageId> = stored.into_iter().map(|(_, page)| page).collect();
+        sort_batches(&mut pages, self.params.batch_pages);
+        self.restored += pages.len() as u64;
+        out.append(&mut pages);
+    }
+}

@@ -1,0 +1,618 @@
+//! HotnessOrg: a hot, a warm and a cold list of each app, and who leaves in which order.
+//!
+//! Source: Ariadne 4.2 and figure 8; 5 for EHL and AL. What the paper says, and what is done here:
+//! - *Initialisation.* While an app is launched, pages used enter its hot list up to a size profiled
+//!   during a relaunch of that app (`initial_hot` as long as there was none); later pages are cold.
+//!   A cold page that is used moves to the warm list. Use of a warm or hot page moves it to the
+//!   front of its list.
+//! - *Update.* Pages used in a relaunch are hot. When the relaunch is over, what is left of the old
+//!   hot list moves to the front of the warm list, in order.
+//! - *Eviction.* Cold pages of all apps leave first, then warm ones, then hot ones, each from the
+//!   tail of their list. With [`Lists::ExcludeHot`] (EHL) hot pages leave only when the demand is
+//!   urgent and nothing else is left ("if absolutely necessary").
+//! - *Across apps.* Apps in the order of their most recently used page, longest ago first, the app in
+//!   front last.
+//! - A page that has left keeps its place among those of its class that have left, and ages like
+//!   the others: what is answered to [`Classes`] is its present class, never one from swap-out.
+//!
+//! Where touches of resident pages cannot be seen ([`clew_core::Facts::all_touches_seen`] is false),
+//! a page of the old hot list that stayed resident through a relaunch may have been used in it or
+//! not. It stays hot ([`Unseen::Keep`]), behind those that are known to have been used, until a
+//! sample says otherwise ([`Event::Unused`]) or it leaves: from then on it is known, for its use
+//! would be a fault. [`Unseen::Warm`] takes the paper at its word and lets the hot set forget itself
+//! every other relaunch. [`Reclaim::pick_samples`] answers hot pages of which nothing was heard for
+//! longest. A relaunch in which no use at all was seen changes nothing.
+//!
+//! The paper knows no way from warm back to cold, and there is none here.
+//!
+//! Invariants: a page of an app that was told of is on exactly one of that app's lists, resident or
+//! out (handed out or stored); counts are those of the lists. Every step takes constant time, the
+//! end of a relaunch amortised: what it relabels was used since the last one. Memory: see
+//! [`super::page_lists`], 9.4 bytes a page, resident or stored, where neighbours are known too, and
+//! some hundred bytes an app.
+
+use std::collections::{BTreeMap, HashSet};
+use std::ops::ControlFlow;
+
+use clew_core::{
+    AccessKind, AppId, ByteSize, ClassCounts, Classes, Demand, Event, Facts, Hotness, Metric,
+    Observe, PageId, PageRun, Reclaim, SpaceId, Starting, Unit, Verdict, Victim, View,
+};
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use serde::Serialize;
+
+use super::page_lists::{Flag, ListId, PageLists, Slot};
+
+/// Which lists are compressed (Ariadne 5).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Lists {
+    /// AL: all lists.
+    All,
+    /// EHL: the hot list stays in DRAM, unless nothing else can make room that must be made.
+    ExcludeHot,
+}
+
+/// What becomes of an old hot page that stayed resident through a relaunch in which nobody could
+/// have seen its use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unseen {
+    /// It stays hot.
+    Keep,
+    /// It becomes warm, as if it had not been used.
+    Warm,
+}
+
+/// Parameters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Params {
+    /// EHL or AL.
+    pub lists: Lists,
+    /// Size of the hot list that a launch fills before any relaunch of the app was profiled.
+    pub initial_hot: ByteSize,
+    /// What becomes of hot pages of which nothing was seen.
+    pub unseen: Unseen,
+}
+
+/// Where a page of a list is.
+const IN: usize = 0;
+const OUT: usize = 1;
+/// Classes as they are kept: hot pages that the present relaunch used are apart until it is over.
+const COLD: usize = 0;
+const WARM: usize = 1;
+const HOT: usize = 2;
+const USED: usize = 3;
+/// The order in which classes leave.
+const CLASSES: [usize; 4] = [COLD, WARM, HOT, USED];
+
+/// The bits of a page's class, and whether it is out.
+const CLASS_LOW: Flag = Flag::A;
+const CLASS_HIGH: Flag = Flag::B;
+const IS_OUT: Flag = Flag::C;
+
+/// No app, in the table of owners.
+const NOBODY: u32 = u32::MAX;
+/// Profiles kept; apps that ended keep theirs for their next launch.
+const PROFILES: usize = 4096;
+
+struct App {
+    id: AppId,
+    lists: [[ListId; 4]; 2],
+    pages: [[u64; 4]; 2],
+}
+
+/// The policy. See the module.
+pub struct HotnessOrg {
+    params: Params,
+    lists: PageLists,
+    /// By number; `None` where an app has ended.
+    apps: Vec<Option<App>>,
+    numbers: HashMap<AppId, u32, FixedState>,
+    /// Number of the app that owns each space, [`NOBODY`] where no page of it is known.
+    owners: Vec<u32>,
+    /// Hot pages of each app at the end of its last relaunch.
+    profiles: BTreeMap<AppId, u64>,
+    starting: Option<Starting>,
+    /// Pages that the present launch has put on the hot list.
+    launched_hot: u64,
+    counted: Counted,
+}
+
+#[derive(Default)]
+struct Counted {
+    /// By class.
+    picked: [u64; 4],
+    cold_to_warm: u64,
+    hot_to_warm: u64,
+    kept_unseen: u64,
+    sampled: u64,
+    sampled_unused: u64,
+    relaunches: u64,
+}
+
+/// `apps` in the order in which they give pages: that of their most recently used page, longest
+/// ago first, the app in front last (Ariadne 4.2, across applications).
+pub fn in_lru_order(apps: impl Iterator<Item = AppId>, facts: &Facts) -> Vec<AppId> {
+    let mut apps: Vec<AppId> = apps.collect();
+    apps.sort_unstable_by_key(|app| {
+        let last_access = facts.apps.get(app).map(|stats| stats.last_access);
+        (facts.foreground == Some(*app), last_access, *app)
+    });
+    apps
+}
+
+fn hotness(class: usize) -> Hotness {
+    match class {
+        COLD => Hotness::Cold,
+        WARM => Hotness::Warm,
+        _ => Hotness::Hot,
+    }
+}
+
+/// The lists that make up a class, least recently used pages first.
+fn lists_of(class: Hotness) -> &'static [usize] {
+    match class {
+        Hotness::Cold => &[COLD],
+        Hotness::Warm => &[WARM],
+        Hotness::Hot => &[HOT, USED],
+    }
+}
+
+impl HotnessOrg {
+    /// Empty lists.
+    pub fn new(params: Params) -> HotnessOrg {
+        HotnessOrg {
+            params,
+            lists: PageLists::new(),
+            apps: Vec::new(),
+            numbers: HashMap::with_hasher(FixedState::default()),
+            owners: Vec::new(),
+            profiles: BTreeMap::new(),
+            starting: None,
+            launched_hot: 0,
+            counted: Counted::default(),
+        }
+    }
+
+    // ---- pages and apps ------------------------------------------------------------------------
+
+    /// The number of the app that owns `page`, which is new if it was not heard of.
+    fn app_of(&mut self, page: PageId, view: &View<'_>) -> Option<usize> {
+        let space = page.space().0 as usize;
+        match self.owners.get(space) {
+            Some(&number) if number != NOBODY => return Some(number as usize),
+            Some(_) => {}
+            None => self.owners.resize(space + 1, NOBODY),
+        }
+        let id = view.app_of(page)?;
+        let HotnessOrg { numbers, apps, lists, .. } = self;
+        let number = *numbers.entry(id).or_insert_with(|| {
+            let number = apps.iter().position(Option::is_none).unwrap_or(apps.len());
+            let mut list = || lists.new_list();
+            let lists = std::array::from_fn(|_| std::array::from_fn(|_| list()));
+            let app = Some(App { id, lists, pages: [[0; 4]; 2] });
+            match apps.get_mut(number) {
+                Some(free) => *free = app,
+                None => apps.push(app),
+            }
+            number as u32
+        });
+        self.owners[space] = number;
+        Some(number as usize)
+    }
+
+    fn app(&self, number: usize) -> &App {
+        self.apps[number].as_ref().expect("an app that has pages")
+    }
+
+    fn app_mut(&mut self, number: usize) -> &mut App {
+        self.apps[number].as_mut().expect("an app that has pages")
+    }
+
+    fn owner(&self, slot: Slot) -> usize {
+        self.owners[self.lists.page(slot).space().0 as usize] as usize
+    }
+
+    fn place(&self, slot: Slot) -> (usize, usize) {
+        place(&self.lists, slot)
+    }
+
+    fn label(&mut self, slot: Slot, side: usize, class: usize) {
+        self.lists.set_flag(slot, IS_OUT, side == OUT);
+        self.lists.set_flag(slot, CLASS_LOW, class & 1 != 0);
+        self.lists.set_flag(slot, CLASS_HIGH, class & 2 != 0);
+    }
+
+    /// Puts a listed page at the front of another (or the same) list of its app.
+    fn move_to(&mut self, slot: Slot, side: usize, class: usize) {
+        let number = self.owner(slot);
+        let (old_side, old_class) = self.place(slot);
+        let app = self.app_mut(number);
+        app.pages[old_side][old_class] -= 1;
+        app.pages[side][class] += 1;
+        let list = app.lists[side][class];
+        self.label(slot, side, class);
+        self.lists.move_to_front(list, slot);
+    }
+
+    /// Lists a page that is not known.
+    fn enter(&mut self, page: PageId, number: usize, side: usize, class: usize) {
+        let slot = self.lists.slot(page);
+        self.label(slot, side, class);
+        let app = self.app_mut(number);
+        app.pages[side][class] += 1;
+        let list = app.lists[side][class];
+        self.lists.push_front(list, slot);
+    }
+
+    fn forget_page(&mut self, page: PageId) {
+        if let Some(slot) = self.lists.find(page) {
+            uncount(&self.lists, slot, &mut self.apps, &self.owners);
+            self.lists.forget(slot);
+        }
+    }
+
+    fn forget_run(&mut self, run: PageRun) {
+        let HotnessOrg { lists, apps, owners, .. } = self;
+        lists.forget_run(run, |lists, slot| uncount(lists, slot, apps, owners));
+    }
+
+    fn forget_space(&mut self, space: SpaceId) {
+        let HotnessOrg { lists, apps, owners, .. } = self;
+        lists.forget_space(space, |lists, slot| uncount(lists, slot, apps, owners));
+        if let Some(owner) = owners.get_mut(space.0 as usize) {
+            *owner = NOBODY;
+        }
+    }
+
+    fn forget_app(&mut self, app: AppId) {
+        let Some(number) = self.numbers.remove(&app) else { return };
+        for space in 0..self.owners.len() {
+            if self.owners[space] == number {
+                self.forget_space(SpaceId(space as u32));
+            }
+        }
+        let Some(ended) = self.apps[number as usize].take() else { return };
+        ended.lists.into_iter().flatten().for_each(|list| self.lists.end_list(list));
+    }
+
+    /// Ranges that overlap are renamed from the end that is moved into first.
+    fn moved(&mut self, from: PageRun, to: PageId, view: &View<'_>) {
+        let mut rename = |offset: u64| {
+            let (old, new) = (from.first.plus(offset), to.plus(offset));
+            self.forget_page(new);
+            let Some(slot) = self.lists.find(old) else { return };
+            let owner = self.app_of(new, view);
+            if owner == Some(self.owner(slot)) {
+                self.lists.rename(old, new);
+            } else {
+                let (side, class) = self.place(slot);
+                self.forget_page(old);
+                if let Some(owner) = owner {
+                    self.enter(new, owner, side, class);
+                }
+            }
+        };
+        if to > from.first {
+            (0..u64::from(from.count)).rev().for_each(&mut rename);
+        } else if to < from.first {
+            (0..u64::from(from.count)).for_each(&mut rename);
+        }
+    }
+
+    // ---- what happens to a page ----------------------------------------------------------------
+
+    /// Hot pages that the present launch may still add.
+    fn launch_room(&self, app: AppId, page_bytes: u32) -> u64 {
+        let initial = self.params.initial_hot.0 / u64::from(page_bytes);
+        let size = self.profiles.get(&app).copied().unwrap_or(initial);
+        size.saturating_sub(self.launched_hot)
+    }
+
+    /// The page was used. Where it is does not change by that.
+    fn used(&mut self, page: PageId, view: &View<'_>) {
+        let Some(number) = self.app_of(page, view) else { return };
+        let id = self.app(number).id;
+        let starting = self.starting.filter(|starting| starting.app == id);
+        let slot = self.lists.find(page);
+        let before = slot.map(|slot| self.place(slot));
+        let class = before.map(|(_, class)| class);
+        let becomes = match (starting, class) {
+            (Some(Starting { relaunch: true, .. }), _) => USED,
+            (_, Some(class @ (HOT | USED))) => class,
+            (Some(_), _) if self.launch_room(id, view.facts.page_bytes) > 0 => {
+                self.launched_hot += 1;
+                HOT
+            }
+            (_, None) => COLD,
+            (_, Some(_)) => WARM,
+        };
+        self.counted.cold_to_warm += u64::from(class == Some(COLD) && becomes == WARM);
+        match (slot, before) {
+            (Some(slot), Some((side, _))) => self.move_to(slot, side, becomes),
+            _ => self.enter(page, number, IN, becomes),
+        }
+    }
+
+    /// The page is at this side now; one that is not known is cold.
+    fn is_at(&mut self, page: PageId, side: usize, view: &View<'_>) {
+        match self.lists.find(page) {
+            Some(slot) => {
+                let (old_side, class) = self.place(slot);
+                if old_side != side {
+                    self.move_to(slot, side, class);
+                }
+            }
+            None => {
+                if let Some(number) = self.app_of(page, view) {
+                    self.enter(page, number, side, COLD);
+                }
+            }
+        }
+    }
+
+    fn unused(&mut self, run: PageRun) {
+        for page in run.pages() {
+            let Some(slot) = self.lists.find(page) else { continue };
+            let (side, class) = self.place(slot);
+            if class == HOT {
+                self.counted.sampled_unused += 1;
+                self.move_to(slot, side, WARM);
+            }
+        }
+    }
+
+    // ---- launches and relaunches ---------------------------------------------------------------
+
+    /// Notices that a launch or relaunch began or is over.
+    fn follow(&mut self, event: &Event, view: &View<'_>) {
+        let began = matches!(event, Event::Launch { .. } | Event::Relaunch { .. });
+        if began || self.starting != view.facts.starting {
+            if let Some(over) = self.starting.filter(|starting| starting.relaunch) {
+                self.end_relaunch(over.app, view.facts.all_touches_seen);
+            }
+            self.starting = view.facts.starting;
+            self.launched_hot = 0;
+        }
+    }
+
+    fn end_relaunch(&mut self, app: AppId, all_touches_seen: bool) {
+        let Some(number) = self.numbers.get(&app).map(|number| *number as usize) else { return };
+        if self.app(number).pages.iter().all(|pages| pages[USED] == 0) {
+            return;
+        }
+        self.counted.relaunches += 1;
+        let mut hot_pages = 0;
+        for side in [IN, OUT] {
+            let [_, _, hot, used] = self.app(number).lists[side];
+            if side == OUT || all_touches_seen || self.params.unseen == Unseen::Warm {
+                while let Some(slot) = self.lists.tail(hot) {
+                    self.move_to(slot, side, WARM);
+                    self.counted.hot_to_warm += 1;
+                }
+            }
+            let mut at = self.lists.tail(used);
+            while let Some(slot) = at {
+                self.label(slot, side, HOT);
+                at = self.lists.newer(used, slot);
+            }
+            // What was not seen is less recent than all that was.
+            self.lists.append(hot, used);
+            let app = self.app_mut(number);
+            app.lists[side].swap(HOT, USED);
+            let kept = app.pages[side][HOT];
+            app.pages[side][HOT] += std::mem::take(&mut app.pages[side][USED]);
+            hot_pages += app.pages[side][HOT];
+            self.counted.kept_unseen += kept;
+        }
+        self.profiles.insert(app, hot_pages);
+        if self.profiles.len() > PROFILES {
+            self.profiles.pop_first();
+        }
+    }
+
+    /// Hands out the page at `slot`.
+    fn take(&mut self, slot: Slot, class: usize, out: &mut Vec<Verdict>) {
+        let unit = Unit::Page(self.lists.page(slot));
+        out.push(Verdict::Take(Victim { unit, hotness: Some(hotness(class)) }));
+        self.move_to(slot, OUT, class);
+        self.counted.picked[class] += 1;
+    }
+
+    fn apps(&self) -> impl Iterator<Item = &App> {
+        self.apps.iter().flatten()
+    }
+}
+
+fn place(lists: &PageLists, slot: Slot) -> (usize, usize) {
+    let bit = |flag| usize::from(lists.flag(slot, flag));
+    (bit(IS_OUT), bit(CLASS_LOW) | bit(CLASS_HIGH) << 1)
+}
+
+fn uncount(lists: &PageLists, slot: Slot, apps: &mut [Option<App>], owners: &[u32]) {
+    let (side, class) = place(lists, slot);
+    let number = owners[lists.page(slot).space().0 as usize] as usize;
+    apps[number].as_mut().expect("an app that has pages").pages[side][class] -= 1;
+}
+
+impl Observe for HotnessOrg {
+    fn on_event(&mut self, event: &Event, view: &View<'_>) {
+        self.follow(event, view);
+        match *event {
+            Event::Resident { run } => {
+                for page in run.pages() {
+                    self.is_at(page, IN, view);
+                }
+            }
+            Event::Access { page, kind, .. } if !view.is_file(page) => {
+                self.used(page, view);
+                if kind == AccessKind::Fresh {
+                    self.is_at(page, IN, view);
+                }
+            }
+            Event::PageIn { page, .. } | Event::Stayed { page } if !view.is_file(page) => {
+                self.is_at(page, IN, view);
+            }
+            Event::Stored { page, .. } if !view.is_file(page) => self.is_at(page, OUT, view),
+            Event::Unused { run } => self.unused(run),
+            Event::Freed { run } => self.forget_run(run),
+            Event::Moved { from, to } => self.moved(from, to, view),
+            Event::SpaceStart { space, .. } | Event::SpaceEnd { space } => {
+                self.forget_space(space);
+            }
+            Event::Exit { app } => self.forget_app(app),
+            _ => {}
+        }
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        let pages = |side: usize, class: Hotness| -> u64 {
+            let of_class = lists_of(class).iter();
+            of_class.map(|list| self.apps().map(|app| app.pages[side][*list]).sum::<u64>()).sum()
+        };
+        let c = &self.counted;
+        [
+            ("hotness_org_hot_resident_pages", pages(IN, Hotness::Hot), "hot pages in DRAM"),
+            ("hotness_org_warm_resident_pages", pages(IN, Hotness::Warm), "warm pages in DRAM"),
+            ("hotness_org_cold_resident_pages", pages(IN, Hotness::Cold), "cold pages in DRAM"),
+            ("hotness_org_hot_out_pages", pages(OUT, Hotness::Hot), "hot pages out of DRAM"),
+            ("hotness_org_warm_out_pages", pages(OUT, Hotness::Warm), "warm pages out of DRAM"),
+            ("hotness_org_cold_out_pages", pages(OUT, Hotness::Cold), "cold pages out of DRAM"),
+            (
+                "hotness_org_hot_picked_pages",
+                c.picked[HOT] + c.picked[USED],
+                "hot victims handed out",
+            ),
+            ("hotness_org_warm_picked_pages", c.picked[WARM], "warm victims handed out"),
+            ("hotness_org_cold_picked_pages", c.picked[COLD], "cold victims handed out"),
+            ("hotness_org_warmed_pages", c.cold_to_warm, "cold pages that became warm by use"),
+            ("hotness_org_cooled_pages", c.hot_to_warm, "hot pages that a relaunch did not use"),
+            (
+                "hotness_org_kept_unseen_pages",
+                c.kept_unseen,
+                "hot pages kept as nobody could see whether a relaunch used them",
+            ),
+            ("hotness_org_sampled_pages", c.sampled, "hot pages offered to be watched"),
+            (
+                "hotness_org_sampled_unused_pages",
+                c.sampled_unused,
+                "watched hot pages that a relaunch did not use",
+            ),
+            ("hotness_org_relaunches", c.relaunches, "relaunches that renewed a hot list"),
+            (
+                "hotness_org_tracking_bytes",
+                self.lists.tracking_bytes(),
+                "memory held for tracking pages",
+            ),
+        ]
+        .map(|(name, value, help)| Metric { name, value: value as f64, help })
+        .into()
+    }
+}
+
+impl Classes for HotnessOrg {
+    fn class(&self, page: PageId) -> Option<Hotness> {
+        self.lists.find(page).map(|slot| hotness(self.place(slot).1))
+    }
+
+    fn class_counts(&self, app: AppId, class: Hotness) -> ClassCounts {
+        let Some(number) = self.numbers.get(&app) else { return ClassCounts::default() };
+        let app = self.app(*number as usize);
+        let count = |side: usize| lists_of(class).iter().map(|list| app.pages[side][*list]).sum();
+        ClassCounts { resident: count(IN), out: count(OUT) }
+    }
+
+    fn for_each_out(
+        &self,
+        app: AppId,
+        class: Hotness,
+        visit: &mut dyn FnMut(PageId) -> ControlFlow<()>,
+    ) {
+        let Some(number) = self.numbers.get(&app) else { return };
+        let app = self.app(*number as usize);
+        for list in lists_of(class) {
+            let list = app.lists[OUT][*list];
+            let mut at = self.lists.tail(list);
+            while let Some(slot) = at {
+                if visit(self.lists.page(slot)).is_break() {
+                    return;
+                }
+                at = self.lists.newer(list, slot);
+            }
+        }
+    }
+}
+
+impl Reclaim for HotnessOrg {
+    fn pick_victims(&mut self, demand: Demand, view: &View<'_>, out: &mut Vec<Verdict>) {
+        let order = in_lru_order(self.apps().map(|app| app.id), view.facts);
+        let mut wanted = demand.pages;
+        for class in CLASSES {
+            let hot = matches!(class, HOT | USED);
+            if hot && self.params.lists == Lists::ExcludeHot && !demand.urgent {
+                return;
+            }
+            for app in &order {
+                let list = self.app(self.numbers[app] as usize).lists[IN][class];
+                while wanted > 0 {
+                    let Some(slot) = self.lists.tail(list) else { break };
+                    self.take(slot, class, out);
+                    wanted -= 1;
+                }
+            }
+        }
+    }
+
+    fn pick_app(&mut self, app: AppId, _view: &View<'_>, out: &mut Vec<Verdict>) {
+        let Some(number) = self.numbers.get(&app) else { return };
+        let lists = self.app(*number as usize).lists[IN];
+        for class in CLASSES {
+            while let Some(slot) = self.lists.tail(lists[class]) {
+                self.take(slot, class, out);
+            }
+        }
+    }
+
+    fn pick_samples(
+        &mut self,
+        app: AppId,
+        pages: usize,
+        run_pages: u32,
+        _view: &View<'_>,
+        out: &mut Vec<PageRun>,
+    ) {
+        let Some(number) = self.numbers.get(&app) else { return };
+        let hot = self.app(*number as usize).lists[IN][HOT];
+        let mut picked = HashSet::new();
+        while picked.len() < pages {
+            let Some(slot) = self.lists.tail(hot) else { break };
+            let page = self.lists.page(slot);
+            if picked.contains(&page) {
+                break;
+            }
+            let room = u64::from(run_pages.max(1)).min((pages - picked.len()) as u64);
+            let fits = |page: PageId| {
+                let slot = self.lists.find(page)?;
+                (self.place(slot) == (IN, HOT) && !picked.contains(&page)).then_some(page)
+            };
+            let neighbour = |offset: i64| {
+                let raw = page.raw().checked_add_signed(offset).map(PageId::from_raw)?;
+                fits(raw).filter(|found| found.space() == page.space())
+            };
+            let below = (1..room).take_while(|n| neighbour(-(*n as i64)).is_some()).count() as u64;
+            let above =
+                (1..room - below).take_while(|n| neighbour(*n as i64).is_some()).count() as u64;
+            let first = PageId::from_raw(page.raw() - below);
+            let run = PageRun { first, count: (below + 1 + above) as u32 };
+            for page in run.pages() {
+                picked.insert(page);
+                let slot = self.lists.find(page).expect("a page of a run is listed");
+                self.move_to(slot, IN, HOT);
+            }
+            out.push(run);
+        }
+        self.counted.sampled += picked.len() as u64;
+    }
+}
