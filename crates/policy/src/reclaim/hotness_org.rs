@@ -278,22 +278,12 @@ impl HotnessOrg {
         ended.lists.into_iter().flatten().for_each(|list| self.lists.end_list(list));
     }
 
-    /// Ranges that overlap are renamed from the end that is moved into first.
-    fn moved(&mut self, from: PageRun, to: PageId, view: &View<'_>) {
+    /// Ranges that overlap are renamed from the end that is moved into first. Both are of one space.
+    fn moved(&mut self, from: PageRun, to: PageId) {
+        debug_assert_eq!(from.first.space(), to.space(), "moved between spaces");
         let mut rename = |offset: u64| {
-            let (old, new) = (from.first.plus(offset), to.plus(offset));
-            self.forget_page(new);
-            let Some(slot) = self.lists.find(old) else { return };
-            let owner = self.app_of(new, view);
-            if owner == Some(self.owner(slot)) {
-                self.lists.rename(old, new);
-            } else {
-                let (side, class) = self.place(slot);
-                self.forget_page(old);
-                if let Some(owner) = owner {
-                    self.enter(new, owner, side, class);
-                }
-            }
+            self.forget_page(to.plus(offset));
+            self.lists.rename(from.first.plus(offset), to.plus(offset));
         };
         if to > from.first {
             (0..u64::from(from.count)).rev().for_each(&mut rename);
@@ -351,6 +341,19 @@ impl HotnessOrg {
                 }
             }
         }
+    }
+
+    /// Of the pages that are there, those that were out enter before those that were not known.
+    fn resident(&mut self, run: PageRun, view: &View<'_>) {
+        let Some(number) = self.app_of(run.first, view) else { return };
+        for slot in self.lists.listed_with(run, IS_OUT) {
+            let (_, class) = self.place(slot);
+            self.move_to(slot, IN, class);
+        }
+        // Pages that are not known have no flag, which says cold and in.
+        let list = self.app(number).lists[IN][COLD];
+        let new = self.lists.push_run(list, run);
+        self.app_mut(number).pages[IN][COLD] += new;
     }
 
     fn unused(&mut self, run: PageRun) {
@@ -441,11 +444,7 @@ impl Observe for HotnessOrg {
     fn on_event(&mut self, event: &Event, view: &View<'_>) {
         self.follow(event, view);
         match *event {
-            Event::Resident { run } => {
-                for page in run.pages() {
-                    self.is_at(page, IN, view);
-                }
-            }
+            Event::Resident { run } => self.resident(run, view),
             Event::Access { page, kind, .. } if !view.is_file(page) => {
                 self.used(page, view);
                 if kind == AccessKind::Fresh {
@@ -458,7 +457,7 @@ impl Observe for HotnessOrg {
             Event::Stored { page, .. } if !view.is_file(page) => self.is_at(page, OUT, view),
             Event::Unused { run } => self.unused(run),
             Event::Freed { run } => self.forget_run(run),
-            Event::Moved { from, to } => self.moved(from, to, view),
+            Event::Moved { from, to } => self.moved(from, to),
             Event::SpaceStart { space, .. } | Event::SpaceEnd { space } => {
                 self.forget_space(space);
             }
@@ -593,19 +592,14 @@ impl Reclaim for HotnessOrg {
                 break;
             }
             let room = u64::from(run_pages.max(1)).min((pages - picked.len()) as u64);
-            let fits = |page: PageId| {
-                let slot = self.lists.find(page)?;
-                (self.place(slot) == (IN, HOT) && !picked.contains(&page)).then_some(page)
+            let fits = |n: &u64| {
+                let next = PageId::from_raw(page.raw().wrapping_add(*n));
+                let same_space = next.space() == page.space() && !picked.contains(&next);
+                let slot = self.lists.find(next).filter(|_| same_space);
+                slot.is_some_and(|slot| self.place(slot) == (IN, HOT))
             };
-            let neighbour = |offset: i64| {
-                let raw = page.raw().checked_add_signed(offset).map(PageId::from_raw)?;
-                fits(raw).filter(|found| found.space() == page.space())
-            };
-            let below = (1..room).take_while(|n| neighbour(-(*n as i64)).is_some()).count() as u64;
-            let above =
-                (1..room - below).take_while(|n| neighbour(*n as i64).is_some()).count() as u64;
-            let first = PageId::from_raw(page.raw() - below);
-            let run = PageRun { first, count: (below + 1 + above) as u32 };
+            let more = (1..room).take_while(fits).count() as u32;
+            let run = PageRun { first: page, count: 1 + more };
             for page in run.pages() {
                 picked.insert(page);
                 let slot = self.lists.find(page).expect("a page of a run is listed");

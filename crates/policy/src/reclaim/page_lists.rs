@@ -306,6 +306,21 @@ impl PageLists {
         added
     }
 
+    /// The listed pages of `run` that have `flag` set, in address order.
+    pub fn listed_with(&self, run: PageRun, flag: Flag) -> Vec<Slot> {
+        let mut slots = Vec::new();
+        for (key, mask) in blocks_of(run) {
+            let Some(&block) = self.by_key.get(&key) else { continue };
+            let at = &self.blocks[block as usize];
+            let mut found = at.listed & at.flags[flag as usize] & mask;
+            while found != 0 {
+                slots.push(Slot::new(block, found.trailing_zeros()));
+                found &= found - 1;
+            }
+        }
+        slots
+    }
+
     /// Forgets every page of `run`; `each` is told the slot of each listed one while it still is.
     pub fn forget_run(&mut self, run: PageRun, mut each: impl FnMut(&PageLists, Slot)) {
         let touched = u64::from(run.count).div_ceil(BLOCK_PAGES) + 1;
