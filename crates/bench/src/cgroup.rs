@@ -118,6 +118,19 @@ impl Cgroup {
         read_number(&self.usage_file())
     }
 
+    /// Anonymous memory in use.
+    pub fn anonymous_bytes(&self) -> Result<u64, BenchError> {
+        read_field(&self.memory.join("memory.stat"), if self.v2 { "anon" } else { "rss" })
+    }
+
+    /// Memory that the kernel has swapped out, as it was before.
+    pub fn swapped_bytes(&self) -> Result<u64, BenchError> {
+        match self.v2 {
+            true => read_number(&self.memory.join("memory.swap.current")),
+            false => read_field(&self.memory.join("memory.stat"), "swap"),
+        }
+    }
+
     /// Limits the memory of the group.
     pub fn limit(&self, bytes: u64) -> Result<(), BenchError> {
         let path = self.limit_file();

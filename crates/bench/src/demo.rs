@@ -34,7 +34,7 @@ pub struct DemoConfig {
     pub seed: u64,
     /// The programs.
     pub programs: Vec<Kind>,
-    /// The arms. They run in the order of [`ArmKind::ALL`].
+    /// The arms. They run in this order; `dram` first.
     pub arms: Vec<ArmKind>,
     /// Data of each program.
     pub data_bytes: u64,
@@ -58,8 +58,8 @@ impl Default for DemoConfig {
             headroom_bytes: 24 << 20,
             switches: 32,
             seed: 1,
-            programs: Kind::ALL.to_vec(),
-            arms: ArmKind::ALL.to_vec(),
+            programs: Kind::QUICK.to_vec(),
+            arms: ArmKind::QUICK.to_vec(),
             data_bytes: 112 << 20,
             similarity: 0.7,
             updates: 0.1,
@@ -117,7 +117,7 @@ pub fn demo(config: &DemoConfig, progress: &dyn Progress) -> Result<DemoResult, 
     let mut total_bytes = config.total_bytes;
     let mut arms = Vec::new();
     let mut memory = vec![ProgramMemory::default(); work.programs.len()];
-    for kind in ArmKind::ALL.into_iter().filter(|kind| config.arms.contains(kind)) {
+    for kind in ArmKind::all().into_iter().filter(|kind| config.arms.contains(kind)) {
         match one_arm(
             kind,
             &settings,

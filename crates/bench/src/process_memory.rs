@@ -11,6 +11,13 @@ pub struct ProgramMemory {
     pub touched_bytes: Option<u64>,
 }
 
+/// Faults of a process that had to wait for swap or a file, since it began.
+pub fn major_faults(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, tail) = stat.rsplit_once(") ")?;
+    tail.split(' ').nth(9)?.parse().ok()
+}
+
 /// Resident anonymous memory of a process.
 pub fn filled_bytes(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
@@ -65,5 +72,6 @@ mod tests {
     #[test]
     fn this_process_holds_memory() {
         assert!(filled_bytes(std::process::id()).is_some_and(|bytes| bytes > 0));
+        assert!(major_faults(std::process::id()).is_some());
     }
 }

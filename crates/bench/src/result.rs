@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::arms::ArmKind;
+use crate::arms::{ArmKind, Kept};
 use crate::programs::{Kind, Layout};
 use crate::statistics::Summary;
 use crate::totals::TotalPoint;
@@ -93,10 +93,13 @@ pub struct ArmResult {
     pub wrong_answers: u64,
     /// All answers that were compared.
     pub answers: u64,
+    /// Where memory was, as the mean over the measured switches, just before each.
+    pub kept: Kept,
     pub per_program: Vec<ProgramResult>,
     /// Every measured switch.
     pub samples: Vec<Sample>,
     /// Total memory over time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub totals: Vec<TotalPoint>,
     /// How long the programs took to start and to fill.
     pub fill_seconds: f64,
@@ -112,11 +115,23 @@ pub struct ProgramResult {
 }
 
 /// One switch.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     pub switch: usize,
     pub program: Kind,
     pub relaunch_ms: f64,
+    /// The part of it until the program could be asked: the call that says it comes.
+    pub call_ms: f64,
+    /// Processor time of everything in the arm from just before this switch to just before the
+    /// next one.
+    pub cpu_ms: f64,
+    /// Pages of this program that it waited for in a fault.
+    pub faulted_pages: u64,
+    /// Pages of it that came back ahead of it.
+    pub restored_pages: u64,
+    /// Time that its faults took inside the daemon, where there is one, and the codec's part.
+    pub fault_ms: Option<f64>,
+    pub fault_codec_ms: Option<f64>,
     pub wrong_answers: u64,
 }
 

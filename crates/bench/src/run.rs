@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::arms::{Arm, ArmKind, Ground};
+use crate::arms::{Arm, ArmKind, Ground, Kept, Look};
 use crate::cgroup::Cgroup;
 use crate::cpu_time;
 use crate::error::BenchError;
@@ -88,6 +88,8 @@ fn switch_through(
         Ok(ground.group.cpu_time()? + arm.outside_cpu() + kernel)
     };
     let mut sessions = start_and_fill(arm, ground, work, progress)?;
+    let apps: Vec<(Kind, u32)> =
+        work.programs.iter().zip(&sessions).map(|(&kind, session)| (kind, session.pid())).collect();
     let mut memory: Vec<ProgramMemory> = sessions
         .iter()
         .map(|session| ProgramMemory {
@@ -95,7 +97,7 @@ fn switch_through(
             touched_bytes: None,
         })
         .collect();
-    arm.filled(&work.programs)?;
+    arm.filled(&apps)?;
     arm.make_room()?;
     let fill_cpu = cpu(arm)?;
     let fill_seconds = since.elapsed().as_secs_f64();
@@ -106,7 +108,8 @@ fn switch_through(
     for app in 0..sessions.len() {
         // Marks are cleared only where they mislead no reclaim.
         let marked = arm.kind() == ArmKind::Dram && clear_referenced(sessions[app].pid());
-        let visit = visit(arm, &mut sessions[app], work, &mut visits[app])?;
+        interrupt::sleep(work.pause)?;
+        let visit = visit(arm, &mut sessions[app], &mut visits[app])?;
         answers += visit.answers;
         wrong_before += visit.wrong;
         if marked {
@@ -116,19 +119,40 @@ fn switch_through(
     }
 
     let before = arm.tally()?;
-    let mut samples = Vec::with_capacity(work.switches);
+    let mut samples: Vec<Sample> = Vec::with_capacity(work.switches);
+    let mut kept = Kept::default();
+    let mut last: Option<(usize, Look, Duration)> = None;
     let sequence = plan::switches(work.load.seed, sessions.len(), work.switches);
     for (switch, app) in sequence.into_iter().enumerate() {
         let program = work.programs[app];
-        let visit = visit(arm, &mut sessions[app], work, &mut visits[app])?;
+        interrupt::sleep(work.pause)?;
+        let (look, used) = (arm.look(&apps)?, cpu(arm)?);
+        if let (Some(last), Some(sample)) = (last, samples.last_mut()) {
+            sample.account(&last, &look, used);
+        }
+        kept = kept.plus(look.kept);
+        let visit = visit(arm, &mut sessions[app], &mut visits[app])?;
         answers += visit.answers;
         let relaunch_ms = visit.time.as_secs_f64() * 1e3;
-        samples.push(Sample { switch, program, relaunch_ms, wrong_answers: visit.wrong });
+        samples.push(Sample {
+            switch,
+            program,
+            relaunch_ms,
+            call_ms: visit.call.as_secs_f64() * 1e3,
+            wrong_answers: visit.wrong,
+            ..Sample::default()
+        });
+        last = Some((app, look, used));
         progress.step(&format!("{program}: back in {relaunch_ms:.0} ms"));
+    }
+    interrupt::sleep(work.pause)?;
+    let look = arm.look(&apps)?;
+    if let (Some(last), Some(sample)) = (last, samples.last_mut()) {
+        sample.account(&last, &look, cpu(arm)?);
     }
     let after = arm.tally()?;
     let cpu = cpu(arm)?;
-    let disk_bytes_written = ground.group.disk_bytes_written();
+    let disk_bytes_written = ground.group.disk_bytes_written() + arm.swap_bytes_written();
     let totals = watch.finish();
     sessions.into_iter().for_each(Session::end);
 
@@ -149,6 +173,7 @@ fn switch_through(
         faults: after.faults.saturating_sub(before.faults),
         wrong_answers: wrong_before + measured_wrong,
         answers,
+        kept: kept.mean_of(samples.len()),
         per_program: work.programs.iter().map(|&kind| program_result(kind, &samples)).collect(),
         samples,
         totals: totals.curve,
@@ -206,7 +231,9 @@ fn pace(group: &Cgroup, mm_stat: Option<&Path>, ceiling: Option<u64>) -> Result<
 }
 
 struct Visit {
+    /// From the switch to the last answer; of it, until the program could be asked.
     time: Duration,
+    call: Duration,
     answers: u64,
     wrong: u64,
 }
@@ -216,21 +243,60 @@ struct Visit {
 fn visit(
     arm: &mut dyn Arm,
     session: &mut Session,
-    work: &Work,
     visits: &mut u32,
 ) -> Result<Visit, BenchError> {
-    interrupt::sleep(work.pause)?;
     let kind = session.program().kind();
     let batches = session.program().interaction(*visits);
     *visits += 1;
+    arm.before_foreground(kind)?;
     let clock = Instant::now();
     arm.to_foreground(kind)?;
+    let call = clock.elapsed();
     let wrong = session.interact(&batches)?;
     let time = clock.elapsed();
     arm.to_background(kind)?;
     arm.make_room()?;
     let answers = batches.iter().map(|batch| batch.expected.len() as u64).sum();
-    Ok(Visit { time, answers, wrong })
+    Ok(Visit { time, call, answers, wrong })
+}
+
+impl Sample {
+    /// Adds what came back since the look before this switch, and what it cost.
+    fn account(&mut self, last: &(usize, Look, Duration), look: &Look, used: Duration) {
+        let (app, before, used_before) = last;
+        let (before, after) = (before.moved[*app], look.moved[*app]);
+        self.cpu_ms = used.saturating_sub(*used_before).as_secs_f64() * 1e3;
+        self.faulted_pages = after.faulted_pages.saturating_sub(before.faulted_pages);
+        self.restored_pages = after.restored_pages.saturating_sub(before.restored_pages);
+        let ms = |after: Option<u64>, before: Option<u64>| {
+            Some(after?.saturating_sub(before?) as f64 / 1e6)
+        };
+        self.fault_ms = ms(after.fault_ns, before.fault_ns);
+        self.fault_codec_ms = ms(after.fault_codec_ns, before.fault_codec_ns);
+    }
+}
+
+impl Kept {
+    fn plus(self, other: Kept) -> Kept {
+        Kept {
+            resident_bytes: self.resident_bytes + other.resident_bytes,
+            stored_bytes: self.stored_bytes + other.stored_bytes,
+            pool_bytes: self.pool_bytes + other.pool_bytes,
+            daemon_bytes: self.daemon_bytes + other.daemon_bytes,
+            disk_bytes: self.disk_bytes + other.disk_bytes,
+        }
+    }
+
+    fn mean_of(self, count: usize) -> Kept {
+        let count = count.max(1) as u64;
+        Kept {
+            resident_bytes: self.resident_bytes / count,
+            stored_bytes: self.stored_bytes / count,
+            pool_bytes: self.pool_bytes / count,
+            daemon_bytes: self.daemon_bytes / count,
+            disk_bytes: self.disk_bytes / count,
+        }
+    }
 }
 
 fn times(samples: &[Sample], kind: Option<Kind>) -> Vec<f64> {

@@ -65,7 +65,7 @@ impl Session {
         let said = launch.scratch.join(format!("{name}.stderr"));
         let stderr = File::create(&said).map_err(file_error("create", &said))?;
         let mut argv = vec![program.executable()?.into_os_string()];
-        argv.extend(program.arguments(&launch.scratch));
+        argv.extend(program.arguments(&launch.scratch)?);
         let mut command = launch.command(&argv);
         command.stderr(stderr);
         let link = program.link(&launch.scratch);

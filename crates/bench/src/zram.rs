@@ -130,7 +130,8 @@ pub fn parse_mm_stat(line: &str) -> Option<ZramUse> {
     Some(ZramUse { original_bytes, used_bytes })
 }
 
-fn run(command: &mut Command) -> Result<(), BenchError> {
+/// Runs `command`; its error is what it said.
+pub(crate) fn run(command: &mut Command) -> Result<(), BenchError> {
     let text = format!("{command:?}").replace('"', "");
     let fail = |reason| BenchError::Command { command: text.clone(), reason };
     let output = command.output().map_err(|error| fail(error.to_string()))?;

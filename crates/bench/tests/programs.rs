@@ -64,3 +64,18 @@ fn node() {
 fn sqlite() {
     answers_rightly(Kind::Sqlite);
 }
+
+#[test]
+fn perl() {
+    answers_rightly(Kind::Perl);
+}
+
+#[test]
+fn java() {
+    answers_rightly(Kind::Java);
+}
+
+#[test]
+fn memcached() {
+    answers_rightly(Kind::Memcached);
+}

@@ -125,6 +125,13 @@ pub struct AppStatus {
     pub faults: u64,
     /// Faults among them that brought a stored page back.
     pub demand_faults: u64,
+    /// Time that those took in the daemon, from being read to their answer, in nanoseconds. The
+    /// program waits longer: until it is woken.
+    #[serde(default)]
+    pub fault_ns: u64,
+    /// Of it, reading the store: decompression and checksum.
+    #[serde(default)]
+    pub fault_codec_ns: u64,
     /// Pages restored (faults, siblings, prefetches) since it began.
     pub restored_pages: u64,
     /// Pages taken out since it began.

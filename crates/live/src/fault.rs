@@ -7,6 +7,7 @@
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use clew_core::{AccessKind, Event, PageId, SpaceId, Tier, Vpn};
 use clew_engine::{Fault, Memory, MoverContext};
@@ -61,6 +62,7 @@ fn serve(
     let narrow =
         shared.placement == Placement::Narrow && process.relaunching.load(Ordering::Relaxed);
     for (addr, tid) in faults.iter().copied() {
+        let begin = Instant::now();
         let vpn = Vpn::of_addr(addr, shared.page_bytes);
         if vpn == Vpn::of_addr(process.beacon, shared.page_bytes) {
             tell_who_it_is(shared, process, vpn);
@@ -76,7 +78,7 @@ fn serve(
             let cpu = shared.handler_cpus[process.handler];
             affinity::narrow(&process.narrowed, tid, cpu, || process.save_record(shared));
         }
-        answer(shared, process, vpn, ctx);
+        answer(shared, process, vpn, ctx, begin);
     }
     drop(guard);
 }
@@ -92,12 +94,21 @@ fn tell_who_it_is(shared: &Shared, process: &Process, beacon: Vpn) {
     }
 }
 
-fn answer(shared: &Shared, process: &Process, vpn: Vpn, ctx: &mut MoverContext) {
+fn answer(
+    shared: &Shared,
+    process: &Process,
+    vpn: Vpn,
+    ctx: &mut MoverContext,
+    begin: Instant,
+) {
     let page = PageId::new(process.id, vpn);
     process.faults.fetch_add(1, Ordering::Relaxed);
     match shared.mover.fault(&process.space, vpn, ctx) {
         Fault::Restored => {
             process.demand.fetch_add(1, Ordering::Relaxed);
+            let codec_ns = std::mem::take(&mut ctx.fault_codec_ns);
+            process.fault_codec_ns.fetch_add(codec_ns, Ordering::Relaxed);
+            process.fault_ns.fetch_add(begin.elapsed().as_nanos() as u64, Ordering::Relaxed);
             shared.post(Event::Access { page, kind: AccessKind::Fault, write: false });
             shared.post(Event::PageIn { page, tier: Tier::Pool, demand: true });
         }

@@ -73,6 +73,10 @@ pub struct Process {
     pub faults: AtomicU64,
     /// Faults among them that brought a stored page back.
     pub demand: AtomicU64,
+    /// Time that those took, from being read to their answer, in nanoseconds.
+    pub fault_ns: AtomicU64,
+    /// Of it, the time that the store took to decompress.
+    pub fault_codec_ns: AtomicU64,
     /// Pages brought back otherwise.
     pub restored: AtomicU64,
     /// Pages taken out.
@@ -119,6 +123,8 @@ impl Process {
             narrowed: Mutex::new(None),
             faults: AtomicU64::default(),
             demand: AtomicU64::default(),
+            fault_ns: AtomicU64::default(),
+            fault_codec_ns: AtomicU64::default(),
             restored: AtomicU64::default(),
             swapped_out: AtomicU64::default(),
         })

@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use clew_live::control::{Request, Status};
 
-use super::{Arm, ArmKind, ArmSettings, Ground, Tally};
+use super::{Arm, ArmKind, ArmSettings, Ground, Kept, Look, Moved, Tally};
 use crate::daemon::{Daemon, DaemonSettings};
 use crate::error::BenchError;
 use crate::interrupt;
+use crate::pagemap::page_bytes;
 use crate::programs::Kind;
 
 const MANAGED_PATIENCE: Duration = Duration::from_secs(5);
@@ -18,17 +19,21 @@ const MANAGED_PATIENCE: Duration = Duration::from_secs(5);
 /// The arm on Clew. Fields end in this order: the daemon is asked to stop, then the group ends
 /// whatever is left.
 pub struct Clew {
+    kind: ArmKind,
     daemon: Option<Daemon>,
     exe: PathBuf,
+    /// A preset's name or a file.
     scheme: String,
+    /// Whether the daemon is told which app comes and goes.
+    calls: bool,
     /// Ratio when the pool was largest.
     densest: (u64, Option<f64>),
     ground: Option<Ground>,
 }
 
 impl Clew {
-    /// The arm with the command and the scheme of `settings`.
-    pub fn new(settings: &ArmSettings) -> Result<Clew, BenchError> {
+    /// The arm with the command of `settings`, and its scheme where the arm has none of its own.
+    pub fn new(kind: ArmKind, settings: &ArmSettings) -> Result<Clew, BenchError> {
         let exe = settings.clew_exe.clone().ok_or_else(|| BenchError::Unavailable {
             what: "clew",
             reason: "the path of its command was not given".to_string(),
@@ -38,9 +43,15 @@ impl Clew {
             return Err(BenchError::Unavailable { what: "clew", reason });
         }
         Ok(Clew {
+            kind,
             daemon: None,
             exe,
-            scheme: settings.clew_scheme.clone(),
+            scheme: match kind {
+                ArmKind::Clew => settings.clew_scheme.clone(),
+                ArmKind::ClewZram => "zram".to_string(),
+                _ => "ariadne".to_string(),
+            },
+            calls: kind != ArmKind::ClewAriadneNoCalls,
             densest: (0, None),
             ground: None,
         })
@@ -64,8 +75,8 @@ impl Clew {
 }
 
 /// An error if a program is not managed: its times would say nothing about Clew.
-fn all_managed(status: &Status, apps: &[Kind]) -> Result<(), BenchError> {
-    for kind in apps {
+fn all_managed(status: &Status, apps: &[(Kind, u32)]) -> Result<(), BenchError> {
+    for (kind, _) in apps {
         let app = status.apps.iter().find(|app| app.name == kind.name());
         let processes = app.map(|app| app.processes.as_slice()).unwrap_or_default();
         if processes.iter().any(|process| process.managed) {
@@ -84,16 +95,22 @@ fn all_managed(status: &Status, apps: &[Kind]) -> Result<(), BenchError> {
 
 impl Arm for Clew {
     fn kind(&self) -> ArmKind {
-        ArmKind::Clew
+        self.kind
     }
 
     fn scheme(&self) -> String {
-        self.scheme.clone()
+        match self.kind {
+            ArmKind::Without(ablation) => format!("ariadne, {}", ablation.description()),
+            _ => self.scheme.clone(),
+        }
     }
 
     fn begin(&mut self, ground: &Ground) -> Result<(), BenchError> {
         self.ground = Some(ground.clone());
         ground.group.limit(ground.total()?)?;
+        if let ArmKind::Without(ablation) = self.kind {
+            self.scheme = ablation.write_scheme(&self.exe, &ground.scratch)?;
+        }
         let settings = DaemonSettings {
             exe: &self.exe,
             scheme: &self.scheme,
@@ -114,7 +131,7 @@ impl Arm for Clew {
         Some(ground.total_bytes?.saturating_sub(ground.headroom_bytes / 2))
     }
 
-    fn filled(&mut self, apps: &[Kind]) -> Result<(), BenchError> {
+    fn filled(&mut self, apps: &[(Kind, u32)]) -> Result<(), BenchError> {
         // The daemon may take a large program on a moment after it has grown.
         let since = Instant::now();
         while let Err(error) = all_managed(&self.status()?, apps) {
@@ -123,19 +140,43 @@ impl Arm for Clew {
             }
             interrupt::sleep(Duration::from_millis(50))?;
         }
-        for kind in apps {
-            self.order(&Request::Bg { app: kind.name().to_string() })?;
-        }
-        Ok(())
+        apps.iter().try_for_each(|&(app, _)| self.to_background(app))
     }
 
     fn to_foreground(&mut self, app: Kind) -> Result<(), BenchError> {
-        self.order(&Request::Fg { app: app.name().to_string() })
+        match self.calls {
+            true => self.order(&Request::Fg { app: app.name().to_string() }),
+            false => Ok(()),
+        }
     }
 
     fn to_background(&mut self, app: Kind) -> Result<(), BenchError> {
-        self.order(&Request::Bg { app: app.name().to_string() })?;
-        self.status().map(|_| ())
+        match self.calls {
+            true => self.order(&Request::Bg { app: app.name().to_string() }),
+            false => Ok(()),
+        }
+    }
+
+    fn look(&mut self, apps: &[(Kind, u32)]) -> Result<Look, BenchError> {
+        let status = self.status()?;
+        let pages: u64 = status.apps.iter().map(|app| app.stored_pages).sum();
+        let kept = Kept {
+            resident_bytes: status.apps.iter().map(|app| app.resident_bytes).sum(),
+            stored_bytes: pages * page_bytes(),
+            pool_bytes: status.pool.used_bytes,
+            daemon_bytes: status.daemon_bytes,
+            disk_bytes: 0,
+        };
+        let moved = |&(kind, _): &(Kind, u32)| {
+            let app = status.apps.iter().find(|app| app.name == kind.name());
+            app.map_or_else(Moved::default, |app| Moved {
+                faulted_pages: app.demand_faults,
+                restored_pages: app.restored_pages.saturating_sub(app.demand_faults),
+                fault_ns: Some(app.fault_ns),
+                fault_codec_ns: Some(app.fault_codec_ns),
+            })
+        };
+        Ok(Look { kept, moved: apps.iter().map(moved).collect() })
     }
 
     fn tally(&mut self) -> Result<Tally, BenchError> {
@@ -168,9 +209,10 @@ mod tests {
 
     #[test]
     fn programs_that_are_not_managed_are_noticed() {
-        assert!(all_managed(&status(true), &[Kind::Redis]).is_ok());
-        let error = all_managed(&status(false), &[Kind::Redis]).expect_err("not managed");
+        let redis = (Kind::Redis, 1);
+        assert!(all_managed(&status(true), &[redis]).is_ok());
+        let error = all_managed(&status(false), &[redis]).expect_err("not managed");
         assert!(error.to_string().contains("static binary"), "{error}");
-        assert!(all_managed(&status(true), &[Kind::Redis, Kind::Node]).is_err());
+        assert!(all_managed(&status(true), &[redis, (Kind::Node, 2)]).is_err());
     }
 }

@@ -1,8 +1,9 @@
 //! As much memory as the programs want: the fastest that a relaunch can be, and the yardstick for
 //! what the programs need and for what their own work costs.
 
-use super::{Arm, ArmKind, Ground, Tally};
+use super::{Arm, ArmKind, Ground, Look, Tally, look_of_kernel};
 use crate::error::BenchError;
+use crate::programs::Kind;
 
 /// The arm without a limit.
 #[derive(Default)]
@@ -22,6 +23,11 @@ impl Arm for Dram {
     fn begin(&mut self, ground: &Ground) -> Result<(), BenchError> {
         self.ground = Some(ground.clone());
         Ok(())
+    }
+
+    fn look(&mut self, apps: &[(Kind, u32)]) -> Result<Look, BenchError> {
+        let ground = self.ground.as_ref().ok_or(BenchError::NoTotal)?;
+        look_of_kernel(ground, apps, None)
     }
 
     fn tally(&mut self) -> Result<Tally, BenchError> {

@@ -1,12 +1,13 @@
 //! The arms of the demo: ways to give the same programs, doing the same work, the same memory.
 
+mod ablation;
 mod clew;
 mod dram;
-mod kernel_zram;
+mod kernel;
 
 use std::ffi::OsString;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,31 +16,84 @@ use serde::{Deserialize, Serialize};
 
 use crate::cgroup::Cgroup;
 use crate::error::BenchError;
+use crate::process_memory::major_faults;
 use crate::programs::Kind;
+use crate::totals::zram_use;
+
+pub use ablation::Ablation;
 
 /// The arms there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub enum ArmKind {
     /// As much memory as the programs want.
     Dram,
     /// The kernel's zram at its best.
     KernelZram,
-    /// Clew.
+    /// The same, told by hints which app comes and goes and what its last relaunch used.
+    KernelZramHint,
+    /// A plain swap file on the disk.
+    SwapFile,
+    /// Clew with the scheme that was asked for.
     Clew,
+    /// Clew with the scheme `zram`.
+    ClewZram,
+    /// Clew with the scheme `ariadne`.
+    ClewAriadne,
+    /// The same, and nobody tells it which app comes and goes.
+    ClewAriadneNoCalls,
+    /// Clew with `ariadne` but for one mechanism.
+    Without(Ablation),
 }
 
 impl ArmKind {
-    /// All, in the order in which they run: the first one finds out what the programs need.
-    pub const ALL: [ArmKind; 3] = [ArmKind::Dram, ArmKind::KernelZram, ArmKind::Clew];
+    /// Those of the quick comparison, in the order in which they run: the first one finds out what
+    /// the programs need.
+    pub const QUICK: [ArmKind; 3] = [ArmKind::Dram, ArmKind::KernelZram, ArmKind::Clew];
+
+    /// Those of the full comparison.
+    pub const FULL: [ArmKind; 7] = [
+        ArmKind::Dram,
+        ArmKind::KernelZram,
+        ArmKind::KernelZramHint,
+        ArmKind::SwapFile,
+        ArmKind::ClewZram,
+        ArmKind::ClewAriadne,
+        ArmKind::ClewAriadneNoCalls,
+    ];
+
+    /// All.
+    pub fn all() -> Vec<ArmKind> {
+        let mut all = ArmKind::FULL.to_vec();
+        all.push(ArmKind::Clew);
+        all.extend(Ablation::ALL.map(ArmKind::Without));
+        all
+    }
 
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             ArmKind::Dram => "dram",
             ArmKind::KernelZram => "kernel-zram",
+            ArmKind::KernelZramHint => "kernel-zram+hint",
+            ArmKind::SwapFile => "swap-file",
             ArmKind::Clew => "clew",
+            ArmKind::ClewZram => "clew-zram",
+            ArmKind::ClewAriadne => "clew-ariadne",
+            ArmKind::ClewAriadneNoCalls => "clew-ariadne-no-calls",
+            ArmKind::Without(ablation) => ablation.arm_name(),
         }
+    }
+
+    /// Whether it runs Clew.
+    pub fn is_clew(self) -> bool {
+        !matches!(
+            self,
+            ArmKind::Dram
+                | ArmKind::KernelZram
+                | ArmKind::KernelZramHint
+                | ArmKind::SwapFile
+        )
     }
 }
 
@@ -53,10 +107,26 @@ impl FromStr for ArmKind {
     type Err = BenchError;
 
     fn from_str(text: &str) -> Result<ArmKind, BenchError> {
-        ArmKind::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(|| {
-            let names = ArmKind::ALL.map(ArmKind::name).join(", ");
+        let all = ArmKind::all();
+        all.iter().copied().find(|kind| kind.name() == text).ok_or_else(|| {
+            let names: Vec<&str> = all.iter().map(|kind| kind.name()).collect();
+            let names = names.join(", ");
             BenchError::Setting(format!("there is no arm '{text}' (there are {names})"))
         })
+    }
+}
+
+impl From<ArmKind> for String {
+    fn from(kind: ArmKind) -> String {
+        kind.name().to_string()
+    }
+}
+
+impl TryFrom<String> for ArmKind {
+    type Error = BenchError;
+
+    fn try_from(text: String) -> Result<ArmKind, BenchError> {
+        text.parse()
     }
 }
 
@@ -89,6 +159,42 @@ pub struct Tally {
     pub ratio: Option<f64>,
 }
 
+/// What brought the pages of one app back, since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Moved {
+    /// Pages that the program waited for in a fault.
+    pub faulted_pages: u64,
+    /// Pages that came back ahead of the program.
+    pub restored_pages: u64,
+    /// Time that faults took inside the daemon, from their being read to their answer; of it, the
+    /// time in the codec. `None` where the arm cannot tell.
+    pub fault_ns: Option<u64>,
+    pub fault_codec_ns: Option<u64>,
+}
+
+/// Where the memory of all apps is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Kept {
+    /// In the programs: resident and anonymous.
+    pub resident_bytes: u64,
+    /// Not in the programs, as they would see it: uncompressed.
+    pub stored_bytes: u64,
+    /// Memory that holds compressed pages, allocator overhead included.
+    pub pool_bytes: u64,
+    /// Resident memory of the daemon beyond its pool.
+    pub daemon_bytes: u64,
+    /// On disk.
+    pub disk_bytes: u64,
+}
+
+/// One look at an arm, between two switches.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Look {
+    pub kept: Kept,
+    /// Of each app, in the order of [`Arm::look`]'s argument.
+    pub moved: Vec<Moved>,
+}
+
 /// One arm. Its end puts back whatever it changed.
 pub trait Arm {
     /// Which one.
@@ -116,8 +222,13 @@ pub trait Arm {
         None
     }
 
-    /// All programs are running and filled; nobody is in front.
-    fn filled(&mut self, _apps: &[Kind]) -> Result<(), BenchError> {
+    /// All programs are running (as these processes) and filled; nobody is in front.
+    fn filled(&mut self, _apps: &[(Kind, u32)]) -> Result<(), BenchError> {
+        Ok(())
+    }
+
+    /// `app` is about to come to the foreground. Outside the clock.
+    fn before_foreground(&mut self, _app: Kind) -> Result<(), BenchError> {
         Ok(())
     }
 
@@ -136,13 +247,43 @@ pub trait Arm {
         Ok(())
     }
 
+    /// Looks where memory is and what came back so far. Outside the clock.
+    fn look(&mut self, apps: &[(Kind, u32)]) -> Result<Look, BenchError>;
+
     /// What was counted so far.
     fn tally(&mut self) -> Result<Tally, BenchError>;
+
+    /// Bytes written to disks by swapping that are charged to no process.
+    fn swap_bytes_written(&self) -> u64 {
+        0
+    }
 
     /// Processor time spent for the arm outside its group.
     fn outside_cpu(&self) -> Duration {
         Duration::ZERO
     }
+}
+
+/// A look at programs that the kernel swaps: it counts their major faults.
+fn look_of_kernel(
+    ground: &Ground,
+    apps: &[(Kind, u32)],
+    mm_stat: Option<&Path>,
+) -> Result<Look, BenchError> {
+    let zram = mm_stat.map(zram_use).unwrap_or_default();
+    let swapped = ground.group.swapped_bytes()?;
+    let kept = Kept {
+        resident_bytes: ground.group.anonymous_bytes()?,
+        stored_bytes: swapped,
+        pool_bytes: zram.used_bytes,
+        disk_bytes: if mm_stat.is_some() { 0 } else { swapped },
+        ..Kept::default()
+    };
+    let moved = |&(_, pid): &(Kind, u32)| Moved {
+        faulted_pages: major_faults(pid).unwrap_or_default(),
+        ..Moved::default()
+    };
+    Ok(Look { kept, moved: apps.iter().map(moved).collect() })
 }
 
 /// What arms need to be made.
@@ -158,7 +299,26 @@ pub struct ArmSettings {
 pub fn make(kind: ArmKind, settings: &ArmSettings) -> Result<Box<dyn Arm>, BenchError> {
     Ok(match kind {
         ArmKind::Dram => Box::new(dram::Dram::default()),
-        ArmKind::KernelZram => Box::new(kernel_zram::KernelZram::default()),
-        ArmKind::Clew => Box::new(clew::Clew::new(settings)?),
+        ArmKind::KernelZram | ArmKind::KernelZramHint | ArmKind::SwapFile => {
+            Box::new(kernel::KernelSwap::new(kind))
+        }
+        _ => Box::new(clew::Clew::new(kind, settings)?),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back_and_distinct() {
+        let all = ArmKind::all();
+        for (position, kind) in all.iter().enumerate() {
+            assert_eq!(kind.name().parse::<ArmKind>().ok(), Some(*kind));
+            assert!(all[..position].iter().all(|other| other.name() != kind.name()));
+            let json = serde_json::to_string(kind).expect("a name");
+            assert_eq!(json, format!("\"{}\"", kind.name()));
+        }
+        assert!("vram".parse::<ArmKind>().is_err());
+    }
 }

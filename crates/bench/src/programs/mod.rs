@@ -4,8 +4,10 @@
 //! the way to start it and to speak with it. Requests and the answers that are right are made before
 //! the clock starts; [`crate::session::Session`] sends the ones and compares the others.
 
+mod memcached;
 mod node;
 mod python;
+mod record_lines;
 mod redis;
 mod sqlite;
 mod versions;
@@ -46,6 +48,14 @@ pub struct Batch {
     pub expected: Vec<Vec<u8>>,
 }
 
+impl Batch {
+    /// With the line upon which scripts write their answers out.
+    fn closed(mut self) -> Batch {
+        self.request.extend_from_slice(b".\n");
+        self
+    }
+}
+
 /// How one speaks with a program.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Link {
@@ -79,7 +89,7 @@ pub trait Program: Send {
     }
 
     /// Its arguments; it may put files into `scratch`.
-    fn arguments(&self, scratch: &Path) -> Vec<OsString>;
+    fn arguments(&self, scratch: &Path) -> Result<Vec<OsString>, BenchError>;
 
     /// How one speaks with it.
     fn link(&self, _scratch: &Path) -> Link {
@@ -107,18 +117,34 @@ pub trait Program: Send {
 }
 
 /// The programs there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
+    #[default]
     Redis,
     Python,
     Node,
     Sqlite,
+    Perl,
+    Java,
+    Memcached,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 4] = [Kind::Redis, Kind::Python, Kind::Node, Kind::Sqlite];
+    pub const ALL: [Kind; 7] = [
+        Kind::Redis,
+        Kind::Node,
+        Kind::Python,
+        Kind::Sqlite,
+        Kind::Perl,
+        Kind::Memcached,
+        Kind::Java,
+    ];
+    /// Those of the quick comparison.
+    pub const QUICK: [Kind; 4] = [Kind::Redis, Kind::Python, Kind::Node, Kind::Sqlite];
 
     /// Its name in tables.
     pub fn name(self) -> &'static str {
@@ -127,14 +153,17 @@ impl Kind {
             Kind::Python => "python",
             Kind::Node => "node",
             Kind::Sqlite => "sqlite",
+            Kind::Perl => "perl",
+            Kind::Java => "java",
+            Kind::Memcached => "memcached",
         }
     }
 
     /// How its working set lies in memory.
     pub fn layout(self) -> Layout {
         match self {
-            Kind::Redis | Kind::Python => Layout::Scattered,
-            Kind::Node | Kind::Sqlite => Layout::Clustered,
+            Kind::Redis | Kind::Python | Kind::Perl | Kind::Java => Layout::Scattered,
+            Kind::Node | Kind::Sqlite | Kind::Memcached => Layout::Clustered,
         }
     }
 
@@ -145,6 +174,9 @@ impl Kind {
             Kind::Python => "python3: parsed JSON objects in a dict, looked up one by one",
             Kind::Node => "node: documents and number series in typed arrays, read whole",
             Kind::Sqlite => "sqlite3: a table in memory, ranges of rows summed up",
+            Kind::Perl => "perl: records in a hash, looked up one by one",
+            Kind::Java => "java: records in a HashMap, looked up one by one",
+            Kind::Memcached => "memcached: rendered pages of 20 to 60 KiB, fetched whole",
         }
     }
 
@@ -156,6 +188,9 @@ impl Kind {
             Kind::Python => (&["/usr/bin/python3", "python3"], "python3"),
             Kind::Node => (&["/usr/bin/node", "node", "nodejs"], "nodejs"),
             Kind::Sqlite => (&["sqlite3"], "sqlite3"),
+            Kind::Perl => (&["/usr/bin/perl", "perl"], "perl"),
+            Kind::Java => (&["java"], "default-jdk-headless"),
+            Kind::Memcached => (&["memcached"], "memcached"),
         }
     }
 
@@ -176,6 +211,9 @@ impl Kind {
             Kind::Python => Box::new(python::Python::new(load)),
             Kind::Node => Box::new(node::Node::new(load)),
             Kind::Sqlite => Box::new(sqlite::Sqlite::new(load)),
+            Kind::Perl => Box::new(record_lines::RecordLines::perl(load)),
+            Kind::Java => Box::new(record_lines::RecordLines::java(load)),
+            Kind::Memcached => Box::new(memcached::Memcached::new(load)),
         }
     }
 }

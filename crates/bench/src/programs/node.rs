@@ -8,6 +8,7 @@ use super::versions::{Step, Versions};
 use super::{Batch, Kind, Load, Program, batches, units};
 use crate::checksum::fnv1a_words;
 use crate::content::prose;
+use crate::error::BenchError;
 use crate::seed::Seeded;
 use crate::working_set::WorkingSet;
 
@@ -90,8 +91,8 @@ impl Program for Node {
         Kind::Node
     }
 
-    fn arguments(&self, _scratch: &Path) -> Vec<OsString> {
-        ["-e", SCRIPT].map(OsString::from).to_vec()
+    fn arguments(&self, _scratch: &Path) -> Result<Vec<OsString>, BenchError> {
+        Ok(["-e", SCRIPT].map(OsString::from).to_vec())
     }
 
     fn fill_batches(&self) -> u32 {

@@ -8,6 +8,7 @@ use super::versions::{Step, Versions};
 use super::{Batch, Kind, Load, Program, batches, units};
 use crate::checksum::crc32;
 use crate::content::{Record, Shape};
+use crate::error::BenchError;
 use crate::seed::Seeded;
 use crate::working_set::WorkingSet;
 
@@ -59,20 +60,14 @@ impl Python {
     }
 }
 
-/// The script writes its answers out when it reads this.
-fn closed(mut batch: Batch) -> Batch {
-    batch.request.extend_from_slice(b".\n");
-    batch
-}
-
 impl Program for Python {
     fn kind(&self) -> Kind {
         Kind::Python
     }
 
-    fn arguments(&self, _scratch: &Path) -> Vec<OsString> {
+    fn arguments(&self, _scratch: &Path) -> Result<Vec<OsString>, BenchError> {
         // -I: no user settings or site directories of the one who runs this.
-        ["-I", "-c", SCRIPT].map(OsString::from).to_vec()
+        Ok(["-I", "-c", SCRIPT].map(OsString::from).to_vec())
     }
 
     fn fill_batches(&self) -> u32 {
@@ -81,14 +76,15 @@ impl Program for Python {
 
     fn fill_batch(&self, index: u32) -> Batch {
         if index + 1 == self.fill_batches() {
-            return closed(Batch {
+            return Batch {
                 request: b"F\n".to_vec(),
                 expected: vec![format!("filled {}", self.records).into_bytes()],
-            });
+            }
+            .closed();
         }
         let ids = index * FILL_BATCH..self.records.min((index + 1) * FILL_BATCH);
         let requests = ids.map(|id| self.put(id, 0));
-        closed(batches(requests, FILL_BATCH as usize).pop().unwrap_or_default())
+        batches(requests, FILL_BATCH as usize).pop().unwrap_or_default().closed()
     }
 
     fn interaction(&mut self, visit: u32) -> Vec<Batch> {
@@ -97,6 +93,6 @@ impl Program for Python {
             Step::Read { unit, version } => self.get(unit, version),
             Step::Update { unit, version } => self.put(unit, version),
         });
-        batches(requests, QUERY_BATCH).into_iter().map(closed).collect()
+        batches(requests, QUERY_BATCH).into_iter().map(Batch::closed).collect()
     }
 }

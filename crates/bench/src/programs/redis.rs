@@ -73,7 +73,7 @@ impl Program for Redis {
         Kind::Redis
     }
 
-    fn arguments(&self, scratch: &Path) -> Vec<OsString> {
+    fn arguments(&self, scratch: &Path) -> Result<Vec<OsString>, BenchError> {
         let mut arguments: Vec<OsString> =
             ["--port", "0", "--save", "", "--appendonly", "no", "--daemonize", "no", "--dir"]
                 .map(OsString::from)
@@ -81,7 +81,7 @@ impl Program for Redis {
         arguments.push(scratch.into());
         arguments.push("--unixsocket".into());
         arguments.push(socket(scratch).into());
-        arguments
+        Ok(arguments)
     }
 
     fn link(&self, scratch: &Path) -> Link {

@@ -8,6 +8,7 @@ use std::path::Path;
 use super::versions::{Step, Versions};
 use super::{Batch, Kind, Load, Program, batches, units};
 use crate::content::{Record, Shape};
+use crate::error::BenchError;
 use crate::seed::Seeded;
 use crate::working_set::WorkingSet;
 
@@ -108,11 +109,11 @@ impl Program for Sqlite {
         Kind::Sqlite
     }
 
-    fn arguments(&self, _scratch: &Path) -> Vec<OsString> {
+    fn arguments(&self, _scratch: &Path) -> Result<Vec<OsString>, BenchError> {
         // No settings of the one who runs this.
-        ["-batch", "-noheader", "-list", "-init", "/dev/null", ":memory:"]
+        Ok(["-batch", "-noheader", "-list", "-init", "/dev/null", ":memory:"]
             .map(OsString::from)
-            .to_vec()
+            .to_vec())
     }
 
     fn fill_batches(&self) -> u32 {

@@ -51,7 +51,7 @@ fn mib(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arms::ArmKind;
+    use crate::arms::{ArmKind, Kept};
     use crate::programs::Kind;
     use crate::result::{ArmResult, Host, ProgramFacts, ProgramResult, Sample, Settings, Skipped};
     use crate::statistics::Summary;
@@ -65,7 +65,7 @@ mod tests {
                     switch,
                     program: Kind::ALL[switch % 4],
                     relaunch_ms: factor * (10.0 + switch as f64),
-                    wrong_answers: 0,
+                    ..Sample::default()
                 })
                 .collect();
             let times: Vec<f64> = samples.iter().map(|sample| sample.relaunch_ms).collect();
@@ -82,6 +82,7 @@ mod tests {
                 faults: 1000,
                 wrong_answers: 0,
                 answers: 20_000,
+                kept: Kept::default(),
                 per_program: Kind::ALL
                     .map(|kind| ProgramResult {
                         name: kind,

@@ -9,6 +9,8 @@
 //! the two. They put the same bytes, one of them finds the page present, and the exchange of only
 //! one goes through.
 
+use std::time::Instant;
+
 use clew_core::{Event, PageId, Tier, Vpn};
 use clew_store::{Entry, State};
 
@@ -72,7 +74,10 @@ impl Mover {
             Some(handle) => {
                 ctx.pages.resize(self.page_bytes.max(ctx.pages.len()), 0);
                 let out = &mut ctx.pages[..self.page_bytes];
-                if let Err(error) = self.store.get(&mut ctx.codec, handle, entry.index(), out) {
+                let begin = Instant::now();
+                let read = self.store.get(&mut ctx.codec, handle, entry.index(), out);
+                ctx.fault_codec_ns += begin.elapsed().as_nanos() as u64;
+                if let Err(error) = read {
                     self.not_back(space, vpn, entry);
                     count(&self.counters.corrupt, 1);
                     return Fault::Corrupt(error);

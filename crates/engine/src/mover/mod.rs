@@ -56,12 +56,15 @@ use crate::space::ManagedSpace;
 pub struct MoverContext {
     /// The codecs' scratch.
     pub codec: CodecContext,
+    /// Time that faults have spent reading the store, decompression and checksum included, in
+    /// nanoseconds.
+    pub fault_codec_ns: u64,
     pages: Vec<u8>,
 }
 
 impl Default for MoverContext {
     fn default() -> Self {
-        MoverContext { codec: CodecContext::new(), pages: Vec::new() }
+        MoverContext { codec: CodecContext::new(), fault_codec_ns: 0, pages: Vec::new() }
     }
 }
 

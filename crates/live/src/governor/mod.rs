@@ -70,6 +70,8 @@ struct App {
     /// Counts of processes that ended.
     past_faults: u64,
     past_demand: u64,
+    past_fault_ns: u64,
+    past_fault_codec_ns: u64,
     past_restored: u64,
     past_swapped_out: u64,
 }
@@ -386,6 +388,8 @@ impl Governor {
                 faults_seen: 0,
                 past_faults: 0,
                 past_demand: 0,
+                past_fault_ns: 0,
+                past_fault_codec_ns: 0,
                 past_restored: 0,
                 past_swapped_out: 0,
             },
@@ -589,6 +593,8 @@ impl Governor {
             if let Some(app) = self.apps.get_mut(&process.app) {
                 app.past_faults += process.faults.load(Ordering::Relaxed);
                 app.past_demand += process.demand.load(Ordering::Relaxed);
+                app.past_fault_ns += process.fault_ns.load(Ordering::Relaxed);
+                app.past_fault_codec_ns += process.fault_codec_ns.load(Ordering::Relaxed);
                 app.past_restored += process.demand.load(Ordering::Relaxed)
                     + process.restored.load(Ordering::Relaxed);
                 app.past_swapped_out += process.swapped_out.load(Ordering::Relaxed);

@@ -36,6 +36,8 @@ impl Governor {
                 },
                 faults: app.past_faults,
                 demand_faults: app.past_demand,
+                fault_ns: app.past_fault_ns,
+                fault_codec_ns: app.past_fault_codec_ns,
                 restored_pages: app.past_restored,
                 swapped_out_pages: app.past_swapped_out,
                 ..AppStatus::default()
@@ -57,6 +59,8 @@ impl Governor {
                 status.resident_bytes += resident;
                 status.faults += process.faults.load(Ordering::Relaxed);
                 status.demand_faults += process.demand.load(Ordering::Relaxed);
+                status.fault_ns += process.fault_ns.load(Ordering::Relaxed);
+                status.fault_codec_ns += process.fault_codec_ns.load(Ordering::Relaxed);
                 status.restored_pages += process.demand.load(Ordering::Relaxed)
                     + process.restored.load(Ordering::Relaxed);
                 status.swapped_out_pages += process.swapped_out.load(Ordering::Relaxed);

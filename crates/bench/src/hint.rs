@@ -1,0 +1,190 @@
+//! What one can tell the kernel about apps that come and go: `process_madvise` in another process.
+//!
+//! When an app comes to the foreground, the pages that its last relaunch used and that are swapped
+//! out by now are asked for (MADV_WILLNEED) by a thread of ours, while the app runs already. What a
+//! relaunch used is seen exactly where it was swapped in: the page table holds a page only once it
+//! was touched, read ahead or not.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+
+use crate::cpu_time;
+use crate::error::BenchError;
+use crate::pagemap::{Snapshot, intersection, page_bytes, runs};
+use crate::programs::Kind;
+
+/// The most ranges that one call takes (UIO_MAXIOV).
+const RANGES: usize = 1024;
+
+/// Hints for all apps.
+#[derive(Default)]
+pub struct Hints {
+    apps: HashMap<Kind, Hinted>,
+    /// Time that giving hints has cost.
+    spent_ns: Arc<AtomicU64>,
+}
+
+struct Hinted {
+    pid: u32,
+    descriptor: Arc<OwnedFd>,
+    /// As it was before the relaunch.
+    before: Snapshot,
+    /// Pages that the last relaunch used, as far as that can be known.
+    used: Vec<u64>,
+    asking: Option<JoinHandle<u64>>,
+    /// Pages that hints have brought back before they were touched.
+    restored_pages: u64,
+}
+
+fn refused(error: io::Error) -> BenchError {
+    BenchError::Unavailable { what: "process_madvise", reason: error.to_string() }
+}
+
+impl Hints {
+    /// Hints for these processes.
+    pub fn of(apps: &[(Kind, u32)]) -> Result<Hints, BenchError> {
+        let mut hints = Hints::default();
+        for &(app, pid) in apps {
+            let descriptor = pidfd(pid).map_err(refused)?;
+            let hinted = Hinted {
+                pid,
+                descriptor: Arc::new(descriptor),
+                before: Snapshot::default(),
+                used: Vec::new(),
+                asking: None,
+                restored_pages: 0,
+            };
+            hints.apps.insert(app, hinted);
+        }
+        Ok(hints)
+    }
+
+    /// Looks what is swapped out, outside the clock.
+    pub fn before_foreground(&mut self, app: Kind) {
+        if let Some(hinted) = self.apps.get_mut(&app) {
+            hinted.before = Snapshot::take(hinted.pid).unwrap_or_default();
+        }
+    }
+
+    /// Asks for what the last relaunch used; returns at once.
+    pub fn to_foreground(&mut self, app: Kind) {
+        let Some(hinted) = self.apps.get_mut(&app) else { return };
+        let wanted = intersection(&hinted.used, &hinted.before.swapped);
+        if wanted.is_empty() {
+            return;
+        }
+        let (descriptor, spent) = (Arc::clone(&hinted.descriptor), Arc::clone(&self.spent_ns));
+        hinted.asking = Some(thread::spawn(move || {
+            let before = cpu_time::this_thread();
+            // A program that ends meanwhile needs no page.
+            let advised = advise(&descriptor, &wanted, libc::MADV_WILLNEED).unwrap_or_default();
+            let time = cpu_time::this_thread() - before;
+            spent.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+            advised
+        }));
+    }
+
+    /// Learns what the relaunch used.
+    pub fn to_background(&mut self, app: Kind) {
+        let Some(hinted) = self.apps.get_mut(&app) else { return };
+        if let Some(asking) = hinted.asking.take() {
+            hinted.restored_pages += asking.join().unwrap_or_default();
+        }
+        let after = Snapshot::take(hinted.pid).unwrap_or_default();
+        let mut used = intersection(&hinted.before.swapped, &after.present);
+        // What was in memory all the time may have been used as it was the last time.
+        used.extend(intersection(&hinted.used, &hinted.before.present));
+        used.sort_unstable();
+        hinted.used = used;
+    }
+
+    /// Pages of `app` that were asked for and were swapped out.
+    pub fn restored_pages(&self, app: Kind) -> u64 {
+        self.apps.get(&app).map_or(0, |hinted| hinted.restored_pages)
+    }
+
+    /// Time that hints have cost so far, in nanoseconds.
+    pub fn spent_ns(&self) -> u64 {
+        self.spent_ns.load(Ordering::Relaxed)
+    }
+}
+
+/// Gives `advice` for pages of another process; returns for how many.
+pub fn advise(descriptor: &OwnedFd, pages: &[u64], advice: i32) -> io::Result<u64> {
+    let page_bytes = page_bytes();
+    let vectors: Vec<libc::iovec> = runs(pages)
+        .into_iter()
+        .map(|run| libc::iovec {
+            iov_base: (run.start * page_bytes) as *mut libc::c_void,
+            iov_len: ((run.end - run.start) * page_bytes) as usize,
+        })
+        .collect();
+    let mut advised = 0;
+    for vectors in vectors.chunks(RANGES) {
+        let mut vectors = vectors;
+        while !vectors.is_empty() {
+            // SAFETY: the vectors live through the call; the addresses in them are the other
+            // process's and are not touched here.
+            let done = unsafe {
+                libc::syscall(
+                    libc::SYS_process_madvise,
+                    descriptor.as_raw_fd(),
+                    vectors.as_ptr(),
+                    vectors.len(),
+                    advice,
+                    0,
+                )
+            };
+            let mut left = match done {
+                0.. => done as u64,
+                _ if io::Error::last_os_error().raw_os_error() == Some(libc::ENOMEM) => 0,
+                _ => return Err(io::Error::last_os_error()),
+            };
+            advised += left / page_bytes;
+            while let Some(first) = vectors.first()
+                && left >= first.iov_len as u64
+            {
+                left -= first.iov_len as u64;
+                vectors = &vectors[1..];
+            }
+            // A range that is no longer mapped ends the call: it is skipped.
+            if !vectors.is_empty() {
+                vectors = &vectors[1..];
+            }
+        }
+    }
+    Ok(advised)
+}
+
+/// The process as a descriptor.
+pub fn pidfd(pid: u32) -> io::Result<OwnedFd> {
+    // SAFETY: the call takes numbers and touches no memory.
+    match unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) } {
+        // SAFETY: the kernel gave us this descriptor just now, and nobody else knows it.
+        number if number >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(number as i32) }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_reaches_a_process_and_skips_what_is_not_mapped() {
+        let held = vec![1u8; 64 << 10];
+        let first = held.as_ptr() as u64 / page_bytes() + 1;
+        let us = pidfd(std::process::id()).expect("we are there");
+        // Page 1 is never mapped.
+        let pages = [1, first, first + 1, first + 3];
+        match advise(&us, &pages, libc::MADV_WILLNEED) {
+            Ok(advised) => assert_eq!(advised, 3),
+            Err(error) => eprintln!("SKIPPED: process_madvise: {error}"),
+        }
+        assert!(held.iter().all(|&byte| byte == 1));
+    }
+}
