@@ -5,19 +5,23 @@
 //! kernel, processes) is held by a guard that puts it back, on errors, panics and signals too.
 
 pub mod arms;
+pub mod bootstrap;
 pub mod cgroup;
 pub mod checksum;
 pub mod content;
 pub mod cpu_time;
+pub mod crossing;
 pub mod daemon;
 pub mod demo;
 pub mod error;
+pub mod full;
 pub mod hint;
 pub mod interrupt;
 pub mod knob;
 pub mod micro;
 pub mod pagemap;
 pub mod plan;
+pub mod preparation;
 pub mod process_memory;
 pub mod programs;
 pub mod progress;
@@ -27,6 +31,7 @@ pub mod run;
 pub mod seed;
 pub mod session;
 pub mod statistics;
+pub mod survey;
 pub mod swap_file;
 pub mod totals;
 pub mod wire;
@@ -35,4 +40,5 @@ pub mod zram;
 
 pub use demo::{DemoConfig, demo};
 pub use error::BenchError;
+pub use full::full;
 pub use result::DemoResult;

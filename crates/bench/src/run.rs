@@ -276,29 +276,6 @@ impl Sample {
     }
 }
 
-impl Kept {
-    fn plus(self, other: Kept) -> Kept {
-        Kept {
-            resident_bytes: self.resident_bytes + other.resident_bytes,
-            stored_bytes: self.stored_bytes + other.stored_bytes,
-            pool_bytes: self.pool_bytes + other.pool_bytes,
-            daemon_bytes: self.daemon_bytes + other.daemon_bytes,
-            disk_bytes: self.disk_bytes + other.disk_bytes,
-        }
-    }
-
-    fn mean_of(self, count: usize) -> Kept {
-        let count = count.max(1) as u64;
-        Kept {
-            resident_bytes: self.resident_bytes / count,
-            stored_bytes: self.stored_bytes / count,
-            pool_bytes: self.pool_bytes / count,
-            daemon_bytes: self.daemon_bytes / count,
-            disk_bytes: self.disk_bytes / count,
-        }
-    }
-}
-
 fn times(samples: &[Sample], kind: Option<Kind>) -> Vec<f64> {
     samples
         .iter()

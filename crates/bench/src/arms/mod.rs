@@ -187,6 +187,31 @@ pub struct Kept {
     pub disk_bytes: u64,
 }
 
+impl Kept {
+    /// The sum of both.
+    pub fn plus(self, other: Kept) -> Kept {
+        Kept {
+            resident_bytes: self.resident_bytes + other.resident_bytes,
+            stored_bytes: self.stored_bytes + other.stored_bytes,
+            pool_bytes: self.pool_bytes + other.pool_bytes,
+            daemon_bytes: self.daemon_bytes + other.daemon_bytes,
+            disk_bytes: self.disk_bytes + other.disk_bytes,
+        }
+    }
+
+    /// A sum of `count` looks as their mean.
+    pub fn mean_of(self, count: usize) -> Kept {
+        let count = count.max(1) as u64;
+        Kept {
+            resident_bytes: self.resident_bytes / count,
+            stored_bytes: self.stored_bytes / count,
+            pool_bytes: self.pool_bytes / count,
+            daemon_bytes: self.daemon_bytes / count,
+            disk_bytes: self.disk_bytes / count,
+        }
+    }
+}
+
 /// One look at an arm, between two switches.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Look {

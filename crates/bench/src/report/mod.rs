@@ -1,5 +1,7 @@
 //! The demo's result for people: a table for the terminal, a page that opens offline, a picture.
 
+mod full_page;
+mod full_table;
 mod page;
 mod picture;
 mod plots;
@@ -9,28 +11,42 @@ mod table;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+
+pub use full_page::full_page;
+pub use full_table::full_table;
 pub use page::page;
 pub use picture::picture;
 pub use table::table;
 
 use crate::error::{BenchError, file_error};
+use crate::full::FullResult;
 use crate::result::DemoResult;
 
 /// The colours of arms and text, for light and dark surroundings. Used by page and picture.
 const COLOURS: &str = include_str!("colours.css");
 
-/// The result as JSON, with the documented names.
-pub fn json(result: &DemoResult) -> Result<String, BenchError> {
+/// A result as JSON, with the documented names.
+pub fn json(result: &impl Serialize) -> Result<String, BenchError> {
     Ok(serde_json::to_string_pretty(result)?)
 }
 
 /// Writes `demo.json`, `demo.html` and `demo.svg` into `directory` and tells where they are.
 pub fn write_all(result: &DemoResult, directory: &Path) -> Result<Vec<PathBuf>, BenchError> {
-    fs::create_dir_all(directory).map_err(file_error("create", directory))?;
     let files =
         [("demo.json", json(result)?), ("demo.html", page(result)), ("demo.svg", picture(result))];
+    write(&files, directory)
+}
+
+/// Writes `full.json` and `full.html` into `directory` and tells where they are.
+pub fn write_full(result: &FullResult, directory: &Path) -> Result<Vec<PathBuf>, BenchError> {
+    write(&[("full.json", json(result)?), ("full.html", full_page(result))], directory)
+}
+
+fn write(files: &[(&str, String)], directory: &Path) -> Result<Vec<PathBuf>, BenchError> {
+    fs::create_dir_all(directory).map_err(file_error("create", directory))?;
     files
-        .into_iter()
+        .iter()
         .map(|(name, text)| {
             let path = directory.join(name);
             fs::write(&path, text).map_err(file_error("write", &path))?;

@@ -74,7 +74,7 @@ pub fn table(result: &DemoResult) -> String {
 }
 
 /// Columns two spaces apart: the first `left` to the left, numbers to the right.
-fn aligned(header: &[String], rows: &[Vec<String>], left: usize) -> String {
+pub fn aligned(header: &[String], rows: &[Vec<String>], left: usize) -> String {
     let widths: Vec<usize> = (0..header.len())
         .map(|column| {
             let cells = rows.iter().map(|row| row[column].len());
@@ -99,7 +99,7 @@ fn aligned(header: &[String], rows: &[Vec<String>], left: usize) -> String {
 }
 
 /// Lines of at most [`WIDTH`] columns; a longer word has a line of its own.
-fn wrapped(paragraph: &str) -> String {
+pub fn wrapped(paragraph: &str) -> String {
     let mut text = String::new();
     let mut column = 0;
     for word in paragraph.split_whitespace() {

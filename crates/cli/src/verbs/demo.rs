@@ -5,9 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, anyhow};
-use clew_bench::arms::ArmKind;
+use clew_bench::arms::{Ablation, ArmKind};
+use clew_bench::full::FullConfig;
+use clew_bench::programs::Kind;
 use clew_bench::progress::Console;
-use clew_bench::{BenchError, DemoConfig, DemoResult, report};
+use clew_bench::result::Skipped;
+use clew_bench::{BenchError, DemoConfig, report};
 use clew_core::ByteSize;
 
 use crate::Failure;
@@ -17,11 +20,15 @@ use crate::output::Format;
 #[derive(clap::Args)]
 pub struct Args {
     /// The settings that end within three minutes on two CPUs: the default, said aloud.
-    #[arg(long, conflicts_with_all = ["switches", "fraction", "total"])]
+    #[arg(long, conflicts_with_all = ["switches", "fraction", "total", "full"])]
     quick: bool,
-    /// Where demo.json, demo.html and demo.svg go.
-    #[arg(long, value_name = "DIR", default_value = "clew-demo")]
-    out: PathBuf,
+    /// All arms at several totals and similarities, with intervals: about an hour. What is finished
+    /// is kept in the results' directory, and the same command goes on from there.
+    #[arg(long, conflicts_with_all = ["switches", "fraction", "total"])]
+    full: bool,
+    /// Where the results go [default: clew-demo, with --full clew-demo-full].
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
     /// Memory of the arms, as a part of what the programs use without a limit [default: 0.6].
     #[arg(long, value_name = "PART", conflicts_with = "total")]
     fraction: Option<f64>,
@@ -34,17 +41,59 @@ pub struct Args {
     /// Seed of data, queries and the sequence of switches.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Arms to run: dram, kernel-zram, clew [default: all].
+    /// Arms to run [default: dram, kernel-zram, clew; with --full all but clew].
     #[arg(long, value_name = "ARM,…", value_delimiter = ',')]
     arms: Vec<ArmKind>,
+    /// Programs [default: redis, python, node, sqlite; with --full all].
+    #[arg(long, value_name = "PROGRAM,…", value_delimiter = ',')]
+    programs: Vec<Kind>,
     /// Scheme of the clew arm: a preset's name, or a TOML file.
     #[arg(long, value_name = "NAME|FILE.toml", default_value = "zram")]
     scheme: String,
+    #[command(flatten)]
+    of_full: OfFull,
+}
+
+/// What only the full comparison knows.
+#[derive(clap::Args)]
+#[command(next_help_heading = "With --full")]
+struct OfFull {
+    /// Ariadne without each of its mechanisms too, at the base point.
+    #[arg(long, requires = "full")]
+    ablations: bool,
+    /// Memory of the arms, in percent of what the programs use without a limit; the first one is
+    /// the base point's [default: 50,40,60,75].
+    #[arg(long, value_name = "PERCENT,…", value_delimiter = ',', requires = "full")]
+    totals: Vec<f64>,
+    /// How much of a working set is the same each time, in percent; the first one is the base
+    /// point's [default: 70,0,30,95].
+    #[arg(long, value_name = "PERCENT,…", value_delimiter = ',', requires = "full")]
+    similarity: Vec<f64>,
+    /// Measured relaunches of each arm at each point [default: 112].
+    #[arg(long, value_name = "N", requires = "full")]
+    relaunches: Option<usize>,
+    /// Rounds among which they are divided, each with data of its own and another order of arms
+    /// [default: 2].
+    #[arg(long, value_name = "N", requires = "full")]
+    rounds: Option<usize>,
+    /// Data of each program [default: 112MiB].
+    #[arg(long, value_name = "SIZE", requires = "full")]
+    data: Option<ByteSize>,
+    /// Run nothing: only report what is finished.
+    #[arg(long, requires = "full")]
+    report: bool,
 }
 
 /// `clew demo`.
 pub fn demo(format: Format, args: Args) -> Result<(), Failure> {
     clew_live::config::load_scheme(&args.scheme).map_err(|e| Failure::Input(e.into()))?;
+    match args.full {
+        true => full(format, args),
+        false => quick(format, args),
+    }
+}
+
+fn quick(format: Format, args: Args) -> Result<(), Failure> {
     let own = std::env::current_exe().context("finding this program")?;
     let defaults = DemoConfig::default();
     let config = DemoConfig {
@@ -55,25 +104,80 @@ pub fn demo(format: Format, args: Args) -> Result<(), Failure> {
         total_bytes: args.total.map(|total| total.0),
         switches: args.switches.unwrap_or(defaults.switches),
         seed: args.seed,
-        arms: if args.arms.is_empty() { defaults.arms.clone() } else { args.arms },
+        arms: or(args.arms, defaults.arms.clone()),
+        programs: or(args.programs, defaults.programs.clone()),
         ..defaults
     };
     let result = clew_bench::demo(&config, &Console::new()).map_err(failure)?;
     if result.arms.is_empty() {
-        return Err(Failure::Unfit(anyhow!("no arm could run{}", reasons(&result))));
+        return Err(Failure::Unfit(anyhow!("no arm could run{}", reasons(&result.skipped))));
     }
-    let files = report::write_all(&result, &args.out)?;
+    let files = report::write_all(&result, &args.out.unwrap_or_else(|| "clew-demo".into()))?;
     match format {
         Format::Json => println!("{}", report::json(&result)?),
-        Format::Text => {
-            print!("{}", report::table(&result));
-            println!();
-            for path in &files {
-                println!("wrote {}", path.display());
-            }
-        }
+        Format::Text => tell(&report::table(&result), &files),
     }
-    match result.wrong_answers() {
+    right_answers(result.wrong_answers())
+}
+
+fn full(format: Format, args: Args) -> Result<(), Failure> {
+    let own = std::env::current_exe().context("finding this program")?;
+    let out = args.out.unwrap_or_else(|| "clew-demo-full".into());
+    let asked = args.of_full;
+    let commit = commit_of(&own);
+    let defaults = FullConfig::new(own, out.join("runs"));
+    let mut arms = or(args.arms, defaults.arms.clone());
+    if asked.ablations {
+        arms.extend(Ablation::ALL.map(ArmKind::Without));
+    }
+    let parts = |percents: Vec<f64>| percents.into_iter().map(|percent| percent / 100.0).collect();
+    let config = FullConfig {
+        clew_scheme: absolute_scheme(&args.scheme),
+        totals: or(parts(asked.totals), defaults.totals.clone()),
+        similarities: or(parts(asked.similarity), defaults.similarities.clone()),
+        arms,
+        relaunches: asked.relaunches.unwrap_or(defaults.relaunches),
+        rounds: asked.rounds.unwrap_or(defaults.rounds),
+        programs: or(args.programs, defaults.programs.clone()),
+        data_bytes: asked.data.map_or(defaults.data_bytes, |data| data.0),
+        seed: args.seed,
+        only_finished: asked.report,
+        commit,
+        ..defaults
+    };
+    let result = clew_bench::full(&config, &Console::new()).map_err(|error| match error {
+        BenchError::Interrupted => Failure::Failed(anyhow!(
+            "interrupted; what is finished is kept in {}: the same command goes on from there, \
+             and with --report it only reports",
+            config.directory.display()
+        )),
+        other => failure(other),
+    })?;
+    if result.points.iter().all(|point| point.arms.is_empty()) {
+        return Err(Failure::Unfit(anyhow!("no arm could run{}", reasons(&result.skipped))));
+    }
+    let files = report::write_full(&result, &out)?;
+    match format {
+        Format::Json => println!("{}", report::json(&result)?),
+        Format::Text => tell(&report::full_table(&result), &files),
+    }
+    right_answers(result.wrong_answers())
+}
+
+/// What was asked for, or else the default.
+fn or<T>(asked: Vec<T>, default: Vec<T>) -> Vec<T> {
+    if asked.is_empty() { default } else { asked }
+}
+
+fn tell(table: &str, files: &[PathBuf]) {
+    println!("{table}");
+    for path in files {
+        println!("wrote {}", path.display());
+    }
+}
+
+fn right_answers(wrong: u64) -> Result<(), Failure> {
+    match wrong {
         0 => Ok(()),
         wrong => Err(Failure::Failed(anyhow!("{wrong} answers were wrong"))),
     }
@@ -92,8 +196,8 @@ pub fn failure(error: BenchError) -> Failure {
     }
 }
 
-fn reasons(result: &DemoResult) -> String {
-    result.skipped.iter().map(|one| format!("\n  {}: {}", one.name, one.reason)).collect()
+fn reasons(skipped: &[Skipped]) -> String {
+    skipped.iter().map(|one| format!("\n  {}: {}", one.name, one.reason)).collect()
 }
 
 /// The daemon runs in another directory than we do.

@@ -1,0 +1,253 @@
+//! The full comparison: every arm at several totals and several similarities, with intervals.
+//!
+//! A *point* is a total and a similarity; a *run* is one arm at one point in one round. Runs that
+//! are finished are kept in a directory and not made again, so that a comparison can be interrupted
+//! and gone on with, and an arm that has changed can be run anew beside others that have not.
+
+mod breakdown;
+mod derive;
+mod finished;
+mod result;
+mod schedule;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+pub use breakdown::Breakdown;
+pub use result::{
+    Comparison, EqualMemory, FullResult, FullSettings, Group, GroupResult, PointArm, PointResult,
+};
+pub use schedule::{Point, percent};
+
+use crate::arms::{self, ArmKind, ArmSettings};
+use crate::error::BenchError;
+use crate::interrupt::InterruptGuard;
+use crate::preparation::{Scratch, host, installed, rehearse};
+use crate::programs::{Kind, Load};
+use crate::progress::Progress;
+use crate::result::{ArmResult, Skipped};
+use crate::run::{self, Work};
+use crate::survey::survey;
+
+use finished::{Conditions, Finished};
+use schedule::Run;
+
+/// What the full comparison runs.
+#[derive(Clone, Debug)]
+pub struct FullConfig {
+    /// The `clew` command.
+    pub clew_exe: PathBuf,
+    /// The scheme of the arm `clew`.
+    pub clew_scheme: String,
+    /// Totals, as parts of what `dram` uses; the first is that of the base point.
+    pub totals: Vec<f64>,
+    /// Parts of a working set that are the same each time; the first is that of the base point.
+    pub similarities: Vec<f64>,
+    /// The arms; `dram` runs in any case.
+    pub arms: Vec<ArmKind>,
+    /// Measured relaunches of each arm at each point.
+    pub relaunches: usize,
+    /// Rounds among which they are divided. Each has data of its own and another order of arms.
+    pub rounds: usize,
+    /// The programs.
+    pub programs: Vec<Kind>,
+    /// Data of each.
+    pub data_bytes: u64,
+    /// Seed of everything.
+    pub seed: u64,
+    /// Part of the queries that change data, 0 to 1.
+    pub updates: f64,
+    /// Part of the total kept free for the next relaunch.
+    pub headroom_bytes: u64,
+    /// Rest between two switches.
+    pub pause: Duration,
+    /// Where finished runs are kept.
+    pub directory: PathBuf,
+    /// Runs nothing, and derives everything from what is finished.
+    pub only_finished: bool,
+    /// The version that is measured.
+    pub commit: Option<String>,
+}
+
+impl FullConfig {
+    /// The whole comparison with the command `clew_exe`, kept in `directory`.
+    pub fn new(clew_exe: PathBuf, directory: PathBuf) -> FullConfig {
+        FullConfig {
+            clew_exe,
+            clew_scheme: "zram".to_string(),
+            totals: vec![0.5, 0.4, 0.6, 0.75],
+            similarities: vec![0.7, 0.0, 0.3, 0.95],
+            arms: ArmKind::FULL.to_vec(),
+            relaunches: 112,
+            rounds: 2,
+            programs: Kind::ALL.to_vec(),
+            data_bytes: 112 << 20,
+            seed: 1,
+            updates: 0.1,
+            headroom_bytes: 24 << 20,
+            pause: Duration::from_millis(200),
+            directory,
+            only_finished: false,
+            commit: None,
+        }
+    }
+
+    fn check(&self) -> Result<(), BenchError> {
+        let fail = |text: &str| Err(BenchError::Setting(text.to_string()));
+        let is_part = |part: &f64| (0.0..=1.0).contains(part);
+        if self.programs.is_empty() || self.relaunches == 0 || self.rounds == 0 {
+            return fail("at least one program, one relaunch and one round are needed");
+        }
+        if self.rounds > self.relaunches {
+            return fail("there are more rounds than relaunches");
+        }
+        if self.totals.is_empty() || self.similarities.is_empty() {
+            return fail("at least one total and one similarity are needed");
+        }
+        if !self.similarities.iter().all(is_part) || !is_part(&self.updates) {
+            return fail("similarities and updates are parts: between 0 and 1");
+        }
+        if !self.totals.iter().all(|total| (0.05..=4.0).contains(total)) {
+            return fail("totals are between 0.05 and 4 times what the programs need");
+        }
+        if self.data_bytes < 1 << 20 {
+            return fail("a program needs at least 1 MiB of data");
+        }
+        Ok(())
+    }
+
+    fn work(&self, programs: &[Kind], run: Run) -> Work {
+        let (relaunches, rounds) = (self.relaunches, self.rounds);
+        Work {
+            programs: programs.to_vec(),
+            load: Load {
+                seed: self.seed + run.round as u64,
+                data_bytes: self.data_bytes,
+                similarity: run.similarity,
+                updates: self.updates,
+            },
+            switches: relaunches / rounds + usize::from(run.round < relaunches % rounds),
+            pause: self.pause,
+        }
+    }
+}
+
+/// Runs the comparison. What cannot run is named in the result, with the reason. After an
+/// interruption ([`BenchError::Interrupted`]) the same call goes on where this one stopped.
+pub fn full(config: &FullConfig, progress: &dyn Progress) -> Result<FullResult, BenchError> {
+    config.check()?;
+    let _interrupts = InterruptGuard::new();
+    let scratch = Scratch::new()?;
+    let mut skipped = Vec::new();
+    let programs = installed(&config.programs, &mut skipped)?;
+    let mut finished = Finished::open(&config.directory)?;
+    let settings = ArmSettings {
+        clew_exe: Some(config.clew_exe.clone()),
+        clew_scheme: config.clew_scheme.clone(),
+    };
+    let runs = schedule::runs(&config.totals, &config.similarities, &config.arms, config.rounds);
+    let base = config.work(&programs, runs[0]);
+    let conditions = Conditions::of_labels(config, &base);
+    let labels = match finished.labels(&conditions) {
+        Some(labels) => labels,
+        None if config.only_finished => Vec::new(),
+        None => {
+            rehearse(&base, &scratch.0, progress)?;
+            match survey(&programs, base.load, &scratch.0, progress) {
+                Ok(labels) => {
+                    finished.keep_labels(&conditions, &labels)?;
+                    labels
+                }
+                Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
+                // Without a zram device, for example: what the programs are known for must do.
+                Err(error) => {
+                    let reason = error.to_string();
+                    skipped.push(Skipped { name: "labels by measurement".to_string(), reason });
+                    Vec::new()
+                }
+            }
+        }
+    };
+
+    let mut results: Vec<(Run, ArmResult)> = Vec::new();
+    let mut need: Option<u64> = None;
+    for (position, &run) in runs.iter().enumerate() {
+        let work = config.work(&programs, run);
+        let total = match (run.total, need) {
+            (None, _) => None,
+            (Some(part), Some(need)) => Some(schedule::total_bytes(need, part)),
+            // dram did not run, which was said.
+            (Some(_), None) => continue,
+        };
+        let conditions = Conditions::of(config, &work, Some(run.arm), total);
+        let result = match finished.result(run, &conditions) {
+            Some(result) => Ok(result),
+            None if config.only_finished => continue,
+            None => {
+                let place = format!("{} of {}: {run}", position + 1, runs.len());
+                let left = finished.time_left(&runs[position..]);
+                let told = Told { place, left, progress };
+                let begin = Instant::now();
+                let result = one_run(run, total, config, &settings, &work, &scratch.0, &told);
+                if let Ok(result) = &result {
+                    finished.keep(run, &conditions, result, begin.elapsed())?;
+                }
+                result
+            }
+        };
+        match result {
+            Ok(result) => {
+                if run.arm == ArmKind::Dram && need.is_none() {
+                    need = Some(result.total_bytes_peak);
+                }
+                results.push((run, result));
+            }
+            Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
+            Err(error) => {
+                progress.done(&format!("{run} did not run: {error}"));
+                skipped.push(Skipped { name: run.to_string(), reason: error.to_string() });
+            }
+        }
+    }
+    let seconds = finished.seconds();
+    Ok(derive::result(config, &programs, labels, results, skipped, host(), seconds))
+}
+
+fn one_run(
+    run: Run,
+    total_bytes: Option<u64>,
+    config: &FullConfig,
+    settings: &ArmSettings,
+    work: &Work,
+    scratch: &Path,
+    progress: &dyn Progress,
+) -> Result<ArmResult, BenchError> {
+    let arm = arms::make(run.arm, settings)?;
+    let ground = run::ground(&*arm, total_bytes, config.headroom_bytes, scratch)?;
+    Ok(run::run_arm(arm, &ground, work, progress)?.result)
+}
+
+/// Says in front of each part where the whole is.
+struct Told<'a> {
+    place: String,
+    left: Option<Duration>,
+    progress: &'a dyn Progress,
+}
+
+impl Progress for Told<'_> {
+    fn begin(&self, _part: &str, steps: u64) {
+        let left = match self.left {
+            Some(left) => format!(", about {} min left", left.as_secs().div_ceil(60)),
+            None => String::new(),
+        };
+        self.progress.begin(&format!("{}{left}", self.place), steps);
+    }
+
+    fn step(&self, now: &str) {
+        self.progress.step(now);
+    }
+
+    fn done(&self, outcome: &str) {
+        self.progress.done(outcome);
+    }
+}

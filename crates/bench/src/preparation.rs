@@ -1,0 +1,96 @@
+//! What comes before any comparison: which programs are there, whether they work, what the machine
+//! is.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::error::{BenchError, file_error};
+use crate::programs::{Kind, Load};
+use crate::progress::Progress;
+use crate::result::{Host, Skipped};
+use crate::run::Work;
+use crate::session::{Launch, Session};
+
+/// The programs that are there; the others are named as missing.
+pub fn installed(programs: &[Kind], skipped: &mut Vec<Skipped>) -> Result<Vec<Kind>, BenchError> {
+    let mut there = Vec::new();
+    let mut reason = None;
+    for &kind in programs {
+        match kind.executable() {
+            Ok(_) => there.push(kind),
+            Err(error) => {
+                skipped.push(Skipped { name: kind.to_string(), reason: error.to_string() });
+                reason = Some(error);
+            }
+        }
+    }
+    match reason {
+        Some(error) if there.is_empty() => Err(error),
+        _ => Ok(there),
+    }
+}
+
+/// Every program runs once with little data, outside all groups: their code is in the page cache
+/// then, charged to no arm, and a program that does not work here is noticed before the clock runs.
+pub fn rehearse(work: &Work, scratch: &Path, progress: &dyn Progress) -> Result<(), BenchError> {
+    progress.begin("rehearsal", work.programs.len() as u64);
+    let scratch = scratch.join("rehearsal");
+    fs::create_dir_all(&scratch).map_err(file_error("create", &scratch))?;
+    let load = Load { data_bytes: 4 << 20, ..work.load };
+    for &kind in &work.programs {
+        let launch = Launch { scratch: scratch.clone(), ..Launch::default() };
+        let mut session = Session::start(kind.with(load), &launch)?;
+        session.fill(&crate::interrupt::check)?;
+        let batches = session.program().interaction(0);
+        session.interact(&batches)?;
+        progress.step(kind.name());
+    }
+    progress.done(&format!("{} programs work here", work.programs.len()));
+    Ok(())
+}
+
+/// A directory for sockets and messages of programs; it ends with this.
+pub struct Scratch(pub PathBuf);
+
+impl Scratch {
+    /// A fresh one.
+    pub fn new() -> Result<Scratch, BenchError> {
+        let path = std::env::temp_dir().join(format!("clew-demo-{}", std::process::id()));
+        fs::create_dir_all(&path).map_err(file_error("create", &path))?;
+        Ok(Scratch(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// This machine.
+pub fn host() -> Host {
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kib = memory
+        .lines()
+        .find_map(|line| {
+            line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse().ok()
+        })
+        .unwrap_or(0u64);
+    Host {
+        kernel: kernel.trim().to_string(),
+        cpus: std::thread::available_parallelism().map_or(1, usize::from),
+        memory_bytes: kib << 10,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_is_described() {
+        let host = host();
+        assert!(!host.kernel.is_empty() && host.cpus > 0 && host.memory_bytes > 0);
+    }
+}
