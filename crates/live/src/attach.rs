@@ -18,6 +18,7 @@ use crossbeam_channel::Sender;
 
 use crate::governor::Message;
 use crate::predecessor::ProcessName;
+use crate::proc_stat::Stat;
 use crate::process::{ProcFiles, Process, Shared};
 use crate::program::{Agent, ProgramMemory};
 use crate::registry::{Descriptors, Record, Stage};
@@ -202,8 +203,8 @@ fn hello(shared: &Shared, socket: OwnedFd) -> Result<Candidate, AttachError> {
     let name = &bytes[size_of::<Header>()..][..name_len];
     let peer = seqpacket::peer(&socket).map_err(AttachError::NoAnswer)?;
     // The agent's parent is the program: the kernel says so, not the agent.
-    let process = parent_of(peer.pid as u32)
-        .and_then(ProcessName::of)
+    let process = Stat::of(peer.pid as u32)
+        .and_then(|agent| ProcessName::of(agent.parent))
         .map_err(|source| AttachError::Proc { what: "finding the program", source })?;
     let pid = process.pid;
     // A program that has ended leaves its agent to somebody else.
@@ -287,17 +288,6 @@ fn words<const N: usize>(bytes: &[u8]) -> [u32; N] {
     std::array::from_fn(|i| {
         bytes.get(i * 4..i * 4 + 4).map_or(0, |b| u32::from_ne_bytes([b[0], b[1], b[2], b[3]]))
     })
-}
-
-/// Parent of `pid`, from /proc.
-pub fn parent_of(pid: u32) -> io::Result<u32> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let after = stat.rsplit_once(')').map(|(_, rest)| rest).unwrap_or("");
-    after
-        .split_ascii_whitespace()
-        .nth(1)
-        .and_then(|f| f.parse().ok())
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unreadable /proc/PID/stat"))
 }
 
 /// Whether two processes share one memory; `None` if nobody can tell.

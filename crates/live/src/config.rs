@@ -1,5 +1,6 @@
 //! `clew.toml`: what the daemon is told. Every field is described in docs/operations.md.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use clew_core::ByteSize;
@@ -25,6 +26,11 @@ pub struct ConfigFile {
     /// After so many daemons that died soon after they had begun, the next one brings every page back
     /// and ends.
     pub max_short_lives: Option<u32>,
+    /// Where metrics are served: IP:PORT, or PORT on this machine.
+    pub metrics: Option<String>,
+    /// Others than this machine may read them.
+    #[serde(default)]
+    pub metrics_public: bool,
     /// Rules for programs.
     #[serde(default)]
     pub rule: Vec<Rule>,
@@ -65,6 +71,8 @@ pub struct Config {
     pub workers: usize,
     /// After so many daemons that died soon after they had begun, this one gives up.
     pub max_short_lives: u32,
+    /// Where metrics are served, if they are.
+    pub metrics: Option<SocketAddr>,
     /// Rules for programs.
     pub rules: Vec<Rule>,
     /// End when the last app has ended (the private daemon of `clew run`).
@@ -91,6 +99,10 @@ pub struct Overrides {
     pub budget: Option<ByteSize>,
     /// `--scheme`: a preset's name or a TOML file.
     pub scheme: Option<String>,
+    /// `--metrics`.
+    pub metrics: Option<String>,
+    /// `--metrics-public`.
+    pub metrics_public: bool,
     /// See [`Config::exit_when_idle`].
     pub exit_when_idle: bool,
 }
@@ -114,6 +126,12 @@ impl Config {
         };
         let named = over.scheme.clone().or(from_file.scheme).unwrap_or_else(|| "zram".into());
         let scheme = load_scheme(&named)?;
+        // Private daemons would be in each other's way.
+        let from_file_at = from_file.metrics.filter(|_| !over.exit_when_idle);
+        let metrics = over.metrics.clone().or(from_file_at);
+        let metrics = metrics
+            .map(|at| metrics_address(&at, over.metrics_public || from_file.metrics_public))
+            .transpose()?;
         let machine = total_memory();
         let config = Config {
             scheme_name: scheme.name.clone(),
@@ -126,6 +144,7 @@ impl Config {
                 .workers
                 .unwrap_or_else(|| std::thread::available_parallelism().map_or(2, |n| n.get())),
             max_short_lives: from_file.max_short_lives.unwrap_or(5),
+            metrics,
             rules: from_file.rule,
             exit_when_idle: over.exit_when_idle,
         };
@@ -176,6 +195,26 @@ impl Config {
         let low = share(self.watermark_low);
         (low, share(self.watermark_high).max(low + (2 << 20)))
     }
+}
+
+/// The address that `text` means. Everybody who can connect to it can read the metrics, so it is
+/// one of this machine unless others are wanted (`public`).
+fn metrics_address(text: &str, public: bool) -> Result<SocketAddr, ConfigError> {
+    let senseless = |why: &str| {
+        let (field, value) = ("metrics", text.to_string());
+        Err(ConfigError::Senseless { field, value, why: why.to_string() })
+    };
+    let port = text.parse::<u16>().map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    let Ok(address) = port.or_else(|_| text.parse::<SocketAddr>()) else {
+        return senseless("IP:PORT is wanted, or PORT on this machine");
+    };
+    if !address.ip().is_loopback() && !public {
+        return senseless(
+            "that is not an address of this machine alone, and whoever connects can read names and \
+             memory of programs: metrics-public (--metrics-public) allows it",
+        );
+    }
+    Ok(address)
 }
 
 /// A preset by name, or a scheme from a TOML file.
@@ -229,6 +268,20 @@ mod tests {
     }
 
     #[test]
+    fn metrics_are_for_this_machine_unless_said_otherwise() {
+        for (text, wanted) in [
+            ("metrics = \"9464\"", "127.0.0.1:9464"),
+            ("metrics = \"127.0.0.2:0\"", "127.0.0.2:0"),
+            ("metrics = \"[::1]:9464\"", "[::1]:9464"),
+            ("metrics = \"0.0.0.0:9464\"\nmetrics-public = true", "0.0.0.0:9464"),
+        ] {
+            let at = load(text).expect(text).metrics.expect("an address");
+            assert_eq!(at.to_string(), wanted, "{text}");
+        }
+        assert_eq!(load("").expect("valid").metrics, None);
+    }
+
+    #[test]
     fn nonsense_is_refused_by_name() {
         for (text, word) in [
             ("budgett = 5", "budgett"),
@@ -237,6 +290,9 @@ mod tests {
             ("scheme = \"nosuch\"", "nosuch"),
             ("watermark-low = 9\nwatermark-high = 3", "watermark"),
             ("workers = 0", "workers"),
+            ("metrics = \"localhost\"", "IP:PORT"),
+            ("metrics = \"0.0.0.0:9464\"", "metrics-public"),
+            ("metrics = \"[::]:9464\"", "metrics-public"),
             ("[[rule]]\nprogram = \"x\"\nnever = true\nprotect = true", "never"),
             ("budget = [1]", "size"),
         ] {

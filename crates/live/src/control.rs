@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use socket2::{Domain, SockAddr, Socket, Type};
 
+use crate::latency::Latency;
 use crate::predecessor::{self, ProcessName};
 use crate::seqpacket;
 
@@ -72,6 +73,12 @@ pub struct Status {
     pub used_bytes: u64,
     /// Resident memory of the daemon beyond the pool.
     pub daemon_bytes: u64,
+    /// Processor time of the daemon since it began, seconds.
+    #[serde(default)]
+    pub daemon_cpu_seconds: f64,
+    /// How long it has governed, seconds.
+    #[serde(default)]
+    pub uptime_seconds: f64,
     /// Process id of the daemon.
     pub daemon_pid: u32,
     /// Process id of its keeper, which holds all descriptors should the daemon die.
@@ -80,6 +87,22 @@ pub struct Status {
     pub placement: String,
     /// The pool.
     pub pool: PoolStatus,
+    /// The places for stored pages.
+    #[serde(default)]
+    pub tiers: Vec<TierStatus>,
+    /// Counts over all apps, ended ones included, since the daemon began.
+    #[serde(default)]
+    pub totals: Totals,
+    /// How long faults that brought a stored page back took, from the fault thread's being woken to
+    /// its answer.
+    #[serde(default)]
+    pub stored_fault_latency: Latency,
+    /// The same of first touches of fresh memory.
+    #[serde(default)]
+    pub fresh_fault_latency: Latency,
+    /// What the engine and the scheme's policies count.
+    #[serde(default)]
+    pub policies: Vec<PolicyMetric>,
     /// Apps that were ended because memory was short (`on_full = "kill"`), oldest first.
     #[serde(default)]
     pub ended_apps: Vec<String>,
@@ -106,6 +129,84 @@ pub struct PoolStatus {
     pub corrupt_pages: u64,
 }
 
+/// A place for stored pages, in [`Status`].
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
+pub struct TierStatus {
+    /// `pool`, `kernel`, `flash` or `remote`.
+    pub tier: String,
+    /// Memory or space taken, overhead included.
+    pub used_bytes: u64,
+    /// What it may take; `None` without a limit.
+    pub limit_bytes: Option<u64>,
+    /// Pages stored.
+    pub stored_pages: u64,
+    /// Pages it may store; `None` without a limit.
+    pub limit_pages: Option<u64>,
+}
+
+/// Counts over all apps, in [`Status`].
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
+pub struct Totals {
+    /// Faults that brought a stored page back.
+    pub demand_faults: u64,
+    /// Faults on memory that held nothing.
+    pub fresh_faults: u64,
+    /// Faults on pages that were back already.
+    pub spurious_faults: u64,
+    /// Pages brought back without a fault.
+    pub restored_pages: u64,
+    /// Pages taken out and stored.
+    pub swapped_out_pages: u64,
+    /// Of these, pages of zeros.
+    pub zero_pages: u64,
+    /// Pages taken out and given back at once: asked for meanwhile, or no room.
+    pub returned_pages: u64,
+    /// Pages brought back early that were then used.
+    pub prefetch_used_pages: u64,
+    /// Pages found present where they were known as stored. Never expected.
+    pub conflicts: u64,
+    /// Events that the policies were not told because too many came at once.
+    pub lost_events: u64,
+}
+
+/// A number of the engine or a policy, in [`Status`].
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
+pub struct PolicyMetric {
+    /// Its name, the unit last.
+    pub name: String,
+    /// Its value.
+    pub value: f64,
+    /// What it counts.
+    pub help: String,
+}
+
+/// Pages of the classes that a scheme may keep, in [`AppStatus`].
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
+pub struct ClassStatus {
+    /// Used in relaunches.
+    pub hot: ClassPages,
+    /// Used later.
+    pub warm: ClassPages,
+    /// Not used since the launch.
+    pub cold: ClassPages,
+}
+
+/// Pages of one class.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
+pub struct ClassPages {
+    /// Resident.
+    pub resident_pages: u64,
+    /// Stored, or on their way out.
+    pub out_pages: u64,
+}
+
+impl ClassPages {
+    /// Wherever they are.
+    pub fn pages(&self) -> u64 {
+        self.resident_pages + self.out_pages
+    }
+}
+
 /// One app, in [`Status`].
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
 pub struct AppStatus {
@@ -119,7 +220,8 @@ pub struct AppStatus {
     pub resident_bytes: u64,
     /// Pages whose only copy is stored.
     pub stored_pages: u64,
-    /// Original bytes / pool bytes of those; 0 while nothing is stored.
+    /// Original bytes / pool bytes of those, of large programs by a sample; 0 while nothing is
+    /// stored.
     pub ratio: f64,
     /// Faults served since it began, first touches of fresh memory included.
     pub faults: u64,
@@ -136,6 +238,15 @@ pub struct AppStatus {
     pub restored_pages: u64,
     /// Pages taken out since it began.
     pub swapped_out_pages: u64,
+    /// Pages brought back early (prefetched, or with a block of theirs) that were then used.
+    #[serde(default)]
+    pub prefetch_used_pages: u64,
+    /// Processor time of its living processes, seconds.
+    #[serde(default)]
+    pub cpu_seconds: f64,
+    /// Its pages by class; `None` where the scheme keeps none.
+    #[serde(default)]
+    pub classes: Option<ClassStatus>,
 }
 
 /// One process, in [`AppStatus`].

@@ -3,9 +3,10 @@
 use std::fs::{self, Permissions};
 use std::hash::{Hash, Hasher};
 use std::io::{self, BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,7 +28,7 @@ use crate::predecessor::{self, Predecessor};
 use crate::process::{Handlers, Shared};
 use crate::registry::{DaemonDescriptors, DaemonRecord, column};
 use crate::takeover::{self, Estate, Programs, TakeoverError};
-use crate::{doctor, fault, pressure, seqpacket, work};
+use crate::{doctor, exporter, fault, pressure, seqpacket, work};
 
 /// The object that is preloaded into programs.
 const AGENT_OBJECT: &[u8] = include_bytes!(env!("CLEW_AGENT_OBJECT"));
@@ -60,6 +61,8 @@ pub enum DaemonError {
     Descriptors(#[source] io::Error),
     #[error("{what} {path}: {source}")]
     File { what: &'static str, path: PathBuf, source: io::Error },
+    #[error("metrics: cannot listen at {at}: {source}")]
+    Metrics { at: SocketAddr, source: io::Error },
     #[error("{what}: {source}")]
     System { what: &'static str, source: io::Error },
     #[error("the store: {0}")]
@@ -80,7 +83,8 @@ pub fn default_socket() -> PathBuf {
 }
 
 /// Runs a daemon at `socket` until it is told to stop. To be called before the process has
-/// threads. `ready` is called once programs may come.
+/// threads. `ready` is called once programs may come, with what is to be said and where metrics
+/// are served.
 ///
 /// If the daemon that served `socket` is dead, this one takes over its programs; with `takeover`,
 /// also if it lives.
@@ -88,7 +92,7 @@ pub fn run(
     socket: &Path,
     config: Config,
     takeover: bool,
-    ready: impl FnOnce(&str),
+    ready: impl FnOnce(&str, Option<SocketAddr>),
 ) -> Result<(), DaemonError> {
     let file = |what, path: &Path| {
         let path = path.to_path_buf();
@@ -130,16 +134,28 @@ pub fn run(
     pressure::protect_daemon();
     let mut keeper = Keeper::start().map_err(system("starting the keeper"))?;
 
-    let Belongings { generation, journal, tables, store, control, agents, mut record, left, lost } =
-        match left {
-            Some(estate) => Belongings::inherited(estate),
-            None => Belongings::new(socket, store_config)?,
-        };
+    let Belongings {
+        generation,
+        journal,
+        tables,
+        store,
+        control,
+        agents,
+        metrics,
+        mut record,
+        left,
+        lost,
+    } = match left {
+        Some(estate) => Belongings::inherited(estate, config.metrics),
+        None => Belongings::new(socket, store_config, config.metrics)?,
+    };
+    let metrics_at = metrics.as_ref().and_then(|m| m.local_addr().ok());
     record.descriptors[column(generation)] = Some(DaemonDescriptors {
         tables: tables.segments().map(AsRawFd::as_raw_fd),
         store: store.segments().map(AsRawFd::as_raw_fd),
         control: control.as_raw_fd(),
         agents: agents.as_raw_fd(),
+        metrics: metrics.as_ref().map(AsRawFd::as_raw_fd),
     });
     let gives_up = record.short_lives >= config.max_short_lives;
 
@@ -216,6 +232,10 @@ pub fn run(
     let answer = to_governor.clone();
     let listener = UnixListener::from(control);
     spawn("control".into(), Box::new(move || serve_clients(&listener, &answer)))?;
+    if let Some(listener) = metrics {
+        let answer = to_governor.clone();
+        spawn("metrics".into(), Box::new(move || exporter::serve(&listener, &answer)))?;
+    }
     let answer = to_governor.clone();
     spawn("stalls".into(), Box::new(move || pressure::watch_stalls(&answer)))?;
     let answer = to_governor.clone();
@@ -228,7 +248,7 @@ pub fn run(
         );
         let _ = to_governor.send(Message::Stop);
     } else {
-        ready(&said);
+        ready(&said, metrics_at);
         // Where nobody wants to know, this does nothing.
         let _ = sd_notify::notify(&[NotifyState::Ready]);
     }
@@ -269,7 +289,7 @@ fn given_socket(socket: &Path) -> Option<OwnedFd> {
     // this process takes them, and this is asked once.
     let given = sd_notify::listen_fds().ok()?.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
     let listener = UnixListener::from(given.collect::<Vec<_>>().pop()?);
-    let is_ours = |at: SocketAddr| at.as_pathname() == Some(socket);
+    let is_ours = |at: std::os::unix::net::SocketAddr| at.as_pathname() == Some(socket);
     listener.local_addr().is_ok_and(is_ours).then(|| listener.into())
 }
 
@@ -287,16 +307,40 @@ struct Belongings {
     store: Arc<Store>,
     control: OwnedFd,
     agents: OwnedFd,
+    metrics: Option<TcpListener>,
     record: DaemonRecord,
     left: Option<(Predecessor, Programs)>,
     lost: usize,
 }
 
 impl Belongings {
-    fn inherited(estate: Estate) -> Belongings {
-        let Estate { from, journal, tables, store, record, control, agents, programs, lost } =
-            estate;
+    fn inherited(estate: Estate, metrics_at: Option<SocketAddr>) -> Belongings {
+        let Estate {
+            from,
+            journal,
+            tables,
+            store,
+            record,
+            control,
+            agents,
+            metrics,
+            programs,
+            lost,
+        } = estate;
         [&control, &agents].into_iter().for_each(listen_again);
+        let metrics = match (metrics_at, metrics) {
+            (Some(at), inherited) => exporter::listen(at, inherited)
+                .inspect_err(|error| {
+                    // Programs wait to be served: they must not wait for this.
+                    tracing::error!(%at, %error, "no metrics: cannot listen");
+                })
+                .ok(),
+            (None, Some(inherited)) => {
+                exporter::silence(inherited);
+                None
+            }
+            (None, None) => None,
+        };
         Belongings {
             generation: from.generation + 1,
             journal,
@@ -304,13 +348,23 @@ impl Belongings {
             store,
             control,
             agents,
+            metrics,
             record,
             left: Some((from, programs)),
             lost,
         }
     }
 
-    fn new(socket: &Path, config: StoreConfig) -> Result<Belongings, DaemonError> {
+    fn new(
+        socket: &Path,
+        config: StoreConfig,
+        metrics_at: Option<SocketAddr>,
+    ) -> Result<Belongings, DaemonError> {
+        let metrics = metrics_at
+            .map(|at| {
+                exporter::listen(at, None).map_err(|source| DaemonError::Metrics { at, source })
+            })
+            .transpose()?;
         let file = |what, path: &Path| {
             let path = path.to_path_buf();
             move |source| DaemonError::File { what, path, source }
@@ -343,6 +397,7 @@ impl Belongings {
             store: Arc::new(Store::new(config)?),
             control,
             agents,
+            metrics,
             record: DaemonRecord {
                 descriptors: [None; 2],
                 placement,

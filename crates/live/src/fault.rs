@@ -33,12 +33,13 @@ pub fn run(shared: &Shared, handler: usize) {
         let n = unsafe {
             libc::epoll_wait(shared.epolls[handler].as_raw_fd(), events.as_mut_ptr(), 32, -1)
         };
+        let woken = Instant::now();
         for event in &events[..n.max(0) as usize] {
             if event.u64 == STOP_TOKEN {
                 return;
             }
             if let Some(process) = shared.process(SpaceId(event.u64 as u32)) {
-                serve(shared, &process, &mut ctx, &mut faults);
+                serve(shared, &process, woken, &mut ctx, &mut faults);
             }
         }
     }
@@ -47,6 +48,7 @@ pub fn run(shared: &Shared, handler: usize) {
 fn serve(
     shared: &Shared,
     process: &Arc<Process>,
+    woken: Instant,
     ctx: &mut MoverContext,
     faults: &mut Vec<(u64, u32)>,
 ) {
@@ -62,7 +64,6 @@ fn serve(
     let narrow =
         shared.placement == Placement::Narrow && process.relaunching.load(Ordering::Relaxed);
     for (addr, tid) in faults.iter().copied() {
-        let begin = Instant::now();
         let vpn = Vpn::of_addr(addr, shared.page_bytes);
         if vpn == Vpn::of_addr(process.beacon, shared.page_bytes) {
             tell_who_it_is(shared, process, vpn);
@@ -78,7 +79,7 @@ fn serve(
             let cpu = shared.handler_cpus[process.handler];
             affinity::narrow(&process.narrowed, tid, cpu, || process.save_record(shared));
         }
-        answer(shared, process, vpn, ctx, begin);
+        answer(shared, process, vpn, woken, ctx);
     }
     drop(guard);
 }
@@ -94,25 +95,22 @@ fn tell_who_it_is(shared: &Shared, process: &Process, beacon: Vpn) {
     }
 }
 
-fn answer(
-    shared: &Shared,
-    process: &Process,
-    vpn: Vpn,
-    ctx: &mut MoverContext,
-    begin: Instant,
-) {
+fn answer(shared: &Shared, process: &Process, vpn: Vpn, woken: Instant, ctx: &mut MoverContext) {
+    let latency = &shared.latencies[process.handler];
     let page = PageId::new(process.id, vpn);
     process.faults.fetch_add(1, Ordering::Relaxed);
     match shared.mover.fault(&process.space, vpn, ctx) {
         Fault::Restored => {
+            latency.stored.record(woken.elapsed());
             process.demand.fetch_add(1, Ordering::Relaxed);
             let codec_ns = std::mem::take(&mut ctx.fault_codec_ns);
             process.fault_codec_ns.fetch_add(codec_ns, Ordering::Relaxed);
-            process.fault_ns.fetch_add(begin.elapsed().as_nanos() as u64, Ordering::Relaxed);
+            process.fault_ns.fetch_add(woken.elapsed().as_nanos() as u64, Ordering::Relaxed);
             shared.post(Event::Access { page, kind: AccessKind::Fault, write: false });
             shared.post(Event::PageIn { page, tier: Tier::Pool, demand: true });
         }
         Fault::Fresh(pages) => {
+            latency.fresh.record(woken.elapsed());
             shared.post(Event::Resident { run: process.run(vpn, u64::from(pages)) });
             shared.post(Event::Access { page, kind: AccessKind::Fresh, write: false });
         }

@@ -13,6 +13,8 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::proc_stat::Stat;
+
 /// A process, named so that no later one is mistaken for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessName {
@@ -25,11 +27,7 @@ pub struct ProcessName {
 impl ProcessName {
     /// The process that has this id now.
     pub fn of(pid: u32) -> io::Result<ProcessName> {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        let after = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-        let started = after.split_ascii_whitespace().nth(19).and_then(|f| f.parse().ok());
-        let started = started.ok_or(io::ErrorKind::InvalidData)?;
-        Ok(ProcessName { pid, started })
+        Ok(ProcessName { pid, started: Stat::of(pid)?.started })
     }
 
     /// A descriptor of it, if it has not been reaped.

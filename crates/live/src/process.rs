@@ -19,6 +19,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::affinity::{self, Placement};
 use crate::events::Move;
 use crate::governor::Message;
+use crate::latency::FaultLatency;
 use crate::predecessor::ProcessName;
 use crate::program::ProgramMemory;
 use crate::registry::{Record, Stage, column};
@@ -287,6 +288,8 @@ pub struct Shared {
     pub ring: (Sender<Event>, Receiver<Event>),
     /// Events that found the ring full.
     pub ring_dropped: AtomicU64,
+    /// How long faults took, one a handler.
+    pub latencies: Vec<FaultLatency>,
     /// Groups of programs taken over that are not served yet: until then nothing may end.
     pub recovering: AtomicUsize,
     next_space: AtomicU32,
@@ -311,6 +314,7 @@ impl Shared {
             generation,
             page_bytes,
             processes: RwLock::new(HashMap::new()),
+            latencies: epolls.iter().map(|_| FaultLatency::default()).collect(),
             epolls,
             handler_cpus: cpus,
             placement,

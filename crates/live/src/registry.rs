@@ -101,6 +101,9 @@ pub struct DaemonDescriptors {
     pub control: RawFd,
     /// Where agents connect.
     pub agents: RawFd,
+    /// Where metrics are served, if they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<RawFd>,
 }
 
 /// The daemon.

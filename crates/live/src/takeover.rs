@@ -65,6 +65,8 @@ pub struct Estate {
     pub control: OwnedFd,
     /// Where agents connect.
     pub agents: OwnedFd,
+    /// Where it served metrics, if it did.
+    pub metrics: Option<OwnedFd>,
     /// Its programs.
     pub programs: Programs,
     /// Programs whose records are damaged: only the old keeper knows their descriptors.
@@ -172,9 +174,21 @@ impl Estate {
         }
         let (control, agents) =
             (take("control socket", own.control)?, take("agents' socket", own.agents)?);
+        let metrics = own.metrics.and_then(|number| from.take(number).ok());
         let programs = Programs { managed, candidates };
         let store = Arc::new(store);
-        Ok(Estate { from, journal, tables, store, record, control, agents, programs, lost })
+        Ok(Estate {
+            from,
+            journal,
+            tables,
+            store,
+            record,
+            control,
+            agents,
+            metrics,
+            programs,
+            lost,
+        })
     }
 }
 

@@ -131,7 +131,8 @@ impl Record {
                 Record::Note(Note::PageIn { page, tier, demand })
             }
             Event::Dropped { page, tier } => Record::Note(Note::Dropped { page, tier }),
-            Event::FileMiss { .. }
+            Event::Unused { .. }
+            | Event::FileMiss { .. }
             | Event::FileInvalidated { .. }
             | Event::FrameChanged { .. }
             | Event::PrefetchUsed { .. }

@@ -1,5 +1,6 @@
 //! `clew daemon`.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clew_core::ByteSize;
@@ -20,6 +21,12 @@ pub struct Args {
     /// Configuration file [default: /etc/clew.toml if it exists].
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Serve metrics for Prometheus at IP:PORT, or at PORT on this machine.
+    #[arg(long, value_name = "ADDR")]
+    metrics: Option<String>,
+    /// Serve metrics to others than this machine, too.
+    #[arg(long)]
+    metrics_public: bool,
     /// End when the last program has ended.
     #[arg(long)]
     exit_when_idle: bool,
@@ -38,11 +45,21 @@ pub fn daemon(socket: &Path, args: Args) -> Result<(), Failure> {
     }
     let fallback = Path::new("/etc/clew.toml");
     let file = args.config.as_deref().or_else(|| fallback.exists().then_some(fallback));
-    let over =
-        Overrides { budget: args.budget, scheme: args.scheme, exit_when_idle: args.exit_when_idle };
+    let over = Overrides {
+        budget: args.budget,
+        scheme: args.scheme,
+        metrics: args.metrics,
+        metrics_public: args.metrics_public,
+        exit_when_idle: args.exit_when_idle,
+    };
     let config = Config::load(file, &over).map_err(|e| Failure::Input(e.into()))?;
     let line = format!("budget {}, scheme {}", config.budget, config.scheme_name);
-    let ready = |what: &str| eprintln!("clew: {what} {} ({line})", socket.display());
+    let ready = |what: &str, metrics: Option<SocketAddr>| {
+        eprintln!("clew: {what} {} ({line})", socket.display());
+        if let Some(at) = metrics {
+            eprintln!("clew: metrics at http://{at}/metrics");
+        }
+    };
     run(socket, config, args.takeover, ready).map_err(|e| match e {
         DaemonError::Unfit(_) => Failure::Unfit(e.into()),
         DaemonError::GaveUp(_) => Failure::GaveUp(e.into()),

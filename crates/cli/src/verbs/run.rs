@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use clew_core::ByteSize;
+use clew_live::config::Overrides;
 use clew_live::control::{Client, Environment, Request};
 
 use crate::Failure;
@@ -132,7 +133,7 @@ fn start_private(
         return Err(Failure::Unfit(anyhow!("{missing} ('clew doctor' says more)")));
     }
     let over =
-        clew_live::config::Overrides { budget, scheme: scheme.clone(), exit_when_idle: true };
+        Overrides { budget, scheme: scheme.clone(), exit_when_idle: true, ..Overrides::default() };
     clew_live::config::Config::load(None, &over).map_err(|e| Failure::Input(e.into()))?;
     let own = std::env::current_exe().context("finding this program")?;
     let mut words: Vec<OsString> =

@@ -28,7 +28,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use self::requests::Promise;
 use crate::attach::Candidate;
 use crate::config::Config;
-use crate::control::{Environment, Request};
+use crate::control::{Environment, Request, Status};
 use crate::mappings::resident_anonymous_bytes;
 use crate::process::{Process, Shared};
 use crate::work::{Done, Work};
@@ -55,6 +55,8 @@ pub enum Message {
     Done(Box<Done>),
     /// A client asks; the answer is one line of JSON.
     Control(Request, Sender<String>),
+    /// Somebody shows the state of everything.
+    Look(Sender<Box<Status>>),
     /// The machine stalls for want of memory.
     Stalled,
     /// Bring everything back and end.
@@ -74,6 +76,8 @@ struct App {
     past_fault_codec_ns: u64,
     past_restored: u64,
     past_swapped_out: u64,
+    /// Pages brought back early that were then used.
+    prefetch_used: u64,
 }
 
 struct Waiting {
@@ -171,6 +175,8 @@ pub struct Governor {
     started: Instant,
     stopping: Option<Vec<Sender<String>>>,
     had_apps: bool,
+    /// Pages of all apps that were brought back early and then used.
+    prefetch_used: u64,
     /// When the machine last stalled for want of memory.
     last_stall: Option<Instant>,
     /// Apps that were ended because memory was short.
@@ -221,6 +227,7 @@ impl Governor {
             started: now,
             stopping: None,
             had_apps: false,
+            prefetch_used: 0,
             last_stall: None,
             ended: Vec::new(),
             watchdog: sd_notify::watchdog_enabled(),
@@ -256,6 +263,13 @@ impl Governor {
     }
 
     fn tell(&mut self, event: &Event) {
+        if let Event::PrefetchUsed { page } = event {
+            self.prefetch_used += 1;
+            let app = self.engine.facts().app_of(page.space());
+            if let Some(app) = app.and_then(|app| self.apps.get_mut(&app)) {
+                app.prefetch_used += 1;
+            }
+        }
         // Of a protected process the policies know no resident page, so none is picked.
         let space = match event {
             Event::Resident { run } => Some(run.first.space()),
@@ -300,6 +314,10 @@ impl Governor {
             Message::Adopted(process) => self.introduce(&process),
             Message::Done(done) => self.done(*done),
             Message::Control(request, answer) => self.control(request, answer),
+            Message::Look(answer) => {
+                let status = self.status();
+                let _ = answer.send(Box::new(status));
+            }
             Message::Stalled => self.last_stall = Some(Instant::now()),
             Message::Stop => self.stop(None),
         }
@@ -392,6 +410,7 @@ impl Governor {
                 past_fault_codec_ns: 0,
                 past_restored: 0,
                 past_swapped_out: 0,
+                prefetch_used: 0,
             },
         );
         self.had_apps = true;

@@ -1,15 +1,25 @@
-//! What `clew ps` shows.
+//! What `clew ps`, `clew top` and the metrics show.
 
 use std::fs::File;
 use std::sync::atomic::Ordering;
 
-use clew_core::{AppState, Vpn};
+use clew_core::{AppId, AppState, Hotness, Tier, Vpn};
 use clew_store::State;
 
-use super::{Governor, Waiting};
+use super::{App, Governor, Waiting};
 use crate::affinity::Placement;
-use crate::control::{AppStatus, PoolStatus, ProcessStatus, Status};
+use crate::control::{
+    AppStatus, ClassPages, ClassStatus, PolicyMetric, PoolStatus, ProcessStatus, Status,
+    TierStatus, Totals,
+};
+use crate::latency::Latency;
 use crate::mappings::resident_anonymous_bytes;
+use crate::proc_stat::Stat;
+use crate::process::Process;
+
+/// Stored pages of one process that are asked for their size, at most: each costs a lock of the
+/// pool, and whoever waits for the policies waits meanwhile.
+const SIZE_SAMPLE: u64 = 4096;
 
 impl Governor {
     fn why_waiting(&self, w: &Waiting) -> String {
@@ -19,91 +29,22 @@ impl Governor {
 
     pub(super) fn status(&mut self) -> Status {
         let facts = self.shared.mover.store.facts();
-        let page = self.shared.page_bytes;
         let counters = &self.shared.mover.counters;
         let (reused, corrupt) =
             (counters.reused.load(Ordering::Relaxed), counters.corrupt.load(Ordering::Relaxed));
-        let ratio = |pages: u64, bytes: u64| {
-            if bytes == 0 { 0.0 } else { (pages * page) as f64 / bytes as f64 }
-        };
-        let mut apps: Vec<AppStatus> = Vec::new();
-        for (id, app) in &self.apps {
-            let mut status = AppStatus {
-                name: app.name.clone(),
-                state: match app.state {
-                    AppState::Foreground => "foreground".into(),
-                    AppState::Background => "background".into(),
-                },
-                faults: app.past_faults,
-                demand_faults: app.past_demand,
-                fault_ns: app.past_fault_ns,
-                fault_codec_ns: app.past_fault_codec_ns,
-                restored_pages: app.past_restored,
-                swapped_out_pages: app.past_swapped_out,
-                ..AppStatus::default()
-            };
-            let mut stored_bytes = 0;
-            for process in self.shared.of_app(*id) {
-                let mut stored = 0;
-                process.space.table.for_range(Vpn(0), u64::MAX >> 20, |_, entry| {
-                    if entry.state() == State::Stored {
-                        stored += 1;
-                        stored_bytes += entry.handle().map_or(0, |h| {
-                            u64::from(self.shared.mover.store.stored_bytes(h))
-                                / u64::from(self.shared.mover.store.block_pages(h).max(1))
-                        });
-                    }
-                });
-                let resident = self.resident_of(&process);
-                status.stored_pages += stored;
-                status.resident_bytes += resident;
-                status.faults += process.faults.load(Ordering::Relaxed);
-                status.demand_faults += process.demand.load(Ordering::Relaxed);
-                status.fault_ns += process.fault_ns.load(Ordering::Relaxed);
-                status.fault_codec_ns += process.fault_codec_ns.load(Ordering::Relaxed);
-                status.restored_pages += process.demand.load(Ordering::Relaxed)
-                    + process.restored.load(Ordering::Relaxed);
-                status.swapped_out_pages += process.swapped_out.load(Ordering::Relaxed);
-                let managed = process.is_managed();
-                let waits = |w: &&Waiting| w.forked && w.pid == process.pid();
-                let waiting = self.waiting.iter().find(waits);
-                status.processes.push(ProcessStatus {
-                    pid: process.pid(),
-                    command: process.command.clone(),
-                    managed,
-                    reason: match (managed, process.pid(), waiting) {
-                        (true, ..) => String::new(),
-                        (_, 0, _) => "forked child: its faults are served, its pages stay".into(),
-                        (_, _, Some(w)) => self.why_waiting(w),
-                        (_, _, None) => "its agent is gone: its faults are served".into(),
-                    },
-                    resident_bytes: resident,
-                    stored_pages: stored,
-                });
-            }
-            status.ratio = ratio(status.stored_pages, stored_bytes);
-            for w in self.waiting.iter().filter(|w| w.app == *id && !w.forked) {
-                let resident = File::open(format!("/proc/{}/statm", w.pid))
-                    .map_or(0, |mut f| resident_anonymous_bytes(&mut f, page));
-                status.resident_bytes += resident;
-                status.processes.push(ProcessStatus {
-                    pid: w.pid,
-                    command: w.command.clone(),
-                    managed: false,
-                    reason: self.why_waiting(w),
-                    resident_bytes: resident,
-                    stored_pages: 0,
-                });
-            }
-            status.processes.sort_by_key(|p| p.pid);
-            apps.push(status);
-        }
+        let mut apps: Vec<AppStatus> =
+            self.apps.iter().map(|(id, app)| self.app_status(*id, app)).collect();
         apps.sort_by(|a, b| a.name.cmp(&b.name));
+        let latencies = &self.shared.latencies;
+        let stored_fault_latency = Latency::sum(latencies.iter().map(|l| &l.stored));
+        let fresh_fault_latency = Latency::sum(latencies.iter().map(|l| &l.fresh));
         Status {
             scheme: self.config.scheme_name.clone(),
             budget_bytes: self.config.budget.0,
             used_bytes: self.used_bytes,
             daemon_bytes: self.daemon_bytes(),
+            daemon_cpu_seconds: Stat::of(std::process::id()).map_or(0.0, |own| own.cpu_seconds()),
+            uptime_seconds: self.started.elapsed().as_secs_f64(),
             daemon_pid: std::process::id(),
             keeper_pid: self.keeper_pid,
             placement: match self.shared.placement {
@@ -114,13 +55,164 @@ impl Governor {
                 used_bytes: facts.used_bytes,
                 limit_bytes: facts.limit_bytes,
                 stored_pages: facts.pages,
-                ratio: ratio(facts.pages, facts.used_bytes),
+                ratio: self.ratio(facts.pages, facts.used_bytes as f64),
                 full: self.pool_full,
                 reused_pages: reused,
                 corrupt_pages: corrupt,
             },
+            tiers: self.tiers(),
+            totals: self.totals(),
+            stored_fault_latency,
+            fresh_fault_latency,
+            policies: self
+                .engine
+                .metrics()
+                .into_iter()
+                .map(|m| PolicyMetric {
+                    name: m.name.to_string(),
+                    value: m.value,
+                    help: m.help.to_string(),
+                })
+                .collect(),
             ended_apps: self.ended.clone(),
             apps,
+        }
+    }
+
+    fn ratio(&self, pages: u64, bytes: f64) -> f64 {
+        if bytes == 0.0 { 0.0 } else { (pages * self.shared.page_bytes) as f64 / bytes }
+    }
+
+    fn app_status(&self, id: AppId, app: &App) -> AppStatus {
+        let mut status = AppStatus {
+            name: app.name.clone(),
+            state: match app.state {
+                AppState::Foreground => "foreground".into(),
+                AppState::Background => "background".into(),
+            },
+            faults: app.past_faults,
+            demand_faults: app.past_demand,
+            fault_ns: app.past_fault_ns,
+            fault_codec_ns: app.past_fault_codec_ns,
+            restored_pages: app.past_restored,
+            swapped_out_pages: app.past_swapped_out,
+            prefetch_used_pages: app.prefetch_used,
+            classes: self.classes(id),
+            ..AppStatus::default()
+        };
+        let mut stored_bytes = 0.0;
+        for process in self.shared.of_app(id) {
+            let stored = process.space.table.counts().stored;
+            stored_bytes += self.stored_bytes(&process, stored);
+            let resident = self.resident_of(&process);
+            status.stored_pages += stored;
+            status.resident_bytes += resident;
+            status.faults += process.faults.load(Ordering::Relaxed);
+            status.demand_faults += process.demand.load(Ordering::Relaxed);
+            status.fault_ns += process.fault_ns.load(Ordering::Relaxed);
+            status.fault_codec_ns += process.fault_codec_ns.load(Ordering::Relaxed);
+            status.restored_pages +=
+                process.demand.load(Ordering::Relaxed) + process.restored.load(Ordering::Relaxed);
+            status.swapped_out_pages += process.swapped_out.load(Ordering::Relaxed);
+            let managed = process.is_managed();
+            let waits = |w: &&Waiting| w.forked && w.pid == process.pid();
+            let waiting = self.waiting.iter().find(waits);
+            status.processes.push(ProcessStatus {
+                pid: process.pid(),
+                command: process.command.clone(),
+                managed,
+                reason: match (managed, process.pid(), waiting) {
+                    (true, ..) => String::new(),
+                    (_, 0, _) => "forked child: its faults are served, its pages stay".into(),
+                    (_, _, Some(w)) => self.why_waiting(w),
+                    (_, _, None) => "its agent is gone: its faults are served".into(),
+                },
+                resident_bytes: resident,
+                stored_pages: stored,
+            });
+        }
+        status.ratio = self.ratio(status.stored_pages, stored_bytes);
+        for w in self.waiting.iter().filter(|w| w.app == id && !w.forked) {
+            let resident = File::open(format!("/proc/{}/statm", w.pid))
+                .map_or(0, |mut f| resident_anonymous_bytes(&mut f, self.shared.page_bytes));
+            status.resident_bytes += resident;
+            status.processes.push(ProcessStatus {
+                pid: w.pid,
+                command: w.command.clone(),
+                managed: false,
+                reason: self.why_waiting(w),
+                resident_bytes: resident,
+                stored_pages: 0,
+            });
+        }
+        status.processes.sort_by_key(|p| p.pid);
+        let known = status.processes.iter().filter(|p| p.pid != 0);
+        status.cpu_seconds =
+            known.filter_map(|p| Stat::of(p.pid).ok()).map(|process| process.cpu_seconds()).sum();
+        status
+    }
+
+    /// What the stored pages of a process take in the pool: of many, a sample spread over all.
+    fn stored_bytes(&self, process: &Process, stored: u64) -> f64 {
+        let store = &self.shared.mover.store;
+        let step = stored.div_ceil(SIZE_SAMPLE).max(1);
+        let (mut seen, mut asked, mut bytes) = (0u64, 0u64, 0u64);
+        process.space.table.for_range(Vpn(0), u64::MAX >> 20, |_, entry| {
+            if entry.state() != State::Stored {
+                return;
+            }
+            if seen.is_multiple_of(step) {
+                asked += 1;
+                bytes += entry.handle().map_or(0, |h| {
+                    u64::from(store.stored_bytes(h)) / u64::from(store.block_pages(h).max(1))
+                });
+            }
+            seen += 1;
+        });
+        if asked == 0 { 0.0 } else { bytes as f64 * stored as f64 / asked as f64 }
+    }
+
+    fn classes(&self, app: AppId) -> Option<ClassStatus> {
+        let of = |class| {
+            let counts = self.engine.class_counts(app, class);
+            ClassPages { resident_pages: counts.resident, out_pages: counts.out }
+        };
+        let (hot, warm, cold) = (of(Hotness::Hot), of(Hotness::Warm), of(Hotness::Cold));
+        let classes = ClassStatus { hot, warm, cold };
+        (classes != ClassStatus::default()).then_some(classes)
+    }
+
+    fn tiers(&self) -> Vec<TierStatus> {
+        let limit = |limit: u64| (limit != u64::MAX).then_some(limit);
+        let tiers = self.engine.facts().tiers.iter();
+        let status = |(tier, facts): (&Tier, &clew_core::TierFacts)| TierStatus {
+            tier: match tier {
+                Tier::Pool => "pool".into(),
+                Tier::Kernel => "kernel".into(),
+                Tier::Flash => "flash".into(),
+                Tier::Remote => "remote".into(),
+            },
+            used_bytes: facts.used_bytes,
+            limit_bytes: limit(facts.limit_bytes),
+            stored_pages: facts.pages,
+            limit_pages: limit(facts.limit_pages),
+        };
+        tiers.map(status).collect()
+    }
+
+    fn totals(&self) -> Totals {
+        let c = &self.shared.mover.counters;
+        Totals {
+            demand_faults: c.demand.load(Ordering::Relaxed),
+            fresh_faults: c.fresh.load(Ordering::Relaxed),
+            spurious_faults: c.spurious.load(Ordering::Relaxed),
+            restored_pages: c.restored.load(Ordering::Relaxed),
+            swapped_out_pages: c.swapped_out.load(Ordering::Relaxed),
+            zero_pages: c.zeros.load(Ordering::Relaxed),
+            returned_pages: c.returned.load(Ordering::Relaxed),
+            prefetch_used_pages: self.prefetch_used,
+            conflicts: c.conflicts.load(Ordering::Relaxed),
+            lost_events: self.shared.ring_dropped.load(Ordering::Relaxed),
         }
     }
 }

@@ -1,0 +1,63 @@
+//! `/proc/PID/stat`: who began a process, when, and what processor time it used.
+
+use std::io;
+
+/// What is read there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// Its state, as a letter: `Z` and `X` are dead.
+    pub state: u8,
+    /// Its parent.
+    pub parent: u32,
+    /// Processor time it used, user and system, clock ticks.
+    pub cpu_ticks: u64,
+    /// When it began, clock ticks since the machine did.
+    pub started: u64,
+}
+
+impl Stat {
+    /// Of the process that has this id now.
+    pub fn of(pid: u32) -> io::Result<Stat> {
+        Stat::parse(&std::fs::read_to_string(format!("/proc/{pid}/stat"))?)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unreadable /proc/PID/stat"))
+    }
+
+    /// A command name may hold anything, parentheses too: what follows the last one is numbers.
+    fn parse(text: &str) -> Option<Stat> {
+        let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
+        let number = |i: usize| fields.get(i)?.parse::<u64>().ok();
+        Some(Stat {
+            state: *fields.first()?.as_bytes().first()?,
+            parent: number(1)?.try_into().ok()?,
+            cpu_ticks: number(11)? + number(12)?,
+            started: number(19)?,
+        })
+    }
+
+    /// Processor time it used, seconds.
+    pub fn cpu_seconds(&self) -> f64 {
+        // SAFETY: takes a number, cannot fail for this one.
+        let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+        self.cpu_ticks as f64 / ticks.max(1) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_cannot_pretend_to_be_numbers() {
+        let text = "7 (a) S 1 (b c) R 42 7 7 0 -1 4194304 9 0 0 0 250 50 3 4 20 0 1 0 98765 1 2";
+        let stat = Stat::parse(text).expect("all fields are there");
+        assert_eq!(stat, Stat { state: b'R', parent: 42, cpu_ticks: 300, started: 98765 });
+        assert_eq!(Stat::parse("7 (x) R 42"), None);
+    }
+
+    #[test]
+    fn ones_own_is_true() {
+        let stat = Stat::of(std::process::id()).expect("it runs");
+        assert_eq!(stat.parent, std::os::unix::process::parent_id());
+        assert!(stat.started > 0 && stat.cpu_seconds() < 1e6);
+    }
+}
