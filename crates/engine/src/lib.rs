@@ -2,9 +2,10 @@
 //! nor traces.
 //!
 //! [`decide`] is the policy half, single-threaded and without I/O. [`mover`] is the mechanism half,
-//! used by many threads at once.
+//! used by many threads at once. [`budget`] says when the one has to ask the other.
 #![forbid(unsafe_code)]
 
+pub mod budget;
 pub mod decide;
 pub mod mover;
 pub mod space;

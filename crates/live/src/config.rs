@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use clew_core::ByteSize;
+use clew_engine::budget::Budget;
 use clew_policy::schemes::Scheme;
 use serde::Deserialize;
 
@@ -189,11 +190,9 @@ impl Config {
         self.rules.iter().find(|r| r.program == command).cloned().unwrap_or_default()
     }
 
-    /// Free bytes at which reclaim begins, and ends.
-    pub fn watermarks(&self) -> (u64, u64) {
-        let share = |pct: f64| ((self.budget.0 as f64 * pct / 100.0) as u64).max(2 << 20);
-        let low = share(self.watermark_low);
-        (low, share(self.watermark_high).max(low + (2 << 20)))
+    /// The budget with its watermarks.
+    pub fn budget(&self, page_bytes: u64) -> Budget {
+        Budget::new(self.budget.0, self.watermark_low, self.watermark_high, page_bytes)
     }
 }
 
@@ -263,8 +262,8 @@ mod tests {
         .expect("valid");
         assert_eq!(config.budget, ByteSize(64 << 20));
         assert!(config.rule("node").protect && !config.rule("redis-server").protect);
-        let (low, high) = config.watermarks();
-        assert!(low < high && high < config.budget.0);
+        let budget = config.budget(4096);
+        assert!(budget.low_bytes < budget.high_bytes && budget.high_bytes < budget.total_bytes);
     }
 
     #[test]

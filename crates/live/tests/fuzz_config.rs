@@ -75,8 +75,8 @@ fn a_spoiled_config_is_refused_by_name() {
         match Config::load(Some(&file), &Overrides::default()) {
             Ok(config) => {
                 taken += 1;
-                let (low, high) = config.watermarks();
-                assert!(low < high && config.workers > 0, "{}", shown());
+                let budget = config.budget(4096);
+                assert!(budget.low_bytes < budget.high_bytes && config.workers > 0, "{}", shown());
             }
             Err(error @ ConfigError::Read { .. }) => {
                 // Another file may be named as the scheme.

@@ -134,6 +134,7 @@ impl Record {
             Event::Unused { .. }
             | Event::FileMiss { .. }
             | Event::FileInvalidated { .. }
+            | Event::Unused { .. }
             | Event::FrameChanged { .. }
             | Event::PrefetchUsed { .. }
             | Event::PrefetchExpired { .. }

@@ -4,7 +4,8 @@ use std::fs::File;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clew_core::{AppState, Demand, Event, Tier, TierFacts};
+use clew_core::{AppState, Event, Tier, TierFacts};
+use clew_engine::budget::{self, RECLAIM_PAGES, Use};
 use clew_engine::decide::Order;
 use clew_store::PoolFacts;
 
@@ -13,13 +14,18 @@ use crate::mappings::resident_anonymous_bytes;
 use crate::process::Process;
 use crate::work::Work;
 
-/// Pages asked of the policies at once.
-const RECLAIM_PAGES: usize = 1024;
+fn tier_facts(facts: &PoolFacts) -> TierFacts {
+    TierFacts {
+        used_bytes: facts.used_bytes,
+        limit_bytes: facts.limit_bytes,
+        pages: facts.pages,
+        limit_pages: facts.limit_pages,
+    }
+}
 
 /// Whether more than one part in `parts` of the pool is free.
 fn has_room(facts: &PoolFacts, parts: u64) -> bool {
-    let room = facts.limit_bytes.saturating_sub(facts.used_bytes);
-    room > facts.limit_bytes / parts && facts.pages < facts.limit_pages
+    budget::has_room(&tier_facts(facts), parts)
 }
 
 impl Governor {
@@ -52,19 +58,9 @@ impl Governor {
             tracing::warn!("the pool has room again");
             self.pool_full = false;
         }
-        self.engine.set_tier(
-            Tier::Pool,
-            TierFacts {
-                used_bytes: facts.used_bytes,
-                limit_bytes: facts.limit_bytes,
-                pages: facts.pages,
-                limit_pages: facts.limit_pages,
-            },
-        );
-        let budget = self.config.budget.0;
-        let (low, high) = self.config.watermarks();
-        let free = budget.saturating_sub(self.used_bytes);
-        let near = free < high * 4;
+        self.engine.set_tier(Tier::Pool, tier_facts(&facts));
+        let budget = self.config.budget(self.shared.page_bytes);
+        let near = budget.free_bytes(self.used_bytes) < budget.high_bytes * 4;
         // New memory is found in time: when a program has grown, and more eagerly near the limit.
         for (process, resident) in processes.iter().zip(&residents) {
             let (last, then) = self.scans.get(&process.id).copied().unwrap_or((self.started, 0));
@@ -83,34 +79,27 @@ impl Governor {
         }
         // Room is made between relaunches; during one, only what must be: its faults need the CPUs.
         let relaunching = self.apps.values().any(|a| a.relaunch_began.is_some());
-        let (begin, high) = if relaunching { (low, low * 2) } else { (high - high / 8, high) };
         // Where an app may be ended, a machine that stalls is reason enough.
-        let stalls = self.may_kill()
+        let stalled = self.may_kill()
             && self.last_stall.is_some_and(|when| when.elapsed() < Duration::from_secs(1));
-        if free >= begin && self.inflight_pages == 0 && !stalls {
-            return;
+        let leaving_bytes = self.inflight_pages as u64 * self.shared.page_bytes;
+        let now = Use { used_bytes: self.used_bytes, leaving_bytes, relaunching, stalled };
+        let shortage = budget.shortage(now);
+        if shortage.is_some() || leaving_bytes > 0 {
+            self.last_busy = Instant::now();
         }
-        self.last_busy = Instant::now();
-        let mut wanted = high.saturating_sub(free);
-        if stalls {
-            wanted = wanted.max(RECLAIM_PAGES as u64 * self.shared.page_bytes);
-        }
-        wanted = wanted.saturating_sub(self.inflight_pages as u64 * self.shared.page_bytes);
-        if wanted == 0 {
-            return;
-        }
+        let Some(shortage) = shortage else { return };
         // Under pressure, copies kept of resident pages go first.
-        wanted = wanted.saturating_sub(self.drop_kept(wanted));
-        let urgent = free < low / 2 || stalls;
-        if self.pool_full && !(urgent && self.may_kill()) {
+        let freed = self.drop_kept(shortage.bytes);
+        if self.pool_full && !(shortage.urgent && self.may_kill()) {
             return;
         }
-        let pages = (wanted / self.shared.page_bytes) as usize;
-        if pages == 0 || self.inflight_pages >= RECLAIM_PAGES * 2 {
+        let Some(demand) = budget.demand(shortage, freed) else { return };
+        if self.inflight_pages >= RECLAIM_PAGES * 2 {
             return;
         }
-        let demand = Demand { pages: pages.min(RECLAIM_PAGES), urgent };
-        self.tell(&Event::Pressure { pages: pages as u64, urgent: demand.urgent });
+        let pages = shortage.bytes.saturating_sub(freed) / self.shared.page_bytes;
+        self.tell(&Event::Pressure { pages, urgent: demand.urgent });
         let mut orders = Vec::new();
         self.engine.plan_swap_out(demand, &self.programs, &mut orders);
         if orders.is_empty() {
@@ -170,19 +159,14 @@ impl Governor {
     /// Gives up kept copies until about `wanted` bytes are free; returns about how many did.
     pub(super) fn drop_kept(&mut self, wanted: u64) -> u64 {
         let before = self.shared.mover.store.facts();
-        let mut dropped = 0;
-        while dropped < wanted / 1024 {
-            let Some(page) = self.kept.pop_front() else { break };
-            if let Some(process) = self.shared.process(page.space())
-                && self.shared.mover.drop_kept(&process.space, page.vpn())
-            {
-                dropped += 1;
-            }
-        }
+        let shared = &self.shared;
+        let dropped = self.kept.give_up(wanted, |page| {
+            let process = shared.process(page.space());
+            process.is_some_and(|process| shared.mover.drop_kept(&process.space, page.vpn()))
+        });
         if dropped > 0 {
             self.shared.mover.store.compact(dropped as usize);
         }
-        // What is free inside slabs serves the next pages as well as whole frames do.
-        dropped * before.used_bytes / before.pages.max(1)
+        budget::freed_bytes(dropped, before.used_bytes, before.pages)
     }
 }

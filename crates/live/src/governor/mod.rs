@@ -21,6 +21,7 @@ use clew_core::view::PageCounts;
 use clew_core::{
     AppId, AppState, Event, Ns, PageFacts, PageId, PageRun, SpaceId, Tier, Trigger, Vpn,
 };
+use clew_engine::budget::KeptCopies;
 use clew_engine::decide::{Engine, Order};
 use clew_store::State;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
@@ -162,8 +163,7 @@ pub struct Governor {
     inflight_pages: usize,
     /// Processes of which something is being taken out, and what waits for that.
     swap_outs: HashMap<SpaceId, VecDeque<Work>>,
-    /// Resident pages that may have a kept copy, oldest first.
-    kept: VecDeque<PageId>,
+    kept: KeptCopies,
     scans: HashMap<SpaceId, (Instant, u64)>,
     scanning: usize,
     pool_full: bool,
@@ -215,7 +215,7 @@ impl Governor {
             next_number: 1,
             inflight_pages: 0,
             swap_outs: HashMap::new(),
-            kept: VecDeque::new(),
+            kept: KeptCopies::default(),
             scans: HashMap::new(),
             scanning: 0,
             pool_full: false,
@@ -369,7 +369,7 @@ impl Governor {
                 }
                 State::Resident => {
                     if entry.handle().is_some() {
-                        self.kept.push_back(page);
+                        self.kept.push(page);
                     }
                     match runs.last_mut() {
                         Some(last) if last.first.vpn().0 + u64::from(last.count) == vpn.0 => {
@@ -466,7 +466,7 @@ impl Governor {
         }
         for event in &done.events {
             if let Event::PageIn { page, .. } = event {
-                self.kept.push_back(*page);
+                self.kept.push(*page);
             }
             self.tell(event);
         }
@@ -559,7 +559,7 @@ impl Governor {
         while let Ok(event) = shared.ring.1.try_recv() {
             self.last_busy = Instant::now();
             if let Event::PageIn { page, .. } = event {
-                self.kept.push_back(page);
+                self.kept.push(page);
                 let mut pages = Vec::new();
                 self.engine.plan_prefetch(Trigger::Fault(page), &self.programs, &mut pages);
                 self.prefetch(pages);

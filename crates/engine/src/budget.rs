@@ -1,0 +1,202 @@
+//! The budget: when reclaim begins, how much it wants back, when that is urgent, and which kept
+//! copies go first. The daemon and replay decide by the same code; neither measures here.
+
+use std::collections::VecDeque;
+
+use clew_core::{Demand, PageId, TierFacts};
+
+/// Pages asked of the policies at once.
+pub const RECLAIM_PAGES: usize = 1024;
+/// The least a watermark is, and the least that lies between the two.
+const LEAST_BYTES: u64 = 2 << 20;
+
+/// What apps, pool and bookkeeping may use together, and the watermarks below it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// All of it.
+    pub total_bytes: u64,
+    /// Free bytes below which reclaim begins during a relaunch.
+    pub low_bytes: u64,
+    /// Free bytes that reclaim restores otherwise; it begins an eighth below.
+    pub high_bytes: u64,
+    /// Bytes a page.
+    pub page_bytes: u64,
+}
+
+/// What is used now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Use {
+    /// Resident and parked pages, pool, bookkeeping.
+    pub used_bytes: u64,
+    /// Part of it that is on its way out.
+    pub leaving_bytes: u64,
+    /// An app is being relaunched: its faults need the CPUs, so only what must be is reclaimed.
+    pub relaunching: bool,
+    /// The machine stalls for want of memory, and that counts.
+    pub stalled: bool,
+}
+
+/// What must leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shortage {
+    /// So much.
+    pub bytes: u64,
+    /// Nobody is spared.
+    pub urgent: bool,
+}
+
+impl Budget {
+    /// A budget whose watermarks are these shares of it, in per cent.
+    pub fn new(total_bytes: u64, low_pct: f64, high_pct: f64, page_bytes: u64) -> Budget {
+        let share = |pct: f64| ((total_bytes as f64 * pct / 100.0) as u64).max(LEAST_BYTES);
+        let low_bytes = share(low_pct);
+        let high_bytes = share(high_pct).max(low_bytes + LEAST_BYTES);
+        Budget { total_bytes, low_bytes, high_bytes, page_bytes }
+    }
+
+    /// Bytes that nobody uses.
+    pub fn free_bytes(&self, used_bytes: u64) -> u64 {
+        self.total_bytes.saturating_sub(used_bytes)
+    }
+
+    /// What must leave now, if anything. Reclaim that has begun goes on until nothing is missing:
+    /// as long as something is on its way out, the mark at which it begins does not count.
+    pub fn shortage(&self, now: Use) -> Option<Shortage> {
+        let free = self.free_bytes(now.used_bytes);
+        let (begin, end) = match now.relaunching {
+            true => (self.low_bytes, self.low_bytes * 2),
+            false => (self.high_bytes - self.high_bytes / 8, self.high_bytes),
+        };
+        if free >= begin && now.leaving_bytes == 0 && !now.stalled {
+            return None;
+        }
+        let mut wanted = end.saturating_sub(free);
+        if now.stalled {
+            wanted = wanted.max(RECLAIM_PAGES as u64 * self.page_bytes);
+        }
+        let bytes = wanted.saturating_sub(now.leaving_bytes);
+        let urgent = free < self.low_bytes / 2 || now.stalled;
+        (bytes > 0).then_some(Shortage { bytes, urgent })
+    }
+
+    /// What to ask of the policies for a shortage, of which `freed_bytes` were made up for
+    /// otherwise; `None` if that is less than a page.
+    pub fn demand(&self, shortage: Shortage, freed_bytes: u64) -> Option<Demand> {
+        let pages = (shortage.bytes.saturating_sub(freed_bytes) / self.page_bytes) as usize;
+        let demand = Demand { pages: pages.min(RECLAIM_PAGES), urgent: shortage.urgent };
+        (pages > 0).then_some(demand)
+    }
+}
+
+/// Resident pages that may have a kept copy, oldest first. Under pressure these copies go before
+/// any page does.
+#[derive(Debug, Default)]
+pub struct KeptCopies {
+    pages: VecDeque<PageId>,
+}
+
+impl KeptCopies {
+    /// A page came back, and its copy may have been kept.
+    pub fn push(&mut self, page: PageId) {
+        self.pages.push_back(page);
+    }
+
+    /// Gives up copies until about `wanted_bytes` are free, and returns how many were given up.
+    /// `give_up` answers whether the page had one.
+    pub fn give_up(&mut self, wanted_bytes: u64, mut give_up: impl FnMut(PageId) -> bool) -> u64 {
+        let mut dropped = 0;
+        while dropped < wanted_bytes / 1024 {
+            let Some(page) = self.pages.pop_front() else { break };
+            dropped += u64::from(give_up(page));
+        }
+        dropped
+    }
+}
+
+/// Bytes that `dropped` of `pages` stored copies, which take `used_bytes` together, probably freed.
+/// (What is free inside slabs serves the next pages as well as whole frames do.)
+pub fn freed_bytes(dropped: u64, used_bytes: u64, pages: u64) -> u64 {
+    dropped * used_bytes / pages.max(1)
+}
+
+/// Whether more than one part in `parts` of a tier is free.
+pub fn has_room(tier: &TierFacts, parts: u64) -> bool {
+    let room = tier.limit_bytes.saturating_sub(tier.used_bytes);
+    room > tier.limit_bytes / parts && tier.pages < tier.limit_pages
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn budget() -> Budget {
+        Budget::new(200 * MIB, 2.0, 8.0, 4096)
+    }
+
+    #[test]
+    fn watermarks_are_shares_and_never_too_near() {
+        let b = budget();
+        assert_eq!((b.low_bytes, b.high_bytes), (4 * MIB, 16 * MIB));
+        let small = Budget::new(16 * MIB, 2.0, 8.0, 4096);
+        assert_eq!((small.low_bytes, small.high_bytes), (2 * MIB, 4 * MIB));
+    }
+
+    #[test]
+    fn reclaim_begins_below_the_mark_and_restores_it() {
+        let b = budget();
+        let used = |free: u64| Use { used_bytes: 200 * MIB - free, ..Use::default() };
+        assert_eq!(b.shortage(used(14 * MIB)), None);
+        let began = b.shortage(used(14 * MIB - 1)).expect("below seven eighths of the mark");
+        assert_eq!(began, Shortage { bytes: 2 * MIB + 1, urgent: false });
+        // Begun, it goes on above the mark, less what is leaving.
+        let on = Use { leaving_bytes: MIB, ..used(14 * MIB) };
+        assert_eq!(b.shortage(on), Some(Shortage { bytes: MIB, urgent: false }));
+        let done = Use { leaving_bytes: 2 * MIB, ..used(14 * MIB) };
+        assert_eq!(b.shortage(done), None);
+        assert!(b.shortage(used(2 * MIB - 1)).is_some_and(|s| s.urgent));
+        assert!(b.shortage(used(2 * MIB)).is_some_and(|s| !s.urgent));
+    }
+
+    #[test]
+    fn a_relaunch_is_disturbed_for_little_only() {
+        let b = budget();
+        let now =
+            |free: u64| Use { used_bytes: 200 * MIB - free, relaunching: true, ..Use::default() };
+        assert_eq!(b.shortage(now(4 * MIB)), None);
+        assert_eq!(b.shortage(now(3 * MIB)), Some(Shortage { bytes: 5 * MIB, urgent: false }));
+    }
+
+    #[test]
+    fn a_stall_wants_a_round_at_once() {
+        let stalled = Use { stalled: true, ..Use::default() };
+        let shortage = budget().shortage(stalled).expect("a stall");
+        assert_eq!(shortage, Shortage { bytes: 4 * MIB, urgent: true });
+    }
+
+    #[test]
+    fn demands_are_whole_pages_of_one_round() {
+        let b = budget();
+        let shortage = Shortage { bytes: 100 * MIB, urgent: true };
+        let demand = b.demand(shortage, 0).expect("much is missing");
+        assert_eq!((demand.pages, demand.urgent), (RECLAIM_PAGES, true));
+        assert_eq!(b.demand(shortage, 100 * MIB - 8192).map(|d| d.pages), Some(2));
+        assert_eq!(b.demand(shortage, 100 * MIB - 4095), None);
+    }
+
+    #[test]
+    fn oldest_copies_go_first_and_those_that_are_gone_do_not_count() {
+        use clew_core::{SpaceId, Vpn};
+        let mut kept = KeptCopies::default();
+        let page = |vpn| PageId::new(SpaceId(1), Vpn(vpn));
+        (0..6).for_each(|vpn| kept.push(page(vpn)));
+        let mut asked = Vec::new();
+        let dropped = kept.give_up(2048, |page| {
+            asked.push(page.vpn().0);
+            page.vpn().0 != 1
+        });
+        assert_eq!((dropped, asked), (2, vec![0, 1, 2]));
+        assert_eq!(kept.give_up(u64::MAX, |_| true), 3);
+    }
+}
