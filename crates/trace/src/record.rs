@@ -134,7 +134,6 @@ impl Record {
             Event::Unused { .. }
             | Event::FileMiss { .. }
             | Event::FileInvalidated { .. }
-            | Event::Unused { .. }
             | Event::FrameChanged { .. }
             | Event::PrefetchUsed { .. }
             | Event::PrefetchExpired { .. }
