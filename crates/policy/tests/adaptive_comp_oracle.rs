@@ -156,7 +156,8 @@ proptest! {
 #[test]
 fn neighbours_share_a_block_when_addresses_decide() {
     let world = World::new(&[0]);
-    let scattered = [7, 1, 100, 3, 0, 101, 2, 102, 103].map(|vpn| (page(0, vpn), Some(Hotness::Cold)));
+    let scattered =
+        [7, 1, 100, 3, 0, 101, 2, 102, 103].map(|vpn| (page(0, vpn), Some(Hotness::Cold)));
     let mut victims = victims_of(&scattered);
     let mut groups = Vec::new();
     let mut packer = AdaptiveComp::new(params(SIZES, Successive::Addresses));
@@ -196,5 +197,7 @@ fn chunk_sizes_are_named_as_in_the_paper() {
     for wrong in ["", "1K", "1K-2K", "1K-2K-16K-4K", "128-2K-16K", "1K-8K-16K", "3K-4K-16K"] {
         assert!(wrong.parse::<ChunkSizes>().is_err(), "{wrong}");
     }
-    assert!("1K-2K-2K".parse::<ChunkSizes>().is_err() && "1K-2K-256K".parse::<ChunkSizes>().is_err());
+    assert!(
+        "1K-2K-2K".parse::<ChunkSizes>().is_err() && "1K-2K-256K".parse::<ChunkSizes>().is_err()
+    );
 }

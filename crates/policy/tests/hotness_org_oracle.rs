@@ -376,8 +376,7 @@ proptest! {
 
 // ---- the paper, sentence by sentence -------------------------------------------------------------
 
-const PAPER: Params =
-    Params { lists: Lists::All, initial_hot: ByteSize(0), unseen: Unseen::Keep };
+const PAPER: Params = Params { lists: Lists::All, initial_hot: ByteSize(0), unseen: Unseen::Keep };
 
 /// HotnessOrg in a world of two apps with a space each, of the same numbers.
 struct Machine {

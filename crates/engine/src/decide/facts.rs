@@ -153,6 +153,7 @@ impl FactsKeeper {
 
     fn foreground(&mut self, app: AppId, relaunch: bool) {
         let now = self.facts.now;
+        self.end_start(Some(app));
         let stats = self.app(app);
         stats.state = AppState::Foreground;
         stats.launches += 1;
@@ -197,11 +198,14 @@ impl FactsKeeper {
         }
     }
 
+    /// What was at the new place is gone.
     fn move_launch_sets(&mut self, from: PageRun, to: PageId) {
         let Some(app) = self.facts.app_of(from.first.space()) else { return };
         let kept = self.facts.launch_sets.get_mut(&app).into_iter().flatten();
-        for page in kept.flatten().chain(&mut self.recorded.uses) {
-            if from.contains(*page) {
+        let over = PageRun { first: to, ..from };
+        for set in kept.chain([&mut self.recorded.uses]) {
+            set.retain(|page| from.contains(*page) || !over.contains(*page));
+            for page in set.iter_mut().filter(|page| from.contains(**page)) {
                 *page = to.plus(page.raw() - from.first.raw());
             }
         }

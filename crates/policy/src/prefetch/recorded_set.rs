@@ -108,9 +108,7 @@ impl RecordedSet {
 
     fn forget(&mut self, first: PageId, last: PageId) {
         for set in self.sets.values_mut() {
-            if set.members.range(first..=last).next().is_some() {
-                set.members.retain(|page, _| !(first..=last).contains(page));
-            }
+            set.members.extract_if(first..=last, |_, _| true).for_each(drop);
         }
     }
 
@@ -119,18 +117,17 @@ impl RecordedSet {
         self.forget(PageId::new(space, Vpn(0)), last);
     }
 
+    /// What was at the new place is gone.
     fn moved(&mut self, from: PageRun, to: PageId) {
-        let count = u64::from(from.count);
+        let last = u64::from(from.count) - 1;
         for set in self.sets.values_mut() {
-            let range = from.first..=from.first.plus(count - 1);
-            let moved: Vec<_> = set.members.range(range).map(|(page, m)| (*page, *m)).collect();
-            for (page, _) in &moved {
-                set.members.remove(page);
-            }
-            let moved = moved.into_iter();
-            let shifted =
-                moved.map(|(page, member)| (to.plus(page.raw() - from.first.raw()), member));
-            set.members.extend(shifted);
+            let moved: Vec<(PageId, Member)> = set
+                .members
+                .extract_if(from.first..=from.first.plus(last), |_, _| true)
+                .map(|(page, member)| (to.plus(page.raw() - from.first.raw()), member))
+                .collect();
+            set.members.extract_if(to..=to.plus(last), |_, _| true).for_each(drop);
+            set.members.extend(moved);
         }
     }
 }

@@ -35,6 +35,8 @@ impl PageFacts for Table {
 pub struct World {
     pub table: Table,
     pub facts: Facts,
+    /// What the relaunch that is going on used so far.
+    recorded: Vec<PageId>,
 }
 
 impl World {
@@ -62,19 +64,18 @@ impl World {
         let start = |app, relaunch| Some(Starting { app, relaunch, since: now });
         match *event {
             Event::Launch { app } => {
+                self.end_start(None);
                 self.facts.starting = start(app, false);
                 self.facts.foreground = Some(app);
             }
             Event::Relaunch { app } => {
+                self.end_start(None);
                 self.facts.starting = start(app, true);
                 self.facts.foreground = Some(app);
-                self.facts.launch_sets.entry(app).or_default().push(Vec::new());
             }
-            Event::ResponseComplete { app, .. } => {
-                self.facts.starting.take_if(|starting| starting.app == app);
-            }
+            Event::ResponseComplete { app, .. } => self.end_start(Some(app)),
             Event::Background { app } => {
-                self.facts.starting.take_if(|starting| starting.app == app);
+                self.end_start(Some(app));
                 self.facts.foreground.take_if(|front| *front == app);
             }
             Event::SpaceStart { space, app } => {
@@ -82,6 +83,7 @@ impl World {
                 if self.facts.space_app.len() <= number {
                     self.facts.space_app.resize(number + 1, None);
                 }
+                self.forget_space(space);
                 self.facts.space_app[number] = Some(app);
                 self.facts.apps.entry(app).or_default();
                 self.table.0.retain(|page, _| page.space() != space);
@@ -89,11 +91,10 @@ impl World {
             Event::Access { page, .. } => {
                 if let Some(app) = self.facts.app_of(page.space()) {
                     self.facts.apps.entry(app).or_default().last_access = now;
-                    if self.facts.starting.is_some_and(|s| s.relaunch && s.app == app) {
-                        let set = self.facts.launch_sets.get_mut(&app).unwrap().last_mut().unwrap();
-                        if !set.contains(&page) {
-                            set.push(page);
-                        }
+                    let relaunched =
+                        self.facts.starting.is_some_and(|s| s.relaunch && s.app == app);
+                    if relaunched && !self.recorded.contains(&page) {
+                        self.recorded.push(page);
                     }
                 }
             }
@@ -111,8 +112,10 @@ impl World {
                 let over = PageRun { first: to, ..from };
                 self.table.0.retain(|page, _| !over.contains(*page));
                 self.table.0.extend(moved.into_iter().map(|(page, tier)| (shift(page), tier)));
-                for page in self.facts.launch_sets.values_mut().flatten().flatten() {
-                    if from.contains(*page) {
+                let sets = self.facts.launch_sets.values_mut().flatten();
+                for set in sets.chain([&mut self.recorded]) {
+                    set.retain(|page| from.contains(*page) || !over.contains(*page));
+                    for page in set.iter_mut().filter(|page| from.contains(**page)) {
                         *page = shift(*page);
                     }
                 }
@@ -126,20 +129,39 @@ impl World {
         }
     }
 
+    /// Ends the launch or relaunch of `app`, or of whichever it is.
+    fn end_start(&mut self, app: Option<AppId>) {
+        let over = |starting: &mut Starting| app.is_none_or(|app| starting.app == app);
+        let recorded = self.recorded.clone();
+        if let Some(starting) = self.facts.starting.take_if(over) {
+            self.recorded.clear();
+            if starting.relaunch {
+                self.facts.launch_sets.entry(starting.app).or_default().push(recorded);
+            }
+        }
+    }
+
     /// Forgets what has ended, after policies were told.
     pub fn after(&mut self, event: &Event) {
         match *event {
-            Event::SpaceEnd { space } => self.facts.space_app[space.0 as usize] = None,
+            Event::SpaceEnd { space } => self.forget_space(space),
             Event::Exit { app } => {
-                for owner in &mut self.facts.space_app {
-                    owner.take_if(|owner| *owner == app);
-                }
+                let spaces: Vec<SpaceId> = self.facts.spaces_of(app).collect();
+                spaces.into_iter().for_each(|space| self.forget_space(space));
                 self.facts.apps.remove(&app);
                 self.facts.launch_sets.remove(&app);
                 self.facts.starting.take_if(|starting| starting.app == app);
                 self.facts.foreground.take_if(|front| *front == app);
             }
             _ => {}
+        }
+    }
+
+    fn forget_space(&mut self, space: SpaceId) {
+        self.facts.space_app[space.0 as usize] = None;
+        let sets = self.facts.launch_sets.values_mut().flatten();
+        for set in sets.chain([&mut self.recorded]) {
+            set.retain(|page| page.space() != space);
         }
     }
 }

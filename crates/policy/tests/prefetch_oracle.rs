@@ -1,0 +1,420 @@
+//! Prefetchers against naive transcriptions: PreDecomp (Ariadne 4.4), the recorded set, the hot
+//! list.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use clew_core::{
+    AccessKind, AppId, Arrival, ByteSize, Event, Observe, PageId, PageRun, Prefetch, SpaceId, Tier,
+    Trigger,
+};
+use clew_policy::prefetch::by_trigger::ByTrigger;
+use clew_policy::prefetch::hot_list::{self, HotList};
+use clew_policy::prefetch::leave_out::is_left_out;
+use clew_policy::prefetch::pre_decomp::{self, Expire, PreDecomp};
+use clew_policy::prefetch::recorded_set::{self, RecordedSet};
+use clew_policy::reclaim::hotness_org::{self, HotnessOrg, Lists, Unseen};
+use proptest::prelude::*;
+
+mod world;
+use world::{World, page, run};
+
+const SPACES: u32 = 3;
+
+/// Spaces 0 and 1 are of app 0, space 2 is of app 1.
+fn world() -> World {
+    World::new(&[0, 0, 1])
+}
+
+fn tell(world: &mut World, policies: &mut [&mut dyn Observe], event: &Event) {
+    world.before(event);
+    for policy in policies {
+        policy.on_event(event, &world.view());
+    }
+    world.after(event);
+}
+
+fn stored(page: PageId) -> Event {
+    Event::Stored { page, tier: Tier::Pool, bytes: 9 }
+}
+
+fn back(page: PageId, demand: bool) -> Event {
+    Event::PageIn { page, tier: Tier::Pool, demand }
+}
+
+fn used(page: PageId) -> Event {
+    Event::Access { page, kind: AccessKind::Seen, write: false }
+}
+
+fn any_page() -> impl Strategy<Value = PageId> {
+    (0..SPACES, 30u64..60).prop_map(|(space, vpn)| page(space, vpn))
+}
+
+fn any_run() -> impl Strategy<Value = PageRun> {
+    (0..SPACES, 30u64..60, 1u32..20).prop_map(|(space, vpn, count)| run(space, vpn, count))
+}
+
+/// Events that any prefetcher must follow.
+fn event() -> impl Strategy<Value = Event> {
+    let app = || (0u32..2).prop_map(AppId);
+    let space = || (0..SPACES).prop_map(SpaceId);
+    prop_oneof![
+        24 => any_page().prop_map(stored),
+        10 => (any_page(), any::<bool>()).prop_map(|(page, demand)| back(page, demand)),
+        8 => any_page().prop_map(used),
+        2 => any_page().prop_map(|page| Event::Stored { page, tier: Tier::Flash, bytes: 9 }),
+        2 => any_run().prop_map(|run| Event::Unused { run }),
+        1 => any_run().prop_map(|run| Event::Freed { run }),
+        1 => (any_run(), 30u64..60)
+            .prop_map(|(from, vpn)| Event::Moved { from, to: page(from.first.space().0, vpn) }),
+        1 => space().prop_map(|space| Event::SpaceEnd { space }),
+        1 => (space(), app()).prop_map(|(space, app)| Event::SpaceStart { space, app }),
+        1 => app().prop_map(|app| Event::Exit { app }),
+        4 => app().prop_map(|app| Event::Relaunch { app }),
+        4 => app().prop_map(|app| Event::ResponseComplete { app, response_ns: 1 }),
+        1 => app().prop_map(|app| Event::Launch { app }),
+    ]
+}
+
+/// Keeps the order of the world's events sound: a page comes back only if it is stored, and only
+/// a page in DRAM leaves for the pool.
+fn is_sound(world: &World, event: &Event) -> bool {
+    let tier = |page: &PageId| world.table.0.get(page);
+    match event {
+        Event::PageIn { page, .. } => tier(page).is_some(),
+        Event::Stored { page, tier: Tier::Pool, .. } => {
+            tier(page).is_none() && world.facts.app_of(page.space()).is_some()
+        }
+        Event::Stored { page, .. } => tier(page).is_some(),
+        _ => true,
+    }
+}
+
+/// `from` and everything in it under its new names; what was at the new names is gone.
+fn moved(pages: &mut Vec<PageId>, from: PageRun, to: PageId) {
+    let over = PageRun { first: to, ..from };
+    pages.retain(|page| from.contains(*page) || !over.contains(*page));
+    for page in pages {
+        if from.contains(*page) {
+            *page = to.plus(page.raw() - from.first.raw());
+        }
+    }
+}
+
+fn forget_ended(pages: &mut Vec<PageId>, event: &Event, world: &World) {
+    match *event {
+        Event::Freed { run } => pages.retain(|page| !run.contains(*page)),
+        Event::SpaceStart { space, .. } | Event::SpaceEnd { space } => {
+            pages.retain(|page| page.space() != space);
+        }
+        Event::Exit { app } => {
+            pages.retain(|page| world.facts.app_of(page.space()) != Some(app));
+        }
+        Event::Moved { from, to } => moved(pages, from, to),
+        _ => {}
+    }
+}
+
+// ---- PreDecomp -----------------------------------------------------------------------------------
+
+const PRE_DECOMP: pre_decomp::Params =
+    pre_decomp::Params { buffer_pages: 8, expire: Expire::Recompress };
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_next_sector_is_that_of_a_naive_transcription(
+        events in proptest::collection::vec(event(), 1..150),
+    ) {
+        let mut policy = PreDecomp::new(PRE_DECOMP);
+        let mut world = world();
+        // Pages by sector, in the order of swap-out.
+        let mut sectors: Vec<PageId> = Vec::new();
+        for event in events {
+            if !is_sound(&world, &event) {
+                continue;
+            }
+            if let Event::Stored { page, tier: Tier::Pool, .. } = event {
+                sectors.retain(|at| *at != page);
+                sectors.push(page);
+            }
+            forget_ended(&mut sectors, &event, &world);
+            tell(&mut world, &mut [&mut policy], &event);
+            for space in 0..SPACES {
+                for vpn in 30..100 {
+                    let asked = page(space, vpn);
+                    let position = sectors.iter().position(|at| *at == asked);
+                    let next = position.and_then(|at| sectors.get(at + 1)).copied();
+                    let expected = next.filter(|next| {
+                        world.table.0.contains_key(next)
+                            && world.facts.app_of(next.space()) == world.facts.app_of(asked.space())
+                    });
+                    for trigger in [Trigger::Fault(asked), Trigger::Hit(asked)] {
+                        let mut out = Vec::new();
+                        policy.pick_prefetch(trigger, &world.view(), &mut out);
+                        prop_assert_eq!(&out, &expected.into_iter().collect::<Vec<_>>());
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn pre_decomp_says_how_its_pages_wait_and_is_silent_at_a_relaunch() {
+    let mut world = world();
+    for (expire, keep) in [(Expire::Keep, true), (Expire::Recompress, false)] {
+        let mut policy = PreDecomp::new(pre_decomp::Params { buffer_pages: 5, expire });
+        assert_eq!(policy.arrival(), Arrival::Parked { pages: 5, keep });
+        run(0, 10, 3).pages().for_each(|p| tell(&mut world, &mut [&mut policy], &stored(p)));
+        let mut out = Vec::new();
+        policy.pick_prefetch(Trigger::Relaunch(AppId(0)), &world.view(), &mut out);
+        assert_eq!(out, []);
+        tell(&mut world, &mut [&mut policy], &back(page(0, 10), true));
+        policy.pick_prefetch(Trigger::Fault(page(0, 10)), &world.view(), &mut out);
+        assert_eq!(out, [page(0, 11)], "in the order of swap-out");
+        tell(&mut world, &mut [&mut policy], &back(page(0, 11), false));
+        tell(&mut world, &mut [&mut policy], &Event::PrefetchUsed { page: page(0, 11) });
+        out.clear();
+        policy.pick_prefetch(Trigger::Hit(page(0, 11)), &world.view(), &mut out);
+        assert_eq!(out, [page(0, 12)], "a hit goes on");
+        let metric =
+            |name| policy.metrics().into_iter().find(|m| m.name == name).unwrap().value as u64;
+        assert_eq!((metric("pre_decomp_predicted_pages"), metric("pre_decomp_used_pages")), (2, 1));
+        tell(&mut world, &mut [&mut policy], &Event::Freed { run: run(0, 10, 3) });
+    }
+}
+
+// ---- recorded set --------------------------------------------------------------------------------
+
+/// What a set is, by definition: for each page when it was last seen used, and how many relaunches
+/// since are known not to have used it.
+#[derive(Default)]
+struct NaiveSet {
+    /// Relaunch of last use, place in it, relaunches known unused.
+    pages: BTreeMap<PageId, (u32, usize, u32)>,
+    ended: u32,
+    asked: u32,
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_recorded_set_agrees_with_its_definition(
+        relaunches in 1u32..4,
+        batch_pages in prop_oneof![Just(1u32), Just(4), Just(1000)],
+        leave_out_one_in in prop_oneof![Just(0u32), Just(3)],
+        all_touches_seen: bool,
+        events in proptest::collection::vec(event(), 1..150),
+    ) {
+        let params = recorded_set::Params { relaunches, batch_pages, leave_out_one_in };
+        let mut policy = RecordedSet::new(params);
+        let mut world = world();
+        world.facts.all_touches_seen = all_touches_seen;
+        let mut sets: BTreeMap<AppId, NaiveSet> = BTreeMap::new();
+        let mut going_on: Option<AppId> = None;
+        for event in events {
+            if !is_sound(&world, &event) {
+                continue;
+            }
+            let ended = match event {
+                Event::ResponseComplete { app, .. } => going_on.filter(|of| *of == app),
+                Event::Launch { .. } | Event::Relaunch { .. } => going_on,
+                _ => None,
+            };
+            world.before(&event);
+            let seen = ended.and_then(|app| world.facts.launch_sets.get(&app)?.last().cloned());
+            if let (Some(app), Some(seen)) = (ended, seen.filter(|seen| !seen.is_empty())) {
+                let set = sets.entry(app).or_default();
+                set.ended += 1;
+                for (page, (.., unused)) in &mut set.pages {
+                    if all_touches_seen || world.table.0.contains_key(page) {
+                        *unused += 1;
+                    }
+                }
+                for (rank, page) in seen.iter().enumerate() {
+                    set.pages.insert(*page, (set.ended, rank, 0));
+                }
+            }
+            match event {
+                Event::Relaunch { app } => going_on = Some(app),
+                Event::Launch { .. } => going_on = None,
+                Event::ResponseComplete { .. } => going_on = going_on.filter(|_| ended.is_none()),
+                Event::Exit { app } => going_on = going_on.filter(|of| *of != app),
+                Event::Unused { run } => {
+                    if let Some(set) =
+                        world.facts.app_of(run.first.space()).and_then(|app| sets.get_mut(&app))
+                    {
+                        for (page, (.., unused)) in &mut set.pages {
+                            *unused += u32::from(run.contains(*page));
+                        }
+                    }
+                }
+                _ => {}
+            }
+            for set in sets.values_mut() {
+                set.pages.retain(|_, (.., unused)| *unused < relaunches);
+                let mut pages: Vec<PageId> = set.pages.keys().copied().collect();
+                let old: Vec<PageId> = pages.clone();
+                match event {
+                    Event::Moved { from, to } => {
+                        let over = PageRun { first: to, ..from };
+                        let kept = old.iter().filter(|p| from.contains(**p) || !over.contains(**p));
+                        let values: Vec<_> = kept.map(|page| set.pages[page]).collect();
+                        moved(&mut pages, from, to);
+                        set.pages = pages.into_iter().zip(values).collect();
+                    }
+                    _ => {
+                        forget_ended(&mut pages, &event, &world);
+                        set.pages.retain(|page, _| pages.contains(page));
+                    }
+                }
+            }
+            if let Event::Exit { app } = event {
+                sets.remove(&app);
+            }
+            policy.on_event(&event, &world.view());
+            world.after(&event);
+            if let Event::Relaunch { app } = event {
+                let mut out = Vec::new();
+                policy.pick_prefetch(Trigger::Relaunch(app), &world.view(), &mut out);
+                let set = sets.entry(app).or_default();
+                // The policy counts relaunches from the first that had something to restore.
+                set.asked += u32::from(set.ended > 0);
+                let one_in = if all_touches_seen { 0 } else { leave_out_one_in };
+                let mut expected: Vec<PageId> = set
+                    .pages
+                    .keys()
+                    .copied()
+                    .filter(|page| world.table.0.contains_key(page))
+                    .filter(|page| !is_left_out(*page, set.asked, one_in))
+                    .collect();
+                expected.sort_by_key(|page| {
+                    let (relaunch, rank, _) = set.pages[page];
+                    (std::cmp::Reverse(relaunch), rank)
+                });
+                for batch in expected.chunks_mut(batch_pages as usize) {
+                    batch.sort();
+                }
+                prop_assert_eq!(out, expected);
+            }
+        }
+    }
+}
+
+// ---- hot list ------------------------------------------------------------------------------------
+
+fn hotness_org() -> HotnessOrg {
+    HotnessOrg::new(hotness_org::Params {
+        lists: Lists::All,
+        initial_hot: ByteSize(0),
+        unseen: Unseen::Keep,
+    })
+}
+
+#[test]
+fn the_hot_list_restores_what_is_hot_and_stored_newest_batch_first() {
+    let (mut org, mut world) = (hotness_org(), world());
+    let params = hot_list::Params { batch_pages: 3, leave_out_one_in: 0 };
+    let mut policy = HotList::new(params);
+    tell(&mut world, &mut [&mut org, &mut policy], &Event::Resident { run: run(0, 30, 20) });
+    tell(&mut world, &mut [&mut org, &mut policy], &Event::Relaunch { app: AppId(0) });
+    for vpn in [41, 33, 38, 35, 44, 31] {
+        tell(&mut world, &mut [&mut org, &mut policy], &used(page(0, vpn)));
+    }
+    let end = Event::ResponseComplete { app: AppId(0), response_ns: 1 };
+    tell(&mut world, &mut [&mut org, &mut policy], &end);
+    for vpn in [41, 33, 38, 35, 44, 45] {
+        tell(&mut world, &mut [&mut org, &mut policy], &stored(page(0, vpn)));
+    }
+    let mut out = Vec::new();
+    policy.pick_prefetch(Trigger::Relaunch(AppId(0)), &world.view_with(&org), &mut out);
+    assert_eq!(out, [35, 38, 44, 33, 41].map(|vpn| page(0, vpn)));
+    out.clear();
+    policy.pick_prefetch(Trigger::Relaunch(AppId(1)), &world.view_with(&org), &mut out);
+    policy.pick_prefetch(Trigger::Fault(page(0, 41)), &world.view_with(&org), &mut out);
+    assert_eq!(out, []);
+}
+
+/// Ten relaunches of a program whose uses change, where only faults are seen: what is no longer used
+/// stops being restored, what is used goes on being so.
+#[test]
+fn leaving_out_forgets_what_is_no_longer_used() {
+    for recorded in [false, true] {
+        let (mut org, mut world) = (hotness_org(), world());
+        let mut policy: Box<dyn Prefetch> = if recorded {
+            let params =
+                recorded_set::Params { relaunches: 1, batch_pages: 64, leave_out_one_in: 3 };
+            Box::new(RecordedSet::new(params))
+        } else {
+            Box::new(HotList::new(hot_list::Params { batch_pages: 64, leave_out_one_in: 3 }))
+        };
+        let all: BTreeSet<PageId> = run(0, 0, 240).pages().collect();
+        let old: BTreeSet<PageId> = run(0, 0, 160).pages().collect();
+        let new: BTreeSet<PageId> = run(0, 80, 160).pages().collect();
+        tell(&mut world, &mut [&mut org, &mut *policy], &Event::Resident { run: run(0, 0, 240) });
+        let mut restored = Vec::new();
+        for relaunch in 0..10 {
+            for page in all
+                .iter()
+                .filter(|page| !world.table.0.contains_key(page))
+                .copied()
+                .collect::<Vec<_>>()
+            {
+                tell(&mut world, &mut [&mut org, &mut *policy], &stored(page));
+            }
+            tell(&mut world, &mut [&mut org, &mut *policy], &Event::Relaunch { app: AppId(0) });
+            restored.clear();
+            let trigger = Trigger::Relaunch(AppId(0));
+            policy.pick_prefetch(trigger, &world.view_with(&org), &mut restored);
+            for page in &restored {
+                tell(&mut world, &mut [&mut org, &mut *policy], &back(*page, false));
+            }
+            let uses = if relaunch < 2 { &old } else { &new };
+            for page in uses {
+                if world.table.0.contains_key(page) {
+                    let fault =
+                        Event::Access { page: *page, kind: AccessKind::Fault, write: false };
+                    tell(&mut world, &mut [&mut org, &mut *policy], &fault);
+                    tell(&mut world, &mut [&mut org, &mut *policy], &back(*page, true));
+                }
+            }
+            let end = Event::ResponseComplete { app: AppId(0), response_ns: 1 };
+            tell(&mut world, &mut [&mut org, &mut *policy], &end);
+        }
+        let stale = restored.iter().filter(|page| !new.contains(page)).count();
+        let useful = restored.len() - stale;
+        assert_eq!(stale, 0, "of 80 pages no longer used");
+        assert!((80..=140).contains(&useful), "{useful} of 160 restored, one run in 3 left out");
+    }
+}
+
+#[test]
+fn two_prefetchers_answer_by_trigger() {
+    let mut world = world();
+    let recorded = RecordedSet::new(recorded_set::Params {
+        relaunches: 1,
+        batch_pages: 1,
+        leave_out_one_in: 0,
+    });
+    let mut policy = ByTrigger::new(Box::new(recorded), Box::new(PreDecomp::new(PRE_DECOMP)));
+    assert_eq!(policy.arrival(), Arrival::Parked { pages: 8, keep: false });
+    tell(&mut world, &mut [&mut policy], &Event::Relaunch { app: AppId(0) });
+    tell(&mut world, &mut [&mut policy], &used(page(0, 11)));
+    tell(
+        &mut world,
+        &mut [&mut policy],
+        &Event::ResponseComplete { app: AppId(0), response_ns: 1 },
+    );
+    run(0, 10, 3).pages().for_each(|p| tell(&mut world, &mut [&mut policy], &stored(p)));
+    tell(&mut world, &mut [&mut policy], &Event::Relaunch { app: AppId(0) });
+    let mut out = Vec::new();
+    policy.pick_prefetch(Trigger::Relaunch(AppId(0)), &world.view(), &mut out);
+    assert_eq!(out, [page(0, 11)]);
+    out.clear();
+    policy.pick_prefetch(Trigger::Fault(page(0, 11)), &world.view(), &mut out);
+    assert_eq!(out, [page(0, 12)]);
+    let names: Vec<&str> = policy.metrics().iter().map(|metric| metric.name).collect();
+    assert!(names.contains(&"recorded_set_pages") && names.contains(&"pre_decomp_used_pages"));
+}
