@@ -18,6 +18,6 @@ pub use policy::{
 };
 pub use units::{ByteSize, Ns};
 pub use view::{
-    ClassCounts, Classes, DeviceFacts, DonorFacts, Facts, PageCounts, PageFacts, Starting,
+    ClassCounts, Classes, DeviceFacts, DonorFacts, Facts, Out, PageCounts, PageFacts, Starting,
     TierFacts, View,
 };

@@ -179,6 +179,15 @@ pub struct ClassCounts {
     pub out: u64,
 }
 
+/// Where pages are that are out of DRAM, as far as the keeper of the lists tells them apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Out {
+    /// In the pool, or on their way out.
+    Pool,
+    /// In another tier.
+    Beyond,
+}
+
 /// The present class of a page, resident or stored; answered by whoever keeps the lists.
 pub trait Classes {
     /// `None` for a page that is not on any list.
@@ -190,12 +199,13 @@ pub trait Classes {
         ClassCounts::default()
     }
 
-    /// Visits the pages of `app` and this class that are stored or on their way out, the least
-    /// recently used first, until told to break. Nothing, where no classes are kept.
+    /// Visits the pages of `app` and this class that are out of DRAM at `place`, the least recently
+    /// used first, until told to break. Nothing, where no classes are kept.
     fn for_each_out(
         &self,
         _app: AppId,
         _class: Hotness,
+        _place: Out,
         _visit: &mut dyn FnMut(PageId) -> ControlFlow<()>,
     ) {
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use clew_core::{
-    AccessKind, AppId, ByteSize, Classes, Demand, Event, Hotness, Observe, PageId, PageRun,
+    AccessKind, AppId, ByteSize, Classes, Demand, Event, Hotness, Observe, Out, PageId, PageRun,
     Reclaim, SpaceId, Tier, Unit, Verdict, View,
 };
 use clew_policy::reclaim::hotness_org::{HotnessOrg, Lists, Params, Unseen};
@@ -16,10 +16,18 @@ use world::{World, page, run};
 
 const CLASSES: [Hotness; 3] = [Hotness::Cold, Hotness::Warm, Hotness::Hot];
 
+/// Where a page is: in DRAM, or out of it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Side {
+    In,
+    Pool,
+    Beyond,
+}
+
 /// Where a page is on the lists, and of which class.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Known {
-    out: bool,
+    side: Side,
     class: Hotness,
     /// Used in the relaunch that is going on.
     used: bool,
@@ -60,10 +68,10 @@ impl Naive {
     }
 
     /// Pages of a class and side, oldest first; used hot pages count as newer than all others.
-    fn listed(&self, app: AppId, out: bool, class: Hotness, view: &View<'_>) -> Vec<PageId> {
+    fn listed(&self, app: AppId, side: Side, class: Hotness, view: &View<'_>) -> Vec<PageId> {
         let of = |page: &&PageId| {
             let known = self.known[page];
-            view.app_of(**page) == Some(app) && (known.out, known.class) == (out, class)
+            view.app_of(**page) == Some(app) && (known.side, known.class) == (side, class)
         };
         let mut pages: Vec<PageId> = self.order.iter().rev().filter(of).copied().collect();
         pages.sort_by_key(|page| self.known[page].used);
@@ -75,16 +83,18 @@ impl Naive {
         if !self.known.iter().any(|(page, known)| mine(*page) && known.used) {
             return;
         }
-        for out in [false, true] {
-            let hot = self.listed(app, out, Hotness::Hot, view);
+        for side in [Side::In, Side::Pool, Side::Beyond] {
+            let hot = self.listed(app, side, Hotness::Hot, view);
             let (used, old): (Vec<PageId>, Vec<PageId>) =
                 hot.into_iter().partition(|page| self.known[page].used);
-            let seen = out || view.facts.all_touches_seen || self.params.unseen == Unseen::Warm;
+            let seen = side != Side::In
+                || view.facts.all_touches_seen
+                || self.params.unseen == Unseen::Warm;
             for page in old.into_iter().filter(|_| seen) {
-                self.to_front(page, Known { out, class: Hotness::Warm, used: false });
+                self.to_front(page, Known { side, class: Hotness::Warm, used: false });
             }
             for page in used {
-                self.to_front(page, Known { out, class: Hotness::Hot, used: false });
+                self.to_front(page, Known { side, class: Hotness::Hot, used: false });
             }
         }
         let hot = self.known.iter().filter(|(p, known)| mine(**p) && known.class == Hotness::Hot);
@@ -105,16 +115,17 @@ impl Naive {
                 // Pages that were out come first, as they are older than new ones.
                 let (back, new): (Vec<PageId>, Vec<PageId>) =
                     run.pages().partition(|page| self.known.contains_key(page));
-                back.into_iter().chain(new).for_each(|page| self.is_at(page, false, view));
+                back.into_iter().chain(new).for_each(|page| self.is_at(page, Side::In, view));
             }
             Event::Access { page, kind, .. } => {
                 self.used(page, view);
                 if kind == AccessKind::Fresh {
-                    self.is_at(page, false, view);
+                    self.is_at(page, Side::In, view);
                 }
             }
-            Event::PageIn { page, .. } | Event::Stayed { page } => self.is_at(page, false, view),
-            Event::Stored { page, .. } => self.is_at(page, true, view),
+            Event::PageIn { page, .. } | Event::Stayed { page } => self.is_at(page, Side::In, view),
+            Event::Stored { page, tier: Tier::Pool, .. } => self.is_at(page, Side::Pool, view),
+            Event::Stored { page, .. } => self.is_at(page, Side::Beyond, view),
             Event::Unused { run } => {
                 for page in run.pages() {
                     match self.known.get(&page).copied() {
@@ -149,29 +160,29 @@ impl Naive {
     fn used(&mut self, page: PageId, view: &View<'_>) {
         let Some(app) = view.app_of(page) else { return };
         let known = self.known.get(&page).copied();
-        let out = known.is_some_and(|known| known.out);
+        let side = known.map_or(Side::In, |known| known.side);
         let starting = self.starting.filter(|starting| starting.app == app);
         let initial = self.params.initial_hot.0 / u64::from(view.facts.page_bytes);
         let hot_size = self.profiles.get(&app).copied().unwrap_or(initial);
         let new = if starting.is_some_and(|starting| starting.relaunch) {
-            Known { out, class: Hotness::Hot, used: true }
+            Known { side, class: Hotness::Hot, used: true }
         } else if known.is_some_and(|known| known.class == Hotness::Hot) {
             known.unwrap()
         } else if starting.is_some() && self.launched_hot < hot_size {
             self.launched_hot += 1;
-            Known { out, class: Hotness::Hot, used: false }
+            Known { side, class: Hotness::Hot, used: false }
         } else {
             let class = if known.is_some() { Hotness::Warm } else { Hotness::Cold };
-            Known { out, class, used: false }
+            Known { side, class, used: false }
         };
         self.to_front(page, new);
     }
 
-    fn is_at(&mut self, page: PageId, out: bool, view: &View<'_>) {
+    fn is_at(&mut self, page: PageId, side: Side, view: &View<'_>) {
         let known = self.known.get(&page).copied();
-        if view.app_of(page).is_some() && known.is_none_or(|known| known.out != out) {
-            let known = known.unwrap_or(Known { out, class: Hotness::Cold, used: false });
-            self.to_front(page, Known { out, ..known });
+        if view.app_of(page).is_some() && known.is_none_or(|known| known.side != side) {
+            let known = known.unwrap_or(Known { side, class: Hotness::Cold, used: false });
+            self.to_front(page, Known { side, ..known });
         }
     }
 
@@ -188,7 +199,7 @@ impl Naive {
             // Hot pages that the present relaunch used leave after the hot pages of all apps.
             for used in [false, true] {
                 for app in &apps {
-                    for page in self.listed(*app, false, class, view) {
+                    for page in self.listed(*app, Side::In, class, view) {
                         if picked.len() < demand.pages && self.known[&page].used == used {
                             picked.push((page, class));
                         }
@@ -198,7 +209,7 @@ impl Naive {
         }
         for (page, _) in &picked {
             let known = self.known[page];
-            self.to_front(*page, Known { out: true, ..known });
+            self.to_front(*page, Known { side: Side::Pool, ..known });
         }
         picked
     }
@@ -240,8 +251,8 @@ fn step() -> impl Strategy<Value = Step> {
         8 => tell((any_page(), kind)
             .prop_map(|(page, kind)| Event::Access { page, kind, write: false })
             .boxed()),
-        3 => tell(any_page()
-            .prop_map(|page| Event::Stored { page, tier: Tier::Pool, bytes: 9 })
+        3 => tell((any_page(), prop_oneof![Just(Tier::Pool), Just(Tier::Flash)])
+            .prop_map(|(page, tier)| Event::Stored { page, tier, bytes: 9 })
             .boxed()),
         2 => tell(any_page().prop_map(|page| Event::Stayed { page }).boxed()),
         5 => tell((any_page(), any::<bool>())
@@ -281,18 +292,20 @@ fn check(org: &HotnessOrg, naive: &Naive, view: &View<'_>) -> Result<(), TestCas
     for app in view.facts.apps.keys() {
         for class in CLASSES {
             let counts = org.class_counts(*app, class);
-            let resident = naive.listed(*app, false, class, view);
-            let out = naive.listed(*app, true, class, view);
+            let [resident, pool, beyond] = [Side::In, Side::Pool, Side::Beyond]
+                .map(|side| naive.listed(*app, side, class, view));
             prop_assert_eq!(
                 (counts.resident, counts.out),
-                (resident.len() as u64, out.len() as u64)
+                (resident.len() as u64, (pool.len() + beyond.len()) as u64)
             );
-            let mut visited = Vec::new();
-            org.for_each_out(*app, class, &mut |page| {
-                visited.push(page);
-                ControlFlow::Continue(())
-            });
-            prop_assert_eq!(visited, out);
+            for (place, expected) in [(Out::Pool, pool), (Out::Beyond, beyond)] {
+                let mut visited = Vec::new();
+                org.for_each_out(*app, class, place, &mut |page| {
+                    visited.push(page);
+                    ControlFlow::Continue(())
+                });
+                prop_assert_eq!(visited, expected);
+            }
         }
     }
     Ok(())
@@ -340,12 +353,12 @@ proptest! {
                     let mut out = Vec::new();
                     org.pick_app(app, &view, &mut out);
                     let picked = picked_of(&out);
-                    let resident = CLASSES.iter().flat_map(|c| naive.listed(app, false, *c, &view));
+                    let resident = CLASSES.iter().flat_map(|c| naive.listed(app, Side::In, *c, &view));
                     let mut resident: Vec<PageId> = resident.collect();
                     for (page, hotness) in &picked {
                         let known = naive.known[page];
                         prop_assert_eq!(*hotness, known.class);
-                        naive.to_front(*page, Known { out: true, ..known });
+                        naive.to_front(*page, Known { side: Side::Pool, ..known });
                     }
                     let mut pages: Vec<PageId> = picked.into_iter().map(|(page, _)| page).collect();
                     pages.sort();
@@ -353,7 +366,7 @@ proptest! {
                     prop_assert_eq!(pages, resident);
                 }
                 Step::Sample(app, pages, run_pages) => {
-                    let hot = naive.listed(app, false, Hotness::Hot, &view);
+                    let hot = naive.listed(app, Side::In, Hotness::Hot, &view);
                     let unsure = hot.iter().filter(|page| !naive.known[page].used).count();
                     let mut runs = Vec::new();
                     org.pick_samples(app, pages, run_pages, &view, &mut runs);

@@ -12,7 +12,9 @@
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-use clew_core::{Event, Eviction, Hotness, Metric, Observe, PageId, SpaceId, Tier, Unit, View};
+use clew_core::{
+    Event, Eviction, Hotness, Metric, Observe, Out, PageId, SpaceId, Tier, Unit, View,
+};
 
 use crate::reclaim::hotness_org::in_lru_order;
 
@@ -77,7 +79,7 @@ impl Eviction for ColdFirst {
         let mut pages: Vec<PageId> = Vec::new();
         for (rank, class) in [Hotness::Cold, Hotness::Warm, Hotness::Hot].into_iter().enumerate() {
             for app in &apps {
-                classes.for_each_out(*app, class, &mut |page| {
+                classes.for_each_out(*app, class, Out::Pool, &mut |page| {
                     if wanted == 0 {
                         return ControlFlow::Break(());
                     }

@@ -2,14 +2,14 @@
 //!
 //! Source: Ariadne 3, insight 1 (what a relaunch uses is what the last one used), as a prefetcher:
 //! the paper keeps the hot list in DRAM; under pressure it leaves too, and this brings it back. The
-//! most recently used pages come first, in batches that are in the order of their addresses. Where
+//! most recently used pages come first, those in the pool before those in slower tiers, in batches that are in the order of their addresses. Where
 //! touches of resident pages cannot be seen, [`super::leave_out`] has some of them asked each time:
 //! a hot page that a relaunch leaves stored is warm afterwards, and not restored again.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use clew_core::{AppId, Event, Hotness, Metric, Observe, PageId, Prefetch, Trigger, View};
+use clew_core::{AppId, Event, Hotness, Metric, Observe, Out, PageId, Prefetch, Trigger, View};
 use serde::Serialize;
 
 use super::leave_out::is_left_out;
@@ -73,16 +73,18 @@ impl Prefetch for HotList {
         let one_in = if view.facts.all_touches_seen { 0 } else { self.params.leave_out_one_in };
         let mut hot = Vec::new();
         let mut left_out = 0;
-        classes.for_each_out(app, Hotness::Hot, &mut |page| {
-            if view.pages.tier(page).is_some() {
-                if is_left_out(page, *relaunch, one_in) {
-                    left_out += 1;
-                } else {
-                    hot.push(page);
+        for place in [Out::Beyond, Out::Pool] {
+            classes.for_each_out(app, Hotness::Hot, place, &mut |page| {
+                if view.pages.tier(page).is_some() {
+                    if is_left_out(page, *relaunch, one_in) {
+                        left_out += 1;
+                    } else {
+                        hot.push(page);
+                    }
                 }
-            }
-            ControlFlow::Continue(())
-        });
+                ControlFlow::Continue(())
+            });
+        }
         hot.reverse();
         sort_batches(&mut hot, self.params.batch_pages);
         self.restored += hot.len() as u64;

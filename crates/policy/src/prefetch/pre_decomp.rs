@@ -13,7 +13,7 @@
 //! ([`Expire::Recompress`]), or its stored copy, kept meanwhile, is valid once more
 //! ([`Expire::Keep`]).
 //!
-//! Memory: 9.4 bytes a page that has left at least once, see
+//! Memory: 9.5 bytes a page that has left at least once, see
 //! [`crate::reclaim::page_lists`]. Every step takes constant time.
 
 use clew_core::{Arrival, Event, Metric, Observe, PageId, PageRun, Prefetch, Trigger, View};

@@ -26,9 +26,9 @@
 //! The paper knows no way from warm back to cold, and there is none here.
 //!
 //! Invariants: a page of an app that was told of is on exactly one of that app's lists, resident or
-//! out (handed out or stored); counts are those of the lists. Every step takes constant time, the
+//! out (handed out or in the pool) or beyond the pool; counts are those of the lists. Every step takes constant time, the
 //! end of a relaunch amortised: what it relabels was used since the last one. Memory: see
-//! [`super::page_lists`], 9.4 bytes a page, resident or stored, where neighbours are known too, and
+//! [`super::page_lists`], 9.5 bytes a page, resident or stored, where neighbours are known too, and
 //! some hundred bytes an app.
 
 use std::collections::{BTreeMap, HashSet};
@@ -36,7 +36,7 @@ use std::ops::ControlFlow;
 
 use clew_core::{
     AccessKind, AppId, ByteSize, ClassCounts, Classes, Demand, Event, Facts, Hotness, Metric,
-    Observe, PageId, PageRun, Reclaim, SpaceId, Starting, Unit, Verdict, Victim, View,
+    Observe, Out, PageId, PageRun, Reclaim, SpaceId, Starting, Tier, Unit, Verdict, Victim, View,
 };
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -78,7 +78,11 @@ pub struct Params {
 
 /// Where a page of a list is.
 const IN: usize = 0;
+/// Handed out, or in the pool.
 const OUT: usize = 1;
+/// In another tier.
+const BEYOND: usize = 2;
+const SIDES: [usize; 3] = [IN, OUT, BEYOND];
 /// Classes as they are kept: hot pages that the present relaunch used are apart until it is over.
 const COLD: usize = 0;
 const WARM: usize = 1;
@@ -87,10 +91,11 @@ const USED: usize = 3;
 /// The order in which classes leave.
 const CLASSES: [usize; 4] = [COLD, WARM, HOT, USED];
 
-/// The bits of a page's class, and whether it is out.
+/// The bits of a page's class, and where it is. A page beyond the pool is out too.
 const CLASS_LOW: Flag = Flag::A;
 const CLASS_HIGH: Flag = Flag::B;
 const IS_OUT: Flag = Flag::C;
+const IS_BEYOND: Flag = Flag::D;
 
 /// No app, in the table of owners.
 const NOBODY: u32 = u32::MAX;
@@ -99,8 +104,8 @@ const PROFILES: usize = 4096;
 
 struct App {
     id: AppId,
-    lists: [[ListId; 4]; 2],
-    pages: [[u64; 4]; 2],
+    lists: [[ListId; 4]; 3],
+    pages: [[u64; 4]; 3],
 }
 
 /// The policy. See the module.
@@ -192,7 +197,7 @@ impl HotnessOrg {
             let number = apps.iter().position(Option::is_none).unwrap_or(apps.len());
             let mut list = || lists.new_list();
             let lists = std::array::from_fn(|_| std::array::from_fn(|_| list()));
-            let app = Some(App { id, lists, pages: [[0; 4]; 2] });
+            let app = Some(App { id, lists, pages: [[0; 4]; 3] });
             match apps.get_mut(number) {
                 Some(free) => *free = app,
                 None => apps.push(app),
@@ -220,7 +225,8 @@ impl HotnessOrg {
     }
 
     fn label(&mut self, slot: Slot, side: usize, class: usize) {
-        self.lists.set_flag(slot, IS_OUT, side == OUT);
+        self.lists.set_flag(slot, IS_OUT, side != IN);
+        self.lists.set_flag(slot, IS_BEYOND, side == BEYOND);
         self.lists.set_flag(slot, CLASS_LOW, class & 1 != 0);
         self.lists.set_flag(slot, CLASS_HIGH, class & 2 != 0);
     }
@@ -388,9 +394,9 @@ impl HotnessOrg {
         }
         self.counted.relaunches += 1;
         let mut hot_pages = 0;
-        for side in [IN, OUT] {
+        for side in SIDES {
             let [_, _, hot, used] = self.app(number).lists[side];
-            if side == OUT || all_touches_seen || self.params.unseen == Unseen::Warm {
+            if side != IN || all_touches_seen || self.params.unseen == Unseen::Warm {
                 while let Some(slot) = self.lists.tail(hot) {
                     self.move_to(slot, side, WARM);
                     self.counted.hot_to_warm += 1;
@@ -431,7 +437,7 @@ impl HotnessOrg {
 
 fn place(lists: &PageLists, slot: Slot) -> (usize, usize) {
     let bit = |flag| usize::from(lists.flag(slot, flag));
-    (bit(IS_OUT), bit(CLASS_LOW) | bit(CLASS_HIGH) << 1)
+    (bit(IS_OUT) + bit(IS_BEYOND), bit(CLASS_LOW) | bit(CLASS_HIGH) << 1)
 }
 
 fn uncount(lists: &PageLists, slot: Slot, apps: &mut [Option<App>], owners: &[u32]) {
@@ -454,7 +460,10 @@ impl Observe for HotnessOrg {
             Event::PageIn { page, .. } | Event::Stayed { page } if !view.is_file(page) => {
                 self.is_at(page, IN, view);
             }
-            Event::Stored { page, .. } if !view.is_file(page) => self.is_at(page, OUT, view),
+            Event::Stored { page, tier, .. } if !view.is_file(page) => {
+                let side = if tier == Tier::Pool { OUT } else { BEYOND };
+                self.is_at(page, side, view);
+            }
             Event::Unused { run } => self.unused(run),
             Event::Freed { run } => self.forget_run(run),
             Event::Moved { from, to } => self.moved(from, to),
@@ -467,18 +476,22 @@ impl Observe for HotnessOrg {
     }
 
     fn metrics(&self) -> Vec<Metric> {
-        let pages = |side: usize, class: Hotness| -> u64 {
-            let of_class = lists_of(class).iter();
-            of_class.map(|list| self.apps().map(|app| app.pages[side][*list]).sum::<u64>()).sum()
+        let counts = |class| {
+            let ids = self.apps().map(|app| self.class_counts(app.id, class));
+            ids.fold(ClassCounts::default(), |sum, of_app| ClassCounts {
+                resident: sum.resident + of_app.resident,
+                out: sum.out + of_app.out,
+            })
         };
+        let [hot, warm, cold] = [Hotness::Hot, Hotness::Warm, Hotness::Cold].map(counts);
         let c = &self.counted;
         [
-            ("hotness_org_hot_resident_pages", pages(IN, Hotness::Hot), "hot pages in DRAM"),
-            ("hotness_org_warm_resident_pages", pages(IN, Hotness::Warm), "warm pages in DRAM"),
-            ("hotness_org_cold_resident_pages", pages(IN, Hotness::Cold), "cold pages in DRAM"),
-            ("hotness_org_hot_out_pages", pages(OUT, Hotness::Hot), "hot pages out of DRAM"),
-            ("hotness_org_warm_out_pages", pages(OUT, Hotness::Warm), "warm pages out of DRAM"),
-            ("hotness_org_cold_out_pages", pages(OUT, Hotness::Cold), "cold pages out of DRAM"),
+            ("hotness_org_hot_resident_pages", hot.resident, "hot pages in DRAM"),
+            ("hotness_org_warm_resident_pages", warm.resident, "warm pages in DRAM"),
+            ("hotness_org_cold_resident_pages", cold.resident, "cold pages in DRAM"),
+            ("hotness_org_hot_out_pages", hot.out, "hot pages out of DRAM"),
+            ("hotness_org_warm_out_pages", warm.out, "warm pages out of DRAM"),
+            ("hotness_org_cold_out_pages", cold.out, "cold pages out of DRAM"),
             (
                 "hotness_org_hot_picked_pages",
                 c.picked[HOT] + c.picked[USED],
@@ -519,20 +532,22 @@ impl Classes for HotnessOrg {
     fn class_counts(&self, app: AppId, class: Hotness) -> ClassCounts {
         let Some(number) = self.numbers.get(&app) else { return ClassCounts::default() };
         let app = self.app(*number as usize);
-        let count = |side: usize| lists_of(class).iter().map(|list| app.pages[side][*list]).sum();
-        ClassCounts { resident: count(IN), out: count(OUT) }
+        let count =
+            |side: usize| lists_of(class).iter().map(|list| app.pages[side][*list]).sum::<u64>();
+        ClassCounts { resident: count(IN), out: count(OUT) + count(BEYOND) }
     }
 
     fn for_each_out(
         &self,
         app: AppId,
         class: Hotness,
+        place: Out,
         visit: &mut dyn FnMut(PageId) -> ControlFlow<()>,
     ) {
         let Some(number) = self.numbers.get(&app) else { return };
         let app = self.app(*number as usize);
         for list in lists_of(class) {
-            let list = app.lists[OUT][*list];
+            let list = app.lists[if place == Out::Pool { OUT } else { BEYOND }][*list];
             let mut at = self.lists.tail(list);
             while let Some(slot) = at {
                 if visit(self.lists.page(slot)).is_break() {

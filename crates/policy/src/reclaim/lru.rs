@@ -22,7 +22,7 @@
 //! Invariants: a resident page that was told of is on exactly one list unless it was handed out;
 //! what is spared counts as inactive; every step takes constant time, amortised over uses (one lap
 //! a use, one setting aside a page and change of the foreground). Memory: see
-//! [`super::page_lists`], 9.4 bytes a page, resident or stored, where neighbours are known too.
+//! [`super::page_lists`], 9.5 bytes a page, resident or stored, where neighbours are known too.
 
 use clew_core::{
     AccessKind, AppId, Classes, Demand, Event, Hotness, Metric, Observe, PageId, PageRun, Reclaim,
