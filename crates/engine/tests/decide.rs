@@ -4,12 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use clew_core::{
-    AccessKind, Admission, Admit, AppId, AppState, Candidate, Cause, Classes, CodecKind, Demand,
-    Ending, Event, Eviction, Group, Hotness, Job, Ns, Observe, Packing, PageCounts, PageFacts,
-    PageId, PageRun, Place, Placement, Prefetch, Reclaim, SpaceId, Tier, TierFacts, Trigger, Unit,
-    Verdict, Victim, View, Vpn,
+    AccessKind, Admission, Admit, AppId, AppState, Arrival, Candidate, Cause, Classes, CodecKind,
+    Demand, Ending, Event, Eviction, Group, Hotness, Job, Ns, Observe, Packing, PageCounts,
+    PageFacts, PageId, PageRun, Place, Placement, Prefetch, Reclaim, SpaceId, Tier, TierFacts,
+    Trigger, Unit, Verdict, Victim, View, Vpn,
 };
 use clew_engine::decide::{Engine, ORDER_PAGES, Order};
+use clew_policy::eviction::cold_first::ColdFirst;
 use clew_policy::schemes::{OnFull, PrefetchChoice};
 use clew_policy::{Policies, Scheme};
 use proptest::prelude::*;
@@ -597,6 +598,184 @@ fn a_place_may_be_any_tier_with_room() {
     assert_eq!(ordered(&orders).len(), 4);
 }
 
+// ---- ariadne -------------------------------------------------------------------------------------
+
+/// Groups of orders: first page, pages, class, bytes a chunk.
+fn groups_of(orders: &[Order]) -> Vec<(u64, usize, Option<Hotness>, u32)> {
+    let mut groups = Vec::new();
+    for order in orders {
+        let Order::SwapOut { groups: of_order, .. } = order else { panic!("{order:?}") };
+        groups.extend(
+            of_order.iter().map(|g| (g.pages[0].vpn().0, g.pages.len(), g.hotness, g.chunk_bytes)),
+        );
+    }
+    groups
+}
+
+impl Machine {
+    fn relaunch(&mut self, app: u32, vpns: impl IntoIterator<Item = u64>) {
+        self.tell(Event::Relaunch { app: AppId(app) });
+        vpns.into_iter().for_each(|vpn| self.touch(page(app, vpn)));
+        self.tell(Event::ResponseComplete { app: AppId(app), response_ns: 1 });
+    }
+
+    /// Brings back what the prefetcher wants; all of it must be stored.
+    fn bring_early(&mut self, trigger: Trigger) {
+        for page in self.prefetch(trigger) {
+            let tier = self.world.tier(page).expect("a prefetched page is stored");
+            self.world.pages.insert(page, None);
+            self.tell(Event::PageIn { page, tier, demand: false });
+        }
+    }
+
+    fn prefetch(&mut self, trigger: Trigger) -> Vec<PageId> {
+        let mut pages = Vec::new();
+        self.engine.plan_prefetch(trigger, &self.world, &mut pages);
+        pages
+    }
+}
+
+const COLD: Option<Hotness> = Some(Hotness::Cold);
+const WARM: Option<Hotness> = Some(Hotness::Warm);
+const HOT: Option<Hotness> = Some(Hotness::Hot);
+
+#[test]
+fn ariadne_takes_cold_blocks_first_and_chunks_by_class() {
+    let mut m = Machine::of("ariadne-paper");
+    m.start(1, 10);
+    m.start(2, 10);
+    m.relaunch(1, [1000, 1001]);
+    m.touch(page(1, 1002));
+    m.tell(Event::Background { app: AppId(1) });
+    // Of app 2 the accesses are none, so it is first: two full blocks, the rest waits for more.
+    let orders = m.swap_out(demand(10));
+    assert_eq!(groups_of(&orders), [(1000, 4, COLD, 16384), (1004, 4, COLD, 16384)]);
+    m.carry_out(&orders);
+    // Seven cold pages of app 1, then its warm and its hot ones, each alone, in chunks.
+    let orders = m.swap_out(demand(10));
+    let expected =
+        [(1000, 1, HOT, 1024), (1001, 1, HOT, 1024), (1002, 1, WARM, 2048), (1003, 4, COLD, 16384)];
+    assert_eq!(groups_of(&orders), expected);
+    m.carry_out(&orders);
+    // Nobody else is left: what waits becomes smaller blocks, each of one space.
+    let orders = m.swap_out(demand(1));
+    assert_eq!(groups_of(&orders), [(1007, 3, COLD, 3 * 4096), (1008, 2, COLD, 2 * 4096)]);
+    assert!(matches!(orders[..], [Order::SwapOut { .. }, Order::SwapOut { .. }]));
+}
+
+#[test]
+fn a_cold_page_that_waits_for_its_block_and_is_used_is_warm_and_leaves_alone() {
+    let mut m = Machine::of("ariadne-paper");
+    m.start(1, 7);
+    m.tell(Event::Relaunch { app: AppId(1) });
+    m.tell(Event::Background { app: AppId(1) });
+    assert_eq!(ordered(&m.swap_out(demand(7))).len(), 4);
+    m.touch(page(1, 1005));
+    m.resident(run(1, 1007, 2));
+    let orders = m.swap_out(demand(2));
+    let block: Vec<PageId> = [1004, 1006, 1007, 1008].map(|vpn| page(1, vpn)).into();
+    assert_eq!(ordered(&orders), block, "what waited comes first");
+    assert_eq!(groups_of(&m.swap_out(demand(2))), [(1005, 1, WARM, 2048)]);
+}
+
+#[test]
+fn a_page_ages_while_it_is_stored() {
+    let mut m = Machine::of("ariadne-paper");
+    m.engine.set_all_touches_seen(true);
+    m.start(1, 8);
+    m.relaunch(1, [1000, 1001]);
+    let orders = m.app_out(1);
+    assert_eq!(ordered(&orders).len(), 8);
+    m.carry_out(&orders);
+    m.relaunch(1, [1000]);
+    // Page 1001 was hot when it left. It comes back along with something and leaves again.
+    m.world.pages.insert(page(1, 1001), None);
+    m.tell(Event::PageIn { page: page(1, 1001), tier: Tier::Pool, demand: false });
+    let orders = m.app_out(1);
+    assert_eq!(groups_of(&orders), [(1000, 1, HOT, 1024), (1001, 1, WARM, 2048)]);
+    assert_eq!(m.engine.class_counts(AppId(1), Hotness::Cold).out, 6);
+}
+
+#[test]
+fn ariadne_restores_the_hot_list_then_goes_on_by_sector() {
+    let mut m = Machine::of("ariadne");
+    m.start(1, 64);
+    m.relaunch(1, (1000..1064).step_by(2));
+    let orders = m.app_out(1);
+    m.carry_out(&orders);
+    assert_eq!(m.engine.class_counts(AppId(1), Hotness::Hot).out, 32);
+    let mut restored = BTreeSet::new();
+    for _ in 0..4 {
+        m.tell(Event::Relaunch { app: AppId(1) });
+        let pages = m.prefetch(Trigger::Relaunch(AppId(1)));
+        assert!((12..32).contains(&pages.len()), "{} of 32, one run in 4 left out", pages.len());
+        restored.extend(pages);
+    }
+    let hot: BTreeSet<PageId> = (1000..1064).step_by(2).map(|vpn| page(1, vpn)).collect();
+    assert_eq!(restored, hot);
+    assert_eq!(m.engine.arrival(), Arrival::Parked { pages: 64, keep: true });
+    // Hot pages and blocks of cold ones left in the order of their addresses.
+    m.touch(page(1, 1002));
+    assert_eq!(m.prefetch(Trigger::Fault(page(1, 1002))), [page(1, 1004)]);
+}
+
+#[test]
+fn samples_are_hot_resident_pages() {
+    let mut m = Machine::of("ariadne");
+    m.start(1, 64);
+    assert_eq!(m.engine.plan_samples(AppId(1), 8, 4, &m.world), [], "nothing is known to be hot");
+    m.relaunch(1, 1010..1030);
+    let first = m.engine.plan_samples(AppId(1), 8, 4, &m.world);
+    assert_eq!(first, [run(1, 1010, 4), run(1, 1014, 4)]);
+    assert_eq!(m.engine.plan_samples(AppId(1), 4, 8, &m.world), [run(1, 1018, 4)]);
+    m.tell(Event::Unused { run: first[0] });
+    assert_eq!(m.engine.class_counts(AppId(1), Hotness::Hot).resident, 16);
+    let mut zram = Machine::zram();
+    zram.start(1, 64);
+    assert_eq!(zram.engine.plan_samples(AppId(1), 8, 4, &zram.world), []);
+}
+
+#[test]
+fn what_is_cold_now_leaves_a_full_pool() {
+    let scheme = Scheme::preset("ariadne-paper").unwrap();
+    let placement = Scripted { place: Some(TO_FLASH), ..Scripted::default() };
+    let policies = Policies {
+        eviction: Box::new(ColdFirst::new()),
+        placement: Box::new(placement),
+        ..scheme.build()
+    };
+    let mut m = Machine::new(Engine::with_policies(&scheme, policies));
+    m.engine.set_tier(Tier::Flash, limited(1000));
+    m.start(1, 12);
+    m.start(2, 4);
+    m.relaunch(1, [1000, 1001]);
+    for order in m.app_out(1) {
+        for page in ordered(&[order]) {
+            m.world.pages.insert(page, Some(Tier::Pool));
+            m.tell(Event::Stored { page, tier: Tier::Pool, bytes: 1000 });
+        }
+    }
+    // A stored cold page is used and leaves again: it is warm now, 1000 and 1001 are hot.
+    m.touch(page(1, 1002));
+    m.world.pages.insert(page(1, 1002), Some(Tier::Pool));
+    m.tell(Event::Stored { page: page(1, 1002), tier: Tier::Pool, bytes: 1000 });
+    m.tell(Event::Background { app: AppId(1) });
+    m.engine.set_tier(
+        Tier::Pool,
+        TierFacts { used_bytes: 12_000, pages: 12, limit_pages: 12, limit_bytes: u64::MAX },
+    );
+    m.engine.set_tier(Tier::Flash, TierFacts { pages: 990, ..limited(1000) });
+    let mut evicted = Vec::new();
+    for order in m.swap_out(demand(21)) {
+        if let Order::Evict { unit: Unit::Pages(pages) } = order {
+            evicted.extend(pages);
+        }
+    }
+    let expected: Vec<PageId> =
+        (1003..1012).chain(1002..1003).chain(1000..1001).map(|vpn| page(1, vpn)).collect();
+    assert_eq!(evicted, expected, "cold, warm, hot; as many as there is no room for");
+}
+
 // ---- random worlds -------------------------------------------------------------------------------
 
 #[derive(Clone, Debug)]
@@ -657,7 +836,14 @@ fn play(preset: &str, steps: &[Step]) -> Vec<Order> {
                     m.resident(PageRun { first, count: 1 });
                 }
             }
-            Step::Touch(app, vpn) => m.touch(page(app, vpn)),
+            Step::Touch(app, vpn) => {
+                let page = page(app, vpn);
+                let fault = m.world.tier(page).is_some();
+                m.touch(page);
+                if fault {
+                    m.bring_early(Trigger::Fault(page));
+                }
+            }
             Step::Free(app, vpn, count) => {
                 let run = run(app, vpn, count);
                 m.world.pages.retain(|page, _| !run.contains(*page));
@@ -678,7 +864,10 @@ fn play(preset: &str, steps: &[Step]) -> Vec<Order> {
                 m.tell(Event::SpaceEnd { space: SpaceId(app) });
             }
             Step::Exit(app) => m.exit(AppId(app)),
-            Step::Relaunch(app) => m.tell(Event::Relaunch { app: AppId(app) }),
+            Step::Relaunch(app) => {
+                m.tell(Event::Relaunch { app: AppId(app) });
+                m.bring_early(Trigger::Relaunch(AppId(app)));
+            }
             Step::Respond(app) => {
                 m.tell(Event::ResponseComplete { app: AppId(app), response_ns: 1 });
             }
