@@ -1,7 +1,11 @@
 //! Schemes read from TOML: what is taken, what is refused and what the refusal says.
 
 use clew_core::{ByteSize, CodecKind};
-use clew_policy::schemes::{self, OnFull, PackingChoice, PrefetchChoice};
+use clew_policy::packing::adaptive_comp::{self, ChunkSizes, Successive};
+use clew_policy::prefetch::pre_decomp::{self, Expire};
+use clew_policy::prefetch::recorded_set;
+use clew_policy::reclaim::hotness_org::{self, Lists, Unseen};
+use clew_policy::schemes::{self, OnFull, PackingChoice, PrefetchChoice, ReclaimChoice};
 use clew_policy::{Scheme, SchemeError};
 
 const ZRAM: &str = r#"
@@ -43,6 +47,98 @@ fn every_parameter_survives_being_written_and_read() {
     assert_eq!(Scheme::from_toml(&scheme.to_toml()), Ok(scheme));
 }
 
+const ARIADNE: &str = r#"
+[scheme]
+name = "mine"
+reclaim = { kind = "hotness-org", lists = "exclude-hot", initial_hot = "1MiB", unseen = "warm" }
+admission = "all"
+packing = { kind = "adaptive-comp", sizes = "256B-4K-32K", codec = "zstd", hot_codec = "lz4", successive = "addresses", park_siblings = true }
+eviction = "none"
+placement = "pool"
+
+[scheme.prefetch]
+kind = "by-trigger"
+relaunch = { kind = "recorded-set", relaunches = 2, batch_pages = 64, leave_out_one_in = 0 }
+fault = { kind = "pre-decomp", buffer_pages = 128, expire = "keep" }
+"#;
+
+#[test]
+fn every_parameter_of_ariadne_is_read_and_survives_being_written() {
+    let scheme = Scheme::from_toml(ARIADNE).unwrap();
+    let expected = Scheme {
+        name: "mine".to_string(),
+        reclaim: ReclaimChoice::HotnessOrg(hotness_org::Params {
+            lists: Lists::ExcludeHot,
+            initial_hot: ByteSize(1 << 20),
+            unseen: Unseen::Warm,
+        }),
+        packing: PackingChoice::AdaptiveComp(adaptive_comp::Params {
+            sizes: ChunkSizes { hot: 256, warm: 4096, cold: 32 << 10 },
+            hot_codec: CodecKind::Lz4,
+            warm_codec: CodecKind::Zstd,
+            cold_codec: CodecKind::Zstd,
+            successive: Successive::Addresses,
+            park_siblings: true,
+        }),
+        prefetch: PrefetchChoice::ByTrigger {
+            relaunch: Box::new(PrefetchChoice::RecordedSet(recorded_set::Params {
+                relaunches: 2,
+                batch_pages: 64,
+                leave_out_one_in: 0,
+            })),
+            fault: Box::new(PrefetchChoice::PreDecomp(pre_decomp::Params {
+                buffer_pages: 128,
+                expire: Expire::Keep,
+            })),
+        },
+        ..Scheme::preset("zram").unwrap()
+    };
+    assert_eq!(scheme, expected);
+    assert_eq!(Scheme::from_toml(&scheme.to_toml()), Ok(scheme));
+}
+
+#[test]
+fn left_out_parameters_are_the_paper_s() {
+    let paper = Scheme::preset("ariadne-paper").unwrap();
+    let text = ZRAM
+        .replace("\"zram\"", "\"ariadne-paper\"")
+        .replace("{ kind = \"lru\" }", "\"hotness-org\"")
+        .replace("{ kind = \"one-page\", codec = \"lz4\", chunk = \"4KiB\" }", "\"adaptive-comp\"")
+        .replace("prefetch = { kind = \"none\" }", "prefetch = \"pre-decomp\"");
+    assert_eq!(Scheme::from_toml(&text), Ok(paper));
+}
+
+#[test]
+fn every_mechanism_of_ariadne_can_be_switched_off() {
+    let ariadne = Scheme::preset("ariadne").unwrap().to_toml();
+    let zram = Scheme::preset("zram").unwrap();
+    let table: toml::Table = ariadne.parse().unwrap();
+    for (column, off) in
+        [("reclaim", "lru"), ("packing", "one-page"), ("prefetch", "none"), ("retain", "false")]
+    {
+        let mut table = table.clone();
+        let scheme = table["scheme"].as_table_mut().unwrap();
+        let value = match off {
+            "false" => toml::Value::Boolean(false),
+            kind => toml::Value::String(kind.to_string()),
+        };
+        scheme.insert(column.to_string(), value);
+        if column == "reclaim" {
+            // Nobody keeps a hot list then.
+            let prefetch = scheme["prefetch"].as_table_mut().unwrap();
+            prefetch.insert("relaunch".to_string(), "recorded-set".into());
+        }
+        let scheme = Scheme::from_toml(&table.to_string()).unwrap();
+        match column {
+            "reclaim" => assert_eq!(scheme.reclaim, zram.reclaim),
+            "packing" => assert_eq!(scheme.packing, zram.packing),
+            "prefetch" => assert_eq!(scheme.prefetch, zram.prefetch),
+            _ => assert!(!scheme.retain),
+        }
+        scheme.build();
+    }
+}
+
 #[test]
 fn a_column_may_be_written_as_its_kind() {
     let text = ZRAM.replace("{ kind = \"lru\" }", "\"lru\"");
@@ -82,6 +178,56 @@ fn refusals_name_the_field_and_what_it_may_be() {
         ("[scheme]", "[other]\n[scheme]", "other is not known"),
         ("[scheme]", "[scheme", "not valid TOML"),
         (
+            "{ kind = \"lru\" }",
+            "{ kind = \"hotness-org\", lists = \"hot\" }",
+            "scheme.reclaim.lists = \"hot\" makes no sense; allowed: \"all\" or \"exclude-hot\"",
+        ),
+        (
+            "{ kind = \"lru\" }",
+            "{ kind = \"hotness-org\", initial_hot = -1 }",
+            "scheme.reclaim.initial_hot = -1 makes no sense; allowed: a size",
+        ),
+        (
+            "\"one-page\", codec = \"lz4\", chunk = \"4KiB\"",
+            "\"adaptive-comp\", sizes = \"8K-2K-16K\"",
+            "scheme.packing.sizes = \"8K-2K-16K\" makes no sense; allowed: hot-warm-cold",
+        ),
+        (
+            "\"one-page\", codec = \"lz4\", chunk = \"4KiB\"",
+            "\"adaptive-comp\", cold_codec = \"lzo\"",
+            "scheme.packing.cold_codec = \"lzo\" makes no sense; allowed: \"lz4\" or \"zstd\"",
+        ),
+        (
+            "eviction = { kind = \"none\" }",
+            "eviction = \"cold-first\"",
+            "scheme.eviction and scheme.placement contradict each other",
+        ),
+        (
+            "prefetch = { kind = \"none\" }",
+            "prefetch = \"hot-list\"",
+            "nobody keeps a hot list; choose reclaim \"hotness-org\"",
+        ),
+        (
+            "prefetch = { kind = \"none\" }",
+            "prefetch = { kind = \"recorded-set\", leave_out_one_in = 1 }",
+            "scheme.prefetch.leave_out_one_in = 1 makes no sense; allowed: 0 (none), or",
+        ),
+        (
+            "prefetch = { kind = \"none\" }",
+            "prefetch = { kind = \"by-trigger\", relaunch = \"pre-decomp\", fault = \"pre-decomp\" }",
+            "scheme.prefetch.relaunch",
+        ),
+        (
+            "prefetch = { kind = \"none\" }",
+            "prefetch = { kind = \"by-trigger\", relaunch = \"recorded-set\" }",
+            "scheme.prefetch.fault is missing",
+        ),
+        (
+            "prefetch = { kind = \"none\" }",
+            "prefetch = { kind = \"by-trigger\", relaunch = \"hot-list\", fault = \"pre-decomp\" }",
+            "nobody keeps a hot list",
+        ),
+        (
             "prefetch = { kind = \"none\" }",
             "prefetch = { kind = \"readahead\", pages = 0 }",
             "scheme.prefetch.pages = 0 makes no sense; allowed: a whole number from 1 to 512",
@@ -115,4 +261,17 @@ fn the_table_says_what_the_schemes_are() {
         [&zram.name, &zram.reclaim, &zram.admission, &zram.packing, &zram.placement],
         ["zram", "active/inactive LRU", "every anonymous page", "one page, LZ4", "pool"]
     );
+    assert_eq!((zram.status, zram.missing.len()), ("complete", 0));
+    let ariadne = &table[2];
+    assert_eq!(
+        [&ariadne.name, &ariadne.reclaim, &ariadne.packing, &ariadne.prefetch],
+        [
+            "ariadne",
+            "HotnessOrg, all lists",
+            "AdaptiveComp 1K-4K-16K, LZ4, LZ4, zstd",
+            "hot list at relaunch; PreDecomp"
+        ]
+    );
+    assert_eq!(ariadne.status, "partial");
+    assert!(ariadne.missing.iter().any(|missing| missing.starts_with("flash")));
 }
