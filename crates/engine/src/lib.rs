@@ -10,5 +10,7 @@ pub mod decide;
 pub mod mover;
 pub mod space;
 
-pub use mover::{Fault, Mover, MoverContext, ReadEvents, Restored, Staged, SwapOut};
+pub use mover::{
+    Fault, Mover, MoverContext, MoverCounters, Parking, ReadEvents, Restored, Staged, SwapOut,
+};
 pub use space::{MAX_BATCH, ManagedSpace, Memory, Put, PutStop, Took};

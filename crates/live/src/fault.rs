@@ -103,7 +103,7 @@ fn answer(shared: &Shared, process: &Process, vpn: Vpn, woken: Instant, ctx: &mu
         Fault::Restored => {
             latency.stored.record(woken.elapsed());
             process.demand.fetch_add(1, Ordering::Relaxed);
-            let codec_ns = std::mem::take(&mut ctx.fault_codec_ns);
+            let codec_ns = std::mem::take(&mut ctx.codec_ns);
             process.fault_codec_ns.fetch_add(codec_ns, Ordering::Relaxed);
             process.fault_ns.fetch_add(woken.elapsed().as_nanos() as u64, Ordering::Relaxed);
             shared.post(Event::Access { page, kind: AccessKind::Fault, write: false });

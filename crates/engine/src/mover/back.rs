@@ -1,18 +1,24 @@
 //! Bringing pages back: faults, one at a time, and restores, in runs.
 //!
-//! Whoever turns `Stored` into `Restoring` has borrowed the entry's reference, so that the block
-//! stays while it is read without a lock. Then, with `table.lock` held for reading, he puts the
-//! page and exchanges the entry. Where it is no longer the one he left, the program has given the
+//! Whoever turns `Stored` or `Parked` into `Restoring` has borrowed the entry's reference, so that
+//! the block stays while it is read without a lock. Then, with `table.lock` held for reading, he puts
+//! the page and exchanges the entry. Where it is no longer the one he left, the program has given the
 //! page up or moved it, and only the reference is his.
 //!
 //! Two may hold the same `Restoring` entry at once: where a page was moved away and back between
 //! the two. They put the same bytes, one of them finds the page present, and the exchange of only
 //! one goes through.
+//!
+//! Pages that were stored as one block come back together, each chunk decompressed once: a fault puts
+//! the page that is waited for, and then the others, or parks them (Ariadne 4.3, Archer 4.4); a restore
+//! takes along what its chunks hold. Where the others are, the block remembers; that they are still
+//! there, the page table says.
 
+use std::sync::Arc;
 use std::time::Instant;
 
-use clew_core::{Event, PageId, Tier, Vpn};
-use clew_store::{Entry, State};
+use clew_core::{AccessKind, Event, PageId, PageRun, Tier, Vpn};
+use clew_store::{Entry, Handle, Piece, ReadError, State};
 
 use super::{Fault, Mover, MoverContext, Restored, count, page_entry, set};
 use crate::space::{ManagedSpace, PutStop};
@@ -20,24 +26,56 @@ use crate::space::{ManagedSpace, PutStop};
 /// Pages put by one call while restoring.
 const RESTORE_RUN: usize = 32;
 
+/// Pages that come along with one run of a restore, at most: what they take is a thread's own.
+const ALONG: usize = 128;
+
+/// A page whose entry was borrowed.
+#[derive(Clone, Copy)]
+pub(super) struct Lent {
+    pub vpn: Vpn,
+    /// The entry before.
+    pub entry: Entry,
+    /// Which page of the thread's buffer it is.
+    pub at: usize,
+}
+
+/// How far one put of a run came.
+struct Step {
+    /// Pages that need nothing more, from the first on.
+    done: usize,
+    /// Pages among them that came back.
+    back: usize,
+    /// Pages that the next put should try.
+    most: usize,
+    /// Events have to be read first.
+    again: bool,
+}
+
 impl Mover {
     /// Answers a fault at `vpn`. The caller holds `table.lock` for reading and has applied every
-    /// event that was readable before the fault.
-    pub fn fault(&self, space: &ManagedSpace, vpn: Vpn, ctx: &mut MoverContext) -> Fault {
+    /// event that was readable before the fault. What the policies are to know is appended to
+    /// `events`.
+    pub fn fault(
+        &self,
+        space: &Arc<ManagedSpace>,
+        vpn: Vpn,
+        ctx: &mut MoverContext,
+        events: &mut Vec<Event>,
+    ) -> Fault {
         loop {
             let entry = space.table.load(vpn);
             match entry.state() {
-                State::Absent => return self.fresh(space, vpn),
-                State::Resident => return self.dropped_or_back(space, vpn),
+                State::Absent => return self.fresh(space, vpn, events),
+                State::Resident => return self.dropped_or_back(space, vpn, events),
                 State::Moving => {
                     if space.table.compare_exchange(vpn, entry, entry.with(Entry::WANTED)).is_ok() {
                         return Fault::Waiting;
                     }
                 }
-                State::Restoring | State::Parked => return Fault::Waiting,
-                State::Stored => {
+                State::Restoring => return Fault::Waiting,
+                State::Stored | State::Parked => {
                     if borrow(space, vpn, entry) {
-                        return self.fault_stored(space, vpn, entry, ctx);
+                        return self.fault_stored(space, vpn, entry, ctx, events);
                     }
                 }
             }
@@ -46,7 +84,7 @@ impl Mover {
 
     /// Restored a moment ago, and this only wakes the program; or dropped by the program between
     /// our reading its event and its return, and zeros are due.
-    fn dropped_or_back(&self, space: &ManagedSpace, vpn: Vpn) -> Fault {
+    fn dropped_or_back(&self, space: &ManagedSpace, vpn: Vpn, events: &mut Vec<Event>) -> Fault {
         match space.memory.put_zero(vpn, 1).stop {
             Some(PutStop::Exists) => {
                 space.memory.wake(vpn, 1);
@@ -56,39 +94,60 @@ impl Mover {
             Some(PutStop::Again) => Fault::Again,
             Some(PutStop::Gone) => Fault::Gone,
             None => {
-                count(&self.counters.fresh, 1);
+                self.tell_fresh(space, vpn, 1, events);
                 Fault::Fresh(1)
             }
         }
     }
 
+    fn tell_fresh(&self, space: &ManagedSpace, vpn: Vpn, pages: u32, events: &mut Vec<Event>) {
+        count(&self.counters.fresh, 1);
+        let page = PageId::new(space.id(), vpn);
+        events.push(Event::Resident { run: PageRun { first: page, count: pages } });
+        events.push(Event::Access { page, kind: AccessKind::Fresh, write: false });
+    }
+
     fn fault_stored(
         &self,
-        space: &ManagedSpace,
+        space: &Arc<ManagedSpace>,
         vpn: Vpn,
         entry: Entry,
         ctx: &mut MoverContext,
+        events: &mut Vec<Event>,
     ) -> Fault {
+        let page = PageId::new(space.id(), vpn);
+        let mut others = None;
         let put = match entry.handle() {
             None => space.memory.put_zero(vpn, 1),
-            Some(handle) => {
-                ctx.pages.resize(self.page_bytes.max(ctx.pages.len()), 0);
-                let out = &mut ctx.pages[..self.page_bytes];
-                let begin = Instant::now();
-                let read = self.store.get(&mut ctx.codec, handle, entry.index(), out);
-                ctx.fault_codec_ns += begin.elapsed().as_nanos() as u64;
-                if let Err(error) = read {
+            Some(_) if entry.state() == State::Parked && self.copy_parked(page, entry, ctx) => {
+                space.memory.put(vpn, &ctx.pages[..self.page_bytes])
+            }
+            Some(handle) => match self.read_chunk(ctx, handle, entry.index(), 0) {
+                Ok(piece) => {
+                    let at = usize::from(entry.index() - piece.pages.start) * self.page_bytes;
+                    let put = space.memory.put(vpn, &ctx.pages[at..at + self.page_bytes]);
+                    if piece.of > 1 && put.stop.is_none() {
+                        // The last of them to come back would free what the others are read from.
+                        self.store.retain(handle);
+                        others = Some((handle, piece));
+                    }
+                    put
+                }
+                Err(error) => {
                     self.not_back(space, vpn, entry);
                     count(&self.counters.corrupt, 1);
                     return Fault::Corrupt(error);
                 }
-                space.memory.put(vpn, out)
-            }
+            },
         };
         match put.stop {
             None => {
                 self.back(space, vpn, entry);
-                count(&self.counters.demand, 1);
+                self.tell_used(page, entry, events);
+                if let Some((handle, piece)) = others {
+                    self.bring_others(space, (vpn, handle, entry.index()), piece, ctx, events);
+                    self.store.release(handle);
+                }
                 Fault::Restored
             }
             Some(PutStop::Exists) => {
@@ -100,6 +159,154 @@ impl Mover {
                 if stop == PutStop::Again { Fault::Again } else { Fault::Gone }
             }
         }
+    }
+
+    fn copy_parked(&self, page: PageId, entry: Entry, ctx: &mut MoverContext) -> bool {
+        ctx.pages.resize(self.page_bytes.max(ctx.pages.len()), 0);
+        self.parked.copy(page, entry, &mut ctx.pages[..self.page_bytes])
+    }
+
+    /// A page that was not in the program was asked for, and is back.
+    fn tell_used(&self, page: PageId, entry: Entry, events: &mut Vec<Event>) {
+        if entry.state() == State::Parked {
+            self.parked.remove(page);
+            count(&self.counters.parked_used, 1);
+            events.push(Event::Access { page, kind: AccessKind::Seen, write: false });
+            events.push(Event::PrefetchUsed { page });
+        } else {
+            count(&self.counters.demand, 1);
+            events.push(Event::Access { page, kind: AccessKind::Fault, write: false });
+            events.push(Event::PageIn { page, tier: Tier::Pool, demand: true });
+        }
+    }
+
+    /// Restores page `index` of a block with what is decompressed with it, from page `at` of the
+    /// thread's buffer on.
+    fn read_chunk(
+        &self,
+        ctx: &mut MoverContext,
+        handle: Handle,
+        index: u16,
+        at: usize,
+    ) -> Result<Piece, ReadError> {
+        let from = at * self.page_bytes;
+        ctx.pages.resize((from + self.page_bytes).max(ctx.pages.len()), 0);
+        let begin = Instant::now();
+        loop {
+            match self.store.get_chunk(&mut ctx.codec, handle, index, &mut ctx.pages[from..]) {
+                Err(ReadError::WrongSize { wanted, .. }) => ctx.pages.resize(from + wanted, 0),
+                read => {
+                    ctx.codec_ns += begin.elapsed().as_nanos() as u64;
+                    return read;
+                }
+            }
+        }
+    }
+
+    /// Brings back the other pages of a block, one of which is back already; its piece is in the
+    /// thread's buffer. The caller holds `table.lock` for reading and a reference of the block.
+    fn bring_others(
+        &self,
+        space: &Arc<ManagedSpace>,
+        back: (Vpn, Handle, u16),
+        piece: Piece,
+        ctx: &mut MoverContext,
+        events: &mut Vec<Event>,
+    ) {
+        let (_, handle, asked) = back;
+        let first = piece.pages.clone();
+        let (of, park) = (piece.of, piece.park);
+        let mut next = Some(piece);
+        let mut index = 0;
+        loop {
+            if let Some(piece) = next.take() {
+                let others = self.still_there(space, back, &piece, ctx);
+                let through = match park {
+                    true => self.park_others(space, &others, ctx, events),
+                    false => self.put_others(space, &others, ctx, events),
+                };
+                if !through {
+                    return;
+                }
+                index = if piece.pages == first { 0 } else { piece.pages.end };
+            }
+            // The next one that is still there, and was not read yet.
+            let wanted = |index: &u16| {
+                !first.contains(index)
+                    && *index != asked
+                    && is_sibling(space, back, *index, ctx).is_some()
+            };
+            let Some(found) = (index..of).find(wanted) else { return };
+            index = found + 1;
+            // What is damaged is told when it is asked for.
+            next = self.read_chunk(ctx, handle, found, 0).ok();
+        }
+    }
+
+    /// The pages of a piece that the table still says to be in its block, by address.
+    fn still_there(
+        &self,
+        space: &ManagedSpace,
+        back: (Vpn, Handle, u16),
+        piece: &Piece,
+        ctx: &MoverContext,
+    ) -> Vec<Lent> {
+        let (_, handle, asked) = back;
+        let mut found: Vec<Lent> = piece
+            .pages
+            .clone()
+            .filter(|index| *index != asked)
+            .filter_map(|index| {
+                let (vpn, entry) = is_sibling(space, back, index, ctx)?;
+                let at = usize::from(index - piece.pages.start);
+                let bytes = &ctx.pages[at * self.page_bytes..][..self.page_bytes];
+                self.store.check_page(handle, index, bytes).ok()?;
+                Some(Lent { vpn, entry, at })
+            })
+            .collect();
+        found.sort_unstable_by_key(|lent| lent.vpn);
+        found
+    }
+
+    /// Makes pages resident; false if events have to be read first.
+    fn put_others(
+        &self,
+        space: &ManagedSpace,
+        others: &[Lent],
+        ctx: &MoverContext,
+        events: &mut Vec<Event>,
+    ) -> bool {
+        let lend = |lent: &&Lent| borrow(space, lent.vpn, lent.entry);
+        let lent: Vec<Lent> = others.iter().filter(lend).copied().collect();
+        let (mut done, mut most) = (0, RESTORE_RUN);
+        while done < lent.len() {
+            let step = self.put_some(space, &lent[done..], most, &ctx.pages, events);
+            (done, most) = (done + step.done, step.most);
+            count(&self.counters.along, step.back);
+            if step.again {
+                for lent in &lent[done..] {
+                    self.not_back(space, lent.vpn, lent.entry);
+                    space.memory.wake(lent.vpn, 1);
+                }
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Parks pages. Nobody can have begun to wait for one: who reads faults is here.
+    fn park_others(
+        &self,
+        space: &Arc<ManagedSpace>,
+        others: &[Lent],
+        ctx: &mut MoverContext,
+        events: &mut Vec<Event>,
+    ) -> bool {
+        for lent in others {
+            let bytes = &ctx.pages[lent.at * self.page_bytes..][..self.page_bytes];
+            self.park_page(space, lent.vpn, lent.entry, bytes, &mut ctx.codec, events);
+        }
+        true
     }
 
     /// The page of a borrowed entry is in the program again. False if the entry was another's.
@@ -130,7 +337,7 @@ impl Mover {
         }
     }
 
-    fn fresh(&self, space: &ManagedSpace, vpn: Vpn) -> Fault {
+    fn fresh(&self, space: &ManagedSpace, vpn: Vpn, events: &mut Vec<Event>) -> Fault {
         let wish = space.memory.fresh_run(vpn).max(1);
         let mut run = 1;
         while run < wish && space.table.load(Vpn(vpn.0 + run as u64)) == Entry::ABSENT {
@@ -145,7 +352,7 @@ impl Mover {
             set(space, Vpn(vpn.0 + i), page_entry(State::Resident, None, 0));
         }
         if put.pages > 0 {
-            count(&self.counters.fresh, 1);
+            self.tell_fresh(space, vpn, put.pages as u32, events);
             return Fault::Fresh(put.pages as u32);
         }
         match put.stop {
@@ -159,8 +366,8 @@ impl Mover {
         }
     }
 
-    /// Brings stored pages back: `vpns` ascending. Pages that are not stored are skipped, damaged
-    /// ones stay stored.
+    /// Brings stored and parked pages back: `vpns` ascending. Pages that are neither are skipped,
+    /// damaged ones stay stored.
     pub fn restore(
         &self,
         space: &ManagedSpace,
@@ -169,119 +376,232 @@ impl Mover {
         events: &mut Vec<Event>,
     ) -> Restored {
         let mut result = Restored::default();
-        let mut run: Vec<(Vpn, Entry)> = Vec::with_capacity(RESTORE_RUN);
-        for (i, vpn) in vpns.iter().copied().enumerate() {
-            let entry = space.table.load(vpn);
-            if entry.state() == State::Stored && borrow(space, vpn, entry) {
-                run.push((vpn, entry));
-            }
-            let ends = vpns.get(i + 1).is_none_or(|next| next.0 != vpn.0 + 1);
-            if !run.is_empty() && (ends || run.len() == RESTORE_RUN) {
-                self.read_run(space, &mut run, ctx, &mut result.corrupt);
-                result.pages += self.put_run(space, &run, ctx, events);
-                run.clear();
-            }
-        }
+        self.for_lent_runs(space, vpns, false, ctx, &mut result.corrupt, |run, ctx| {
+            result.pages += self.put_run(space, run, &ctx.pages, events);
+        });
         count(&self.counters.restored, result.pages);
         result
     }
 
-    /// Reads the pages of a run, and drops those from it that cannot be read.
+    /// Borrows stored pages run by run, reads them to the thread's buffer, and hands them to `finish`,
+    /// by address, with what came along. For parking, pages that need none are skipped.
+    pub(super) fn for_lent_runs(
+        &self,
+        space: &ManagedSpace,
+        vpns: &[Vpn],
+        parking: bool,
+        ctx: &mut MoverContext,
+        corrupt: &mut Option<(Vpn, ReadError)>,
+        mut finish: impl FnMut(&[Lent], &mut MoverContext),
+    ) {
+        let wanted = |entry: Entry| match entry.state() {
+            State::Stored => !parking || entry.handle().is_some(),
+            State::Parked => !parking,
+            _ => false,
+        };
+        let mut run: Vec<Lent> = Vec::with_capacity(RESTORE_RUN);
+        for (i, vpn) in vpns.iter().copied().enumerate() {
+            let entry = space.table.load(vpn);
+            if wanted(entry) && borrow(space, vpn, entry) {
+                run.push(Lent { vpn, entry, at: run.len() });
+            }
+            let ends = vpns.get(i + 1).is_none_or(|next| next.0 != vpn.0 + 1);
+            if !run.is_empty() && (ends || run.len() == RESTORE_RUN) {
+                self.read_run(space, &mut run, ctx, corrupt);
+                finish(&run, ctx);
+                run.clear();
+            }
+        }
+    }
+
+    /// Reads the pages of a run, drops those from it that cannot be read, and borrows what came
+    /// along.
     fn read_run(
         &self,
         space: &ManagedSpace,
-        run: &mut Vec<(Vpn, Entry)>,
+        run: &mut Vec<Lent>,
         ctx: &mut MoverContext,
-        corrupt: &mut Option<(Vpn, clew_store::ReadError)>,
+        corrupt: &mut Option<(Vpn, ReadError)>,
     ) {
         let page = self.page_bytes;
-        ctx.pages.resize((RESTORE_RUN * page).max(ctx.pages.len()), 0);
-        let mut good = 0;
-        run.retain(|&(vpn, entry)| {
-            let out = &mut ctx.pages[good * page..(good + 1) * page];
-            let read = match entry.handle() {
-                Some(handle) => self.store.get(&mut ctx.codec, handle, entry.index(), out),
-                None => {
-                    out.fill(0);
-                    Ok(())
+        // Where the page of the buffer is that the next piece goes to.
+        let mut end = run.len();
+        ctx.pages.resize((end * page).max(ctx.pages.len()), 0);
+        let mut is_read = vec![false; run.len()];
+        let mut along: Vec<Lent> = Vec::new();
+        for i in 0..run.len() {
+            let Lent { vpn, entry, at } = run[i];
+            if is_read[i] {
+                continue;
+            }
+            let Some(handle) = entry.handle() else {
+                ctx.pages[at * page..(at + 1) * page].fill(0);
+                is_read[i] = true;
+                continue;
+            };
+            let read = self.read_chunk(ctx, handle, entry.index(), end);
+            let piece = match read {
+                Ok(piece) => piece,
+                Err(error) => {
+                    self.cannot_read(space, run[i], error, corrupt);
+                    continue;
                 }
             };
-            if let Err(error) = read {
-                count(&self.counters.corrupt, 1);
-                corrupt.get_or_insert((vpn, error));
-                let _events = space.table.lock.read();
-                self.not_back(space, vpn, entry);
-                space.memory.wake(vpn, 1);
-                return false;
+            let back = (vpn, handle, entry.index());
+            let from = end;
+            // Of the run itself: each to its place, so that neighbours stay neighbours.
+            for (other, lent) in run.iter().enumerate().skip(i) {
+                let is_of_piece = lent.entry.handle() == Some(handle)
+                    && piece.pages.contains(&lent.entry.index());
+                if is_read[other] || !is_of_piece {
+                    continue;
+                }
+                let found = from + usize::from(lent.entry.index() - piece.pages.start);
+                let bytes = found * page..(found + 1) * page;
+                // What was asked for is verified; the others are read anew if they are damaged.
+                if other == i
+                    || self
+                        .store
+                        .check_page(handle, lent.entry.index(), &ctx.pages[bytes.clone()])
+                        .is_ok()
+                {
+                    ctx.pages.copy_within(bytes, lent.at * page);
+                    is_read[other] = true;
+                }
             }
-            good += 1;
-            true
-        });
+            if piece.pages.len() == 1 || along.len() >= ALONG {
+                continue;
+            }
+            for index in piece.pages.clone() {
+                let found = from + usize::from(index - piece.pages.start);
+                let bytes = &ctx.pages[found * page..(found + 1) * page];
+                if let Some((vpn, entry)) = is_sibling(space, back, index, ctx)
+                    && self.store.check_page(handle, index, bytes).is_ok()
+                    && borrow(space, vpn, entry)
+                {
+                    along.push(Lent { vpn, entry, at: found });
+                    end = found + 1;
+                }
+            }
+        }
+        let mut read = is_read.into_iter();
+        run.retain(|_| read.next().unwrap_or(false));
+        if !along.is_empty() {
+            run.append(&mut along);
+            run.sort_unstable_by_key(|lent| lent.vpn);
+        }
     }
 
-    /// Puts the pages of a run, which are the first of `ctx.pages`; returns how many came back.
+    /// A borrowed page whose block is damaged stays stored.
+    fn cannot_read(
+        &self,
+        space: &ManagedSpace,
+        lent: Lent,
+        error: ReadError,
+        corrupt: &mut Option<(Vpn, ReadError)>,
+    ) {
+        count(&self.counters.corrupt, 1);
+        corrupt.get_or_insert((lent.vpn, error));
+        let _events = space.table.lock.read();
+        self.not_back(space, lent.vpn, lent.entry);
+        space.memory.wake(lent.vpn, 1);
+    }
+
+    /// Puts the pages of a run; returns how many came back.
     fn put_run(
         &self,
         space: &ManagedSpace,
-        run: &[(Vpn, Entry)],
-        ctx: &MoverContext,
+        run: &[Lent],
+        buffer: &[u8],
         events: &mut Vec<Event>,
     ) -> usize {
-        let page = self.page_bytes;
-        let still = |(vpn, entry): &(Vpn, Entry)| {
-            space.table.load(*vpn) == entry.with_state(State::Restoring)
-        };
         let (mut done, mut back, mut most) = (0, 0, RESTORE_RUN);
         while done < run.len() {
             let guard = space.table.lock.read();
-            let (vpn, entry) = run[done];
-            if !still(&run[done]) {
-                // Given up or moved; who waits here has to ask again.
-                drop(guard);
-                self.release(entry.handle());
-                space.memory.wake(vpn, 1);
-                done += 1;
-                continue;
-            }
-            // The pages of a run are neighbours unless one was skipped between them.
-            let n = (done..run.len().min(done + most))
-                .take_while(|i| run[*i].0.0 == vpn.0 + (*i - done) as u64 && still(&run[*i]))
-                .count();
-            let put = space.memory.put(vpn, &ctx.pages[done * page..(done + n) * page]);
-            for (vpn, entry) in &run[done..done + put.pages] {
-                self.back(space, *vpn, *entry);
-                let page = PageId::new(space.id(), *vpn);
-                events.push(Event::PageIn { page, tier: Tier::Pool, demand: false });
-            }
-            done += put.pages;
-            back += put.pages;
-            most = RESTORE_RUN;
-            match put.stop {
-                None => {}
-                Some(PutStop::Again) => {
-                    drop(guard);
-                    std::thread::yield_now();
-                }
-                Some(PutStop::Exists) => {
-                    let (vpn, entry) = run[done];
-                    self.present(space, vpn, entry);
-                    done += 1;
-                }
-                // Perhaps only the run as a whole: it may leave its mapping for the next one.
-                Some(PutStop::Gone) if put.pages == 0 && n > 1 => most = n / 2,
-                Some(PutStop::Gone) => {
-                    let (vpn, entry) = run[done];
-                    self.not_back(space, vpn, entry);
-                    space.memory.wake(vpn, 1);
-                    done += 1;
-                }
+            let step = self.put_some(space, &run[done..], most, buffer, events);
+            drop(guard);
+            (done, back, most) = (done + step.done, back + step.back, step.most);
+            if step.again {
+                std::thread::yield_now();
             }
         }
         back
     }
+
+    /// Puts the first neighbours of a run, up to `most`, by one call. The caller holds `table.lock`
+    /// for reading.
+    fn put_some(
+        &self,
+        space: &ManagedSpace,
+        run: &[Lent],
+        most: usize,
+        buffer: &[u8],
+        events: &mut Vec<Event>,
+    ) -> Step {
+        let first = run[0];
+        let still =
+            |lent: &Lent| space.table.load(lent.vpn) == lent.entry.with_state(State::Restoring);
+        let step = |done, back| Step { done, back, most: RESTORE_RUN, again: false };
+        if !still(&first) {
+            // Given up or moved; who waits here has to ask again.
+            self.release(first.entry.handle());
+            space.memory.wake(first.vpn, 1);
+            return step(1, 0);
+        }
+        // The pages of a run are neighbours unless one was skipped between them.
+        let follows = |(i, lent): &(usize, &Lent)| {
+            lent.vpn.0 == first.vpn.0 + *i as u64 && lent.at == first.at + i && still(lent)
+        };
+        let n = run.iter().take(most).enumerate().take_while(follows).count();
+        let page = self.page_bytes;
+        let put = space.memory.put(first.vpn, &buffer[first.at * page..(first.at + n) * page]);
+        for lent in &run[..put.pages] {
+            self.back(space, lent.vpn, lent.entry);
+            let page = PageId::new(space.id(), lent.vpn);
+            if lent.entry.state() == State::Parked {
+                // The policies take it for resident already.
+                self.parked.remove(page);
+                events.push(Event::PrefetchExpired { page });
+            } else {
+                events.push(Event::PageIn { page, tier: Tier::Pool, demand: false });
+            }
+        }
+        let (done, back) = (put.pages, put.pages);
+        match put.stop {
+            None => step(done, back),
+            Some(PutStop::Again) => Step { again: true, ..step(done, back) },
+            Some(PutStop::Exists) => {
+                let lent = run[done];
+                self.present(space, lent.vpn, lent.entry);
+                step(done + 1, back)
+            }
+            // Perhaps only the run as a whole: it may leave its mapping for the next one.
+            Some(PutStop::Gone) if put.pages == 0 && n > 1 => Step { most: n / 2, ..step(0, 0) },
+            Some(PutStop::Gone) => {
+                let lent = run[done];
+                self.not_back(space, lent.vpn, lent.entry);
+                space.memory.wake(lent.vpn, 1);
+                step(done + 1, back)
+            }
+        }
+    }
 }
 
-/// Turns a `Stored` entry into `Restoring` and borrows its reference; false if it has changed.
-fn borrow(space: &ManagedSpace, vpn: Vpn, stored: Entry) -> bool {
-    space.table.compare_exchange(vpn, stored, stored.with_state(State::Restoring)).is_ok()
+/// Turns a `Stored` or `Parked` entry into `Restoring` and borrows its reference; false if it has
+/// changed.
+fn borrow(space: &ManagedSpace, vpn: Vpn, entry: Entry) -> bool {
+    space.table.compare_exchange(vpn, entry, entry.with_state(State::Restoring)).is_ok()
+}
+
+/// Page `index` of the block read last, if it is still where it was, seen from one of its pages.
+fn is_sibling(
+    space: &ManagedSpace,
+    (vpn, handle, asked): (Vpn, Handle, u16),
+    index: u16,
+    ctx: &MoverContext,
+) -> Option<(Vpn, Entry)> {
+    let at = ctx.codec.sibling(asked, vpn, index)?;
+    let entry = space.table.load(at);
+    let is_it = entry.state() == State::Stored && entry.handle() == Some(handle);
+    (is_it && entry.index() == index).then_some((at, entry))
 }

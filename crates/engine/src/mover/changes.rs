@@ -37,6 +37,7 @@ impl Mover {
                 // The restorer has the reference, and wakes who waits when he sees it.
                 State::Restoring => return,
                 State::Moving if entry.has(Entry::WANTED) => space.memory.wake(vpn, 1),
+                State::Parked => self.parked.remove(PageId::new(space.id(), vpn)),
                 _ => {}
             }
             self.release(entry.handle());
@@ -59,6 +60,9 @@ impl Mover {
             space.journal.set_step(CLEARED);
         }
         space.journal.batch_moved(from, pages, to);
+        if space.table.counts().parked > 0 {
+            self.parked.moved(space.id(), from, pages, to);
+        }
         space.table.for_range(from, pages, |vpn, entry| {
             let target = Vpn(vpn.0 - from.0 + to.0);
             // The entry at the new place has a reference of its own from the start; the one at the
@@ -94,7 +98,7 @@ impl Mover {
         parent.table.for_range(Vpn(0), u64::MAX, |vpn, entry| {
             let copy = match entry.state() {
                 State::Resident => page_entry(State::Resident, None, 0),
-                State::Stored | State::Restoring => {
+                State::Stored | State::Restoring | State::Parked => {
                     entry.handle().inspect(|handle| {
                         self.store.retain(*handle);
                     });
@@ -104,7 +108,7 @@ impl Mover {
                     joins = true;
                     page_entry(State::Moving, None, 0)
                 }
-                State::Absent | State::Parked => return,
+                State::Absent => return,
             };
             set(child, vpn, copy);
         });

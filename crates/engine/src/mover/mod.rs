@@ -1,8 +1,9 @@
 //! Mechanism: moves pages between programs and the store, and keeps the page table true.
 //!
-//! `Resident -> Moving -> Stored -> Restoring -> Resident`; `Absent` is memory that holds nothing.
-//! `out` takes pages out, `back` brings them back, `changes` applies what programs do with their
-//! memory, `recover` ends what a predecessor that died had begun.
+//! `Resident -> Moving -> Stored -> Restoring -> Resident`; `Absent` is memory that holds nothing,
+//! `Parked` is `Stored` with a decompressed copy at hand.
+//! `out` takes pages out, `back` brings them back, `parked` keeps what came back early, `changes`
+//! applies what programs do with their memory, `recover` ends what a predecessor that died had begun.
 //!
 //! Invariants:
 //! - Events (removed, remapped, unmapped, forked) are read and applied under `table.lock` held for
@@ -39,8 +40,10 @@
 mod back;
 mod changes;
 mod out;
+mod parked;
 mod recover;
 
+pub use parked::Parking;
 pub use recover::{ReadEvents, Staged};
 
 use std::sync::Arc;
@@ -51,20 +54,20 @@ use clew_store::table::Refused;
 use clew_store::{CodecContext, Entry, Handle, PutError, ReadError, State, Store};
 
 use crate::space::ManagedSpace;
+use parked::ParkedPages;
 
 /// Scratch space of one thread.
 pub struct MoverContext {
     /// The codecs' scratch.
     pub codec: CodecContext,
-    /// Time that faults have spent reading the store, decompression and checksum included, in
-    /// nanoseconds.
-    pub fault_codec_ns: u64,
+    /// Time spent reading the store, decompression and checksum included, in nanoseconds.
+    pub codec_ns: u64,
     pages: Vec<u8>,
 }
 
 impl Default for MoverContext {
     fn default() -> Self {
-        MoverContext { codec: CodecContext::new(), fault_codec_ns: 0, pages: Vec::new() }
+        MoverContext { codec: CodecContext::new(), codec_ns: 0, pages: Vec::new() }
     }
 }
 
@@ -83,6 +86,14 @@ pub struct MoverCounters {
     pub demand: AtomicU64,
     /// Pages brought back by restore.
     pub restored: AtomicU64,
+    /// Pages that a fault brought back with the one asked for, as of the same block.
+    pub along: AtomicU64,
+    /// Pages parked.
+    pub parked: AtomicU64,
+    /// Of these, pages that were used while they were parked.
+    pub parked_used: AtomicU64,
+    /// Of these, pages that were pushed out unused, or were to leave.
+    pub parked_expired: AtomicU64,
     /// Faults on memory that held nothing.
     pub fresh: AtomicU64,
     /// Faults on pages that were back already.
@@ -141,14 +152,18 @@ pub struct Mover {
     pub counters: MoverCounters,
     /// A copy is kept after its page came back.
     retain: bool,
+    parking: Parking,
+    parked: ParkedPages,
     page_bytes: usize,
 }
 
 impl Mover {
     /// Moves pages in and out of `store`.
-    pub fn new(store: Arc<Store>, retain: bool) -> Mover {
+    pub fn new(store: Arc<Store>, retain: bool, parking: Parking) -> Mover {
         let page_bytes = store.config().page_bytes;
-        Mover { store, counters: MoverCounters::default(), retain, page_bytes }
+        let (counters, parked) = Default::default();
+        let parking = Parking { pages: parking.pages.max(1), ..parking };
+        Mover { store, counters, retain, parking, parked, page_bytes }
     }
 
     fn release(&self, handle: Option<Handle>) {

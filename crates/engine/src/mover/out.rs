@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use clew_core::{Event, Group, PageId, PageRun, Tier, Vpn};
-use clew_store::{Entry, Handle, State};
+use clew_store::{Entry, Handle, Members, State};
 
 use super::{Mover, MoverContext, SwapOut, count, page_entry, replace};
 use crate::space::{Batch, MAX_BATCH, ManagedSpace, PutStop, Took};
@@ -133,7 +133,7 @@ impl Mover {
         out: &mut SwapOut,
     ) -> Vec<Vpn> {
         let mut busy = Vec::new();
-        let Some(marked) = mark(space, groups, out) else { return busy };
+        let Some(marked) = self.mark(space, groups, out) else { return busy };
         let mut took = Vec::with_capacity(marked.vpns.len());
         space.memory.take_out(&marked.vpns, &mut took);
         space.memory.release_events();
@@ -165,8 +165,10 @@ impl Mover {
         let page = self.page_bytes;
         let mut bytes = std::mem::take(&mut ctx.pages);
         bytes.resize(bytes.len().max(group.pages.len() * page), 0);
-        // Which of the group's pages still need a place in a block, by their order in `bytes`.
+        // Which of the group's pages still need a place in a block, by their order in `bytes`, and
+        // where they were.
         let mut fresh: Vec<usize> = Vec::with_capacity(group.pages.len());
+        let mut vpns: Vec<Vpn> = Vec::with_capacity(group.pages.len());
         for (vpn, slot, took) in slots {
             let slot_bytes = &mut bytes[fresh.len() * page..][..page];
             let home = match took {
@@ -176,6 +178,7 @@ impl Mover {
                     space.memory.copy_taken(slot, slot_bytes);
                     let Some(home) = self.without_compressing(space, slot, slot_bytes) else {
                         fresh.push(slot);
+                        vpns.push(vpn);
                         continue;
                     };
                     home
@@ -191,7 +194,9 @@ impl Mover {
             let mut put = None;
             if out.full.is_none() {
                 let block = &bytes[..fresh.len() * page];
-                match self.store.put(&mut ctx.codec, block, group.codec, group.chunk_bytes) {
+                let members = Members { vpns: &vpns, park: group.park_siblings };
+                let (codec, chunk_bytes) = (group.codec, group.chunk_bytes);
+                match self.store.put_group(&mut ctx.codec, block, codec, chunk_bytes, members) {
                     Ok(handle) => put = Some(handle),
                     Err(full) => out.full = Some(full),
                 }
@@ -321,52 +326,55 @@ impl Mover {
     }
 
     /// What a page of a block takes; the page of zeros takes nothing.
-    fn share(&self, handle: Option<Handle>) -> u32 {
+    pub(super) fn share(&self, handle: Option<Handle>) -> u32 {
         let of = |h| self.store.stored_bytes(h) / u32::from(self.store.block_pages(h).max(1));
         handle.map_or(0, of)
     }
-}
 
-/// Marks the groups' pages and holds events; `None` if there is nothing to take.
-fn mark(space: &ManagedSpace, groups: &[Group], out: &mut SwapOut) -> Option<Marked> {
-    let _events = space.table.lock.write();
-    if space.under_way.lock().is_some() {
-        // Forked out of a batch of its parent's that is not over.
-        groups.iter().for_each(|group| out.tell_untried(space, &group.pages));
-        return None;
-    }
-    let mut members = Vec::with_capacity(MAX_BATCH);
-    let mut ends = Vec::with_capacity(groups.len());
-    for group in groups {
-        for page in &group.pages {
-            let entry = space.table.load(page.vpn());
-            if entry.state() != State::Resident {
-                continue;
-            }
-            if members.len() == MAX_BATCH {
-                out.tell_stayed(*page);
-                continue;
-            }
-            members.push(page.vpn());
+    /// Marks the groups' pages and holds events; `None` if there is nothing to take.
+    fn mark(&self, space: &ManagedSpace, groups: &[Group], out: &mut SwapOut) -> Option<Marked> {
+        let _events = space.table.lock.write();
+        if space.under_way.lock().is_some() {
+            // Forked out of a batch of its parent's that is not over.
+            groups.iter().for_each(|group| out.tell_untried(space, &group.pages));
+            return None;
         }
-        ends.push(members.len());
+        let mut members = Vec::with_capacity(MAX_BATCH);
+        let mut ends = Vec::with_capacity(groups.len());
+        for group in groups {
+            for page in &group.pages {
+                let entry = space.table.load(page.vpn());
+                if entry.state() == State::Parked {
+                    self.unpark(space, page.vpn(), entry, &mut out.events);
+                }
+                if entry.state() != State::Resident {
+                    continue;
+                }
+                if members.len() == MAX_BATCH {
+                    out.tell_stayed(*page);
+                    continue;
+                }
+                members.push(page.vpn());
+            }
+            ends.push(members.len());
+        }
+        if members.is_empty() {
+            return None;
+        }
+        let mut vpns = members.clone();
+        vpns.sort_unstable();
+        vpns.dedup();
+        // A successor must know which slot is whose before any page leaves.
+        space.journal.begin_batch(&vpns, space.id());
+        for vpn in &vpns {
+            // Its kept copy may be dropped at this moment.
+            let entry = space.table.load(*vpn);
+            replace(space, *vpn, entry, |old| old.with_state(State::Moving));
+        }
+        *space.under_way.lock() = Some(Batch::default());
+        space.memory.hold_events();
+        Some(Marked { vpns, members, ends })
     }
-    if members.is_empty() {
-        return None;
-    }
-    let mut vpns = members.clone();
-    vpns.sort_unstable();
-    vpns.dedup();
-    // A successor must know which slot is whose before any page leaves.
-    space.journal.begin_batch(&vpns, space.id());
-    for vpn in &vpns {
-        // Its kept copy may be dropped at this moment.
-        let entry = space.table.load(*vpn);
-        replace(space, *vpn, entry, |old| old.with_state(State::Moving));
-    }
-    *space.under_way.lock() = Some(Batch::default());
-    space.memory.hold_events();
-    Some(Marked { vpns, members, ends })
 }
 
 /// The batch is over for this space and those that joined it here.

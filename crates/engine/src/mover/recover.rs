@@ -67,6 +67,11 @@ impl Mover {
         for (vpn, entry) in under_way {
             let bytes = &mut ctx.pages[..self.page_bytes];
             let put = match (entry.state(), entry.handle()) {
+                // Its copy died with the daemon that had it.
+                (State::Parked, Some(_)) => {
+                    set(space, vpn, entry.with_state(State::Stored));
+                    continue;
+                }
                 // No batch knows it: the journal was damaged. It must not become zeros.
                 (State::Moving | State::Parked, _) => {
                     set(space, vpn, page_entry(State::Stored, Some(Handle::LOST), 0));

@@ -31,6 +31,7 @@ pub enum Act {
     Fork,
     SwapOut(Out),
     Restore(u64, u64),
+    Park(u64, u64),
     DropKept(u64, u64),
     End,
     Compact,
@@ -42,6 +43,7 @@ pub struct Out {
     pages: Vec<(u64, bool)>,
     codec: CodecKind,
     chunk_bytes: u32,
+    park_siblings: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -79,7 +81,11 @@ impl Out {
                 _ => groups.push(vec![*vpn]),
             }
         }
-        groups.iter().map(|g| group(program, g, self.codec, self.chunk_bytes)).collect()
+        let group = |pages: &Vec<u64>| Group {
+            park_siblings: self.park_siblings,
+            ..group(program, pages, self.codec, self.chunk_bytes)
+        };
+        groups.iter().map(group).collect()
     }
 }
 
@@ -100,11 +106,14 @@ fn out() -> impl Strategy<Value = Out> {
     let all = Just((0..PAGES).map(|vpn| (vpn, vpn % 20 == 0)).collect());
     let codec = prop::sample::select(vec![CodecKind::Raw, CodecKind::Lz4, CodecKind::Zstd]);
     let chunk = prop::sample::select(vec![1024u32, 4096, 16384]);
-    (prop_oneof![4 => few, 1 => all], codec, chunk).prop_map(|(pages, codec, chunk_bytes)| Out {
-        pages,
-        codec,
-        chunk_bytes,
-    })
+    (prop_oneof![4 => few, 1 => all], codec, chunk, any::<bool>()).prop_map(
+        |(pages, codec, chunk_bytes, park_siblings)| Out {
+            pages,
+            codec,
+            chunk_bytes,
+            park_siblings,
+        },
+    )
 }
 
 fn act() -> impl Strategy<Value = Act> {
@@ -123,6 +132,7 @@ fn act() -> impl Strategy<Value = Act> {
         2 => Just(Act::Fork),
         3 => out().prop_map(Act::SwapOut),
         3 => range().prop_map(|(first, n)| Act::Restore(first, n)),
+        2 => range().prop_map(|(first, n)| Act::Park(first, n)),
         1 => range().prop_map(|(first, n)| Act::DropKept(first, n)),
         1 => Just(Act::End),
         1 => Just(Act::Compact),

@@ -2,10 +2,12 @@
 //!
 //! [`kernel`] is the kernel's side of a program: its pages, its unread events, its waiting threads.
 //! [`world`] ties programs, spaces and the mover together, and checks them against the model.
-//! [`races_out`] and [`races_back`] are interleavings one by one, [`sequences`] of random
+//! [`races_out`] and [`races_back`] are interleavings one by one, [`blocks`] what comes back with what
+//! and waits parked, [`sequences`] of random
 //! [`acts`] are many at once, [`threads`] real ones.
 
 mod acts;
+mod blocks;
 mod contents;
 mod kernel;
 mod races_back;

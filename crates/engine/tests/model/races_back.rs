@@ -42,7 +42,12 @@ fn while_restoring(
 fn sleep_at(world: &World, program: &Program, vpn: u64) {
     assert!(!program.kernel.touch(vpn));
     for vpn in program.kernel.read_faults() {
-        let fault = world.mover.fault(&program.space, Vpn(vpn), &mut MoverContext::default());
+        let fault = world.mover.fault(
+            &program.space,
+            Vpn(vpn),
+            &mut MoverContext::default(),
+            &mut Vec::new(),
+        );
         assert!(matches!(fault, Fault::Waiting), "{fault:?}");
     }
     assert!(program.kernel.is_asleep(vpn));
@@ -98,7 +103,7 @@ fn who_waits_behind_a_damaged_page_is_woken() {
     }
     assert_eq!(program.entry(6).state(), State::Stored);
     let guard = program.space.table.lock.read();
-    let fault = world.mover.fault(&program.space, Vpn(6), &mut ctx);
+    let fault = world.mover.fault(&program.space, Vpn(6), &mut ctx, &mut Vec::new());
     assert!(matches!(fault, Fault::Corrupt(_)), "{fault:?}");
     drop(guard);
     assert!(program.kernel.bytes(6).is_none());

@@ -119,6 +119,10 @@ impl Runner {
                 let vpns: Vec<Vpn> = (*first..first + count).map(Vpn).collect();
                 self.world.mover.restore(&program.space, &vpns, ctx, &mut Vec::new());
             }
+            Act::Park(first, count) => {
+                let vpns: Vec<Vpn> = (*first..first + count).map(Vpn).collect();
+                self.world.mover.park(&program.space, &vpns, ctx, &mut Vec::new());
+            }
             Act::DropKept(first, count) => {
                 for vpn in *first..first + count {
                     self.world.mover.drop_kept(&program.space, Vpn(vpn));
@@ -149,7 +153,8 @@ impl Runner {
     ) {
         let program = self.who(who);
         let groups = out.groups(&program);
-        let resident = |vpn: u64| program.entry(vpn).state() == State::Resident;
+        let resident =
+            |vpn: u64| matches!(program.entry(vpn).state(), State::Resident | State::Parked);
         let asked: Vec<u64> = groups
             .iter()
             .flat_map(|g| &g.pages)
@@ -175,6 +180,7 @@ impl Runner {
                     Event::Stored { page, .. } | Event::Stayed { page } => {
                         *told.entry(page.vpn().0).or_default() += 1;
                     }
+                    Event::PrefetchExpired { .. } => {}
                     Event::Freed { run } => *told.entry(run.first.vpn().0).or_default() += 1,
                     other => panic!("{other:?}"),
                 }
@@ -208,7 +214,8 @@ impl Runner {
                 {
                     // Under the lock, as the reader of events would.
                     for vpn in program.kernel.read_faults() {
-                        self.world.mover.fault(&program.space, Vpn(vpn), ctx);
+                        let ctx = &mut *ctx;
+                        self.world.mover.fault(&program.space, Vpn(vpn), ctx, &mut Vec::new());
                     }
                 } else if self.change(&program, act) {
                     self.world.apply(&program, &guard);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use clew_core::{CodecKind, Group, PageId, SpaceId, Vpn};
-use clew_engine::{Fault, ManagedSpace, Memory, Mover, MoverContext, SwapOut};
+use clew_engine::{Fault, ManagedSpace, Memory, Mover, MoverContext, Parking, SwapOut};
 use clew_store::{Entry, Journal, Space, State, Store, StoreConfig, Tables};
 use parking_lot::RwLockWriteGuard;
 
@@ -70,7 +70,7 @@ impl World {
         let config = StoreConfig { page_bytes: PAGE, mem_limit_bytes, disksize_pages };
         let store = Arc::new(Store::new(config).unwrap());
         World {
-            mover: Mover::new(Arc::clone(&store), retain),
+            mover: Mover::new(Arc::clone(&store), retain, Parking { pages: 6, keep: retain }),
             store,
             calls: Arc::default(),
             tables: Arc::new(Tables::new(1 << 20).unwrap()),
@@ -156,7 +156,7 @@ impl World {
         self.apply(program, &guard);
         let _guard = RwLockWriteGuard::downgrade(guard);
         for vpn in faults {
-            match self.mover.fault(&program.space, Vpn(vpn), ctx) {
+            match self.mover.fault(&program.space, Vpn(vpn), ctx, &mut Vec::new()) {
                 Fault::Again | Fault::Gone => program.kernel.wake(Vpn(vpn), 1),
                 Fault::Corrupt(error) => panic!("page {vpn}: {error}"),
                 Fault::Restored | Fault::Fresh(_) | Fault::Spurious | Fault::Waiting => {}
@@ -253,7 +253,7 @@ impl World {
                 match (program.kernel.bytes(vpn), entry.state()) {
                     (Some(there), State::Absent | State::Resident) => bytes = there,
                     (None, State::Absent | State::Resident) => {}
-                    (None, State::Stored) => {
+                    (None, State::Stored | State::Parked) => {
                         if let Some(handle) = entry.handle() {
                             let got =
                                 self.store.get(&mut ctx.codec, handle, entry.index(), &mut bytes);

@@ -100,6 +100,8 @@ pub struct CodecContext {
     pub(crate) gathered: Vec<u8>,
     /// A chunk restored for the sake of a part of it.
     pub(crate) plain: Vec<u8>,
+    /// How far the pages of the block read last are from its first one.
+    pub(crate) offsets: Vec<Option<i32>>,
 }
 
 impl CodecContext {
@@ -114,6 +116,7 @@ impl CodecContext {
             front: Vec::new(),
             gathered: Vec::new(),
             plain: Vec::new(),
+            offsets: Vec::new(),
         }
     }
 

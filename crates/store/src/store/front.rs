@@ -4,14 +4,20 @@
 //! |---|---|
 //! | 1 | pages of the block, minus one |
 //! | 1 | parts |
-//! | 2 | chunk size in units of 256 bytes; 0: the block is one chunk |
+//! | 2 | chunk size in units of 256 bytes (10 bits; 0: the block is one chunk), two flags at the top |
 //! | 8 (pages - 1) | checksums of all pages but the first, which is in the object's header |
+//! | 4 (pages - 1) | offsets, if any: how many pages behind the first one these pages were |
 //! | 1, 2 or 4 a chunk | lengths of the chunks, none if there is one |
 //! | 4 a part | handles of the parts |
 //! | the rest | the end of the stored bytes, all of them if there are no parts |
 //!
+//! Offsets are signed, in pages of the program; -2^31 says "too far". They are a hint, which the page
+//! table confirms or not, and are left out where they do not fit.
+//!
 //! Stored bytes that do not fit behind the front are in parts, objects of a whole frame, from the
 //! first byte on. Numbers are little-endian.
+
+use clew_core::Vpn;
 
 use crate::codec::Stored;
 use crate::codec::chunks::{Encoded, table_bytes};
@@ -19,13 +25,22 @@ use crate::pool::object::MAX_PAYLOAD_BYTES;
 
 /// Bytes before the checksums.
 const FIXED_BYTES: usize = 4;
+/// There are offsets.
+const HAS_OFFSETS: u16 = 1 << 15;
+/// Who restores a page parks the others.
+const PARK: u16 = 1 << 14;
+const CHUNK_UNITS: u16 = (1 << 10) - 1;
+/// An offset that does not fit.
+const FAR: i32 = i32::MIN;
 
 /// A parsed front, with the tail that follows it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Front<'a> {
     pub pages: u16,
+    pub park: bool,
     pub encoded: Encoded,
     checksums: &'a [u8],
+    offsets: &'a [u8],
     pub table: &'a [u8],
     parts: &'a [u8],
     pub tail: &'a [u8],
@@ -36,13 +51,17 @@ impl<'a> Front<'a> {
     pub fn parse(codec: Stored, payload: &'a [u8], page_bytes: usize) -> Option<Front<'a>> {
         let ([pages, parts, u0, u1], rest) = payload.split_first_chunk::<FIXED_BYTES>()?;
         let pages = u16::from(*pages) + 1;
-        let chunk_units = u16::from_le_bytes([*u0, *u1]);
-        let (checksums, rest) = rest.split_at_checked((usize::from(pages) - 1) * 8)?;
+        let word = u16::from_le_bytes([*u0, *u1]);
+        let (chunk_units, park) = (word & CHUNK_UNITS, word & PARK != 0);
+        let others = usize::from(pages) - 1;
+        let (checksums, rest) = rest.split_at_checked(others * 8)?;
+        let offsets = if word & HAS_OFFSETS != 0 { others * 4 } else { 0 };
+        let (offsets, rest) = rest.split_at_checked(offsets)?;
         let table = table_bytes(usize::from(pages) * page_bytes, chunk_units);
         let (table, rest) = rest.split_at_checked(table)?;
         let (parts, tail) = rest.split_at_checked(usize::from(*parts) * 4)?;
         let encoded = Encoded { codec, chunk_units };
-        Some(Front { pages, encoded, checksums, table, parts, tail })
+        Some(Front { pages, park, encoded, checksums, offsets, table, parts, tail })
     }
 
     /// The checksum of page `index`; `first` is the one in the header.
@@ -54,6 +73,12 @@ impl<'a> Front<'a> {
                 Some(u64::from_le_bytes(*word))
             }
         }
+    }
+
+    /// How far each page is from the first one, as far as that is known.
+    pub fn offsets(&self) -> impl Iterator<Item = Option<i32>> + use<'a> {
+        let others = self.offsets.as_chunks::<4>().0.iter().map(|bytes| i32::from_le_bytes(*bytes));
+        std::iter::once(0).chain(others).map(|offset| (offset != FAR).then_some(offset))
     }
 
     /// Handles of the parts.
@@ -74,10 +99,31 @@ pub(super) fn parts_needed(stored_bytes: usize, table_bytes: usize) -> usize {
     parts
 }
 
-/// Writes the first bytes of a front.
-pub(super) fn begin(front: &mut Vec<u8>, pages: usize, parts: usize, chunk_units: u16) {
+/// Whether there is room for the offsets of a block of `pages` pages, where `table_bytes` are
+/// taken by checksums and lengths and there may be `stored_bytes`.
+pub(super) fn has_room_for_offsets(pages: usize, stored_bytes: usize, table_bytes: usize) -> bool {
+    let handles = (stored_bytes.div_ceil(MAX_PAYLOAD_BYTES) + 1) * 4;
+    FIXED_BYTES + table_bytes + (pages - 1) * 4 + handles <= MAX_PAYLOAD_BYTES
+}
+
+/// Writes what is of a fixed length, to an empty front.
+pub(super) fn begin(
+    front: &mut Vec<u8>,
+    pages: usize,
+    parts: usize,
+    chunk_units: u16,
+    has_offsets: bool,
+    park: bool,
+) {
     front.clear();
     front.push((pages - 1) as u8);
     front.push(parts as u8);
-    front.extend_from_slice(&chunk_units.to_le_bytes());
+    let flags = if has_offsets { HAS_OFFSETS } else { 0 } | if park { PARK } else { 0 };
+    front.extend_from_slice(&(chunk_units | flags).to_le_bytes());
+}
+
+/// The offset of the page at `vpn` from the first one at `first`, as it is stored.
+pub(super) fn offset(first: Vpn, vpn: Vpn) -> [u8; 4] {
+    let offset = (vpn.0 as i64).wrapping_sub(first.0 as i64);
+    i32::try_from(offset).unwrap_or(FAR).to_le_bytes()
 }

@@ -4,18 +4,40 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
+use clew_core::Vpn;
+
 use super::front::Front;
 use super::{Handle, ReadError, Store};
-use crate::codec::chunks::covering;
+use crate::codec::chunks::{MIN_CHUNK_BYTES, covering};
 use crate::codec::{CodecContext, DecodeError, Stored};
 use crate::pool::object::MAX_PAYLOAD_BYTES;
 
+/// What came with a page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The pages of the block that were restored.
+    pub pages: Range<u16>,
+    /// How many pages the block has.
+    pub of: u16,
+    /// The others are to be parked; see [`super::Members::park`].
+    pub park: bool,
+}
+
+/// What is to be restored of a block.
+#[derive(Clone, Copy)]
+enum Wanted {
+    /// This page alone.
+    Page(u16),
+    /// The chunks that hold this page.
+    Chunk(u16),
+}
+
 /// How far one look at the first object of a block came.
 enum Step {
-    /// The page is restored; its checksum should be this.
-    Page { expected: u64 },
-    /// The front is in `ctx.front`; all is restored if `complete`.
-    Front { codec: Stored, first: u64, complete: bool },
+    /// What was wanted is restored; the page's checksum should be this.
+    Done { piece: Piece, expected: u64 },
+    /// The front is in `ctx.front`, and there are parts.
+    Front { codec: Stored, first: u64 },
 }
 
 impl Store {
@@ -34,110 +56,134 @@ impl Store {
         if out.len() != self.config.page_bytes {
             return Err(ReadError::WrongSize { wanted: self.config.page_bytes, found: out.len() });
         }
-        let damaged = |source| ReadError::Damaged { handle, source };
-        let step =
-            self.pool.read(handle.raw(), |header, payload| {
-                if header.codec == Stored::Part {
-                    return Err(ReadError::Unknown { handle });
-                }
-                if !header.framed {
-                    if index != 0 {
-                        return Err(ReadError::NoSuchPage { handle, index, pages: 1 });
-                    }
-                    ctx.decompress(header.codec, payload, out).map_err(damaged)?;
-                    return Ok(Step::Page { expected: header.checksum });
-                }
-                let front = self.front(handle, header.codec, payload)?;
-                let expected = front
-                    .checksum(header.checksum, index)
-                    .ok_or(ReadError::NoSuchPage { handle, index, pages: front.pages })?;
-                if front.parts().len() == 0 {
-                    self.decode(ctx, &front, self.range(index), out).map_err(damaged)?;
-                    return Ok(Step::Page { expected });
-                }
-                ctx.front.clear();
-                ctx.front.extend_from_slice(payload);
-                Ok(Step::Front { codec: header.codec, first: header.checksum, complete: false })
-            });
-        let expected = match step.unwrap_or(Err(ReadError::Unknown { handle })) {
-            Err(error) => return Err(self.count(error)),
-            Ok(Step::Page { expected }) => expected,
-            Ok(Step::Front { codec, first, .. }) => {
-                let payload = std::mem::take(&mut ctx.front);
-                let done = self.front(handle, codec, &payload).and_then(|front| {
-                    self.decode(ctx, &front, self.range(index), out).map_err(damaged)?;
-                    front.checksum(first, index).ok_or(ReadError::NoSuchPage {
-                        handle,
-                        index,
-                        pages: front.pages,
-                    })
-                });
-                ctx.front = payload;
-                done.map_err(|error| self.count(error))?
-            }
-        };
-        self.verify(handle, index, expected, out)
+        self.read(ctx, handle, Wanted::Page(index), out).map(drop)
     }
 
-    /// Restores all pages of a block into the front of `out`, each chunk once, and returns how many
-    /// they are.
+    /// Restores page `index` of a block and what is decompressed with it, one page after the other,
+    /// into the front of `out`. Of a block with more pages than these, or with others, `ctx` then
+    /// knows where they were ([`CodecContext::sibling`]).
+    ///
+    /// Only the page that was asked for is compared with its checksum; the others are for
+    /// [`Store::check_page`].
     ///
     /// # Errors
     /// See [`ReadError`]; `out` holds anything then.
-    pub fn get_block(
+    pub fn get_chunk(
         &self,
         ctx: &mut CodecContext,
         handle: Handle,
+        index: u16,
         out: &mut [u8],
-    ) -> Result<u16, ReadError> {
+    ) -> Result<Piece, ReadError> {
+        self.read(ctx, handle, Wanted::Chunk(index), out)
+    }
+
+    /// Whether `page`, which was restored along with another, is page `index` of the block.
+    ///
+    /// # Errors
+    /// [`ReadError::Corrupt`] if it is not.
+    pub fn check_page(&self, handle: Handle, index: u16, page: &[u8]) -> Result<(), ReadError> {
+        self.verify(handle, index, self.checksum(handle, index), page)
+    }
+
+    fn read(
+        &self,
+        ctx: &mut CodecContext,
+        handle: Handle,
+        wanted: Wanted,
+        out: &mut [u8],
+    ) -> Result<Piece, ReadError> {
+        let (Wanted::Page(index) | Wanted::Chunk(index)) = wanted;
         let page_bytes = self.config.page_bytes;
         let damaged = |source| ReadError::Damaged { handle, source };
-        let fits = |pages: u16, found: usize| match usize::from(pages) * page_bytes {
-            wanted if wanted > found => Err(ReadError::WrongSize { wanted, found }),
-            wanted => Ok(wanted),
-        };
+        let absent = |pages| ReadError::NoSuchPage { handle, index, pages };
+        ctx.offsets.clear();
         let step = self.pool.read(handle.raw(), |header, payload| {
             if header.codec == Stored::Part {
                 return Err(ReadError::Unknown { handle });
             }
             if !header.framed {
-                let wanted = fits(1, out.len())?;
-                ctx.decompress(header.codec, payload, &mut out[..wanted]).map_err(damaged)?;
-                return Ok(Step::Page { expected: header.checksum });
+                if index != 0 {
+                    return Err(absent(1));
+                }
+                let found = out.len();
+                let out = out
+                    .get_mut(..page_bytes)
+                    .ok_or(ReadError::WrongSize { wanted: page_bytes, found })?;
+                ctx.decompress(header.codec, payload, out).map_err(damaged)?;
+                let piece = Piece { pages: 0..1, of: 1, park: false };
+                return Ok(Step::Done { piece, expected: header.checksum });
             }
             let front = self.front(handle, header.codec, payload)?;
-            let wanted = fits(front.pages, out.len())?;
-            let complete = front.parts().len() == 0;
-            if complete {
-                self.decode(ctx, &front, 0..wanted, &mut out[..wanted]).map_err(damaged)?;
+            if front.parts().len() == 0 {
+                let expected = front.checksum(header.checksum, index).ok_or(absent(front.pages))?;
+                let piece = self.read_framed(ctx, handle, &front, wanted, out)?;
+                return Ok(Step::Done { piece, expected });
             }
             ctx.front.clear();
             ctx.front.extend_from_slice(payload);
-            Ok(Step::Front { codec: header.codec, first: header.checksum, complete })
+            Ok(Step::Front { codec: header.codec, first: header.checksum })
         });
-        match step.unwrap_or(Err(ReadError::Unknown { handle })) {
-            Err(error) => Err(self.count(error)),
-            Ok(Step::Page { expected }) => {
-                self.verify(handle, 0, expected, &out[..page_bytes])?;
-                Ok(1)
-            }
-            Ok(Step::Front { codec, first, complete }) => {
+        let done = match step.unwrap_or(Err(ReadError::Unknown { handle })) {
+            Err(error) => Err(error),
+            Ok(Step::Done { piece, expected }) => Ok((piece, expected)),
+            Ok(Step::Front { codec, first }) => {
                 let payload = std::mem::take(&mut ctx.front);
                 let done = self.front(handle, codec, &payload).and_then(|front| {
-                    let all = 0..usize::from(front.pages) * page_bytes;
-                    let out = &mut out[all.clone()];
-                    if !complete {
-                        self.decode(ctx, &front, all, out)
-                            .map_err(|source| self.count(damaged(source)))?;
-                    }
-                    for (index, page) in (0..front.pages).zip(out.chunks_exact(page_bytes)) {
-                        let expected = front.checksum(first, index).unwrap_or_default();
-                        self.verify(handle, index, expected, page)?;
-                    }
-                    Ok(front.pages)
+                    let expected = front.checksum(first, index).ok_or(absent(front.pages))?;
+                    Ok((self.read_framed(ctx, handle, &front, wanted, out)?, expected))
                 });
                 ctx.front = payload;
                 done
+            }
+        };
+        let (piece, expected) = done.map_err(|error| self.count(error))?;
+        let at = usize::from(index - piece.pages.start) * page_bytes;
+        self.verify(handle, index, expected, &out[at..at + page_bytes])?;
+        Ok(piece)
+    }
+
+    /// Restores what is wanted of a block whose page it has.
+    fn read_framed(
+        &self,
+        ctx: &mut CodecContext,
+        handle: Handle,
+        front: &Front<'_>,
+        wanted: Wanted,
+        out: &mut [u8],
+    ) -> Result<Piece, ReadError> {
+        let pages = match wanted {
+            Wanted::Page(index) => index..index + 1,
+            Wanted::Chunk(index) => {
+                ctx.offsets.extend(front.offsets());
+                self.together(front, index)
+            }
+        };
+        let page_bytes = self.config.page_bytes;
+        let range = usize::from(pages.start) * page_bytes..usize::from(pages.end) * page_bytes;
+        let found = out.len();
+        let out = out
+            .get_mut(..range.len())
+            .ok_or(ReadError::WrongSize { wanted: range.len(), found })?;
+        self.decode(ctx, front, range, out)
+            .map_err(|source| ReadError::Damaged { handle, source })?;
+        Ok(Piece { pages, of: front.pages, park: front.park })
+    }
+
+    /// The pages that lie whole in the chunks that hold page `index`. What is stored raw has no
+    /// chunks.
+    fn together(&self, front: &Front<'_>, index: u16) -> Range<u16> {
+        let page_bytes = self.config.page_bytes;
+        let chunk_bytes = usize::from(front.encoded.chunk_units) * MIN_CHUNK_BYTES as usize;
+        match (front.encoded.codec, chunk_bytes) {
+            (Stored::Raw, _) => index..index + 1,
+            (_, 0) => 0..front.pages,
+            _ => {
+                let page = self.range(index);
+                let from = page.start / chunk_bytes * chunk_bytes;
+                let to = page.end.next_multiple_of(chunk_bytes);
+                let to = to.min(usize::from(front.pages) * page_bytes);
+                from.div_ceil(page_bytes) as u16..(to / page_bytes) as u16
             }
         }
     }
@@ -276,5 +322,15 @@ impl Store {
             out[from - range.start..].copy_from_slice(tail);
         }
         Ok(())
+    }
+}
+
+impl CodecContext {
+    /// Where page `other` of the block read last was when the block was stored, if page `index`,
+    /// which was stored with it, is at `vpn` now: pages that moved together are found.
+    pub fn sibling(&self, index: u16, vpn: Vpn, other: u16) -> Option<Vpn> {
+        let offset = |index: u16| self.offsets.get(usize::from(index)).copied().flatten();
+        let apart = i64::from(offset(other)?) - i64::from(offset(index)?);
+        vpn.0.checked_add_signed(apart).map(Vpn)
     }
 }

@@ -24,10 +24,12 @@ mod get;
 mod put;
 
 pub use adopt::Adopted;
+pub use get::Piece;
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use clew_core::{CodecKind, Vpn};
 use twox_hash::XxHash3_64;
 
 use crate::codec::{DecodeError, Stored};
@@ -70,6 +72,15 @@ impl Handle {
     pub fn from_raw(raw: u32) -> Option<Handle> {
         NonZeroU32::new(raw).map(Handle)
     }
+}
+
+/// Where the pages of a block are in their program when it is stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Members<'a> {
+    /// One a page, in the order of the block; none if nobody is to know.
+    pub vpns: &'a [Vpn],
+    /// Who restores one of the pages parks the others, and does not make them resident.
+    pub park: bool,
 }
 
 /// Why there is no store.
@@ -285,6 +296,17 @@ impl Store {
             _ => self.front(handle, header.codec, payload).map_or(0, |front| front.pages),
         };
         self.pool.read(handle.raw(), pages).unwrap_or(0)
+    }
+
+    /// The codec with which a block was stored, raw if it did not become smaller. LZ4
+    /// for a repeated word, and where there is no such block.
+    pub fn codec(&self, handle: Handle) -> CodecKind {
+        let codec = |header: &Header, _: &[u8]| header.codec;
+        match self.pool.read(handle.raw(), codec) {
+            Some(Stored::Raw) => CodecKind::Raw,
+            Some(Stored::Zstd) => CodecKind::Zstd,
+            Some(Stored::Lz4 | Stored::Same | Stored::Part) | None => CodecKind::Lz4,
+        }
     }
 
     /// The checksum that page `index` of a block had when it was stored; zero if there is no such

@@ -3,8 +3,8 @@
 use std::num::NonZeroU32;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::front::{begin, parts_needed};
-use super::{Handle, Limit, MAX_BLOCK_BYTES, MAX_BLOCK_PAGES, PutError, Store};
+use super::front::{begin, has_room_for_offsets, offset, parts_needed};
+use super::{Handle, Limit, MAX_BLOCK_BYTES, MAX_BLOCK_PAGES, Members, PutError, Store};
 use crate::codec::chunks::{MAX_CHUNK_BYTES, MIN_CHUNK_BYTES};
 use crate::codec::same::repeated_word;
 use crate::codec::{CodecContext, Stored};
@@ -47,6 +47,22 @@ impl Store {
         codec: CodecKind,
         chunk_bytes: u32,
     ) -> Result<Handle, PutError> {
+        self.put_group(ctx, bytes, codec, chunk_bytes, Members::default())
+    }
+
+    /// As [`Store::put`], and writes down where the pages are in their program: who restores one
+    /// of them is told where the others were ([`Store::get_chunk`]).
+    ///
+    /// # Errors
+    /// As [`Store::put`].
+    pub fn put_group(
+        &self,
+        ctx: &mut CodecContext,
+        bytes: &[u8],
+        codec: CodecKind,
+        chunk_bytes: u32,
+        members: Members<'_>,
+    ) -> Result<Handle, PutError> {
         let pages = bytes.len() / self.config.page_bytes;
         if pages == 0
             || pages > MAX_BLOCK_PAGES
@@ -70,7 +86,8 @@ impl Store {
         }
         let mut unfinished =
             Unfinished { store: self, pages: pages as u64, parts: Vec::new(), done: false };
-        let handle = self.put_block(ctx, bytes, pages, codec, chunk_bytes, &mut unfinished.parts);
+        let parts = &mut unfinished.parts;
+        let handle = self.put_block(ctx, bytes, pages, codec, chunk_bytes, members, parts);
         unfinished.done = handle.is_some();
         drop(unfinished);
         match handle.and_then(NonZeroU32::new) {
@@ -88,6 +105,7 @@ impl Store {
         }
     }
 
+    #[expect(clippy::too_many_arguments, reason = "what put_group has, and where parts go")]
     fn put_block(
         &self,
         ctx: &mut CodecContext,
@@ -95,6 +113,7 @@ impl Store {
         pages: usize,
         codec: CodecKind,
         chunk_bytes: u32,
+        members: Members<'_>,
         parts: &mut Vec<u32>,
     ) -> Option<u32> {
         let page_bytes = self.config.page_bytes;
@@ -121,11 +140,22 @@ impl Store {
             return self.insert(pages, header, &[data]);
         }
         header.framed = true;
-        let needed = parts_needed(data.len(), (pages - 1) * 8 + ctx.lengths.len());
+        let mut tables = (pages - 1) * 8 + ctx.lengths.len();
+        // A hint, which large blocks of very small chunks have no room for.
+        let has_offsets = pages > 1
+            && members.vpns.len() == pages
+            && has_room_for_offsets(pages, data.len(), tables);
+        if has_offsets {
+            tables += (pages - 1) * 4;
+        }
+        let needed = parts_needed(data.len(), tables);
         let front = &mut ctx.front;
-        begin(front, pages, needed, encoded.chunk_units);
+        begin(front, pages, needed, encoded.chunk_units, has_offsets, members.park);
         for page in bytes.chunks_exact(page_bytes).skip(1) {
             front.extend_from_slice(&self.hash(page).to_le_bytes());
+        }
+        if let (true, [first, others @ ..]) = (has_offsets, members.vpns) {
+            others.iter().for_each(|vpn| front.extend_from_slice(&offset(*first, *vpn)));
         }
         front.extend_from_slice(&ctx.lengths);
         let part_header =

@@ -36,8 +36,18 @@ fn assert_holds(store: &Store, ctx: &mut CodecContext, handle: Handle, contents:
         assert!(out[..PAGE] == *page, "page {index} of {pages}");
         assert_eq!(store.checksum(handle, index), store.hash(page));
     }
-    assert_eq!(usize::from(store.get_block(ctx, handle, &mut out).unwrap()), pages);
-    assert!(out == contents);
+    let mut index = 0;
+    while usize::from(index) < pages {
+        let piece = store.get_chunk(ctx, handle, index, &mut out).unwrap();
+        assert!(piece.pages.contains(&index) && usize::from(piece.of) == pages, "{piece:?}");
+        let (from, to) = (usize::from(piece.pages.start), usize::from(piece.pages.end));
+        let restored = &out[..(to - from) * PAGE];
+        assert!(*restored == contents[from * PAGE..to * PAGE], "{piece:?}");
+        for (index, page) in piece.pages.clone().zip(restored.chunks(PAGE)) {
+            assert_eq!(store.check_page(handle, index, page), Ok(()));
+        }
+        index = piece.pages.end;
+    }
     let error = store.get(ctx, handle, pages as u16, &mut out[..PAGE]).unwrap_err();
     assert!(matches!(error, ReadError::NoSuchPage { .. }), "{error}");
 }
@@ -70,6 +80,44 @@ fn every_shape_of_block_comes_back() {
     let facts = store.facts();
     assert_eq!((facts.pages, facts.blocks, facts.objects, facts.payload_bytes), (0, 0, 0, 0));
     assert_eq!(facts.used_bytes, facts.handle_table_bytes + facts.slab_table_bytes);
+}
+
+#[test]
+fn a_block_knows_where_its_pages_were() {
+    let (store, mut ctx) = (store(64 << 20, 1 << 20), CodecContext::new());
+    let far = 1 << 33;
+    let vpns = [100, 7, 101, far, 90].map(Vpn);
+    for contents in [block_of(5, 3), noise(5, 4)] {
+        for (chunk_bytes, park) in [(1024, true), (8192, false), (128 << 10, true)] {
+            let members = Members { vpns: &vpns, park };
+            let handle =
+                store.put_group(&mut ctx, &contents, CodecKind::Lz4, chunk_bytes, members).unwrap();
+            assert_holds(&store, &mut ctx, handle, &contents);
+            let mut out = vec![0; 5 * PAGE];
+            let piece = store.get_chunk(&mut ctx, handle, 2, &mut out).unwrap();
+            assert_eq!((piece.of, piece.park), (5, park));
+            // As it was, and after all of it has moved by a thousand pages.
+            for (now, moved) in [(101, 0i64), (1101, 1000)] {
+                for (other, vpn) in (0..).zip(vpns) {
+                    let found = ctx.sibling(2, Vpn(now), other);
+                    let at = vpn.0.checked_add_signed(moved).map(Vpn);
+                    assert_eq!(found, at.filter(|_| vpn.0 != far), "page {other}");
+                }
+            }
+            assert_eq!((ctx.sibling(3, Vpn(far), 0), ctx.sibling(2, Vpn(3), 1)), (None, None));
+            assert_eq!(ctx.sibling(2, Vpn(101), 5), None);
+            assert_eq!((0..5).filter(|_| store.release(handle)).count(), 1);
+        }
+    }
+    // The largest blocks of the smallest chunks have no room for it.
+    let words: Vec<u8> =
+        noise(128, 1).into_iter().enumerate().map(|(i, b)| b * (i >= 256) as u8).collect();
+    let vpns: Vec<Vpn> = (0..128).map(Vpn).collect();
+    let members = Members { vpns: &vpns, park: true };
+    let handle = store.put_group(&mut ctx, &words, CodecKind::Lz4, 256, members).unwrap();
+    assert_holds(&store, &mut ctx, handle, &words);
+    let piece = store.get_chunk(&mut ctx, handle, 2, &mut vec![0; 3 * PAGE]).unwrap();
+    assert_eq!((piece.of, ctx.sibling(2, Vpn(2), 3)), (128, None));
 }
 
 #[test]
@@ -121,7 +169,8 @@ fn wrong_arguments_are_errors() {
     assert_holds(&store, &mut ctx, block, &noise(2, 1));
     let found = store.get(&mut ctx, block, 0, &mut out[..8]);
     assert_eq!(found, Err(ReadError::WrongSize { wanted: PAGE, found: 8 }));
-    assert!(matches!(store.get_block(&mut ctx, block, &mut out), Err(ReadError::WrongSize { .. })));
+    let small = store.get_chunk(&mut ctx, block, 0, &mut out[..8]);
+    assert_eq!(small, Err(ReadError::WrongSize { wanted: PAGE, found: 8 }));
 }
 
 #[test]
@@ -169,7 +218,17 @@ fn damage_is_found_and_told() {
                     if !store.damage(handle, offset) {
                         continue;
                     }
-                    let error = store.get_block(&mut ctx, handle, &mut out);
+                    let whole = (0..pages as u16).any(|index| {
+                        match store.get_chunk(&mut ctx, handle, index, &mut out) {
+                            Err(_) => true,
+                            Ok(piece) => piece.pages.zip(out.chunks(PAGE)).any(|(index, page)| {
+                                let is_it = store.check_page(handle, index, page).is_ok();
+                                let at = usize::from(index) * PAGE;
+                                assert!(!is_it || *page == contents[at..at + PAGE]);
+                                !is_it
+                            }),
+                        }
+                    });
                     let seen = (0..pages as u16).any(|index| {
                         let got = store.get(&mut ctx, handle, index, &mut out[..PAGE]);
                         // Whatever is not an error is right.
@@ -178,7 +237,7 @@ fn damage_is_found_and_told() {
                         got.is_err()
                     });
                     // Bytes behind the payload may be hit: then nothing changed.
-                    assert_eq!(error.is_err(), seen, "{codec:?} {pages} {chunk} {offset}");
+                    assert_eq!(whole, seen, "{codec:?} {pages} {chunk} {offset}");
                     store.damage(handle, offset);
                     assert_holds(&store, &mut ctx, handle, &contents);
                 }

@@ -1,0 +1,278 @@
+//! Parked pages: decompressed copies of stored pages that wait for their use, first in, first out
+//! (Ariadne 4.4; Archer 4.4).
+//!
+//! The stored copy is kept as long as its page is parked, whatever the scheme says: entry and block
+//! are what is true, and this buffer may be lost at any moment. A `Parked` entry without a copy here
+//! (its page was moved while it was pushed out) is read from its block.
+//!
+//! A copy is put here before its entry says `Parked`, and is overwritten when its page is parked
+//! again. So a copy whose block and index are those of a `Parked` entry is that page's: the entry
+//! owns a reference of the block, whose number nobody else can have had meanwhile.
+//!
+//! The lock is a leaf, held for the copying of one page.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Weak};
+
+use clew_core::{Event, PageId, SpaceId, Tier, Vpn};
+use clew_store::{CodecContext, Entry, Handle, State};
+use parking_lot::Mutex;
+
+use super::{Mover, MoverContext, count, page_entry};
+use crate::space::ManagedSpace;
+
+/// How pages that came back early wait for their use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parking {
+    /// Pages that wait at once, at least 1; then the oldest is pushed out.
+    pub pages: usize,
+    /// A page that is pushed out unused is stored as it was. Otherwise it is compressed again, as
+    /// Ariadne does, which has given up its stored copy.
+    pub keep: bool,
+}
+
+impl Default for Parking {
+    fn default() -> Parking {
+        Parking { pages: 1024, keep: true }
+    }
+}
+
+/// One parked page.
+struct Copy {
+    number: u64,
+    space: Weak<ManagedSpace>,
+    block: (Handle, u16),
+    bytes: Box<[u8]>,
+}
+
+#[derive(Default)]
+struct Inside {
+    copies: HashMap<PageId, Copy>,
+    /// By age; names pages that have left since.
+    order: VecDeque<(u64, PageId)>,
+    next: u64,
+    /// Memory of pages that left.
+    free: Vec<Box<[u8]>>,
+}
+
+impl Inside {
+    fn remove(&mut self, page: PageId) -> Option<Copy> {
+        let copy = self.copies.remove(&page)?;
+        if self.copies.is_empty() {
+            // Old memory is given back when nobody uses any of it.
+            (self.order, self.free) = Default::default();
+        }
+        Some(copy)
+    }
+}
+
+/// The buffer.
+#[derive(Default)]
+pub(super) struct ParkedPages {
+    inside: Mutex<Inside>,
+}
+
+impl ParkedPages {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.inside.lock().copies.len()
+    }
+
+    /// Copies a page to `out` if it is here.
+    pub fn copy(&self, page: PageId, entry: Entry, out: &mut [u8]) -> bool {
+        let inside = self.inside.lock();
+        let copy = inside.copies.get(&page);
+        let Some(copy) =
+            copy.filter(|c| entry.handle() == Some(c.block.0) && entry.index() == c.block.1)
+        else {
+            return false;
+        };
+        out.copy_from_slice(&copy.bytes);
+        true
+    }
+
+    /// The page is not parked any more.
+    pub fn remove(&self, page: PageId) {
+        let mut inside = self.inside.lock();
+        if let Some(copy) = inside.remove(page)
+            && !inside.copies.is_empty()
+        {
+            inside.free.push(copy.bytes);
+        }
+    }
+
+    /// Pages have moved to another address, with their entries.
+    pub fn moved(&self, space: SpaceId, from: Vpn, pages: u64, to: Vpn) {
+        let mut inside = self.inside.lock();
+        let moves = |page: &PageId| {
+            page.space() == space && (from.0..from.0 + pages).contains(&page.vpn().0)
+        };
+        let target = |page: PageId| PageId::new(space, Vpn(page.vpn().0 - from.0 + to.0));
+        let moving: Vec<PageId> = inside.copies.keys().copied().filter(moves).collect();
+        for page in moving {
+            if let Some(copy) = inside.copies.remove(&page) {
+                inside.order.push_back((copy.number, target(page)));
+                inside.copies.insert(target(page), copy);
+            }
+        }
+        inside.order.make_contiguous().sort_unstable_by_key(|(number, _)| *number);
+    }
+
+    /// Parks a page; what had to leave for it.
+    fn insert(
+        &self,
+        space: &Arc<ManagedSpace>,
+        vpn: Vpn,
+        block: (Handle, u16),
+        bytes: &[u8],
+        most: usize,
+    ) -> Option<(PageId, Copy)> {
+        let mut inside = self.inside.lock();
+        let inside = &mut *inside;
+        let page = PageId::new(space.id(), vpn);
+        if let Some(old) = inside.copies.remove(&page) {
+            inside.free.push(old.bytes);
+        }
+        let mut pushed_out = None;
+        if inside.copies.len() >= most {
+            while let Some((number, oldest)) = inside.order.pop_front() {
+                if inside.copies.get(&oldest).is_some_and(|copy| copy.number == number) {
+                    pushed_out = inside.copies.remove(&oldest).map(|copy| (oldest, copy));
+                    break;
+                }
+            }
+        }
+        // What left otherwise is not looked for: its places go when they are half of all.
+        if inside.order.len() > 2 * inside.copies.len() + 64 {
+            let copies = &inside.copies;
+            inside
+                .order
+                .retain(|(number, page)| copies.get(page).is_some_and(|c| c.number == *number));
+        }
+        let mut memory = inside.free.pop().unwrap_or_else(|| vec![0; bytes.len()].into());
+        memory.copy_from_slice(bytes);
+        let number = inside.next;
+        inside.next += 1;
+        inside.order.push_back((number, page));
+        let copy = Copy { number, space: Arc::downgrade(space), block, bytes: memory };
+        inside.copies.insert(page, copy);
+        pushed_out
+    }
+
+    fn give_back(&self, memory: Box<[u8]>) {
+        self.inside.lock().free.push(memory);
+    }
+}
+
+impl Mover {
+    /// Pages that are parked now. They take the daemon's own memory.
+    pub fn parked_pages(&self) -> usize {
+        self.parked.len()
+    }
+
+    /// Parks a page whose bytes are restored and whose entry is `now`, with a block; false if its
+    /// entry has changed meanwhile. The caller holds `table.lock` for reading, and wakes who waits.
+    pub(super) fn park_page(
+        &self,
+        space: &Arc<ManagedSpace>,
+        vpn: Vpn,
+        now: Entry,
+        bytes: &[u8],
+        codec: &mut CodecContext,
+        events: &mut Vec<Event>,
+    ) -> bool {
+        let Some(handle) = now.handle() else { return false };
+        let block = (handle, now.index());
+        let pushed_out = self.parked.insert(space, vpn, block, bytes, self.parking.pages);
+        let page = PageId::new(space.id(), vpn);
+        let parked = page_entry(State::Parked, Some(handle), now.index());
+        let done = space.table.compare_exchange(vpn, now, parked).is_ok();
+        if done {
+            count(&self.counters.parked, 1);
+            events.push(Event::PageIn { page, tier: Tier::Pool, demand: false });
+        } else {
+            self.parked.remove(page);
+        }
+        if let Some((page, copy)) = pushed_out {
+            self.expire(page, &copy, codec, events);
+            self.parked.give_back(copy.bytes);
+        }
+        done
+    }
+
+    /// A page that was parked, and is not any more, is stored again. Takes no lock: whoever moves
+    /// the entry meanwhile finds one or the other, with the same reference.
+    fn expire(&self, page: PageId, copy: &Copy, codec: &mut CodecContext, events: &mut Vec<Event>) {
+        let Some(space) = copy.space.upgrade() else { return };
+        let (handle, index) = copy.block;
+        let parked = page_entry(State::Parked, Some(handle), index);
+        let again = (!self.parking.keep)
+            .then(|| {
+                self.store.put(codec, &copy.bytes, self.store.codec(handle), self.page_bytes as u32)
+            })
+            .and_then(Result::ok);
+        let (home, at) = again.map_or((handle, index), |new| (new, 0));
+        let stored = page_entry(State::Stored, Some(home), at);
+        if space.table.compare_exchange(page.vpn(), parked, stored).is_err() {
+            // Used, given up, or moved.
+            self.release(again);
+            return;
+        }
+        if again.is_some() {
+            self.store.release(handle);
+        }
+        self.tell_expired(page, home, events);
+    }
+
+    /// Stores a parked page again because it is to leave. The caller holds `table.lock`.
+    pub(super) fn unpark(
+        &self,
+        space: &ManagedSpace,
+        vpn: Vpn,
+        parked: Entry,
+        events: &mut Vec<Event>,
+    ) -> bool {
+        let stored = parked.with_state(State::Stored);
+        let done = space.table.compare_exchange(vpn, parked, stored).is_ok();
+        if let (true, Some(handle)) = (done, parked.handle()) {
+            let page = PageId::new(space.id(), vpn);
+            self.parked.remove(page);
+            self.tell_expired(page, handle, events);
+        }
+        done
+    }
+
+    fn tell_expired(&self, page: PageId, home: Handle, events: &mut Vec<Event>) {
+        count(&self.counters.parked_expired, 1);
+        events.push(Event::PrefetchExpired { page });
+        let bytes = self.share(Some(home));
+        events.push(Event::Stored { page, tier: Tier::Pool, bytes });
+    }
+
+    /// Decompresses stored pages and parks them: `vpns` ascending. Pages that are not stored are
+    /// skipped, as are pages of zeros, which take no codec; damaged ones stay stored.
+    pub fn park(
+        &self,
+        space: &Arc<ManagedSpace>,
+        vpns: &[Vpn],
+        ctx: &mut MoverContext,
+        events: &mut Vec<Event>,
+    ) -> super::Restored {
+        let mut result = super::Restored::default();
+        self.for_lent_runs(space, vpns, true, ctx, &mut result.corrupt, |run, ctx| {
+            let _events = space.table.lock.read();
+            for lent in run {
+                let bytes = &ctx.pages[lent.at * self.page_bytes..][..self.page_bytes];
+                let now = lent.entry.with_state(State::Restoring);
+                if self.park_page(space, lent.vpn, now, bytes, &mut ctx.codec, events) {
+                    result.pages += 1;
+                } else {
+                    // Given up or moved while it was lent.
+                    self.release(lent.entry.handle());
+                }
+                space.memory.wake(lent.vpn, 1);
+            }
+        });
+        result
+    }
+}

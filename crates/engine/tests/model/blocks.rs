@@ -1,0 +1,264 @@
+//! Pages that are stored together come back together; parked pages wait for their use.
+
+use std::sync::Arc;
+
+use clew_core::{AccessKind, CodecKind, Event, PageId, Vpn};
+use clew_engine::{Fault, Mover, MoverContext, Parking, Staged};
+use clew_store::State;
+
+use crate::races_out::{done, writer};
+use crate::world::{Program, World, group};
+
+/// A program that wrote `pages`, none of them with zeros.
+fn wrote(world: &World, pages: &[u64]) -> Arc<Program> {
+    let program = writer(world, pages.iter().copied());
+    for vpn in pages {
+        while program.kernel.bytes(*vpn).unwrap().iter().all(|byte| *byte == 0) {
+            world.write(&program, *vpn, &mut MoverContext::default());
+        }
+    }
+    program
+}
+
+/// A program whose pages were stored as one block, in chunks of so many bytes.
+fn stored_as_one(world: &World, pages: &[u64], chunk_bytes: u32, park: bool) -> Arc<Program> {
+    let program = wrote(world, pages);
+    let mut group = group(&program, pages, CodecKind::Lz4, chunk_bytes);
+    group.park_siblings = park;
+    world.mover.swap_out(&program.space, &[group], &mut MoverContext::default());
+    program
+}
+
+/// Answers the fault of a thread that touches `vpn`.
+fn fault(world: &World, program: &Arc<Program>, vpn: u64) -> Vec<Event> {
+    let (mut ctx, mut events) = (MoverContext::default(), Vec::new());
+    assert!(!program.kernel.touch(vpn));
+    assert_eq!(program.kernel.read_faults(), [vpn]);
+    let _guard = program.space.table.lock.read();
+    let fault = world.mover.fault(&program.space, Vpn(vpn), &mut ctx, &mut events);
+    assert!(matches!(fault, Fault::Restored), "{fault:?}");
+    assert!(!program.kernel.is_asleep(vpn));
+    events
+}
+
+fn states(program: &Program, vpns: impl IntoIterator<Item = u64>) -> Vec<State> {
+    vpns.into_iter().map(|vpn| program.entry(vpn).state()).collect()
+}
+
+/// What was told, a letter and a page each: Fault, Seen, page in on Demand or Not, Used, eXpired,
+/// sTored, Released.
+fn told(events: &[Event]) -> Vec<(char, u64)> {
+    let word = |event: &Event| match event {
+        Event::Access { page, kind: AccessKind::Fault, .. } => ('F', *page),
+        Event::Access { page, kind: AccessKind::Seen, .. } => ('S', *page),
+        Event::PageIn { page, demand: true, .. } => ('D', *page),
+        Event::PageIn { page, demand: false, .. } => ('N', *page),
+        Event::PrefetchUsed { page } => ('U', *page),
+        Event::PrefetchExpired { page } => ('X', *page),
+        Event::Stored { page, bytes, .. } => {
+            assert!(*bytes > 0);
+            ('T', *page)
+        }
+        Event::Stayed { page } => ('R', *page),
+        other => panic!("{other:?}"),
+    };
+    events.iter().map(word).map(|(letter, page): (char, PageId)| (letter, page.vpn().0)).collect()
+}
+
+const ALL: [u64; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
+
+#[test]
+fn a_fault_brings_its_whole_block_back_the_page_that_is_waited_for_first() {
+    for chunk_bytes in [1024, 4096, 8192, 12288, 32768] {
+        for retain in [false, true] {
+            let world = World::roomy(retain);
+            let program = stored_as_one(&world, &ALL, chunk_bytes, false);
+            let events = told(&fault(&world, &program, 4));
+            assert_eq!(events[..2], [('F', 4), ('D', 4)]);
+            let mut others: Vec<(char, u64)> = events[2..].to_vec();
+            others.sort_unstable();
+            let expected: Vec<(char, u64)> =
+                ALL.into_iter().filter(|v| *v != 4).map(|v| ('N', v)).collect();
+            assert_eq!(others, expected, "chunks of {chunk_bytes}");
+            assert!(states(&program, ALL).iter().all(|s| *s == State::Resident));
+            done(&world);
+        }
+    }
+}
+
+#[test]
+fn only_pages_that_are_still_there_come_along() {
+    let world = World::roomy(true);
+    let program = stored_as_one(&world, &[10, 2, 3, 4, 5, 6, 7, 8], 32768, false);
+    let mut ctx = MoverContext::default();
+    program.kernel.remove(2, 1);
+    world.serve(&program, &mut ctx);
+    program.kernel.drop_removed();
+    program.forget(2, 1);
+    for (from, to) in [(5, 30), (6, 31)] {
+        program.kernel.remap(from, 1, to, true, true);
+        let version = program.model.lock().unwrap().remove(&from).unwrap();
+        program.model.lock().unwrap().insert(to, version);
+        world.serve(&program, &mut ctx);
+    }
+    // What moved by as much is found, and nothing else; nothing comes to where 2 was.
+    let events = told(&fault(&world, &program, 31));
+    assert_eq!(events, [('F', 31), ('D', 31), ('N', 30)]);
+    assert_eq!(states(&program, [3, 4, 7, 8, 10]), [State::Stored; 5]);
+    // A restore takes along what it has decompressed.
+    let restored = world.mover.restore(&program.space, &[Vpn(8)], &mut ctx, &mut Vec::new());
+    assert_eq!((restored.pages, program.entry(2).state()), (5, State::Absent));
+    done(&world);
+}
+
+#[test]
+fn a_restore_decompresses_a_block_once() {
+    let world = World::roomy(false);
+    // Neighbours are of different blocks, each with a page far away.
+    let program = wrote(&world, &[1, 2, 3, 4, 41, 42, 43, 44]);
+    let groups = [[1, 3, 42], [2, 4, 44]].map(|g| group(&program, &g, CodecKind::Zstd, 16384));
+    let mut ctx = MoverContext::default();
+    assert_eq!(world.mover.swap_out(&program.space, &groups, &mut ctx).stored, 6);
+    let mut events = Vec::new();
+    let vpns = [1, 2, 3, 4].map(Vpn);
+    let restored = world.mover.restore(&program.space, &vpns, &mut ctx, &mut events);
+    assert_eq!(restored.pages, 6);
+    let expected = [1, 2, 3, 4, 42, 44].map(|vpn| ('N', vpn));
+    assert_eq!(told(&events), expected);
+    done(&world);
+}
+
+#[test]
+fn a_damaged_page_of_a_block_hinders_no_other() {
+    let world = World::roomy(false);
+    let program = wrote(&world, &ALL);
+    let group = group(&program, &ALL, CodecKind::Raw, 4096);
+    let mut ctx = MoverContext::default();
+    world.mover.swap_out(&program.space, &[group], &mut ctx);
+    let handle = program.entry(1).handle().unwrap();
+    // The checksum of its second page.
+    assert!(world.store.damage(handle, 4));
+    assert_eq!(told(&fault(&world, &program, 5)).len(), 2 + 6);
+    assert_eq!(states(&program, [1, 2, 3]), [State::Resident, State::Stored, State::Resident]);
+    // And it is told when it is asked for.
+    let mut events = Vec::new();
+    let restored = world.mover.restore(&program.space, &[Vpn(2)], &mut ctx, &mut events);
+    assert_eq!((restored.pages, restored.corrupt.map(|c| c.0)), (0, Some(Vpn(2))));
+    world.finish();
+}
+
+#[test]
+fn parked_pages_are_answered_without_their_block() {
+    let world = World::roomy(false);
+    let program = stored_as_one(&world, &[2, 3, 4, 5, 6], 32768, true);
+    let events = told(&fault(&world, &program, 4));
+    assert_eq!(events, [('F', 4), ('D', 4), ('N', 2), ('N', 3), ('N', 5), ('N', 6)]);
+    assert_eq!(
+        states(&program, [2, 3, 4, 5, 6])[..3],
+        [State::Parked, State::Parked, State::Resident]
+    );
+    assert_eq!(world.mover.parked_pages(), 4);
+    // The stored copy is there, and is not needed.
+    let handle = program.entry(2).handle().unwrap();
+    assert!(world.store.damage(handle, 60));
+    assert_eq!(told(&fault(&world, &program, 2)), [('S', 2), ('U', 2)]);
+    assert!(world.store.damage(handle, 60));
+    // Parked pages leave without being taken out.
+    let out = world.out(&program, &[&[3, 4]], &mut MoverContext::default());
+    let events = told(&out.events);
+    assert_eq!(events[..2], [('X', 3), ('T', 3)]);
+    assert!(events.contains(&('T', 4)) && out.stored == 1, "{events:?}");
+    // And come back as any other, when all is to.
+    let mut events = Vec::new();
+    let vpns = [2, 3, 4, 5, 6].map(Vpn);
+    world.mover.restore(&program.space, &vpns, &mut MoverContext::default(), &mut events);
+    let events = told(&events);
+    for expected in [('N', 3), ('N', 4), ('X', 5), ('X', 6)] {
+        assert!(events.contains(&expected), "{expected:?} of {events:?}");
+    }
+    assert_eq!(world.mover.parked_pages(), 0);
+    done(&world);
+}
+
+#[test]
+fn the_oldest_parked_page_is_pushed_out_unused() {
+    for keep in [true, false] {
+        // Its buffer holds six pages; what is not kept is compressed again.
+        let world = World::roomy(keep);
+        let pages: Vec<u64> = (1..20).collect();
+        let program = wrote(&world, &pages);
+        let mut ctx = MoverContext::default();
+        let groups: Vec<&[u64]> = pages.chunks(1).collect();
+        world.out(&program, &groups, &mut ctx);
+        let before: Vec<_> = pages.iter().map(|v| program.entry(*v).handle()).collect();
+        let vpns: Vec<Vpn> = pages.iter().copied().map(Vpn).collect();
+        let mut events = Vec::new();
+        let parked = world.mover.park(&program.space, &vpns, &mut ctx, &mut events);
+        assert_eq!((parked.pages, world.mover.parked_pages()), (pages.len(), 6));
+        let oldest = pages[0];
+        let told = told(&events);
+        let at = told.iter().position(|t| *t == ('X', oldest)).unwrap();
+        assert_eq!(told[at + 1], ('T', oldest), "stored again");
+        assert!(told[..at].iter().filter(|(letter, _)| *letter == 'N').count() >= 6);
+        let expired = pages.len() - 6;
+        assert_eq!(told.iter().filter(|(letter, _)| *letter == 'X').count(), expired);
+        assert!(states(&program, 1..1 + expired as u64).iter().all(|s| *s == State::Stored));
+        assert!(states(&program, 1 + expired as u64..20).iter().all(|s| *s == State::Parked));
+        let now: Vec<_> = pages.iter().map(|v| program.entry(*v).handle()).collect();
+        assert_eq!(now == before, keep, "the stored copy is the old one");
+        let blocks = world.store.facts().blocks;
+        assert_eq!(blocks, pages.len() as u64);
+        done(&world);
+    }
+}
+
+#[test]
+fn parked_pages_are_moved_forked_given_up_and_inherited() {
+    let world = World::roomy(true);
+    let program = stored_as_one(&world, &[2, 3, 4, 5, 6], 32768, true);
+    let mut ctx = MoverContext::default();
+    fault(&world, &program, 4);
+    program.kernel.remap(2, 1, 40, true, true);
+    let version = program.model.lock().unwrap().remove(&2).unwrap();
+    program.model.lock().unwrap().insert(40, version);
+    world.serve(&program, &mut ctx);
+    assert_eq!((program.entry(40).state(), world.mover.parked_pages()), (State::Parked, 4));
+    let child = world.fork(&program);
+    world.serve(&program, &mut ctx);
+    assert_eq!(states(&child, [40, 3, 5]), [State::Stored; 3], "only the parent's are parked");
+    program.kernel.remove(3, 1);
+    world.serve(&program, &mut ctx);
+    program.kernel.drop_removed();
+    program.forget(3, 1);
+    assert_eq!((program.entry(3).state(), world.mover.parked_pages()), (State::Absent, 3));
+    assert_eq!(told(&fault(&world, &program, 40)), [('S', 40), ('U', 40)]);
+    world.check(&mut ctx);
+    // A successor has the entries and no copies.
+    let heir = Mover::new(Arc::clone(&world.store), true, Parking::default());
+    let guard = program.space.table.lock.write();
+    heir.recover(&program.space, &mut ctx, &mut |_, _| Staged::Unknown).unwrap();
+    drop(guard);
+    assert_eq!(states(&program, [5, 6]), [State::Stored; 2]);
+    world.check(&mut ctx);
+    for vpn in [4, 5, 6, 40] {
+        assert!(world.read(&program, vpn, &mut ctx));
+        assert!(world.read(&child, vpn, &mut ctx));
+    }
+    done(&world);
+}
+
+#[test]
+fn a_parked_page_without_a_copy_is_read_from_its_block() {
+    let world = World::roomy(true);
+    let program = stored_as_one(&world, &[2, 3, 4], 32768, true);
+    fault(&world, &program, 4);
+    // As if it had been pushed out while its page was moved.
+    let heir = Mover::new(Arc::clone(&world.store), true, Parking::default());
+    assert!(!program.kernel.touch(2));
+    program.kernel.read_faults();
+    let guard = program.space.table.lock.read();
+    let fault = heir.fault(&program.space, Vpn(2), &mut MoverContext::default(), &mut Vec::new());
+    assert!(matches!(fault, Fault::Restored), "{fault:?}");
+    drop(guard);
+    done(&world);
+}
