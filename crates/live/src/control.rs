@@ -103,6 +103,9 @@ pub struct Status {
     /// What the engine and the scheme's policies count.
     #[serde(default)]
     pub policies: Vec<PolicyMetric>,
+    /// What came back before it was asked for.
+    #[serde(default)]
+    pub early: EarlyStatus,
     /// Apps that were ended because memory was short (`on_full = "kill"`), oldest first.
     #[serde(default)]
     pub ended_apps: Vec<String>,
@@ -207,6 +210,26 @@ impl ClassPages {
     }
 }
 
+/// What came back before it was asked for, in [`Status`]. Whether a page was then used is known only
+/// of those that were parked.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
+pub struct EarlyStatus {
+    /// Pages that prefetch has asked for.
+    pub asked_pages: u64,
+    /// Of these, pages that were brought back, resident or parked.
+    pub early_pages: u64,
+    /// Pages made resident by a fault on another page of their block.
+    pub along_pages: u64,
+    /// Pages parked now; the daemon's memory counts them.
+    pub parked_pages: u64,
+    /// Pages parked since it began.
+    pub parked_total_pages: u64,
+    /// Of these, pages used while they were parked.
+    pub used_pages: u64,
+    /// Of these, pages stored again unused.
+    pub expired_pages: u64,
+}
+
 /// One app, in [`Status`].
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
 pub struct AppStatus {
@@ -218,9 +241,12 @@ pub struct AppStatus {
     pub processes: Vec<ProcessStatus>,
     /// Resident anonymous memory of its managed processes.
     pub resident_bytes: u64,
-    /// Pages whose only copy is stored.
+    /// Pages that are stored and not in their programs.
     pub stored_pages: u64,
-    /// Original bytes / pool bytes of those, of large programs by a sample; 0 while nothing is
+    /// Of these, pages with a decompressed copy at hand.
+    #[serde(default)]
+    pub parked_pages: u64,
+    /// Original bytes / pool bytes of stored pages, of large programs by a sample; 0 while nothing is
     /// stored.
     pub ratio: f64,
     /// Faults served since it began, first touches of fresh memory included.

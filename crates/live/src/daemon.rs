@@ -12,8 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use clew_engine::Mover;
+use clew_core::Arrival;
 use clew_engine::decide::Engine;
+use clew_engine::{Mover, Parking};
 use clew_store::{Journal, Store, StoreConfig, Tables};
 use crossbeam_channel::{Sender, unbounded};
 use sd_notify::NotifyState;
@@ -166,9 +167,10 @@ pub fn run(
         .collect::<io::Result<Vec<_>>>()
         .map_err(system("making an epoll descriptor"))?;
     let (to_governor, inbox) = unbounded();
-    let (to_workers, work) = unbounded();
+    let (to_workers, work) = work::queue();
+    let engine = Engine::new(&config.scheme);
     let shared = Arc::new(Shared::new(
-        Mover::new(store, config.scheme.retain),
+        Mover::new(store, config.scheme.retain, parking(engine.arrival())),
         tables,
         journal,
         generation,
@@ -177,7 +179,6 @@ pub fn run(
         to_governor.clone(),
     ));
     let environment = Environment { agent_socket: socket.with_extension("agents"), agent_object };
-    let engine = Engine::new(&config.scheme);
     let workers = config.workers;
     let mut governor =
         Governor::new(shared.clone(), engine, config, environment, keeper.pid(), to_workers);
@@ -268,6 +269,14 @@ pub fn run(
     predecessor::forget(socket);
     keeper.end();
     if gives_up { Err(DaemonError::GaveUp(record.short_lives)) } else { Ok(()) }
+}
+
+/// How pages wait that the scheme brings back early, or that come along with a fault.
+fn parking(arrival: Arrival) -> Parking {
+    match arrival {
+        Arrival::Resident => Parking::default(),
+        Arrival::Parked { pages, keep } => Parking { pages, keep },
+    }
 }
 
 /// Asks the daemon that serves `socket` to end at once, and ends it if it does not. What it leaves

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use clew_core::{AccessKind, Event, PageId, SpaceId, Tier, Vpn};
+use clew_core::{Event, SpaceId, Vpn};
 use clew_engine::{Fault, Memory, MoverContext};
 use parking_lot::RwLockWriteGuard;
 
@@ -26,7 +26,7 @@ pub fn run(shared: &Shared, handler: usize) {
     // SAFETY: changes this thread's own priority; failing (not root) is no harm.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -10) };
     let mut ctx = MoverContext::default();
-    let mut faults = Vec::with_capacity(32);
+    let (mut faults, mut told) = (Vec::with_capacity(32), Vec::new());
     loop {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
         // SAFETY: the array lives across the call and is as long as stated.
@@ -39,7 +39,7 @@ pub fn run(shared: &Shared, handler: usize) {
                 return;
             }
             if let Some(process) = shared.process(SpaceId(event.u64 as u32)) {
-                serve(shared, &process, woken, &mut ctx, &mut faults);
+                serve(shared, &process, woken, &mut ctx, &mut faults, &mut told);
             }
         }
     }
@@ -51,6 +51,7 @@ fn serve(
     woken: Instant,
     ctx: &mut MoverContext,
     faults: &mut Vec<(u64, u32)>,
+    told: &mut Vec<Event>,
 ) {
     faults.clear();
     let guard = process.space.table.lock.write();
@@ -79,7 +80,7 @@ fn serve(
             let cpu = shared.handler_cpus[process.handler];
             affinity::narrow(&process.narrowed, tid, cpu, || process.save_record(shared));
         }
-        answer(shared, process, vpn, woken, ctx);
+        answer(shared, process, vpn, woken, ctx, told);
     }
     drop(guard);
 }
@@ -95,25 +96,34 @@ fn tell_who_it_is(shared: &Shared, process: &Process, beacon: Vpn) {
     }
 }
 
-fn answer(shared: &Shared, process: &Process, vpn: Vpn, woken: Instant, ctx: &mut MoverContext) {
+fn answer(
+    shared: &Shared,
+    process: &Process,
+    vpn: Vpn,
+    woken: Instant,
+    ctx: &mut MoverContext,
+    told: &mut Vec<Event>,
+) {
     let latency = &shared.latencies[process.handler];
-    let page = PageId::new(process.id, vpn);
     process.faults.fetch_add(1, Ordering::Relaxed);
-    match shared.mover.fault(&process.space, vpn, ctx) {
+    let fault = shared.mover.fault(&process.space, vpn, ctx, told);
+    for event in told.drain(..) {
+        match event {
+            Event::PageIn { demand: true, .. } => process.demand.fetch_add(1, Ordering::Relaxed),
+            Event::PageIn { demand: false, .. } => process.restored.fetch_add(1, Ordering::Relaxed),
+            _ => 0,
+        };
+        shared.post(event);
+    }
+    match fault {
         Fault::Restored => {
-            latency.stored.record(woken.elapsed());
-            process.demand.fetch_add(1, Ordering::Relaxed);
+            let took = woken.elapsed();
+            latency.stored.record(took);
             let codec_ns = std::mem::take(&mut ctx.codec_ns);
             process.fault_codec_ns.fetch_add(codec_ns, Ordering::Relaxed);
-            process.fault_ns.fetch_add(woken.elapsed().as_nanos() as u64, Ordering::Relaxed);
-            shared.post(Event::Access { page, kind: AccessKind::Fault, write: false });
-            shared.post(Event::PageIn { page, tier: Tier::Pool, demand: true });
+            process.fault_ns.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
         }
-        Fault::Fresh(pages) => {
-            latency.fresh.record(woken.elapsed());
-            shared.post(Event::Resident { run: process.run(vpn, u64::from(pages)) });
-            shared.post(Event::Access { page, kind: AccessKind::Fresh, write: false });
-        }
+        Fault::Fresh(_) => latency.fresh.record(woken.elapsed()),
         Fault::Spurious | Fault::Waiting => {}
         // The thread faults anew, behind the events that stand in the way.
         Fault::Again | Fault::Gone => process.memory.wake(vpn, 1),

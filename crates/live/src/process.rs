@@ -240,11 +240,11 @@ impl Process {
         self.memory.has_agent()
     }
 
-    /// Vpns of stored pages, ascending.
+    /// Vpns of pages that are stored, also if they are parked, ascending.
     pub fn stored_vpns(&self) -> Vec<Vpn> {
         let mut vpns = Vec::new();
         self.space.table.for_range(Vpn(0), u64::MAX >> 20, |vpn, entry| {
-            if entry.state() == State::Stored {
+            if matches!(entry.state(), State::Stored | State::Parked) {
                 vpns.push(vpn);
             }
         });

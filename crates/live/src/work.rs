@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use clew_core::{Event, Group, Vpn};
 use clew_engine::MoverContext;
-use crossbeam_channel::{Receiver, Sender};
+use crossbeam_channel::{Receiver, Sender, select, unbounded};
 
 use crate::attach::{Candidate, manage};
 use crate::governor::Message;
@@ -18,12 +18,56 @@ use crate::process::{Process, Shared};
 pub enum Work {
     /// Take groups out of one process.
     SwapOut { process: Arc<Process>, groups: Vec<Group>, ticket: u64 },
-    /// Bring pages back (ascending).
-    Restore { process: Arc<Process>, vpns: Vec<Vpn>, ticket: u64 },
+    /// Bring pages back (ascending), or only decompress and park them.
+    Restore { process: Arc<Process>, vpns: Vec<Vpn>, park: bool, ticket: u64 },
     /// Find and register new mappings.
     Scan { process: Arc<Process>, ticket: u64 },
     /// Prepare a candidate for management.
     Manage { candidate: Box<Candidate>, ticket: u64 },
+}
+
+/// Where work is handed in. What a program may wait for comes first.
+pub struct Desk {
+    urgent: Sender<Work>,
+    other: Sender<Work>,
+}
+
+/// Where workers get it.
+#[derive(Clone)]
+pub struct Queue {
+    urgent: Receiver<Work>,
+    other: Receiver<Work>,
+}
+
+/// A queue of work and its desk.
+pub fn queue() -> (Desk, Queue) {
+    let ((urgent, take_urgent), (other, take_other)) = (unbounded(), unbounded());
+    (Desk { urgent, other }, Queue { urgent: take_urgent, other: take_other })
+}
+
+impl Desk {
+    /// Hands work in.
+    pub fn send(&self, work: Work) {
+        let to = match work {
+            Work::Restore { .. } => &self.urgent,
+            Work::SwapOut { .. } | Work::Scan { .. } | Work::Manage { .. } => &self.other,
+        };
+        // Without workers the daemon is ending.
+        let _ = to.send(work);
+    }
+}
+
+impl Queue {
+    /// The next piece; `None` when the desk is closed.
+    fn next(&self) -> Option<Work> {
+        if let Ok(work) = self.urgent.try_recv() {
+            return Some(work);
+        }
+        select! {
+            recv(self.urgent) -> work => work.ok(),
+            recv(self.other) -> work => work.ok(),
+        }
+    }
 }
 
 /// What came of it.
@@ -53,10 +97,10 @@ const MAX_LOOKS: usize = 8;
 /// Neighbours that a registration may have to take in, one after the other.
 const MAX_EDGES: usize = 16;
 
-/// Works until the channel closes.
-pub fn run(shared: &Arc<Shared>, work: &Receiver<Work>, answer: &Sender<Message>) {
+/// Works until the desk is closed.
+pub fn run(shared: &Arc<Shared>, work: &Queue, answer: &Sender<Message>) {
     let mut ctx = MoverContext::default();
-    while let Ok(item) = work.recv() {
+    while let Some(item) = work.next() {
         let done = perform(shared, item, &mut ctx);
         if answer.send(Message::Done(Box::new(done))).is_err() {
             return;
@@ -84,9 +128,12 @@ fn perform(shared: &Arc<Shared>, work: Work, ctx: &mut MoverContext) -> Done {
                 managed: None,
             }
         }
-        Work::Restore { process, vpns, ticket } => {
+        Work::Restore { process, vpns, park, ticket } => {
             let mut events = Vec::new();
-            let result = shared.mover.restore(&process.space, &vpns, ctx, &mut events);
+            let result = match park {
+                true => shared.mover.park(&process.space, &vpns, ctx, &mut events),
+                false => shared.mover.restore(&process.space, &vpns, ctx, &mut events),
+            };
             process.restored.fetch_add(result.pages as u64, Ordering::Relaxed);
             if let Some((vpn, error)) = result.corrupt {
                 let addr = vpn.addr(shared.page_bytes);

@@ -20,7 +20,7 @@ use std::time::Instant;
 use clew_core::{AccessKind, Event, PageId, PageRun, Tier, Vpn};
 use clew_store::{Entry, Handle, Piece, ReadError, State};
 
-use super::{Fault, Mover, MoverContext, Restored, count, page_entry, set};
+use super::{Fault, Mover, MoverContext, Restored, count, is_sample, page_entry, set};
 use crate::space::{ManagedSpace, PutStop};
 
 /// Pages put by one call while restoring.
@@ -173,6 +173,9 @@ impl Mover {
             count(&self.counters.parked_used, 1);
             events.push(Event::Access { page, kind: AccessKind::Seen, write: false });
             events.push(Event::PrefetchUsed { page });
+        } else if is_sample(entry) {
+            count(&self.counters.sampled_used, 1);
+            events.push(Event::Access { page, kind: AccessKind::Seen, write: false });
         } else {
             count(&self.counters.demand, 1);
             events.push(Event::Access { page, kind: AccessKind::Fault, write: false });
@@ -281,6 +284,11 @@ impl Mover {
         let (mut done, mut most) = (0, RESTORE_RUN);
         while done < lent.len() {
             let step = self.put_some(space, &lent[done..], most, &ctx.pages, events);
+            // The first touch of a run of samples tells for the run.
+            for lent in lent[done..done + step.back].iter().filter(|lent| is_sample(lent.entry)) {
+                let page = PageId::new(space.id(), lent.vpn);
+                events.push(Event::Access { page, kind: AccessKind::Seen, write: false });
+            }
             (done, most) = (done + step.done, step.most);
             count(&self.counters.along, step.back);
             if step.again {
@@ -311,7 +319,8 @@ impl Mover {
 
     /// The page of a borrowed entry is in the program again. False if the entry was another's.
     fn back(&self, space: &ManagedSpace, vpn: Vpn, stored: Entry) -> bool {
-        let kept = if self.retain { stored.handle() } else { None };
+        // A sample is stored raw, unless it has a kept copy: not worth keeping.
+        let kept = stored.handle().filter(|_| self.retain && !stored.has(Entry::SAMPLED));
         let resident = page_entry(State::Resident, kept, stored.index());
         let lent = stored.with_state(State::Restoring);
         let done = space.table.compare_exchange(vpn, lent, resident).is_ok();
@@ -375,30 +384,40 @@ impl Mover {
         ctx: &mut MoverContext,
         events: &mut Vec<Event>,
     ) -> Restored {
+        let is_out = |entry: Entry| matches!(entry.state(), State::Stored | State::Parked);
         let mut result = Restored::default();
-        self.for_lent_runs(space, vpns, false, ctx, &mut result.corrupt, |run, ctx| {
+        self.for_lent_runs(space, vpns, is_out, ctx, &mut result.corrupt, |run, ctx| {
             result.pages += self.put_run(space, run, &ctx.pages, events);
         });
         count(&self.counters.restored, result.pages);
         result
     }
 
-    /// Borrows stored pages run by run, reads them to the thread's buffer, and hands them to `finish`,
-    /// by address, with what came along. For parking, pages that need none are skipped.
+    /// Ends a sample: brings back those of `vpns` (ascending) that are out as samples.
+    pub fn end_sample(
+        &self,
+        space: &ManagedSpace,
+        vpns: &[Vpn],
+        ctx: &mut MoverContext,
+    ) -> Restored {
+        let mut result = Restored::default();
+        self.for_lent_runs(space, vpns, is_sample, ctx, &mut result.corrupt, |run, ctx| {
+            result.pages += self.put_run(space, run, &ctx.pages, &mut Vec::new());
+        });
+        result
+    }
+
+    /// Borrows those pages that are `wanted`, run by run, reads them to the thread's buffer, and hands
+    /// them to `finish`, by address, with what came along.
     pub(super) fn for_lent_runs(
         &self,
         space: &ManagedSpace,
         vpns: &[Vpn],
-        parking: bool,
+        wanted: impl Fn(Entry) -> bool,
         ctx: &mut MoverContext,
         corrupt: &mut Option<(Vpn, ReadError)>,
         mut finish: impl FnMut(&[Lent], &mut MoverContext),
     ) {
-        let wanted = |entry: Entry| match entry.state() {
-            State::Stored => !parking || entry.handle().is_some(),
-            State::Parked => !parking,
-            _ => false,
-        };
         let mut run: Vec<Lent> = Vec::with_capacity(RESTORE_RUN);
         for (i, vpn) in vpns.iter().copied().enumerate() {
             let entry = space.table.load(vpn);
@@ -562,7 +581,7 @@ impl Mover {
                 // The policies take it for resident already.
                 self.parked.remove(page);
                 events.push(Event::PrefetchExpired { page });
-            } else {
+            } else if !is_sample(lent.entry) {
                 events.push(Event::PageIn { page, tier: Tier::Pool, demand: false });
             }
         }
@@ -589,7 +608,7 @@ impl Mover {
 
 /// Turns a `Stored` or `Parked` entry into `Restoring` and borrows its reference; false if it has
 /// changed.
-fn borrow(space: &ManagedSpace, vpn: Vpn, entry: Entry) -> bool {
+pub(super) fn borrow(space: &ManagedSpace, vpn: Vpn, entry: Entry) -> bool {
     space.table.compare_exchange(vpn, entry, entry.with_state(State::Restoring)).is_ok()
 }
 

@@ -102,7 +102,8 @@ impl Mover {
                     entry.handle().inspect(|handle| {
                         self.store.retain(*handle);
                     });
-                    entry.with_state(State::Stored)
+                    // A sample is its parent's only.
+                    entry.with_state(State::Stored).without(Entry::SAMPLED)
                 }
                 State::Moving => {
                     joins = true;

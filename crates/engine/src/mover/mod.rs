@@ -88,6 +88,10 @@ pub struct MoverCounters {
     pub restored: AtomicU64,
     /// Pages that a fault brought back with the one asked for, as of the same block.
     pub along: AtomicU64,
+    /// Pages taken out to see whether they are used.
+    pub sampled: AtomicU64,
+    /// Faults that said so of one, or of a run.
+    pub sampled_used: AtomicU64,
     /// Pages parked.
     pub parked: AtomicU64,
     /// Of these, pages that were used while they were parked.
@@ -179,6 +183,11 @@ fn page_entry(state: State, handle: Option<Handle>, index: u16) -> Entry {
         Some(handle) => Entry::with_block(state, handle, index),
         None => Entry::new(state),
     }
+}
+
+/// Whether a page is out as a sample.
+fn is_sample(entry: Entry) -> bool {
+    entry.state() == State::Stored && entry.has(Entry::SAMPLED)
 }
 
 /// Writes an entry that must not be lost.

@@ -8,13 +8,18 @@
 //! A page is published to children before it is published to the space itself, each under its own
 //! lock. As long as it is `Moving` here, children may still join; so who publishes looks, under the
 //! lock, whether all of them have it.
+//!
+//! A *sample* is taken out the same way, raw, to see whether it is used ([`Mover::sample`]): its
+//! entries are flagged, and policies take its pages for resident. A touch brings it back as any
+//! stored page. If one of its pages is to leave, it is compressed from where it is.
 
 use std::sync::Arc;
 
 use clew_core::{Event, Group, PageId, PageRun, Tier, Vpn};
 use clew_store::{Entry, Handle, Members, State};
 
-use super::{Mover, MoverContext, SwapOut, count, page_entry, replace};
+use super::back::borrow;
+use super::{Mover, MoverContext, SwapOut, count, is_sample, page_entry, replace};
 use crate::space::{Batch, MAX_BATCH, ManagedSpace, PutStop, Took};
 
 /// Where a page of a batch is, once that is known.
@@ -44,12 +49,22 @@ enum Landed {
 
 /// The pages of a batch.
 struct Marked {
-    /// Ascending; the position is the slot.
+    /// Of pages that are in the program, ascending; the position is the slot.
     vpns: Vec<Vpn>,
-    /// Group by group, in the order of the groups.
-    members: Vec<Vpn>,
+    /// Group by group, in the order of the groups; with its former entry, a page that is out already
+    /// as a sample.
+    members: Vec<(Vpn, Option<Entry>)>,
     /// Where each group ends in `members`.
     ends: Vec<usize>,
+}
+
+/// Where a page of a group comes from.
+#[derive(Clone, Copy)]
+enum Source {
+    /// A slot of the batch, and what became of the page.
+    Slot(usize, Took),
+    /// The entry that it had as a sample, which was borrowed.
+    Sample(Entry),
 }
 
 impl SwapOut {
@@ -77,8 +92,8 @@ impl SwapOut {
     /// Pages that were not tried and are still there.
     fn tell_untried(&mut self, space: &ManagedSpace, pages: &[PageId]) {
         for page in pages {
-            let state = space.table.load(page.vpn()).state();
-            if matches!(state, State::Resident | State::Moving) {
+            let entry = space.table.load(page.vpn());
+            if matches!(entry.state(), State::Resident | State::Moving) || is_sample(entry) {
                 self.tell_stayed(*page);
             }
         }
@@ -94,6 +109,33 @@ impl Mover {
         groups: &[Group],
         ctx: &mut MoverContext,
     ) -> SwapOut {
+        let out = self.take(space, groups, 0, ctx);
+        count(&self.counters.swapped_out, out.stored);
+        out
+    }
+
+    /// Takes the groups' pages out to see whether they are used; nothing is told but what was not
+    /// there (`Freed`). Pages that are not resident are skipped.
+    pub fn sample(
+        &self,
+        space: &Arc<ManagedSpace>,
+        groups: &[Group],
+        ctx: &mut MoverContext,
+    ) -> SwapOut {
+        let mut out = self.take(space, groups, Entry::SAMPLED, ctx);
+        out.events.retain(|event| matches!(event, Event::Freed { .. }));
+        count(&self.counters.sampled, out.stored);
+        out
+    }
+
+    /// Takes pages out; their entries get `flags`.
+    fn take(
+        &self,
+        space: &Arc<ManagedSpace>,
+        groups: &[Group],
+        flags: u8,
+        ctx: &mut MoverContext,
+    ) -> SwapOut {
         let mut out = SwapOut::default();
         let _one = space.one_swap_out.lock();
         let mut rest = groups;
@@ -106,11 +148,11 @@ impl Mover {
                 pages <= MAX_BATCH
             };
             let (now, later) = rest.split_at(1 + rest[1..].iter().take_while(fits).count());
-            let mut busy = self.batch(space, now, ctx, &mut out);
+            let mut busy = self.batch(space, now, flags, ctx, &mut out);
             busy.sort_unstable();
             if !busy.is_empty() && out.full.is_none() && space.memory.unshare(&busy) {
                 let again: Vec<Group> = now.iter().filter_map(|g| only(g, &busy)).collect();
-                busy = self.batch(space, &again, ctx, &mut out);
+                busy = self.batch(space, &again, flags, ctx, &mut out);
             }
             for vpn in busy {
                 out.tell_stayed(PageId::new(space.id(), vpn));
@@ -120,7 +162,6 @@ impl Mover {
         for group in rest {
             out.tell_untried(space, &group.pages);
         }
-        count(&self.counters.swapped_out, out.stored);
         out
     }
 
@@ -129,35 +170,42 @@ impl Mover {
         &self,
         space: &Arc<ManagedSpace>,
         groups: &[Group],
+        flags: u8,
         ctx: &mut MoverContext,
         out: &mut SwapOut,
     ) -> Vec<Vpn> {
         let mut busy = Vec::new();
-        let Some(marked) = self.mark(space, groups, out) else { return busy };
+        let Some(marked) = self.mark(space, groups, flags, out) else { return busy };
         let mut took = Vec::with_capacity(marked.vpns.len());
-        space.memory.take_out(&marked.vpns, &mut took);
-        space.memory.release_events();
+        if !marked.vpns.is_empty() {
+            space.memory.take_out(&marked.vpns, &mut took);
+            space.memory.release_events();
+        }
         took.resize(marked.vpns.len(), Took::Stayed);
         let mut first = 0;
         for (group, end) in groups.iter().zip(marked.ends.iter().copied()) {
-            let slots = marked.members[first..end].iter().map(|vpn| {
+            let sources = marked.members[first..end].iter().map(|(vpn, sample)| {
                 let slot = marked.vpns.partition_point(|other| other < vpn);
-                (*vpn, slot, took[slot])
+                (*vpn, sample.map_or_else(|| Source::Slot(slot, took[slot]), Source::Sample))
             });
-            self.store_group(space, group, slots, ctx, out, &mut busy);
+            self.store_group(space, group, flags, sources, ctx, out, &mut busy);
             first = end;
         }
-        end_part(space);
-        space.memory.release_taken();
+        if !marked.vpns.is_empty() {
+            end_part(space);
+            space.memory.release_taken();
+        }
         busy
     }
 
-    /// Stores a group of (page, slot, what became of it).
+    /// Stores a group of pages from wherever they are.
+    #[expect(clippy::too_many_arguments, reason = "what a batch has, and what came of it")]
     fn store_group(
         &self,
         space: &Arc<ManagedSpace>,
         group: &Group,
-        slots: impl Iterator<Item = (Vpn, usize, Took)>,
+        flags: u8,
+        sources: impl Iterator<Item = (Vpn, Source)>,
         ctx: &mut MoverContext,
         out: &mut SwapOut,
         busy: &mut Vec<Vpn>,
@@ -167,24 +215,36 @@ impl Mover {
         bytes.resize(bytes.len().max(group.pages.len() * page), 0);
         // Which of the group's pages still need a place in a block, by their order in `bytes`, and
         // where they were.
-        let mut fresh: Vec<usize> = Vec::with_capacity(group.pages.len());
+        let mut fresh: Vec<Source> = Vec::with_capacity(group.pages.len());
         let mut vpns: Vec<Vpn> = Vec::with_capacity(group.pages.len());
-        for (vpn, slot, took) in slots {
+        for (vpn, source) in sources {
             let slot_bytes = &mut bytes[fresh.len() * page..][..page];
+            let (slot, took) = match source {
+                Source::Slot(slot, took) => (slot, took),
+                Source::Sample(entry) => {
+                    if self.read_sample(entry, slot_bytes, ctx) {
+                        fresh.push(source);
+                        vpns.push(vpn);
+                    } else {
+                        out.tell(space, self.publish_sample(space, vpn, entry, None));
+                    }
+                    continue;
+                }
+            };
             let home = match took {
                 Took::Hole => Home::Hole,
                 Took::Busy | Took::Stayed => Home::Program,
                 Took::Taken => {
                     space.memory.copy_taken(slot, slot_bytes);
                     let Some(home) = self.without_compressing(space, slot, slot_bytes) else {
-                        fresh.push(slot);
+                        fresh.push(source);
                         vpns.push(vpn);
                         continue;
                     };
                     home
                 }
             };
-            match self.publish(space, slot, home, slot_bytes) {
+            match self.publish(space, slot, home, slot_bytes, flags) {
                 Landed::Program(now) if took == Took::Busy && now == vpn => busy.push(vpn),
                 landed => out.tell(space, landed),
             }
@@ -201,12 +261,59 @@ impl Mover {
                     Err(full) => out.full = Some(full),
                 }
             }
-            for (i, (slot, bytes)) in fresh.into_iter().zip(bytes.chunks_exact(page)).enumerate() {
-                let home = put.map_or(Home::Nowhere, |h| Home::Stored(Some(h), i as u16));
-                out.tell(space, self.publish(space, slot, home, bytes));
+            let pages = vpns.iter().zip(fresh).zip(bytes.chunks_exact(page));
+            for (index, ((vpn, source), bytes)) in (0..).zip(pages) {
+                let landed = match source {
+                    Source::Slot(slot, _) => {
+                        let home = put.map_or(Home::Nowhere, |h| Home::Stored(Some(h), index));
+                        self.publish(space, slot, home, bytes, flags)
+                    }
+                    Source::Sample(entry) => {
+                        self.publish_sample(space, *vpn, entry, put.map(|h| (h, index)))
+                    }
+                };
+                out.tell(space, landed);
             }
         }
         ctx.pages = bytes;
+    }
+
+    /// Reads a page that is out as a sample; false if it needs no other place: it is all zeros, or
+    /// damaged, which is told when it is asked for.
+    fn read_sample(&self, entry: Entry, out: &mut [u8], ctx: &mut MoverContext) -> bool {
+        let Some(handle) = entry.handle() else { return false };
+        self.store.get(&mut ctx.codec, handle, entry.index(), out).is_ok()
+    }
+
+    /// A page that was out as a sample is stored from now on: in the block `home`, of which one
+    /// reference is consumed, or where it is. Takes no lock: whoever moves the entry meanwhile finds
+    /// it borrowed, or stored with the reference that is then its own.
+    fn publish_sample(
+        &self,
+        space: &ManagedSpace,
+        vpn: Vpn,
+        sample: Entry,
+        home: Option<(Handle, u16)>,
+    ) -> Landed {
+        let stored = match home {
+            Some((handle, index)) => page_entry(State::Stored, Some(handle), index),
+            None => sample.without(Entry::SAMPLED),
+        };
+        let lent = sample.with_state(State::Restoring);
+        let done = space.table.compare_exchange(vpn, lent, stored).is_ok();
+        // Given up or moved: then both references are ours.
+        if !done {
+            self.release(home.map(|(handle, _)| handle));
+        }
+        if !done || home.is_some() {
+            self.release(sample.handle());
+        }
+        // Who came meanwhile waits for it.
+        space.memory.wake(vpn, 1);
+        match done {
+            true => Landed::Stored(vpn, self.share(stored.handle())),
+            false => Landed::Gone,
+        }
     }
 
     /// The page's home, where finding one takes no codec: nobody needs it stored, it is all zeros,
@@ -235,7 +342,14 @@ impl Mover {
 
     /// Ends `Moving` for a page, here and in the children that depend on it. Consumes one reference
     /// of the home's handle.
-    fn publish(&self, space: &ManagedSpace, slot: usize, home: Home, bytes: &[u8]) -> Landed {
+    fn publish(
+        &self,
+        space: &ManagedSpace,
+        slot: usize,
+        home: Home,
+        bytes: &[u8],
+        flags: u8,
+    ) -> Landed {
         let mut told = 0;
         loop {
             // Without this space's lock: a put may have to wait for a child's events.
@@ -243,13 +357,14 @@ impl Mover {
                 if let Home::Stored(Some(handle), _) = home {
                     self.store.retain(handle);
                 }
-                self.publish(&child, slot, home, bytes);
+                // It is a sample of its parent's only.
+                self.publish(&child, slot, home, bytes, 0);
                 told += 1;
             }
             {
                 let _events = space.table.lock.read();
                 if space.dependents(told).is_empty()
-                    && let Some(landed) = self.publish_here(space, slot, home, bytes)
+                    && let Some(landed) = self.publish_here(space, slot, home, bytes, flags)
                 {
                     return landed;
                 }
@@ -265,6 +380,7 @@ impl Mover {
         slot: usize,
         home: Home,
         bytes: &[u8],
+        flags: u8,
     ) -> Option<Landed> {
         let (handle, index) = match home {
             Home::Stored(handle, index) => (handle, index),
@@ -290,7 +406,7 @@ impl Mover {
                 Some(Landed::Program(at))
             }
             Home::Stored(..) if !entry.has(Entry::WANTED) => {
-                let stored = page_entry(State::Stored, handle, index);
+                let stored = page_entry(State::Stored, handle, index).with(flags);
                 if space.table.compare_exchange(at, entry, stored).is_err() {
                     return None; // wanted since
                 }
@@ -307,7 +423,9 @@ impl Mover {
                     _ => State::Resident,
                 };
                 let keep = handle.filter(|_| state == State::Stored);
-                let entry = replace(space, at, entry, |_| page_entry(state, keep, index));
+                let flags = if state == State::Stored { flags } else { 0 };
+                let entry =
+                    replace(space, at, entry, |_| page_entry(state, keep, index).with(flags));
                 self.release(entry.handle());
                 if stop.is_some() {
                     wake_if_wanted(space, at, entry);
@@ -331,8 +449,15 @@ impl Mover {
         handle.map_or(0, of)
     }
 
-    /// Marks the groups' pages and holds events; `None` if there is nothing to take.
-    fn mark(&self, space: &ManagedSpace, groups: &[Group], out: &mut SwapOut) -> Option<Marked> {
+    /// Marks the groups' pages and holds events; `None` if there is nothing to take. Parked pages
+    /// are stored again; samples are borrowed, unless it is a sample that is wanted.
+    fn mark(
+        &self,
+        space: &ManagedSpace,
+        groups: &[Group],
+        flags: u8,
+        out: &mut SwapOut,
+    ) -> Option<Marked> {
         let _events = space.table.lock.write();
         if space.under_way.lock().is_some() {
             // Forked out of a batch of its parent's that is not over.
@@ -347,21 +472,30 @@ impl Mover {
                 if entry.state() == State::Parked {
                     self.unpark(space, page.vpn(), entry, &mut out.events);
                 }
-                if entry.state() != State::Resident {
+                let is_sample = is_sample(entry) && flags == 0;
+                if entry.state() != State::Resident && !is_sample {
                     continue;
                 }
                 if members.len() == MAX_BATCH {
                     out.tell_stayed(*page);
                     continue;
                 }
-                members.push(page.vpn());
+                if !is_sample {
+                    members.push((page.vpn(), None));
+                } else if borrow(space, page.vpn(), entry) {
+                    members.push((page.vpn(), Some(entry)));
+                }
             }
             ends.push(members.len());
         }
         if members.is_empty() {
             return None;
         }
-        let mut vpns = members.clone();
+        let in_program = members.iter().filter(|(_, sample)| sample.is_none());
+        let mut vpns: Vec<Vpn> = in_program.map(|(vpn, _)| *vpn).collect();
+        if vpns.is_empty() {
+            return Some(Marked { vpns, members, ends });
+        }
         vpns.sort_unstable();
         vpns.dedup();
         // A successor must know which slot is whose before any page leaves.

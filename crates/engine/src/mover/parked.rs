@@ -18,7 +18,7 @@ use clew_core::{Event, PageId, SpaceId, Tier, Vpn};
 use clew_store::{CodecContext, Entry, Handle, State};
 use parking_lot::Mutex;
 
-use super::{Mover, MoverContext, count, page_entry};
+use super::{Mover, MoverContext, count, is_sample, page_entry};
 use crate::space::ManagedSpace;
 
 /// How pages that came back early wait for their use.
@@ -259,7 +259,10 @@ impl Mover {
         events: &mut Vec<Event>,
     ) -> super::Restored {
         let mut result = super::Restored::default();
-        self.for_lent_runs(space, vpns, true, ctx, &mut result.corrupt, |run, ctx| {
+        let wanted = |entry: Entry| {
+            entry.state() == State::Stored && entry.handle().is_some() && !is_sample(entry)
+        };
+        self.for_lent_runs(space, vpns, wanted, ctx, &mut result.corrupt, |run, ctx| {
             let _events = space.table.lock.read();
             for lent in run {
                 let bytes = &ctx.pages[lent.at * self.page_bytes..][..self.page_bytes];

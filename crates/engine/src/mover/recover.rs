@@ -7,8 +7,10 @@
 use clew_core::Vpn;
 use clew_store::{Entry, Handle, State};
 
-use super::{Mover, MoverContext, page_entry, set};
+use super::{Mover, MoverContext, is_sample, page_entry, set};
 use crate::space::{ManagedSpace, Put, PutStop};
+
+const ALL_FLAGS: u8 = Entry::WANTED | Entry::SAMPLED;
 
 /// The program is changing its mappings: read its events, then recover again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,16 +62,18 @@ impl Mover {
         space.journal.end_batch();
         let mut under_way = Vec::new();
         space.table.for_range(Vpn(0), u64::MAX, |vpn, entry| {
-            if matches!(entry.state(), State::Restoring | State::Moving | State::Parked) {
+            let is_under_way =
+                matches!(entry.state(), State::Restoring | State::Moving | State::Parked);
+            if is_under_way || is_sample(entry) {
                 under_way.push((vpn, entry));
             }
         });
         for (vpn, entry) in under_way {
             let bytes = &mut ctx.pages[..self.page_bytes];
             let put = match (entry.state(), entry.handle()) {
-                // Its copy died with the daemon that had it.
-                (State::Parked, Some(_)) => {
-                    set(space, vpn, entry.with_state(State::Stored));
+                // Its copy died with the daemon that had it, or who knew why it was taken out.
+                (State::Parked, Some(_)) | (State::Stored, _) => {
+                    set(space, vpn, entry.without(Entry::SAMPLED).with_state(State::Stored));
                     continue;
                 }
                 // No batch knows it: the journal was damaged. It must not become zeros.
@@ -81,7 +85,7 @@ impl Mover {
                 (_, Some(handle)) => {
                     if self.store.get(&mut ctx.codec, handle, entry.index(), bytes).is_err() {
                         // Said, and acted upon, when the program asks for it.
-                        set(space, vpn, entry.without(Entry::WANTED).with_state(State::Stored));
+                        set(space, vpn, entry.without(ALL_FLAGS).with_state(State::Stored));
                         continue;
                     }
                     space.memory.put(vpn, bytes)
@@ -95,7 +99,7 @@ impl Mover {
                         self.release(entry.handle());
                     }
                 }
-                _ => set(space, vpn, entry.without(Entry::WANTED).with_state(State::Stored)),
+                _ => set(space, vpn, entry.without(ALL_FLAGS).with_state(State::Stored)),
             }
         }
         Ok(())

@@ -1,13 +1,14 @@
-//! Pages that are stored together come back together; parked pages wait for their use.
+//! Pages that are stored together come back together; parked pages wait for their use; samples tell
+//! whether they are used.
 
 use std::sync::Arc;
 
 use clew_core::{AccessKind, CodecKind, Event, PageId, Vpn};
 use clew_engine::{Fault, Mover, MoverContext, Parking, Staged};
-use clew_store::State;
+use clew_store::{Entry, State};
 
 use crate::races_out::{done, writer};
-use crate::world::{Program, World, group};
+use crate::world::{PAGES, Program, World, group};
 
 /// A program that wrote `pages`, none of them with zeros.
 fn wrote(world: &World, pages: &[u64]) -> Arc<Program> {
@@ -260,5 +261,101 @@ fn a_parked_page_without_a_copy_is_read_from_its_block() {
     let fault = heir.fault(&program.space, Vpn(2), &mut MoverContext::default(), &mut Vec::new());
     assert!(matches!(fault, Fault::Restored), "{fault:?}");
     drop(guard);
+    done(&world);
+}
+
+/// Takes runs out as a sample; panics if anything is told.
+fn sampled(world: &World, program: &Arc<Program>, runs: &[&[u64]]) -> usize {
+    let groups: Vec<_> = runs.iter().map(|run| group(program, run, CodecKind::Raw, 4096)).collect();
+    let out = world.mover.sample(&program.space, &groups, &mut MoverContext::default());
+    assert_eq!(told(&out.events), []);
+    out.stored
+}
+
+fn samples(program: &Program) -> Vec<u64> {
+    (0..PAGES).filter(|vpn| program.entry(*vpn).has(Entry::SAMPLED)).collect()
+}
+
+#[test]
+fn the_first_touch_of_a_sampled_run_tells_for_the_run() {
+    for retain in [false, true] {
+        let world = World::roomy(retain);
+        let program = wrote(&world, &ALL);
+        assert_eq!(sampled(&world, &program, &[&[1, 2, 3], &[5, 6, 7]]), 6);
+        assert_eq!(samples(&program), [1, 2, 3, 5, 6, 7]);
+        assert_eq!(told(&fault(&world, &program, 2)), [('S', 2), ('S', 1), ('S', 3)]);
+        assert_eq!(samples(&program), [5, 6, 7]);
+        // A raw copy is not worth keeping.
+        assert!([1, 2, 3].iter().all(|vpn| program.entry(*vpn).handle().is_none()));
+        // What nobody touched comes back and nothing is told; what is stored stays.
+        let mut ctx = MoverContext::default();
+        world.out(&program, &[&[1, 8]], &mut ctx);
+        let vpns = ALL.map(Vpn);
+        assert_eq!(world.mover.end_sample(&program.space, &vpns, &mut ctx).pages, 3);
+        assert_eq!((samples(&program), states(&program, [1, 8])), (vec![], vec![State::Stored; 2]));
+        done(&world);
+    }
+}
+
+#[test]
+fn samples_that_are_to_leave_are_compressed_where_they_are() {
+    let world = World::roomy(false);
+    let program = wrote(&world, &ALL);
+    sampled(&world, &program, &[&[1, 2, 3], &[5, 6]]);
+    let raw = program.entry(5).handle();
+    let mut ctx = MoverContext::default();
+    let out = world.out(&program, &[&[2, 4, 3], &[5], &[6]], &mut ctx);
+    let mut events = told(&out.events);
+    events.sort_unstable();
+    assert_eq!(events, [('T', 2), ('T', 3), ('T', 4), ('T', 5), ('T', 6)]);
+    assert_eq!((samples(&program), out.stored), (vec![1], 5));
+    assert!(program.entry(5).handle() != raw && program.entry(6).handle() != raw);
+    assert_eq!(world.store.facts().blocks, 4, "one raw block is gone");
+    // With and without pages that are in the program still.
+    assert_eq!(program.entry(2).handle(), program.entry(4).handle());
+    assert_eq!(told(&fault(&world, &program, 1)), [('S', 1)]);
+    assert_eq!(told(&fault(&world, &program, 4))[..2], [('F', 4), ('D', 4)]);
+    done(&world);
+}
+
+#[test]
+fn samples_without_room_to_be_compressed_are_stored_as_they_are() {
+    // Room for what is there, and no more.
+    let world = World::new(64 << 20, 4, false);
+    let program = wrote(&world, &ALL);
+    assert_eq!(sampled(&world, &program, &[&[1, 2, 3, 4]]), 4);
+    let out = world.out(&program, &[&[1, 2], &[3]], &mut MoverContext::default());
+    assert!(out.full.is_some());
+    let mut events = told(&out.events);
+    events.sort_unstable();
+    assert_eq!(events, [('T', 1), ('T', 2), ('T', 3)]);
+    assert_eq!(samples(&program), [4]);
+    done(&world);
+}
+
+#[test]
+fn a_child_and_a_successor_take_samples_for_stored() {
+    let world = World::roomy(true);
+    let program = wrote(&world, &ALL);
+    sampled(&world, &program, &[&[1, 2], &[3, 4]]);
+    let child = world.fork(&program);
+    let mut ctx = MoverContext::default();
+    world.serve(&program, &mut ctx);
+    assert_eq!((samples(&child), samples(&program)), (vec![], vec![1, 2, 3, 4]));
+    assert_eq!(told(&fault(&world, &child, 1))[..2], [('F', 1), ('D', 1)]);
+    program.kernel.remap(3, 2, 50, true, true);
+    let mut model = program.model.lock().unwrap();
+    for vpn in [3, 4] {
+        let version = model.remove(&vpn).unwrap();
+        model.insert(vpn - 3 + 50, version);
+    }
+    drop(model);
+    world.serve(&program, &mut ctx);
+    assert_eq!(told(&fault(&world, &program, 51)), [('S', 51), ('S', 50)]);
+    let heir = Mover::new(Arc::clone(&world.store), true, Parking::default());
+    let guard = program.space.table.lock.write();
+    heir.recover(&program.space, &mut ctx, &mut |_, _| Staged::Unknown).unwrap();
+    drop(guard);
+    assert_eq!((samples(&program), states(&program, [1, 2])), (vec![], vec![State::Stored; 2]));
     done(&world);
 }

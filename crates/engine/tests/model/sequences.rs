@@ -5,18 +5,19 @@
 //! put was refused because of one.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use clew_core::{Event, Vpn};
+use clew_core::{CodecKind, Event, Group, Vpn};
 use clew_engine::{MoverContext, SwapOut};
-use clew_store::State;
+use clew_store::{Entry, State};
 use proptest::prelude::*;
 
 use crate::acts::{Act, Op, Out, PROGRAMS, Turn, limits, op};
 use crate::contents::page;
 use crate::kernel::{CallState, Point};
-use crate::world::{PAGES, Program, World};
+use crate::world::{PAGES, Program, World, group};
 
 struct Runner {
     world: Arc<World>,
@@ -100,6 +101,18 @@ impl Runner {
         done
     }
 
+    fn sample(&self, program: &Arc<Program>, pages: Range<u64>, ctx: &mut MoverContext) {
+        if !self.swapping.lock().unwrap().insert(program.id()) {
+            return;
+        }
+        let pages: Vec<u64> = pages.collect();
+        let run = |pages: &[u64]| group(program, pages, CodecKind::Raw, 4096);
+        let groups: Vec<Group> = pages.chunks(4).map(run).collect();
+        let done = self.world.mover.sample(&program.space, &groups, ctx);
+        assert!(done.events.iter().all(|e| matches!(e, Event::Freed { .. })));
+        self.swapping.lock().unwrap().remove(&program.id());
+    }
+
     fn turn(&self, turn: &Turn, ctx: &mut MoverContext) {
         let program = self.who(turn.who);
         let usable = |vpn| program.kernel.is_mapped(vpn) && !program.kernel.is_changing(vpn, 1);
@@ -122,6 +135,11 @@ impl Runner {
             Act::Park(first, count) => {
                 let vpns: Vec<Vpn> = (*first..first + count).map(Vpn).collect();
                 self.world.mover.park(&program.space, &vpns, ctx, &mut Vec::new());
+            }
+            Act::Sample(first, count) => self.sample(&program, *first..first + count, ctx),
+            Act::EndSample(first, count) if !program.kernel.events_held() => {
+                let vpns: Vec<Vpn> = (*first..first + count).map(Vpn).collect();
+                self.world.mover.end_sample(&program.space, &vpns, ctx);
             }
             Act::DropKept(first, count) => {
                 for vpn in *first..first + count {
@@ -153,8 +171,12 @@ impl Runner {
     ) {
         let program = self.who(who);
         let groups = out.groups(&program);
-        let resident =
-            |vpn: u64| matches!(program.entry(vpn).state(), State::Resident | State::Parked);
+        // For all that the policies know.
+        let resident = |vpn: u64| {
+            let entry = program.entry(vpn);
+            let is_sample = entry.state() == State::Stored && entry.has(Entry::SAMPLED);
+            matches!(entry.state(), State::Resident | State::Parked) || is_sample
+        };
         let asked: Vec<u64> = groups
             .iter()
             .flat_map(|g| &g.pages)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use clew_core::{AppId, AppState, Event, PageId, Trigger, Vpn};
+use clew_core::{AppId, AppState, Arrival, Event, Trigger, Vpn};
 use crossbeam_channel::Sender;
 
 use super::requests::{Then, reply};
@@ -36,12 +36,20 @@ impl Governor {
             process.relaunching.store(true, Ordering::Relaxed);
         }
         self.tell(&Event::Relaunch { app });
-        let mut pages = Vec::new();
-        self.engine.plan_prefetch(Trigger::Relaunch(app), &self.programs, &mut pages);
-        self.prefetch(pages);
+        self.prefetch(Trigger::Relaunch(app));
     }
 
-    pub(super) fn prefetch(&mut self, mut pages: Vec<PageId>) {
+    /// Brings back what the scheme expects to be used. For a relaunch that is many pages, which become
+    /// resident: in the order of their addresses, runs at once, while faults overtake. After a fault
+    /// or a hit they wait as the scheme says.
+    pub(super) fn prefetch(&mut self, trigger: Trigger) {
+        let mut pages = Vec::new();
+        self.engine.plan_prefetch(trigger, &self.programs, &mut pages);
+        let park = match trigger {
+            Trigger::Relaunch(_) => false,
+            Trigger::Fault(_) | Trigger::Hit(_) => self.engine.arrival() != Arrival::Resident,
+        };
+        self.early.asked_pages += pages.len() as u64;
         pages.sort_unstable();
         pages.dedup();
         let mut at = 0;
@@ -52,7 +60,9 @@ impl Governor {
             let vpns: Vec<Vpn> = pages[at..at + end].iter().map(|p| p.vpn()).collect();
             at += end;
             if let Some(process) = self.shared.process(space) {
-                self.hand_out(None, |ticket| Work::Restore { process, vpns, ticket });
+                let ticket = self.ticket(None);
+                self.early_tickets.insert(ticket);
+                self.work.send(Work::Restore { process, vpns, park, ticket });
             }
         }
     }

@@ -23,16 +23,17 @@ use clew_core::{
 };
 use clew_engine::budget::KeptCopies;
 use clew_engine::decide::{Engine, Order};
+use clew_policy::schemes::PrefetchChoice;
 use clew_store::State;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 
 use self::requests::Promise;
 use crate::attach::Candidate;
 use crate::config::Config;
-use crate::control::{Environment, Request, Status};
+use crate::control::{EarlyStatus, Environment, Request, Status};
 use crate::mappings::resident_anonymous_bytes;
 use crate::process::{Process, Shared};
-use crate::work::{Done, Work};
+use crate::work::{Desk, Done, Work};
 
 /// While something happens, and while nothing does.
 const TICK_BUSY: Duration = Duration::from_millis(10);
@@ -42,7 +43,9 @@ const BUSY_FOR: Duration = Duration::from_millis(500);
 /// How often dead programs are looked for.
 const LIVENESS: Duration = Duration::from_millis(100);
 /// Pages a restore hands to one worker at a time.
-const RESTORE_PAGES: usize = 1024;
+const RESTORE_PAGES: usize = 512;
+/// How often faults are heard of during a relaunch, where the scheme brings something back for them.
+const TICK_RELAUNCH: Duration = Duration::from_millis(1);
 
 /// What the policy thread is told.
 pub enum Message {
@@ -122,8 +125,8 @@ impl PageFacts for Programs {
     fn counts(&self, space: SpaceId) -> PageCounts {
         let counts = self.with(space, |p| p.space.table.counts());
         let Some(counts) = counts else { return PageCounts::default() };
-        let mut result =
-            PageCounts { resident: counts.resident + counts.moving, ..PageCounts::default() };
+        let resident = counts.resident + counts.moving + counts.parked;
+        let mut result = PageCounts { resident, ..PageCounts::default() };
         result.stored[Tier::Pool.index()] = counts.stored + counts.restoring;
         result
     }
@@ -152,13 +155,16 @@ pub struct Governor {
     config: Config,
     environment: Environment,
     keeper_pid: u32,
-    work: Sender<Work>,
+    work: Desk,
     apps: BTreeMap<AppId, App>,
     waiting: Vec<Waiting>,
     /// When a process was last taken down to its own budget.
     over_budget: HashMap<SpaceId, Instant>,
     promises: HashMap<u64, Promise>,
     tickets: HashMap<u64, u64>,
+    /// Tickets of what comes back early.
+    early_tickets: HashSet<u64>,
+    early: EarlyStatus,
     next_number: u64,
     inflight_pages: usize,
     /// Processes of which something is being taken out, and what waits for that.
@@ -170,6 +176,7 @@ pub struct Governor {
     last_liveness: Instant,
     last_kcmp: Instant,
     last_busy: Instant,
+    last_tick: Instant,
     own_statm: Option<File>,
     used_bytes: u64,
     started: Instant,
@@ -194,7 +201,7 @@ impl Governor {
         config: Config,
         environment: Environment,
         keeper_pid: u32,
-        work: Sender<Work>,
+        work: Desk,
     ) -> Governor {
         let now = Instant::now();
         Governor {
@@ -212,6 +219,8 @@ impl Governor {
             waiting: Vec::new(),
             promises: HashMap::new(),
             tickets: HashMap::new(),
+            early_tickets: HashSet::new(),
+            early: EarlyStatus::default(),
             next_number: 1,
             inflight_pages: 0,
             swap_outs: HashMap::new(),
@@ -222,6 +231,7 @@ impl Governor {
             last_liveness: now,
             last_kcmp: now,
             last_busy: now,
+            last_tick: now,
             own_statm: File::open("/proc/self/statm").ok(),
             used_bytes: 0,
             started: now,
@@ -239,12 +249,22 @@ impl Governor {
     pub fn run(mut self, inbox: &Receiver<Message>) {
         loop {
             let busy = self.last_busy.elapsed() < BUSY_FOR || !self.tickets.is_empty();
-            match inbox.recv_timeout(if busy { TICK_BUSY } else { TICK_IDLE }) {
+            let wait = match busy {
+                true if self.listens_to_faults() => TICK_RELAUNCH,
+                true => TICK_BUSY,
+                false => TICK_IDLE,
+            };
+            match inbox.recv_timeout(wait) {
                 Ok(message) => {
                     self.handle(message);
                     while let Ok(message) = inbox.try_recv() {
                         self.handle(message);
                     }
+                }
+                Err(RecvTimeoutError::Timeout) if self.last_tick.elapsed() < TICK_BUSY => {
+                    self.look_up();
+                    self.drain_ring();
+                    continue;
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -254,6 +274,12 @@ impl Governor {
                 return;
             }
         }
+    }
+
+    /// Whether the scheme wants to hear of each fault soon: an app is being relaunched.
+    fn listens_to_faults(&self) -> bool {
+        self.config.scheme.prefetch != PrefetchChoice::None
+            && self.apps.values().any(|app| app.relaunch_began.is_some())
     }
 
     /// Before each message and tick: what time it is, and that things may have changed.
@@ -363,7 +389,7 @@ impl Governor {
         process.space.table.for_range(Vpn(0), u64::MAX >> 20, |vpn, entry| {
             let page = PageId::new(process.id, vpn);
             match entry.state() {
-                State::Stored | State::Restoring => {
+                State::Stored | State::Restoring | State::Parked => {
                     let of = |h| store.stored_bytes(h) / u32::from(store.block_pages(h).max(1));
                     stored.push((page, entry.handle().map_or(0, of)));
                 }
@@ -378,7 +404,7 @@ impl Governor {
                         _ => runs.push(process.run(vpn, 1)),
                     }
                 }
-                State::Absent | State::Moving | State::Parked => {}
+                State::Absent | State::Moving => {}
             }
         });
         for run in runs {
@@ -435,7 +461,7 @@ impl Governor {
 
     fn hand_out(&mut self, promise: Option<u64>, make: impl FnOnce(u64) -> Work) {
         let ticket = self.ticket(promise);
-        let _ = self.work.send(make(ticket));
+        self.work.send(make(ticket));
     }
 
     /// The next swap-out of a process that waited for the last one.
@@ -443,7 +469,7 @@ impl Governor {
         let next = self.swap_outs.get_mut(&space).and_then(VecDeque::pop_front);
         match next {
             Some(work) => {
-                let _ = self.work.send(work);
+                self.work.send(work);
             }
             None => {
                 self.swap_outs.remove(&space);
@@ -453,6 +479,9 @@ impl Governor {
 
     fn done(&mut self, done: Done) {
         let promise = self.tickets.remove(&done.ticket).unwrap_or(0);
+        if self.early_tickets.remove(&done.ticket) {
+            self.early.early_pages += done.pages as u64;
+        }
         if let Some(process) = done.process.as_ref().filter(|_| done.swap_out) {
             self.next_swap_out(process.id);
         }
@@ -514,7 +543,12 @@ impl Governor {
     fn restore_all(&mut self, process: &Arc<Process>, promise: u64) {
         for vpns in process.stored_vpns().chunks(RESTORE_PAGES) {
             let (process, vpns) = (process.clone(), vpns.to_vec());
-            self.hand_out(Some(promise), |ticket| Work::Restore { process, vpns, ticket });
+            self.hand_out(Some(promise), |ticket| Work::Restore {
+                process,
+                vpns,
+                park: false,
+                ticket,
+            });
         }
     }
 
@@ -540,7 +574,7 @@ impl Governor {
                         Entry::Occupied(mut waiting) => waiting.get_mut().push_back(work),
                         Entry::Vacant(none) => {
                             none.insert(VecDeque::new());
-                            let _ = self.work.send(work);
+                            self.work.send(work);
                         }
                     }
                 }
@@ -558,11 +592,19 @@ impl Governor {
         let shared = self.shared.clone();
         while let Ok(event) = shared.ring.1.try_recv() {
             self.last_busy = Instant::now();
-            if let Event::PageIn { page, .. } = event {
-                self.kept.push(page);
-                let mut pages = Vec::new();
-                self.engine.plan_prefetch(Trigger::Fault(page), &self.programs, &mut pages);
-                self.prefetch(pages);
+            // Asked first: what comes next may depend on where the page was.
+            match event {
+                Event::PageIn { page, demand, .. } => {
+                    self.kept.push(page);
+                    if demand {
+                        self.prefetch(Trigger::Fault(page));
+                    }
+                }
+                Event::PrefetchUsed { page } => {
+                    self.kept.push(page);
+                    self.prefetch(Trigger::Hit(page));
+                }
+                _ => {}
             }
             self.tell(&event);
         }
@@ -570,6 +612,7 @@ impl Governor {
 
     fn tick(&mut self) {
         self.look_up();
+        self.last_tick = Instant::now();
         if self.watchdog.is_some_and(|interval| self.last_fed.elapsed() > interval / 3) {
             self.last_fed = Instant::now();
             let _ = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);

@@ -1,7 +1,7 @@
 //! What `clew ps`, `clew top` and the metrics show.
 
 use std::fs::File;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use clew_core::{AppId, AppState, Hotness, Tier, Vpn};
 use clew_store::State;
@@ -9,8 +9,8 @@ use clew_store::State;
 use super::{App, Governor, Waiting};
 use crate::affinity::Placement;
 use crate::control::{
-    AppStatus, ClassPages, ClassStatus, PolicyMetric, PoolStatus, ProcessStatus, Status,
-    TierStatus, Totals,
+    AppStatus, ClassPages, ClassStatus, EarlyStatus, PolicyMetric, PoolStatus, ProcessStatus,
+    Status, TierStatus, Totals,
 };
 use crate::latency::Latency;
 use crate::mappings::resident_anonymous_bytes;
@@ -38,6 +38,15 @@ impl Governor {
         let latencies = &self.shared.latencies;
         let stored_fault_latency = Latency::sum(latencies.iter().map(|l| &l.stored));
         let fresh_fault_latency = Latency::sum(latencies.iter().map(|l| &l.fresh));
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let early = EarlyStatus {
+            along_pages: count(&counters.along),
+            parked_pages: self.shared.mover.parked_pages() as u64,
+            parked_total_pages: count(&counters.parked),
+            used_pages: count(&counters.parked_used),
+            expired_pages: count(&counters.parked_expired),
+            ..self.early.clone()
+        };
         Status {
             scheme: self.config.scheme_name.clone(),
             budget_bytes: self.config.budget.0,
@@ -74,6 +83,7 @@ impl Governor {
                     help: m.help.to_string(),
                 })
                 .collect(),
+            early,
             ended_apps: self.ended.clone(),
             apps,
         }
@@ -102,7 +112,9 @@ impl Governor {
         };
         let mut stored_bytes = 0.0;
         for process in self.shared.of_app(id) {
-            let stored = process.space.table.counts().stored;
+            let counts = process.space.table.counts();
+            let stored = counts.stored + counts.parked;
+            status.parked_pages += counts.parked;
             stored_bytes += self.stored_bytes(&process, stored);
             let resident = self.resident_of(&process);
             status.stored_pages += stored;
@@ -158,7 +170,7 @@ impl Governor {
         let step = stored.div_ceil(SIZE_SAMPLE).max(1);
         let (mut seen, mut asked, mut bytes) = (0u64, 0u64, 0u64);
         process.space.table.for_range(Vpn(0), u64::MAX >> 20, |_, entry| {
-            if entry.state() != State::Stored {
+            if !matches!(entry.state(), State::Stored | State::Parked) {
                 return;
             }
             if seen.is_multiple_of(step) {

@@ -3,7 +3,7 @@
 //! | bits | what |
 //! |---|---|
 //! | 0..4 | state |
-//! | 4..8 | flags: WANTED, three free |
+//! | 4..8 | flags: WANTED, SAMPLED, two free |
 //! | 8..24 | index of the page in its block |
 //! | 24..32 | CRC-8 of the other bytes |
 //! | 32..64 | handle of the block, zero for none |
@@ -87,6 +87,8 @@ impl Entry {
     pub const ABSENT: Entry = Entry(0);
     /// Flag: somebody waits for the page.
     pub const WANTED: u8 = 1;
+    /// Flag of a stored page: it was taken out only to see whether it is used, and counts as resident.
+    pub const SAMPLED: u8 = 2;
 
     /// A page in `state`, without flags, index or handle.
     pub const fn new(state: State) -> Entry {
@@ -106,7 +108,7 @@ impl Entry {
     /// The word of the table, whoever wrote it; `None` if that was none of ours, or memory was
     /// damaged since.
     pub fn checked(raw: u64) -> Option<Entry> {
-        const FREE_FLAGS: u64 = 0xe0;
+        const FREE_FLAGS: u64 = 0xc0;
         let entry = Entry(raw);
         let fields = match State::ALL.get(raw as usize & 0xf)? {
             State::Absent => raw == 0,
@@ -172,6 +174,9 @@ impl fmt::Debug for Entry {
         write!(f, "{:?}", self.state())?;
         if self.has(Entry::WANTED) {
             f.write_str("+wanted")?;
+        }
+        if self.has(Entry::SAMPLED) {
+            f.write_str("+sampled")?;
         }
         match self.handle() {
             Some(handle) => write!(f, "({}[{}])", handle.raw(), self.index()),
