@@ -51,8 +51,10 @@ impl Resamples {
     /// number (a division by zero) are left out.
     pub fn estimate(&self, figure: impl Fn(&[usize]) -> f64) -> Estimate {
         let all: Vec<usize> = self.strata.iter().flatten().copied().collect();
-        let mut figures: Vec<f64> =
-            (0..RESAMPLES).map(|number| figure(&self.draw(number))).filter(|f| !f.is_nan()).collect();
+        let mut figures: Vec<f64> = (0..RESAMPLES)
+            .map(|number| figure(&self.draw(number)))
+            .filter(|f| !f.is_nan())
+            .collect();
         figures.sort_by(f64::total_cmp);
         let tail = (100.0 - COVERAGE) / 2.0;
         Estimate {
@@ -130,9 +132,8 @@ mod tests {
 
     #[test]
     fn what_is_not_a_number_is_left_out() {
-        let estimate = Resamples::new(1, vec![vec![0, 1]]).estimate(|positions| {
-            if positions == [0, 0] { f64::NAN } else { 1.0 }
-        });
+        let estimate = Resamples::new(1, vec![vec![0, 1]])
+            .estimate(|positions| if positions == [0, 0] { f64::NAN } else { 1.0 });
         assert_eq!(estimate, Estimate { value: 1.0, low: 1.0, high: 1.0 });
     }
 }

@@ -240,11 +240,7 @@ struct Visit {
 
 /// One switch: requests are made, the clock runs from the switch to the last answer, then the app
 /// goes back and room is made for the next one.
-fn visit(
-    arm: &mut dyn Arm,
-    session: &mut Session,
-    visits: &mut u32,
-) -> Result<Visit, BenchError> {
+fn visit(arm: &mut dyn Arm, session: &mut Session, visits: &mut u32) -> Result<Visit, BenchError> {
     let kind = session.program().kind();
     let batches = session.program().interaction(*visits);
     *visits += 1;

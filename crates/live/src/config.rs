@@ -32,9 +32,40 @@ pub struct ConfigFile {
     /// Others than this machine may read them.
     #[serde(default)]
     pub metrics_public: bool,
+    /// Whether activity tells which app is in front, of apps for which nobody says it.
+    pub activity: Option<bool>,
+    /// How the use of resident pages is looked at.
+    #[serde(default)]
+    pub sensor: SensorFile,
     /// Rules for programs.
     #[serde(default)]
     pub rule: Vec<Rule>,
+}
+
+/// The table `[sensor]` as written.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct SensorFile {
+    /// See [`Sensor::share`].
+    pub share: Option<u32>,
+    /// See [`Sensor::run_pages`].
+    pub run_pages: Option<u32>,
+}
+
+/// How the use of resident pages is looked at: a sample of an app in the background is taken out,
+/// and its next relaunch tells what it used of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sensor {
+    /// One in so many hot pages is watched at a time; 0: none.
+    pub share: u32,
+    /// Neighbours that are watched together, at most: the first touch tells for all.
+    pub run_pages: u32,
+}
+
+impl Default for Sensor {
+    fn default() -> Sensor {
+        Sensor { share: 16, run_pages: 8 }
+    }
 }
 
 /// What holds for one program, by its command name.
@@ -74,6 +105,10 @@ pub struct Config {
     pub max_short_lives: u32,
     /// Where metrics are served, if they are.
     pub metrics: Option<SocketAddr>,
+    /// Whether activity tells which app is in front, of apps for which nobody says it.
+    pub activity: bool,
+    /// How the use of resident pages is looked at.
+    pub sensor: Sensor,
     /// Rules for programs.
     pub rules: Vec<Rule>,
     /// End when the last app has ended (the private daemon of `clew run`).
@@ -146,6 +181,11 @@ impl Config {
                 .unwrap_or_else(|| std::thread::available_parallelism().map_or(2, |n| n.get())),
             max_short_lives: from_file.max_short_lives.unwrap_or(5),
             metrics,
+            activity: from_file.activity.unwrap_or(false),
+            sensor: Sensor {
+                share: from_file.sensor.share.unwrap_or(Sensor::default().share),
+                run_pages: from_file.sensor.run_pages.unwrap_or(Sensor::default().run_pages),
+            },
             rules: from_file.rule,
             exit_when_idle: over.exit_when_idle,
         };
@@ -175,6 +215,15 @@ impl Config {
         if self.max_short_lives == 0 {
             let why = "at least 1".to_string();
             return senseless("max-short-lives", "0".to_string(), why);
+        }
+        let Sensor { share, run_pages } = self.sensor;
+        if share == 1 || !(1..=64).contains(&run_pages) {
+            let why = "share is 0 or at least 2, run-pages 1 to 64".to_string();
+            return senseless(
+                "sensor.share, sensor.run-pages",
+                format!("{share}, {run_pages}"),
+                why,
+            );
         }
         for rule in &self.rules {
             if rule.never && (rule.protect || rule.budget.is_some()) {
@@ -292,6 +341,9 @@ mod tests {
             ("metrics = \"localhost\"", "IP:PORT"),
             ("metrics = \"0.0.0.0:9464\"", "metrics-public"),
             ("metrics = \"[::]:9464\"", "metrics-public"),
+            ("sensor.share = 1", "sensor"),
+            ("sensor.run-pages = 0", "sensor"),
+            ("sensor.runs = 4", "runs"),
             ("[[rule]]\nprogram = \"x\"\nnever = true\nprotect = true", "never"),
             ("budget = [1]", "size"),
         ] {

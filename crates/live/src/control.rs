@@ -106,6 +106,9 @@ pub struct Status {
     /// What came back before it was asked for.
     #[serde(default)]
     pub early: EarlyStatus,
+    /// What is known of the use of resident pages.
+    #[serde(default)]
+    pub sensor: SensorStatus,
     /// Apps that were ended because memory was short (`on_full = "kill"`), oldest first.
     #[serde(default)]
     pub ended_apps: Vec<String>,
@@ -228,6 +231,17 @@ pub struct EarlyStatus {
     pub used_pages: u64,
     /// Of these, pages stored again unused.
     pub expired_pages: u64,
+}
+
+/// What is known of the use of resident pages, in [`Status`].
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
+pub struct SensorStatus {
+    /// Pages taken out to see whether they are used, since it began.
+    pub sampled_pages: u64,
+    /// First touches of a run of them.
+    pub touches: u64,
+    /// Pages of them that a relaunch did not touch.
+    pub unused_pages: u64,
 }
 
 /// One app, in [`Status`].

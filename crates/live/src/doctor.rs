@@ -1,6 +1,7 @@
 //! What this machine offers, what is missing, what to do about it.
 
 use std::fs::{self, File};
+use std::path::Path;
 
 use serde::Serialize;
 
@@ -175,8 +176,21 @@ pub fn examine() -> Vec<Check> {
             check("memory cgroups (demo)", Level::Limited, "none", "the demo cannot limit memory")
         }
     });
+    checks.push(sensor());
     checks.push(pids());
     checks
+}
+
+/// How the use of resident pages becomes known.
+fn sensor() -> Check {
+    const OWN: &str = "a sample is taken out before a relaunch, and touches of it are faults";
+    let damon = Path::new("/sys/kernel/mm/damon/admin");
+    let others = match (Path::new("/sys/kernel/mm/page_idle/bitmap").exists(), damon.exists()) {
+        (true, _) => "idle-page tracking is there, and not used by this version",
+        (false, true) => "no idle-page tracking; DAMON is there, and not used by this version",
+        (false, false) => "no idle-page tracking, no DAMON",
+    };
+    check("use of resident pages", Level::Info, format!("{OWN} ({others})"), "")
 }
 
 /// An agent is a process: limits on processes concern it.

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use clew_core::{Event, Group, Vpn};
 use clew_engine::MoverContext;
+use clew_store::ReadError;
 use crossbeam_channel::{Receiver, Sender, select, unbounded};
 
 use crate::attach::{Candidate, manage};
@@ -20,6 +21,10 @@ pub enum Work {
     SwapOut { process: Arc<Process>, groups: Vec<Group>, ticket: u64 },
     /// Bring pages back (ascending), or only decompress and park them.
     Restore { process: Arc<Process>, vpns: Vec<Vpn>, park: bool, ticket: u64 },
+    /// Take pages out of one process to see whether they are used.
+    Sample { process: Arc<Process>, groups: Vec<Group>, ticket: u64 },
+    /// Bring back what is left of a sample (ascending).
+    EndSample { process: Arc<Process>, vpns: Vec<Vpn>, ticket: u64 },
     /// Find and register new mappings.
     Scan { process: Arc<Process>, ticket: u64 },
     /// Prepare a candidate for management.
@@ -50,7 +55,11 @@ impl Desk {
     pub fn send(&self, work: Work) {
         let to = match work {
             Work::Restore { .. } => &self.urgent,
-            Work::SwapOut { .. } | Work::Scan { .. } | Work::Manage { .. } => &self.other,
+            Work::SwapOut { .. }
+            | Work::Sample { .. }
+            | Work::EndSample { .. }
+            | Work::Scan { .. }
+            | Work::Manage { .. } => &self.other,
         };
         // Without workers the daemon is ending.
         let _ = to.send(work);
@@ -83,8 +92,10 @@ pub struct Done {
     pub pages: usize,
     /// Pages it was asked about.
     pub asked: usize,
-    /// It was a swap-out.
-    pub swap_out: bool,
+    /// Its process can be taken out of again.
+    pub taken_out: bool,
+    /// It has looked for mappings.
+    pub scanned: bool,
     /// The pool was full.
     pub full: bool,
     /// A candidate that became managed, or why not.
@@ -122,11 +133,21 @@ fn perform(shared: &Arc<Shared>, work: Work, ctx: &mut MoverContext) -> Done {
                 events: out.events,
                 pages: out.stored,
                 asked,
-                swap_out: true,
+                taken_out: true,
                 full: out.full.is_some(),
                 process: Some(process),
-                managed: None,
+                ..Done::default()
             }
+        }
+        Work::Sample { process, groups, ticket } => {
+            let out = shared.mover.sample(&process.space, &groups, ctx);
+            let process = Some(process);
+            Done { ticket, events: out.events, taken_out: true, process, ..Done::default() }
+        }
+        Work::EndSample { process, vpns, ticket } => {
+            let ended = shared.mover.end_sample(&process.space, &vpns, ctx);
+            poison_if_damaged(shared, &process, ended.corrupt);
+            Done { ticket, process: Some(process), ..Done::default() }
         }
         Work::Restore { process, vpns, park, ticket } => {
             let mut events = Vec::new();
@@ -135,15 +156,7 @@ fn perform(shared: &Arc<Shared>, work: Work, ctx: &mut MoverContext) -> Done {
                 false => shared.mover.restore(&process.space, &vpns, ctx, &mut events),
             };
             process.restored.fetch_add(result.pages as u64, Ordering::Relaxed);
-            if let Some((vpn, error)) = result.corrupt {
-                let addr = vpn.addr(shared.page_bytes);
-                tracing::error!(
-                    pid = process.pid(),
-                    "the stored copy of the page at {addr:#x} is \
-                    damaged ({error}): the program gets SIGBUS when it touches it"
-                );
-                process.memory.uffd.poison(addr, shared.page_bytes);
-            }
+            poison_if_damaged(shared, &process, result.corrupt);
             Done {
                 ticket,
                 events,
@@ -158,7 +171,7 @@ fn perform(shared: &Arc<Shared>, work: Work, ctx: &mut MoverContext) -> Done {
                 tracing::debug!(pid = process.pid(), %error, "cannot scan a process");
                 Vec::new()
             });
-            Done { ticket, events, process: Some(process), ..Done::default() }
+            Done { ticket, events, scanned: true, process: Some(process), ..Done::default() }
         }
         Work::Manage { candidate, ticket } => {
             let pid = candidate.pid;
@@ -172,6 +185,18 @@ fn perform(shared: &Arc<Shared>, work: Work, ctx: &mut MoverContext) -> Done {
             done
         }
     }
+}
+
+/// A program must not read what is not its own.
+fn poison_if_damaged(shared: &Shared, process: &Process, damaged: Option<(Vpn, ReadError)>) {
+    let Some((vpn, error)) = damaged else { return };
+    let addr = vpn.addr(shared.page_bytes);
+    tracing::error!(
+        pid = process.pid(),
+        "the stored copy of the page at {addr:#x} is damaged ({error}): the program gets SIGBUS when \
+         it touches it"
+    );
+    process.memory.uffd.poison(addr, shared.page_bytes);
 }
 
 /// Registers mappings that are new, and adopts pages that are present.

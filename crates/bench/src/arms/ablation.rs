@@ -24,12 +24,8 @@ pub enum Ablation {
 
 impl Ablation {
     /// All of them.
-    pub const ALL: [Ablation; 4] = [
-        Ablation::SameCodec,
-        Ablation::Hotness,
-        Ablation::PreDecomp,
-        Ablation::RelaunchPrefetch,
-    ];
+    pub const ALL: [Ablation; 4] =
+        [Ablation::SameCodec, Ablation::Hotness, Ablation::PreDecomp, Ablation::RelaunchPrefetch];
 
     /// The name of the arm.
     pub fn arm_name(self) -> &'static str {

@@ -89,10 +89,7 @@ impl ArmKind {
     pub fn is_clew(self) -> bool {
         !matches!(
             self,
-            ArmKind::Dram
-                | ArmKind::KernelZram
-                | ArmKind::KernelZramHint
-                | ArmKind::SwapFile
+            ArmKind::Dram | ArmKind::KernelZram | ArmKind::KernelZramHint | ArmKind::SwapFile
         )
     }
 }

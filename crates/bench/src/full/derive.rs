@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use super::FullConfig;
 use super::breakdown;
 use super::result::{
     Comparison, EqualMemory, FullResult, FullSettings, Group, GroupResult, PointArm, PointResult,
     layout_of,
 };
 use super::schedule::{Point, Run, points, total_bytes};
-use super::FullConfig;
 use crate::arms::ArmKind;
 use crate::bootstrap::{Estimate, Resamples, percentile_at};
 use crate::crossing::from_where_below;
@@ -166,9 +166,8 @@ fn times(samples: &[Sample], of: impl Fn(&Sample) -> bool) -> Vec<f64> {
 }
 
 fn same_switches(one: &[Sample], other: &[Sample]) -> bool {
-    let programs = |samples: &[Sample]| -> Vec<Kind> {
-        samples.iter().map(|sample| sample.program).collect()
-    };
+    let programs =
+        |samples: &[Sample]| -> Vec<Kind> { samples.iter().map(|sample| sample.program).collect() };
     programs(one) == programs(other)
 }
 
@@ -207,9 +206,8 @@ impl Deriver<'_> {
             let (here, dram) = (at(&arm.samples), one.dram.as_deref().map(at));
             let here: Vec<&Sample> = here.iter().collect();
             let dram: Option<Vec<&Sample>> = dram.as_ref().map(|dram| dram.iter().collect());
-            let estimate = |percent| {
-                resamples.estimate(|positions| percentile_at(&all, positions, percent))
-            };
+            let estimate =
+                |percent| resamples.estimate(|positions| percentile_at(&all, positions, percent));
             GroupResult {
                 group,
                 n: here.len(),
@@ -330,9 +328,7 @@ impl Deriver<'_> {
                 continue;
             }
             for peer in curve(peer) {
-                let fits = |one: &&Merged| {
-                    same_switches(&one.result.samples, &peer.result.samples)
-                };
+                let fits = |one: &&Merged| same_switches(&one.result.samples, &peer.result.samples);
                 if !curve_of_arm.iter().all(fits) {
                     continue;
                 }

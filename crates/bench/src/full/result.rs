@@ -175,9 +175,9 @@ impl FullResult {
         peer: ArmKind,
         group: Group,
     ) -> Option<&Comparison> {
-        self.comparisons.iter().find(|one| {
-            (one.point, one.arm, one.peer, one.group) == (point, arm, peer, group)
-        })
+        self.comparisons
+            .iter()
+            .find(|one| (one.point, one.arm, one.peer, one.group) == (point, arm, peer, group))
     }
 
     /// Wrong answers in all arms at all points. `dram` is counted once a similarity.

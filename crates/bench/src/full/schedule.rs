@@ -43,9 +43,8 @@ impl fmt::Display for Run {
 pub fn points(totals: &[f64], similarities: &[f64]) -> Vec<Point> {
     let of_totals =
         totals.iter().map(|&total_part| Point { total_part, similarity: similarities[0] });
-    let of_similarities = similarities[1..]
-        .iter()
-        .map(|&similarity| Point { total_part: totals[0], similarity });
+    let of_similarities =
+        similarities[1..].iter().map(|&similarity| Point { total_part: totals[0], similarity });
     of_totals.chain(of_similarities).collect()
 }
 

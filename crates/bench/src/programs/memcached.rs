@@ -76,7 +76,9 @@ impl Program for Memcached {
         // Never so full that it drops items. It wants to be told that it may run as root.
         let megabytes = (self.load.data_bytes >> 19) + 64;
         let mut arguments: Vec<OsString> =
-            ["-u", "root", "-U", "0", "-A", "-m", &megabytes.to_string(), "-s"].map(OsString::from).into();
+            ["-u", "root", "-U", "0", "-A", "-m", &megabytes.to_string(), "-s"]
+                .map(OsString::from)
+                .into();
         arguments.push(socket(scratch).into());
         Ok(arguments)
     }

@@ -20,8 +20,16 @@ pub fn full_table(result: &FullResult) -> String {
             percent(point.point.similarity)
         );
         let header = [
-            "arm", "clustered p50/p95", "scattered p50/p95", "n", "swap s", "peak MiB", "ratio",
-            "faults", "disk MiB", "wrong",
+            "arm",
+            "clustered p50/p95",
+            "scattered p50/p95",
+            "n",
+            "swap s",
+            "peak MiB",
+            "ratio",
+            "faults",
+            "disk MiB",
+            "wrong",
         ];
         let rows: Vec<Vec<String>> = point.arms.iter().map(row).collect();
         text += &aligned(&header.map(String::from), &rows, 1);

@@ -24,7 +24,7 @@ fn tier_facts(facts: &PoolFacts) -> TierFacts {
 }
 
 /// Whether more than one part in `parts` of the pool is free.
-fn has_room(facts: &PoolFacts, parts: u64) -> bool {
+pub(super) fn has_room(facts: &PoolFacts, parts: u64) -> bool {
     budget::has_room(&tier_facts(facts), parts)
 }
 

@@ -35,6 +35,7 @@ impl Governor {
         for process in self.shared.of_app(app) {
             process.relaunching.store(true, Ordering::Relaxed);
         }
+        self.watch_relaunch(app);
         self.tell(&Event::Relaunch { app });
         self.prefetch(Trigger::Relaunch(app));
     }
@@ -73,6 +74,7 @@ impl Governor {
             a.state = AppState::Background;
         }
         self.tell(&Event::Background { app });
+        self.sample_soon(app);
     }
 
     pub(super) fn end_relaunch(&mut self, app: AppId) {
@@ -83,6 +85,7 @@ impl Governor {
             process.relaunching.store(false, Ordering::Relaxed);
             affinity::widen(&process.narrowed, self.shared.handler_cpus[process.handler]);
         }
+        self.end_sample(app);
     }
 
     pub(super) fn end_quiet_relaunches(&mut self) {

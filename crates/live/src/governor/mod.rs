@@ -3,10 +3,12 @@
 //! It wakes for messages and at ticks, tells the policies what happened, and hands work to the
 //! workers. It waits for nobody.
 
+mod activity;
 mod budget;
 mod last_resort;
 mod lifecycle;
 mod requests;
+mod sensor;
 mod status;
 
 use std::cell::RefCell;
@@ -24,16 +26,18 @@ use clew_core::{
 use clew_engine::budget::KeptCopies;
 use clew_engine::decide::{Engine, Order};
 use clew_policy::schemes::PrefetchChoice;
-use clew_store::State;
+use clew_store::{Entry as TableEntry, State};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 
 use self::requests::Promise;
 use crate::attach::Candidate;
 use crate::config::Config;
-use crate::control::{EarlyStatus, Environment, Request, Status};
+use crate::control::{EarlyStatus, Environment, Request, SensorStatus, Status};
 use crate::mappings::resident_anonymous_bytes;
 use crate::process::{Process, Shared};
 use crate::work::{Desk, Done, Work};
+use activity::Activity;
+use sensor::Sample;
 
 /// While something happens, and while nothing does.
 const TICK_BUSY: Duration = Duration::from_millis(10);
@@ -73,6 +77,7 @@ struct App {
     relaunch_began: Option<Instant>,
     last_fault: Instant,
     faults_seen: u64,
+    activity: Activity,
     /// Counts of processes that ended.
     past_faults: u64,
     past_demand: u64,
@@ -118,8 +123,9 @@ impl Programs {
 
 impl PageFacts for Programs {
     fn tier(&self, page: PageId) -> Option<Tier> {
-        let state = self.with(page.space(), |p| p.space.table.load(page.vpn()).state())?;
-        matches!(state, State::Stored | State::Restoring).then_some(Tier::Pool)
+        let entry = self.with(page.space(), |p| p.space.table.load(page.vpn()))?;
+        let is_stored = matches!(entry.state(), State::Stored | State::Restoring);
+        (is_stored && !entry.has(TableEntry::SAMPLED)).then_some(Tier::Pool)
     }
 
     fn counts(&self, space: SpaceId) -> PageCounts {
@@ -137,6 +143,7 @@ impl PageFacts for Programs {
             let page = PageId::new(space, vpn);
             match entry.state() {
                 State::Resident => visit(page, None),
+                State::Stored if entry.has(TableEntry::SAMPLED) => visit(page, None),
                 State::Stored => visit(page, Some(Tier::Pool)),
                 State::Absent | State::Moving | State::Restoring | State::Parked => {}
             }
@@ -165,6 +172,11 @@ pub struct Governor {
     /// Tickets of what comes back early.
     early_tickets: HashSet<u64>,
     early: EarlyStatus,
+    /// What is watched of each app, and when apps are due to be.
+    samples: HashMap<AppId, Sample>,
+    samples_due: HashMap<AppId, Instant>,
+    sensed: SensorStatus,
+    last_activity: Instant,
     next_number: u64,
     inflight_pages: usize,
     /// Processes of which something is being taken out, and what waits for that.
@@ -221,6 +233,10 @@ impl Governor {
             tickets: HashMap::new(),
             early_tickets: HashSet::new(),
             early: EarlyStatus::default(),
+            samples: HashMap::new(),
+            samples_due: HashMap::new(),
+            sensed: SensorStatus::default(),
+            last_activity: now,
             next_number: 1,
             inflight_pages: 0,
             swap_outs: HashMap::new(),
@@ -430,6 +446,7 @@ impl Governor {
                 relaunch_began: None,
                 last_fault: now,
                 faults_seen: 0,
+                activity: Activity::default(),
                 past_faults: 0,
                 past_demand: 0,
                 past_fault_ns: 0,
@@ -464,6 +481,18 @@ impl Governor {
         self.work.send(make(ticket));
     }
 
+    /// Takes out of a process: one at a time, so that an agent that does not answer holds up one
+    /// worker, and not all of them.
+    fn take_out(&mut self, space: SpaceId, work: Work) {
+        match self.swap_outs.entry(space) {
+            Entry::Occupied(mut waiting) => waiting.get_mut().push_back(work),
+            Entry::Vacant(none) => {
+                none.insert(VecDeque::new());
+                self.work.send(work);
+            }
+        }
+    }
+
     /// The next swap-out of a process that waited for the last one.
     fn next_swap_out(&mut self, space: SpaceId) {
         let next = self.swap_outs.get_mut(&space).and_then(VecDeque::pop_front);
@@ -482,7 +511,7 @@ impl Governor {
         if self.early_tickets.remove(&done.ticket) {
             self.early.early_pages += done.pages as u64;
         }
-        if let Some(process) = done.process.as_ref().filter(|_| done.swap_out) {
+        if let Some(process) = done.process.as_ref().filter(|_| done.taken_out) {
             self.next_swap_out(process.id);
         }
         if let Some(Ok(process)) = &done.managed
@@ -516,11 +545,8 @@ impl Governor {
             }
             None => {}
         }
-        if let Some(process) = &done.process
-            && done.asked == 0
-            && self.scanning > 0
-        {
-            self.scanning -= 1;
+        if let Some(process) = done.process.as_ref().filter(|_| done.scanned) {
+            self.scanning = self.scanning.saturating_sub(1);
             let resident = self.resident_of(process);
             self.scans.insert(process.id, (Instant::now(), resident));
         }
@@ -568,15 +594,7 @@ impl Governor {
                     self.inflight_pages += pages;
                     let ticket = self.ticket(promise);
                     let work = Work::SwapOut { process, groups, ticket };
-                    // One at a time of each process: an agent that does not answer then holds up
-                    // one worker, and not all of them.
-                    match self.swap_outs.entry(space) {
-                        Entry::Occupied(mut waiting) => waiting.get_mut().push_back(work),
-                        Entry::Vacant(none) => {
-                            none.insert(VecDeque::new());
-                            self.work.send(work);
-                        }
-                    }
+                    self.take_out(space, work);
                 }
                 Order::Evict { .. } => {
                     // The schemes of this version name no other tier to evict to.
@@ -623,6 +641,10 @@ impl Governor {
             self.bury_the_dead();
             self.admit_candidates();
             self.end_quiet_relaunches();
+            self.take_samples();
+        }
+        if self.stopping.is_none() {
+            self.watch_activity();
         }
         if self.stopping.is_none() {
             self.keep_budget();
@@ -674,6 +696,7 @@ impl Governor {
         let gone: Vec<AppId> = self.apps.keys().filter(|id| !alive.contains(id)).copied().collect();
         for app in gone {
             self.apps.remove(&app);
+            self.forget_sample(app);
             self.tell(&Event::Exit { app });
         }
         if self.config.exit_when_idle && self.had_apps && self.apps.is_empty() {

@@ -86,10 +86,12 @@ impl Governor {
                 reply(&answer, Ok(()));
             }
             Request::Fg { app } => self.with_app(&answer, &app, |g, id| {
+                g.told_where(id);
                 g.foreground(id);
                 Ok(())
             }),
             Request::Bg { app } => self.with_app(&answer, &app, |g, id| {
+                g.told_where(id);
                 g.background(id);
                 Ok(())
             }),

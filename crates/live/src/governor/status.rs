@@ -4,13 +4,13 @@ use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use clew_core::{AppId, AppState, Hotness, Tier, Vpn};
-use clew_store::State;
+use clew_store::{Entry, State};
 
 use super::{App, Governor, Waiting};
 use crate::affinity::Placement;
 use crate::control::{
     AppStatus, ClassPages, ClassStatus, EarlyStatus, PolicyMetric, PoolStatus, ProcessStatus,
-    Status, TierStatus, Totals,
+    SensorStatus, Status, TierStatus, Totals,
 };
 use crate::latency::Latency;
 use crate::mappings::resident_anonymous_bytes;
@@ -39,6 +39,7 @@ impl Governor {
         let stored_fault_latency = Latency::sum(latencies.iter().map(|l| &l.stored));
         let fresh_fault_latency = Latency::sum(latencies.iter().map(|l| &l.fresh));
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (sampled, touched) = (count(&counters.sampled), count(&counters.sampled_used));
         let early = EarlyStatus {
             along_pages: count(&counters.along),
             parked_pages: self.shared.mover.parked_pages() as u64,
@@ -84,6 +85,11 @@ impl Governor {
                 })
                 .collect(),
             early,
+            sensor: SensorStatus {
+                sampled_pages: sampled,
+                touches: touched,
+                ..self.sensed.clone()
+            },
             ended_apps: self.ended.clone(),
             apps,
         }
@@ -112,10 +118,9 @@ impl Governor {
         };
         let mut stored_bytes = 0.0;
         for process in self.shared.of_app(id) {
-            let counts = process.space.table.counts();
-            let stored = counts.stored + counts.parked;
-            status.parked_pages += counts.parked;
-            stored_bytes += self.stored_bytes(&process, stored);
+            status.parked_pages += process.space.table.counts().parked;
+            let (stored, bytes) = self.stored_of(&process);
+            stored_bytes += bytes;
             let resident = self.resident_of(&process);
             status.stored_pages += stored;
             status.resident_bytes += resident;
@@ -164,24 +169,27 @@ impl Governor {
         status
     }
 
-    /// What the stored pages of a process take in the pool: of many, a sample spread over all.
-    fn stored_bytes(&self, process: &Process, stored: u64) -> f64 {
+    /// How many pages of a process are stored, samples apart, and the bytes they take in the pool: of
+    /// many, a sample spread over all.
+    fn stored_of(&self, process: &Process) -> (u64, f64) {
         let store = &self.shared.mover.store;
-        let step = stored.div_ceil(SIZE_SAMPLE).max(1);
-        let (mut seen, mut asked, mut bytes) = (0u64, 0u64, 0u64);
+        let counts = process.space.table.counts();
+        let step = (counts.stored + counts.parked).div_ceil(SIZE_SAMPLE).max(1);
+        let (mut stored, mut asked, mut bytes) = (0u64, 0u64, 0u64);
         process.space.table.for_range(Vpn(0), u64::MAX >> 20, |_, entry| {
-            if !matches!(entry.state(), State::Stored | State::Parked) {
+            let is_stored = matches!(entry.state(), State::Stored | State::Parked);
+            if !is_stored || entry.has(Entry::SAMPLED) {
                 return;
             }
-            if seen.is_multiple_of(step) {
+            if stored.is_multiple_of(step) {
                 asked += 1;
                 bytes += entry.handle().map_or(0, |h| {
                     u64::from(store.stored_bytes(h)) / u64::from(store.block_pages(h).max(1))
                 });
             }
-            seen += 1;
+            stored += 1;
         });
-        if asked == 0 { 0.0 } else { bytes as f64 * stored as f64 / asked as f64 }
+        (stored, if asked == 0 { 0.0 } else { bytes as f64 * stored as f64 / asked as f64 })
     }
 
     fn classes(&self, app: AppId) -> Option<ClassStatus> {

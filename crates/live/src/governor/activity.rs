@@ -1,0 +1,205 @@
+//! Which app is in front, where nobody says so: the one that works.
+//!
+//! An app that is used takes CPU time and faults; one in the background does little. Once a
+//! [`PERIOD`] the CPU clocks of every app's processes are read, which count nanoseconds. An app that
+//! begins to work comes to the front as if it had been brought there, so that its relaunch is helped
+//! along; one that has been quiet for a while goes back. One app is in front at a time: of several
+//! that work, the one that works most, and it stays until another works clearly more.
+//!
+//! An app of which somebody has said where it is, is left alone from then on.
+
+use std::time::{Duration, Instant};
+
+use clew_core::{AppId, AppState};
+
+use super::Governor;
+
+/// How often activity is looked at.
+const PERIOD: Duration = Duration::from_millis(100);
+/// CPU time within a period from which on an app works: 5 per cent of one CPU.
+const WORKS: Duration = Duration::from_millis(5);
+/// Faults within a period that count as much as that.
+const FAULTS: u64 = 64;
+/// An app that has not worked for so long is not in front any more.
+const QUIET: Duration = Duration::from_millis(1000);
+/// How much more than the app in front another must work to take its place.
+const CLEARLY: f64 = 2.0;
+
+/// What is known of an app's activity.
+#[derive(Debug, Default)]
+pub(super) struct Activity {
+    /// Somebody has said where it is.
+    pub told: bool,
+    /// CPU time and faults as last read.
+    last: Option<(Duration, u64)>,
+    /// Work in the last period: 1.0 is just enough.
+    works: f64,
+    /// When it last worked.
+    when: Option<Instant>,
+}
+
+impl Activity {
+    /// What was read now.
+    fn read(&mut self, cpu: Duration, faults: u64, now: Instant) {
+        // Of processes that ended, time and faults are gone.
+        let (cpu_before, faults_before) = self.last.unwrap_or((cpu, faults));
+        let cpu_share = cpu.saturating_sub(cpu_before).as_secs_f64() / WORKS.as_secs_f64();
+        let fault_share = faults.saturating_sub(faults_before) as f64 / FAULTS as f64;
+        self.last = Some((cpu, faults));
+        self.works = cpu_share + fault_share;
+        if self.works >= 1.0 {
+            self.when = Some(now);
+        }
+    }
+
+    fn is_quiet(&self, now: Instant) -> bool {
+        self.when.is_none_or(|when| now.duration_since(when) > QUIET)
+    }
+}
+
+/// Who should be in front: the app that works most, but the one that is there stays as long as it is
+/// not quiet and no other works clearly more.
+fn in_front(
+    apps: &[(AppId, &Activity)],
+    now_in_front: Option<AppId>,
+    now: Instant,
+) -> Option<AppId> {
+    let busiest = apps
+        .iter()
+        .filter(|(_, activity)| activity.works >= 1.0)
+        .max_by(|a, b| a.1.works.total_cmp(&b.1.works));
+    let there = apps.iter().find(|(id, _)| Some(*id) == now_in_front);
+    match (there, busiest) {
+        (Some((id, there)), Some((_, busiest)))
+            if !there.is_quiet(now) && busiest.works < there.works * CLEARLY =>
+        {
+            Some(*id)
+        }
+        (Some((id, there)), None) if !there.is_quiet(now) => Some(*id),
+        (_, busiest) => busiest.map(|(id, _)| *id),
+    }
+}
+
+impl Governor {
+    /// Somebody has said where an app is.
+    pub(super) fn told_where(&mut self, app: AppId) {
+        if let Some(app) = self.apps.get_mut(&app) {
+            app.activity.told = true;
+        }
+    }
+
+    /// Looks at what apps do, and brings to the front the one that is used.
+    pub(super) fn watch_activity(&mut self) {
+        if !self.config.activity || self.last_activity.elapsed() < PERIOD {
+            return;
+        }
+        self.last_activity = Instant::now();
+        let now = self.last_activity;
+        let read: Vec<(AppId, Duration, u64)> =
+            self.apps.keys().map(|id| (*id, self.cpu_time(*id), self.faults_of(*id))).collect();
+        for (id, cpu, faults) in read {
+            if let Some(app) = self.apps.get_mut(&id) {
+                app.activity.read(cpu, faults, now);
+            }
+        }
+        // As long as an app is in front because somebody said so, nobody else is.
+        let is_front = |app: &super::App| app.state == AppState::Foreground;
+        if self.apps.values().any(|app| is_front(app) && app.activity.told) {
+            return;
+        }
+        let there = self.apps.iter().find(|(_, app)| is_front(app)).map(|(id, _)| *id);
+        let untold: Vec<(AppId, &Activity)> = self
+            .apps
+            .iter()
+            .filter(|(_, app)| !app.activity.told)
+            .map(|(id, app)| (*id, &app.activity))
+            .collect();
+        let front = in_front(&untold, there, now);
+        if front == there {
+            return;
+        }
+        match (front, there) {
+            (Some(app), _) => self.foreground(app),
+            (None, Some(app)) => self.background(app),
+            (None, None) => {}
+        }
+    }
+
+    /// CPU time of all processes of an app, from their beginning on.
+    fn cpu_time(&self, app: AppId) -> Duration {
+        let managed = self.shared.of_app(app).into_iter().map(|process| process.pid());
+        let waiting = self.waiting.iter().filter(|w| w.app == app && !w.forked).map(|w| w.pid);
+        managed.chain(waiting).filter(|pid| *pid != 0).filter_map(cpu_time).sum()
+    }
+
+    fn faults_of(&self, app: AppId) -> u64 {
+        use std::sync::atomic::Ordering::Relaxed;
+        self.shared.of_app(app).iter().map(|process| process.faults.load(Relaxed)).sum()
+    }
+}
+
+/// CPU time of a process and all its threads since it began; `None` if it is gone.
+fn cpu_time(pid: u32) -> Option<Duration> {
+    let mut clock = 0;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: both are written to, and live across the calls.
+    let read = unsafe {
+        libc::clock_getcpuclockid(pid as libc::pid_t, &mut clock) == 0
+            && libc::clock_gettime(clock, &mut time) == 0
+    };
+    read.then(|| Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Apps that work so much (1.0 is just enough) and last worked so many milliseconds ago.
+    fn chosen(apps: &[(f64, Option<u64>)], there: Option<u32>) -> Option<u32> {
+        let now = Instant::now() + Duration::from_secs(60);
+        let activity = |(works, ago): &(f64, Option<u64>)| Activity {
+            works: *works,
+            when: ago.map(|ago| now - Duration::from_millis(ago)),
+            ..Activity::default()
+        };
+        let apps: Vec<Activity> = apps.iter().map(activity).collect();
+        let apps: Vec<(AppId, &Activity)> = (0..).map(AppId).zip(&apps).collect();
+        in_front(&apps, there.map(AppId), now).map(|app| app.0)
+    }
+
+    #[test]
+    fn who_works_comes_to_the_front_and_stays_until_another_works_clearly_more() {
+        assert_eq!(chosen(&[(0.9, None), (0.0, None)], None), None);
+        assert_eq!(chosen(&[(1.0, Some(0)), (3.0, Some(0))], None), Some(1));
+        // A pause does not send back, quiet does.
+        assert_eq!(chosen(&[(0.0, Some(900)), (0.0, None)], Some(0)), Some(0));
+        assert_eq!(chosen(&[(0.0, Some(1100)), (0.0, None)], Some(0)), None);
+        assert_eq!(chosen(&[(5.0, Some(0)), (9.0, Some(0))], Some(0)), Some(0));
+        assert_eq!(chosen(&[(5.0, Some(0)), (10.0, Some(0))], Some(0)), Some(1));
+        assert_eq!(chosen(&[(0.0, Some(500)), (1.0, Some(0))], Some(0)), Some(1));
+    }
+
+    #[test]
+    fn work_is_cpu_time_and_faults_since_the_last_look() {
+        let (mut activity, now) = (Activity::default(), Instant::now());
+        activity.read(Duration::from_secs(100), 5000, now);
+        assert!(activity.works == 0.0 && activity.when.is_none(), "what was before is not known");
+        activity.read(Duration::from_millis(100_004), 5012, now);
+        assert!((activity.works - 0.9875).abs() < 1e-9 && activity.when.is_none());
+        activity.read(Duration::from_millis(100_009), 5012, now);
+        assert!(activity.when.is_some());
+        // A process that ended has taken its time with it.
+        activity.read(Duration::from_millis(50), 12, now);
+        assert_eq!(activity.works, 0.0);
+    }
+
+    #[test]
+    fn a_process_has_a_clock() {
+        let before = cpu_time(std::process::id()).expect("this one is there");
+        let mut sum = 0u64;
+        while cpu_time(std::process::id()).is_some_and(|now| now == before) {
+            sum = std::hint::black_box(sum.wrapping_add(1));
+        }
+        assert!(cpu_time(u32::MAX >> 2).is_none());
+    }
+}
