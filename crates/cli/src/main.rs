@@ -57,6 +57,12 @@ enum Verb {
     Demo(verbs::demo::Args),
     /// Measure one mechanism beside its peer in the kernel.
     Bench(verbs::bench::Args),
+    /// Look at traces, and make traces of traces.
+    #[command(subcommand)]
+    Trace(verbs::trace::Action),
+    /// Make a trace of a trace in another format.
+    #[command(subcommand)]
+    Import(verbs::import::From),
     /// Print completions for a shell.
     Completions {
         /// The shell.
@@ -116,6 +122,8 @@ fn main() -> ExitCode {
         Verb::Schemes(args) => verbs::schemes::schemes(format, args),
         Verb::Demo(args) => verbs::demo::demo(format, args),
         Verb::Bench(args) => verbs::bench::bench(format, args),
+        Verb::Trace(action) => verbs::trace::trace(format, action),
+        Verb::Import(from) => verbs::import::import(format, from),
         Verb::Completions { shell } => {
             let mut command = <Cli as clap::CommandFactory>::command();
             let mut text = Vec::new();

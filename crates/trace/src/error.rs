@@ -90,6 +90,11 @@ impl TraceError {
         }
     }
 
+    /// It could not be opened.
+    pub fn opening(source: io::Error) -> TraceError {
+        TraceError::Read { offset: 0, source }
+    }
+
     /// Whether the trace itself is bad, as opposed to the medium it is on.
     pub fn is_bad_input(&self) -> bool {
         !matches!(self, TraceError::Read { .. } | TraceError::Write { .. })

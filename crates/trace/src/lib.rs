@@ -20,10 +20,13 @@
 //! The bytes are described in docs/formats.md.
 #![forbid(unsafe_code)]
 
+pub mod ariadne;
 mod block;
 mod contents;
+pub mod cut;
 mod draft;
 mod error;
+pub mod export;
 mod header;
 mod known;
 mod packed;

@@ -202,10 +202,12 @@ pub(crate) struct Scan<'a> {
 }
 
 impl<'a> Scan<'a> {
+    #[inline]
     pub fn new(bytes: &'a [u8], at: usize) -> Scan<'a> {
         Scan { bytes, at }
     }
 
+    #[inline]
     pub fn position(&self) -> usize {
         self.at
     }
@@ -227,6 +229,7 @@ impl<'a> Scan<'a> {
         if first < 0x80 { Ok(u64::from(first)) } else { self.long_number(first, field) }
     }
 
+    #[inline]
     fn long_number(&mut self, first: u8, field: &'static str) -> Result<u64, Bad> {
         let mut value = u64::from(first & 0x7f);
         for shift in (7..64).step_by(7) {
@@ -273,6 +276,7 @@ impl<'a> Scan<'a> {
         Ok(SpaceId(before.space))
     }
 
+    #[inline]
     fn vpn(&mut self, relative_to: u64) -> Result<Vpn, Bad> {
         let vpn = relative_to.wrapping_add_signed(unfold(self.number("page")?));
         if vpn < VPNS { Ok(Vpn(vpn)) } else { Err(Bad::new("page", format!("number {vpn:#x}"))) }

@@ -18,6 +18,8 @@ use crate::totals::{Totals, scan_app};
 pub(crate) const TRAILER: usize = 16;
 pub(crate) const TRAILER_MAGIC: &[u8; 8] = b"CLEWENDS";
 
+type Skip<R> = fn(&mut BufReader<R>, i64) -> io::Result<()>;
+
 /// The records of a trace, in order. After an error, or the end, there is nothing more.
 ///
 /// Every block that it reads is checked, and every record: what comes out names apps that have a
@@ -25,7 +27,7 @@ pub(crate) const TRAILER_MAGIC: &[u8; 8] = b"CLEWENDS";
 pub struct Reader<R> {
     input: BufReader<R>,
     /// Passes over so many bytes; `None`: they are read and checked.
-    skip: Option<fn(&mut BufReader<R>, i64) -> io::Result<()>>,
+    skip: Option<Skip<R>>,
     header: Header,
     /// Of the next block.
     offset: u64,
@@ -167,9 +169,7 @@ impl<R: Read> Reader<R> {
         for _ in 0..items {
             let (app, name) = scan_app(&mut scan)?;
             self.known.name(app, name)?;
-            if !self.totals.apps.contains_key(&app) {
-                self.totals.apps.insert(app, name.to_string());
-            }
+            self.totals.apps.entry(app).or_insert_with(|| name.to_string());
         }
         match scan.is_over() {
             true => Ok(()),

@@ -184,4 +184,23 @@ impl Record {
             | Record::Window { .. } => None,
         }
     }
+
+    /// The app that the record is about, if it names one.
+    pub fn app(&self) -> Option<AppId> {
+        match *self {
+            Record::Launch { app }
+            | Record::Relaunch { app }
+            | Record::ResponseComplete { app, .. }
+            | Record::Background { app }
+            | Record::Exit { app }
+            | Record::SpaceStart { app, .. }
+            | Record::Window { app }
+            | Record::Note(
+                Note::AskedApp { app }
+                | Note::EndApp { app }
+                | Note::AskedPrefetch { trigger: Trigger::Relaunch(app) },
+            ) => Some(app),
+            _ => None,
+        }
+    }
 }

@@ -94,6 +94,11 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
+    /// Whether `app` has got a name.
+    pub fn has_name(&self, app: AppId) -> bool {
+        self.known.apps.contains_key(&app)
+    }
+
     /// The id of the contents of a page. The same bytes have the same id.
     pub fn bytes(&mut self, page: &[u8]) -> Result<ContentId, TraceError> {
         self.expect_contents(ContentsKind::Bytes)?;
@@ -106,7 +111,7 @@ impl<W: Write> Writer<W> {
     }
 
     /// The id of contents of which there are only statistics. The same `hash` has the same id, and
-    /// the statistics that it had first. A recorder takes a hash that nobody else can compute.
+    /// the statistics that it had first. The hash itself is not written.
     pub fn stats(&mut self, hash: u128, stats: &ContentStats) -> Result<ContentId, TraceError> {
         self.expect_contents(ContentsKind::Stats)?;
         self.content(hash, |raw| put_stats(raw, stats))
@@ -206,13 +211,13 @@ impl<W: Write> Writer<W> {
 
     /// Writes a block, if there is anything in it, and empties it.
     fn block(&mut self, kind: BlockKind, part: &mut Part) -> Result<(), TraceError> {
-        if part.raw.is_empty() {
-            return Ok(());
-        }
         let offset = self.offset;
         let failed = |source| TraceError::Write { offset, source };
         if self.broken {
             return Err(failed(io::Error::other("an earlier write has failed")));
+        }
+        if part.raw.is_empty() {
+            return Ok(());
         }
         let packed = self.packer.pack(kind, part.items, &part.raw, offset);
         let (header, stored) = packed.map_err(failed)?;

@@ -5,6 +5,8 @@ pub mod bench;
 pub mod daemon;
 pub mod demo;
 pub mod doctor;
+pub mod import;
 pub mod ps;
 pub mod run;
 pub mod schemes;
+pub mod trace;

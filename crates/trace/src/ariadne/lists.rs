@@ -1,0 +1,185 @@
+//! The lists beside a swap-out trace: swap-ins, LRU lists, labels, logs.
+
+use std::io::{BufRead, Read};
+use std::path::{Path, PathBuf};
+
+use super::raw::decimal;
+use super::{ImportError, Imported, LISTED, open};
+
+/// Ariadne's classes, as its authors' scripts give them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Label {
+    Hot,
+    Warm,
+    Cold,
+}
+
+/// What the lists of a directory say. Sectors and frames each with their uid.
+#[derive(Default)]
+pub(super) struct Lines {
+    /// Frames in LRU lists.
+    pub resident: Vec<(u32, u64)>,
+    /// Sectors swapped in up to the first frame.
+    pub before_frame: Vec<(u32, u64)>,
+    /// Sectors swapped in about ten seconds later.
+    pub after_frame: Vec<(u32, u64)>,
+    /// All sectors swapped in.
+    pub all: Vec<(u32, u64)>,
+    pub labels: Vec<(u32, u64, Label)>,
+}
+
+impl Lines {
+    /// Reads all lists in `directory`.
+    pub fn of(directory: &Path, counts: &mut Imported) -> Result<Lines, ImportError> {
+        let failed = |source| ImportError::File { path: directory.to_path_buf(), source };
+        let mut names = Vec::new();
+        for entry in directory.read_dir().map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if path.is_file() {
+                names.push((name, path));
+            }
+        }
+        names.sort();
+        let mut lines = Lines::default();
+        for (name, path) in &names {
+            let is_binary = name.ends_with(".meta");
+            if is_binary && names.iter().any(|(other, _)| *other == name[..name.len() - 5]) {
+                continue; // the same once more
+            }
+            match name.as_str() {
+                "lru_list.txt" | "bg_lru_list.txt" => {
+                    pairs(path, LISTED - 1, &mut lines.resident, counts)?;
+                }
+                "compression_trace.txt" => labels(path, &mut lines.labels, counts)?,
+                "record.log" | "record_bg.log" => log(path, counts)?,
+                _ if name.starts_with("swapout") => {}
+                _ => {
+                    let list = match name {
+                        name if name.starts_with("ttid_") => &mut lines.before_frame,
+                        name if name.starts_with("ttfd_") => &mut lines.after_frame,
+                        name if name.contains("swapin") => &mut lines.all,
+                        _ => continue,
+                    };
+                    if is_binary {
+                        binary(path, list, counts)?;
+                    } else {
+                        pairs(path, u64::MAX, list, counts)?;
+                    }
+                }
+            }
+        }
+        Ok(lines)
+    }
+}
+
+fn file(path: &Path) -> impl FnOnce(std::io::Error) -> ImportError + use<'_> {
+    move |source| ImportError::File { path: PathBuf::from(path), source }
+}
+
+/// Text lines `uid,number`.
+fn pairs(
+    path: &Path,
+    limit: u64,
+    out: &mut Vec<(u32, u64)>,
+    counts: &mut Imported,
+) -> Result<(), ImportError> {
+    for line in open(path)?.split(b'\n') {
+        let line = line.map_err(file(path))?;
+        let line = line.trim_ascii();
+        if line.is_empty() {
+            continue;
+        }
+        let mut numbers = line.split(|byte| *byte == b',').map(decimal);
+        let pair = match (numbers.next(), numbers.next(), numbers.next()) {
+            (Some(Some(uid)), Some(Some(number)), None) if number <= limit => {
+                u32::try_from(uid).ok().map(|uid| (uid, number))
+            }
+            _ => None,
+        };
+        match pair {
+            Some(pair) => out.push(pair),
+            None => counts.bad_lines += 1,
+        }
+    }
+    Ok(())
+}
+
+/// Records of `N` numbers of 8 bytes, until one is cut off.
+fn words<const N: usize>(
+    path: &Path,
+    counts: &mut Imported,
+    mut take: impl FnMut([u64; N]) -> bool,
+) -> Result<(), ImportError> {
+    let mut input = open(path)?;
+    let mut record = Vec::with_capacity(8 * N);
+    loop {
+        record.clear();
+        let read = (&mut input).take(8 * N as u64).read_to_end(&mut record).map_err(file(path))?;
+        if read == 0 {
+            return Ok(());
+        }
+        let whole = read == 8 * N && {
+            let mut numbers = [0; N];
+            for (number, bytes) in numbers.iter_mut().zip(record.chunks_exact(8)) {
+                *number = bytes.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+            }
+            take(numbers)
+        };
+        counts.bad_lines += u64::from(!whole);
+    }
+}
+
+/// Records of uid and sector.
+fn binary(
+    path: &Path,
+    out: &mut Vec<(u32, u64)>,
+    counts: &mut Imported,
+) -> Result<(), ImportError> {
+    words(path, counts, |[uid, sector]: [u64; 2]| match u32::try_from(uid) {
+        Ok(uid) => {
+            out.push((uid, sector));
+            true
+        }
+        Err(_) => false,
+    })
+}
+
+/// Records of uid, frame, sector and scale.
+fn labels(
+    path: &Path,
+    out: &mut Vec<(u32, u64, Label)>,
+    counts: &mut Imported,
+) -> Result<(), ImportError> {
+    words(path, counts, |[uid, _, sector, scale]: [u64; 4]| {
+        let label = match scale {
+            0 => Label::Hot,
+            1 => Label::Warm,
+            2 => Label::Cold,
+            _ => return false,
+        };
+        let uid = u32::try_from(uid);
+        out.extend(uid.ok().map(|uid| (uid, sector, label)));
+        uid.is_ok()
+    })
+}
+
+/// Lines of the kernel's log that end in `uid,pfn,is_free`.
+fn log(path: &Path, counts: &mut Imported) -> Result<(), ImportError> {
+    for line in open(path)?.split(b'\n') {
+        let line = line.map_err(file(path))?;
+        let last = line.trim_ascii().rsplit(|byte| *byte == b' ').next().unwrap_or_default();
+        if last.is_empty() {
+            continue;
+        }
+        let numbers: Vec<Option<u64>> = last.split(|byte| *byte == b',').map(decimal).collect();
+        match numbers[..] {
+            [Some(_), Some(_), Some(is_free @ (0 | 1))] => {
+                counts.log_lines += 1;
+                counts.log_frees += is_free;
+            }
+            _ => counts.bad_lines += 1,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! The files in tests/corpus/trace are what this version writes: whoever changes the format sees it
+//! here, and makes them anew with `CLEW_WRITE_CORPUS=1`.
+
+use std::fs;
+use std::path::PathBuf;
+
+use clew_core::{
+    AccessKind, AppId, CodecKind, Hotness, Ns, PageId, PageRun, SpaceId, Tier, Trigger, Vpn,
+};
+use clew_trace::{
+    ContentId, ContentStats, ContentsKind, Header, Note, Provenance, Record, Source, Writer,
+};
+
+fn page(space: u32, vpn: u64) -> PageId {
+    PageId::new(SpaceId(space), Vpn(vpn))
+}
+
+/// One of each record.
+fn all_records() -> Vec<Record> {
+    let (app, one) = (AppId(1), page(0, 0x7_f123_4567));
+    let run = PageRun { first: one, count: 12 };
+    let notes = [
+        Note::AskedPages { pages: 512, urgent: true },
+        Note::AskedApp { app },
+        Note::AskedPrefetch { trigger: Trigger::Relaunch(app) },
+        Note::AskedPrefetch { trigger: Trigger::Fault(one) },
+        Note::AskedPrefetch { trigger: Trigger::Hit(one) },
+        Note::Group {
+            pages: 1,
+            tier: Tier::Pool,
+            codec: CodecKind::Lz4,
+            chunk_bytes: 4096,
+            hotness: Some(Hotness::Cold),
+            park_siblings: false,
+        },
+        Note::Victim { page: one },
+        Note::Prefetch { page: one },
+        Note::EndApp { app },
+        Note::Stored { page: one, tier: Tier::Flash, bytes: 1300 },
+        Note::Stayed { page: one },
+        Note::PageIn { page: one, tier: Tier::Flash, demand: true },
+        Note::Dropped { page: one, tier: Tier::Pool },
+        Note::TierUse { tier: Tier::Pool, used_bytes: 123_456, pages: 99 },
+    ];
+    let mut records = vec![
+        Record::Launch { app },
+        Record::SpaceStart { space: SpaceId(0), app, file: false },
+        Record::SpaceStart { space: SpaceId(5), app, file: true },
+        Record::Resident { run },
+        Record::Resident { run: PageRun { first: page(5, 0), count: 3 } },
+        Record::Access { page: one, kind: AccessKind::Fresh, write: true },
+        Record::Access { page: one.plus(1), kind: AccessKind::Fault, write: false },
+        Record::Access { page: page(5, 2), kind: AccessKind::Seen, write: false },
+        Record::Contents { page: one, content: ContentId(0) },
+        Record::Contents { page: one.plus(3), content: ContentId(1) },
+        Record::Candidate { page: one },
+        Record::Window { app },
+        Record::Relaunch { app },
+        Record::ResponseComplete { app, response_ns: 63_000_000 },
+        Record::Background { app },
+    ];
+    records.extend(notes.map(Record::Note));
+    records.extend([
+        Record::Moved { from: run, to: page(0, 0x7_f000_0000) },
+        Record::Freed { run: PageRun { first: page(0, 0x7_f000_0002), count: 2 } },
+        Record::SpaceEnd { space: SpaceId(5) },
+        Record::Exit { app },
+    ]);
+    records
+}
+
+fn trace(contents: ContentsKind, page_bytes: u32, flush_every: usize) -> Vec<u8> {
+    let mut provenance = Provenance::new(Source::Generated, "corpus");
+    provenance.seed = Some(1);
+    let header = Header { page_bytes, contents, provenance };
+    let mut writer = Writer::new(Vec::new(), &header).expect("a header");
+    writer.app(AppId(1), "editor").expect("a name");
+    match contents {
+        ContentsKind::None => {}
+        ContentsKind::Stats => {
+            for n in 0..2 {
+                let stats = ContentStats { entropy: 90, lz4_page: 1400 + n, ..Default::default() };
+                writer.stats(n.into(), &stats).expect("stats");
+            }
+        }
+        ContentsKind::Bytes => {
+            for n in 0..2 {
+                let page: Vec<u8> = (0..page_bytes).map(|i| (i / 64 * (n + 3)) as u8).collect();
+                writer.bytes(&page).expect("contents");
+            }
+        }
+    }
+    for (i, record) in all_records().into_iter().enumerate() {
+        if contents == ContentsKind::None && matches!(record, Record::Contents { .. }) {
+            continue;
+        }
+        writer.record(Ns(1000 * (i as u64 / 3)), record).expect("a record");
+        if i % flush_every == flush_every - 1 {
+            writer.flush().expect("room");
+        }
+    }
+    writer.finish().expect("an end").0
+}
+
+fn ariadne() -> [(&'static str, Vec<u8>); 3] {
+    let mut raw = Vec::new();
+    for n in 0..4u64 {
+        let header = format!("TEST^^^#10123,{},{}#^^^\n", 100 + n, 8 * (n % 3));
+        let mut record = header.into_bytes();
+        record.resize(50, 0);
+        record.resize(50 + 4096, n as u8 + 1);
+        raw.extend(record);
+    }
+    let lines = b"10123,0\n10123,16\n10123,99\n10124,8\n".to_vec();
+    let words = [10123u64, 100, 0, 0, 10123, 101, 8, 2].map(u64::to_le_bytes).concat();
+    [("swapout", raw), ("lines", lines), ("words", words)]
+}
+
+#[test]
+fn the_corpus_is_what_is_written() {
+    let files = [
+        ("trace/policy-only", trace(ContentsKind::None, 4096, 100)),
+        ("trace/stats", trace(ContentsKind::Stats, 4096, 7)),
+        ("trace/bytes", trace(ContentsKind::Bytes, 4096, 100)),
+        ("trace/bytes-16k", trace(ContentsKind::Bytes, 16384, 20)),
+    ];
+    let files = files.map(|(name, bytes)| (name.to_string(), bytes));
+    let others = ariadne().map(|(name, bytes)| (format!("ariadne/{name}"), bytes));
+    let corpus = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/corpus"));
+    for (name, bytes) in files.into_iter().chain(others) {
+        let path = corpus.join(&name);
+        if std::env::var_os("CLEW_WRITE_CORPUS").is_some() {
+            fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
+            fs::write(&path, &bytes).expect("room");
+        }
+        let there = fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        assert!(there == bytes, "{name} differs from what is written now");
+    }
+}
