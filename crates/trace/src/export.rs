@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use clew_core::{AppId, PageRun};
+use clew_core::{AppId, PageRun, Trigger};
 
 use crate::error::TraceError;
 use crate::reader::Reader;
@@ -11,7 +11,8 @@ use crate::record::{Note, Record, Stamped};
 use crate::totals::Kind;
 
 /// The columns. `page` is a page number: the address divided by the size of a page. `flag` is
-/// `write`, `file`, `urgent`, `demand` or `siblings` where the record says yes to that, else empty.
+/// `write`, `file`, `urgent`, `demand`, `hit`, `used` or `siblings` where the record says yes to
+/// that, else empty.
 /// `detail` is what only this kind of record has, as `name=value` separated by blanks.
 pub const COLUMNS: [&str; 9] =
     ["ns", "record", "app", "space", "page", "pages", "flag", "contents", "detail"];
@@ -107,8 +108,12 @@ fn detail(note: Note) -> (&'static str, String) {
             let used = format!("tier={tier:?} used_bytes={used_bytes} stored_pages={pages}");
             ("", used.to_lowercase())
         }
+        Note::AskedPrefetch { trigger: Trigger::Hit(_) } => ("hit", String::new()),
+        Note::PrefetchUsed { .. } => ("used", String::new()),
         Note::AskedApp { .. }
         | Note::AskedPrefetch { .. }
+        | Note::PrefetchExpired { .. }
+        | Note::Unused { .. }
         | Note::Victim { .. }
         | Note::Prefetch { .. }
         | Note::EndApp { .. }

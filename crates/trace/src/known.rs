@@ -92,6 +92,8 @@ impl Known {
                 | Note::Stayed { page }
                 | Note::PageIn { page, .. }
                 | Note::Dropped { page, .. }
+                | Note::PrefetchUsed { page }
+                | Note::PrefetchExpired { page }
                 | Note::AskedPrefetch { trigger: Trigger::Fault(page) | Trigger::Hit(page) },
             ) => self.space(page.space()),
             Record::Contents { page, content } => {
@@ -101,7 +103,9 @@ impl Known {
                 }
                 self.space(page.space())
             }
-            Record::Resident { run } | Record::Freed { run } => self.run(run),
+            Record::Resident { run }
+            | Record::Freed { run }
+            | Record::Note(Note::Unused { run }) => self.run(run),
             Record::Moved { from, to } => {
                 self.run(from)?;
                 self.run(PageRun { first: to, count: from.count })

@@ -154,9 +154,13 @@ fn put_note(pen: &mut Pen<'_>, note: Note) {
         Note::Victim { page }
         | Note::Prefetch { page }
         | Note::Stayed { page }
-        | Note::AskedPrefetch { trigger: Trigger::Fault(page) | Trigger::Hit(page) } => {
+        | Note::PrefetchExpired { page }
+        | Note::AskedPrefetch { trigger: Trigger::Fault(page) } => pen.page(page),
+        Note::PrefetchUsed { page } | Note::AskedPrefetch { trigger: Trigger::Hit(page) } => {
+            pen.flag(true);
             pen.page(page);
         }
+        Note::Unused { run } => pen.run(run),
         Note::Group { pages, tier, codec, chunk_bytes, hotness, park_siblings } => {
             pen.flag(park_siblings);
             pen.number(pages);
@@ -369,11 +373,15 @@ impl<'a> Scan<'a> {
             Kind::AskedApp => Note::AskedApp { app: self.app()? },
             Kind::AskedRelaunch => Note::AskedPrefetch { trigger: Trigger::Relaunch(self.app()?) },
             Kind::AskedFault => {
-                Note::AskedPrefetch { trigger: Trigger::Fault(self.page(tag, before)?) }
+                let page = self.page(tag, before)?;
+                let trigger = if flag { Trigger::Hit(page) } else { Trigger::Fault(page) };
+                Note::AskedPrefetch { trigger }
             }
-            Kind::AskedHit => {
-                Note::AskedPrefetch { trigger: Trigger::Hit(self.page(tag, before)?) }
+            Kind::PrefetchEnd => {
+                let page = self.page(tag, before)?;
+                if flag { Note::PrefetchUsed { page } } else { Note::PrefetchExpired { page } }
             }
+            Kind::Unused => Note::Unused { run: self.run(tag, before)? },
             Kind::Group => {
                 let pages = self.number32("pages")?;
                 let chunk_bytes = self.number32("chunk")?;

@@ -104,6 +104,12 @@ pub enum Note {
     PageIn { page: PageId, tier: Tier, demand: bool },
     /// A stored copy was given up.
     Dropped { page: PageId, tier: Tier },
+    /// A page that had come back early was used.
+    PrefetchUsed { page: PageId },
+    /// A page that had come back early was not used.
+    PrefetchExpired { page: PageId },
+    /// Pages that were watched during a relaunch were not used.
+    Unused { run: PageRun },
     /// How full a tier was said to be.
     TierUse { tier: Tier, used_bytes: u64, pages: u64 },
 }
@@ -131,12 +137,12 @@ impl Record {
                 Record::Note(Note::PageIn { page, tier, demand })
             }
             Event::Dropped { page, tier } => Record::Note(Note::Dropped { page, tier }),
-            Event::Unused { .. }
-            | Event::FileMiss { .. }
+            Event::Unused { run } => Record::Note(Note::Unused { run }),
+            Event::PrefetchUsed { page } => Record::Note(Note::PrefetchUsed { page }),
+            Event::PrefetchExpired { page } => Record::Note(Note::PrefetchExpired { page }),
+            Event::FileMiss { .. }
             | Event::FileInvalidated { .. }
             | Event::FrameChanged { .. }
-            | Event::PrefetchUsed { .. }
-            | Event::PrefetchExpired { .. }
             | Event::DonorUp { .. }
             | Event::DonorLost { .. }
             | Event::DonorPressure { .. }
@@ -163,7 +169,10 @@ impl Record {
                 | Note::Stored { page, .. }
                 | Note::Stayed { page }
                 | Note::PageIn { page, .. }
+                | Note::PrefetchUsed { page }
+                | Note::PrefetchExpired { page }
                 | Note::Dropped { page, .. } => one(page),
+                Note::Unused { run } => Some(run),
                 Note::AskedPrefetch { trigger: Trigger::Fault(page) | Trigger::Hit(page) } => {
                     one(page)
                 }

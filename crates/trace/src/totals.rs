@@ -54,7 +54,7 @@ kinds! {
     AskedApp = 18, "asked-app";
     AskedRelaunch = 19, "asked-relaunch";
     AskedFault = 20, "asked-fault";
-    AskedHit = 21, "asked-hit";
+    Unused = 21, "unused";
     Group = 22, "group";
     Victim = 23, "victim";
     Prefetch = 24, "prefetch";
@@ -64,6 +64,7 @@ kinds! {
     PageIn = 28, "page-in";
     Dropped = 29, "dropped";
     TierUse = 30, "tier-use";
+    PrefetchEnd = 31, "prefetch-end";
 }
 
 impl Kind {
@@ -91,8 +92,11 @@ impl Kind {
                 Note::AskedPages { .. } => Kind::AskedPages,
                 Note::AskedApp { .. } => Kind::AskedApp,
                 Note::AskedPrefetch { trigger: Trigger::Relaunch(_) } => Kind::AskedRelaunch,
-                Note::AskedPrefetch { trigger: Trigger::Fault(_) } => Kind::AskedFault,
-                Note::AskedPrefetch { trigger: Trigger::Hit(_) } => Kind::AskedHit,
+                Note::AskedPrefetch { trigger: Trigger::Fault(_) | Trigger::Hit(_) } => {
+                    Kind::AskedFault
+                }
+                Note::PrefetchUsed { .. } | Note::PrefetchExpired { .. } => Kind::PrefetchEnd,
+                Note::Unused { .. } => Kind::Unused,
                 Note::Group { .. } => Kind::Group,
                 Note::Victim { .. } => Kind::Victim,
                 Note::Prefetch { .. } => Kind::Prefetch,

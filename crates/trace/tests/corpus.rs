@@ -40,6 +40,9 @@ fn all_records() -> Vec<Record> {
         Note::Stayed { page: one },
         Note::PageIn { page: one, tier: Tier::Flash, demand: true },
         Note::Dropped { page: one, tier: Tier::Pool },
+        Note::PrefetchUsed { page: one },
+        Note::PrefetchExpired { page: one },
+        Note::Unused { run },
         Note::TierUse { tier: Tier::Pool, used_bytes: 123_456, pages: 99 },
     ];
     let mut records = vec![

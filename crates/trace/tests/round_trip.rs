@@ -93,6 +93,9 @@ fn note() -> impl Strategy<Value = Note> {
             bytes
         }),
         page().prop_map(|page| Note::Stayed { page }),
+        page().prop_map(|page| Note::PrefetchUsed { page }),
+        page().prop_map(|page| Note::PrefetchExpired { page }),
+        run().prop_map(|run| Note::Unused { run }),
         (page(), tier(), any::<bool>()).prop_map(|(page, tier, demand)| Note::PageIn {
             page,
             tier,
