@@ -36,7 +36,8 @@ pub struct AppStats {
     pub launches: u64,
     /// Pages held when last sent to the background (footprint of ElasticZRAM 3.2).
     pub footprint_pages: u64,
-    /// When a page of the app was last accessed, as far as it was seen.
+    /// When a page of the app was last accessed. Where not every touch is seen, an app in front
+    /// counts as accessing its pages until it is sent back.
     pub last_access: Ns,
     /// When the app last came to the foreground.
     pub last_foreground: Ns,

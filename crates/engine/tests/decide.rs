@@ -664,6 +664,21 @@ fn ariadne_takes_cold_blocks_first_and_chunks_by_class() {
 }
 
 #[test]
+fn who_was_in_front_last_gives_last_even_if_no_touch_of_it_was_seen() {
+    for all_touches_seen in [false, true] {
+        let mut m = Machine::of("ariadne-paper");
+        m.engine.set_all_touches_seen(all_touches_seen);
+        m.start(1, 4);
+        m.start(2, 4);
+        m.tell(Event::Launch { app: AppId(1) });
+        m.touch(page(2, 2000));
+        m.tell(Event::Background { app: AppId(1) });
+        let first = ordered(&m.swap_out(demand(4)))[0].space().0;
+        assert_eq!(first, if all_touches_seen { 1 } else { 2 });
+    }
+}
+
+#[test]
 fn a_cold_page_that_waits_for_its_block_and_is_used_is_warm_and_leaves_alone() {
     let mut m = Machine::of("ariadne-paper");
     m.start(1, 7);

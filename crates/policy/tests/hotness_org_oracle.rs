@@ -56,7 +56,7 @@ impl Naive {
         }
     }
 
-    fn to_front(&mut self, page: PageId, known: Known) {
+    fn put_first(&mut self, page: PageId, known: Known) {
         self.order.retain(|listed| *listed != page);
         self.order.insert(0, page);
         self.known.insert(page, known);
@@ -91,10 +91,10 @@ impl Naive {
                 || view.facts.all_touches_seen
                 || self.params.unseen == Unseen::Warm;
             for page in old.into_iter().filter(|_| seen) {
-                self.to_front(page, Known { side, class: Hotness::Warm, used: false });
+                self.put_first(page, Known { side, class: Hotness::Warm, used: false });
             }
             for page in used {
-                self.to_front(page, Known { side, class: Hotness::Hot, used: false });
+                self.put_first(page, Known { side, class: Hotness::Hot, used: false });
             }
         }
         let hot = self.known.iter().filter(|(p, known)| mine(**p) && known.class == Hotness::Hot);
@@ -130,7 +130,7 @@ impl Naive {
                 for page in run.pages() {
                     match self.known.get(&page).copied() {
                         Some(known) if known.class == Hotness::Hot && !known.used => {
-                            self.to_front(page, Known { class: Hotness::Warm, ..known });
+                            self.put_first(page, Known { class: Hotness::Warm, ..known });
                         }
                         _ => {}
                     }
@@ -175,14 +175,14 @@ impl Naive {
             let class = if known.is_some() { Hotness::Warm } else { Hotness::Cold };
             Known { side, class, used: false }
         };
-        self.to_front(page, new);
+        self.put_first(page, new);
     }
 
     fn is_at(&mut self, page: PageId, side: Side, view: &View<'_>) {
         let known = self.known.get(&page).copied();
         if view.app_of(page).is_some() && known.is_none_or(|known| known.side != side) {
             let known = known.unwrap_or(Known { side, class: Hotness::Cold, used: false });
-            self.to_front(page, Known { side, ..known });
+            self.put_first(page, Known { side, ..known });
         }
     }
 
@@ -209,7 +209,7 @@ impl Naive {
         }
         for (page, _) in &picked {
             let known = self.known[page];
-            self.to_front(*page, Known { side: Side::Pool, ..known });
+            self.put_first(*page, Known { side: Side::Pool, ..known });
         }
         picked
     }
@@ -358,7 +358,7 @@ proptest! {
                     for (page, hotness) in &picked {
                         let known = naive.known[page];
                         prop_assert_eq!(*hotness, known.class);
-                        naive.to_front(*page, Known { side: Side::Pool, ..known });
+                        naive.put_first(*page, Known { side: Side::Pool, ..known });
                     }
                     let mut pages: Vec<PageId> = picked.into_iter().map(|(page, _)| page).collect();
                     pages.sort();
@@ -376,7 +376,7 @@ proptest! {
                     for page in &sampled {
                         let known = naive.known[page];
                         prop_assert!(hot.contains(page) && !known.used);
-                        naive.to_front(*page, known);
+                        naive.put_first(*page, known);
                     }
                     prop_assert!(sampled.iter().all(|p| sampled.iter().filter(|q| *q == p).count() == 1));
                 }

@@ -67,7 +67,12 @@ impl FactsKeeper {
                 self.end_start(Some(app));
             }
             Event::Background { app } => {
+                let (now, unseen) = (self.facts.now, !self.facts.all_touches_seen);
                 let stats = self.app(app);
+                if unseen {
+                    // An app in front uses its memory, though nobody sees it.
+                    stats.last_access = now;
+                }
                 stats.state = AppState::Background;
                 stats.footprint_pages = stats.resident_pages + stats.stored_pages;
                 if self.facts.foreground == Some(app) {
