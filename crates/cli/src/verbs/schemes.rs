@@ -1,6 +1,6 @@
 //! `clew schemes`.
 
-use clew_policy::schemes;
+use clew_policy::schemes::{self, SchemeRow};
 
 use crate::Failure;
 use crate::output::{Format, json, table};
@@ -31,11 +31,12 @@ pub fn schemes(format: Format, args: Args) -> Result<(), Failure> {
     if format == Format::Json {
         return json(&rows);
     }
-    let partial: Vec<String> = rows
-        .iter()
-        .filter(|row| !row.missing.is_empty())
-        .map(|row| format!("{} is {}, it lacks: {}.", row.name, row.status, row.missing.join("; ")))
-        .collect();
+    let missing = |row: &SchemeRow| {
+        let items = row.missing.iter().map(|missing| format!("\n  - {missing}"));
+        format!("{} is {}. Missing:{}", row.name, row.status, items.collect::<String>())
+    };
+    let partial: Vec<String> =
+        rows.iter().filter(|row| !row.missing.is_empty()).map(missing).collect();
     let cells = rows
         .into_iter()
         .map(|r| {
