@@ -41,6 +41,8 @@ enum Verb {
     Run(verbs::run::Args),
     /// List apps: processes, memory, what is stored, faults; and what is not managed, and why.
     Ps,
+    /// Watch apps and tiers live: memory, hot, warm and cold pages, faults, hits, processor time.
+    Top(verbs::top::Args),
     /// Bring an app to the foreground: its relaunch begins.
     Fg(verbs::app::Args),
     /// Send an app to the background.
@@ -114,6 +116,7 @@ fn main() -> ExitCode {
         Verb::Daemon(args) => verbs::daemon::daemon(&socket, args),
         Verb::Run(args) => verbs::run::run(&socket, args),
         Verb::Ps => verbs::ps::ps(&socket, format),
+        Verb::Top(args) => verbs::top::top(&socket, format, args),
         Verb::Fg(args) => verbs::app::fg(&socket, args),
         Verb::Bg(args) => verbs::app::bg(&socket, args),
         Verb::SwapOut(args) => verbs::app::swap_out(&socket, args),

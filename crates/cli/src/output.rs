@@ -3,6 +3,9 @@
 use clap::ValueEnum;
 use serde::Serialize;
 
+/// Columns of output, at most.
+pub const WIDTH: usize = 100;
+
 /// How tables are printed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Format {
@@ -24,7 +27,7 @@ pub fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
     table
         .load_style(comfy_table::presets::NOTHING)
         .set_content_arrangement(comfy_table::ContentArrangement::Dynamic)
-        .set_width(100)
+        .set_width(WIDTH as u16)
         .set_header(header.to_vec());
     for row in rows {
         table.add_row(row);

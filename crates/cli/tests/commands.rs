@@ -11,12 +11,58 @@ fn every_verb_explains_itself() {
     let all = run_to_end(clew().arg("--help"), LONG);
     assert!(all.status.success(), "{}", texts(&all));
     let help = String::from_utf8_lossy(&all.stdout).into_owned();
-    let verbs = ["doctor", "daemon", "run", "ps", "fg", "bg", "stop", "schemes", "demo", "bench"];
-    for verb in verbs {
-        assert!(help.contains(verb), "'{verb}' is not in the help:\n{help}");
+    assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
+    let verbs = verbs(&help);
+    for verb in ["doctor", "daemon", "run", "ps", "top", "fg", "bg", "stop", "schemes", "demo", "bench"] {
+        assert!(verbs.iter().any(|v| v == verb), "'{verb}' is not in the help:\n{help}");
+    }
+    for verb in &verbs {
         let output = run_to_end(clew().args([verb, "--help"]), LONG);
         assert!(output.status.success(), "{verb}: {}", texts(&output));
         assert!(!output.stdout.is_empty(), "{verb} has no help");
+    }
+}
+
+/// The verbs that the help lists.
+fn verbs(help: &str) -> Vec<String> {
+    let after = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let lines = after.take_while(|line| !line.is_empty());
+    // What goes on from the line before is indented further.
+    let verbs = lines.filter_map(|line| line.strip_prefix("  ").filter(|l| !l.starts_with(' ')));
+    let verbs = verbs.filter_map(|line| line.split_whitespace().next());
+    verbs.map(str::to_string).filter(|verb| verb != "help").collect()
+}
+
+#[test]
+fn completions_and_man_pages_know_every_verb_and_option() {
+    let help = run_to_end(clew().arg("--help"), LONG);
+    let verbs = verbs(&String::from_utf8_lossy(&help.stdout));
+    assert!(verbs.len() > 10, "{verbs:?}");
+    let dir = TempDir::new();
+    let written = run_to_end(clew().arg("man").arg(dir.path()), LONG);
+    assert!(written.status.success(), "{}", texts(&written));
+    for verb in &verbs {
+        let page = std::fs::read_to_string(dir.join(format!("clew-{verb}.1")));
+        let page = page.unwrap_or_else(|e| panic!("no page of '{verb}': {e}")).replace('\\', "");
+        let explained = run_to_end(clew().args([verb, "--help"]), LONG);
+        let explained = String::from_utf8_lossy(&explained.stdout).into_owned();
+        for word in explained.split_whitespace().filter(|word| word.starts_with("--")) {
+            let option = word.trim_end_matches([',', '.', ')', ']', ';', ':']);
+            let option = option.trim_matches('\'');
+            if explained.lines().any(|line| line.trim_start().contains(&format!("{option} "))
+                && line.trim_start().starts_with('-'))
+            {
+                assert!(page.contains(option), "{option} is not on the page of '{verb}'");
+            }
+        }
+    }
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let output = run_to_end(clew().args(["completions", shell]), LONG);
+        assert!(output.status.success(), "{shell}: {}", texts(&output));
+        let script = String::from_utf8_lossy(&output.stdout).into_owned();
+        for word in verbs.iter().map(String::as_str).chain(["metrics-public", "once"]) {
+            assert!(script.contains(word), "{shell} does not know '{word}'");
+        }
     }
 }
 

@@ -10,3 +10,4 @@ pub mod ps;
 pub mod run;
 pub mod schemes;
 pub mod trace;
+pub mod top;

@@ -6,6 +6,7 @@
 #![allow(dead_code)] // each test program uses its part
 
 pub mod redis;
+pub mod terminal;
 pub mod touch;
 
 use std::ffi::OsStr;
