@@ -18,7 +18,7 @@ use output::Format;
 /// Compressed swap in user space: keeps more programs alive in the same memory, and makes each of
 /// them answer at once when its user returns.
 #[derive(Parser)]
-#[command(name = "clew", version, about, max_term_width = 100)]
+#[command(name = "clew", version, max_term_width = 100)]
 struct Cli {
     /// Socket of the daemon [default: /run/clew/clew.sock for root, else in the user's runtime
     /// directory].
@@ -39,9 +39,9 @@ enum Verb {
     Daemon(verbs::daemon::Args),
     /// Run a program so that its memory is managed.
     Run(verbs::run::Args),
-    /// List apps: processes, memory, what is stored, faults; and what is not managed, and why.
+    /// List apps, their memory and faults; and what is not managed, and why.
     Ps,
-    /// Watch apps and tiers live: memory, hot, warm and cold pages, faults, hits, processor time.
+    /// Watch apps and tiers live: memory, its classes, faults, hits, processor time.
     Top(verbs::top::Args),
     /// Bring an app to the foreground: its relaunch begins.
     Fg(verbs::app::Args),
