@@ -62,6 +62,7 @@ fn event() -> impl Strategy<Value = Event> {
         10 => (any_page(), any::<bool>()).prop_map(|(page, demand)| back(page, demand)),
         8 => any_page().prop_map(used),
         2 => any_page().prop_map(|page| Event::Stored { page, tier: Tier::Flash, bytes: 9 }),
+        2 => any_page().prop_map(|page| Event::PrefetchExpired { page }),
         2 => any_run().prop_map(|run| Event::Unused { run }),
         1 => any_run().prop_map(|run| Event::Freed { run }),
         1 => (any_run(), 30u64..60)
@@ -124,21 +125,37 @@ proptest! {
 
     #[test]
     fn the_next_sector_is_that_of_a_naive_transcription(
+        expire in prop_oneof![Just(Expire::Keep), Just(Expire::Recompress)],
         events in proptest::collection::vec(event(), 1..150),
     ) {
-        let mut policy = PreDecomp::new(PRE_DECOMP);
+        let mut policy = PreDecomp::new(pre_decomp::Params { expire, ..PRE_DECOMP });
         let mut world = world();
         // Pages by sector, in the order of swap-out.
         let mut sectors: Vec<PageId> = Vec::new();
+        // Those of them that have not come back, or came back and lost nothing by it.
+        let mut at_slot: Vec<PageId> = Vec::new();
         for event in events {
             if !is_sound(&world, &event) {
                 continue;
             }
-            if let Event::Stored { page, tier: Tier::Pool, .. } = event {
-                sectors.retain(|at| *at != page);
-                sectors.push(page);
+            match event {
+                Event::Stored { page, .. } => {
+                    if !at_slot.contains(&page) {
+                        sectors.retain(|at| *at != page);
+                        sectors.push(page);
+                        at_slot.push(page);
+                    }
+                }
+                Event::PageIn { page, .. } => at_slot.retain(|at| *at != page),
+                Event::PrefetchExpired { page }
+                    if expire == Expire::Keep && sectors.contains(&page) =>
+                {
+                    at_slot.push(page);
+                }
+                _ => {}
             }
             forget_ended(&mut sectors, &event, &world);
+            forget_ended(&mut at_slot, &event, &world);
             tell(&mut world, &mut [&mut policy], &event);
             for space in 0..SPACES {
                 for vpn in 30..100 {
@@ -157,6 +174,25 @@ proptest! {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn a_page_that_expires_keeps_its_sector_if_its_copy_was_kept() {
+    for (expire, next) in [(Expire::Keep, Some(page(0, 12))), (Expire::Recompress, None)] {
+        let mut world = world();
+        let mut policy = PreDecomp::new(pre_decomp::Params { expire, ..PRE_DECOMP });
+        run(0, 10, 4).pages().for_each(|p| tell(&mut world, &mut [&mut policy], &stored(p)));
+        for event in [
+            back(page(0, 11), false),
+            Event::PrefetchExpired { page: page(0, 11) },
+            stored(page(0, 11)),
+        ] {
+            tell(&mut world, &mut [&mut policy], &event);
+        }
+        let mut out = Vec::new();
+        policy.pick_prefetch(Trigger::Fault(page(0, 11)), &world.view(), &mut out);
+        assert_eq!(out, next.into_iter().collect::<Vec<_>>(), "{expire:?}");
     }
 }
 

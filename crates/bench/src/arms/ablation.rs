@@ -81,20 +81,73 @@ impl Ablation {
             }
             Ablation::Hotness => {
                 scheme.insert("reclaim".to_string(), kind("lru").into());
+                // Without HotnessOrg nobody keeps a hot list to be restored.
+                let by_trigger = prefetch(scheme).map_err(unfit)?;
+                by_trigger.insert("relaunch".to_string(), kind("recorded-set").into());
             }
-            Ablation::PreDecomp => switch_off(scheme, "predecomp").map_err(unfit)?,
-            Ablation::RelaunchPrefetch => switch_off(scheme, "relaunch").map_err(unfit)?,
+            Ablation::PreDecomp => keep_half(scheme, "relaunch").map_err(unfit)?,
+            Ablation::RelaunchPrefetch => keep_half(scheme, "fault").map_err(unfit)?,
         }
         Ok(file.to_string())
     }
 }
 
-/// Sets a switch of the `prefetch` column to false. Where the scheme has no such switch, the daemon
-/// says so, and the arm does not run.
-fn switch_off(scheme: &mut Table, switch: &str) -> Result<(), String> {
-    let Some(Value::Table(prefetch)) = scheme.get_mut("prefetch") else {
-        return Err("the scheme's prefetch is not a table".to_string());
-    };
-    prefetch.insert(switch.to_string(), false.into());
+/// The `prefetch` column, which has a prefetcher for relaunches and one for faults.
+fn prefetch(scheme: &mut Table) -> Result<&mut Table, String> {
+    match scheme.get_mut("prefetch") {
+        Some(Value::Table(prefetch)) if prefetch.contains_key("relaunch") => Ok(prefetch),
+        _ => Err("the scheme does not prefetch by trigger".to_string()),
+    }
+}
+
+/// Leaves of the two prefetchers only `half`.
+fn keep_half(scheme: &mut Table, half: &str) -> Result<(), String> {
+    let kept = prefetch(scheme)?.remove(half);
+    let kept = kept.ok_or_else(|| format!("the scheme's prefetch has no '{half}'"))?;
+    scheme.insert("prefetch".to_string(), kept);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clew_live::config::load_scheme;
+
+    #[test]
+    fn each_takes_one_mechanism_away_leaves_the_others_and_is_a_scheme() {
+        let text = load_scheme("ariadne").expect("the preset").to_toml();
+        let before: Table = text.parse().expect("a table");
+        let before = &before["scheme"];
+        let file = std::env::temp_dir().join(format!("clew-ablation-{}.toml", std::process::id()));
+        for ablation in Ablation::ALL {
+            let changed = ablation.changed(&text).expect("changed");
+            fs::write(&file, &changed).expect("a file");
+            let scheme = load_scheme(&file.display().to_string()).expect("a scheme");
+            assert_eq!(scheme.name, ablation.arm_name());
+            let changed: Table = changed.parse().expect("a table");
+            let after = &changed["scheme"];
+            let column = match ablation {
+                Ablation::SameCodec => "packing",
+                Ablation::Hotness => "reclaim",
+                Ablation::PreDecomp | Ablation::RelaunchPrefetch => "prefetch",
+            };
+            match ablation {
+                Ablation::SameCodec => assert_eq!(after[column]["codec"].as_str(), Some("lz4")),
+                Ablation::Hotness => {
+                    assert_eq!(after[column]["kind"].as_str(), Some("lru"));
+                    assert_eq!(after["prefetch"]["fault"], before["prefetch"]["fault"]);
+                }
+                Ablation::PreDecomp => assert_eq!(after[column], before[column]["relaunch"]),
+                Ablation::RelaunchPrefetch => assert_eq!(after[column], before[column]["fault"]),
+            }
+            for other in ["packing", "reclaim", "prefetch", "eviction", "placement"] {
+                let also_changed = (ablation, other) == (Ablation::Hotness, "prefetch");
+                if other != column && !also_changed {
+                    assert_eq!(after[other], before[other], "{ablation:?} changes {other}");
+                }
+            }
+        }
+        fs::remove_file(&file).expect("the file");
+        assert!(Ablation::PreDecomp.changed("[scheme]\nprefetch = \"none\"").is_err());
+    }
 }

@@ -10,8 +10,8 @@
 //! One page at a time (table 3: four in a row are much less likely than two). Pages decompressed
 //! ahead wait in a first-in-first-out buffer; when one of them is used ([`Trigger::Hit`]), the page
 //! after it is next. One that is pushed out unused is compressed again, as in the paper
-//! ([`Expire::Recompress`]), or its stored copy, kept meanwhile, is valid once more
-//! ([`Expire::Keep`]).
+//! ([`Expire::Recompress`]) and gets the next slot, or its stored copy, kept meanwhile, is valid
+//! once more ([`Expire::Keep`]) at the slot it had.
 //!
 //! Memory: 9.5 bytes a page that has left at least once, see
 //! [`crate::reclaim::page_lists`]. Every step takes constant time.
@@ -77,6 +77,13 @@ impl PreDecomp {
         }
     }
 
+    /// The page's copy was kept, and its slot with it.
+    fn never_left(&mut self, page: PageId) {
+        if let Some(slot) = self.sectors.find(page) {
+            self.sectors.set_flag(slot, IS_STORED, true);
+        }
+    }
+
     /// Ranges that overlap are renamed from the end that is moved into first.
     fn moved(&mut self, from: PageRun, to: PageId) {
         let mut rename = |offset: u64| {
@@ -105,7 +112,12 @@ impl Observe for PreDecomp {
             Event::Stored { page, .. } => self.stored(page),
             Event::PageIn { page, .. } => self.came_back(page),
             Event::PrefetchUsed { .. } => self.used += 1,
-            Event::PrefetchExpired { .. } => self.expired += 1,
+            Event::PrefetchExpired { page } => {
+                self.expired += 1;
+                if self.params.expire == Expire::Keep {
+                    self.never_left(page);
+                }
+            }
             Event::Freed { run } => self.sectors.forget_run(run, |_, _| ()),
             Event::Moved { from, to } => self.moved(from, to),
             Event::SpaceStart { space, .. } | Event::SpaceEnd { space } => {
