@@ -60,7 +60,7 @@ fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         24 => any_page().prop_map(stored),
         10 => (any_page(), any::<bool>()).prop_map(|(page, demand)| back(page, demand)),
-        8 => any_page().prop_map(used),
+        16 => any_page().prop_map(used),
         2 => any_page().prop_map(|page| Event::Stored { page, tier: Tier::Flash, bytes: 9 }),
         2 => any_page().prop_map(|page| Event::PrefetchExpired { page }),
         2 => any_run().prop_map(|run| Event::Unused { run }),
@@ -70,8 +70,8 @@ fn event() -> impl Strategy<Value = Event> {
         1 => space().prop_map(|space| Event::SpaceEnd { space }),
         1 => (space(), app()).prop_map(|(space, app)| Event::SpaceStart { space, app }),
         1 => app().prop_map(|app| Event::Exit { app }),
-        4 => app().prop_map(|app| Event::Relaunch { app }),
-        4 => app().prop_map(|app| Event::ResponseComplete { app, response_ns: 1 }),
+        7 => app().prop_map(|app| Event::Relaunch { app }),
+        5 => app().prop_map(|app| Event::ResponseComplete { app, response_ns: 1 }),
         1 => app().prop_map(|app| Event::Launch { app }),
     ]
 }
@@ -336,6 +336,35 @@ proptest! {
                 prop_assert_eq!(out, expected);
             }
         }
+    }
+}
+
+#[test]
+fn what_the_newest_relaunch_used_comes_first_then_what_older_ones_did() {
+    let mut world = world();
+    let mut policy = RecordedSet::new(recorded_set::Params {
+        relaunches: 2,
+        batch_pages: 1,
+        leave_out_one_in: 0,
+    });
+    let order = |vpns: &[u64]| vpns.iter().map(|vpn| page(0, *vpn)).collect::<Vec<_>>();
+    for (uses, expected) in [
+        (&[35, 30, 33][..], &[][..]),
+        (&[41, 30], &[35, 30, 33]),
+        (&[50], &[41, 30, 35, 33]),
+        // Two relaunches that are known not to have used them have dropped 35 and 33.
+        (&[], &[50, 41, 30]),
+    ] {
+        tell(&mut world, &mut [&mut policy], &Event::Relaunch { app: AppId(0) });
+        let mut out = Vec::new();
+        policy.pick_prefetch(Trigger::Relaunch(AppId(0)), &world.view(), &mut out);
+        assert_eq!(out, order(expected));
+        for vpn in uses {
+            tell(&mut world, &mut [&mut policy], &used(page(0, *vpn)));
+            tell(&mut world, &mut [&mut policy], &stored(page(0, *vpn)));
+        }
+        let end = Event::ResponseComplete { app: AppId(0), response_ns: 1 };
+        tell(&mut world, &mut [&mut policy], &end);
     }
 }
 
