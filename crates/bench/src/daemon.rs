@@ -1,7 +1,7 @@
 //! `clew daemon` as a child of a benchmark: started, asked, and told to stop at the end.
 
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::thread;
@@ -26,6 +26,8 @@ pub struct DaemonSettings<'a> {
     pub scheme: &'a str,
     /// The daemon's own default if `None`.
     pub budget_bytes: Option<u64>,
+    /// Its `clew.toml`; empty for none.
+    pub toml: &'a str,
     /// For its socket and for what it says.
     pub scratch: &'a Path,
 }
@@ -55,6 +57,11 @@ impl Daemon {
         ];
         if let Some(budget) = settings.budget_bytes {
             argv.extend(["--budget".into(), budget.to_string().into()]);
+        }
+        if !settings.toml.is_empty() {
+            let config = settings.scratch.join("clew.toml");
+            fs::write(&config, settings.toml).map_err(file_error("create", &config))?;
+            argv.extend(["--config".into(), config.into()]);
         }
         let launch = Launch { entrances: group.entrances(), ..Launch::default() };
         let child = launch

@@ -13,6 +13,7 @@ use support::*;
 fn with_rule(budget: &str, rule: &str) -> Fixture {
     Fixture::start_configured(
         budget,
+        "zram",
         &format!(
             "[[rule]]
 {rule}

@@ -19,6 +19,7 @@ const IOCTL: u32 = 16;
 fn managing_later() -> Fixture {
     Fixture::start_configured(
         "1GiB",
+        "zram",
         "min-process = \"512MiB\"
 ",
     )

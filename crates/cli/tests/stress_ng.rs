@@ -138,6 +138,7 @@ fn stressors_verify_while_they_are_swapped_out() {
     // stress-ng itself is small.
     let mut fixture = Fixture::start_configured(
         "2GiB",
+        "zram",
         "min-process = \"16KiB\"
 ",
     );

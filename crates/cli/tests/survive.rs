@@ -221,14 +221,26 @@ fn a_restart_loop_gives_up_and_brings_every_page_back() {
     program.quit();
 }
 
-/// Kills the daemon at random moments while programs work and pages go out.
 #[test]
 fn a_storm_of_kills_loses_nothing() {
-    if !can_run("survive::storm", &["cc", "python3"]) {
+    storm_of_kills("survive::storm", "zram", number_from_env("CLEW_KILLS", 20), false);
+}
+
+/// Pages come back as blocks, early, parked, and are out as samples.
+#[test]
+fn a_storm_of_kills_and_switches_loses_nothing() {
+    let kills = number_from_env("CLEW_KILLS", 20).div_ceil(2);
+    storm_of_kills("survive::storm of switches", "ariadne", kills, true);
+}
+
+/// Kills the daemon at random moments while programs work and pages go out; and, if so wished, while
+/// apps come to the front and go back.
+fn storm_of_kills(test: &str, scheme: &str, kills: u64, switches: bool) {
+    if !can_run(test, &["cc", "python3"]) {
         return;
     }
-    let kills = number_from_env("CLEW_KILLS", 20);
-    let mut fixture = Fixture::start_configured("1GiB", "max-short-lives = 1000000\n");
+    let never_give_up = "max-short-lives = 1000000\n";
+    let mut fixture = Fixture::start_configured("1GiB", scheme, never_give_up);
     let shadow = compile(&fixture.dir, "shadow.c", &[]);
     let shadow = shadow.to_str().expect("UTF-8").to_string();
     let script = program_source("checksum.py").to_str().expect("UTF-8").to_string();
@@ -258,6 +270,19 @@ fn a_storm_of_kills_loses_nothing() {
                     let order = Request::SwapOut { app: app.to_string() };
                     if Client::connect(&socket).and_then(|mut c| c.order(&order)).is_ok() {
                         done += 1;
+                    }
+                    if switches {
+                        let app = || app.to_string();
+                        let responded = Request::Responded { app: app(), response_ns: 1 };
+                        for (order, pause) in [
+                            (Request::Fg { app: app() }, 30),
+                            (responded, 10),
+                            (Request::Bg { app: app() }, 150),
+                            (Request::Fg { app: app() }, 30),
+                        ] {
+                            let _ = Client::connect(&socket).and_then(|mut c| c.order(&order));
+                            std::thread::sleep(Duration::from_millis(pause));
+                        }
                     }
                 }
                 std::thread::sleep(Duration::from_millis(20));

@@ -413,6 +413,11 @@ impl Engine {
         runs
     }
 
+    /// The class of a page; `None` if it is on no list, or the scheme keeps no classes.
+    pub fn class(&self, page: PageId) -> Option<Hotness> {
+        self.policies.reclaim.class(page)
+    }
+
     /// How many pages of `app` are of a class, resident and out; zeros if the scheme keeps none.
     pub fn class_counts(&self, app: AppId, class: Hotness) -> ClassCounts {
         self.policies.reclaim.class_counts(app, class)

@@ -37,6 +37,8 @@ pub enum Request {
     SwapOut { app: String },
     /// Bring every stored page of `app` back. Answered when that is done.
     Restore { app: String },
+    /// The pages of `app` that the scheme holds for hot ([`HotPages`] for each process).
+    HotPages { app: String },
     /// Bring every page of every app back, let the programs go, end.
     Stop,
     /// End at once and leave everything to the keeper: a successor is about to take over.
@@ -231,6 +233,15 @@ pub struct EarlyStatus {
     pub used_pages: u64,
     /// Of these, pages stored again unused.
     pub expired_pages: u64,
+}
+
+/// The pages of one process that the scheme holds for hot: it expects the next relaunch to use them.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
+pub struct HotPages {
+    /// Process id.
+    pub pid: u32,
+    /// Runs of neighbours: address of the first page, number of pages; ascending.
+    pub runs: Vec<(u64, u64)>,
 }
 
 /// What is known of the use of resident pages, in [`Status`].

@@ -115,6 +115,7 @@ impl Arm for Clew {
             exe: &self.exe,
             scheme: &self.scheme,
             budget_bytes: Some(ground.total()?.saturating_sub(ground.headroom_bytes)),
+            toml: "",
             scratch: &ground.scratch,
         };
         self.daemon = Some(Daemon::start(settings, &ground.group)?);

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use clew_live::control::{AppStatus, Request};
+use clew_live::control::{AppStatus, HotPages, Request};
 
 use super::MicroConfig;
 use super::orders::Layout;
@@ -35,11 +35,23 @@ impl ClewSide {
         layout: Layout,
         pages: u64,
     ) -> Result<ClewSide, BenchError> {
+        ClewSide::start_with(config, scratch, layout, pages, "")
+    }
+
+    /// The same with the configuration `toml`.
+    pub fn start_with(
+        config: &MicroConfig,
+        scratch: &Path,
+        layout: Layout,
+        pages: u64,
+        toml: &str,
+    ) -> Result<ClewSide, BenchError> {
         let group = Cgroup::create("bench-clew")?;
         let settings = DaemonSettings {
             exe: &config.clew_exe,
             scheme: &config.scheme,
             budget_bytes: None,
+            toml,
             scratch,
         };
         let daemon = Daemon::start(settings, &group)?;
@@ -93,6 +105,17 @@ impl ClewSide {
     /// A relaunch begins.
     pub fn foreground(&mut self) -> Result<(), BenchError> {
         self.daemon.order(&Request::Fg { app: APP.to_string() })
+    }
+
+    /// It has answered.
+    pub fn responded(&mut self, after: Duration) -> Result<(), BenchError> {
+        let response_ns = after.as_nanos() as u64;
+        self.daemon.order(&Request::Responded { app: APP.to_string(), response_ns })
+    }
+
+    /// What the daemon holds for hot.
+    pub fn hot_pages(&mut self) -> Result<Vec<HotPages>, BenchError> {
+        Ok(self.daemon.connect()?.call(&Request::HotPages { app: APP.to_string() })?)
     }
 
     /// It is over.

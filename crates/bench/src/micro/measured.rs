@@ -10,7 +10,7 @@ use crate::statistics::percentile;
 /// `clew bench CASE --format json` is a list of these.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// The benchmark: `fault`, `swap-out`, `restore`, `codec`, `idle`.
+    /// The benchmark: `fault`, `swap-out`, `restore`, `codec`, `idle`, `sensor`.
     pub bench: String,
     /// Which variant of it.
     pub case: String,
@@ -25,7 +25,8 @@ pub struct Measured {
 /// What Clew was compared with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Peer {
-    /// `kernel-zram`, `kernel-zram-willneed`, `unmanaged`, `lz4-4KiB`.
+    /// `kernel-zram`, `kernel-zram-willneed`, `unmanaged`, `lz4-4KiB`,
+    /// `no sensor`.
     pub name: String,
     #[serde(flatten)]
     pub costs: Costs,

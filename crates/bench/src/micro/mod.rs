@@ -13,6 +13,7 @@ mod measured;
 mod orders;
 mod region;
 mod restore;
+mod sensor;
 mod side;
 mod swap_out;
 pub mod table;
@@ -45,11 +46,14 @@ pub enum Case {
     Codec,
     /// What being managed costs while nothing is swapped.
     Idle,
+    /// How well it is learned what relaunches use.
+    Sensor,
 }
 
 impl Case {
     /// All, in the order in which they run.
-    pub const ALL: [Case; 5] = [Case::Fault, Case::SwapOut, Case::Restore, Case::Codec, Case::Idle];
+    pub const ALL: [Case; 6] =
+        [Case::Fault, Case::SwapOut, Case::Restore, Case::Codec, Case::Idle, Case::Sensor];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -59,6 +63,7 @@ impl Case {
             Case::Restore => "restore",
             Case::Codec => "codec",
             Case::Idle => "idle",
+            Case::Sensor => "sensor",
         }
     }
 }
@@ -136,6 +141,7 @@ pub fn measure(
         Case::Restore => restore::measure(config, &scratch.0, progress),
         Case::Codec => codec::measure(config, &scratch.0, progress),
         Case::Idle => idle::measure(config, &scratch.0, progress),
+        Case::Sensor => sensor::measure(config, &scratch.0, progress),
     }
 }
 
@@ -169,7 +175,7 @@ mod tests {
 
     #[test]
     fn cases_have_names() {
-        assert_eq!("all".parse::<Cases>().expect("known").0.len(), 5);
+        assert_eq!("all".parse::<Cases>().expect("known").0.len(), 6);
         assert_eq!("swap-out".parse::<Cases>().expect("known").0, [Case::SwapOut]);
         let error = "swapout".parse::<Cases>().expect_err("unknown");
         assert!(error.to_string().contains("swap-out"), "{error}");

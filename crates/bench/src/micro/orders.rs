@@ -23,6 +23,8 @@ pub enum Order {
     /// Read from `count` pages of data (all if there are fewer), single pages or runs in random
     /// order, with `gap_ns` of work between two touches. With `willneed` the kernel is told first.
     Touch { seed: u64, count: u64, gap_ns: u64, willneed: bool },
+    /// Read from these pages of the region.
+    Visit { pages: Vec<u64> },
     /// Write to every page of data.
     Write,
     /// Tell the kernel to page the region out.

@@ -119,6 +119,17 @@ impl Region {
         self.sums = sums;
     }
 
+    /// Reads one word of each of these pages.
+    ///
+    /// # Panics
+    /// If one is not of the region.
+    pub fn visit(&self, pages: &[u64]) {
+        for page in pages {
+            // SAFETY: the first word of a page of the mapping, aligned.
+            black_box(unsafe { self.page(*page).cast::<u64>().read_volatile() });
+        }
+    }
+
     /// Reads one word of `count` pages with data, or of all of them; how long each took, in
     /// nanoseconds.
     pub fn touch(&self, seed: u64, count: u64, gap: Duration) -> Vec<f64> {

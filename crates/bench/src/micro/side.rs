@@ -83,6 +83,11 @@ impl Worker {
         Ok(())
     }
 
+    /// Where its region is.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
     /// Touches pages.
     pub fn touch(
         &mut self,

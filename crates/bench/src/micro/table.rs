@@ -8,7 +8,10 @@ use super::measured::{Costs, Measured};
 pub fn table(measured: &[Measured]) -> String {
     let mut text = String::new();
     for part in measured.chunk_by(|a, b| a.bench == b.bench) {
-        text += &one_bench(&part[0].bench, part);
+        text += &match part[0].bench.as_str() {
+            "sensor" => of_the_sensor(part),
+            bench => one_bench(bench, part),
+        };
         text.push('\n');
     }
     text +=
@@ -33,6 +36,35 @@ fn one_bench(bench: &str, measured: &[Measured]) -> String {
             ]
         })
         .collect();
+    aligned(header, &rows)
+}
+
+/// What was learned, and what it cost.
+fn of_the_sensor(measured: &[Measured]) -> String {
+    let header =
+        ["sensor", "relaunch p50", "worst", "peer", "peer p50", "coverage", "accuracy", "touches"];
+    let more = |one: &Measured, name: &str| one.clew.more.get(name).copied().unwrap_or_default();
+    let rows: Vec<[String; 8]> = measured
+        .iter()
+        .map(|one| {
+            [
+                one.case.clone(),
+                time(one.clew.p50_us),
+                time(one.clew.max_us),
+                one.peer.name.clone(),
+                time(one.peer.costs.p50_us),
+                format!("{:.0} %", more(one, "coverage_pct")),
+                format!("{:.0} %", more(one, "accuracy_pct")),
+                format!("{:.0}", more(one, "touches")),
+            ]
+        })
+        .collect();
+    let note = "coverage: of what a relaunch used, the share that was held for hot before it;\n\
+                accuracy: of what was held for hot, the share that was used; touches: of samples\n";
+    aligned(header, &rows) + note
+}
+
+fn aligned(header: [&str; 8], rows: &[[String; 8]]) -> String {
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].len());
         cells.chain([header[column].len()]).max().unwrap_or_default()

@@ -49,6 +49,10 @@ fn obey(held: &mut Option<Region>, order: &Order) -> Answer {
     };
     match *order {
         Order::Map { .. } => unreachable!("handled above"),
+        Order::Visit { ref pages } => {
+            region.visit(pages);
+            done(Ok(()))
+        }
         Order::Touch { seed, count, gap_ns, willneed } => {
             if willneed && let Err(error) = region.will_need() {
                 return failed(error.to_string());

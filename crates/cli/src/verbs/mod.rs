@@ -9,5 +9,5 @@ pub mod import;
 pub mod ps;
 pub mod run;
 pub mod schemes;
-pub mod trace;
 pub mod top;
+pub mod trace;

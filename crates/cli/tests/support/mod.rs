@@ -534,12 +534,12 @@ impl Fixture {
     }
 
     /// Starts one with scheme `zram` and this `clew.toml`.
-    pub fn start_configured(budget: &str, toml: &str) -> Fixture {
+    pub fn start_configured(budget: &str, scheme: &str, toml: &str) -> Fixture {
         let dir = TempDir::new();
         let file = dir.join("clew.toml");
         fs::write(&file, toml).expect("a file");
         let file = file.to_str().expect("UTF-8").to_string();
-        Fixture::start_in(dir, budget, &["--scheme", "zram", "--config", &file])
+        Fixture::start_in(dir, budget, &["--scheme", scheme, "--config", &file])
     }
 
     fn start_in(dir: TempDir, budget: &str, arguments: &[&str]) -> Fixture {

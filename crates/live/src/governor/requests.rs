@@ -114,6 +114,13 @@ impl Governor {
                 }
                 None => reply::<()>(&answer, Err(unknown_app(&app))),
             },
+            Request::HotPages { app } => match self.find_app(&app) {
+                Some(id) => {
+                    self.drain_ring();
+                    reply(&answer, Ok(self.hot_pages(id)));
+                }
+                None => reply::<()>(&answer, Err(unknown_app(&app))),
+            },
             Request::Stop => self.stop(Some(answer)),
             Request::HandOver => {
                 for app in self.apps.keys().copied().collect::<Vec<_>>() {

@@ -1,16 +1,17 @@
 //! What `clew ps`, `clew top` and the metrics show.
 
 use std::fs::File;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use clew_core::{AppId, AppState, Hotness, Tier, Vpn};
+use clew_core::{AppId, AppState, Hotness, PageId, Tier, Vpn};
 use clew_store::{Entry, State};
 
 use super::{App, Governor, Waiting};
 use crate::affinity::Placement;
 use crate::control::{
-    AppStatus, ClassPages, ClassStatus, EarlyStatus, PolicyMetric, PoolStatus, ProcessStatus,
-    SensorStatus, Status, TierStatus, Totals,
+    AppStatus, ClassPages, ClassStatus, EarlyStatus, HotPages, PolicyMetric, PoolStatus,
+    ProcessStatus, SensorStatus, Status, TierStatus, Totals,
 };
 use crate::latency::Latency;
 use crate::mappings::resident_anonymous_bytes;
@@ -25,6 +26,26 @@ impl Governor {
     fn why_waiting(&self, w: &Waiting) -> String {
         let too_small = || format!("smaller than {}", self.config.min_process);
         w.reason.clone().unwrap_or_else(too_small)
+    }
+
+    pub(super) fn hot_pages(&self, app: AppId) -> Vec<HotPages> {
+        let of = |process: &Arc<Process>| {
+            let mut runs: Vec<(u64, u64)> = Vec::new();
+            process.space.table.for_range(Vpn(0), u64::MAX >> 20, |vpn, _| {
+                if self.engine.class(PageId::new(process.id, vpn)) != Some(Hotness::Hot) {
+                    return;
+                }
+                let address = vpn.addr(self.shared.page_bytes);
+                match runs.last_mut() {
+                    Some((first, pages)) if *first + *pages * self.shared.page_bytes == address => {
+                        *pages += 1;
+                    }
+                    _ => runs.push((address, 1)),
+                }
+            });
+            HotPages { pid: process.pid(), runs }
+        };
+        self.shared.of_app(app).iter().map(of).collect()
     }
 
     pub(super) fn status(&mut self) -> Status {
