@@ -131,6 +131,28 @@ impl Cgroup {
         }
     }
 
+    /// Memory of files that were read long ago: the kernel gives it up whenever it must.
+    pub fn idle_file_bytes(&self) -> Result<u64, BenchError> {
+        read_field(&self.memory.join("memory.stat"), "inactive_file")
+    }
+
+    /// Has the kernel give up about `bytes` of such memory; `limit` is the present limit. The group
+    /// is never closer to a limit than `SLACK_BYTES` meanwhile, so that nothing in it is killed.
+    pub fn give_up_files(&self, bytes: u64, limit: u64) -> Result<(), BenchError> {
+        const SLACK_BYTES: u64 = 4 << 20;
+        if self.v2 {
+            let path = self.memory.join("memory.reclaim");
+            // Less than what was asked for is an error to the kernel, and none to us.
+            let _ = fs::write(&path, bytes.to_string());
+            return Ok(());
+        }
+        let reachable = self.usage_bytes()?.saturating_sub(bytes) + SLACK_BYTES;
+        if reachable < limit {
+            let _ = self.limit(reachable);
+        }
+        self.limit(limit)
+    }
+
     /// Limits the memory of the group.
     pub fn limit(&self, bytes: u64) -> Result<(), BenchError> {
         let path = self.limit_file();

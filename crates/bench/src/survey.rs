@@ -21,7 +21,7 @@ use crate::zram::ZramSwap;
 /// Relaunches that are looked at.
 const RELAUNCHES: u32 = 3;
 /// From this share of neighbours on, a touched set is called clustered.
-pub const CLUSTERED: f64 = 0.75;
+pub const CLUSTERED: f64 = 0.85;
 
 /// What was found out about one program.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use clew_live::control::{Request, Status};
 
 use super::{Arm, ArmKind, ArmSettings, Ground, Kept, Look, Moved, Tally};
+use crate::cpu_time;
 use crate::daemon::{Daemon, DaemonSettings};
 use crate::error::BenchError;
 use crate::interrupt;
@@ -26,6 +27,8 @@ pub struct Clew {
     scheme: String,
     /// Whether the daemon is told which app comes and goes.
     calls: bool,
+    /// Time that our thread spent reclaiming page cache.
+    reclaim: Duration,
     /// Ratio when the pool was largest.
     densest: (u64, Option<f64>),
     ground: Option<Ground>,
@@ -52,6 +55,7 @@ impl Clew {
                 _ => "ariadne".to_string(),
             },
             calls: kind != ArmKind::ClewAriadneNoCalls,
+            reclaim: Duration::ZERO,
             densest: (0, None),
             ground: None,
         })
@@ -156,6 +160,25 @@ impl Arm for Clew {
             true => self.order(&Request::Bg { app: app.name().to_string() }),
             false => Ok(()),
         }
+    }
+
+    /// The daemon makes room by itself; page cache of the group is the kernel's to give up, which it
+    /// would do in time on a whole machine, and does only at the limit in a group.
+    fn make_room(&mut self) -> Result<(), BenchError> {
+        let Some(ground) = &self.ground else { return Ok(()) };
+        let (limit, group) = (ground.total()?, &ground.group);
+        let excess = (group.usage_bytes()? + ground.headroom_bytes).saturating_sub(limit);
+        let idle = group.idle_file_bytes()?;
+        let before = cpu_time::this_thread();
+        if excess.min(idle) > 1 << 20 {
+            group.give_up_files(excess.min(idle), limit)?;
+        }
+        self.reclaim += cpu_time::this_thread() - before;
+        Ok(())
+    }
+
+    fn outside_cpu(&self) -> Duration {
+        self.reclaim
     }
 
     fn look(&mut self, apps: &[(Kind, u32)]) -> Result<Look, BenchError> {

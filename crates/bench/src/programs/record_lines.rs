@@ -32,14 +32,14 @@ struct Traits {
 const OF_PERL: Traits = Traits {
     seed: 5,
     shape: Shape { note_bytes: (100, 1_200), scores: (8, 40) },
-    record_bytes: 2_350,
-    touched: 60,
+    record_bytes: 1_880,
+    touched: 80,
 };
 const OF_JAVA: Traits = Traits {
     seed: 6,
     shape: Shape { note_bytes: (150, 2_800), scores: (4, 40) },
     record_bytes: 1_250,
-    touched: 45,
+    touched: 60,
 };
 
 /// The model of the records.
@@ -125,7 +125,7 @@ impl Program for RecordLines {
         // The collector that the machine chooses on small systems. The heap has room for all data
         // twice, so that nothing but the young generation is collected after the fill.
         let heap = format!("-Xmx{}m", (self.load.data_bytes >> 19) + 64);
-        Ok(vec!["-XX:+UseSerialGC".into(), "-Xmn16m".into(), heap.into(), source.into()])
+        Ok(vec!["-XX:+UseSerialGC".into(), "-Xmn8m".into(), heap.into(), source.into()])
     }
 
     fn fill_batches(&self) -> u32 {
