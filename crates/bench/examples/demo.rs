@@ -31,6 +31,9 @@ struct Arguments {
     /// Only report what this JSON file holds.
     #[arg(long)]
     from: Option<PathBuf>,
+    /// Only report what this JSON file of a full comparison holds.
+    #[arg(long)]
+    full_from: Option<PathBuf>,
     /// Seed.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -44,6 +47,14 @@ struct Arguments {
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
+    if let Some(path) = arguments.full_from {
+        let result = serde_json::from_str(&std::fs::read_to_string(path)?)?;
+        print!("{}", report::full_table(&result));
+        for path in report::write_full(&result, &arguments.out)? {
+            println!("{}", path.display());
+        }
+        return Ok(());
+    }
     let mut config = DemoConfig {
         clew_exe: arguments.clew,
         total_fraction: arguments.fraction,

@@ -214,7 +214,8 @@ fn pace(group: &Cgroup, mm_stat: Option<&Path>, ceiling: Option<u64>) -> Result<
     let since = Instant::now();
     let zram = || mm_stat.map_or(0, |path| zram_use(path).used_bytes);
     // What the kernel gives up for the asking fills nothing.
-    let used = || Ok::<_, BenchError>(group.usage_bytes()?.saturating_sub(group.idle_file_bytes()?));
+    let used =
+        || Ok::<_, BenchError>(group.usage_bytes()?.saturating_sub(group.idle_file_bytes()?));
     while used()? + zram() > ceiling {
         interrupt::sleep(Duration::from_millis(2))?;
         // Nobody makes room any more for what was killed; the caller finds out why.

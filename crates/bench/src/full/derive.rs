@@ -395,3 +395,194 @@ fn kernel_cannot() -> Vec<String> {
     }
     cannot
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::sync::OnceLock;
+
+    use super::*;
+    use crate::arms::{Ablation, Kept};
+    use crate::crossing::Crossing;
+    use crate::full::schedule;
+
+    const TOTALS: [f64; 4] = [0.5, 0.4, 0.6, 0.75];
+    const NEED: u64 = 800 << 20;
+
+    /// How many times as long as in `dram` a relaunch takes: by the arm, and by the memory it has.
+    fn factor(run: &Run) -> f64 {
+        let of_arm = match run.arm {
+            ArmKind::Dram => return 1.0,
+            ArmKind::KernelZram => 4.0,
+            ArmKind::KernelZramHint => 3.5,
+            ArmKind::SwapFile => 30.0,
+            ArmKind::ClewZram => 3.0,
+            _ => 2.0,
+        };
+        of_arm * 0.5 / run.total.unwrap_or(1.0)
+    }
+
+    fn arm_result(run: &Run) -> ArmResult {
+        let samples: Vec<Sample> = (0..28)
+            .map(|switch| {
+                let program = Kind::ALL[switch % Kind::ALL.len()];
+                let work_ms = 8.0 + switch as f64 + run.round as f64;
+                let clew = run.arm.is_clew();
+                Sample {
+                    switch,
+                    program,
+                    relaunch_ms: work_ms * factor(run),
+                    call_ms: if clew { 0.25 } else { 0.0 },
+                    cpu_ms: 20.0 * factor(run),
+                    faulted_pages: if run.total.is_some() { 700 } else { 0 },
+                    restored_pages: if clew { 900 } else { 0 },
+                    fault_ms: clew.then_some(3.0),
+                    fault_codec_ms: clew.then_some(1.0),
+                    wrong_answers: 0,
+                }
+            })
+            .collect();
+        ArmResult {
+            name: run.arm,
+            scheme: "zram".to_string(),
+            relaunch_ms: Summary::of(&times(&samples, |_| true)),
+            cpu_seconds: 3.0 + factor(run),
+            fill_cpu_seconds: 2.0,
+            swapping_cpu_seconds: None,
+            total_bytes_peak: run.total.map_or(NEED, |part| total_bytes(NEED, part)),
+            ratio: run.total.map(|_| if run.arm.is_clew() { 3.0 } else { 2.5 }),
+            disk_bytes_written: 0,
+            faults: 700 * 28,
+            wrong_answers: 0,
+            answers: 1_000,
+            kept: Kept {
+                resident_bytes: 200 << 20,
+                stored_bytes: if run.total.is_some() { 600 << 20 } else { 0 },
+                pool_bytes: if run.total.is_some() { 190 << 20 } else { 0 },
+                daemon_bytes: if run.arm.is_clew() { 9 << 20 } else { 0 },
+                disk_bytes: 0,
+            },
+            per_program: Vec::new(),
+            samples,
+            totals: Vec::new(),
+            fill_seconds: 1.0,
+        }
+    }
+
+    fn label(program: Kind) -> Touched {
+        Touched {
+            program,
+            layout: program.layout(),
+            adjacent_share: 0.9,
+            run_pages: 5.0,
+            touched_pages: 4_000.0,
+            data_bytes: 112 << 20,
+            similarity: 0.72,
+        }
+    }
+
+    /// A made-up result whose figures are known: for what derives and what reports.
+    pub(crate) fn example() -> FullResult {
+        static MADE: OnceLock<FullResult> = OnceLock::new();
+        MADE.get_or_init(make).clone()
+    }
+
+    fn make() -> FullResult {
+        let mut config = FullConfig::new("clew".into(), "runs".into());
+        config.totals = TOTALS.to_vec();
+        config.arms.push(ArmKind::Without(Ablation::Hotness));
+        let runs = schedule::runs(&config.totals, &config.similarities, &config.arms, 2);
+        let results = runs.iter().map(|run| (*run, arm_result(run))).collect();
+        let labels = Kind::ALL.map(label).to_vec();
+        let host = Host { kernel: "6.18.0".to_string(), cpus: 2, memory_bytes: 24 << 30 };
+        let skipped =
+            vec![Skipped { name: "clew".to_string(), reason: "no <userfaultfd> here".to_string() }];
+        result(&config, &Kind::ALL, labels, results, skipped, host, 3_600.0)
+    }
+
+    fn close(found: f64, expected: f64) {
+        assert!((found - expected).abs() < 1e-9, "{found} instead of {expected}");
+    }
+
+    #[test]
+    fn ratios_are_those_that_were_put_in() {
+        let result = example();
+        for point in result.points.iter().map(|point| point.point) {
+            for group in Group::EACH {
+                let one = result
+                    .comparison(point, ArmKind::ClewZram, ArmKind::KernelZram, group)
+                    .expect("both ran everywhere");
+                for ratio in [one.p50, one.p95, one.p50_by_program] {
+                    close(ratio.value, 0.75);
+                    close(ratio.low, 0.75);
+                    close(ratio.high, 0.75);
+                }
+            }
+        }
+        let base = result.base;
+        let all = result
+            .comparison(base, ArmKind::ClewAriadne, ArmKind::KernelZram, Group::All)
+            .expect("both ran");
+        // (2 - 1) / (4 - 1): the work itself is no part of the price of swapping.
+        close(all.swapping_cpu.expect("dram ran").value, 1.0 / 3.0);
+        close(all.ratio.expect("both compress"), 1.2);
+    }
+
+    #[test]
+    fn memory_for_equal_p95_is_interpolated() {
+        let result = example();
+        let find = |peer_total: f64| {
+            result
+                .memory_for_equal_p95
+                .iter()
+                .find(|one| {
+                    (one.arm, one.peer, one.group)
+                        == (ArmKind::ClewZram, ArmKind::KernelZram, Group::All)
+                        && one.peer_total_part == peer_total
+                })
+                .expect("both curves are there")
+        };
+        // Ours takes 1.5 / t, the peer 2 / T. At T = 0.6: 3.33, between 3.75 (0.4) and 3 (0.5).
+        let Crossing::At(part) = find(0.6).needed_part else { panic!("{:?}", find(0.6)) };
+        close(part, 0.5 - (2.0 / 0.6 - 3.0) / (3.75 - 3.0) * 0.1);
+        close(find(0.6).ratio.value, part / 0.6);
+        close(find(0.6).ratio.low, part / 0.6);
+        // At T = 0.4 ours needs 0.3, which was not measured.
+        assert_eq!(find(0.4).needed_part, Crossing::AtMost(0.4));
+    }
+
+    #[test]
+    fn rounds_are_put_together() {
+        let result = example();
+        let arm = result.at(result.base, ArmKind::KernelZram).expect("it ran");
+        assert_eq!((arm.relaunch_ms.n, arm.answers), (56, 2_000));
+        assert_eq!(arm.swapping_cpu_seconds, Some(2.0 * 3.0));
+        let counts: usize = arm.groups[1..].iter().map(|group| group.n).sum();
+        assert_eq!((arm.groups[0].group, arm.groups[0].n, counts), (Group::All, 56, 56));
+        let breakdown = arm.groups[0].breakdown;
+        // Works of 8 to 35 ms in the first round, 9 to 36 in the second.
+        close(breakdown.work_ms, 22.0);
+        close(breakdown.relaunch_ms, 88.0);
+        close(breakdown.wait_ms, 66.0);
+        assert_eq!(breakdown.mapped_pages, Some(3_300.0));
+        let samples = &result.arms[1].samples;
+        assert!(samples.iter().enumerate().all(|(position, one)| one.switch == position));
+        // dram counts once for each similarity, not for each point.
+        let runs = 2 * (4 + 7 * 6 + 1);
+        assert_eq!(result.answers(), runs * 1_000);
+    }
+
+    #[test]
+    fn an_arm_that_lacks_a_round_is_compared_with_nobody() {
+        let mut config = FullConfig::new("clew".into(), "runs".into());
+        (config.totals, config.similarities) = (vec![0.5], vec![0.7]);
+        let runs = schedule::runs(&[0.5], &[0.7], &config.arms, 2);
+        let made = runs.iter().filter(|run| run.arm != ArmKind::ClewZram || run.round == 0);
+        let results = made.map(|run| (*run, arm_result(run))).collect();
+        let host = Host { kernel: String::new(), cpus: 1, memory_bytes: 0 };
+        let result = result(&config, &Kind::ALL, Vec::new(), results, Vec::new(), host, 0.0);
+        assert!(result.comparisons.iter().all(|one| one.arm != ArmKind::ClewZram));
+        assert!(result.comparisons.iter().any(|one| one.arm == ArmKind::ClewAriadne));
+        let arm = result.at(result.base, ArmKind::ClewZram).expect("what it did is shown");
+        assert_eq!((arm.relaunch_ms.n, arm.swapping_cpu_seconds), (28, None));
+    }
+}

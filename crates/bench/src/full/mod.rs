@@ -5,7 +5,7 @@
 //! and gone on with, and an arm that has changed can be run anew beside others that have not.
 
 mod breakdown;
-mod derive;
+pub(crate) mod derive;
 mod finished;
 mod result;
 mod schedule;

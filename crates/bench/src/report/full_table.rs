@@ -2,6 +2,7 @@
 
 use super::table::{aligned, wrapped};
 use super::{mib, ms};
+use crate::arms::ArmKind;
 use crate::bootstrap::Estimate;
 use crate::crossing::Crossing;
 use crate::full::{FullResult, Group, GroupResult, PointArm, percent};
@@ -14,15 +15,15 @@ pub fn full_table(result: &FullResult) -> String {
             continue;
         }
         text += &format!(
-            "total {} MiB ({} %), {} % alike\n",
+            "total {} MiB ({} %), {} % alike; p50/p95 in ms\n",
             mib(point.total_bytes),
             percent(point.point.total_part),
             percent(point.point.similarity)
         );
         let header = [
             "arm",
-            "clustered p50/p95",
-            "scattered p50/p95",
+            "clustered",
+            "scattered",
             "n",
             "swap s",
             "peak MiB",
@@ -75,15 +76,19 @@ fn row(arm: &PointArm) -> Vec<String> {
     ]
 }
 
-/// A ratio with its interval.
+/// A ratio with its interval, narrow.
 fn interval(estimate: &Estimate) -> String {
-    format!("{:.2} ({:.2}-{:.2})", estimate.value, estimate.low, estimate.high)
+    let number = |value: f64| {
+        if value < 9.995 { format!("{value:.2}") } else { format!("{value:.0}") }
+    };
+    format!("{} {}-{}", number(estimate.value), number(estimate.low), number(estimate.high))
 }
 
 fn ratios(result: &FullResult) -> String {
     let here = result.comparisons.iter().filter(|one| one.point == result.base);
     let rows: Vec<Vec<String>> = here
-        .filter(|one| one.arm.is_clew())
+        .filter(|one| one.arm.is_clew() && !matches!(one.arm, ArmKind::Without(_)))
+        .filter(|one| one.peer != ArmKind::SwapFile)
         .map(|one| {
             vec![
                 format!("{} / {}", one.arm, one.peer),
@@ -97,7 +102,7 @@ fn ratios(result: &FullResult) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    let header = ["at the base point", "programs", "p50", "p95", "swapping CPU"];
+    let header = ["ratio at the base point", "programs", "p50", "p95", "swap CPU"];
     aligned(&header.map(String::from), &rows, 2) + "\n"
 }
 
@@ -105,7 +110,8 @@ fn equal_memory(result: &FullResult) -> String {
     let rows: Vec<Vec<String>> = result
         .memory_for_equal_p95
         .iter()
-        .filter(|one| one.group != Group::All)
+        .filter(|one| one.group != Group::All && Some(one.arm) == result.ours())
+        .filter(|one| one.peer != ArmKind::SwapFile)
         .map(|one| {
             let needed = match one.needed_part {
                 Crossing::At(part) => format!("{:.0} %", percent(part)),
@@ -126,4 +132,27 @@ fn equal_memory(result: &FullResult) -> String {
     }
     let header = ["memory for equal p95", "programs", "peer has", "arm needs", "ratio"];
     aligned(&header.map(String::from), &rows, 2) + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::full::derive::tests::example;
+
+    #[test]
+    fn fits_a_terminal_and_names_everything() {
+        let result = example();
+        let text = full_table(&result);
+        for line in text.lines() {
+            assert!(line.chars().count() <= 100, "too wide: {line}");
+        }
+        for arm in &result.points[0].arms {
+            assert!(text.contains(arm.name.name()));
+        }
+        assert!(
+            text.contains("clew-zram / kernel-zram ") && text.contains("0.75 0.75-0.75"),
+            "{text}"
+        );
+        assert!(text.contains("at most 40 %") && text.contains("43 %"), "{text}");
+    }
 }

@@ -1,5 +1,7 @@
 //! The demo's result for people: a table for the terminal, a page that opens offline, a picture.
 
+mod breakdowns;
+mod curves;
 mod full_page;
 mod full_table;
 mod page;
@@ -19,6 +21,8 @@ pub use page::page;
 pub use picture::picture;
 pub use table::table;
 
+use crate::arms::ArmKind;
+use crate::bootstrap::Estimate;
 use crate::error::{BenchError, file_error};
 use crate::full::FullResult;
 use crate::result::DemoResult;
@@ -58,6 +62,16 @@ fn write(files: &[(&str, String)], directory: &Path) -> Result<Vec<PathBuf>, Ben
 /// Milliseconds as people read them: 4.2, 17, 231.
 fn ms(value: f64) -> String {
     if value < 9.95 { format!("{value:.1}") } else { format!("{value:.0}") }
+}
+
+/// A ratio with its interval.
+fn interval(estimate: &Estimate) -> String {
+    format!("{:.2} ({:.2}-{:.2})", estimate.value, estimate.low, estimate.high)
+}
+
+/// The class of an arm in drawings: its name without what a class cannot have.
+fn class(arm: ArmKind) -> String {
+    arm.name().replace('+', "-")
 }
 
 fn mib(bytes: u64) -> String {

@@ -57,7 +57,7 @@ pub fn page(result: &DemoResult) -> String {
 }
 
 /// Puts each value in its `{{place}}`, in one pass: what a value contains is not looked at again.
-fn filled(template: &str, values: &[(&str, String)]) -> String {
+pub fn filled(template: &str, values: &[(&str, String)]) -> String {
     let mut text = String::new();
     let mut rest = template;
     while let Some((before, after)) = rest.split_once("{{") {

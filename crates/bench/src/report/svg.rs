@@ -34,6 +34,14 @@ impl Svg {
         ));
     }
 
+    /// A rectangle that tells what it is when pointed at.
+    pub fn tipped_rect(&mut self, class: &str, x: f64, y: f64, width: f64, height: f64, tip: &str) {
+        self.push(format_args!(
+            "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\"><title>{}</title></rect>",
+            escaped(tip)
+        ));
+    }
+
     pub fn line(&mut self, class: &str, from: (f64, f64), to: (f64, f64)) {
         self.push(format_args!(
             "<line class=\"{class}\" x1=\"{:.1}\" y1=\"{:.1}\" x2=\"{:.1}\" y2=\"{:.1}\"/>",
@@ -103,6 +111,15 @@ pub fn ticks(max: f64, count: usize) -> Vec<f64> {
     (0..=(max / step).ceil() as usize).map(|i| i as f64 * step).collect()
 }
 
+/// The numbers 1, 2 and 5 times powers of ten between `low` and `high`, for a logarithmic axis.
+pub fn log_ticks(low: f64, high: f64) -> Vec<f64> {
+    let powers = low.log10().floor() as i32..=high.log10().ceil() as i32;
+    powers
+        .flat_map(|power| [1.0, 2.0, 5.0].map(|digit| digit * 10f64.powi(power)))
+        .filter(|tick| (low..=high).contains(tick))
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,6 +134,12 @@ mod tests {
         }
         assert_eq!(ticks(0.0, 5), [0.0, 1.0]);
         assert_eq!(ticks(f64::NAN, 5), [0.0, 1.0]);
+    }
+
+    #[test]
+    fn logarithmic_ticks_are_round_too() {
+        assert_eq!(log_ticks(3.0, 120.0), [5.0, 10.0, 20.0, 50.0, 100.0]);
+        assert_eq!(log_ticks(1.0, 2.0), [1.0, 2.0]);
     }
 
     #[test]
