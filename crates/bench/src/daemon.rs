@@ -30,6 +30,8 @@ pub struct DaemonSettings<'a> {
     pub toml: &'a str,
     /// For its socket and for what it says.
     pub scratch: &'a Path,
+    /// Further options.
+    pub options: &'a [OsString],
 }
 
 /// A running daemon. Its end stops it: every page comes back first.
@@ -63,6 +65,7 @@ impl Daemon {
             fs::write(&config, settings.toml).map_err(file_error("create", &config))?;
             argv.extend(["--config".into(), config.into()]);
         }
+        argv.extend_from_slice(settings.options);
         let launch = Launch { entrances: group.entrances(), ..Launch::default() };
         let child = launch
             .command(&argv)

@@ -1,5 +1,6 @@
 //! The demo: all arms one after the other, with the same work.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,8 @@ pub struct DemoConfig {
     pub clew_exe: Option<PathBuf>,
     /// The scheme of the `clew` arm.
     pub clew_scheme: String,
+    /// Further options of its daemon.
+    pub daemon_options: Vec<OsString>,
     /// Memory of the arms, as a part of what the `dram` arm needs.
     pub total_fraction: f64,
     /// Memory of the arms in bytes; needed where the `dram` arm does not run.
@@ -52,6 +55,7 @@ impl Default for DemoConfig {
         DemoConfig {
             clew_exe: None,
             clew_scheme: "zram".to_string(),
+            daemon_options: Vec::new(),
             total_fraction: 0.6,
             total_bytes: None,
             headroom_bytes: 24 << 20,
@@ -112,7 +116,7 @@ pub fn demo(config: &DemoConfig, progress: &dyn Progress) -> Result<DemoResult, 
     rehearse(&work, &scratch.0, progress)?;
 
     let settings =
-        ArmSettings { clew_exe: config.clew_exe.clone(), clew_scheme: config.clew_scheme.clone() };
+        ArmSettings { clew_exe: config.clew_exe.clone(), clew_scheme: config.clew_scheme.clone(), daemon_options: config.daemon_options.clone() };
     let mut total_bytes = config.total_bytes;
     let mut arms = Vec::new();
     let mut memory = vec![ProgramMemory::default(); work.programs.len()];

@@ -59,6 +59,8 @@ enum Verb {
     Demo(verbs::demo::Args),
     /// Measure one mechanism beside its peer in the kernel.
     Bench(verbs::bench::Args),
+    /// Write down what programs do with their memory, as a trace.
+    Record(verbs::record::Args),
     /// Look at traces, and make traces of traces.
     #[command(subcommand)]
     Trace(verbs::trace::Action),
@@ -125,6 +127,7 @@ fn main() -> ExitCode {
         Verb::Schemes(args) => verbs::schemes::schemes(format, args),
         Verb::Demo(args) => verbs::demo::demo(format, args),
         Verb::Bench(args) => verbs::bench::bench(format, args),
+        Verb::Record(args) => verbs::record::record(format, args),
         Verb::Trace(action) => verbs::trace::trace(format, action),
         Verb::Import(from) => verbs::import::import(format, from),
         Verb::Completions { shell } => {

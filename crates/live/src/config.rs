@@ -8,6 +8,8 @@ use clew_engine::budget::Budget;
 use clew_policy::schemes::Scheme;
 use serde::Deserialize;
 
+use crate::record::Recording;
+
 /// The file as written.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -113,6 +115,8 @@ pub struct Config {
     pub rules: Vec<Rule>,
     /// End when the last app has ended (the private daemon of `clew run`).
     pub exit_when_idle: bool,
+    /// What is recorded, if anything.
+    pub record: Option<Recording>,
 }
 
 /// What is wrong with a configuration.
@@ -141,6 +145,8 @@ pub struct Overrides {
     pub metrics_public: bool,
     /// See [`Config::exit_when_idle`].
     pub exit_when_idle: bool,
+    /// See [`Config::record`].
+    pub record: Option<Recording>,
 }
 
 /// Smallest budget that makes sense: the daemon alone takes some of it.
@@ -188,6 +194,7 @@ impl Config {
             },
             rules: from_file.rule,
             exit_when_idle: over.exit_when_idle,
+            record: over.record.clone(),
         };
         config.check(machine)?;
         Ok(config)

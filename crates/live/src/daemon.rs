@@ -27,8 +27,10 @@ use crate::governor::{Governor, Message};
 use crate::keeper::Keeper;
 use crate::predecessor::{self, Predecessor};
 use crate::process::{Handlers, Shared};
+use crate::record;
 use crate::registry::{DaemonDescriptors, DaemonRecord, column};
 use crate::takeover::{self, Estate, Programs, TakeoverError};
+use crate::tap::TappedEngine;
 use crate::{doctor, exporter, fault, pressure, seqpacket, work};
 
 /// The object that is preloaded into programs.
@@ -66,6 +68,8 @@ pub enum DaemonError {
     Metrics { at: SocketAddr, source: io::Error },
     #[error("{what}: {source}")]
     System { what: &'static str, source: io::Error },
+    #[error(transparent)]
+    Record(#[from] record::RecordError),
     #[error("the store: {0}")]
     Store(#[from] clew_store::StoreError),
 }
@@ -134,6 +138,11 @@ pub fn run(
     }));
     pressure::protect_daemon();
     let mut keeper = Keeper::start().map_err(system("starting the keeper"))?;
+    let recording = config.record.as_ref().map(|what| record::start(what, &config)).transpose()?;
+    let (recorder, witness, scribe) = match recording {
+        Some((recorder, witness, scribe)) => (Some(recorder), witness, Some(scribe)),
+        None => (None, None, None),
+    };
 
     let Belongings {
         generation,
@@ -170,7 +179,8 @@ pub fn run(
     let (to_workers, work) = work::queue();
     let engine = Engine::new(&config.scheme);
     let shared = Arc::new(Shared::new(
-        Mover::new(store, config.scheme.retain, parking(engine.arrival())),
+        Mover::new(store, config.scheme.retain, parking(engine.arrival()))
+            .with_witness(witness),
         tables,
         journal,
         generation,
@@ -179,6 +189,7 @@ pub fn run(
         to_governor.clone(),
     ));
     let environment = Environment { agent_socket: socket.with_extension("agents"), agent_object };
+    let engine = TappedEngine::new(engine, recorder);
     let workers = config.workers;
     let mut governor =
         Governor::new(shared.clone(), engine, config, environment, keeper.pid(), to_workers);
@@ -255,6 +266,7 @@ pub fn run(
     }
     shared.tables.settle();
     governor.run(&inbox);
+    let recorded = scribe.map_or(Ok(()), record::Scribe::finish);
     // The last answers are still being written.
     let until = Instant::now() + Duration::from_secs(1);
     while ANSWERING.load(Ordering::SeqCst) > 0 && Instant::now() < until {
@@ -268,6 +280,7 @@ pub fn run(
     }
     predecessor::forget(socket);
     keeper.end();
+    recorded?;
     if gives_up { Err(DaemonError::GaveUp(record.short_lives)) } else { Ok(()) }
 }
 

@@ -25,6 +25,7 @@ pub struct Clew {
     exe: PathBuf,
     /// A preset's name or a file.
     scheme: String,
+    options: Vec<OsString>,
     /// Whether the daemon is told which app comes and goes.
     calls: bool,
     /// Time that our thread spent reclaiming page cache.
@@ -53,6 +54,10 @@ impl Clew {
                 ArmKind::Clew => settings.clew_scheme.clone(),
                 ArmKind::ClewZram => "zram".to_string(),
                 _ => "ariadne".to_string(),
+            },
+            options: match kind {
+                ArmKind::Clew => settings.daemon_options.clone(),
+                _ => Vec::new(),
             },
             calls: kind != ArmKind::ClewAriadneNoCalls,
             reclaim: Duration::ZERO,
@@ -121,6 +126,7 @@ impl Arm for Clew {
             budget_bytes: Some(ground.total()?.saturating_sub(ground.headroom_bytes)),
             toml: "",
             scratch: &ground.scratch,
+            options: &self.options,
         };
         self.daemon = Some(Daemon::start(settings, &ground.group)?);
         Ok(())

@@ -315,6 +315,8 @@ pub struct ArmSettings {
     pub clew_exe: Option<PathBuf>,
     /// The scheme of the `clew` arm.
     pub clew_scheme: String,
+    /// Further options of its daemon.
+    pub daemon_options: Vec<OsString>,
 }
 
 /// Makes an arm.

@@ -144,6 +144,7 @@ pub fn full(config: &FullConfig, progress: &dyn Progress) -> Result<FullResult, 
     let settings = ArmSettings {
         clew_exe: Some(config.clew_exe.clone()),
         clew_scheme: config.clew_scheme.clone(),
+        daemon_options: Vec::new(),
     };
     let runs = schedule::runs(&config.totals, &config.similarities, &config.arms, config.rounds);
     let base = config.work(&programs, runs[0]);

@@ -53,6 +53,7 @@ impl ClewSide {
             budget_bytes: None,
             toml,
             scratch,
+            options: &[],
         };
         let daemon = Daemon::start(settings, &group)?;
         let launch = Launch {

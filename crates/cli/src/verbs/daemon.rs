@@ -7,6 +7,7 @@ use clew_core::ByteSize;
 use clew_live::config::{Config, Overrides};
 use clew_live::daemon::{DaemonError, run};
 
+use super::record::RecordArgs;
 use crate::Failure;
 
 /// What the daemon is told.
@@ -27,6 +28,8 @@ pub struct Args {
     /// Serve metrics to others than this machine, too.
     #[arg(long)]
     metrics_public: bool,
+    #[command(flatten)]
+    record: RecordArgs,
     /// End when the last program has ended.
     #[arg(long)]
     exit_when_idle: bool,
@@ -51,6 +54,7 @@ pub fn daemon(socket: &Path, args: Args) -> Result<(), Failure> {
         metrics: args.metrics,
         metrics_public: args.metrics_public,
         exit_when_idle: args.exit_when_idle,
+        record: args.record.recording()?,
     };
     let config = Config::load(file, &over).map_err(|e| Failure::Input(e.into()))?;
     let line = format!("budget {}, scheme {}", config.budget, config.scheme_name);

@@ -201,7 +201,7 @@ fn reasons(skipped: &[Skipped]) -> String {
 }
 
 /// The daemon runs in another directory than we do.
-fn absolute_scheme(scheme: &str) -> String {
+pub fn absolute_scheme(scheme: &str) -> String {
     match Path::new(scheme).canonicalize() {
         Ok(path) if scheme.ends_with(".toml") => path.display().to_string(),
         _ => scheme.to_string(),

@@ -7,6 +7,7 @@ pub mod demo;
 pub mod doctor;
 pub mod import;
 pub mod ps;
+pub mod record;
 pub mod run;
 pub mod schemes;
 pub mod top;

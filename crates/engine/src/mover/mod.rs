@@ -49,7 +49,7 @@ pub use recover::{ReadEvents, Staged};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use clew_core::{Event, Vpn};
+use clew_core::{Event, PageId, Vpn};
 use clew_store::table::Refused;
 use clew_store::{CodecContext, Entry, Handle, PutError, ReadError, State, Store};
 
@@ -148,12 +148,18 @@ pub struct Restored {
     pub corrupt: Option<(Vpn, ReadError)>,
 }
 
+/// Sees a page that was taken out, before anybody can have it back: who takes long makes its program
+/// wait.
+pub type Witness = Box<dyn Fn(PageId, &[u8]) + Send + Sync>;
+
 /// Moves pages of any space in and out of one store.
 pub struct Mover {
     /// The store.
     pub store: Arc<Store>,
     /// What it counted.
     pub counters: MoverCounters,
+    /// Sees what leaves.
+    witness: Option<Witness>,
     /// A copy is kept after its page came back.
     retain: bool,
     parking: Parking,
@@ -167,7 +173,12 @@ impl Mover {
         let page_bytes = store.config().page_bytes;
         let (counters, parked) = Default::default();
         let parking = Parking { pages: parking.pages.max(1), ..parking };
-        Mover { store, counters, retain, parking, parked, page_bytes }
+        Mover { store, counters, witness: None, retain, parking, parked, page_bytes }
+    }
+
+    /// The same, with somebody who sees each page that was taken out, as it was then.
+    pub fn with_witness(self, witness: Option<Witness>) -> Mover {
+        Mover { witness, ..self }
     }
 
     fn release(&self, handle: Option<Handle>) {

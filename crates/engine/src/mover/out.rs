@@ -236,6 +236,9 @@ impl Mover {
                 Took::Busy | Took::Stayed => Home::Program,
                 Took::Taken => {
                     space.memory.copy_taken(slot, slot_bytes);
+                    if let Some(witness) = &self.witness {
+                        witness(PageId::new(space.id(), vpn), slot_bytes);
+                    }
                     let Some(home) = self.without_compressing(space, slot, slot_bytes) else {
                         fresh.push(source);
                         vpns.push(vpn);

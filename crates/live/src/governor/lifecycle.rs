@@ -75,6 +75,7 @@ impl Governor {
         }
         self.tell(&Event::Background { app });
         self.sample_soon(app);
+        self.begin_window(app);
     }
 
     pub(super) fn end_relaunch(&mut self, app: AppId) {

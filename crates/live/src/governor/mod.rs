@@ -10,6 +10,7 @@ mod lifecycle;
 mod requests;
 mod sensor;
 mod status;
+mod windows;
 
 use std::cell::RefCell;
 use std::collections::hash_map::Entry;
@@ -24,17 +25,19 @@ use clew_core::{
     AppId, AppState, Event, Ns, PageFacts, PageId, PageRun, SpaceId, Tier, Trigger, Vpn,
 };
 use clew_engine::budget::KeptCopies;
-use clew_engine::decide::{Engine, Order};
+use clew_engine::decide::Order;
 use clew_policy::schemes::PrefetchChoice;
 use clew_store::{Entry as TableEntry, State};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 
 use self::requests::Promise;
+use self::windows::Windows;
 use crate::attach::Candidate;
 use crate::config::Config;
 use crate::control::{EarlyStatus, Environment, Request, SensorStatus, Status};
 use crate::mappings::resident_anonymous_bytes;
 use crate::process::{Process, Shared};
+use crate::tap::TappedEngine;
 use crate::work::{Desk, Done, Work};
 use activity::Activity;
 use sensor::Sample;
@@ -158,7 +161,8 @@ pub struct Governor {
     now: Ns,
     /// Spaces of which nothing is taken because memory is short.
     protected: HashSet<SpaceId>,
-    engine: Engine,
+    engine: TappedEngine,
+    windows: Windows,
     config: Config,
     environment: Environment,
     keeper_pid: u32,
@@ -209,7 +213,7 @@ impl Governor {
     /// A governor for `shared`; `work` leads to the workers.
     pub fn new(
         shared: Arc<Shared>,
-        engine: Engine,
+        engine: TappedEngine,
         config: Config,
         environment: Environment,
         keeper_pid: u32,
@@ -223,6 +227,7 @@ impl Governor {
             over_budget: HashMap::new(),
             shared,
             engine,
+            windows: Windows::new(&config),
             config,
             environment,
             keeper_pid,
@@ -286,6 +291,7 @@ impl Governor {
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             self.tick();
+            self.engine.hand_on();
             if self.stopping.is_some() && self.tickets.is_empty() && self.finish_stop() {
                 return;
             }
@@ -457,6 +463,7 @@ impl Governor {
             },
         );
         self.had_apps = true;
+        self.engine.name(id, name);
         self.tell(&Event::Launch { app: id });
         self.tell(&Event::Background { app: id });
         id
@@ -648,6 +655,7 @@ impl Governor {
         }
         if self.stopping.is_none() {
             self.keep_budget();
+            self.keep_windows();
         }
     }
 

@@ -25,6 +25,8 @@ pub(super) enum Then {
     Answer,
     /// Taking everything of the app out; the step that is done.
     SwapOut(AppId, u8),
+    /// The same for a window of a recording.
+    Window(AppId),
     Stop,
 }
 
@@ -46,6 +48,9 @@ impl Governor {
             return;
         }
         let Some(mut promise) = self.promises.remove(&number) else { return };
+        if let Then::Window(app) = promise.then {
+            self.window_began(app);
+        }
         if let Then::SwapOut(app, step) = promise.then {
             let again = promise.stayed > 0 && step < LAST
                 || promise.stored > 0 && step < LAST_WITH_PROGRESS;

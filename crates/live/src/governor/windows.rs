@@ -1,0 +1,65 @@
+//! Windows of a recording: everything of an app is taken out, so that until its next window each
+//! first access to a page is a fault, which is seen. Costs programs a fault a page and window.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use clew_core::AppId;
+
+use super::Governor;
+use super::requests::Then;
+use crate::config::Config;
+
+/// When windows begin.
+pub(super) struct Windows {
+    /// From the end of one to the beginning of the next; `None`: there are none.
+    every: Option<Duration>,
+    /// When the last window of an app began; `None`: its pages are on their way out.
+    began: HashMap<AppId, Option<Instant>>,
+}
+
+impl Windows {
+    /// As the recording says; none without one.
+    pub fn new(config: &Config) -> Windows {
+        let every = config.record.as_ref().and_then(|recording| recording.windows);
+        Windows { every, began: HashMap::new() }
+    }
+}
+
+impl Governor {
+    /// Begins windows that are due.
+    pub(super) fn keep_windows(&mut self) {
+        let Some(every) = self.windows.every else { return };
+        let is_due = |app: &AppId| match self.windows.began.get(app) {
+            Some(None) => false,
+            Some(Some(began)) => began.elapsed() >= every,
+            None => true,
+        };
+        let due: Vec<AppId> = self.apps.keys().copied().filter(is_due).collect();
+        self.windows.began.retain(|app, _| self.apps.contains_key(app));
+        for app in due {
+            self.begin_window(app);
+        }
+    }
+
+    /// Takes everything of `app` out, if its windows are recorded.
+    pub(super) fn begin_window(&mut self, app: AppId) {
+        let is_out = self.windows.began.get(&app) == Some(&None);
+        if self.windows.every.is_none() || is_out || self.stopping.is_some() {
+            return;
+        }
+        self.windows.began.insert(app, None);
+        let promise = self.promise(None, Then::Window(app));
+        self.drain_ring();
+        let mut orders = Vec::new();
+        self.engine.plan_app_out(app, &self.programs, &mut orders);
+        self.carry_out(orders, Some(promise));
+        self.keep_promise(promise);
+    }
+
+    /// Everything is out.
+    pub(super) fn window_began(&mut self, app: AppId) {
+        self.windows.began.insert(app, Some(Instant::now()));
+        self.engine.window(app);
+    }
+}
