@@ -1,0 +1,246 @@
+//! What work costs: measured as it is done, or modelled by a table that was measured once.
+//!
+//! Modelled time makes results that repeat to the byte. What a replay cannot do (cross to the kernel
+//! and back: a fault, a page put into a program) costs what the table says in either case.
+//!
+//! Durations are sums. None is truncated to a unit that is longer than what is timed: a probe that
+//! counts whole microseconds makes a chunk that takes less cost nothing.
+
+use std::path::Path;
+use std::time::Duration;
+
+use clew_core::{ByteSize, CodecKind};
+use serde::{Deserialize, Serialize};
+
+use crate::error::LabError;
+
+/// CPU time of one piece of work, nanoseconds by kind; and how long the program waited for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Spent {
+    /// Copying out, hashing, compressing, finding room.
+    pub out_ns: f64,
+    /// Finding, decompressing, checking, copying in.
+    pub back_ns: f64,
+    /// Crossing to the kernel and back (always by the table).
+    pub kernel_ns: f64,
+    /// Of all that, what the program that faulted waited for.
+    pub wait_ns: f64,
+    /// Pages decompressed.
+    pub decompressed_pages: u64,
+    /// Pages compressed.
+    pub compressed_pages: u64,
+}
+
+impl std::ops::AddAssign for Spent {
+    fn add_assign(&mut self, more: Spent) {
+        self.out_ns += more.out_ns;
+        self.back_ns += more.back_ns;
+        self.kernel_ns += more.kernel_ns;
+        self.wait_ns += more.wait_ns;
+        self.decompressed_pages += more.decompressed_pages;
+        self.compressed_pages += more.compressed_pages;
+    }
+}
+
+impl Spent {
+    /// CPU time of all kinds.
+    pub fn cpu_ns(&self) -> f64 {
+        self.out_ns + self.back_ns + self.kernel_ns
+    }
+}
+
+/// How time is told.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Clock {
+    /// Real durations of real work; the kernel's part by the table.
+    Measured(Costs),
+    /// All by the table.
+    Modelled(Costs),
+}
+
+impl Clock {
+    /// The table.
+    pub fn costs(&self) -> &Costs {
+        match self {
+            Clock::Measured(costs) | Clock::Modelled(costs) => costs,
+        }
+    }
+
+    /// `modelled`, or, if time is measured, how long it really took.
+    pub(crate) fn or_real(&self, modelled: f64, real: Duration) -> f64 {
+        match self {
+            Clock::Measured(_) => real.as_nanos() as f64,
+            Clock::Modelled(_) => modelled,
+        }
+    }
+}
+
+/// What one codec costs at one chunk size. Per page of 4 KiB, in a block of one chunk or of several.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CodecCost {
+    /// The codec.
+    pub codec: CodecKind,
+    /// Bytes one call of it compresses.
+    pub chunk: ByteSize,
+    /// Nanoseconds to store a page: copying, hashing, compressing, finding room.
+    pub out_ns: f64,
+    /// Nanoseconds to bring a page back: finding, decompressing, checking.
+    pub back_ns: f64,
+    /// Original over stored size.
+    pub ratio: f64,
+}
+
+/// A table of costs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Costs {
+    /// Its name, for results.
+    pub name: String,
+    /// Where its numbers come from.
+    pub source: String,
+    /// A demand fault without what the store does: from the touch to the handler and back, and the
+    /// page put in its place.
+    pub fault_ns: f64,
+    /// A page put into a program, one of a run.
+    pub put_ns: f64,
+    /// A page taken out of a program, one of a batch, its copying apart.
+    pub take_ns: f64,
+    /// A page that is all zeros or whose kept copy is still valid: copied, looked at, not
+    /// compressed.
+    pub look_ns: f64,
+    /// A page copied.
+    pub copy_ns: f64,
+    /// By codec and chunk size, ascending.
+    pub codec: Vec<CodecCost>,
+}
+
+/// Bytes of the page that the table is about.
+const TABLE_PAGE_BYTES: f64 = 4096.0;
+
+impl Costs {
+    /// The table that comes with this crate.
+    pub fn reference() -> Costs {
+        Costs::parse(include_str!("reference.toml"), "the reference table")
+            .expect("the reference table is checked by a test")
+    }
+
+    /// Reads a table.
+    pub fn read(path: &Path) -> Result<Costs, LabError> {
+        let text = std::fs::read_to_string(path).map_err(LabError::file(path))?;
+        Costs::parse(&text, &path.display().to_string())
+    }
+
+    fn parse(text: &str, what: &str) -> Result<Costs, LabError> {
+        let bad = |why: String| LabError::Setting { what: what.to_string(), why };
+        let mut costs: Costs = toml::from_str(text).map_err(|error| bad(error.to_string()))?;
+        let single = [costs.fault_ns, costs.put_ns, costs.take_ns, costs.look_ns, costs.copy_ns];
+        let rows = costs.codec.iter().flat_map(|row| [row.out_ns, row.back_ns, row.ratio]);
+        if single.into_iter().chain(rows).any(|number| !number.is_finite() || number < 0.0) {
+            return Err(bad("a cost is no number, or negative".to_string()));
+        }
+        if costs.codec.iter().any(|row| row.ratio <= 0.0 || row.chunk.0 == 0) {
+            return Err(bad("codec: a ratio or a chunk is not positive".to_string()));
+        }
+        costs.codec.sort_by_key(|row| (row.codec, row.chunk.0));
+        Ok(costs)
+    }
+
+    /// As TOML.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("a table has only strings and numbers")
+    }
+
+    /// All of it `factor` times as slow.
+    pub fn slowed(mut self, factor: f64, name: &str) -> Costs {
+        self.name = format!("{} on {name}", self.name);
+        for cost in [
+            &mut self.fault_ns,
+            &mut self.put_ns,
+            &mut self.take_ns,
+            &mut self.look_ns,
+            &mut self.copy_ns,
+        ] {
+            *cost *= factor;
+        }
+        for row in &mut self.codec {
+            row.out_ns *= factor;
+            row.back_ns *= factor;
+        }
+        self
+    }
+
+    /// What `codec` costs in chunks of `chunk_bytes`, for a page of `page_bytes`. Between two sizes
+    /// of the table it lies on the line between them, over the logarithm of the size; beyond them it
+    /// is as at the end.
+    pub fn codec(
+        &self,
+        codec: CodecKind,
+        chunk_bytes: u32,
+        page_bytes: u32,
+    ) -> Result<CodecCost, LabError> {
+        let chunk = u64::from(chunk_bytes);
+        let rows = || self.codec.iter().filter(|row| row.codec == codec);
+        let below = rows().rfind(|row| row.chunk.0 <= chunk);
+        let above = rows().find(|row| row.chunk.0 >= chunk);
+        let pages = f64::from(page_bytes) / TABLE_PAGE_BYTES;
+        let mut cost = match (below, above) {
+            (Some(a), Some(b)) if a.chunk != b.chunk => {
+                let log = |size: u64| (size as f64).log2();
+                let part = (log(chunk) - log(a.chunk.0)) / (log(b.chunk.0) - log(a.chunk.0));
+                let between = |a: f64, b: f64| a + (b - a) * part;
+                CodecCost {
+                    codec,
+                    chunk: ByteSize(chunk),
+                    out_ns: between(a.out_ns, b.out_ns),
+                    back_ns: between(a.back_ns, b.back_ns),
+                    ratio: between(a.ratio, b.ratio),
+                }
+            }
+            (Some(row), _) | (None, Some(row)) => *row,
+            (None, None) => {
+                let what = format!("row for codec {codec:?}").to_lowercase();
+                return Err(LabError::NoCost { table: self.name.clone(), what });
+            }
+        };
+        cost.out_ns *= pages;
+        cost.back_ns *= pages;
+        Ok(cost)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reference_is_sound_and_covers_what_schemes_ask_for() {
+        let costs = Costs::reference();
+        for codec in [CodecKind::Raw, CodecKind::Lz4, CodecKind::Zstd] {
+            for chunk in [256, 1024, 4096, 16384, 131_072] {
+                let cost = costs.codec(codec, chunk, 4096).expect("a row");
+                assert!(cost.out_ns > 0.0 && cost.back_ns > 0.0 && cost.ratio >= 1.0, "{cost:?}");
+            }
+        }
+        assert_eq!(Costs::parse(&costs.to_toml(), "itself").expect("its own text"), costs);
+    }
+
+    #[test]
+    fn between_two_sizes_lies_the_line_between_them() {
+        let mut costs = Costs::reference();
+        let row = |chunk, out_ns| CodecCost {
+            codec: CodecKind::Lz4,
+            chunk: ByteSize(chunk),
+            out_ns,
+            back_ns: 1000.0,
+            ratio: 2.0,
+        };
+        costs.codec = vec![row(1024, 4000.0), row(4096, 2000.0)];
+        let cost = |chunk, page| costs.codec(CodecKind::Lz4, chunk, page).expect("a row").out_ns;
+        assert_eq!(cost(2048, 4096), 3000.0);
+        assert_eq!((cost(512, 4096), cost(16384, 4096)), (4000.0, 2000.0));
+        assert_eq!(cost(4096, 16384), 8000.0);
+        let missing = costs.codec(CodecKind::Zstd, 4096, 4096).expect_err("no row");
+        assert!(missing.to_string().contains("zstd"), "{missing}");
+    }
+}

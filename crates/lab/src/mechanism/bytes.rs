@@ -1,0 +1,575 @@
+//! The real mechanism on the bytes of a trace: mover, pool, codecs and page tables of the daemon.
+//! What a kernel and an agent do for the daemon is played by [`Program`].
+//!
+//! Every page that is put into a program is compared with what it should hold. Neither that nor the
+//! reading of the trace is part of any duration: bytes are fetched before and compared after.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use clew_core::{
+    CodecKind, Event, Group, PageCounts, PageFacts, PageId, PageRun, SpaceId, Tier, TierFacts, Vpn,
+};
+use clew_engine::{Fault, ManagedSpace, Memory, Mover, MoverContext, Parking, Put, PutStop, Took};
+use clew_store::{Handle, Journal, Space, State, Store, StoreConfig, Tables};
+use clew_trace::{Content, Contents, Trace};
+
+use super::{Buffer, Form, MAX_PAGES, Mechanism, by_form, counts, for_each, tier};
+use crate::costs::{Clock, CodecCost, Spent};
+use crate::error::LabError;
+use crate::world::{Holds, World};
+
+/// Address spaces that may live at once.
+const MAX_SPACES: u32 = 1 << 14;
+
+/// A page that was put into the program.
+struct Arrived {
+    vpn: Vpn,
+    /// Where its bytes are in the buffer; `None` for zeros.
+    at: Option<usize>,
+}
+
+#[derive(Default)]
+struct Inside {
+    /// What the pages of the next batch hold: page and place in the buffer, ascending.
+    leaving: Vec<(Vpn, usize)>,
+    leaving_bytes: Vec<u8>,
+    /// Places of the batch that was taken.
+    taken: Vec<usize>,
+    arrived: Vec<Arrived>,
+    arrived_bytes: Vec<u8>,
+    /// When the first page arrived.
+    first: Option<Instant>,
+}
+
+/// The memory of one program. Its own bytes are nowhere: what a page holds is known from the trace.
+struct Program {
+    page_bytes: usize,
+    inside: Mutex<Inside>,
+}
+
+impl Program {
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Memory for Program {
+    fn hold_events(&self) {}
+
+    fn take_out(&self, vpns: &[Vpn], took: &mut Vec<Took>) {
+        let inside = &mut *self.inside();
+        inside.taken.clear();
+        for vpn in vpns {
+            let found = inside.leaving.binary_search_by_key(vpn, |(vpn, _)| *vpn);
+            inside.taken.push(found.map_or(0, |i| inside.leaving[i].1));
+            took.push(if found.is_ok() { Took::Taken } else { Took::Stayed });
+        }
+    }
+
+    fn release_events(&self) {}
+
+    fn copy_taken(&self, i: usize, out: &mut [u8]) {
+        let inside = self.inside();
+        let at = inside.taken[i];
+        out.copy_from_slice(&inside.leaving_bytes[at..at + out.len()]);
+    }
+
+    fn release_taken(&self) {}
+
+    fn unshare(&self, _vpns: &[Vpn]) -> bool {
+        false
+    }
+
+    fn put(&self, first: Vpn, bytes: &[u8]) -> Put {
+        let inside = &mut *self.inside();
+        let pages = bytes.len() / self.page_bytes;
+        for i in 0..pages {
+            let at = Some(inside.arrived_bytes.len() + i * self.page_bytes);
+            inside.arrived.push(Arrived { vpn: Vpn(first.0 + i as u64), at });
+        }
+        inside.arrived_bytes.extend_from_slice(bytes);
+        inside.first.get_or_insert_with(Instant::now);
+        Put { pages, stop: None }
+    }
+
+    fn put_zero(&self, first: Vpn, count: usize) -> Put {
+        let inside = &mut *self.inside();
+        let pages = (0..count as u64).map(|i| Arrived { vpn: Vpn(first.0 + i), at: None });
+        inside.arrived.extend(pages);
+        inside.first.get_or_insert_with(Instant::now);
+        Put { pages: count, stop: None::<PutStop> }
+    }
+
+    fn wake(&self, _first: Vpn, _count: usize) {}
+
+    fn fresh_run(&self, _vpn: Vpn) -> usize {
+        1
+    }
+}
+
+struct Managed {
+    space: Arc<ManagedSpace>,
+    program: Arc<Program>,
+}
+
+/// The mechanism. See the module.
+pub struct Bytes {
+    mover: Mover,
+    tables: Arc<Tables>,
+    journal: Arc<Journal>,
+    spaces: Vec<Option<Managed>>,
+    contents: Contents<File>,
+    ctx: MoverContext,
+    clock: Clock,
+    page_bytes: usize,
+    resident: u64,
+    full: bool,
+    /// What blocks were stored as, for the cost of bringing them back. A number that is used again
+    /// gets its new form when its block is stored.
+    forms: HashMap<Handle, Form>,
+}
+
+impl Bytes {
+    /// Moves the pages of `trace`, which has their bytes.
+    pub fn new(
+        trace: &Trace,
+        limits: StoreConfig,
+        retain: bool,
+        buffer: Option<Buffer>,
+        clock: Clock,
+    ) -> Result<Bytes, LabError> {
+        let store = Arc::new(Store::new(limits)?);
+        let parking =
+            buffer.map_or(Parking::default(), |b| Parking { pages: b.pages, keep: b.keep });
+        let page_bytes = limits.page_bytes;
+        Ok(Bytes {
+            mover: Mover::new(store, retain, parking),
+            tables: Arc::new(Tables::new(MAX_PAGES)?),
+            journal: Arc::new(Journal::new(MAX_SPACES, page_bytes as u64)?),
+            spaces: Vec::new(),
+            contents: trace.contents().map_err(LabError::trace(trace.path()))?,
+            ctx: MoverContext::default(),
+            clock,
+            page_bytes,
+            resident: 0,
+            full: false,
+            forms: HashMap::new(),
+        })
+    }
+
+    fn managed(&self, space: SpaceId) -> Result<&Managed, LabError> {
+        let managed = self.spaces.get(space.0 as usize).and_then(Option::as_ref);
+        managed.ok_or_else(|| defect(PageId::new(space, Vpn(0)), "its space is not there"))
+    }
+
+    fn table(&self, space: SpaceId) -> Option<&Space> {
+        self.spaces.get(space.0 as usize)?.as_ref().map(|managed| &managed.space.table)
+    }
+
+    /// Does something with a space and keeps count of resident pages.
+    fn counting<T>(&mut self, space: SpaceId, act: impl FnOnce(&mut Bytes) -> T) -> T {
+        let resident = |bytes: &Bytes| bytes.table(space).map_or(0, |t| t.counts().resident);
+        let before = resident(self);
+        let result = act(self);
+        self.resident = self.resident + resident(self) - before;
+        result
+    }
+
+    /// Compares every page that arrived with what it should hold.
+    fn compare(&mut self, space: SpaceId, world: &World<'_>) -> Result<(), LabError> {
+        let Some(Some(managed)) = self.spaces.get(space.0 as usize) else { return Ok(()) };
+        let inside = &mut *managed.program.inside();
+        for Arrived { vpn, at } in inside.arrived.drain(..) {
+            let page = PageId::new(space, vpn);
+            let found = at.map(|at| &inside.arrived_bytes[at..at + self.page_bytes]);
+            let is_zeros = || found.is_none_or(|bytes| bytes.iter().all(|byte| *byte == 0));
+            let holds = world.holds(page);
+            let right = match holds {
+                Holds::Zeros => is_zeros(),
+                Holds::Content(id) => match self.contents.get(id).map_err(failed)? {
+                    Content::Bytes(bytes) => match found {
+                        Some(found) => found == bytes,
+                        None => bytes.iter().all(|byte| *byte == 0),
+                    },
+                    Content::Stats(_) => return Err(defect(page, "its bytes are not known")),
+                },
+            };
+            if !right {
+                return Err(LabError::WrongBytes {
+                    page,
+                    content: format!("{holds:?}"),
+                    record: 0,
+                });
+            }
+        }
+        inside.arrived_bytes.clear();
+        Ok(())
+    }
+
+    /// Fetches what the pages of `groups` hold.
+    fn prepare(
+        &mut self,
+        space: SpaceId,
+        groups: &[Group],
+        world: &World<'_>,
+    ) -> Result<(), LabError> {
+        let Some(Some(managed)) = self.spaces.get(space.0 as usize) else { return Ok(()) };
+        let inside = &mut *managed.program.inside();
+        inside.leaving.clear();
+        inside.leaving_bytes.clear();
+        for page in groups.iter().flat_map(|group| &group.pages) {
+            inside.leaving.push((page.vpn(), inside.leaving_bytes.len()));
+            match world.holds(*page) {
+                Holds::Zeros => {
+                    let end = inside.leaving_bytes.len() + self.page_bytes;
+                    inside.leaving_bytes.resize(end, 0);
+                }
+                Holds::Content(id) => match self.contents.get(id).map_err(failed)? {
+                    Content::Bytes(bytes) => inside.leaving_bytes.extend_from_slice(bytes),
+                    Content::Stats(_) => return Err(defect(*page, "its bytes are not known")),
+                },
+            }
+        }
+        inside.leaving.sort_unstable_by_key(|(vpn, _)| *vpn);
+        Ok(())
+    }
+
+    fn cost(&self, form: Form) -> Result<CodecCost, LabError> {
+        self.clock.costs().codec(form.codec, form.chunk_bytes, self.page_bytes as u32)
+    }
+
+    /// What the block of a stored page costs to bring back, by its form, and pages of a chunk.
+    fn block(&self, handle: Handle) -> Result<(CodecCost, u64), LabError> {
+        let page = self.page_bytes as u32;
+        let form = self.forms.get(&handle).copied().unwrap_or_else(|| Form {
+            codec: self.mover.store.codec(handle),
+            chunk_bytes: page,
+            park: false,
+        });
+        let pages = u64::from((form.chunk_bytes / page).max(1));
+        let of_block = u64::from(self.mover.store.block_pages(handle).max(1));
+        Ok((self.cost(form)?, pages.min(of_block)))
+    }
+
+    /// Pages that were compressed again because they were pushed out of the buffer.
+    fn note_expired(&mut self, space: SpaceId, events: &[Event]) -> u64 {
+        let mut again = 0;
+        for event in events {
+            let Event::Stored { page, .. } = *event else { continue };
+            let owner = self.table(page.space()).or_else(|| self.table(space));
+            let handle = owner.and_then(|table| table.load(page.vpn()).handle());
+            if let Some(handle) = handle
+                && !self.forms.contains_key(&handle)
+            {
+                let (codec, chunk_bytes) = (self.mover.store.codec(handle), self.page_bytes as u32);
+                self.forms.insert(handle, Form { codec, chunk_bytes, park: false });
+                again += 1;
+            }
+        }
+        again
+    }
+}
+
+fn failed(source: clew_trace::TraceError) -> LabError {
+    LabError::Trace { path: std::path::PathBuf::new(), source }
+}
+
+fn defect(page: PageId, what: &str) -> LabError {
+    LabError::Defect { page, what: what.to_string(), record: 0 }
+}
+
+fn needs_world<'a, 'w>(
+    page: PageId,
+    world: Option<&'a World<'w>>,
+) -> Result<&'a World<'w>, LabError> {
+    world.ok_or_else(|| defect(page, "nobody knows what it holds"))
+}
+
+impl PageFacts for Bytes {
+    fn tier(&self, page: PageId) -> Option<Tier> {
+        tier(self.table(page.space()), page)
+    }
+
+    fn counts(&self, space: SpaceId) -> PageCounts {
+        counts(self.table(space))
+    }
+
+    fn for_each(&self, space: SpaceId, visit: &mut dyn FnMut(PageId, Option<Tier>)) {
+        for_each(self.table(space), visit);
+    }
+}
+
+impl Mechanism for Bytes {
+    fn start(&mut self, space: SpaceId) -> Result<(), LabError> {
+        let number = space.0 as usize;
+        if self.spaces.len() <= number {
+            self.spaces.resize_with(number + 1, || None);
+        }
+        let journal = self.journal.begin().ok_or_else(|| LabError::Setting {
+            what: format!("space {}", space.0),
+            why: format!("more than {MAX_SPACES} address spaces at once"),
+        })?;
+        let program = Arc::new(Program { page_bytes: self.page_bytes, inside: Mutex::default() });
+        let table = Space::new(space, Arc::clone(&self.tables));
+        let memory = Arc::clone(&program) as Arc<dyn Memory>;
+        let managed =
+            Managed { space: Arc::new(ManagedSpace::new(table, memory, journal)), program };
+        self.spaces[number] = Some(managed);
+        Ok(())
+    }
+
+    fn end(&mut self, space: SpaceId) {
+        self.counting(space, |bytes| {
+            if let Some(slot) = bytes.spaces.get_mut(space.0 as usize)
+                && let Some(managed) = slot.as_ref()
+            {
+                bytes.mover.end(&managed.space);
+            }
+        });
+        if let Some(slot) = self.spaces.get_mut(space.0 as usize)
+            && let Some(managed) = slot.take()
+        {
+            managed.space.journal.end();
+        }
+    }
+
+    fn state(&self, page: PageId) -> State {
+        self.table(page.space()).map_or(State::Absent, |table| table.load(page.vpn()).state())
+    }
+
+    fn adopt(&mut self, run: PageRun, events: &mut Vec<Event>) -> Result<(), LabError> {
+        let space = run.first.space();
+        self.counting(space, |bytes| {
+            let managed = bytes.managed(space)?;
+            let _lock = managed.space.table.lock.write();
+            bytes.mover.adopt(&managed.space, run.first.vpn(), u64::from(run.count), events);
+            Ok(())
+        })
+    }
+
+    fn fault(
+        &mut self,
+        page: PageId,
+        world: Option<&World<'_>>,
+        events: &mut Vec<Event>,
+    ) -> Result<Spent, LabError> {
+        let space = page.space();
+        let entry = self.managed(space)?.space.table.load(page.vpn());
+        let costs = self.clock.costs();
+        let mut spent = Spent { kernel_ns: costs.fault_ns, ..Spent::default() };
+        let mut chunk_pages = 1;
+        let modelled = match (entry.state(), entry.handle()) {
+            (State::Stored, Some(handle)) => {
+                let (cost, pages) = self.block(handle)?;
+                chunk_pages = pages;
+                spent.decompressed_pages = pages;
+                cost.back_ns
+            }
+            _ => costs.copy_ns,
+        };
+        let put_ns = costs.put_ns;
+        let before = events.len();
+        let began = Instant::now();
+        let fault = self.counting(space, |bytes| {
+            let managed = bytes.spaces[space.0 as usize].as_ref();
+            managed.map(|managed| {
+                managed.program.inside().first = None;
+                let _lock = managed.space.table.lock.read();
+                bytes.mover.fault(&managed.space, page.vpn(), &mut bytes.ctx, events)
+            })
+        });
+        let took = began.elapsed();
+        match fault {
+            Some(Fault::Restored) => {}
+            Some(Fault::Fresh(_)) => {
+                let program = &self.managed(space)?.program;
+                program.inside().arrived.clear();
+                return Ok(Spent::default());
+            }
+            Some(Fault::Corrupt(error)) => return Err(defect(page, &error.to_string())),
+            other => return Err(defect(page, &format!("a fault was answered with {other:?}"))),
+        }
+        let first = self.managed(space)?.program.inside().first;
+        let waited = first.map_or(took, |first| first - began);
+        let came_along = |event: &&Event| matches!(event, Event::PageIn { demand: false, .. });
+        let along = events[before..].iter().filter(came_along).count() as u64;
+        // Of a block of several chunks, the others are decompressed too.
+        let others = (along + 1).saturating_sub(chunk_pages) * u64::from(along > 0);
+        spent.decompressed_pages += others;
+        let again = self.note_expired(space, &events[before..]);
+        spent.compressed_pages += again;
+        let all = modelled * (chunk_pages + others) as f64;
+        spent.back_ns = self.clock.or_real(all, took);
+        spent.wait_ns = spent.kernel_ns + self.clock.or_real(modelled * chunk_pages as f64, waited);
+        spent.kernel_ns += along as f64 * put_ns;
+        self.compare(space, needs_world(page, world)?)?;
+        Ok(spent)
+    }
+
+    /// What is kept is compared with what the page holds when it leaves again.
+    fn written(&mut self, _page: PageId) {}
+
+    fn swap_out(
+        &mut self,
+        space: SpaceId,
+        groups: &[Group],
+        world: Option<&World<'_>>,
+        events: &mut Vec<Event>,
+    ) -> Result<Spent, LabError> {
+        let mut spent = Spent::default();
+        self.full = false;
+        for groups in by_form(groups) {
+            let form = Form::of(&groups[0]);
+            let cost = self.cost(form)?;
+            let world = needs_world(groups[0].pages[0], world)?;
+            self.prepare(space, groups, world)?;
+            let counted = |bytes: &Bytes| {
+                let counters = &bytes.mover.counters;
+                [&counters.swapped_out, &counters.zeros, &counters.reused].map(|c| c.load(Relaxed))
+            };
+            let before = counted(self);
+            let began = Instant::now();
+            let out = self.counting(space, |bytes| {
+                let managed = bytes.spaces[space.0 as usize].as_ref();
+                managed.map(|managed| bytes.mover.swap_out(&managed.space, groups, &mut bytes.ctx))
+            });
+            let took = began.elapsed();
+            let Some(out) = out else { continue };
+            let [stored, zeros, reused] = counted(self);
+            let looked_at = zeros - before[1] + reused - before[2];
+            let compressed = (stored - before[0]).saturating_sub(looked_at);
+            let costs = self.clock.costs();
+            let modelled = compressed as f64 * cost.out_ns + looked_at as f64 * costs.look_ns;
+            spent.out_ns += self.clock.or_real(modelled, took);
+            spent.kernel_ns += (stored - before[0]) as f64 * costs.take_ns;
+            spent.compressed_pages += compressed;
+            self.full |= out.full.is_some();
+            for event in &out.events {
+                let Event::Stored { page, .. } = event else { continue };
+                let entry = self.managed(space)?.space.table.load(page.vpn());
+                if let Some(handle) = entry.handle() {
+                    self.forms.insert(handle, form);
+                }
+            }
+            events.extend(out.events);
+            self.compare(space, world)?;
+        }
+        Ok(spent)
+    }
+
+    fn restore(
+        &mut self,
+        pages: &[PageId],
+        park: bool,
+        world: Option<&World<'_>>,
+        events: &mut Vec<Event>,
+    ) -> Result<Spent, LabError> {
+        let Some(first) = pages.first().copied() else { return Ok(Spent::default()) };
+        let space = first.space();
+        let vpns: Vec<Vpn> = pages.iter().map(|page| page.vpn()).collect();
+        let mut spent = Spent::default();
+        let mut chunks = HashSet::new();
+        let mut modelled = 0.0;
+        for vpn in &vpns {
+            let entry = self.managed(space)?.space.table.load(*vpn);
+            let (State::Stored, Some(handle)) = (entry.state(), entry.handle()) else { continue };
+            let (cost, chunk_pages) = self.block(handle)?;
+            if chunks.insert((handle, u64::from(entry.index()) / chunk_pages)) {
+                modelled += cost.back_ns * chunk_pages as f64;
+                spent.decompressed_pages += chunk_pages;
+            }
+        }
+        let before = events.len();
+        let began = Instant::now();
+        let restored = self.counting(space, |bytes| {
+            let managed = bytes.spaces[space.0 as usize].as_ref();
+            managed.map(|managed| match park {
+                true => bytes.mover.park(&managed.space, &vpns, &mut bytes.ctx, events),
+                false => bytes.mover.restore(&managed.space, &vpns, &mut bytes.ctx, events),
+            })
+        });
+        let took = began.elapsed();
+        if let Some((vpn, error)) = restored.and_then(|restored| restored.corrupt) {
+            return Err(defect(PageId::new(space, vpn), &error.to_string()));
+        }
+        let again = self.note_expired(space, &events[before..]);
+        let came = |event: &&Event| matches!(event, Event::PageIn { .. });
+        let came = events[before..].iter().filter(came).count() as f64;
+        let costs = self.clock.costs();
+        let put_ns = if park { costs.copy_ns } else { costs.put_ns };
+        spent.kernel_ns = came * put_ns;
+        if again > 0 {
+            let page = Form { codec: CodecKind::Lz4, chunk_bytes: self.page_bytes as u32, park };
+            modelled += self.cost(page)?.out_ns * again as f64;
+        }
+        spent.compressed_pages += again;
+        spent.back_ns = self.clock.or_real(modelled, took);
+        self.compare(space, needs_world(first, world)?)?;
+        Ok(spent)
+    }
+
+    fn free(&mut self, run: PageRun) {
+        let space = run.first.space();
+        self.counting(space, |bytes| {
+            if let Ok(managed) = bytes.managed(space) {
+                let _lock = managed.space.table.lock.write();
+                bytes.mover.forget(&managed.space, run.first.vpn(), u64::from(run.count));
+            }
+        });
+    }
+
+    fn moved(&mut self, from: PageRun, to: PageId) -> Result<(), LabError> {
+        let space = from.first.space();
+        self.counting(space, |bytes| {
+            let managed = bytes.managed(space)?;
+            let _lock = managed.space.table.lock.write();
+            let (first, pages) = (from.first.vpn(), u64::from(from.count));
+            bytes.mover.remap(&managed.space, first, pages, to.vpn());
+            managed.space.journal.set_step(0);
+            Ok(())
+        })
+    }
+
+    fn drop_kept(&mut self, page: PageId) -> bool {
+        let managed = self.managed(page.space());
+        managed.is_ok_and(|managed| self.mover.drop_kept(&managed.space, page.vpn()))
+    }
+
+    fn compact(&mut self, copies: u64) {
+        self.mover.store.compact(copies as usize);
+    }
+
+    fn pool_used_bytes(&self) -> u64 {
+        self.mover.store.used_bytes()
+    }
+
+    fn pool(&self) -> TierFacts {
+        let facts = self.mover.store.facts();
+        TierFacts {
+            used_bytes: facts.used_bytes,
+            limit_bytes: facts.limit_bytes,
+            pages: facts.pages,
+            limit_pages: facts.limit_pages,
+        }
+    }
+
+    fn resident_pages(&self) -> u64 {
+        self.resident
+    }
+
+    fn parked_pages(&self) -> u64 {
+        self.mover.parked_pages() as u64
+    }
+
+    fn tables_bytes(&self) -> u64 {
+        self.tables.used_bytes()
+    }
+
+    fn was_full(&self) -> bool {
+        self.full
+    }
+}

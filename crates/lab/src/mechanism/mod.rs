@@ -1,0 +1,155 @@
+//! What a replay moves pages with: the real one ([`Bytes`]: codecs, pool, page tables of the
+//! daemon, on the bytes of the trace), or one that only counts ([`Sizes`]: the same page tables, a
+//! pool in which every block is a number), for questions about policies.
+//!
+//! Both tell the same events in the same order, which is a test.
+
+mod bytes;
+mod sizes;
+
+pub use bytes::Bytes;
+pub use sizes::{SizeModel, Sizes};
+
+use clew_core::{
+    CodecKind, Event, Group, PageCounts, PageFacts, PageId, PageRun, SpaceId, Tier, TierFacts,
+};
+use clew_store::{Space, State};
+
+use crate::costs::Spent;
+use crate::error::LabError;
+use crate::world::World;
+
+/// Most pages that page tables are made for; only those that are used take memory.
+pub(crate) const MAX_PAGES: u64 = 1 << 27;
+
+/// How pages that come back early wait, if parked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Buffer {
+    /// Pages it holds.
+    pub pages: usize,
+    /// What is pushed out keeps its stored copy; else it is compressed again.
+    pub keep: bool,
+}
+
+/// What to move pages with. Pages are of anonymous spaces that were started.
+///
+/// What the policies are to know is appended to `events`, in order.
+pub trait Mechanism: PageFacts {
+    /// A space begins, without pages.
+    fn start(&mut self, space: SpaceId) -> Result<(), LabError>;
+
+    /// A space is gone.
+    fn end(&mut self, space: SpaceId);
+
+    /// Where a page is.
+    fn state(&self, page: PageId) -> State;
+
+    /// Pages that are found resident, of those the absent ones become so.
+    fn adopt(&mut self, run: PageRun, events: &mut Vec<Event>) -> Result<(), LabError>;
+
+    /// A page that is not resident is touched.
+    fn fault(
+        &mut self,
+        page: PageId,
+        world: Option<&World<'_>>,
+        events: &mut Vec<Event>,
+    ) -> Result<Spent, LabError>;
+
+    /// A resident page was written to: what is kept of it is no longer what it holds.
+    fn written(&mut self, page: PageId);
+
+    /// Takes groups out of one space. Pages that are not resident are skipped.
+    fn swap_out(
+        &mut self,
+        space: SpaceId,
+        groups: &[Group],
+        world: Option<&World<'_>>,
+        events: &mut Vec<Event>,
+    ) -> Result<Spent, LabError>;
+
+    /// Brings stored pages of one space back (ascending): resident, or to the buffer if `park`.
+    fn restore(
+        &mut self,
+        pages: &[PageId],
+        park: bool,
+        world: Option<&World<'_>>,
+        events: &mut Vec<Event>,
+    ) -> Result<Spent, LabError>;
+
+    /// The program gave these pages up.
+    fn free(&mut self, run: PageRun);
+
+    /// The program moved these pages; the ranges do not overlap.
+    fn moved(&mut self, from: PageRun, to: PageId) -> Result<(), LabError>;
+
+    /// Gives up the copy kept of a resident page; true if there was one.
+    fn drop_kept(&mut self, page: PageId) -> bool;
+
+    /// Moves what is left together, after so many copies were given up.
+    fn compact(&mut self, copies: u64);
+
+    /// Memory of the pool.
+    fn pool_used_bytes(&self) -> u64;
+
+    /// How full the pool is, and its limits.
+    fn pool(&self) -> TierFacts;
+
+    /// Resident pages of all spaces.
+    fn resident_pages(&self) -> u64;
+
+    /// Pages in the buffer.
+    fn parked_pages(&self) -> u64;
+
+    /// Memory of the page tables.
+    fn tables_bytes(&self) -> u64;
+
+    /// The last swap-out found no room.
+    fn was_full(&self) -> bool;
+}
+
+/// What pages were stored as, as far as it decides what bringing them back costs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Form {
+    pub codec: CodecKind,
+    pub chunk_bytes: u32,
+    pub park: bool,
+}
+
+impl Form {
+    pub fn of(group: &Group) -> Form {
+        Form { codec: group.codec, chunk_bytes: group.chunk_bytes, park: group.park_siblings }
+    }
+}
+
+/// Consecutive groups of one form.
+pub(crate) fn by_form(groups: &[Group]) -> impl Iterator<Item = &[Group]> {
+    groups.chunk_by(|a, b| Form::of(a) == Form::of(b))
+}
+
+// ---- what both answer from their page tables ---------------------------------------------------
+
+fn tier(table: Option<&Space>, page: PageId) -> Option<Tier> {
+    (table?.load(page.vpn()).state() == State::Stored).then_some(Tier::Pool)
+}
+
+fn counts(table: Option<&Space>) -> PageCounts {
+    let mut counts = PageCounts::default();
+    if let Some(table) = table {
+        let by_state = table.counts();
+        counts.resident = by_state.resident;
+        counts.stored[Tier::Pool.index()] = by_state.stored + by_state.parked;
+    }
+    counts
+}
+
+fn for_each(table: Option<&Space>, visit: &mut dyn FnMut(PageId, Option<Tier>)) {
+    let Some(table) = table else { return };
+    table.for_range(clew_core::Vpn(0), u64::MAX >> 20, |vpn, entry| {
+        let page = PageId::new(table.id(), vpn);
+        match entry.state() {
+            State::Resident => visit(page, None),
+            State::Stored => visit(page, Some(Tier::Pool)),
+            State::Absent | State::Moving | State::Restoring | State::Parked => {}
+        }
+    });
+}

@@ -1,0 +1,755 @@
+//! Replay: a trace, played to the engine.
+//!
+//! What the records of a trace mean here:
+//! - the program touches a page ([`Record::Access`]): where the page is under *this* scheme decides
+//!   whether that is a hit, a fault, or the first touch, whatever it was for the source;
+//! - its contents are what the trace says ([`crate::world`]). Contents that change while the page is
+//!   stored here were written by an access that the source could not see: it is played as a write;
+//! - a candidate is a page that is there;
+//! - notes, which say what the recording system did, are passed over, as are spaces that hold pages
+//!   of files: no scheme here takes them yet.
+//!
+//! *Time.* Policies get the trace's time. A relaunch takes the program's own time ([`own`]) and what
+//! it waited for: faults, pages that are on their way back, and memory where there is none. What is
+//! reclaimed is on its way out as long as the reclaimer works, one piece after the other; when
+//! memory runs out before it is done, the program waits. A program is one thread.
+//!
+//! *Budget.* Resident and parked pages, pool, page tables. When to reclaim and how much is decided
+//! by [`clew_engine::budget`], as in the daemon, but at every step and not at ticks.
+//!
+//! *Ending apps.* With `on_full = "kill"`, as live. An app that was ended is launched cold when the
+//! trace brings it back; until then what the trace says about it is passed over.
+
+mod ahead;
+mod backlog;
+mod outcome;
+mod own;
+mod tally;
+
+pub use outcome::{Belady, Outcome, Parts, Prefetched, Relaunches};
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use clew_core::{
+    AccessKind, AppId, Arrival, Event, Ns, PageId, PageRun, Place, SpaceId, Tier, Trigger,
+};
+use clew_engine::budget::{Budget, KeptCopies, Use, freed_bytes, has_room};
+use clew_engine::decide::{Engine, Order};
+use clew_policy::Scheme;
+use clew_policy::schemes::OnFull;
+use clew_store::{State, StoreConfig};
+use clew_trace::{ContentsKind, Record, Source, Stamped, Trace};
+
+use crate::costs::{Clock, Costs};
+use crate::error::LabError;
+use crate::mechanism::{Buffer, Bytes, Mechanism, SizeModel, Sizes};
+use crate::spaces::Spaces;
+use crate::world::{Lookahead, World};
+use ahead::Ahead;
+use backlog::Backlog;
+use own::OwnTime;
+use tally::Tally;
+
+/// After a round of reclaim that found nobody, the next one is this much later: the daemon's tick.
+const TICK: Ns = Ns::from_ms(10);
+/// Records between two looks whether policies want something by themselves: long work, endings.
+const ATTEND: u64 = 1 << 10;
+/// Records between two reports of progress.
+const REPORT: u64 = 1 << 16;
+
+/// What moves pages.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pages {
+    /// Codecs, pool and mover of the daemon, on the bytes of the trace.
+    Real,
+    /// Sizes only. Original over stored size of every page, if stated; else by the trace's
+    /// statistics, or where it has none by the table of costs.
+    Weightless {
+        /// The compression ratio of every page.
+        ratio: Option<f64>,
+    },
+}
+
+/// How to replay.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The scheme.
+    pub scheme: Scheme,
+    /// Memory for resident and parked pages, pool and page tables, bytes.
+    pub budget_bytes: u64,
+    /// Watermarks, per cent of it.
+    pub watermarks: (f64, f64),
+    /// How time is told.
+    pub clock: Clock,
+    /// What moves pages.
+    pub pages: Pages,
+}
+
+impl Settings {
+    /// The daemon's defaults, modelled time, real bytes.
+    pub fn new(scheme: Scheme, budget_bytes: u64) -> Settings {
+        Settings {
+            scheme,
+            budget_bytes,
+            watermarks: (2.0, 8.0),
+            clock: Clock::Modelled(Costs::reference()),
+            pages: Pages::Real,
+        }
+    }
+}
+
+/// Hears how far a replay is: bytes of the trace, and how many it has.
+pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
+
+/// Replays `trace`. `lookahead` is [`Lookahead::of`] the same trace.
+pub fn replay(
+    trace: &Trace,
+    lookahead: &Lookahead,
+    settings: &Settings,
+    progress: Progress<'_>,
+) -> Result<Outcome, LabError> {
+    let scheme = &settings.scheme;
+    let page_bytes = trace.header().page_bytes;
+    let limits = StoreConfig {
+        page_bytes: page_bytes as usize,
+        mem_limit_bytes: scheme.mem_limit_bytes.map_or(settings.budget_bytes, |limit| limit.0),
+        disksize_pages: scheme.disksize_pages.unwrap_or(crate::mechanism::MAX_PAGES),
+    };
+    let mut engine = Engine::new(scheme);
+    engine.set_page_bytes(page_bytes);
+    engine.set_all_touches_seen(trace.header().provenance.source != Source::Recorded);
+    let buffer = match engine.arrival() {
+        Arrival::Resident => None,
+        Arrival::Parked { pages, keep } => Some(Buffer { pages, keep }),
+    };
+    let clock = settings.clock.clone();
+    let has = trace.header().contents;
+    match settings.pages {
+        Pages::Real if has != ContentsKind::Bytes => Err(LabError::NoContents {
+            path: trace.path().to_path_buf(),
+            has: if has == ContentsKind::Stats { "statistics of them" } else { "nothing" },
+            density: has == ContentsKind::None,
+        }),
+        Pages::Real => {
+            let mechanism = Bytes::new(trace, limits, scheme.retain, buffer, clock)?;
+            Replay::new(engine, mechanism, trace, Some(lookahead), settings).play(trace, progress)
+        }
+        Pages::Weightless { ratio } => {
+            let model = match (ratio, has) {
+                (Some(ratio), _) => SizeModel::Density(ratio),
+                (None, ContentsKind::Stats) => Sizes::stats_of(trace)?,
+                (None, ContentsKind::None | ContentsKind::Bytes) => SizeModel::Table,
+            };
+            let told = matches!(model, SizeModel::Stats(_)).then_some(lookahead);
+            let costs = clock.costs().clone();
+            let mechanism = Sizes::new(model, limits, scheme.retain, buffer, costs)?;
+            Replay::new(engine, mechanism, trace, told, settings).play(trace, progress)
+        }
+    }
+}
+
+/// A relaunch that is going on.
+struct Window {
+    app: AppId,
+    stalled_ns: f64,
+}
+
+struct Replay<'a, M> {
+    engine: Engine,
+    mechanism: M,
+    budget: Budget,
+    kept: KeptCopies,
+    world: Option<World<'a>>,
+    spaces: Spaces,
+    /// Apps that were ended here, and not by the trace.
+    dead: BTreeSet<AppId>,
+    on_full: OnFull,
+    costs: Costs,
+    now: Ns,
+    record: u64,
+    window: Option<Window>,
+    own: OwnTime,
+    ahead: Ahead,
+    backlog: Backlog,
+    pool_full: bool,
+    /// Reclaim found nobody; it is not asked before.
+    not_before: Ns,
+    tables_bytes: u64,
+    /// For events of one call.
+    events: Vec<Event>,
+    orders: Vec<Order>,
+    tally: Tally,
+}
+
+impl<'a, M: Mechanism> Replay<'a, M> {
+    fn new(
+        engine: Engine,
+        mechanism: M,
+        trace: &Trace,
+        lookahead: Option<&'a Lookahead>,
+        settings: &Settings,
+    ) -> Replay<'a, M> {
+        let page_bytes = u64::from(trace.header().page_bytes);
+        let (low, high) = settings.watermarks;
+        let costs = settings.clock.costs().clone();
+        Replay {
+            engine,
+            mechanism,
+            budget: Budget::new(settings.budget_bytes, low, high, page_bytes),
+            kept: KeptCopies::default(),
+            world: lookahead.map(World::new),
+            spaces: Spaces::default(),
+            dead: BTreeSet::new(),
+            on_full: settings.scheme.on_full,
+            own: OwnTime::new(trace.header().provenance.source, &costs, page_bytes as u32),
+            costs,
+            now: Ns::default(),
+            record: 0,
+            window: None,
+            ahead: Ahead::default(),
+            backlog: Backlog::default(),
+            pool_full: false,
+            not_before: Ns::default(),
+            tables_bytes: 0,
+            events: Vec::new(),
+            orders: Vec::new(),
+            tally: Tally::default(),
+        }
+    }
+
+    fn play(mut self, trace: &Trace, progress: Progress<'_>) -> Result<Outcome, LabError> {
+        let failed = |source| LabError::trace(trace.path())(source);
+        let total = trace.file_bytes();
+        let mut reader = trace.records().map_err(failed)?;
+        while let Some(stamped) = reader.next() {
+            let stamped = stamped.map_err(failed)?;
+            self.step(&stamped).map_err(|error| self.placed(error, trace.path()))?;
+            self.record += 1;
+            if self.record.is_multiple_of(ATTEND) {
+                self.attend()?;
+            }
+            if self.record.is_multiple_of(REPORT) {
+                progress(reader.position(), total);
+            }
+        }
+        progress(total, total);
+        Ok(self.tally.outcome(&self.mechanism, &self.engine))
+    }
+
+    /// An error, with the number of the record that was played.
+    fn placed(&self, error: LabError, trace: &Path) -> LabError {
+        match error {
+            LabError::WrongBytes { page, content, .. } => {
+                LabError::WrongBytes { page, content, record: self.record }
+            }
+            LabError::Defect { page, what, .. } => {
+                LabError::Defect { page, what, record: self.record }
+            }
+            LabError::Trace { source, .. } => LabError::Trace { path: trace.to_path_buf(), source },
+            other => other,
+        }
+    }
+
+    #[inline]
+    fn step(&mut self, stamped: &Stamped) -> Result<(), LabError> {
+        self.now = stamped.at;
+        match stamped.record {
+            Record::Access { page, write, .. } => self.access(page, write),
+            Record::Contents { page, content } if self.plays(page.space()) => {
+                self.contents(page, content)
+            }
+            Record::Resident { run } if self.plays(run.first.space()) => self.resident(run),
+            Record::Candidate { page } if self.plays(page.space()) => {
+                match self.mechanism.state(page) {
+                    State::Absent => self.resident(PageRun { first: page, count: 1 }),
+                    _ => Ok(()),
+                }
+            }
+            Record::Freed { run } if self.plays(run.first.space()) => {
+                self.mechanism.free(run);
+                if let Some(world) = &mut self.world {
+                    world.free(run);
+                }
+                self.tally.ahead_unused += self.ahead.gone(run);
+                self.tell(&Event::Freed { run });
+                Ok(())
+            }
+            Record::Moved { from, to } if self.plays(from.first.space()) => self.moved(from, to),
+            Record::Note(note) => {
+                self.own.note(&note);
+                Ok(())
+            }
+            Record::Contents { .. }
+            | Record::Resident { .. }
+            | Record::Candidate { .. }
+            | Record::Freed { .. }
+            | Record::Moved { .. } => {
+                self.pass_over(&stamped.record);
+                Ok(())
+            }
+            Record::Window { .. } => Ok(()),
+            record => self.life(&record),
+        }
+    }
+
+    /// Whether what happens to `space` is played: it holds anonymous memory, and its app lives.
+    #[inline]
+    fn plays(&self, space: SpaceId) -> bool {
+        self.spaces.is_anonymous(space)
+            && (self.dead.is_empty()
+                || self.spaces.app(space).is_some_and(|app| !self.dead.contains(&app)))
+    }
+
+    fn tell(&mut self, event: &Event) {
+        self.engine.tell(self.now, event, &self.mechanism);
+    }
+
+    /// The time of the program that is being relaunched, which is behind the trace's by what it
+    /// waited; else the trace's.
+    fn program_ns(&self) -> f64 {
+        self.now.0 as f64 + self.window.as_ref().map_or(0.0, |window| window.stalled_ns)
+    }
+
+    // ---- apps -------------------------------------------------------------------------------------
+
+    fn life(&mut self, record: &Record) -> Result<(), LabError> {
+        match *record {
+            Record::SpaceStart { space, app, file } => {
+                self.end_space(space);
+                self.spaces.note(record);
+                if let Some(world) = &mut self.world {
+                    world.end(space);
+                }
+                if !file && !self.dead.contains(&app) {
+                    self.mechanism.start(space)?;
+                    self.tell(&Event::SpaceStart { space, app });
+                }
+            }
+            Record::SpaceEnd { space } => {
+                self.end_space(space);
+                self.spaces.note(record);
+                if let Some(world) = &mut self.world {
+                    world.end(space);
+                }
+            }
+            Record::Launch { app } => {
+                self.revive(app)?;
+                self.window = None;
+                self.tally.launches += 1;
+                self.tell(&Event::Launch { app });
+            }
+            Record::Relaunch { app } => {
+                self.window = None;
+                if self.dead.contains(&app) {
+                    self.revive(app)?;
+                    self.tally.cold_launches += 1;
+                    self.tell(&Event::Launch { app });
+                    return Ok(());
+                }
+                self.own.begin();
+                self.window = Some(Window { app, stalled_ns: 0.0 });
+                self.tell(&Event::Relaunch { app });
+                self.prefetch(Trigger::Relaunch(app))?;
+            }
+            Record::ResponseComplete { app, response_ns } if !self.dead.contains(&app) => {
+                let mut response_ns = response_ns;
+                if let Some(window) = self.window.take_if(|window| window.app == app) {
+                    let own = self.own.of(response_ns);
+                    let took = own + window.stalled_ns;
+                    response_ns = took.round() as u64;
+                    self.tally.relaunched(own, took);
+                }
+                self.tell(&Event::ResponseComplete { app, response_ns });
+                self.attend()?;
+            }
+            Record::Background { app } if !self.dead.contains(&app) => {
+                self.window.take_if(|window| window.app == app);
+                self.tell(&Event::Background { app });
+            }
+            Record::Exit { app } => {
+                self.end_app(app);
+                self.dead.remove(&app);
+                for space in self.spaces.note(record) {
+                    if let Some(world) = &mut self.world {
+                        world.end(space);
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn end_space(&mut self, space: SpaceId) {
+        if self.plays(space) {
+            self.mechanism.end(space);
+            self.tally.ahead_unused += self.ahead.gone_space(space);
+            self.tell(&Event::SpaceEnd { space });
+        }
+    }
+
+    /// All of an app ends; nothing, if it has ended already.
+    fn end_app(&mut self, app: AppId) {
+        self.window.take_if(|window| window.app == app);
+        if self.dead.contains(&app) {
+            return;
+        }
+        let spaces: Vec<SpaceId> = self.spaces.of_app(app).collect();
+        for space in spaces {
+            self.end_space(space);
+        }
+        self.tell(&Event::Exit { app });
+    }
+
+    /// An app that was ended here begins anew, without memory.
+    fn revive(&mut self, app: AppId) -> Result<(), LabError> {
+        if !self.dead.remove(&app) {
+            return Ok(());
+        }
+        let of_app: Vec<SpaceId> = self.spaces.of_app(app).collect();
+        for space in of_app.into_iter().filter(|space| self.spaces.is_anonymous(*space)) {
+            self.mechanism.start(space)?;
+            self.engine.tell(self.now, &Event::SpaceStart { space, app }, &self.mechanism);
+        }
+        Ok(())
+    }
+
+    /// Does what policies want by themselves. Long work is done at once.
+    fn attend(&mut self) -> Result<(), LabError> {
+        self.tables_bytes = self.mechanism.tables_bytes();
+        for job in self.engine.take_jobs() {
+            (job.run)();
+            self.tell(&Event::JobDone { job: job.id });
+        }
+        let mut orders = Vec::new();
+        self.engine.take_orders(&mut orders);
+        self.carry_out(&mut orders).map(drop)
+    }
+
+    // ---- memory of programs -----------------------------------------------------------------------
+
+    fn resident(&mut self, run: PageRun) -> Result<(), LabError> {
+        let room = crate::mechanism::MAX_PAGES.saturating_sub(self.mechanism.resident_pages());
+        if u64::from(run.count) > room {
+            let why = format!("{} pages are more than a replay has room for", run.count);
+            return Err(LabError::Record { record: self.record, field: "pages", why });
+        }
+        if let Some(world) = &mut self.world {
+            run.pages().for_each(|page| world.begin(page));
+        }
+        let mut events = std::mem::take(&mut self.events);
+        self.mechanism.adopt(run, &mut events)?;
+        self.tell_all(&mut events, false)?;
+        self.keep_budget()
+    }
+
+    fn moved(&mut self, from: PageRun, to: PageId) -> Result<(), LabError> {
+        let over = PageRun { first: to, ..from };
+        let end = |run: PageRun| run.first.raw() + u64::from(run.count);
+        if from.first.space() != to.space() {
+            let why = "from one space to another".to_string();
+            return Err(LabError::Record { record: self.record, field: "moved", why });
+        }
+        if from.first < PageId::from_raw(end(over)) && to < PageId::from_raw(end(from)) {
+            let why = "to where it overlaps itself".to_string();
+            return Err(LabError::Record { record: self.record, field: "moved", why });
+        }
+        self.mechanism.moved(from, to)?;
+        if let Some(world) = &mut self.world {
+            world.moved(from, to);
+        }
+        self.tally.ahead_unused += self.ahead.gone(from) + self.ahead.gone(over);
+        self.tell(&Event::Moved { from, to });
+        Ok(())
+    }
+
+    fn contents(&mut self, page: PageId, content: clew_trace::ContentId) -> Result<(), LabError> {
+        let Some(world) = &mut self.world else { return Ok(()) };
+        if world.differs(page, content) {
+            if matches!(self.mechanism.state(page), State::Stored | State::Parked) {
+                self.tally.unseen_writes += 1;
+                self.fault(page, true)?;
+            }
+            if let Some(world) = &mut self.world {
+                world.set(page, content);
+            }
+            self.mechanism.written(page);
+        }
+        Ok(())
+    }
+
+    /// Of an app that was ended here, only what its pages hold is followed: it may come back.
+    #[cold]
+    fn pass_over(&mut self, record: &Record) {
+        let anonymous =
+            record.pages().is_some_and(|run| self.spaces.is_anonymous(run.first.space()));
+        if let Some(world) = self.world.as_mut().filter(|_| anonymous) {
+            world.pass_over(record);
+        }
+    }
+
+    #[inline]
+    fn access(&mut self, page: PageId, write: bool) -> Result<(), LabError> {
+        if !self.plays(page.space()) {
+            self.pass_over(&Record::Access { page, kind: AccessKind::Seen, write });
+            return Ok(());
+        }
+        if let Some(world) = &mut self.world {
+            world.begin(page);
+        }
+        self.tally.accesses += 1;
+        if self.mechanism.state(page) == State::Resident {
+            self.tally.hits += 1;
+            self.hit(page, write);
+            Ok(())
+        } else {
+            self.fault(page, write)
+        }
+    }
+
+    #[inline]
+    fn hit(&mut self, page: PageId, write: bool) {
+        if write && self.world.is_none() {
+            self.mechanism.written(page);
+        }
+        let used = self.ahead.used(page);
+        self.tell(&Event::Access { page, kind: AccessKind::Seen, write });
+        if let Some(ready_ns) = used {
+            self.tally.ahead_used += 1;
+            // It is still on its way; or the program fetches it itself, if that is faster.
+            let wait = (ready_ns - self.program_ns()).clamp(0.0, self.costs.fault_ns);
+            self.stall(page, wait);
+            self.tell(&Event::PrefetchUsed { page });
+        }
+    }
+
+    fn fault(&mut self, page: PageId, write: bool) -> Result<(), LabError> {
+        let mut events = std::mem::take(&mut self.events);
+        let spent = self.mechanism.fault(page, self.world.as_ref(), &mut events)?;
+        self.tally.spend(&spent);
+        self.stall(page, spent.wait_ns);
+        self.tell_all(&mut events, write)?;
+        if write && self.world.is_none() {
+            self.mechanism.written(page);
+        }
+        self.wait_for_room(page);
+        self.keep_budget()
+    }
+
+    /// The program that owns `page` waits, which counts while it is relaunched.
+    fn stall(&mut self, page: PageId, ns: f64) {
+        let app = self.spaces.app(page.space());
+        if let Some(window) = self.window.as_mut().filter(|window| Some(window.app) == app) {
+            window.stalled_ns += ns;
+        }
+    }
+
+    /// While memory is full of pages that are on their way out, the program waits for them.
+    fn wait_for_room(&mut self, page: PageId) {
+        let (used, total) = (self.used_bytes(), self.budget.total_bytes);
+        let wait = self.backlog.wait(self.program_ns(), used, total);
+        if wait > 0.0 {
+            self.tally.waited_ns += wait;
+            self.stall(page, wait);
+        }
+    }
+
+    // ---- events -----------------------------------------------------------------------------------
+
+    /// Tells events in their order, asks for what should come back with them, and empties the list.
+    fn tell_all(&mut self, events: &mut Vec<Event>, write: bool) -> Result<(), LabError> {
+        let mut triggers = Vec::new();
+        for mut event in events.drain(..) {
+            match &mut event {
+                Event::Access { kind, write: written, .. } => {
+                    *written = write;
+                    if *kind == AccessKind::Fresh {
+                        self.tally.fresh += 1;
+                    }
+                }
+                Event::PageIn { page, demand, .. } => {
+                    self.kept.push(*page);
+                    if *demand {
+                        self.tally.faults += 1;
+                        triggers.push(Trigger::Fault(*page));
+                    } else {
+                        self.tally.ahead_pages += 1;
+                        let ready = self.program_ns();
+                        if self.mechanism.state(*page) == State::Resident {
+                            self.ahead.came(*page, ready);
+                        }
+                    }
+                }
+                Event::PrefetchUsed { page } => {
+                    self.tally.hits += 1;
+                    self.tally.ahead_used += 1;
+                    self.kept.push(*page);
+                    triggers.push(Trigger::Hit(*page));
+                }
+                Event::PrefetchExpired { .. } => self.tally.ahead_unused += 1,
+                Event::Stored { page, bytes, .. } => {
+                    self.tally.stored(u64::from(*bytes), self.budget.page_bytes);
+                    self.tally.ahead_unused += u64::from(self.ahead.used(*page).is_some());
+                }
+                _ => {}
+            }
+            self.engine.tell(self.now, &event, &self.mechanism);
+        }
+        self.events = std::mem::take(events);
+        for trigger in triggers {
+            self.prefetch(trigger)?;
+        }
+        Ok(())
+    }
+
+    fn prefetch(&mut self, trigger: Trigger) -> Result<(), LabError> {
+        let mut pages = Vec::new();
+        self.engine.plan_prefetch(trigger, &self.mechanism, &mut pages);
+        if pages.is_empty() {
+            return Ok(());
+        }
+        self.tally.decided(4, pages.iter().map(|page| page.raw()));
+        let is_relaunch = matches!(trigger, Trigger::Relaunch(_));
+        let park = !is_relaunch && self.engine.arrival() != Arrival::Resident;
+        if is_relaunch {
+            pages.sort_unstable();
+        }
+        for of_space in pages.chunk_by(|a, b| a.space() == b.space()) {
+            // A restore takes ascending addresses.
+            let mut ascending = of_space.to_vec();
+            ascending.sort_unstable();
+            let mut events = std::mem::take(&mut self.events);
+            let world = self.world.as_ref();
+            let spent = self.mechanism.restore(&ascending, park, world, &mut events)?;
+            self.tally.spend(&spent);
+            let came = |event: &&Event| matches!(event, Event::PageIn { .. });
+            let count = events.iter().filter(came).count();
+            self.ahead.begin(self.program_ns(), spent.cpu_ns(), count);
+            self.tell_all(&mut events, false)?;
+            self.ahead.end();
+        }
+        self.keep_budget()
+    }
+
+    // ---- budget -----------------------------------------------------------------------------------
+
+    #[inline]
+    fn used_bytes(&self) -> u64 {
+        let pages = self.mechanism.resident_pages() + self.mechanism.parked_pages();
+        pages * self.budget.page_bytes + self.mechanism.pool_used_bytes() + self.tables_bytes
+    }
+
+    /// Reclaims what is short. As the daemon does at its ticks.
+    fn keep_budget(&mut self) -> Result<(), LabError> {
+        loop {
+            let relaunching = self.window.is_some();
+            let used_bytes = self.used_bytes();
+            self.tally.peak(used_bytes, || Parts {
+                resident_bytes: self.mechanism.resident_pages() * self.budget.page_bytes,
+                parked_bytes: self.mechanism.parked_pages() * self.budget.page_bytes,
+                pool_bytes: self.mechanism.pool_used_bytes(),
+                tables_bytes: self.tables_bytes,
+                policies_bytes: 0,
+            });
+            let now = Use { used_bytes, relaunching, ..Use::default() };
+            let Some(shortage) = self.budget.shortage(now) else { return Ok(()) };
+            if self.now < self.not_before {
+                return Ok(());
+            }
+            self.tables_bytes = self.mechanism.tables_bytes();
+            let pool = self.mechanism.pool();
+            if self.pool_full && has_room(&pool, 16) {
+                self.pool_full = false;
+            }
+            self.engine.set_tier(Tier::Pool, pool);
+            let freed = self.drop_kept(shortage.bytes);
+            let may_kill = self.on_full == OnFull::Kill;
+            if self.pool_full && !(shortage.urgent && may_kill) {
+                self.not_before = Ns(self.now.0 + TICK.0);
+                return Ok(());
+            }
+            let Some(demand) = self.budget.demand(shortage, freed) else { return Ok(()) };
+            let pages = demand.pages as u64;
+            self.tell(&Event::Pressure { pages, urgent: demand.urgent });
+            self.tally.rounds += 1;
+            let mut orders = std::mem::take(&mut self.orders);
+            self.engine.plan_swap_out(demand, &self.mechanism, &mut orders);
+            if orders.is_empty() {
+                self.look_at_room();
+            }
+            let progress = self.carry_out(&mut orders)?;
+            self.orders = orders;
+            if !progress && freed == 0 {
+                self.not_before = Ns(self.now.0 + TICK.0);
+                return Ok(());
+            }
+        }
+    }
+
+    fn drop_kept(&mut self, wanted_bytes: u64) -> u64 {
+        let before = self.mechanism.pool();
+        let mechanism = &mut self.mechanism;
+        let dropped = self.kept.give_up(wanted_bytes, |page| mechanism.drop_kept(page));
+        if dropped > 0 {
+            self.mechanism.compact(dropped);
+        }
+        self.tally.kept_dropped += dropped;
+        freed_bytes(dropped, before.used_bytes, before.pages)
+    }
+
+    /// Something did not fit: gives up kept copies, and if that does not help, the pool is full.
+    fn look_at_room(&mut self) {
+        let pool = self.mechanism.pool();
+        if !has_room(&pool, 32) {
+            self.drop_kept(pool.limit_bytes / 8);
+        }
+        if !has_room(&self.mechanism.pool(), 32) {
+            self.pool_full = true;
+        }
+    }
+
+    /// Carries orders out; true if something left.
+    fn carry_out(&mut self, orders: &mut Vec<Order>) -> Result<bool, LabError> {
+        let mut progress = false;
+        for order in orders.drain(..) {
+            match order {
+                Order::SwapOut { space, groups, place: Place::Tier { .. }, .. } => {
+                    for group in &groups {
+                        self.tally.decided(1, group.pages.iter().map(|page| page.raw()));
+                    }
+                    let used = self.used_bytes();
+                    let mut events = std::mem::take(&mut self.events);
+                    let world = self.world.as_ref();
+                    let spent = self.mechanism.swap_out(space, &groups, world, &mut events)?;
+                    self.tally.spend(&spent);
+                    let freed = used.saturating_sub(self.used_bytes());
+                    self.backlog.push(self.program_ns(), spent.cpu_ns(), freed);
+                    progress |= events.iter().any(|event| matches!(event, Event::Stored { .. }));
+                    self.tell_all(&mut events, false)?;
+                    if self.mechanism.was_full() {
+                        self.look_at_room();
+                    }
+                }
+                Order::SwapOut { groups, .. } => {
+                    // Clean file pages only, which are not played.
+                    for page in groups.into_iter().flat_map(|group| group.pages) {
+                        self.tell(&Event::Stayed { page });
+                    }
+                }
+                Order::Evict { .. } => self.tally.evictions_refused += 1,
+                Order::EndApp { app, .. } => {
+                    let in_front = self.engine.facts().foreground == Some(app);
+                    if self.on_full == OnFull::Kill && !in_front && !self.dead.contains(&app) {
+                        self.tally.decided(2, [u64::from(app.0)]);
+                        self.end_app(app);
+                        self.dead.insert(app);
+                        self.tally.kills += 1;
+                        progress = true;
+                    }
+                }
+            }
+        }
+        Ok(progress)
+    }
+}

@@ -1,0 +1,125 @@
+//! What a replay counts.
+
+use clew_engine::decide::Engine;
+
+use super::outcome::{Outcome, Parts, Prefetched, Relaunches};
+use crate::costs::Spent;
+use crate::mechanism::Mechanism;
+
+#[derive(Default)]
+pub(super) struct Tally {
+    pub accesses: u64,
+    pub hits: u64,
+    pub fresh: u64,
+    pub faults: u64,
+    pub launches: u64,
+    pub cold_launches: u64,
+    pub kills: u64,
+    pub unseen_writes: u64,
+    pub rounds: u64,
+    pub evictions_refused: u64,
+    pub kept_dropped: u64,
+    /// Came back without having been asked for; of these, used before they left, left unused.
+    pub ahead_pages: u64,
+    pub ahead_used: u64,
+    pub ahead_unused: u64,
+    /// Programs waited for room.
+    pub waited_ns: f64,
+    swapped_out: u64,
+    stored_bytes: u64,
+    original_bytes: u64,
+    spent: Spent,
+    own_ns: Vec<f64>,
+    relaunch_ns: Vec<f64>,
+    peak: Parts,
+    decisions: u64,
+}
+
+impl Tally {
+    pub fn spend(&mut self, spent: &Spent) {
+        self.spent += *spent;
+    }
+
+    pub fn relaunched(&mut self, own_ns: f64, took_ns: f64) {
+        self.own_ns.push(own_ns);
+        self.relaunch_ns.push(took_ns);
+    }
+
+    pub fn stored(&mut self, bytes: u64, page_bytes: u64) {
+        self.swapped_out += 1;
+        self.stored_bytes += bytes;
+        self.original_bytes += page_bytes;
+    }
+
+    /// A decision: of a kind, about these.
+    pub fn decided(&mut self, kind: u64, what: impl IntoIterator<Item = u64>) {
+        let mut mix = |word: u64| {
+            let mixed = (self.decisions ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            self.decisions = mixed ^ mixed >> 29;
+        };
+        mix(kind);
+        what.into_iter().for_each(mix);
+    }
+
+    /// Keeps the parts of memory when they are most together.
+    #[inline]
+    pub fn peak(&mut self, used_bytes: u64, parts: impl FnOnce() -> Parts) {
+        if used_bytes > self.peak.total_bytes() {
+            self.peak = parts();
+        }
+    }
+
+    pub fn outcome<M: Mechanism>(&self, mechanism: &M, engine: &Engine) -> Outcome {
+        let ms = |ns: f64| ns / 1e6;
+        let share = |part: u64, of: u64| (of > 0).then(|| part as f64 / of as f64);
+        let metrics = engine.metrics();
+        let tracking = metrics.iter().filter(|metric| metric.name.ends_with("_tracking_bytes"));
+        let policies_bytes = tracking.map(|metric| metric.value as u64).sum();
+        let returned = self.faults + self.ahead_pages;
+        Outcome {
+            scheme: String::new(),
+            missing: &[],
+            trace: String::new(),
+            budget_bytes: 0,
+            time: "",
+            costs: String::new(),
+            pages: "",
+            relaunch_ms: Relaunches::of(&self.relaunch_ns),
+            own_ms: Relaunches::of(&self.own_ns),
+            launches: self.launches,
+            cold_launches: self.cold_launches,
+            kills: self.kills,
+            cpu_ms: ms(self.spent.cpu_ns()),
+            compress_ms: ms(self.spent.out_ns),
+            decompress_ms: ms(self.spent.back_ns),
+            kernel_ms: ms(self.spent.kernel_ns),
+            waited_for_room_ms: ms(self.waited_ns),
+            ratio: share(self.original_bytes, self.stored_bytes),
+            flash_read_bytes: 0,
+            flash_written_bytes: 0,
+            accesses: self.accesses,
+            hits: self.hits,
+            fresh: self.fresh,
+            faults: self.faults,
+            swapped_out_pages: self.swapped_out,
+            compressed_pages: self.spent.compressed_pages,
+            decompressed_pages: self.spent.decompressed_pages,
+            prefetch: Prefetched {
+                pages: self.ahead_pages,
+                used: self.ahead_used,
+                unused: self.ahead_unused,
+                accuracy: share(self.ahead_used, self.ahead_pages),
+                coverage: share(self.ahead_used, self.ahead_used + self.faults),
+            },
+            read_amplification: share(returned, self.faults + self.ahead_used),
+            peak_bytes: self.peak.total_bytes(),
+            peak: Parts { policies_bytes, ..self.peak },
+            kept_dropped_pages: self.kept_dropped,
+            unseen_writes: self.unseen_writes,
+            reclaim_rounds: self.rounds,
+            stored_pages_at_end: mechanism.pool().pages,
+            belady: None,
+            decisions: format!("{:016x}", self.decisions),
+        }
+    }
+}

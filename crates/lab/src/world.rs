@@ -1,0 +1,179 @@
+//! What every page of every program holds, whatever becomes of it: the truth that a replay compares
+//! with.
+//!
+//! A trace tells what a page holds when its source looked: a recorder looks when a page leaves.
+//! Under another scheme the page may leave earlier. So a page that was not told about yet holds
+//! what it is told to hold first, as `clew-trace` says, and a first reading of the trace
+//! ([`Lookahead`]) finds that out: 4 bytes for every time a page comes into being.
+
+use clew_core::{PageId, PageRun, SpaceId};
+use clew_trace::{ContentId, Record, Trace};
+
+use crate::error::LabError;
+use crate::page_map::PageMap;
+use crate::spaces::Spaces;
+
+/// What a page holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Holds {
+    /// Zeros: nothing was ever told.
+    Zeros,
+    /// These contents of the trace.
+    Content(ContentId),
+}
+
+/// As [`Holds`], in a word; zero is no page.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+struct Word(u64);
+
+const ZEROS: Word = Word(1);
+
+impl Word {
+    fn of(holds: Holds) -> Word {
+        match holds {
+            Holds::Zeros => ZEROS,
+            Holds::Content(id) => Word(u64::from(id.0) + 2),
+        }
+    }
+
+    fn holds(self) -> Holds {
+        match self.0.checked_sub(2) {
+            Some(id) => Holds::Content(ContentId(id as u32)),
+            None => Holds::Zeros,
+        }
+    }
+}
+
+/// What each page holds first, in the order in which pages come into being.
+#[derive(Debug, Default)]
+pub struct Lookahead {
+    firsts: Vec<u32>,
+}
+
+/// Nothing is told of the page.
+const NEVER: u32 = u32::MAX;
+
+impl Lookahead {
+    /// Reads the trace once.
+    pub fn of(trace: &Trace) -> Result<Lookahead, LabError> {
+        let failed = LabError::trace;
+        /// Of a page: the place that waits for its first contents, plus one; or it was told.
+        const TOLD: u64 = u64::MAX;
+        let mut firsts = Vec::new();
+        let mut pages = PageMap::<u64>::default();
+        let mut spaces = Spaces::default();
+        for stamped in trace.records().map_err(failed(trace.path()))? {
+            let record = stamped.map_err(failed(trace.path()))?.record;
+            for ended in spaces.note(&record) {
+                pages.remove_space(ended);
+            }
+            let Some(first) = record.pages().map(|run| run.first) else { continue };
+            if !spaces.is_anonymous(first.space()) {
+                continue;
+            }
+            match record {
+                Record::Resident { run } => {
+                    for page in run.pages() {
+                        begin(&mut pages, page, &mut firsts);
+                    }
+                }
+                Record::Access { page, .. } | Record::Candidate { page } => {
+                    begin(&mut pages, page, &mut firsts);
+                }
+                Record::Contents { page, content } => {
+                    begin(&mut pages, page, &mut firsts);
+                    let place = std::mem::replace(pages.entry(page), TOLD);
+                    if place != TOLD {
+                        firsts[place as usize - 1] = content.0;
+                    }
+                }
+                Record::Freed { run } => pages.take_run(run, |_, _| {}),
+                Record::Moved { from, to } => pages.move_run(from, to),
+                _ => {}
+            }
+        }
+        Ok(Lookahead { firsts })
+    }
+}
+
+fn begin(pages: &mut PageMap<u64>, page: PageId, firsts: &mut Vec<u32>) {
+    let place = pages.entry(page);
+    if *place == 0 {
+        firsts.push(NEVER);
+        *place = firsts.len() as u64;
+    }
+}
+
+/// What pages hold now. See the module.
+pub struct World<'a> {
+    pages: PageMap<Word>,
+    lookahead: &'a Lookahead,
+    /// How many pages have come into being.
+    begun: usize,
+}
+
+impl World<'_> {
+    /// Nothing is there yet.
+    pub fn new(lookahead: &Lookahead) -> World<'_> {
+        World { pages: PageMap::default(), lookahead, begun: 0 }
+    }
+
+    /// The page is there from now on, if it was not before.
+    #[inline]
+    pub fn begin(&mut self, page: PageId) {
+        let word = self.pages.entry(page);
+        if word.0 == 0 {
+            let first = self.lookahead.firsts.get(self.begun).copied().unwrap_or(NEVER);
+            *word = match first {
+                NEVER => ZEROS,
+                id => Word::of(Holds::Content(ContentId(id))),
+            };
+            self.begun += 1;
+        }
+    }
+
+    /// Only what pages hold is followed.
+    pub fn pass_over(&mut self, record: &Record) {
+        match *record {
+            Record::Resident { run } => run.pages().for_each(|page| self.begin(page)),
+            Record::Access { page, .. } | Record::Candidate { page } => self.begin(page),
+            Record::Contents { page, content } => drop(self.set(page, content)),
+            Record::Freed { run } => self.free(run),
+            Record::Moved { from, to } => self.moved(from, to),
+            _ => {}
+        }
+    }
+
+    /// What `page` holds. Zeros, if it is not there.
+    pub fn holds(&self, page: PageId) -> Holds {
+        self.pages.get(page).holds()
+    }
+
+    /// From now on `page` holds `content`; true if that is something else than before.
+    pub fn set(&mut self, page: PageId, content: ContentId) -> bool {
+        self.begin(page);
+        let new = Word::of(Holds::Content(content));
+        std::mem::replace(self.pages.entry(page), new) != new
+    }
+
+    /// Whether [`World::set`] would change what the page holds.
+    pub fn differs(&mut self, page: PageId, content: ContentId) -> bool {
+        self.begin(page);
+        self.pages.get(page) != Word::of(Holds::Content(content))
+    }
+
+    /// These pages are gone.
+    pub fn free(&mut self, run: PageRun) {
+        self.pages.take_run(run, |_, _| {});
+    }
+
+    /// These pages have moved.
+    pub fn moved(&mut self, from: PageRun, to: PageId) {
+        self.pages.move_run(from, to);
+    }
+
+    /// All of a space is gone.
+    pub fn end(&mut self, space: SpaceId) {
+        self.pages.remove_space(space);
+    }
+}
