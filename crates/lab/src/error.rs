@@ -54,17 +54,12 @@ pub enum LabError {
         why: String,
     },
     /// Real bytes are wanted of a trace that has none.
-    #[error(
-        "{path} has no contents of pages ({has}); replay it with --policy-only{}",
-        if *density { " and --density" } else { "" }
-    )]
+    #[error("{path} has no contents of pages, but {has}: replay it with --policy-only")]
     NoContents {
         /// The trace.
         path: PathBuf,
         /// What it has instead.
         has: &'static str,
-        /// Sizes must be stated too.
-        density: bool,
     },
     /// A cost is needed that the table has not.
     #[error("the cost table '{table}' has no {what}; measure one with 'clew costs'")]

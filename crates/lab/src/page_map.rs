@@ -128,7 +128,10 @@ impl<T: Copy + Default + PartialEq> PageMap<T> {
         for key in std::mem::take(keys) {
             if let Some(number) = self.by_key.remove(&key) {
                 let chunk = &mut *self.chunks[number as usize];
-                chunk.iter().filter(|value| **value != T::default()).for_each(|value| taken(*value));
+                chunk
+                    .iter()
+                    .filter(|value| **value != T::default())
+                    .for_each(|value| taken(*value));
                 *chunk = [T::default(); CHUNK];
                 self.free.push(number);
             }

@@ -13,12 +13,14 @@ struct Known {
 #[derive(Default)]
 pub struct Spaces {
     known: Vec<Option<Known>>,
+    noted: u64,
 }
 
 impl Spaces {
     /// Brings the spaces up to date; returns those that ended with this record, in the order of
     /// their numbers.
     pub fn note(&mut self, record: &Record) -> Vec<SpaceId> {
+        self.noted += 1;
         match *record {
             Record::SpaceStart { space, app, file } => {
                 let number = space.0 as usize;
@@ -35,6 +37,11 @@ impl Spaces {
             }
             _ => Vec::new(),
         }
+    }
+
+    /// Records noted.
+    pub fn noted(&self) -> u64 {
+        self.noted
     }
 
     fn take(&mut self, space: SpaceId) -> Option<SpaceId> {

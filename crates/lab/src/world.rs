@@ -10,6 +10,7 @@ use clew_core::{PageId, PageRun, SpaceId};
 use clew_trace::{ContentId, Record, Trace};
 
 use crate::error::LabError;
+use crate::mechanism::MAX_PAGES;
 use crate::page_map::PageMap;
 use crate::spaces::Spaces;
 
@@ -48,6 +49,7 @@ impl Word {
 #[derive(Debug, Default)]
 pub struct Lookahead {
     firsts: Vec<u32>,
+    peak_pages: u64,
 }
 
 /// Nothing is told of the page.
@@ -60,19 +62,26 @@ impl Lookahead {
         /// Of a page: the place that waits for its first contents, plus one; or it was told.
         const TOLD: u64 = u64::MAX;
         let mut firsts = Vec::new();
+        let (mut alive, mut peak_pages) = (0u64, 0u64);
         let mut pages = PageMap::<u64>::default();
         let mut spaces = Spaces::default();
         for stamped in trace.records().map_err(failed(trace.path()))? {
             let record = stamped.map_err(failed(trace.path()))?.record;
             for ended in spaces.note(&record) {
-                pages.remove_space(ended);
+                pages.take_space(ended, |_| alive -= 1);
             }
             let Some(first) = record.pages().map(|run| run.first) else { continue };
             if !spaces.is_anonymous(first.space()) {
                 continue;
             }
+            let before = firsts.len();
             match record {
                 Record::Resident { run } => {
+                    if u64::from(run.count) > MAX_PAGES {
+                        let why = format!("{} pages at once", run.count);
+                        let record = spaces.noted() - 1;
+                        return Err(LabError::Record { record, field: "pages", why });
+                    }
                     for page in run.pages() {
                         begin(&mut pages, page, &mut firsts);
                     }
@@ -87,12 +96,22 @@ impl Lookahead {
                         firsts[place as usize - 1] = content.0;
                     }
                 }
-                Record::Freed { run } => pages.take_run(run, |_, _| {}),
-                Record::Moved { from, to } => pages.move_run(from, to),
+                Record::Freed { run } => pages.take_run(run, |_, _| alive -= 1),
+                Record::Moved { from, to } => {
+                    pages.take_run(PageRun { first: to, ..from }, |_, _| alive -= 1);
+                    pages.move_run(from, to);
+                }
                 _ => {}
             }
+            alive += (firsts.len() - before) as u64;
+            peak_pages = peak_pages.max(alive);
         }
-        Ok(Lookahead { firsts })
+        Ok(Lookahead { firsts, peak_pages })
+    }
+
+    /// Most pages of anonymous memory that are there at once.
+    pub fn peak_pages(&self) -> u64 {
+        self.peak_pages
     }
 }
 

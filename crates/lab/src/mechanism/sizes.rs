@@ -31,7 +31,7 @@ const OBJECT_BYTES: f64 = 23.0;
 /// How large a page is when it is stored.
 pub enum SizeModel {
     /// Original over stored size is this, for every page, codec and chunk size: sizes are uniform.
-    Density(f64),
+    Ratio(f64),
     /// As the cost table says for codec and chunk size.
     Table,
     /// As the trace says for each page, by its statistics. Chunks of several pages take as much as
@@ -190,7 +190,7 @@ impl Sizes {
         let page_bytes = self.limits.page_bytes as f64;
         let (form, cost) = self.forms[form as usize];
         let ratio = match self.model {
-            SizeModel::Density(ratio) => ratio,
+            SizeModel::Ratio(ratio) => ratio,
             SizeModel::Table | SizeModel::Stats(_) => cost.ratio,
         };
         let of_page = |weighed: &Weighed| match weighed {

@@ -53,6 +53,8 @@ use tally::Tally;
 
 /// After a round of reclaim that found nobody, the next one is this much later: the daemon's tick.
 const TICK: Ns = Ns::from_ms(10);
+/// Pages that one order restores at most.
+const RESTORE_PAGES: usize = 512;
 /// Records between two looks whether policies want something by themselves: long work, endings.
 const ATTEND: u64 = 1 << 10;
 /// Records between two reports of progress.
@@ -125,28 +127,48 @@ pub fn replay(
     };
     let clock = settings.clock.clone();
     let has = trace.header().contents;
-    match settings.pages {
-        Pages::Real if has != ContentsKind::Bytes => Err(LabError::NoContents {
-            path: trace.path().to_path_buf(),
-            has: if has == ContentsKind::Stats { "statistics of them" } else { "nothing" },
-            density: has == ContentsKind::None,
-        }),
+    let (mut outcome, pages) = match settings.pages {
+        Pages::Real if has != ContentsKind::Bytes => {
+            return Err(LabError::NoContents {
+                path: trace.path().to_path_buf(),
+                has: if has == ContentsKind::Stats { "statistics of them" } else { "nothing" },
+            });
+        }
         Pages::Real => {
             let mechanism = Bytes::new(trace, limits, scheme.retain, buffer, clock)?;
-            Replay::new(engine, mechanism, trace, Some(lookahead), settings).play(trace, progress)
+            let replay = Replay::new(engine, mechanism, trace, Some(lookahead), settings);
+            (replay.play(trace, progress)?, "real")
+        }
+        Pages::Weightless { .. } if matches!(clock, Clock::Measured(_)) => {
+            return Err(LabError::Setting {
+                what: "time".to_string(),
+                why: "without contents there is no work to measure; time is modelled".to_string(),
+            });
         }
         Pages::Weightless { ratio } => {
-            let model = match (ratio, has) {
-                (Some(ratio), _) => SizeModel::Density(ratio),
-                (None, ContentsKind::Stats) => Sizes::stats_of(trace)?,
-                (None, ContentsKind::None | ContentsKind::Bytes) => SizeModel::Table,
+            let (model, pages) = match (ratio, has) {
+                (Some(ratio), _) => (SizeModel::Ratio(ratio), "ratio"),
+                (None, ContentsKind::Stats) => (Sizes::stats_of(trace)?, "statistics"),
+                (None, ContentsKind::None | ContentsKind::Bytes) => (SizeModel::Table, "table"),
             };
             let told = matches!(model, SizeModel::Stats(_)).then_some(lookahead);
             let costs = clock.costs().clone();
             let mechanism = Sizes::new(model, limits, scheme.retain, buffer, costs)?;
-            Replay::new(engine, mechanism, trace, told, settings).play(trace, progress)
+            let replay = Replay::new(engine, mechanism, trace, told, settings);
+            (replay.play(trace, progress)?, pages)
         }
+    };
+    outcome.scheme = scheme.name.clone();
+    outcome.missing = scheme.missing().iter().map(|what| what.to_string()).collect();
+    outcome.budget_bytes = settings.budget_bytes;
+    outcome.time = match settings.clock {
+        Clock::Measured(_) => "measured",
+        Clock::Modelled(_) => "modelled",
     }
+    .to_string();
+    outcome.costs = settings.clock.costs().name.clone();
+    outcome.pages = pages.to_string();
+    Ok(outcome)
 }
 
 /// A relaunch that is going on.
@@ -549,7 +571,7 @@ impl<'a, M: Mechanism> Replay<'a, M> {
     fn wait_for_room(&mut self, page: PageId) {
         let (used, total) = (self.used_bytes(), self.budget.total_bytes);
         let wait = self.backlog.wait(self.program_ns(), used, total);
-        if wait > 0.0 {
+        if wait > 0.0 && self.window.is_some() {
             self.tally.waited_ns += wait;
             self.stall(page, wait);
         }
@@ -610,26 +632,24 @@ impl<'a, M: Mechanism> Replay<'a, M> {
             return Ok(());
         }
         self.tally.decided(4, pages.iter().map(|page| page.raw()));
+        // What a relaunch restores becomes resident, in the order wanted: batches of ascending
+        // addresses, as the prefetcher gives them.
         let is_relaunch = matches!(trigger, Trigger::Relaunch(_));
         let park = !is_relaunch && self.engine.arrival() != Arrival::Resident;
-        if is_relaunch {
-            pages.sort_unstable();
-        }
-        for of_space in pages.chunk_by(|a, b| a.space() == b.space()) {
-            // A restore takes ascending addresses.
-            let mut ascending = of_space.to_vec();
-            ascending.sort_unstable();
+        let follows = |a: &PageId, b: &PageId| a < b && a.space() == b.space();
+        for batch in pages.chunk_by(follows).flat_map(|run| run.chunks(RESTORE_PAGES)) {
             let mut events = std::mem::take(&mut self.events);
             let world = self.world.as_ref();
-            let spent = self.mechanism.restore(&ascending, park, world, &mut events)?;
+            let spent = self.mechanism.restore(batch, park, world, &mut events)?;
             self.tally.spend(&spent);
             let came = |event: &&Event| matches!(event, Event::PageIn { .. });
             let count = events.iter().filter(came).count();
             self.ahead.begin(self.program_ns(), spent.cpu_ns(), count);
             self.tell_all(&mut events, false)?;
             self.ahead.end();
+            self.keep_budget()?;
         }
-        self.keep_budget()
+        Ok(())
     }
 
     // ---- budget -----------------------------------------------------------------------------------

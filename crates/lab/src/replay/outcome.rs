@@ -82,20 +82,17 @@ pub struct Outcome {
     /// The scheme's name.
     pub scheme: String,
     /// What this version lacks of the system that the scheme is named after.
-    #[serde(skip_deserializing)]
-    pub missing: &'static [&'static str],
+    pub missing: Vec<String>,
     /// The trace's file name.
     pub trace: String,
     /// Memory for everything that counts.
     pub budget_bytes: u64,
     /// `measured` or `modelled`.
-    #[serde(skip_deserializing)]
-    pub time: &'static str,
+    pub time: String,
     /// The table of costs.
     pub costs: String,
-    /// `real` bytes, or `weightless` and what sizes come from.
-    #[serde(skip_deserializing)]
-    pub pages: &'static str,
+    /// `real` bytes, or where the sizes come from: `ratio`, `table`, `statistics`.
+    pub pages: String,
     /// Relaunches of apps that were alive.
     pub relaunch_ms: Relaunches,
     /// The same without any swapping.

@@ -78,12 +78,12 @@ impl Tally {
         let returned = self.faults + self.ahead_pages;
         Outcome {
             scheme: String::new(),
-            missing: &[],
+            missing: Vec::new(),
             trace: String::new(),
             budget_bytes: 0,
-            time: "",
+            time: String::new(),
             costs: String::new(),
-            pages: "",
+            pages: String::new(),
             relaunch_ms: Relaunches::of(&self.relaunch_ns),
             own_ms: Relaunches::of(&self.own_ns),
             launches: self.launches,

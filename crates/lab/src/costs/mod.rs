@@ -6,6 +6,8 @@
 //! Durations are sums. None is truncated to a unit that is longer than what is timed: a probe that
 //! counts whole microseconds makes a chunk that takes less cost nothing.
 
+mod measure;
+
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,6 +15,8 @@ use clew_core::{ByteSize, CodecKind};
 use serde::{Deserialize, Serialize};
 
 use crate::error::LabError;
+
+pub use measure::measure;
 
 /// CPU time of one piece of work, nanoseconds by kind; and how long the program waited for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

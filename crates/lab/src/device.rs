@@ -1,0 +1,176 @@
+//! Models of the papers' devices: what is published about them, as data (`devices.toml`). A number
+//! that no source states is left out, and who needs it is told its name.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use clew_core::CodecKind;
+use serde::{Deserialize, Serialize};
+
+use crate::costs::Costs;
+use crate::error::LabError;
+
+/// A number, and who says so.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Number {
+    /// The number, in the unit that its field's name says.
+    pub value: f64,
+    /// Where it is stated.
+    pub source: String,
+}
+
+/// One device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Device {
+    /// Its name on the command line.
+    pub name: String,
+    /// What it is.
+    pub about: String,
+    /// What is known of it.
+    #[serde(flatten)]
+    pub numbers: BTreeMap<String, Number>,
+}
+
+/// Fields that a device can have.
+const FIELDS: [&str; 16] = [
+    "cpu_cores",
+    "cpu_fastest_hz",
+    "cpu_scale",
+    "dram_bytes",
+    "flash_bytes",
+    "flash_read_bytes_per_second",
+    "flash_read_share_at_90_pct",
+    "flash_swap_bytes",
+    "flash_write_bytes_per_second",
+    "flash_write_share_at_90_pct",
+    "link_bits_per_second",
+    "lz4_512k_bytes_per_second",
+    "lz4_page_bytes_per_second",
+    "network_bits_per_second",
+    "swap_bits_per_second",
+    "swap_bytes",
+];
+/// Of the table of costs.
+const PAGE_BYTES: u32 = 4096;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    device: Vec<Device>,
+}
+
+fn parse(text: &str, what: &str) -> Result<Vec<Device>, LabError> {
+    let bad = |why: String| LabError::Setting { what: what.to_string(), why };
+    let file: File = toml::from_str(text).map_err(|error| bad(error.to_string()))?;
+    for device in &file.device {
+        for (field, number) in &device.numbers {
+            let path = format!("device {}, {field}", device.name);
+            if !FIELDS.contains(&field.as_str()) {
+                return Err(bad(format!("{path} is not known; known: {}", FIELDS.join(", "))));
+            }
+            if !(number.value.is_finite() && number.value > 0.0) {
+                return Err(bad(format!("{path} = {}: not a positive number", number.value)));
+            }
+            if number.source.trim().is_empty() {
+                return Err(bad(format!("{path} names no source")));
+            }
+        }
+    }
+    Ok(file.device)
+}
+
+/// The devices of the papers.
+pub fn all() -> Vec<Device> {
+    parse(include_str!("devices.toml"), "devices.toml").expect("it is checked by a test")
+}
+
+impl Device {
+    /// The device called `name`, or the first one of a TOML file.
+    pub fn named(name: &str) -> Result<Device, LabError> {
+        let bad = |why: String| LabError::Setting { what: format!("device '{name}'"), why };
+        if name.ends_with(".toml") {
+            let path = Path::new(name);
+            let text = std::fs::read_to_string(path).map_err(LabError::file(path))?;
+            let first = parse(&text, name)?.into_iter().next();
+            return first.ok_or_else(|| bad("the file has no [[device]]".to_string()));
+        }
+        let devices = all();
+        let names: Vec<&str> = devices.iter().map(|device| device.name.as_str()).collect();
+        let unknown = || bad(format!("known: {} (or name a TOML file)", names.join(", ")));
+        devices.iter().find(|device| device.name == name).cloned().ok_or_else(unknown)
+    }
+
+    /// A number that is needed.
+    pub fn need(&self, field: &'static str, hint: &'static str) -> Result<f64, LabError> {
+        let missing = || LabError::NoNumber { device: self.name.clone(), field, hint };
+        self.numbers.get(field).map(|number| number.value).ok_or_else(missing)
+    }
+
+    /// `costs` on this device: slowed by how much longer it takes to compress a page with LZ4, or
+    /// by its `cpu_scale` if it has one. One factor for everything: nothing finer is published.
+    pub fn costs(&self, costs: Costs) -> Result<Costs, LabError> {
+        let factor = match self.numbers.get("cpu_scale") {
+            Some(number) => number.value,
+            None => {
+                let hint = "state how much slower it is than the cost table: --cpu-scale";
+                let bytes_per_second = self.need("lz4_page_bytes_per_second", hint)?;
+                let page_ns = f64::from(PAGE_BYTES) / bytes_per_second * 1e9;
+                page_ns / costs.codec(CodecKind::Lz4, PAGE_BYTES, PAGE_BYTES)?.out_ns
+            }
+        };
+        Ok(costs.slowed(factor, &self.name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_devices_of_the_papers_are_there_and_each_number_has_a_source() {
+        let names: Vec<String> = all().into_iter().map(|device| device.name).collect();
+        for name in
+            ["pixel-7", "pixel-6-pro", "pixel-6", "pixel-3", "p20", "odroid-xu4", "kirin-970"]
+        {
+            assert!(names.iter().any(|known| known == name), "{name}");
+        }
+        assert!(all().iter().all(|device| device.numbers.len() >= 2));
+    }
+
+    #[test]
+    fn what_no_source_states_is_refused_by_name() {
+        let device = Device::named("p20").expect("it is known");
+        let error = device.costs(Costs::reference()).expect_err("nobody says how fast it is");
+        let text = error.to_string();
+        assert!(text.contains("p20") && text.contains("lz4_page_bytes_per_second"), "{text}");
+        assert!(error.is_bad_input());
+        let unknown = Device::named("pixel-99").expect_err("there is none").to_string();
+        assert!(unknown.contains("pixel-99") && unknown.contains("pixel-7"), "{unknown}");
+    }
+
+    #[test]
+    fn a_device_is_as_slow_as_its_source_says() {
+        let device = Device::named("pixel-6-pro").expect("it is known");
+        let costs = device.costs(Costs::reference()).expect("its speed is published");
+        let page = costs.codec(CodecKind::Lz4, 4096, 4096).expect("a row");
+        let bytes_per_second = 4096.0 / page.out_ns * 1e9;
+        assert!((bytes_per_second / 205.1e6 - 1.0).abs() < 1e-9, "{bytes_per_second}");
+        assert!(costs.name.ends_with("on pixel-6-pro"));
+    }
+
+    #[test]
+    fn a_file_that_makes_no_sense_is_refused_by_field() {
+        let device = |line: &str| format!("[[device]]\nname = \"x\"\nabout = \"y\"\n{line}\n");
+        for (line, word) in [
+            ("drum_bytes = { value = 1, source = \"z\" }", "drum_bytes"),
+            ("dram_bytes = { value = -1, source = \"z\" }", "dram_bytes"),
+            ("dram_bytes = { value = 1, source = \" \" }", "source"),
+            ("dram_bytes = 1", "dram_bytes"),
+        ] {
+            let error = parse(&device(line), "mine.toml").expect_err(line).to_string();
+            assert!(error.contains(word) && error.contains("mine.toml"), "'{line}': {error}");
+        }
+    }
+}

@@ -1,0 +1,440 @@
+//! Sweeps: traces x schemes x budgets x parameters, from a TOML file.
+//!
+//! ```toml
+//! traces = ["day.clew"]                 # as seen from the file's directory
+//! schemes = ["zram", "ariadne"]         # presets, or TOML files
+//! budgets = ["40%", "60%", "256MiB"]
+//! time = "modelled"                     # or "measured"
+//! pages = "real"                        # or "weightless", with ratio = 2.8 if sizes are uniform
+//!
+//! [parameters.ariadne]                  # of one scheme: every combination
+//! "packing.sizes" = ["1K-2K-16K", "512B-4K-32K"]
+//! ```
+//!
+//! Every replay is a row, in a file of its own named by a digest of everything that it depends on
+//! (the trace's end, which holds its counts and is checked; scheme, budget, costs). A row that is there
+//! is not replayed again, so a sweep that was interrupted goes on where it was. All files are whole
+//! or not there.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use clew_policy::Scheme;
+use clew_trace::Draft;
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
+use twox_hash::XxHash3_128;
+
+use crate::compare::{in_parallel, one};
+use crate::costs::{Clock, Costs};
+use crate::device::Device;
+use crate::error::LabError;
+use crate::input::{Input, Memory};
+use crate::replay::{Outcome, Pages, Settings};
+
+/// The file, as written.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    traces: Vec<PathBuf>,
+    schemes: Vec<String>,
+    budgets: Vec<String>,
+    #[serde(default)]
+    time: Option<String>,
+    #[serde(default)]
+    pages: Option<String>,
+    #[serde(default)]
+    ratio: Option<f64>,
+    #[serde(default)]
+    costs: Option<PathBuf>,
+    #[serde(default)]
+    device: Option<String>,
+    #[serde(default)]
+    parameters: BTreeMap<String, BTreeMap<String, Vec<Value>>>,
+}
+
+/// A scheme with the parameters that make it this one.
+#[derive(Clone, Debug)]
+struct Variant {
+    scheme: Scheme,
+    parameters: BTreeMap<String, String>,
+}
+
+/// A sweep that was read.
+#[derive(Clone, Debug)]
+pub struct Sweep {
+    traces: Vec<PathBuf>,
+    variants: Vec<Variant>,
+    budgets: Vec<Memory>,
+    clock: Clock,
+    pages: Pages,
+}
+
+/// One replay of a sweep.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// The trace's file name.
+    pub trace: String,
+    /// The budget as it was asked for.
+    pub budget: String,
+    /// Parameters that were changed, by their path in the scheme.
+    pub parameters: BTreeMap<String, String>,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+/// What [`Sweep::run`] tells while it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step<'a> {
+    /// A trace is being read.
+    Reading(&'a Path),
+    /// So many rows of so many are there.
+    Done {
+        /// Rows there, of which `kept` were there before.
+        rows: usize,
+        /// Found from before.
+        kept: usize,
+        /// All.
+        of: usize,
+    },
+}
+
+impl Sweep {
+    /// Reads the file at `path`.
+    pub fn read(path: &Path) -> Result<Sweep, LabError> {
+        let text = std::fs::read_to_string(path).map_err(LabError::file(path))?;
+        let bad = |why: String| LabError::Setting { what: path.display().to_string(), why };
+        let file: File = toml::from_str(&text).map_err(|error| bad(error.to_string()))?;
+        let beside = path.parent().unwrap_or(Path::new("."));
+        for (field, is_empty) in [
+            ("traces", file.traces.is_empty()),
+            ("schemes", file.schemes.is_empty()),
+            ("budgets", file.budgets.is_empty()),
+        ] {
+            if is_empty {
+                return Err(bad(format!("{field} names none")));
+            }
+        }
+        for name in file.parameters.keys().filter(|name| !file.schemes.contains(name)) {
+            return Err(bad(format!("parameters.{name}: schemes does not name it")));
+        }
+        let mut variants = Vec::new();
+        for name in &file.schemes {
+            let none = BTreeMap::new();
+            let parameters = file.parameters.get(name).unwrap_or(&none);
+            let scheme = load_scheme(name, beside)?;
+            variants.extend(varied(&scheme, parameters).map_err(&bad)?);
+        }
+        let budgets: Result<Vec<Memory>, String> =
+            file.budgets.iter().map(|budget| budget.parse()).collect();
+        let mut costs = match &file.costs {
+            Some(costs) => Costs::read(&beside.join(costs))?,
+            None => Costs::reference(),
+        };
+        if let Some(device) = &file.device {
+            costs = Device::named(device)?.costs(costs)?;
+        }
+        let clock = match file.time.as_deref() {
+            None | Some("modelled") => Clock::Modelled(costs),
+            Some("measured") => Clock::Measured(costs),
+            Some(other) => {
+                return Err(bad(format!("time = \"{other}\": \"modelled\" or \"measured\"")));
+            }
+        };
+        let pages = match (file.pages.as_deref(), file.ratio) {
+            (None | Some("real"), None) => Pages::Real,
+            (Some("weightless"), None) => Pages::Weightless { ratio: None },
+            (Some("weightless"), Some(ratio)) if ratio.is_finite() && ratio >= 1.0 => {
+                Pages::Weightless { ratio: Some(ratio) }
+            }
+            (Some("weightless"), Some(ratio)) => {
+                return Err(bad(format!("ratio = {ratio}: 1 or more")));
+            }
+            (None | Some("real"), Some(_)) => {
+                return Err(bad("ratio needs pages = \"weightless\"".to_string()));
+            }
+            (Some(other), _) => {
+                return Err(bad(format!("pages = \"{other}\": \"real\" or \"weightless\"")));
+            }
+        };
+        Ok(Sweep {
+            traces: file.traces.iter().map(|trace| beside.join(trace)).collect(),
+            variants,
+            budgets: budgets.map_err(|why| bad(format!("budgets: {why}")))?,
+            clock,
+            pages,
+        })
+    }
+
+    /// How many rows it has.
+    pub fn rows(&self) -> usize {
+        self.traces.len() * self.variants.len() * self.budgets.len()
+    }
+
+    /// Runs what is missing in `out` on `jobs` threads, and writes `sweep.csv` and `sweep.json` there
+    /// when all rows are. With measured time rows run one after the other.
+    pub fn run(
+        &self,
+        out: &Path,
+        jobs: usize,
+        progress: &(dyn Fn(Step<'_>) + Sync),
+    ) -> Result<Vec<Row>, LabError> {
+        let kept_in = out.join("rows");
+        std::fs::create_dir_all(&kept_in).map_err(LabError::file(&kept_in))?;
+        let jobs = if matches!(self.clock, Clock::Measured(_)) { 1 } else { jobs };
+        let mut rows = Vec::new();
+        let there = std::sync::Mutex::new((0usize, 0usize));
+        let of = self.rows();
+        for trace in &self.traces {
+            progress(Step::Reading(trace));
+            let input = Input::open(trace)?;
+            let identity = identity(&input)?;
+            let budgets: Vec<(Memory, u64)> = self
+                .budgets
+                .iter()
+                .map(|budget| Ok((*budget, budget.bytes(&input)?)))
+                .collect::<Result<_, LabError>>()?;
+            let points: Vec<(&Variant, Memory, u64)> = self
+                .variants
+                .iter()
+                .flat_map(|variant| budgets.iter().map(move |(b, bytes)| (variant, *b, *bytes)))
+                .collect();
+            rows.extend(in_parallel(points.len(), jobs, |at| {
+                let (variant, budget, budget_bytes) = points[at];
+                let settings = Settings {
+                    scheme: variant.scheme.clone(),
+                    clock: self.clock.clone(),
+                    pages: self.pages,
+                    ..Settings::new(variant.scheme.clone(), budget_bytes)
+                };
+                let key = key(&identity, &settings);
+                let path = kept_in.join(format!("{key}.json"));
+                let before = read_row(&path);
+                let was_kept = before.is_some();
+                let row = match before {
+                    Some(row) => row,
+                    None => {
+                        let row = Row {
+                            trace: input.name(),
+                            budget: budget.to_string(),
+                            parameters: variant.parameters.clone(),
+                            outcome: one(&input, &settings, &mut |_, _| {})?,
+                        };
+                        write_whole(&path, &to_json(&row)?)?;
+                        row
+                    }
+                };
+                let mut there = there.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                there.0 += 1;
+                there.1 += usize::from(was_kept);
+                progress(Step::Done { rows: there.0, kept: there.1, of });
+                Ok(row)
+            })?);
+        }
+        write_whole(&out.join("sweep.json"), &to_json(&rows)?)?;
+        write_whole(&out.join("sweep.csv"), &csv(&rows)?)?;
+        Ok(rows)
+    }
+}
+
+/// A preset, or a file beside the sweep's.
+fn load_scheme(name: &str, beside: &Path) -> Result<Scheme, LabError> {
+    if !name.ends_with(".toml") {
+        return Ok(Scheme::preset(name)?);
+    }
+    let path = beside.join(name);
+    let text = std::fs::read_to_string(&path).map_err(LabError::file(&path))?;
+    Ok(Scheme::from_toml(&text)?)
+}
+
+/// The scheme with every combination of its parameters.
+fn varied(
+    scheme: &Scheme,
+    parameters: &BTreeMap<String, Vec<Value>>,
+) -> Result<Vec<Variant>, String> {
+    let mut variants = vec![(BTreeMap::new(), scheme.to_toml())];
+    for (path, values) in parameters {
+        let mut next = Vec::new();
+        for (known, text) in &variants {
+            for value in values {
+                let mut table: Table = text.parse().map_err(|e: toml::de::Error| e.to_string())?;
+                set(&mut table, path, value.clone())
+                    .map_err(|why| format!("parameters.{}.\"{path}\": {why}", scheme.name))?;
+                let mut known = known.clone();
+                let shown = value.as_str().map_or_else(|| value.to_string(), str::to_string);
+                known.insert(path.clone(), shown);
+                next.push((known, table.to_string()));
+            }
+        }
+        variants = next;
+    }
+    let read = |(parameters, text): (BTreeMap<String, String>, String)| {
+        let scheme = Scheme::from_toml(&text).map_err(|error| error.to_string())?;
+        Ok(Variant { scheme, parameters })
+    };
+    variants.into_iter().map(read).collect()
+}
+
+/// Sets `path` of `[scheme]`, which must be there already.
+fn set(table: &mut Table, path: &str, value: Value) -> Result<(), String> {
+    let mut at = table;
+    let mut steps = ["scheme"].into_iter().chain(path.split('.')).peekable();
+    while let Some(step) = steps.next() {
+        let known = || at.keys().cloned().collect::<Vec<_>>().join(", ");
+        if steps.peek().is_none() {
+            // Limits are absent until they are set.
+            if !at.contains_key(step) && !["disksize_pages", "mem_limit_bytes"].contains(&step) {
+                return Err(format!("there is no {step}; there are {}", known()));
+            }
+            at.insert(step.to_string(), value);
+            return Ok(());
+        }
+        let missing = format!("there is no table {step}; there are {}", known());
+        at = at.get_mut(step).and_then(Value::as_table_mut).ok_or(missing)?;
+    }
+    Err("it is empty".to_string())
+}
+
+/// Digest of the last bytes of a trace, where its counts and the places of its contents are, with
+/// their checksum; and of its length.
+fn identity(input: &Input) -> Result<String, LabError> {
+    const END_BYTES: u64 = 64 << 10;
+    let path = input.trace.path();
+    let failed = LabError::file;
+    let length = input.trace.file_bytes();
+    let mut file = std::fs::File::open(path).map_err(failed(path))?;
+    file.seek(SeekFrom::Start(length.saturating_sub(END_BYTES))).map_err(failed(path))?;
+    let mut end = Vec::new();
+    file.read_to_end(&mut end).map_err(failed(path))?;
+    Ok(format!("{length} {:032x}", XxHash3_128::oneshot(&end)))
+}
+
+fn key(identity: &str, settings: &Settings) -> String {
+    let (time, costs) = match &settings.clock {
+        Clock::Measured(costs) => ("measured", costs),
+        Clock::Modelled(costs) => ("modelled", costs),
+    };
+    let all = format!(
+        "{}\n{identity}\n{}\n{} {:?} {:?}\n{time}\n{}",
+        env!("CARGO_PKG_VERSION"),
+        settings.scheme.to_toml(),
+        settings.budget_bytes,
+        settings.watermarks,
+        settings.pages,
+        costs.to_toml()
+    );
+    format!("{:032x}", XxHash3_128::oneshot(all.as_bytes()))
+}
+
+/// The row of an earlier run, if it is there and sound.
+fn read_row(path: &Path) -> Option<Row> {
+    serde_json::from_str(&std::fs::read_to_string(path).ok()?).ok()
+}
+
+fn to_json(value: &impl Serialize) -> Result<String, LabError> {
+    let text = serde_json::to_string_pretty(value);
+    let text = text.map_err(|error| LabError::Setting {
+        what: "writing JSON".to_string(),
+        why: error.to_string(),
+    })?;
+    Ok(text + "\n")
+}
+
+/// Writes a file that is there whole or not at all.
+pub fn write_whole(path: &Path, text: &str) -> Result<(), LabError> {
+    let mut draft = Draft::new(path, false).map_err(LabError::file(path))?;
+    draft.write_all(text.as_bytes()).map_err(LabError::file(path))?;
+    draft.commit().map_err(LabError::file(path))
+}
+
+/// One line a row; nested names are joined by dots.
+fn csv(rows: &[Row]) -> Result<String, LabError> {
+    let flat: Vec<BTreeMap<String, String>> = rows
+        .iter()
+        .map(|row| {
+            let mut cells = BTreeMap::new();
+            let value = serde_json::to_value(&row.outcome).unwrap_or_default();
+            flatten("", &value, &mut cells);
+            for name in ["trace", "scheme", "missing"] {
+                cells.remove(name);
+            }
+            for (path, value) in &row.parameters {
+                cells.insert(format!("parameter.{path}"), value.clone());
+            }
+            cells
+        })
+        .collect();
+    let mut columns: Vec<&String> = flat.iter().flat_map(BTreeMap::keys).collect();
+    columns.sort_unstable();
+    columns.dedup();
+    let mut text = "trace,scheme,budget".to_string();
+    columns.iter().for_each(|column| text += &format!(",{}", quoted(column)));
+    text += "\n";
+    for (row, cells) in rows.iter().zip(&flat) {
+        text += &[&row.trace, &row.outcome.scheme, &row.budget].map(|cell| quoted(cell)).join(",");
+        for column in &columns {
+            text += ",";
+            text += &cells.get(*column).map_or(String::new(), |cell| quoted(cell));
+        }
+        text += "\n";
+    }
+    Ok(text)
+}
+
+fn flatten(path: &str, value: &serde_json::Value, cells: &mut BTreeMap<String, String>) {
+    match value {
+        serde_json::Value::Object(fields) => {
+            for (name, value) in fields {
+                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                flatten(&path, value, cells);
+            }
+        }
+        serde_json::Value::Null => {}
+        serde_json::Value::String(text) => {
+            cells.insert(path.to_string(), text.clone());
+        }
+        other => {
+            cells.insert(path.to_string(), other.to_string());
+        }
+    }
+}
+
+fn quoted(cell: &str) -> String {
+    match cell.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", cell.replace('"', "\"\"")),
+        false => cell.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_make_every_combination_and_wrong_ones_are_named() {
+        let zram = Scheme::preset("zram").expect("a preset");
+        let values = |text: &[&str]| text.iter().map(|t| Value::String(t.to_string())).collect();
+        let mut parameters = BTreeMap::new();
+        parameters.insert("packing.chunk".to_string(), values(&["1KiB", "4KiB"]));
+        parameters.insert("retain".to_string(), vec![Value::Boolean(true), Value::Boolean(false)]);
+        let variants = varied(&zram, &parameters).expect("four schemes");
+        assert_eq!(variants.len(), 4);
+        assert!(
+            variants.iter().any(|v| !v.scheme.retain && v.parameters["packing.chunk"] == "1KiB")
+        );
+        let wrong = |path: &str| {
+            let parameters = BTreeMap::from([(path.to_string(), values(&["x"]))]);
+            varied(&zram, &parameters).expect_err(path)
+        };
+        assert!(wrong("packing.chunks").contains("packing.chunks"));
+        assert!(wrong("nothing.chunk").contains("no table nothing"));
+        assert!(wrong("packing.chunk").contains("scheme.packing.chunk"));
+    }
+
+    #[test]
+    fn cells_are_quoted_where_they_must_be() {
+        assert_eq!(quoted("a"), "a");
+        assert_eq!(quoted("a,\"b\""), "\"a,\"\"b\"\"\"");
+    }
+}
