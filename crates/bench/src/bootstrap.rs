@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::seed::Seeded;
+use clew_core::Seeded;
 use crate::statistics::percentile;
 
 /// Resamples of one interval.

@@ -5,7 +5,7 @@
 use std::fmt::Write;
 use std::sync::OnceLock;
 
-use crate::seed::Seeded;
+use clew_core::Seeded;
 
 const WORDS: usize = 6_000;
 const PHRASES: usize = 1_500;

@@ -28,7 +28,6 @@ pub mod progress;
 pub mod report;
 pub mod result;
 pub mod run;
-pub mod seed;
 pub mod session;
 pub mod statistics;
 pub mod survey;

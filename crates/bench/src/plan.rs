@@ -1,6 +1,6 @@
 //! The sequence of switches: which app comes to the foreground next. The same in every arm.
 
-use crate::seed::Seeded;
+use clew_core::Seeded;
 
 /// `count` switches between `apps` apps, each about equally often, never twice the same in a row
 /// (unless there is only one).

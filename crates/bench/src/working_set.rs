@@ -2,7 +2,7 @@
 //! every visit, and the rest fresh each time. Hot data of real apps overlaps by about 70 % from one
 //! relaunch to the next.
 
-use crate::seed::Seeded;
+use clew_core::Seeded;
 
 /// The visits of one app.
 #[derive(Clone, Debug)]

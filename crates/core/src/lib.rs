@@ -6,6 +6,7 @@ pub mod app;
 pub mod event;
 pub mod page;
 pub mod policy;
+pub mod seeded;
 pub mod units;
 pub mod view;
 
@@ -16,6 +17,7 @@ pub use policy::{
     Admission, Admit, Arrival, Candidate, Cause, CodecKind, Demand, Ending, Eviction, Group, Job,
     Metric, Observe, Packing, Place, Placement, Prefetch, Reclaim, Trigger, Unit, Verdict, Victim,
 };
+pub use seeded::Seeded;
 pub use units::{ByteSize, Ns};
 pub use view::{
     ClassCounts, Classes, DeviceFacts, DonorFacts, Facts, Out, PageCounts, PageFacts, Starting,

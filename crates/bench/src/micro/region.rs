@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::orders::Layout;
 use crate::content::prose;
-use crate::seed::Seeded;
+use clew_core::Seeded;
 
 const PAGE: usize = 4096;
 /// Distinct texts; each page is one of them, turned, with numbers of its own.

@@ -8,7 +8,7 @@ use super::versions::{Step, Versions};
 use super::{Batch, Kind, Link, Load, Program, batches, units};
 use crate::content::prose;
 use crate::error::BenchError;
-use crate::seed::Seeded;
+use clew_core::Seeded;
 use crate::wire::Wire;
 use crate::working_set::WorkingSet;
 

@@ -9,7 +9,7 @@ use super::{Batch, Kind, Load, Program, batches, units};
 use crate::checksum::crc32;
 use crate::content::{Record, Shape};
 use crate::error::BenchError;
-use crate::seed::Seeded;
+use clew_core::Seeded;
 use crate::working_set::WorkingSet;
 
 const SCRIPT: &str = include_str!("server.py");

@@ -10,7 +10,7 @@ use super::versions::{Step, Versions};
 use super::{Batch, Kind, Load, Program, batches, units};
 use crate::content::{Record, Shape};
 use crate::error::{BenchError, file_error};
-use crate::seed::Seeded;
+use clew_core::Seeded;
 use crate::working_set::WorkingSet;
 
 const PERL: &str = include_str!("server.pl");

@@ -9,7 +9,7 @@ use super::versions::{Step, Versions};
 use super::{Batch, Kind, Load, Program, batches, units};
 use crate::content::{Record, Shape};
 use crate::error::BenchError;
-use crate::seed::Seeded;
+use clew_core::Seeded;
 use crate::working_set::WorkingSet;
 
 // A row fits into a page of the database; most pages hold two or three.

@@ -1,6 +1,6 @@
 //! Which version of each unit a program holds, so that stale data is noticed.
 
-use crate::seed::Seeded;
+use clew_core::Seeded;
 
 /// One request of an interaction.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,0 +1,268 @@
+//! The anonymous memory of one app: groups of pages that are used together, and which of them a
+//! relaunch uses.
+//!
+//! A *group* is what recurs: its pages are always used one after the other. The lengths of groups
+//! give the locality of Ariadne's table 3 and the associations of Archer's figure 3. At a relaunch
+//! most of the groups of the last one are hot again, others come from the warm ones; nearly all
+//! that were hot and no longer are, are warm (Ariadne, insight 1).
+
+use clew_core::Seeded;
+
+use super::profile::AppProfile;
+
+/// Of the pages of a relaunch, those that the one before used too (Ariadne, figure 5).
+const SIMILARITY: f64 = 0.70;
+/// Of the pages of a relaunch, those that the next one uses, or what runs after it (figure 5).
+const REUSE: f64 = 0.98;
+/// Groups whose pages are not neighbours in memory.
+const SCATTERED: f64 = 0.3;
+/// Longest group: what Archer's buffer holds (4.4).
+const LONGEST: usize = 32;
+/// Of the recurring pages, those that move to another group at each relaunch, so that 96.3 % of
+/// associations last (Archer 5.4).
+const DRIFT: f64 = 0.01;
+/// Single pages that are always used together with one page of the system's services: the
+/// associations between apps (Archer 4.3).
+const SHARED: f64 = 0.25;
+
+/// A group.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// Its pages, in the order in which they are used.
+    pub pages: Vec<u32>,
+    /// The page of the system that is always used after it.
+    pub shared: Option<u32>,
+    /// Where in the app's habits it comes, 0 to 1.
+    pub habit: f64,
+}
+
+/// What an app holds.
+pub struct Memory {
+    lengths: Lengths,
+    /// All groups; others name them by their position.
+    pub groups: Vec<Group>,
+    /// Used by the last relaunch.
+    pub hot: Vec<u32>,
+    /// Used while the app ran since.
+    pub warm: Vec<u32>,
+    /// Not used any more.
+    cold: Vec<u32>,
+    /// Given up: their pages are free.
+    free: Vec<u32>,
+    /// Times that each page was written.
+    pub versions: Vec<u16>,
+    live_pages: usize,
+    hot_pages: usize,
+    recurring_pages: usize,
+    random: Seeded,
+}
+
+impl Memory {
+    /// Nothing yet. Its hot and warm groups will have so many pages.
+    pub fn new(app: &AppProfile, hot_pages: usize, recurring_pages: usize, random: Seeded) -> Memory {
+        Memory {
+            lengths: Lengths::new(app.next_1, app.next_3),
+            groups: Vec::new(),
+            hot: Vec::new(),
+            warm: Vec::new(),
+            cold: Vec::new(),
+            free: Vec::new(),
+            versions: Vec::new(),
+            live_pages: 0,
+            hot_pages,
+            recurring_pages,
+            random,
+        }
+    }
+
+    /// Pages that it holds.
+    pub fn live_pages(&self) -> usize {
+        self.live_pages
+    }
+
+    /// Pages of these groups.
+    fn pages(&self, groups: &[u32]) -> usize {
+        groups.iter().map(|&group| self.groups[group as usize].pages.len()).sum()
+    }
+
+    /// New groups of about `pages` pages; free ones first. They are cold. `shared` gives pages of
+    /// the system.
+    pub fn allocate(&mut self, pages: usize, mut shared: impl FnMut() -> u32) -> Vec<u32> {
+        let mut new = Vec::new();
+        let mut held = 0;
+        while held < pages {
+            if let Some(group) = self.free.pop() {
+                held += self.groups[group as usize].pages.len();
+                new.push(group);
+                continue;
+            }
+            let lengths = [0; 2].map(|_| self.lengths.draw(&mut self.random));
+            let scattered = self.random.unit() < SCATTERED && lengths.iter().all(|&n| n > 1);
+            let first = self.versions.len() as u32;
+            let [a, b] = lengths.map(|length| length as u32);
+            self.versions.resize(self.versions.len() + (a + b) as usize, 0);
+            let parts = if scattered {
+                let (half_a, half_b) = (a / 2, b / 2);
+                let second = first + half_a + half_b;
+                [
+                    (first..first + half_a).chain(second..second + a - half_a).collect(),
+                    (first + half_a..second).chain(second + a - half_a..first + a + b).collect(),
+                ]
+            } else {
+                [(first..first + a).collect(), (first + a..first + a + b).collect::<Vec<u32>>()]
+            };
+            for pages in parts {
+                held += pages.len();
+                let is_shared = pages.len() == 1 && self.random.unit() < SHARED;
+                let shared = is_shared.then(&mut shared);
+                new.push(self.groups.len() as u32);
+                self.groups.push(Group { pages, shared, habit: self.random.unit() });
+            }
+        }
+        self.live_pages += held;
+        self.cold.extend(&new);
+        new
+    }
+
+    /// After the launch: which groups are hot, which warm.
+    pub fn launched(&mut self) {
+        self.random.shuffle(&mut self.cold);
+        let mut cold = std::mem::take(&mut self.cold);
+        self.hot = self.take(&mut cold, self.hot_pages as f64);
+        let warm = self.recurring_pages.saturating_sub(self.hot_pages);
+        self.warm = self.take(&mut cold, warm as f64);
+        self.cold = cold;
+    }
+
+    /// At a relaunch: which groups it uses, and which are warm after it. Returns those that were
+    /// hot, are warm, and so are used.
+    pub fn relaunched(&mut self) -> Vec<u32> {
+        self.drift();
+        let mut before = std::mem::take(&mut self.hot);
+        self.random.shuffle(&mut before);
+        let held = self.pages(&before) as f64;
+        self.hot = self.take(&mut before, held * SIMILARITY);
+        let cooled = self.take(&mut before, held * (REUSE - SIMILARITY));
+        self.cold.extend(before);
+        let mut warm = std::mem::take(&mut self.warm);
+        self.random.shuffle(&mut warm);
+        let missing = self.hot_pages as f64 - self.pages(&self.hot) as f64;
+        let warmed = self.take(&mut warm, missing);
+        self.hot.extend(warmed);
+        warm.extend(&cooled);
+        // What cooled down for good is replaced by something that was cold.
+        let missing = self.recurring_pages as f64
+            - (self.pages(&self.hot) + self.pages(&warm)) as f64;
+        self.random.shuffle(&mut self.cold);
+        let mut cold = std::mem::take(&mut self.cold);
+        warm.extend(self.take(&mut cold, missing));
+        self.cold = cold;
+        self.warm = warm;
+        cooled
+    }
+
+    /// Gives up cold groups of about `pages` pages.
+    pub fn give_up(&mut self, pages: usize) -> Vec<u32> {
+        self.random.shuffle(&mut self.cold);
+        let mut cold = std::mem::take(&mut self.cold);
+        let given = self.take(&mut cold, pages as f64);
+        self.cold = cold;
+        self.live_pages -= self.pages(&given);
+        self.free.extend(&given);
+        given
+    }
+
+    /// Takes groups from the end of `from` until they have as close to `pages` pages as they can.
+    fn take(&mut self, from: &mut Vec<u32>, pages: f64) -> Vec<u32> {
+        let (mut taken, mut held) = (Vec::new(), 0.0);
+        while let Some(&last) = from.last() {
+            let more = held + self.groups[last as usize].pages.len() as f64;
+            if more - pages > pages - held {
+                break;
+            }
+            held = more;
+            taken.extend(from.pop());
+        }
+        taken
+    }
+
+    /// Some pages change places with pages of other groups.
+    fn drift(&mut self) {
+        let recurring: Vec<u32> = self.hot.iter().chain(&self.warm).copied().collect();
+        let expected = self.pages(&recurring) as f64 * DRIFT / 2.0;
+        let count = expected as usize + usize::from(self.random.unit() < expected.fract());
+        for _ in 0..count {
+            let [a, b] = [0; 2].map(|_| {
+                let group = recurring[self.random.below(recurring.len() as u64) as usize];
+                let pages = self.groups[group as usize].pages.len() as u64;
+                (group as usize, self.random.below(pages) as usize)
+            });
+            let (first, second) = (self.groups[a.0].pages[a.1], self.groups[b.0].pages[b.1]);
+            self.groups[a.0].pages[a.1] = second;
+            self.groups[b.0].pages[b.1] = first;
+        }
+    }
+
+    /// The order in which `groups` are used: by habit for the most part, but never quite.
+    pub fn in_order(&mut self, groups: &[u32], habit: Habit) -> Vec<u32> {
+        let width = habit.width_pages / self.recurring_pages.max(1) as f64;
+        let mut keyed: Vec<(f64, u32)> = groups
+            .iter()
+            .map(|&group| {
+                let (noise, place) = (self.random.unit() - 0.5, self.groups[group as usize].habit);
+                let key = match self.random.unit() < habit.share {
+                    true => place + width * noise,
+                    false => self.random.unit(),
+                };
+                (key, group)
+            })
+            .collect();
+        keyed.sort_by(|a, b| a.0.total_cmp(&b.0));
+        keyed.into_iter().map(|(_, group)| group).collect()
+    }
+}
+
+/// How much the order in which an app uses its groups is the same each time.
+#[derive(Clone, Copy, Debug)]
+pub struct Habit {
+    /// Groups that are used where they always are; the others anywhere.
+    pub share: f64,
+    /// How far around that place, in pages that are used.
+    pub width_pages: f64,
+}
+
+/// Lengths of groups: one page, or more with a geometric tail.
+///
+/// With `S(k)` the share of groups longer than `k`, `S(0) = 1`, `S(k) = b r^(k-1)`: a page is
+/// followed by another of its group with probability `P1 = sum S(1..) / sum S(0..)`, and by three with
+/// `P3 = sum S(3..) / sum S(0..) = r^2 P1`.
+#[derive(Clone, Copy, Debug)]
+struct Lengths {
+    longer: f64,
+    ratio: f64,
+}
+
+/// Probability that what comes behind a group in the order of swap-out is used too, although it
+/// belongs to another group.
+const BY_CHANCE: f64 = 0.25;
+
+impl Lengths {
+    /// So that a page is followed by one with probability `next_1`, by three with `next_3`.
+    fn new(next_1: f64, next_3: f64) -> Lengths {
+        let inside = ((next_1 - BY_CHANCE) / (1.0 - BY_CHANCE)).max(0.05);
+        // Three successors by chance, by a group's end, or inside one.
+        let ratio = (next_3 / next_1).sqrt();
+        Lengths { longer: (1.0 - ratio) * inside / (1.0 - inside), ratio }
+    }
+
+    fn draw(&self, random: &mut Seeded) -> usize {
+        let mut length = 1;
+        if random.unit() < self.longer {
+            length += 1;
+            while length < LONGEST && random.unit() < self.ratio {
+                length += 1;
+            }
+        }
+        length
+    }
+}

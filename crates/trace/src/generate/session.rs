@@ -1,0 +1,433 @@
+//! Apps in front of their user, one after the other, in time: what is written.
+
+use std::io::Write;
+use std::ops::ControlFlow;
+
+use clew_core::{AccessKind, AppId, Ns, PageId, PageRun, Seeded, SpaceId, Vpn};
+
+use super::contents::{Contents, Owner};
+use super::memory::{Habit, Memory};
+use super::profile::AppProfile;
+use super::{GenerateError, Workload, system};
+use crate::record::Record;
+use crate::totals::Totals;
+use crate::writer::Writer;
+
+/// First page of each space: programs have nothing below.
+const FIRST_VPN: u64 = 0x10_0000;
+/// Between two accesses of one group.
+const WITHIN_NS: u64 = 700;
+/// A cold launch takes so much longer than a relaunch (MobileSwap, 6).
+const COLD_LAUNCH: f64 = 9.0;
+/// Times that an app runs through what is hot and warm while it is in front.
+const PASSES: usize = 2;
+/// Of the hot groups, those that a pass uses.
+const HOT_IN_PASS: f64 = 0.75;
+/// Of the warm groups, those that a pass uses.
+const WARM_IN_PASS: f64 = 0.7;
+/// Of the pages of an app, those given up and allocated anew while it is in front.
+const CHURN: f64 = 0.015;
+/// Of the groups that are used, those that are written.
+const WRITTEN: f64 = 0.3;
+/// Hot and warm pages as a part of all: with it, a quarter of all pages is associated with others
+/// (Archer, 5.4: 75.3 % are not).
+const RECURRING: f64 = 0.26;
+/// Warm pages for each hot one, at the least.
+const WARM_PER_HOT: f64 = 1.2;
+/// How an app uses its groups when it is brought back, and after it.
+const HABIT: Habit = Habit { share: 0.5, width_pages: 300.0 };
+/// Neighbouring pages of a file that are read at once.
+const READ_PAGES: u64 = 16;
+/// Of an app's pieces of files, those that it reads each time.
+const FILES_READ: f64 = 0.85;
+/// Of those, the ones that it needs to be brought back.
+const FILES_AT_RELAUNCH: f64 = 0.5;
+
+/// All apps and the clock.
+pub struct Device<'a, W: Write> {
+    workload: &'a Workload,
+    writer: Writer<W>,
+    progress: &'a mut dyn FnMut(f64) -> ControlFlow<()>,
+    contents: Option<Contents>,
+    apps: Vec<App>,
+    /// Versions of the pages of services that apps share; none of one that was not used yet.
+    shared: Vec<Option<u16>>,
+    now: Ns,
+    records: u64,
+}
+
+struct App {
+    profile: &'static AppProfile,
+    memory: Memory,
+    random: Seeded,
+    /// Pieces of files that were read before.
+    files: Vec<bool>,
+    /// Nanoseconds that it was in front.
+    front_ns: u64,
+    early_pages: f64,
+    late_pages: f64,
+}
+
+/// What an app does next.
+enum Step {
+    Use(u32),
+    /// Allocates until it holds so many pages.
+    Grow(usize),
+    GiveUp(usize),
+    ReadFile(u32),
+}
+
+impl<'a, W: Write> Device<'a, W> {
+    /// All apps of the workload, not launched yet.
+    pub fn new(
+        workload: &'a Workload,
+        writer: Writer<W>,
+        progress: &'a mut dyn FnMut(f64) -> ControlFlow<()>,
+    ) -> Result<Device<'a, W>, GenerateError> {
+        let profile = workload.profile;
+        let pages_of = |mib: f64| mib * workload.scale * f64::from(1 << 20) / f64::from(profile.page_bytes);
+        let apps = profile.apps[..workload.apps].iter().enumerate().map(|(number, app)| {
+            let late_pages = pages_of(app.late_mib);
+            let hot = (app.hot_pages * workload.scale).max(8.0);
+            let recurring = (late_pages * RECURRING).max(hot * (1.0 + WARM_PER_HOT));
+            let seeded = |what| Seeded::of(workload.seed, &[what, number as u64]);
+            App {
+                profile: app,
+                memory: Memory::new(app, hot as usize, recurring as usize, seeded(2)),
+                random: seeded(3),
+                files: vec![false; (pages_of(app.file_mib) / READ_PAGES as f64).round() as usize],
+                front_ns: 0,
+                early_pages: pages_of(app.early_mib),
+                late_pages,
+            }
+        });
+        let apps = apps.collect();
+        let contents = workload.contents.then(|| Contents::new(profile, workload.seed));
+        let mut device = Device {
+            workload,
+            writer,
+            progress,
+            contents,
+            apps,
+            shared: Vec::new(),
+            now: Ns(0),
+            records: 0,
+        };
+        let system = system(workload.apps);
+        for (number, app) in profile.apps[..workload.apps].iter().enumerate() {
+            device.writer.app(AppId(number as u32), app.name)?;
+        }
+        device.writer.app(system, "system")?;
+        device.record(Record::SpaceStart { space: SpaceId(system.0 * 2), app: system, file: false })?;
+        Ok(device)
+    }
+
+    /// Records so far.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// Tells how much is done.
+    pub fn progress(&mut self, part: f64) -> Result<(), GenerateError> {
+        match (self.progress)(part.min(1.0)) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(GenerateError::Interrupted),
+        }
+    }
+
+    /// Ends the trace.
+    pub fn finish(self) -> Result<(W, Totals), GenerateError> {
+        Ok(self.writer.finish()?)
+    }
+
+    /// `number` is in front of its user, for the first time or again, and then is not.
+    pub fn session(&mut self, number: usize, first: bool) -> Result<(), GenerateError> {
+        let app = AppId(number as u32);
+        let seconds = match first {
+            true => self.workload.profile.launch_seconds,
+            false => self.workload.profile.relaunch_seconds,
+        };
+        let begin = self.now.0;
+        let end = begin + (seconds * 1e9) as u64;
+        let response_ms = self.apps[number].profile.response_ms;
+        let jitter = 0.9 + 0.2 * self.apps[number].random.unit();
+        let response_ns = match first {
+            true => response_ms * COLD_LAUNCH * 1e6 * jitter,
+            false => response_ms * 1e6 * jitter,
+        } as u64;
+        let mut steps = Vec::new();
+        if first {
+            self.record(Record::Launch { app })?;
+            self.record(Record::SpaceStart { space: space(number, false), app, file: false })?;
+            if !self.apps[number].files.is_empty() {
+                self.record(Record::SpaceStart { space: space(number, true), app, file: true })?;
+            }
+            self.apps[number].launch(begin, response_ns, &mut steps);
+        } else {
+            self.record(Record::Relaunch { app })?;
+            self.apps[number].relaunch(begin, response_ns, &mut steps);
+        }
+        self.run(number, &mut steps)?;
+        self.now.0 = self.now.0.max(begin + response_ns);
+        let response_ns = self.now.0 - begin;
+        self.record(Record::ResponseComplete { app, response_ns })?;
+        if first {
+            // The rest of the first ten seconds, with which nothing recurs yet.
+            let ten = begin + 10_000_000_000;
+            self.apps[number].grow(begin, self.now.0, ten, &mut steps);
+            self.run(number, &mut steps)?;
+            self.apps[number].memory.launched();
+        }
+        self.apps[number].execute(begin, self.now.0, end, first, &mut steps);
+        self.run(number, &mut steps)?;
+        self.now.0 = self.now.0.max(end);
+        self.apps[number].front_ns += self.now.0 - begin;
+        self.record(Record::Background { app })?;
+        self.now.0 += 1_000_000_000;
+        Ok(())
+    }
+
+    /// Carries out and empties `steps`, in the order of their times.
+    fn run(&mut self, number: usize, steps: &mut Vec<(u64, Step)>) -> Result<(), GenerateError> {
+        steps.sort_by_key(|(at, _)| *at);
+        for (at, step) in steps.drain(..) {
+            self.now.0 = self.now.0.max(at);
+            match step {
+                Step::Use(group) => self.use_group(number, group)?,
+                Step::Grow(pages) => {
+                    let missing = pages.saturating_sub(self.apps[number].memory.live_pages());
+                    let shared = &mut self.shared;
+                    let new = self.apps[number].memory.allocate(missing, || {
+                        shared.push(None);
+                        shared.len() as u32 - 1
+                    });
+                    for group in new {
+                        self.touch_fresh(number, group)?;
+                    }
+                }
+                Step::GiveUp(pages) => {
+                    for group in self.apps[number].memory.give_up(pages) {
+                        self.free(number, group)?;
+                    }
+                }
+                Step::ReadFile(piece) => self.read_file(number, piece)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, record: Record) -> Result<(), GenerateError> {
+        self.writer.record(self.now, record)?;
+        self.records += 1;
+        Ok(())
+    }
+
+    fn access(&mut self, page: PageId, kind: AccessKind, write: bool) -> Result<(), GenerateError> {
+        self.now.0 += WITHIN_NS;
+        self.record(Record::Access { page, kind, write })
+    }
+
+    /// Tells what `page` holds.
+    fn holds(&mut self, page: PageId, owner: Owner, number: u64, version: u16) -> Result<(), GenerateError> {
+        let Some(contents) = &mut self.contents else { return Ok(()) };
+        let content = self.writer.bytes(contents.page(owner, number, version))?;
+        self.record(Record::Contents { page, content })
+    }
+
+    fn touch_fresh(&mut self, number: usize, group: u32) -> Result<(), GenerateError> {
+        for at in 0..self.apps[number].memory.groups[group as usize].pages.len() {
+            let memory = &mut self.apps[number].memory;
+            let index = memory.groups[group as usize].pages[at];
+            let version = memory.versions[index as usize];
+            let page = anonymous(number, index);
+            self.access(page, AccessKind::Fresh, true)?;
+            self.holds(page, Owner::App(number), u64::from(index), version)?;
+        }
+        self.use_shared(number, group)
+    }
+
+    fn use_group(&mut self, number: usize, group: u32) -> Result<(), GenerateError> {
+        let written = self.apps[number].random.unit() < WRITTEN;
+        for at in 0..self.apps[number].memory.groups[group as usize].pages.len() {
+            let app = &mut self.apps[number];
+            let index = app.memory.groups[group as usize].pages[at];
+            let write = written && app.random.unit() < 0.5;
+            if write {
+                let version = &mut app.memory.versions[index as usize];
+                *version = version.wrapping_add(1);
+            }
+            let version = app.memory.versions[index as usize];
+            let page = anonymous(number, index);
+            self.access(page, AccessKind::Seen, write)?;
+            if write {
+                self.holds(page, Owner::App(number), u64::from(index), version)?;
+            }
+        }
+        self.use_shared(number, group)
+    }
+
+    /// The page of the system that belongs to `group`, if there is one.
+    fn use_shared(&mut self, number: usize, group: u32) -> Result<(), GenerateError> {
+        let Some(shared) = self.apps[number].memory.groups[group as usize].shared else {
+            return Ok(());
+        };
+        let page = anonymous(self.apps.len(), shared);
+        match self.shared[shared as usize] {
+            Some(_) => self.access(page, AccessKind::Seen, false),
+            None => {
+                self.shared[shared as usize] = Some(0);
+                self.access(page, AccessKind::Fresh, true)?;
+                self.holds(page, Owner::System, u64::from(shared), 0)
+            }
+        }
+    }
+
+    fn free(&mut self, number: usize, group: u32) -> Result<(), GenerateError> {
+        let memory = &mut self.apps[number].memory;
+        let mut pages = memory.groups[group as usize].pages.clone();
+        for &page in &pages {
+            // What is there later is something else.
+            let version = &mut memory.versions[page as usize];
+            *version = version.wrapping_add(1);
+        }
+        pages.sort_unstable();
+        let mut at = 0;
+        while at < pages.len() {
+            let mut count = 1;
+            while pages.get(at + count) == Some(&(pages[at] + count as u32)) {
+                count += 1;
+            }
+            let first = anonymous(number, pages[at]);
+            self.record(Record::Freed { run: PageRun { first, count: count as u32 } })?;
+            at += count;
+        }
+        Ok(())
+    }
+
+    fn read_file(&mut self, number: usize, piece: u32) -> Result<(), GenerateError> {
+        let read_before = std::mem::replace(&mut self.apps[number].files[piece as usize], true);
+        let first = u64::from(piece) * READ_PAGES;
+        for index in first..first + READ_PAGES {
+            let page = PageId::new(space(number, true), Vpn(FIRST_VPN + index));
+            if !read_before {
+                self.holds(page, Owner::File(number), index, 0)?;
+            }
+            self.access(page, AccessKind::Seen, false)?;
+        }
+        Ok(())
+    }
+}
+
+/// The space of an app's anonymous memory, or of its files.
+fn space(number: usize, file: bool) -> SpaceId {
+    SpaceId(number as u32 * 2 + u32::from(file))
+}
+
+fn anonymous(number: usize, index: u32) -> PageId {
+    PageId::new(space(number, false), Vpn(FIRST_VPN + u64::from(index)))
+}
+
+impl App {
+    /// Pages that it wants after so many seconds in front: those of the source at 10 s and at 5
+    /// minutes, and by the logarithm of time between.
+    fn wanted(&self, seconds: f64) -> f64 {
+        if seconds <= 10.0 {
+            return self.early_pages * seconds / 10.0;
+        }
+        let part = (seconds.min(300.0) / 10.0).ln() / 30f64.ln();
+        self.early_pages + (self.late_pages - self.early_pages) * part
+    }
+
+    /// Allocations from `from` to `to` (nanoseconds), for an app that came to the front at `begin`.
+    fn grow(&mut self, begin: u64, from: u64, to: u64, steps: &mut Vec<(u64, Step)>) {
+        let seconds = |at: u64| (self.front_ns + at - begin) as f64 / 1e9;
+        let moments = 200;
+        for moment in 1..=moments {
+            let at = from + to.saturating_sub(from) / moments * moment;
+            steps.push((at, Step::Grow(self.wanted(seconds(at)) as usize)));
+        }
+    }
+
+    /// The cold launch: half of what there is after ten seconds is allocated until the response.
+    fn launch(&mut self, begin: u64, response_ns: u64, steps: &mut Vec<(u64, Step)>) {
+        let moments = 50;
+        for moment in 0..moments {
+            let at = begin + response_ns * moment / moments;
+            let pages = self.early_pages * 0.5 * (moment + 1) as f64 / moments as f64;
+            steps.push((at, Step::Grow(pages as usize)));
+        }
+        self.read_files(begin, begin + response_ns, 0.0, FILES_AT_RELAUNCH, steps);
+    }
+
+    /// The relaunch: every hot group once.
+    fn relaunch(&mut self, begin: u64, response_ns: u64, steps: &mut Vec<(u64, Step)>) {
+        self.memory.relaunched();
+        let hot = self.memory.hot.clone();
+        let order = self.memory.in_order(&hot, HABIT);
+        let count = order.len().max(1) as u64;
+        for (place, group) in order.into_iter().enumerate() {
+            steps.push((begin + response_ns * place as u64 / count, Step::Use(group)));
+        }
+        self.read_files(begin, begin + response_ns, 0.0, FILES_AT_RELAUNCH, steps);
+    }
+
+    /// What it does between response and background.
+    fn execute(&mut self, begin: u64, from: u64, to: u64, first: bool, steps: &mut Vec<(u64, Step)>) {
+        let span = to.saturating_sub(from);
+        let mut unused = self.memory.warm.clone();
+        for pass in 0..PASSES {
+            let last = pass + 1 == PASSES;
+            let mut used = Vec::new();
+            for &group in &self.memory.hot {
+                if self.random.unit() < HOT_IN_PASS {
+                    used.push(group);
+                }
+            }
+            let chosen: Vec<u32> = match last {
+                // Nothing is called warm that was not used.
+                true => std::mem::take(&mut unused),
+                false => Vec::new(),
+            };
+            let random = &mut self.random;
+            let mut warm: Vec<u32> =
+                self.memory.warm.iter().copied().filter(|_| random.unit() < WARM_IN_PASS).collect();
+            if last {
+                warm.extend(chosen);
+                warm.sort_unstable();
+                warm.dedup();
+            } else {
+                warm.sort_unstable();
+                unused.retain(|group| warm.binary_search(group).is_err());
+            }
+            used.extend(warm);
+            let order = self.memory.in_order(&used, HABIT);
+            let (start, count) = (from + span * pass as u64 / PASSES as u64, order.len().max(1));
+            for (place, group) in order.into_iter().enumerate() {
+                let at = start + span / PASSES as u64 * place as u64 / count as u64;
+                steps.push((at, Step::Use(group)));
+            }
+        }
+        let churn = (self.memory.live_pages() as f64 * CHURN) as usize;
+        if !first && churn > 0 {
+            for moment in 0..4 {
+                let at = from + span / 5 * (moment + 1);
+                steps.push((at, Step::GiveUp(churn / 4)));
+            }
+        }
+        self.grow(begin, from, to, steps);
+        self.read_files(from, to, FILES_AT_RELAUNCH, 1.0, steps);
+    }
+
+    /// Reads most of the pieces of files between two parts of them, in their order.
+    fn read_files(&mut self, from: u64, to: u64, low: f64, high: f64, steps: &mut Vec<(u64, Step)>) {
+        let count = self.files.len() as f64;
+        let pieces = (count * low) as u32..(count * high) as u32;
+        let number = u64::from(pieces.end - pieces.start).max(1);
+        for (place, piece) in pieces.enumerate() {
+            if self.random.unit() < FILES_READ {
+                let at = from + to.saturating_sub(from) * place as u64 / number;
+                steps.push((at, Step::ReadFile(piece)));
+            }
+        }
+    }
+}
