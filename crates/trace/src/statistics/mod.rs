@@ -53,7 +53,7 @@ pub struct Look {
 
 impl Default for Look {
     fn default() -> Look {
-        Look { dram_bytes: None, pages: 16_384 }
+        Look { dram_bytes: None, pages: 4_096 }
     }
 }
 

@@ -45,8 +45,8 @@ pub fn integers(page: &mut [u8], subject: &mut Seeded, random: &mut Seeded) {
                 last += 1 + random.below(4);
                 last
             }
-            (false, 0) => 0,
-            (false, 1) => random.below(16),
+            (false, 0..=1) => 0,
+            (false, 2) => random.below(4),
             (false, _) => random.below(bound),
         };
         bytes.copy_from_slice(&number.to_le_bytes()[..size]);
@@ -81,7 +81,7 @@ pub fn floats(page: &mut [u8], subject: &mut Seeded, random: &mut Seeded) {
 
 /// A piece of a decoded picture: four bytes a pixel, areas of one colour, slopes, and noise.
 pub fn bitmap(page: &mut [u8], subject: &mut Seeded, random: &mut Seeded) {
-    let noise = subject.below(3);
+    let noise = subject.below(3).saturating_sub(1);
     let mut colour = [0, 1, 2].map(|_| subject.below(256) as u8);
     let mut left = 0;
     let mut slope = [0i8; 3];
@@ -93,12 +93,13 @@ pub fn bitmap(page: &mut [u8], subject: &mut Seeded, random: &mut Seeded) {
             }
             slope = match random.below(3) {
                 0 => [0; 3],
+                1 => [1; 3],
                 _ => [0, 1, 2].map(|_| random.below(3) as i8 - 1),
             };
         }
         left -= 1;
         for channel in 0..3 {
-            if left % 4 == 0 {
+            if left.is_multiple_of(4) {
                 colour[channel] = colour[channel].wrapping_add_signed(slope[channel]);
             }
             let more = if noise == 0 { 0 } else { random.below(noise + 1) as u8 };

@@ -6,6 +6,8 @@
 //! objects of a kind together.
 
 mod binary;
+#[cfg(test)]
+mod calibrate;
 mod mix;
 mod objects;
 mod text;
@@ -188,8 +190,8 @@ mod tests {
         let text = String::from_utf8(made(Kind::Json, 3)).expect("JSON is ASCII");
         assert!(text.contains("\":"), "{text}");
         assert!(made(Kind::Zero, 3).iter().all(|byte| *byte == 0));
-        let (words, _) = made(Kind::Same, 3).as_chunks::<8>().0.split_at(512);
-        assert!(words.iter().all(|word| *word == words[0]));
+        let same = made(Kind::Same, 3);
+        assert!(same.chunks(8).all(|word| *word == same[..8]));
         let utf16 = made(Kind::Utf16, 3);
         let high_bytes = utf16.iter().skip(1).step_by(2).filter(|byte| **byte == 0).count();
         assert!(high_bytes > 1500, "{high_bytes} characters of 2048 are Latin");

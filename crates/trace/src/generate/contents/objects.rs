@@ -10,60 +10,81 @@ fn pointer(subject: u64, random: &mut Seeded) -> u64 {
     0x7f40_0000_0000 + (region << 26) + (random.below(1 << 17) << 4)
 }
 
-/// Arrays of references: many are the same, or nothing.
+/// Arrays of references: to what was allocated one after the other, to what many point at, or to
+/// nothing.
 pub fn pointers(page: &mut [u8], subject: &mut Seeded, random: &mut Seeded) {
     let base = subject.below(7);
-    let mut lately = [0u64; 16];
-    for slot in &mut lately {
-        *slot = pointer(base, subject);
-    }
+    let shared: [u64; 12] = std::array::from_fn(|_| pointer(base, subject));
+    let step = 16 << subject.below(4);
+    let mut next = pointer(base, random);
+    let mut left = 0;
+    let mut what = 0;
     for bytes in page.chunks_exact_mut(8) {
-        let word = match random.below(8) {
-            0 => 0,
-            1..=3 => lately[random.below(16) as usize],
+        if left == 0 {
+            left = 1 + random.below(12);
+            what = random.below(8);
+        }
+        left -= 1;
+        let word = match what {
+            0..=1 => 0,
+            2..=4 => shared[random.below(12) as usize],
+            5 => shared[what as usize],
             _ => {
-                let new = pointer(base, random);
-                lately[random.below(16) as usize] = new;
-                new
+                next += step;
+                next
             }
         };
         bytes.copy_from_slice(&word.to_le_bytes());
     }
 }
 
-/// Objects of a few classes: a header, references, small numbers, now and then a short string.
+/// Objects of a few classes: each is like the others of its class but for a few fields, and points
+/// at what was allocated next to it or at what many point at.
 pub fn objects(page: &mut [u8], subject: &mut Seeded, random: &mut Seeded, words: &Vocabulary) {
     let base = subject.below(7);
-    // A class: its header, and what its fields are.
-    let classes: [(u64, u64, usize); 6] = std::array::from_fn(|_| {
-        let address = 0x7f40_0000_0000 + (subject.below(1 << 12) << 6);
-        (address, subject.draw(), 3 + subject.below(8) as usize)
-    });
     let shared: [u64; 24] = std::array::from_fn(|_| pointer(base, subject));
+    // A class: an object of it, and which of its fields differ.
+    let classes: [([u64; 16], usize, u64); 12] = std::array::from_fn(|_| {
+        let length = 4 + subject.below(12) as usize;
+        let mut like = [0; 16];
+        like[0] = 0x7f40_0000_0000 + (subject.below(1 << 12) << 6);
+        like[1] = 1 + (length as u64) << 8;
+        for field in &mut like[2..] {
+            *field = match subject.below(8) {
+                0..=3 => 0,
+                4 => subject.below(16),
+                5 => u64::MAX,
+                _ => shared[subject.below(24) as usize],
+            };
+        }
+        (like, length, subject.draw() & subject.draw())
+    });
+    let mut next = pointer(base, random);
     let mut at = 0;
     while at < page.len() {
         let skewed = random.unit();
-        let (class, fields, count) = classes[(skewed * skewed * 6.0) as usize];
-        let mut put = |word: u64, page: &mut [u8]| {
-            if at + 8 <= page.len() {
+        let (mut object, length, differs) = classes[(skewed * skewed * 12.0) as usize];
+        for field in 2..length {
+            if differs >> field & 1 == 0 {
+                continue;
+            }
+            object[field] = match (differs >> (3 * field) & 7, random.below(8)) {
+                (_, 0) => 0,
+                (0..=1, _) => random.below(32),
+                (2..=3, _) => {
+                    next += 16 * (1 + random.below(8));
+                    next
+                }
+                (4..=5, _) => shared[random.below(24) as usize],
+                (6, 1) => u64::from_le_bytes(words.eight(random)),
+                _ => random.below(1 << 16),
+            };
+        }
+        for word in &object[..length] {
+            if at < page.len() {
                 page[at..at + 8].copy_from_slice(&word.to_le_bytes());
             }
             at += 8;
-        };
-        put(class, page);
-        put(1 + (count as u64) << 8, page);
-        for field in 0..count {
-            let word = match fields >> (4 * field) & 15 {
-                0..=2 => 0,
-                3..=5 => random.below(32),
-                6 => 1,
-                7..=9 => shared[random.below(24) as usize],
-                10..=12 => pointer(base, random),
-                13 => random.below(1 << 16) << 32 | random.below(1 << 10),
-                14 => u64::from_le_bytes(words.eight(random)),
-                _ => random.draw() & 0xffff_ffff,
-            };
-            put(word, page);
         }
     }
 }
@@ -92,8 +113,8 @@ pub fn code(page: &mut [u8], subject: &mut Seeded, random: &mut Seeded) {
     }
     let mut at = 0;
     while at < page.len() {
-        let repeat = 16 + random.below(64) as usize;
-        if at > 256 && random.below(6) == 0 {
+        let repeat = 16 + random.below(48) as usize;
+        if at > 64 && random.below(6) == 0 {
             let from = random.below((at - repeat.min(at)) as u64 / 4 + 1) as usize * 4;
             let length = (repeat / 4 * 4).min(page.len() - at).min(at - from);
             page.copy_within(from..from + length, at);

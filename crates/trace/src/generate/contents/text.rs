@@ -75,8 +75,8 @@ impl<'a> Subject<'a> {
 
     fn piece(&self, random: &mut Seeded) -> &'a str {
         match random.below(10) {
-            0..=2 => self.phrases[random.below(8) as usize],
-            3..=6 => self.words[random.below(24) as usize],
+            0..=3 => self.phrases[random.below(8) as usize],
+            4..=8 => self.words[random.below(24) as usize],
             _ => common(&self.vocabulary.words, random),
         }
     }
@@ -129,14 +129,17 @@ pub fn json(page: &mut [u8], subject: &mut Seeded, random: &mut Seeded, words: &
             text.push_str(field);
             text.push_str("\":");
             match place % 5 {
-                0 => text.push_str(&random.below(1 << 32).to_string()),
+                0 => text.push_str(&random.below(1000).to_string()),
                 1 | 4 => {
                     text.push('"');
                     text.push_str(about.piece(random));
                     text.push('"');
                 }
                 2 => text.push_str(if random.below(4) == 0 { "false" } else { "true" }),
-                _ => text.push_str(&format!("\"{:016x}\"", random.draw())),
+                _ if random.below(4) == 0 => {
+                    text.push_str(&format!("\"{:016x}\"", random.draw()));
+                }
+                _ => text.push_str("null"),
             }
         }
         text.push_str("},");
