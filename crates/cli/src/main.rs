@@ -64,6 +64,8 @@ enum Verb {
     /// Look at traces, and make traces of traces.
     #[command(subcommand)]
     Trace(verbs::trace::Action),
+    /// Make a trace of apps as the papers describe theirs.
+    Gen(verbs::generate::Args),
     /// Make a trace of a trace in another format.
     #[command(subcommand)]
     Import(verbs::import::From),
@@ -129,6 +131,7 @@ fn main() -> ExitCode {
         Verb::Bench(args) => verbs::bench::bench(format, args),
         Verb::Record(args) => verbs::record::record(format, args),
         Verb::Trace(action) => verbs::trace::trace(format, action),
+        Verb::Gen(args) => verbs::generate::gen_trace(format, args),
         Verb::Import(from) => verbs::import::import(format, from),
         Verb::Completions { shell } => {
             let mut command = <Cli as clap::CommandFactory>::command();

@@ -26,11 +26,8 @@ mod contents;
 pub mod cut;
 mod draft;
 mod error;
-<<<<<<< HEAD
 pub mod export;
-=======
 pub mod generate;
->>>>>>> 3714009 (Generate traces: apps, groups of pages that are used together, contents; and compute what a trace is like)
 mod header;
 mod known;
 mod packed;

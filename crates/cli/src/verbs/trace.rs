@@ -41,6 +41,8 @@ pub enum Action {
     },
     /// Write a part of a trace as a trace.
     Cut(CutArgs),
+    /// Say what a trace is like: sizes, hot sets, locality, associations, evictions, ratios.
+    Stats(super::statistics::Args),
 }
 
 /// Which part, and where to.
@@ -75,6 +77,7 @@ pub fn trace(format: Format, action: Action) -> Result<(), Failure> {
         Action::Verify { file } => verify(format, &file),
         Action::Export { file, csv: _, output } => export_csv(format, &file, output.as_deref()),
         Action::Cut(args) => cut(format, args),
+        Action::Stats(args) => super::statistics::statistics(format, args),
     }
 }
 
@@ -303,8 +306,17 @@ pub struct Bar {
 impl Bar {
     /// Shows nothing yet.
     pub fn new(what: &'static str, bytes: u64) -> Bar {
-        let bar = ProgressBar::with_draw_target(Some(bytes), ProgressDrawTarget::hidden());
-        let style = ProgressStyle::with_template("{msg} [{bar:16}] {bytes} of {total_bytes}")
+        Bar::with("{msg} [{bar:16}] {bytes} of {total_bytes}", what, bytes)
+    }
+
+    /// Of something that has hundred parts.
+    pub fn of_parts(what: &'static str) -> Bar {
+        Bar::with("{msg} [{bar:16}] {percent} %", what, 100)
+    }
+
+    fn with(template: &str, what: &'static str, all: u64) -> Bar {
+        let bar = ProgressBar::with_draw_target(Some(all), ProgressDrawTarget::hidden());
+        let style = ProgressStyle::with_template(template)
             .expect("the template is well-formed")
             .progress_chars("=> ");
         bar.set_style(style);

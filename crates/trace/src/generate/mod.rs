@@ -99,7 +99,8 @@ impl Workload {
         Ok(())
     }
 
-    fn header(&self) -> Header {
+    /// How its trace begins.
+    pub fn header(&self) -> Header {
         let tool = concat!("clew gen ", env!("CARGO_PKG_VERSION"));
         let mut provenance = Provenance::new(Source::Generated, tool);
         provenance.seed = Some(self.seed);
