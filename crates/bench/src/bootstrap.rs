@@ -6,8 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use clew_core::Seeded;
 use crate::statistics::percentile;
+use clew_core::Seeded;
 
 /// Resamples of one interval.
 const RESAMPLES: u64 = 1_000;

@@ -115,8 +115,11 @@ pub fn demo(config: &DemoConfig, progress: &dyn Progress) -> Result<DemoResult, 
     };
     rehearse(&work, &scratch.0, progress)?;
 
-    let settings =
-        ArmSettings { clew_exe: config.clew_exe.clone(), clew_scheme: config.clew_scheme.clone(), daemon_options: config.daemon_options.clone() };
+    let settings = ArmSettings {
+        clew_exe: config.clew_exe.clone(),
+        clew_scheme: config.clew_scheme.clone(),
+        daemon_options: config.daemon_options.clone(),
+    };
     let mut total_bytes = config.total_bytes;
     let mut arms = Vec::new();
     let mut memory = vec![ProgramMemory::default(); work.programs.len()];

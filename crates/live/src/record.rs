@@ -208,7 +208,8 @@ pub fn start(
         // Who has waited once does not wait again before there is room.
         let is_behind = AtomicBool::new(false);
         let witness: Witness = Box::new(move |page, bytes| {
-            let patience = if is_behind.load(Ordering::Relaxed) { Duration::ZERO } else { PATIENCE };
+            let patience =
+                if is_behind.load(Ordering::Relaxed) { Duration::ZERO } else { PATIENCE };
             let sent = to.send_timeout(Message::Contents(page, bytes.into()), patience);
             is_behind.store(sent.is_err(), Ordering::Relaxed);
             if sent.is_err() {

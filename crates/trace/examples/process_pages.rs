@@ -64,7 +64,11 @@ fn blocks(pid: u32) -> Result<Vec<Vec<u8>>, Box<dyn Error>> {
         let [range, permissions, _, _, inode, ..] = fields[..] else { continue };
         let name = fields.get(5).copied().unwrap_or_default();
         let anonymous = name.is_empty() || name == "[heap]" || name.starts_with("[anon:");
-        if !permissions.starts_with("rw") || !permissions.ends_with('p') || inode != "0" || !anonymous {
+        if !permissions.starts_with("rw")
+            || !permissions.ends_with('p')
+            || inode != "0"
+            || !anonymous
+        {
             continue;
         }
         let (start, end) = range.split_once('-').ok_or("a range")?;

@@ -19,7 +19,7 @@ use super::orders::{Layout, Order};
 use super::{MicroConfig, place};
 use crate::error::BenchError;
 use crate::progress::Progress;
-use crate::seed::Seeded;
+use clew_core::Seeded;
 
 /// Relaunches of one measurement: each part of the hot set was watched about once.
 const RELAUNCHES: u64 = 24;

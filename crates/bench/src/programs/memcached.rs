@@ -8,9 +8,9 @@ use super::versions::{Step, Versions};
 use super::{Batch, Kind, Link, Load, Program, batches, units};
 use crate::content::prose;
 use crate::error::BenchError;
-use clew_core::Seeded;
 use crate::wire::Wire;
 use crate::working_set::WorkingSet;
+use clew_core::Seeded;
 
 const ITEM_BYTES: (usize, usize) = (20 << 10, 60 << 10);
 /// What an item takes on average, its slab's slack included.

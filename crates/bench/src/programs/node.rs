@@ -9,8 +9,8 @@ use super::{Batch, Kind, Load, Program, batches, units};
 use crate::checksum::fnv1a_words;
 use crate::content::prose;
 use crate::error::BenchError;
-use clew_core::Seeded;
 use crate::working_set::WorkingSet;
+use clew_core::Seeded;
 
 const SCRIPT: &str = include_str!("server.js");
 const TEXT_BYTES: (usize, usize) = (24 << 10, 40 << 10);

@@ -9,8 +9,8 @@ use super::{Batch, Kind, Load, Program, batches, units};
 use crate::checksum::crc32;
 use crate::content::{Record, Shape};
 use crate::error::BenchError;
-use clew_core::Seeded;
 use crate::working_set::WorkingSet;
+use clew_core::Seeded;
 
 const SCRIPT: &str = include_str!("server.py");
 const SHAPE: Shape = Shape { note_bytes: (100, 1_200), scores: (8, 40) };

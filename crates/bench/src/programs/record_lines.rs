@@ -10,8 +10,8 @@ use super::versions::{Step, Versions};
 use super::{Batch, Kind, Load, Program, batches, units};
 use crate::content::{Record, Shape};
 use crate::error::{BenchError, file_error};
-use clew_core::Seeded;
 use crate::working_set::WorkingSet;
+use clew_core::Seeded;
 
 const PERL: &str = include_str!("server.pl");
 const JAVA: &str = include_str!("Server.java");

@@ -8,9 +8,9 @@ use super::versions::{Step, Versions};
 use super::{Batch, Kind, Link, Load, Program, batches, units};
 use crate::content::{Record, Shape};
 use crate::error::BenchError;
-use clew_core::Seeded;
 use crate::wire::Wire;
 use crate::working_set::WorkingSet;
+use clew_core::Seeded;
 
 const SHAPE: Shape = Shape { note_bytes: (150, 2_800), scores: (4, 40) };
 /// What a record takes in the server on average: value, key, entry, slack of the slabs.

@@ -9,8 +9,8 @@ use super::versions::{Step, Versions};
 use super::{Batch, Kind, Load, Program, batches, units};
 use crate::content::{Record, Shape};
 use crate::error::BenchError;
-use clew_core::Seeded;
 use crate::working_set::WorkingSet;
+use clew_core::Seeded;
 
 // A row fits into a page of the database; most pages hold two or three.
 const SHAPE: Shape = Shape { note_bytes: (700, 3_300), scores: (4, 30) };

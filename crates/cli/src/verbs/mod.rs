@@ -11,6 +11,6 @@ pub mod ps;
 pub mod record;
 pub mod run;
 pub mod schemes;
-pub mod top;
 pub mod statistics;
+pub mod top;
 pub mod trace;

@@ -59,7 +59,12 @@ pub struct Memory {
 
 impl Memory {
     /// Nothing yet. Its hot and warm groups will have so many pages.
-    pub fn new(app: &AppProfile, hot_pages: usize, recurring_pages: usize, random: Seeded) -> Memory {
+    pub fn new(
+        app: &AppProfile,
+        hot_pages: usize,
+        recurring_pages: usize,
+        random: Seeded,
+    ) -> Memory {
         Memory {
             lengths: Lengths::new(app.next_1, app.next_3),
             groups: Vec::new(),
@@ -151,8 +156,8 @@ impl Memory {
         self.hot.extend(warmed);
         warm.extend(&cooled);
         // What cooled down for good is replaced by something that was cold.
-        let missing = self.recurring_pages as f64
-            - (self.pages(&self.hot) + self.pages(&warm)) as f64;
+        let missing =
+            self.recurring_pages as f64 - (self.pages(&self.hot) + self.pages(&warm)) as f64;
         self.random.shuffle(&mut self.cold);
         let mut cold = std::mem::take(&mut self.cold);
         warm.extend(self.take(&mut cold, missing));

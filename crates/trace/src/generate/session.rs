@@ -85,7 +85,8 @@ impl<'a, W: Write> Device<'a, W> {
         progress: &'a mut dyn FnMut(f64) -> ControlFlow<()>,
     ) -> Result<Device<'a, W>, GenerateError> {
         let profile = workload.profile;
-        let pages_of = |mib: f64| mib * workload.scale * f64::from(1 << 20) / f64::from(profile.page_bytes);
+        let pages_of =
+            |mib: f64| mib * workload.scale * f64::from(1 << 20) / f64::from(profile.page_bytes);
         let apps = profile.apps[..workload.apps].iter().enumerate().map(|(number, app)| {
             let late_pages = pages_of(app.late_mib);
             let hot = (app.hot_pages * workload.scale).max(8.0);
@@ -118,7 +119,11 @@ impl<'a, W: Write> Device<'a, W> {
             device.writer.app(AppId(number as u32), app.name)?;
         }
         device.writer.app(system, "system")?;
-        device.record(Record::SpaceStart { space: SpaceId(system.0 * 2), app: system, file: false })?;
+        device.record(Record::SpaceStart {
+            space: SpaceId(system.0 * 2),
+            app: system,
+            file: false,
+        })?;
         Ok(device)
     }
 
@@ -228,7 +233,13 @@ impl<'a, W: Write> Device<'a, W> {
     }
 
     /// Tells what `page` holds.
-    fn holds(&mut self, page: PageId, owner: Owner, number: u64, version: u16) -> Result<(), GenerateError> {
+    fn holds(
+        &mut self,
+        page: PageId,
+        owner: Owner,
+        number: u64,
+        version: u16,
+    ) -> Result<(), GenerateError> {
         let Some(contents) = &mut self.contents else { return Ok(()) };
         let content = self.writer.bytes(contents.page(owner, number, version))?;
         self.record(Record::Contents { page, content })
@@ -372,7 +383,14 @@ impl App {
     }
 
     /// What it does between response and background.
-    fn execute(&mut self, begin: u64, from: u64, to: u64, first: bool, steps: &mut Vec<(u64, Step)>) {
+    fn execute(
+        &mut self,
+        begin: u64,
+        from: u64,
+        to: u64,
+        first: bool,
+        steps: &mut Vec<(u64, Step)>,
+    ) {
         let span = to.saturating_sub(from);
         let mut unused = self.memory.warm.clone();
         for pass in 0..PASSES {
@@ -419,7 +437,14 @@ impl App {
     }
 
     /// Reads most of the pieces of files between two parts of them, in their order.
-    fn read_files(&mut self, from: u64, to: u64, low: f64, high: f64, steps: &mut Vec<(u64, Step)>) {
+    fn read_files(
+        &mut self,
+        from: u64,
+        to: u64,
+        low: f64,
+        high: f64,
+        steps: &mut Vec<(u64, Step)>,
+    ) {
         let count = self.files.len() as f64;
         let pieces = (count * low) as u32..(count * high) as u32;
         let number = u64::from(pieces.end - pieces.start).max(1);

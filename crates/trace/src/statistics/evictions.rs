@@ -127,5 +127,3 @@ impl Dram {
         self.evictions
     }
 }
-
-

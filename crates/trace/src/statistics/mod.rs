@@ -92,7 +92,9 @@ impl Statistics {
             }
             match stamped.record {
                 Record::Contents { page, content } => drop(last.insert(page, content)),
-                Record::Freed { run } => run.pages().for_each(|page| drop(last.remove(&page))),
+                Record::Freed { run } => run.pages().for_each(|page| {
+                    last.remove(&page);
+                }),
                 _ => {}
             }
         }

@@ -38,14 +38,22 @@ pub fn ratios<'a>(blocks: impl Iterator<Item = &'a [u8]> + Clone) -> Vec<Ratio> 
             let (mut original, mut compressed) = (0usize, 0usize);
             for chunk in blocks.clone().flat_map(|block| block.chunks_exact(chunk_bytes)) {
                 let length = match codec {
-                    "lz4" => lzzzz::lz4::compress(chunk, &mut packed, lzzzz::lz4::ACC_LEVEL_DEFAULT).ok(),
-                    _ => zstd.as_mut().and_then(|zstd| zstd.compress_to_buffer(chunk, &mut packed[..]).ok()),
+                    "lz4" => {
+                        lzzzz::lz4::compress(chunk, &mut packed, lzzzz::lz4::ACC_LEVEL_DEFAULT).ok()
+                    }
+                    _ => zstd
+                        .as_mut()
+                        .and_then(|zstd| zstd.compress_to_buffer(chunk, &mut packed[..]).ok()),
                 };
                 original += chunk.len();
                 compressed += length.unwrap_or(chunk.len()).min(chunk.len());
             }
             if original > 0 {
-                ratios.push(Ratio { codec, chunk_bytes, ratio: original as f64 / compressed.max(1) as f64 });
+                ratios.push(Ratio {
+                    codec,
+                    chunk_bytes,
+                    ratio: original as f64 / compressed.max(1) as f64,
+                });
             }
         }
     }

@@ -189,7 +189,8 @@ impl WorkingSets {
             self.leave(since);
         }
         let mib = |pages: usize| (pages as u64 * self.page_bytes) as f64 / f64::from(1 << 20);
-        let launched = self.apps.iter().filter(|(_, app)| app.is_launched || app.sums.relaunches > 0);
+        let launched =
+            self.apps.iter().filter(|(_, app)| app.is_launched || app.sums.relaunches > 0);
         launched
             .map(|(id, app)| {
                 let sums = &app.sums;
@@ -222,7 +223,8 @@ impl App {
     fn relaunch(&mut self) {
         self.hot.clear();
         self.warm.clear();
-        let mut order: Vec<(u64, PageId)> = self.last_used.iter().map(|(p, at)| (*at, *p)).collect();
+        let mut order: Vec<(u64, PageId)> =
+            self.last_used.iter().map(|(p, at)| (*at, *p)).collect();
         order.sort_unstable();
         self.positions =
             order.into_iter().enumerate().map(|(place, (_, page))| (page, place as u32)).collect();

@@ -50,9 +50,11 @@ pub struct Mix {
 }
 
 /// Shares of the kinds in the anonymous memory of real processes, without pages of zeros.
-const HEAP: [f64; 14] = [0.0, 0.02, 0.102, 0.039, 0.039, 0.039, 0.029, 0.307, 0.147, 0.055, 0.029, 0.059, 0.029, 0.105];
+const HEAP: [f64; 14] =
+    [0.0, 0.02, 0.102, 0.039, 0.039, 0.039, 0.029, 0.307, 0.147, 0.055, 0.029, 0.059, 0.029, 0.105];
 /// Of files: compressed media for the most part, code, text (ezswap III-A, IV-C).
-const FILES: [f64; 14] = [0.02, 0.0, 0.02, 0.01, 0.01, 0.02, 0.66, 0.01, 0.02, 0.01, 0.14, 0.04, 0.02, 0.02];
+const FILES: [f64; 14] =
+    [0.02, 0.0, 0.02, 0.01, 0.01, 0.02, 0.66, 0.01, 0.02, 0.01, 0.14, 0.04, 0.02, 0.02];
 
 impl Mix {
     /// What `owner` holds.
