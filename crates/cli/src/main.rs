@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod output;
+mod progress;
 mod verbs;
 
 use std::path::PathBuf;
@@ -69,6 +70,14 @@ enum Verb {
     /// Make a trace of a trace in another format.
     #[command(subcommand)]
     Import(verbs::import::From),
+    /// Play a trace to the engine under a scheme, in so much memory.
+    Replay(verbs::replay::Args),
+    /// Compare schemes on a trace: one table, and a page with plots.
+    Compare(verbs::compare::Args),
+    /// Replay traces x schemes x budgets x parameters, as a file says; goes on where it was.
+    Sweep(verbs::sweep::Args),
+    /// Measure what codecs and pool cost on this machine, for modelled time.
+    Costs(verbs::costs::Args),
     /// Print completions for a shell.
     Completions {
         /// The shell.
@@ -133,6 +142,10 @@ fn main() -> ExitCode {
         Verb::Trace(action) => verbs::trace::trace(format, action),
         Verb::Gen(args) => verbs::generate::gen_trace(format, args),
         Verb::Import(from) => verbs::import::import(format, from),
+        Verb::Replay(args) => verbs::replay::replay(format, args),
+        Verb::Compare(args) => verbs::compare::compare(format, args),
+        Verb::Sweep(args) => verbs::sweep::sweep(format, args),
+        Verb::Costs(args) => verbs::costs::costs(format, args),
         Verb::Completions { shell } => {
             let mut command = <Cli as clap::CommandFactory>::command();
             let mut text = Vec::new();

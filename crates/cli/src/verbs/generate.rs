@@ -10,9 +10,10 @@ use clew_trace::generate::profile::Profile;
 use clew_trace::generate::{GenerateError, Workload, generate};
 use clew_trace::{Draft, TraceError};
 
-use super::trace::{Bar, show, writing};
+use super::trace::{show, writing};
 use crate::Failure;
 use crate::output::Format;
+use crate::progress::Bar;
 
 /// What to generate.
 #[derive(clap::Args)]

@@ -2,6 +2,8 @@
 
 pub mod app;
 pub mod bench;
+pub mod compare;
+pub mod costs;
 pub mod daemon;
 pub mod demo;
 pub mod doctor;
@@ -9,8 +11,10 @@ pub mod generate;
 pub mod import;
 pub mod ps;
 pub mod record;
+pub mod replay;
 pub mod run;
 pub mod schemes;
 pub mod statistics;
+pub mod sweep;
 pub mod top;
 pub mod trace;

@@ -6,9 +6,10 @@ use clew_core::ByteSize;
 use clew_trace::Trace;
 use clew_trace::statistics::{CHUNKS, Look, Ratio, Statistics};
 
-use super::trace::{Bar, reading};
+use super::trace::reading;
 use crate::Failure;
 use crate::output::{Format, json, table};
+use crate::progress::Bar;
 
 /// Which trace.
 #[derive(clap::Args)]

@@ -1,19 +1,18 @@
 //! `clew trace`.
 
 use std::collections::BTreeSet;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use clew_core::{AppId, ByteSize, Ns};
 use clew_trace::cut::Cut;
 use clew_trace::{Draft, Header, Kind, Reader, Totals, Trace, TraceError, Writer, export};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 
 use crate::Failure;
 use crate::output::{Format, json, table};
+use crate::progress::Bar;
 
 /// What to do with traces.
 #[derive(clap::Subcommand)]
@@ -165,7 +164,7 @@ fn cut(format: Format, args: CutArgs) -> Result<(), Failure> {
         other => reading(file, other),
     };
     let header = cut.header(trace.header());
-    let bar = Bar::new("cutting", trace.file_bytes());
+    let bar = Bar::of_bytes("cutting", trace.file_bytes());
     let mut writer = Writer::new(draft, &header).map_err(failure)?;
     cut.write(&trace, &mut writer, |bytes| bar.at(bytes)).map_err(failure)?;
     let (draft, totals) = writer.finish().map_err(failure)?;
@@ -273,12 +272,12 @@ fn each(bytes: u64, records: u64) -> f64 {
 /// The trace at `file`, or standard input, and how long it is.
 fn input(file: &Path) -> Result<(Box<dyn Read>, Bar), Failure> {
     if file == Path::new("-") {
-        return Ok((Box::new(io::stdin()), Bar::new("reading", 0)));
+        return Ok((Box::new(io::stdin()), Bar::of_bytes("reading", 0)));
     }
     let opened = std::fs::File::open(file).map_err(TraceError::opening);
     let opened = opened.map_err(|error| reading(file, error))?;
     let bytes = opened.metadata().map_or(0, |metadata| metadata.len());
-    Ok((Box::new(opened), Bar::new("reading", bytes)))
+    Ok((Box::new(opened), Bar::of_bytes("reading", bytes)))
 }
 
 /// A trace that is bad, or is not there, is bad input.
@@ -295,52 +294,4 @@ pub fn reading(file: &Path, error: TraceError) -> Failure {
 /// A file that could not be written. Nothing of it is left.
 pub fn writing(file: &Path, error: io::Error) -> Failure {
     Failure::Failed(anyhow!("cannot write {}: {error}; nothing was left there", file.display()))
-}
-
-/// How much of a file has been read, for who waits longer than two seconds.
-pub struct Bar {
-    bar: ProgressBar,
-    began: Instant,
-}
-
-impl Bar {
-    /// Shows nothing yet.
-    pub fn new(what: &'static str, bytes: u64) -> Bar {
-        Bar::with("{msg} [{bar:16}] {bytes} of {total_bytes}", what, bytes)
-    }
-
-    /// Of something that has hundred parts.
-    pub fn of_parts(what: &'static str) -> Bar {
-        Bar::with("{msg} [{bar:16}] {percent} %", what, 100)
-    }
-
-    fn with(template: &str, what: &'static str, all: u64) -> Bar {
-        let bar = ProgressBar::with_draw_target(Some(all), ProgressDrawTarget::hidden());
-        let style = ProgressStyle::with_template(template)
-            .expect("the template is well-formed")
-            .progress_chars("=> ");
-        bar.set_style(style);
-        bar.set_message(what);
-        Bar { bar, began: Instant::now() }
-    }
-
-    /// So many bytes are done.
-    pub fn at(&self, bytes: u64) {
-        if self.bar.is_hidden() && self.began.elapsed() > Duration::from_secs(2) {
-            self.bar.set_draw_target(ProgressDrawTarget::stderr());
-        }
-        self.bar.set_position(bytes);
-    }
-
-    /// Takes it off the screen.
-    pub fn end(&self) {
-        self.bar.finish_and_clear();
-    }
-}
-
-impl Drop for Bar {
-    fn drop(&mut self) {
-        let _ = io::stderr().flush();
-        self.end();
-    }
 }

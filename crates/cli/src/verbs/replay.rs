@@ -1,0 +1,151 @@
+//! `clew replay`, and the options that all verbs of the lab share.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::anyhow;
+use clap::ValueEnum;
+use clew_lab::{Clock, Costs, Device, Input, LabError, Memory, Outcome, Pages, Settings, report};
+use clew_policy::Scheme;
+
+use crate::Failure;
+use crate::output::{Format, json, table};
+use crate::progress::Bar;
+
+/// What to replay, and how.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The trace.
+    trace: PathBuf,
+    /// A preset's name, or a TOML file.
+    #[arg(long, value_name = "NAME|FILE.toml", default_value = "zram")]
+    scheme: String,
+    #[command(flatten)]
+    options: Options,
+    /// Say how many records were replayed a second, too.
+    #[arg(long)]
+    bench: bool,
+}
+
+/// How time is told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Time {
+    /// What the work took on this machine; another time it takes another time.
+    Measured,
+    /// By a table of costs: the same input gives the same bytes of output.
+    Modelled,
+}
+
+/// What holds for a replay under any scheme.
+#[derive(clap::Args)]
+pub struct Options {
+    /// Memory for pages, pool and page tables: a size, or a share of what all pages take.
+    #[arg(long, value_name = "SIZE|PERCENT%", default_value = "60%")]
+    budget: Memory,
+    /// How time is told.
+    #[arg(long, value_enum, default_value_t = Time::Modelled)]
+    time: Time,
+    /// Replay without contents: sizes by the trace's statistics, or by the table of costs.
+    #[arg(long)]
+    policy_only: bool,
+    /// Every page is stored at this ratio (original over stored); allows for Belady's bound.
+    #[arg(long, value_name = "RATIO", requires = "policy_only")]
+    ratio: Option<f64>,
+    /// Table of costs [default: the one that comes with Clew].
+    #[arg(long, value_name = "FILE.toml")]
+    costs: Option<PathBuf>,
+    /// The device whose time is modelled: a name, or a TOML file.
+    #[arg(long, value_name = "NAME|FILE.toml")]
+    device: Option<String>,
+    /// Everything takes this many times as long as the table of costs says.
+    #[arg(long, value_name = "FACTOR", conflicts_with = "device")]
+    cpu_scale: Option<f64>,
+}
+
+impl Options {
+    /// The settings for `input` under `scheme`.
+    pub fn settings(&self, input: &Input, scheme: Scheme) -> Result<Settings, Failure> {
+        let mut costs = match &self.costs {
+            Some(path) => Costs::read(path).map_err(failure)?,
+            None => Costs::reference(),
+        };
+        if let Some(device) = &self.device {
+            costs =
+                Device::named(device).and_then(|device| device.costs(costs)).map_err(failure)?;
+        }
+        if let Some(factor) = self.cpu_scale {
+            if !(factor.is_finite() && factor > 0.0) {
+                return Err(Failure::Input(anyhow!("--cpu-scale {factor}: not positive")));
+            }
+            costs = costs.slowed(factor, &format!("a machine {factor} times as slow"));
+        }
+        if let Some(ratio) = self.ratio.filter(|ratio| !(ratio.is_finite() && *ratio >= 1.0)) {
+            return Err(Failure::Input(anyhow!("--ratio {ratio}: 1 or more")));
+        }
+        Ok(Settings {
+            clock: match self.time {
+                Time::Measured => Clock::Measured(costs),
+                Time::Modelled => Clock::Modelled(costs),
+            },
+            pages: match self.policy_only {
+                true => Pages::Weightless { ratio: self.ratio },
+                false => Pages::Real,
+            },
+            ..Settings::new(scheme, self.budget.bytes(input).map_err(failure)?)
+        })
+    }
+}
+
+/// What kind of failure an error of the lab is.
+pub fn failure(error: LabError) -> Failure {
+    match error.is_bad_input() {
+        true => Failure::Input(error.into()),
+        false => Failure::Failed(error.into()),
+    }
+}
+
+/// The scheme of a name, or of a file.
+pub fn scheme(named: &str) -> Result<Scheme, Failure> {
+    clew_live::config::load_scheme(named).map_err(|error| Failure::Input(error.into()))
+}
+
+/// Reads a trace once.
+pub fn open(trace: &std::path::Path) -> Result<Input, Failure> {
+    Input::open(trace).map_err(failure)
+}
+
+/// `clew replay TRACE`.
+pub fn replay(format: Format, args: Args) -> Result<(), Failure> {
+    let scheme = scheme(&args.scheme)?;
+    let input = open(&args.trace)?;
+    let settings = args.options.settings(&input, scheme.clone())?;
+    let bar = Bar::of_bytes("replaying", input.trace.file_bytes());
+    let began = Instant::now();
+    let progress = |_, done, _| bar.at(done);
+    let compared = clew_lab::compare(&input, &[scheme], &settings, 1, &progress);
+    let took = began.elapsed();
+    bar.end();
+    let compared = compared.map_err(failure)?;
+    match format {
+        Format::Json => json(&compared.outcomes[0])?,
+        Format::Text => {
+            print_table(&compared.outcomes);
+            report::notes(&compared).iter().for_each(|note| println!("{note}"));
+        }
+    }
+    if args.bench {
+        let records = input.trace.totals().records();
+        let each_second = records as f64 / took.as_secs_f64();
+        eprintln!(
+            "{records} records in {:.2} s: {:.2} million a second",
+            took.as_secs_f64(),
+            each_second / 1e6
+        );
+    }
+    Ok(())
+}
+
+/// Prints the table of a comparison.
+pub fn print_table(outcomes: &[Outcome]) {
+    println!("{}", table(&report::HEADER, report::rows(outcomes)));
+}
