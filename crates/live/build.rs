@@ -11,7 +11,7 @@ fn main() {
     let rustc = std::env::var_os("RUSTC").expect("set by cargo");
     let status = Command::new(rustc)
         .args(["--edition", "2024", "--crate-type", "cdylib", "--crate-name", "clew_agent"])
-        .args(["-C", "opt-level=2", "-C", "panic=abort", "-C", "strip=symbols"])
+        .args(["-C", "opt-level=2", "-C", "panic=abort", "-C", "strip=debuginfo"])
         .args(["--cfg", "clew_preload", "--check-cfg", "cfg(clew_preload)"])
         .args(["-C", "link-arg=-nostartfiles", "-C", "link-arg=-nostdlib"])
         // Everything is bound when the program is loaded: the agent may not enter the loader.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use clew_agent::protocol::{Header, Hello, Kind, MAGIC, MAX_NAME, Ready, SLOTS, VERSION};
 use clew_core::{AppId, SpaceId};
-use clew_store::SpaceJournal;
+use clew_store::{SpaceJournal, points};
 use crossbeam_channel::Sender;
 
 use crate::governor::Message;
@@ -23,7 +23,7 @@ use crate::process::{ProcFiles, Process, Shared};
 use crate::program::{Agent, ProgramMemory};
 use crate::registry::{Descriptors, Record, Stage};
 use crate::seqpacket;
-use crate::uffd::{FEATURES, Uffd, feature};
+use crate::uffd::Uffd;
 
 /// A program with an agent that is not managed yet.
 pub struct Candidate {
@@ -164,6 +164,7 @@ pub fn accept_agents(shared: &Shared, listener: &OwnedFd, to_governor: &Sender<M
             match hello(shared, socket) {
                 Ok(candidate) => {
                     candidate.save(shared, Descriptors::default());
+                    points::hello_recorded();
                     if to_governor.send(Message::Hello(Box::new(candidate))).is_err() {
                         return;
                     }
@@ -346,6 +347,7 @@ pub fn manage(shared: &Arc<Shared>, candidate: Candidate) -> Result<Arc<Process>
         return Err(AttachError::Nonsense);
     }
     seqpacket::set_timeout(&socket, None).map_err(no_answer)?;
+    points::manage_ready();
     let mem = File::open(format!("/proc/{pid}/mem")).ok();
     let agent = Agent::new(socket, buffer, staging, area, mem, shared.generation)
         .map_err(|source| AttachError::Proc { what: "mapping the shared buffer", source })?;
@@ -361,27 +363,15 @@ pub fn manage(shared: &Arc<Shared>, candidate: Candidate) -> Result<Arc<Process>
             child.memory.detach();
             return Err(AttachError::Userfaultfd(error));
         }
+        points::manage_child_set();
         // Its slot as a candidate ends after this: a successor that finds both takes this one.
         child.save_record(shared);
+        points::manage_child_recorded();
         drop(none_goes);
         return Ok(child);
     }
     let [uffd] = <[OwnedFd; 1]>::try_from(received).map_err(|_| AttachError::Nonsense)?;
     let uffd = Uffd::new(uffd);
-    uffd.api(FEATURES | feature::EVENT_FORK).map_err(|error| {
-        // Without CAP_SYS_PTRACE a child's missing pages would read as zeros: refuse.
-        AttachError::Userfaultfd(match error.raw_os_error() {
-            Some(libc::EPERM) => io::Error::new(
-                io::ErrorKind::PermissionDenied,
-                "the daemon may not follow forks (CAP_SYS_PTRACE)",
-            ),
-            _ => error,
-        })
-    })?;
-    // The beacon before anything that a child inherits: who has a userfaultfd from its parent has
-    // a beacon too.
-    uffd.register(beacon, shared.page_bytes).map_err(AttachError::Userfaultfd)?;
-    uffd.register(staging, staging_bytes).map_err(AttachError::Userfaultfd)?;
     let (files, pagemap) = open_files(pid)?;
     (record.stage, record.beacon) = (Stage::Managed, beacon);
     let id = slot.1;
@@ -396,11 +386,28 @@ pub fn manage(shared: &Arc<Shared>, candidate: Candidate) -> Result<Arc<Process>
     let journal = slot.0.take().ok_or(AttachError::TooMany)?;
     let table = shared.new_table(id);
     let process = Process::new(app, record, handler, table, memory, journal, Some(files));
-    // Nothing but staging is registered yet: from here on a successor knows it as managed.
+    // From here on a successor knows it as managed. The program's fork waits for somebody to read of
+    // it as soon as the descriptor is armed: that comes after this.
     process.save_record(shared);
-    shared.processes.write().insert(id, process.clone());
-    process.memory.watch().map_err(AttachError::Userfaultfd)?;
+    points::manage_recorded();
+    if let Err(error) = arm(shared, &process) {
+        // The agent's copy of the descriptor goes with it, and nothing is armed any more.
+        process.memory.detach();
+        shared.processes.write().remove(&id);
+        process.space.journal.end();
+        return Err(error);
+    }
     Ok(process)
+}
+
+/// Has faults and forks of a program reported, and reads of them.
+fn arm(shared: &Shared, process: &Arc<Process>) -> Result<(), AttachError> {
+    process.arm(shared.page_bytes).map_err(AttachError::Userfaultfd)?;
+    points::manage_registered();
+    shared.processes.write().insert(process.id, process.clone());
+    process.memory.watch().map_err(AttachError::Userfaultfd)?;
+    points::manage_watched();
+    Ok(())
 }
 
 /// A memfd for pages on their way; only this process and one agent have it.

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use clew_core::Arrival;
 use clew_engine::decide::Engine;
 use clew_engine::{Mover, Parking};
-use clew_store::{Journal, Store, StoreConfig, Tables};
+use clew_store::{Journal, Store, StoreConfig, Tables, points};
 use crossbeam_channel::{Sender, unbounded};
 use sd_notify::NotifyState;
 
@@ -118,6 +118,7 @@ pub fn run(
     if let Err(other) = predecessor::claim(socket).map_err(file("claiming", socket))? {
         return Err(DaemonError::Running(socket.to_path_buf(), other.pid));
     }
+    points::start_claimed();
     let store_config = StoreConfig {
         page_bytes: 4096,
         mem_limit_bytes: config.scheme.mem_limit_bytes.map_or(config.budget.0, |limit| limit.0),
@@ -128,6 +129,7 @@ pub fn run(
         .map(|from| Estate::open(from, store_config))
         .transpose()
         .map_err(DaemonError::Takeover)?;
+    points::start_adopted();
     let agent_object = write_object(socket)?;
     let signals = StopSignals::block();
     // A daemon without one of its threads is one whose programs wait for ever: the next one takes over.
@@ -137,7 +139,8 @@ pub fn run(
         std::process::abort();
     }));
     pressure::protect_daemon();
-    let mut keeper = Keeper::start().map_err(system("starting the keeper"))?;
+    let mut keeper = Keeper::start(socket).map_err(system("starting the keeper"))?;
+    points::start_keeper();
     let recording = config.record.as_ref().map(|what| record::start(what, &config)).transpose()?;
     let (recorder, witness, scribe) = match recording {
         Some((recorder, witness, scribe)) => (Some(recorder), witness, Some(scribe)),
@@ -201,32 +204,39 @@ pub fn run(
         .map_err(DaemonError::Takeover)?;
 
     pressure::spare_descriptors(SPARE_DESCRIPTORS).map_err(DaemonError::Descriptors)?;
+    points::start_programs();
     // From here on a successor goes by what this daemon's keeper holds.
     record.serving_since = takeover::seconds_now();
     let old_keepers = adopted.iter().flat_map(|a| a.old_keepers(&record)).collect();
     record.old_keepers = old_keepers;
     let own = shared.journal.own();
     record.save(&own);
+    points::start_recorded();
     predecessor::commit(socket, keeper.pid(), generation, shared.journal.segment().as_raw_fd())
         .map_err(file("writing down the keeper of", socket))?;
+    points::start_committed();
     keeper.keep();
     if lost == 0 {
         takeover::end_keepers(&record.old_keepers);
         record.old_keepers.clear();
         record.save(&own);
     }
+    points::start_old_ended();
 
     pressure::lock_memory();
+    // An error that went up from here would close descriptors, for the keeper too.
     let spawn = |name: String, body: Box<dyn FnOnce() + Send>| {
-        std::thread::Builder::new().name(name).spawn(body).map_err(system("starting a thread"))
+        if let Err(error) = std::thread::Builder::new().name(name).spawn(body) {
+            leave_to_successor("starting a thread", &error);
+        }
     };
     for handler in 0..shared.epolls.len() {
         let shared = shared.clone();
-        spawn(format!("fault-{handler}"), Box::new(move || fault::run(&shared, handler)))?;
+        spawn(format!("fault-{handler}"), Box::new(move || fault::run(&shared, handler)));
     }
     for n in 0..workers {
         let (shared, work, answer) = (shared.clone(), work.clone(), to_governor.clone());
-        spawn(format!("worker-{n}"), Box::new(move || work::run(&shared, &work, &answer)))?;
+        spawn(format!("worker-{n}"), Box::new(move || work::run(&shared, &work, &answer)));
     }
     let mut said = "serving".to_string();
     if let Some(mut adopted) = adopted {
@@ -235,22 +245,25 @@ pub fn run(
         }
         let programs = adopted.programs();
         adopted.serve(&shared);
+        points::start_serving();
         let took = began.elapsed().as_secs_f64() * 1e3;
         said = format!("took over {programs} programs within {took:.0} ms, serving");
     }
+    // The sockets are never closed: a thread that cannot be started would take them with it.
+    let agents: &'static OwnedFd = Box::leak(Box::new(agents));
+    let control: &'static UnixListener = Box::leak(Box::new(UnixListener::from(control)));
     let (answer, for_agents) = (to_governor.clone(), shared.clone());
-    spawn("agents".into(), Box::new(move || accept_agents(&for_agents, &agents, &answer)))?;
+    spawn("agents".into(), Box::new(move || accept_agents(&for_agents, agents, &answer)));
     let answer = to_governor.clone();
-    let listener = UnixListener::from(control);
-    spawn("control".into(), Box::new(move || serve_clients(&listener, &answer)))?;
+    spawn("control".into(), Box::new(move || serve_clients(control, &answer)));
     if let Some(listener) = metrics {
         let answer = to_governor.clone();
-        spawn("metrics".into(), Box::new(move || exporter::serve(&listener, &answer)))?;
+        spawn("metrics".into(), Box::new(move || exporter::serve(&listener, &answer)));
     }
     let answer = to_governor.clone();
-    spawn("stalls".into(), Box::new(move || pressure::watch_stalls(&answer)))?;
+    spawn("stalls".into(), Box::new(move || pressure::watch_stalls(&answer)));
     let answer = to_governor.clone();
-    spawn("signals".into(), Box::new(move || signals.wait(&answer)))?;
+    spawn("signals".into(), Box::new(move || signals.wait(&answer)));
 
     if gives_up {
         tracing::error!(
@@ -272,15 +285,26 @@ pub fn run(
         std::thread::sleep(Duration::from_millis(1));
     }
 
+    // First of all the keeper: as long as it lives a successor goes by it.
+    keeper.end();
+    points::stop_unkept();
     // A service manager's socket stays.
     let given = std::env::var_os("LISTEN_PID").is_some();
     for path in [socket, &socket.with_extension("agents")].into_iter().skip(usize::from(given)) {
         let _ = fs::remove_file(path);
     }
+    points::stop_unlinked();
     predecessor::forget(socket);
-    keeper.end();
+    points::stop_forgotten();
     recorded?;
     if gives_up { Err(DaemonError::GaveUp(record.short_lives)) } else { Ok(()) }
+}
+
+/// Ends this process, and nothing else, after its keeper has come to count.
+fn leave_to_successor(what: &str, error: &io::Error) -> ! {
+    eprintln!("clew: {what}: {error}: this daemon ends, and the next one takes over");
+    // SAFETY: ends this process; the keeper stays.
+    unsafe { libc::_exit(1) }
 }
 
 /// How pages wait that the scheme brings back early, or that come along with a fault.

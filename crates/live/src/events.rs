@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use clew_core::{Event, PageId, Vpn};
 use clew_store::journal::MESSAGES;
+use clew_store::points;
 
 use crate::governor::Message as ToGovernor;
 use crate::process::{Process, Shared};
@@ -154,6 +155,7 @@ impl Reader {
             }
         }
         process.space.journal.clear_messages(self.len);
+        points::change_cleared();
     }
 
     fn read(&mut self, process: &Process, faults: &mut Vec<(u64, u32)>) {
@@ -174,6 +176,7 @@ impl Reader {
                     return;
                 }
             };
+            points::change_read();
             for at in self.len..self.len + read {
                 match Message::parse(journal.message(at)) {
                     Some(Message::Fault { addr, tid }) => faults.push((addr, tid)),
@@ -258,6 +261,7 @@ impl Reader {
         let journal = &process.space.journal;
         let number = process.applied.load(Relaxed).wrapping_add(1);
         journal.mark_message(pending.at, BEGUN | number & 0xffff);
+        points::change_begun();
         match pending.message {
             Message::Remap { from, to, len } => {
                 self.changes.moved.push((from, to, len));
@@ -276,8 +280,11 @@ impl Reader {
             Message::Fault { .. } => {}
         }
         process.applied.store(number, Relaxed);
+        points::change_applied();
         process.save_facts();
+        points::change_facts();
         journal.mark_message(pending.at, DONE | number & 0xffff);
+        points::change_done();
         journal.set_step(0);
     }
 }
@@ -452,9 +459,12 @@ fn fork(shared: &Shared, parent: &Arc<Process>, uffd: Uffd) -> Arc<Process> {
     let child = Process::new(parent.app, record, parent.handler, table, memory, journal, None);
     *child.regions.lock() = parent.regions.lock().clone();
     shared.mover.fork(&parent.space, &child.space);
+    points::fork_table();
     child.save_facts();
     child.save_record(shared);
+    points::fork_recorded();
     child.space.journal.publish(id);
+    points::fork_published();
     child
 }
 
@@ -469,8 +479,9 @@ fn secret() -> u64 {
 fn serve(shared: &Shared, child: Arc<Process>) {
     shared.processes.write().insert(child.id, child.clone());
     if let Err(error) = child.memory.watch() {
-        tracing::error!(%error, command = child.command, "cannot watch a child; it will wait");
+        tracing::error!(%error, command = child.command, "cannot watch a child yet; it waits");
     }
+    points::fork_served();
     let _ = shared.governor.send(ToGovernor::Forked(child));
 }
 

@@ -146,6 +146,15 @@ pub fn commit(socket: &Path, keeper: u32, generation: u64, journal: RawFd) -> io
     replace(&beside(socket, "keeper"), &text)
 }
 
+/// Whether process `keeper` is the one by which a successor would go; `None` if that cannot be read.
+pub fn counts(socket: &Path, keeper: u32) -> Option<bool> {
+    match fs::read_to_string(beside(socket, "keeper")) {
+        Ok(text) => Some(text.split(' ').next() == Some(keeper.to_string().as_str())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Some(false),
+        Err(_) => None,
+    }
+}
+
 impl Predecessor {
     /// The keeper of whoever served `socket` before, if it still runs.
     pub fn find(socket: &Path) -> Option<Predecessor> {

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -23,6 +24,7 @@ use crate::latency::FaultLatency;
 use crate::predecessor::ProcessName;
 use crate::program::ProgramMemory;
 use crate::registry::{Record, Stage, column};
+use crate::uffd::{FEATURES, feature};
 
 /// Events that fault threads post for the policies; beyond this many unread ones they are dropped
 /// (and counted): policies then know a little less, and no page is harmed.
@@ -163,6 +165,30 @@ impl Process {
         }
         self.save_record(shared);
         true
+    }
+
+    /// Has its userfaultfd report what the daemon must know, and registers what is the agent's. May be
+    /// done again, by a successor that does not know whether it was done.
+    pub fn arm(&self, page_bytes: u64) -> io::Result<()> {
+        let done = match self.memory.uffd.api(FEATURES | feature::EVENT_FORK) {
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+                // Without CAP_SYS_PTRACE a child's missing pages would read as zeros: refuse.
+                let what = "the daemon may not follow forks (CAP_SYS_PTRACE)";
+                return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+            }
+            done => done,
+        };
+        // The beacon before anything that a child inherits: who has a userfaultfd from its parent has
+        // a beacon too. If this fails, why the features were refused says more.
+        let staging = self.memory.staging();
+        let register = |start: u64, len: u64| {
+            self.memory.uffd.register(start, len).map_err(|error| match &done {
+                Err(refused) => io::Error::new(refused.kind(), refused.to_string()),
+                Ok(()) => error,
+            })
+        };
+        register(self.beacon, page_bytes)?;
+        register(staging.start, staging.end - staging.start)
     }
 
     /// What its beacon says.

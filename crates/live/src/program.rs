@@ -73,6 +73,8 @@ pub struct ProgramMemory {
     taking: AtomicBool,
     /// The fault thread has disarmed the descriptor and wants it armed again after `taking`.
     disarmed: AtomicBool,
+    /// It is to be watched and is not: the system refused.
+    unwatched: AtomicBool,
     epoll: RawFd,
     token: u64,
     fresh_next: AtomicU64,
@@ -132,6 +134,7 @@ impl ProgramMemory {
             link: Mutex::new(Vec::new()),
             taking: AtomicBool::new(false),
             disarmed: AtomicBool::new(false),
+            unwatched: AtomicBool::new(false),
             epoll,
             token,
             fresh_next: AtomicU64::new(0),
@@ -193,9 +196,23 @@ impl ProgramMemory {
         self.taking.load(Ordering::Acquire)
     }
 
-    /// Starts to watch the descriptor.
+    /// Starts to watch the descriptor. If the system refuses, [`ProgramMemory::watch_again`] is to be
+    /// called until it does not, or the program waits for ever.
     pub fn watch(&self) -> io::Result<()> {
-        self.epoll_ctl(libc::EPOLL_CTL_ADD, libc::EPOLLIN)
+        let done = self.epoll_ctl(libc::EPOLL_CTL_ADD, libc::EPOLLIN);
+        self.unwatched.store(done.is_err(), Ordering::SeqCst);
+        done
+    }
+
+    /// Tries again what the system has refused; nearly always there is nothing to do.
+    pub fn watch_again(&self) {
+        if !self.unwatched.swap(false, Ordering::SeqCst) {
+            return;
+        }
+        let modified = self.epoll_ctl(libc::EPOLL_CTL_MOD, libc::EPOLLIN);
+        if modified.is_err() && self.epoll_ctl(libc::EPOLL_CTL_ADD, libc::EPOLLIN).is_err() {
+            self.unwatched.store(true, Ordering::SeqCst);
+        }
     }
 
     /// The fault thread found events held: it looks away until they are released.
@@ -208,8 +225,10 @@ impl ProgramMemory {
     }
 
     fn rearm(&self) {
-        if self.disarmed.swap(false, Ordering::SeqCst) {
-            let _ = self.epoll_ctl(libc::EPOLL_CTL_MOD, libc::EPOLLIN);
+        if self.disarmed.swap(false, Ordering::SeqCst)
+            && self.epoll_ctl(libc::EPOLL_CTL_MOD, libc::EPOLLIN).is_err()
+        {
+            self.unwatched.store(true, Ordering::SeqCst);
         }
     }
 

@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clew_agent::protocol::VERSION;
 use clew_core::{AppId, SpaceId};
 use clew_engine::{MoverContext, Staged};
-use clew_store::{Handle, Journal, Space, SpaceJournal, Store, StoreConfig, Tables};
+use clew_store::{Handle, Journal, Space, SpaceJournal, Store, StoreConfig, Tables, points};
 
 use crate::affinity;
 use crate::attach::Candidate;
@@ -237,6 +237,14 @@ pub fn adopt(
         process.load_facts();
         *process.narrowed.lock() = narrowed.as_ref().map(affinity::from_words);
         process.save_record(shared);
+        // The predecessor may have died between its record and this.
+        if process.record.lock().stage == Stage::Managed
+            && process.is_managed()
+            && let Err(error) = process.arm(shared.page_bytes)
+        {
+            tracing::warn!(%error, pid = process.pid(), "a program keeps its pages from now on");
+            process.memory.detach();
+        }
         if let (Stage::Child, Some(number)) = (process.record.lock().stage, old.uffd) {
             adopted.children.insert(number, process.clone());
         }
@@ -361,6 +369,7 @@ impl Adopted {
                 // Whoever changes its mappings has to run to say so.
                 std::thread::sleep(Duration::from_micros(50));
             }
+            points::start_recovered();
             drop(guard);
             // Forked in the predecessor's last moments, and told of only now.
             let joined = |p: &&Arc<Process>| {
@@ -376,11 +385,13 @@ impl Adopted {
             let _staging_is_emptied = process.space.hold_swap_outs();
             let is_new = shared.processes.write().insert(process.id, process.clone()).is_none();
             if is_new && let Err(error) = process.memory.watch() {
-                tracing::error!(%error, pid = process.pid(), "cannot watch a program; it will wait");
+                tracing::error!(%error, pid = process.pid(), "cannot watch a program yet; it waits");
             }
             process.memory.uffd.wake_all();
+            points::start_woken();
             // The agent's madvise waits for its event to be read.
             process.memory.empty_staging();
+            points::start_emptied();
             affinity::widen(&process.narrowed, shared.handler_cpus[process.handler]);
             if is_new {
                 let _ = shared.governor.send(Message::Adopted(process.clone()));

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use clew_core::{Event, Group, Vpn};
 use clew_engine::MoverContext;
-use clew_store::ReadError;
+use clew_store::{ReadError, points};
 use crossbeam_channel::{Receiver, Sender, select, unbounded};
 
 use crate::attach::{Candidate, manage};
@@ -294,6 +294,7 @@ fn register(
         break;
     }
     let Some((mut low, mut high)) = registered else { return Ok(()) };
+    points::register_done();
     // Left out on purpose: it was there before, as it is now.
     let left_out = |m: &Mapping| before.iter().any(|b| (b.start, b.end) == (m.start, m.end));
     let cut_off = |m: &Mapping| {
@@ -337,6 +338,7 @@ fn register(
     for (start, end) in registered {
         adopt(shared, process, pagemap, start, end, events)?;
     }
+    points::register_adopted();
     Ok(())
 }
 

@@ -8,6 +8,7 @@
 pub mod adopt;
 pub mod codec;
 pub mod journal;
+pub mod points;
 pub mod pool;
 pub mod segment;
 pub mod store;

@@ -5,9 +5,11 @@
 
 #![allow(dead_code)] // each test program uses its part
 
+pub mod hook;
 pub mod redis;
 pub mod terminal;
 pub mod touch;
+pub mod world;
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -29,6 +31,11 @@ pub const LONG: Duration = Duration::from_secs(60);
 
 /// One test at a time: each of them fills memory and wants the processors.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// Holds off other tests.
+pub fn alone() -> MutexGuard<'static, ()> {
+    ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
 
 /// The `clew` command under test.
 pub fn clew() -> Command {
@@ -543,7 +550,7 @@ impl Fixture {
     }
 
     fn start_in(dir: TempDir, budget: &str, arguments: &[&str]) -> Fixture {
-        let alone = ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let alone = alone();
         let socket = dir.join("s");
         let mut words = vec!["--budget".to_string(), budget.to_string()];
         words.extend(arguments.iter().map(|word| word.to_string()));
@@ -764,4 +771,13 @@ pub fn texts(output: &Output) -> String {
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr)
     )
+}
+
+/// Runs `work` on a few threads at once; most of what it does is waiting for others.
+pub fn in_parallel(work: impl Fn() + Sync) {
+    std::thread::scope(|scope| {
+        for _ in 0..number_from_env("CLEW_PARALLEL", 3) {
+            scope.spawn(&work);
+        }
+    });
 }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clew_core::{AccessKind, Event, PageId, PageRun, Tier, Vpn};
-use clew_store::{Entry, Handle, Piece, ReadError, State};
+use clew_store::{Entry, Handle, Piece, ReadError, State, points};
 
 use super::{Fault, Mover, MoverContext, Restored, count, is_sample, page_entry, set};
 use crate::space::{ManagedSpace, PutStop};
@@ -140,6 +140,7 @@ impl Mover {
                 }
             },
         };
+        points::back_put();
         match put.stop {
             None => {
                 self.back(space, vpn, entry);
@@ -324,6 +325,7 @@ impl Mover {
         let resident = page_entry(State::Resident, kept, stored.index());
         let lent = stored.with_state(State::Restoring);
         let done = space.table.compare_exchange(vpn, lent, resident).is_ok();
+        points::back_resident();
         if !done || kept.is_none() {
             self.release(stored.handle());
         }
@@ -574,6 +576,7 @@ impl Mover {
         let n = run.iter().take(most).enumerate().take_while(follows).count();
         let page = self.page_bytes;
         let put = space.memory.put(first.vpn, &buffer[first.at * page..(first.at + n) * page]);
+        points::back_put();
         for lent in &run[..put.pages] {
             self.back(space, lent.vpn, lent.entry);
             let page = PageId::new(space.id(), lent.vpn);
@@ -609,7 +612,9 @@ impl Mover {
 /// Turns a `Stored` or `Parked` entry into `Restoring` and borrows its reference; false if it has
 /// changed.
 pub(super) fn borrow(space: &ManagedSpace, vpn: Vpn, entry: Entry) -> bool {
-    space.table.compare_exchange(vpn, entry, entry.with_state(State::Restoring)).is_ok()
+    let done = space.table.compare_exchange(vpn, entry, entry.with_state(State::Restoring)).is_ok();
+    points::back_lent();
+    done
 }
 
 /// Page `index` of the block read last, if it is still where it was, seen from one of its pages.

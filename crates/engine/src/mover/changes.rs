@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use clew_core::{Event, PageId, PageRun, Vpn};
-use clew_store::{Entry, State};
+use clew_store::{Entry, State, points};
 
 use super::{Mover, page_entry, replace, set};
 use crate::space::{Batch, ManagedSpace};
@@ -58,8 +58,10 @@ impl Mover {
             space.journal.batch_displaced(to, pages);
             self.forget(space, to, pages);
             space.journal.set_step(CLEARED);
+            points::remap_cleared();
         }
         space.journal.batch_moved(from, pages, to);
+        points::remap_followed();
         if space.table.counts().parked > 0 {
             self.parked.moved(space.id(), from, pages, to);
         }
@@ -80,6 +82,7 @@ impl Mover {
                     State::Absent | State::Resident | State::Stored | State::Parked => entry,
                 },
             );
+            points::remap_twice();
             let old = replace(space, vpn, entry, |_| Entry::ABSENT);
             match old.state() {
                 State::Restoring => return,

@@ -16,7 +16,7 @@
 use std::sync::Arc;
 
 use clew_core::{Event, Group, PageId, PageRun, Tier, Vpn};
-use clew_store::{Entry, Handle, Members, State};
+use clew_store::{Entry, Handle, Members, State, points};
 
 use super::back::borrow;
 use super::{Mover, MoverContext, SwapOut, count, is_sample, page_entry, replace};
@@ -179,6 +179,7 @@ impl Mover {
         let mut took = Vec::with_capacity(marked.vpns.len());
         if !marked.vpns.is_empty() {
             space.memory.take_out(&marked.vpns, &mut took);
+            points::out_taken();
             space.memory.release_events();
         }
         took.resize(marked.vpns.len(), Took::Stayed);
@@ -192,8 +193,11 @@ impl Mover {
             first = end;
         }
         if !marked.vpns.is_empty() {
+            points::out_all_published();
             end_part(space);
+            points::out_ended();
             space.memory.release_taken();
+            points::out_released();
         }
         busy
     }
@@ -260,7 +264,10 @@ impl Mover {
                 let members = Members { vpns: &vpns, park: group.park_siblings };
                 let (codec, chunk_bytes) = (group.codec, group.chunk_bytes);
                 match self.store.put_group(&mut ctx.codec, block, codec, chunk_bytes, members) {
-                    Ok(handle) => put = Some(handle),
+                    Ok(handle) => {
+                        points::out_stored();
+                        put = Some(handle);
+                    }
                     Err(full) => out.full = Some(full),
                 }
             }
@@ -413,11 +420,13 @@ impl Mover {
                 if space.table.compare_exchange(at, entry, stored).is_err() {
                     return None; // wanted since
                 }
+                points::out_published();
                 self.release(entry.handle());
                 Some(Landed::Stored(at, self.share(handle)))
             }
             Home::Stored(..) | Home::Nowhere => {
                 let stop = space.memory.put(at, bytes).stop;
+                points::out_put_back();
                 let state = match (stop, home) {
                     (Some(PutStop::Again), _) => return None,
                     // It is stored: whoever waits asks again.
@@ -503,11 +512,13 @@ impl Mover {
         vpns.dedup();
         // A successor must know which slot is whose before any page leaves.
         space.journal.begin_batch(&vpns, space.id());
+        points::out_journaled();
         for vpn in &vpns {
             // Its kept copy may be dropped at this moment.
             let entry = space.table.load(*vpn);
             replace(space, *vpn, entry, |old| old.with_state(State::Moving));
         }
+        points::out_marked();
         *space.under_way.lock() = Some(Batch::default());
         space.memory.hold_events();
         Some(Marked { vpns, members, ends })

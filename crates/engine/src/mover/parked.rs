@@ -15,7 +15,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
 
 use clew_core::{Event, PageId, SpaceId, Tier, Vpn};
-use clew_store::{CodecContext, Entry, Handle, State};
+use clew_store::{CodecContext, Entry, Handle, State, points};
 use parking_lot::Mutex;
 
 use super::{Mover, MoverContext, count, is_sample, page_entry};
@@ -187,6 +187,7 @@ impl Mover {
         let page = PageId::new(space.id(), vpn);
         let parked = page_entry(State::Parked, Some(handle), now.index());
         let done = space.table.compare_exchange(vpn, now, parked).is_ok();
+        points::back_parked();
         if done {
             count(&self.counters.parked, 1);
             events.push(Event::PageIn { page, tier: Tier::Pool, demand: false });

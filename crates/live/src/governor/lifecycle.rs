@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use clew_core::{AppId, AppState, Arrival, Event, Trigger, Vpn};
+use clew_store::points;
 use crossbeam_channel::Sender;
 
 use super::requests::{Then, reply};
@@ -145,9 +146,11 @@ impl Governor {
         for app in self.apps.keys().copied().collect::<Vec<_>>() {
             self.end_relaunch(app);
         }
+        points::stop_restored();
         for process in &processes {
             process.memory.detach();
         }
+        points::stop_detached();
         for answer in self.stopping.take().unwrap_or_default() {
             reply(&answer, Ok(()));
         }

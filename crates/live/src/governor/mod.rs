@@ -27,7 +27,7 @@ use clew_core::{
 use clew_engine::budget::KeptCopies;
 use clew_engine::decide::Order;
 use clew_policy::schemes::PrefetchChoice;
-use clew_store::{Entry as TableEntry, State};
+use clew_store::{Entry as TableEntry, State, points};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 
 use self::requests::Promise;
@@ -667,6 +667,7 @@ impl Governor {
         }
         let processes: Vec<Arc<Process>> = self.shared.processes.read().values().cloned().collect();
         for process in processes {
+            process.memory.watch_again();
             if check_memory && process.pid() != 0 && process.memory.agent_outlived(process.pid()) {
                 // execve, and the agent has not noticed.
                 process.memory.detach();
@@ -680,7 +681,9 @@ impl Governor {
             self.protected.remove(&process.id);
             self.over_budget.remove(&process.id);
             self.shared.mover.end(&process.space);
+            points::gone_forgotten();
             process.space.journal.end();
+            points::gone_ended();
             self.tell(&Event::SpaceEnd { space: process.id });
             if let Some(app) = self.apps.get_mut(&process.app) {
                 app.past_faults += process.faults.load(Ordering::Relaxed);

@@ -1,0 +1,378 @@
+//! System calls that fail: every call site in daemon and agent, each of the first times that a call is
+//! made there, with two errors each. Whatever fails, no byte is wrong and nobody waits longer than
+//! [`BOUND`]; the daemon goes on, or ends with a reason and the next one takes over.
+//!
+//! Sites are found by a run in which nothing fails. `CLEW_FAULT_SECONDS` limits the cases to a seeded
+//! sample of so many seconds (40 for all tests here together; 0: all cases), `CLEW_FAULT_SEED` is the
+//! seed, `CLEW_FAULT_ONLY` names a site or a call: only what has it in its name is tried.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use clew_store::points::NAMES;
+use support::hook::{ALLOCATION, PTHREAD_CREATE, Site, Table, Tools};
+use support::world::{BOUND, Setting, World, life, succession};
+use support::*;
+
+/// How many of the times that a site is passed are tried.
+const TIMES: u64 = 20;
+
+/// Errors, by number.
+const ENOENT: i32 = 2;
+const ESRCH: i32 = 3;
+const EINTR: i32 = 4;
+const EIO: i32 = 5;
+const EAGAIN: i32 = 11;
+const ENOMEM: i32 = 12;
+const EACCES: i32 = 13;
+const EBUSY: i32 = 16;
+const EINVAL: i32 = 22;
+const ENFILE: i32 = 23;
+const EMFILE: i32 = 24;
+const ENOSPC: i32 = 28;
+const EPERM: i32 = 1;
+const ENOLCK: i32 = 37;
+const ENOSYS: i32 = 38;
+const EADDRINUSE: i32 = 98;
+const ENOBUFS: i32 = 105;
+const ECONNABORTED: i32 = 103;
+
+/// A system call that can fail for want of something, or because of what others do: its number, its
+/// name, and two errors that it can give. Calls that fail for wrong arguments only (UFFDIO_WAKE,
+/// getpid, futex, sigprocmask and their like) are not here.
+const CALLS: [(u32, &str, [i32; 2]); 61] = [
+    (0, "read", [EINTR, EIO]),
+    (1, "write", [ENOSPC, EINTR]),
+    (2, "open", [EMFILE, ENOMEM]),
+    (3, "close", [EINTR, EIO]),
+    (4, "stat", [ENOENT, ENOMEM]),
+    (5, "fstat", [ENOMEM, EIO]),
+    (7, "poll", [EINTR, ENOMEM]),
+    (8, "lseek", [ESRCH, EINVAL]),
+    (9, "mmap", [ENOMEM, EAGAIN]),
+    (10, "mprotect", [ENOMEM, EACCES]),
+    (11, "munmap", [ENOMEM, EINVAL]),
+    (12, "brk", [ENOMEM, ENOMEM]),
+    (16, "ioctl", [EAGAIN, ENOMEM]),
+    (17, "pread64", [EINTR, EIO]),
+    (18, "pwrite64", [ENOSPC, EINTR]),
+    (20, "writev", [ENOSPC, EINTR]),
+    (21, "access", [ENOENT, EACCES]),
+    (28, "madvise", [EAGAIN, ENOMEM]),
+    (32, "dup", [EMFILE, ENOMEM]),
+    (41, "socket", [EMFILE, ENOMEM]),
+    (42, "connect", [EAGAIN, ENOMEM]),
+    (43, "accept", [EMFILE, ECONNABORTED]),
+    (44, "sendto", [ENOBUFS, EINTR]),
+    (45, "recvfrom", [EINTR, ENOMEM]),
+    (46, "sendmsg", [ENOBUFS, EINTR]),
+    (47, "recvmsg", [EINTR, ENOMEM]),
+    (49, "bind", [EADDRINUSE, ENOMEM]),
+    (50, "listen", [EADDRINUSE, ENOMEM]),
+    (54, "setsockopt", [ENOMEM, ENOBUFS]),
+    (55, "getsockopt", [ENOMEM, ENOBUFS]),
+    (56, "clone", [EAGAIN, ENOMEM]),
+    (72, "fcntl", [EMFILE, EINVAL]),
+    (73, "flock", [EINTR, ENOLCK]),
+    (77, "ftruncate", [EINTR, ENOMEM]),
+    (82, "rename", [ENOSPC, EIO]),
+    (83, "mkdir", [ENOSPC, EACCES]),
+    (87, "unlink", [EIO, EACCES]),
+    (90, "chmod", [EPERM, EIO]),
+    (91, "fchmod", [EPERM, EIO]),
+    (126, "capset", [EPERM, EINVAL]),
+    (141, "setpriority", [EACCES, EPERM]),
+    (151, "mlockall", [ENOMEM, EPERM]),
+    (203, "sched_setaffinity", [ESRCH, EPERM]),
+    (204, "sched_getaffinity", [ESRCH, EPERM]),
+    (217, "getdents64", [ENOENT, ENOMEM]),
+    (232, "epoll_wait", [EINTR, ENOMEM]),
+    (233, "epoll_ctl", [ENOMEM, ENOSPC]),
+    (257, "openat", [EMFILE, ENOMEM]),
+    (262, "newfstatat", [ENOENT, ENOMEM]),
+    (271, "ppoll", [EINTR, ENOMEM]),
+    (285, "fallocate", [EINTR, ENOMEM]),
+    (288, "accept4", [EMFILE, ENFILE]),
+    (291, "epoll_create1", [EMFILE, ENOMEM]),
+    (293, "pipe2", [EMFILE, ENFILE]),
+    (302, "prlimit64", [EPERM, EINVAL]),
+    (312, "kcmp", [ESRCH, EPERM]),
+    (317, "seccomp", [ENOMEM, EINVAL]),
+    (318, "getrandom", [EINTR, EAGAIN]),
+    (319, "memfd_create", [EMFILE, ENOMEM]),
+    (323, "userfaultfd", [EMFILE, ENOMEM]),
+    (327, "preadv2", [EINTR, ENOMEM]),
+];
+
+/// The same, newer.
+const MORE_CALLS: [(u32, &str, [i32; 2]); 6] = [
+    (332, "statx", [ENOENT, ENOMEM]),
+    (424, "pidfd_send_signal", [ESRCH, EPERM]),
+    (434, "pidfd_open", [EMFILE, ESRCH]),
+    (436, "close_range", [EMFILE, ENOSYS]),
+    (438, "pidfd_getfd", [EMFILE, ESRCH]),
+    (PTHREAD_CREATE, "pthread_create", [EAGAIN, ENOMEM]),
+];
+
+/// What ioctl is asked for: errors of its own, or none where only wrong arguments can fail.
+const IOCTLS: [(u32, &str, Option<[i32; 2]>); 13] = [
+    (0xc018_aa3f, "UFFDIO_API", Some([EPERM, EINVAL])),
+    (0xc020_aa00, "UFFDIO_REGISTER", Some([ENOMEM, EBUSY])),
+    (0x8010_aa01, "UFFDIO_UNREGISTER", Some([ENOMEM, EINVAL])),
+    (0x8010_aa02, "UFFDIO_WAKE", None),
+    (0xc028_aa03, "UFFDIO_COPY", Some([EAGAIN, ENOMEM])),
+    (0xc020_aa04, "UFFDIO_ZEROPAGE", Some([EAGAIN, ENOMEM])),
+    (0xc028_aa05, "UFFDIO_MOVE", Some([EAGAIN, EBUSY])),
+    (0xc020_aa08, "UFFDIO_POISON", Some([EAGAIN, ENOMEM])),
+    (0x0000_aa00, "USERFAULTFD_IOC_NEW", Some([EMFILE, ENOMEM])),
+    (0xc060_6610, "PAGEMAP_SCAN", Some([EINTR, ENOMEM])),
+    (0xc068_6611, "PROCMAP_QUERY", Some([EINTR, ESRCH])),
+    (0x5421, "FIONBIO", None),
+    (0x5401, "TCGETS", None),
+];
+
+fn calls() -> impl Iterator<Item = (u32, &'static str, [i32; 2])> {
+    CALLS.into_iter().chain(MORE_CALLS)
+}
+
+fn numbers() -> Vec<u32> {
+    calls().map(|call| call.0).filter(|number| *number < PTHREAD_CREATE).collect()
+}
+
+/// The call of a site, and the errors that it is to fail with.
+fn call_of(site: &Site) -> Option<(String, [i32; 2])> {
+    let (_, name, errors) = calls().find(|call| call.0 == site.number)?;
+    match name {
+        "ioctl" => match IOCTLS.iter().find(|(request, ..)| *request == site.what) {
+            Some((_, name, errors)) => Some((format!("ioctl({name})"), (*errors)?)),
+            None => Some((format!("ioctl({:#x})", site.what), errors)),
+        },
+        "fcntl" => Some((format!("fcntl({})", site.what), errors)),
+        _ => Some((name.to_string(), errors)),
+    }
+}
+
+/// Where faults are injected.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Part {
+    /// The daemon of a whole life.
+    Daemon,
+    /// The successor of one that died in the middle of a batch.
+    Successor,
+    /// The agents of a program and its children, and what runs in the program to start them.
+    Agent,
+}
+
+struct Case {
+    site: usize,
+    nth: u64,
+    error: i32,
+}
+
+/// What came of a case.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Outcome {
+    /// Everything as if nothing had failed.
+    WentOn,
+    /// Something of the program was not managed, and `clew ps` said why.
+    Unmanaged,
+    /// The daemon ended with a reason, and the next one took over.
+    Ended,
+    /// The call was not made as often this time.
+    NotReached,
+}
+
+struct Told {
+    table: Table,
+    ends: Vec<world::End>,
+    unmanaged: Vec<String>,
+    refused: Vec<String>,
+    agent_object: PathBuf,
+    _dir: TempDir,
+}
+
+/// Lives through it, with a call that fails, and checks everything.
+fn tell(tools: &Tools, part: Part, fail: Option<(u64, u64, i32)>) -> Told {
+    let dir = TempDir::new();
+    let (table, other) = (Table::new(dir.join("table")), Table::new(dir.join("other")));
+    let fail =
+        fail.map_or("0 0 0".to_string(), |(key, nth, error)| format!("{key:x} {nth} {error}"));
+    let mut setting: Setting = tools.environment(&table, &numbers());
+    setting.push(("CLEW_HOOK_FAIL", fail.clone()));
+    let mut world = match part {
+        Part::Daemon => World::new(tools, "zram", vec![setting], Vec::new()),
+        Part::Successor => {
+            let mut first = tools.environment(&other, &[]);
+            first.push(tools.with_points());
+            let point = NAMES.iter().position(|name| *name == "out_taken").expect("a point");
+            first.push(tools.stop_at(point, 3, false));
+            World::new(tools, "ariadne", vec![first, setting], Vec::new())
+        }
+        Part::Agent => {
+            World::new(tools, "zram", Vec::new(), tools.notify(&table, &numbers(), &fail))
+        }
+    };
+    match part {
+        Part::Daemon | Part::Agent => life(&mut world),
+        Part::Successor => succession(&mut world),
+    }
+    assert!(table.is_ready(), "the hook was not loaded");
+    let ends = world.ends.drain(usize::from(part == Part::Successor)..).collect();
+    let (unmanaged, refused) = (world.unmanaged.clone(), world.refused.clone());
+    let agent_object = world.environment.agent_object.clone();
+    Told { table, ends, unmanaged, refused, agent_object, _dir: dir }
+}
+
+fn judge(told: &Told) -> Outcome {
+    if told.table.fired() == 0 {
+        assert!(told.ends.is_empty(), "a daemon ended and nothing had failed: {:?}", told.ends);
+        return Outcome::NotReached;
+    }
+    for end in &told.ends {
+        assert!(end.has_reason(), "a daemon ended without a reason: {end:?}");
+    }
+    assert!(told.unmanaged.iter().all(|reason| !reason.is_empty()), "unmanaged, and no reason");
+    match (told.ends.is_empty(), told.unmanaged.is_empty() && told.refused.is_empty()) {
+        (false, _) => Outcome::Ended,
+        (true, false) => Outcome::Unmanaged,
+        (true, true) => Outcome::WentOn,
+    }
+}
+
+/// What became of the cases of a site.
+#[derive(Default)]
+struct Results {
+    outcomes: BTreeMap<Outcome, u64>,
+    reasons: BTreeMap<String, u64>,
+}
+
+fn matrix(part: Part, share: u64) {
+    let name = format!("faults::{part:?}").to_lowercase();
+    if !can_run(&name, &["cc", "nm", "objcopy"]) {
+        return;
+    }
+    let _alone = alone();
+    let began = Instant::now();
+    let mut tools = Tools::new();
+    let first = tell(&tools, part, None);
+    assert!(
+        first.ends.is_empty() && first.unmanaged.is_empty(),
+        "{:?} {:?}",
+        first.ends,
+        first.unmanaged
+    );
+    assert!(first.refused.is_empty(), "{:?}", first.refused);
+    if part == Part::Agent {
+        tools.know_agent(&first.agent_object);
+    }
+    let only = std::env::var("CLEW_FAULT_ONLY").unwrap_or_default();
+    let describe = |site: &Site| match part {
+        Part::Agent => tools.describe_agent(site),
+        _ => tools.describe(site),
+    };
+    let known: Vec<(Site, String, [i32; 2])> = first
+        .table
+        .sites()
+        .into_iter()
+        .filter(|site| site.number != ALLOCATION)
+        .filter_map(|site| {
+            let (call, errors) = call_of(&site)?;
+            let name = format!("{call} {}", describe(&site));
+            name.contains(&only).then_some((site, name, errors))
+        })
+        .collect();
+    assert!(known.len() > 5 || !only.is_empty(), "hardly any site was found: {}", known.len());
+    let mut cases = Vec::new();
+    for (i, (site, _, errors)) in known.iter().enumerate() {
+        for nth in 1..=site.count.min(TIMES) {
+            let errors = if errors[0] == errors[1] { &errors[..1] } else { &errors[..] };
+            cases.extend(errors.iter().map(|error| Case { site: i, nth, error: *error }));
+        }
+    }
+    let all = cases.len();
+    let seconds = number_from_env("CLEW_FAULT_SECONDS", 40);
+    let mut random = Random(number_from_env("CLEW_FAULT_SEED", 1));
+    for i in (1..cases.len()).rev() {
+        cases.swap(i, random.below(i as u64 + 1) as usize);
+    }
+    let until =
+        (seconds > 0).then(|| Instant::now() + Duration::from_secs(seconds) * share as u32 / 10);
+    let next = AtomicUsize::new(0);
+    let results: Mutex<BTreeMap<usize, Results>> = Mutex::default();
+    let failures = Mutex::new(Vec::new());
+    in_parallel(|| {
+        while let Some(case) = cases.get(next.fetch_add(1, Ordering::SeqCst)) {
+            if until.is_some_and(|until| Instant::now() > until) {
+                break;
+            }
+            let (site, name, _) = &known[case.site];
+            let what = format!("{name}, time {}, errno {}", case.nth, case.error);
+            let judged = std::panic::catch_unwind(|| {
+                let told = tell(&tools, part, Some((site.key, case.nth, case.error)));
+                (judge(&told), told.ends, told.unmanaged, told.refused)
+            });
+            match judged {
+                Ok((outcome, ends, unmanaged, refused)) => {
+                    let mut results = results.lock().expect("whole");
+                    let of_site = results.entry(case.site).or_default();
+                    *of_site.outcomes.entry(outcome).or_default() += 1;
+                    let words = ends.iter().map(|end| end.last_words().to_string());
+                    for reason in words.chain(unmanaged).chain(refused) {
+                        *of_site.reasons.entry(reason).or_default() += 1;
+                    }
+                }
+                Err(_) => {
+                    eprintln!("FAILED: {what}");
+                    failures.lock().expect("whole").push(what);
+                }
+            }
+        }
+    });
+    let results = results.into_inner().expect("whole");
+    let mut totals: BTreeMap<Outcome, u64> = BTreeMap::new();
+    for (i, (site, name, _)) in known.iter().enumerate() {
+        let Some(of_site) = results.get(&i) else {
+            println!("{name}: made {} times", site.count);
+            continue;
+        };
+        println!("{name}: made {} times, {:?}", site.count, of_site.outcomes);
+        for (reason, times) in &of_site.reasons {
+            println!("    {times} x {reason}");
+        }
+        for (outcome, times) in &of_site.outcomes {
+            *totals.entry(*outcome).or_default() += times;
+        }
+    }
+    let failures = failures.into_inner().expect("whole");
+    let tried: u64 = totals.values().sum::<u64>() + failures.len() as u64;
+    println!(
+        "{name}: {} sites, {all} cases, {tried} tried in {:.0} s: {totals:?}, {} failed; nobody waited \
+         longer than {BOUND:?}",
+        known.len(),
+        began.elapsed().as_secs_f64(),
+        failures.len()
+    );
+    assert!(failures.is_empty(), "{failures:#?}");
+    let missed = totals.get(&Outcome::NotReached).copied().unwrap_or(0);
+    assert!(missed * 3 <= tried.max(30), "{missed} of {tried} cases were not reached");
+}
+
+#[test]
+fn the_daemons_system_calls_fail() {
+    matrix(Part::Daemon, 4);
+}
+
+#[test]
+fn a_successors_system_calls_fail() {
+    matrix(Part::Successor, 4);
+}
+
+#[test]
+fn the_agents_system_calls_fail() {
+    matrix(Part::Agent, 2);
+}
