@@ -3,16 +3,23 @@
 CARGO ?= cargo
 CLEW := target/release/clew
 
-.PHONY: demo test soak bench build lint install clean
+.PHONY: demo demo-full test soak bench build lint install clean
 
 ## Swap real programs out and back, beside the kernel's zram; three minutes, as root.
 demo: build
 	scripts/setup.sh redis-server node python3 sqlite3
 	$(CLEW) demo
 
+## Every arm at several totals and similarities, with intervals: about an hour, as root. What is
+## finished is kept: the same command goes on after an interruption.
+demo-full: build
+	scripts/setup.sh redis-server node python3 sqlite3 perl java memcached
+	$(CLEW) demo --full --ablations
+
 ## All tests; what .ci/run calls.
 test:
-	scripts/setup.sh cc redis-server redis-benchmark node python3 sqlite3 java stress-ng unshare
+	scripts/setup.sh cc redis-server redis-benchmark node python3 sqlite3 perl java memcached \
+		stress-ng unshare
 	scripts/test.sh
 
 ## The long form of the tests that can be long, one to two hours: the stress program, stress-ng, 200

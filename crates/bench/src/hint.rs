@@ -1,9 +1,14 @@
 //! What one can tell the kernel about apps that come and go: `process_madvise` in another process.
 //!
 //! When an app comes to the foreground, the pages that its last relaunch used and that are swapped
-//! out by now are asked for (MADV_WILLNEED) by a thread of ours, while the app runs already. What a
-//! relaunch used is seen exactly where it was swapped in: the page table holds a page only once it
-//! was touched, read ahead or not.
+//! out by now are asked for (MADV_WILLNEED) by a thread of ours, while the app runs already. When it
+//! goes to the background, what it did not use is paged out (MADV_PAGEOUT), so that the memory is
+//! there for what others use. What a relaunch used is seen exactly where it was swapped in: the page
+//! table holds a page only once it was touched, read ahead or not.
+//!
+//! Tried beside it at equal totals: asking for everything that is swapped out (ten times the pages,
+//! three times the processor time), and paging everything out (what was used has to come back each
+//! time). Both were slower than no hint at all.
 
 use std::collections::HashMap;
 use std::io;
@@ -88,7 +93,7 @@ impl Hints {
         }));
     }
 
-    /// Learns what the relaunch used.
+    /// Learns what the relaunch used, and pages out the rest.
     pub fn to_background(&mut self, app: Kind) {
         let Some(hinted) = self.apps.get_mut(&app) else { return };
         if let Some(asking) = hinted.asking.take() {
@@ -99,6 +104,13 @@ impl Hints {
         // What was in memory all the time may have been used as it was the last time.
         used.extend(intersection(&hinted.used, &hinted.before.present));
         used.sort_unstable();
+        let unused = |page: &u64| used.binary_search(page).is_err();
+        let rest: Vec<u64> = after.present.iter().copied().filter(unused).collect();
+        let before = cpu_time::this_thread();
+        // A program that has ended holds nothing that could be paged out.
+        let _ = advise(&hinted.descriptor, &rest, libc::MADV_PAGEOUT);
+        let time = cpu_time::this_thread() - before;
+        self.spent_ns.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
         hinted.used = used;
     }
 

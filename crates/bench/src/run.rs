@@ -120,7 +120,7 @@ fn switch_through(
 
     let before = arm.tally()?;
     let mut samples: Vec<Sample> = Vec::with_capacity(work.switches);
-    let mut kept = Kept::default();
+    let mut kept = Vec::with_capacity(work.switches);
     let mut last: Option<(usize, Look, Duration)> = None;
     let sequence = plan::switches(work.load.seed, sessions.len(), work.switches);
     for (switch, app) in sequence.into_iter().enumerate() {
@@ -130,7 +130,7 @@ fn switch_through(
         if let (Some(last), Some(sample)) = (last, samples.last_mut()) {
             sample.account(&last, &look, used);
         }
-        kept = kept.plus(look.kept);
+        kept.push(look.kept);
         let visit = visit(arm, &mut sessions[app], &mut visits[app])?;
         answers += visit.answers;
         let relaunch_ms = visit.time.as_secs_f64() * 1e3;
@@ -173,7 +173,7 @@ fn switch_through(
         faults: after.faults.saturating_sub(before.faults),
         wrong_answers: wrong_before + measured_wrong,
         answers,
-        kept: kept.mean_of(samples.len()),
+        kept: Kept::mean_of(&kept),
         per_program: work.programs.iter().map(|&kind| program_result(kind, &samples)).collect(),
         samples,
         totals: totals.curve,

@@ -12,11 +12,13 @@ use crate::error::{BenchError, file_error};
 /// What is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ablation {
-    /// LZ4 by the page everywhere: the kernel's codec, no groups.
-    SameCodec,
-    /// No hot, warm and cold lists.
-    Hotness,
-    /// Nothing decompressed ahead of an access.
+    /// LZ4 for every class of page: the kernel's codec.
+    OneCodec,
+    /// One page a block and a chunk, with LZ4: what the kernel does.
+    AdaptiveComp,
+    /// One LRU for all pages; a relaunch restores what the last one used.
+    HotnessOrg,
+    /// Nothing decompressed ahead of a fault.
     PreDecomp,
     /// Nothing restored at a relaunch.
     RelaunchPrefetch,
@@ -24,26 +26,33 @@ pub enum Ablation {
 
 impl Ablation {
     /// All of them.
-    pub const ALL: [Ablation; 4] =
-        [Ablation::SameCodec, Ablation::Hotness, Ablation::PreDecomp, Ablation::RelaunchPrefetch];
+    pub const ALL: [Ablation; 5] = [
+        Ablation::OneCodec,
+        Ablation::AdaptiveComp,
+        Ablation::HotnessOrg,
+        Ablation::PreDecomp,
+        Ablation::RelaunchPrefetch,
+    ];
 
     /// The name of the arm.
     pub fn arm_name(self) -> &'static str {
         match self {
-            Ablation::SameCodec => "clew-ariadne-lz4",
-            Ablation::Hotness => "clew-ariadne-no-hotness",
+            Ablation::OneCodec => "clew-ariadne-lz4",
+            Ablation::AdaptiveComp => "clew-ariadne-one-page",
+            Ablation::HotnessOrg => "clew-ariadne-lru",
             Ablation::PreDecomp => "clew-ariadne-no-predecomp",
-            Ablation::RelaunchPrefetch => "clew-ariadne-no-prefetch",
+            Ablation::RelaunchPrefetch => "clew-ariadne-no-relaunch",
         }
     }
 
     /// What is different, in words.
     pub fn description(self) -> &'static str {
         match self {
-            Ablation::SameCodec => "LZ4 by the page everywhere",
-            Ablation::Hotness => "one LRU for all pages",
+            Ablation::OneCodec => "LZ4 for all classes",
+            Ablation::AdaptiveComp => "one page a block, LZ4",
+            Ablation::HotnessOrg => "LRU for HotnessOrg",
             Ablation::PreDecomp => "no PreDecomp",
-            Ablation::RelaunchPrefetch => "nothing restored at a relaunch",
+            Ablation::RelaunchPrefetch => "no restore at a relaunch",
         }
     }
 }
@@ -71,83 +80,88 @@ impl Ablation {
             return Err(unfit("there is no table [scheme]".to_string()));
         };
         scheme.insert("name".to_string(), self.arm_name().into());
-        let kind = |kind: &str| Table::from_iter([("kind".to_string(), kind.into())]);
         match self {
-            Ablation::SameCodec => {
-                let mut packing = kind("one-page");
-                packing.insert("codec".to_string(), "lz4".into());
-                packing.insert("chunk".to_string(), "4KiB".into());
-                scheme.insert("packing".to_string(), packing.into());
+            Ablation::OneCodec => {
+                let Some(Value::Table(packing)) = scheme.get_mut("packing") else {
+                    return Err(unfit("the scheme packs without parameters".to_string()));
+                };
+                for (field, codec) in packing.iter_mut() {
+                    if field.ends_with("codec") {
+                        *codec = "lz4".into();
+                    }
+                }
             }
-            Ablation::Hotness => {
-                scheme.insert("reclaim".to_string(), kind("lru").into());
-                // Without HotnessOrg nobody keeps a hot list to be restored.
-                let by_trigger = prefetch(scheme).map_err(unfit)?;
-                by_trigger.insert("relaunch".to_string(), kind("recorded-set").into());
+            Ablation::AdaptiveComp => {
+                let packing = [("kind", "one-page"), ("codec", "lz4"), ("chunk", "4KiB")];
+                scheme.insert("packing".to_string(), table(packing).into());
             }
-            Ablation::PreDecomp => keep_half(scheme, "relaunch").map_err(unfit)?,
-            Ablation::RelaunchPrefetch => keep_half(scheme, "fault").map_err(unfit)?,
+            Ablation::HotnessOrg => {
+                scheme.insert("reclaim".to_string(), "lru".into());
+                // A hot list is nobody's any more; what the last relaunch used is its nearest kin.
+                if let Some(Value::Table(prefetch)) = scheme.get_mut("prefetch")
+                    && prefetch.contains_key("relaunch")
+                {
+                    prefetch.insert("relaunch".to_string(), "recorded-set".into());
+                }
+            }
+            Ablation::PreDecomp => keep_prefetch(scheme, "relaunch"),
+            Ablation::RelaunchPrefetch => keep_prefetch(scheme, "fault"),
         }
         Ok(file.to_string())
     }
 }
 
-/// The `prefetch` column, which has a prefetcher for relaunches and one for faults.
-fn prefetch(scheme: &mut Table) -> Result<&mut Table, String> {
-    match scheme.get_mut("prefetch") {
-        Some(Value::Table(prefetch)) if prefetch.contains_key("relaunch") => Ok(prefetch),
-        _ => Err("the scheme does not prefetch by trigger".to_string()),
-    }
+fn table<const N: usize>(fields: [(&str, &str); N]) -> Table {
+    fields.map(|(field, value)| (field.to_string(), value.into())).into_iter().collect()
 }
 
-/// Leaves of the two prefetchers only `half`.
-fn keep_half(scheme: &mut Table, half: &str) -> Result<(), String> {
-    let kept = prefetch(scheme)?.remove(half);
-    let kept = kept.ok_or_else(|| format!("the scheme's prefetch has no '{half}'"))?;
-    scheme.insert("prefetch".to_string(), kept);
-    Ok(())
+/// Of what is brought back early at a relaunch and at a fault, only what `trigger` causes.
+fn keep_prefetch(scheme: &mut Table, trigger: &str) {
+    let kept = match scheme.get("prefetch") {
+        Some(Value::Table(prefetch)) => prefetch.get(trigger).cloned(),
+        _ => None,
+    };
+    scheme.insert("prefetch".to_string(), kept.unwrap_or_else(|| "none".into()));
 }
 
 #[cfg(test)]
 mod tests {
+    use clew_policy::Scheme;
+
     use super::*;
-    use clew_live::config::load_scheme;
+
+    /// Each ablation is a scheme that the daemon takes, and differs from the whole in its columns
+    /// alone.
+    #[test]
+    fn every_ablation_is_a_scheme() {
+        let whole = Scheme::preset("ariadne").expect("a preset");
+        for ablation in Ablation::ALL {
+            let text = ablation.changed(&whole.to_toml()).expect("it has these columns");
+            let part = Scheme::from_toml(&text).unwrap_or_else(|e| panic!("{ablation:?}: {e}"));
+            assert_eq!(part.name, ablation.arm_name());
+            let differs = [
+                part.packing != whole.packing,
+                part.reclaim != whole.reclaim,
+                part.prefetch != whole.prefetch,
+            ];
+            let expected = match ablation {
+                Ablation::OneCodec | Ablation::AdaptiveComp => [true, false, false],
+                Ablation::HotnessOrg => [false, true, true],
+                Ablation::PreDecomp | Ablation::RelaunchPrefetch => [false, false, true],
+            };
+            assert_eq!(differs, expected, "{text}");
+            assert_eq!((part.admission, part.retain), (whole.admission, whole.retain));
+        }
+        let without = |ablation: Ablation| ablation.changed(&whole.to_toml()).expect("it can");
+        assert!(!without(Ablation::OneCodec).contains("zstd"));
+        assert!(!without(Ablation::PreDecomp).contains("pre-decomp"));
+        assert!(!without(Ablation::RelaunchPrefetch).contains("hot-list"));
+    }
 
     #[test]
-    fn each_takes_one_mechanism_away_leaves_the_others_and_is_a_scheme() {
-        let text = load_scheme("ariadne").expect("the preset").to_toml();
-        let before: Table = text.parse().expect("a table");
-        let before = &before["scheme"];
-        let file = std::env::temp_dir().join(format!("clew-ablation-{}.toml", std::process::id()));
-        for ablation in Ablation::ALL {
-            let changed = ablation.changed(&text).expect("changed");
-            fs::write(&file, &changed).expect("a file");
-            let scheme = load_scheme(&file.display().to_string()).expect("a scheme");
-            assert_eq!(scheme.name, ablation.arm_name());
-            let changed: Table = changed.parse().expect("a table");
-            let after = &changed["scheme"];
-            let column = match ablation {
-                Ablation::SameCodec => "packing",
-                Ablation::Hotness => "reclaim",
-                Ablation::PreDecomp | Ablation::RelaunchPrefetch => "prefetch",
-            };
-            match ablation {
-                Ablation::SameCodec => assert_eq!(after[column]["codec"].as_str(), Some("lz4")),
-                Ablation::Hotness => {
-                    assert_eq!(after[column]["kind"].as_str(), Some("lru"));
-                    assert_eq!(after["prefetch"]["fault"], before["prefetch"]["fault"]);
-                }
-                Ablation::PreDecomp => assert_eq!(after[column], before[column]["relaunch"]),
-                Ablation::RelaunchPrefetch => assert_eq!(after[column], before[column]["fault"]),
-            }
-            for other in ["packing", "reclaim", "prefetch", "eviction", "placement"] {
-                let also_changed = (ablation, other) == (Ablation::Hotness, "prefetch");
-                if other != column && !also_changed {
-                    assert_eq!(after[other], before[other], "{ablation:?} changes {other}");
-                }
-            }
+    fn what_is_no_scheme_is_refused() {
+        for text in ["", "[scheme", "[other]\nname = \"x\""] {
+            assert!(Ablation::PreDecomp.changed(text).is_err(), "{text}");
         }
-        fs::remove_file(&file).expect("the file");
-        assert!(Ablation::PreDecomp.changed("[scheme]\nprefetch = \"none\"").is_err());
     }
 }

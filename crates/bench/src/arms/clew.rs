@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use clew_live::control::{Request, Status};
 
-use super::{Arm, ArmKind, ArmSettings, Ground, Kept, Look, Moved, Tally};
+use super::{Arm, ArmKind, ArmSettings, Ground, Kept, KeptClasses, Look, Moved, Tally};
 use crate::cpu_time;
 use crate::daemon::{Daemon, DaemonSettings};
 use crate::error::BenchError;
@@ -100,6 +100,23 @@ fn all_managed(status: &Status, apps: &[(Kind, u32)]) -> Result<(), BenchError> 
         return Err(BenchError::Unavailable { what: "clew", reason });
     }
     Ok(())
+}
+
+/// Pages of all apps by class; `None` where an app has none.
+fn classes(status: &Status) -> Option<KeptClasses> {
+    let mut all = KeptClasses::default();
+    for app in &status.apps {
+        let classes = app.classes.as_ref()?;
+        for (pages, resident, stored) in [
+            (&classes.hot, &mut all.hot_resident_bytes, &mut all.hot_stored_bytes),
+            (&classes.warm, &mut all.warm_resident_bytes, &mut all.warm_stored_bytes),
+            (&classes.cold, &mut all.cold_resident_bytes, &mut all.cold_stored_bytes),
+        ] {
+            *resident += pages.resident_pages * page_bytes();
+            *stored += pages.out_pages * page_bytes();
+        }
+    }
+    (!status.apps.is_empty()).then_some(all)
 }
 
 impl Arm for Clew {
@@ -196,6 +213,7 @@ impl Arm for Clew {
             pool_bytes: status.pool.used_bytes,
             daemon_bytes: status.daemon_bytes,
             disk_bytes: 0,
+            classes: classes(&status),
         };
         let moved = |&(kind, _): &(Kind, u32)| {
             let app = status.apps.iter().find(|app| app.name == kind.name());

@@ -182,29 +182,43 @@ pub struct Kept {
     pub daemon_bytes: u64,
     /// On disk.
     pub disk_bytes: u64,
+    /// By class, where the scheme has classes.
+    #[serde(default)]
+    pub classes: Option<KeptClasses>,
+}
+
+/// Pages by class, of schemes that have classes, in bytes as the programs see them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct KeptClasses {
+    pub hot_resident_bytes: u64,
+    pub warm_resident_bytes: u64,
+    pub cold_resident_bytes: u64,
+    pub hot_stored_bytes: u64,
+    pub warm_stored_bytes: u64,
+    pub cold_stored_bytes: u64,
 }
 
 impl Kept {
-    /// The sum of both.
-    pub fn plus(self, other: Kept) -> Kept {
+    /// The mean of several looks.
+    pub fn mean_of(looks: &[Kept]) -> Kept {
+        let count = looks.len().max(1) as u64;
+        let mean = |of: &dyn Fn(&Kept) -> u64| looks.iter().map(of).sum::<u64>() / count;
+        let class = |of: fn(&KeptClasses) -> u64| mean(&|look| look.classes.as_ref().map_or(0, of));
+        let has_classes = !looks.is_empty() && looks.iter().all(|look| look.classes.is_some());
         Kept {
-            resident_bytes: self.resident_bytes + other.resident_bytes,
-            stored_bytes: self.stored_bytes + other.stored_bytes,
-            pool_bytes: self.pool_bytes + other.pool_bytes,
-            daemon_bytes: self.daemon_bytes + other.daemon_bytes,
-            disk_bytes: self.disk_bytes + other.disk_bytes,
-        }
-    }
-
-    /// A sum of `count` looks as their mean.
-    pub fn mean_of(self, count: usize) -> Kept {
-        let count = count.max(1) as u64;
-        Kept {
-            resident_bytes: self.resident_bytes / count,
-            stored_bytes: self.stored_bytes / count,
-            pool_bytes: self.pool_bytes / count,
-            daemon_bytes: self.daemon_bytes / count,
-            disk_bytes: self.disk_bytes / count,
+            resident_bytes: mean(&|look| look.resident_bytes),
+            stored_bytes: mean(&|look| look.stored_bytes),
+            pool_bytes: mean(&|look| look.pool_bytes),
+            daemon_bytes: mean(&|look| look.daemon_bytes),
+            disk_bytes: mean(&|look| look.disk_bytes),
+            classes: has_classes.then(|| KeptClasses {
+                hot_resident_bytes: class(|classes| classes.hot_resident_bytes),
+                warm_resident_bytes: class(|classes| classes.warm_resident_bytes),
+                cold_resident_bytes: class(|classes| classes.cold_resident_bytes),
+                hot_stored_bytes: class(|classes| classes.hot_stored_bytes),
+                warm_stored_bytes: class(|classes| classes.warm_stored_bytes),
+                cold_stored_bytes: class(|classes| classes.cold_stored_bytes),
+            }),
         }
     }
 }
@@ -333,6 +347,19 @@ pub fn make(kind: ArmKind, settings: &ArmSettings) -> Result<Box<dyn Arm>, Bench
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn looks_are_averaged() {
+        let look = |resident_bytes, hot_stored_bytes| Kept {
+            resident_bytes,
+            classes: Some(KeptClasses { hot_stored_bytes, ..KeptClasses::default() }),
+            ..Kept::default()
+        };
+        let mean = Kept::mean_of(&[look(100, 10), look(300, 50)]);
+        assert_eq!(mean, look(200, 30));
+        assert_eq!(Kept::mean_of(&[look(4, 2), Kept::default()]).classes, None);
+        assert_eq!(Kept::mean_of(&[]), Kept::default());
+    }
 
     #[test]
     fn names_are_read_back_and_distinct() {

@@ -9,7 +9,7 @@ use super::result::{
     layout_of,
 };
 use super::schedule::{Point, Run, points, total_bytes};
-use crate::arms::ArmKind;
+use crate::arms::{ArmKind, Kept};
 use crate::bootstrap::{Estimate, Resamples, percentile_at};
 use crate::crossing::from_where_below;
 use crate::programs::Kind;
@@ -124,7 +124,7 @@ fn of_arm(
     };
     let mut rounds = runs.iter().filter(|(run, _)| here(run)).map(|(_, result)| result);
     let mut all = rounds.next()?.clone();
-    let mut number = 1.0;
+    let (mut kept, mut number) = (vec![all.kept], 1.0);
     for round in rounds {
         let before = all.samples.len();
         let later = round.samples.iter().cloned();
@@ -138,11 +138,11 @@ fn of_arm(
         all.wrong_answers += round.wrong_answers;
         all.answers += round.answers;
         all.fill_seconds += round.fill_seconds;
-        all.kept = all.kept.plus(round.kept);
+        kept.push(round.kept);
         number += 1.0;
     }
     all.ratio = all.ratio.map(|sum| sum / number);
-    all.kept = all.kept.mean_of(number as usize);
+    all.kept = Kept::mean_of(&kept);
     all.relaunch_ms = Summary::of(&times(&all.samples, |_| true));
     all.per_program = programs
         .iter()
@@ -401,7 +401,7 @@ pub(crate) mod tests {
     use std::sync::OnceLock;
 
     use super::*;
-    use crate::arms::{Ablation, Kept};
+    use crate::arms::{Ablation, KeptClasses};
     use crate::crossing::Crossing;
     use crate::full::schedule;
 
@@ -460,6 +460,11 @@ pub(crate) mod tests {
                 pool_bytes: if run.total.is_some() { 190 << 20 } else { 0 },
                 daemon_bytes: if run.arm.is_clew() { 9 << 20 } else { 0 },
                 disk_bytes: 0,
+                classes: (run.arm == ArmKind::ClewAriadne).then(|| KeptClasses {
+                    hot_resident_bytes: 150 << 20,
+                    cold_stored_bytes: 333 << 20,
+                    ..KeptClasses::default()
+                }),
             },
             per_program: Vec::new(),
             samples,
@@ -489,7 +494,7 @@ pub(crate) mod tests {
     fn make() -> FullResult {
         let mut config = FullConfig::new("clew".into(), "runs".into());
         config.totals = TOTALS.to_vec();
-        config.arms.push(ArmKind::Without(Ablation::Hotness));
+        config.arms.push(ArmKind::Without(Ablation::HotnessOrg));
         let runs = schedule::runs(&config.totals, &config.similarities, &config.arms, 2);
         let results = runs.iter().map(|run| (*run, arm_result(run))).collect();
         let labels = Kind::ALL.map(label).to_vec();

@@ -97,7 +97,7 @@ mod tests {
             ArmKind::KernelZram,
             ArmKind::ClewZram,
             ArmKind::ClewAriadne,
-            ArmKind::Without(Ablation::Hotness),
+            ArmKind::Without(Ablation::HotnessOrg),
         ];
         let (totals, similarities) = ([0.5, 0.4, 0.75], [0.7, 0.0]);
         let runs = runs(&totals, &similarities, &arms, 2);

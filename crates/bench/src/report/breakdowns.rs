@@ -162,7 +162,7 @@ fn stacked(rows: &[Row], title: &str, unit: &str, limit: Option<f64>) -> String 
     }
     if let Some(limit) = limit {
         svg.line("limit", (x(limit), 18.0), (x(limit), bottom));
-        svg.text("soft small", x(limit) + 4.0, 14.0, Anchor::Start, "total of all arms but dram");
+        svg.text("soft small", x(limit) - 4.0, 14.0, Anchor::End, "total of all arms but dram");
     }
     svg.finish(title, None)
 }

@@ -69,6 +69,7 @@ pub fn full_page(result: &FullResult) -> String {
         ("times", breakdowns::times(result)),
         ("pages", breakdowns::pages(result)),
         ("kept", breakdowns::kept(result)),
+        ("classes", classes(result)),
         ("ablations", ablations(result)),
         ("equal_memory", equal_memory(result)),
         ("program_head", program_head(result)),
@@ -223,6 +224,32 @@ fn legend(result: &FullResult) -> String {
         .collect()
 }
 
+/// Hot, warm and cold pages of the arms whose schemes know them.
+fn classes(result: &FullResult) -> String {
+    let mut rows = String::new();
+    for arm in base_arms(result) {
+        let Some(classes) = arm.kept.classes else { continue };
+        let cells = [
+            classes.hot_resident_bytes,
+            classes.warm_resident_bytes,
+            classes.cold_resident_bytes,
+            classes.hot_stored_bytes,
+            classes.warm_stored_bytes,
+            classes.cold_stored_bytes,
+        ];
+        let cells: String = cells.iter().map(|&bytes| format!("<td>{}</td>", mib(bytes))).collect();
+        let _ = write!(rows, "<tr><td>{}</td>{cells}</tr>", arm.name);
+    }
+    if rows.is_empty() {
+        return String::new();
+    }
+    format!(
+        "<div class=\"scroll\"><table><thead><tr><th>MiB, uncompressed</th>\
+         <th>hot in memory</th><th>warm</th><th>cold</th><th>hot stored</th><th>warm</th>\
+         <th>cold</th></tr></thead><tbody>{rows}</tbody></table></div>"
+    )
+}
+
 /// What each mechanism is worth: the arm without it / the whole of Ariadne.
 fn ablations(result: &FullResult) -> String {
     let whole = result.at(result.base, ArmKind::ClewAriadne);
@@ -265,31 +292,43 @@ fn ablations(result: &FullResult) -> String {
     )
 }
 
+/// A row a peer and group, a column a total of the peer.
 fn equal_memory(result: &FullResult) -> String {
     let Some(ours) = result.ours() else { return String::new() };
+    let mut totals = result.settings.total_parts.clone();
+    totals.sort_by(f64::total_cmp);
     let mut rows = String::new();
-    for one in result.memory_for_equal_p95.iter().filter(|one| one.arm == ours) {
-        let needed = match one.needed_part {
-            Crossing::At(part) => format!("{:.0} %", percent(part)),
-            Crossing::AtMost(part) => format!("≤ {:.0} %", percent(part)),
-            Crossing::MoreThan(part) => format!("> {:.0} %", percent(part)),
-        };
-        let _ = write!(
-            rows,
-            "<tr><td>{}</td><td class=\"text\">{}</td><td>{:.0} %</td><td>{needed}</td><td>{}</td></tr>",
-            one.peer,
-            one.group,
-            percent(one.peer_total_part),
-            interval(&one.ratio)
-        );
+    for (peer, group) in peers(result).into_iter().flat_map(|peer| Group::EACH.map(|g| (peer, g))) {
+        let mut cells = String::new();
+        let mut found = false;
+        for &total in &totals {
+            let one = result.memory_for_equal_p95.iter().find(|one| {
+                (one.arm, one.peer, one.group) == (ours, peer, group)
+                    && one.peer_total_part == total
+            });
+            let cell = one.map(|one| {
+                let needed = match one.needed_part {
+                    Crossing::At(part) => format!("{:.0} %", percent(part)),
+                    Crossing::AtMost(part) => format!("≤ {:.0} %", percent(part)),
+                    Crossing::MoreThan(part) => format!("> {:.0} %", percent(part)),
+                };
+                format!("{needed} <i>{}</i>", interval(&one.ratio))
+            });
+            found |= cell.is_some();
+            let _ = write!(cells, "<td>{}</td>", cell.unwrap_or_else(|| "–".to_string()));
+        }
+        if found {
+            let _ = write!(rows, "<tr><td>{peer}</td><td class=\"text\">{group}</td>{cells}</tr>");
+        }
     }
     if rows.is_empty() {
         return "<p class=\"note\">At least two totals are needed for this.</p>".to_string();
     }
+    let head: String =
+        totals.iter().map(|&total| format!("<th>{:.0} %</th>", percent(total))).collect();
     format!(
-        "<div class=\"scroll\"><table><thead><tr><th>peer</th><th class=\"text\">programs</th>\
-         <th>the peer has</th><th>{ours} needs</th><th>ratio</th></tr></thead>\
-         <tbody>{rows}</tbody></table></div>"
+        "<div class=\"scroll\"><table><thead><tr><th>the peer has</th>\
+         <th class=\"text\">programs</th>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
     )
 }
 

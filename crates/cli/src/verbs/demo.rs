@@ -140,6 +140,10 @@ fn full(format: Format, args: Args) -> Result<(), Failure> {
         rounds: asked.rounds.unwrap_or(defaults.rounds),
         programs: or(args.programs, defaults.programs.clone()),
         data_bytes: asked.data.map_or(defaults.data_bytes, |data| data.0),
+        // Less data, smaller relaunches.
+        headroom_bytes: asked.data.map_or(defaults.headroom_bytes, |data| {
+            (data.0 as f64 / defaults.data_bytes as f64 * defaults.headroom_bytes as f64) as u64
+        }),
         seed: args.seed,
         only_finished: asked.report,
         commit,
