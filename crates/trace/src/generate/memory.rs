@@ -20,10 +20,13 @@ const SCATTERED: f64 = 0.3;
 const LONGEST: usize = 32;
 /// Of the recurring pages, those that move to another group at each relaunch, so that 96.3 % of
 /// associations last (Archer 5.4).
-const DRIFT: f64 = 0.01;
+const DRIFT: f64 = 0.016;
 /// Single pages that are always used together with one page of the system's services: the
 /// associations between apps (Archer 4.3).
-const SHARED: f64 = 0.25;
+const SHARED: f64 = 0.19;
+/// What comes behind a group in the order of last use is hot with about this part of the probability
+/// that a recurring group is.
+const BY_CHANCE: f64 = 0.75;
 
 /// A group.
 #[derive(Clone, Debug)]
@@ -41,7 +44,7 @@ pub struct Memory {
     lengths: Lengths,
     /// All groups; others name them by their position.
     pub groups: Vec<Group>,
-    /// Used by the last relaunch.
+    /// Used by the last relaunch; at first, those that the first one is like.
     pub hot: Vec<u32>,
     /// Used while the app ran since.
     pub warm: Vec<u32>,
@@ -65,8 +68,9 @@ impl Memory {
         recurring_pages: usize,
         random: Seeded,
     ) -> Memory {
+        let by_chance = BY_CHANCE * hot_pages as f64 / recurring_pages as f64;
         Memory {
-            lengths: Lengths::new(app.next_1, app.next_3),
+            lengths: Lengths::new(app.next_1, app.next_3, by_chance),
             groups: Vec::new(),
             hot: Vec::new(),
             warm: Vec::new(),
@@ -139,9 +143,8 @@ impl Memory {
         self.cold = cold;
     }
 
-    /// At a relaunch: which groups it uses, and which are warm after it. Returns those that were
-    /// hot, are warm, and so are used.
-    pub fn relaunched(&mut self) -> Vec<u32> {
+    /// At a relaunch: which groups it uses, and which are warm after it.
+    pub fn relaunched(&mut self) {
         self.drift();
         let mut before = std::mem::take(&mut self.hot);
         self.random.shuffle(&mut before);
@@ -154,7 +157,7 @@ impl Memory {
         let missing = self.hot_pages as f64 - self.pages(&self.hot) as f64;
         let warmed = self.take(&mut warm, missing);
         self.hot.extend(warmed);
-        warm.extend(&cooled);
+        warm.extend(cooled);
         // What cooled down for good is replaced by something that was cold.
         let missing =
             self.recurring_pages as f64 - (self.pages(&self.hot) + self.pages(&warm)) as f64;
@@ -163,7 +166,6 @@ impl Memory {
         warm.extend(self.take(&mut cold, missing));
         self.cold = cold;
         self.warm = warm;
-        cooled
     }
 
     /// Gives up cold groups of about `pages` pages.
@@ -237,27 +239,47 @@ pub struct Habit {
 }
 
 /// Lengths of groups: one page, or more with a geometric tail.
-///
-/// With `S(k)` the share of groups longer than `k`, `S(0) = 1`, `S(k) = b r^(k-1)`: a page is
-/// followed by another of its group with probability `P1 = sum S(1..) / sum S(0..)`, and by three with
-/// `P3 = sum S(3..) / sum S(0..) = r^2 P1`.
 #[derive(Clone, Copy, Debug)]
 struct Lengths {
+    /// Share of the groups that have more than one page.
     longer: f64,
+    /// Of those that have `k > 1` pages or more, the share that has more than `k`.
     ratio: f64,
 }
 
-/// Probability that what comes behind a group in the order of swap-out is used too, although it
-/// belongs to another group.
-const BY_CHANCE: f64 = 0.25;
-
 impl Lengths {
-    /// So that a page is followed by one with probability `next_1`, by three with `next_3`.
-    fn new(next_1: f64, next_3: f64) -> Lengths {
-        let inside = ((next_1 - BY_CHANCE) / (1.0 - BY_CHANCE)).max(0.05);
-        // Three successors by chance, by a group's end, or inside one.
-        let ratio = (next_3 / next_1).sqrt();
-        Lengths { longer: (1.0 - ratio) * inside / (1.0 - inside), ratio }
+    /// So that of the pages that are used a share of `next_1` is followed by one that is used too,
+    /// and of `next_3` by three, in the order of their last use. Behind the end of a group that is
+    /// used comes the beginning of another one that is used with probability `by_chance`.
+    fn new(next_1: f64, next_3: f64, by_chance: f64) -> Lengths {
+        let mut best = (f64::INFINITY, Lengths { longer: 0.5, ratio: 0.5 });
+        for longer in 1..100 {
+            for ratio in 1..100 {
+                let lengths =
+                    Lengths { longer: longer as f64 / 100.0, ratio: ratio as f64 / 100.0 };
+                let [one, _, three] = lengths.followed(by_chance);
+                let off = (one - next_1).powi(2) + (three - next_3).powi(2);
+                if off < best.0 {
+                    best = (off, lengths);
+                }
+            }
+        }
+        best.1
+    }
+
+    /// Shares of the pages that are followed by one, two and three that are used.
+    fn followed(self, by_chance: f64) -> [f64; 3] {
+        let mean = 1.0 + self.longer / (1.0 - self.ratio);
+        // From a first page of a group on, and from one behind it.
+        let (mut first, mut later) = (1.0, 1.0);
+        [0; 3].map(|_| {
+            let begins = by_chance * first;
+            (first, later) = (
+                self.longer * later + (1.0 - self.longer) * begins,
+                self.ratio * later + (1.0 - self.ratio) * begins,
+            );
+            first / mean + (1.0 - 1.0 / mean) * later
+        })
     }
 
     fn draw(&self, random: &mut Seeded) -> usize {

@@ -71,6 +71,8 @@ pub struct Profile {
     pub relaunch_seconds: f64,
     /// MiB of DRAM that the device leaves to apps.
     pub dram_mib: f64,
+    /// Of an app's anonymous memory, what it gives up and allocates anew while it is in front.
+    pub churn: f64,
     /// Share of zeros among pages of anonymous memory.
     pub zero_share: f64,
 }
@@ -115,6 +117,7 @@ pub static MOBILE_2025: Profile = Profile {
     launch_seconds: 30.0,
     relaunch_seconds: 54.0,
     dram_mib: 3072.0,
+    churn: 0.015,
     zero_share: 0.01,
 };
 
@@ -151,22 +154,22 @@ pub static MOBILE_2019: Profile = Profile {
     source: "ezswap, IEEE Access 2019: section IV, table 2, figure 4",
     page_bytes: 4096,
     apps: &[
-        old("Play Store", 52.0, 70.0, Taste::Feed),
-        old("Google Calendar", 36.0, 44.0, Taste::Feed),
-        old("Gmail", 40.0, 48.0, Taste::Feed),
-        old("Wikipedia", 44.0, 52.0, Taste::Browser),
-        old("Google Chrome", 78.0, 90.0, Taste::Browser),
-        old("Facebook", 84.0, 96.0, Taste::Feed),
-        old("Twitter", 56.0, 74.0, Taste::Feed),
-        old("YouTube", 58.0, 82.0, Taste::Video),
-        old("Twitch", 60.0, 84.0, Taste::Video),
-        old("Amazon Kindle", 46.0, 60.0, Taste::Browser),
-        old("TED", 48.0, 66.0, Taste::Video),
-        old("Angry Birds 2", 96.0, 150.0, Taste::Game),
-        old("Candy Crush Saga", 74.0, 110.0, Taste::Game),
-        old("PUBG Mobile", 150.0, 230.0, Taste::Game),
-        old("Microsoft Excel", 58.0, 80.0, Taste::Browser),
-        old("2048", 30.0, 36.0, Taste::Game),
+        old("Play Store", 63.0, 70.0, Taste::Feed),
+        old("Google Calendar", 44.0, 44.0, Taste::Feed),
+        old("Gmail", 49.0, 48.0, Taste::Feed),
+        old("Wikipedia", 54.0, 52.0, Taste::Browser),
+        old("Google Chrome", 95.0, 90.0, Taste::Browser),
+        old("Facebook", 102.0, 96.0, Taste::Feed),
+        old("Twitter", 68.0, 74.0, Taste::Feed),
+        old("YouTube", 71.0, 82.0, Taste::Video),
+        old("Twitch", 73.0, 84.0, Taste::Video),
+        old("Amazon Kindle", 56.0, 60.0, Taste::Browser),
+        old("TED", 59.0, 66.0, Taste::Video),
+        old("Angry Birds 2", 117.0, 150.0, Taste::Game),
+        old("Candy Crush Saga", 90.0, 110.0, Taste::Game),
+        old("PUBG Mobile", 183.0, 230.0, Taste::Game),
+        old("Microsoft Excel", 71.0, 80.0, Taste::Browser),
+        old("2048", 37.0, 36.0, Taste::Game),
     ],
     default_apps: 14,
     order: Order::Listed,
@@ -174,6 +177,7 @@ pub static MOBILE_2019: Profile = Profile {
     launch_seconds: 30.0,
     relaunch_seconds: 30.0,
     dram_mib: 1024.0,
+    churn: 0.035,
     zero_share: 0.25,
 };
 
@@ -182,7 +186,7 @@ const fn old(name: &'static str, mib: f64, file_mib: f64, taste: Taste) -> AppPr
         name,
         early_mib: mib * 0.8,
         late_mib: mib,
-        hot_pages: mib * 16.0,
+        hot_pages: mib * 13.0,
         next_1: 0.75,
         next_3: 0.53,
         response_ms: 600.0,

@@ -1,6 +1,6 @@
 //! Pages that are used together (Archer, section 3).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use clew_core::{Ns, PageId, Seeded};
 use serde::Serialize;
@@ -14,11 +14,11 @@ const NEAR: usize = 32;
 const STRONG: f64 = 0.8;
 const WEAK: f64 = 0.2;
 /// Uses of a page before anything is said about it.
-const USES: u32 = 5;
+const USES: u32 = 16;
 /// The same in a half of a trace.
-const USES_IN_HALF: u32 = 3;
+const USES_IN_HALF: u32 = 5;
 /// Times that two pages are used together before they are a pair.
-const TOGETHER: u32 = 2;
+const TOGETHER: u32 = 3;
 /// Pages that are looked at, about.
 const SAMPLE: u64 = 4_000;
 
@@ -26,7 +26,7 @@ const SAMPLE: u64 = 4_000;
 /// the share of the uses of X that are within 32 accesses of one of Y.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Association {
-    /// Pairs that were looked at: used together twice or more, X five times or more.
+    /// Pairs that were looked at: used together three times or more, X sixteen times or more.
     pub pairs: u64,
     /// Of them, those of a confidence above 80 % (Archer, figure 3: 26.3 %).
     pub strong: f64,
@@ -45,7 +45,7 @@ pub struct Association {
 struct Uses {
     /// In each half.
     count: [u32; 2],
-    with: HashMap<PageId, [u32; 2]>,
+    with: ByPage<[u32; 2]>,
 }
 
 impl Uses {
@@ -71,8 +71,8 @@ impl Miner {
             one_in: (pages / SAMPLE).max(1),
             middle,
             near: VecDeque::new(),
-            uses: HashMap::new(),
-            owners: HashMap::new(),
+            uses: ByPage::default(),
+            owners: ByPage::default(),
         }
     }
 

@@ -1,11 +1,11 @@
 //! What leaves DRAM of a given size, file pages and anonymous ones (ezswap, figure 4).
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 
 use clew_core::PageId;
 use serde::Serialize;
 
-use super::{ByPage, Spaces, freed};
+use super::{ByPage, Spaces, follow};
 use crate::record::{Record, Stamped};
 
 /// Evictions after every app was launched once, as in ezswap's experiment.
@@ -26,30 +26,41 @@ impl Evictions {
     }
 }
 
+/// Pages by their last use.
 #[derive(Default)]
 struct Lru {
-    by_use: BTreeMap<u64, PageId>,
     last_use: ByPage<u64>,
+    /// Uses, oldest first. Only the last one of a page counts.
+    uses: VecDeque<(u64, PageId)>,
 }
 
 impl Lru {
     fn touch(&mut self, page: PageId, now: u64) -> bool {
-        let before = self.last_use.insert(page, now);
-        if let Some(before) = before {
-            self.by_use.remove(&before);
+        self.uses.push_back((now, page));
+        if self.uses.len() > 4 * self.last_use.len() + 1024 {
+            let last_use = &self.last_use;
+            self.uses.retain(|(at, page)| *at == now || last_use.get(page) == Some(at));
         }
-        self.by_use.insert(now, page);
-        before.is_none()
+        self.last_use.insert(page, now).is_none()
     }
 
-    fn remove(&mut self, page: PageId) {
-        if let Some(last) = self.last_use.remove(&page) {
-            self.by_use.remove(&last);
+    fn oldest(&mut self) -> Option<(u64, PageId)> {
+        while let Some((at, page)) = self.uses.front() {
+            if self.last_use.get(page) == Some(at) {
+                break;
+            }
+            self.uses.pop_front();
         }
+        self.uses.front().copied()
     }
 
-    fn oldest(&self) -> Option<(u64, PageId)> {
-        self.by_use.first_key_value().map(|(at, page)| (*at, *page))
+    /// Pages that are gone are not in DRAM; those that moved have another name.
+    fn follow(&mut self, record: &Record) {
+        follow(&mut self.last_use, record);
+        if let Record::Moved { .. } = record {
+            self.uses = self.last_use.iter().map(|(page, last)| (*last, *page)).collect();
+            self.uses.make_contiguous().sort_unstable();
+        }
     }
 }
 
@@ -97,27 +108,26 @@ impl Dram {
             }
             _ => {}
         }
-        if let Some(run) = freed(&stamped.record) {
-            for page in run.pages() {
-                self.anonymous.remove(page);
-                self.files.remove(page);
-            }
-        }
+        self.anonymous.follow(&stamped.record);
+        self.files.follow(&stamped.record);
     }
 
     fn make_room(&mut self) {
-        while self.files.by_use.len() + self.anonymous.by_use.len() > self.evictions.dram_pages {
+        while self.files.last_use.len() + self.anonymous.last_use.len() > self.evictions.dram_pages
+        {
             let file = self.files.oldest();
             let unused = file.filter(|(last, _)| *last <= self.front_since);
+            // The page that room is made for stays.
+            let anonymous = self.anonymous.oldest().filter(|(last, _)| *last < self.clock);
             let counted = u64::from(self.relaunched);
             if let Some((_, page)) = unused {
-                self.files.remove(page);
+                self.files.last_use.remove(&page);
                 self.evictions.file += counted;
-            } else if let Some((_, page)) = self.anonymous.oldest() {
-                self.anonymous.remove(page);
+            } else if let Some((_, page)) = anonymous {
+                self.anonymous.last_use.remove(&page);
                 self.evictions.anonymous += counted;
             } else if let Some((_, page)) = file {
-                self.files.remove(page);
+                self.files.last_use.remove(&page);
                 self.evictions.file += counted;
             }
         }

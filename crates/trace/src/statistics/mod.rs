@@ -6,13 +6,14 @@ mod evictions;
 mod ratios;
 mod working_sets;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{HashMap, HashSet};
 
 use clew_core::{AccessKind, AppId, Ns, PageId, PageRun, SpaceId};
+use foldhash::fast::FixedState;
 use serde::Serialize;
 
 use crate::error::TraceError;
-use crate::record::Record;
+use crate::record::{ContentId, Record};
 use crate::totals::Kind;
 use crate::trace::Trace;
 
@@ -78,7 +79,7 @@ impl Statistics {
         let mut working_sets = working_sets::WorkingSets::new(page_bytes);
         let mut association = association::Miner::new(touched, middle);
         let mut evictions = pages.map(evictions::Dram::new);
-        let mut last = BTreeMap::new();
+        let mut last = ByPage::default();
         for (number, stamped) in trace.records()?.enumerate() {
             let stamped = stamped?;
             if number % 65_536 == 0 {
@@ -91,13 +92,14 @@ impl Statistics {
                 dram.take(&spaces, &stamped);
             }
             match stamped.record {
-                Record::Contents { page, content } => drop(last.insert(page, content)),
-                Record::Freed { run } => run.pages().for_each(|page| {
-                    last.remove(&page);
-                }),
-                _ => {}
+                Record::Contents { page, content } => {
+                    last.insert(page, content);
+                }
+                _ => follow(&mut last, &stamped.record),
             }
         }
+        let mut last: Vec<(PageId, ContentId)> = last.into_iter().collect();
+        last.sort_unstable_by_key(|(page, _)| *page);
         let apps = working_sets.finish(&totals.apps);
         let mean = |of: fn(&AppStatistics) -> Option<f64>| {
             let values: Vec<f64> = apps.iter().filter_map(of).collect();
@@ -160,13 +162,29 @@ fn anonymous_access(spaces: &Spaces, record: &Record) -> Option<(PageId, AccessK
     }
 }
 
-/// Pages that hold nothing any more.
-fn freed(record: &Record) -> Option<PageRun> {
+/// A table by page, and a set of pages.
+type ByPage<T> = HashMap<PageId, T, FixedState>;
+type Pages = HashSet<PageId, FixedState>;
+
+/// Keeps `table` to pages that are there, when some are given up or move.
+fn follow<T>(table: &mut ByPage<T>, record: &Record) {
     match *record {
-        Record::Freed { run } => Some(run),
-        _ => None,
+        Record::Freed { run } => drop(take_run(table, run)),
+        Record::Moved { from, to } => {
+            for (page, value) in take_run(table, from) {
+                table.insert(to.plus(page.raw() - from.first.raw()), value);
+            }
+        }
+        Record::SpaceEnd { space } => table.retain(|page, _| page.space() != space),
+        _ => {}
     }
 }
 
-/// A table by page.
-type ByPage<T> = HashMap<PageId, T>;
+/// What the table has of these pages. Of a long run it may have few.
+fn take_run<T>(table: &mut ByPage<T>, run: PageRun) -> Vec<(PageId, T)> {
+    let pages: Vec<PageId> = match table.len() < run.count as usize {
+        true => table.keys().copied().filter(|page| run.contains(*page)).collect(),
+        false => run.pages().filter(|page| table.contains_key(page)).collect(),
+    };
+    pages.into_iter().filter_map(|page| Some((page, table.remove(&page)?))).collect()
+}

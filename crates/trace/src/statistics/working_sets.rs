@@ -1,11 +1,11 @@
 //! How much memory apps have, what a relaunch uses of it, and how near to each other that is.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 use clew_core::{AppId, Ns, PageId};
 use serde::Serialize;
 
-use super::{ByPage, Spaces, anonymous_access, freed};
+use super::{ByPage, Pages, Spaces, anonymous_access, follow};
 use crate::record::{Record, Stamped};
 
 /// Times in front of its user after which an app's size is taken (Ariadne, table 1).
@@ -57,9 +57,9 @@ struct App {
     late: Option<(usize, u64)>,
     /// Pages in the order of their last use, at the last relaunch.
     positions: ByPage<u32>,
-    hot: HashSet<PageId>,
-    warm: HashSet<PageId>,
-    before: Option<HashSet<PageId>>,
+    hot: Pages,
+    warm: Pages,
+    before: Option<Pages>,
     sums: Sums,
 }
 
@@ -150,13 +150,14 @@ impl WorkingSets {
                 _ => {}
             }
         }
-        if let Some(run) = freed(&stamped.record)
-            && let Some(owner) = spaces.app(run.first.space())
-            && let Some(app) = self.apps.get_mut(&owner)
-        {
-            for page in run.pages() {
-                app.last_used.remove(&page);
-            }
+        let about = match stamped.record {
+            Record::Freed { run } | Record::Moved { from: run, .. } => Some(run.first.space()),
+            Record::SpaceEnd { space } => Some(space),
+            _ => None,
+        };
+        let owner = about.and_then(|space| spaces.app(space));
+        if let Some(app) = owner.and_then(|owner| self.apps.get_mut(&owner)) {
+            follow(&mut app.last_used, &stamped.record);
         }
     }
 

@@ -6,8 +6,6 @@
 //! objects of a kind together.
 
 mod binary;
-#[cfg(test)]
-mod calibrate;
 mod mix;
 mod objects;
 mod text;
