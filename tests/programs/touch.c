@@ -8,6 +8,7 @@
 //     touch seq             read all pages in order         "touched N bad B"
 //     write K SEED          write K random pages anew       "wrote K"
 //     poke K SEED           turn one word of K pages over   "poked K"
+//     where                 address of the first page       "at HEX"
 //     sum                   checksum over all bytes         "sum HEX bad B"
 //     fork-sum              a child computes the sum        "fork-sum HEX bad B"
 //     fork-keep             a child stays                   "child PID"
@@ -237,6 +238,8 @@ static bool obey(char *line, char **argv) {
             ((uint64_t *)(pages + page * page_size))[at] = word(page, versions[page], at);
         }
         printf("poked %" PRIu64 "\n", a);
+    } else if (!strcmp(line, "where")) {
+        printf("at %" PRIxPTR "\n", (uintptr_t)pages);
     } else if (!strcmp(line, "sum")) {
         int bad = 0;
         uint64_t total = sum(&bad);

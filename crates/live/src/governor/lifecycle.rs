@@ -42,7 +42,7 @@ impl Governor {
     }
 
     /// Brings back what the scheme expects to be used. For a relaunch that is many pages, which become
-    /// resident: in the order of their addresses, runs at once, while faults overtake. After a fault
+    /// resident: those wanted first come first, in runs, while faults overtake. After a fault
     /// or a hit they wait as the scheme says.
     pub(super) fn prefetch(&mut self, trigger: Trigger) {
         let mut pages = Vec::new();
@@ -52,16 +52,12 @@ impl Governor {
             Trigger::Fault(_) | Trigger::Hit(_) => self.engine.arrival() != Arrival::Resident,
         };
         self.early.asked_pages += pages.len() as u64;
-        pages.sort_unstable();
-        pages.dedup();
-        let mut at = 0;
-        while at < pages.len() {
-            let space = pages[at].space();
-            let end =
-                pages[at..].iter().take(RESTORE_PAGES).take_while(|p| p.space() == space).count();
-            let vpns: Vec<Vpn> = pages[at..at + end].iter().map(|p| p.vpn()).collect();
-            at += end;
-            if let Some(process) = self.shared.process(space) {
+        // As wanted, piece by piece; each piece by address.
+        for piece in pages.chunks_mut(RESTORE_PAGES) {
+            piece.sort_unstable();
+            for of_space in piece.chunk_by(|a, b| a.space() == b.space()) {
+                let Some(process) = self.shared.process(of_space[0].space()) else { continue };
+                let vpns: Vec<Vpn> = of_space.iter().map(|page| page.vpn()).collect();
                 let ticket = self.ticket(None);
                 self.early_tickets.insert(ticket);
                 self.work.send(Work::Restore { process, vpns, park, ticket });

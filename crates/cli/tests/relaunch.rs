@@ -1,0 +1,208 @@
+//! What comes back at a relaunch, before it is asked for and with what; what is learned of it; and who
+//! is in front where nobody says so.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use clew_live::control::{HotPages, Request};
+use support::*;
+
+const PAGES: u64 = 8192;
+const BYTES: u64 = PAGES * 4096;
+const APP: &str = "touch";
+
+/// touch.c's order of pages.
+fn mix(x: u64) -> u64 {
+    let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ x >> 31
+}
+
+/// The pages that "touch random COUNT SEED" reads.
+fn used(count: u64, seed: u64) -> BTreeSet<u64> {
+    (0..count).map(|i| mix(seed.wrapping_add(i)) % PAGES).collect()
+}
+
+fn fg(fixture: &Fixture) {
+    fixture.order(&Request::Fg { app: APP.to_string() });
+}
+
+/// The relaunch is over, and the app goes back.
+fn bg(fixture: &Fixture) {
+    fixture.order(&Request::Responded { app: APP.to_string(), response_ns: 1_000_000 });
+    fixture.order(&Request::Bg { app: APP.to_string() });
+}
+
+fn touch(program: &mut Program, count: u64, seed: u64) {
+    program.expect(&format!("touch random {count} {seed}"), &format!("touched {count} bad 0"));
+}
+
+#[test]
+fn a_relaunch_finds_what_the_last_one_used_and_faults_bring_their_blocks() {
+    if !can_run("relaunch::restored", &["cc"]) {
+        return;
+    }
+    let mut fixture = Fixture::start_with("1GiB", &["--scheme", "ariadne"]);
+    let mut program = fixture.run_touch(APP, PAGES, 50, 3);
+    bg(&fixture);
+    fixture.swap_out_at_least(APP, BYTES * 8 / 10);
+
+    // Nothing is known yet: every page is a fault, and brings the cold ones of its block along.
+    let core = used(300, 17).len() as u64;
+    fg(&fixture);
+    touch(&mut program, 300, 17);
+    bg(&fixture);
+    let first = fixture.status();
+    let demand = fixture.app(APP).demand_faults;
+    assert!(first.early.along_pages >= core, "{:?}", first.early);
+    assert!(demand <= core && demand >= core / 3, "{demand} of {core}");
+
+    // Now it is: all but the parts left out on purpose are back before they are asked for.
+    fixture.swap_out_at_least(APP, BYTES * 8 / 10);
+    fg(&fixture);
+    let early = poll(LONG, || {
+        let early = fixture.status().early;
+        (early.early_pages >= core / 2).then_some(early)
+    });
+    let early = early.unwrap_or_else(|| panic!("{:?}", fixture.status().early));
+    assert!(early.asked_pages <= PAGES / 3, "{early:?}");
+    touch(&mut program, 300, 17);
+    bg(&fixture);
+    let again = fixture.app(APP).demand_faults - demand;
+    assert!(again < core / 2, "{again} faults for {core} pages");
+    program.expect("touch seq", &format!("touched {PAGES} bad 0"));
+    // Whatever was parked is the daemon's own copy: nothing is lost with it.
+    fixture.swap_out(APP);
+    touch(&mut program, 50, 99);
+    fixture.kill_daemon();
+    fixture.start_successor(&[]);
+    program.expect("touch seq", &format!("touched {PAGES} bad 0"));
+    program.quit();
+    fixture.wait_all_freed(APP);
+    fixture.assert_daemon_lives();
+}
+
+/// What the daemon holds for hot, as pages of the program.
+fn hot(fixture: &Fixture, program: &mut Program) -> BTreeSet<u64> {
+    let at = program.ask("where");
+    let at = at.strip_prefix("at ").and_then(|hex| u64::from_str_radix(hex, 16).ok());
+    let first = at.expect("an address") / 4096;
+    let request = Request::HotPages { app: APP.to_string() };
+    let processes: Vec<HotPages> = fixture.client().call(&request).expect("an answer");
+    let runs = processes.iter().flat_map(|process| &process.runs);
+    runs.flat_map(|(address, pages)| (0..*pages).map(move |page| address / 4096 + page))
+        .filter_map(|page| page.checked_sub(first).filter(|page| *page < PAGES))
+        .collect()
+}
+
+/// Relaunches that all use the same 400 pages and 150 others each; what is held for hot at the end,
+/// and what the sensor counted.
+fn learned(share: u32) -> (BTreeSet<u64>, clew_live::control::SensorStatus) {
+    let dir = TempDir::new();
+    let config = dir.join("clew.toml");
+    let text = format!("[sensor]\nshare = {share}\nrun-pages = 1\n");
+    fs::write(&config, text).expect("a config");
+    let config = config.to_str().expect("UTF-8");
+    let mut fixture = Fixture::start_with("1GiB", &["--scheme", "ariadne", "--config", config]);
+    let mut program = fixture.run_touch(APP, PAGES, 50, 3);
+    bg(&fixture);
+    fixture.swap_out_at_least(APP, BYTES * 8 / 10);
+    for relaunch in 0..10 {
+        fg(&fixture);
+        touch(&mut program, 400, 17);
+        touch(&mut program, 150, 100_000 + 1000 * relaunch);
+        let before = fixture.status().sensor.sampled_pages;
+        bg(&fixture);
+        // Until the next sample is out.
+        if share > 0 {
+            let sampled = || (fixture.status().sensor.sampled_pages > before).then_some(());
+            assert!(poll(LONG, sampled).is_some(), "{:?}", fixture.status().sensor);
+        }
+    }
+    let hot = hot(&fixture, &mut program);
+    program.expect("touch seq", &format!("touched {PAGES} bad 0"));
+    let sensor = fixture.status().sensor;
+    program.quit();
+    fixture.wait_all_freed(APP);
+    fixture.assert_daemon_lives();
+    (hot, sensor)
+}
+
+#[test]
+fn samples_tell_what_relaunches_do_not_use_any_more() {
+    if !can_run("relaunch::sensor", &["cc"]) {
+        return;
+    }
+    let core = used(400, 17);
+    let figures = |hot: &BTreeSet<u64>| {
+        let right = hot.intersection(&core).count() as f64;
+        (right / core.len() as f64, right / hot.len() as f64)
+    };
+    let (without, off) = learned(0);
+    assert_eq!((off.sampled_pages, off.touches, off.unused_pages), (0, 0, 0));
+    let (with, sensor) = learned(3);
+    let ((_, accuracy_without), (coverage, accuracy)) = (figures(&without), figures(&with));
+    println!(
+        "core of {}: {} pages held for hot without the sensor, {} with it ({accuracy_without:.2} and \
+         {accuracy:.2} of them right, coverage {coverage:.2}); {sensor:?}",
+        core.len(),
+        without.len(),
+        with.len()
+    );
+    assert!(sensor.touches > 0 && sensor.unused_pages > 0, "{sensor:?}");
+    // What every relaunch uses is known, and more of what is held for hot is right.
+    assert!(coverage > 0.9, "{coverage}");
+    assert!(accuracy > accuracy_without + 0.1, "{accuracy} {accuracy_without}");
+}
+
+#[test]
+fn who_works_is_in_front_where_nobody_says_so() {
+    if !can_run("relaunch::activity", &["cc"]) {
+        return;
+    }
+    let dir = TempDir::new();
+    let config = dir.join("clew.toml");
+    fs::write(&config, "activity = true\n").expect("a config");
+    let config = config.to_str().expect("UTF-8");
+    let mut fixture = Fixture::start_with("1GiB", &["--scheme", "zram", "--config", config]);
+    let names = ["one", "two", "three"];
+    let mut programs = names.map(|name| fixture.run_touch(name, 2048, 50, 3));
+    let (mut right, mut looks) = (0, 0);
+    // Who is used, and then nobody is for a while. What the daemon says is looked at from when it can
+    // know: half a second of work, and its own second of patience.
+    for (who, seconds) in [(0, 2), (1, 2), (3, 2), (2, 2), (0, 2)] {
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_secs(seconds) {
+            match programs.get_mut(who) {
+                Some(program) => program.expect("touch seq", "touched 2048 bad 0"),
+                None => std::thread::sleep(Duration::from_millis(20)),
+            }
+            let patience = if who == 3 { 1500 } else { 700 };
+            if began.elapsed() > Duration::from_millis(patience) {
+                let status = fixture.status();
+                let front = status.apps.iter().find(|app| app.state == "foreground");
+                let is_right = front.map(|app| app.name.as_str()) == names.get(who).copied();
+                (right, looks) = (right + u32::from(is_right), looks + 1);
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+    }
+    println!("right at {right} of {looks} looks");
+    assert!(looks > 50 && right * 10 >= looks * 7, "right at {right} of {looks} looks");
+    // Who says it himself is believed, and nobody else comes to the front.
+    fixture.order(&Request::Fg { app: "three".to_string() });
+    for _ in 0..20 {
+        programs[0].expect("touch seq", "touched 2048 bad 0");
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(fixture.app("three").state, "foreground");
+    assert_eq!(fixture.app("one").state, "background");
+    for program in programs {
+        program.quit();
+    }
+    fixture.assert_daemon_lives();
+}
