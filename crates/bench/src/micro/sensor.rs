@@ -35,7 +35,7 @@ const ALIKE: u64 = 70;
 /// What is used together.
 const PATTERNS: [(&str, u64); 2] = [("clustered", 16), ("scattered", 1)];
 /// Shares and runs of the sensor; share 0 is off.
-const SENSORS: [(u32, u32); 6] = [(0, 8), (16, 1), (16, 8), (16, 16), (4, 1), (4, 8)];
+const SENSORS: [(u32, u32); 5] = [(0, 8), (16, 1), (16, 8), (8, 8), (4, 8)];
 
 /// What a relaunch uses: runs of `run` pages, the first `core` of them the same each time.
 fn used(seed: u64, run: u64, pages: u64, relaunch: u64) -> BTreeSet<u64> {
