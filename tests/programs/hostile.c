@@ -1,7 +1,7 @@
 // A program with a child in its memory that plays the agent, badly: hostile SOCKET SCRIPT.
 //
 // A line of the script is one step: "open" connects again, "close" closes, "wait MS" sleeps, "recv MS"
-// waits for a message, "send HEX DESCRIPTOR..." sends one. In HEX, NUMBER** stands for the number of
+// waits for a message, "begin" begins the order that came last, "send HEX DESCRIPTOR..." sends one. In HEX, NUMBER** stands for the number of
 // the last order, STAGING********* and AREA************ for addresses of mappings of that kind.
 
 #define _GNU_SOURCE
@@ -25,6 +25,7 @@
 
 #define STAGING_BYTES (2ul << 20)
 #define AREA_BYTES (64ul << 10)
+#define BUFFER_BYTES (STAGING_BYTES + 4096)
 #define MOST_DESCRIPTORS 32
 
 static const char *path;
@@ -32,6 +33,7 @@ static const char *script;
 static char *staging, *area;
 static int connection = -1;
 static uint32_t number;
+static char *buffer;
 
 static int userfaultfd(int flags) {
     return (int)syscall(SYS_userfaultfd, flags);
@@ -148,8 +150,20 @@ static void receive_step(int limit) {
     if (connection < 0 || poll(&wait, 1, limit) != 1) return;
     memset(words, 0, 16);
     int fd = receive_message(connection, words, sizeof words);
+    if (fd >= 0 && buffer == NULL) {
+        buffer = mmap(NULL, BUFFER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        if (buffer == MAP_FAILED) buffer = NULL;
+    }
     if (fd >= 0) close(fd);
     number = words[3];
+}
+
+// The word behind the pages says how far an order has come: 1 pending, 2 begun.
+static void begin(void) {
+    uint64_t pending = (uint64_t)number << 32 | 1, begun = (uint64_t)number << 32 | 2;
+    if (buffer == NULL) return;
+    __atomic_compare_exchange_n((uint64_t *)(buffer + STAGING_BYTES), &pending, begun, 0, __ATOMIC_ACQ_REL,
+                                __ATOMIC_ACQUIRE);
 }
 
 static int agent(void *unused) {
@@ -164,6 +178,7 @@ static int agent(void *unused) {
         if (strncmp(line, "send ", 5) == 0) send_step(line + 5);
         if (strncmp(line, "recv ", 5) == 0) receive_step(atoi(line + 5) % 1000);
         if (strncmp(line, "wait ", 5) == 0) usleep(atoi(line + 5) % 1000 * 1000);
+        if (strcmp(line, "begin") == 0) begin();
         if (strcmp(line, "close") == 0 && connection >= 0) close(connection), connection = -1;
         if (strcmp(line, "open") == 0 && connection < 0) open_connection();
     }

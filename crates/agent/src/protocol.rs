@@ -7,9 +7,13 @@
 /// First word of every message.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"CLEW");
 /// Changes with every change of this file.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Pages that the staging area and the shared buffer hold: one huge page.
 pub const SLOTS: usize = 512;
+/// Bytes of the shared buffer: the pages, and one page that begins with the call word.
+pub const BUFFER_BYTES: usize = (SLOTS + 1) * 4096;
+/// Where in the buffer the call word is: 64 bits, changed atomically, see [`Call`].
+pub const CALL_AT: usize = SLOTS * 4096;
 /// Bytes of the agent's own area: its state at the bottom, its stack above.
 pub const AREA_BYTES: usize = 64 << 10;
 /// Most runs in one order.
@@ -58,6 +62,26 @@ impl Kind {
             .into_iter()
             .find(|kind| *kind as u32 == n)
     }
+}
+
+/// How far an order to take or to unshare has come. Whoever changes the call word from
+/// [`Call::Pending`] first has decided it: the agent, that it is carried out and answered, or the
+/// daemon, that it never will be. So a program that is frozen before its agent has begun holds up
+/// nobody, and an order that it finds when it goes on does no harm.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Call {
+    /// Daemon: sent.
+    Pending = 1,
+    /// Agent: from now on it is waited for.
+    Begun = 2,
+    /// Daemon: not to be carried out; it is answered all the same.
+    CalledOff = 3,
+}
+
+/// The call word for the order with this number.
+pub const fn call_word(number: u32, call: Call) -> u64 {
+    (number as u64) << 32 | call as u64
 }
 
 /// How every message begins.

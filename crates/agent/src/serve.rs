@@ -4,10 +4,14 @@
 //! found there whoever dies. Staging is registered on the program's own userfaultfd: the kernel
 //! then refuses to move pages while an unread event says that mappings are changing.
 
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use crate::attach::{BEACON, State, read_beacon};
-use crate::protocol::{Header, Hello, Kind, MAGIC, Order, Ready, Run, SLOTS, SlotState, Taken};
+use crate::protocol::{
+    BUFFER_BYTES, CALL_AT, Call, Header, Hello, Kind, MAGIC, Order, Ready, Run, SLOTS, SlotState,
+    Taken, call_word,
+};
 use crate::sys::{close, errno, exit, nr, syscall4, syscall6};
 
 const PAGE: usize = 4096;
@@ -300,7 +304,9 @@ fn obey(socket: i32, area: usize, prepared: &mut Option<Prepared>) -> bool {
         (Some(Kind::Take), Some(p)) => {
             let header = Header::new(Kind::Taken, 0, number);
             let mut taken = Taken { header, slots: [0; SLOTS] };
-            take(p, runs, &mut taken.slots);
+            if begin(p, number) {
+                take(p, runs, &mut taken.slots);
+            }
             send(socket, &taken, size_of::<Taken>(), None)
         }
         (Some(Kind::Release), Some(p)) => {
@@ -311,10 +317,13 @@ fn obey(socket: i32, area: usize, prepared: &mut Option<Prepared>) -> bool {
         (Some(Kind::Unshare), Some(p)) => {
             // No batch is under way. What is in staging all the same (the program has locked all its
             // memory for a while, or somebody has walked it) would stand in the way of each move.
-            let mut error = advise(p.staging, AREA, MADV_DONTNEED);
-            for run in runs {
-                let bytes = (run.pages as usize).min(SLOTS) * PAGE;
-                error |= advise(run.src as usize, bytes, MADV_POPULATE_WRITE);
+            let mut error = 0;
+            if begin(p, number) {
+                error = advise(p.staging, AREA, MADV_DONTNEED);
+                for run in runs {
+                    let bytes = (run.pages as usize).min(SLOTS) * PAGE;
+                    error |= advise(run.src as usize, bytes, MADV_POPULATE_WRITE);
+                }
             }
             send(socket, &Header::new(Kind::Done, error, number), 16, None)
         }
@@ -322,6 +331,14 @@ fn obey(socket: i32, area: usize, prepared: &mut Option<Prepared>) -> bool {
         _ => send(socket, &Header::new(Kind::Refused, errno::EPROTO as u32, 0), 16, None),
     };
     sent >= 0
+}
+
+/// Begins an order, unless the daemon has called it off.
+fn begin(prepared: &Prepared, number: u32) -> bool {
+    let (pending, begun) = (call_word(number, Call::Pending), call_word(number, Call::Begun));
+    // SAFETY: the buffer is mapped as long as the agent lives, and the word is aligned.
+    let word = unsafe { &*((prepared.buffer + CALL_AT) as *const AtomicU64) };
+    word.compare_exchange(pending, begun, AcqRel, Acquire).is_ok()
 }
 
 fn advise(address: usize, bytes: usize, advice: usize) -> u32 {
@@ -347,7 +364,7 @@ fn prepare(fds: [i32; 2], given: bool) -> Result<(Prepared, bool), (u32, isize)>
         };
         let uffd = check(1, uffd)? as i32;
         let map = |len, flags, fd: usize| syscall6(nr::MMAP, 0, len, 3, flags, fd, 0);
-        let buffer = check(2, map(AREA, MAP_SHARED, buffer_fd as usize))? as usize;
+        let buffer = check(2, map(BUFFER_BYTES, MAP_SHARED, buffer_fd as usize))? as usize;
         let wide = check(3, map(2 * AREA, MAP_PRIVATE_ANONYMOUS_NORESERVE, usize::MAX))? as usize;
         // Aligned to a huge page, so that a huge page of the program moves as one.
         let staging = wide.next_multiple_of(AREA);
@@ -359,7 +376,7 @@ fn prepare(fds: [i32; 2], given: bool) -> Result<(Prepared, bool), (u32, isize)>
         }
         // A forked child has no agent and no use for either.
         syscall4(nr::MADVISE, staging, AREA, MADV_DONTFORK, 0);
-        syscall4(nr::MADVISE, buffer, AREA, MADV_DONTFORK, 0);
+        syscall4(nr::MADVISE, buffer, BUFFER_BYTES, MADV_DONTFORK, 0);
         if BEACON.load(Relaxed) == 0 {
             // Missing in every child and grandchild, whatever becomes of it here.
             let beacon =

@@ -3,7 +3,6 @@
 
 mod support;
 
-use std::fs;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -12,15 +11,6 @@ use support::*;
 const PAGES: u64 = 5120;
 const BYTES: u64 = PAGES * 4096;
 const ROUNDS: u64 = 12;
-
-/// The agent of a program, its child.
-fn agent_of(program: &Program) -> u32 {
-    let comm = |pid: u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    let mut agents = descendants(program.pid);
-    agents.retain(|pid| comm(*pid).trim() == "clew-agent");
-    assert_eq!(agents.len(), 1, "agents of {}\n{}", program.pid, program.report());
-    agents[0]
-}
 
 /// Kills the agents of programs one after the other while they work and swap-outs storm. With
 /// `forked` a child shares the pages, so that the agent is told to unshare them, too.
@@ -37,7 +27,7 @@ fn kill_agents(test: &str, forked: bool) {
         program.wait_ready();
         fixture.wait_resident("touch", BYTES * 9 / 10);
         let sum = program.ask("sum");
-        let agent = agent_of(&program);
+        let agent = program.agent();
         if forked {
             let answer = program.ask("fork-keep");
             assert!(answer.starts_with("child "), "{answer}");

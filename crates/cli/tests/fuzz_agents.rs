@@ -7,8 +7,8 @@ mod support;
 mod fuzz;
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -74,17 +74,6 @@ fn spoiled_script(random: &mut Random, scripts: &[Vec<u8>]) -> String {
         }
     }
     lines.join("\n") + "\n"
-}
-
-fn start(binary: &Path, socket: &Path, script: &Path) -> Child {
-    use std::os::unix::process::CommandExt;
-    let mut command = Command::new(binary);
-    command.arg(socket).arg(script).stdin(Stdio::null()).process_group(0);
-    command.env_remove("LD_PRELOAD").spawn().expect("hostile starts")
-}
-
-fn agents_socket(fixture: &Fixture) -> PathBuf {
-    fixture.socket.with_extension("agents")
 }
 
 /// Waits until the daemon knows of no hostile program any more.
@@ -158,7 +147,7 @@ fn the_daemon_outlives_hostile_agents() {
                 let script = kept.join(format!("{next}"));
                 fs::write(&script, text).expect("a script");
                 next += 1;
-                running.push((start(&binary, &agents_socket(&fixture), &script), Instant::now()));
+                running.push((fixture.start_hostile(&binary, &script), Instant::now()));
             }
             program.expect(&format!("touch random 300 {}", run.cases), "touched 300 bad 0");
             fixture.swap_out("touch");
@@ -209,7 +198,7 @@ fn a_good_program_is_served_beside_silent_agents() {
     let order = silent("order", &before_order);
 
     for (what, script, count) in [("nobody", None, 0), ("5 that say no hello", Some(&hello), 5)] {
-        let started = |script: &PathBuf| start(&binary, &agents_socket(&fixture), script);
+        let started = |script: &PathBuf| fixture.start_hostile(&binary, script);
         let mut others: Vec<Child> =
             script.iter().flat_map(|s| (0..count).map(|_| started(s))).collect();
         std::thread::sleep(Duration::from_millis(100));
@@ -225,7 +214,7 @@ fn a_good_program_is_served_beside_silent_agents() {
     let sum = program.ask("sum");
     for count in [0, 1, 4] {
         let mut others: Vec<Child> =
-            (0..count).map(|_| start(&binary, &agents_socket(&fixture), &order)).collect();
+            (0..count).map(|_| fixture.start_hostile(&binary, &order)).collect();
         std::thread::sleep(Duration::from_millis(300));
         let socket = fixture.socket.clone();
         let asked = std::thread::spawn(move || {

@@ -120,10 +120,7 @@ fn it_outlives_daemons_and_ends_in_order() {
     fixture.start_successor(&[]);
     terminal.wait(LONG, |screen| !screen.contains("is dead") && stored(screen));
     for signal in ["TERM", "HUP", "INT"] {
-        let told = std::process::Command::new("kill")
-            .args([&format!("-{signal}"), &child.id().to_string()])
-            .status();
-        assert!(told.is_ok_and(|status| status.success()));
+        assert!(support::signal(child.id(), signal), "it is gone");
         ends_well(&mut child, &terminal);
         child = start(&terminal, &fixture, &[]);
         terminal.wait(LONG, stored);

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use clew_agent::protocol::{Header, Hello, Kind, MAGIC, MAX_NAME, Ready, SLOTS, VERSION};
+use clew_agent::protocol::{
+    BUFFER_BYTES, Header, Hello, Kind, MAGIC, MAX_NAME, Ready, SLOTS, VERSION,
+};
 use clew_core::{AppId, SpaceId};
 use clew_store::{SpaceJournal, points};
 use crossbeam_channel::Sender;
@@ -420,7 +422,7 @@ fn buffer() -> Result<OwnedFd, AttachError> {
             return Err(fail(io::Error::last_os_error()));
         }
         let fd = OwnedFd::from_raw_fd(fd);
-        if libc::ftruncate(fd.as_raw_fd(), (SLOTS * 4096) as i64) < 0 {
+        if libc::ftruncate(fd.as_raw_fd(), BUFFER_BYTES as i64) < 0 {
             return Err(fail(io::Error::last_os_error()));
         }
         Ok(fd)

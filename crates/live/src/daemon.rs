@@ -31,6 +31,7 @@ use crate::record;
 use crate::registry::{DaemonDescriptors, DaemonRecord, column};
 use crate::takeover::{self, Estate, Programs, TakeoverError};
 use crate::tap::TappedEngine;
+use crate::work::Crew;
 use crate::{doctor, exporter, fault, pressure, seqpacket, work};
 
 /// The object that is preloaded into programs.
@@ -192,9 +193,10 @@ pub fn run(
     ));
     let environment = Environment { agent_socket: socket.with_extension("agents"), agent_object };
     let engine = TappedEngine::new(engine, recorder);
-    let workers = config.workers;
+    let crew = Crew::new(shared.clone(), work, to_governor.clone());
+    let keeper_pid = keeper.pid();
     let mut governor =
-        Governor::new(shared.clone(), engine, config, environment, keeper.pid(), to_workers);
+        Governor::new(shared.clone(), engine, config, environment, keeper_pid, to_workers, crew);
     let adopted = left
         .map(|(from, programs)| {
             shared.used_space_id(programs.last_space());
@@ -234,9 +236,8 @@ pub fn run(
         let shared = shared.clone();
         spawn(format!("fault-{handler}"), Box::new(move || fault::run(&shared, handler)));
     }
-    for n in 0..workers {
-        let (shared, work, answer) = (shared.clone(), work.clone(), to_governor.clone());
-        spawn(format!("worker-{n}"), Box::new(move || work::run(&shared, &work, &answer)));
+    if let Err(error) = governor.hire() {
+        leave_to_successor("starting a thread", &error);
     }
     let mut said = "serving".to_string();
     if let Some(mut adopted) = adopted {

@@ -1,7 +1,12 @@
 //! The memory of one live program: its userfaultfd, and its agent where it has one.
 //!
 //! Lock order: `link` (orders to the agent) after the space's batch lock; nothing is taken while it
-//! is held. Waiting for the agent is bounded by the agent's life: its death ends the wait.
+//! is held.
+//!
+//! An agent may be silent for as long as it likes: it may be frozen. An order that it has not begun
+//! is called off after [`PATIENCE`], as if it had never been given; one that it has begun (pages may
+//! be in staging) is waited for as long as it lives. An agent that owes an answer gets no further
+//! order, and is called silent, until it has given it.
 
 use std::fs::File;
 use std::io;
@@ -10,8 +15,12 @@ use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-use clew_agent::protocol::{AREA_BYTES, Header, Kind, MAGIC, Run, SLOTS, SlotState, Taken};
+use clew_agent::protocol::{
+    AREA_BYTES, BUFFER_BYTES, CALL_AT, Call, Header, Kind, MAGIC, Run, SLOTS, SlotState, Taken,
+    call_word,
+};
 use clew_core::Vpn;
 use clew_engine::{Memory, Put, PutStop, Staged, Took};
 use parking_lot::Mutex;
@@ -25,6 +34,9 @@ use crate::uffd::{Partial, Uffd};
 const FRESH_RUN: u32 = 8;
 const FRESH_RUN_MAX: u32 = 64;
 
+/// How long an agent may leave an order alone before it is called off.
+pub const PATIENCE: Duration = Duration::from_secs(2);
+
 /// A shared mapping of the buffer that an agent fills. The program's memory shows it too: it is
 /// never a Rust reference, only copied from.
 struct Buffer {
@@ -37,6 +49,23 @@ struct Buffer {
 unsafe impl Send for Buffer {}
 // SAFETY: as above.
 unsafe impl Sync for Buffer {}
+
+impl Buffer {
+    /// By which orders are begun or called off.
+    fn call(&self) -> &AtomicU64 {
+        // SAFETY: the mapping is that long, lives as long as this value, and the word is aligned.
+        unsafe { &*self.base.as_ptr().add(CALL_AT).cast::<AtomicU64>() }
+    }
+
+    /// Calls off the order of this number, or if none is named whatever order is not begun; false
+    /// if there is none that can be.
+    fn call_off(&self, number: Option<u32>) -> bool {
+        let word = self.call().load(Ordering::Acquire);
+        let number = number.unwrap_or((word >> 32) as u32);
+        let (pending, off) = (call_word(number, Call::Pending), call_word(number, Call::CalledOff));
+        self.call().compare_exchange(pending, off, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+}
 
 impl Drop for Buffer {
     fn drop(&mut self) {
@@ -55,8 +84,30 @@ pub struct Agent {
     /// The program's `mem` and `pagemap`, to find what a dead agent left in staging.
     mem: Option<File>,
     alive: AtomicBool,
+    /// It owes an answer.
+    silent: AtomicBool,
+    /// It has begun an order, and somebody waits for the end of it for longer than usual.
+    holds_up: AtomicBool,
     /// Number of the last order.
     orders: AtomicU32,
+}
+
+/// What is known between one order and the next.
+#[derive(Default)]
+struct Link {
+    /// What each page of the batch under way occupies.
+    slots: Vec<Took>,
+    /// The order whose answer the agent owes.
+    owed: Option<(u32, Kind)>,
+}
+
+/// Why an order was not carried out, as far as is known.
+#[derive(Debug, thiserror::Error)]
+enum Unanswered {
+    #[error("the agent is gone: {0}")]
+    Gone(#[from] io::Error),
+    #[error("the agent is silent")]
+    Silent,
 }
 
 /// The memory of one program.
@@ -67,8 +118,8 @@ pub struct ProgramMemory {
     /// Set once; for a forked child later than the rest.
     agent: OnceLock<Agent>,
     pagemap: OnceLock<File>,
-    /// What each page of the batch under way occupies; also: one order at a time.
-    link: Mutex<Vec<Took>>,
+    /// One order at a time.
+    link: Mutex<Link>,
     /// Events are not to be read now.
     taking: AtomicBool,
     /// The fault thread has disarmed the descriptor and wants it armed again after `taking`.
@@ -92,7 +143,7 @@ impl Agent {
         mem: Option<File>,
         generation: u64,
     ) -> io::Result<Agent> {
-        let bytes = SLOTS * 4096;
+        let bytes = BUFFER_BYTES;
         // SAFETY: a fresh shared mapping of a memfd of that size; the result is checked.
         let base = unsafe {
             libc::mmap(
@@ -111,8 +162,34 @@ impl Agent {
         let buffer = Buffer { base, fd: buffer, bytes };
         let pid = seqpacket::peer(&socket)?.pid as u32;
         let orders = AtomicU32::new((generation as u32) << 24);
-        let alive = AtomicBool::new(true);
-        Ok(Agent { socket, pid, buffer, staging, area, mem, alive, orders })
+        let (alive, silent, holds_up) =
+            (AtomicBool::new(true), AtomicBool::default(), AtomicBool::default());
+        Ok(Agent { socket, pid, buffer, staging, area, mem, alive, silent, holds_up, orders })
+    }
+
+    /// The answer to order `number`, or nothing within `patience` (`None`: for ever).
+    fn answer_to(
+        &self,
+        number: u32,
+        patience: Option<Duration>,
+        answer: &mut [u8],
+    ) -> io::Result<Option<usize>> {
+        loop {
+            if patience.is_some_and(|patience| !seqpacket::is_readable(&self.socket, patience)) {
+                return Ok(None);
+            }
+            let (n, _) = seqpacket::receive(&self.socket, answer)?;
+            if n == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let is_answer = n >= size_of::<Header>()
+                && answer[..4] == MAGIC.to_ne_bytes()
+                && answer[12..16] == number.to_ne_bytes();
+            // Others are to orders of a predecessor that died.
+            if is_answer {
+                return Ok(Some(n));
+            }
+        }
     }
 }
 
@@ -131,7 +208,7 @@ impl ProgramMemory {
             page_bytes,
             agent: agent.map(OnceLock::from).unwrap_or_default(),
             pagemap: pagemap.map(OnceLock::from).unwrap_or_default(),
-            link: Mutex::new(Vec::new()),
+            link: Mutex::default(),
             taking: AtomicBool::new(false),
             disarmed: AtomicBool::new(false),
             unwatched: AtomicBool::new(false),
@@ -145,6 +222,32 @@ impl ProgramMemory {
     /// Whether pages can be taken out.
     pub fn has_agent(&self) -> bool {
         self.agent.get().is_some_and(|a| a.alive.load(Ordering::Acquire))
+    }
+
+    /// Whether its agent owes an answer: it may be frozen, and gets no orders until it has given it.
+    pub fn is_silent(&self) -> bool {
+        self.has_agent() && self.agent.get().is_some_and(|a| a.silent.load(Ordering::Acquire))
+    }
+
+    /// Whether a worker waits for its agent, which has begun an order and does not end it.
+    pub fn holds_up_a_worker(&self) -> bool {
+        self.agent.get().is_some_and(|a| a.holds_up.load(Ordering::Acquire))
+    }
+
+    /// Takes the answer that a silent agent owes, if it has come: whether it can be given orders
+    /// again. Waits for nobody.
+    pub fn is_heard_again(&self) -> bool {
+        let Some(agent) = self.agent.get().filter(|_| self.is_silent()) else { return false };
+        let Some(mut link) = self.link.try_lock() else { return false };
+        self.settle(agent, &mut link, Duration::ZERO).is_ok()
+    }
+
+    /// Whoever waits for its agent waits no longer: its memory is gone.
+    pub fn hang_up(&self) {
+        if let Some(agent) = self.agent.get() {
+            agent.alive.store(false, Ordering::Release);
+            seqpacket::hang_up(&agent.socket);
+        }
     }
 
     /// Gives it its agent; nothing is to be taken out meanwhile. False if it has one.
@@ -254,45 +357,109 @@ impl ProgramMemory {
         }
     }
 
-    /// One order and its answer. An error means that the agent is dead.
+    /// One order and its answer. Without one the agent is dead, or it is silent and will not carry
+    /// the order out.
     fn order(
         &self,
         agent: &Agent,
-        kind: Kind,
-        value: u32,
+        link: &mut Link,
+        (kind, value): (Kind, u32),
         runs: &[Run],
         answer: &mut [u8],
-    ) -> io::Result<usize> {
+    ) -> Result<usize, Unanswered> {
+        // Not waited for: its answer may have to wait for events that are held.
+        self.settle(agent, link, Duration::ZERO)?;
+        let result = self.fresh_order(agent, link, (kind, value), runs, answer);
+        if matches!(result, Err(Unanswered::Gone(_))) {
+            agent.alive.store(false, Ordering::Release);
+        }
+        result
+    }
+
+    fn fresh_order(
+        &self,
+        agent: &Agent,
+        link: &mut Link,
+        (kind, value): (Kind, u32),
+        runs: &[Run],
+        answer: &mut [u8],
+    ) -> Result<usize, Unanswered> {
+        let number = self.give(agent, (kind, value), runs)?;
+        if let Some(n) = agent.answer_to(number, Some(PATIENCE), answer)? {
+            return Ok(n);
+        }
+        let is_begun = match kind {
+            Kind::Take | Kind::Unshare => !agent.buffer.call_off(Some(number)),
+            // A successor must know what became of its predecessor's orders.
+            Kind::Sync => true,
+            _ => false,
+        };
+        if is_begun {
+            agent.holds_up.store(true, Ordering::Release);
+            let answered = agent.answer_to(number, None, answer);
+            agent.holds_up.store(false, Ordering::Release);
+            return answered?.ok_or(Unanswered::Silent);
+        }
+        tracing::info!(agent = agent.pid, ?kind, "an agent is silent; it may be frozen");
+        link.owed = Some((number, kind));
+        agent.silent.store(true, Ordering::Release);
+        Err(Unanswered::Silent)
+    }
+
+    /// Gives an order without waiting for its answer; its number.
+    fn give(&self, agent: &Agent, (kind, value): (Kind, u32), runs: &[Run]) -> io::Result<u32> {
         let number = agent.orders.fetch_add(1, Ordering::Relaxed);
+        if matches!(kind, Kind::Take | Kind::Unshare) {
+            agent.buffer.call().store(call_word(number, Call::Pending), Ordering::Release);
+        }
         let head = header_bytes(kind, value, number);
         // SAFETY: Run is plain numbers without padding.
         let body =
             unsafe { std::slice::from_raw_parts(runs.as_ptr().cast::<u8>(), size_of_val(runs)) };
-        let mut result = seqpacket::send(&agent.socket, &[head, body.to_vec()], &[]).map(|()| 0);
-        while result.is_ok() {
-            result = seqpacket::receive(&agent.socket, answer).map(|(n, _)| n);
-            let is_answer = |n: usize| {
-                n >= size_of::<Header>()
-                    && answer[..4] == MAGIC.to_ne_bytes()
-                    && answer[12..16] == number.to_ne_bytes()
-            };
-            match result {
-                Ok(n) if is_answer(n) => return Ok(n),
-                // To an order of a predecessor that died.
-                Ok(n) if n > 0 => {}
-                _ => break,
-            }
-        }
-        agent.alive.store(false, Ordering::Release);
-        Err(result.err().unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into()))
+        seqpacket::send(&agent.socket, &[head, body.to_vec()], &[])?;
+        Ok(number)
     }
 
-    /// Waits until the agent is in the middle of no order of a predecessor's.
+    /// Waits for the answer that is owed, if one is.
+    fn settle(&self, agent: &Agent, link: &mut Link, patience: Duration) -> Result<(), Unanswered> {
+        let Some((number, kind)) = link.owed else { return Ok(()) };
+        let mut answer = vec![0u8; size_of::<Taken>()];
+        let answered = agent.answer_to(number, Some(patience), &mut answer).inspect_err(|error| {
+            tracing::debug!(%error, "an agent is gone that was silent");
+            agent.alive.store(false, Ordering::Release);
+        });
+        if answered?.is_none() {
+            agent.silent.store(true, Ordering::Release);
+            return Err(Unanswered::Silent);
+        }
+        link.owed = None;
+        agent.silent.store(false, Ordering::Release);
+        if kind == Kind::Release {
+            self.is_released(agent, &answer)?;
+        }
+        Ok(())
+    }
+
+    /// What the answer to a `Release` says.
+    fn is_released(&self, agent: &Agent, answer: &[u8]) -> io::Result<()> {
+        if answer[8..12] == [0; 4] {
+            return Ok(());
+        }
+        // What stays in staging would be taken for pages of a later batch.
+        tracing::warn!("an agent cannot empty its staging area: it is not used any more");
+        agent.alive.store(false, Ordering::Release);
+        Err(io::Error::other("its staging area cannot be emptied"))
+    }
+
+    /// Waits until the agent is in the middle of no order of a predecessor's. One that it has not
+    /// begun, it never will.
     pub fn sync(&self) {
         let Some(agent) = self.agent.get().filter(|_| self.has_agent()) else { return };
-        let _link = self.link.lock();
-        let mut answer = vec![0u8; size_of::<Taken>()];
-        let _ = self.order(agent, Kind::Sync, 0, &[], &mut answer);
+        let mut link = self.link.lock();
+        if !agent.buffer.call_off(None) {
+            let mut answer = vec![0u8; size_of::<Taken>()];
+            let _ = self.order(agent, &mut link, (Kind::Sync, 0), &[], &mut answer);
+        }
     }
 
     /// Copies what is in slot `slot` of the staging area.
@@ -311,12 +478,22 @@ impl ProgramMemory {
         }
     }
 
-    /// Empties the staging area after a takeover.
+    /// Has the staging area emptied after a takeover, before anything else is ordered. Waits for
+    /// nobody; [`ProgramMemory::staging_is_emptied`] does.
     pub fn empty_staging(&self) {
         let Some(agent) = self.agent.get().filter(|_| self.has_agent()) else { return };
-        let _link = self.link.lock();
-        let mut answer = [0u8; size_of::<Header>()];
-        let _ = self.order(agent, Kind::Release, SLOTS as u32, &[], &mut answer);
+        let mut link = self.link.lock();
+        match self.give(agent, (Kind::Release, SLOTS as u32), &[]) {
+            Ok(number) => link.owed = Some((number, Kind::Release)),
+            Err(_) => agent.alive.store(false, Ordering::Release),
+        }
+    }
+
+    /// Waits until then for what [`ProgramMemory::empty_staging`] has ordered.
+    pub fn staging_is_emptied(&self, until: Instant) {
+        let Some(agent) = self.agent.get().filter(|_| self.has_agent()) else { return };
+        let patience = until.saturating_duration_since(Instant::now());
+        let _ = self.settle(agent, &mut self.link.lock(), patience);
     }
 
     fn runs(&self, vpns: &[Vpn]) -> Vec<Run> {
@@ -392,10 +569,11 @@ impl Memory for ProgramMemory {
         took.clear();
         took.resize(vpns.len(), Took::Stayed);
         let Some(agent) = self.agent.get().filter(|_| self.has_agent()) else { return };
-        let mut slots = self.link.lock();
+        let mut link = self.link.lock();
         let mut answer = vec![0u8; size_of::<Taken>()];
         let runs = self.runs(vpns);
-        match self.order(agent, Kind::Take, runs.len() as u32, &runs, &mut answer) {
+        let order = (Kind::Take, runs.len() as u32);
+        match self.order(agent, &mut link, order, &runs, &mut answer) {
             Ok(n) if n == size_of::<Taken>() => {
                 let states = &answer[size_of::<Header>()..];
                 for (took, state) in took.iter_mut().zip(states) {
@@ -407,13 +585,15 @@ impl Memory for ProgramMemory {
                     };
                 }
             }
+            // It has taken nothing, and will not.
+            Err(Unanswered::Silent) => {}
             outcome => {
                 tracing::debug!(?outcome, "an agent is gone in the middle of an order");
                 agent.alive.store(false, Ordering::Release);
                 self.recover(agent, took);
             }
         }
-        slots.clone_from(took);
+        link.slots.clone_from(took);
     }
 
     fn copy_taken(&self, i: usize, out: &mut [u8]) {
@@ -429,26 +609,24 @@ impl Memory for ProgramMemory {
 
     fn release_taken(&self) {
         let Some(agent) = self.agent.get().filter(|_| self.has_agent()) else { return };
-        let mut slots = self.link.lock();
-        let used = slots.iter().rposition(|t| *t == Took::Taken).map_or(0, |last| last + 1);
-        slots.clear();
+        let mut link = self.link.lock();
+        let used = link.slots.iter().rposition(|t| *t == Took::Taken).map_or(0, |last| last + 1);
+        link.slots.clear();
         if used > 0 {
             let mut answer = [0u8; size_of::<Header>()];
-            let released = self.order(agent, Kind::Release, used as u32, &[], &mut answer);
-            if released.is_ok() && answer[8..12] != [0; 4] {
-                // What stays in staging would be taken for pages of a later batch.
-                tracing::warn!("an agent cannot empty its staging area: it is not used any more");
-                agent.alive.store(false, Ordering::Release);
+            let order = (Kind::Release, used as u32);
+            if self.order(agent, &mut link, order, &[], &mut answer).is_ok() {
+                let _ = self.is_released(agent, &answer);
             }
         }
     }
 
     fn unshare(&self, vpns: &[Vpn]) -> bool {
         let Some(agent) = self.agent.get().filter(|_| self.has_agent()) else { return false };
-        let _link = self.link.lock();
+        let mut link = self.link.lock();
         let runs = self.runs(vpns);
         let mut answer = [0u8; size_of::<Header>()];
-        self.order(agent, Kind::Unshare, runs.len() as u32, &runs, &mut answer).is_ok()
+        self.order(agent, &mut link, (Kind::Unshare, runs.len() as u32), &runs, &mut answer).is_ok()
     }
 
     fn put(&self, first: Vpn, bytes: &[u8]) -> Put {

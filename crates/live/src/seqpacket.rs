@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::Duration;
 
 /// Most descriptors in one message.
 const MAX_FDS: usize = 4;
@@ -70,7 +71,7 @@ pub fn peer(socket: &impl AsRawFd) -> io::Result<libc::ucred> {
 }
 
 /// Limits how long [`receive`] waits; `None` waits for ever.
-pub fn set_timeout(socket: &OwnedFd, timeout: Option<std::time::Duration>) -> io::Result<()> {
+pub fn set_timeout(socket: &OwnedFd, timeout: Option<Duration>) -> io::Result<()> {
     let t = timeout.unwrap_or_default();
     let value = libc::timeval { tv_sec: t.as_secs() as i64, tv_usec: t.subsec_micros().into() };
     // SAFETY: the buffer is as large as stated.
@@ -119,6 +120,19 @@ pub fn send(socket: &OwnedFd, parts: &[Vec<u8>], fds: &[RawFd]) -> io::Result<()
         check(libc::sendmsg(socket.as_raw_fd(), &message, libc::MSG_NOSIGNAL))?;
     }
     Ok(())
+}
+
+/// Whether there is something to be received, or the peer is gone, within `patience`.
+pub fn is_readable(socket: &OwnedFd, patience: Duration) -> bool {
+    let mut poll = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one pollfd that lives across the call.
+    unsafe { libc::poll(&mut poll, 1, patience.as_millis().min(i32::MAX as u128) as i32) > 0 }
+}
+
+/// No more messages either way: whoever waits for one here is told that the peer is gone.
+pub fn hang_up(socket: &OwnedFd) {
+    // SAFETY: takes numbers only.
+    unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RDWR) };
 }
 
 /// Receives one message into `buffer`; its length (0 at the end) and the descriptors it brought.

@@ -14,7 +14,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clew_agent::protocol::VERSION;
 use clew_core::{AppId, SpaceId};
@@ -27,7 +27,7 @@ use crate::events::{self, Inherited};
 use crate::governor::Message;
 use crate::predecessor::{Predecessor, ProcessName};
 use crate::process::{ProcFiles, Process, Shared};
-use crate::program::{Agent, ProgramMemory};
+use crate::program::{Agent, PATIENCE, ProgramMemory};
 use crate::registry::{DaemonRecord, Descriptors, Record, Stage, column};
 use crate::uffd::Uffd;
 
@@ -381,21 +381,27 @@ impl Adopted {
             let joined: Vec<_> = shared.processes.read().values().filter(joined).cloned().collect();
             family.extend(joined);
         }
-        for process in family {
-            let _staging_is_emptied = process.space.hold_swap_outs();
+        let mut none_go = Vec::new();
+        for process in &family {
+            none_go.push(process.space.hold_swap_outs());
             let is_new = shared.processes.write().insert(process.id, process.clone()).is_none();
             if is_new && let Err(error) = process.memory.watch() {
                 tracing::error!(%error, pid = process.pid(), "cannot watch a program yet; it waits");
             }
             process.memory.uffd.wake_all();
             points::start_woken();
-            // The agent's madvise waits for its event to be read.
             process.memory.empty_staging();
-            points::start_emptied();
             affinity::widen(&process.narrowed, shared.handler_cpus[process.handler]);
             if is_new {
                 let _ = shared.governor.send(Message::Adopted(process.clone()));
             }
+        }
+        // One that is frozen is silent from now on; the others' pages can go.
+        let until = Instant::now() + PATIENCE;
+        for (process, held) in family.iter().zip(none_go) {
+            process.memory.staging_is_emptied(until);
+            points::start_emptied();
+            drop(held);
         }
         shared.recovering.fetch_sub(1, Ordering::SeqCst);
     }

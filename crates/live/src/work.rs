@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use clew_core::{Event, Group, Vpn};
 use clew_engine::MoverContext;
@@ -108,12 +108,56 @@ const MAX_LOOKS: usize = 8;
 /// Neighbours that a registration may have to take in, one after the other.
 const MAX_EDGES: usize = 16;
 
-/// Works until the desk is closed.
-pub fn run(shared: &Arc<Shared>, work: &Queue, answer: &Sender<Message>) {
+/// The workers. One that waits for an agent which has begun an order and is frozen can do nothing
+/// else; then another takes its place, and one too many leaves when the agent is heard again.
+pub struct Crew {
+    shared: Arc<Shared>,
+    work: Queue,
+    answer: Sender<Message>,
+    size: Arc<Size>,
+    hired: usize,
+}
+
+#[derive(Default)]
+struct Size {
+    present: AtomicUsize,
+    wanted: AtomicUsize,
+}
+
+impl Crew {
+    /// Nobody yet.
+    pub fn new(shared: Arc<Shared>, work: Queue, answer: Sender<Message>) -> Crew {
+        Crew { shared, work, answer, size: Arc::default(), hired: 0 }
+    }
+
+    /// Makes it so many.
+    pub fn keep(&mut self, wanted: usize) -> std::io::Result<()> {
+        self.size.wanted.store(wanted, Ordering::Relaxed);
+        while self.size.present.load(Ordering::Relaxed) < wanted {
+            let (shared, work) = (self.shared.clone(), self.work.clone());
+            let (answer, size) = (self.answer.clone(), self.size.clone());
+            std::thread::Builder::new()
+                .name(format!("worker-{}", self.hired))
+                .spawn(move || run(&shared, &work, &answer, &size))?;
+            self.size.present.fetch_add(1, Ordering::Relaxed);
+            self.hired += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Works until the desk is closed, or one is not needed any more.
+fn run(shared: &Arc<Shared>, work: &Queue, answer: &Sender<Message>, size: &Size) {
     let mut ctx = MoverContext::default();
     while let Some(item) = work.next() {
         let done = perform(shared, item, &mut ctx);
         if answer.send(Message::Done(Box::new(done))).is_err() {
+            return;
+        }
+        let one_less = |present: usize| {
+            (present > size.wanted.load(Ordering::Relaxed)).then(|| present.saturating_sub(1))
+        };
+        if size.present.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok() {
             return;
         }
     }

@@ -374,6 +374,15 @@ impl Program {
         self.wait_line("ready", 2 * LONG);
     }
 
+    /// The agent of its process, a child of it.
+    pub fn agent(&self) -> u32 {
+        let comm = |pid: u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let mut agents = descendants(self.pid);
+        agents.retain(|pid| comm(*pid).trim() == "clew-agent");
+        assert_eq!(agents.len(), 1, "agents of {}\n{}", self.pid, self.report());
+        agents[0]
+    }
+
     /// Reads until `wanted` comes; takes a "pid N" on the way for its own.
     pub fn wait_line(&mut self, wanted: &str, limit: Duration) {
         loop {
@@ -660,6 +669,13 @@ impl Fixture {
     /// Starts a program under the daemon.
     pub fn run<S: AsRef<OsStr>>(&self, app: &str, arguments: &[S]) -> Program {
         Program::start(&self.dir, app, self.run_command(app, arguments))
+    }
+
+    /// Starts a program whose agent follows a script; `binary` is tests/programs/hostile.c.
+    pub fn start_hostile(&self, binary: &Path, script: &Path) -> Child {
+        let mut command = Command::new(binary);
+        command.arg(self.socket.with_extension("agents")).arg(script).stdin(Stdio::null());
+        command.env_remove("LD_PRELOAD").process_group(0).spawn().expect("hostile starts")
     }
 
     /// Starts tests/programs/touch.c under the daemon and waits until it is filled and managed.

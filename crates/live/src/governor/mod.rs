@@ -9,6 +9,7 @@ mod last_resort;
 mod lifecycle;
 mod requests;
 mod sensor;
+mod silence;
 mod status;
 mod windows;
 
@@ -38,7 +39,7 @@ use crate::control::{EarlyStatus, Environment, Request, SensorStatus, Status};
 use crate::mappings::resident_anonymous_bytes;
 use crate::process::{Process, Shared};
 use crate::tap::TappedEngine;
-use crate::work::{Desk, Done, Work};
+use crate::work::{Crew, Desk, Done, Work};
 use activity::Activity;
 use sensor::Sample;
 
@@ -167,6 +168,7 @@ pub struct Governor {
     environment: Environment,
     keeper_pid: u32,
     work: Desk,
+    crew: Crew,
     apps: BTreeMap<AppId, App>,
     waiting: Vec<Waiting>,
     /// When a process was last taken down to its own budget.
@@ -210,7 +212,7 @@ pub struct Governor {
 }
 
 impl Governor {
-    /// A governor for `shared`; `work` leads to the workers.
+    /// A governor for `shared`; `work` leads to the `crew`, which is hired by [`Governor::hire`].
     pub fn new(
         shared: Arc<Shared>,
         engine: TappedEngine,
@@ -218,6 +220,7 @@ impl Governor {
         environment: Environment,
         keeper_pid: u32,
         work: Desk,
+        crew: Crew,
     ) -> Governor {
         let now = Instant::now();
         Governor {
@@ -232,6 +235,7 @@ impl Governor {
             environment,
             keeper_pid,
             work,
+            crew,
             apps: BTreeMap::new(),
             waiting: Vec::new(),
             promises: HashMap::new(),
@@ -598,6 +602,10 @@ impl Governor {
                         }
                         continue;
                     }
+                    if process.memory.is_silent() {
+                        // Off the lists until it is heard again: else they were picked at once.
+                        continue;
+                    }
                     self.inflight_pages += pages;
                     let ticket = self.ticket(promise);
                     let work = Work::SwapOut { process, groups, ticket };
@@ -646,6 +654,7 @@ impl Governor {
         if self.last_liveness.elapsed() >= LIVENESS {
             self.last_liveness = Instant::now();
             self.bury_the_dead();
+            self.look_after_the_silent();
             self.admit_candidates();
             self.end_quiet_relaunches();
             self.take_samples();
@@ -673,6 +682,11 @@ impl Governor {
                 process.memory.detach();
             }
             if process.memory.uffd.is_alive() {
+                continue;
+            }
+            if self.swap_outs.contains_key(&process.id) {
+                // Its end is waited for where waiting is done.
+                process.memory.hang_up();
                 continue;
             }
             self.shared.processes.write().remove(&process.id);

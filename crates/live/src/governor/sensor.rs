@@ -9,6 +9,7 @@
 //! new. Its pages count as resident.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clew_core::{AppId, AppState, CodecKind, Event, Group, Hotness, PageRun, SpaceId, Vpn};
@@ -16,6 +17,7 @@ use clew_store::{Entry, State};
 
 use super::Governor;
 use super::budget::has_room;
+use crate::process::Process;
 use crate::work::Work;
 
 /// How long an app must have been in the background: programs tidy up when they are sent back.
@@ -81,7 +83,8 @@ impl Governor {
         }
         let mut spaces = BTreeMap::new();
         for (space, runs) in by_space {
-            let Some(process) = self.shared.process(space).filter(|p| p.is_managed()) else {
+            let takes_orders = |p: &Arc<Process>| p.is_managed() && !p.memory.is_silent();
+            let Some(process) = self.shared.process(space).filter(takes_orders) else {
                 continue;
             };
             let group = |run: &PageRun| Group {

@@ -152,7 +152,8 @@ impl Governor {
             status.restored_pages +=
                 process.demand.load(Ordering::Relaxed) + process.restored.load(Ordering::Relaxed);
             status.swapped_out_pages += process.swapped_out.load(Ordering::Relaxed);
-            let managed = process.is_managed();
+            let silent = process.memory.is_silent();
+            let managed = process.is_managed() && !silent;
             let waits = |w: &&Waiting| w.forked && w.pid == process.pid();
             let waiting = self.waiting.iter().find(waits);
             status.processes.push(ProcessStatus {
@@ -162,6 +163,9 @@ impl Governor {
                 reason: match (managed, process.pid(), waiting) {
                     (true, ..) => String::new(),
                     (_, 0, _) => "forked child: its faults are served, its pages stay".into(),
+                    _ if silent => {
+                        "its agent is silent (frozen?): its pages stay until it answers".into()
+                    }
                     (_, _, Some(w)) => self.why_waiting(w),
                     (_, _, None) => "its agent is gone: its faults are served".into(),
                 },

@@ -1,0 +1,186 @@
+//! Agents that are silent, because they are stopped, or frozen together with their programs, before or
+//! in the middle of an order: nobody else waits for them, nothing is lost, and they go on as before
+//! when they are heard again. All with one worker.
+
+mod support;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
+use std::time::Duration;
+
+use clew_live::control::{Client, Request};
+use support::*;
+
+const PAGES: u64 = 6144;
+const BYTES: u64 = PAGES * 4096;
+
+/// A daemon, a program that is to be silent and another one, and what they answer to "sum".
+fn two(test: &str) -> Option<(Fixture, [Program; 2], [String; 2])> {
+    if !can_run(test, &["cc"]) {
+        return None;
+    }
+    let fixture = Fixture::start_configured("1GiB", "workers = 1\nmax-short-lives = 1000000\n");
+    let mut programs = ["frozen", "other"].map(|name| fixture.run_touch(name, PAGES, 50, 4));
+    let sums = [0, 1].map(|i| programs[i].ask("sum"));
+    Some((fixture, programs, sums))
+}
+
+fn tell(pids: &[u32], name: &str) {
+    for pid in pids {
+        assert!(signal(*pid, name), "{pid} is gone");
+    }
+}
+
+/// Asks for everything of an app to be taken out, and does not wait.
+fn begin_swap_out(fixture: &Fixture, app: &str) -> std::thread::JoinHandle<()> {
+    let (socket, order) = (fixture.socket.clone(), Request::SwapOut { app: app.to_string() });
+    std::thread::spawn(move || {
+        // Nobody may be there to answer.
+        let _ = Client::connect(&socket).and_then(|mut c| c.order(&order));
+    })
+}
+
+/// The other program goes out and comes back.
+fn other_is_served(fixture: &Fixture, other: &mut Program, sum: &str) {
+    fixture.swap_out_at_least("other", BYTES * 8 / 10);
+    other.expect("sum", sum);
+}
+
+fn wait_managed(fixture: &Fixture, pid: u32) {
+    let heard = poll(LONG, || fixture.process("frozen", pid).filter(|p| p.managed));
+    assert!(heard.is_some(), "{:?}\n{}", fixture.app("frozen"), fixture.log());
+}
+
+#[test]
+fn a_stopped_agent_holds_up_nobody_and_takes_nothing_late() {
+    let Some((mut fixture, [mut program, mut other], sums)) = two("silent::stopped") else {
+        return;
+    };
+    let agent = program.agent();
+    for round in 0..2 {
+        tell(&[agent], "STOP");
+        fixture.swap_out("frozen");
+        let process = fixture.process("frozen", program.pid).expect("it is listed");
+        assert!(!process.managed && process.reason.contains("silent"), "{process:?}");
+        other_is_served(&fixture, &mut other, &sums[1]);
+        // Its faults are served, and it may change its mappings: the pages that it was asked for are
+        // still there when the agent goes on, and then they are elsewhere.
+        program.expect("touch seq", &format!("touched {PAGES} bad 0"));
+        if round == 1 {
+            program.expect("move", "moved");
+        }
+        program.expect(&format!("drop {} 500", 5000 - round * 1000), "dropped 500");
+        program.expect("write 1000 7", "wrote 1000");
+        let sum = program.ask("sum");
+        assert!(sum.ends_with(" bad 0"), "{sum}");
+        // The order that it was given long ago is still there when it goes on.
+        tell(&[agent], "CONT");
+        wait_managed(&fixture, program.pid);
+        program.expect("sum", &sum);
+        fixture.swap_out_at_least("frozen", BYTES * 6 / 10);
+        program.expect("sum", &sum);
+        program.expect("touch seq", &format!("touched {PAGES} bad 0"));
+    }
+    program.quit();
+    other.quit();
+    fixture.wait_all_freed("frozen");
+    fixture.assert_daemon_lives();
+}
+
+#[test]
+fn frozen_at_any_moment_it_loses_nothing() {
+    let Some((mut fixture, [mut program, mut other], sums)) = two("silent::frozen") else { return };
+    let frozen = [program.agent(), program.pid];
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _at_end = SetAtEnd(&over);
+        scope.spawn(|| {
+            while !over.load(Ordering::SeqCst) {
+                let _ = fixture.try_swap_out("frozen"); // looked at below
+            }
+        });
+        for round in 0..8u64 {
+            program.send(&format!("touch random 20000 {round}"));
+            sleep(Duration::from_millis(round * 7 % 40));
+            tell(&frozen, "STOP");
+            other_is_served(&fixture, &mut other, &sums[1]);
+            if round == 3 {
+                // Longer than anybody waits for an order that is not begun.
+                sleep(Duration::from_millis(2500));
+                other_is_served(&fixture, &mut other, &sums[1]);
+            }
+            tell(&frozen, "CONT");
+            assert_eq!(program.read(LONG), "touched 20000 bad 0", "{}", program.report());
+        }
+    });
+    program.expect("sum", &sums[0]);
+    wait_managed(&fixture, program.pid);
+    fixture.swap_out_at_least("frozen", BYTES * 8 / 10);
+    program.expect("sum", &sums[0]);
+    program.quit();
+    other.quit();
+    fixture.assert_daemon_lives();
+}
+
+#[test]
+fn a_successor_does_not_wait_for_the_frozen() {
+    let Some((mut fixture, [mut program, mut other], sums)) = two("silent::successor") else {
+        return;
+    };
+    let frozen = [program.agent(), program.pid];
+    for round in 0..3u64 {
+        // Without an order, with one that is not begun, with one that may be.
+        match round {
+            0 => tell(&frozen, "STOP"),
+            1 => {
+                tell(&frozen, "STOP");
+                begin_swap_out(&fixture, "frozen");
+                sleep(Duration::from_millis(300));
+            }
+            _ => {
+                begin_swap_out(&fixture, "frozen");
+                sleep(Duration::from_millis(round));
+                tell(&frozen, "STOP");
+            }
+        }
+        fixture.kill_daemon();
+        fixture.start_successor(&[]);
+        other_is_served(&fixture, &mut other, &sums[1]);
+        tell(&frozen, "CONT");
+        program.expect("sum", &sums[0]);
+        wait_managed(&fixture, program.pid);
+        fixture.swap_out_at_least("frozen", BYTES * 8 / 10);
+        program.expect("sum", &sums[0]);
+    }
+    program.quit();
+    other.quit();
+    fixture.assert_daemon_lives();
+}
+
+#[test]
+fn agents_that_begin_and_never_end_hold_up_nobody() {
+    let Some((mut fixture, [program, mut other], sums)) = two("silent::begun") else { return };
+    let binary = compile(&fixture.dir, "hostile.c", &[]);
+    let steps = include_str!("../../../tests/corpus/agents/begun-order");
+    let steps = steps.lines().chain(["wait 999"; 300]).collect::<Vec<_>>().join("\n");
+    let script = fixture.dir.join("begun-order");
+    std::fs::write(&script, steps.replace("recv 500", "recv 999") + "\n").expect("a script");
+    let mut hostile: Vec<_> = (0..4).map(|_| fixture.start_hostile(&binary, &script)).collect();
+    let known = poll(LONG, || (fixture.app("hostile").processes.len() == 4).then_some(()));
+    assert!(known.is_some(), "{:?}\n{}", fixture.app("hostile"), fixture.log());
+    let asked = begin_swap_out(&fixture, "hostile");
+    // They have begun, and say nothing more.
+    sleep(Duration::from_millis(2500));
+    let app = fixture.app("hostile");
+    assert!(app.processes.iter().any(|p| p.managed), "{app:?}\n{}", fixture.log());
+    for _ in 0..3 {
+        other_is_served(&fixture, &mut other, &sums[1]);
+    }
+    hostile.iter_mut().for_each(kill_tree);
+    asked.join().expect("it is answered or refused");
+    other_is_served(&fixture, &mut other, &sums[1]);
+    program.quit();
+    other.quit();
+    fixture.wait_all_freed("hostile");
+    fixture.assert_daemon_lives();
+}

@@ -1,0 +1,40 @@
+//! Programs whose agents are silent, because they are frozen or stopped: nothing is asked of them,
+//! nothing is lost, and nobody else waits for them.
+
+use std::io;
+use std::sync::Arc;
+
+use super::Governor;
+use crate::process::Process;
+
+/// Workers that take the places of others, at most.
+const MAX_STAND_INS: usize = 64;
+
+impl Governor {
+    /// As many workers as configured, not counting those who wait for an agent that has begun an
+    /// order and does not end it.
+    pub fn hire(&mut self) -> io::Result<()> {
+        let held_up =
+            self.shared.processes.read().values().filter(|p| p.memory.holds_up_a_worker()).count();
+        self.crew.keep(self.config.workers + held_up.min(MAX_STAND_INS))
+    }
+
+    /// Offers the pages of programs that are heard again. While they were silent, whatever the
+    /// policies picked of them was off their lists.
+    pub(super) fn look_after_the_silent(&mut self) {
+        let silent = |p: &&Arc<Process>| p.memory.is_silent();
+        let silent: Vec<_> =
+            self.shared.processes.read().values().filter(silent).cloned().collect();
+        for process in silent {
+            if process.memory.is_heard_again() {
+                tracing::info!(pid = process.pid(), "a silent agent is heard again");
+                if !self.protected.contains(&process.id) {
+                    self.offer(&process);
+                }
+            }
+        }
+        if let Err(error) = self.hire() {
+            tracing::warn!(%error, "no worker takes the place of one that waits for an agent");
+        }
+    }
+}
