@@ -5,12 +5,13 @@
 mod support;
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clew_live::control::{Client, ControlError, Request};
-use support::touch::{BYTES, ZRAM, swapped_out};
+use support::touch::{BYTES, PAGES, ZRAM, swapped_out};
 use support::*;
 
 #[test]
@@ -334,4 +335,85 @@ fn storm_of_kills(test: &str, scheme: &str, kills: u64, switches: bool) {
     python.quit();
     alone.quit();
     fixture.assert_daemon_lives();
+}
+
+/// Flips a bit in both copies of the record of the program of this name; where the keeper is, the
+/// socket's files say.
+fn damage_record(fixture: &Fixture, app: &str) {
+    const SLOT: usize = 256 << 10;
+    const RECORDS: std::ops::Range<usize> = 512..4096;
+    let keeper = fs::read_to_string(fixture.socket.with_extension("keeper")).expect("a keeper");
+    let words: Vec<&str> = keeper.split_whitespace().collect();
+    let [pid, _, _, journal] = words[..] else { panic!("{keeper}") };
+    let path = format!("/proc/{pid}/fd/{journal}");
+    let file = fs::File::options().read(true).write(true).open(path).expect("the journal");
+    let name = format!("\"app\":\"{app}\"").into_bytes();
+    let mut damaged = 0;
+    for slot in 1..64 {
+        let mut records = vec![0; RECORDS.len()];
+        let at = (slot * SLOT + RECORDS.start) as u64;
+        file.read_exact_at(&mut records, at).expect("it is that long");
+        let found: Vec<usize> =
+            (0..records.len()).filter(|at| records[*at..].starts_with(&name)).collect();
+        for found in found {
+            let byte = [records[found + 7] ^ 4];
+            file.write_all_at(&byte, at + found as u64 + 7).expect("it is written");
+            damaged += 1;
+        }
+    }
+    assert!(damaged > 0, "no record of {app}");
+}
+
+#[test]
+fn pages_of_a_program_whose_record_is_damaged_are_kept() {
+    let Some((mut fixture, mut program, _)) = swapped_out("survive::damaged", &ZRAM) else {
+        return;
+    };
+    let mut other = fixture.run_touch("other", 8192, 50, 3);
+    let mut sum = other.ask("sum");
+    fixture.swap_out_at_least("other", 8192 * 4096 * 8 / 10);
+    let stored = fixture.status().pool.stored_pages;
+    // But for pages of zeros, which take no place.
+    let lost = stored - fixture.app("other").stored_pages;
+    assert!(lost > PAGES / 2, "{:?}", fixture.status());
+    let mut keepers = vec![fixture.status().keeper_pid];
+    fixture.kill_daemon();
+    damage_record(&fixture, "touch");
+    for round in 0..2 {
+        fixture.start_successor(&[]);
+        let status = fixture.status();
+        assert_eq!(status.lost_programs, 1, "{status:?}\n{}", fixture.log());
+        assert_eq!(status.apps.len(), 1, "{status:?}");
+        assert!(fixture.log().contains("damaged"), "{}", fixture.log());
+        other.expect("sum", &sum);
+        // Nobody gets its memory: neither what comes back of others, nor who is new.
+        other.expect(&format!("write 8192 {round}"), "wrote 8192");
+        let mut third = fixture.run_touch("third", 4096, 50, round);
+        fixture.swap_out_at_least("third", 4096 * 4096 * 8 / 10);
+        third.expect("touch seq", "touched 4096 bad 0");
+        third.quit();
+        other.expect("write 8192 7", "wrote 8192");
+        sum = other.ask("sum");
+        fixture.swap_out_at_least("other", 8192 * 4096 * 8 / 10);
+        let kept = poll(Duration::from_secs(20), || {
+            (fixture.status().pool.stored_pages <= stored).then_some(())
+        });
+        assert!(kept.is_some(), "the third is not forgotten: {:?}", fixture.status());
+        let now = fixture.status().pool.stored_pages - fixture.app("other").stored_pages;
+        assert_eq!(now, lost, "pages kept: {:?}", fixture.status());
+        other.expect("sum", &sum);
+        keepers.push(fixture.status().keeper_pid);
+        fixture.kill_daemon();
+    }
+    // It waits, and reads nothing wrong.
+    program.send("sum");
+    assert_eq!(program.read_within(Duration::from_millis(300)), None);
+    program.kill();
+    fixture.start_successor(&[]);
+    other.quit();
+    // They stay for the sake of the damaged one, whoever stops.
+    for keeper in keepers {
+        assert!(is_alive(keeper), "{keeper} has what nobody else has");
+        kill(keeper);
+    }
 }

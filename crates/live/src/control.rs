@@ -111,6 +111,10 @@ pub struct Status {
     /// What is known of the use of resident pages.
     #[serde(default)]
     pub sensor: SensorStatus,
+    /// Programs whose records were found damaged at a takeover: they wait, and what is stored of them
+    /// is kept.
+    #[serde(default)]
+    pub lost_programs: u64,
     /// Apps that were ended because memory was short (`on_full = "kill"`), oldest first.
     #[serde(default)]
     pub ended_apps: Vec<String>,

@@ -361,18 +361,8 @@ struct Belongings {
 
 impl Belongings {
     fn inherited(estate: Estate, metrics_at: Option<SocketAddr>) -> Belongings {
-        let Estate {
-            from,
-            journal,
-            tables,
-            store,
-            record,
-            control,
-            agents,
-            metrics,
-            programs,
-            lost,
-        } = estate;
+        let Estate { from, journal, tables, store, record, control, agents, metrics, programs } =
+            estate;
         [&control, &agents].into_iter().for_each(listen_again);
         let metrics = match (metrics_at, metrics) {
             (Some(at), inherited) => exporter::listen(at, inherited)
@@ -387,6 +377,7 @@ impl Belongings {
             }
             (None, None) => None,
         };
+        let lost = programs.lost.len();
         Belongings {
             generation: from.generation + 1,
             journal,

@@ -50,6 +50,8 @@ fn daemon(out: &mut Text, s: &Status) {
     out.gauge("clew_pool_compression_ratio", "Original bytes / bytes used; 0 while it is empty.")
         .sample(&[], s.pool.ratio);
     out.gauge("clew_apps", "Apps known.").sample(&[], s.apps.len());
+    out.gauge("clew_lost_programs", "Programs whose records were damaged; never expected.")
+        .sample(&[], s.lost_programs);
     out.counter("clew_apps_ended_total", "Apps ended because memory was short.")
         .sample(&[], s.ended_apps.len());
 }

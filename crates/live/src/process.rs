@@ -24,6 +24,7 @@ use crate::latency::FaultLatency;
 use crate::predecessor::ProcessName;
 use crate::program::ProgramMemory;
 use crate::registry::{Record, Stage, column};
+use crate::takeover::Lost;
 use crate::uffd::{FEATURES, feature};
 
 /// Events that fault threads post for the policies; beyond this many unread ones they are dropped
@@ -318,6 +319,8 @@ pub struct Shared {
     pub latencies: Vec<FaultLatency>,
     /// Groups of programs taken over that are not served yet: until then nothing may end.
     pub recovering: AtomicUsize,
+    /// What is kept of programs whose records were found damaged.
+    pub lost: OnceLock<Vec<Lost>>,
     next_space: AtomicU32,
 }
 
@@ -348,6 +351,7 @@ impl Shared {
             ring: crossbeam_channel::bounded(RING),
             ring_dropped: AtomicU64::new(0),
             recovering: AtomicUsize::new(0),
+            lost: OnceLock::new(),
             next_space: AtomicU32::new(1),
         }
     }

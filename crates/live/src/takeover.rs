@@ -69,21 +69,36 @@ pub struct Estate {
     pub metrics: Option<OwnedFd>,
     /// Its programs.
     pub programs: Programs,
-    /// Programs whose records are damaged: only the old keeper knows their descriptors.
-    pub lost: usize,
 }
 
 /// The programs of an estate.
 pub struct Programs {
     managed: Vec<Program>,
     candidates: Vec<(SpaceId, SpaceJournal, Record, OwnedFd)>,
+    /// Those whose records are damaged.
+    pub lost: Vec<Lost>,
 }
 
 impl Programs {
     /// The highest number of a space.
     pub fn last_space(&self) -> SpaceId {
         let managed = self.managed.iter().map(|p| p.table.id());
-        managed.chain(self.candidates.iter().map(|c| c.0)).max().unwrap_or(SpaceId(0))
+        let others = self.candidates.iter().map(|c| c.0).chain(self.lost.iter().map(Lost::space));
+        managed.chain(others).max().unwrap_or(SpaceId(0))
+    }
+}
+
+/// What is left of a program whose record is damaged: only the old keeper has its descriptors, and
+/// nobody knows which. Its pages are evidence, and may be all that is left of its data: they are
+/// kept, and their journal stays in use, so that every further successor keeps them too.
+pub struct Lost {
+    table: Space,
+    _journal: SpaceJournal,
+}
+
+impl Lost {
+    fn space(&self) -> SpaceId {
+        self.table.id()
     }
 }
 
@@ -115,20 +130,13 @@ impl Estate {
         record.short_lives = if lived < SHORT_LIFE.as_secs() { record.short_lives + 1 } else { 0 };
 
         let mut known = HashMap::new();
-        let mut lost = 0;
+        let mut damaged = Vec::new();
         for (space, journal) in journal.in_use() {
             match Record::load(&journal) {
                 Some(record) => {
                     known.insert(space, (record, journal));
                 }
-                None => {
-                    tracing::error!(
-                        space = space.0,
-                        "what the last daemon wrote down about a program is damaged: it is not \
-                         served, and waits where it needs a page that is not there"
-                    );
-                    lost += 1;
-                }
+                None => damaged.push((space, journal)),
             }
         }
         let [chunks, owners] = own.tables;
@@ -160,6 +168,19 @@ impl Estate {
             references.extend(table.handles());
             managed.push(Program { record, journal, table, uffd });
         }
+        let mut lost = Vec::new();
+        for (space, journal) in damaged {
+            let chunks = chunks.remove(&space).unwrap_or_default();
+            let (table, _) = Space::adopt(space, tables.clone(), chunks);
+            references.extend(table.handles());
+            tracing::error!(
+                space = space.0,
+                stored_pages = table.counts().stored,
+                "what the last daemon wrote down about a program is damaged: it is not served, and \
+                 waits where it needs a page that is not there; what is stored of it is kept"
+            );
+            lost.push(Lost { table, _journal: journal });
+        }
         // Of children that were not published, and of programs that ended.
         chunks.into_values().for_each(|chunks| tables.discard(chunks));
         let [arena, slabs, handles] = own.store;
@@ -175,20 +196,9 @@ impl Estate {
         let (control, agents) =
             (take("control socket", own.control)?, take("agents' socket", own.agents)?);
         let metrics = own.metrics.and_then(|number| from.take(number).ok());
-        let programs = Programs { managed, candidates };
+        let programs = Programs { managed, candidates, lost };
         let store = Arc::new(store);
-        Ok(Estate {
-            from,
-            journal,
-            tables,
-            store,
-            record,
-            control,
-            agents,
-            metrics,
-            programs,
-            lost,
-        })
+        Ok(Estate { from, journal, tables, store, record, control, agents, metrics, programs })
     }
 }
 
@@ -216,6 +226,7 @@ pub fn adopt(
 ) -> Result<Adopted, TakeoverError> {
     let mut adopted =
         Adopted { processes: Vec::new(), candidates: Vec::new(), from, children: HashMap::new() };
+    let _ = shared.lost.set(programs.lost);
     let mut load = vec![0usize; shared.epolls.len()];
     for program in programs.managed {
         let Program { record, journal, table, uffd } = program;

@@ -111,6 +111,7 @@ impl Governor {
                 touches: touched,
                 ..self.sensed.clone()
             },
+            lost_programs: self.shared.lost.get().map_or(0, |lost| lost.len() as u64),
             ended_apps: self.ended.clone(),
             apps,
         }
