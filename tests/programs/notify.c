@@ -53,7 +53,7 @@ static uint64_t place(pid_t pid, uint64_t ip) {
         uint64_t start, end, at;
         if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %*s %" SCNx64, &start, &end, &at) != 3) continue;
         if (!strstr(line, "/libclew_agent-")) continue;
-        if (at == 0) base = start;
+        if (!base) base = start;
         if (start <= ip && ip < end) offset = ip - base;
     }
     if (maps) fclose(maps);
@@ -125,17 +125,19 @@ static void decide(int listener) {
 
 int main(int argc, char **argv) {
     if (argc < 5) return 2;
-    int file = open(argv[1], O_RDWR | O_CLOEXEC), ends[2];
+    int file = open(argv[1], O_RDWR | O_CLOEXEC), ends[2], taken[2];
     table = mmap(NULL, sizeof *table, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (file < 0 || table == MAP_FAILED) fatal(argv[1]);
     if (sscanf(argv[3], "%" SCNx64 " %" SCNu64 " %d", &failing.key, &failing.nth, &failing.error) != 3) return 2;
-    if (pipe2(ends, O_CLOEXEC)) fatal("pipe");
+    if (pipe2(ends, O_CLOEXEC) || pipe2(taken, O_CLOEXEC)) fatal("pipe");
     pid_t child = fork();
     if (child < 0) fatal("fork");
     if (child == 0) {
         int listener = install(argv[2]);
-        // Only now somebody answers; write is not asked about.
+        // Nobody answers before this process has it; read and write are not asked about.
+        char byte;
         if (write(ends[1], &listener, sizeof listener) != sizeof listener) fatal("write");
+        if (read(taken[0], &byte, 1) != 1) fatal("read");
         execvp(argv[4], argv + 4);
         fatal(argv[4]);
     }
@@ -144,6 +146,7 @@ int main(int argc, char **argv) {
     int process = (int)syscall(SYS_pidfd_open, child, 0);
     int listener = (int)syscall(SYS_pidfd_getfd, process, theirs, 0);
     if (process < 0 || listener < 0) fatal("the listener");
+    if (write(taken[1], "", 1) != 1) fatal("write");
     // Lines are the program's; its end is noticed by this.
     close(0);
     close(1);

@@ -32,6 +32,8 @@ const MAP_PRIVATE_ANONYMOUS_NORESERVE: usize = 0x2 | 0x20 | 0x4000;
 const PR_SET_NAME: usize = 15;
 const PR_SET_NO_NEW_PRIVS: usize = 38;
 const POLLIN: i16 = 1;
+/// How often an advice that the kernel does not take now is given again.
+const MADVISE_TRIES: u32 = 16;
 /// How often the agent asks, unprompted, whether the memory is still the program's.
 const CHECK_SECONDS: i64 = 30;
 /// How long a forked child is left alone: most are gone by then, or somebody else by execve.
@@ -126,7 +128,7 @@ pub unsafe extern "C" fn run(area: usize) -> ! {
         if fds[2].revents != 0 {
             exit(0);
         }
-        if ready < 0 && ready != -errno::EINTR {
+        if ready < 0 && ![-errno::EINTR, -errno::ENOMEM].contains(&ready) {
             // A filter that it has inherited does not let it wait.
             exit(1);
         }
@@ -239,7 +241,8 @@ fn send<T>(socket: i32, message: &T, len: usize, fd: Option<i32>) -> isize {
         let n = unsafe {
             syscall4(nr::SENDMSG, socket as usize, &raw const msg as usize, MSG_NOSIGNAL, 0)
         };
-        if n != -errno::EINTR {
+        // No memory at the moment: not for long, and whoever gave up here would leave its program.
+        if ![-errno::EINTR, -errno::ENOBUFS, -errno::ENOMEM].contains(&n) {
             return n;
         }
     }
@@ -274,7 +277,7 @@ fn obey(socket: i32, area: usize, prepared: &mut Option<Prepared>) -> bool {
     // SAFETY: an Order of zeros is valid.
     let mut order: Order = unsafe { core::mem::zeroed() };
     let (n, fds) = receive(socket, &mut order);
-    if n == -errno::EINTR || n == -errno::EAGAIN {
+    if n == -errno::EINTR || n == -errno::EAGAIN || n == -errno::ENOMEM {
         return true;
     }
     if n < size_of::<Header>() as isize || order.header.magic != MAGIC {
@@ -342,9 +345,17 @@ fn begin(prepared: &Prepared, number: u32) -> bool {
 }
 
 fn advise(address: usize, bytes: usize, advice: usize) -> u32 {
-    // SAFETY: DONTNEED is only ever asked for staging; POPULATE_WRITE changes no contents.
-    let result = unsafe { syscall4(nr::MADVISE, address, bytes, advice, 0) };
-    result.unsigned_abs() as u32
+    let mut tries = 0;
+    loop {
+        // SAFETY: DONTNEED is only ever asked for staging; POPULATE_WRITE changes no contents.
+        let result = unsafe { syscall4(nr::MADVISE, address, bytes, advice, 0) };
+        // Not now, says the kernel; it has no memory, perhaps.
+        let passes = [-errno::EAGAIN, -errno::EINTR, -errno::ENOMEM].contains(&result);
+        tries += 1;
+        if !passes || tries == MADVISE_TRIES {
+            return result.unsigned_abs() as u32;
+        }
+    }
 }
 
 /// Gets a userfaultfd for this memory, the buffer and the staging area; then gives up every
@@ -388,13 +399,14 @@ fn prepare(fds: [i32; 2], given: bool) -> Result<(Prepared, bool), (u32, isize)>
         if !given {
             close(device);
         }
-        drop_privileges();
+        check(5, drop_privileges())?;
         Ok((Prepared { uffd, staging, buffer }, !given))
     }
 }
 
-/// No capabilities, none to come back, and only the system calls of this file.
-fn drop_privileges() {
+/// No capabilities, none to come back, and only the system calls of this file. Zero, or what was
+/// refused: an agent that has more than it needs is none.
+fn drop_privileges() -> isize {
     #[repr(C)]
     struct CapHeader {
         version: u32,
@@ -446,10 +458,17 @@ fn drop_privileges() {
     // SAFETY: all pointers live across the calls. Capabilities and filter are this process's own:
     // it shares memory with the program, not credentials.
     unsafe {
-        syscall4(nr::CAPSET, &raw const header as usize, none.as_ptr() as usize, 0, 0);
-        syscall4(nr::PRCTL, PR_SET_NO_NEW_PRIVS, 1, 0, 0);
         const SET_MODE_FILTER: usize = 1;
-        syscall4(nr::SECCOMP, SET_MODE_FILTER, 0, &raw const program as usize, 0);
+        let given_up =
+            syscall4(nr::CAPSET, &raw const header as usize, none.as_ptr() as usize, 0, 0);
+        if given_up < 0 {
+            return given_up;
+        }
+        let closed = syscall4(nr::PRCTL, PR_SET_NO_NEW_PRIVS, 1, 0, 0);
+        if closed < 0 {
+            return closed;
+        }
+        syscall4(nr::SECCOMP, SET_MODE_FILTER, 0, &raw const program as usize, 0)
     }
 }
 

@@ -44,9 +44,11 @@ pub mod errno {
     pub const ENOENT: isize = 2;
     pub const EINTR: isize = 4;
     pub const EAGAIN: isize = 11;
+    pub const ENOMEM: isize = 12;
     pub const EBUSY: isize = 16;
     pub const EEXIST: isize = 17;
     pub const EPROTO: isize = 71;
+    pub const ENOBUFS: isize = 105;
 }
 
 /// One system call.

@@ -21,6 +21,8 @@ pub enum Took {
     Busy,
     /// It cannot be moved, or not now: still in the program.
     Stayed,
+    /// Whether it left, and where it is, nobody can say any more: the program must not go on without.
+    Lost,
 }
 
 /// How far a put came.

@@ -323,7 +323,7 @@ pub fn manage(shared: &Arc<Shared>, candidate: Candidate) -> Result<Arc<Process>
         .iter()
         .flat_map(|w| w.to_ne_bytes())
         .collect();
-    seqpacket::send(&socket, &[head], &fds).map_err(no_answer)?;
+    seqpacket::send(&socket, [&head], &fds).map_err(no_answer)?;
     let mut bytes = [0u8; size_of::<Ready>()];
     let (n, received) = seqpacket::receive(&socket, &mut bytes).map_err(no_answer)?;
     let head = words::<4>(&bytes);
@@ -334,6 +334,7 @@ pub fn manage(shared: &Arc<Shared>, candidate: Candidate) -> Result<Arc<Process>
                 2 => "mapping the shared buffer",
                 3 => "mapping the staging area",
                 4 => "mapping the beacon",
+                5 => "giving up its privileges",
                 _ => "preparing",
             };
             return Err(AttachError::Refused { step, errno: head[2] });
@@ -350,8 +351,10 @@ pub fn manage(shared: &Arc<Shared>, candidate: Candidate) -> Result<Arc<Process>
     }
     seqpacket::set_timeout(&socket, None).map_err(no_answer)?;
     points::manage_ready();
-    let mem = File::open(format!("/proc/{pid}/mem")).ok();
-    let agent = Agent::new(socket, buffer, staging, area, mem, shared.generation)
+    // Without it nobody could look for what a dead agent left in staging.
+    let mem = File::open(format!("/proc/{pid}/mem"))
+        .map_err(|source| AttachError::Proc { what: "opening its memory", source })?;
+    let agent = Agent::new(socket, buffer, staging, area, Some(mem), shared.generation)
         .map_err(|source| AttachError::Proc { what: "mapping the shared buffer", source })?;
     let staging_bytes = SLOTS as u64 * shared.page_bytes;
     if let Some(child) = child {

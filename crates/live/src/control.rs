@@ -369,7 +369,7 @@ impl Client {
             if error.kind() != ErrorKind::WouldBlock {
                 return Err(fail(error));
             }
-            if let Some(dead) = predecessor::server(path).filter(|d| !d.is_alive()) {
+            if let Some(dead) = predecessor::server(path).ok().flatten().filter(|d| !d.is_alive()) {
                 return Err(ControlError::Dead { path: path.to_path_buf(), pid: dead.pid });
             }
             if began.elapsed() > PATIENCE {

@@ -127,6 +127,7 @@ pub fn run(
     };
     let began = Instant::now();
     let left = Predecessor::find(socket)
+        .map_err(file("looking for the keeper of", socket))?
         .map(|from| Estate::open(from, store_config))
         .transpose()
         .map_err(DaemonError::Takeover)?;
@@ -219,8 +220,7 @@ pub fn run(
     points::start_committed();
     keeper.keep();
     if lost == 0 {
-        takeover::end_keepers(&record.old_keepers);
-        record.old_keepers.clear();
+        takeover::end_keepers(&mut record.old_keepers);
         record.save(&own);
     }
     points::start_old_ended();
@@ -286,7 +286,8 @@ pub fn run(
         std::thread::sleep(Duration::from_millis(1));
     }
 
-    // First of all the keeper: as long as it lives a successor goes by it.
+    // First of all the keepers: as long as this one lives a successor goes by it.
+    takeover::end_keepers(&mut record.old_keepers);
     keeper.end();
     points::stop_unkept();
     // A service manager's socket stays.
@@ -320,8 +321,10 @@ fn parking(arrival: Arrival) -> Parking {
 /// is the same as if it had died at any other moment.
 fn replace_living(socket: &Path) -> Result<(), DaemonError> {
     const PATIENCE: Duration = Duration::from_secs(5);
-    let Some(name) = predecessor::server(socket) else { return Ok(()) };
-    let Some(process) = name.open() else { return Ok(()) };
+    let fail =
+        |source| DaemonError::File { what: "replacing who serves", path: socket.into(), source };
+    let Some(name) = predecessor::server(socket).map_err(fail)? else { return Ok(()) };
+    let Some(process) = name.open().map_err(fail)? else { return Ok(()) };
     let asked = Client::connect(socket).and_then(|mut c| c.order(&Request::HandOver));
     if asked.is_ok() && predecessor::has_ended(&process, PATIENCE) || name.kill(PATIENCE) {
         return Ok(());

@@ -11,7 +11,7 @@ use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::proc_stat::Stat;
 
@@ -30,25 +30,39 @@ impl ProcessName {
         Ok(ProcessName { pid, started: Stat::of(pid)?.started })
     }
 
-    /// A descriptor of it, if it has not been reaped.
-    pub fn open(&self) -> Option<OwnedFd> {
+    /// A descriptor of it; `None` if it has been reaped.
+    ///
+    /// # Errors
+    /// If that cannot be told: no descriptors, no memory.
+    pub fn open(&self) -> io::Result<Option<OwnedFd>> {
         // SAFETY: takes numbers only; the result is checked and owned by nobody else.
         let fd = unsafe {
             let fd = libc::syscall(libc::SYS_pidfd_open, self.pid, 0) as RawFd;
-            (fd >= 0).then(|| OwnedFd::from_raw_fd(fd))?
+            if fd < 0 {
+                let error = io::Error::last_os_error();
+                return if is_gone(&error) { Ok(None) } else { Err(error) };
+            }
+            OwnedFd::from_raw_fd(fd)
         };
         // Looked at after it was opened: the id cannot have passed to another since.
-        (ProcessName::of(self.pid).ok() == Some(*self)).then_some(fd)
+        match ProcessName::of(self.pid) {
+            Ok(now) => Ok((now == *self).then_some(fd)),
+            Err(error) if is_gone(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
-    /// Whether one of its threads still runs.
+    /// Whether one of its threads still runs. Where that cannot be told it is taken to.
     pub fn is_alive(&self) -> bool {
-        self.open().is_some_and(|process| !has_ended(&process, Duration::ZERO))
+        match self.open() {
+            Ok(process) => process.is_some_and(|process| !has_ended(&process, Duration::ZERO)),
+            Err(_) => true,
+        }
     }
 
     /// Sends it SIGKILL; its descriptor, or `None` where there was nobody to be killed.
     pub fn send_kill(&self) -> Option<OwnedFd> {
-        let process = self.open()?;
+        let process = self.open().ok()??;
         // SAFETY: takes numbers and no info.
         let sent = unsafe {
             let none = std::ptr::null::<libc::siginfo_t>();
@@ -67,11 +81,25 @@ impl ProcessName {
     }
 }
 
+/// Of an error about a process: there is none of that id (any more).
+fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
+        || matches!(error.raw_os_error(), Some(libc::ESRCH | libc::EINVAL))
+}
+
 /// Whether the process ends within `patience`: then its descriptor is readable.
 pub fn has_ended(process: &OwnedFd, patience: Duration) -> bool {
-    let mut poll = libc::pollfd { fd: process.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: one pollfd that lives across the call.
-    unsafe { libc::poll(&mut poll, 1, patience.as_millis().min(i32::MAX as u128) as i32) > 0 }
+    let until = Instant::now() + patience;
+    loop {
+        let left = until.saturating_duration_since(Instant::now()).as_millis();
+        let mut poll = libc::pollfd { fd: process.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one pollfd that lives across the call.
+        match unsafe { libc::poll(&mut poll, 1, left.min(i32::MAX as u128) as i32) } {
+            // Interrupted, or no memory.
+            n if n < 0 && Instant::now() < until => {}
+            n => return n > 0,
+        }
+    }
 }
 
 fn beside(socket: &Path, what: &str) -> PathBuf {
@@ -86,10 +114,18 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     fs::rename(&partial, path)
 }
 
-fn numbers<const N: usize>(path: &Path) -> Option<[u64; N]> {
-    let text = fs::read_to_string(path).ok()?;
+/// The numbers in a file; `None` if there is none.
+fn numbers<const N: usize>(path: &Path) -> io::Result<Option<[u64; N]>> {
+    let text = match fs::read_to_string(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        text => text?,
+    };
     let numbers: Vec<u64> = text.split_ascii_whitespace().map_while(|n| n.parse().ok()).collect();
-    numbers.try_into().ok()
+    let damaged = || {
+        let what = format!("{} is not what a daemon writes: is it damaged?", path.display());
+        io::Error::new(io::ErrorKind::InvalidData, what)
+    };
+    numbers.try_into().map(Some).map_err(|_| damaged())
 }
 
 /// Makes this process the one that serves `socket`, or names the living one that does.
@@ -104,9 +140,9 @@ pub fn claim(socket: &Path) -> io::Result<Result<(), ProcessName>> {
             break lock;
         }
     };
-    if let Some(other) = server(socket)
+    if let Some(other) = server(socket)?
         && other.pid != std::process::id()
-        && other.is_alive()
+        && other.open()?.is_some_and(|process| !has_ended(&process, Duration::ZERO))
     {
         return Ok(Err(other));
     }
@@ -116,9 +152,9 @@ pub fn claim(socket: &Path) -> io::Result<Result<(), ProcessName>> {
 }
 
 /// Who serves `socket`, as far as is written down.
-pub fn server(socket: &Path) -> Option<ProcessName> {
-    let [pid, started] = numbers(&beside(socket, "pid"))?;
-    Some(ProcessName { pid: u32::try_from(pid).ok()?, started })
+pub fn server(socket: &Path) -> io::Result<Option<ProcessName>> {
+    let name = |[pid, started]: [u64; 2]| ProcessName { pid: pid as u32, started };
+    Ok(numbers(&beside(socket, "pid"))?.map(name))
 }
 
 /// Takes back what was written about `socket`, in an orderly end.
@@ -157,11 +193,16 @@ pub fn counts(socket: &Path, keeper: u32) -> Option<bool> {
 
 impl Predecessor {
     /// The keeper of whoever served `socket` before, if it still runs.
-    pub fn find(socket: &Path) -> Option<Predecessor> {
-        let [pid, started, generation, journal] = numbers(&beside(socket, "keeper"))?;
-        let name = ProcessName { pid: u32::try_from(pid).ok()?, started };
-        let keeper = name.open().filter(|keeper| !has_ended(keeper, Duration::ZERO))?;
-        Some(Predecessor { keeper, name, generation, journal: RawFd::try_from(journal).ok()? })
+    ///
+    /// # Errors
+    /// If that cannot be told. To begin anew then would leave its programs waiting for ever.
+    pub fn find(socket: &Path) -> io::Result<Option<Predecessor>> {
+        let Some([pid, started, generation, journal]) = numbers(&beside(socket, "keeper"))? else {
+            return Ok(None);
+        };
+        let name = ProcessName { pid: pid as u32, started };
+        let alive = name.open()?.filter(|keeper| !has_ended(keeper, Duration::ZERO));
+        Ok(alive.map(|keeper| Predecessor { keeper, name, generation, journal: journal as RawFd }))
     }
 
     /// A copy of the keeper's descriptor `number`.
@@ -201,7 +242,7 @@ mod tests {
         assert!(!name.is_alive(), "a corpse serves nobody");
         assert_eq!(claim(&socket).expect("the files can be written"), Ok(()));
         other.wait().expect("it was ours");
-        assert_eq!(server(&socket).map(|s| s.pid), Some(std::process::id()));
+        assert_eq!(server(&socket).expect("readable").map(|s| s.pid), Some(std::process::id()));
         // The same id, another process.
         let own = ProcessName::of(std::process::id()).expect("it runs");
         assert!(!ProcessName { started: own.started + 1, ..own }.is_alive());

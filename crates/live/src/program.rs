@@ -37,6 +37,14 @@ const FRESH_RUN_MAX: u32 = 64;
 /// How long an agent may leave an order alone before it is called off.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
+/// How often a page is looked for, a millisecond apart, before it is given up as lost.
+const LOOKS: usize = 200;
+
+/// Before what failed for want of something passing is tried again.
+fn pause() {
+    std::thread::sleep(Duration::from_millis(1));
+}
+
 /// A shared mapping of the buffer that an agent fills. The program's memory shows it too: it is
 /// never a Rust reference, only copied from.
 struct Buffer {
@@ -178,10 +186,16 @@ impl Agent {
             if patience.is_some_and(|patience| !seqpacket::is_readable(&self.socket, patience)) {
                 return Ok(None);
             }
-            let (n, _) = seqpacket::receive(&self.socket, answer)?;
-            if n == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
+            let n = match seqpacket::receive(&self.socket, answer) {
+                Ok((0, _)) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok((n, _)) => n,
+                // It works on; whoever took it for dead would look for pages before they have moved.
+                Err(error) if seqpacket::is_passing(&error) => {
+                    pause();
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             let is_answer = n >= size_of::<Header>()
                 && answer[..4] == MAGIC.to_ne_bytes()
                 && answer[12..16] == number.to_ne_bytes();
@@ -353,7 +367,7 @@ impl ProgramMemory {
     pub fn detach(&self) {
         if let Some(agent) = self.agent.get() {
             agent.alive.store(false, Ordering::Release);
-            let _ = seqpacket::send(&agent.socket, &[header_bytes(Kind::Detach, 0, 0)], &[]);
+            let _ = seqpacket::send(&agent.socket, [&header_bytes(Kind::Detach, 0, 0)], &[]);
         }
     }
 
@@ -416,8 +430,12 @@ impl ProgramMemory {
         // SAFETY: Run is plain numbers without padding.
         let body =
             unsafe { std::slice::from_raw_parts(runs.as_ptr().cast::<u8>(), size_of_val(runs)) };
-        seqpacket::send(&agent.socket, &[head, body.to_vec()], &[])?;
-        Ok(number)
+        loop {
+            match seqpacket::send(&agent.socket, [&head, body], &[]) {
+                Err(error) if seqpacket::is_passing(&error) => pause(),
+                other => return other.map(|()| number),
+            }
+        }
     }
 
     /// Waits for the answer that is owed, if one is.
@@ -470,11 +488,20 @@ impl ProgramMemory {
         };
         let address = agent.staging + slot as u64 * self.page_bytes;
         let end = address + self.page_bytes;
-        let mut is_there = false;
-        match present_pages(pagemap, address, end, self.page_bytes, |_| is_there = true) {
-            Ok(()) if !is_there => Staged::Empty,
-            Ok(()) if mem.read_exact_at(out, address).is_ok() => Staged::Copied,
-            _ => Staged::Unknown,
+        let mut tries = 0;
+        loop {
+            let mut is_there = false;
+            match present_pages(pagemap, address, end, self.page_bytes, |_| is_there = true) {
+                Ok(()) if !is_there => return Staged::Empty,
+                Ok(()) if mem.read_exact_at(out, address).is_ok() => return Staged::Copied,
+                _ => {}
+            }
+            // A page is lost with this, so it has to be certain.
+            tries += 1;
+            if tries == LOOKS || !self.uffd.is_alive() {
+                return Staged::Unknown;
+            }
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 
@@ -511,36 +538,42 @@ impl ProgramMemory {
     }
 
     /// What a dead agent left in staging is copied to the buffer; the rest never left the program.
+    /// What cannot be looked at may be here or there, and is lost.
     fn recover(&self, agent: &Agent, took: &mut [Took]) {
-        let (Some(mem), Some(pagemap)) = (&agent.mem, self.pagemap.get()) else { return };
-        let end = agent.staging + (took.len() as u64) * self.page_bytes;
         let mut page = vec![0u8; self.page_bytes as usize];
-        let scan = present_pages(pagemap, agent.staging, end, self.page_bytes, |present| {
-            for i in 0..present.pages {
-                let address = present.first.addr(self.page_bytes) + i * self.page_bytes;
-                let slot = ((address - agent.staging) / self.page_bytes) as usize;
-                if mem.read_exact_at(&mut page, address).is_ok() {
+        for (slot, took) in took.iter_mut().enumerate() {
+            *took = match self.staged(slot, &mut page) {
+                Staged::Empty => Took::Stayed,
+                Staged::Unknown => Took::Lost,
+                Staged::Copied => {
                     // SAFETY: `slot` is below SLOTS, the mapping holds SLOTS pages.
                     unsafe {
                         let to = agent.buffer.base.as_ptr().add(slot * page.len());
                         std::ptr::copy_nonoverlapping(page.as_ptr(), to, page.len());
                     }
-                    took[slot] = Took::Taken;
+                    Took::Taken
                 }
-            }
-        });
-        if let Err(error) = scan {
-            tracing::debug!(%error, "the agent died and its staging area cannot be read");
+            };
+        }
+        let lost = took.iter().filter(|t| **t == Took::Lost).count();
+        if lost > 0 && self.uffd.is_alive() {
+            tracing::error!(
+                lost,
+                "an agent died in the middle of an order and its staging area cannot be read: the \
+                 program gets SIGBUS when it touches these pages"
+            );
         }
     }
 }
 
-fn header_bytes(kind: Kind, value: u32, number: u32) -> Vec<u8> {
+fn header_bytes(kind: Kind, value: u32, number: u32) -> [u8; size_of::<Header>()] {
     let header = Header::new(kind, value, number);
-    [header.magic, header.kind, header.value, header.detail]
-        .iter()
-        .flat_map(|word| word.to_ne_bytes())
-        .collect()
+    let mut bytes = [0; size_of::<Header>()];
+    let words = [header.magic, header.kind, header.value, header.detail];
+    for (to, word) in bytes.chunks_exact_mut(4).zip(words) {
+        to.copy_from_slice(&word.to_ne_bytes());
+    }
+    bytes
 }
 
 fn put_result(partial: Partial, page_bytes: u64) -> Put {

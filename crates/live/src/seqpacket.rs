@@ -90,13 +90,16 @@ pub fn set_timeout(socket: &OwnedFd, timeout: Option<Duration>) -> io::Result<()
 #[repr(C, align(8))]
 struct Control([u8; 16 + 4 * MAX_FDS]);
 
+/// Whether what failed may go through later: the system had no memory, or something came between.
+pub fn is_passing(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::ENOMEM | libc::ENOBUFS))
+}
+
 /// Sends the parts as one message, with descriptors.
-pub fn send(socket: &OwnedFd, parts: &[Vec<u8>], fds: &[RawFd]) -> io::Result<()> {
+pub fn send<const N: usize>(socket: &OwnedFd, parts: [&[u8]; N], fds: &[RawFd]) -> io::Result<()> {
     assert!(fds.len() <= MAX_FDS);
-    let mut iov: Vec<libc::iovec> = parts
-        .iter()
-        .map(|p| libc::iovec { iov_base: p.as_ptr().cast_mut().cast(), iov_len: p.len() })
-        .collect();
+    let mut iov =
+        parts.map(|p| libc::iovec { iov_base: p.as_ptr().cast_mut().cast(), iov_len: p.len() });
     let mut control = Control([0; 16 + 4 * MAX_FDS]);
     // SAFETY: every pointer in `message` lives across the call; the control buffer is aligned and
     // large enough for MAX_FDS descriptors.
@@ -117,9 +120,13 @@ pub fn send(socket: &OwnedFd, parts: &[Vec<u8>], fds: &[RawFd]) -> io::Result<()
                 4 * fds.len(),
             );
         }
-        check(libc::sendmsg(socket.as_raw_fd(), &message, libc::MSG_NOSIGNAL))?;
+        loop {
+            match check(libc::sendmsg(socket.as_raw_fd(), &message, libc::MSG_NOSIGNAL)) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                other => return other.map(drop),
+            }
+        }
     }
-    Ok(())
 }
 
 /// Whether there is something to be received, or the peer is gone, within `patience`.

@@ -418,12 +418,9 @@ impl Adopted {
     }
 }
 
-/// Ends keepers whose descriptors a newer one holds.
-pub fn end_keepers(keepers: &[(u32, u64)]) {
-    for (pid, started) in keepers {
-        let comm = std::fs::read_to_string(format!("/proc/{pid}/comm"));
-        if comm.is_ok_and(|c| c.trim() == "clew-keeper") {
-            ProcessName { pid: *pid, started: *started }.kill(Duration::from_secs(5));
-        }
-    }
+/// Ends keepers whose descriptors a newer one holds. Those that cannot be ended now remain.
+pub fn end_keepers(keepers: &mut Vec<(u32, u64)>) {
+    keepers.retain(|(pid, started)| {
+        !ProcessName { pid: *pid, started: *started }.kill(Duration::from_secs(5))
+    });
 }

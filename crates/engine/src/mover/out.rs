@@ -33,6 +33,8 @@ enum Home {
     Program,
     /// There was no page.
     Hole,
+    /// Nobody can say: whoever asks for it must not go on.
+    Lost,
 }
 
 /// What became of a page, where it is now.
@@ -238,6 +240,7 @@ impl Mover {
             let home = match took {
                 Took::Hole => Home::Hole,
                 Took::Busy | Took::Stayed => Home::Program,
+                Took::Lost => Home::Lost,
                 Took::Taken => {
                     space.memory.copy_taken(slot, slot_bytes);
                     if let Some(witness) = &self.witness {
@@ -394,7 +397,7 @@ impl Mover {
     ) -> Option<Landed> {
         let (handle, index) = match home {
             Home::Stored(handle, index) => (handle, index),
-            Home::Nowhere | Home::Program | Home::Hole => (None, 0),
+            Home::Nowhere | Home::Program | Home::Hole | Home::Lost => (None, 0),
         };
         // Nothing but WANTED is added to the entry while the lock is held.
         let Some((at, entry)) = space.moving(slot) else {
@@ -414,6 +417,13 @@ impl Mover {
                 });
                 wake_if_wanted(space, at, entry);
                 Some(Landed::Program(at))
+            }
+            Home::Lost => {
+                let lost = page_entry(State::Stored, Some(Handle::LOST), 0);
+                let entry = replace(space, at, entry, |_| lost);
+                self.release(entry.handle());
+                wake_if_wanted(space, at, entry);
+                Some(Landed::Stored(at, 0))
             }
             Home::Stored(..) if !entry.has(Entry::WANTED) => {
                 let stored = page_entry(State::Stored, handle, index).with(flags);

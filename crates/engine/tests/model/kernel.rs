@@ -55,6 +55,8 @@ struct Inside {
     staged: Vec<Option<Box<[u8]>>>,
     /// Nothing can be put, for a reason that no event tells.
     refusing: bool,
+    /// Whoever takes pages dies, and nobody finds them.
+    losing: bool,
     gone: bool,
 }
 
@@ -334,6 +336,11 @@ impl Kernel {
         self.changed.notify_all();
     }
 
+    /// From now on what is taken is lost.
+    pub fn lose_pages(&self) {
+        self.inside().losing = true;
+    }
+
     fn refused(&self, put: Put) -> Put {
         if put.pages == 0 && put.stop == Some(PutStop::Again) {
             self.calls.state.lock().unwrap().waiting.push_back(self.id);
@@ -369,7 +376,11 @@ impl Memory for Kernel {
                 Took::Busy
             } else {
                 page = inside.present.remove(&vpn.0);
-                if page.is_some() { Took::Taken } else { Took::Hole }
+                match (&page, inside.losing) {
+                    (Some(_), true) => Took::Lost,
+                    (Some(_), false) => Took::Taken,
+                    (None, _) => Took::Hole,
+                }
             });
             inside.staged.push(page);
         }

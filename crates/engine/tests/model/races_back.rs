@@ -39,7 +39,7 @@ fn while_restoring(
 }
 
 /// A thread touches a page that is on its way; the lock is held.
-fn sleep_at(world: &World, program: &Program, vpn: u64) {
+pub fn sleep_at(world: &World, program: &Program, vpn: u64) {
     assert!(!program.kernel.touch(vpn));
     for vpn in program.kernel.read_faults() {
         let fault = world.mover.fault(

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use clew_core::Event;
-use clew_engine::{MoverContext, SwapOut};
+use clew_core::{Event, Vpn};
+use clew_engine::{Fault, MoverContext, SwapOut};
 
 use crate::kernel::Point;
+use crate::races_back::sleep_at;
 use crate::world::{PAGES, Program, World};
 
 /// A program that wrote `pages`.
@@ -323,4 +324,25 @@ fn the_rest_of_a_group_is_stored_when_a_page_of_it_is_wanted() {
     assert_eq!((out.stored, stayed(&out)), (2, vec![2]));
     assert!(program.kernel.bytes(2).is_some());
     done(&world);
+}
+
+#[test]
+fn a_page_that_nobody_finds_again_is_damaged_and_never_zeros() {
+    let world = Arc::new(World::roomy(true));
+    let program = writer(&world, [5, 6]);
+    program.kernel.lose_pages();
+    // One of them is asked for meanwhile.
+    let out = during(&world, &program, &[&[5, 6]], Point::Released, |world, program, _| {
+        sleep_at(world, program, 6);
+    });
+    assert_eq!(out.stored, 2);
+    assert_eq!(program.kernel.sleepers(), []);
+    for vpn in [5, 6] {
+        let guard = program.space.table.lock.read();
+        let mut ctx = MoverContext::default();
+        let fault = world.mover.fault(&program.space, Vpn(vpn), &mut ctx, &mut Vec::new());
+        assert!(matches!(fault, Fault::Corrupt(_)), "{fault:?}");
+        drop(guard);
+        assert!(program.kernel.bytes(vpn).is_none());
+    }
 }
