@@ -22,13 +22,15 @@ test:
 		stress-ng unshare
 	scripts/test.sh
 
-## The long form of the tests that can be long, one to two hours: the stress program, stress-ng, 200
-## daemons killed under real programs, fuzzing.
+## The long form of the tests that can be long, three to four hours: the stress program, stress-ng, 200
+## daemons killed under real programs, a daemon killed at each step 20 times, every system call that can
+## fail (two hours of it), fuzzing.
 soak:
 	scripts/setup.sh cc redis-server redis-benchmark node python3 sqlite3 stress-ng unshare
 	CLEW_SHADOW_SECONDS=1200 CLEW_STRESS_SECONDS=60 CLEW_KILLS=200 CLEW_FUZZ_SECONDS=120 \
+	CLEW_POINT_TIMES=20 CLEW_FAULT_SECONDS=0 \
 	$(CARGO) test --release -p clew -p clew-live --no-fail-fast --test shadow --test stress_ng \
-		--test soak --test survive --test 'fuzz_*' -- --nocapture
+		--test soak --test survive --test kill_points --test faults --test 'fuzz_*' -- --nocapture
 
 ## Every micro-benchmark beside its peer in the kernel, as root.
 bench: build

@@ -319,6 +319,12 @@ pub struct ProcessStatus {
     pub resident_bytes: u64,
     /// Pages stored.
     pub stored_pages: u64,
+    /// Faults served since it began.
+    #[serde(default)]
+    pub faults: u64,
+    /// Pages taken out since it began.
+    #[serde(default)]
+    pub swapped_out_pages: u64,
 }
 
 /// Why a control call failed.

@@ -172,6 +172,8 @@ impl Governor {
                 },
                 resident_bytes: resident,
                 stored_pages: stored,
+                faults: process.faults.load(Ordering::Relaxed),
+                swapped_out_pages: process.swapped_out.load(Ordering::Relaxed),
             });
         }
         status.ratio = self.ratio(status.stored_pages, stored_bytes);
@@ -185,7 +187,7 @@ impl Governor {
                 managed: false,
                 reason: self.why_waiting(w),
                 resident_bytes: resident,
-                stored_pages: 0,
+                ..ProcessStatus::default()
             });
         }
         status.processes.sort_by_key(|p| p.pid);
