@@ -88,10 +88,27 @@ fn lines(
     lines
 }
 
+/// All lines but one that is so far above all others that they could not be told apart any more.
+fn within_sight(lines: &[Line]) -> (Vec<&Line>, Option<&Line>) {
+    const FAR: f64 = 2.5;
+    let lowest =
+        |line: &Line| line.points.iter().map(|(_, time)| time.value).fold(f64::INFINITY, f64::min);
+    let highest = |line: &Line| line.points.iter().map(|(_, time)| time.value).fold(0.0, f64::max);
+    let worst = lines.iter().max_by(|one, other| lowest(one).total_cmp(&lowest(other)));
+    let beyond = worst.filter(|worst| {
+        let others = lines.iter().filter(|line| line.arm != worst.arm && line.arm != ArmKind::Dram);
+        let mut others = others.peekable();
+        others.peek().is_some() && others.all(|line| highest(line) * FAR < lowest(worst))
+    });
+    let near = lines.iter().filter(|line| Some(line.arm) != beyond.map(|line| line.arm));
+    (near.collect(), beyond)
+}
+
 fn plot(lines: &[Line], title: &str, axis: &str) -> String {
     let mut svg = Svg::new(WIDTH, HEIGHT);
     svg.text("strong", 0.0, 14.0, Anchor::Start, title);
     svg.text("soft small", WIDTH, 14.0, Anchor::End, "ms; less is better");
+    let (lines, beyond) = within_sight(lines);
     let all = || lines.iter().flat_map(|line| &line.points);
     let lowest = all().map(|(_, time)| time.low).fold(f64::INFINITY, f64::min).max(0.1);
     let highest = all().map(|(_, time)| time.high).fold(lowest * 2.0, f64::max);
@@ -118,6 +135,15 @@ fn plot(lines: &[Line], title: &str, axis: &str) -> String {
         svg.text("soft small", x(place), HEIGHT - 22.0, Anchor::Middle, &format!("{place}"));
     }
     svg.text("soft small", WIDTH - RIGHT, HEIGHT - 6.0, Anchor::End, axis);
+    if let Some(line) = beyond {
+        let range = line.points.iter().map(|(_, time)| time.value);
+        let (low, high) = (range.clone().fold(f64::INFINITY, f64::min), range.fold(0.0, f64::max));
+        let said = match low == high {
+            true => format!("{}: {}", line.arm, ms(low)),
+            false => format!("{}: {} to {}", line.arm, ms(low), ms(high)),
+        };
+        svg.text("soft small", 0.0, HEIGHT - 6.0, Anchor::Start, &said);
+    }
     let middle = (lines.len() as f64 - 1.0) / 2.0;
     for (number, line) in lines.iter().enumerate() {
         let class = class(line.arm);
@@ -142,4 +168,34 @@ fn plot(lines: &[Line], title: &str, axis: &str) -> String {
         }
     }
     svg.finish(title, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(arm: ArmKind, times: &[f64]) -> Line {
+        let at = |(place, &value): (usize, &f64)| {
+            (place as f64, Estimate { value, low: value, high: value })
+        };
+        Line { arm, points: times.iter().enumerate().map(at).collect() }
+    }
+
+    #[test]
+    fn an_arm_that_is_far_above_is_said_and_not_drawn() {
+        let near = [
+            line(ArmKind::Dram, &[1.0]),
+            line(ArmKind::KernelZram, &[40.0, 30.0]),
+            line(ArmKind::ClewZram, &[50.0, 20.0]),
+        ];
+        assert!(within_sight(&near).1.is_none());
+        let mut far = near.into_iter().collect::<Vec<_>>();
+        far.push(line(ArmKind::SwapFile, &[900.0, 600.0]));
+        let (drawn, beyond) = within_sight(&far);
+        assert_eq!((drawn.len(), beyond.map(|line| line.arm)), (3, Some(ArmKind::SwapFile)));
+        let text = plot(&far, "title", "axis");
+        assert!(text.contains("swap-file: 600 to 900") && !text.contains("whisker swap-file"));
+        // Two arms alone, one of them dram: there is nobody to hide.
+        assert!(within_sight(&far[..2]).1.is_none());
+    }
 }
