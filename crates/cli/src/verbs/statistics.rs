@@ -19,7 +19,7 @@ pub struct Args {
     /// DRAM, to see what leaves it [default: what a generated trace was made for].
     #[arg(long, value_name = "SIZE")]
     dram: Option<ByteSize>,
-    /// Pages that are compressed, at the most.
+    /// How many pages are compressed, about.
     #[arg(long, value_name = "N", default_value_t = Look::default().pages)]
     pages: usize,
 }

@@ -48,13 +48,13 @@ pub struct Statistics {
 pub struct Look {
     /// DRAM for [`Evictions`]; without it what the trace says of it, if it does.
     pub dram_bytes: Option<u64>,
-    /// Pages at most that are compressed.
+    /// About how many pages are compressed.
     pub pages: usize,
 }
 
 impl Default for Look {
     fn default() -> Look {
-        Look { dram_bytes: None, pages: 4_096 }
+        Look { dram_bytes: None, pages: 16_384 }
     }
 }
 

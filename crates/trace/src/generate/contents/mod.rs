@@ -72,8 +72,8 @@ impl Contents {
     pub fn page(&mut self, owner: Owner, number: u64, version: u16) -> &[u8] {
         let of = owner.number();
         let arena = number * self.page.len() as u64 / ARENA_BYTES;
-        let seed = self.seed ^ of;
-        let kind = self.mix(owner).kind(seed, arena);
+        let seed = self.seed;
+        let kind = self.mix(owner).kind(seed, of, arena);
         // What an arena holds has something in common.
         let mut subject = Seeded::of(self.seed, &[10, of, arena]);
         let mut random = Seeded::of(self.seed, &[11, of, number]);
