@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use clew_core::{AppId, AppState, Arrival, Event, Trigger, Vpn};
+use clew_core::{AppId, AppState, Event, PageId, Trigger, Vpn};
 use clew_store::points;
 use crossbeam_channel::Sender;
 
@@ -38,26 +38,27 @@ impl Governor {
         }
         self.watch_relaunch(app);
         self.tell(&Event::Relaunch { app });
-        self.prefetch(Trigger::Relaunch(app));
+        self.prefetch_relaunch(app);
     }
 
     /// Brings back what the scheme expects to be used. For a relaunch that is many pages, which become
-    /// resident: those wanted first come first, in runs, while faults overtake. After a fault
-    /// or a hit they wait as the scheme says.
-    pub(super) fn prefetch(&mut self, trigger: Trigger) {
+    /// resident: those wanted first come first, in runs, while faults overtake.
+    fn prefetch_relaunch(&mut self, app: AppId) {
         let mut pages = Vec::new();
-        self.engine.plan_prefetch(trigger, &self.programs, &mut pages);
-        let park = match trigger {
-            Trigger::Relaunch(_) => false,
-            Trigger::Fault(_) | Trigger::Hit(_) => self.engine.arrival() != Arrival::Resident,
-        };
+        self.engine.plan_prefetch(Trigger::Relaunch(app), &self.programs, &mut pages);
+        self.bring_early(pages, false);
+    }
+
+    /// Brings pages back that nobody has asked for, or parks them: as wanted, piece by piece, each
+    /// piece by address.
+    pub(super) fn bring_early(&mut self, mut pages: Vec<PageId>, park: bool) {
         self.early.asked_pages += pages.len() as u64;
-        // As wanted, piece by piece; each piece by address.
         for piece in pages.chunks_mut(RESTORE_PAGES) {
             piece.sort_unstable();
             for of_space in piece.chunk_by(|a, b| a.space() == b.space()) {
                 let Some(process) = self.shared.process(of_space[0].space()) else { continue };
-                let vpns: Vec<Vpn> = of_space.iter().map(|page| page.vpn()).collect();
+                let mut vpns: Vec<Vpn> = of_space.iter().map(|page| page.vpn()).collect();
+                vpns.dedup();
                 let ticket = self.ticket(None);
                 self.early_tickets.insert(ticket);
                 self.work.send(Work::Restore { process, vpns, park, ticket });

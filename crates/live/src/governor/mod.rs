@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use clew_core::view::PageCounts;
 use clew_core::{
-    AppId, AppState, Event, Ns, PageFacts, PageId, PageRun, SpaceId, Tier, Trigger, Vpn,
+    AppId, AppState, Arrival, Event, Ns, PageFacts, PageId, PageRun, SpaceId, Tier, Trigger, Vpn,
 };
 use clew_engine::budget::KeptCopies;
 use clew_engine::decide::Order;
@@ -623,6 +623,7 @@ impl Governor {
 
     fn drain_ring(&mut self) {
         let shared = self.shared.clone();
+        let mut early = Vec::new();
         while let Ok(event) = shared.ring.1.try_recv() {
             self.last_busy = Instant::now();
             // Asked first: what comes next may depend on where the page was.
@@ -630,16 +631,20 @@ impl Governor {
                 Event::PageIn { page, demand, .. } => {
                     self.kept.push(page);
                     if demand {
-                        self.prefetch(Trigger::Fault(page));
+                        self.engine.plan_prefetch(Trigger::Fault(page), &self.programs, &mut early);
                     }
                 }
                 Event::PrefetchUsed { page } => {
                     self.kept.push(page);
-                    self.prefetch(Trigger::Hit(page));
+                    self.engine.plan_prefetch(Trigger::Hit(page), &self.programs, &mut early);
                 }
                 _ => {}
             }
             self.tell(&event);
+        }
+        if !early.is_empty() {
+            let park = self.engine.arrival() != Arrival::Resident;
+            self.bring_early(early, park);
         }
     }
 
