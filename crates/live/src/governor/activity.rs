@@ -132,7 +132,7 @@ impl Governor {
         managed.chain(waiting).filter(|pid| *pid != 0).filter_map(cpu_time).sum()
     }
 
-    fn faults_of(&self, app: AppId) -> u64 {
+    pub(super) fn faults_of(&self, app: AppId) -> u64 {
         use std::sync::atomic::Ordering::Relaxed;
         self.shared.of_app(app).iter().map(|process| process.faults.load(Relaxed)).sum()
     }

@@ -16,6 +16,9 @@ use crate::work::Work;
 
 /// A relaunch without a response told ends when no fault came for this long.
 const RELAUNCH_QUIET: Duration = Duration::from_millis(200);
+/// And if none has come yet: its program may not have run so far, and what is watched of it would be
+/// told as unused.
+const RELAUNCH_SILENT: Duration = Duration::from_secs(2);
 
 impl Governor {
     pub(super) fn foreground(&mut self, app: AppId) {
@@ -28,8 +31,10 @@ impl Governor {
         for other in before {
             self.background(other);
         }
+        let faults = self.faults_of(app);
         if let Some(a) = self.apps.get_mut(&app) {
             a.state = AppState::Foreground;
+            (a.faults_before, a.faults_seen) = (faults, faults);
             a.relaunch_began = Some(Instant::now());
             a.last_fault = Instant::now();
         }
@@ -97,7 +102,11 @@ impl Governor {
                 app.faults_seen = faults;
                 app.last_fault = Instant::now();
             }
-            if began.elapsed() > RELAUNCH_QUIET && app.last_fault.elapsed() > RELAUNCH_QUIET {
+            let patience = match faults == app.faults_before {
+                true => RELAUNCH_SILENT,
+                false => RELAUNCH_QUIET,
+            };
+            if began.elapsed() > patience && app.last_fault.elapsed() > patience {
                 quiet.push(*id);
             }
         }

@@ -81,6 +81,8 @@ struct App {
     relaunch_began: Option<Instant>,
     last_fault: Instant,
     faults_seen: u64,
+    /// When its last relaunch began.
+    faults_before: u64,
     activity: Activity,
     /// Counts of processes that ended.
     past_faults: u64,
@@ -456,6 +458,7 @@ impl Governor {
                 relaunch_began: None,
                 last_fault: now,
                 faults_seen: 0,
+                faults_before: 0,
                 activity: Activity::default(),
                 past_faults: 0,
                 past_demand: 0,
