@@ -15,11 +15,12 @@ const PAGES: u64 = 6144;
 const BYTES: u64 = PAGES * 4096;
 
 /// A daemon, a program that is to be silent and another one, and what they answer to "sum".
-fn two(test: &str) -> Option<(Fixture, [Program; 2], [String; 2])> {
+fn two(test: &str, scheme: &str) -> Option<(Fixture, [Program; 2], [String; 2])> {
     if !can_run(test, &["cc"]) {
         return None;
     }
-    let fixture = Fixture::start_configured("1GiB", "workers = 1\nmax-short-lives = 1000000\n");
+    let fixture =
+        Fixture::start_configured("1GiB", scheme, "workers = 1\nmax-short-lives = 1000000\n");
     let mut programs = ["frozen", "other"].map(|name| fixture.run_touch(name, PAGES, 50, 4));
     let sums = [0, 1].map(|i| programs[i].ask("sum"));
     Some((fixture, programs, sums))
@@ -53,7 +54,7 @@ fn wait_managed(fixture: &Fixture, pid: u32) {
 
 #[test]
 fn a_stopped_agent_holds_up_nobody_and_takes_nothing_late() {
-    let Some((mut fixture, [mut program, mut other], sums)) = two("silent::stopped") else {
+    let Some((mut fixture, [mut program, mut other], sums)) = two("silent::stopped", "zram") else {
         return;
     };
     let agent = program.agent();
@@ -89,7 +90,10 @@ fn a_stopped_agent_holds_up_nobody_and_takes_nothing_late() {
 
 #[test]
 fn frozen_at_any_moment_it_loses_nothing() {
-    let Some((mut fixture, [mut program, mut other], sums)) = two("silent::frozen") else { return };
+    let Some((mut fixture, [mut program, mut other], sums)) = two("silent::frozen", "ariadne")
+    else {
+        return;
+    };
     let frozen = [program.agent(), program.pid];
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -124,7 +128,8 @@ fn frozen_at_any_moment_it_loses_nothing() {
 
 #[test]
 fn a_successor_does_not_wait_for_the_frozen() {
-    let Some((mut fixture, [mut program, mut other], sums)) = two("silent::successor") else {
+    let Some((mut fixture, [mut program, mut other], sums)) = two("silent::successor", "zram")
+    else {
         return;
     };
     let frozen = [program.agent(), program.pid];
@@ -159,7 +164,9 @@ fn a_successor_does_not_wait_for_the_frozen() {
 
 #[test]
 fn agents_that_begin_and_never_end_hold_up_nobody() {
-    let Some((mut fixture, [program, mut other], sums)) = two("silent::begun") else { return };
+    let Some((mut fixture, [program, mut other], sums)) = two("silent::begun", "zram") else {
+        return;
+    };
     let binary = compile(&fixture.dir, "hostile.c", &[]);
     let steps = include_str!("../../../tests/corpus/agents/begun-order");
     let steps = steps.lines().chain(["wait 999"; 300]).collect::<Vec<_>>().join("\n");

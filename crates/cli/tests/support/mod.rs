@@ -549,7 +549,7 @@ impl Fixture {
         Fixture::start_in(TempDir::new(), budget, arguments)
     }
 
-    /// Starts one with scheme `zram` and this `clew.toml`.
+    /// Starts one with this scheme and this `clew.toml`.
     pub fn start_configured(budget: &str, scheme: &str, toml: &str) -> Fixture {
         let dir = TempDir::new();
         let file = dir.join("clew.toml");
