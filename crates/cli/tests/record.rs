@@ -3,11 +3,13 @@
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::{Command, Output};
 
 use clew_core::{AccessKind, PageId};
-use clew_live::control::Request;
-use clew_trace::{Content, ContentsKind, Kind, Note, Record, Trace};
+use clew_live::control::{AppStatus, Client, Request};
+use clew_trace::{Content, ContentId, ContentsKind, Kind, Record, Trace};
 use support::*;
 
 const PAGES: u64 = 3072;
@@ -36,10 +38,16 @@ fn count(records: &[Record], kind: Kind) -> u64 {
     records.iter().filter(|record| Kind::of(record) == kind).count() as u64
 }
 
-/// Everything is out when its window has begun.
-fn wait_until_out(fixture: &Fixture) {
-    let out = || fixture.app("touch").stored_pages >= PAGES * 9 / 10;
-    poll(LONG, || out().then_some(())).unwrap_or_else(|| panic!("not out\n{}", fixture.log()));
+/// Sends the app to the background, which begins a window, until everything is out: at first not
+/// all of it may be known yet.
+fn window(fixture: &Fixture) {
+    let is_out = || {
+        fixture.order(&Request::Bg { app: "touch".to_string() });
+        (fixture.app("touch").stored_pages >= PAGES * 9 / 10).then_some(())
+    };
+    poll(LONG, is_out).unwrap_or_else(|| panic!("not out\n{}", fixture.log()));
+    // Answered after what was ordered before it has been told.
+    fixture.swap_out("touch");
 }
 
 #[test]
@@ -55,18 +63,18 @@ fn the_first_access_of_each_page_in_a_window_is_recorded_with_what_it_held() {
     let mut touch = fixture.run_touch("touch", PAGES, 50, 1);
     fixture.wait_resident("touch", PAGES * 4096 * 9 / 10);
     let app = || "touch".to_string();
-    fixture.order(&Request::Bg { app: app() });
-    wait_until_out(&fixture);
+    window(&fixture);
     fixture.order(&Request::Fg { app: app() });
     touch.expect("touch seq", &format!("touched {PAGES} bad 0"));
     touch.expect("touch random 700 5", "touched 700 bad 0");
     fixture.order(&Request::Responded { app: app(), response_ns: 12_345 });
-    fixture.order(&Request::Bg { app: app() });
-    wait_until_out(&fixture);
+    window(&fixture);
     fixture.order(&Request::Fg { app: app() });
     touch.expect("touch random 500 7", "touched 500 bad 0");
     touch.quit();
     assert!(!file.exists(), "it gets its name at the end");
+    let is_gone = || fixture.status().apps.is_empty().then_some(());
+    poll(LONG, is_gone).unwrap_or_else(|| panic!("not gone\n{}", fixture.log()));
     fixture.order(&Request::Stop);
     assert!(fixture.wait_daemon(LONG).success(), "{}", fixture.log());
 
@@ -78,8 +86,7 @@ fn the_first_access_of_each_page_in_a_window_is_recorded_with_what_it_held() {
     let relaunches: Vec<usize> =
         (0..all.len()).filter(|at| matches!(all[*at], Record::Relaunch { .. })).collect();
     assert_eq!(relaunches.len(), 2);
-    let windows = all[..relaunches[0]].iter().filter(|r| matches!(r, Record::Window { .. }));
-    assert!(windows.count() > 0, "it began before the relaunch");
+    assert!(count(&all, Kind::Window) >= 2);
 
     // Each page that was touched is seen once: it stays until the next window.
     let first = &all[relaunches[0]..relaunches[1]];
@@ -91,7 +98,7 @@ fn the_first_access_of_each_page_in_a_window_is_recorded_with_what_it_held() {
     let touched = faults(&first[..at]);
     let different: BTreeSet<PageId> = touched.iter().copied().collect();
     assert_eq!(touched.len(), different.len(), "a page was seen twice");
-    assert!(different.len() as u64 >= PAGES * 9 / 10, "{} of {PAGES}", different.len());
+    assert!(different.len() as u64 >= PAGES * 8 / 10, "{} of {PAGES}", different.len());
     // 500 picks of 3072 pages are about 460 different ones.
     let second = faults(&all[relaunches[1]..]).into_iter().filter(|p| different.contains(p));
     let second: BTreeSet<PageId> = second.collect();
@@ -100,72 +107,123 @@ fn the_first_access_of_each_page_in_a_window_is_recorded_with_what_it_held() {
     // Of each page that came back, what it held was written down when it left.
     let mut held = BTreeMap::new();
     let mut contents = trace.contents().expect("contents");
-    let mut asked = false;
-    for record in &all[..relaunches[0]] {
+    let mut ids = BTreeSet::new();
+    for record in &all {
         match record {
             Record::Contents { page, content } => drop(held.insert(*page, *content)),
-            Record::Note(Note::AskedApp { .. }) => asked = true,
+            Record::Access { page, kind: AccessKind::Fault, .. } => {
+                let id = held.get(page).unwrap_or_else(|| panic!("{page:?} held nothing"));
+                let found = contents.get(*id).expect("contents");
+                assert!(matches!(found, Content::Bytes(bytes) if bytes.len() == 4096));
+                ids.insert(*id);
+            }
             _ => {}
         }
     }
-    assert!(asked, "the question is recorded");
-    let victims = count(&all[..relaunches[0]], Kind::Victim);
-    let stored = count(&all[..relaunches[0]], Kind::Stored);
+    assert!(count(&all, Kind::AskedApp) >= 2, "the questions are recorded");
+    let (victims, stored) = (count(&all, Kind::Victim), count(&all, Kind::Stored));
     assert!(victims >= stored && stored >= PAGES * 9 / 10, "{victims} victims, {stored} stored");
-    assert_eq!(stored, count(&all[..relaunches[0]], Kind::Candidate));
-    let mut ids = BTreeSet::new();
-    for page in &different {
-        let id = held.get(page).unwrap_or_else(|| panic!("{page:?} held nothing"));
-        let Content::Bytes(bytes) = contents.get(*id).expect("contents") else { panic!("none") };
-        assert_eq!(bytes.len(), 4096);
-        ids.insert(*id);
-    }
+    assert_eq!(stored, count(&all, Kind::Candidate));
     // touch gives each page contents of its own.
-    assert!(ids.len() as u64 >= PAGES * 9 / 10, "{} different contents", ids.len());
-    assert!(trace.totals().count(Kind::SpaceEnd) >= 1);
+    assert!(ids.len() as u64 >= PAGES * 8 / 10, "{} different contents", ids.len());
+    assert_eq!(trace.totals().count(Kind::SpaceEnd), trace.totals().count(Kind::SpaceStart));
     assert_eq!(trace.totals().count(Kind::Exit), 1);
 }
 
-fn record(file: &Path, words: &[&str]) -> std::process::Output {
+fn record(file: &Path, words: &[&str]) -> Output {
     run_to_end(clew().arg("record").arg("-o").arg(file).args(words), LONG)
 }
 
 #[test]
-fn a_program_is_recorded_and_its_code_is_ours() {
-    if !can_run("record::program", &["cc", "sh"]) {
+fn a_program_is_recorded_under_a_daemon_of_its_own() {
+    if !can_run("record::program", &["cc"]) {
         return;
     }
     let dir = TempDir::new();
     let file = dir.join("p.trace");
-    let program = compile(&dir, "touch.c", &[]);
-    let script = "(sleep 0.5; echo touch seq; sleep 0.7; echo touch seq; echo quit) | \"$0\" 2000 50 1; exit 7";
-    let program = program.to_str().expect("UTF-8");
-    let words = ["--windows", "0.2", "--app", "it", "--", "sh", "-c", script, program];
-    let output = record(&file, &words);
-    assert_eq!(output.status.code(), Some(7), "{}", texts(&output));
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(said.contains("touched 2000 bad 0"), "{said}");
+    let mut command = clew();
+    command.args(["record", "--windows", "0.2", "--app", "it", "-o"]).arg(&file).arg("--");
+    command.arg(compile(&dir, "touch.c", &[])).args(["2000", "50", "1"]);
+    let mut touch = Program::start(&dir, "touch", command);
+    touch.wait_ready();
+    let said = touch.errors();
+    let socket = said.split_whitespace().find(|word| word.ends_with(".sock"));
+    let mut client = Client::connect(Path::new(socket.expect("a path"))).expect("a daemon");
+    for _ in 0..3 {
+        poll(LONG, || {
+            let status = client.status().expect("a status");
+            status.apps.iter().any(|app| app.stored_pages > 1600).then_some(())
+        })
+        .expect("windows begin");
+        touch.expect("touch seq", "touched 2000 bad 0");
+    }
+    touch.quit();
     let trace = Trace::open(&file).expect("a trace");
     assert_eq!(trace.header().contents, ContentsKind::Stats);
-    assert!(trace.header().provenance.notes["command"].starts_with("sh -c"));
+    assert!(trace.header().provenance.notes["command"].ends_with("2000 50 1"));
     assert_eq!(trace.totals().apps.values().collect::<Vec<_>>(), ["it"]);
     let all = records(&trace);
-    assert!(count(&all, Kind::Window) >= 2, "{}", texts(&output));
+    assert!(count(&all, Kind::Window) >= 2);
     let seen: BTreeSet<PageId> = faults(&all).into_iter().collect();
-    assert!(seen.len() >= 1800, "{} pages\n{}", seen.len(), texts(&output));
+    assert!(seen.len() >= 1600, "{} pages", seen.len());
     let mut contents = trace.contents().expect("contents");
     let mut compressible = 0;
     for id in 0..contents.count() {
-        let Content::Stats(stats) = contents.get(clew_trace::ContentId(id)).expect("there") else {
+        let Content::Stats(stats) = contents.get(ContentId(id)).expect("there") else {
             panic!("bytes")
         };
         assert!(stats.lz4_page <= 4096 && stats.zstd_page <= 4096, "{stats:?}");
         compressible += u64::from(stats.lz4_page < 3500);
     }
     assert!(compressible > 100, "half of a page compresses");
-    use std::os::unix::fs::PermissionsExt;
     let mode = file.metadata().expect("a file").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn its_code_is_ours() {
+    if !can_run("record::code", &["cc"]) {
+        return;
+    }
+    let dir = TempDir::new();
+    let file = dir.join("code.trace");
+    let output = record(&file, &["--app", "it", "--format", "json", "--", "sh", "-c", "exit 7"]);
+    assert_eq!(output.status.code(), Some(7), "{}", texts(&output));
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(said["apps"], serde_json::json!(["it"]));
+    assert!(Trace::open(&file).is_ok());
+}
+
+#[test]
+fn a_recording_that_cannot_be_finished_is_said() {
+    if !can_run("record::full", &["cc", "unshare", "mount"]) {
+        return;
+    }
+    let dir = TempDir::new();
+    let program = compile(&dir, "touch.c", &[]);
+    // A disk of 64 KiB: the pages of the program need more.
+    let disk = dir.join("disk");
+    std::fs::create_dir(&disk).expect("a directory");
+    let file = disk.join("full.trace");
+    let script = "mount -t tmpfs -o size=64k none \"$1\" && shift && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script, "sh"]).arg(&disk);
+    command.args([env!("CARGO_BIN_EXE_clew"), "record", "--contents", "bytes"]);
+    command.args(["--windows", "0.1", "-o"]).arg(&file).arg("--");
+    command.arg(program).args(["2000", "0", "1"]);
+    let mut touch = Program::start(&dir, "touch", command);
+    touch.wait_ready();
+    let socket = touch.errors();
+    let socket = socket.split_whitespace().find(|word| word.ends_with(".sock"));
+    let mut client = Client::connect(Path::new(socket.expect("a path"))).expect("a daemon");
+    let is_out = |app: &AppStatus| app.stored_pages > 1000;
+    poll(LONG, || client.status().ok()?.apps.iter().any(is_out).then_some(())).expect("it is out");
+    // The program goes on, whatever becomes of the trace.
+    touch.expect("touch seq", "touched 2000 bad 0");
+    touch.send("quit");
+    let status = touch.wait(LONG);
+    assert_eq!(status.code(), Some(1), "{}", touch.report());
+    assert!(touch.errors().contains("cannot record to"), "{}", touch.report());
 }
 
 #[test]

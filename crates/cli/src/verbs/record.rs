@@ -122,25 +122,31 @@ pub struct Args {
 #[command(next_help_heading = "With --demo")]
 struct OfDemo {
     /// Memory, as a part of what the programs use without a limit [default: 0.6].
-    #[arg(long, value_name = "PART", requires = "demo", conflicts_with = "total")]
+    #[arg(long, value_name = "PART", conflicts_with = "total")]
     fraction: Option<f64>,
     /// Memory.
-    #[arg(long, value_name = "SIZE", requires = "demo")]
+    #[arg(long, value_name = "SIZE")]
     total: Option<ByteSize>,
     /// Switches [default: 32].
-    #[arg(long, value_name = "N", requires = "demo")]
+    #[arg(long, value_name = "N")]
     switches: Option<usize>,
     /// Seed of data, queries and the sequence of switches [default: 1].
-    #[arg(long, value_name = "N", requires = "demo")]
+    #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Programs [default: redis, python, node, sqlite].
-    #[arg(long, value_name = "PROGRAM,…", value_delimiter = ',', requires = "demo")]
+    #[arg(long, value_name = "PROGRAM,…", value_delimiter = ',')]
     programs: Vec<Kind>,
 }
 
 /// `clew record`.
 pub fn record(format: Format, args: Args) -> Result<(), Failure> {
     clew_live::config::load_scheme(&args.scheme).map_err(|e| Failure::Input(e.into()))?;
+    let OfDemo { fraction, total, switches, seed, programs } = &args.of_demo;
+    let of_demo = (fraction.is_some(), total.is_some(), switches.is_some(), seed.is_some());
+    if !args.demo && (of_demo != (false, false, false, false) || !programs.is_empty()) {
+        let why = "--fraction, --total, --switches, --seed and --programs are for --demo";
+        return Err(Failure::Input(anyhow!(why)));
+    }
     let output = absolute(&args.output)?;
     // The trace gets its name at the very end: what cannot be written is to be known now.
     drop(clew_trace::Draft::new(&output, true).map_err(|e| super::trace::writing(&output, e))?);
@@ -219,6 +225,7 @@ fn program(args: Args, options: Vec<OsString>) -> Result<u8, Failure> {
     if let Some(missing) = clew_live::doctor::first_missing() {
         return Err(Failure::Unfit(anyhow!("{missing} ('clew doctor' says more)")));
     }
+    super::run::find_program(&args.command[0]).map_err(Failure::NotFound)?;
     let app = match args.app {
         Some(app) => app,
         None => {

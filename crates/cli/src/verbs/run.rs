@@ -82,7 +82,7 @@ pub fn run(socket: &Path, args: Args) -> Result<(), Failure> {
 }
 
 /// The file that `name` means, as a shell would find it.
-fn find_program(name: &OsString) -> anyhow::Result<PathBuf> {
+pub fn find_program(name: &OsString) -> anyhow::Result<PathBuf> {
     let path = Path::new(name);
     if path.components().count() > 1 {
         path.metadata().with_context(|| format!("cannot run {}", path.display()))?;

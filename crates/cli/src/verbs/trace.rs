@@ -254,7 +254,9 @@ pub fn show(
     if let Some(seed) = provenance.seed {
         rows.push(("seed", seed.to_string()));
     }
-    rows.extend(provenance.notes.iter().map(|(name, note)| (name.as_str(), note.clone())));
+    // What has several lines is for programs.
+    let notes = provenance.notes.iter().filter(|(_, note)| !note.contains('\n'));
+    rows.extend(notes.map(|(name, note)| (name.as_str(), note.clone())));
     let mut cells: Vec<Vec<String>> =
         rows.into_iter().map(|(name, value)| vec![name.to_string(), value]).collect();
     cells.extend(kinds.iter().map(|(name, count)| vec![format!("  {name}"), count.to_string()]));

@@ -50,6 +50,8 @@ const TICK_IDLE: Duration = Duration::from_millis(100);
 const BUSY_FOR: Duration = Duration::from_millis(500);
 /// How often dead programs are looked for.
 const LIVENESS: Duration = Duration::from_millis(100);
+/// How long a program may take from saying that it starts until its agent comes.
+const LOADING: Duration = Duration::from_secs(10);
 /// Pages a restore hands to one worker at a time.
 const RESTORE_PAGES: usize = 512;
 /// How often faults are heard of during a relaunch, where the scheme brings something back for them.
@@ -84,6 +86,8 @@ struct App {
     /// When its last relaunch began.
     faults_before: u64,
     activity: Activity,
+    /// A process that said it would become a program of it, and when; its agent has not come.
+    awaited: Option<(u32, Instant)>,
     /// Counts of processes that ended.
     past_faults: u64,
     past_demand: u64,
@@ -93,6 +97,15 @@ struct App {
     past_swapped_out: u64,
     /// Pages brought back early that were then used.
     prefetch_used: u64,
+}
+
+impl App {
+    /// Whether a program of it is still being loaded.
+    fn is_awaited(&self) -> bool {
+        self.awaited.is_some_and(|(pid, since)| {
+            since.elapsed() < LOADING && std::fs::metadata(format!("/proc/{pid}")).is_ok()
+        })
+    }
 }
 
 struct Waiting {
@@ -384,6 +397,9 @@ impl Governor {
             None => self.app_named(&candidate.app_name.clone()),
         };
         candidate.app = app;
+        if let Some(app) = self.apps.get_mut(&app) {
+            app.awaited = None;
+        }
         // The same pid with a new memory: the old one is gone, or will be noticed as gone.
         self.waiting.retain(|w| w.pid != candidate.pid);
         let (pid, command) = (candidate.pid, candidate.command.clone());
@@ -466,6 +482,7 @@ impl Governor {
                 past_fault_codec_ns: 0,
                 past_restored: 0,
                 past_swapped_out: 0,
+                awaited: None,
                 prefetch_used: 0,
             },
         );
@@ -520,6 +537,18 @@ impl Governor {
         }
     }
 
+    /// What is told of a page that left, some time after it did. It may have come back meanwhile, and
+    /// been told of as back; told of as stored only now, no policy would ever take it out again.
+    fn as_it_is_now(&self, event: &Event) -> Option<Event> {
+        let Event::Stored { page, .. } = *event else { return Some(event.clone()) };
+        let state = self.programs.with(page.space(), |p| p.space.table.load(page.vpn()).state())?;
+        match state {
+            State::Resident => Some(Event::Stayed { page }),
+            State::Absent => None,
+            State::Moving | State::Stored | State::Restoring | State::Parked => Some(event.clone()),
+        }
+    }
+
     fn done(&mut self, done: Done) {
         let promise = self.tickets.remove(&done.ticket).unwrap_or(0);
         if self.early_tickets.remove(&done.ticket) {
@@ -540,7 +569,9 @@ impl Governor {
             if let Event::PageIn { page, .. } = event {
                 self.kept.push(*page);
             }
-            self.tell(event);
+            if let Some(event) = self.as_it_is_now(event) {
+                self.tell(&event);
+            }
         }
         self.inflight_pages = self.inflight_pages.saturating_sub(done.asked);
         if done.full {
@@ -725,6 +756,7 @@ impl Governor {
             .values()
             .map(|p| p.app)
             .chain(self.waiting.iter().map(|w| w.app))
+            .chain(self.apps.iter().filter(|(_, app)| app.is_awaited()).map(|(id, _)| *id))
             .collect();
         let gone: Vec<AppId> = self.apps.keys().filter(|id| !alive.contains(id)).copied().collect();
         for app in gone {

@@ -75,6 +75,8 @@ impl Governor {
 
     pub(super) fn control(&mut self, request: Request, answer: Sender<String>) {
         self.last_busy = Instant::now();
+        // What programs did before it was asked is told before it.
+        self.drain_ring();
         match request {
             Request::Status => {
                 let status = self.status();
@@ -87,6 +89,8 @@ impl Governor {
                 if unmanaged.is_some() {
                     let (candidate, forked, reason) = (None, false, unmanaged);
                     self.waiting.push(Waiting { candidate, app, pid, command, forked, reason });
+                } else if let Some(app) = self.apps.get_mut(&app) {
+                    app.awaited = Some((pid, Instant::now()));
                 }
                 reply(&answer, Ok(()));
             }
