@@ -2,9 +2,10 @@
 //! thread that writes them down as a trace.
 //!
 //! Nobody waits for that thread but a worker that has a page's contents for it, for a second at
-//! most, and then not again before there is room. Where the policy thread cannot hand on what it has, it keeps it, up to
-//! [`PENDING`] records; beyond that it keeps what begins and ends apps and spaces, and counts what
-//! it drops. The trace gets its name when the daemon ends in an orderly way.
+//! most, and then not again before there is room. Where the policy thread cannot hand on what it
+//! has, it keeps it, up to half a million records; beyond that it keeps what begins and ends apps
+//! and spaces, and counts what it drops. The trace gets its name when the daemon ends in an orderly
+//! way.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -328,24 +329,21 @@ impl Pen<'_> {
 /// How a page compresses.
 fn statistics(page: &[u8]) -> ContentStats {
     let mut scratch = vec![0; page.len()];
-    let mut in_chunks =
-        |chunk: usize, compress: &mut dyn FnMut(&[u8], &mut [u8]) -> Option<usize>| {
-            let each = page.chunks(chunk).map(|part| {
-                let room = &mut scratch[..part.len()];
-                compress(part, room).unwrap_or(part.len())
-            });
-            each.sum::<usize>() as u16
-        };
-    let mut zstd = Zstd::default();
-    let mut lz4 = |src: &[u8], dst: &mut [u8]| Lz4.compress(src, dst);
     ContentStats {
         same_filled: page.chunks_exact(8).all(|word| word == &page[..8]),
         entropy: entropy(&page[..512]),
-        lz4_256: in_chunks(256, &mut lz4),
-        lz4_1k: in_chunks(1024, &mut lz4),
-        lz4_page: in_chunks(page.len(), &mut lz4),
-        zstd_page: in_chunks(page.len(), &mut |src, dst| zstd.compress(src, dst)),
+        lz4_256: in_chunks(&mut Lz4, page, 256, &mut scratch),
+        lz4_1k: in_chunks(&mut Lz4, page, 1024, &mut scratch),
+        lz4_page: in_chunks(&mut Lz4, page, page.len(), &mut scratch),
+        zstd_page: in_chunks(&mut Zstd::default(), page, page.len(), &mut scratch),
     }
+}
+
+/// Bytes that `page` takes in chunks of its own each; one that does not shrink is kept as it is.
+fn in_chunks(codec: &mut impl Codec, page: &[u8], chunk: usize, scratch: &mut [u8]) -> u16 {
+    let chunks = page.chunks(chunk);
+    let each = chunks.map(|c| codec.compress(c, &mut scratch[..c.len()]).unwrap_or(c.len()));
+    each.sum::<usize>() as u16
 }
 
 /// Shannon's entropy of `bytes`, in 1/32 bit a byte, at most 255.
