@@ -48,7 +48,7 @@ pub fn objects(page: &mut [u8], subject: &mut Seeded, random: &mut Seeded, words
         let length = 4 + subject.below(12) as usize;
         let mut like = [0; 16];
         like[0] = 0x7f40_0000_0000 + (subject.below(1 << 12) << 6);
-        like[1] = 1 + (length as u64) << 8;
+        like[1] = (1 + length as u64) << 8;
         for field in &mut like[2..] {
             *field = match subject.below(8) {
                 0..=3 => 0,
@@ -64,11 +64,11 @@ pub fn objects(page: &mut [u8], subject: &mut Seeded, random: &mut Seeded, words
     while at < page.len() {
         let skewed = random.unit();
         let (mut object, length, differs) = classes[(skewed * skewed * 12.0) as usize];
-        for field in 2..length {
+        for (field, word) in object.iter_mut().enumerate().take(length).skip(2) {
             if differs >> field & 1 == 0 {
                 continue;
             }
-            object[field] = match (differs >> (3 * field) & 7, random.below(8)) {
+            *word = match (differs >> (3 * field) & 7, random.below(8)) {
                 (_, 0) => 0,
                 (0..=1, _) => random.below(32),
                 (2..=3, _) => {
