@@ -139,12 +139,10 @@ proptest! {
                 continue;
             }
             match event {
-                Event::Stored { page, .. } => {
-                    if !at_slot.contains(&page) {
-                        sectors.retain(|at| *at != page);
-                        sectors.push(page);
-                        at_slot.push(page);
-                    }
+                Event::Stored { page, .. } if !at_slot.contains(&page) => {
+                    sectors.retain(|at| *at != page);
+                    sectors.push(page);
+                    at_slot.push(page);
                 }
                 Event::PageIn { page, .. } => at_slot.retain(|at| *at != page),
                 Event::PrefetchExpired { page }

@@ -8,7 +8,7 @@
 //!
 //! Choosing `one_in`: leaving out costs a fault (about 10 us) for each page that is still used,
 //! restoring a page that is not used costs its decompression (1 to 2 us) and its memory until it is
-//! asked. At 70 % similarity the sum is smallest near 4.
+//! asked. At 70 % similarity the sum is smallest between 4 and 6.
 
 use clew_core::PageId;
 
