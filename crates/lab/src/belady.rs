@@ -185,9 +185,9 @@ mod tests {
     use super::*;
 
     /// The least over every choice of victims.
-    fn brute(steps: &[Step], resident: &mut Vec<u32>, stored: &mut Vec<u32>, budget: f64) -> u64 {
+    fn brute(steps: &[Step], resident: &mut [u32], stored: &mut [u32], budget: f64) -> u64 {
         let Some((step, rest)) = steps.split_first() else { return 0 };
-        let (mut r, mut s) = (resident.clone(), stored.clone());
+        let (mut r, mut s) = (resident.to_vec(), stored.to_vec());
         let mut back = 0;
         let page = match *step {
             Step::Gone(page) => {

@@ -116,7 +116,8 @@ impl Sweep {
                 return Err(bad(format!("{field} names none")));
             }
         }
-        for name in file.parameters.keys().filter(|name| !file.schemes.contains(name)) {
+        let unused = file.parameters.keys().find(|name| !file.schemes.contains(name));
+        if let Some(name) = unused {
             return Err(bad(format!("parameters.{name}: schemes does not name it")));
         }
         let mut variants = Vec::new();

@@ -330,7 +330,7 @@ impl Pen<'_> {
 fn statistics(page: &[u8]) -> ContentStats {
     let mut scratch = vec![0; page.len()];
     ContentStats {
-        same_filled: page.chunks_exact(8).all(|word| word == &page[..8]),
+        same_filled: page.chunks_exact(8).all(|word| *word == page[..8]),
         entropy: entropy(&page[..512]),
         lz4_256: in_chunks(&mut Lz4, page, 256, &mut scratch),
         lz4_1k: in_chunks(&mut Lz4, page, 1024, &mut scratch),

@@ -277,7 +277,7 @@ fn senseless_workloads_are_refused() {
     ];
     for workload in bad {
         let error = generate(&workload, Vec::new(), &mut |_| ControlFlow::Continue(()));
-        let error = error.err().expect("it makes no sense").to_string();
+        let error = error.expect_err("it makes no sense").to_string();
         let field = ["scale: ", "apps: ", "events: "].into_iter().find(|f| error.starts_with(f));
         assert!(field.is_some(), "{error}");
     }
