@@ -1,4 +1,4 @@
-//! `clew trace` and `clew import`: what they print, what they refuse, what they leave behind.
+//! `clew trace`, `clew import` and `clew gen`: what they print, what they refuse, what they leave behind.
 
 mod support;
 
@@ -232,4 +232,50 @@ fn a_full_disk_leaves_nothing() {
         LONG,
     );
     refused(&full, 1, &["cannot write", "standard output"]);
+}
+
+#[test]
+fn generated_traces_are_whole_and_the_same_each_time() {
+    let dir = TempDir::new();
+    let (one, two) = (dir.join("one.trace"), dir.join("two.trace"));
+    for file in [&one, &two] {
+        let words = ["gen", "mobile-2025", "-o", path(file), "--seed", "3", "--scale", "0.0075"];
+        let info = json(&[&words[..], &["--apps", "3", "--events", "20000"]].concat());
+        assert_eq!(info["provenance"]["seed"], 3);
+        assert_eq!(info["provenance"]["notes"]["profile"], "mobile-2025");
+        assert!(info["records"].as_u64().expect("a count") >= 20_000, "{info}");
+    }
+    assert!(fs::read(&one).expect("a trace") == fs::read(&two).expect("a trace"));
+    json(&["trace", "verify", path(&one)]);
+    let statistics = json(&["trace", "stats", path(&one)]);
+    assert_eq!(statistics["apps"].as_array().map(Vec::len), Some(3));
+    assert_eq!(statistics["ratios"].as_array().map(Vec::len), Some(22));
+    let text = run(&["trace", "stats", path(&one)]);
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    assert!(text.contains("YouTube") && text.contains("zstd"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+}
+
+#[test]
+fn senseless_workloads_leave_nothing_behind() {
+    let dir = TempDir::new();
+    let file = dir.join("no.trace");
+    let cases: [(&[&str], &[&str]); 6] = [
+        (&["mobile-1999"], &["mobile-1999", "mobile-2025", "mobile-2019"]),
+        (&["mobile-2025", "--scale", "0"], &["--scale", "0.00"]),
+        (&["mobile-2025", "--scale", "NaN"], &["--scale"]),
+        (&["mobile-2025", "--apps", "11"], &["--apps", "1 to 10"]),
+        (&["mobile-2025", "--events", "0"], &["--events"]),
+        (&["mobile-2025", "--seed", "one"], &["--seed", "one"]),
+    ];
+    for (words, said) in cases {
+        refused(&run(&[&["gen", "-o", path(&file)], words].concat()), 2, said);
+    }
+    let nowhere = dir.join("no/such/directory/x.trace");
+    let words = ["gen", "mobile-2025", "--scale", "0.01", "-o", path(&nowhere)];
+    refused(&run(&words), 1, &["x.trace", "nothing was left"]);
+    refused(&run(&["trace", "stats", path(&file)]), 2, &["no.trace"]);
+    refused(&run(&["gen", "mobile-2025"]), 2, &["--output"]);
+    let left = fs::read_dir(dir.path()).expect("a directory").count();
+    assert_eq!(left, 0, "something was left");
 }

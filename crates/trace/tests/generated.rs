@@ -113,7 +113,7 @@ fn mobile_2019_evicts_as_ezswap_says() {
 
 #[test]
 fn mobile_2019_holds_zeros_and_media() {
-    let workload = Workload { contents: true, ..workload("mobile-2019", 0.02, 1) };
+    let workload = Workload { contents: true, ..workload("mobile-2019", 0.01, 1) };
     let statistics = statistics(&workload);
     let zero_share = statistics.zero_share.expect("contents");
     assert!(zero_share > 0.15, "{zero_share} of the anonymous pages are zero");

@@ -293,3 +293,38 @@ impl Lengths {
         length
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Draws groups, each used or followed by chance, and counts.
+    fn drawn(lengths: Lengths, by_chance: f64, seed: u64) -> [f64; 3] {
+        let mut random = Seeded::of(seed, &[]);
+        let mut used = Vec::new();
+        for _ in 0..200_000 {
+            used.extend(vec![true; lengths.draw(&mut random)]);
+            if random.unit() >= by_chance {
+                used.push(false);
+            }
+        }
+        let count = used.iter().filter(|used| **used).count() as f64;
+        [1, 2, 3].map(|n| {
+            let runs = used.windows(n + 1).filter(|run| run.iter().all(|used| *used));
+            runs.count() as f64 / count
+        })
+    }
+
+    #[test]
+    fn lengths_give_the_locality_they_were_chosen_for() {
+        for [next_1, next_3] in [[0.86, 0.72], [0.81, 0.61], [0.69, 0.43], [0.61, 0.33]] {
+            for by_chance in [0.0, 0.1, 0.3] {
+                let lengths = Lengths::new(next_1, next_3, by_chance);
+                let [one, two, three] = drawn(lengths, by_chance, 5);
+                assert!((one - next_1).abs() < 0.03, "{one:.3}, wanted {next_1}, {lengths:?}");
+                assert!((three - next_3).abs() < 0.04, "{three:.3}, wanted {next_3}, {lengths:?}");
+                assert!(one > two && two > three);
+            }
+        }
+    }
+}
