@@ -53,17 +53,8 @@ fn percent(share: Option<f64>) -> String {
 
 fn apps(statistics: &Statistics) -> String {
     let columns = [
-        "app",
-        "MiB 10 s",
-        "MiB later",
-        "at s",
-        "relaunches",
-        "hot",
-        "warm",
-        "similar %",
-        "reused %",
-        "next %",
-        "three %",
+        "app", "MiB 10 s", "MiB end", "at s", "back", "hot", "warm", "alike %", "again %",
+        "next %", "3 %",
     ];
     let rows = statistics.apps.iter().map(|app| {
         vec![
