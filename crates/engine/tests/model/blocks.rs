@@ -161,9 +161,9 @@ fn parked_pages_are_answered_without_their_block() {
     assert_eq!(world.mover.parked_pages(), 4);
     // The stored copy is there, and is not needed.
     let handle = program.entry(2).handle().unwrap();
-    assert!(world.store.damage(handle, 60));
+    assert!(world.store.damage(handle, 0));
     assert_eq!(told(&fault(&world, &program, 2)), [('S', 2), ('U', 2)]);
-    assert!(world.store.damage(handle, 60));
+    assert!(world.store.damage(handle, 0));
     // Parked pages leave without being taken out.
     let out = world.out(&program, &[&[3, 4]], &mut MoverContext::default());
     let events = told(&out.events);
@@ -232,7 +232,11 @@ fn parked_pages_are_moved_forked_given_up_and_inherited() {
     program.kernel.drop_removed();
     program.forget(3, 1);
     assert_eq!((program.entry(3).state(), world.mover.parked_pages()), (State::Absent, 3));
+    // Its copy has moved with it: the block is not asked.
+    let handle = program.entry(40).handle().unwrap();
+    assert!(world.store.damage(handle, 0));
     assert_eq!(told(&fault(&world, &program, 40)), [('S', 40), ('U', 40)]);
+    assert!(world.store.damage(handle, 0));
     world.check(&mut ctx);
     // A successor has the entries and no copies.
     let heir = Mover::new(Arc::clone(&world.store), true, Parking::default());
