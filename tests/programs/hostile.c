@@ -1,8 +1,10 @@
 // A program with a child in its memory that plays the agent, badly: hostile SOCKET SCRIPT.
 //
 // A line of the script is one step: "open" connects again, "close" closes, "wait MS" sleeps, "recv MS"
-// waits for a message, "begin" begins the order that came last, "send HEX DESCRIPTOR..." sends one. In HEX, NUMBER** stands for the number of
-// the last order, STAGING********* and AREA************ for addresses of mappings of that kind.
+// waits for a message, "begin" begins the order that came last, "send HEX DESCRIPTOR..." sends one. In
+// HEX, NUMBER** stands for the number of the last order, VERSION* for that of the protocol
+// (CLEW_HOSTILE_VERSION), STAGING*********, AREA************ and BEACON********** for addresses of
+// mappings of that kind.
 
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -30,9 +32,9 @@
 
 static const char *path;
 static const char *script;
-static char *staging, *area;
+static char *staging, *area, *beacon;
 static int connection = -1;
-static uint32_t number;
+static uint32_t number, version;
 static char *buffer;
 
 static int userfaultfd(int flags) {
@@ -129,6 +131,8 @@ static void send_step(char *words) {
     fill_in(hex, "NUMBER**", &number, 4);
     fill_in(hex, "STAGING*********", &staging, 8);
     fill_in(hex, "AREA************", &area, 8);
+    fill_in(hex, "BEACON**********", &beacon, 8);
+    fill_in(hex, "VERSION*", &version, 4);
     size_t len = 0;
     unsigned byte;
     while (len < sizeof bytes && sscanf(hex + 2 * len, "%2x", &byte) == 1) {
@@ -192,10 +196,13 @@ int main(int count, char **arguments) {
     char *wide = mmap(NULL, 2 * STAGING_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     staging = (char *)(((uintptr_t)wide + STAGING_BYTES - 1) & ~(STAGING_BYTES - 1));
     area = mmap(NULL, AREA_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    beacon = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const char *text = getenv("CLEW_HOSTILE_VERSION");
+    version = text ? (uint32_t)strtoul(text, NULL, 10) : 0;
     // Large enough to be managed.
     size_t bytes = 6 << 20;
     char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (wide == MAP_FAILED || area == MAP_FAILED || memory == MAP_FAILED) return 2;
+    if (wide == MAP_FAILED || area == MAP_FAILED || beacon == MAP_FAILED || memory == MAP_FAILED) return 2;
     for (size_t i = 0; i < bytes; i++) memory[i] = (char)(i * 31 >> 3);
     // Its stack is in the area, which the daemon leaves alone.
     int child = clone(agent, area + AREA_BYTES, CLONE_VM | SIGCHLD, NULL);

@@ -7,7 +7,7 @@
 /// First word of every message.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"CLEW");
 /// Changes with every change of this file.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Pages that the staging area and the shared buffer hold: one huge page.
 pub const SLOTS: usize = 512;
 /// Bytes of the shared buffer: the pages, and one page that begins with the call word.
@@ -34,7 +34,8 @@ pub enum Kind {
     /// Daemon: prepare to give pages away. Carries the buffer; and with `value` 1 the userfaultfd
     /// that this memory has from its parent, else `/dev/userfaultfd` if the daemon has it.
     Manage = 2,
-    /// Agent: prepared ([`Ready`]). Carries the userfaultfd, if it opened one.
+    /// Agent: prepared ([`Ready`]); `detail` is that of what it answers. Carries the userfaultfd, if it
+    /// opened one.
     Ready = 3,
     /// Daemon: move these runs into staging and copy them into the buffer ([`Order`]).
     Take = 4,

@@ -291,7 +291,7 @@ fn obey(socket: i32, area: usize, prepared: &mut Option<Prepared>) -> bool {
         (Some(Kind::Manage), None) => match prepare(fds, order.header.value == 1) {
             Ok((p, is_new)) => {
                 let ready = Ready {
-                    header: Header::new(Kind::Ready, 0, 0),
+                    header: Header::new(Kind::Ready, 0, number),
                     staging: p.staging as u64,
                     area: area as u64,
                     beacon: BEACON.load(Relaxed) as u64,

@@ -177,6 +177,27 @@ fn the_daemon_outlives_hostile_agents() {
     let _ = fs::remove_dir_all(&kept);
 }
 
+/// The scripts are of the protocol that is spoken: else they would all end at hello.
+#[test]
+fn the_corpus_gets_as_far_as_orders() {
+    if !can_run("fuzz_agents::corpus", &["cc"]) {
+        return;
+    }
+    let mut fixture = Fixture::start_configured("1GiB", "zram", "min-process = \"1MiB\"\n");
+    let binary = compile(&fixture.dir, "hostile.c", &[]);
+    let script = fixture.dir.join("script");
+    let works = include_str!("../../../tests/corpus/agents/silent-order");
+    fs::write(&script, format!("{works}\n{}", "wait 999\n".repeat(9))).expect("a script");
+    let mut hostile = fixture.start_hostile(&binary, &script);
+    let managed = poll(LONG, || {
+        let processes = fixture.app("hostile").processes;
+        processes.iter().any(|process| process.managed).then_some(())
+    });
+    assert!(managed.is_some(), "{:?}\n{}", fixture.app("hostile"), fixture.log());
+    kill_tree(&mut hostile);
+    fixture.assert_daemon_lives();
+}
+
 /// What silence costs others; how long is printed and not judged.
 #[test]
 fn a_good_program_is_served_beside_silent_agents() {

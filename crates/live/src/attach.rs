@@ -318,15 +318,24 @@ pub fn manage(shared: &Arc<Shared>, candidate: Candidate) -> Result<Arc<Process>
         None => device.as_ref().map(|d| d.as_raw_fd()),
     };
     let fds: Vec<_> = [Some(buffer.as_raw_fd()), second].into_iter().flatten().collect();
-    let head = Header::new(Kind::Manage, u32::from(child.is_some()), 0);
+    // The answer repeats it. That to a predecessor that died, which nobody has read, names the buffer
+    // that it had sent: what the agent then took out would be looked for in this one, and be zeros.
+    let number = (shared.generation as u32) << 24 | 1;
+    let head = Header::new(Kind::Manage, u32::from(child.is_some()), number);
     let head: Vec<u8> = [head.magic, head.kind, head.value, head.detail]
         .iter()
         .flat_map(|w| w.to_ne_bytes())
         .collect();
     seqpacket::send(&socket, [&head], &fds).map_err(no_answer)?;
     let mut bytes = [0u8; size_of::<Ready>()];
-    let (n, received) = seqpacket::receive(&socket, &mut bytes).map_err(no_answer)?;
-    let head = words::<4>(&bytes);
+    let (n, received, head) = loop {
+        let (n, received) = seqpacket::receive(&socket, &mut bytes).map_err(no_answer)?;
+        let head = words::<4>(&bytes);
+        let is_stale = Kind::from_u32(head[1]) == Some(Kind::Ready) && head[3] != number;
+        if !is_stale || n == 0 {
+            break (n, received, head);
+        }
+    };
     match Kind::from_u32(head[1]) {
         Some(Kind::Refused) => {
             let step = match head[3] {

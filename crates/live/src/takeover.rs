@@ -149,9 +149,12 @@ impl Estate {
         for (space, (record, journal)) in known {
             let descriptors = record.descriptors[column(from.generation)];
             if record.stage == Stage::Candidate {
-                match descriptors.socket.and_then(|n| from.take(n).ok()) {
-                    Some(socket) => candidates.push((space, journal, record, socket)),
-                    None => journal.end(),
+                match descriptors.socket.map(|n| from.take(n)) {
+                    Some(Ok(socket)) => candidates.push((space, journal, record, socket)),
+                    Some(Err(source)) if source.raw_os_error() != Some(libc::EBADF) => {
+                        return Err(TakeoverError::Take { what: "socket of an agent", source });
+                    }
+                    _ => journal.end(),
                 }
                 continue;
             }
@@ -231,7 +234,7 @@ pub fn adopt(
     for program in programs.managed {
         let Program { record, journal, table, uffd } = program;
         let old = record.descriptors[shared.other_column()];
-        let (agent, files, pagemap) = reopen(&adopted.from, &record, &old, shared);
+        let (agent, files, pagemap) = reopen(&adopted.from, &record, &old, shared)?;
         let handler = (0..load.len()).min_by_key(|h| load[*h]).unwrap_or(0);
         load[handler] += 1;
         let memory = ProgramMemory::new(
@@ -281,28 +284,37 @@ pub fn adopt(
     Ok(adopted)
 }
 
+/// What the predecessor had of a program besides its userfaultfd. A descriptor that its keeper does not
+/// have is not there; one that cannot be had now is an error, for the next one to do better.
 fn reopen(
     from: &Predecessor,
     record: &Record,
     descriptors: &Descriptors,
     shared: &Shared,
-) -> (Option<Agent>, Option<ProcFiles>, Option<File>) {
-    let take = |number: Option<RawFd>| number.and_then(|n| from.take(n).ok());
-    let file = |number| take(number).map(File::from);
-    let files = match (file(descriptors.statm), file(descriptors.maps), file(descriptors.smaps)) {
+) -> Result<(Option<Agent>, Option<ProcFiles>, Option<File>), TakeoverError> {
+    let take = |what: &'static str, number: Option<RawFd>| match number.map(|n| from.take(n)) {
+        None => Ok(None),
+        Some(Err(error)) if error.raw_os_error() == Some(libc::EBADF) => Ok(None),
+        Some(taken) => taken.map(Some).map_err(|source| TakeoverError::Take { what, source }),
+    };
+    let file = |number| take("file of a program", number).map(|fd| fd.map(File::from));
+    let files = (file(descriptors.statm)?, file(descriptors.maps)?, file(descriptors.smaps)?);
+    let files = match files {
         (Some(statm), Some(maps), Some(smaps)) => Some(ProcFiles { statm, maps, smaps }),
         _ => None,
     };
-    let agent = match (take(descriptors.socket), take(descriptors.buffer)) {
+    let socket = take("socket of an agent", descriptors.socket)?;
+    let agent = match (socket, take("buffer of an agent", descriptors.buffer)?) {
         // An agent of another version is not understood: its program is served, and keeps its pages.
         (Some(socket), Some(buffer)) if record.protocol == VERSION => {
-            let mem = file(descriptors.mem);
+            let mem = file(descriptors.mem)?;
             let (staging, area) = (record.staging, record.area);
-            Agent::new(socket, buffer, staging, area, mem, shared.generation).ok()
+            let agent = Agent::new(socket, buffer, staging, area, mem, shared.generation);
+            Some(agent.map_err(|source| TakeoverError::Take { what: "agent", source })?)
         }
         _ => None,
     };
-    (agent, files, file(descriptors.pagemap))
+    Ok((agent, files, file(descriptors.pagemap)?))
 }
 
 impl Adopted {

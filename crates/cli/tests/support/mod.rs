@@ -508,7 +508,12 @@ pub fn tail(text: &str, count: usize) -> String {
     out
 }
 
-fn spawn_daemon(dir: &TempDir, socket: &Path, words: &[String]) -> Child {
+fn spawn_daemon(
+    dir: &TempDir,
+    socket: &Path,
+    words: &[String],
+    environment: world::Setting,
+) -> Child {
     let log =
         OpenOptions::new().create(true).append(true).open(dir.join("daemon.log")).expect("a log");
     let mut command = clew();
@@ -517,6 +522,7 @@ fn spawn_daemon(dir: &TempDir, socket: &Path, words: &[String]) -> Child {
         .arg("--socket")
         .arg(socket)
         .args(words)
+        .envs(environment)
         .stdout(log.try_clone().expect("a second handle"))
         .stderr(log)
         .process_group(0);
@@ -546,7 +552,12 @@ impl Fixture {
 
     /// Starts one with these arguments and waits until it answers.
     pub fn start_with(budget: &str, arguments: &[&str]) -> Fixture {
-        Fixture::start_in(TempDir::new(), budget, arguments)
+        Fixture::start_in(TempDir::new(), budget, arguments, Vec::new())
+    }
+
+    /// Starts one with this environment besides.
+    pub fn start_hooked(budget: &str, arguments: &[&str], environment: world::Setting) -> Fixture {
+        Fixture::start_in(TempDir::new(), budget, arguments, environment)
     }
 
     /// Starts one with this scheme and this `clew.toml`.
@@ -555,15 +566,20 @@ impl Fixture {
         let file = dir.join("clew.toml");
         fs::write(&file, toml).expect("a file");
         let file = file.to_str().expect("UTF-8").to_string();
-        Fixture::start_in(dir, budget, &["--scheme", scheme, "--config", &file])
+        Fixture::start_in(dir, budget, &["--scheme", scheme, "--config", &file], Vec::new())
     }
 
-    fn start_in(dir: TempDir, budget: &str, arguments: &[&str]) -> Fixture {
+    fn start_in(
+        dir: TempDir,
+        budget: &str,
+        arguments: &[&str],
+        environment: world::Setting,
+    ) -> Fixture {
         let alone = alone();
         let socket = dir.join("s");
         let mut words = vec!["--budget".to_string(), budget.to_string()];
         words.extend(arguments.iter().map(|word| word.to_string()));
-        let daemon = spawn_daemon(&dir, &socket, &words);
+        let daemon = spawn_daemon(&dir, &socket, &words, environment);
         let mut fixture = Fixture {
             dir,
             socket,
@@ -595,8 +611,10 @@ impl Fixture {
     pub fn start_successor(&mut self, besides: &[&str]) {
         let mut words = self.arguments.clone();
         words.extend(besides.iter().map(|word| word.to_string()));
-        let mut before =
-            std::mem::replace(&mut self.daemon, spawn_daemon(&self.dir, &self.socket, &words));
+        let mut before = std::mem::replace(
+            &mut self.daemon,
+            spawn_daemon(&self.dir, &self.socket, &words, Vec::new()),
+        );
         let pid = self.daemon.id();
         let serves = poll(Duration::from_secs(20), || {
             let mut client = Client::connect(&self.socket).ok()?;
@@ -675,6 +693,7 @@ impl Fixture {
     pub fn start_hostile(&self, binary: &Path, script: &Path) -> Child {
         let mut command = Command::new(binary);
         command.arg(self.socket.with_extension("agents")).arg(script).stdin(Stdio::null());
+        command.env("CLEW_HOSTILE_VERSION", clew_agent::protocol::VERSION.to_string());
         command.env_remove("LD_PRELOAD").process_group(0).spawn().expect("hostile starts")
     }
 

@@ -749,6 +749,10 @@ impl Governor {
             }
         }
         self.waiting.retain(|w| std::fs::metadata(format!("/proc/{}", w.pid)).is_ok());
+        if self.shared.recovering.load(Ordering::SeqCst) > 0 {
+            // Apps whose programs are still being taken over have none yet.
+            return;
+        }
         let alive: Vec<AppId> = self
             .shared
             .processes
