@@ -4,8 +4,6 @@
 
 mod support;
 
-use std::time::Duration;
-
 use support::hook::{ALLOCATION, Table, Tools};
 use support::*;
 

@@ -327,6 +327,7 @@ pub fn manage(shared: &Arc<Shared>, candidate: Candidate) -> Result<Arc<Process>
         .flat_map(|w| w.to_ne_bytes())
         .collect();
     seqpacket::send(&socket, [&head], &fds).map_err(no_answer)?;
+    points::manage_asked();
     let mut bytes = [0u8; size_of::<Ready>()];
     let (n, received, head) = loop {
         let (n, received) = seqpacket::receive(&socket, &mut bytes).map_err(no_answer)?;

@@ -62,6 +62,8 @@ points! {
     // A program comes.
     /// An agent has said hello; its slot is published.
     hello_recorded
+    /// Its agent is asked to prepare; what it answers is not read.
+    manage_asked
     /// Its agent has a userfaultfd and a staging area.
     manage_ready
     /// Its record says that it is managed.
