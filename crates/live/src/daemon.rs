@@ -141,6 +141,7 @@ pub fn run(
         std::process::abort();
     }));
     pressure::protect_daemon();
+    pressure::reserve_memory();
     let mut keeper = Keeper::start(socket).map_err(system("starting the keeper"))?;
     points::start_keeper();
     let recording = config.record.as_ref().map(|what| record::start(what, &config)).transpose()?;

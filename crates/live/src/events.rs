@@ -180,6 +180,9 @@ impl Reader {
             for at in self.len..self.len + read {
                 match Message::parse(journal.message(at)) {
                     Some(Message::Fault { addr, tid }) => faults.push((addr, tid)),
+                    // Our own agent's, after every batch: whoever frees memory allocates none.
+                    Some(Message::Remove { start, .. })
+                        if process.memory.staging().contains(&start) => {}
                     Some(message) => self.pending.push(Pending { at, message }),
                     None => tracing::error!(pid = process.pid(), "an event that was not asked for"),
                 }

@@ -36,6 +36,28 @@ pub fn spare_descriptors(wanted: usize) -> io::Result<()> {
     (1..wanted).map(|_| null.try_clone()).collect::<io::Result<Vec<_>>>().map(drop)
 }
 
+/// Bytes of the reserve for what the daemon allocates while it frees memory: many times what the policy
+/// thread and the workers need for the batches that are under way.
+#[cfg(target_env = "gnu")]
+const RESERVE: usize = 4 << 20;
+
+/// Gets memory for the allocator now, and has it kept: what is allocated while memory is short comes
+/// from there, and what is freed goes back there. To be called before there are threads, and before
+/// [`lock_memory`].
+pub fn reserve_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: sets numbers of the allocator.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, i32::MAX);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 16 << 20);
+        libc::mallopt(libc::M_TOP_PAD, RESERVE as i32);
+    }
+    #[cfg(target_env = "gnu")]
+    // Touched, and given back to the allocator.
+    drop(std::hint::black_box(vec![1u8; RESERVE]));
+}
+
 /// Keeps what the daemon touches from being paged out: programs wait for it. To be called once the
 /// segments are mapped: whoever may not lock that much is refused here, and not at the next mapping.
 pub fn lock_memory() {

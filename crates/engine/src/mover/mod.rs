@@ -63,11 +63,20 @@ pub struct MoverContext {
     /// Time spent reading the store, decompression and checksum included, in nanoseconds.
     pub codec_ns: u64,
     pages: Vec<u8>,
+    /// Pages of a group that need a place in a block, and where they come from.
+    members: Vec<Vpn>,
+    sources: Vec<out::Source>,
 }
 
 impl Default for MoverContext {
     fn default() -> Self {
-        MoverContext { codec: CodecContext::new(), codec_ns: 0, pages: Vec::new() }
+        MoverContext {
+            codec: CodecContext::new(),
+            codec_ns: 0,
+            pages: Vec::new(),
+            members: Vec::new(),
+            sources: Vec::new(),
+        }
     }
 }
 

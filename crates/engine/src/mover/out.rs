@@ -62,7 +62,7 @@ struct Marked {
 
 /// Where a page of a group comes from.
 #[derive(Clone, Copy)]
-enum Source {
+pub(super) enum Source {
     /// A slot of the batch, and what became of the page.
     Slot(usize, Took),
     /// The entry that it had as a sample, which was borrowed.
@@ -221,8 +221,10 @@ impl Mover {
         bytes.resize(bytes.len().max(group.pages.len() * page), 0);
         // Which of the group's pages still need a place in a block, by their order in `bytes`, and
         // where they were.
-        let mut fresh: Vec<Source> = Vec::with_capacity(group.pages.len());
-        let mut vpns: Vec<Vpn> = Vec::with_capacity(group.pages.len());
+        let mut fresh = std::mem::take(&mut ctx.sources);
+        let mut vpns = std::mem::take(&mut ctx.members);
+        fresh.clear();
+        vpns.clear();
         for (vpn, source) in sources {
             let slot_bytes = &mut bytes[fresh.len() * page..][..page];
             let (slot, took) = match source {
@@ -274,7 +276,7 @@ impl Mover {
                     Err(full) => out.full = Some(full),
                 }
             }
-            let pages = vpns.iter().zip(fresh).zip(bytes.chunks_exact(page));
+            let pages = vpns.iter().zip(fresh.iter().copied()).zip(bytes.chunks_exact(page));
             for (index, ((vpn, source), bytes)) in (0..).zip(pages) {
                 let landed = match source {
                     Source::Slot(slot, _) => {
@@ -288,7 +290,7 @@ impl Mover {
                 out.tell(space, landed);
             }
         }
-        ctx.pages = bytes;
+        (ctx.pages, ctx.sources, ctx.members) = (bytes, fresh, vpns);
     }
 
     /// Reads a page that is out as a sample; false if it needs no other place: it is all zeros, or
