@@ -234,7 +234,7 @@ pub fn adopt(
     for program in programs.managed {
         let Program { record, journal, table, uffd } = program;
         let old = record.descriptors[shared.other_column()];
-        let (agent, files, pagemap) = reopen(&adopted.from, &record, &old, shared)?;
+        let Reopened { agent, files, pagemap } = reopen(&adopted.from, &record, &old, shared)?;
         let handler = (0..load.len()).min_by_key(|h| load[*h]).unwrap_or(0);
         load[handler] += 1;
         let memory = ProgramMemory::new(
@@ -284,14 +284,21 @@ pub fn adopt(
     Ok(adopted)
 }
 
-/// What the predecessor had of a program besides its userfaultfd. A descriptor that its keeper does not
+/// What the predecessor had of a program besides its userfaultfd, as far as it had it.
+struct Reopened {
+    agent: Option<Agent>,
+    files: Option<ProcFiles>,
+    pagemap: Option<File>,
+}
+
+/// Takes what the predecessor had of a program. A descriptor that its keeper does not
 /// have is not there; one that cannot be had now is an error, for the next one to do better.
 fn reopen(
     from: &Predecessor,
     record: &Record,
     descriptors: &Descriptors,
     shared: &Shared,
-) -> Result<(Option<Agent>, Option<ProcFiles>, Option<File>), TakeoverError> {
+) -> Result<Reopened, TakeoverError> {
     let take = |what: &'static str, number: Option<RawFd>| match number.map(|n| from.take(n)) {
         None => Ok(None),
         Some(Err(error)) if error.raw_os_error() == Some(libc::EBADF) => Ok(None),
@@ -314,7 +321,7 @@ fn reopen(
         }
         _ => None,
     };
-    Ok((agent, files, file(descriptors.pagemap)?))
+    Ok(Reopened { agent, files, pagemap: file(descriptors.pagemap)? })
 }
 
 impl Adopted {
