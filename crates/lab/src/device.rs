@@ -58,27 +58,43 @@ const PAGE_BYTES: u32 = 4096;
 #[serde(deny_unknown_fields)]
 struct File {
     #[serde(default)]
-    device: Vec<Device>,
+    device: Vec<Written>,
+}
+
+/// A device as it is written down, before its fields are looked at one by one.
+#[derive(Deserialize)]
+struct Written {
+    name: String,
+    about: String,
+    #[serde(flatten)]
+    numbers: BTreeMap<String, toml::Value>,
 }
 
 fn parse(text: &str, what: &str) -> Result<Vec<Device>, LabError> {
     let bad = |why: String| LabError::Setting { what: what.to_string(), why };
     let file: File = toml::from_str(text).map_err(|error| bad(error.to_string()))?;
-    for device in &file.device {
-        for (field, number) in &device.numbers {
-            let path = format!("device {}, {field}", device.name);
+    let mut devices = Vec::new();
+    for Written { name, about, numbers: written } in file.device {
+        let mut numbers = BTreeMap::new();
+        for (field, value) in written {
+            let path = format!("device {name}, {field}");
             if !FIELDS.contains(&field.as_str()) {
                 return Err(bad(format!("{path} is not known; known: {}", FIELDS.join(", "))));
             }
+            let number: Number = value.try_into().map_err(|_| {
+                bad(format!("{path}: not {{ value = NUMBER, source = \"WHERE\" }}"))
+            })?;
             if !(number.value.is_finite() && number.value > 0.0) {
                 return Err(bad(format!("{path} = {}: not a positive number", number.value)));
             }
             if number.source.trim().is_empty() {
                 return Err(bad(format!("{path} names no source")));
             }
+            numbers.insert(field, number);
         }
+        devices.push(Device { name, about, numbers });
     }
-    Ok(file.device)
+    Ok(devices)
 }
 
 /// The devices of the papers.

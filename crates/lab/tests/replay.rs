@@ -2,45 +2,288 @@
 
 mod support;
 
-use clew_lab::{Lookahead, Outcome, Pages, Settings, replay};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clew_core::{AppId, ByteSize, Ns, PageId, PageRun, SpaceId, Vpn};
+use clew_lab::belady::belady;
+use clew_lab::{Clock, Costs, Input, LabError, Outcome, Pages, Settings, compare, replay, report};
 use clew_policy::Scheme;
-use clew_trace::{ContentsKind, Trace};
+use clew_policy::schemes::OnFull;
+use clew_trace::{ContentsKind, Draft, Header, Provenance, Record, Source, TraceError, Writer};
 use support::{Plan, trace};
 
 const BUDGET: u64 = 24 << 20;
+
+struct Traces {
+    directory: tempfile::TempDir,
+}
+
+impl Traces {
+    fn new() -> Traces {
+        Traces { directory: tempfile::tempdir().expect("a directory") }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.path().join("t.clew")
+    }
+
+    fn input(&self, plan: Plan) -> Input {
+        trace(&self.path(), plan);
+        Input::open(&self.path()).expect("a good trace")
+    }
+}
 
 fn settings(scheme: &str, pages: Pages) -> Settings {
     let scheme = Scheme::preset(scheme).expect("a preset");
     Settings { pages, ..Settings::new(scheme, BUDGET) }
 }
 
-fn run(trace: &Trace, settings: &Settings) -> Outcome {
-    let lookahead = Lookahead::of(trace).expect("a good trace");
-    replay(trace, &lookahead, settings, &mut |_, _| {}).expect("a replay")
+fn run(input: &Input, settings: &Settings) -> Outcome {
+    replay(&input.trace, &input.lookahead, settings, &mut |_, _| {}).expect("a replay")
+}
+
+fn everything_is_accounted_for(outcome: &Outcome) {
+    let o = outcome;
+    assert_eq!(o.accesses, o.hits + o.fresh + o.faults - o.unseen_faults(), "{o:?}");
+    assert!(o.prefetch.used + o.prefetch.unused <= o.prefetch.pages, "{o:?}");
+    assert!(o.peak_bytes >= o.peak.resident_bytes && o.peak.resident_bytes > 0, "{o:?}");
+}
+
+/// Faults that the trace did not ask for.
+trait Unseen {
+    fn unseen_faults(&self) -> u64;
+}
+
+impl Unseen for Outcome {
+    fn unseen_faults(&self) -> u64 {
+        // A write that was not seen found its page stored, or parked: then it was a hit.
+        self.unseen_writes
+    }
 }
 
 #[test]
 fn every_scheme_brings_back_what_it_took() {
-    let directory = tempfile::tempdir().expect("a directory");
-    for seed in 1..=3 {
-        let trace = trace(&directory.path().join("t.clew"), Plan::small(seed));
+    let traces = Traces::new();
+    for seed in 1..=2 {
+        let input = traces.input(Plan::small(seed));
         for scheme in clew_policy::schemes::all() {
-            let outcome = run(&trace, &settings(&scheme.name, Pages::Real));
-            println!("{}", serde_json::to_string(&outcome).unwrap());
-            let _ = outcome;
+            let outcome = run(&input, &settings(&scheme.name, Pages::Real));
+            everything_is_accounted_for(&outcome);
+            let swaps = scheme.name != "dram";
+            assert_eq!(outcome.faults > 1000, swaps, "{outcome:?}");
+            assert_eq!(outcome.ratio.is_some_and(|ratio| ratio > 1.5), swaps, "{outcome:?}");
+            assert_eq!(outcome.cpu_ms > 0.0, swaps, "{outcome:?}");
+            // Kept within the budget, but for what a round of reclaim takes and where nobody may be
+            // taken out.
+            assert!(!swaps || outcome.peak_bytes < BUDGET + (5 << 20), "{outcome:?}");
+            assert!(outcome.relaunch_ms.p50 >= outcome.own_ms.p50, "{outcome:?}");
+            assert_eq!(outcome.relaunch_ms.p50 > outcome.own_ms.p50, swaps, "{outcome:?}");
+            assert_eq!(outcome.relaunch_ms.n, 24, "{outcome:?}");
         }
     }
 }
 
 #[test]
-fn weightless() {
-    let directory = tempfile::tempdir().expect("a directory");
-    for contents in [ContentsKind::None, ContentsKind::Stats] {
-        let plan = Plan { contents, ..Plan::small(1) };
-        let trace = trace(&directory.path().join("t.clew"), plan);
-        for scheme in clew_policy::schemes::all() {
-            let outcome = run(&trace, &settings(&scheme.name, Pages::Weightless { ratio: None }));
-            println!("{}", serde_json::to_string(&outcome).unwrap());
+fn pages_of_16_kib_too() {
+    let traces = Traces::new();
+    let input = traces.input(Plan { page_bytes: 16384, pages: 700, ..Plan::small(3) });
+    let outcome = run(&input, &settings("zram", Pages::Real));
+    everything_is_accounted_for(&outcome);
+    assert!(outcome.faults > 300, "{outcome:?}");
+}
+
+#[test]
+fn without_contents_and_with_statistics() {
+    let traces = Traces::new();
+    for (contents, pages) in [(ContentsKind::None, "table"), (ContentsKind::Stats, "statistics")] {
+        let input = traces.input(Plan { contents, ..Plan::small(1) });
+        for scheme in ["zram", "ariadne"] {
+            let outcome = run(&input, &settings(scheme, Pages::Weightless { ratio: None }));
+            everything_is_accounted_for(&outcome);
+            assert!(outcome.faults > 1000 && outcome.pages == pages, "{outcome:?}");
         }
+        let error =
+            replay(&input.trace, &input.lookahead, &settings("zram", Pages::Real), &mut |_, _| {});
+        assert!(matches!(error, Err(LabError::NoContents { .. })));
+    }
+}
+
+#[test]
+fn modelled_time_gives_the_same_bytes_twice() {
+    let traces = Traces::new();
+    let input = traces.input(Plan::small(4));
+    let schemes = clew_policy::schemes::all();
+    let once = |jobs| {
+        let settings = settings("zram", Pages::Real);
+        let compared = compare(&input, &schemes, &settings, jobs, &|_, _, _| {}).expect("replays");
+        (report::json(&compared.outcomes).expect("JSON"), report::page(&compared))
+    };
+    assert_eq!(once(1), once(2));
+}
+
+/// What a small trace gave when this was written. To change it on purpose: CLEW_GOLDEN=write.
+#[test]
+fn golden_results() {
+    let traces = Traces::new();
+    let input = traces.input(Plan { apps: 3, pages: 2200, rounds: 4, ..Plan::small(7) });
+    let schemes = clew_policy::schemes::all();
+    let settings = Settings { budget_bytes: 16 << 20, ..settings("zram", Pages::Real) };
+    let compared = compare(&input, &schemes, &settings, 2, &|_, _, _| {}).expect("replays");
+    let found = report::json(&compared.outcomes).expect("JSON");
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/compare.json");
+    if std::env::var_os("CLEW_GOLDEN").is_some() {
+        fs::write(&golden, &found).expect("a file");
+    }
+    let wanted = fs::read_to_string(&golden).expect("the golden results");
+    for (line, (found, wanted)) in found.lines().zip(wanted.lines()).enumerate() {
+        assert_eq!(found, wanted, "line {} of {}", line + 1, golden.display());
+    }
+    assert_eq!(found.len(), wanted.len());
+}
+
+#[test]
+fn measured_time_is_made_of_real_durations_and_decides_nothing() {
+    let traces = Traces::new();
+    let input = traces.input(Plan { apps: 3, rounds: 2, ..Plan::small(5) });
+    let modelled = settings("ariadne", Pages::Real);
+    let measured = Settings { clock: Clock::Measured(Costs::reference()), ..modelled.clone() };
+    let (modelled, measured) = (run(&input, &modelled), run(&input, &measured));
+    assert_eq!(modelled.decisions, measured.decisions);
+    assert_eq!((modelled.faults, modelled.ratio), (measured.faults, measured.ratio));
+    assert!(measured.compress_ms > 0.0 && measured.decompress_ms > 0.0);
+    assert_ne!(modelled.compress_ms, measured.compress_ms);
+    let weightless = Pages::Weightless { ratio: None };
+    let settings =
+        Settings { clock: Clock::Measured(Costs::reference()), ..settings("zram", weightless) };
+    let error = replay(&input.trace, &input.lookahead, &settings, &mut |_, _| {});
+    assert!(matches!(error, Err(LabError::Setting { .. })), "there is no work to measure");
+}
+
+#[test]
+fn more_memory_means_fewer_faults() {
+    let traces = Traces::new();
+    let input = traces.input(Plan { wild: false, ..Plan::small(6) });
+    let faults = |mib: u64| {
+        let settings = Settings { budget_bytes: mib << 20, ..settings("zram", Pages::Real) };
+        run(&input, &settings).faults
+    };
+    let curve = [20, 28, 36, 64].map(faults);
+    assert!(curve.is_sorted_by(|a, b| a >= b), "{curve:?}");
+    assert!(curve[0] > 2 * curve[2] && curve[3] == 0, "{curve:?}");
+}
+
+#[test]
+fn no_scheme_beats_belady() {
+    let traces = Traces::new();
+    let input = traces.input(Plan { contents: ContentsKind::None, ..Plan::small(8) });
+    for ratio in [2.0, 4.0] {
+        let bound = belady(&input.trace, BUDGET, ratio).expect("a bound").pages;
+        assert!(bound > 300, "{bound}");
+        for scheme in ["zram", "ariadne", "ariadne-paper"] {
+            let pages = Pages::Weightless { ratio: Some(ratio) };
+            let outcome = run(&input, &settings(scheme, pages));
+            let back = outcome.faults + outcome.prefetch.pages;
+            assert!(back >= bound, "{scheme}: {back} < {bound}");
+        }
+    }
+}
+
+#[test]
+fn apps_that_are_ended_come_back_cold() {
+    let traces = Traces::new();
+    let input = traces.input(Plan::small(9));
+    let mut scheme = Scheme::preset("zram").expect("a preset");
+    scheme.on_full = OnFull::Kill;
+    scheme.mem_limit_bytes = Some(ByteSize(2 << 20));
+    let settings = Settings { scheme, ..settings("zram", Pages::Real) };
+    let outcome = run(&input, &settings);
+    assert!(outcome.kills > 3 && outcome.cold_launches > 0, "{outcome:?}");
+    assert!(outcome.cold_launches <= outcome.kills, "{outcome:?}");
+    assert_eq!(outcome.relaunch_ms.n + outcome.cold_launches, 24, "{outcome:?}");
+    // With the default, nobody is ended, and memory runs over.
+    let mut scheme = settings.scheme.clone();
+    scheme.on_full = OnFull::Stop;
+    let stopped = run(&input, &Settings { scheme, ..settings });
+    assert_eq!((stopped.kills, stopped.cold_launches), (0, 0));
+    assert!(stopped.peak_bytes > BUDGET, "{stopped:?}");
+}
+
+#[test]
+fn files_that_are_no_traces_are_refused_with_a_place() {
+    let traces = Traces::new();
+    let path = traces.path();
+    trace(&path, Plan { apps: 1, rounds: 1, ..Plan::small(1) });
+    let whole = fs::read(&path).expect("a trace");
+    let refused = |bytes: &[u8]| {
+        fs::write(&path, bytes).expect("a file");
+        match Input::open(&path) {
+            Err(error) => {
+                assert!(error.is_bad_input(), "{error}");
+                error.to_string()
+            }
+            Ok(_) => panic!("it was taken"),
+        }
+    };
+    let cut = refused(&whole[..whole.len() - 100]);
+    assert!(cut.contains(&format!("byte {}", whole.len() - 100)), "{cut}");
+    let mut other = whole.clone();
+    other[8] = 99;
+    assert!(refused(&other).contains("version 99"));
+    let mut damaged = whole.clone();
+    damaged[whole.len() / 2] ^= 1;
+    fs::write(&path, &damaged).expect("a file");
+    // Contents are read when they are needed.
+    let found = Input::open(&path).and_then(|input| {
+        let settings = settings("zram", Pages::Real);
+        replay(
+            &input.trace,
+            &input.lookahead,
+            &Settings { budget_bytes: 8 << 20, ..settings },
+            &mut |_, _| {},
+        )
+    });
+    match found {
+        Err(LabError::Trace { source: TraceError::Checksum { offset, .. }, .. }) => {
+            assert!(offset < whole.len() as u64 / 2 + 1);
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(refused(b"no trace").contains("CLEWTRCE"));
+}
+
+#[test]
+fn records_that_no_program_makes_are_refused_by_number() {
+    let traces = Traces::new();
+    let write = |record: Record| {
+        let provenance = Provenance::new(Source::Generated, "a test");
+        let header = Header { page_bytes: 4096, contents: ContentsKind::None, provenance };
+        let draft = Draft::new(&traces.path(), false).expect("a draft");
+        let mut writer = Writer::new(draft, &header).expect("a writer");
+        writer.app(AppId(1), "app").expect("a name");
+        for space in [1, 2] {
+            let (space, app) = (SpaceId(space), AppId(1));
+            let start = Record::SpaceStart { space, app, file: false };
+            writer.record(Ns(0), start).expect("a space");
+        }
+        writer.record(Ns(0), record).expect("a record");
+        writer.finish().expect("the end").0.commit().expect("a file");
+        let settings = settings("zram", Pages::Weightless { ratio: None });
+        let played = Input::open(&traces.path())
+            .and_then(|input| replay(&input.trace, &input.lookahead, &settings, &mut |_, _| {}));
+        played.expect_err("it makes no sense")
+    };
+    let page = |space, vpn| PageId::new(SpaceId(space), Vpn(vpn));
+    let run = |vpn, count| PageRun { first: page(1, vpn), count };
+    let cases = [
+        (Record::Moved { from: run(10, 10), to: page(1, 15) }, "moved"),
+        (Record::Moved { from: run(10, 10), to: page(2, 50) }, "moved"),
+        (Record::Resident { run: run(10, u32::MAX) }, "pages"),
+    ];
+    for (record, word) in cases {
+        let error = write(record);
+        let text = error.to_string();
+        assert!(text.contains("record 2") && text.contains(word), "{text}");
+        assert!(error.is_bad_input());
     }
 }

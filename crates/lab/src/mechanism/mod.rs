@@ -6,6 +6,8 @@
 
 mod bytes;
 mod sizes;
+#[cfg(test)]
+mod tests;
 
 pub use bytes::Bytes;
 pub use sizes::{SizeModel, Sizes};

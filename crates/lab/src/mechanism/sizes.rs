@@ -20,7 +20,7 @@ use clew_trace::{Content, ContentId, ContentStats, Contents, Trace};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-use super::{Buffer, Form, MAX_PAGES, Mechanism, counts, for_each, tier};
+use super::{Buffer, Form, MAX_PAGES, Mechanism, by_form, counts, for_each, tier};
 use crate::costs::{CodecCost, Costs, Spent};
 use crate::error::LabError;
 use crate::world::{Holds, World};
@@ -367,6 +367,18 @@ impl Sizes {
         Ok(())
     }
 
+    /// A parked page that is to leave is stored again.
+    fn unpark(&mut self, page: PageId, events: &mut Vec<Event>) -> Result<(), LabError> {
+        let entry = self.load(page);
+        if entry.state() == State::Parked {
+            self.set(page, entry.with_state(State::Stored))?;
+            events.push(Event::PrefetchExpired { page });
+            let bytes = self.share(entry.handle());
+            events.push(Event::Stored { page, tier: Tier::Pool, bytes });
+        }
+        Ok(())
+    }
+
     /// Takes one group out, as far as there is room.
     fn group_out(
         &mut self,
@@ -380,16 +392,8 @@ impl Sizes {
         let mut weighed: Vec<Weighed> = Vec::with_capacity(group.pages.len());
         for page in group.pages.iter().copied() {
             let entry = self.load(page);
-            match entry.state() {
-                State::Resident => {}
-                State::Parked => {
-                    self.set(page, entry.with_state(State::Stored))?;
-                    events.push(Event::PrefetchExpired { page });
-                    let bytes = self.share(entry.handle());
-                    events.push(Event::Stored { page, tier: Tier::Pool, bytes });
-                    continue;
-                }
-                _ => continue,
+            if entry.state() != State::Resident {
+                continue;
             }
             let of_page = self.stats(page, world)?;
             let is_zeros = matches!(of_page, Weighed::Zeros);
@@ -565,7 +569,13 @@ impl Mechanism for Sizes {
                     (park, each) = (form.park, cost.back_ns);
                     spent.back_ns = each * chunk_pages as f64;
                     spent.decompressed_pages = chunk_pages;
+                    // Its own chunk's first, then the others' in their order.
+                    let of_chunk = u64::from(entry.index()) / chunk_pages;
                     others = self.siblings(page, handle);
+                    others.sort_by_key(|(_, other)| {
+                        let chunk = u64::from(other.index()) / chunk_pages;
+                        (chunk != of_chunk, chunk)
+                    });
                 }
                 self.back(page, entry)?;
                 events.push(Event::Access { page, kind: AccessKind::Fault, write: false });
@@ -610,13 +620,19 @@ impl Mechanism for Sizes {
     ) -> Result<Spent, LabError> {
         let mut spent = Spent::default();
         self.full = false;
-        for group in groups {
-            if self.full {
-                let stay = group.pages.iter().filter(|page| self.state(**page) == State::Resident);
-                events.extend(stay.map(|page| Event::Stayed { page: *page }));
-                continue;
+        for groups in by_form(groups) {
+            for page in groups.iter().flat_map(|group| group.pages.iter().copied()) {
+                self.unpark(page, events)?;
             }
-            self.group_out(group, world, &mut spent, events)?;
+            for group in groups {
+                if self.full {
+                    let is_there = |page: &&PageId| self.state(**page) == State::Resident;
+                    let stay = group.pages.iter().filter(is_there);
+                    events.extend(stay.map(|page| Event::Stayed { page: *page }));
+                    continue;
+                }
+                self.group_out(group, world, &mut spent, events)?;
+            }
         }
         Ok(spent)
     }
@@ -650,7 +666,10 @@ impl Mechanism for Sizes {
                     } else {
                         spent.kernel_ns += self.costs.put_ns;
                         self.back(page, entry)?;
-                        events.push(Event::PageIn { page, tier: Tier::Pool, demand: false });
+                        events.push(match entry.state() {
+                            State::Parked => Event::PrefetchExpired { page },
+                            _ => Event::PageIn { page, tier: Tier::Pool, demand: false },
+                        });
                     }
                 }
             }

@@ -491,12 +491,14 @@ impl<'a, M: Mechanism> Replay<'a, M> {
         if world.differs(page, content) {
             if matches!(self.mechanism.state(page), State::Stored | State::Parked) {
                 self.tally.unseen_writes += 1;
-                self.fault(page, true)?;
+                self.bring(page, true)?;
             }
             if let Some(world) = &mut self.world {
                 world.set(page, content);
             }
             self.mechanism.written(page);
+            // Not before it is written: it may leave at once.
+            self.keep_budget()?;
         }
         Ok(())
     }
@@ -547,6 +549,11 @@ impl<'a, M: Mechanism> Replay<'a, M> {
     }
 
     fn fault(&mut self, page: PageId, write: bool) -> Result<(), LabError> {
+        self.bring(page, write)?;
+        self.keep_budget()
+    }
+
+    fn bring(&mut self, page: PageId, write: bool) -> Result<(), LabError> {
         let mut events = std::mem::take(&mut self.events);
         let spent = self.mechanism.fault(page, self.world.as_ref(), &mut events)?;
         self.tally.spend(&spent);
@@ -556,7 +563,7 @@ impl<'a, M: Mechanism> Replay<'a, M> {
             self.mechanism.written(page);
         }
         self.wait_for_room(page);
-        self.keep_budget()
+        Ok(())
     }
 
     /// The program that owns `page` waits, which counts while it is relaunched.

@@ -1,6 +1,7 @@
 //! What comes back early?
 
 pub mod by_trigger;
+pub mod cluster;
 pub mod hot_list;
 pub mod leave_out;
 pub mod none;

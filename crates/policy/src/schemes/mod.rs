@@ -40,6 +40,7 @@ use crate::packing::one_page::OnePage;
 use crate::placement::none::NoPlace;
 use crate::placement::pool::ToPool;
 use crate::prefetch::by_trigger::ByTrigger;
+use crate::prefetch::cluster::Cluster;
 use crate::prefetch::hot_list::{self, HotList};
 use crate::prefetch::none::NoPrefetch;
 use crate::prefetch::pre_decomp::{self, PreDecomp};
@@ -131,6 +132,11 @@ pub enum PrefetchChoice {
     /// The pages that follow a fault.
     Readahead {
         /// How many.
+        pages: u32,
+    },
+    /// The aligned block of neighbours around a fault.
+    Cluster {
+        /// How many pages it has; rounded up to a power of two.
         pages: u32,
     },
     /// The page at the next sector after a fault or a hit (Ariadne 4.4).
@@ -310,6 +316,7 @@ impl PrefetchChoice {
         match self {
             PrefetchChoice::None => Box::new(NoPrefetch),
             PrefetchChoice::Readahead { pages } => Box::new(Readahead::new(*pages)),
+            PrefetchChoice::Cluster { pages } => Box::new(Cluster::new(*pages)),
             PrefetchChoice::PreDecomp(params) => Box::new(PreDecomp::new(*params)),
             PrefetchChoice::RecordedSet(params) => Box::new(RecordedSet::new(*params)),
             PrefetchChoice::HotList(params) => Box::new(HotList::new(*params)),
@@ -401,6 +408,7 @@ impl fmt::Display for PrefetchChoice {
             PrefetchChoice::None => f.write_str("nothing"),
             PrefetchChoice::Readahead { pages: 1 } => f.write_str("the page after a fault"),
             PrefetchChoice::Readahead { pages } => write!(f, "the {pages} pages after a fault"),
+            PrefetchChoice::Cluster { pages } => write!(f, "the cluster of {pages} around a fault"),
             PrefetchChoice::PreDecomp(_) => f.write_str("PreDecomp"),
             PrefetchChoice::RecordedSet(_) => f.write_str("recorded set at relaunch"),
             PrefetchChoice::HotList(_) => f.write_str("hot list at relaunch"),

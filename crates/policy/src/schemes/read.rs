@@ -92,8 +92,8 @@ const BUFFER_PAGES: RangeInclusive<i64> = 1..=65_536;
 const BATCH_PAGES: RangeInclusive<i64> = 1..=1 << 20;
 const RELAUNCHES: RangeInclusive<i64> = 1..=16;
 const LEAVE_OUT: RangeInclusive<i64> = 0..=64;
-const PREFETCHERS: [&str; 6] =
-    ["none", "readahead", "pre-decomp", "recorded-set", "hot-list", "by-trigger"];
+const PREFETCHERS: [&str; 7] =
+    ["none", "readahead", "cluster", "pre-decomp", "recorded-set", "hot-list", "by-trigger"];
 
 pub(super) fn scheme(text: &str) -> Result<Scheme, SchemeError> {
     let file: Table = text.parse()?;
@@ -351,6 +351,9 @@ impl Reader {
             "readahead" => PrefetchChoice::Readahead {
                 pages: self.integer("pages", 8, READAHEAD_PAGES)? as u32,
             },
+            "cluster" => {
+                PrefetchChoice::Cluster { pages: self.integer("pages", 8, READAHEAD_PAGES)? as u32 }
+            }
             "pre-decomp" => PrefetchChoice::PreDecomp(pre_decomp::Params {
                 buffer_pages: self.integer("buffer_pages", 64, BUFFER_PAGES)? as u32,
                 expire: match self.word("expire", Some("recompress"), &["keep", "recompress"])? {
@@ -368,8 +371,8 @@ impl Reader {
                 leave_out_one_in: self.leave_out()?,
             }),
             _ => {
-                let at_relaunch = &PREFETCHERS[3..5];
-                let at_fault = &PREFETCHERS[1..3];
+                let at_relaunch = &PREFETCHERS[4..6];
+                let at_fault = &PREFETCHERS[1..4];
                 PrefetchChoice::ByTrigger {
                     relaunch: Box::new(self.column("relaunch", at_relaunch, Reader::prefetch)?),
                     fault: Box::new(self.column("fault", at_fault, Reader::prefetch)?),
