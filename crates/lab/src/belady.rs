@@ -246,7 +246,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
+        #![proptest_config(ProptestConfig::with_cases(300))]
         #[test]
         fn nothing_is_less(acts in prop::collection::vec((0u32..5, 0u32..8), 1..12)) {
             let mut there = std::collections::HashSet::new();

@@ -144,6 +144,10 @@ impl Sizes {
         &self.blocks[handle.raw() as usize - 1]
     }
 
+    fn block_mut(&mut self, handle: Handle) -> &mut Block {
+        &mut self.blocks[handle.raw() as usize - 1]
+    }
+
     fn form(&mut self, form: Form) -> Result<u16, LabError> {
         if let Some(known) = self.forms.iter().position(|(known, _)| *known == form) {
             return Ok(known as u16);
@@ -248,13 +252,18 @@ impl Sizes {
         Ok(())
     }
 
-    /// The pages that are still stored in the block with `page`, without it, by address.
-    fn siblings(&self, page: PageId, handle: Handle) -> Vec<(PageId, Entry)> {
+    /// The pages that are still stored in the block with `page`, which is its page `asked`, without
+    /// it, by address. Pages that moved together are found.
+    fn siblings(&self, (page, handle, asked): (PageId, Handle, u16)) -> Vec<(PageId, Entry)> {
         let Some(vpns) = &self.block(handle).vpns else { return Vec::new() };
+        let was_at = vpns[usize::from(asked)].0 as i64;
         let mut found: Vec<(PageId, Entry)> = vpns
             .iter()
             .enumerate()
-            .map(|(index, vpn)| (index, PageId::new(page.space(), *vpn)))
+            .filter_map(|(index, vpn)| {
+                let at = page.vpn().0.checked_add_signed(vpn.0 as i64 - was_at)?;
+                Some((index, PageId::new(page.space(), Vpn(at))))
+            })
             .filter(|(_, other)| *other != page)
             .map(|(index, other)| (index, other, self.load(other)))
             .filter(|(index, _, entry)| {
@@ -273,9 +282,7 @@ impl Sizes {
         let mut along: Vec<(PageId, Entry)> = Vec::new();
         let mut chunks: Vec<(Handle, u64)> = Vec::with_capacity(run.len());
         for (page, entry) in run.iter().copied() {
-            let Some(handle) = entry.handle().filter(|_| entry.state() == State::Stored) else {
-                continue;
-            };
+            let Some(handle) = entry.handle() else { continue };
             let block = self.block(handle);
             let chunk_pages = self.chunk_pages(block);
             let chunk = u64::from(entry.index()) / chunk_pages;
@@ -289,7 +296,9 @@ impl Sizes {
                 let of_chunk = |other: &(PageId, Entry)| {
                     u64::from(other.1.index()) / chunk_pages == chunk && !run.contains(other)
                 };
-                along.extend(self.siblings(page, handle).into_iter().filter(of_chunk));
+                along.extend(
+                    self.siblings((page, handle, entry.index())).into_iter().filter(of_chunk),
+                );
             }
         }
         if !along.is_empty() {
@@ -365,6 +374,50 @@ impl Sizes {
         let bytes = self.share(home.handle());
         events.push(Event::Stored { page, tier: Tier::Pool, bytes });
         Ok(())
+    }
+
+    /// Brings back, or parks, what is still stored of a block, one page of which is back already:
+    /// the rest of its chunk, then the other chunks in their order.
+    fn bring_others(
+        &mut self,
+        lent: (PageId, Handle, u16),
+        world: Option<&World<'_>>,
+        spent: &mut Spent,
+        events: &mut Vec<Event>,
+    ) -> Result<(), LabError> {
+        let (_, handle, index) = lent;
+        let block = self.block(handle);
+        let (form, cost) = self.forms[block.form as usize];
+        let chunk_pages = self.chunk_pages(block);
+        let chunk_of = |index: u16| u64::from(index) / chunk_pages;
+        let own = chunk_of(index);
+        let mut chunk = own;
+        loop {
+            for (other, entry) in self.siblings(lent) {
+                if chunk_of(entry.index()) != chunk {
+                    continue;
+                }
+                if chunk != own {
+                    spent.decompressed_pages += 1;
+                    spent.back_ns += cost.back_ns;
+                }
+                spent.kernel_ns += self.costs.put_ns;
+                if form.park {
+                    self.park_page(other, entry, world, spent, events)?;
+                } else {
+                    self.back(other, entry)?;
+                    events.push(Event::PageIn { page: other, tier: Tier::Pool, demand: false });
+                }
+            }
+            let from = if chunk == own { 0 } else { chunk + 1 };
+            // Of those that are there now: parking one may have pushed out another.
+            let rest = self.siblings(lent).into_iter();
+            let rest = rest.map(|(_, entry)| chunk_of(entry.index()));
+            let Some(next) = rest.filter(|chunk| *chunk >= from && *chunk != own).min() else {
+                return Ok(());
+            };
+            chunk = next;
+        }
     }
 
     /// A parked page that is to leave is stored again.
@@ -558,43 +611,25 @@ impl Mechanism for Sizes {
                 events.push(Event::PrefetchUsed { page });
             }
             _ => {
-                let mut others = Vec::new();
-                let mut park = false;
                 spent.back_ns = self.costs.copy_ns;
-                let mut each = 0.0;
                 if let Some(handle) = entry.handle() {
                     let block = self.block(handle);
-                    let (form, cost) = self.forms[block.form as usize];
-                    let chunk_pages = self.chunk_pages(block);
-                    (park, each) = (form.park, cost.back_ns);
-                    spent.back_ns = each * chunk_pages as f64;
-                    spent.decompressed_pages = chunk_pages;
-                    // Its own chunk's first, then the others' in their order.
-                    let of_chunk = u64::from(entry.index()) / chunk_pages;
-                    others = self.siblings(page, handle);
-                    others.sort_by_key(|(_, other)| {
-                        let chunk = u64::from(other.index()) / chunk_pages;
-                        (chunk != of_chunk, chunk)
-                    });
+                    spent.decompressed_pages = self.chunk_pages(block);
+                    let each = self.forms[block.form as usize].1.back_ns;
+                    spent.back_ns = each * spent.decompressed_pages as f64;
+                }
+                spent.wait_ns = spent.back_ns;
+                // Its block stays until the others are back too.
+                if let Some(handle) = entry.handle() {
+                    self.block_mut(handle).live += 1;
                 }
                 self.back(page, entry)?;
                 events.push(Event::Access { page, kind: AccessKind::Fault, write: false });
                 events.push(Event::PageIn { page, tier: Tier::Pool, demand: true });
-                spent.wait_ns = spent.back_ns;
-                if !others.is_empty() {
-                    let more = (others.len() as u64 + 1).saturating_sub(spent.decompressed_pages);
-                    spent.decompressed_pages += more;
-                    spent.back_ns += each * more as f64;
-                }
-                for (other, entry) in others {
-                    spent.kernel_ns += self.costs.put_ns;
-                    if park {
-                        self.park_page(other, entry, world, &mut spent, events)?;
-                    } else {
-                        self.back(other, entry)?;
-                        let (tier, demand) = (Tier::Pool, false);
-                        events.push(Event::PageIn { page: other, tier, demand });
-                    }
+                if let Some(handle) = entry.handle() {
+                    let lent = (page, handle, entry.index());
+                    self.bring_others(lent, world, &mut spent, events)?;
+                    self.release(entry);
                 }
             }
         }

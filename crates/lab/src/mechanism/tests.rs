@@ -188,7 +188,7 @@ impl Both<'_> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
     fn both_tell_the_same(
         acts in prop::collection::vec(act(), 1..60),
