@@ -1,31 +1,40 @@
 #!/bin/sh
-# Format, lints, every test, and half a minute of fuzzing for each target (CLEW_FUZZ_SECONDS), all at
-# once. Ends with one line that counts what passed, failed and was skipped.
+# Format, lints, every test in two streams, and half a minute of fuzzing for each target
+# (CLEW_FUZZ_SECONDS), all at once. Ends with one line that counts what passed, failed and was skipped.
 set -eu
 cd "$(dirname "$0")/.."
 
 CLEW_SKIP_LOG=$(mktemp)
 log=$(mktemp)
-fuzzed=$(mktemp -d)
+logs=$(mktemp -d)
 export CLEW_SKIP_LOG
-trap 'rm -rf "$CLEW_SKIP_LOG" "$log" "$fuzzed"' EXIT
+trap 'rm -rf "$CLEW_SKIP_LOG" "$log" "$logs"' EXIT
 
 cargo fmt --all --check
 cargo clippy --workspace --all-targets --quiet -- -D warnings
 
 status=0
-{ cargo test --workspace --no-fail-fast 2>&1 || echo "cargo test exits $?" ; } | tee "$log"
+cargo test --workspace --no-run --quiet
+
+# Tests by the first letters of their files, so that both streams take as long. What the second says
+# is shown after the first.
+tests() { cargo test --workspace --no-fail-fast "$@" 2>&1 || echo "cargo test exits $?"; }
+tests --test '[s-z]*' >"$logs/tests" &
+tests --lib --bins --test '[a-r]*' | tee "$log"
+wait
+tee -a "$log" <"$logs/tests"
+rm "$logs/tests"
 
 fuzz() {
     {
         CLEW_FUZZ_SECONDS=${CLEW_FUZZ_SECONDS:-30} cargo test --workspace --quiet "$@" -- --nocapture ||
             echo "cargo test exits $?"
-    } >"$fuzzed/$2" 2>&1
+    } >"$logs/$2" 2>&1
 }
 for target in agents control config trace; do fuzz --test "fuzz_$target" & done
 fuzz --lib adopting_garbage &
 wait
-cat "$fuzzed"/* | tee -a "$log"
+cat "$logs"/* | tee -a "$log"
 grep -q '^cargo test exits' "$log" && status=1
 
 count() { awk -v word="$1" '/^test result:/ { for (i = 2; i <= NF; i++) if ($i == word ";") n += $(i - 1) } END { print n + 0 }' "$log"; }
