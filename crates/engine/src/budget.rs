@@ -54,6 +54,12 @@ impl Budget {
         Budget { total_bytes, low_bytes, high_bytes, page_bytes }
     }
 
+    /// Pages that may come back early: beyond them a relaunch would be disturbed by reclaim. What
+    /// is on its way back already is part of `used_bytes`.
+    pub fn early_pages(&self, used_bytes: u64) -> usize {
+        (self.free_bytes(used_bytes).saturating_sub(self.low_bytes) / self.page_bytes) as usize
+    }
+
     /// Bytes that nobody uses.
     pub fn free_bytes(&self, used_bytes: u64) -> u64 {
         self.total_bytes.saturating_sub(used_bytes)
@@ -101,22 +107,33 @@ impl KeptCopies {
         self.pages.push_back(page);
     }
 
-    /// Gives up copies until about `wanted_bytes` are free, and returns how many were given up.
-    /// `give_up` answers whether the page had one.
-    pub fn give_up(&mut self, wanted_bytes: u64, mut give_up: impl FnMut(PageId) -> bool) -> u64 {
-        let mut dropped = 0;
-        while dropped < wanted_bytes / 1024 {
+    /// Gives up copies until `wanted_bytes` are free. `give_up` answers what that freed, if the page
+    /// had a copy: nothing, where other pages need its block. (What is free inside slabs serves the
+    /// next pages as well as whole frames do.)
+    pub fn give_up(
+        &mut self,
+        wanted_bytes: u64,
+        mut give_up: impl FnMut(PageId) -> Option<u64>,
+    ) -> Dropped {
+        let mut dropped = Dropped::default();
+        while dropped.bytes < wanted_bytes {
             let Some(page) = self.pages.pop_front() else { break };
-            dropped += u64::from(give_up(page));
+            if let Some(bytes) = give_up(page) {
+                dropped.copies += 1;
+                dropped.bytes += bytes;
+            }
         }
         dropped
     }
 }
 
-/// Bytes that `dropped` of `pages` stored copies, which take `used_bytes` together, probably freed.
-/// (What is free inside slabs serves the next pages as well as whole frames do.)
-pub fn freed_bytes(dropped: u64, used_bytes: u64, pages: u64) -> u64 {
-    dropped * used_bytes / pages.max(1)
+/// Kept copies that were given up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dropped {
+    /// How many.
+    pub copies: u64,
+    /// What they took.
+    pub bytes: u64,
 }
 
 /// Whether more than one part in `parts` of a tier is free.
@@ -194,9 +211,18 @@ mod tests {
         let mut asked = Vec::new();
         let dropped = kept.give_up(2048, |page| {
             asked.push(page.vpn().0);
-            page.vpn().0 != 1
+            // The second has none, the block of the third is needed.
+            [Some(1024), None, Some(0), Some(1024)][page.vpn().0 as usize]
         });
-        assert_eq!((dropped, asked), (2, vec![0, 1, 2]));
-        assert_eq!(kept.give_up(u64::MAX, |_| true), 3);
+        assert_eq!((dropped, asked), (Dropped { copies: 3, bytes: 2048 }, vec![0, 1, 2, 3]));
+        assert_eq!(kept.give_up(u64::MAX, |_| Some(1)), Dropped { copies: 2, bytes: 2 });
+    }
+
+    #[test]
+    fn early_pages_leave_the_mark_of_a_relaunch_free() {
+        let b = budget();
+        assert_eq!(b.early_pages(200 * MIB - 5 * MIB), 256);
+        assert_eq!(b.early_pages(200 * MIB - 4 * MIB), 0);
+        assert_eq!(b.early_pages(300 * MIB), 0);
     }
 }

@@ -10,6 +10,7 @@
 pub mod belady;
 pub mod compare;
 pub mod costs;
+pub mod decisions;
 pub mod device;
 mod error;
 mod input;
@@ -23,6 +24,7 @@ mod world;
 
 pub use compare::{Comparison, compare};
 pub use costs::{Clock, Costs};
+pub use decisions::{Decisions, decisions};
 pub use device::Device;
 pub use error::LabError;
 pub use input::{Input, Memory};

@@ -7,7 +7,7 @@
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clew_core::{Event, SpaceId, Vpn};
 use clew_engine::{Fault, Memory, MoverContext};
@@ -19,6 +19,9 @@ use crate::process::{Process, Shared};
 
 /// Token of the descriptor that ends a fault thread.
 pub const STOP_TOKEN: u64 = u64::MAX;
+
+/// What a round of faults waits while the budget is exceeded.
+const OVER_BUDGET: Duration = Duration::from_millis(1);
 
 /// Serves faults on the CPU of `handler` until its stop descriptor becomes readable.
 pub fn run(shared: &Shared, handler: usize) {
@@ -34,6 +37,10 @@ pub fn run(shared: &Shared, handler: usize) {
             libc::epoll_wait(shared.epolls[handler].as_raw_fd(), events.as_mut_ptr(), 32, -1)
         };
         let woken = Instant::now();
+        if n > 0 && shared.over_budget.load(Ordering::Relaxed) {
+            // As a kernel reclaims where a program asks for memory that is not there.
+            std::thread::sleep(OVER_BUDGET);
+        }
         for event in &events[..n.max(0) as usize] {
             if event.u64 == STOP_TOKEN {
                 return;

@@ -319,6 +319,8 @@ pub struct Shared {
     pub latencies: Vec<FaultLatency>,
     /// Groups of programs taken over that are not served yet: until then nothing may end.
     pub recovering: AtomicUsize,
+    /// More than the budget is used, and pages are on their way out: faults give them time.
+    pub over_budget: AtomicBool,
     /// What is kept of programs whose records were found damaged.
     pub lost: OnceLock<Vec<Lost>>,
     next_space: AtomicU32,
@@ -351,6 +353,7 @@ impl Shared {
             ring: crossbeam_channel::bounded(RING),
             ring_dropped: AtomicU64::new(0),
             recovering: AtomicUsize::new(0),
+            over_budget: AtomicBool::new(false),
             lost: OnceLock::new(),
             next_space: AtomicU32::new(1),
         }

@@ -121,16 +121,7 @@ impl TappedEngine {
                 Order::SwapOut { groups, place, .. } => {
                     let Place::Tier { tier, .. } = *place else { continue };
                     for group in groups {
-                        let note = Note::Group {
-                            pages: group.pages.len() as u32,
-                            tier,
-                            codec: group.codec,
-                            chunk_bytes: group.chunk_bytes,
-                            hotness: group.hotness,
-                            park_siblings: group.park_siblings,
-                        };
-                        let victims = group.pages.iter().map(|page| Note::Victim { page: *page });
-                        self.note_all([note].into_iter().chain(victims).map(Record::Note));
+                        self.note_all(Note::of_group(group, tier).map(Record::Note));
                     }
                 }
                 Order::EndApp { app, .. } => {

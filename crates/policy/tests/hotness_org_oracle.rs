@@ -123,7 +123,15 @@ impl Naive {
                     self.is_at(page, Side::In, view);
                 }
             }
-            Event::PageIn { page, .. } | Event::Stayed { page } => self.is_at(page, Side::In, view),
+            Event::PageIn { page, .. } => self.is_at(page, Side::In, view),
+            Event::Stayed { page } => {
+                self.is_at(page, Side::In, view);
+                if let Some(known) = self.known.get(&page).copied()
+                    && known.class == Hotness::Cold
+                {
+                    self.put_first(page, Known { class: Hotness::Warm, ..known });
+                }
+            }
             Event::Stored { page, tier: Tier::Pool, .. } => self.is_at(page, Side::Pool, view),
             Event::Stored { page, .. } => self.is_at(page, Side::Beyond, view),
             Event::Unused { run } => {

@@ -1,7 +1,8 @@
 //! What a trace is made of.
 
 use clew_core::{
-    AccessKind, AppId, CodecKind, Event, Hotness, Ns, PageId, PageRun, SpaceId, Tier, Trigger,
+    AccessKind, AppId, CodecKind, Event, Group, Hotness, Ns, PageId, PageRun, SpaceId, Tier,
+    Trigger,
 };
 
 /// Contents of a page, by the order in which they came up in a trace: 0, 1, 2, …
@@ -114,6 +115,22 @@ pub enum Note {
     TierUse { tier: Tier, used_bytes: u64, pages: u64 },
 }
 
+impl Note {
+    /// What is noted of a group that is to leave for `tier`.
+    pub fn of_group(group: &Group, tier: Tier) -> impl Iterator<Item = Note> + '_ {
+        let head = Note::Group {
+            pages: group.pages.len() as u32,
+            tier,
+            codec: group.codec,
+            chunk_bytes: group.chunk_bytes,
+            hotness: group.hotness,
+            park_siblings: group.park_siblings,
+        };
+        let victims = group.pages.iter().map(|page| Note::Victim { page: *page });
+        [head].into_iter().chain(victims)
+    }
+}
+
 impl Record {
     /// The record of an event that an engine was told, if it is one that is recorded.
     pub fn of_event(event: &Event) -> Option<Record> {
@@ -151,6 +168,45 @@ impl Record {
             | Event::JobDone { .. }
             | Event::Pressure { .. }
             | Event::Tick => return None,
+        })
+    }
+
+    /// The event that it is the record of, if it is one.
+    pub fn to_event(&self) -> Option<Event> {
+        Some(match *self {
+            Record::Launch { app } => Event::Launch { app },
+            Record::Relaunch { app } => Event::Relaunch { app },
+            Record::ResponseComplete { app, response_ns } => {
+                Event::ResponseComplete { app, response_ns }
+            }
+            Record::Background { app } => Event::Background { app },
+            Record::Exit { app } => Event::Exit { app },
+            Record::SpaceStart { space, app, .. } => Event::SpaceStart { space, app },
+            Record::SpaceEnd { space } => Event::SpaceEnd { space },
+            Record::Resident { run } => Event::Resident { run },
+            Record::Access { page, kind, write } => Event::Access { page, kind, write },
+            Record::Freed { run } => Event::Freed { run },
+            Record::Moved { from, to } => Event::Moved { from, to },
+            Record::Note(note) => match note {
+                Note::Stored { page, tier, bytes } => Event::Stored { page, tier, bytes },
+                Note::Stayed { page } => Event::Stayed { page },
+                Note::PageIn { page, tier, demand } => Event::PageIn { page, tier, demand },
+                Note::Dropped { page, tier } => Event::Dropped { page, tier },
+                Note::Unused { run } => Event::Unused { run },
+                Note::PrefetchUsed { page } => Event::PrefetchUsed { page },
+                Note::PrefetchExpired { page } => Event::PrefetchExpired { page },
+                Note::AskedPages { .. }
+                | Note::AskedApp { .. }
+                | Note::AskedPrefetch { .. }
+                | Note::Group { .. }
+                | Note::Victim { .. }
+                | Note::Prefetch { .. }
+                | Note::EndApp { .. }
+                | Note::TierUse { .. } => return None,
+            },
+            Record::Contents { .. } | Record::Candidate { .. } | Record::Window { .. } => {
+                return None;
+            }
         })
     }
 

@@ -16,6 +16,8 @@ use crate::pagemap::page_bytes;
 use crate::programs::Kind;
 
 const MANAGED_PATIENCE: Duration = Duration::from_secs(5);
+/// What a recording daemon may keep that is not written down yet, and its file's pages.
+const RECORDER_BYTES: u64 = 96 << 20;
 
 /// The arm on Clew. Fields end in this order: the daemon is asked to stop, then the group ends
 /// whatever is left.
@@ -133,7 +135,9 @@ impl Arm for Clew {
 
     fn begin(&mut self, ground: &Ground) -> Result<(), BenchError> {
         self.ground = Some(ground.clone());
-        ground.group.limit(ground.total()?)?;
+        // Who records compares nothing, and needs memory for what is not written down yet.
+        let recorder = if self.options.is_empty() { 0 } else { RECORDER_BYTES };
+        ground.group.limit(ground.total()? + recorder)?;
         if let ArmKind::Without(ablation) = self.kind {
             self.scheme = ablation.write_scheme(&self.exe, &ground.scratch)?;
         }

@@ -1,13 +1,16 @@
 //! `clew replay`, and the options that all verbs of the lab share.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::anyhow;
 use clap::ValueEnum;
+use clew_lab::decisions::{Agreement, Decisions};
 use clew_lab::{Clock, Costs, Device, Input, LabError, Memory, Outcome, Pages, Settings, report};
 use clew_policy::Scheme;
+use clew_trace::Trace;
 
+use super::trace::reading;
 use crate::Failure;
 use crate::output::{Format, json, table};
 use crate::progress::Bar;
@@ -25,6 +28,10 @@ pub struct Args {
     /// Say how many records were replayed a second, too.
     #[arg(long)]
     bench: bool,
+    /// Ask the policies what the recording daemon asked them, and compare the answers. Scheme and
+    /// everything else come from the trace.
+    #[arg(long, conflicts_with_all = ["bench", "policy_only", "device", "cpu_scale", "costs"])]
+    decisions: bool,
 }
 
 /// How time is told.
@@ -116,6 +123,9 @@ pub fn open(trace: &std::path::Path) -> Result<Input, Failure> {
 
 /// `clew replay TRACE`.
 pub fn replay(format: Format, args: Args) -> Result<(), Failure> {
+    if args.decisions {
+        return decisions(format, &args.trace);
+    }
     let scheme = scheme(&args.scheme)?;
     let input = open(&args.trace)?;
     let settings = args.options.settings(&input, scheme.clone())?;
@@ -141,6 +151,38 @@ pub fn replay(format: Format, args: Args) -> Result<(), Failure> {
             took.as_secs_f64(),
             each_second / 1e6
         );
+    }
+    Ok(())
+}
+
+/// `clew replay TRACE --decisions`.
+fn decisions(format: Format, trace: &Path) -> Result<(), Failure> {
+    let trace = Trace::open(trace).map_err(|error| reading(trace, error))?;
+    let bar = Bar::of_bytes("asking again", trace.file_bytes());
+    let found = clew_lab::decisions(&trace, &mut |done, _| bar.at(done));
+    bar.end();
+    let found = found.map_err(failure)?;
+    if let Format::Json = format {
+        return json(&found);
+    }
+    let choices = [
+        ("victims", found.victims),
+        ("groups", found.groups),
+        ("prefetches", found.prefetches),
+        ("endings", found.endings),
+    ];
+    let row = |(name, agreement): (&str, Agreement)| {
+        let Agreement { recorded, replayed, both } = agreement;
+        let counts = [recorded, replayed, both].map(|count| count.to_string());
+        let share = format!("{:.2}%", 100.0 * agreement.share());
+        [name.to_string()].into_iter().chain(counts).chain([share]).collect()
+    };
+    let header = ["CHOICES", "RECORDED", "REPLAYED", "BOTH", "AGREE"];
+    println!("{}", table(&header, choices.map(row).into()));
+    let Decisions { scheme, questions, same, .. } = &found;
+    println!("{questions} questions to scheme {scheme}, {same} answered the same in every page");
+    if let Some(record) = found.first_difference {
+        println!("the first difference is at record {record}");
     }
     Ok(())
 }

@@ -134,19 +134,16 @@ impl Mover {
         self.forget(space, Vpn(0), u64::MAX);
     }
 
-    /// Gives up the copy kept of a resident page; true if there was one. Waits for nobody.
-    pub fn drop_kept(&self, space: &ManagedSpace, vpn: Vpn) -> bool {
+    /// Gives up the copy kept of a resident page, if there is one; the bytes that this frees, which is
+    /// nothing while other pages need the block. Waits for nobody.
+    pub fn drop_kept(&self, space: &ManagedSpace, vpn: Vpn) -> Option<u64> {
         // Not while entries are being moved: one of them is then at two places.
-        let Some(_events) = space.table.lock.try_read() else { return false };
+        let _events = space.table.lock.try_read()?;
         let entry = space.table.load(vpn);
-        let (State::Resident, Some(handle)) = (entry.state(), entry.handle()) else {
-            return false;
-        };
+        let handle = entry.handle().filter(|_| entry.state() == State::Resident)?;
         let bare = page_entry(State::Resident, None, 0);
-        if space.table.compare_exchange(vpn, entry, bare).is_err() {
-            return false;
-        }
-        self.store.release(handle);
-        true
+        space.table.compare_exchange(vpn, entry, bare).ok()?;
+        let bytes = u64::from(self.store.stored_bytes(handle));
+        Some(if self.store.release(handle) { bytes } else { 0 })
     }
 }

@@ -534,9 +534,9 @@ impl Mechanism for Bytes {
         })
     }
 
-    fn drop_kept(&mut self, page: PageId) -> bool {
-        let managed = self.managed(page.space());
-        managed.is_ok_and(|managed| self.mover.drop_kept(&managed.space, page.vpn()))
+    fn drop_kept(&mut self, page: PageId) -> Option<u64> {
+        let managed = self.managed(page.space()).ok()?;
+        self.mover.drop_kept(&managed.space, page.vpn())
     }
 
     fn compact(&mut self, copies: u64) {

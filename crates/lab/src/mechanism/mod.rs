@@ -84,8 +84,8 @@ pub trait Mechanism: PageFacts {
     /// The program moved these pages; the ranges do not overlap.
     fn moved(&mut self, from: PageRun, to: PageId) -> Result<(), LabError>;
 
-    /// Gives up the copy kept of a resident page; true if there was one.
-    fn drop_kept(&mut self, page: PageId) -> bool;
+    /// Gives up the copy kept of a resident page, if there is one; the bytes that this frees.
+    fn drop_kept(&mut self, page: PageId) -> Option<u64>;
 
     /// Moves what is left together, after so many copies were given up.
     fn compact(&mut self, copies: u64);

@@ -738,14 +738,13 @@ impl Mechanism for Sizes {
         Ok(())
     }
 
-    fn drop_kept(&mut self, page: PageId) -> bool {
+    fn drop_kept(&mut self, page: PageId) -> Option<u64> {
         let entry = self.load(page);
-        if entry.state() != State::Resident || entry.handle().is_none() {
-            return false;
-        }
-        let done = self.set(page, Entry::new(State::Resident)).is_ok();
+        entry.handle().filter(|_| entry.state() == State::Resident)?;
+        self.set(page, Entry::new(State::Resident)).ok()?;
+        let before = self.used_bytes;
         self.release(entry);
-        done
+        Some(before - self.used_bytes)
     }
 
     fn compact(&mut self, _copies: u64) {}

@@ -34,7 +34,7 @@ use std::path::Path;
 use clew_core::{
     AccessKind, AppId, Arrival, Event, Ns, PageId, PageRun, Place, SpaceId, Tier, Trigger,
 };
-use clew_engine::budget::{Budget, KeptCopies, Use, freed_bytes, has_room};
+use clew_engine::budget::{Budget, KeptCopies, Use, has_room};
 use clew_engine::decide::{Engine, Order};
 use clew_policy::Scheme;
 use clew_policy::schemes::OnFull;
@@ -635,6 +635,7 @@ impl<'a, M: Mechanism> Replay<'a, M> {
     fn prefetch(&mut self, trigger: Trigger) -> Result<(), LabError> {
         let mut pages = Vec::new();
         self.engine.plan_prefetch(trigger, &self.mechanism, &mut pages);
+        pages.truncate(self.budget.early_pages(self.used_bytes()));
         if pages.is_empty() {
             return Ok(());
         }
@@ -715,14 +716,13 @@ impl<'a, M: Mechanism> Replay<'a, M> {
     }
 
     fn drop_kept(&mut self, wanted_bytes: u64) -> u64 {
-        let before = self.mechanism.pool();
         let mechanism = &mut self.mechanism;
         let dropped = self.kept.give_up(wanted_bytes, |page| mechanism.drop_kept(page));
-        if dropped > 0 {
-            self.mechanism.compact(dropped);
+        if dropped.copies > 0 {
+            self.mechanism.compact(dropped.copies);
         }
-        self.tally.kept_dropped += dropped;
-        freed_bytes(dropped, before.used_bytes, before.pages)
+        self.tally.kept_dropped += dropped.copies;
+        dropped.bytes
     }
 
     /// Something did not fit: gives up kept copies, and if that does not help, the pool is full.

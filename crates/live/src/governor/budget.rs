@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use clew_core::{AppState, Event, Tier, TierFacts};
@@ -88,6 +89,8 @@ impl Governor {
         if shortage.is_some() || leaving_bytes > 0 {
             self.last_busy = Instant::now();
         }
+        let over = budget.free_bytes(self.used_bytes) == 0 && self.inflight_pages > 0;
+        self.shared.over_budget.store(over, Ordering::Relaxed);
         let Some(shortage) = shortage else { return };
         // Under pressure, copies kept of resident pages go first.
         let freed = self.drop_kept(shortage.bytes);
@@ -156,17 +159,17 @@ impl Governor {
         }
     }
 
-    /// Gives up kept copies until about `wanted` bytes are free; returns about how many did.
+    /// Gives up kept copies until `wanted` bytes are free, as far as there are any; returns how many
+    /// that freed.
     pub(super) fn drop_kept(&mut self, wanted: u64) -> u64 {
-        let before = self.shared.mover.store.facts();
         let shared = &self.shared;
         let dropped = self.kept.give_up(wanted, |page| {
-            let process = shared.process(page.space());
-            process.is_some_and(|process| shared.mover.drop_kept(&process.space, page.vpn()))
+            let process = shared.process(page.space())?;
+            shared.mover.drop_kept(&process.space, page.vpn())
         });
-        if dropped > 0 {
-            self.shared.mover.store.compact(dropped as usize);
+        if dropped.copies > 0 {
+            self.shared.mover.store.compact(dropped.copies as usize);
         }
-        budget::freed_bytes(dropped, before.used_bytes, before.pages)
+        dropped.bytes
     }
 }

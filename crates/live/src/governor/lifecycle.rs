@@ -54,9 +54,12 @@ impl Governor {
         self.bring_early(pages, false);
     }
 
-    /// Brings pages back that nobody has asked for, or parks them: as wanted, piece by piece, each
-    /// piece by address.
+    /// Brings pages back that nobody has asked for, or parks them, as far as there is room: as
+    /// wanted, piece by piece, each piece by address.
     pub(super) fn bring_early(&mut self, mut pages: Vec<PageId>, park: bool) {
+        let coming = self.early_tickets.values().sum::<usize>() as u64 * self.shared.page_bytes;
+        let budget = self.config.budget(self.shared.page_bytes);
+        pages.truncate(budget.early_pages(self.used_bytes + coming));
         self.early.asked_pages += pages.len() as u64;
         for piece in pages.chunks_mut(RESTORE_PAGES) {
             piece.sort_unstable();
@@ -65,7 +68,7 @@ impl Governor {
                 let mut vpns: Vec<Vpn> = of_space.iter().map(|page| page.vpn()).collect();
                 vpns.dedup();
                 let ticket = self.ticket(None);
-                self.early_tickets.insert(ticket);
+                self.early_tickets.insert(ticket, vpns.len());
                 self.work.send(Work::Restore { process, vpns, park, ticket });
             }
         }
@@ -121,6 +124,8 @@ impl Governor {
         if answers.len() > 1 {
             return;
         }
+        // The budget does not count any more.
+        self.shared.over_budget.store(false, Ordering::Relaxed);
         let promise = self.promise(None, Then::Stop);
         let processes: Vec<Arc<Process>> = self.shared.processes.read().values().cloned().collect();
         for process in &processes {

@@ -190,8 +190,8 @@ pub struct Governor {
     over_budget: HashMap<SpaceId, Instant>,
     promises: HashMap<u64, Promise>,
     tickets: HashMap<u64, u64>,
-    /// Tickets of what comes back early.
-    early_tickets: HashSet<u64>,
+    /// Tickets of what comes back early, and how many pages each is for.
+    early_tickets: HashMap<u64, usize>,
     early: EarlyStatus,
     /// What is watched of each app, and when apps are due to be.
     samples: HashMap<AppId, Sample>,
@@ -255,7 +255,7 @@ impl Governor {
             waiting: Vec::new(),
             promises: HashMap::new(),
             tickets: HashMap::new(),
-            early_tickets: HashSet::new(),
+            early_tickets: HashMap::new(),
             early: EarlyStatus::default(),
             samples: HashMap::new(),
             samples_due: HashMap::new(),
@@ -551,7 +551,7 @@ impl Governor {
 
     fn done(&mut self, done: Done) {
         let promise = self.tickets.remove(&done.ticket).unwrap_or(0);
-        if self.early_tickets.remove(&done.ticket) {
+        if self.early_tickets.remove(&done.ticket).is_some() {
             self.early.early_pages += done.pages as u64;
         }
         if let Some(process) = done.process.as_ref().filter(|_| done.taken_out) {

@@ -349,6 +349,17 @@ impl HotnessOrg {
         }
     }
 
+    /// A page that was picked could not leave: it was asked for at that moment, or is pinned. As cold
+    /// it would be picked before all others, again and again.
+    fn stayed(&mut self, page: PageId, view: &View<'_>) {
+        self.is_at(page, IN, view);
+        if let Some(slot) = self.lists.find(page)
+            && self.place(slot).1 == COLD
+        {
+            self.move_to(slot, IN, WARM);
+        }
+    }
+
     /// Of the pages that are there, those that were out enter before those that were not known.
     fn resident(&mut self, run: PageRun, view: &View<'_>) {
         let Some(number) = self.app_of(run.first, view) else { return };
@@ -457,9 +468,8 @@ impl Observe for HotnessOrg {
                     self.is_at(page, IN, view);
                 }
             }
-            Event::PageIn { page, .. } | Event::Stayed { page } if !view.is_file(page) => {
-                self.is_at(page, IN, view);
-            }
+            Event::PageIn { page, .. } if !view.is_file(page) => self.is_at(page, IN, view),
+            Event::Stayed { page } if !view.is_file(page) => self.stayed(page, view),
             Event::Stored { page, tier, .. } if !view.is_file(page) => {
                 let side = if tier == Tier::Pool { OUT } else { BEYOND };
                 self.is_at(page, side, view);

@@ -13,6 +13,8 @@
 //!   demanded back and the age has grown by no more than the active list is long, it becomes active
 //!   at once, otherwise inactive. (The kernel judges pages that were read ahead too; here they enter
 //!   inactive, as nobody has asked for them.)
+//! - a victim that could not leave becomes active (`shrink_folio_list`, `activate_locked`): what is
+//!   pinned would else be at the tail again and again where the inactive list is short;
 //! - the pages of the app in front are spared (set aside in order) until the demand is urgent or
 //!   nothing else is left (Ariadne 4.2 describes this option of Android's kernel).
 //!
@@ -82,6 +84,16 @@ impl Lru {
         if !self.lists.is_listed(slot) {
             self.lists.push_front(INACTIVE, slot);
             self.inactive += 1;
+        }
+    }
+
+    /// A page that was picked could not leave.
+    fn stayed(&mut self, page: PageId) {
+        let slot = self.lists.slot(page);
+        if !self.lists.is_listed(slot) {
+            self.lists.push_front(ACTIVE, slot);
+            self.lists.set_flag(slot, IS_ACTIVE, true);
+            self.active += 1;
         }
     }
 
@@ -213,7 +225,7 @@ impl Observe for Lru {
             Event::PageIn { page, demand, .. } if !view.is_file(page) => {
                 self.page_in(page, demand);
             }
-            Event::Stayed { page } if !view.is_file(page) => self.enter(page),
+            Event::Stayed { page } if !view.is_file(page) => self.stayed(page),
             Event::Stored { page, .. } if !view.is_file(page) => {
                 let slot = self.lists.slot(page);
                 if self.lists.is_listed(slot) {
