@@ -180,6 +180,49 @@ fn a_program_is_recorded_under_a_daemon_of_its_own() {
     assert_eq!(mode & 0o777, 0o600);
 }
 
+/// Live equals replay: the policies, asked again, answer as they did.
+#[test]
+fn policies_that_are_asked_again_answer_the_same() {
+    if !can_run("record::decisions", &["cc"]) {
+        return;
+    }
+    let dir = TempDir::new();
+    let program = compile(&dir, "touch.c", &[]);
+    for scheme in ["zram", "ariadne"] {
+        let file = dir.join(format!("{scheme}.trace"));
+        let mut command = clew();
+        command.args(["record", "--contents", "none", "--windows", "3600", "--app", "it"]);
+        command.args(["--budget", "48MiB", "--scheme", scheme, "-o"]).arg(&file).arg("--");
+        command.arg(&program).args(["12000", "50", "1"]);
+        let mut touch = Program::start(&dir, "touch", command);
+        touch.wait_ready();
+        let said = touch.errors();
+        let socket = said.split_whitespace().find(|word| word.ends_with(".sock"));
+        let mut client = Client::connect(Path::new(socket.expect("a path"))).expect("a daemon");
+        poll(LONG, || client.status().ok().filter(|status| status.apps[0].stored_pages > 500))
+            .expect("the budget is kept");
+        for seed in 1..=4 {
+            let app = || "it".to_string();
+            client.order(&Request::Fg { app: app() }).expect("it is known");
+            touch.expect(&format!("touch random 1500 {seed}"), "touched 1500 bad 0");
+            let response_ns = 1_000_000;
+            client.order(&Request::Responded { app: app(), response_ns }).expect("it is known");
+            client.order(&Request::Bg { app: app() }).expect("it is known");
+        }
+        touch.quit();
+        let trace = Trace::open(&file).expect("a trace");
+        let found = clew_lab::decisions(&trace, &mut |_, _| {}).expect("a recording");
+        assert_eq!(found.scheme, scheme);
+        assert!(found.victims.recorded > 500 && found.questions > 4, "{found:?}");
+        assert!(found.victims.share() > 0.99, "{found:?}");
+        assert!(found.groups.share() > 0.99, "{found:?}");
+        // What is prefetched depends on what is stored at that moment, of which the policies are told
+        // later: timing decides.
+        let expected = if scheme == "zram" { 0 } else { 100 };
+        assert!(found.prefetches.both >= expected, "{found:?}");
+    }
+}
+
 #[test]
 fn its_code_is_ours() {
     if !can_run("record::code", &["cc"]) {

@@ -3,10 +3,11 @@
 //! in the trace.
 //!
 //! Where timing decides, they may differ: the daemon's page tables are ahead of what its policies
-//! have been told by what waits in its queues, here they are not. A victim that is chosen by only one
+//! have been told by what waits in its queues. Here they are ahead by the pages that came back with
+//! the one that the prefetcher is asked about, and by nothing else. A victim that is chosen by only one
 //! of the two is told as having stayed, so that later questions still mean the same.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use clew_core::{
     AppId, Demand, Event, PageCounts, PageFacts, PageId, PageRun, Place, SpaceId, Tier, Trigger,
@@ -14,7 +15,7 @@ use clew_core::{
 };
 use clew_engine::decide::{Engine, Order};
 use clew_policy::Scheme;
-use clew_trace::{Note, Record, Source, Trace};
+use clew_trace::{Note, Record, Source, Stamped, Trace};
 use serde::Serialize;
 
 use crate::error::LabError;
@@ -89,13 +90,25 @@ pub fn decisions(trace: &Trace, progress: Progress<'_>) -> Result<Decisions, Lab
     let mut engine = Engine::new(&scheme);
     engine.set_page_bytes(trace.header().page_bytes);
     let found = Decisions { scheme: scheme.name.clone(), ..Decisions::default() };
-    let mut asker = Asker { engine, pages: Pages::default(), found, open: None, asked_for: None };
+    let mut asker = Asker {
+        engine,
+        pages: Pages::default(),
+        ahead: VecDeque::with_capacity(AHEAD),
+        found,
+        open: None,
+        asked_for: None,
+    };
     let failed = LabError::trace;
     let mut spaces = Spaces::default();
     let mut records = trace.records().map_err(failed(trace.path()))?;
     let mut number = 0u64;
-    while let Some(stamped) = records.next() {
-        let stamped = stamped.map_err(failed(trace.path()))?;
+    loop {
+        while asker.ahead.len() < AHEAD
+            && let Some(stamped) = records.next()
+        {
+            asker.ahead.push_back(stamped.map_err(failed(trace.path()))?);
+        }
+        let Some(stamped) = asker.ahead.pop_front() else { break };
         for space in spaces.note(&stamped.record) {
             asker.pages.spaces.remove(&space);
         }
@@ -109,6 +122,9 @@ pub fn decisions(trace: &Trace, progress: Progress<'_>) -> Result<Decisions, Lab
     Ok(asker.found)
 }
 
+/// Records that are looked at beforehand: more than a block has pages.
+const AHEAD: usize = 512;
+
 /// A question, and what the daemon's policies answered.
 struct Open {
     record: u64,
@@ -119,6 +135,8 @@ struct Open {
 struct Asker {
     engine: Engine,
     pages: Pages,
+    /// The next records.
+    ahead: VecDeque<Stamped>,
     found: Decisions,
     open: Option<Open>,
     /// The fault or hit that the prefetcher was last asked about: it is only noted where there is
@@ -183,6 +201,19 @@ impl Asker {
         self.engine.tell(at, event, &self.pages);
     }
 
+    /// Pages that came back with the one that is asked about are back, though nobody was told.
+    fn look_ahead(&mut self) {
+        for Stamped { record, .. } in &self.ahead {
+            match *record {
+                Record::Note(Note::PageIn { page, demand: false, .. }) => {
+                    self.pages.set(page, Some(At::Resident));
+                }
+                Record::Contents { .. } => {}
+                _ => return,
+            }
+        }
+    }
+
     /// Asks what is open, and compares.
     fn close(&mut self) {
         let Some(Open { record, question, answer: recorded }) = self.open.take() else { return };
@@ -198,6 +229,9 @@ impl Asker {
             }
             Question::Prefetch(trigger) => {
                 self.asked_for = Some(trigger);
+                if !matches!(trigger, Trigger::Relaunch(_)) {
+                    self.look_ahead();
+                }
                 let mut picked = Vec::new();
                 self.engine.plan_prefetch(trigger, &self.pages, &mut picked);
                 picked.into_iter().map(|page| Note::Prefetch { page }).collect()

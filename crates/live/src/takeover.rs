@@ -363,20 +363,25 @@ impl Adopted {
             });
             families.entry(head.unwrap_or(process.id)).or_default().push(process);
         }
-        for family in families.into_values() {
-            let (shared, adopted) = (shared.clone(), adopted.clone());
+        for family in families.into_values().map(Arc::new) {
             shared.recovering.fetch_add(1, Ordering::SeqCst);
-            let spawned = std::thread::Builder::new().name("recover".into()).spawn(move || {
-                for process in &family {
-                    process.memory.sync();
-                }
-                adopted.recover(&shared, family);
+            let spawned = std::thread::Builder::new().name("recover".into()).spawn({
+                let (shared, adopted, family) = (shared.clone(), adopted.clone(), family.clone());
+                move || adopted.ask_and_recover(&shared, &family)
             });
             if let Err(error) = spawned {
-                // Still counted: they have not been recovered, and nothing may end before.
-                tracing::error!(%error, "cannot recover some programs: they wait");
+                tracing::warn!(%error, "no thread to recover some programs: they come first");
+                adopted.ask_and_recover(shared, &family);
             }
         }
+    }
+
+    /// Recovers programs whose agents may still be at work.
+    fn ask_and_recover(&self, shared: &Arc<Shared>, family: &[Arc<Process>]) {
+        for process in family {
+            process.memory.sync();
+        }
+        self.recover(shared, family.to_vec());
     }
 
     /// Counts itself out of [`Shared::recovering`] at the end.

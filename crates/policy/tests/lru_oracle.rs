@@ -103,11 +103,9 @@ impl Naive {
                 }
             }
             Event::Stored { page, .. } if !self.gone.contains_key(&page) => self.leave(page),
-            Event::Stayed { page } => {
-                if !self.is_inactive(page) && !self.active.contains(&page) {
-                    self.gone.remove(&page);
-                    self.active.insert(0, page);
-                }
+            Event::Stayed { page } if !self.is_inactive(page) && !self.active.contains(&page) => {
+                self.gone.remove(&page);
+                self.active.insert(0, page);
             }
             Event::PageIn { page, demand, .. } => match self.gone.get(&page) {
                 Some(then) if demand && self.age - then <= self.active.len() as u64 => {
