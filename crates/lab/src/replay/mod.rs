@@ -197,6 +197,8 @@ struct Replay<'a, M> {
     pool_full: bool,
     /// Reclaim found nobody; it is not asked before.
     not_before: Ns,
+    /// A page is in between: memory is short for a moment.
+    nobody_leaves: bool,
     tables_bytes: u64,
     /// For events of one call.
     events: Vec<Event>,
@@ -233,6 +235,7 @@ impl<'a, M: Mechanism> Replay<'a, M> {
             backlog: Backlog::default(),
             pool_full: false,
             not_before: Ns::default(),
+            nobody_leaves: false,
             tables_bytes: 0,
             events: Vec::new(),
             orders: Vec::new(),
@@ -491,13 +494,15 @@ impl<'a, M: Mechanism> Replay<'a, M> {
         if world.differs(page, content) {
             if matches!(self.mechanism.state(page), State::Stored | State::Parked) {
                 self.tally.unseen_writes += 1;
+                // It must not leave again before it is written.
+                self.nobody_leaves = true;
                 self.bring(page, true)?;
+                self.nobody_leaves = false;
             }
             if let Some(world) = &mut self.world {
                 world.set(page, content);
             }
             self.mechanism.written(page);
-            // Not before it is written: it may leave at once.
             self.keep_budget()?;
         }
         Ok(())
@@ -670,7 +675,7 @@ impl<'a, M: Mechanism> Replay<'a, M> {
 
     /// Reclaims what is short. As the daemon does at its ticks.
     fn keep_budget(&mut self) -> Result<(), LabError> {
-        loop {
+        while !self.nobody_leaves {
             let relaunching = self.window.is_some();
             let used_bytes = self.used_bytes();
             self.tally.peak(used_bytes, || Parts {
@@ -713,6 +718,7 @@ impl<'a, M: Mechanism> Replay<'a, M> {
                 return Ok(());
             }
         }
+        Ok(())
     }
 
     fn drop_kept(&mut self, wanted_bytes: u64) -> u64 {
