@@ -169,6 +169,17 @@ impl Cgroup {
         fs::write(&path, "100").map_err(file_error("write to", &path))
     }
 
+    /// Keeps the group out of the swap that the machine itself may have: what is measured in it
+    /// swaps by other means, or not at all.
+    pub fn never_swap(&self) -> Result<(), BenchError> {
+        let file = if self.v2 { "memory.swap.max" } else { "memory.swappiness" };
+        let path = self.memory.join(file);
+        if !path.exists() {
+            return Ok(()); // A kernel without swap.
+        }
+        fs::write(&path, "0").map_err(file_error("write to", &path))
+    }
+
     /// Processor time of everything that ran in the group.
     pub fn cpu_time(&self) -> Result<Duration, BenchError> {
         if self.v2 {
@@ -323,6 +334,7 @@ mod tests {
         assert_eq!(group.processes(), [child.id() as i32]);
         assert!(group.usage_bytes().is_ok() && group.major_faults().is_ok());
         assert_eq!(group.out_of_memory_kills().ok(), Some(0));
+        group.never_swap().expect("ours to set");
         let path = group.memory.clone();
         // The child must be waited for, else it stays in the group as a zombie's id.
         let waiter = thread::spawn(move || child.wait());

@@ -110,10 +110,12 @@ fn an_arm_that_cannot_run_is_named_with_its_reason() {
 #[test]
 fn a_limit_that_kills_is_the_reason_that_is_given() {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    // The stub never makes room, so half of the memory cannot be enough.
+    // The stub never makes room. The data is most of the memory: what files take of the peak, which
+    // the kernel can drop, must not be enough to make room for it.
     let directory = std::env::temp_dir().join(format!("clew-stub-oom-{}", std::process::id()));
     let config = DemoConfig {
-        total_fraction: 0.5,
+        data_bytes: 48 << 20,
+        total_fraction: 0.4,
         headroom_bytes: 0,
         clew_exe: Some(stub(&directory)),
         ..small(&[ArmKind::Dram, ArmKind::Clew])

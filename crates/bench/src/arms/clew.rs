@@ -137,6 +137,7 @@ impl Arm for Clew {
         self.ground = Some(ground.clone());
         // Who records compares nothing, and needs memory for what is not written down yet.
         let recorder = if self.options.is_empty() { 0 } else { RECORDER_BYTES };
+        ground.group.never_swap()?;
         ground.group.limit(ground.total()? + recorder)?;
         if let ArmKind::Without(ablation) = self.kind {
             self.scheme = ablation.write_scheme(&self.exe, &ground.scratch)?;
