@@ -94,7 +94,8 @@ pub struct CodecContext {
     pub(crate) packed_len: usize,
     /// Lengths of these chunks, as stored.
     pub(crate) lengths: Vec<u8>,
-    /// The front of a block: what the store writes before its chunks, or has read of it.
+    /// The front of a block, which the store writes before its chunks, or the first object of one
+    /// that it reads.
     pub(crate) front: Vec<u8>,
     /// Compressed chunks gathered from several objects.
     pub(crate) gathered: Vec<u8>,

@@ -1,5 +1,4 @@
-//! Restoring pages: only the chunks that hold them, straight out of the pool where one object
-//! holds the block.
+//! Restoring pages: only the chunks that hold them, and without a lock while a codec works.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
@@ -10,7 +9,7 @@ use super::front::Front;
 use super::{Handle, ReadError, Store};
 use crate::codec::chunks::{MIN_CHUNK_BYTES, covering};
 use crate::codec::{CodecContext, DecodeError, Stored};
-use crate::pool::object::MAX_PAYLOAD_BYTES;
+use crate::pool::object::{Header, MAX_PAYLOAD_BYTES};
 
 /// What came with a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,17 +31,9 @@ enum Wanted {
     Chunk(u16),
 }
 
-/// How far one look at the first object of a block came.
-enum Step {
-    /// What was wanted is restored; the page's checksum should be this.
-    Done { piece: Piece, expected: u64 },
-    /// The front is in `ctx.front`, and there are parts.
-    Front { codec: Stored, first: u64 },
-}
-
 impl Store {
     /// Restores page `index` of a block into `out`, which is one page. Decompresses no chunk that
-    /// does not hold it, and takes no lock but the read lock of a size class.
+    /// does not hold it, and takes no lock but the read lock of a size class, for a copy.
     ///
     /// # Errors
     /// See [`ReadError`]; `out` holds anything then.
@@ -93,54 +84,55 @@ impl Store {
         wanted: Wanted,
         out: &mut [u8],
     ) -> Result<Piece, ReadError> {
+        // A copy of what is compressed, so that nobody who stores or frees waits for a codec.
+        let mut payload = std::mem::take(&mut ctx.front);
+        payload.clear();
+        let header = self.pool.read(handle.raw(), |header, bytes| {
+            payload.extend_from_slice(bytes);
+            *header
+        });
+        let read = match header {
+            Some(header) if header.codec != Stored::Part => {
+                self.read_copied(ctx, handle, header, &payload, wanted, out)
+            }
+            _ => Err(ReadError::Unknown { handle }),
+        };
+        ctx.front = payload;
+        let (piece, expected) = read.map_err(|error| self.count(error))?;
+        let (Wanted::Page(index) | Wanted::Chunk(index)) = wanted;
+        let at = usize::from(index - piece.pages.start) * self.config.page_bytes;
+        self.verify(handle, index, expected, &out[at..at + self.config.page_bytes])?;
+        Ok(piece)
+    }
+
+    /// Restores what is wanted of a block from its first object; with it, the page's checksum.
+    fn read_copied(
+        &self,
+        ctx: &mut CodecContext,
+        handle: Handle,
+        header: Header,
+        payload: &[u8],
+        wanted: Wanted,
+        out: &mut [u8],
+    ) -> Result<(Piece, u64), ReadError> {
         let (Wanted::Page(index) | Wanted::Chunk(index)) = wanted;
         let page_bytes = self.config.page_bytes;
-        let damaged = |source| ReadError::Damaged { handle, source };
         let absent = |pages| ReadError::NoSuchPage { handle, index, pages };
         ctx.offsets.clear();
-        let step = self.pool.read(handle.raw(), |header, payload| {
-            if header.codec == Stored::Part {
-                return Err(ReadError::Unknown { handle });
-            }
-            if !header.framed {
-                if index != 0 {
-                    return Err(absent(1));
-                }
-                let found = out.len();
-                let out = out
-                    .get_mut(..page_bytes)
-                    .ok_or(ReadError::WrongSize { wanted: page_bytes, found })?;
-                ctx.decompress(header.codec, payload, out).map_err(damaged)?;
-                let piece = Piece { pages: 0..1, of: 1, park: false };
-                return Ok(Step::Done { piece, expected: header.checksum });
-            }
+        if header.framed {
             let front = self.front(handle, header.codec, payload)?;
-            if front.parts().len() == 0 {
-                let expected = front.checksum(header.checksum, index).ok_or(absent(front.pages))?;
-                let piece = self.read_framed(ctx, handle, &front, wanted, out)?;
-                return Ok(Step::Done { piece, expected });
-            }
-            ctx.front.clear();
-            ctx.front.extend_from_slice(payload);
-            Ok(Step::Front { codec: header.codec, first: header.checksum })
-        });
-        let done = match step.unwrap_or(Err(ReadError::Unknown { handle })) {
-            Err(error) => Err(error),
-            Ok(Step::Done { piece, expected }) => Ok((piece, expected)),
-            Ok(Step::Front { codec, first }) => {
-                let payload = std::mem::take(&mut ctx.front);
-                let done = self.front(handle, codec, &payload).and_then(|front| {
-                    let expected = front.checksum(first, index).ok_or(absent(front.pages))?;
-                    Ok((self.read_framed(ctx, handle, &front, wanted, out)?, expected))
-                });
-                ctx.front = payload;
-                done
-            }
-        };
-        let (piece, expected) = done.map_err(|error| self.count(error))?;
-        let at = usize::from(index - piece.pages.start) * page_bytes;
-        self.verify(handle, index, expected, &out[at..at + page_bytes])?;
-        Ok(piece)
+            let expected = front.checksum(header.checksum, index).ok_or(absent(front.pages))?;
+            return Ok((self.read_framed(ctx, handle, &front, wanted, out)?, expected));
+        }
+        if index != 0 {
+            return Err(absent(1));
+        }
+        let found = out.len();
+        let out =
+            out.get_mut(..page_bytes).ok_or(ReadError::WrongSize { wanted: page_bytes, found })?;
+        ctx.decompress(header.codec, payload, out)
+            .map_err(|source| ReadError::Damaged { handle, source })?;
+        Ok((Piece { pages: 0..1, of: 1, park: false }, header.checksum))
     }
 
     /// Restores what is wanted of a block whose page it has.
