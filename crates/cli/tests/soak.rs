@@ -248,6 +248,9 @@ fn manage(fixture: &Fixture, dir: &TempDir, twin: Twin) -> Box<dyn Subject> {
     })
 }
 
+/// What the daemon may take beyond the pool, however often it was replaced.
+const DAEMON_BYTES: u64 = 30 << 20;
+
 /// What daemons counted, each from its own beginning.
 #[derive(Default)]
 struct Counts {
@@ -260,6 +263,7 @@ struct Counts {
 impl Counts {
     fn add(&mut self, status: &Status) {
         assert_eq!(status.pool.corrupt_pages, 0, "damaged copies: {status:?}");
+        assert!(status.daemon_bytes < DAEMON_BYTES, "the daemon itself has grown: {status:?}");
         for app in &status.apps {
             self.faults += app.faults;
             self.demand_faults += app.demand_faults;

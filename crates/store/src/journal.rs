@@ -20,12 +20,13 @@
 //! - a batch is written before its length, the length before its pages are marked `Moving`;
 //! - the kernel writes messages straight into the journal: what was consumed is here.
 
-use parking_lot::Mutex;
+use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use clew_core::{SpaceId, Vpn};
+use parking_lot::Mutex;
 use twox_hash::XxHash3_64;
 
 use crate::segment::{Segment, SegmentError};
@@ -132,8 +133,18 @@ impl Journal {
                 return Err(JournalError::Foreign { what, found, expected });
             }
         }
-        let is_free = |slot: &u32| journal.header(*slot, word::OWNER).load(Acquire) == 0;
-        *journal.free.lock() = (1..slots).rev().filter(is_free).collect();
+        // Looked at only where there is memory: looking elsewhere would take some for each slot.
+        let mut taken = HashSet::new();
+        journal.segment.for_data(|data| {
+            for slot in data.start.div_ceil(STRIDE)..data.end.div_ceil(STRIDE) {
+                let slot = slot as u32;
+                if slot < slots && journal.header(slot, word::OWNER).load(Acquire) != 0 {
+                    taken.insert(slot);
+                }
+            }
+        })?;
+        let free = (1..slots).rev().filter(|slot| !taken.contains(slot)).collect();
+        *journal.free.lock() = free;
         Ok(journal)
     }
 
@@ -161,7 +172,9 @@ impl Journal {
 
     /// The slots that a predecessor had in use, with their spaces.
     pub fn in_use(self: &Arc<Journal>) -> Vec<(SpaceId, SpaceJournal)> {
+        let free: HashSet<u32> = self.free.lock().iter().copied().collect();
         (1..self.slots)
+            .filter(|slot| !free.contains(slot))
             .filter_map(|slot| {
                 let owner = self.header(slot, word::OWNER).load(Acquire);
                 let space = u32::try_from(owner.checked_sub(1)?).ok()?;
@@ -428,6 +441,19 @@ mod tests {
     fn successor(of: &Journal) -> Arc<Journal> {
         let fd = of.segment.as_fd().try_clone_to_owned().unwrap();
         Arc::new(Journal::adopt(fd, 4096).unwrap())
+    }
+
+    #[test]
+    fn taking_over_takes_no_memory() {
+        let first = Arc::new(Journal::new(1000, 4096).unwrap());
+        let spaces: Vec<_> = (0..3).map(|_| first.begin().unwrap()).collect();
+        spaces[0].publish(SpaceId(1));
+        spaces[2].publish(SpaceId(3));
+        let before = first.used_bytes();
+        let second = successor(&first);
+        let found: Vec<_> = second.in_use().iter().map(|(id, _)| *id).collect();
+        assert_eq!(found, [SpaceId(1), SpaceId(3)]);
+        assert_eq!((second.used(), second.used_bytes()), (2, before));
     }
 
     #[test]
