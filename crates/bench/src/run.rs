@@ -253,6 +253,7 @@ fn visit(arm: &mut dyn Arm, session: &mut Session, visits: &mut u32) -> Result<V
     let call = clock.elapsed();
     let wrong = session.interact(&batches)?;
     let time = clock.elapsed();
+    arm.responded(kind, time)?;
     arm.to_background(kind)?;
     arm.make_room()?;
     let answers = batches.iter().map(|batch| batch.expected.len() as u64).sum();

@@ -28,6 +28,8 @@ assert sys.argv[1] == "daemon" and int(options["--budget"]) > 0 and options["--s
 # A status with one app with one process, as the protocol's own types print it.
 template = json.load(open(os.environ["CLEW_STUB_STATUS"]))
 apps = {}
+# Apps that came to the front and have not answered yet.
+asked = set()
 
 
 def answer(request):
@@ -37,8 +39,14 @@ def answer(request):
     elif verb in ("fg", "bg"):
         if app not in apps:
             return {"result": "error", "message": f"no app {app}"}
+        if verb == "bg" and app in asked:
+            return {"result": "error", "message": f"{app} goes before its answer was told"}
+        if verb == "fg":
+            asked.add(app)
         apps[app]["state"] = "foreground" if verb == "fg" else "background"
         apps[app]["demand_faults"] += verb == "fg"
+    elif verb == "responded" and request["response_ns"] > 0:
+        asked.remove(app)
     elif verb == "status":
         listed = [dict(template["apps"][0], name=name, **app) for name, app in sorted(apps.items())]
         return {"result": "ok", "value": dict(template, apps=listed)}

@@ -183,6 +183,14 @@ impl Arm for Clew {
         }
     }
 
+    fn responded(&mut self, app: Kind, after: Duration) -> Result<(), BenchError> {
+        let (app, response_ns) = (app.name().to_string(), after.as_nanos() as u64);
+        match self.calls {
+            true => self.order(&Request::Responded { app, response_ns }),
+            false => Ok(()),
+        }
+    }
+
     fn to_background(&mut self, app: Kind) -> Result<(), BenchError> {
         match self.calls {
             true => self.order(&Request::Bg { app: app.name().to_string() }),

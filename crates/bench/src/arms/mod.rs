@@ -273,6 +273,11 @@ pub trait Arm {
         Ok(())
     }
 
+    /// `app` has given its last answer, so long after the switch. Outside the clock.
+    fn responded(&mut self, _app: Kind, _after: Duration) -> Result<(), BenchError> {
+        Ok(())
+    }
+
     /// `app` goes to the background. Outside the clock.
     fn to_background(&mut self, _app: Kind) -> Result<(), BenchError> {
         Ok(())
