@@ -5,6 +5,7 @@
 //! is none of that name.
 #![forbid(unsafe_code)]
 
+#[macro_use]
 mod output;
 mod progress;
 mod verbs;
@@ -150,7 +151,8 @@ fn main() -> ExitCode {
             let mut command = <Cli as clap::CommandFactory>::command();
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut command, "clew", &mut text);
-            std::io::Write::write_all(&mut std::io::stdout(), &text).map_err(Failure::from)
+            say_part!("{}", String::from_utf8_lossy(&text));
+            Ok(())
         }
         Verb::Man { directory } => {
             let command = <Cli as clap::CommandFactory>::command();

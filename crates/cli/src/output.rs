@@ -1,7 +1,21 @@
 //! Tables and JSON.
 
+use std::fmt::Arguments;
+use std::io::{ErrorKind, Write};
+
 use clap::ValueEnum;
 use serde::Serialize;
+
+/// Prints a line; see [`write`].
+macro_rules! say {
+    () => { $crate::output::write(format_args!("\n")) };
+    ($($word:tt)*) => { $crate::output::write(format_args!("{}\n", format_args!($($word)*))) };
+}
+
+/// Prints without ending the line.
+macro_rules! say_part {
+    ($($word:tt)*) => { $crate::output::write(format_args!($($word)*)) };
+}
 
 /// Columns of output, at most.
 pub const WIDTH: usize = 100;
@@ -15,9 +29,21 @@ pub enum Format {
     Json,
 }
 
+/// Writes to standard output. A reader that has seen enough (`clew ps | head`) is no error; a disk
+/// that is full ends the command with code 1.
+pub fn write(text: Arguments<'_>) {
+    match std::io::stdout().write_fmt(text) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            eprintln!("clew: cannot write to standard output: {error}");
+            std::process::exit(1);
+        }
+        _ => {}
+    }
+}
+
 /// Prints `value` as JSON.
 pub fn json(value: &impl Serialize) -> Result<(), crate::Failure> {
-    println!("{}", serde_json::to_string_pretty(value)?);
+    say!("{}", serde_json::to_string_pretty(value)?);
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use support::*;
@@ -51,6 +51,25 @@ fn unknown_words_are_usage_errors() {
     expect_error(&run(&[]), 2, &["Usage"]);
     expect_error(&run(&["run"]), 2, &["Usage"]);
     expect_error(&run(&["fg"]), 2, &["Usage"]);
+}
+
+#[test]
+fn nobody_reads_what_is_printed() {
+    let run = |words: &[&str], to: Stdio| {
+        let child =
+            clew().args(words).stdout(to).stderr(Stdio::piped()).spawn().expect("it starts");
+        child.wait_with_output().expect("it ends")
+    };
+    for words in [&["schemes"][..], &["doctor"], &["--format", "json", "schemes"]] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let output = run(words, writer.into());
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && errors.is_empty(), "{words:?}: {}", texts(&output));
+        let full = fs::File::options().write(true).open("/dev/full").expect("a full disk");
+        let output = run(words, full.into());
+        expect_error(&output, 1, &["cannot write to standard output", "No space left"]);
+    }
 }
 
 #[test]

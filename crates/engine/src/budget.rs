@@ -1,7 +1,7 @@
 //! The budget: when reclaim begins, how much it wants back, when that is urgent, and which kept
 //! copies go first. The daemon and replay decide by the same code; neither measures here.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use clew_core::{Demand, PageId, TierFacts};
 
@@ -9,6 +9,9 @@ use clew_core::{Demand, PageId, TierFacts};
 pub const RECLAIM_PAGES: usize = 1024;
 /// The least a watermark is, and the least that lies between the two.
 const LEAST_BYTES: u64 = 2 << 20;
+
+/// Notes of kept copies among which nobody looks for superfluous ones.
+const UNTIDY: usize = 1 << 14;
 
 /// What apps, pool and bookkeeping may use together, and the watermarks below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,15 +99,34 @@ impl Budget {
 
 /// Resident pages that may have a kept copy, oldest first. Under pressure these copies go before
 /// any page does.
+///
+/// A page is noted each time it comes back. What is noted of pages that have no copy any more, or
+/// twice, goes in passing, or when it has become the most of it ([`KeptCopies::tidy`]).
 #[derive(Debug, Default)]
 pub struct KeptCopies {
     pages: VecDeque<PageId>,
+    /// Notes that the last tidying left.
+    tidied: usize,
 }
 
 impl KeptCopies {
     /// A page came back, and its copy may have been kept.
     pub fn push(&mut self, page: PageId) {
         self.pages.push_back(page);
+    }
+
+    /// Where there are twice as many notes as the last time left, keeps only the latest of each page
+    /// that may have a copy. Takes memory for those for a moment.
+    pub fn tidy(&mut self, mut may_have: impl FnMut(PageId) -> bool) {
+        if self.pages.len() < UNTIDY.max(2 * self.tidied) {
+            return;
+        }
+        let mut seen = HashSet::new();
+        let stays = |page: &PageId| may_have(*page) && seen.insert(*page);
+        let mut latest_first: Vec<PageId> = self.pages.drain(..).rev().filter(stays).collect();
+        latest_first.reverse();
+        self.tidied = latest_first.len();
+        self.pages = latest_first.into();
     }
 
     /// Gives up copies until `wanted_bytes` are free. `give_up` answers what that freed, if the page
@@ -216,6 +238,32 @@ mod tests {
         });
         assert_eq!((dropped, asked), (Dropped { copies: 3, bytes: 2048 }, vec![0, 1, 2, 3]));
         assert_eq!(kept.give_up(u64::MAX, |_| Some(1)), Dropped { copies: 2, bytes: 2 });
+    }
+
+    #[test]
+    fn notes_of_copies_do_not_pile_up() {
+        use clew_core::{SpaceId, Vpn};
+        let mut kept = KeptCopies::default();
+        let page = |vpn| PageId::new(SpaceId(1), Vpn(vpn));
+        for round in 0..100 {
+            for vpn in (0..1000).rev() {
+                kept.push(page(vpn));
+                // Odd pages go out again and are written: no copy.
+                kept.tidy(|page| page.vpn().0.is_multiple_of(2));
+            }
+            assert!(kept.pages.len() <= UNTIDY, "round {round}: {}", kept.pages.len());
+        }
+        kept.push(page(500));
+        let mut asked = Vec::new();
+        kept.tidied = 0;
+        (0..UNTIDY).for_each(|_| kept.push(page(1)));
+        kept.tidy(|page| page.vpn().0.is_multiple_of(2));
+        kept.give_up(u64::MAX, |page| {
+            asked.push(page.vpn().0);
+            Some(1)
+        });
+        let others = (0..1000u64).rev().filter(|vpn| vpn.is_multiple_of(2) && *vpn != 500);
+        assert_eq!(asked, others.chain([500]).collect::<Vec<u64>>(), "each once, the latest last");
     }
 
     #[test]

@@ -63,7 +63,7 @@ pub fn bench(format: Format, args: Args) -> Result<(), Failure> {
     }
     match format {
         Format::Json => json(&measured)?,
-        Format::Text => print!("{}", table(&measured)),
+        Format::Text => say_part!("{}", table(&measured)),
     }
     Ok(())
 }

@@ -77,11 +77,11 @@ pub fn compare(format: Format, args: Args) -> Result<(), Failure> {
         }
     }
     match format {
-        Format::Json => print!("{text}"),
+        Format::Json => say_part!("{text}"),
         Format::Text => {
             print_table(&compared.outcomes);
-            report::notes(&compared).iter().for_each(|note| println!("{note}"));
-            files.iter().for_each(|path| println!("wrote {}", path.display()));
+            report::notes(&compared).iter().for_each(|note| say!("{note}"));
+            files.iter().for_each(|path| say!("wrote {}", path.display()));
         }
     }
     Ok(())

@@ -36,10 +36,10 @@ pub fn costs(format: Format, args: Args) -> Result<(), Failure> {
     match (&args.output, format) {
         (Some(path), _) => {
             write(path)?;
-            println!("wrote {}", path.display());
+            say!("wrote {}", path.display());
         }
         (None, Format::Json) => json(&measured)?,
-        (None, Format::Text) => print!("{}", measured.to_toml()),
+        (None, Format::Text) => say_part!("{}", measured.to_toml()),
     }
     Ok(())
 }

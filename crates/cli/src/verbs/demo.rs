@@ -114,7 +114,7 @@ fn quick(format: Format, args: Args) -> Result<(), Failure> {
     }
     let files = report::write_all(&result, &args.out.unwrap_or_else(|| "clew-demo".into()))?;
     match format {
-        Format::Json => println!("{}", report::json(&result)?),
+        Format::Json => say!("{}", report::json(&result)?),
         Format::Text => tell(&report::table(&result), &files),
     }
     right_answers(result.wrong_answers())
@@ -162,7 +162,7 @@ fn full(format: Format, args: Args) -> Result<(), Failure> {
     }
     let files = report::write_full(&result, &out)?;
     match format {
-        Format::Json => println!("{}", report::json(&result)?),
+        Format::Json => say!("{}", report::json(&result)?),
         Format::Text => tell(&report::full_table(&result), &files),
     }
     right_answers(result.wrong_answers())
@@ -174,9 +174,9 @@ fn or<T>(asked: Vec<T>, default: Vec<T>) -> Vec<T> {
 }
 
 fn tell(table: &str, files: &[PathBuf]) {
-    println!("{table}");
+    say!("{table}");
     for path in files {
-        println!("wrote {}", path.display());
+        say!("wrote {}", path.display());
     }
 }
 

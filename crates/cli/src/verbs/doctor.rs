@@ -28,7 +28,7 @@ pub fn doctor(format: Format) -> Result<(), Failure> {
                     vec![word(c.level).to_string(), c.name.to_string(), found]
                 })
                 .collect();
-            println!("{}", table(&["", "WHAT", "FOUND"], rows));
+            say!("{}", table(&["", "WHAT", "FOUND"], rows));
         }
     }
     let missing = checks.iter().filter(|c| c.level == Level::Missing).count();

@@ -77,9 +77,9 @@ pub fn import(format: Format, from: From) -> Result<(), Failure> {
         row.extend([one.lost_swap_ins, one.bad_lines].map(|n| n.to_string()));
         row
     });
-    println!("{}", table(&columns, rows.collect()));
-    println!("reused: sectors/frames; lost: swap-ins of what was never swapped out");
-    println!();
+    say!("{}", table(&columns, rows.collect()));
+    say!("reused: sectors/frames; lost: swap-ins of what was never swapped out");
+    say!();
     let bytes = output.metadata().map_or(0, |metadata| metadata.len());
     show(format, &header, &totals, bytes, &format!("wrote {}", output.display()))
 }

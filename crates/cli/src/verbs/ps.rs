@@ -14,7 +14,7 @@ pub fn ps(socket: &Path, format: Format) -> Result<(), Failure> {
     if format == Format::Json {
         return json(&status);
     }
-    print!("{}", text(&status));
+    say_part!("{}", text(&status));
     Ok(())
 }
 

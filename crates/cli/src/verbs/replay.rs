@@ -140,7 +140,7 @@ pub fn replay(format: Format, args: Args) -> Result<(), Failure> {
         Format::Json => json(&compared.outcomes[0])?,
         Format::Text => {
             print_table(&compared.outcomes);
-            report::notes(&compared).iter().for_each(|note| println!("{note}"));
+            report::notes(&compared).iter().for_each(|note| say!("{note}"));
         }
     }
     if args.bench {
@@ -178,16 +178,16 @@ fn decisions(format: Format, trace: &Path) -> Result<(), Failure> {
         [name.to_string()].into_iter().chain(counts).chain([share]).collect()
     };
     let header = ["CHOICES", "RECORDED", "REPLAYED", "BOTH", "AGREE"];
-    println!("{}", table(&header, choices.map(row).into()));
+    say!("{}", table(&header, choices.map(row).into()));
     let Decisions { scheme, questions, same, .. } = &found;
-    println!("{questions} questions to scheme {scheme}, {same} answered the same in every page");
+    say!("{questions} questions to scheme {scheme}, {same} answered the same in every page");
     if let Some(record) = found.first_difference {
-        println!("the first difference is at record {record}");
+        say!("the first difference is at record {record}");
     }
     Ok(())
 }
 
 /// Prints the table of a comparison.
 pub fn print_table(outcomes: &[Outcome]) {
-    println!("{}", table(&report::HEADER, report::rows(outcomes)));
+    say!("{}", table(&report::HEADER, report::rows(outcomes)));
 }

@@ -20,9 +20,9 @@ pub fn schemes(format: Format, args: Args) -> Result<(), Failure> {
             Format::Json => json(&scheme)?,
             Format::Text => {
                 for missing in scheme.missing() {
-                    println!("# partial, what is missing: {missing}");
+                    say!("# partial, what is missing: {missing}");
                 }
-                print!("{}", scheme.to_toml());
+                say_part!("{}", scheme.to_toml());
             }
         }
         return Ok(());
@@ -44,9 +44,9 @@ pub fn schemes(format: Format, args: Args) -> Result<(), Failure> {
         })
         .collect();
     let header = ["SCHEME", "RECLAIM", "ADMISSION", "PACKING", "EVICTION", "PLACEMENT", "PREFETCH"];
-    println!("{}", table(&header, cells));
+    say!("{}", table(&header, cells));
     for line in partial {
-        println!("\n{line}");
+        say!("\n{line}");
     }
     Ok(())
 }

@@ -35,13 +35,13 @@ pub fn statistics(format: Format, args: Args) -> Result<(), Failure> {
     if format == Format::Json {
         return json(&statistics);
     }
-    println!("{}", apps(&statistics));
-    println!();
-    println!("{}", facts(&statistics));
+    say!("{}", apps(&statistics));
+    say!();
+    say!("{}", facts(&statistics));
     for (of, ratios) in [("anonymous", &statistics.ratios), ("files", &statistics.file_ratios)] {
         if !ratios.is_empty() {
-            println!();
-            println!("{}", chunks(of, ratios));
+            say!();
+            say!("{}", chunks(of, ratios));
         }
     }
     Ok(())

@@ -56,10 +56,10 @@ pub fn sweep(format: Format, args: Args) -> Result<(), Failure> {
                 "RATIO",
                 "FAULTS",
             ];
-            println!("{}", table(&header, rows.iter().map(cells).collect()));
-            println!("{} replays, {kept} of them found from before", rows.len());
+            say!("{}", table(&header, rows.iter().map(cells).collect()));
+            say!("{} replays, {kept} of them found from before", rows.len());
             for name in ["sweep.csv", "sweep.json"] {
-                println!("wrote {}", out.join(name).display());
+                say!("wrote {}", out.join(name).display());
             }
         }
     }

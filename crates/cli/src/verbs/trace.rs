@@ -135,7 +135,7 @@ fn export_csv(format: Format, file: &Path, output: Option<&Path>) -> Result<(), 
     match format {
         Format::Json => json(&json!({ "file": output, "rows": rows })),
         Format::Text => {
-            println!("wrote {} ({rows} rows)", output.display());
+            say!("wrote {} ({rows} rows)", output.display());
             Ok(())
         }
     }
@@ -260,9 +260,9 @@ pub fn show(
     let mut cells: Vec<Vec<String>> =
         rows.into_iter().map(|(name, value)| vec![name.to_string(), value]).collect();
     cells.extend(kinds.iter().map(|(name, count)| vec![format!("  {name}"), count.to_string()]));
-    println!("{}", table(&[], cells));
+    say!("{}", table(&[], cells));
     if !outcome.is_empty() {
-        println!("{outcome}");
+        say!("{outcome}");
     }
     Ok(())
 }

@@ -722,6 +722,9 @@ impl<'a, M: Mechanism> Replay<'a, M> {
     }
 
     fn drop_kept(&mut self, wanted_bytes: u64) -> u64 {
+        let mut kept = std::mem::take(&mut self.kept);
+        kept.tidy(|page| self.plays(page.space()));
+        self.kept = kept;
         let mechanism = &mut self.mechanism;
         let dropped = self.kept.give_up(wanted_bytes, |page| mechanism.drop_kept(page));
         if dropped.copies > 0 {

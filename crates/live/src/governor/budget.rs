@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use clew_core::{AppState, Event, Tier, TierFacts};
 use clew_engine::budget::{self, RECLAIM_PAGES, Use};
 use clew_engine::decide::Order;
-use clew_store::PoolFacts;
+use clew_store::{PoolFacts, State};
 
 use super::Governor;
 use crate::mappings::resident_anonymous_bytes;
@@ -157,6 +157,18 @@ impl Governor {
             tracing::warn!("the pool is full: nothing more leaves the programs (on_full = {then})");
             self.pool_full = true;
         }
+    }
+
+    /// Forgets notes of copies that are gone.
+    pub(super) fn tidy_kept(&mut self) {
+        let shared = &self.shared;
+        self.kept.tidy(|page| {
+            shared.process(page.space()).is_some_and(|process| {
+                let entry = process.space.table.load(page.vpn());
+                let is_in = matches!(entry.state(), State::Resident | State::Moving);
+                is_in && entry.handle().is_some()
+            })
+        });
     }
 
     /// Gives up kept copies until `wanted` bytes are free, as far as there are any; returns how many

@@ -702,6 +702,7 @@ impl Governor {
             self.watch_activity();
         }
         if self.stopping.is_none() {
+            self.tidy_kept();
             self.keep_budget();
             self.keep_windows();
         }

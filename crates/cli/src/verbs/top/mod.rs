@@ -71,11 +71,11 @@ pub fn top(socket: &Path, format: Format, args: Args) -> Result<(), Failure> {
         let interval_seconds = took.as_secs_f64();
         return output::json(&Snapshot { interval_seconds, status: &status, rates: &rates });
     }
-    println!("{}\n", view::header(&status, Some(&rates), output::WIDTH).join("\n"));
+    say!("{}\n", view::header(&status, Some(&rates), output::WIDTH).join("\n"));
     let columns = rows::columns(&status, output::WIDTH);
     let apps = rows::apps(&status, Some(&rates), order);
     let header: Vec<&str> = columns.iter().map(|column| column.title()).collect();
     let cells = apps.iter().map(|app| columns.iter().map(|c| app.cell(*c)).collect()).collect();
-    println!("{}", output::table(&header, cells));
+    say!("{}", output::table(&header, cells));
     Ok(())
 }
