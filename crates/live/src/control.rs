@@ -225,7 +225,9 @@ impl ClassPages {
 pub struct EarlyStatus {
     /// Pages that prefetch has asked for.
     pub asked_pages: u64,
-    /// Of these, pages that were brought back, resident or parked.
+    /// Of these, pages that are on their way now.
+    pub coming_pages: u64,
+    /// Pages that came back so, resident or parked, with the rest of their blocks.
     pub early_pages: u64,
     /// Pages made resident by a fault on another page of their block.
     pub along_pages: u64,

@@ -62,6 +62,7 @@ impl Governor {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (sampled, touched) = (count(&counters.sampled), count(&counters.sampled_used));
         let early = EarlyStatus {
+            coming_pages: self.early_tickets.values().sum::<usize>() as u64,
             along_pages: count(&counters.along),
             parked_pages: self.shared.mover.parked_pages() as u64,
             parked_total_pages: count(&counters.parked),
