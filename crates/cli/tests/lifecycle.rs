@@ -3,6 +3,9 @@
 
 mod support;
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clew_live::control::Request;
@@ -167,6 +170,39 @@ fn what_a_program_does_to_its_mapping_is_followed() {
     assert!(sum.ends_with(" bad 0"), "{sum}");
     fixture.swap_out("touch");
     program.expect("touch seq", &format!("touched {PAGES} bad 0"));
+    program.quit();
+    fixture.wait_all_freed("touch");
+    fixture.assert_daemon_lives();
+}
+
+/// Memory of the buffers between a daemon and its programs' agents.
+fn buffer_bytes(daemon: u32) -> u64 {
+    let descriptors = fs::read_dir(format!("/proc/{daemon}/fd")).expect("a daemon's descriptors");
+    let descriptors = descriptors.flatten().map(|entry| entry.path());
+    let is_buffer = |path: &PathBuf| {
+        fs::read_link(path).is_ok_and(|to| to.to_string_lossy().starts_with("/memfd:clew-buffer"))
+    };
+    let blocks = |path: PathBuf| fs::metadata(path).map_or(0, |file| file.blocks());
+    descriptors.filter(is_buffer).map(blocks).sum::<u64>() * 512
+}
+
+#[test]
+fn a_buffer_that_is_not_needed_takes_no_memory() {
+    let Some((mut fixture, mut program, sum)) = swapped_out("lifecycle::buffers", &ZRAM) else {
+        return;
+    };
+    for round in 0..3 {
+        let filled = buffer_bytes(fixture.daemon_pid());
+        if round == 1 {
+            // A successor does not know whether it was needed.
+            fixture.kill_daemon();
+            fixture.start_successor(&[]);
+        }
+        let left = || Some(buffer_bytes(fixture.daemon_pid())).filter(|left| *left <= page_size());
+        assert!(poll(LONG, left).is_some(), "{} of {filled}", buffer_bytes(fixture.daemon_pid()));
+        program.expect("sum", &sum);
+        fixture.swap_out_at_least("touch", BYTES * 8 / 10);
+    }
     program.quit();
     fixture.wait_all_freed("touch");
     fixture.assert_daemon_lives();

@@ -179,6 +179,8 @@ pub struct Totals {
     pub conflicts: u64,
     /// Events that the policies were not told because too many came at once.
     pub lost_events: u64,
+    /// Rounds of faults that waited a millisecond because more than the budget was used.
+    pub room_waits: u64,
 }
 
 /// A number of the engine or a policy, in [`Status`].

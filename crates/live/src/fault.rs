@@ -39,6 +39,7 @@ pub fn run(shared: &Shared, handler: usize) {
         let woken = Instant::now();
         if n > 0 && shared.over_budget.load(Ordering::Relaxed) {
             // As a kernel reclaims where a program asks for memory that is not there.
+            shared.room_waits.fetch_add(1, Ordering::Relaxed);
             std::thread::sleep(OVER_BUDGET);
         }
         for event in &events[..n.max(0) as usize] {

@@ -86,6 +86,11 @@ fn totals(out: &mut Text, s: &Status) {
             t.conflicts,
         ),
         ("clew_lost_events_total", "Events that policies were not told.", t.lost_events),
+        (
+            "clew_room_waits_total",
+            "Rounds of faults that waited because more than the budget was used.",
+            t.room_waits,
+        ),
     ] {
         out.counter(name, help).sample(&[], count);
     }

@@ -315,6 +315,8 @@ pub struct Shared {
     pub ring: (Sender<Event>, Receiver<Event>),
     /// Events that found the ring full.
     pub ring_dropped: AtomicU64,
+    /// Rounds of faults that waited because more than the budget was used.
+    pub room_waits: AtomicU64,
     /// How long faults took, one a handler.
     pub latencies: Vec<FaultLatency>,
     /// Groups of programs taken over that are not served yet: until then nothing may end.
@@ -352,6 +354,7 @@ impl Shared {
             governor,
             ring: crossbeam_channel::bounded(RING),
             ring_dropped: AtomicU64::new(0),
+            room_waits: AtomicU64::new(0),
             recovering: AtomicUsize::new(0),
             over_budget: AtomicBool::new(false),
             lost: OnceLock::new(),

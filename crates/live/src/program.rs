@@ -73,6 +73,13 @@ impl Buffer {
         let (pending, off) = (call_word(number, Call::Pending), call_word(number, Call::CalledOff));
         self.call().compare_exchange(pending, off, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
+
+    /// Gives the memory of all its pages back; the call word stays.
+    fn empty(&self) -> bool {
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: plain system call on our descriptor.
+        unsafe { libc::fallocate(self.fd.as_raw_fd(), mode, 0, CALL_AT as libc::off_t) == 0 }
+    }
 }
 
 impl Drop for Buffer {
@@ -107,6 +114,8 @@ struct Link {
     slots: Vec<Took>,
     /// The order whose answer the agent owes.
     owed: Option<(u32, Kind)>,
+    /// When the buffer was filled last, unless its memory was given back since.
+    filled: Option<Instant>,
 }
 
 /// Why an order was not carried out, as far as is known.
@@ -217,12 +226,14 @@ impl ProgramMemory {
         epoll: RawFd,
         token: u64,
     ) -> ProgramMemory {
+        // A predecessor may have filled the buffer.
+        let link = Link { filled: Some(Instant::now()), ..Link::default() };
         ProgramMemory {
             uffd,
             page_bytes,
             agent: agent.map(OnceLock::from).unwrap_or_default(),
             pagemap: pagemap.map(OnceLock::from).unwrap_or_default(),
-            link: Mutex::default(),
+            link: Mutex::new(link),
             taking: AtomicBool::new(false),
             disarmed: AtomicBool::new(false),
             unwatched: AtomicBool::new(false),
@@ -458,6 +469,18 @@ impl ProgramMemory {
         Ok(())
     }
 
+    /// Gives back the memory of a buffer that has not been needed for so long.
+    pub fn empty_idle_buffer(&self, idle: Duration) {
+        let Some(agent) = self.agent.get() else { return };
+        // Not in the middle of an order, nor of a batch.
+        let Some(mut link) = self.link.try_lock() else { return };
+        let is_free = !link.slots.contains(&Took::Taken);
+        if is_free && link.filled.is_some_and(|when| when.elapsed() >= idle) && agent.buffer.empty()
+        {
+            link.filled = None;
+        }
+    }
+
     /// What the answer to a `Release` says.
     fn is_released(&self, agent: &Agent, answer: &[u8]) -> io::Result<()> {
         if answer[8..12] == [0; 4] {
@@ -627,6 +650,7 @@ impl Memory for ProgramMemory {
             }
         }
         link.slots.clone_from(took);
+        link.filled = Some(Instant::now());
     }
 
     fn copy_taken(&self, i: usize, out: &mut [u8]) {

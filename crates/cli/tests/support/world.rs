@@ -351,12 +351,22 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Writes down what is not managed, and why.
+    /// Writes down what is not managed, and why. An agent that got no CPU for two seconds is silent
+    /// until it gets one; that is waited for.
     pub fn note_unmanaged(&mut self) {
-        let status = self.status();
-        assert_eq!(status.pool.corrupt_pages, 0, "damaged copies\n{}", self.log());
-        let processes = status.apps.into_iter().flat_map(|app| app.processes);
-        self.unmanaged.extend(processes.filter(|p| !p.managed).map(|p| p.reason));
+        let until = Instant::now() + BOUND;
+        loop {
+            let status = self.status();
+            assert_eq!(status.pool.corrupt_pages, 0, "damaged copies\n{}", self.log());
+            let processes = status.apps.into_iter().flat_map(|app| app.processes);
+            let why: Vec<String> = processes.filter(|p| !p.managed).map(|p| p.reason).collect();
+            let passes = why.iter().any(|reason| reason.starts_with("its agent is silent"));
+            if !passes || Instant::now() > until {
+                self.unmanaged.extend(why);
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// Brings every page back and ends the daemon; all is in the program then.

@@ -262,6 +262,7 @@ impl Governor {
             prefetch_used_pages: self.prefetch_used,
             conflicts: c.conflicts.load(Ordering::Relaxed),
             lost_events: self.shared.ring_dropped.load(Ordering::Relaxed),
+            room_waits: self.shared.room_waits.load(Ordering::Relaxed),
         }
     }
 }
