@@ -20,8 +20,8 @@ use crate::process::{Process, Shared};
 /// Token of the descriptor that ends a fault thread.
 pub const STOP_TOKEN: u64 = u64::MAX;
 
-/// What a round of faults waits while the budget is exceeded.
-const OVER_BUDGET: Duration = Duration::from_millis(1);
+/// What a round of faults waits while the budget is exceeded: some pages are taken out meanwhile.
+const OVER_BUDGET: Duration = Duration::from_micros(200);
 
 /// Serves faults on the CPU of `handler` until its stop descriptor becomes readable.
 pub fn run(shared: &Shared, handler: usize) {

@@ -14,7 +14,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use clew_agent::protocol::{
@@ -143,6 +143,8 @@ pub struct ProgramMemory {
     disarmed: AtomicBool,
     /// It is to be watched and is not: the system refused.
     unwatched: AtomicBool,
+    /// Memory of the buffer that it shares with its agent.
+    buffer_bytes: AtomicUsize,
     epoll: RawFd,
     token: u64,
     fresh_next: AtomicU64,
@@ -237,6 +239,7 @@ impl ProgramMemory {
             taking: AtomicBool::new(false),
             disarmed: AtomicBool::new(false),
             unwatched: AtomicBool::new(false),
+            buffer_bytes: AtomicUsize::new(0),
             epoll,
             token,
             fresh_next: AtomicU64::new(0),
@@ -478,7 +481,13 @@ impl ProgramMemory {
         if is_free && link.filled.is_some_and(|when| when.elapsed() >= idle) && agent.buffer.empty()
         {
             link.filled = None;
+            self.buffer_bytes.store(0, Ordering::Relaxed);
         }
+    }
+
+    /// Memory of the buffer that it shares with its agent.
+    pub fn buffer_bytes(&self) -> u64 {
+        self.buffer_bytes.load(Ordering::Relaxed) as u64
     }
 
     /// What the answer to a `Release` says.
@@ -651,6 +660,8 @@ impl Memory for ProgramMemory {
         }
         link.slots.clone_from(took);
         link.filled = Some(Instant::now());
+        let filled = took.len() * self.page_bytes as usize;
+        self.buffer_bytes.fetch_max(filled, Ordering::Relaxed);
     }
 
     fn copy_taken(&self, i: usize, out: &mut [u8]) {

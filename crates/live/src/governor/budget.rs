@@ -53,8 +53,12 @@ impl Governor {
             .filter_map(|w| File::open(format!("/proc/{}/statm", w.pid)).ok())
             .map(|mut f| resident_anonymous_bytes(&mut f, self.shared.page_bytes))
             .sum();
-        self.used_bytes =
-            residents.iter().sum::<u64>() + small + facts.used_bytes + self.daemon_bytes();
+        let buffers: u64 = processes.iter().map(|p| p.memory.buffer_bytes()).sum();
+        self.used_bytes = residents.iter().sum::<u64>()
+            + small
+            + buffers
+            + facts.used_bytes
+            + self.daemon_bytes();
         if self.pool_full && has_room(&facts, 16) {
             tracing::warn!("the pool has room again");
             self.pool_full = false;
