@@ -205,6 +205,18 @@ impl Uffd {
         }
     }
 
+    /// Whether the mapping that covers `addr` is registered; `None` if the kernel does not say, as
+    /// while mappings are changing.
+    pub fn is_registered(&self, addr: u64) -> Option<bool> {
+        // As in `has_mapping`; a huge page is found before anything is read.
+        let mut arg = CopyArg { dst: addr, src: unreadable(), len: 4096, mode: 0, copied: 0 };
+        match self.ioctl(COPY, &mut arg).map_err(|e| e.raw_os_error()) {
+            Err(Some(libc::ENOENT)) => Some(false),
+            Err(Some(libc::EFAULT | libc::EEXIST)) => Some(true),
+            _ => None,
+        }
+    }
+
     /// As [`Uffd::copy`], zeros.
     pub fn zero(&self, start: u64, len: u64) -> Partial {
         let mut arg = ZeroArg { range: Range { start, len }, mode: 0, done: 0 };
@@ -322,9 +334,14 @@ mod tests {
             assert_eq!(uffd.has_mapping(base + 4096), Some(true));
             assert_eq!(uffd.has_mapping(base + 2 * 4096), Some(false), "it is not registered");
             assert_eq!(uffd.has_mapping(4096), Some(false));
+            for (page, is_registered) in [(0, true), (1, true), (2, false)] {
+                let at = base + page * 4096;
+                assert_eq!(uffd.is_registered(at), Some(is_registered), "page {page}");
+            }
             let put = uffd.copy(base, &[7; 4096]);
             assert_eq!(put, Partial { bytes: 4096, errno: 0 }, "nothing was there yet");
             assert_eq!(*(base as *const u8), 7);
+            assert_eq!(uffd.is_registered(base), Some(true), "with a page");
             uffd.unregister(base, 2 * 4096).expect("unregistered");
             libc::munmap(base as *mut libc::c_void, 3 * 4096);
         }

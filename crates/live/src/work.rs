@@ -367,6 +367,11 @@ fn register(
                 let _ = uffd.unregister(m.start, m.bytes());
                 continue;
             }
+            // What came into a gap after the kernel was asked is not registered: a page that left it
+            // would be zeros when it is touched again. The next scan finds it.
+            if uffd.is_registered(m.start) != Some(true) {
+                continue;
+            }
             let mut regions = process.regions.lock();
             crate::events::cut(&mut regions, m.start, m.end);
             regions.insert(m.start, m.end);

@@ -1,0 +1,43 @@
+//! Memory that appears while the daemon registers other memory beside it.
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use support::*;
+
+/// A mapping that comes into a free place of a span, after the kernel was asked to register the span
+/// and before the daemon looks at what was registered, is not registered: its pages must not leave.
+#[test]
+fn what_is_mapped_while_its_neighbours_are_registered_loses_nothing() {
+    if !can_run("registration::neighbours", &["cc"]) {
+        return;
+    }
+    let tools = TempDir::new();
+    let hook = compile(&tools, "slow_register.c", &["-shared", "-fPIC"]);
+    let slow = vec![("LD_PRELOAD", hook.to_str().expect("UTF-8").to_string())];
+    let mut fixture = Fixture::start_hooked("1GiB", &["--scheme", "zram"], slow);
+    let binary = compile(&fixture.dir, "pieces.c", &[]);
+    let mut program = fixture.run("pieces", &[binary.to_str().expect("UTF-8"), "256"]);
+    program.wait_line("running", LONG);
+    fixture.wait_resident("pieces", 4 << 20);
+    let began = Instant::now();
+    let mut swap_outs = 0;
+    while program.is_running() && began.elapsed() < LONG {
+        swap_outs += u32::from(fixture.try_swap_out("pieces").is_ok());
+        std::thread::sleep(Duration::from_millis(20));
+        if swap_outs == 60 {
+            terminate(program.pid);
+            break;
+        }
+    }
+    let status = program.wait(LONG);
+    let lines = program.rest(LONG);
+    assert!(status.success(), "{status}, {swap_outs} swap-outs\n{}", lines.join("\n"));
+    assert!(lines.last().is_some_and(|line| line.starts_with("OK ")), "{lines:?}");
+    assert_eq!(swap_outs, 60);
+    let stored = fixture.status().totals.swapped_out_pages;
+    assert!(stored > 1000, "{stored} pages out");
+    fixture.wait_all_freed("pieces");
+    fixture.assert_daemon_lives();
+}
