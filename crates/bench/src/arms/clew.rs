@@ -1,5 +1,5 @@
 //! Clew: its daemon and the programs that it manages, all inside the group whose hard limit is the
-//! total. The daemon's budget is lower by what it does not count; a part of it, it keeps free by itself.
+//! total. The daemon's budget is lower by what it does not count; of that it keeps a part free by itself.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -142,19 +142,15 @@ impl Arm for Clew {
         if let ArmKind::Without(ablation) = self.kind {
             self.scheme = ablation.write_scheme(&self.exe, &ground.scratch)?;
         }
-        // For what the group holds and the daemon does not count: page tables, stacks, sockets, file
-        // pages. That is about half of it, so that as much again, kept free, makes as much room for a
-        // relaunch as the kernel's arms have.
+        // Lower by what the group holds and the daemon does not count: page tables, stacks, sockets,
+        // file pages.
         let uncounted = ground.headroom_bytes / 6 * 5;
         let budget_bytes = ground.total()?.saturating_sub(uncounted);
-        let percent = |bytes: u64| 100.0 * bytes as f64 / budget_bytes.max(1) as f64;
-        let (low, high) = (percent(uncounted / 5), percent(uncounted));
-        let toml = format!("watermark-low = {low:.3}\nwatermark-high = {high:.3}\n");
         let settings = DaemonSettings {
             exe: &self.exe,
             scheme: &self.scheme,
             budget_bytes: Some(budget_bytes),
-            toml: &toml,
+            toml: "",
             scratch: &ground.scratch,
             options: &self.options,
         };
