@@ -173,19 +173,25 @@ fn who_works_is_in_front_where_nobody_says_so() {
     let mut fixture = Fixture::start_with("1GiB", &["--scheme", "zram", "--config", config]);
     let names = ["one", "two", "three"];
     let mut programs = names.map(|name| fixture.run_touch(name, 2048, 50, 3));
-    // Who is used; 3 is nobody.
+    // Who is used; 3 is nobody. Once that is known, it stays known while nothing changes.
+    let (mut right, mut looks) = (0, 0);
     for who in [0, 1, 3, 2, 0] {
-        let found = poll(LONG, || {
+        let mut look = || {
             match programs.get_mut(who) {
                 Some(program) => program.expect("touch seq", "touched 2048 bad 0"),
                 None => std::thread::sleep(Duration::from_millis(20)),
             }
             let status = fixture.status();
             let front = status.apps.iter().find(|app| app.state == "foreground");
-            (front.map(|app| app.name.as_str()) == names.get(who).copied()).then_some(())
-        });
+            front.map(|app| app.name.as_str()) == names.get(who).copied()
+        };
+        let found = poll(LONG, || look().then_some(()));
         assert!(found.is_some(), "{who}: {:?}", fixture.status().apps);
+        looks += 30;
+        right += (0..30).filter(|_| look()).count();
     }
+    println!("right at {right} of {looks} looks");
+    assert!(right * 10 >= looks * 7, "right at {right} of {looks} looks");
     // Who says it himself is believed, and nobody else comes to the front.
     fixture.order(&Request::Fg { app: "three".to_string() });
     for _ in 0..20 {

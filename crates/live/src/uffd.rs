@@ -193,22 +193,11 @@ impl Uffd {
         partial(result, arg.copied, bytes.len() as u64)
     }
 
-    /// Whether a registered mapping covers the page at `addr`; `None` while mappings are changing, or
-    /// where a page is there already.
+    /// Whether a registered mapping covers the page at `addr`; `None` while mappings are
+    /// changing.
     pub fn has_mapping(&self, addr: u64) -> Option<bool> {
-        // The kernel looks for the mapping before it reads what it is to copy, which cannot be read.
-        let mut arg = CopyArg { dst: addr, src: unreadable(), len: 4096, mode: 0, copied: 0 };
-        match self.ioctl(COPY, &mut arg).map_err(|e| e.raw_os_error()) {
-            Err(Some(libc::ENOENT)) => Some(false),
-            Err(Some(libc::EFAULT)) => Some(true),
-            _ => None,
-        }
-    }
-
-    /// Whether the mapping that covers `addr` is registered; `None` if the kernel does not say, as
-    /// while mappings are changing.
-    pub fn is_registered(&self, addr: u64) -> Option<bool> {
-        // As in `has_mapping`; a huge page is found before anything is read.
+        // The kernel looks for the mapping first, then for a huge page, then reads what it is to copy,
+        // which cannot be read.
         let mut arg = CopyArg { dst: addr, src: unreadable(), len: 4096, mode: 0, copied: 0 };
         match self.ioctl(COPY, &mut arg).map_err(|e| e.raw_os_error()) {
             Err(Some(libc::ENOENT)) => Some(false),
@@ -334,14 +323,10 @@ mod tests {
             assert_eq!(uffd.has_mapping(base + 4096), Some(true));
             assert_eq!(uffd.has_mapping(base + 2 * 4096), Some(false), "it is not registered");
             assert_eq!(uffd.has_mapping(4096), Some(false));
-            for (page, is_registered) in [(0, true), (1, true), (2, false)] {
-                let at = base + page * 4096;
-                assert_eq!(uffd.is_registered(at), Some(is_registered), "page {page}");
-            }
             let put = uffd.copy(base, &[7; 4096]);
             assert_eq!(put, Partial { bytes: 4096, errno: 0 }, "nothing was there yet");
             assert_eq!(*(base as *const u8), 7);
-            assert_eq!(uffd.is_registered(base), Some(true), "with a page");
+            assert_eq!(uffd.has_mapping(base), Some(true), "with a page");
             uffd.unregister(base, 2 * 4096).expect("unregistered");
             libc::munmap(base as *mut libc::c_void, 3 * 4096);
         }

@@ -15,6 +15,9 @@ use crate::mappings::resident_anonymous_bytes;
 use crate::process::Process;
 use crate::work::Work;
 
+/// A buffer between daemon and agent that was not needed for so long gives its memory back.
+const BUFFER_IDLE: Duration = Duration::from_secs(1);
+
 fn tier_facts(facts: &PoolFacts) -> TierFacts {
     TierFacts {
         used_bytes: facts.used_bytes,
@@ -40,6 +43,13 @@ impl Governor {
         let page = self.shared.page_bytes;
         let own = self.own_statm.as_mut().map_or(0, |f| resident_anonymous_bytes(f, page));
         own + self.shared.tables_bytes()
+    }
+
+    /// Buffers that nobody uses at the moment give their memory back.
+    pub(super) fn empty_idle_buffers(&self) {
+        for process in self.shared.processes.read().values() {
+            process.memory.empty_idle_buffer(BUFFER_IDLE);
+        }
     }
 
     pub(super) fn keep_budget(&mut self) {

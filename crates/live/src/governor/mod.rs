@@ -50,8 +50,6 @@ const TICK_IDLE: Duration = Duration::from_millis(100);
 const BUSY_FOR: Duration = Duration::from_millis(500);
 /// How often dead programs are looked for.
 const LIVENESS: Duration = Duration::from_millis(100);
-/// A buffer between daemon and agent that was not needed for so long gives its memory back.
-const BUFFER_IDLE: Duration = Duration::from_secs(1);
 /// How long a program may take from saying that it starts until its agent comes.
 const LOADING: Duration = Duration::from_secs(10);
 /// Pages a restore hands to one worker at a time.
@@ -695,6 +693,7 @@ impl Governor {
         if self.last_liveness.elapsed() >= LIVENESS {
             self.last_liveness = Instant::now();
             self.bury_the_dead();
+            self.empty_idle_buffers();
             self.look_after_the_silent();
             self.admit_candidates();
             self.end_quiet_relaunches();
@@ -719,7 +718,6 @@ impl Governor {
         let processes: Vec<Arc<Process>> = self.shared.processes.read().values().cloned().collect();
         for process in processes {
             process.memory.watch_again();
-            process.memory.empty_idle_buffer(BUFFER_IDLE);
             if check_memory && process.pid() != 0 && process.memory.agent_outlived(process.pid()) {
                 // execve, and the agent has not noticed.
                 process.memory.detach();
