@@ -15,7 +15,8 @@ pub use event::{AccessKind, Event, Tier};
 pub use page::{Hotness, PageId, PageRun, Vpn};
 pub use policy::{
     Admission, Admit, Arrival, Candidate, Cause, CodecKind, Demand, Ending, Eviction, Group, Job,
-    Metric, Observe, Packing, Place, Placement, Prefetch, Reclaim, Trigger, Unit, Verdict, Victim,
+    Metric, Observe, Packing, Place, Placement, Prefetch, Reclaim, RunAhead, Trigger, Unit,
+    Verdict, Victim,
 };
 pub use seeded::Seeded;
 pub use units::{ByteSize, Ns};

@@ -174,11 +174,20 @@ pub trait Admission: Observe {
     }
 }
 
+/// How many of the pages behind a fault may come with it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct RunAhead {
+    /// At most.
+    pub max_pages: u32,
+    /// One fault in so many that begin a run brings nothing, to see whether the run goes on.
+    pub probe_one_in: u32,
+}
+
 /// The codecs that a group can ask for.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize,
 )]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum CodecKind {
     /// Stored as it is.
     Raw,
@@ -186,6 +195,9 @@ pub enum CodecKind {
     Lz4,
     /// Zstandard at its fastest level.
     Zstd,
+    /// Zstandard with a dictionary learned from the pages of the same program: for groups of one
+    /// page in one chunk. Others are stored as [`CodecKind::Zstd`] does.
+    ZstdDictionary,
 }
 
 /// Pages that are compressed together as one block.
@@ -296,6 +308,12 @@ pub trait Prefetch: Observe {
     /// How what it picks on a fault or a hit waits. What a relaunch restores becomes resident.
     fn arrival(&self) -> Arrival {
         Arrival::Resident
+    }
+
+    /// If so, pages behind a fault come with it, decided where it is answered; then it is not to be
+    /// asked about faults beside that.
+    fn run_ahead(&self) -> Option<RunAhead> {
+        None
     }
 
     /// Appends stored pages worth restoring now, in the order wanted. The engine skips those that

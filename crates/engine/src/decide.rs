@@ -30,8 +30,8 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use clew_core::{
     Admit, AppId, Arrival, Candidate, Cause, ClassCounts, Classes, Demand, Ending, Event, Facts,
-    Group, Hotness, Job, Metric, Ns, Observe, PageFacts, PageId, PageRun, Place, SpaceId, Tier,
-    TierFacts, Trigger, Unit, Verdict, Victim, View,
+    Group, Hotness, Job, Metric, Ns, Observe, PageFacts, PageId, PageRun, Place, RunAhead, SpaceId,
+    Tier, TierFacts, Trigger, Unit, Verdict, Victim, View,
 };
 use clew_policy::schemes::OnFull;
 use clew_policy::{Policies, Scheme, low_memory_killer};
@@ -427,6 +427,12 @@ impl Engine {
     /// becomes resident.
     pub fn arrival(&self) -> Arrival {
         self.policies.prefetch.arrival()
+    }
+
+    /// What the mover is to bring with each fault by itself; then [`Engine::plan_prefetch`] is not
+    /// asked about faults. A replay, which has no other way, asks.
+    pub fn run_ahead(&self) -> Option<RunAhead> {
+        self.policies.prefetch.run_ahead()
     }
 
     /// Where `group` of `app` goes: for groups that were evicted (or rejected elsewhere). Groups of

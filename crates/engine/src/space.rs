@@ -7,8 +7,11 @@
 use std::sync::Arc;
 
 use clew_core::{SpaceId, Vpn};
+use clew_policy::prefetch::runs::Runs;
 use clew_store::{Entry, Space, SpaceJournal, State};
 use parking_lot::{Mutex, MutexGuard};
+
+use crate::learn::Learner;
 
 /// What became of a page that should leave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -105,15 +108,17 @@ pub struct ManagedSpace {
     /// The batch that pages of this space are part of: its own, or that of the parent it was
     /// forked from meanwhile. Changes only under `table.lock` held for writing.
     pub(crate) under_way: Mutex<Option<Batch>>,
+    /// The runs of its faults. A leaf, held for moments.
+    pub(crate) runs: Mutex<Runs>,
     /// Held for the whole of a swap-out: one at a time.
-    pub(crate) one_swap_out: Mutex<()>,
+    pub(crate) one_swap_out: Mutex<Learner>,
 }
 
 impl ManagedSpace {
     /// Manages `table`, whose bytes are in `memory`.
     pub fn new(table: Space, memory: Arc<dyn Memory>, journal: SpaceJournal) -> ManagedSpace {
-        let (under_way, one_swap_out) = (Mutex::new(None), Mutex::new(()));
-        ManagedSpace { table, memory, journal, under_way, one_swap_out }
+        let (under_way, runs, one_swap_out) = Default::default();
+        ManagedSpace { table, memory, journal, under_way, runs, one_swap_out }
     }
 
     /// Its number.
@@ -122,7 +127,7 @@ impl ManagedSpace {
     }
 
     /// Nothing is taken out as long as the guard lives.
-    pub fn hold_swap_outs(&self) -> MutexGuard<'_, ()> {
+    pub fn hold_swap_outs(&self) -> MutexGuard<'_, Learner> {
         self.one_swap_out.lock()
     }
 

@@ -185,7 +185,9 @@ pub fn run(
     let (to_workers, work) = work::queue();
     let engine = Engine::new(&config.scheme);
     let shared = Arc::new(Shared::new(
-        Mover::new(store, config.scheme.retain, parking(engine.arrival())).with_witness(witness),
+        Mover::new(store, config.scheme.retain, parking(engine.arrival()))
+            .with_witness(witness)
+            .with_run_ahead(engine.run_ahead()),
         tables,
         journal,
         generation,

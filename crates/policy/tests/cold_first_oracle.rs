@@ -7,14 +7,19 @@ use clew_core::{
     TierFacts, Unit,
 };
 use clew_policy::eviction::cold_first::ColdFirst;
-use clew_policy::reclaim::hotness_org::{HotnessOrg, Lists, Params, Unseen};
+use clew_policy::reclaim::hotness_org::{HotAfter, HotnessOrg, Lists, Params, Unseen};
 use proptest::prelude::*;
 
 mod world;
 use world::{World, page, run};
 
 fn hotness_org() -> HotnessOrg {
-    HotnessOrg::new(Params { lists: Lists::All, initial_hot: ByteSize(0), unseen: Unseen::Keep })
+    HotnessOrg::new(Params {
+        lists: Lists::All,
+        initial_hot: ByteSize(0),
+        unseen: Unseen::Keep,
+        hot_after: HotAfter::FirstUse,
+    })
 }
 
 fn rank(hotness: Option<Hotness>) -> usize {

@@ -8,7 +8,7 @@ use clew_core::{
     AccessKind, AppId, ByteSize, Classes, Demand, Event, Hotness, Observe, Out, PageId, PageRun,
     Reclaim, SpaceId, Tier, Unit, Verdict, View,
 };
-use clew_policy::reclaim::hotness_org::{HotnessOrg, Lists, Params, Unseen};
+use clew_policy::reclaim::hotness_org::{HotAfter, HotnessOrg, Lists, Params, Unseen};
 use proptest::prelude::*;
 
 mod world;
@@ -123,7 +123,19 @@ impl Naive {
                     self.is_at(page, Side::In, view);
                 }
             }
-            Event::PageIn { page, .. } => self.is_at(page, Side::In, view),
+            Event::PageIn { page, demand, .. } => {
+                self.is_at(page, Side::In, view);
+                let relaunched = self.starting.filter(|starting| starting.relaunch);
+                let is_hot = self.known.get(&page).is_some_and(|k| k.class == Hotness::Hot);
+                if !demand
+                    && self.params.hot_after == HotAfter::SecondUse
+                    && relaunched.map(|starting| starting.app) == view.app_of(page)
+                    && relaunched.is_some()
+                    && !is_hot
+                {
+                    self.used(page, view);
+                }
+            }
             Event::Stayed { page } => {
                 self.is_at(page, Side::In, view);
                 if let Some(known) = self.known.get(&page).copied()
@@ -172,7 +184,12 @@ impl Naive {
         let starting = self.starting.filter(|starting| starting.app == app);
         let initial = self.params.initial_hot.0 / u64::from(view.facts.page_bytes);
         let hot_size = self.profiles.get(&app).copied().unwrap_or(initial);
-        let new = if starting.is_some_and(|starting| starting.relaunch) {
+        let class = known.map_or(Hotness::Cold, |known| known.class);
+        let relaunched = starting.is_some_and(|starting| starting.relaunch);
+        let again = self.params.hot_after == HotAfter::FirstUse || class != Hotness::Cold;
+        let new = if relaunched && !again {
+            Known { side, class: Hotness::Warm, used: false }
+        } else if relaunched {
             Known { side, class: Hotness::Hot, used: true }
         } else if known.is_some_and(|known| known.class == Hotness::Hot) {
             known.unwrap()
@@ -326,11 +343,14 @@ proptest! {
     fn the_lists_agree_with_a_naive_transcription(
         lists in prop_oneof![Just(Lists::All), Just(Lists::ExcludeHot)],
         unseen in prop_oneof![Just(Unseen::Keep), Just(Unseen::Warm)],
+        again in any::<bool>(),
         initial_pages in 0u64..50,
         all_touches_seen: bool,
         steps in proptest::collection::vec(step(), 1..80),
     ) {
-        let params = Params { lists, initial_hot: ByteSize(initial_pages * 4096), unseen };
+        let hot_after = if again { HotAfter::SecondUse } else { HotAfter::FirstUse };
+        let initial_hot = ByteSize(initial_pages * 4096);
+        let params = Params { lists, initial_hot, unseen, hot_after };
         let mut org = HotnessOrg::new(params);
         let mut naive = Naive::new(params);
         let mut world = World::new(&[0, 0, 1, 2]);
@@ -397,7 +417,12 @@ proptest! {
 
 // ---- the paper, sentence by sentence -------------------------------------------------------------
 
-const PAPER: Params = Params { lists: Lists::All, initial_hot: ByteSize(0), unseen: Unseen::Keep };
+const PAPER: Params = Params {
+    lists: Lists::All,
+    initial_hot: ByteSize(0),
+    unseen: Unseen::Keep,
+    hot_after: HotAfter::FirstUse,
+};
 
 /// HotnessOrg in a world of two apps with a space each, of the same numbers.
 struct Machine {
@@ -533,6 +558,30 @@ fn what_nobody_could_see_stays_hot_until_it_leaves_or_a_sample_says_otherwise() 
             assert_eq!(hot, unseen_first, "what was seen leaves last");
         }
     }
+}
+
+/// Ours: what is used once leaves before what is used each time.
+#[test]
+fn after_its_second_use_a_page_is_hot() {
+    let mut m = Machine::new(Params { hot_after: HotAfter::SecondUse, ..PAPER }, false);
+    m.tell(Event::Resident { run: run(0, 10, 4) });
+    m.relaunch(0, &[run(0, 10, 2)]);
+    assert_eq!(m.classes(run(0, 10, 3)), [Warm, Warm, Cold]);
+    m.relaunch(0, &[run(0, 10, 1), run(0, 12, 1)]);
+    assert_eq!(m.classes(run(0, 10, 3)), [Hot, Warm, Warm]);
+    let left: Vec<PageId> = m.pick(10, false).into_iter().map(|(page, _)| page).collect();
+    assert_eq!(left, [13, 11, 12, 10].map(|vpn| page(0, vpn)));
+    // What comes along in a relaunch counts, but for what is hot; what comes otherwise does not.
+    m.tell(Event::PageIn { page: page(0, 13), tier: Tier::Pool, demand: false });
+    assert_eq!(m.classes(run(0, 13, 1)), [Cold]);
+    m.tell(Event::Relaunch { app: AppId(0) });
+    for vpn in [10, 11, 13] {
+        let page = page(0, vpn);
+        m.tell(Event::Stored { page, tier: Tier::Pool, bytes: 1 });
+        m.tell(Event::PageIn { page, tier: Tier::Pool, demand: false });
+    }
+    m.tell(Event::ResponseComplete { app: AppId(0), response_ns: 1 });
+    assert_eq!(m.classes(run(0, 10, 4)), [Hot, Hot, Warm, Warm]);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use clew_policy::prefetch::hot_list::{self, HotList};
 use clew_policy::prefetch::leave_out::is_left_out;
 use clew_policy::prefetch::pre_decomp::{self, Expire, PreDecomp};
 use clew_policy::prefetch::recorded_set::{self, RecordedSet};
-use clew_policy::reclaim::hotness_org::{self, HotnessOrg, Lists, Unseen};
+use clew_policy::reclaim::hotness_org::{self, HotAfter, HotnessOrg, Lists, Unseen};
 use proptest::prelude::*;
 
 mod world;
@@ -373,6 +373,7 @@ fn hotness_org() -> HotnessOrg {
         lists: Lists::All,
         initial_hot: ByteSize(0),
         unseen: Unseen::Keep,
+        hot_after: HotAfter::FirstUse,
     })
 }
 

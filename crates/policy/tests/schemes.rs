@@ -4,7 +4,7 @@ use clew_core::{ByteSize, CodecKind};
 use clew_policy::packing::adaptive_comp::{self, ChunkSizes, Successive};
 use clew_policy::prefetch::pre_decomp::{self, Expire};
 use clew_policy::prefetch::recorded_set;
-use clew_policy::reclaim::hotness_org::{self, Lists, Unseen};
+use clew_policy::reclaim::hotness_org::{self, HotAfter, Lists, Unseen};
 use clew_policy::schemes::{self, OnFull, PackingChoice, PrefetchChoice, ReclaimChoice};
 use clew_policy::{Scheme, SchemeError};
 
@@ -50,7 +50,7 @@ fn every_parameter_survives_being_written_and_read() {
 const ARIADNE: &str = r#"
 [scheme]
 name = "mine"
-reclaim = { kind = "hotness-org", lists = "exclude-hot", initial_hot = "1MiB", unseen = "warm" }
+reclaim = { kind = "hotness-org", lists = "exclude-hot", initial_hot = "1MiB", unseen = "warm", hot_after = "second-use" }
 admission = "all"
 packing = { kind = "adaptive-comp", sizes = "256B-4K-32K", codec = "zstd", hot_codec = "lz4", successive = "addresses", park_siblings = true }
 eviction = "none"
@@ -71,6 +71,7 @@ fn every_parameter_of_ariadne_is_read_and_survives_being_written() {
             lists: Lists::ExcludeHot,
             initial_hot: ByteSize(1 << 20),
             unseen: Unseen::Warm,
+            hot_after: HotAfter::SecondUse,
         }),
         packing: PackingChoice::AdaptiveComp(adaptive_comp::Params {
             sizes: ChunkSizes { hot: 256, warm: 4096, cold: 32 << 10 },
@@ -154,7 +155,11 @@ fn refusals_name_the_field_and_what_it_may_be() {
         ("chunk = \"4KiB\"", "chunk = 0", "scheme.packing.chunk = 0"),
         ("chunk = \"4KiB\"", "chunk = -4096", "scheme.packing.chunk = -4096"),
         ("chunk = \"4KiB\"", "chunk = true", "scheme.packing.chunk = true"),
-        ("codec = \"lz4\"", "codec = \"lzma\"", "\"lz4\" or \"zstd\" or \"raw\""),
+        (
+            "codec = \"lz4\"",
+            "codec = \"lzma\"",
+            "\"lz4\" or \"zstd\" or \"zstd-dictionary\" or \"raw\"",
+        ),
         ("codec =", "codek =", "scheme.packing.codek is not known; allowed here: kind, codec"),
         ("\"lru\"", "\"fifo\"", "scheme.reclaim.kind = \"fifo\" makes no sense; allowed: \"none\""),
         ("reclaim = { kind = \"lru\" }", "reclaim = {}", "scheme.reclaim.kind is missing"),
@@ -195,7 +200,7 @@ fn refusals_name_the_field_and_what_it_may_be() {
         (
             "\"one-page\", codec = \"lz4\", chunk = \"4KiB\"",
             "\"adaptive-comp\", cold_codec = \"lzo\"",
-            "scheme.packing.cold_codec = \"lzo\" makes no sense; allowed: \"lz4\" or \"zstd\"",
+            "scheme.packing.cold_codec = \"lzo\" makes no sense; allowed: \"lz4\" or \"zstd\" or",
         ),
         (
             "eviction = { kind = \"none\" }",
@@ -247,7 +252,7 @@ fn an_unknown_preset_names_the_known_ones() {
     assert!(matches!(error, SchemeError::UnknownPreset { .. }));
     assert_eq!(
         error.to_string(),
-        "there is no scheme 'zram2'; known: dram, zram, ariadne, ariadne-paper (or name a TOML file)"
+        "there is no scheme 'zram2'; known: dram, zram, ariadne, ariadne-paper, clew (or name a TOML file)"
     );
 }
 

@@ -20,7 +20,7 @@ pub use codec::{CodecContext, DecodeError};
 pub use journal::{Journal, JournalError, SpaceJournal};
 pub use segment::{Segment, SegmentError};
 pub use store::{
-    Adopted, Handle, Limit, Members, Piece, PoolFacts, PutError, ReadError, Store, StoreConfig,
-    StoreError,
+    Adopted, Dictionary, Handle, Limit, Members, Piece, PoolFacts, PutError, ReadError, Store,
+    StoreConfig, StoreError,
 };
 pub use table::{Counts, Damage, Entry, Refused, Space, SpaceChunks, State, TableError, Tables};

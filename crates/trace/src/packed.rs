@@ -175,6 +175,7 @@ fn put_note(pen: &mut Pen<'_>, note: Note) {
                 CodecKind::Raw => 0,
                 CodecKind::Lz4 => 1,
                 CodecKind::Zstd => 2,
+                CodecKind::ZstdDictionary => 3,
             };
             pen.out.push(tier.index() as u8 | codec << 2 | hotness << 5);
         }
@@ -391,6 +392,7 @@ impl<'a> Scan<'a> {
                     0 => CodecKind::Raw,
                     1 => CodecKind::Lz4,
                     2 => CodecKind::Zstd,
+                    3 => CodecKind::ZstdDictionary,
                     other => return Err(Bad::new("codec", format!("{other} is unknown"))),
                 };
                 let hotness = match packed >> 5 {

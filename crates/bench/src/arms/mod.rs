@@ -52,7 +52,7 @@ impl ArmKind {
     pub const QUICK: [ArmKind; 3] = [ArmKind::Dram, ArmKind::KernelZram, ArmKind::Clew];
 
     /// Those of the full comparison.
-    pub const FULL: [ArmKind; 7] = [
+    pub const FULL: [ArmKind; 8] = [
         ArmKind::Dram,
         ArmKind::KernelZram,
         ArmKind::KernelZramHint,
@@ -60,12 +60,12 @@ impl ArmKind {
         ArmKind::ClewZram,
         ArmKind::ClewAriadne,
         ArmKind::ClewAriadneNoCalls,
+        ArmKind::Clew,
     ];
 
     /// All.
     pub fn all() -> Vec<ArmKind> {
         let mut all = ArmKind::FULL.to_vec();
-        all.push(ArmKind::Clew);
         all.extend(Ablation::ALL.map(ArmKind::Without));
         all
     }

@@ -201,7 +201,7 @@ impl FullResult {
 
     /// The arm that stands for Clew: the first of these that ran at the base point.
     pub fn ours(&self) -> Option<ArmKind> {
-        let ours = [ArmKind::ClewAriadne, ArmKind::Clew, ArmKind::ClewZram];
+        let ours = [ArmKind::Clew, ArmKind::ClewAriadne, ArmKind::ClewZram];
         ours.into_iter().find(|&arm| self.at(self.base, arm).is_some())
     }
 

@@ -41,14 +41,14 @@ pub struct Args {
     /// Seed of data, queries and the sequence of switches.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Arms to run [default: dram, kernel-zram, clew; with --full all but clew].
+    /// Arms to run [default: dram, kernel-zram, clew; with --full all].
     #[arg(long, value_name = "ARM,…", value_delimiter = ',')]
     arms: Vec<ArmKind>,
     /// Programs [default: redis, python, node, sqlite; with --full all].
     #[arg(long, value_name = "PROGRAM,…", value_delimiter = ',')]
     programs: Vec<Kind>,
     /// Scheme of the clew arm: a preset's name, or a TOML file.
-    #[arg(long, value_name = "NAME|FILE.toml", default_value = "zram")]
+    #[arg(long, value_name = "NAME|FILE.toml", default_value = "clew")]
     scheme: String,
     #[command(flatten)]
     of_full: OfFull,

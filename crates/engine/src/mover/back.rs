@@ -149,6 +149,10 @@ impl Mover {
                     self.bring_others(space, (vpn, handle, entry.index()), piece, ctx, events);
                     self.store.release(handle);
                 }
+                if let Some(run_ahead) = self.run_ahead {
+                    let pages = space.runs.lock().fault(vpn, run_ahead);
+                    self.bring_behind(space, vpn, pages, ctx, events);
+                }
                 Fault::Restored
             }
             Some(PutStop::Exists) => {
@@ -247,6 +251,42 @@ impl Mover {
         }
     }
 
+    /// Brings back those of the `pages` pages behind a fault that are stored. The caller holds
+    /// `table.lock` for reading.
+    fn bring_behind(
+        &self,
+        space: &ManagedSpace,
+        vpn: Vpn,
+        pages: u32,
+        ctx: &mut MoverContext,
+        events: &mut Vec<Event>,
+    ) {
+        let mut run: Vec<Lent> = Vec::new();
+        let mut end = 0;
+        for next in (1..=u64::from(pages)).map_while(|n| vpn.0.checked_add(n)).map(Vpn) {
+            let entry = space.table.load(next);
+            let Some(handle) = entry.handle().filter(|_| entry.state() == State::Stored) else {
+                continue;
+            };
+            if is_sample(entry) || !borrow(space, next, entry) {
+                continue;
+            }
+            match self.read_chunk(ctx, handle, entry.index(), end) {
+                Ok(piece) => {
+                    let at = end + usize::from(entry.index() - piece.pages.start);
+                    run.push(Lent { vpn: next, entry, at });
+                    end += piece.pages.len();
+                }
+                // It is told when it is asked for.
+                Err(_) => {
+                    self.not_back(space, next, entry);
+                    space.memory.wake(next, 1);
+                }
+            }
+        }
+        self.put_lent(space, &run, &ctx.pages, events);
+    }
+
     /// The pages of a piece that the table still says to be in its block, by address.
     fn still_there(
         &self,
@@ -282,9 +322,20 @@ impl Mover {
     ) -> bool {
         let lend = |lent: &&Lent| borrow(space, lent.vpn, lent.entry);
         let lent: Vec<Lent> = others.iter().filter(lend).copied().collect();
+        self.put_lent(space, &lent, &ctx.pages, events)
+    }
+
+    /// Makes borrowed pages resident; false if events have to be read first: the rest stays stored.
+    fn put_lent(
+        &self,
+        space: &ManagedSpace,
+        lent: &[Lent],
+        buffer: &[u8],
+        events: &mut Vec<Event>,
+    ) -> bool {
         let (mut done, mut most) = (0, RESTORE_RUN);
         while done < lent.len() {
-            let step = self.put_some(space, &lent[done..], most, &ctx.pages, events);
+            let step = self.put_some(space, &lent[done..], most, buffer, events);
             // The first touch of a run of samples tells for the run.
             for lent in lent[done..done + step.back].iter().filter(|lent| is_sample(lent.entry)) {
                 let page = PageId::new(space.id(), lent.vpn);

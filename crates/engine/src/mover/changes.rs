@@ -10,6 +10,7 @@ use clew_core::{Event, PageId, PageRun, Vpn};
 use clew_store::{Entry, State, points};
 
 use super::{Mover, page_entry, replace, set};
+use crate::learn::Learner;
 use crate::space::{Batch, ManagedSpace};
 
 impl Mover {
@@ -129,7 +130,8 @@ impl Mover {
     /// The address space is gone: every reference is given back, when its swap-out is over. The
     /// caller holds no lock of it.
     pub fn end(&self, space: &ManagedSpace) {
-        let _over = space.one_swap_out.lock();
+        let mut learner = space.one_swap_out.lock();
+        *learner = Learner::default();
         let _events = space.table.lock.write();
         self.forget(space, Vpn(0), u64::MAX);
     }

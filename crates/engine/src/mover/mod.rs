@@ -49,7 +49,7 @@ pub use recover::{ReadEvents, Staged};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use clew_core::{Event, PageId, Vpn};
+use clew_core::{Event, PageId, RunAhead, Vpn};
 use clew_store::table::Refused;
 use clew_store::{CodecContext, Entry, Handle, PutError, ReadError, State, Store};
 
@@ -95,7 +95,7 @@ pub struct MoverCounters {
     pub demand: AtomicU64,
     /// Pages brought back by restore.
     pub restored: AtomicU64,
-    /// Pages that a fault brought back with the one asked for, as of the same block.
+    /// Pages that a fault brought back with the one asked for, as of the same block or run.
     pub along: AtomicU64,
     /// Pages taken out to see whether they are used.
     pub sampled: AtomicU64,
@@ -171,6 +171,7 @@ pub struct Mover {
     witness: Option<Witness>,
     /// A copy is kept after its page came back.
     retain: bool,
+    run_ahead: Option<RunAhead>,
     parking: Parking,
     parked: ParkedPages,
     page_bytes: usize,
@@ -182,12 +183,26 @@ impl Mover {
         let page_bytes = store.config().page_bytes;
         let (counters, parked) = Default::default();
         let parking = Parking { pages: parking.pages.max(1), ..parking };
-        Mover { store, counters, witness: None, retain, parking, parked, page_bytes }
+        Mover {
+            store,
+            counters,
+            witness: None,
+            retain,
+            run_ahead: None,
+            parking,
+            parked,
+            page_bytes,
+        }
     }
 
     /// The same, with somebody who sees each page that was taken out, as it was then.
     pub fn with_witness(self, witness: Option<Witness>) -> Mover {
         Mover { witness, ..self }
+    }
+
+    /// The same, bringing pages behind a fault along with it.
+    pub fn with_run_ahead(self, run_ahead: Option<RunAhead>) -> Mover {
+        Mover { run_ahead, ..self }
     }
 
     fn release(&self, handle: Option<Handle>) {

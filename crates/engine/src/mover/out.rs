@@ -15,11 +15,12 @@
 
 use std::sync::Arc;
 
-use clew_core::{Event, Group, PageId, PageRun, Tier, Vpn};
+use clew_core::{CodecKind, Event, Group, PageId, PageRun, Tier, Vpn};
 use clew_store::{Entry, Handle, Members, State, points};
 
 use super::back::borrow;
 use super::{Mover, MoverContext, SwapOut, count, is_sample, page_entry, replace};
+use crate::learn::Learner;
 use crate::space::{Batch, MAX_BATCH, ManagedSpace, PutStop, Took};
 
 /// Where a page of a batch is, once that is known.
@@ -139,7 +140,7 @@ impl Mover {
         ctx: &mut MoverContext,
     ) -> SwapOut {
         let mut out = SwapOut::default();
-        let _one = space.one_swap_out.lock();
+        let mut learner = space.one_swap_out.lock();
         let mut rest = groups;
         while let Some(first) = rest.first()
             && out.full.is_none()
@@ -150,12 +151,13 @@ impl Mover {
                 pages <= MAX_BATCH
             };
             let (now, later) = rest.split_at(1 + rest[1..].iter().take_while(fits).count());
-            let mut busy = self.batch(space, now, flags, ctx, &mut out);
+            let mut busy = self.batch(space, now, flags, &mut learner, ctx, &mut out);
             busy.sort_unstable();
             if !busy.is_empty() && out.full.is_none() && space.memory.unshare(&busy) {
                 let again: Vec<Group> = now.iter().filter_map(|g| only(g, &busy)).collect();
-                busy = self.batch(space, &again, flags, ctx, &mut out);
+                busy = self.batch(space, &again, flags, &mut learner, ctx, &mut out);
             }
+            learner.learn(&self.store, &mut ctx.codec);
             for vpn in busy {
                 out.tell_stayed(PageId::new(space.id(), vpn));
             }
@@ -173,6 +175,7 @@ impl Mover {
         space: &Arc<ManagedSpace>,
         groups: &[Group],
         flags: u8,
+        learner: &mut Learner,
         ctx: &mut MoverContext,
         out: &mut SwapOut,
     ) -> Vec<Vpn> {
@@ -191,7 +194,7 @@ impl Mover {
                 let slot = marked.vpns.partition_point(|other| other < vpn);
                 (*vpn, sample.map_or_else(|| Source::Slot(slot, took[slot]), Source::Sample))
             });
-            self.store_group(space, group, flags, sources, ctx, out, &mut busy);
+            self.store_group(space, group, flags, sources, learner, ctx, out, &mut busy);
             first = end;
         }
         if !marked.vpns.is_empty() {
@@ -212,6 +215,7 @@ impl Mover {
         group: &Group,
         flags: u8,
         sources: impl Iterator<Item = (Vpn, Source)>,
+        learner: &mut Learner,
         ctx: &mut MoverContext,
         out: &mut SwapOut,
         busy: &mut Vec<Vpn>,
@@ -266,8 +270,12 @@ impl Mover {
             let mut put = None;
             if out.full.is_none() {
                 let block = &bytes[..fresh.len() * page];
-                let members = Members { vpns: &vpns, park: group.park_siblings };
                 let (codec, chunk_bytes) = (group.codec, group.chunk_bytes);
+                if codec == CodecKind::ZstdDictionary && fresh.len() == 1 {
+                    learner.see(block);
+                }
+                let dictionary = learner.dictionary();
+                let members = Members { vpns: &vpns, park: group.park_siblings, dictionary };
                 match self.store.put_group(&mut ctx.codec, block, codec, chunk_bytes, members) {
                     Ok(handle) => {
                         points::out_stored();

@@ -149,6 +149,34 @@ fn a_damaged_page_of_a_block_hinders_no_other() {
 }
 
 #[test]
+fn the_pages_behind_a_fault_come_along_where_faults_run_on() {
+    let world = World::roomy(true).running_ahead();
+    let pages: Vec<u64> = (2..22).collect();
+    let program = wrote(&world, &pages);
+    let mut ctx = MoverContext::default();
+    let alone: Vec<[u64; 1]> = pages.iter().map(|vpn| [*vpn]).collect();
+    let alone: Vec<&[u64]> = alone.iter().map(|group| group.as_slice()).collect();
+    world.out(&program, &alone, &mut ctx);
+    // One is damaged and one is there: neither stops the run.
+    assert!(world.store.damage(program.entry(6).handle().unwrap(), 20));
+    assert!(world.read(&program, 9, &mut ctx));
+    let events = told(&fault(&world, &program, 2));
+    assert_eq!(events, [('F', 2), ('D', 2)], "nothing is known yet");
+    let events = told(&fault(&world, &program, 3));
+    assert_eq!(events, [('F', 3), ('D', 3), ('N', 4)]);
+    let events = told(&fault(&world, &program, 5));
+    assert_eq!(events, [('F', 5), ('D', 5)], "6 is damaged");
+    let events = told(&fault(&world, &program, 8));
+    assert_eq!(events, [('F', 8), ('D', 8), ('N', 10), ('N', 11)], "9 is there");
+    assert_eq!(states(&program, [6, 11, 12]), [State::Stored, State::Resident, State::Stored]);
+    let along = world.mover.counters.along.load(std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(along, 3);
+    assert!(world.store.damage(program.entry(6).handle().unwrap(), 20));
+    world.check(&mut ctx);
+    done(&world);
+}
+
+#[test]
 fn parked_pages_are_answered_without_their_block() {
     let world = World::roomy(false);
     let program = stored_as_one(&world, &[2, 3, 4, 5, 6], 32768, true);

@@ -317,9 +317,11 @@ proptest! {
     fn programs_read_what_they_wrote(
         (memory, pages) in limits(),
         retain in any::<bool>(),
+        ahead in any::<bool>(),
         ops in prop::collection::vec(op(), 1..40),
     ) {
-        let world = Arc::new(World::new(memory, pages, retain));
+        let world = World::new(memory, pages, retain);
+        let world = Arc::new(if ahead { world.running_ahead() } else { world });
         world.start();
         let runner = Arc::new(Runner { world: Arc::clone(&world), swapping: Mutex::default() });
         std::thread::scope(|scope| {

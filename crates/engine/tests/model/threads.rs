@@ -193,12 +193,12 @@ fn everything_at_once_with_room() {
 
 #[test]
 fn everything_at_once_without_kept_copies() {
-    everything_at_once(&World::roomy(false), 4000, 2);
+    everything_at_once(&World::roomy(false).running_ahead(), 4000, 2);
 }
 
 #[test]
 fn everything_at_once_in_a_pool_that_is_too_small() {
-    everything_at_once(&World::new(30 * 4096, 40, true), 4000, 3);
+    everything_at_once(&World::new(30 * 4096, 40, true).running_ahead(), 4000, 3);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use clew_core::{CodecKind, Group, PageId, SpaceId, Vpn};
+use clew_core::{CodecKind, Group, PageId, RunAhead, SpaceId, Vpn};
 use clew_engine::{Fault, ManagedSpace, Memory, Mover, MoverContext, Parking, SwapOut};
 use clew_store::{Entry, Journal, Space, State, Store, StoreConfig, Tables};
 use parking_lot::RwLockWriteGuard;
@@ -79,6 +79,12 @@ impl World {
             next_id: AtomicU32::new(1),
             version: AtomicU64::new(1),
         }
+    }
+
+    /// The same, where pages behind a fault come along.
+    pub fn running_ahead(self) -> World {
+        let run_ahead = RunAhead { max_pages: 8, probe_one_in: 2 };
+        World { mover: self.mover.with_run_ahead(Some(run_ahead)), ..self }
     }
 
     pub fn roomy(retain: bool) -> World {

@@ -5,10 +5,11 @@
 //! Each figure is the least of several passes over all pages, each timed as a whole: the sum that a
 //! pass takes, and never a sum of rounded durations.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clew_core::{ByteSize, CodecKind};
-use clew_store::{CodecContext, Handle, Store, StoreConfig};
+use clew_store::{CodecContext, Handle, Members, Store, StoreConfig};
 use clew_trace::{Content, ContentId, Trace};
 
 use super::{CodecCost, Costs};
@@ -28,12 +29,13 @@ pub fn measure(trace: &Trace, progress: &mut dyn FnMut(u64, u64)) -> Result<Cost
         let why = format!("{pages} different pages with bytes; 64 are the least");
         return Err(LabError::Setting { what: trace.path().display().to_string(), why });
     }
-    let codecs = [CodecKind::Raw, CodecKind::Lz4, CodecKind::Zstd];
+    let codecs = [CodecKind::Raw, CodecKind::Lz4, CodecKind::Zstd, CodecKind::ZstdDictionary];
     let rows = (codecs.len() * CHUNKS.len()) as u64;
     let mut codec = Vec::new();
     for (position, kind) in codecs.into_iter().enumerate() {
         for (at, chunk) in CHUNKS.into_iter().enumerate() {
-            if kind != CodecKind::Raw || chunk as usize == page {
+            let of_pages = matches!(kind, CodecKind::Raw | CodecKind::ZstdDictionary);
+            if !of_pages || chunk as usize == page {
                 codec.push(row(&bytes, page, kind, chunk)?);
             }
             progress((position * CHUNKS.len() + at + 1) as u64, rows);
@@ -87,13 +89,21 @@ fn row(bytes: &[u8], page: usize, codec: CodecKind, chunk: u32) -> Result<CodecC
     let (mut out, mut back) = (Duration::MAX, Duration::MAX);
     let mut ratio = 1.0;
     for _ in 0..PASSES {
-        let store = Store::new(limits)?;
+        let store = Arc::new(Store::new(limits)?);
+        // From one page in sixteen, as live; not timed.
+        let dictionary = (codec == CodecKind::ZstdDictionary).then(|| {
+            let samples: Vec<u8> =
+                bytes.chunks_exact(page).step_by(16).take(256).flatten().copied().collect();
+            store.learn(&mut ctx, &samples)
+        });
+        let dictionary = dictionary.flatten();
+        let members = Members { dictionary: dictionary.as_ref(), ..Members::default() };
         let began = Instant::now();
         let mut handles: Vec<(Handle, usize)> = Vec::new();
         let mut copy = vec![0; block];
         for part in bytes.chunks(block) {
             copy[..part.len()].copy_from_slice(part);
-            let stored = store.put(&mut ctx, &copy[..part.len()], codec, chunk);
+            let stored = store.put_group(&mut ctx, &copy[..part.len()], codec, chunk, members);
             let stored = stored.map_err(|error| LabError::Setting {
                 what: format!("{codec:?} in chunks of {chunk}"),
                 why: error.to_string(),

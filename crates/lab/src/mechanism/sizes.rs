@@ -514,7 +514,8 @@ fn stored_bytes(stats: &ContentStats, form: Form, page_bytes: f64) -> f64 {
     let chunk = f64::from(form.chunk_bytes);
     let bytes = match form.codec {
         CodecKind::Raw => page_bytes,
-        CodecKind::Zstd => f64::from(stats.zstd_page),
+        // What a dictionary would save is not among the statistics.
+        CodecKind::Zstd | CodecKind::ZstdDictionary => f64::from(stats.zstd_page),
         CodecKind::Lz4 => {
             let known = [
                 (256.0, f64::from(stats.lz4_256)),

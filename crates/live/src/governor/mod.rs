@@ -317,9 +317,11 @@ impl Governor {
         }
     }
 
-    /// Whether the scheme wants to hear of each fault soon: an app is being relaunched.
+    /// Whether the scheme wants to hear of each fault soon: an app is being relaunched, and what comes
+    /// with its faults is not decided where they are answered.
     fn listens_to_faults(&self) -> bool {
         self.config.scheme.prefetch != PrefetchChoice::None
+            && self.engine.run_ahead().is_none()
             && self.apps.values().any(|app| app.relaunch_began.is_some())
     }
 
@@ -658,13 +660,15 @@ impl Governor {
     fn drain_ring(&mut self) {
         let shared = self.shared.clone();
         let mut early = Vec::new();
+        // Else the fault path has done it.
+        let asks = self.engine.run_ahead().is_none();
         while let Ok(event) = shared.ring.1.try_recv() {
             self.last_busy = Instant::now();
             // Asked first: what comes next may depend on where the page was.
             match event {
                 Event::PageIn { page, demand, .. } => {
                     self.kept.push(page);
-                    if demand {
+                    if demand && asks {
                         self.engine.plan_prefetch(Trigger::Fault(page), &self.programs, &mut early);
                     }
                 }

@@ -1,6 +1,6 @@
 //! Two prefetchers: one answers relaunches, the other faults and hits.
 
-use clew_core::{Arrival, Event, Metric, Observe, PageId, Prefetch, Trigger, View};
+use clew_core::{Arrival, Event, Metric, Observe, PageId, Prefetch, RunAhead, Trigger, View};
 
 /// The policy. See the module.
 pub struct ByTrigger {
@@ -31,6 +31,10 @@ impl Observe for ByTrigger {
 impl Prefetch for ByTrigger {
     fn arrival(&self) -> Arrival {
         self.fault.arrival()
+    }
+
+    fn run_ahead(&self) -> Option<RunAhead> {
+        self.fault.run_ahead()
     }
 
     fn pick_prefetch(&mut self, trigger: Trigger, view: &View<'_>, out: &mut Vec<PageId>) {

@@ -8,3 +8,4 @@ pub mod none;
 pub mod pre_decomp;
 pub mod readahead;
 pub mod recorded_set;
+pub mod runs;

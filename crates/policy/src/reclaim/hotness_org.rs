@@ -23,6 +23,10 @@
 //! every other relaunch. [`Reclaim::pick_samples`] answers hot pages of which nothing was heard for
 //! longest. A relaunch in which no use at all was seen changes nothing.
 //!
+//! The paper makes a page hot that a relaunch uses ([`HotAfter::FirstUse`]). Of what a relaunch uses a
+//! third is used that time only; with [`HotAfter::SecondUse`] it must have been used before, and is
+//! warm until then: 2Q's idea (Johnson and Shasha, VLDB 1994).
+//!
 //! The paper knows no way from warm back to cold, and there is none here.
 //!
 //! Invariants: a page of an app that was told of is on exactly one of that app's lists, resident or
@@ -65,6 +69,17 @@ pub enum Unseen {
     Warm,
 }
 
+/// When a page that a relaunch uses becomes hot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HotAfter {
+    /// At once, as in the paper.
+    FirstUse,
+    /// When it was used before: a cold page becomes warm first. What is used once leaves before what
+    /// is used each time, and is not brought back early.
+    SecondUse,
+}
+
 /// Parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Params {
@@ -74,6 +89,8 @@ pub struct Params {
     pub initial_hot: ByteSize,
     /// What becomes of hot pages of which nothing was seen.
     pub unseen: Unseen,
+    /// When a page becomes hot.
+    pub hot_after: HotAfter,
 }
 
 /// Where a page of a list is.
@@ -316,6 +333,11 @@ impl HotnessOrg {
         let before = slot.map(|slot| self.place(slot));
         let class = before.map(|(_, class)| class);
         let becomes = match (starting, class) {
+            (Some(Starting { relaunch: true, .. }), None | Some(COLD))
+                if self.params.hot_after == HotAfter::SecondUse =>
+            {
+                WARM
+            }
             (Some(Starting { relaunch: true, .. }), _) => USED,
             (_, Some(class @ (HOT | USED))) => class,
             (Some(_), _) if self.launch_room(id, view.facts.page_bytes) > 0 => {
@@ -329,6 +351,19 @@ impl HotnessOrg {
         match (slot, before) {
             (Some(slot), Some((side, _))) => self.move_to(slot, side, becomes),
             _ => self.enter(page, number, IN, becomes),
+        }
+    }
+
+    /// The page came back with another that was asked for. If it is used too, nobody will hear of it:
+    /// where a page must be used twice to be hot, it counts as used, unless it is hot already.
+    fn came_along(&mut self, page: PageId, view: &View<'_>) {
+        let relaunched = self.starting.filter(|starting| starting.relaunch);
+        let is_hot = |slot| matches!(self.place(slot).1, HOT | USED);
+        if self.params.hot_after == HotAfter::SecondUse
+            && relaunched.is_some_and(|starting| view.app_of(page) == Some(starting.app))
+            && !self.lists.find(page).is_some_and(is_hot)
+        {
+            self.used(page, view);
         }
     }
 
@@ -468,7 +503,12 @@ impl Observe for HotnessOrg {
                     self.is_at(page, IN, view);
                 }
             }
-            Event::PageIn { page, .. } if !view.is_file(page) => self.is_at(page, IN, view),
+            Event::PageIn { page, demand, .. } if !view.is_file(page) => {
+                self.is_at(page, IN, view);
+                if !demand {
+                    self.came_along(page, view);
+                }
+            }
             Event::Stayed { page } if !view.is_file(page) => self.stayed(page, view),
             Event::Stored { page, tier, .. } if !view.is_file(page) => {
                 let side = if tier == Tier::Pool { OUT } else { BEYOND };

@@ -28,7 +28,7 @@ mod read;
 use std::fmt;
 
 use clew_core::{
-    Admission, ByteSize, CodecKind, Eviction, Packing, Placement, Prefetch, Reclaim, Tier,
+    Admission, ByteSize, CodecKind, Eviction, Packing, Placement, Prefetch, Reclaim, RunAhead, Tier,
 };
 use serde::Serialize;
 
@@ -46,6 +46,7 @@ use crate::prefetch::none::NoPrefetch;
 use crate::prefetch::pre_decomp::{self, PreDecomp};
 use crate::prefetch::readahead::Readahead;
 use crate::prefetch::recorded_set::{self, RecordedSet};
+use crate::prefetch::runs::RunsPrefetch;
 use crate::reclaim::hotness_org::{self, HotnessOrg, Lists};
 use crate::reclaim::lru::Lru;
 use crate::reclaim::none::NoReclaim;
@@ -139,6 +140,8 @@ pub enum PrefetchChoice {
         /// How many pages it has; rounded up to a power of two.
         pages: u32,
     },
+    /// The pages behind a fault, as far as faults have run on before.
+    Runs(RunAhead),
     /// The page at the next sector after a fault or a hit (Ariadne 4.4).
     PreDecomp(pre_decomp::Params),
     /// At a relaunch, what the last ones used.
@@ -149,7 +152,8 @@ pub enum PrefetchChoice {
     ByTrigger {
         /// [`PrefetchChoice::RecordedSet`] or [`PrefetchChoice::HotList`].
         relaunch: Box<PrefetchChoice>,
-        /// [`PrefetchChoice::Readahead`] or [`PrefetchChoice::PreDecomp`].
+        /// [`PrefetchChoice::Readahead`], [`PrefetchChoice::Cluster`], [`PrefetchChoice::Runs`] or
+        /// [`PrefetchChoice::PreDecomp`].
         fault: Box<PrefetchChoice>,
     },
 }
@@ -317,6 +321,7 @@ impl PrefetchChoice {
             PrefetchChoice::None => Box::new(NoPrefetch),
             PrefetchChoice::Readahead { pages } => Box::new(Readahead::new(*pages)),
             PrefetchChoice::Cluster { pages } => Box::new(Cluster::new(*pages)),
+            PrefetchChoice::Runs(params) => Box::new(RunsPrefetch::new(*params)),
             PrefetchChoice::PreDecomp(params) => Box::new(PreDecomp::new(*params)),
             PrefetchChoice::RecordedSet(params) => Box::new(RecordedSet::new(*params)),
             PrefetchChoice::HotList(params) => Box::new(HotList::new(*params)),
@@ -372,6 +377,7 @@ fn codec_name(codec: CodecKind) -> &'static str {
         CodecKind::Raw => "uncompressed",
         CodecKind::Lz4 => "LZ4",
         CodecKind::Zstd => "zstd",
+        CodecKind::ZstdDictionary => "zstd with a learned dictionary",
     }
 }
 
@@ -409,6 +415,7 @@ impl fmt::Display for PrefetchChoice {
             PrefetchChoice::Readahead { pages: 1 } => f.write_str("the page after a fault"),
             PrefetchChoice::Readahead { pages } => write!(f, "the {pages} pages after a fault"),
             PrefetchChoice::Cluster { pages } => write!(f, "the cluster of {pages} around a fault"),
+            PrefetchChoice::Runs(_) => f.write_str("the run that a fault begins"),
             PrefetchChoice::PreDecomp(_) => f.write_str("PreDecomp"),
             PrefetchChoice::RecordedSet(_) => f.write_str("recorded set at relaunch"),
             PrefetchChoice::HotList(_) => f.write_str("hot list at relaunch"),

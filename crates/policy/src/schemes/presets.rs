@@ -1,10 +1,10 @@
 //! The presets: the systems of the papers and the ones that they were compared with, as data.
 
-use clew_core::{ByteSize, CodecKind};
+use clew_core::{ByteSize, CodecKind, RunAhead};
 
 use crate::packing::adaptive_comp::{self, ChunkSizes, Successive};
 use crate::prefetch::{hot_list, pre_decomp};
-use crate::reclaim::hotness_org::{self, Lists, Unseen};
+use crate::reclaim::hotness_org::{self, HotAfter, Lists, Unseen};
 
 use super::{
     AdmissionChoice, EvictionChoice, OnFull, PackingChoice, PlacementChoice, PrefetchChoice,
@@ -13,7 +13,7 @@ use super::{
 
 /// Every preset, in the order of the table of schemes.
 pub(super) fn all() -> Vec<Scheme> {
-    vec![dram(), zram(), ariadne(), ariadne_paper()]
+    vec![dram(), zram(), ariadne(), ariadne_paper(), clew()]
 }
 
 /// What this version lacks of the system that preset `name` is named after.
@@ -23,7 +23,31 @@ pub(super) fn missing(name: &str) -> &'static [&'static str] {
             "flash: cold data stays in the pool, and nothing is evicted from it",
             "the codecs LZO and base-delta-immediate",
         ],
+        "clew" => &["all that is planned of the other systems"],
         _ => &[],
+    }
+}
+
+/// The best of what is there, chosen by measurement (`docs/results.md`): what each relaunch uses
+/// stays, every page is stored alone and with a dictionary, and a fault brings the run that it begins.
+fn clew() -> Scheme {
+    Scheme {
+        name: "clew".to_string(),
+        reclaim: ReclaimChoice::HotnessOrg(hotness_org::Params {
+            lists: Lists::All,
+            initial_hot: ByteSize(0),
+            unseen: Unseen::Keep,
+            hot_after: HotAfter::SecondUse,
+        }),
+        packing: PackingChoice::OnePage { codec: CodecKind::ZstdDictionary, chunk: ByteSize(4096) },
+        prefetch: PrefetchChoice::ByTrigger {
+            relaunch: Box::new(PrefetchChoice::HotList(hot_list::Params {
+                batch_pages: 512,
+                leave_out_one_in: 4,
+            })),
+            fault: Box::new(PrefetchChoice::Runs(RunAhead { max_pages: 32, probe_one_in: 8 })),
+        },
+        ..zram()
     }
 }
 
@@ -90,6 +114,7 @@ fn ariadne_paper() -> Scheme {
             lists: Lists::All,
             initial_hot: ByteSize(32 << 20),
             unseen: Unseen::Keep,
+            hot_after: HotAfter::FirstUse,
         }),
         packing: PackingChoice::AdaptiveComp(adaptive_comp::Params {
             sizes: ChunkSizes { hot: 1 << 10, warm: 2 << 10, cold: 16 << 10 },

@@ -5,12 +5,12 @@
 
 use std::ops::RangeInclusive;
 
-use clew_core::{ByteSize, CodecKind};
+use clew_core::{ByteSize, CodecKind, RunAhead};
 use toml::{Table, Value};
 
 use crate::packing::adaptive_comp::{self, ChunkSizes, Successive};
 use crate::prefetch::{hot_list, pre_decomp, recorded_set};
-use crate::reclaim::hotness_org::{self, Lists, Unseen};
+use crate::reclaim::hotness_org::{self, HotAfter, Lists, Unseen};
 
 use super::{
     AdmissionChoice, EvictionChoice, OnFull, PackingChoice, PlacementChoice, PrefetchChoice,
@@ -92,8 +92,17 @@ const BUFFER_PAGES: RangeInclusive<i64> = 1..=65_536;
 const BATCH_PAGES: RangeInclusive<i64> = 1..=1 << 20;
 const RELAUNCHES: RangeInclusive<i64> = 1..=16;
 const LEAVE_OUT: RangeInclusive<i64> = 0..=64;
-const PREFETCHERS: [&str; 7] =
-    ["none", "readahead", "cluster", "pre-decomp", "recorded-set", "hot-list", "by-trigger"];
+const PROBE: RangeInclusive<i64> = 2..=1024;
+const PREFETCHERS: [&str; 8] = [
+    "none",
+    "readahead",
+    "cluster",
+    "runs",
+    "pre-decomp",
+    "recorded-set",
+    "hot-list",
+    "by-trigger",
+];
 
 pub(super) fn scheme(text: &str) -> Result<Scheme, SchemeError> {
     let file: Table = text.parse()?;
@@ -290,8 +299,12 @@ impl Reader {
     }
 
     fn codec(&mut self, field: &'static str, default: CodecKind) -> Result<CodecKind, SchemeError> {
-        const CODECS: [(&str, CodecKind); 3] =
-            [("lz4", CodecKind::Lz4), ("zstd", CodecKind::Zstd), ("raw", CodecKind::Raw)];
+        const CODECS: [(&str, CodecKind); 4] = [
+            ("lz4", CodecKind::Lz4),
+            ("zstd", CodecKind::Zstd),
+            ("zstd-dictionary", CodecKind::ZstdDictionary),
+            ("raw", CodecKind::Raw),
+        ];
         let named =
             |(name, codec): &(&'static str, CodecKind)| (*codec == default).then_some(*name);
         let word =
@@ -310,6 +323,14 @@ impl Reader {
             unseen: match self.word("unseen", Some("keep"), &["keep", "warm"])? {
                 "keep" => Unseen::Keep,
                 _ => Unseen::Warm,
+            },
+            hot_after: match self.word(
+                "hot_after",
+                Some("first-use"),
+                &["first-use", "second-use"],
+            )? {
+                "second-use" => HotAfter::SecondUse,
+                _ => HotAfter::FirstUse,
             },
         })
     }
@@ -354,6 +375,10 @@ impl Reader {
             "cluster" => {
                 PrefetchChoice::Cluster { pages: self.integer("pages", 8, READAHEAD_PAGES)? as u32 }
             }
+            "runs" => PrefetchChoice::Runs(RunAhead {
+                max_pages: self.integer("max_pages", 32, READAHEAD_PAGES)? as u32,
+                probe_one_in: self.integer("probe_one_in", 8, PROBE)? as u32,
+            }),
             "pre-decomp" => PrefetchChoice::PreDecomp(pre_decomp::Params {
                 buffer_pages: self.integer("buffer_pages", 64, BUFFER_PAGES)? as u32,
                 expire: match self.word("expire", Some("recompress"), &["keep", "recompress"])? {
@@ -371,8 +396,8 @@ impl Reader {
                 leave_out_one_in: self.leave_out()?,
             }),
             _ => {
-                let at_relaunch = &PREFETCHERS[4..6];
-                let at_fault = &PREFETCHERS[1..4];
+                let at_relaunch = &PREFETCHERS[5..7];
+                let at_fault = &PREFETCHERS[1..5];
                 PrefetchChoice::ByTrigger {
                     relaunch: Box::new(self.column("relaunch", at_relaunch, Reader::prefetch)?),
                     fault: Box::new(self.column("fault", at_fault, Reader::prefetch)?),

@@ -22,7 +22,7 @@ pub struct Encoded {
 }
 
 /// A chunk is stored raw unless compression saves a 32nd of it.
-fn worth_bytes(chunk_bytes: usize) -> usize {
+pub(crate) fn worth_bytes(chunk_bytes: usize) -> usize {
     chunk_bytes - (chunk_bytes / 32).max(1)
 }
 

@@ -5,6 +5,7 @@
 //! it is warm, no call allocates. [`chunks`] cuts blocks into chunks.
 
 pub mod chunks;
+pub(crate) mod dictionary;
 mod lz4;
 mod raw;
 pub mod same;
@@ -66,6 +67,8 @@ pub enum Stored {
     Lz4 = 2,
     /// Zstandard chunks.
     Zstd = 3,
+    /// A Zstandard frame that needs the dictionary it names.
+    ZstdDictionary = 4,
     /// A piece of a block that another object describes.
     Part = 7,
 }
@@ -78,6 +81,7 @@ impl Stored {
             1 => Stored::Same,
             2 => Stored::Lz4,
             3 => Stored::Zstd,
+            4 => Stored::ZstdDictionary,
             7 => Stored::Part,
             _ => return None,
         })
@@ -88,6 +92,7 @@ impl Stored {
 pub struct CodecContext {
     lz4: Lz4,
     zstd: Zstd,
+    pub(crate) dictionary: dictionary::Contexts,
     /// Compressed chunks of the block being stored.
     pub(crate) packed: Vec<u8>,
     /// How many bytes of `packed` are in use.
@@ -111,6 +116,7 @@ impl CodecContext {
         CodecContext {
             lz4: Lz4,
             zstd: Zstd::default(),
+            dictionary: dictionary::Contexts::default(),
             packed: Vec::new(),
             packed_len: 0,
             lengths: Vec::new(),
@@ -127,7 +133,8 @@ impl CodecContext {
             Stored::Same => Same.compress(src, dst),
             Stored::Lz4 => self.lz4.compress(src, dst),
             Stored::Zstd => self.zstd.compress(src, dst),
-            Stored::Part => None,
+            // What names a dictionary is for the store.
+            Stored::ZstdDictionary | Stored::Part => None,
         }
     }
 
@@ -143,9 +150,11 @@ impl CodecContext {
             Stored::Same => Same.decompress(src, dst),
             Stored::Lz4 => self.lz4.decompress(src, dst),
             Stored::Zstd => self.zstd.decompress(src, dst),
-            Stored::Part => {
-                Err(DecodeError { codec: "part", stored_bytes: src.len(), wanted_bytes: dst.len() })
-            }
+            Stored::ZstdDictionary | Stored::Part => Err(DecodeError {
+                codec: "chunk",
+                stored_bytes: src.len(),
+                wanted_bytes: dst.len(),
+            }),
         }
     }
 
@@ -160,7 +169,7 @@ impl CodecContext {
             Stored::Same => Same.decompress_prefix(src, dst),
             Stored::Lz4 => self.lz4.decompress_prefix(src, dst),
             Stored::Zstd => self.zstd.decompress_prefix(src, dst),
-            Stored::Part => None,
+            Stored::ZstdDictionary | Stored::Part => None,
         }
     }
 }

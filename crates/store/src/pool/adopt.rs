@@ -11,7 +11,7 @@
 //!
 //! May be interrupted and done again: until it is complete, only what nobody names is written over.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 
@@ -63,6 +63,8 @@ struct Mark {
     kind: Kind,
     /// How many blocks list it as a part; more than two is two.
     listed: u8,
+    /// Only blocks name it: a dictionary.
+    shared: bool,
     /// Payload bytes of its object.
     len: u16,
     /// Pages of its block.
@@ -97,7 +99,8 @@ struct Listed {
 impl Pool {
     /// Takes over what a predecessor, which has ended, left in [`Pool::segments`]. How many handles
     /// and slabs there can be follows from their lengths. `named` yields a handle for each reference
-    /// that somebody has. `block` looks at an object that is no part: it adds the handles of its
+    /// that somebody has. `dictionary` says which other block an object needs, if it does; one
+    /// reference of that is the object's, if somebody names the object. `block` looks at an object that is no part: it adds the handles of its
     /// parts and answers its pages, or `None` if it is no block.
     ///
     /// # Errors
@@ -106,6 +109,7 @@ impl Pool {
         limit_bytes: u64,
         fds: [OwnedFd; 3],
         named: impl IntoIterator<Item = u32>,
+        dictionary: impl Fn(&Header, &[u8]) -> Option<u32>,
         block: impl Fn(&Header, &[u8], &mut Vec<u32>) -> Option<u16>,
     ) -> Result<(Pool, Found), AdoptError> {
         let [arena, records, entries] = fds;
@@ -123,6 +127,7 @@ impl Pool {
             }
         }
         let by_slab = pool.by_slab(&frames, &mut marks);
+        pool.name_dictionaries(&by_slab, &frames, &mut marks, &mut beyond, dictionary);
         pool.look(&by_slab, &mut marks, block);
         let found = pool.sum(&marks, &beyond);
         let keep = pool.rebuild_slabs(&by_slab, &frames, &marks);
@@ -175,6 +180,37 @@ impl Pool {
         BySlab { starts, handles }
     }
 
+    /// Counts what objects that somebody names need beside themselves.
+    fn name_dictionaries(
+        &self,
+        by_slab: &BySlab,
+        frames: &[u8],
+        marks: &mut [Mark],
+        beyond: &mut HashSet<u32>,
+        dictionary: impl Fn(&Header, &[u8]) -> Option<u32>,
+    ) {
+        let mut names: HashMap<u32, u32> = HashMap::new();
+        for &handle in by_slab.handles.iter().filter(|handle| marks[**handle as usize].refs > 0) {
+            let Some((class, place)) = self.placed(handle, frames) else { continue };
+            if let Some((header, payload)) = self.sound(handle, class, place)
+                && let Some(name) = dictionary(&header, payload)
+            {
+                *names.entry(name).or_default() += 1;
+            }
+        }
+        for (name, refs) in names {
+            let Some(mark) = marks.get_mut(name as usize) else {
+                beyond.insert(name);
+                continue;
+            };
+            mark.shared = mark.refs == 0;
+            mark.refs = mark.refs.saturating_add(refs);
+            if self.placed(name, frames).is_none() {
+                mark.kind = Kind::Lost;
+            }
+        }
+    }
+
     /// Finds out of every handle what it has.
     fn look(
         &self,
@@ -197,7 +233,9 @@ impl Pool {
                 let (Some(class), place) = (entry.class(), entry.place()) else { continue };
                 let mark = &mut marks[handle as usize];
                 let first_part = parts.len();
+                let shared = mark.shared;
                 *mark = self.look_at(handle, class, place, mark.refs, &block, &mut parts);
+                mark.shared = shared;
                 if parts.len() > first_part {
                     lists.push(Listed { block: handle, parts: first_part..parts.len() });
                 }
@@ -253,19 +291,7 @@ impl Pool {
     ) -> Mark {
         let named = Mark { refs, kind: Kind::Lost, ..Mark::default() };
         let unsound = if refs > 0 { named } else { Mark::default() };
-        let at = self.address(&self.classes[usize::from(class)].shape, place);
-        // SAFETY: the caller has seen that there is memory as far as this object reaches. Nobody
-        // else has the pool yet.
-        let bytes = unsafe { at.cast::<[u8; HEADER_BYTES]>().read() };
-        let Some(header) = Header::from_bytes(bytes) else { return unsound };
-        let len = usize::from(header.len);
-        // Objects are of the smallest class that holds them.
-        if header.handle != handle
-            || HEADER_BYTES + len > FRAME_BYTES
-            || self.table.class_of(HEADER_BYTES + len) != class
-        {
-            return unsound;
-        }
+        let Some((header, payload)) = self.sound(handle, class, place) else { return unsound };
         let sound = Mark { refs, len: header.len, ..Mark::default() };
         match (header.codec, refs) {
             (Stored::Part, 0) => Mark { kind: Kind::Part, ..sound },
@@ -273,8 +299,6 @@ impl Pool {
             // Its parts are nobody's then, nor can they be anybody else's.
             (_, 0) => unsound,
             _ => {
-                // SAFETY: as above; the payload ends within the object.
-                let payload = unsafe { std::slice::from_raw_parts(at.add(HEADER_BYTES), len) };
                 let before = parts.len();
                 match block(&header, payload, parts) {
                     Some(pages) => Mark { kind: Kind::Block, pages, ..sound },
@@ -287,10 +311,29 @@ impl Pool {
         }
     }
 
+    /// The object of a handle, at a place where there is memory as far as it reaches; `None` if it
+    /// is not that handle's. Nobody else has the pool yet.
+    fn sound(&self, handle: u32, class: u8, place: Place) -> Option<(Header, &[u8])> {
+        let at = self.address(&self.classes[usize::from(class)].shape, place);
+        // SAFETY: the caller has seen that there is memory as far as this object reaches. Nobody
+        // else has the pool yet.
+        let bytes = unsafe { at.cast::<[u8; HEADER_BYTES]>().read() };
+        let header = Header::from_bytes(bytes)?;
+        let len = usize::from(header.len);
+        // Objects are of the smallest class that holds them.
+        let its_own = header.handle == handle
+            && HEADER_BYTES + len <= FRAME_BYTES
+            && self.table.class_of(HEADER_BYTES + len) == class;
+        // SAFETY: as above; the payload ends within the object.
+        let payload = || unsafe { std::slice::from_raw_parts(at.add(HEADER_BYTES), len) };
+        its_own.then(|| (header, payload()))
+    }
+
     fn sum(&self, marks: &[Mark], beyond: &HashSet<u32>) -> Found {
         let mut found = Found::default();
         for (mark, handle) in marks.iter().zip(0..).skip(1) {
             match mark.kind {
+                Kind::Block if mark.shared => {}
                 Kind::Block => {
                     found.blocks += 1;
                     found.pages += u64::from(mark.pages);

@@ -9,6 +9,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU64;
 
+use super::dictionary::{Ready, named};
 use super::front::Front;
 use super::{Handle, MAX_BLOCK_BYTES, MAX_BLOCK_PAGES, Store, StoreConfig, page_bytes_are_sound};
 use crate::adopt::AdoptError;
@@ -58,8 +59,10 @@ impl Store {
             (pages <= MAX_BLOCK_PAGES && pages * page_bytes <= MAX_BLOCK_BYTES)
                 .then_some(front.pages)
         };
-        let named = references.into_iter().map(Handle::raw);
-        let (pool, found) = Pool::adopt(config.mem_limit_bytes, fds, named, block)?;
+        let dictionary = |header: &Header, payload: &[u8]| named(header, payload).map(Handle::raw);
+        let references = references.into_iter().map(Handle::raw);
+        let (pool, found) =
+            Pool::adopt(config.mem_limit_bytes, fds, references, dictionary, block)?;
         let store = Store {
             config,
             seed: pool.handles().seed(),
@@ -67,6 +70,7 @@ impl Store {
             pages: AtomicU64::new(found.pages),
             blocks: AtomicU64::new(found.blocks),
             corrupt_reads: AtomicU64::new(0),
+            ready: Ready::default(),
         };
         let damaged = found.lost.into_iter().filter_map(Handle::from_raw).collect();
         let adopted =

@@ -130,8 +130,11 @@ impl Store {
         let found = out.len();
         let out =
             out.get_mut(..page_bytes).ok_or(ReadError::WrongSize { wanted: page_bytes, found })?;
-        ctx.decompress(header.codec, payload, out)
-            .map_err(|source| ReadError::Damaged { handle, source })?;
+        match header.codec {
+            Stored::ZstdDictionary => self.decompress_learned(ctx, payload, out),
+            codec => ctx.decompress(codec, payload, out),
+        }
+        .map_err(|source| ReadError::Damaged { handle, source })?;
         Ok((Piece { pages: 0..1, of: 1, park: false }, header.checksum))
     }
 

@@ -19,11 +19,13 @@
 //! This layer has no locks; see [`crate::pool`] for those below it.
 
 mod adopt;
+mod dictionary;
 mod front;
 mod get;
 mod put;
 
 pub use adopt::Adopted;
+pub use dictionary::Dictionary;
 pub use get::Piece;
 
 use std::num::NonZeroU32;
@@ -75,12 +77,14 @@ impl Handle {
 }
 
 /// Where the pages of a block are in their program when it is stored.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Members<'a> {
     /// One a page, in the order of the block; none if nobody is to know.
     pub vpns: &'a [Vpn],
     /// Who restores one of the pages parks the others, and does not make them resident.
     pub park: bool,
+    /// What [`CodecKind::ZstdDictionary`] is to use; without one, [`CodecKind::Zstd`] is used.
+    pub dictionary: Option<&'a Dictionary>,
 }
 
 /// Why there is no store.
@@ -235,6 +239,7 @@ pub struct Store {
     pages: AtomicU64,
     blocks: AtomicU64,
     corrupt_reads: AtomicU64,
+    ready: dictionary::Ready,
 }
 
 fn page_bytes_are_sound(page_bytes: usize) -> bool {
@@ -269,6 +274,7 @@ impl Store {
             pages: AtomicU64::new(0),
             blocks: AtomicU64::new(0),
             corrupt_reads: AtomicU64::new(0),
+            ready: dictionary::Ready::default(),
         })
     }
 
@@ -305,6 +311,7 @@ impl Store {
         match self.pool.read(handle.raw(), codec) {
             Some(Stored::Raw) => CodecKind::Raw,
             Some(Stored::Zstd) => CodecKind::Zstd,
+            Some(Stored::ZstdDictionary) => CodecKind::ZstdDictionary,
             Some(Stored::Lz4 | Stored::Same | Stored::Part) | None => CodecKind::Lz4,
         }
     }
@@ -339,26 +346,37 @@ impl Store {
         if !self.pool.handles().release(handle.raw()) {
             return false;
         }
+        let pages = self.remove_block(handle);
+        self.pages.fetch_sub(u64::from(pages), Relaxed);
+        self.blocks.fetch_sub(1, Relaxed);
+        true
+    }
+
+    /// Removes a block that nobody names any more, and gives up its dictionary; its pages.
+    fn remove_block(&self, handle: Handle) -> u16 {
         // 129 at most; the count in the front has one byte.
         let mut parts = [0u32; 256];
         let seen = self.pool.read_unowned(handle.raw(), |header, payload| {
             if !header.framed {
-                return (1, 0);
+                return (1, 0, dictionary::named(header, payload));
             }
-            let Ok(front) = self.front(handle, header.codec, payload) else { return (1, 0) };
+            let Ok(front) = self.front(handle, header.codec, payload) else {
+                return (1, 0, None);
+            };
             for (slot, part) in parts.iter_mut().zip(front.parts()) {
                 *slot = part;
             }
-            (front.pages, front.parts().len())
+            (front.pages, front.parts().len(), None)
         });
-        let (pages, count) = seen.unwrap_or((1, 0));
+        let (pages, count, dictionary) = seen.unwrap_or((1, 0, None));
         self.pool.remove(handle.raw());
         for part in &parts[..count] {
             self.pool.remove(*part);
         }
-        self.pages.fetch_sub(u64::from(pages), Relaxed);
-        self.blocks.fetch_sub(1, Relaxed);
-        true
+        if let Some(dictionary) = dictionary {
+            self.release_dictionary(dictionary);
+        }
+        pages
     }
 
     /// Bytes that the objects of a block take in the pool; zero if there is no such block.

@@ -4,8 +4,10 @@ use std::num::NonZeroU32;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::front::{begin, has_room_for_offsets, offset, parts_needed};
-use super::{Handle, Limit, MAX_BLOCK_BYTES, MAX_BLOCK_PAGES, Members, PutError, Store};
-use crate::codec::chunks::{MAX_CHUNK_BYTES, MIN_CHUNK_BYTES};
+use super::{
+    Dictionary, Handle, Limit, MAX_BLOCK_BYTES, MAX_BLOCK_PAGES, Members, PutError, Store,
+};
+use crate::codec::chunks::{MAX_CHUNK_BYTES, MIN_CHUNK_BYTES, worth_bytes};
 use crate::codec::same::repeated_word;
 use crate::codec::{CodecContext, Stored};
 use crate::pool::handle::REFS_PINNED;
@@ -129,6 +131,16 @@ impl Store {
             CodecKind::Raw => Stored::Raw,
             CodecKind::Lz4 => Stored::Lz4,
             CodecKind::Zstd => Stored::Zstd,
+            CodecKind::ZstdDictionary => {
+                if pages == 1
+                    && chunk_bytes as usize >= page_bytes
+                    && let Some(dictionary) = members.dictionary
+                    && let Some(handle) = self.put_learned(ctx, bytes, checksum, dictionary)
+                {
+                    return Some(handle);
+                }
+                Stored::Zstd
+            }
         };
         let encoded = ctx.encode(bytes, stored, chunk_bytes);
         header.codec = encoded.codec;
@@ -171,6 +183,31 @@ impl Store {
         }
         let tail = data.get(needed * MAX_PAYLOAD_BYTES..).unwrap_or(&[]);
         self.insert(pages, header, &[front, tail])
+    }
+
+    /// Stores a page with a dictionary; `None`, and nothing stored, if that saves nothing or there
+    /// is no room.
+    fn put_learned(
+        &self,
+        ctx: &mut CodecContext,
+        page: &[u8],
+        checksum: u64,
+        dictionary: &Dictionary,
+    ) -> Option<u32> {
+        let name = dictionary.handle;
+        let mut packed = std::mem::take(&mut ctx.packed);
+        packed.resize(packed.len().max(page.len()), 0);
+        let room = &mut packed[..worth_bytes(page.len())];
+        let len = ctx.dictionary.compress(&dictionary.prepared, name.raw(), page, room);
+        ctx.packed = packed;
+        let len = len.filter(|len| *len <= MAX_PAYLOAD_BYTES && self.retain(name))?;
+        let codec = Stored::ZstdDictionary;
+        let header = Header { checksum, handle: 0, len: 0, codec, framed: false };
+        let handle = self.insert(1, header, &[&ctx.packed[..len]]);
+        if handle.is_none() {
+            self.release_dictionary(name);
+        }
+        handle
     }
 
     fn insert(&self, pages: usize, header: Header, pieces: &[&[u8]]) -> Option<u32> {

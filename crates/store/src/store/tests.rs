@@ -89,7 +89,7 @@ fn a_block_knows_where_its_pages_were() {
     let vpns = [100, 7, 101, far, 90].map(Vpn);
     for contents in [block_of(5, 3), noise(5, 4)] {
         for (chunk_bytes, park) in [(1024, true), (8192, false), (128 << 10, true)] {
-            let members = Members { vpns: &vpns, park };
+            let members = Members { vpns: &vpns, park, dictionary: None };
             let handle =
                 store.put_group(&mut ctx, &contents, CodecKind::Lz4, chunk_bytes, members).unwrap();
             assert_holds(&store, &mut ctx, handle, &contents);
@@ -113,7 +113,7 @@ fn a_block_knows_where_its_pages_were() {
     let words: Vec<u8> =
         noise(128, 1).into_iter().enumerate().map(|(i, b)| b * (i >= 256) as u8).collect();
     let vpns: Vec<Vpn> = (0..128).map(Vpn).collect();
-    let members = Members { vpns: &vpns, park: true };
+    let members = Members { vpns: &vpns, park: true, dictionary: None };
     let handle = store.put_group(&mut ctx, &words, CodecKind::Lz4, 256, members).unwrap();
     assert_holds(&store, &mut ctx, handle, &words);
     let piece = store.get_chunk(&mut ctx, handle, 2, &mut vec![0; 3 * PAGE]).unwrap();

@@ -1,0 +1,203 @@
+//! Runs: a fault brings as many of the pages behind it as its space's faults have run on before.
+//!
+//! Ours. Linux (`mm/swap_state.c`, `swap_vma_readahead`) opens a window where the last one was used,
+//! which it sees in accessed bits. Here a page that came along is never heard of again; but a run that
+//! goes on faults on the first page that did not come. So:
+//! - A fault that follows one of the last [`STREAMS`] runs brings half as many pages as that run has
+//!   already, up to `max_pages`.
+//! - Another begins a run. Of these, one in `probe_one_in` brings nothing: how far it then runs on
+//!   says how long runs are. The rest bring as many pages as half of those had.
+//!
+//! Where memory is used at random that is none, and where it is used in long pieces nearly all of
+//! them. It must be asked where faults are answered, once for each fault of a space.
+
+use std::collections::{HashMap, VecDeque};
+
+use clew_core::{Event, Metric, Observe, PageId, Prefetch, RunAhead, SpaceId, Trigger, View, Vpn};
+
+/// Runs of a space that are followed at once: what several threads do, or one that copies.
+const STREAMS: usize = 4;
+/// Pages that may lie between a run and the fault that follows it: they were there.
+const GAP: u64 = 4;
+/// Probes that are remembered.
+const PROBES: usize = 15;
+
+/// A run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Run {
+    /// Its first page.
+    first: u64,
+    /// The page behind all that came.
+    next: u64,
+    /// What came with its last fault.
+    window: u32,
+    /// Nothing came with its first one.
+    probe: bool,
+}
+
+/// The runs of one space.
+#[derive(Clone, Debug, Default)]
+pub struct Runs {
+    /// The last ones, the latest in front.
+    runs: Vec<Run>,
+    /// How many pages the last probes had behind the first one.
+    lengths: VecDeque<u32>,
+    begun: u32,
+}
+
+impl Runs {
+    /// A fault at `vpn`; how many of the pages behind it are to come with it.
+    pub fn fault(&mut self, vpn: Vpn, params: RunAhead) -> u32 {
+        let follows = |run: &Run| (run.next..run.next + GAP).contains(&vpn.0);
+        let (first, window, probe) = match self.runs.iter().position(follows) {
+            Some(at) => {
+                let run = self.runs.remove(at);
+                let so_far = ((vpn.0 - run.first) / 2).clamp(1, u64::from(u32::MAX));
+                (run.first, so_far as u32, run.probe)
+            }
+            None => {
+                if self.runs.len() == STREAMS
+                    && let Some(run) = self.runs.pop()
+                    && run.probe
+                {
+                    self.ended(run);
+                }
+                self.begun = self.begun.wrapping_add(1);
+                let probes = self.begun.is_multiple_of(params.probe_one_in.max(1));
+                let window = if probes { 0 } else { self.usual() };
+                (vpn.0, window, window == 0)
+            }
+        };
+        let window = window.min(params.max_pages);
+        let next = vpn.0 + 1 + u64::from(window);
+        self.runs.insert(0, Run { first, next, window, probe });
+        window
+    }
+
+    /// A probe is over. How much of what came last was used is not known: half of it.
+    fn ended(&mut self, run: Run) {
+        let length = (run.next - 1 - run.first).saturating_sub(u64::from(run.window.div_ceil(2)));
+        self.lengths.truncate(PROBES - 1);
+        self.lengths.push_front(length.min(u32::MAX.into()) as u32);
+    }
+
+    /// The pages behind the first one that half of the runs have.
+    fn usual(&self) -> u32 {
+        let mut lengths: Vec<u32> = self.lengths.iter().copied().collect();
+        lengths.sort_unstable();
+        lengths.get(lengths.len() / 2).copied().unwrap_or(0)
+    }
+}
+
+/// The policy for replays, where faults are answered by who asks it. Live, the fault path has [`Runs`]
+/// itself ([`Prefetch::run_ahead`]). See the module.
+pub struct RunsPrefetch {
+    params: RunAhead,
+    spaces: HashMap<SpaceId, Runs>,
+    picked: u64,
+}
+
+impl RunsPrefetch {
+    /// Knows no runs yet.
+    pub fn new(params: RunAhead) -> RunsPrefetch {
+        RunsPrefetch { params, spaces: HashMap::new(), picked: 0 }
+    }
+}
+
+impl Observe for RunsPrefetch {
+    fn on_event(&mut self, event: &Event, _view: &View<'_>) {
+        if let Event::SpaceStart { space, .. } | Event::SpaceEnd { space } = event {
+            self.spaces.remove(space);
+        }
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        let (name, value) = ("runs_picked_pages", self.picked as f64);
+        vec![Metric { name, value, help: "pages asked for behind one that was demanded" }]
+    }
+}
+
+impl Prefetch for RunsPrefetch {
+    fn run_ahead(&self) -> Option<RunAhead> {
+        Some(self.params)
+    }
+
+    fn pick_prefetch(&mut self, trigger: Trigger, view: &View<'_>, out: &mut Vec<PageId>) {
+        let Trigger::Fault(page) = trigger else { return };
+        let runs = self.spaces.entry(page.space()).or_default();
+        let behind = 1..=u64::from(runs.fault(page.vpn(), self.params));
+        let before = out.len();
+        let next = |n| page.raw().checked_add(n).map(PageId::from_raw);
+        let pages = behind.map_while(next).take_while(|next| next.space() == page.space());
+        out.extend(pages.filter(|next| view.pages.tier(*next).is_some()));
+        self.picked += (out.len() - before) as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PARAMS: RunAhead = RunAhead { max_pages: 32, probe_one_in: 8 };
+
+    /// Faults of pieces of `pages` pages, far apart; how many pages were asked for that were not used,
+    /// and how many faults there were, of the last half.
+    fn pieces(pages: u64, count: u64) -> (u64, u64) {
+        let mut runs = Runs::default();
+        let (mut wasted, mut faults) = (0, 0);
+        for piece in 0..count {
+            let first = piece * 7919 % 100_000 * 1000;
+            let mut at = 0;
+            while at < pages {
+                let with = u64::from(runs.fault(Vpn(first + at), PARAMS));
+                at += 1 + with;
+                if piece >= count / 2 {
+                    faults += 1;
+                    wasted += at.saturating_sub(pages);
+                }
+            }
+        }
+        (wasted, faults)
+    }
+
+    #[test]
+    fn nothing_comes_with_faults_at_random() {
+        assert_eq!(pieces(1, 1000), (0, 500));
+    }
+
+    #[test]
+    fn pieces_of_many_pages_come_with_few_faults() {
+        let (wasted, faults) = pieces(10, 1000);
+        assert!(faults <= 500 * 2, "{faults} faults for 500 pieces");
+        assert!(wasted <= 500 * 4, "{wasted} pages wasted");
+        let (_, faults) = pieces(64, 1000);
+        assert!(faults <= 500 * 5, "{faults} faults for 500 pieces of 64 pages");
+    }
+
+    #[test]
+    fn what_is_learned_is_forgotten_when_it_is_no_longer_true() {
+        let mut runs = Runs::default();
+        for page in 0..2000 {
+            runs.fault(Vpn(page / 10 * 1000 + page % 10), PARAMS);
+        }
+        assert!(runs.usual() > 0, "{runs:?}");
+        for page in 0..2000 {
+            runs.fault(Vpn((1 << 30) + page * 1000), PARAMS);
+        }
+        assert_eq!(runs.usual(), 0, "{runs:?}");
+    }
+
+    #[test]
+    fn runs_that_are_read_in_turns_are_told_apart() {
+        let mut runs = Runs::default();
+        let mut at = [0u64, 1 << 20, 2 << 20];
+        let mut last = [0; 3];
+        for _ in 0..16 {
+            for (stream, at) in at.iter_mut().enumerate() {
+                last[stream] = runs.fault(Vpn(*at), PARAMS);
+                *at += 1 + u64::from(last[stream]);
+            }
+        }
+        assert_eq!(last, [32; 3]);
+    }
+}
