@@ -1,7 +1,8 @@
 //! Real programs under a third of the memory they need, while their daemon is killed again and
 //! again. Beside each runs a twin without Clew that is told the same; both must answer the same.
 //!
-//! `CLEW_KILLS` sets how often the daemon is killed (20), `CLEW_SOAK_SEED` when (1).
+//! `CLEW_KILLS` sets how often the daemon is killed (20), `CLEW_SOAK_SEED` when (1),
+//! `CLEW_SOAK_SCHEME` its scheme (`clew`).
 
 mod support;
 
@@ -280,6 +281,7 @@ fn real_programs_outlive_their_daemons() {
     }
     let kills = number_from_env("CLEW_KILLS", 20);
     let seed = number_from_env("CLEW_SOAK_SEED", 1);
+    let scheme = std::env::var("CLEW_SOAK_SCHEME").unwrap_or_else(|_| "clew".to_string());
     let dir = TempDir::new();
     let config = dir.join("clew.toml");
     fs::write(&config, "max-short-lives = 1000000\n").expect("a config");
@@ -287,7 +289,7 @@ fn real_programs_outlive_their_daemons() {
     let twins = start_twins(&dir);
     let bytes: u64 = twins.iter().map(|twin| rss_anon(twin.program.pid)).sum();
     let budget = format!("{}MiB", (bytes / (3 << 20)).max(16));
-    let mut fixture = Fixture::start_with(&budget, &["--scheme", "zram", "--config", &config]);
+    let mut fixture = Fixture::start_with(&budget, &["--scheme", &scheme, "--config", &config]);
     let subjects: Vec<_> =
         twins.into_iter().map(|twin| (twin.name, manage(&fixture, &dir, twin))).collect();
 

@@ -234,6 +234,13 @@ fn a_storm_of_kills_and_switches_loses_nothing() {
     storm_of_kills("survive::storm of switches", "ariadne", kills, true);
 }
 
+/// Pages are stored with dictionaries, which change meanwhile, and come back in runs.
+#[test]
+fn a_storm_of_kills_and_switches_loses_no_dictionary() {
+    let kills = number_from_env("CLEW_KILLS", 20).div_ceil(2);
+    storm_of_kills("survive::storm of dictionaries", "clew", kills, true);
+}
+
 /// Kills the daemon at random moments while programs work and pages go out; and, if so wished, while
 /// apps come to the front and go back.
 fn storm_of_kills(test: &str, scheme: &str, kills: u64, switches: bool) {
