@@ -25,6 +25,9 @@ use crate::totals::{Watch, zram_use};
 
 /// A fill that has to wait longer for memory than this has failed.
 const FILL_PATIENCE: Duration = Duration::from_secs(30);
+/// Programs that are not filled by then, or a relaunch that is not over: pages go round in circles.
+const FILL_LIMIT: Duration = Duration::from_secs(180);
+const RELAUNCH_LIMIT: Duration = Duration::from_secs(30);
 
 /// The work, equal in all arms.
 #[derive(Clone, Debug)]
@@ -190,6 +193,7 @@ fn start_and_fill(
     work: &Work,
     progress: &dyn Progress,
 ) -> Result<Vec<Session>, BenchError> {
+    let since = Instant::now();
     let mut sessions = Vec::with_capacity(work.programs.len());
     for &kind in &work.programs {
         let launch = Launch {
@@ -199,12 +203,26 @@ fn start_and_fill(
         };
         let (ceiling, mm_stat) = (arm.fill_ceiling_bytes(), arm.mm_stat());
         let mut session = Session::start(kind.with(work.load), &launch)?;
-        session.fill(&|| pace(&ground.group, mm_stat.as_deref(), ceiling))?;
+        session.fill(&|| {
+            within(FILL_LIMIT, since, "filling the programs")?;
+            pace(&ground.group, mm_stat.as_deref(), ceiling)
+        })?;
         sessions.push(session);
         arm.make_room()?;
         progress.step(&format!("{kind}: filled"));
     }
     Ok(sessions)
+}
+
+/// An error if what began at `since` takes longer than `limit`.
+fn within(limit: Duration, since: Instant, what: &str) -> Result<(), BenchError> {
+    if since.elapsed() <= limit {
+        return Ok(());
+    }
+    Err(BenchError::Unavailable {
+        what: "the limit",
+        reason: format!("{what} takes more than {} s: pages go round in circles", limit.as_secs()),
+    })
 }
 
 /// Waits while the group and zram use more than `ceiling`.
@@ -253,6 +271,7 @@ fn visit(arm: &mut dyn Arm, session: &mut Session, visits: &mut u32) -> Result<V
     let call = clock.elapsed();
     let wrong = session.interact(&batches)?;
     let time = clock.elapsed();
+    within(RELAUNCH_LIMIT, clock, "a relaunch")?;
     arm.responded(kind, time)?;
     arm.to_background(kind)?;
     arm.make_room()?;
@@ -305,4 +324,17 @@ pub fn ground(
     fs::create_dir_all(&scratch).map_err(crate::error::file_error("create", &scratch))?;
     let group = Arc::new(Cgroup::create(arm.kind().name())?);
     Ok(Ground { group, total_bytes, headroom_bytes, scratch })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_takes_too_long_is_an_error_that_says_so() {
+        let minute_ago = Instant::now() - Duration::from_secs(60);
+        assert!(within(Duration::from_secs(90), minute_ago, "a relaunch").is_ok());
+        let error = within(RELAUNCH_LIMIT, minute_ago, "a relaunch").expect_err("too long");
+        assert!(error.to_string().contains("a relaunch takes more than 30 s"), "{error}");
+    }
 }

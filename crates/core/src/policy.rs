@@ -200,6 +200,13 @@ pub enum CodecKind {
     ZstdDictionary,
 }
 
+impl CodecKind {
+    /// Whether it learns from the pages that it stores.
+    pub fn learns(self) -> bool {
+        self == CodecKind::ZstdDictionary
+    }
+}
+
 /// Pages that are compressed together as one block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {

@@ -203,6 +203,16 @@ fn refusals_name_the_field_and_what_it_may_be() {
             "scheme.packing.cold_codec = \"lzo\" makes no sense; allowed: \"lz4\" or \"zstd\" or",
         ),
         (
+            "\"one-page\", codec = \"lz4\", chunk = \"4KiB\"",
+            "\"one-page\", codec = \"zstd-dictionary\", chunk = \"1KiB\"",
+            "scheme.packing.codec and scheme.packing.chunk contradict each other",
+        ),
+        (
+            "prefetch = { kind = \"none\" }",
+            "prefetch = { kind = \"runs\", probe_one_in = 1 }",
+            "scheme.prefetch.probe_one_in = 1 makes no sense; allowed: a whole number from 2 to 1024",
+        ),
+        (
             "eviction = { kind = \"none\" }",
             "eviction = \"cold-first\"",
             "scheme.eviction and scheme.placement contradict each other",

@@ -572,7 +572,7 @@ pub(crate) mod tests {
         let samples = &result.arms[1].samples;
         assert!(samples.iter().enumerate().all(|(position, one)| one.switch == position));
         // dram counts once for each similarity, not for each point.
-        let runs = 2 * (4 + 7 * 6 + 1);
+        let runs = 2 * (4 + 7 * 7 + 1);
         assert_eq!(result.answers(), runs * 1_000);
     }
 

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Instant;
 
-use clew_store::codec::{Codec, Lz4, Zstd};
+use clew_store::codec::{Codec, Learned, Lz4, Zstd};
 
 use super::measured::{Costs, Measured};
 use super::{MicroConfig, place};
@@ -41,11 +41,20 @@ pub fn measure(
     let mut columns: Vec<Column> = CHUNKS
         .iter()
         .flat_map(|&chunk| [Column::new("lz4", chunk), Column::new("zstd", chunk)])
+        .chain([Column::new(Learned::NAME, PAGE)])
         .collect();
+    // One page in sixteen, of both programs together; the daemon has a dictionary for each.
+    let pages = blocks.iter().flat_map(|block| block.chunks_exact(PAGE)).step_by(16);
+    let samples: Vec<u8> = pages.flatten().copied().collect();
+    let mut learned = Learned::new(&samples, PAGE).ok_or(BenchError::Unavailable {
+        what: Learned::NAME,
+        reason: "nothing was learned from the programs' pages".to_string(),
+    })?;
     for _ in 0..config.repetitions {
         for column in &mut columns {
             match column.codec {
                 "lz4" => column.run(&mut Lz4, &blocks)?,
+                Learned::NAME => column.run(&mut learned, &blocks)?,
                 _ => column.run(&mut Zstd::default(), &blocks)?,
             }
         }

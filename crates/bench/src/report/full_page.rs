@@ -482,7 +482,7 @@ mod tests {
     #[test]
     fn every_figure_comes_from_the_result() {
         let mut result = example();
-        let (base, clew, kernel) = (result.base, ArmKind::ClewAriadne, ArmKind::KernelZram);
+        let (base, clew, kernel) = (result.base, ArmKind::Clew, ArmKind::KernelZram);
         let mark = |result: &mut FullResult, by: f64| {
             for one in result.comparisons.iter_mut().filter(|one| one.point == base) {
                 if (one.arm, one.group) == (clew, Group::Clustered) {

@@ -15,7 +15,7 @@
 
 use std::sync::Arc;
 
-use clew_core::{CodecKind, Event, Group, PageId, PageRun, Tier, Vpn};
+use clew_core::{Event, Group, PageId, PageRun, Tier, Vpn};
 use clew_store::{Entry, Handle, Members, State, points};
 
 use super::back::borrow;
@@ -271,7 +271,7 @@ impl Mover {
             if out.full.is_none() {
                 let block = &bytes[..fresh.len() * page];
                 let (codec, chunk_bytes) = (group.codec, group.chunk_bytes);
-                if codec == CodecKind::ZstdDictionary && fresh.len() == 1 {
+                if codec.learns() && fresh.len() == 1 {
                     learner.see(block);
                 }
                 let dictionary = learner.dictionary();

@@ -34,7 +34,7 @@ pub fn measure(trace: &Trace, progress: &mut dyn FnMut(u64, u64)) -> Result<Cost
     let mut codec = Vec::new();
     for (position, kind) in codecs.into_iter().enumerate() {
         for (at, chunk) in CHUNKS.into_iter().enumerate() {
-            let of_pages = matches!(kind, CodecKind::Raw | CodecKind::ZstdDictionary);
+            let of_pages = kind == CodecKind::Raw || kind.learns();
             if !of_pages || chunk as usize == page {
                 codec.push(row(&bytes, page, kind, chunk)?);
             }
@@ -91,7 +91,7 @@ fn row(bytes: &[u8], page: usize, codec: CodecKind, chunk: u32) -> Result<CodecC
     for _ in 0..PASSES {
         let store = Arc::new(Store::new(limits)?);
         // From one page in sixteen, as live; not timed.
-        let dictionary = (codec == CodecKind::ZstdDictionary).then(|| {
+        let dictionary = codec.learns().then(|| {
             let samples: Vec<u8> =
                 bytes.chunks_exact(page).step_by(16).take(256).flatten().copied().collect();
             store.learn(&mut ctx, &samples)

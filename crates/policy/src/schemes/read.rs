@@ -181,6 +181,13 @@ fn check(scheme: &Scheme) -> Result<(), SchemeError> {
                    eviction \"none\"";
         return contradiction("scheme.eviction", "scheme.placement", why);
     }
+    if let PackingChoice::OnePage { codec, chunk } = scheme.packing
+        && codec.learns()
+        && chunk.0 < 4096
+    {
+        let why = "a dictionary is for whole pages; leave out the chunk, or choose another codec";
+        return contradiction("scheme.packing.codec", "scheme.packing.chunk", why);
+    }
     let relaunch = match &scheme.prefetch {
         PrefetchChoice::ByTrigger { relaunch, .. } => relaunch,
         other => other,

@@ -11,6 +11,7 @@ mod raw;
 pub mod same;
 mod zstd;
 
+pub use dictionary::Learned;
 pub use lz4::Lz4;
 pub use raw::Raw;
 pub use same::Same;

@@ -4,7 +4,7 @@
 //! another ([`Dictionary`]); with the last one it is freed. No page table names it: a successor finds
 //! it by what pages name. It is no page of any program, and not counted as one.
 //!
-//! What was made ready of it is kept by its handle. Who adds that holds a reference; who gives up the
+//! What was made ready of it for reading is kept by its handle. Who adds that holds a reference; who gives up the
 //! last one takes it out before the handle is free. The lock is a leaf.
 
 use std::collections::HashMap;
@@ -15,19 +15,26 @@ use clew_core::CodecKind;
 use parking_lot::RwLock;
 
 use super::{Handle, MAX_BLOCK_BYTES, Members, ReadError, Store};
-use crate::codec::dictionary::{DICTIONARY_BYTES, NAME_BYTES, Prepared, decode_error, train};
+use crate::codec::dictionary::{
+    DICTIONARY_BYTES, Decoder, Encoder, NAME_BYTES, decode_error, train,
+};
 use crate::codec::{CodecContext, DecodeError, Stored};
 use crate::pool::object::Header;
 
 /// What is ready, by handle.
-pub(super) type Ready = RwLock<HashMap<u32, Arc<Prepared>>>;
+pub(super) type Ready = RwLock<HashMap<u32, Arc<Decoder>>>;
 
 /// A dictionary that pages can be stored with ([`Members::dictionary`]).
-#[derive(Debug)]
 pub struct Dictionary {
     store: Arc<Store>,
     pub(super) handle: Handle,
-    pub(super) prepared: Arc<Prepared>,
+    pub(super) encoder: Encoder,
+}
+
+impl std::fmt::Debug for Dictionary {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Dictionary({})", self.handle.raw())
+    }
 }
 
 impl Drop for Dictionary {
@@ -49,7 +56,7 @@ impl Store {
     pub fn learn(self: &Arc<Store>, ctx: &mut CodecContext, samples: &[u8]) -> Option<Dictionary> {
         let mut bytes = train(samples, self.config.page_bytes)?;
         bytes.resize(bytes.len().next_multiple_of(self.config.page_bytes), 0);
-        let prepared = Arc::new(Prepared::new(&bytes)?);
+        let (encoder, decoder) = (Encoder::new(&bytes)?, Arc::new(Decoder::new(&bytes)?));
         let chunk_bytes = bytes.len() as u32;
         let members = Members::default();
         let handle = self.put_group(ctx, &bytes, CodecKind::Lz4, chunk_bytes, members).ok()?;
@@ -60,8 +67,8 @@ impl Store {
         for _ in 1..pages {
             self.pool.handles().release(handle.raw());
         }
-        self.ready.write().insert(handle.raw(), Arc::clone(&prepared));
-        Some(Dictionary { store: Arc::clone(self), handle, prepared })
+        self.ready.write().insert(handle.raw(), decoder);
+        Some(Dictionary { store: Arc::clone(self), handle, encoder })
     }
 
     /// Gives up a reference of a dictionary.
@@ -83,25 +90,25 @@ impl Store {
         let (name, frame) = payload.split_first_chunk::<NAME_BYTES>().ok_or_else(failed)?;
         let handle = Handle::from_raw(u32::from_le_bytes(*name)).ok_or_else(failed)?;
         let ready = self.ready.read().get(&handle.raw()).cloned();
-        let prepared = match ready {
-            Some(prepared) => prepared,
+        let decoder = match ready {
+            Some(decoder) => decoder,
             None => self.prepare(ctx, handle).ok_or_else(failed)?,
         };
-        ctx.dictionary.decompress(&prepared, frame, out)
+        ctx.dictionary.decompress(&decoder, frame, out)
     }
 
     /// Makes a dictionary ready that a predecessor stored.
-    fn prepare(&self, ctx: &mut CodecContext, handle: Handle) -> Option<Arc<Prepared>> {
+    fn prepare(&self, ctx: &mut CodecContext, handle: Handle) -> Option<Arc<Decoder>> {
         if !self.retain(handle) {
             return None;
         }
         let bytes = self.whole(ctx, handle).ok();
-        let prepared = bytes.and_then(|bytes| Prepared::decoder(&bytes)).map(Arc::new);
-        if let Some(prepared) = &prepared {
-            self.ready.write().insert(handle.raw(), Arc::clone(prepared));
+        let decoder = bytes.and_then(|bytes| Decoder::new(&bytes)).map(Arc::new);
+        if let Some(decoder) = &decoder {
+            self.ready.write().insert(handle.raw(), Arc::clone(decoder));
         }
         self.release_dictionary(handle);
-        prepared
+        decoder
     }
 
     /// All pages of a dictionary, each verified.

@@ -135,9 +135,14 @@ impl Store {
                 if pages == 1
                     && chunk_bytes as usize >= page_bytes
                     && let Some(dictionary) = members.dictionary
-                    && let Some(handle) = self.put_learned(ctx, bytes, checksum, dictionary)
+                    && let Some(len) = self.pack_learned(ctx, bytes, dictionary)
                 {
-                    return Some(handle);
+                    header.codec = Stored::ZstdDictionary;
+                    let handle = self.insert(1, header, &[&ctx.packed[..len]]);
+                    if handle.is_none() {
+                        self.release_dictionary(dictionary.handle);
+                    }
+                    return handle;
                 }
                 Stored::Zstd
             }
@@ -185,29 +190,19 @@ impl Store {
         self.insert(pages, header, &[front, tail])
     }
 
-    /// Stores a page with a dictionary; `None`, and nothing stored, if that saves nothing or there
-    /// is no room.
-    fn put_learned(
+    /// Compresses a page with a dictionary, and takes a reference of that; `None`, and nothing taken,
+    /// if it does not become smaller.
+    fn pack_learned(
         &self,
         ctx: &mut CodecContext,
         page: &[u8],
-        checksum: u64,
         dictionary: &Dictionary,
-    ) -> Option<u32> {
+    ) -> Option<usize> {
         let name = dictionary.handle;
-        let mut packed = std::mem::take(&mut ctx.packed);
-        packed.resize(packed.len().max(page.len()), 0);
-        let room = &mut packed[..worth_bytes(page.len())];
-        let len = ctx.dictionary.compress(&dictionary.prepared, name.raw(), page, room);
-        ctx.packed = packed;
-        let len = len.filter(|len| *len <= MAX_PAYLOAD_BYTES && self.retain(name))?;
-        let codec = Stored::ZstdDictionary;
-        let header = Header { checksum, handle: 0, len: 0, codec, framed: false };
-        let handle = self.insert(1, header, &[&ctx.packed[..len]]);
-        if handle.is_none() {
-            self.release_dictionary(name);
-        }
-        handle
+        ctx.packed.resize(ctx.packed.len().max(page.len()), 0);
+        let room = &mut ctx.packed[..worth_bytes(page.len())];
+        let len = ctx.dictionary.compress(&dictionary.encoder, name.raw(), page, room);
+        len.filter(|len| *len <= MAX_PAYLOAD_BYTES && self.retain(name))
     }
 
     fn insert(&self, pages: usize, header: Header, pieces: &[&[u8]]) -> Option<u32> {
