@@ -380,7 +380,7 @@ fn hotness_org() -> HotnessOrg {
 #[test]
 fn the_hot_list_restores_what_is_hot_and_stored_newest_batch_first() {
     let (mut org, mut world) = (hotness_org(), world());
-    let params = hot_list::Params { batch_pages: 3, leave_out_one_in: 0 };
+    let params = hot_list::Params { batch_pages: 3, warm_relaunches: 1, leave_out_one_in: 0 };
     let mut policy = HotList::new(params);
     tell(&mut world, &mut [&mut org, &mut policy], &Event::Resident { run: run(0, 30, 20) });
     tell(&mut world, &mut [&mut org, &mut policy], &Event::Relaunch { app: AppId(0) });
@@ -389,10 +389,15 @@ fn the_hot_list_restores_what_is_hot_and_stored_newest_batch_first() {
     }
     let end = Event::ResponseComplete { app: AppId(0), response_ns: 1 };
     tell(&mut world, &mut [&mut org, &mut policy], &end);
-    for vpn in [41, 33, 38, 35, 44, 45] {
+    tell(&mut world, &mut [&mut org, &mut policy], &used(page(0, 30)));
+    for vpn in [41, 33, 38, 35, 44, 45, 30] {
         tell(&mut world, &mut [&mut org, &mut policy], &stored(page(0, vpn)));
     }
     let mut out = Vec::new();
+    policy.pick_prefetch(Trigger::Relaunch(AppId(0)), &world.view_with(&org), &mut out);
+    // 30 was used outside of a relaunch, and is warm: this once it comes too, behind the hot ones.
+    assert_eq!(out, [35, 38, 44, 30, 33, 41].map(|vpn| page(0, vpn)));
+    out.clear();
     policy.pick_prefetch(Trigger::Relaunch(AppId(0)), &world.view_with(&org), &mut out);
     assert_eq!(out, [35, 38, 44, 33, 41].map(|vpn| page(0, vpn)));
     out.clear();
@@ -412,7 +417,11 @@ fn leaving_out_forgets_what_is_no_longer_used() {
                 recorded_set::Params { relaunches: 1, batch_pages: 64, leave_out_one_in: 3 };
             Box::new(RecordedSet::new(params))
         } else {
-            Box::new(HotList::new(hot_list::Params { batch_pages: 64, leave_out_one_in: 3 }))
+            Box::new(HotList::new(hot_list::Params {
+                batch_pages: 64,
+                warm_relaunches: 0,
+                leave_out_one_in: 3,
+            }))
         };
         let all: BTreeSet<PageId> = run(0, 0, 240).pages().collect();
         let old: BTreeSet<PageId> = run(0, 0, 160).pages().collect();

@@ -19,6 +19,9 @@ use super::leave_out::is_left_out;
 pub struct Params {
     /// Pages restored in the order of their addresses before the next ones come.
     pub batch_pages: u32,
+    /// In so many first relaunches of an app warm pages come too, behind the hot ones: as long as a
+    /// page is hot only after its second use, nothing is hot before.
+    pub warm_relaunches: u32,
     /// One run in so many is left out of each restore; none, if 0 or if every touch is told.
     pub leave_out_one_in: u32,
 }
@@ -53,7 +56,7 @@ impl Observe for HotList {
 
     fn metrics(&self) -> Vec<Metric> {
         [
-            ("hot_list_restored_pages", self.restored, "hot pages asked for at relaunches"),
+            ("hot_list_restored_pages", self.restored, "pages asked for at relaunches"),
             (
                 "hot_list_left_out_pages",
                 self.left_out,
@@ -71,24 +74,27 @@ impl Prefetch for HotList {
         let relaunch = self.relaunches.entry(app).or_default();
         *relaunch = relaunch.wrapping_add(1);
         let one_in = if view.facts.all_touches_seen { 0 } else { self.params.leave_out_one_in };
-        let mut hot = Vec::new();
-        let mut left_out = 0;
-        for place in [Out::Beyond, Out::Pool] {
-            classes.for_each_out(app, Hotness::Hot, place, &mut |page| {
-                if view.pages.tier(page).is_some() {
-                    if is_left_out(page, *relaunch, one_in) {
-                        left_out += 1;
-                    } else {
-                        hot.push(page);
+        let warm = (*relaunch <= self.params.warm_relaunches).then_some(Hotness::Warm);
+        let (mut picked, mut left_out) = (Vec::new(), 0);
+        for class in [Some(Hotness::Hot), warm].into_iter().flatten() {
+            let mut of_class = Vec::new();
+            for place in [Out::Beyond, Out::Pool] {
+                classes.for_each_out(app, class, place, &mut |page| {
+                    if view.pages.tier(page).is_some() {
+                        if is_left_out(page, *relaunch, one_in) {
+                            left_out += 1;
+                        } else {
+                            of_class.push(page);
+                        }
                     }
-                }
-                ControlFlow::Continue(())
-            });
+                    ControlFlow::Continue(())
+                });
+            }
+            picked.extend(of_class.into_iter().rev());
         }
-        hot.reverse();
-        sort_batches(&mut hot, self.params.batch_pages);
-        self.restored += hot.len() as u64;
+        sort_batches(&mut picked, self.params.batch_pages);
+        self.restored += picked.len() as u64;
         self.left_out += left_out;
-        out.append(&mut hot);
+        out.append(&mut picked);
     }
 }

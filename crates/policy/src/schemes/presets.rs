@@ -43,6 +43,7 @@ fn clew() -> Scheme {
         prefetch: PrefetchChoice::ByTrigger {
             relaunch: Box::new(PrefetchChoice::HotList(hot_list::Params {
                 batch_pages: 512,
+                warm_relaunches: 2,
                 leave_out_one_in: 4,
             })),
             fault: Box::new(PrefetchChoice::Runs(RunAhead { max_pages: 32, probe_one_in: 8 })),
@@ -95,6 +96,7 @@ fn ariadne() -> Scheme {
         prefetch: PrefetchChoice::ByTrigger {
             relaunch: Box::new(PrefetchChoice::HotList(hot_list::Params {
                 batch_pages: 512,
+                warm_relaunches: 0,
                 leave_out_one_in: 4,
             })),
             fault: Box::new(PrefetchChoice::PreDecomp(pre_decomp::Params {

@@ -92,6 +92,7 @@ const BUFFER_PAGES: RangeInclusive<i64> = 1..=65_536;
 const BATCH_PAGES: RangeInclusive<i64> = 1..=1 << 20;
 const RELAUNCHES: RangeInclusive<i64> = 1..=16;
 const LEAVE_OUT: RangeInclusive<i64> = 0..=64;
+const WARM_RELAUNCHES: RangeInclusive<i64> = 0..=1_000_000;
 const PROBE: RangeInclusive<i64> = 2..=1024;
 const PREFETCHERS: [&str; 8] = [
     "none",
@@ -400,6 +401,7 @@ impl Reader {
             }),
             "hot-list" => PrefetchChoice::HotList(hot_list::Params {
                 batch_pages: self.integer("batch_pages", 512, BATCH_PAGES)? as u32,
+                warm_relaunches: self.integer("warm_relaunches", 0, WARM_RELAUNCHES)? as u32,
                 leave_out_one_in: self.leave_out()?,
             }),
             _ => {
