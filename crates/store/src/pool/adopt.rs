@@ -100,8 +100,9 @@ impl Pool {
     /// Takes over what a predecessor, which has ended, left in [`Pool::segments`]. How many handles
     /// and slabs there can be follows from their lengths. `named` yields a handle for each reference
     /// that somebody has. `dictionary` says which other block an object needs, if it does; one
-    /// reference of that is the object's, if somebody names the object. `block` looks at an object that is no part: it adds the handles of its
-    /// parts and answers its pages, or `None` if it is no block.
+    /// reference of that is the object's, if somebody names the object. `block` looks at an object
+    /// that is no part: it adds the handles of its parts and answers its pages, or `None` if it is
+    /// no block.
     ///
     /// # Errors
     /// See [`AdoptError`]. Can be tried again.

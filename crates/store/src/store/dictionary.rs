@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use clew_core::CodecKind;
 use parking_lot::RwLock;
 
-use super::{Handle, MAX_BLOCK_BYTES, Members, ReadError, Store};
+use super::{Handle, Members, ReadError, Store};
 use crate::codec::dictionary::{
     DICTIONARY_BYTES, Decoder, Encoder, NAME_BYTES, decode_error, train,
 };
@@ -119,7 +119,6 @@ impl Store {
         if bytes.len() != most {
             return Err(ReadError::WrongSize { wanted: most, found: bytes.len() });
         }
-        debug_assert!(most <= MAX_BLOCK_BYTES);
         for (index, page) in (0..).zip(bytes.chunks_exact_mut(page_bytes)) {
             self.get(ctx, handle, index, page)?;
         }

@@ -12,7 +12,8 @@
 //! small second object, which is denser than objects a little larger than a frame (one frame in
 //! eight would be lost).
 //!
-//! A successor finds the blocks that the page tables name, and no others. So who puts a block
+//! A successor finds the blocks that the page tables name, the dictionaries that these need, and no
+//! others. So who puts a block
 //! publishes it afterwards, and who gives up the last entry that names it does that first. A block
 //! comes after its parts and goes before them.
 //!
