@@ -496,8 +496,8 @@ fn take(prepared: &Prepared, runs: &[Run], slots: &mut [u8; SLOTS]) {
         let taken = |s: &u8| *s == SlotState::Taken as u8;
         let count = slots[at..].iter().take_while(|s| taken(s)).count();
         if count > 0 {
-            // SAFETY: both areas hold SLOTS pages; these staging pages are present, since the
-            // kernel has just moved them there, and nobody else touches them.
+            // SAFETY: both areas hold SLOTS pages; these staging pages are there (in memory or in
+            // the kernel's swap), since it has just moved them, and nobody else touches them.
             unsafe {
                 core::ptr::copy_nonoverlapping(
                     (prepared.staging + at * PAGE) as *const u8,

@@ -12,18 +12,17 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
+
+use clew_live::advice::{advise, pidfd};
 
 use crate::cpu_time;
 use crate::error::BenchError;
 use crate::pagemap::{Snapshot, intersection, page_bytes, runs};
 use crate::programs::Kind;
-
-/// The most ranges that one call takes (UIO_MAXIOV).
-const RANGES: usize = 1024;
 
 /// Hints for all apps.
 #[derive(Default)]
@@ -86,7 +85,8 @@ impl Hints {
         hinted.asking = Some(thread::spawn(move || {
             let before = cpu_time::this_thread();
             // A program that ends meanwhile needs no page.
-            let advised = advise(&descriptor, &wanted, libc::MADV_WILLNEED).unwrap_or_default();
+            let advised =
+                advise_pages(&descriptor, &wanted, libc::MADV_WILLNEED).unwrap_or_default();
             let time = cpu_time::this_thread() - before;
             spent.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
             advised
@@ -108,7 +108,7 @@ impl Hints {
         let rest: Vec<u64> = after.present.iter().copied().filter(unused).collect();
         let before = cpu_time::this_thread();
         // A program that has ended holds nothing that could be paged out.
-        let _ = advise(&hinted.descriptor, &rest, libc::MADV_PAGEOUT);
+        let _ = advise_pages(&hinted.descriptor, &rest, libc::MADV_PAGEOUT);
         let time = cpu_time::this_thread() - before;
         self.spent_ns.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
         hinted.used = used;
@@ -126,77 +126,10 @@ impl Hints {
 }
 
 /// Gives `advice` for pages of another process; returns for how many.
-pub fn advise(descriptor: &OwnedFd, pages: &[u64], advice: i32) -> io::Result<u64> {
+pub fn advise_pages(process: &OwnedFd, pages: &[u64], advice: i32) -> io::Result<u64> {
     let page_bytes = page_bytes();
-    let vectors: Vec<libc::iovec> = runs(pages)
-        .into_iter()
-        .map(|run| libc::iovec {
-            iov_base: (run.start * page_bytes) as *mut libc::c_void,
-            iov_len: ((run.end - run.start) * page_bytes) as usize,
-        })
-        .collect();
-    let mut advised = 0;
-    for vectors in vectors.chunks(RANGES) {
-        let mut vectors = vectors;
-        while !vectors.is_empty() {
-            // SAFETY: the vectors live through the call; the addresses in them are the other
-            // process's and are not touched here.
-            let done = unsafe {
-                libc::syscall(
-                    libc::SYS_process_madvise,
-                    descriptor.as_raw_fd(),
-                    vectors.as_ptr(),
-                    vectors.len(),
-                    advice,
-                    0,
-                )
-            };
-            let mut left = match done {
-                0.. => done as u64,
-                _ if io::Error::last_os_error().raw_os_error() == Some(libc::ENOMEM) => 0,
-                _ => return Err(io::Error::last_os_error()),
-            };
-            advised += left / page_bytes;
-            while let Some(first) = vectors.first()
-                && left >= first.iov_len as u64
-            {
-                left -= first.iov_len as u64;
-                vectors = &vectors[1..];
-            }
-            // A range that is no longer mapped ends the call: it is skipped.
-            if !vectors.is_empty() {
-                vectors = &vectors[1..];
-            }
-        }
-    }
-    Ok(advised)
-}
-
-/// The process as a descriptor.
-pub fn pidfd(pid: u32) -> io::Result<OwnedFd> {
-    // SAFETY: the call takes numbers and touches no memory.
-    match unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) } {
-        // SAFETY: the kernel gave us this descriptor just now, and nobody else knows it.
-        number if number >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(number as i32) }),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn advice_reaches_a_process_and_skips_what_is_not_mapped() {
-        let held = vec![1u8; 64 << 10];
-        let first = held.as_ptr() as u64 / page_bytes() + 1;
-        let us = pidfd(std::process::id()).expect("we are there");
-        // Page 1 is never mapped.
-        let pages = [1, first, first + 1, first + 3];
-        match advise(&us, &pages, libc::MADV_WILLNEED) {
-            Ok(advised) => assert_eq!(advised, 3),
-            Err(error) => eprintln!("SKIPPED: process_madvise: {error}"),
-        }
-        assert!(held.iter().all(|&byte| byte == 1));
-    }
+    let range =
+        |run: std::ops::Range<u64>| (run.start * page_bytes, (run.end - run.start) * page_bytes);
+    let ranges: Vec<(u64, u64)> = runs(pages).into_iter().map(range).collect();
+    Ok(advise(process, &ranges, advice)? / page_bytes)
 }

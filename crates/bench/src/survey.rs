@@ -5,11 +5,12 @@
 use std::path::Path;
 use std::time::Duration;
 
+use clew_live::advice::pidfd;
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup::Cgroup;
 use crate::error::BenchError;
-use crate::hint::{advise, pidfd};
+use crate::hint::advise_pages;
 use crate::interrupt;
 use crate::knob::Knob;
 use crate::pagemap::{Snapshot, adjacent_share, intersection, page_bytes, runs};
@@ -118,7 +119,7 @@ fn page_out(pid: u32) -> Result<Vec<u64>, BenchError> {
     // A page that is just being used by somebody stays; a second call finds it idle.
     for _ in 0..3 {
         let present = look(pid)?.present;
-        advise(&process, &present, libc::MADV_PAGEOUT).map_err(refused)?;
+        advise_pages(&process, &present, libc::MADV_PAGEOUT).map_err(refused)?;
         interrupt::sleep(Duration::from_millis(20))?;
     }
     Ok(look(pid)?.swapped)

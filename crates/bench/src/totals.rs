@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use clew_live::kernel_swap::{ZramUse, parse_mm_stat};
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup::read_number;
-use crate::zram::{ZramUse, parse_mm_stat};
 
 const PERIOD: Duration = Duration::from_millis(5);
 /// A curve keeps about this many points; the highest of those that a point stands for.

@@ -17,15 +17,6 @@ pub struct ZramSwap {
     swapping: bool,
 }
 
-/// What the device holds, from `mm_stat`.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct ZramUse {
-    /// Pages stored, uncompressed.
-    pub original_bytes: u64,
-    /// Memory taken, allocator overhead included.
-    pub used_bytes: u64,
-}
-
 impl ZramSwap {
     /// Makes a device of `size_bytes` that compresses with `algorithm`, and swaps to it before any
     /// other device.
@@ -67,7 +58,7 @@ impl ZramSwap {
         fs::write(&path, value).map_err(file_error("write to", &path))
     }
 
-    /// Where [`parse_mm_stat`] can be asked again and again.
+    /// Where it says what it holds.
     pub fn mm_stat(&self) -> PathBuf {
         self.attribute("mm_stat")
     }
@@ -122,14 +113,6 @@ fn chosen(choices: &str) -> Option<String> {
     Some(rest.split_once(']')?.0.to_string())
 }
 
-/// Original and used bytes from a line of `mm_stat`.
-pub fn parse_mm_stat(line: &str) -> Option<ZramUse> {
-    let mut fields = line.split_whitespace().map(str::parse);
-    let original_bytes = fields.next()?.ok()?;
-    let used_bytes = fields.nth(1)?.ok()?;
-    Some(ZramUse { original_bytes, used_bytes })
-}
-
 /// Runs `command`; its error is what it said.
 pub(crate) fn run(command: &mut Command) -> Result<(), BenchError> {
     let text = format!("{command:?}").replace('"', "");
@@ -149,10 +132,6 @@ mod tests {
     #[test]
     fn what_the_kernel_prints_is_understood() {
         assert_eq!(chosen("lzo-rle [lz4] lzo"), Some("lz4".to_string()));
-        let line = "  8192  4000  12288  0  12288  0  0  0  0\n";
-        let expected = ZramUse { original_bytes: 8192, used_bytes: 12288 };
-        assert_eq!(parse_mm_stat(line), Some(expected));
-        assert_eq!(parse_mm_stat("rubbish"), None);
     }
 
     #[test]

@@ -253,7 +253,7 @@ pub enum Cause {
     SwapOut,
     /// The pool did not admit it.
     Rejected,
-    /// It was evicted from the pool.
+    /// It was evicted from the pool, or is to leave another tier.
     Evicted,
 }
 
@@ -281,6 +281,10 @@ pub enum Place {
 pub trait Placement: Observe {
     /// Where `group` goes. `app` owns it.
     fn place(&mut self, group: &Group, app: AppId, cause: Cause, view: &View<'_>) -> Place;
+
+    /// Appends up to `pages` stored pages that should go to another tier now; where to, it says when
+    /// [`Placement::place`] is asked with [`Cause::Evicted`]. Asked from time to time.
+    fn pick_moves(&mut self, _pages: usize, _view: &View<'_>, _out: &mut Vec<PageId>) {}
 }
 
 /// What made the prefetcher be asked.

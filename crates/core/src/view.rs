@@ -22,9 +22,10 @@ pub struct TierFacts {
 }
 
 impl TierFacts {
-    /// Whether one more page may be tried.
-    pub fn has_room(&self) -> bool {
-        self.used_bytes < self.limit_bytes && self.pages < self.limit_pages
+    /// Whether more than one part in `parts` of it is free.
+    pub fn has_part_free(&self, parts: u64) -> bool {
+        let room = self.limit_bytes.saturating_sub(self.used_bytes);
+        room > self.limit_bytes / parts && self.pages < self.limit_pages
     }
 }
 

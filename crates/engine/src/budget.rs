@@ -3,7 +3,7 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use clew_core::{Demand, PageId, TierFacts};
+use clew_core::{Demand, PageId};
 
 /// Pages asked of the policies at once.
 pub const RECLAIM_PAGES: usize = 1024;
@@ -156,12 +156,6 @@ pub struct Dropped {
     pub copies: u64,
     /// What they took.
     pub bytes: u64,
-}
-
-/// Whether more than one part in `parts` of a tier is free.
-pub fn has_room(tier: &TierFacts, parts: u64) -> bool {
-    let room = tier.limit_bytes.saturating_sub(tier.used_bytes);
-    room > tier.limit_bytes / parts && tier.pages < tier.limit_pages
 }
 
 #[cfg(test)]

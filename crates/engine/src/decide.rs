@@ -352,7 +352,7 @@ impl Engine {
         let mut victims = std::mem::take(&mut self.waiting);
         self.expand(verdicts, pages, &mut victims, out);
         self.waiting_pages.clear();
-        self.pack_and_place(victims, flush, made_room, pages, out);
+        self.pack_and_place(victims, Cause::SwapOut, flush, made_room, pages, out);
     }
 
     /// Appends orders that take out everything of `app` that can leave, wherever it is on the
@@ -372,8 +372,24 @@ impl Engine {
             self.waiting_pages.remove(page);
         }
         let others = std::mem::take(&mut self.waiting);
-        self.pack_and_place(victims, true, 0, pages, out);
+        self.pack_and_place(victims, Cause::SwapOut, true, 0, pages, out);
         self.waiting = others;
+    }
+
+    /// Appends orders that take up to `pages_wanted` pages out of the kernel's zram and put them where
+    /// they should rather be.
+    pub fn plan_moves(&mut self, pages_wanted: usize, pages: &dyn PageFacts, out: &mut Vec<Order>) {
+        let Policies { reclaim, placement, .. } = &mut self.policies;
+        let classes: &dyn Classes = &**reclaim;
+        let view = View { facts: &self.known.facts, pages, classes: Some(classes) };
+        let mut moves = Vec::new();
+        placement.pick_moves(pages_wanted, &view, &mut moves);
+        if moves.is_empty() {
+            return;
+        }
+        let victim = |page: PageId| Victim { unit: Unit::Page(page), hotness: reclaim.class(page) };
+        let victims = moves.into_iter().map(victim).collect();
+        self.pack_and_place(victims, Cause::Evicted, true, 0, pages, out);
     }
 
     /// Appends stored pages worth restoring now, in the order wanted, each once. How those wait that
@@ -542,6 +558,7 @@ impl Engine {
     fn pack_and_place(
         &mut self,
         mut victims: Vec<Victim>,
+        cause: Cause,
         flush: bool,
         made_room: u64,
         pages: &dyn PageFacts,
@@ -567,7 +584,7 @@ impl Engine {
                 stay.extend(&group.pages);
                 continue;
             };
-            match self.place(&group, app, Cause::SwapOut, pages) {
+            match self.place(&group, app, cause, pages) {
                 place @ (Place::Tier { .. } | Place::Drop) => {
                     placed.push((app, space, place, group));
                 }
@@ -615,7 +632,12 @@ impl Engine {
     fn hand_back(&mut self, stay: Vec<PageId>, pages: &dyn PageFacts) {
         self.counted.handed_back_pages += stay.len() as u64;
         for page in stay {
-            self.tell_policies(&Event::Stayed { page }, pages);
+            // What was to go from one tier to another stays in that.
+            let event = match pages.tier(page) {
+                Some(tier) => Event::Stored { page, tier, bytes: 0 },
+                None => Event::Stayed { page },
+            };
+            self.tell_policies(&event, pages);
         }
     }
 

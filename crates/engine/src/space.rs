@@ -70,7 +70,16 @@ pub trait Memory: Send + Sync {
     /// The batch's bytes are no longer needed.
     fn release_taken(&self);
 
-    /// Makes busy pages exclusively the program's own; true if it is worth trying them again.
+    /// Gives `vpns` (ascending) to the kernel's swap; `took` gets one entry each, [`Took::Taken`],
+    /// [`Took::Hole`] or [`Took::Stayed`]. A touch brings a page back, and nobody hears of it. Without
+    /// such a swap all stay.
+    fn lend(&self, vpns: &[Vpn], took: &mut Vec<Took>) {
+        took.clear();
+        took.resize(vpns.len(), Took::Stayed);
+    }
+
+    /// Makes busy pages exclusively the program's own, and brings lent ones in; true if it is worth
+    /// trying them again.
     fn unshare(&self, vpns: &[Vpn]) -> bool;
 
     /// Puts whole pages of `bytes` at `first` and wakes who waits for them. Never waits.

@@ -163,9 +163,9 @@ fn fault_round_trip(handler_cpu: usize, toucher_cpu: Option<usize>) -> Option<u6
     }
     let base = base as u64;
     uffd.register(base, (PAGES * PAGE) as u64).ok()?;
-    let mut times = std::thread::scope(|scope| {
+    let (mut times, is_free) = std::thread::scope(|scope| {
         let uffd = &uffd;
-        scope.spawn(move || {
+        let handler = scope.spawn(move || {
             pin(handler_cpu);
             let page = [7u8; PAGE];
             let mut served = 0;
@@ -186,7 +186,7 @@ fn fault_round_trip(handler_cpu: usize, toucher_cpu: Option<usize>) -> Option<u6
             }
             // Also if something failed: nobody is to wait for ever. Still registered, the unmapping
             // would wait too, for somebody to read its event.
-            let _ = uffd.unregister(base, (PAGES * PAGE) as u64);
+            uffd.unregister(base, (PAGES * PAGE) as u64).is_ok()
         });
         let toucher = scope.spawn(move || {
             if let Some(cpu) = toucher_cpu {
@@ -208,10 +208,12 @@ fn fault_round_trip(handler_cpu: usize, toucher_cpu: Option<usize>) -> Option<u6
             }
             times
         });
-        toucher.join().unwrap_or_default()
+        (toucher.join().unwrap_or_default(), handler.join().unwrap_or_default())
     });
-    // SAFETY: both threads have ended.
-    unsafe { libc::munmap(base as *mut libc::c_void, PAGES * PAGE) };
+    if is_free {
+        // SAFETY: both threads have ended.
+        unsafe { libc::munmap(base as *mut libc::c_void, PAGES * PAGE) };
+    }
     times.sort_unstable();
     times.get(times.len() / 2).copied()
 }

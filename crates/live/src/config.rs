@@ -181,7 +181,7 @@ impl Config {
             budget: over.budget.or(from_file.budget).unwrap_or(ByteSize(machine.0 / 2)),
             min_process: from_file.min_process.unwrap_or(ByteSize(4 << 20)),
             watermark_low: from_file.watermark_low.unwrap_or(2.0),
-            watermark_high: from_file.watermark_high.unwrap_or(8.0),
+            watermark_high: from_file.watermark_high.unwrap_or(5.0),
             workers: from_file
                 .workers
                 .unwrap_or_else(|| std::thread::available_parallelism().map_or(2, |n| n.get())),

@@ -167,9 +167,15 @@ pub struct Totals {
     pub spurious_faults: u64,
     /// Pages brought back without a fault.
     pub restored_pages: u64,
-    /// Pages taken out and stored.
+    /// Pages taken out and stored, in the pool or in the kernel's zram.
     pub swapped_out_pages: u64,
-    /// Of these, pages of zeros.
+    /// Of these, pages given to the kernel's zram.
+    #[serde(default)]
+    pub lent_pages: u64,
+    /// Pages found back from there: the kernel's own faults.
+    #[serde(default)]
+    pub lent_back_pages: u64,
+    /// Of those that were taken out, pages of zeros.
     pub zero_pages: u64,
     /// Pages taken out and given back at once: asked for meanwhile, or no room.
     pub returned_pages: u64,
@@ -279,6 +285,10 @@ pub struct AppStatus {
     /// Of these, pages with a decompressed copy at hand.
     #[serde(default)]
     pub parked_pages: u64,
+    /// Of the stored pages, those in the kernel's zram, as far as is known: it brings them back without
+    /// a word.
+    #[serde(default)]
+    pub lent_pages: u64,
     /// Original bytes / pool bytes of stored pages, of large programs by a sample; 0 while nothing is
     /// stored.
     pub ratio: f64,
@@ -293,6 +303,9 @@ pub struct AppStatus {
     /// Of it, reading the store: decompression and checksum.
     #[serde(default)]
     pub fault_codec_ns: u64,
+    /// Pages found back from the kernel's zram since it began: its own faults.
+    #[serde(default)]
+    pub lent_back_pages: u64,
     /// Pages restored (faults, siblings, prefetches) since it began.
     pub restored_pages: u64,
     /// Pages taken out since it began.

@@ -6,6 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::affinity;
+use crate::kernel_swap::KernelSwap;
 use crate::uffd::{FEATURES, Uffd, feature};
 
 /// How much a check matters.
@@ -159,6 +160,16 @@ pub fn examine() -> Vec<Check> {
             Level::Limited,
             "no /sys/block/zram0",
             "comparisons leave it out; 'modprobe zram' may bring it",
+        ),
+    });
+    checks.push(match KernelSwap::find() {
+        Ok(_) => check("kernel zram (tier)", Level::Ok, "the kernel swaps to zram first", ""),
+        Err(why) => check(
+            "kernel zram (tier)",
+            Level::Info,
+            why,
+            "scheme clew keeps everything in its pool then; with zram as swap, what nobody foresees \
+             comes back at the price of the kernel's own fault",
         ),
     });
     let memory_cgroup = ["/sys/fs/cgroup/memory/cgroup.procs", "/sys/fs/cgroup/cgroup.controllers"]

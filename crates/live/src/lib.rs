@@ -3,6 +3,7 @@
 //! Threads: one *governor* owns the policies and the apps; *fault* threads, one a CPU, answer faults
 //! from the page table; *workers* take pages out and bring them back; the rest serve sockets.
 
+pub mod advice;
 pub mod affinity;
 pub mod attach;
 pub mod config;
@@ -14,6 +15,7 @@ pub mod exporter;
 pub mod fault;
 pub mod governor;
 pub mod keeper;
+pub mod kernel_swap;
 pub mod latency;
 pub mod mappings;
 pub mod metrics;

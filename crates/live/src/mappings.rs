@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 
 use clew_core::Vpn;
 
@@ -321,6 +322,34 @@ pub fn present_pages(
     Ok(())
 }
 
+/// What the kernel says of one page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageIs {
+    /// In memory.
+    Present,
+    /// In the kernel's swap.
+    Swapped,
+    /// Neither: nothing was there, or it was given up.
+    Nothing,
+}
+
+/// What the kernel says of `count` pages from `first` on.
+pub fn page_states(pagemap: &File, first: Vpn, count: usize) -> io::Result<Vec<PageIs>> {
+    const PRESENT: u64 = 1 << 63;
+    const SWAPPED: u64 = 1 << 62;
+    let mut words = vec![0u8; count * 8];
+    pagemap.read_exact_at(&mut words, first.0 * 8)?;
+    let state = |word: &[u8]| {
+        let word = word.try_into().map_or(0, u64::from_ne_bytes);
+        match word {
+            _ if word & PRESENT != 0 => PageIs::Present,
+            _ if word & SWAPPED != 0 => PageIs::Swapped,
+            _ => PageIs::Nothing,
+        }
+    };
+    Ok(words.chunks_exact(8).map(state).collect())
+}
+
 /// Resident anonymous bytes of a process, from an open `/proc/PID/statm`. Zero once it is gone.
 pub fn resident_anonymous_bytes(statm: &mut File, page_bytes: u64) -> u64 {
     let Ok(text) = read_again(statm) else { return 0 };
@@ -444,5 +473,8 @@ VmFlags: rd wr mr mw me lo ac sd
         }
         scan.expect("scan");
         assert_eq!(pages, [3, 4, 9]);
+        let first = Vpn::of_addr(base, page as u64);
+        let states = page_states(&pagemap, Vpn(first.0 + 2), 3).expect("pagemap");
+        assert_eq!(states, [PageIs::Nothing, PageIs::Present, PageIs::Present]);
     }
 }

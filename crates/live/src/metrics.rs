@@ -59,9 +59,12 @@ fn daemon(out: &mut Text, s: &Status) {
 fn totals(out: &mut Text, s: &Status) {
     let t = &s.totals;
     let faults = out.counter("clew_faults_total", "Faults answered, by what was found.");
-    for (kind, count) in
-        [("stored", t.demand_faults), ("fresh", t.fresh_faults), ("spurious", t.spurious_faults)]
-    {
+    for (kind, count) in [
+        ("stored", t.demand_faults),
+        ("kernel", t.lent_back_pages),
+        ("fresh", t.fresh_faults),
+        ("spurious", t.spurious_faults),
+    ] {
         faults.sample(&[("kind", kind)], count);
     }
     for (name, help, count) in [

@@ -81,6 +81,8 @@ pub struct Process {
     pub fault_ns: AtomicU64,
     /// Of it, the time that the store took to decompress.
     pub fault_codec_ns: AtomicU64,
+    /// Pages found back from the kernel's swap.
+    pub lent_back: AtomicU64,
     /// Pages brought back otherwise.
     pub restored: AtomicU64,
     /// Pages taken out.
@@ -129,6 +131,7 @@ impl Process {
             demand: AtomicU64::default(),
             fault_ns: AtomicU64::default(),
             fault_codec_ns: AtomicU64::default(),
+            lent_back: AtomicU64::default(),
             restored: AtomicU64::default(),
             swapped_out: AtomicU64::default(),
         })

@@ -25,7 +25,8 @@ use clew_core::Vpn;
 use clew_engine::{Memory, Put, PutStop, Staged, Took};
 use parking_lot::Mutex;
 
-use crate::mappings::present_pages;
+use crate::advice;
+use crate::mappings::{PageIs, page_states, present_pages};
 use crate::registry::Descriptors;
 use crate::seqpacket;
 use crate::uffd::{Partial, Uffd};
@@ -105,6 +106,8 @@ pub struct Agent {
     holds_up: AtomicBool,
     /// Number of the last order.
     orders: AtomicU32,
+    /// Its process as a descriptor, from when it is first needed.
+    process: OnceLock<OwnedFd>,
 }
 
 /// What is known between one order and the next.
@@ -183,7 +186,19 @@ impl Agent {
         let orders = AtomicU32::new((generation as u32) << 24);
         let (alive, silent, holds_up) =
             (AtomicBool::new(true), AtomicBool::default(), AtomicBool::default());
-        Ok(Agent { socket, pid, buffer, staging, area, mem, alive, silent, holds_up, orders })
+        Ok(Agent {
+            socket,
+            pid,
+            buffer,
+            staging,
+            area,
+            mem,
+            alive,
+            silent,
+            holds_up,
+            orders,
+            process: OnceLock::new(),
+        })
     }
 
     /// The answer to order `number`, or nothing within `patience` (`None`: for ever).
@@ -523,9 +538,11 @@ impl ProgramMemory {
         let mut tries = 0;
         loop {
             let mut is_there = false;
-            match present_pages(pagemap, address, end, self.page_bytes, |_| is_there = true) {
-                Ok(()) if !is_there => return Staged::Empty,
-                Ok(()) if mem.read_exact_at(out, address).is_ok() => return Staged::Copied,
+            let looked = present_pages(pagemap, address, end, self.page_bytes, |_| is_there = true)
+                .and_then(|()| Ok(is_there || self.is_swapped(pagemap, address)?));
+            match looked {
+                Ok(false) => return Staged::Empty,
+                Ok(true) if mem.read_exact_at(out, address).is_ok() => return Staged::Copied,
                 _ => {}
             }
             // A page is lost with this, so it has to be certain.
@@ -553,6 +570,16 @@ impl ProgramMemory {
         let Some(agent) = self.agent.get().filter(|_| self.has_agent()) else { return };
         let patience = until.saturating_duration_since(Instant::now());
         let _ = self.settle(agent, &mut self.link.lock(), patience);
+    }
+
+    /// Whether a page is in the kernel's swap: it may have gone there since it was moved.
+    fn is_swapped(&self, pagemap: &File, address: u64) -> io::Result<bool> {
+        match page_states(pagemap, Vpn::of_addr(address, self.page_bytes), 1) {
+            Ok(states) => Ok(states[0] == PageIs::Swapped),
+            // The memory is gone.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     fn runs(&self, vpns: &[Vpn]) -> Vec<Run> {
@@ -685,6 +712,37 @@ impl Memory for ProgramMemory {
             let order = (Kind::Release, used as u32);
             if self.order(agent, &mut link, order, &[], &mut answer).is_ok() {
                 let _ = self.is_released(agent, &answer);
+            }
+        }
+    }
+
+    fn lend(&self, vpns: &[Vpn], took: &mut Vec<Took>) {
+        took.clear();
+        took.resize(vpns.len(), Took::Stayed);
+        let Some(agent) = self.agent.get().filter(|_| self.has_agent()) else { return };
+        let Some(pagemap) = self.pagemap.get() else { return };
+        if agent.process.get().is_none()
+            && let Ok(process) = advice::pidfd(agent.pid)
+        {
+            let _ = agent.process.set(process);
+        }
+        let Some(process) = agent.process.get().filter(|_| self.uffd.is_alive()) else { return };
+        let runs = self.runs(vpns);
+        let range = |run: &Run| (run.src, u64::from(run.pages) * self.page_bytes);
+        let ranges: Vec<(u64, u64)> = runs.iter().map(range).collect();
+        if let Err(error) = advice::advise(process, &ranges, libc::MADV_PAGEOUT) {
+            tracing::debug!(pid = agent.pid, %error, "pages cannot be given to the kernel's swap");
+        }
+        for run in &runs {
+            let slots = &mut took[run.slot as usize..][..run.pages as usize];
+            let first = Vpn::of_addr(run.src, self.page_bytes);
+            let Ok(states) = page_states(pagemap, first, slots.len()) else { continue };
+            for (took, is) in slots.iter_mut().zip(states) {
+                *took = match is {
+                    PageIs::Swapped => Took::Taken,
+                    PageIs::Present => Took::Stayed,
+                    PageIs::Nothing => Took::Hole,
+                };
             }
         }
     }

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use clew_core::{Event, Group, Vpn};
-use clew_engine::MoverContext;
-use clew_store::{ReadError, points};
+use clew_engine::{MoverContext, SwapOut};
+use clew_store::{ReadError, State, points};
 use crossbeam_channel::{Receiver, Sender, select, unbounded};
 
 use crate::attach::{Candidate, manage};
 use crate::governor::Message;
+use crate::kernel_swap::KernelSwap;
 use crate::mappings::{self, Mapping, Span};
 use crate::process::{Process, Shared};
 
@@ -19,6 +20,10 @@ use crate::process::{Process, Shared};
 pub enum Work {
     /// Take groups out of one process.
     SwapOut { process: Arc<Process>, groups: Vec<Group>, ticket: u64 },
+    /// Give groups of one process to the kernel's swap, where a page takes about `bytes`.
+    Lend { process: Arc<Process>, groups: Vec<Group>, bytes: u32, ticket: u64 },
+    /// Have the kernel's zram give back memory that it does not use.
+    Compact { swap: KernelSwap, ticket: u64 },
     /// Bring pages back (ascending), or only decompress and park them.
     Restore { process: Arc<Process>, vpns: Vec<Vpn>, park: bool, ticket: u64 },
     /// Take pages out of one process to see whether they are used.
@@ -56,6 +61,8 @@ impl Desk {
         let to = match work {
             Work::Restore { .. } => &self.urgent,
             Work::SwapOut { .. }
+            | Work::Lend { .. }
+            | Work::Compact { .. }
             | Work::Sample { .. }
             | Work::EndSample { .. }
             | Work::Scan { .. }
@@ -104,6 +111,9 @@ pub struct Done {
 
 /// Times that a span's edges are looked at again when they move while one looks.
 const MAX_LOOKS: usize = 8;
+
+/// Pages between two lent ones that are asked about with them.
+const NEAR_PAGES: u64 = 512;
 
 /// Neighbours that a registration may have to take in, one after the other.
 const MAX_EDGES: usize = 16;
@@ -166,22 +176,16 @@ fn run(shared: &Arc<Shared>, work: &Queue, answer: &Sender<Message>, size: &Size
 fn perform(shared: &Arc<Shared>, work: Work, ctx: &mut MoverContext) -> Done {
     match work {
         Work::SwapOut { process, groups, ticket } => {
-            let asked = groups.iter().map(|g| g.pages.len()).sum();
             let out = shared.mover.swap_out(&process.space, &groups, ctx);
-            process.swapped_out.fetch_add(out.stored as u64, Ordering::Relaxed);
-            if let Some(full) = &out.full {
-                tracing::debug!(%full, "the pool is full");
-            }
-            Done {
-                ticket,
-                events: out.events,
-                pages: out.stored,
-                asked,
-                taken_out: true,
-                full: out.full.is_some(),
-                process: Some(process),
-                ..Done::default()
-            }
+            taken_out(process, &groups, out, ticket)
+        }
+        Work::Lend { process, groups, bytes, ticket } => {
+            let out = shared.mover.lend(&process.space, &groups, bytes, ctx);
+            taken_out(process, &groups, out, ticket)
+        }
+        Work::Compact { swap, ticket } => {
+            swap.compact();
+            Done { ticket, ..Done::default() }
         }
         Work::Sample { process, groups, ticket } => {
             let out = shared.mover.sample(&process.space, &groups, ctx);
@@ -227,6 +231,54 @@ fn perform(shared: &Arc<Shared>, work: Work, ctx: &mut MoverContext) -> Done {
             }
             done.managed = Some(managed);
             done
+        }
+    }
+}
+
+/// What came of taking groups out.
+fn taken_out(process: Arc<Process>, groups: &[Group], out: SwapOut, ticket: u64) -> Done {
+    process.swapped_out.fetch_add(out.stored as u64, Ordering::Relaxed);
+    if let Some(full) = &out.full {
+        tracing::debug!(%full, "the pool is full");
+    }
+    Done {
+        ticket,
+        events: out.events,
+        pages: out.stored,
+        asked: groups.iter().map(|g| g.pages.len()).sum(),
+        taken_out: true,
+        full: out.full.is_some(),
+        process: Some(process),
+        ..Done::default()
+    }
+}
+
+/// Finds what came back from the kernel's swap by itself.
+pub fn look_at_lent(shared: &Shared, process: &Process, events: &mut Vec<Event>) {
+    let Some(pagemap) = process.memory.pagemap() else { return };
+    if process.space.table.counts().lent == 0 {
+        return;
+    }
+    // Ranges with lent pages, as far apart as is cheaper than to ask twice.
+    let mut ranges: Vec<Range<u64>> = Vec::new();
+    process.space.table.for_range(Vpn(0), u64::MAX >> 20, |Vpn(vpn), entry| {
+        match ranges.last_mut() {
+            _ if entry.state() != State::Lent => {}
+            Some(range) if vpn - range.end < NEAR_PAGES => range.end = vpn + 1,
+            _ => ranges.push(vpn..vpn + 1),
+        }
+    });
+    let page = shared.page_bytes;
+    for range in ranges {
+        let (start, end) = (range.start * page, range.end * page);
+        let looked = mappings::present_pages(pagemap, start, end, page, |present| {
+            let (first, pages) = (present.first, present.pages);
+            let back = shared.mover.came_back(&process.space, first, pages, events);
+            process.lent_back.fetch_add(back as u64, Ordering::Relaxed);
+        });
+        if let Err(error) = looked {
+            tracing::debug!(pid = process.pid(), %error, "cannot look for pages that came back");
+            return;
         }
     }
 }

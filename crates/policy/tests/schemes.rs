@@ -5,7 +5,9 @@ use clew_policy::packing::adaptive_comp::{self, ChunkSizes, Successive};
 use clew_policy::prefetch::pre_decomp::{self, Expire};
 use clew_policy::prefetch::recorded_set;
 use clew_policy::reclaim::hotness_org::{self, HotAfter, Lists, Unseen};
-use clew_policy::schemes::{self, OnFull, PackingChoice, PrefetchChoice, ReclaimChoice};
+use clew_policy::schemes::{
+    self, OnFull, PackingChoice, PlacementChoice, PrefetchChoice, ReclaimChoice,
+};
 use clew_policy::{Scheme, SchemeError};
 
 const ZRAM: &str = r#"
@@ -45,6 +47,21 @@ fn every_parameter_survives_being_written_and_read() {
         ..Scheme::preset("zram").unwrap()
     };
     assert_eq!(Scheme::from_toml(&scheme.to_toml()), Ok(scheme));
+}
+
+#[test]
+fn the_share_of_the_kernels_zram_is_read_and_survives_being_written() {
+    let text = |placement: &str| ZRAM.replace("{ kind = \"pool\" }", placement);
+    let read = |placement: &str| Scheme::from_toml(&text(placement));
+    let scheme = read("{ kind = \"kernel-first\", share_pct = 30 }").expect("a scheme");
+    assert_eq!(scheme.placement, PlacementChoice::KernelFirst { share_pct: 30 });
+    assert_eq!(scheme.kernel_share_pct(), 30);
+    assert_eq!(Scheme::from_toml(&scheme.to_toml()), Ok(scheme));
+    let whole = read("\"kernel-first\"").expect("a scheme");
+    assert_eq!(whole.kernel_share_pct(), 100);
+    let refused = read("{ kind = \"kernel-first\", share_pct = 0 }").expect_err("of nothing");
+    assert!(refused.to_string().contains("share_pct"), "{refused}");
+    assert_eq!(Scheme::preset("zram").expect("a preset").kernel_share_pct(), 0);
 }
 
 const ARIADNE: &str = r#"

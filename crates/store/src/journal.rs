@@ -50,7 +50,7 @@ pub const FACTS_WORDS: usize = FACTS_BYTES / 8;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"CLEWJRNL");
 /// Changes with every change of the layout of this or another segment.
-pub const VERSION: u64 = 3;
+pub const VERSION: u64 = 4;
 
 /// Header words of a slot.
 mod word {

@@ -1,19 +1,28 @@
 //! Clew: its daemon and the programs that it manages, all inside the group whose hard limit is the
 //! total. The daemon's budget is lower by what it does not count; of that it keeps a part free by itself.
+//!
+//! A scheme that uses the kernel's zram as a tier finds a device, the same as the kernel's own arm has,
+//! and what that takes is taken off the limit ([`super::limit`]).
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clew_live::control::{Request, Status};
+use clew_policy::Scheme;
 
+use super::kernel::ALGORITHM;
+use super::limit::{LimitKeeper, MARGIN_BYTES};
 use super::{Arm, ArmKind, ArmSettings, Ground, Kept, KeptClasses, Look, Moved, Tally};
 use crate::cpu_time;
 use crate::daemon::{Daemon, DaemonSettings};
 use crate::error::BenchError;
 use crate::interrupt;
+use crate::knob::Knob;
 use crate::pagemap::page_bytes;
 use crate::programs::Kind;
+use crate::totals::zram_use;
+use crate::zram::ZramSwap;
 
 const MANAGED_PATIENCE: Duration = Duration::from_secs(5);
 /// What a recording daemon may keep that is not written down yet, and its file's pages.
@@ -23,6 +32,7 @@ const RECORDER_BYTES: u64 = 96 << 20;
 /// whatever is left.
 pub struct Clew {
     kind: ArmKind,
+    limit: Option<LimitKeeper>,
     daemon: Option<Daemon>,
     exe: PathBuf,
     /// A preset's name or a file.
@@ -35,6 +45,8 @@ pub struct Clew {
     /// Ratio when the pool was largest.
     densest: (u64, Option<f64>),
     ground: Option<Ground>,
+    zram: Option<ZramSwap>,
+    knobs: Vec<Knob>,
 }
 
 impl Clew {
@@ -50,6 +62,7 @@ impl Clew {
         }
         Ok(Clew {
             kind,
+            limit: None,
             daemon: None,
             exe,
             scheme: match kind {
@@ -65,7 +78,25 @@ impl Clew {
             reclaim: Duration::ZERO,
             densest: (0, None),
             ground: None,
+            zram: None,
+            knobs: Vec::new(),
         })
+    }
+
+    /// Whether the scheme uses the kernel's zram.
+    fn lends(&self) -> Result<bool, BenchError> {
+        let scheme = match Scheme::preset(&self.scheme) {
+            Ok(preset) => Ok(preset),
+            Err(unknown) => match std::fs::read_to_string(&self.scheme) {
+                Ok(text) => Scheme::from_toml(&text),
+                Err(_) => Err(unknown),
+            },
+        };
+        let unavailable = |error: clew_policy::SchemeError| BenchError::Unavailable {
+            what: "clew",
+            reason: format!("scheme {}: {error}", self.scheme),
+        };
+        Ok(scheme.map_err(unavailable)?.kernel_share_pct() > 0)
     }
 
     fn order(&mut self, request: &Request) -> Result<(), BenchError> {
@@ -78,8 +109,14 @@ impl Clew {
 
     fn status(&mut self) -> Result<Status, BenchError> {
         let status = self.daemon().status()?;
-        if status.pool.used_bytes >= self.densest.0 && status.pool.stored_pages > 0 {
-            self.densest = (status.pool.used_bytes, Some(status.pool.ratio));
+        // Pool and zram together.
+        let zram = self.mm_stat().as_deref().map(zram_use).unwrap_or_default();
+        let used_bytes = status.pool.used_bytes + zram.used_bytes;
+        let is_stored = status.pool.stored_pages > 0 || zram.original_bytes > 0;
+        if used_bytes >= self.densest.0 && is_stored {
+            let in_pool = status.pool.used_bytes as f64 * status.pool.ratio;
+            let ratio = (in_pool + zram.original_bytes as f64) / used_bytes as f64;
+            self.densest = (used_bytes, Some(ratio));
         }
         Ok(status)
     }
@@ -142,6 +179,17 @@ impl Arm for Clew {
         if let ArmKind::Without(ablation) = self.kind {
             self.scheme = ablation.write_scheme(&self.exe, &ground.scratch)?;
         }
+        if self.lends()? {
+            let zswap = Path::new("/sys/module/zswap/parameters/enabled");
+            if zswap.exists() {
+                self.knobs.push(Knob::set(zswap, "N")?);
+            }
+            self.knobs.push(Knob::set(Path::new("/proc/sys/vm/page-cluster"), "0")?);
+            let size = ground.total()?.saturating_mul(8).next_multiple_of(4096);
+            self.zram = Some(ZramSwap::start(ALGORITHM, size)?);
+            let total = ground.total()? + recorder;
+            self.limit = Some(LimitKeeper::start(ground, total, MARGIN_BYTES, self.mm_stat()));
+        }
         // Lower by what the group holds and the daemon does not count: page tables, stacks, sockets,
         // file pages.
         let uncounted = ground.headroom_bytes / 6 * 5;
@@ -156,6 +204,10 @@ impl Arm for Clew {
         };
         self.daemon = Some(Daemon::start(settings, &ground.group)?);
         Ok(())
+    }
+
+    fn mm_stat(&self) -> Option<PathBuf> {
+        self.zram.as_ref().map(ZramSwap::mm_stat)
     }
 
     fn launcher(&self, app: Kind) -> Vec<OsString> {
@@ -218,7 +270,7 @@ impl Arm for Clew {
     }
 
     fn outside_cpu(&self) -> Duration {
-        self.reclaim
+        self.reclaim + self.limit.as_ref().map_or(Duration::ZERO, LimitKeeper::spent)
     }
 
     fn look(&mut self, apps: &[(Kind, u32)]) -> Result<Look, BenchError> {
@@ -227,7 +279,8 @@ impl Arm for Clew {
         let kept = Kept {
             resident_bytes: status.apps.iter().map(|app| app.resident_bytes).sum(),
             stored_bytes: pages * page_bytes(),
-            pool_bytes: status.pool.used_bytes,
+            pool_bytes: status.pool.used_bytes
+                + self.mm_stat().as_deref().map(zram_use).unwrap_or_default().used_bytes,
             daemon_bytes: status.daemon_bytes,
             disk_bytes: 0,
             classes: classes(&status),
@@ -235,7 +288,7 @@ impl Arm for Clew {
         let moved = |&(kind, _): &(Kind, u32)| {
             let app = status.apps.iter().find(|app| app.name == kind.name());
             app.map_or_else(Moved::default, |app| Moved {
-                faulted_pages: app.demand_faults,
+                faulted_pages: app.demand_faults + app.lent_back_pages,
                 restored_pages: app.restored_pages.saturating_sub(app.demand_faults),
                 fault_ns: Some(app.fault_ns),
                 fault_codec_ns: Some(app.fault_codec_ns),
@@ -246,7 +299,7 @@ impl Arm for Clew {
 
     fn tally(&mut self) -> Result<Tally, BenchError> {
         let status = self.status()?;
-        let faults = status.apps.iter().map(|app| app.demand_faults).sum();
+        let faults = status.apps.iter().map(|app| app.demand_faults + app.lent_back_pages).sum();
         Ok(Tally { faults, ratio: self.densest.1 })
     }
 }

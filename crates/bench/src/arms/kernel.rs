@@ -3,45 +3,31 @@
 //! made between switches, outside the clock. With hints, the kernel also knows which app comes and
 //! goes ([`crate::hint`]).
 //!
-//! zram's pool is not charged to the group, so a *governor* thread keeps the group's limit at the
-//! total minus what zram uses at the moment. A version 1 group at its limit has no background
-//! reclaim; the limit is lowered by the headroom between switches and raised again, which does what
-//! kswapd would do on a whole machine. Both reclaim in our threads' time, which is counted.
-//!
-//! Lock order: `Shared::limit` is the only lock; it is held while the limit is written.
+//! A version 1 group at its limit has no background reclaim; the limit ([`super::limit`]) is lowered by
+//! the headroom between switches and raised again, which does what kswapd would do on a whole machine.
+//! Both reclaim in our threads' time, which is counted.
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use super::limit::{LimitKeeper, MARGIN_BYTES};
 use super::{Arm, ArmKind, Ground, Look, Tally, look_of_kernel};
-use crate::cgroup::Cgroup;
-use crate::cpu_time;
 use crate::error::BenchError;
 use crate::hint::Hints;
 use crate::knob::Knob;
 use crate::pagemap::page_bytes;
 use crate::programs::Kind;
 use crate::swap_file::SwapFile;
-use crate::totals::zram_use;
 use crate::zram::ZramSwap;
 
-const ALGORITHM: &str = "lz4";
-const PERIOD: Duration = Duration::from_millis(3);
-/// Smaller changes of zram's size do not move the limit.
-const STEP_BYTES: u64 = 256 << 10;
-/// zram grows for a moment before the limit follows; this much is kept back for it. During the fill,
-/// when it grows longest, it is the headroom.
-const MARGIN_BYTES: u64 = 1 << 20;
+pub(super) const ALGORITHM: &str = "lz4";
 
 /// An arm on the kernel's swap. Fields end in this order: first nobody moves the limit any more,
 /// then the group's processes end, then the device goes, then the settings come back.
 pub struct KernelSwap {
     kind: ArmKind,
-    governor: Option<Governor>,
+    limit: Option<LimitKeeper>,
     hints: Option<Hints>,
     ground: Option<Ground>,
     zram: Option<ZramSwap>,
@@ -56,103 +42,13 @@ impl KernelSwap {
     pub fn new(kind: ArmKind) -> KernelSwap {
         KernelSwap {
             kind,
-            governor: None,
+            limit: None,
             hints: None,
             ground: None,
             zram: None,
             file: None,
             swapped_before: 0,
             knobs: Vec::new(),
-        }
-    }
-}
-
-struct Shared {
-    group: Arc<Cgroup>,
-    total_bytes: u64,
-    mm_stat: Option<PathBuf>,
-    margin_bytes: AtomicU64,
-    stop: AtomicBool,
-    /// The limit that was written last.
-    limit: Mutex<u64>,
-    /// Time that our threads spent reclaiming.
-    reclaim_ns: AtomicU64,
-}
-
-impl Shared {
-    /// The limit that keeps group and zram together within the total.
-    fn fitting_limit(&self) -> u64 {
-        let used = self.mm_stat.as_deref().map_or(0, |path| zram_use(path).used_bytes);
-        self.total_bytes.saturating_sub(used + self.margin_bytes.load(Ordering::Relaxed))
-    }
-
-    /// Writes a limit. The kernel refuses one that it cannot reach yet: the next call tries again.
-    fn write(&self, limit: &mut u64, bytes: u64) {
-        let before = cpu_time::this_thread();
-        if self.group.limit(bytes).is_ok() {
-            *limit = bytes;
-        }
-        let spent = cpu_time::this_thread() - before;
-        self.reclaim_ns.fetch_add(spent.as_nanos() as u64, Ordering::Relaxed);
-    }
-
-    fn govern(&self) {
-        while !self.stop.load(Ordering::Relaxed) {
-            {
-                let mut limit = self.limit.lock().unwrap_or_else(PoisonError::into_inner);
-                let fitting = self.fitting_limit();
-                if fitting.abs_diff(*limit) >= STEP_BYTES {
-                    self.write(&mut limit, fitting);
-                }
-            }
-            thread::sleep(PERIOD);
-        }
-    }
-
-    /// Reclaims until `headroom` bytes are free, then gives the limit back.
-    fn make_room(&self, headroom: u64) -> Result<(), BenchError> {
-        let mut limit = self.limit.lock().unwrap_or_else(PoisonError::into_inner);
-        for _ in 0..40 {
-            let low = self.fitting_limit().saturating_sub(headroom);
-            if self.group.usage_bytes()? <= low {
-                break;
-            }
-            self.write(&mut limit, low);
-        }
-        let fitting = self.fitting_limit();
-        self.write(&mut limit, fitting);
-        Ok(())
-    }
-}
-
-struct Governor {
-    shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Governor {
-    fn start(ground: &Ground, total_bytes: u64, mm_stat: Option<PathBuf>) -> Governor {
-        let shared = Arc::new(Shared {
-            group: Arc::clone(&ground.group),
-            total_bytes,
-            mm_stat,
-            margin_bytes: AtomicU64::new(ground.headroom_bytes.max(MARGIN_BYTES)),
-            stop: AtomicBool::new(false),
-            limit: Mutex::new(total_bytes),
-            reclaim_ns: AtomicU64::new(0),
-        });
-        let governing = Arc::clone(&shared);
-        let thread = thread::spawn(move || governing.govern());
-        Governor { shared, thread: Some(thread) }
-    }
-}
-
-impl Drop for Governor {
-    fn drop(&mut self) {
-        self.shared.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            // A panic in there was reported by the thread itself.
-            let _ = thread.join();
         }
     }
 }
@@ -190,7 +86,8 @@ impl Arm for KernelSwap {
         self.swapped_before = pages_swapped_out();
         ground.group.prefer_swapping()?;
         ground.group.limit(total)?;
-        self.governor = Some(Governor::start(ground, total, self.mm_stat()));
+        let margin = ground.headroom_bytes.max(MARGIN_BYTES);
+        self.limit = Some(LimitKeeper::start(ground, total, margin, self.mm_stat()));
         Ok(())
     }
 
@@ -200,8 +97,8 @@ impl Arm for KernelSwap {
     }
 
     fn filled(&mut self, apps: &[(Kind, u32)]) -> Result<(), BenchError> {
-        if let Some(governor) = &self.governor {
-            governor.shared.margin_bytes.store(MARGIN_BYTES, Ordering::Relaxed);
+        if let Some(limit) = &self.limit {
+            limit.keep_back(MARGIN_BYTES);
         }
         if self.kind == ArmKind::KernelZramHint {
             self.hints = Some(Hints::of(apps)?);
@@ -235,8 +132,8 @@ impl Arm for KernelSwap {
     }
 
     fn make_room(&mut self) -> Result<(), BenchError> {
-        match (&self.governor, &self.ground) {
-            (Some(governor), Some(ground)) => governor.shared.make_room(ground.headroom_bytes),
+        match (&self.limit, &self.ground) {
+            (Some(limit), Some(ground)) => limit.make_room(ground.headroom_bytes),
             _ => Ok(()),
         }
     }
@@ -268,9 +165,9 @@ impl Arm for KernelSwap {
     }
 
     fn outside_cpu(&self) -> Duration {
-        let spent = |governor: &Governor| governor.shared.reclaim_ns.load(Ordering::Relaxed);
         let hints = self.hints.as_ref().map_or(0, Hints::spent_ns);
-        Duration::from_nanos(self.governor.as_ref().map_or(0, spent) + hints)
+        let reclaim = self.limit.as_ref().map_or(Duration::ZERO, LimitKeeper::spent);
+        reclaim + Duration::from_nanos(hints)
     }
 }
 

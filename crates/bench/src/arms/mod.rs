@@ -4,6 +4,7 @@ mod ablation;
 mod clew;
 mod dram;
 mod kernel;
+mod limit;
 
 use std::ffi::OsString;
 use std::fmt;

@@ -31,7 +31,7 @@ const ALONG: usize = 128;
 
 /// A page whose entry was borrowed.
 #[derive(Clone, Copy)]
-pub(super) struct Lent {
+pub(super) struct Borrowed {
     pub vpn: Vpn,
     /// The entry before.
     pub entry: Entry,
@@ -66,7 +66,9 @@ impl Mover {
             let entry = space.table.load(vpn);
             match entry.state() {
                 State::Absent => return self.fresh(space, vpn, events),
-                State::Resident => return self.dropped_or_back(space, vpn, events),
+                State::Resident | State::Lent => {
+                    return self.dropped_or_back(space, vpn, events);
+                }
                 State::Moving => {
                     if space.table.compare_exchange(vpn, entry, entry.with(Entry::WANTED)).is_ok() {
                         return Fault::Waiting;
@@ -94,6 +96,9 @@ impl Mover {
             Some(PutStop::Again) => Fault::Again,
             Some(PutStop::Gone) => Fault::Gone,
             None => {
+                for before in [Entry::new(State::Lent), Entry::ABSENT] {
+                    let _ = space.table.compare_exchange(vpn, before, Entry::new(State::Resident));
+                }
                 self.tell_fresh(space, vpn, 1, events);
                 Fault::Fresh(1)
             }
@@ -261,7 +266,7 @@ impl Mover {
         ctx: &mut MoverContext,
         events: &mut Vec<Event>,
     ) {
-        let mut run: Vec<Lent> = Vec::new();
+        let mut run: Vec<Borrowed> = Vec::new();
         let mut end = 0;
         for next in (1..=u64::from(pages)).map_while(|n| vpn.0.checked_add(n)).map(Vpn) {
             let entry = space.table.load(next);
@@ -274,7 +279,7 @@ impl Mover {
             match self.read_chunk(ctx, handle, entry.index(), end) {
                 Ok(piece) => {
                     let at = end + usize::from(entry.index() - piece.pages.start);
-                    run.push(Lent { vpn: next, entry, at });
+                    run.push(Borrowed { vpn: next, entry, at });
                     end += piece.pages.len();
                 }
                 // It is told when it is asked for.
@@ -284,7 +289,7 @@ impl Mover {
                 }
             }
         }
-        self.put_lent(space, &run, &ctx.pages, events);
+        self.put_borrowed(space, &run, &ctx.pages, events);
     }
 
     /// The pages of a piece that the table still says to be in its block, by address.
@@ -294,9 +299,9 @@ impl Mover {
         back: (Vpn, Handle, u16),
         piece: &Piece,
         ctx: &MoverContext,
-    ) -> Vec<Lent> {
+    ) -> Vec<Borrowed> {
         let (_, handle, asked) = back;
-        let mut found: Vec<Lent> = piece
+        let mut found: Vec<Borrowed> = piece
             .pages
             .clone()
             .filter(|index| *index != asked)
@@ -305,7 +310,7 @@ impl Mover {
                 let at = usize::from(index - piece.pages.start);
                 let bytes = &ctx.pages[at * self.page_bytes..][..self.page_bytes];
                 self.store.check_page(handle, index, bytes).ok()?;
-                Some(Lent { vpn, entry, at })
+                Some(Borrowed { vpn, entry, at })
             })
             .collect();
         found.sort_unstable_by_key(|lent| lent.vpn);
@@ -316,20 +321,20 @@ impl Mover {
     fn put_others(
         &self,
         space: &ManagedSpace,
-        others: &[Lent],
+        others: &[Borrowed],
         ctx: &MoverContext,
         events: &mut Vec<Event>,
     ) -> bool {
-        let lend = |lent: &&Lent| borrow(space, lent.vpn, lent.entry);
-        let lent: Vec<Lent> = others.iter().filter(lend).copied().collect();
-        self.put_lent(space, &lent, &ctx.pages, events)
+        let lend = |lent: &&Borrowed| borrow(space, lent.vpn, lent.entry);
+        let lent: Vec<Borrowed> = others.iter().filter(lend).copied().collect();
+        self.put_borrowed(space, &lent, &ctx.pages, events)
     }
 
     /// Makes borrowed pages resident; false if events have to be read first: the rest stays stored.
-    fn put_lent(
+    fn put_borrowed(
         &self,
         space: &ManagedSpace,
-        lent: &[Lent],
+        lent: &[Borrowed],
         buffer: &[u8],
         events: &mut Vec<Event>,
     ) -> bool {
@@ -358,7 +363,7 @@ impl Mover {
     fn park_others(
         &self,
         space: &Arc<ManagedSpace>,
-        others: &[Lent],
+        others: &[Borrowed],
         ctx: &mut MoverContext,
         events: &mut Vec<Event>,
     ) -> bool {
@@ -439,7 +444,7 @@ impl Mover {
     ) -> Restored {
         let is_out = |entry: Entry| matches!(entry.state(), State::Stored | State::Parked);
         let mut result = Restored::default();
-        self.for_lent_runs(space, vpns, is_out, ctx, &mut result.corrupt, |run, ctx| {
+        self.for_borrowed_runs(space, vpns, is_out, ctx, &mut result.corrupt, |run, ctx| {
             result.pages += self.put_run(space, run, &ctx.pages, events);
         });
         count(&self.counters.restored, result.pages);
@@ -454,7 +459,7 @@ impl Mover {
         ctx: &mut MoverContext,
     ) -> Restored {
         let mut result = Restored::default();
-        self.for_lent_runs(space, vpns, is_sample, ctx, &mut result.corrupt, |run, ctx| {
+        self.for_borrowed_runs(space, vpns, is_sample, ctx, &mut result.corrupt, |run, ctx| {
             result.pages += self.put_run(space, run, &ctx.pages, &mut Vec::new());
         });
         result
@@ -462,20 +467,20 @@ impl Mover {
 
     /// Borrows those pages that are `wanted`, run by run, reads them to the thread's buffer, and hands
     /// them to `finish`, by address, with what came along.
-    pub(super) fn for_lent_runs(
+    pub(super) fn for_borrowed_runs(
         &self,
         space: &ManagedSpace,
         vpns: &[Vpn],
         wanted: impl Fn(Entry) -> bool,
         ctx: &mut MoverContext,
         corrupt: &mut Option<(Vpn, ReadError)>,
-        mut finish: impl FnMut(&[Lent], &mut MoverContext),
+        mut finish: impl FnMut(&[Borrowed], &mut MoverContext),
     ) {
-        let mut run: Vec<Lent> = Vec::with_capacity(RESTORE_RUN);
+        let mut run: Vec<Borrowed> = Vec::with_capacity(RESTORE_RUN);
         for (i, vpn) in vpns.iter().copied().enumerate() {
             let entry = space.table.load(vpn);
             if wanted(entry) && borrow(space, vpn, entry) {
-                run.push(Lent { vpn, entry, at: run.len() });
+                run.push(Borrowed { vpn, entry, at: run.len() });
             }
             let ends = vpns.get(i + 1).is_none_or(|next| next.0 != vpn.0 + 1);
             if !run.is_empty() && (ends || run.len() == RESTORE_RUN) {
@@ -491,7 +496,7 @@ impl Mover {
     fn read_run(
         &self,
         space: &ManagedSpace,
-        run: &mut Vec<Lent>,
+        run: &mut Vec<Borrowed>,
         ctx: &mut MoverContext,
         corrupt: &mut Option<(Vpn, ReadError)>,
     ) {
@@ -500,9 +505,9 @@ impl Mover {
         let mut end = run.len();
         ctx.pages.resize((end * page).max(ctx.pages.len()), 0);
         let mut is_read = vec![false; run.len()];
-        let mut along: Vec<Lent> = Vec::new();
+        let mut along: Vec<Borrowed> = Vec::new();
         for i in 0..run.len() {
-            let Lent { vpn, entry, at } = run[i];
+            let Borrowed { vpn, entry, at } = run[i];
             if is_read[i] {
                 continue;
             }
@@ -551,7 +556,7 @@ impl Mover {
                     && self.store.check_page(handle, index, bytes).is_ok()
                     && borrow(space, vpn, entry)
                 {
-                    along.push(Lent { vpn, entry, at: found });
+                    along.push(Borrowed { vpn, entry, at: found });
                     end = found + 1;
                 }
             }
@@ -568,7 +573,7 @@ impl Mover {
     fn cannot_read(
         &self,
         space: &ManagedSpace,
-        lent: Lent,
+        lent: Borrowed,
         error: ReadError,
         corrupt: &mut Option<(Vpn, ReadError)>,
     ) {
@@ -583,7 +588,7 @@ impl Mover {
     fn put_run(
         &self,
         space: &ManagedSpace,
-        run: &[Lent],
+        run: &[Borrowed],
         buffer: &[u8],
         events: &mut Vec<Event>,
     ) -> usize {
@@ -605,14 +610,14 @@ impl Mover {
     fn put_some(
         &self,
         space: &ManagedSpace,
-        run: &[Lent],
+        run: &[Borrowed],
         most: usize,
         buffer: &[u8],
         events: &mut Vec<Event>,
     ) -> Step {
         let first = run[0];
         let still =
-            |lent: &Lent| space.table.load(lent.vpn) == lent.entry.with_state(State::Restoring);
+            |lent: &Borrowed| space.table.load(lent.vpn) == lent.entry.with_state(State::Restoring);
         let step = |done, back| Step { done, back, most: RESTORE_RUN, again: false };
         if !still(&first) {
             // Given up or moved; who waits here has to ask again.
@@ -621,7 +626,7 @@ impl Mover {
             return step(1, 0);
         }
         // The pages of a run are neighbours unless one was skipped between them.
-        let follows = |(i, lent): &(usize, &Lent)| {
+        let follows = |(i, lent): &(usize, &Borrowed)| {
             lent.vpn.0 == first.vpn.0 + *i as u64 && lent.at == first.at + i && still(lent)
         };
         let n = run.iter().take(most).enumerate().take_while(follows).count();

@@ -80,7 +80,11 @@ impl Mover {
                 match entry.state() {
                     State::Restoring => entry.with_state(State::Stored),
                     State::Moving => entry.without(Entry::WANTED),
-                    State::Absent | State::Resident | State::Stored | State::Parked => entry,
+                    State::Absent
+                    | State::Resident
+                    | State::Lent
+                    | State::Stored
+                    | State::Parked => entry,
                 },
             );
             points::remap_twice();
@@ -102,6 +106,7 @@ impl Mover {
         parent.table.for_range(Vpn(0), u64::MAX, |vpn, entry| {
             let copy = match entry.state() {
                 State::Resident => page_entry(State::Resident, None, 0),
+                State::Lent => entry,
                 State::Stored | State::Restoring | State::Parked => {
                     entry.handle().inspect(|handle| {
                         self.store.retain(*handle);

@@ -2,15 +2,18 @@
 //!
 //! `Resident -> Moving -> Stored -> Restoring -> Resident`; `Absent` is memory that holds nothing,
 //! `Parked` is `Stored` with a decompressed copy at hand.
-//! `out` takes pages out, `back` brings them back, `parked` keeps what came back early, `changes`
-//! applies what programs do with their memory, `recover` ends what a predecessor that died had begun.
+//! `Lent` is in its program for everybody but the kernel, which has it in its own swap; from `Resident`,
+//! back to it when that is found out, or on to `Moving`.
+//! `out` takes pages out, `back` brings them back, `parked` keeps what came back early, `lend` gives
+//! pages to the kernel's swap and finds those that came back, `changes` applies what programs do with
+//! their memory, `recover` ends what a predecessor that died had begun.
 //!
 //! Invariants:
 //! - Events (removed, remapped, unmapped, forked) are read and applied under `table.lock` held for
 //!   writing. Whoever puts a page holds it for reading, and looks at the entry again after taking
 //!   it. The kernel refuses a put while an event is unread, so a put never brings back what the
 //!   program gave up.
-//! - Only `Resident` pages are taken out. A page that is present but `Absent` here may still be
+//! - Only `Resident` and `Lent` pages are taken out. A page that is present but `Absent` here may still be
 //!   about to be dropped by a madvise whose event was read: it is left alone until the program
 //!   touches it afresh, or until it was seen that no such call is under way.
 //! - An entry owns one reference of the handle it names. A `Restoring` entry has lent its reference
@@ -39,6 +42,7 @@
 
 mod back;
 mod changes;
+mod lend;
 mod out;
 mod parked;
 mod recover;
@@ -93,6 +97,10 @@ pub struct MoverCounters {
     pub returned: AtomicU64,
     /// Pages brought back by a fault.
     pub demand: AtomicU64,
+    /// Pages given to the kernel's swap.
+    pub lent: AtomicU64,
+    /// Pages found to have come back from there: the kernel's own faults.
+    pub lent_back: AtomicU64,
     /// Pages brought back by restore.
     pub restored: AtomicU64,
     /// Pages that a fault brought back with the one asked for, as of the same block or run.

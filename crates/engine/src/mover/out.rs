@@ -76,7 +76,12 @@ impl SwapOut {
         self.events.push(Event::Stored { page, tier: Tier::Pool, bytes });
     }
 
-    fn tell_stayed(&mut self, page: PageId) {
+    /// It is in the kernel's swap.
+    pub(super) fn tell_lent(&mut self, page: PageId, bytes: u32) {
+        self.events.push(Event::Stored { page, tier: Tier::Kernel, bytes });
+    }
+
+    pub(super) fn tell_stayed(&mut self, page: PageId) {
         self.events.push(Event::Stayed { page });
     }
 
@@ -96,7 +101,8 @@ impl SwapOut {
     fn tell_untried(&mut self, space: &ManagedSpace, pages: &[PageId]) {
         for page in pages {
             let entry = space.table.load(page.vpn());
-            if matches!(entry.state(), State::Resident | State::Moving) || is_sample(entry) {
+            let is_in = matches!(entry.state(), State::Resident | State::Lent | State::Moving);
+            if is_in || is_sample(entry) {
                 self.tell_stayed(*page);
             }
         }
@@ -180,6 +186,16 @@ impl Mover {
         out: &mut SwapOut,
     ) -> Vec<Vpn> {
         let mut busy = Vec::new();
+        // What is in the kernel's swap comes in first: the agent moves pages, not swap entries.
+        let pages = groups.iter().flat_map(|group| &group.pages).map(|page| page.vpn());
+        let is_lent = |vpn: &Vpn| space.table.load(*vpn).state() == State::Lent;
+        let mut lent: Vec<Vpn> = pages.filter(is_lent).collect();
+        if !lent.is_empty() {
+            lent.sort_unstable();
+            lent.dedup();
+            lent.truncate(MAX_BATCH);
+            space.memory.unshare(&lent);
+        }
         let Some(marked) = self.mark(space, groups, flags, out) else { return busy };
         let mut took = Vec::with_capacity(marked.vpns.len());
         if !marked.vpns.is_empty() {
@@ -505,7 +521,8 @@ impl Mover {
                     self.unpark(space, page.vpn(), entry, &mut out.events);
                 }
                 let is_sample = is_sample(entry) && flags == 0;
-                if entry.state() != State::Resident && !is_sample {
+                let is_in = matches!(entry.state(), State::Resident | State::Lent);
+                if !is_in && !is_sample {
                     continue;
                 }
                 if members.len() == MAX_BATCH {

@@ -263,7 +263,7 @@ impl Mover {
         let wanted = |entry: Entry| {
             entry.state() == State::Stored && entry.handle().is_some() && !is_sample(entry)
         };
-        self.for_lent_runs(space, vpns, wanted, ctx, &mut result.corrupt, |run, ctx| {
+        self.for_borrowed_runs(space, vpns, wanted, ctx, &mut result.corrupt, |run, ctx| {
             let _events = space.table.lock.read();
             for lent in run {
                 let bytes = &ctx.pages[lent.at * self.page_bytes..][..self.page_bytes];

@@ -34,6 +34,9 @@ pub enum Act {
     Park(u64, u64),
     Sample(u64, u64),
     EndSample(u64, u64),
+    Lend(u64, u64),
+    /// Looks what came back of what was lent.
+    Look,
     DropKept(u64, u64),
     End,
     Compact,
@@ -140,6 +143,8 @@ fn act() -> impl Strategy<Value = Act> {
         1 => range().prop_map(|(first, n)| Act::DropKept(first, n)),
         1 => Just(Act::End),
         1 => Just(Act::Compact),
+        3 => range().prop_map(|(first, n)| Act::Lend(first, n)),
+        1 => Just(Act::Look),
     ]
 }
 
@@ -157,6 +162,7 @@ fn point() -> impl Strategy<Value = Point> {
         6 => (0usize..10).prop_map(Point::Copying),
         1 => Just(Point::Published),
         1 => Just(Point::Unsharing),
+        1 => Just(Point::Lending),
     ]
 }
 

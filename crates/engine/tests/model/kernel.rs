@@ -37,6 +37,8 @@ pub enum Point {
     Published,
     /// Between the two passes over shared pages.
     Unsharing,
+    /// Before pages go to the kernel's swap.
+    Lending,
 }
 
 type Hook = Box<dyn FnMut(Point) + Send>;
@@ -47,6 +49,8 @@ struct Inside {
     present: BTreeMap<u64, Box<[u8]>>,
     /// Shared after a fork: cannot be taken.
     shared: BTreeSet<u64>,
+    /// Present, and in the kernel's swap until they are touched.
+    swapped: BTreeSet<u64>,
     unread: VecDeque<Change>,
     /// Ranges whose event was read and that the program drops any moment.
     dropping: Vec<(u64, u64)>,
@@ -213,12 +217,19 @@ impl Kernel {
         self.inside().present.get(&vpn).cloned()
     }
 
+    /// Whether a page is in memory, and not in the kernel's swap.
+    pub fn is_in_memory(&self, vpn: u64) -> bool {
+        let inside = self.inside();
+        inside.present.contains_key(&vpn) && !inside.swapped.contains(&vpn)
+    }
+
     /// Overwrites a page that is present; false if it is not.
     pub fn write(&self, vpn: u64, bytes: Box<[u8]>) -> bool {
         let mut inside = self.inside();
         let there = inside.present.contains_key(&vpn);
         if there {
             inside.shared.remove(&vpn);
+            inside.swapped.remove(&vpn);
             inside.present.insert(vpn, bytes);
         }
         there
@@ -228,6 +239,7 @@ impl Kernel {
     pub fn touch(&self, vpn: u64) -> bool {
         let mut inside = self.inside();
         if inside.present.contains_key(&vpn) {
+            inside.swapped.remove(&vpn);
             return true;
         }
         assert!(inside.mapped.contains(&vpn), "page {vpn} is not mapped");
@@ -402,12 +414,29 @@ impl Memory for Kernel {
         self.at(Point::Published);
     }
 
+    fn lend(&self, vpns: &[Vpn], took: &mut Vec<Took>) {
+        assert!(vpns.is_sorted_by(|a, b| a < b), "not ascending: {vpns:?}");
+        self.at(Point::Lending);
+        let mut inside = self.inside();
+        for vpn in vpns {
+            took.push(match inside.present.contains_key(&vpn.0) {
+                true if inside.shared.contains(&vpn.0) => Took::Stayed,
+                true => {
+                    inside.swapped.insert(vpn.0);
+                    Took::Taken
+                }
+                false => Took::Hole,
+            });
+        }
+    }
+
     fn unshare(&self, vpns: &[Vpn]) -> bool {
         assert!(vpns.is_sorted_by(|a, b| a < b), "not ascending: {vpns:?}");
         self.at(Point::Unsharing);
         let mut inside = self.inside();
         for vpn in vpns {
             inside.shared.remove(&vpn.0);
+            inside.swapped.remove(&vpn.0);
         }
         true
     }

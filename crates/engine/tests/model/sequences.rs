@@ -113,6 +113,28 @@ impl Runner {
         self.swapping.lock().unwrap().remove(&program.id());
     }
 
+    /// Lends pages; told by nobody else, every one that was resident is told of once.
+    fn lend(&self, program: &Arc<Program>, pages: Range<u64>, ctx: &mut MoverContext) {
+        if !self.swapping.lock().unwrap().insert(program.id()) {
+            return;
+        }
+        let pages: Vec<u64> = pages.collect();
+        let groups: Vec<Group> =
+            pages.chunks(4).map(|some| group(program, some, CodecKind::Lz4, 4096)).collect();
+        let done = self.world.mover.lend(&program.space, &groups, 1000, ctx);
+        let mut told = BTreeSet::new();
+        for event in &done.events {
+            let page = match event {
+                Event::Stored { page, .. } | Event::Stayed { page } => *page,
+                Event::Freed { run } => run.first,
+                Event::PrefetchExpired { .. } => continue,
+                other => panic!("{other:?}"),
+            };
+            assert!(told.insert(page), "{page:?} is told of twice");
+        }
+        self.swapping.lock().unwrap().remove(&program.id());
+    }
+
     fn turn(&self, turn: &Turn, ctx: &mut MoverContext) {
         let program = self.who(turn.who);
         let usable = |vpn| program.kernel.is_mapped(vpn) && !program.kernel.is_changing(vpn, 1);
@@ -140,6 +162,13 @@ impl Runner {
             Act::EndSample(first, count) if !program.kernel.events_held() => {
                 let vpns: Vec<Vpn> = (*first..first + count).map(Vpn).collect();
                 self.world.mover.end_sample(&program.space, &vpns, ctx);
+            }
+            Act::Lend(first, count) => self.lend(&program, *first..first + count, ctx),
+            Act::Look => {
+                for vpn in (0..PAGES).filter(|vpn| program.kernel.is_in_memory(*vpn)) {
+                    let events = &mut Vec::new();
+                    self.world.mover.came_back(&program.space, Vpn(vpn), 1, events);
+                }
             }
             Act::DropKept(first, count) => {
                 for vpn in *first..first + count {
@@ -175,7 +204,7 @@ impl Runner {
         let resident = |vpn: u64| {
             let entry = program.entry(vpn);
             let is_sample = entry.state() == State::Stored && entry.has(Entry::SAMPLED);
-            matches!(entry.state(), State::Resident | State::Parked) || is_sample
+            matches!(entry.state(), State::Resident | State::Lent | State::Parked) || is_sample
         };
         let asked: Vec<u64> = groups
             .iter()

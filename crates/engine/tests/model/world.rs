@@ -257,8 +257,8 @@ impl World {
                 }
                 let mut bytes = vec![0; PAGE].into_boxed_slice();
                 match (program.kernel.bytes(vpn), entry.state()) {
-                    (Some(there), State::Absent | State::Resident) => bytes = there,
-                    (None, State::Absent | State::Resident) => {}
+                    (Some(there), State::Absent | State::Resident | State::Lent) => bytes = there,
+                    (None, State::Absent | State::Resident | State::Lent) => {}
                     (None, State::Stored | State::Parked) => {
                         if let Some(handle) = entry.handle() {
                             let got =

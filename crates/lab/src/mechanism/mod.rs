@@ -151,7 +151,7 @@ fn for_each(table: Option<&Space>, visit: &mut dyn FnMut(PageId, Option<Tier>)) 
         match entry.state() {
             State::Resident => visit(page, None),
             State::Stored => visit(page, Some(Tier::Pool)),
-            State::Absent | State::Moving | State::Restoring | State::Parked => {}
+            State::Absent | State::Moving | State::Restoring | State::Parked | State::Lent => {}
         }
     });
 }

@@ -34,7 +34,7 @@ use std::path::Path;
 use clew_core::{
     AccessKind, AppId, Arrival, Event, Ns, PageId, PageRun, Place, SpaceId, Tier, Trigger,
 };
-use clew_engine::budget::{Budget, KeptCopies, Use, has_room};
+use clew_engine::budget::{Budget, KeptCopies, Use};
 use clew_engine::decide::{Engine, Order};
 use clew_policy::Scheme;
 use clew_policy::schemes::OnFull;
@@ -692,7 +692,7 @@ impl<'a, M: Mechanism> Replay<'a, M> {
             }
             self.tables_bytes = self.mechanism.tables_bytes();
             let pool = self.mechanism.pool();
-            if self.pool_full && has_room(&pool, 16) {
+            if self.pool_full && pool.has_part_free(16) {
                 self.pool_full = false;
             }
             self.engine.set_tier(Tier::Pool, pool);
@@ -737,10 +737,10 @@ impl<'a, M: Mechanism> Replay<'a, M> {
     /// Something did not fit: gives up kept copies, and if that does not help, the pool is full.
     fn look_at_room(&mut self) {
         let pool = self.mechanism.pool();
-        if !has_room(&pool, 32) {
+        if !pool.has_part_free(32) {
             self.drop_kept(pool.limit_bytes / 8);
         }
-        if !has_room(&self.mechanism.pool(), 32) {
+        if !self.mechanism.pool().has_part_free(32) {
             self.pool_full = true;
         }
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use clew_core::{AppState, Event, Tier, TierFacts};
-use clew_engine::budget::{self, RECLAIM_PAGES, Use};
+use clew_engine::budget::{RECLAIM_PAGES, Use};
 use clew_engine::decide::Order;
 use clew_store::{PoolFacts, State};
 
@@ -29,7 +29,7 @@ fn tier_facts(facts: &PoolFacts) -> TierFacts {
 
 /// Whether more than one part in `parts` of the pool is free.
 pub(super) fn has_room(facts: &PoolFacts, parts: u64) -> bool {
-    budget::has_room(&tier_facts(facts), parts)
+    tier_facts(facts).has_part_free(parts)
 }
 
 impl Governor {
@@ -68,6 +68,7 @@ impl Governor {
             + small
             + buffers
             + facts.used_bytes
+            + self.kernel_tier_bytes(&processes)
             + self.daemon_bytes();
         if self.pool_full && has_room(&facts, 16) {
             tracing::warn!("the pool has room again");
@@ -90,6 +91,7 @@ impl Governor {
             }
         }
         for (process, resident) in processes.iter().zip(&residents) {
+            self.look_where_it_grew(process, *resident);
             self.keep_own_budget(process, *resident);
         }
         // Room is made between relaunches; during one, only what must be: its faults need the CPUs.
@@ -103,12 +105,13 @@ impl Governor {
         if shortage.is_some() || leaving_bytes > 0 {
             self.last_busy = Instant::now();
         }
+        self.move_from_kernel();
         let over = budget.free_bytes(self.used_bytes) == 0 && self.inflight_pages > 0;
         self.shared.over_budget.store(over, Ordering::Relaxed);
         let Some(shortage) = shortage else { return };
         // Under pressure, copies kept of resident pages go first.
         let freed = self.drop_kept(shortage.bytes);
-        if self.pool_full && !(shortage.urgent && self.may_kill()) {
+        if self.pool_full && !self.kernel_has_room() && !(shortage.urgent && self.may_kill()) {
             return;
         }
         let Some(demand) = budget.demand(shortage, freed) else { return };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use clew_core::{AppId, AppState, Event, PageId, Trigger, Vpn};
+use clew_core::{AppId, AppState, Event, PageFacts, PageId, Tier, Trigger, Vpn};
 use clew_store::points;
 use crossbeam_channel::Sender;
 
@@ -42,6 +42,8 @@ impl Governor {
             process.relaunching.store(true, Ordering::Relaxed);
         }
         self.watch_relaunch(app);
+        // What came back before is not of this relaunch.
+        self.look_at_lent(app);
         self.tell(&Event::Relaunch { app });
         self.prefetch_relaunch(app);
     }
@@ -57,6 +59,8 @@ impl Governor {
     /// Brings pages back that nobody has asked for, or parks them, as far as there is room: as
     /// wanted, piece by piece, each piece by address.
     pub(super) fn bring_early(&mut self, mut pages: Vec<PageId>, park: bool) {
+        // What is lent comes back by itself.
+        pages.retain(|page| self.programs.tier(*page) == Some(Tier::Pool));
         let coming = self.early_tickets.values().sum::<usize>() as u64 * self.shared.page_bytes;
         let budget = self.config.budget(self.shared.page_bytes);
         pages.truncate(budget.early_pages(self.used_bytes + coming));
@@ -85,6 +89,7 @@ impl Governor {
     }
 
     pub(super) fn end_relaunch(&mut self, app: AppId) {
+        self.look_at_lent(app);
         if let Some(a) = self.apps.get_mut(&app) {
             a.relaunch_began = None;
         }

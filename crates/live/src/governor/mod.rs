@@ -5,6 +5,7 @@
 
 mod activity;
 mod budget;
+mod kernel_tier;
 mod last_resort;
 mod lifecycle;
 mod requests;
@@ -23,7 +24,8 @@ use std::time::{Duration, Instant};
 
 use clew_core::view::PageCounts;
 use clew_core::{
-    AppId, AppState, Arrival, Event, Ns, PageFacts, PageId, PageRun, SpaceId, Tier, Trigger, Vpn,
+    AppId, AppState, Arrival, Event, Ns, PageFacts, PageId, PageRun, Place, SpaceId, Tier, Trigger,
+    Vpn,
 };
 use clew_engine::budget::KeptCopies;
 use clew_engine::decide::Order;
@@ -41,6 +43,7 @@ use crate::process::{Process, Shared};
 use crate::tap::TappedEngine;
 use crate::work::{Crew, Desk, Done, Work};
 use activity::Activity;
+use kernel_tier::KernelTier;
 use sensor::Sample;
 
 /// While something happens, and while nothing does.
@@ -91,6 +94,7 @@ struct App {
     /// Counts of processes that ended.
     past_faults: u64,
     past_demand: u64,
+    past_lent_back: u64,
     past_fault_ns: u64,
     past_fault_codec_ns: u64,
     past_restored: u64,
@@ -143,6 +147,9 @@ impl Programs {
 impl PageFacts for Programs {
     fn tier(&self, page: PageId) -> Option<Tier> {
         let entry = self.with(page.space(), |p| p.space.table.load(page.vpn()))?;
+        if entry.state() == State::Lent {
+            return Some(Tier::Kernel);
+        }
         let is_stored = matches!(entry.state(), State::Stored | State::Restoring);
         (is_stored && !entry.has(TableEntry::SAMPLED)).then_some(Tier::Pool)
     }
@@ -153,6 +160,7 @@ impl PageFacts for Programs {
         let resident = counts.resident + counts.moving + counts.parked;
         let mut result = PageCounts { resident, ..PageCounts::default() };
         result.stored[Tier::Pool.index()] = counts.stored + counts.restoring;
+        result.stored[Tier::Kernel.index()] = counts.lent;
         result
     }
 
@@ -164,6 +172,7 @@ impl PageFacts for Programs {
                 State::Resident => visit(page, None),
                 State::Stored if entry.has(TableEntry::SAMPLED) => visit(page, None),
                 State::Stored => visit(page, Some(Tier::Pool)),
+                State::Lent => visit(page, Some(Tier::Kernel)),
                 State::Absent | State::Moving | State::Restoring | State::Parked => {}
             }
         });
@@ -206,6 +215,8 @@ pub struct Governor {
     scans: HashMap<SpaceId, (Instant, u64)>,
     scanning: usize,
     pool_full: bool,
+    /// The kernel's swap, where the scheme uses it.
+    kernel: KernelTier,
     last_liveness: Instant,
     last_kcmp: Instant,
     last_busy: Instant,
@@ -268,6 +279,7 @@ impl Governor {
             scans: HashMap::new(),
             scanning: 0,
             pool_full: false,
+            kernel: KernelTier::default(),
             last_liveness: now,
             last_kcmp: now,
             last_busy: now,
@@ -431,14 +443,16 @@ impl Governor {
         self.tell(&Event::SpaceStart { space: process.id, app: process.app });
         let mut stored = Vec::new();
         let mut runs: Vec<PageRun> = Vec::new();
+        let lent_bytes = self.kernel.page_bytes;
         let store = self.shared.mover.store.clone();
         process.space.table.for_range(Vpn(0), u64::MAX >> 20, |vpn, entry| {
             let page = PageId::new(process.id, vpn);
             match entry.state() {
                 State::Stored | State::Restoring | State::Parked => {
                     let of = |h| store.stored_bytes(h) / u32::from(store.block_pages(h).max(1));
-                    stored.push((page, entry.handle().map_or(0, of)));
+                    stored.push((page, Tier::Pool, entry.handle().map_or(0, of)));
                 }
+                State::Lent => stored.push((page, Tier::Kernel, lent_bytes)),
                 State::Resident => {
                     if entry.handle().is_some() {
                         self.kept.push(page);
@@ -456,8 +470,8 @@ impl Governor {
         for run in runs {
             self.tell(&Event::Resident { run });
         }
-        for (page, bytes) in stored {
-            self.tell(&Event::Stored { page, tier: Tier::Pool, bytes });
+        for (page, tier, bytes) in stored {
+            self.tell(&Event::Stored { page, tier, bytes });
         }
     }
 
@@ -480,6 +494,7 @@ impl Governor {
                 activity: Activity::default(),
                 past_faults: 0,
                 past_demand: 0,
+                past_lent_back: 0,
                 past_fault_ns: 0,
                 past_fault_codec_ns: 0,
                 past_restored: 0,
@@ -542,12 +557,21 @@ impl Governor {
     /// What is told of a page that left, some time after it did. It may have come back meanwhile, and
     /// been told of as back; told of as stored only now, no policy would ever take it out again.
     fn as_it_is_now(&self, event: &Event) -> Option<Event> {
-        let Event::Stored { page, .. } = *event else { return Some(event.clone()) };
+        let (Event::Stored { page, .. } | Event::Stayed { page }) = *event else {
+            return Some(event.clone());
+        };
         let state = self.programs.with(page.space(), |p| p.space.table.load(page.vpn()).state())?;
+        if matches!(event, Event::Stayed { .. }) {
+            let (tier, bytes) = (Tier::Kernel, self.kernel.page_bytes);
+            let lent = Event::Stored { page, tier, bytes };
+            return Some(if state == State::Lent { lent } else { event.clone() });
+        }
         match state {
             State::Resident => Some(Event::Stayed { page }),
             State::Absent => None,
-            State::Moving | State::Stored | State::Restoring | State::Parked => Some(event.clone()),
+            State::Moving | State::Stored | State::Restoring | State::Parked | State::Lent => {
+                Some(event.clone())
+            }
         }
     }
 
@@ -629,12 +653,14 @@ impl Governor {
     fn carry_out(&mut self, orders: Vec<Order>, promise: Option<u64>) {
         for order in orders {
             match order {
-                Order::SwapOut { space, groups, .. } => {
+                Order::SwapOut { space, groups, place, .. } => {
                     let Some(process) = self.shared.process(space) else { continue };
                     let pages: usize = groups.iter().map(|g| g.pages.len()).sum();
                     if !process.is_managed() {
                         for page in groups.iter().flat_map(|g| &g.pages) {
-                            self.tell(&Event::Stayed { page: *page });
+                            if let Some(event) = self.as_it_is_now(&Event::Stayed { page: *page }) {
+                                self.tell(&event);
+                            }
                         }
                         continue;
                     }
@@ -644,7 +670,13 @@ impl Governor {
                     }
                     self.inflight_pages += pages;
                     let ticket = self.ticket(promise);
-                    let work = Work::SwapOut { process, groups, ticket };
+                    let work = match place {
+                        Place::Tier { tier: Tier::Kernel, .. } => {
+                            let bytes = self.kernel.page_bytes;
+                            Work::Lend { process, groups, bytes, ticket }
+                        }
+                        _ => Work::SwapOut { process, groups, ticket },
+                    };
                     self.take_out(space, work);
                 }
                 Order::Evict { .. } => {
@@ -698,6 +730,7 @@ impl Governor {
             self.last_liveness = Instant::now();
             self.bury_the_dead();
             self.empty_idle_buffers();
+            self.look_for_kernel_swap();
             self.look_after_the_silent();
             self.admit_candidates();
             self.end_quiet_relaunches();
@@ -737,6 +770,7 @@ impl Governor {
             self.shared.processes.write().remove(&process.id);
             self.waiting.retain(|w| !w.forked || w.pid != process.pid());
             self.scans.remove(&process.id);
+            self.kernel.forget(process.id);
             self.protected.remove(&process.id);
             self.over_budget.remove(&process.id);
             self.shared.mover.end(&process.space);
@@ -747,6 +781,7 @@ impl Governor {
             if let Some(app) = self.apps.get_mut(&process.app) {
                 app.past_faults += process.faults.load(Ordering::Relaxed);
                 app.past_demand += process.demand.load(Ordering::Relaxed);
+                app.past_lent_back += process.lent_back.load(Ordering::Relaxed);
                 app.past_fault_ns += process.fault_ns.load(Ordering::Relaxed);
                 app.past_fault_codec_ns += process.fault_codec_ns.load(Ordering::Relaxed);
                 app.past_restored += process.demand.load(Ordering::Relaxed)

@@ -131,6 +131,7 @@ impl Governor {
             },
             faults: app.past_faults,
             demand_faults: app.past_demand,
+            lent_back_pages: app.past_lent_back,
             fault_ns: app.past_fault_ns,
             fault_codec_ns: app.past_fault_codec_ns,
             restored_pages: app.past_restored,
@@ -141,7 +142,9 @@ impl Governor {
         };
         let mut stored_bytes = 0.0;
         for process in self.shared.of_app(id) {
-            status.parked_pages += process.space.table.counts().parked;
+            let counts = process.space.table.counts();
+            status.parked_pages += counts.parked;
+            status.lent_pages += counts.lent;
             let (stored, bytes) = self.stored_of(&process);
             stored_bytes += bytes;
             let resident = self.resident_of(&process);
@@ -149,6 +152,7 @@ impl Governor {
             status.resident_bytes += resident;
             status.faults += process.faults.load(Ordering::Relaxed);
             status.demand_faults += process.demand.load(Ordering::Relaxed);
+            status.lent_back_pages += process.lent_back.load(Ordering::Relaxed);
             status.fault_ns += process.fault_ns.load(Ordering::Relaxed);
             status.fault_codec_ns += process.fault_codec_ns.load(Ordering::Relaxed);
             status.restored_pages +=
@@ -198,8 +202,8 @@ impl Governor {
         status
     }
 
-    /// How many pages of a process are stored, samples apart, and the bytes they take in the pool: of
-    /// many, a sample spread over all.
+    /// How many pages of a process are stored, samples apart, and the bytes they take: in the pool, of
+    /// many, by a sample spread over all; in the kernel's zram what a page takes there on average.
     fn stored_of(&self, process: &Process) -> (u64, f64) {
         let store = &self.shared.mover.store;
         let counts = process.space.table.counts();
@@ -218,7 +222,9 @@ impl Governor {
             }
             stored += 1;
         });
-        (stored, if asked == 0 { 0.0 } else { bytes as f64 * stored as f64 / asked as f64 })
+        let in_pool = if asked == 0 { 0.0 } else { bytes as f64 * stored as f64 / asked as f64 };
+        let in_kernel = counts.lent as f64 * f64::from(self.kernel.page_bytes);
+        (stored + counts.lent, in_pool + in_kernel)
     }
 
     fn classes(&self, app: AppId) -> Option<ClassStatus> {
@@ -253,10 +259,13 @@ impl Governor {
         let c = &self.shared.mover.counters;
         Totals {
             demand_faults: c.demand.load(Ordering::Relaxed),
+            lent_pages: c.lent.load(Ordering::Relaxed),
+            lent_back_pages: c.lent_back.load(Ordering::Relaxed),
             fresh_faults: c.fresh.load(Ordering::Relaxed),
             spurious_faults: c.spurious.load(Ordering::Relaxed),
             restored_pages: c.restored.load(Ordering::Relaxed),
-            swapped_out_pages: c.swapped_out.load(Ordering::Relaxed),
+            swapped_out_pages: c.swapped_out.load(Ordering::Relaxed)
+                + c.lent.load(Ordering::Relaxed),
             zero_pages: c.zeros.load(Ordering::Relaxed),
             returned_pages: c.returned.load(Ordering::Relaxed),
             prefetch_used_pages: self.prefetch_used,

@@ -37,6 +37,7 @@ use crate::eviction::cold_first::ColdFirst;
 use crate::eviction::none::NoEviction;
 use crate::packing::adaptive_comp::{self, AdaptiveComp};
 use crate::packing::one_page::OnePage;
+use crate::placement::kernel_first::KernelFirst;
 use crate::placement::none::NoPlace;
 use crate::placement::pool::ToPool;
 use crate::prefetch::by_trigger::ByTrigger;
@@ -122,6 +123,11 @@ pub enum PlacementChoice {
     None,
     /// The compressed pool in memory.
     Pool,
+    /// The kernel's zram for what nobody foresees, where there is one; else the pool.
+    KernelFirst {
+        /// What it may take of the budget at most, in per cent.
+        share_pct: u32,
+    },
 }
 
 /// What comes back early?
@@ -245,8 +251,18 @@ impl Scheme {
             placement: match self.placement {
                 PlacementChoice::None => Box::new(NoPlace),
                 PlacementChoice::Pool => Box::new(ToPool),
+                PlacementChoice::KernelFirst { .. } => Box::new(KernelFirst::default()),
             },
             prefetch: self.prefetch.build(),
+        }
+    }
+
+    /// What the kernel's zram may take of the budget, in per cent; 0 if the scheme does not use it.
+    /// That tier is not among [`Scheme::tiers`]: it exists where a machine has it.
+    pub fn kernel_share_pct(&self) -> u32 {
+        match self.placement {
+            PlacementChoice::KernelFirst { share_pct } => share_pct,
+            PlacementChoice::None | PlacementChoice::Pool => 0,
         }
     }
 
@@ -254,7 +270,7 @@ impl Scheme {
     pub fn tiers(&self) -> &'static [Tier] {
         match self.placement {
             PlacementChoice::None => &[],
-            PlacementChoice::Pool => &[Tier::Pool],
+            PlacementChoice::Pool | PlacementChoice::KernelFirst { .. } => &[Tier::Pool],
         }
     }
 
@@ -404,6 +420,7 @@ impl fmt::Display for PlacementChoice {
         f.write_str(match self {
             PlacementChoice::None => "nowhere",
             PlacementChoice::Pool => "pool",
+            PlacementChoice::KernelFirst { .. } => "the kernel's zram where there is one, pool",
         })
     }
 }

@@ -29,7 +29,8 @@ pub(super) fn missing(name: &str) -> &'static [&'static str] {
 }
 
 /// The best of what is there, chosen by measurement (`docs/results.md`): what each relaunch uses
-/// stays, every page is stored alone and with a dictionary, and a fault brings the run that it begins.
+/// stays, other pages are lent to the kernel's zram as far as that leaves room for them, every page of
+/// the pool is stored alone and with a dictionary, and a fault there brings the run that it begins.
 fn clew() -> Scheme {
     Scheme {
         name: "clew".to_string(),
@@ -40,6 +41,7 @@ fn clew() -> Scheme {
             hot_after: HotAfter::SecondUse,
         }),
         packing: PackingChoice::OnePage { codec: CodecKind::ZstdDictionary, chunk: ByteSize(4096) },
+        placement: PlacementChoice::KernelFirst { share_pct: 100 },
         prefetch: PrefetchChoice::ByTrigger {
             relaunch: Box::new(PrefetchChoice::HotList(hot_list::Params {
                 batch_pages: 512,

@@ -93,6 +93,7 @@ const BATCH_PAGES: RangeInclusive<i64> = 1..=1 << 20;
 const RELAUNCHES: RangeInclusive<i64> = 1..=16;
 const LEAVE_OUT: RangeInclusive<i64> = 0..=64;
 const WARM_RELAUNCHES: RangeInclusive<i64> = 0..=1_000_000;
+const SHARE_PCT: RangeInclusive<i64> = 1..=100;
 const PROBE: RangeInclusive<i64> = 2..=1024;
 const PREFETCHERS: [&str; 8] = [
     "none",
@@ -157,12 +158,19 @@ pub(super) fn scheme(text: &str) -> Result<Scheme, SchemeError> {
                 _ => EvictionChoice::ColdFirst,
             })
         })?,
-        placement: reader.column("placement", &["none", "pool"], |_, kind| {
-            Ok(match kind {
-                "none" => PlacementChoice::None,
-                _ => PlacementChoice::Pool,
-            })
-        })?,
+        placement: reader.column(
+            "placement",
+            &["none", "pool", "kernel-first"],
+            |table, kind| {
+                Ok(match kind {
+                    "none" => PlacementChoice::None,
+                    "pool" => PlacementChoice::Pool,
+                    _ => PlacementChoice::KernelFirst {
+                        share_pct: table.integer("share_pct", 100, SHARE_PCT)? as u32,
+                    },
+                })
+            },
+        )?,
         prefetch: reader.column("prefetch", &PREFETCHERS, Reader::prefetch)?,
     };
     reader.finish()?;

@@ -33,17 +33,20 @@ pub enum State {
     Restoring = 4,
     /// Taken out, not compressed.
     Parked = 5,
+    /// In its program, but given to the kernel's swap. It may have come back: only a look tells.
+    Lent = 6,
 }
 
 impl State {
     /// All states, in the order of their numbers.
-    pub const ALL: [State; 6] = [
+    pub const ALL: [State; 7] = [
         State::Absent,
         State::Resident,
         State::Moving,
         State::Stored,
         State::Restoring,
         State::Parked,
+        State::Lent,
     ];
 }
 

@@ -35,6 +35,8 @@ pub struct Counts {
     pub restoring: u64,
     /// Taken out, not compressed.
     pub parked: u64,
+    /// Given to the kernel's swap.
+    pub lent: u64,
 }
 
 /// Why an entry was not exchanged.
@@ -217,6 +219,7 @@ impl Space {
             stored: of(State::Stored),
             restoring: of(State::Restoring),
             parked: of(State::Parked),
+            lent: of(State::Lent),
         }
     }
 }

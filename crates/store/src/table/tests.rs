@@ -179,6 +179,7 @@ proptest! {
             stored: of(State::Stored),
             restoring: of(State::Restoring),
             parked: of(State::Parked),
+            lent: of(State::Lent),
         });
     }
 }

@@ -19,8 +19,8 @@ pub const PAGE: usize = 4096;
 const SPACES: usize = 3;
 const CODECS: [CodecKind; 3] = [CodecKind::Raw, CodecKind::Lz4, CodecKind::Zstd];
 const CHUNKS: [u32; 5] = [256, 1024, 4096, 16384, 131072];
-const STATES: [State; 5] =
-    [State::Resident, State::Moving, State::Stored, State::Restoring, State::Parked];
+const STATES: [State; 6] =
+    [State::Resident, State::Moving, State::Stored, State::Restoring, State::Parked, State::Lent];
 
 /// What a page holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -348,7 +348,7 @@ impl World {
                 space.for_range(Vpn(0), u64::MAX, |_, _| pages += 1);
                 let counts = space.counts();
                 let sum = counts.resident + counts.moving + counts.stored + counts.restoring;
-                assert_eq!(sum + counts.parked, pages);
+                assert_eq!(sum + counts.parked + counts.lent, pages);
                 pages as usize
             })
             .sum();
