@@ -269,6 +269,9 @@ static bool obey(char *line, char **argv) {
     } else if (sscanf(line, "mlock %" SCNu64 " %" SCNu64, &a, &b) == 2 && a + b <= count) {
         if (mlock(pages + a * page_size, b * page_size)) fail("mlock");
         printf("locked %" PRIu64 "\n", b);
+    } else if (!strcmp(line, "readonly")) {
+        if (mprotect(pages, count * page_size, PROT_READ)) fail("mprotect");
+        puts("readonly");
     } else if (!strcmp(line, "move")) {
         size_t bytes = count * page_size;
         void *to = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -81,3 +81,32 @@ fn a_full_pool_ends_nobody_otherwise() {
     assert!(fixture.status().ended_apps.is_empty());
     fixture.assert_daemon_lives();
 }
+
+/// What the daemon's policies have counted.
+fn counted(fixture: &Fixture, name: &str) -> u64 {
+    let status = fixture.status();
+    let found = status.policies.iter().find(|metric| metric.name == name);
+    found.unwrap_or_else(|| panic!("no {name}: {status:?}")).value as u64
+}
+
+#[test]
+fn pages_that_cannot_leave_are_left_alone_for_a_while() {
+    if !can_run("pressure::stays", &["cc"]) {
+        return;
+    }
+    let mut fixture = Fixture::start("48MiB");
+    let mut program = run_as(&fixture, "fixed", 64, 80);
+    let sum = program.ask("sum");
+    // The kernel moves no page to memory of another protection.
+    program.expect("readonly", "readonly");
+    program.expect("sum", &sum);
+    fixture.wait_resident("fixed", 60 * MIB);
+    let pages = 64 * MIB / 4096;
+    let before = counted(&fixture, "engine_ordered_pages");
+    std::thread::sleep(Duration::from_secs(3));
+    // They are tried again and again, but not all the time.
+    let ordered = counted(&fixture, "engine_ordered_pages") - before;
+    assert!((1..pages * 8).contains(&ordered), "{ordered} of {pages} pages\n{}", fixture.log());
+    program.expect("sum", &sum);
+    fixture.assert_daemon_lives();
+}

@@ -1,4 +1,4 @@
-//! Real programs under a third of the memory they need, while their daemon is killed again and
+//! Real programs under two fifths of the memory they need, while their daemon is killed again and
 //! again. Beside each runs a twin without Clew that is told the same; both must answer the same.
 //!
 //! `CLEW_KILLS` sets how often the daemon is killed (20), `CLEW_SOAK_SEED` when (1),
@@ -288,7 +288,7 @@ fn real_programs_outlive_their_daemons() {
     let config = config.to_str().expect("UTF-8").to_string();
     let twins = start_twins(&dir);
     let bytes: u64 = twins.iter().map(|twin| rss_anon(twin.program.pid)).sum();
-    let budget = format!("{}MiB", (bytes / (3 << 20)).max(16));
+    let budget = format!("{}MiB", (bytes * 2 / (5 << 20)).max(16));
     let mut fixture = Fixture::start_with(&budget, &["--scheme", &scheme, "--config", &config]);
     let subjects: Vec<_> =
         twins.into_iter().map(|twin| (twin.name, manage(&fixture, &dir, twin))).collect();

@@ -31,6 +31,8 @@ pub struct Budget {
 pub struct Use {
     /// Resident and parked pages, pool, bookkeeping.
     pub used_bytes: u64,
+    /// Part of it that programs have resident.
+    pub resident_bytes: u64,
     /// Part of it that is on its way out.
     pub leaving_bytes: u64,
     /// An app is being relaunched: its faults need the CPUs, so only what must be is reclaimed.
@@ -68,13 +70,24 @@ impl Budget {
         self.total_bytes.saturating_sub(used_bytes)
     }
 
+    /// The watermarks where so much is used. What is kept free is at most a quarter of what programs
+    /// could have resident: where the stored pages leave them little, they need it themselves, or
+    /// they wait for each page and lose it at once.
+    fn watermarks(&self, now: Use) -> (u64, u64) {
+        let others = now.used_bytes.saturating_sub(now.resident_bytes);
+        let most = (self.free_bytes(others) / 4).max(LEAST_BYTES / 2);
+        let high = self.high_bytes.min(most);
+        (self.low_bytes.min(high / 2), high)
+    }
+
     /// What must leave now, if anything. Reclaim that has begun goes on until nothing is missing:
     /// as long as something is on its way out, the mark at which it begins does not count.
     pub fn shortage(&self, now: Use) -> Option<Shortage> {
         let free = self.free_bytes(now.used_bytes);
+        let (low, high) = self.watermarks(now);
         let (begin, end) = match now.relaunching {
-            true => (self.low_bytes, self.low_bytes * 2),
-            false => (self.high_bytes - self.high_bytes / 8, self.high_bytes),
+            true => (low, low * 2),
+            false => (high - high / 8, high),
         };
         if free >= begin && now.leaving_bytes == 0 && !now.stalled {
             return None;
@@ -84,7 +97,7 @@ impl Budget {
             wanted = wanted.max(RECLAIM_PAGES as u64 * self.page_bytes);
         }
         let bytes = wanted.saturating_sub(now.leaving_bytes);
-        let urgent = free < self.low_bytes / 2 || now.stalled;
+        let urgent = free < low / 2 || now.stalled;
         (bytes > 0).then_some(Shortage { bytes, urgent })
     }
 
@@ -168,6 +181,26 @@ mod tests {
         Budget::new(200 * MIB, 2.0, 8.0, 4096)
     }
 
+    /// All of it by programs.
+    fn used(bytes: u64) -> Use {
+        Use { used_bytes: bytes, resident_bytes: bytes, ..Use::default() }
+    }
+
+    #[test]
+    fn little_is_kept_free_where_programs_have_little() {
+        let b = budget();
+        // Stored pages take all but 24 MiB: a quarter of that.
+        let tight = |free: u64| Use { resident_bytes: 24 * MIB - free, ..used(200 * MIB - free) };
+        assert_eq!(b.shortage(tight(6 * MIB)), None);
+        assert_eq!(b.shortage(tight(5 * MIB)).map(|s| s.bytes), Some(MIB));
+        assert!(b.shortage(tight(MIB)).is_some_and(|s| s.urgent));
+        let relaunching = Use { relaunching: true, ..tight(5 * MIB / 2) };
+        assert_eq!(b.shortage(relaunching).map(|s| s.bytes), Some(7 * MIB / 2));
+        // Nothing is left to them: still something is kept free.
+        let none = Use { resident_bytes: 0, ..used(201 * MIB) };
+        assert_eq!(b.shortage(none), Some(Shortage { bytes: MIB, urgent: true }));
+    }
+
     #[test]
     fn watermarks_are_shares_and_never_too_near() {
         let b = budget();
@@ -179,7 +212,7 @@ mod tests {
     #[test]
     fn reclaim_begins_below_the_mark_and_restores_it() {
         let b = budget();
-        let used = |free: u64| Use { used_bytes: 200 * MIB - free, ..Use::default() };
+        let used = |free: u64| used(200 * MIB - free);
         assert_eq!(b.shortage(used(14 * MIB)), None);
         let began = b.shortage(used(14 * MIB - 1)).expect("below seven eighths of the mark");
         assert_eq!(began, Shortage { bytes: 2 * MIB + 1, urgent: false });
@@ -195,8 +228,7 @@ mod tests {
     #[test]
     fn a_relaunch_is_disturbed_for_little_only() {
         let b = budget();
-        let now =
-            |free: u64| Use { used_bytes: 200 * MIB - free, relaunching: true, ..Use::default() };
+        let now = |free: u64| Use { relaunching: true, ..used(200 * MIB - free) };
         assert_eq!(b.shortage(now(4 * MIB)), None);
         assert_eq!(b.shortage(now(3 * MIB)), Some(Shortage { bytes: 5 * MIB, urgent: false }));
     }

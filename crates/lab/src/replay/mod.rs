@@ -685,7 +685,8 @@ impl<'a, M: Mechanism> Replay<'a, M> {
                 tables_bytes: self.tables_bytes,
                 policies_bytes: 0,
             });
-            let now = Use { used_bytes, relaunching, ..Use::default() };
+            let resident_bytes = self.mechanism.resident_pages() * self.budget.page_bytes;
+            let now = Use { used_bytes, resident_bytes, relaunching, ..Use::default() };
             let Some(shortage) = self.budget.shortage(now) else { return Ok(()) };
             if self.now < self.not_before {
                 return Ok(());

@@ -12,6 +12,7 @@ mod requests;
 mod sensor;
 mod silence;
 mod status;
+mod stayed;
 mod windows;
 
 use std::cell::RefCell;
@@ -45,6 +46,7 @@ use crate::work::{Crew, Desk, Done, Work};
 use activity::Activity;
 use kernel_tier::KernelTier;
 use sensor::Sample;
+use stayed::StayedPages;
 
 /// While something happens, and while nothing does.
 const TICK_BUSY: Duration = Duration::from_millis(10);
@@ -211,6 +213,7 @@ pub struct Governor {
     inflight_pages: usize,
     /// Processes of which something is being taken out, and what waits for that.
     swap_outs: HashMap<SpaceId, VecDeque<Work>>,
+    stayed: StayedPages,
     kept: KeptCopies,
     scans: HashMap<SpaceId, (Instant, u64)>,
     scanning: usize,
@@ -275,6 +278,7 @@ impl Governor {
             next_number: 1,
             inflight_pages: 0,
             swap_outs: HashMap::new(),
+            stayed: StayedPages::default(),
             kept: KeptCopies::default(),
             scans: HashMap::new(),
             scanning: 0,
@@ -350,6 +354,9 @@ impl Governor {
             if let Some(app) = app.and_then(|app| self.apps.get_mut(&app)) {
                 app.prefetch_used += 1;
             }
+        }
+        if let Event::Moved { from, to } = *event {
+            self.stayed.moved(from, to);
         }
         // Of a protected process the policies know no resident page, so none is picked.
         let space = match event {
@@ -562,9 +569,14 @@ impl Governor {
         };
         let state = self.programs.with(page.space(), |p| p.space.table.load(page.vpn()).state())?;
         if matches!(event, Event::Stayed { .. }) {
-            let (tier, bytes) = (Tier::Kernel, self.kernel.page_bytes);
-            let lent = Event::Stored { page, tier, bytes };
-            return Some(if state == State::Lent { lent } else { event.clone() });
+            return match self.programs.tier(page) {
+                Some(tier @ Tier::Kernel) => {
+                    Some(Event::Stored { page, tier, bytes: self.kernel.page_bytes })
+                }
+                // It was told when it was stored.
+                Some(_) => None,
+                None => (state != State::Absent).then(|| event.clone()),
+            };
         }
         match state {
             State::Resident => Some(Event::Stayed { page }),
@@ -595,7 +607,9 @@ impl Governor {
             if let Event::PageIn { page, .. } = event {
                 self.kept.push(*page);
             }
-            if let Some(event) = self.as_it_is_now(event) {
+            if let Event::Stayed { page } = event {
+                self.stayed.push(*page);
+            } else if let Some(event) = self.as_it_is_now(event) {
                 self.tell(&event);
             }
         }
@@ -732,6 +746,7 @@ impl Governor {
             self.empty_idle_buffers();
             self.look_for_kernel_swap();
             self.look_after_the_silent();
+            self.offer_stayed();
             self.admit_candidates();
             self.end_quiet_relaunches();
             self.take_samples();

@@ -175,6 +175,7 @@ impl Governor {
             }
             _ => {
                 self.drain_ring();
+                self.offer_all_stayed();
                 for process in self.shared.of_app(app) {
                     if self.protected.contains(&process.id) {
                         self.offer(&process);
