@@ -19,6 +19,12 @@ impl Knob {
         fs::write(path, value).map_err(file_error("write to", path))?;
         Ok(Knob { path: path.to_path_buf(), former })
     }
+
+    /// Turns zswap off, where the kernel has it.
+    pub fn without_zswap() -> Result<Option<Knob>, BenchError> {
+        let enabled = Path::new("/sys/module/zswap/parameters/enabled");
+        enabled.exists().then(|| Knob::set(enabled, "N")).transpose()
+    }
 }
 
 impl Drop for Knob {

@@ -5,24 +5,30 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::error::{BenchError, file_error};
+use crate::knob::Knob;
 
 const CONTROL: &str = "/sys/class/zram-control";
 
-/// A zram device in use as swap. Its end takes it out of use and removes it.
+/// A zram device in use as swap, as it serves programs best: without read-ahead, which only a disk
+/// needs, and without zswap before it. Its end takes it out of use and removes it.
 #[derive(Debug)]
 pub struct ZramSwap {
     number: u32,
     added: bool,
     former_algorithm: Option<String>,
     swapping: bool,
+    _knobs: Vec<Knob>,
 }
 
 impl ZramSwap {
     /// Makes a device of `size_bytes` that compresses with `algorithm`, and swaps to it before any
     /// other device.
     pub fn start(algorithm: &str, size_bytes: u64) -> Result<ZramSwap, BenchError> {
+        let mut knobs = vec![Knob::set(Path::new("/proc/sys/vm/page-cluster"), "0")?];
+        knobs.extend(Knob::without_zswap()?);
         let (number, added) = claim()?;
-        let mut device = ZramSwap { number, added, former_algorithm: None, swapping: false };
+        let mut device =
+            ZramSwap { number, added, former_algorithm: None, swapping: false, _knobs: knobs };
         let choices = device.read("comp_algorithm")?;
         if !choices.split_whitespace().any(|name| name.trim_matches(['[', ']']) == algorithm) {
             return Err(BenchError::Unavailable {

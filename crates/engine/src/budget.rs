@@ -60,9 +60,10 @@ impl Budget {
     }
 
     /// Pages that may come back early: beyond them a relaunch would be disturbed by reclaim. What
-    /// is on its way back already is part of `used_bytes`.
-    pub fn early_pages(&self, used_bytes: u64) -> usize {
-        (self.free_bytes(used_bytes).saturating_sub(self.low_bytes) / self.page_bytes) as usize
+    /// is on its way back already is part of what is used.
+    pub fn early_pages(&self, now: Use) -> usize {
+        let (low, _) = self.watermarks(now);
+        (self.free_bytes(now.used_bytes).saturating_sub(low) / self.page_bytes) as usize
     }
 
     /// Bytes that nobody uses.
@@ -295,8 +296,11 @@ mod tests {
     #[test]
     fn early_pages_leave_the_mark_of_a_relaunch_free() {
         let b = budget();
-        assert_eq!(b.early_pages(200 * MIB - 5 * MIB), 256);
-        assert_eq!(b.early_pages(200 * MIB - 4 * MIB), 0);
-        assert_eq!(b.early_pages(300 * MIB), 0);
+        assert_eq!(b.early_pages(used(200 * MIB - 5 * MIB)), 256);
+        assert_eq!(b.early_pages(used(200 * MIB - 4 * MIB)), 0);
+        assert_eq!(b.early_pages(used(300 * MIB)), 0);
+        // Stored pages leave programs 8 MiB.
+        let tight = Use { resident_bytes: 5 * MIB, ..used(197 * MIB) };
+        assert_eq!(b.early_pages(tight), 512);
     }
 }

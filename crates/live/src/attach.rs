@@ -18,11 +18,12 @@ use clew_core::{AppId, SpaceId};
 use clew_store::{SpaceJournal, points};
 use crossbeam_channel::Sender;
 
+use crate::agent::Agent;
 use crate::governor::Message;
 use crate::predecessor::ProcessName;
 use crate::proc_stat::Stat;
 use crate::process::{ProcFiles, Process, Shared};
-use crate::program::{Agent, ProgramMemory};
+use crate::program::ProgramMemory;
 use crate::registry::{Descriptors, Record, Stage};
 use crate::seqpacket;
 use crate::uffd::Uffd;

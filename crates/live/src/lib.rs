@@ -5,6 +5,7 @@
 
 pub mod advice;
 pub mod affinity;
+pub mod agent;
 pub mod attach;
 pub mod config;
 pub mod control;

@@ -58,7 +58,10 @@ fn daemon(out: &mut Text, s: &Status) {
 
 fn totals(out: &mut Text, s: &Status) {
     let t = &s.totals;
-    let faults = out.counter("clew_faults_total", "Faults answered, by what was found.");
+    let faults = out.counter(
+        "clew_faults_total",
+        "Faults, by what was found; of kind kernel are those that the kernel answered itself.",
+    );
     for (kind, count) in [
         ("stored", t.demand_faults),
         ("kernel", t.lent_back_pages),

@@ -22,12 +22,13 @@ use clew_engine::{MoverContext, Staged};
 use clew_store::{Handle, Journal, Space, SpaceJournal, Store, StoreConfig, Tables, points};
 
 use crate::affinity;
+use crate::agent::{Agent, PATIENCE};
 use crate::attach::Candidate;
 use crate::events::{self, Inherited};
 use crate::governor::Message;
 use crate::predecessor::{Predecessor, ProcessName};
 use crate::process::{ProcFiles, Process, Shared};
-use crate::program::{Agent, PATIENCE, ProgramMemory};
+use crate::program::ProgramMemory;
 use crate::registry::{DaemonRecord, Descriptors, Record, Stage, column};
 use crate::uffd::Uffd;
 

@@ -5,20 +5,19 @@
 //! and what that takes is taken off the limit ([`super::limit`]).
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clew_live::control::{Request, Status};
 use clew_policy::Scheme;
 
-use super::kernel::ALGORITHM;
+use super::kernel::{ALGORITHM, swap_bytes};
 use super::limit::{LimitKeeper, MARGIN_BYTES};
 use super::{Arm, ArmKind, ArmSettings, Ground, Kept, KeptClasses, Look, Moved, Tally};
 use crate::cpu_time;
 use crate::daemon::{Daemon, DaemonSettings};
 use crate::error::BenchError;
 use crate::interrupt;
-use crate::knob::Knob;
 use crate::pagemap::page_bytes;
 use crate::programs::Kind;
 use crate::totals::zram_use;
@@ -46,7 +45,6 @@ pub struct Clew {
     densest: (u64, Option<f64>),
     ground: Option<Ground>,
     zram: Option<ZramSwap>,
-    knobs: Vec<Knob>,
 }
 
 impl Clew {
@@ -79,7 +77,6 @@ impl Clew {
             densest: (0, None),
             ground: None,
             zram: None,
-            knobs: Vec::new(),
         })
     }
 
@@ -180,13 +177,7 @@ impl Arm for Clew {
             self.scheme = ablation.write_scheme(&self.exe, &ground.scratch)?;
         }
         if self.lends()? {
-            let zswap = Path::new("/sys/module/zswap/parameters/enabled");
-            if zswap.exists() {
-                self.knobs.push(Knob::set(zswap, "N")?);
-            }
-            self.knobs.push(Knob::set(Path::new("/proc/sys/vm/page-cluster"), "0")?);
-            let size = ground.total()?.saturating_mul(8).next_multiple_of(4096);
-            self.zram = Some(ZramSwap::start(ALGORITHM, size)?);
+            self.zram = Some(ZramSwap::start(ALGORITHM, swap_bytes(ground.total()?))?);
             let total = ground.total()? + recorder;
             self.limit = Some(LimitKeeper::start(ground, total, MARGIN_BYTES, self.mm_stat()));
         }

@@ -23,6 +23,11 @@ use crate::zram::ZramSwap;
 
 pub(super) const ALGORITHM: &str = "lz4";
 
+/// A swap device that is large enough for everything that programs could have under this limit.
+pub(super) fn swap_bytes(total_bytes: u64) -> u64 {
+    total_bytes.saturating_mul(8).next_multiple_of(4096)
+}
+
 /// An arm on the kernel's swap. Fields end in this order: first nobody moves the limit any more,
 /// then the group's processes end, then the device goes, then the settings come back.
 pub struct KernelSwap {
@@ -68,19 +73,13 @@ impl Arm for KernelSwap {
     fn begin(&mut self, ground: &Ground) -> Result<(), BenchError> {
         let total = ground.total()?;
         self.ground = Some(ground.clone());
-        let zswap = Path::new("/sys/module/zswap/parameters/enabled");
-        if zswap.exists() {
-            self.knobs.push(Knob::set(zswap, "N")?);
-        }
-        // Large enough for everything that the programs could have.
-        let size = total.saturating_mul(8).next_multiple_of(4096);
-        let page_cluster = Path::new("/proc/sys/vm/page-cluster");
+        let size = swap_bytes(total);
         if self.kind == ArmKind::SwapFile {
-            // Read-ahead is what a disk needs; zram is better without.
-            self.knobs.push(Knob::set(page_cluster, "3")?);
+            self.knobs.extend(Knob::without_zswap()?);
+            // Read-ahead is what a disk needs.
+            self.knobs.push(Knob::set(Path::new("/proc/sys/vm/page-cluster"), "3")?);
             self.file = Some(SwapFile::start(&ground.scratch, size)?);
         } else {
-            self.knobs.push(Knob::set(page_cluster, "0")?);
             self.zram = Some(ZramSwap::start(ALGORITHM, size)?);
         }
         self.swapped_before = pages_swapped_out();

@@ -10,7 +10,6 @@ use super::side::Worker;
 use crate::cgroup::Cgroup;
 use crate::cpu_time::kernel_swap_threads;
 use crate::error::BenchError;
-use crate::knob::Knob;
 use crate::session::Launch;
 use crate::totals::zram_use;
 use crate::zram::ZramSwap;
@@ -23,7 +22,6 @@ pub struct KernelSide {
     pub worker: Worker,
     group: Cgroup,
     zram: ZramSwap,
-    _knobs: Vec<Knob>,
     pages: u64,
 }
 
@@ -35,11 +33,6 @@ impl KernelSide {
         layout: Layout,
         pages: u64,
     ) -> Result<KernelSide, BenchError> {
-        let mut knobs = vec![Knob::set(Path::new("/proc/sys/vm/page-cluster"), "0")?];
-        let zswap = Path::new("/sys/module/zswap/parameters/enabled");
-        if zswap.exists() {
-            knobs.push(Knob::set(zswap, "N")?);
-        }
         let zram = ZramSwap::start("lz4", pages * 4096 * 4)?;
         let group = Cgroup::create("bench-kernel")?;
         let launch = Launch {
@@ -49,7 +42,7 @@ impl KernelSide {
         };
         let mut worker = Worker::start(&config.clew_exe, &launch)?;
         worker.map(config.seed, layout, pages)?;
-        Ok(KernelSide { worker, group, zram, _knobs: knobs, pages })
+        Ok(KernelSide { worker, group, zram, pages })
     }
 
     /// Pages everything out, and makes sure of it.

@@ -640,7 +640,7 @@ impl<'a, M: Mechanism> Replay<'a, M> {
     fn prefetch(&mut self, trigger: Trigger) -> Result<(), LabError> {
         let mut pages = Vec::new();
         self.engine.plan_prefetch(trigger, &self.mechanism, &mut pages);
-        pages.truncate(self.budget.early_pages(self.used_bytes()));
+        pages.truncate(self.budget.early_pages(self.used()));
         if pages.is_empty() {
             return Ok(());
         }
@@ -668,6 +668,13 @@ impl<'a, M: Mechanism> Replay<'a, M> {
     // ---- budget -----------------------------------------------------------------------------------
 
     #[inline]
+    fn used(&self) -> Use {
+        let resident_bytes = self.mechanism.resident_pages() * self.budget.page_bytes;
+        let relaunching = self.window.is_some();
+        Use { used_bytes: self.used_bytes(), resident_bytes, relaunching, ..Use::default() }
+    }
+
+    #[inline]
     fn used_bytes(&self) -> u64 {
         let pages = self.mechanism.resident_pages() + self.mechanism.parked_pages();
         pages * self.budget.page_bytes + self.mechanism.pool_used_bytes() + self.tables_bytes
@@ -676,17 +683,14 @@ impl<'a, M: Mechanism> Replay<'a, M> {
     /// Reclaims what is short. As the daemon does at its ticks.
     fn keep_budget(&mut self) -> Result<(), LabError> {
         while !self.nobody_leaves {
-            let relaunching = self.window.is_some();
-            let used_bytes = self.used_bytes();
-            self.tally.peak(used_bytes, || Parts {
+            let now = self.used();
+            self.tally.peak(now.used_bytes, || Parts {
                 resident_bytes: self.mechanism.resident_pages() * self.budget.page_bytes,
                 parked_bytes: self.mechanism.parked_pages() * self.budget.page_bytes,
                 pool_bytes: self.mechanism.pool_used_bytes(),
                 tables_bytes: self.tables_bytes,
                 policies_bytes: 0,
             });
-            let resident_bytes = self.mechanism.resident_pages() * self.budget.page_bytes;
-            let now = Use { used_bytes, resident_bytes, relaunching, ..Use::default() };
             let Some(shortage) = self.budget.shortage(now) else { return Ok(()) };
             if self.now < self.not_before {
                 return Ok(());

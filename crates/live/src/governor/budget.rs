@@ -64,8 +64,8 @@ impl Governor {
             .map(|mut f| resident_anonymous_bytes(&mut f, self.shared.page_bytes))
             .sum();
         let buffers: u64 = processes.iter().map(|p| p.memory.buffer_bytes()).sum();
-        let resident_bytes = residents.iter().sum::<u64>() + small;
-        self.used_bytes = resident_bytes
+        self.resident_bytes = residents.iter().sum::<u64>() + small;
+        self.used_bytes = self.resident_bytes
             + buffers
             + facts.used_bytes
             + self.kernel_tier_bytes(&processes)
@@ -100,7 +100,7 @@ impl Governor {
         let stalled = self.may_kill()
             && self.last_stall.is_some_and(|when| when.elapsed() < Duration::from_secs(1));
         let leaving_bytes = self.inflight_pages as u64 * self.shared.page_bytes;
-        let used_bytes = self.used_bytes;
+        let (used_bytes, resident_bytes) = (self.used_bytes, self.resident_bytes);
         let now = Use { used_bytes, resident_bytes, leaving_bytes, relaunching, stalled };
         let shortage = budget.shortage(now);
         if shortage.is_some() || leaving_bytes > 0 {

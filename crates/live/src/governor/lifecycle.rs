@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use clew_core::{AppId, AppState, Event, PageFacts, PageId, Tier, Trigger, Vpn};
+use clew_engine::budget::Use;
 use clew_store::points;
 use crossbeam_channel::Sender;
 
@@ -63,7 +64,12 @@ impl Governor {
         pages.retain(|page| self.programs.tier(*page) == Some(Tier::Pool));
         let coming = self.early_tickets.values().sum::<usize>() as u64 * self.shared.page_bytes;
         let budget = self.config.budget(self.shared.page_bytes);
-        pages.truncate(budget.early_pages(self.used_bytes + coming));
+        let now = Use {
+            used_bytes: self.used_bytes + coming,
+            resident_bytes: self.resident_bytes + coming,
+            ..Use::default()
+        };
+        pages.truncate(budget.early_pages(now));
         self.early.asked_pages += pages.len() as u64;
         for piece in pages.chunks_mut(RESTORE_PAGES) {
             piece.sort_unstable();

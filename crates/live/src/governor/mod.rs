@@ -226,6 +226,8 @@ pub struct Governor {
     last_tick: Instant,
     own_statm: Option<File>,
     used_bytes: u64,
+    /// Part of it that programs have resident.
+    resident_bytes: u64,
     started: Instant,
     stopping: Option<Vec<Sender<String>>>,
     had_apps: bool,
@@ -290,6 +292,7 @@ impl Governor {
             last_tick: now,
             own_statm: File::open("/proc/self/statm").ok(),
             used_bytes: 0,
+            resident_bytes: 0,
             started: now,
             stopping: None,
             had_apps: false,
