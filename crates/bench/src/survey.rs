@@ -12,7 +12,6 @@ use crate::cgroup::Cgroup;
 use crate::error::BenchError;
 use crate::hint::advise_pages;
 use crate::interrupt;
-use crate::knob::Knob;
 use crate::pagemap::{Snapshot, adjacent_share, intersection, page_bytes, runs};
 use crate::programs::{Kind, Layout, Load};
 use crate::progress::Progress;
@@ -51,7 +50,6 @@ pub fn survey(
     progress: &dyn Progress,
 ) -> Result<Vec<Touched>, BenchError> {
     progress.begin("what relaunches touch", programs.len() as u64);
-    let _page_cluster = Knob::set(Path::new("/proc/sys/vm/page-cluster"), "0")?;
     let _zram = ZramSwap::start("lz4", (load.data_bytes * 8).next_multiple_of(4096))?;
     let group = Cgroup::create("survey")?;
     let mut all = Vec::new();

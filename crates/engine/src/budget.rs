@@ -77,8 +77,7 @@ impl Budget {
     fn watermarks(&self, now: Use) -> (u64, u64) {
         let others = now.used_bytes.saturating_sub(now.resident_bytes);
         let most = (self.free_bytes(others) / 4).max(LEAST_BYTES / 2);
-        let high = self.high_bytes.min(most);
-        (self.low_bytes.min(high / 2), high)
+        (self.low_bytes.min(most / 2), self.high_bytes.min(most))
     }
 
     /// What must leave now, if anything. Reclaim that has begun goes on until nothing is missing:
@@ -93,7 +92,7 @@ impl Budget {
         if free >= begin && now.leaving_bytes == 0 && !now.stalled {
             return None;
         }
-        let mut wanted = end.saturating_sub(free);
+        let mut wanted = (now.used_bytes + end).saturating_sub(self.total_bytes);
         if now.stalled {
             wanted = wanted.max(RECLAIM_PAGES as u64 * self.page_bytes);
         }
@@ -197,9 +196,15 @@ mod tests {
         assert!(b.shortage(tight(MIB)).is_some_and(|s| s.urgent));
         let relaunching = Use { relaunching: true, ..tight(5 * MIB / 2) };
         assert_eq!(b.shortage(relaunching).map(|s| s.bytes), Some(7 * MIB / 2));
-        // Nothing is left to them: still something is kept free.
-        let none = Use { resident_bytes: 0, ..used(201 * MIB) };
+        // Nothing is left to them: still something is kept free, and what is too much leaves whatever
+        // is on its way.
+        let none = Use { resident_bytes: 0, leaving_bytes: MIB, ..used(201 * MIB) };
         assert_eq!(b.shortage(none), Some(Shortage { bytes: MIB, urgent: true }));
+        // Where they have enough, the marks are what they were set to.
+        let near = Budget::new(200 * MIB, 4.0, 5.0, 4096);
+        let relaunching = |free: u64| Use { relaunching: true, ..used(200 * MIB - free) };
+        assert_eq!(near.shortage(relaunching(8 * MIB)), None);
+        assert!(near.shortage(relaunching(8 * MIB - 1)).is_some());
     }
 
     #[test]

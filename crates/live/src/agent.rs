@@ -297,7 +297,7 @@ impl Agent {
     /// # Panics
     /// If there is no such slot, or `out` is no page.
     pub fn copy_taken(&self, slot: usize, out: &mut [u8]) {
-        assert!(slot < SLOTS && out.len() * SLOTS <= CALL_AT);
+        assert!(slot < SLOTS && out.len() * SLOTS == CALL_AT);
         // SAFETY: the buffer holds SLOTS pages. The program could write to it meanwhile: what is
         // copied is then what its own agent made of its own memory.
         unsafe {
@@ -311,8 +311,8 @@ impl Agent {
     /// # Panics
     /// As [`Agent::copy_taken`].
     pub fn fill(&self, slot: usize, page: &[u8]) {
-        assert!(slot < SLOTS && page.len() * SLOTS <= CALL_AT);
-        // SAFETY: the buffer holds SLOTS pages, and the agent that shared it is dead.
+        assert!(slot < SLOTS && page.len() * SLOTS == CALL_AT);
+        // SAFETY: the buffer holds SLOTS pages. The program could write to it meanwhile, as above.
         unsafe {
             let to = self.buffer.base.as_ptr().add(slot * page.len());
             std::ptr::copy_nonoverlapping(page.as_ptr(), to, page.len());

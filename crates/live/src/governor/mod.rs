@@ -358,8 +358,14 @@ impl Governor {
                 app.prefetch_used += 1;
             }
         }
-        if let Event::Moved { from, to } = *event {
-            self.stayed.moved(from, to);
+        match *event {
+            Event::Moved { from, to } => self.stayed.moved(from, to),
+            // Policies take stock of what is out.
+            Event::Launch { .. }
+            | Event::Relaunch { .. }
+            | Event::ResponseComplete { .. }
+            | Event::Background { .. } => self.offer_all_stayed(),
+            _ => {}
         }
         // Of a protected process the policies know no resident page, so none is picked.
         let space = match event {
@@ -567,20 +573,8 @@ impl Governor {
     /// What is told of a page that left, some time after it did. It may have come back meanwhile, and
     /// been told of as back; told of as stored only now, no policy would ever take it out again.
     fn as_it_is_now(&self, event: &Event) -> Option<Event> {
-        let (Event::Stored { page, .. } | Event::Stayed { page }) = *event else {
-            return Some(event.clone());
-        };
+        let Event::Stored { page, .. } = *event else { return Some(event.clone()) };
         let state = self.programs.with(page.space(), |p| p.space.table.load(page.vpn()).state())?;
-        if matches!(event, Event::Stayed { .. }) {
-            return match self.programs.tier(page) {
-                Some(tier @ Tier::Kernel) => {
-                    Some(Event::Stored { page, tier, bytes: self.kernel.page_bytes })
-                }
-                // It was told when it was stored.
-                Some(_) => None,
-                None => (state != State::Absent).then(|| event.clone()),
-            };
-        }
         match state {
             State::Resident => Some(Event::Stayed { page }),
             State::Absent => None,
@@ -673,16 +667,9 @@ impl Governor {
                 Order::SwapOut { space, groups, place, .. } => {
                     let Some(process) = self.shared.process(space) else { continue };
                     let pages: usize = groups.iter().map(|g| g.pages.len()).sum();
-                    if !process.is_managed() {
-                        for page in groups.iter().flat_map(|g| &g.pages) {
-                            if let Some(event) = self.as_it_is_now(&Event::Stayed { page: *page }) {
-                                self.tell(&event);
-                            }
-                        }
-                        continue;
-                    }
-                    if process.memory.is_silent() {
-                        // Off the lists until it is heard again: else they were picked at once.
+                    if !process.is_managed() || process.memory.is_silent() {
+                        // Off the lists until it is managed or heard again: else they were picked at
+                        // once.
                         continue;
                     }
                     self.inflight_pages += pages;

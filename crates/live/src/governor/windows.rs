@@ -51,6 +51,7 @@ impl Governor {
         self.windows.began.insert(app, None);
         let promise = self.promise(None, Then::Window(app));
         self.drain_ring();
+        self.offer_all_stayed();
         let mut orders = Vec::new();
         self.engine.plan_app_out(app, &self.programs, &mut orders);
         self.carry_out(orders, Some(promise));
