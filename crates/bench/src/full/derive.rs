@@ -1,6 +1,6 @@
 //! From runs to figures: percentiles with intervals, ratios to the peers, memory for equal p95.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::FullConfig;
 use super::breakdown;
@@ -43,12 +43,16 @@ pub fn result(
     let points = points(&config.totals, &config.similarities);
     let mut merged: Vec<Merged> = Vec::new();
     for &point in &points {
-        let dram = of_arm(&runs, ArmKind::Dram, point, programs);
         let mut arms = config.arms.clone();
         arms.retain(|&arm| arm != ArmKind::Dram);
         arms.insert(0, ArmKind::Dram);
         for arm in arms {
-            let Some(mut result) = of_arm(&runs, arm, point, programs) else { continue };
+            let Some(mut result) = of_arm(&runs, arm, point, programs, |_| true) else { continue };
+            // What the same switches take without swapping: of the rounds that this arm has.
+            let its = runs.iter().filter(|(run, _)| is_at(run, arm, point));
+            let rounds: BTreeSet<usize> = its.map(|(run, _)| run.round).collect();
+            let has = |round| rounds.contains(&round);
+            let dram = of_arm(&runs, ArmKind::Dram, point, programs, has);
             let same = dram.as_ref().filter(|dram| same_switches(&dram.samples, &result.samples));
             if arm != ArmKind::Dram {
                 result.swapping_cpu_seconds =
@@ -110,18 +114,21 @@ pub fn result(
     }
 }
 
-/// The rounds of one arm at one point as one result; `None` if there is none.
+fn is_at(run: &Run, arm: ArmKind, point: Point) -> bool {
+    run.arm == arm
+        && run.similarity == point.similarity
+        && run.total.is_none_or(|total| total == point.total_part)
+}
+
+/// Those rounds of one arm at one point as one result; `None` if there is none.
 fn of_arm(
     runs: &[(Run, ArmResult)],
     arm: ArmKind,
     point: Point,
     programs: &[Kind],
+    is_wanted: impl Fn(usize) -> bool,
 ) -> Option<ArmResult> {
-    let here = |run: &Run| {
-        run.arm == arm
-            && run.similarity == point.similarity
-            && run.total.is_none_or(|total| total == point.total_part)
-    };
+    let here = |run: &Run| is_at(run, arm, point) && is_wanted(run.round);
     let mut rounds = runs.iter().filter(|(run, _)| here(run)).map(|(_, result)| result);
     let mut all = rounds.next()?.clone();
     let (mut kept, mut number) = (vec![all.kept], 1.0);
@@ -577,7 +584,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_arm_that_lacks_a_round_is_compared_with_nobody() {
+    fn an_arm_that_lacks_a_round_is_compared_with_no_other_arm() {
         let mut config = FullConfig::new("clew".into(), "runs".into());
         (config.totals, config.similarities) = (vec![0.5], vec![0.7]);
         let runs = schedule::runs(&[0.5], &[0.7], &config.arms, 2);
@@ -588,6 +595,9 @@ pub(crate) mod tests {
         assert!(result.comparisons.iter().all(|one| one.arm != ArmKind::ClewZram));
         assert!(result.comparisons.iter().any(|one| one.arm == ArmKind::ClewAriadne));
         let arm = result.at(result.base, ArmKind::ClewZram).expect("what it did is shown");
-        assert_eq!((arm.relaunch_ms.n, arm.swapping_cpu_seconds), (28, None));
+        // But with what its switches take without swapping.
+        let swapping = arm.swapping_cpu_seconds.expect("dram has that round");
+        assert_eq!((arm.relaunch_ms.n, swapping > 0.0), (28, true));
+        assert!(arm.groups.iter().all(|group| group.breakdown.work_ms > 0.0));
     }
 }

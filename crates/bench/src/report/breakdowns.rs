@@ -6,7 +6,7 @@ use super::{mib, ms};
 use crate::full::{FullResult, Group, PointArm};
 
 const WIDTH: f64 = 920.0;
-const NAMES: f64 = 176.0;
+const NAMES: f64 = 210.0;
 const ROW: f64 = 26.0;
 
 /// A part of a bar: its class, its size, what it is.
