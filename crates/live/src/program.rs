@@ -292,6 +292,35 @@ impl ProgramMemory {
         runs
     }
 
+    /// Those pages of `runs` that are registered: of others the kernel would give zeros when they are
+    /// touched again. While mappings change, the kernel moves none.
+    fn registered(&self, runs: Vec<Run>) -> Vec<Run> {
+        let covers = |run: &Run| {
+            self.uffd.covers(run.src, u64::from(run.pages) * self.page_bytes) != Some(false)
+        };
+        let mut found = Vec::with_capacity(runs.len());
+        for run in runs {
+            if covers(&run) {
+                found.push(run);
+                continue;
+            }
+            // It may lie in several mappings.
+            let page = |i: u32| {
+                let src = run.src + u64::from(i) * self.page_bytes;
+                Run { src, slot: run.slot + i, pages: 1 }
+            };
+            let pages = (0..run.pages).map(page).filter(covers);
+            let before = found.len();
+            found.extend(pages);
+            let left = run.pages as usize - (found.len() - before);
+            if left > 0 {
+                let first = run.src;
+                tracing::warn!(left, "pages from {first:#x} on are not registered: they stay");
+            }
+        }
+        found
+    }
+
     /// What a dead agent left in staging is copied to the buffer; the rest never left the program.
     /// What cannot be looked at may be here or there, and is lost.
     fn recover(&self, agent: &Agent, took: &mut [Took]) {
@@ -344,7 +373,7 @@ impl Memory for ProgramMemory {
         took.resize(vpns.len(), Took::Stayed);
         if let Some(agent) = self.agent() {
             let recover = |took: &mut [Took]| self.recover(agent, took);
-            agent.take(&self.runs(vpns), self.page_bytes, took, recover);
+            agent.take(&self.registered(self.runs(vpns)), self.page_bytes, took, recover);
         }
     }
 

@@ -30,6 +30,7 @@ const UNREGISTER: u64 = 0x8010_aa01;
 const WAKE: u64 = 0x8010_aa02;
 const COPY: u64 = 0xc028_aa03;
 const ZEROPAGE: u64 = 0xc020_aa04;
+const CONTINUE: u64 = 0xc020_aa07;
 const POISON: u64 = 0xc020_aa08;
 const IOC_NEW: u64 = 0xaa00;
 
@@ -206,6 +207,18 @@ impl Uffd {
         }
     }
 
+    /// Whether one registered mapping of private memory covers all of the range; `None` while
+    /// mappings are changing, or if the kernel does not say. Changes and allocates nothing.
+    pub fn covers(&self, start: u64, len: u64) -> Option<bool> {
+        // Only shared memory can be continued, which the kernel says after it has found the mapping.
+        let mut arg = ZeroArg { range: Range { start, len }, mode: 0, done: 0 };
+        match self.ioctl(CONTINUE, &mut arg).map_err(|e| e.raw_os_error()) {
+            Err(Some(libc::ENOENT)) => Some(false),
+            Err(Some(libc::EINVAL)) => Some(true),
+            _ => None,
+        }
+    }
+
     /// As [`Uffd::copy`], zeros.
     pub fn zero(&self, start: u64, len: u64) -> Partial {
         let mut arg = ZeroArg { range: Range { start, len }, mode: 0, done: 0 };
@@ -322,11 +335,16 @@ mod tests {
             assert_eq!(uffd.has_mapping(base), Some(true));
             assert_eq!(uffd.has_mapping(base + 4096), Some(true));
             assert_eq!(uffd.has_mapping(base + 2 * 4096), Some(false), "it is not registered");
+            assert_eq!(uffd.covers(base, 2 * 4096), Some(true));
+            assert_eq!(uffd.covers(base + 4096, 2 * 4096), Some(false), "half of it is not");
+            assert_eq!(uffd.covers(base + 2 * 4096, 4096), Some(false));
+            assert_eq!(uffd.covers(4096, 4096), Some(false));
             assert_eq!(uffd.has_mapping(4096), Some(false));
             let put = uffd.copy(base, &[7; 4096]);
             assert_eq!(put, Partial { bytes: 4096, errno: 0 }, "nothing was there yet");
             assert_eq!(*(base as *const u8), 7);
             assert_eq!(uffd.has_mapping(base), Some(true), "with a page");
+            assert_eq!(uffd.covers(base, 4096), Some(true), "with a page");
             uffd.unregister(base, 2 * 4096).expect("unregistered");
             libc::munmap(base as *mut libc::c_void, 3 * 4096);
         }
