@@ -299,6 +299,7 @@ impl ProgramMemory {
             self.uffd.covers(run.src, u64::from(run.pages) * self.page_bytes) != Some(false)
         };
         let mut found = Vec::with_capacity(runs.len());
+        let (mut stay, mut first) = (0, None);
         for run in runs {
             if covers(&run) {
                 found.push(run);
@@ -314,9 +315,12 @@ impl ProgramMemory {
             found.extend(pages);
             let left = run.pages as usize - (found.len() - before);
             if left > 0 {
-                let first = run.src;
-                tracing::warn!(left, "pages from {first:#x} on are not registered: they stay");
+                stay += left;
+                first.get_or_insert(run.src);
             }
+        }
+        if let Some(first) = first {
+            tracing::warn!(stay, "pages from {first:#x} on are not registered: they stay");
         }
         found
     }
