@@ -256,12 +256,14 @@ impl Agent {
     // ---- orders ------------------------------------------------------------------------------
 
     /// Has it move the runs to staging and copy what moved to the buffer. If it dies meanwhile,
-    /// `recover` says what became of each page. Nothing was taken where it is silent.
+    /// `recover` says what became of each page. If it lives, `check` corrects what it was told.
+    /// Nothing was taken where it is silent.
     pub fn take(
         &self,
         runs: &[Run],
         page_bytes: u64,
         took: &mut Vec<Took>,
+        check: impl FnOnce(&mut [Took]),
         recover: impl FnOnce(&mut [Took]),
     ) {
         let mut link = self.link.lock();
@@ -277,6 +279,7 @@ impl Agent {
                         SlotState::Unused | SlotState::Refused | SlotState::Skipped => Took::Stayed,
                     };
                 }
+                check(took);
             }
             // It has taken nothing, and will not.
             Err(Unanswered::Silent) => {}

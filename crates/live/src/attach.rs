@@ -427,7 +427,7 @@ fn arm(shared: &Shared, process: &Arc<Process>) -> Result<(), AttachError> {
 }
 
 /// A memfd for pages on their way; only this process and one agent have it.
-fn buffer() -> Result<OwnedFd, AttachError> {
+pub(crate) fn buffer() -> Result<OwnedFd, AttachError> {
     let fail = |source| AttachError::Proc { what: "making the shared buffer", source };
     // SAFETY: a constant name; the result is checked and owned by nobody else.
     unsafe {

@@ -319,12 +319,12 @@ impl Changes {
         for (child, before) in &self.children {
             let (applied, later) = self.moved.split_at(*before);
             for (i, (from, to, len)) in applied.iter().enumerate().rev() {
-                if self.was_moved(child, i) == Some(false) {
+                if self.was_moved(child, i, page) == Some(false) {
                     remap(child, *to, *from, *len);
                 }
             }
             for (i, (from, to, len)) in later.iter().enumerate() {
-                if self.was_moved(child, before + i) == Some(true) {
+                if self.was_moved(child, before + i, page) == Some(true) {
                     remap(child, *from, *to, *len);
                 }
             }
@@ -333,11 +333,11 @@ impl Changes {
 
     /// Whether the child was forked after move `i`: then it has a mapping where that led to, and none
     /// where it came from, unless another move explains what is there. `None` if it cannot be told.
-    fn was_moved(&self, child: &Process, i: usize) -> Option<bool> {
+    fn was_moved(&self, child: &Process, i: usize, page: u64) -> Option<bool> {
         let (from, to, len) = self.moved[i];
         let overlap = |a: u64, a_len: u64, b: u64, b_len: u64| a < b + b_len && b < a + a_len;
         let others = || self.moved.iter().enumerate().filter(move |(o, _)| *o != i);
-        let has = |addr| child.memory.uffd.has_mapping(addr);
+        let has = |addr| child.memory.uffd.covers(addr, page);
         let came_since = others().any(|(_, (_, t, l))| overlap(*t, *l, from, len));
         let was_there = others().any(|(_, (f, _, l))| overlap(*f, *l, to, len));
         match (has(from), has(to)) {

@@ -325,6 +325,58 @@ impl ProgramMemory {
         found
     }
 
+    /// A page that is said to be in the program still, and is in staging, is copied to the buffer.
+    ///
+    /// Linux 6.18 says of some pages that they could not be moved because something was in their
+    /// place: its first try failed (the program was just writing), the second moved the page and was
+    /// not counted, the third found it there (mm/userfaultfd.c, `move_pages`: `err` keeps the
+    /// -EAGAIN of the first).
+    fn find_moved(&self, agent: &Agent, runs: &[Run], took: &mut [Took]) {
+        let Some(pagemap) = self.pagemap.get() else { return };
+        let mut page = Vec::new();
+        for run in runs {
+            let first = run.slot as usize;
+            let slots = &mut took[first..][..run.pages as usize];
+            if !slots.contains(&Took::Busy) {
+                continue;
+            }
+            let from = Vpn::of_addr(run.src, self.page_bytes);
+            let Some(states) = self.states_surely(pagemap, from, slots.len()) else { continue };
+            for (i, (took, is)) in slots.iter_mut().zip(states).enumerate() {
+                if *took != Took::Busy || is != PageIs::Nothing {
+                    continue;
+                }
+                page.resize(self.page_bytes as usize, 0);
+                match self.staged(first + i, &mut page) {
+                    // It was all zeros, or nothing: the program gets zeros.
+                    Staged::Empty => {}
+                    Staged::Unknown => *took = Took::Lost,
+                    Staged::Copied => {
+                        agent.fill(first + i, &page);
+                        *took = Took::Taken;
+                        tracing::debug!(
+                            pid = agent.pid(),
+                            "the kernel has moved the page at {:#x} and has not said so",
+                            run.src + i as u64 * self.page_bytes
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    /// As [`page_states`], asked until there is an answer; `None` once the memory is gone.
+    fn states_surely(&self, pagemap: &File, first: Vpn, count: usize) -> Option<Vec<PageIs>> {
+        for _ in 0..LOOKS {
+            match page_states(pagemap, first, count) {
+                Ok(states) => return Some(states),
+                Err(_) if self.uffd.is_alive() => std::thread::sleep(Duration::from_millis(1)),
+                Err(_) => break,
+            }
+        }
+        None
+    }
+
     /// What a dead agent left in staging is copied to the buffer; the rest never left the program.
     /// What cannot be looked at may be here or there, and is lost.
     fn recover(&self, agent: &Agent, took: &mut [Took]) {
@@ -376,8 +428,10 @@ impl Memory for ProgramMemory {
         took.clear();
         took.resize(vpns.len(), Took::Stayed);
         if let Some(agent) = self.agent() {
+            let runs = self.registered(self.runs(vpns));
+            let check = |took: &mut [Took]| self.find_moved(agent, &runs, took);
             let recover = |took: &mut [Took]| self.recover(agent, took);
-            agent.take(&self.registered(self.runs(vpns)), self.page_bytes, took, recover);
+            agent.take(&runs, self.page_bytes, took, check, recover);
         }
     }
 
@@ -448,3 +502,6 @@ impl Memory for ProgramMemory {
         len as usize
     }
 }
+
+#[cfg(test)]
+mod tests;

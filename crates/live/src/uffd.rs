@@ -3,7 +3,6 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::OnceLock;
 
 /// Features of `UFFDIO_API`.
 pub mod feature {
@@ -194,19 +193,6 @@ impl Uffd {
         partial(result, arg.copied, bytes.len() as u64)
     }
 
-    /// Whether a registered mapping covers the page at `addr`; `None` while mappings are
-    /// changing.
-    pub fn has_mapping(&self, addr: u64) -> Option<bool> {
-        // The kernel looks for the mapping first, then for a huge page, then reads what it is to copy,
-        // which cannot be read.
-        let mut arg = CopyArg { dst: addr, src: unreadable(), len: 4096, mode: 0, copied: 0 };
-        match self.ioctl(COPY, &mut arg).map_err(|e| e.raw_os_error()) {
-            Err(Some(libc::ENOENT)) => Some(false),
-            Err(Some(libc::EFAULT | libc::EEXIST)) => Some(true),
-            _ => None,
-        }
-    }
-
     /// Whether one registered mapping of private memory covers all of the range; `None` while
     /// mappings are changing, or if the kernel does not say. Changes and allocates nothing.
     pub fn covers(&self, start: u64, len: u64) -> Option<bool> {
@@ -291,18 +277,6 @@ impl Uffd {
     }
 }
 
-/// The address of a page that can never be read.
-fn unreadable() -> u64 {
-    static PAGE: OnceLock<u64> = OnceLock::new();
-    *PAGE.get_or_init(|| {
-        // SAFETY: a fresh mapping that nobody touches; a failure gives an address that is none.
-        unsafe {
-            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-            libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_NONE, flags, -1, 0) as u64
-        }
-    })
-}
-
 fn partial(result: io::Result<()>, done: i64, len: u64) -> Partial {
     match result {
         Ok(()) => Partial { bytes: len, errno: 0 },
@@ -332,18 +306,13 @@ mod tests {
             let base = libc::mmap(std::ptr::null_mut(), 3 * 4096, prot, flags, -1, 0) as u64;
             assert_ne!(base as *mut libc::c_void, libc::MAP_FAILED);
             uffd.register(base, 2 * 4096).expect("registered");
-            assert_eq!(uffd.has_mapping(base), Some(true));
-            assert_eq!(uffd.has_mapping(base + 4096), Some(true));
-            assert_eq!(uffd.has_mapping(base + 2 * 4096), Some(false), "it is not registered");
             assert_eq!(uffd.covers(base, 2 * 4096), Some(true));
             assert_eq!(uffd.covers(base + 4096, 2 * 4096), Some(false), "half of it is not");
             assert_eq!(uffd.covers(base + 2 * 4096, 4096), Some(false));
             assert_eq!(uffd.covers(4096, 4096), Some(false));
-            assert_eq!(uffd.has_mapping(4096), Some(false));
             let put = uffd.copy(base, &[7; 4096]);
             assert_eq!(put, Partial { bytes: 4096, errno: 0 }, "nothing was there yet");
             assert_eq!(*(base as *const u8), 7);
-            assert_eq!(uffd.has_mapping(base), Some(true), "with a page");
             assert_eq!(uffd.covers(base, 4096), Some(true), "with a page");
             uffd.unregister(base, 2 * 4096).expect("unregistered");
             libc::munmap(base as *mut libc::c_void, 3 * 4096);

@@ -421,7 +421,7 @@ fn register(
             }
             // What came into a gap after the kernel was asked is not registered: a page that left it
             // would be zeros when it is touched again. The next scan finds it.
-            if uffd.has_mapping(m.start) != Some(true) {
+            if uffd.covers(m.start, m.bytes()) != Some(true) {
                 continue;
             }
             let mut regions = process.regions.lock();

@@ -1,0 +1,208 @@
+//! What an agent says, and what is so.
+
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use clew_agent::protocol::{Header, Kind, SLOTS, SlotState, Taken};
+
+use super::*;
+use crate::seqpacket;
+use crate::uffd::FEATURES;
+
+const PAGE: u64 = 4096;
+
+/// Fresh pages of our own, registered.
+fn pages(uffd: &Uffd, count: usize) -> u64 {
+    let bytes = count * PAGE as usize;
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a fresh mapping; the advice concerns it only.
+    let base = unsafe {
+        let base = libc::mmap(std::ptr::null_mut(), bytes, prot, flags, -1, 0);
+        assert_ne!(base, libc::MAP_FAILED);
+        libc::madvise(base, bytes, libc::MADV_NOHUGEPAGE);
+        base as u64
+    };
+    uffd.register(base, bytes as u64).expect("registered");
+    base
+}
+
+/// What the kernel says, 0 if nothing.
+fn move_page(uffd: &Uffd, dst: u64, src: u64) -> i32 {
+    const UFFDIO_MOVE: u64 = 0xc028_aa05;
+    let mut arg = [dst, src, PAGE, 0, 0];
+    // SAFETY: the argument is as large as the kernel's; both pages are this test's own.
+    let done = unsafe { libc::ioctl(uffd.as_raw_fd(), UFFDIO_MOVE, &raw mut arg) };
+    if done == 0 { 0 } else { io::Error::last_os_error().raw_os_error().unwrap_or(0) }
+}
+
+fn give_up(start: u64, pages: u64) {
+    let (start, bytes) = (start as *mut libc::c_void, (pages * PAGE) as usize);
+    // SAFETY: memory of this test's own, of which nobody has a reference.
+    assert_eq!(unsafe { libc::madvise(start, bytes, libc::MADV_DONTNEED) }, 0);
+}
+
+/// Memory of this process with an agent that the test plays at the other end of the socket, and
+/// where its staging area is.
+fn with_agent(uffd: Uffd) -> (ProgramMemory, OwnedFd, u64) {
+    let mut ends = [0; 2];
+    // SAFETY: the array takes both descriptors, which nobody else owns.
+    let [ours, agents] = unsafe {
+        let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+        assert_eq!(libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()), 0);
+        ends.map(|fd| OwnedFd::from_raw_fd(fd))
+    };
+    let staging = pages(&uffd, SLOTS);
+    let mem = File::open("/proc/self/mem").expect("mem");
+    let pagemap = File::open("/proc/self/pagemap").expect("pagemap");
+    let buffer = crate::attach::buffer().expect("a buffer");
+    let agent = Agent::new(ours, buffer, staging, 0, Some(mem), 1).expect("an agent");
+    (ProgramMemory::new(uffd, PAGE, Some(agent), Some(pagemap), -1, 0), agents, staging)
+}
+
+/// Carries out one order as an agent does, with `take` for what becomes of the slots; false when
+/// the socket is closed.
+fn obey(socket: &OwnedFd, staging: u64, take: impl FnOnce() -> Vec<SlotState>) -> bool {
+    let mut order = [0u8; 256];
+    let (n, _) = seqpacket::receive(socket, &mut order).expect("an order");
+    if n == 0 {
+        return false;
+    }
+    let word = |i: usize| u32::from_ne_bytes(order[i * 4..][..4].try_into().expect("a word"));
+    let (kind, slots) = match Kind::from_u32(word(1)) {
+        Some(Kind::Take) => (Kind::Taken, take()),
+        Some(Kind::Release) => {
+            give_up(staging, u64::from(word(2)));
+            (Kind::Done, Vec::new())
+        }
+        other => panic!("an order nobody gave: {other:?}"),
+    };
+    let header = Header::new(kind, 0, word(3));
+    let bytes = if kind == Kind::Taken { size_of::<Taken>() } else { size_of::<Header>() };
+    let mut answer = vec![0u8; bytes];
+    let words = [header.magic, header.kind, header.value, header.detail];
+    for (to, word) in answer.chunks_exact_mut(4).zip(words) {
+        to.copy_from_slice(&word.to_ne_bytes());
+    }
+    for (to, state) in answer.iter_mut().skip(size_of::<Header>()).zip(slots) {
+        *to = state as u8;
+    }
+    seqpacket::send(socket, [&answer], &[]).expect("sent");
+    true
+}
+
+fn own_uffd(test: &str) -> Option<Uffd> {
+    let Ok(uffd) = Uffd::open_own() else {
+        eprintln!("SKIP {test}: no userfaultfd");
+        return None;
+    };
+    uffd.api(FEATURES & !crate::uffd::feature::EVENT_REMOVE).expect("the features");
+    Some(uffd)
+}
+
+#[test]
+fn a_page_that_was_moved_and_is_called_busy_is_taken() {
+    let Some(uffd) = own_uffd("a_page_that_was_moved_and_is_called_busy_is_taken") else {
+        return;
+    };
+    let (memory, agents, staging) = with_agent(uffd);
+    let program = pages(&memory.uffd, 4);
+    for i in 0..4u8 {
+        let put = memory.uffd.copy(program + u64::from(i) * PAGE, &[i + 1; PAGE as usize]);
+        assert_eq!(put.errno, 0);
+    }
+    // The first is shared, say; of the second the kernel says nothing; the third is as it says,
+    // and the place of the fourth is taken, though the page has not moved.
+    assert_eq!(move_page(&memory.uffd, staging + PAGE, program + PAGE), 0);
+    assert_eq!(move_page(&memory.uffd, staging + 2 * PAGE, program + 2 * PAGE), 0);
+    assert_eq!(memory.uffd.copy(staging + 3 * PAGE, &[9; PAGE as usize]).errno, 0);
+    let said = [SlotState::Busy, SlotState::Busy, SlotState::Taken, SlotState::Busy];
+    let mut took = Vec::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| obey(&agents, staging, || said.to_vec()));
+        let vpns = [0, 1, 2, 3].map(|i| Vpn::of_addr(program + i * PAGE, PAGE));
+        memory.take_out(&vpns, &mut took);
+    });
+    assert_eq!(took, [Took::Busy, Took::Taken, Took::Taken, Took::Busy]);
+    let mut page = vec![0; PAGE as usize];
+    memory.copy_taken(1, &mut page);
+    assert!(page.iter().all(|byte| *byte == 2), "the page as the program left it");
+}
+
+/// A thread writes to a page of zeros for the first time while the page is being moved. Linux 6.18
+/// says EEXIST in some of a hundred thousand tries.
+#[test]
+fn a_first_write_in_the_middle_of_a_move_is_not_lost() {
+    const TRIES: u64 = 50_000;
+    let Some(uffd) = own_uffd("a_first_write_in_the_middle_of_a_move_is_not_lost") else {
+        return;
+    };
+    let (memory, agents, staging) = with_agent(uffd);
+    let program = pages(&memory.uffd, 1);
+    let (begun, written) = (AtomicU64::new(0), AtomicU64::new(0));
+    let unsaid = AtomicU64::new(0);
+    let mut lost = None;
+    // A different moment each time.
+    let spin = |n: u64| (0..n * 37 % 401).for_each(|_| std::hint::spin_loop());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 1..=TRIES {
+                while begun.load(Ordering::Acquire) < n {
+                    std::hint::spin_loop();
+                }
+                spin(n);
+                // SAFETY: the page is mapped; others read it only once this is said to be done.
+                unsafe { (program as *mut u64).write_volatile(n) };
+                written.store(n, Ordering::Release);
+            }
+        });
+        scope.spawn(|| {
+            let take = || {
+                begun.fetch_add(1, Ordering::Release);
+                spin(begun.load(Ordering::Relaxed) * 101);
+                vec![match move_page(&memory.uffd, staging, program) {
+                    0 => {
+                        let mut copy = [0; PAGE as usize];
+                        // Zeros are no page there.
+                        memory.staged(0, &mut copy);
+                        memory.agent().expect("it lives").fill(0, &copy);
+                        SlotState::Taken
+                    }
+                    libc::EEXIST | libc::EBUSY => {
+                        unsaid.fetch_add(1, Ordering::Relaxed);
+                        SlotState::Busy
+                    }
+                    libc::ENOENT => SlotState::Hole,
+                    _ => SlotState::Skipped,
+                }]
+            };
+            while obey(&agents, staging, take) {}
+        });
+        let (mut page, mut took) = (vec![0; PAGE as usize], Vec::new());
+        for n in 1..=TRIES {
+            assert_eq!(memory.uffd.zero(program, PAGE).errno, 0);
+            memory.take_out(&[Vpn::of_addr(program, PAGE)], &mut took);
+            if took[0] == Took::Taken {
+                memory.copy_taken(0, &mut page);
+                assert_eq!(memory.uffd.copy(program, &page).errno, 0);
+            } else {
+                // What the fault of a resident page is answered with.
+                memory.uffd.zero(program, PAGE);
+            }
+            while written.load(Ordering::Acquire) < n {
+                std::thread::yield_now();
+            }
+            // SAFETY: the page is mapped, and nobody writes to it now.
+            let found = unsafe { (program as *const u64).read_volatile() };
+            if found != n {
+                lost = Some((n, found, took[0]));
+                begun.store(TRIES, Ordering::Release);
+                break;
+            }
+            memory.release_taken();
+            give_up(program, 1);
+        }
+        memory.hang_up();
+    });
+    assert_eq!(lost, None, "try, what was found instead, and what the agent said");
+    println!("pages moved and called busy: {unsaid:?} of {TRIES}");
+}
