@@ -9,8 +9,9 @@ use clew_engine::budget::Use;
 use clew_store::points;
 use crossbeam_channel::Sender;
 
+use super::Governor;
+use super::orders::RESTORE_PAGES;
 use super::requests::{Then, reply};
-use super::{Governor, RESTORE_PAGES};
 use crate::affinity;
 use crate::process::Process;
 use crate::work::Work;

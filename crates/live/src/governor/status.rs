@@ -20,7 +20,7 @@ use crate::process::Process;
 
 /// Stored pages of one process that are asked for their size, at most: each costs a lock of the
 /// pool, and whoever waits for the policies waits meanwhile.
-const SIZE_SAMPLE: u64 = 4096;
+const SIZE_SAMPLE: u64 = 512;
 
 impl Governor {
     fn why_waiting(&self, w: &Waiting) -> String {

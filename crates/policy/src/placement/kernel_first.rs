@@ -7,7 +7,7 @@
 //!
 //! What is saved by the one is paid for by the other: memory that lent pages take could hold pages
 //! that are used again and again. So pages are lent as long as a *floor* of the apps' memory stays
-//! resident: a quarter at first, more after relaunches for which hot pages had to leave. Below it,
+//! resident: a fifth at first, more after relaunches for which hot pages had to leave. Below it,
 //! victims go to the pool, and with each of them some of what was lent longest ago.
 
 use std::collections::{HashSet, VecDeque};
@@ -17,7 +17,7 @@ use clew_core::{
 };
 
 /// The floor at first and at least, and at most, in per cent of the apps' memory.
-const FLOOR_PCT: u64 = 25;
+const FLOOR_PCT: u64 = 20;
 const HIGHEST_FLOOR_PCT: u64 = 60;
 /// Hot pages that may leave between two apps that go back without raising it.
 const TOLERATED_PAGES: u64 = 64;
@@ -231,13 +231,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_foreseen_goes_to_the_pool_and_the_rest_while_a_quarter_stays() {
+    fn what_is_foreseen_goes_to_the_pool_and_the_rest_while_a_fifth_stays() {
         let (mut policy, cold) = (KernelFirst::default(), group(1, Some(Hotness::Cold)));
         let to = |policy: &mut KernelFirst, group: &Group, facts: &Facts| {
             tier_of(policy, group, Cause::SwapOut, facts)
         };
-        assert_eq!(to(&mut policy, &cold, &facts(250)), Tier::Kernel);
-        assert_eq!(to(&mut policy, &cold, &facts(249)), Tier::Pool);
+        assert_eq!(to(&mut policy, &cold, &facts(200)), Tier::Kernel);
+        assert_eq!(to(&mut policy, &cold, &facts(199)), Tier::Pool);
         assert_eq!(to(&mut policy, &group(1, None), &facts(900)), Tier::Kernel);
         assert_eq!(to(&mut policy, &group(1, Some(Hotness::Hot)), &facts(900)), Tier::Pool);
         assert_eq!(tier_of(&mut policy, &cold, Cause::Evicted, &facts(900)), Tier::Pool);
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn below_the_floor_what_was_lent_longest_ago_moves_with_each_victim() {
-        let (mut policy, below) = (KernelFirst::default(), facts(200));
+        let (mut policy, below) = (KernelFirst::default(), facts(150));
         let pages = Pages { back: vec![page(1)] };
         let view = View { facts: &below, pages: &pages, classes: None };
         for n in 0..800 {

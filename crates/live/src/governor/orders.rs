@@ -1,0 +1,170 @@
+//! Orders on their way to workers, and what becomes of them.
+
+use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+use std::time::Instant;
+
+use clew_core::{Event, Place, SpaceId, Tier};
+use clew_engine::decide::Order;
+use clew_store::State;
+
+use super::Governor;
+use crate::process::Process;
+use crate::work::{Done, Work};
+
+/// Pages a restore hands to one worker at a time.
+pub(super) const RESTORE_PAGES: usize = 512;
+
+impl Governor {
+    pub(super) fn ticket(&mut self, promise: Option<u64>) -> u64 {
+        let ticket = self.number();
+        self.tickets.insert(ticket, promise.unwrap_or(0));
+        if let Some(promise) = promise.and_then(|p| self.promises.get_mut(&p)) {
+            promise.left += 1;
+        }
+        ticket
+    }
+
+    pub(super) fn hand_out(&mut self, promise: Option<u64>, make: impl FnOnce(u64) -> Work) {
+        let ticket = self.ticket(promise);
+        self.work.send(make(ticket));
+    }
+
+    /// Takes out of a process: one at a time, so that an agent that does not answer holds up one
+    /// worker, and not all of them.
+    pub(super) fn take_out(&mut self, space: SpaceId, work: Work) {
+        match self.swap_outs.entry(space) {
+            Entry::Occupied(mut waiting) => waiting.get_mut().push_back(work),
+            Entry::Vacant(none) => {
+                none.insert(VecDeque::new());
+                self.work.send(work);
+            }
+        }
+    }
+
+    /// The next swap-out of a process that waited for the last one.
+    pub(super) fn next_swap_out(&mut self, space: SpaceId) {
+        let next = self.swap_outs.get_mut(&space).and_then(VecDeque::pop_front);
+        match next {
+            Some(work) => {
+                self.work.send(work);
+            }
+            None => {
+                self.swap_outs.remove(&space);
+            }
+        }
+    }
+
+    /// What is told of a page that left, some time after it did. It may have come back meanwhile, and
+    /// been told of as back; told of as stored only now, no policy would ever take it out again.
+    pub(super) fn as_it_is_now(&self, event: &Event) -> Option<Event> {
+        let Event::Stored { page, .. } = *event else { return Some(event.clone()) };
+        let state = self.programs.with(page.space(), |p| p.space.table.load(page.vpn()).state())?;
+        match state {
+            State::Resident => Some(Event::Stayed { page }),
+            State::Absent => None,
+            State::Moving | State::Stored | State::Restoring | State::Parked | State::Lent => {
+                Some(event.clone())
+            }
+        }
+    }
+
+    pub(super) fn done(&mut self, done: Done) {
+        let promise = self.tickets.remove(&done.ticket).unwrap_or(0);
+        if self.early_tickets.remove(&done.ticket).is_some() {
+            self.early.early_pages += done.pages as u64;
+        }
+        if let Some(process) = done.process.as_ref().filter(|_| done.taken_out) {
+            self.next_swap_out(process.id);
+        }
+        if let Some(Ok(process)) = &done.managed
+            && process.forked
+        {
+            self.introduce(process);
+        } else if let Some(Ok(process)) = &done.managed {
+            self.protect_by_rule(process);
+            self.tell(&Event::SpaceStart { space: process.id, app: process.app });
+        }
+        for event in &done.events {
+            if let Event::PageIn { page, .. } = event {
+                self.kept.push(*page);
+            }
+            if let Event::Stayed { page } = event {
+                self.stayed.push(*page);
+            } else if let Some(event) = self.as_it_is_now(event) {
+                self.tell(&event);
+            }
+        }
+        self.inflight_pages = self.inflight_pages.saturating_sub(done.asked);
+        if done.full {
+            self.look_at_room();
+        }
+        match done.managed {
+            Some(Ok(process)) => {
+                self.waiting.retain(|w| w.pid != process.pid());
+                tracing::info!(pid = process.pid(), command = process.command, "managed");
+            }
+            Some(Err((pid, reason))) => {
+                tracing::info!(pid, reason, "cannot be managed");
+                if let Some(w) = self.waiting.iter_mut().find(|w| w.pid == pid) {
+                    w.reason = Some(reason);
+                }
+            }
+            None => {}
+        }
+        if let Some(process) = done.process.as_ref().filter(|_| done.scanned) {
+            self.scanning = self.scanning.saturating_sub(1);
+            let resident = self.resident_of(process);
+            self.scans.insert(process.id, (Instant::now(), resident));
+        }
+        if let Some(promised) = self.promises.get_mut(&promise) {
+            promised.stayed += done.asked.saturating_sub(done.pages);
+            promised.stored += done.pages;
+            self.keep_promise(promise);
+        }
+    }
+
+    pub(super) fn restore_all(&mut self, process: &Arc<Process>, promise: u64) {
+        for vpns in process.stored_vpns().chunks(RESTORE_PAGES) {
+            let (process, vpns) = (process.clone(), vpns.to_vec());
+            self.hand_out(Some(promise), |ticket| Work::Restore {
+                process,
+                vpns,
+                park: false,
+                ticket,
+            });
+        }
+    }
+
+    /// Puts orders of the engine to work.
+    pub(super) fn carry_out(&mut self, orders: Vec<Order>, promise: Option<u64>) {
+        for order in orders {
+            match order {
+                Order::SwapOut { space, groups, place, .. } => {
+                    let Some(process) = self.shared.process(space) else { continue };
+                    let pages: usize = groups.iter().map(|g| g.pages.len()).sum();
+                    if !process.is_managed() || process.memory.is_silent() {
+                        // Off the lists until it is managed or heard again: else they were picked at
+                        // once.
+                        continue;
+                    }
+                    self.inflight_pages += pages;
+                    let ticket = self.ticket(promise);
+                    let work = match place {
+                        Place::Tier { tier: Tier::Kernel, .. } => {
+                            let bytes = self.kernel.page_bytes;
+                            Work::Lend { process, groups, bytes, ticket }
+                        }
+                        _ => Work::SwapOut { process, groups, ticket },
+                    };
+                    self.take_out(space, work);
+                }
+                Order::Evict { .. } => {
+                    // The schemes of this version name no other tier to evict to.
+                }
+                Order::EndApp { app, reason } => self.end_app(app, reason),
+            }
+        }
+    }
+}
