@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::Duration;
 
-use clew_live::control::{HotPages, Request};
+use clew_live::control::{HotPages, Request, SensorStatus};
 use support::*;
 
 const PAGES: u64 = 8192;
@@ -101,9 +101,9 @@ fn hot(fixture: &Fixture, program: &mut Program) -> BTreeSet<u64> {
         .collect()
 }
 
-/// Relaunches that all use the same 400 pages and 150 others each; what is held for hot at the end,
-/// and what the sensor counted.
-fn learned(share: u32) -> (BTreeSet<u64>, clew_live::control::SensorStatus) {
+/// Relaunches that all use the same 400 pages and so many others each; what is held for hot at the
+/// end, what the sensor counted, and how large its samples were.
+fn learned(share: u32, others: u64) -> (BTreeSet<u64>, SensorStatus, Vec<u64>) {
     let dir = TempDir::new();
     let config = dir.join("clew.toml");
     let text = format!("[sensor]\nshare = {share}\nrun-pages = 1\n");
@@ -113,16 +113,23 @@ fn learned(share: u32) -> (BTreeSet<u64>, clew_live::control::SensorStatus) {
     let mut program = fixture.run_touch(APP, PAGES, 50, 3);
     bg(&fixture);
     fixture.swap_out_at_least(APP, BYTES * 8 / 10);
+    let mut samples = Vec::new();
     for relaunch in 0..10 {
         fg(&fixture);
         touch(&mut program, 400, 17);
-        touch(&mut program, 150, 100_000 + 1000 * relaunch);
+        if others > 0 {
+            touch(&mut program, others, 100_000 + 1000 * relaunch);
+        }
         let before = fixture.status().sensor.sampled_pages;
         bg(&fixture);
         // Until the next sample is out.
         if share > 0 {
-            let sampled = || (fixture.status().sensor.sampled_pages > before).then_some(());
-            assert!(poll(LONG, sampled).is_some(), "{:?}", fixture.status().sensor);
+            let sampled = || {
+                let all = fixture.status().sensor.sampled_pages;
+                (all > before).then_some(all - before)
+            };
+            let sample = poll(LONG, sampled);
+            samples.push(sample.unwrap_or_else(|| panic!("{:?}", fixture.status().sensor)));
         }
     }
     let hot = hot(&fixture, &mut program);
@@ -131,7 +138,7 @@ fn learned(share: u32) -> (BTreeSet<u64>, clew_live::control::SensorStatus) {
     program.quit();
     fixture.wait_all_freed(APP);
     fixture.assert_daemon_lives();
-    (hot, sensor)
+    (hot, sensor, samples)
 }
 
 #[test]
@@ -144,9 +151,9 @@ fn samples_tell_what_relaunches_do_not_use_any_more() {
         let right = hot.intersection(&core).count() as f64;
         (right / core.len() as f64, right / hot.len() as f64)
     };
-    let (without, off) = learned(0);
+    let (without, off, _) = learned(0, 150);
     assert_eq!((off.sampled_pages, off.touches, off.unused_pages), (0, 0, 0));
-    let (with, sensor) = learned(3);
+    let (with, sensor, samples) = learned(3, 150);
     let ((_, accuracy_without), (coverage, accuracy)) = (figures(&without), figures(&with));
     println!(
         "core of {}: {} pages held for hot without the sensor, {} with it ({accuracy_without:.2} and \
@@ -156,9 +163,24 @@ fn samples_tell_what_relaunches_do_not_use_any_more() {
         with.len()
     );
     assert!(sensor.touches > 0 && sensor.unused_pages > 0, "{sensor:?}");
+    let last = samples[samples.len() - 1];
+    assert!(last > core.len() as u64 / 6, "there is something to learn: {samples:?}");
     // What every relaunch uses is known, and more of what is held for hot is right.
     assert!(coverage > 0.9, "{coverage}");
     assert!(accuracy > accuracy_without + 0.1, "{accuracy} {accuracy_without}");
+}
+
+#[test]
+fn samples_become_smaller_while_nearly_all_is_used() {
+    if !can_run("relaunch::calm_sensor", &["cc"]) {
+        return;
+    }
+    let (hot, sensor, samples) = learned(3, 0);
+    let core = used(400, 17);
+    println!("{} of {} held for hot; samples {samples:?}; {sensor:?}", hot.len(), core.len());
+    assert!(hot.intersection(&core).count() * 10 > core.len() * 9, "it is not forgotten");
+    let (largest, last) = (samples.iter().max().expect("samples"), samples[samples.len() - 1]);
+    assert!(last * 6 <= *largest, "{samples:?}");
 }
 
 #[test]

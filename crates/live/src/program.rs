@@ -350,7 +350,7 @@ impl ProgramMemory {
                 match self.staged(first + i, &mut page) {
                     // It was all zeros, or nothing: the program gets zeros.
                     Staged::Empty => {}
-                    Staged::Unknown => *took = Took::Lost,
+                    Staged::Unknown => *took = self.unknown(),
                     Staged::Copied => {
                         agent.fill(first + i, &page);
                         *took = Took::Taken;
@@ -363,6 +363,12 @@ impl ProgramMemory {
                 }
             }
         }
+    }
+
+    /// A page that may be anywhere is lost, unless with all the memory that it was of: then nobody
+    /// asks for it any more.
+    fn unknown(&self) -> Took {
+        if self.uffd.is_alive() { Took::Lost } else { Took::Stayed }
     }
 
     /// As [`page_states`], asked until there is an answer; `None` once the memory is gone.
@@ -384,7 +390,7 @@ impl ProgramMemory {
         for (slot, took) in took.iter_mut().enumerate() {
             *took = match self.staged(slot, &mut page) {
                 Staged::Empty => Took::Stayed,
-                Staged::Unknown => Took::Lost,
+                Staged::Unknown => self.unknown(),
                 Staged::Copied => {
                     agent.fill(slot, &page);
                     Took::Taken
@@ -392,7 +398,7 @@ impl ProgramMemory {
             };
         }
         let lost = took.iter().filter(|t| **t == Took::Lost).count();
-        if lost > 0 && self.uffd.is_alive() {
+        if lost > 0 {
             tracing::error!(
                 lost,
                 "an agent died in the middle of an order and its staging area cannot be read: the \

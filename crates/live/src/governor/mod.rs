@@ -99,6 +99,8 @@ struct App {
     past_swapped_out: u64,
     /// Pages brought back early that were then used.
     prefetch_used: u64,
+    /// Samples in a row of which nearly all was used.
+    calm_samples: u32,
 }
 
 impl App {
@@ -513,6 +515,7 @@ impl Governor {
                 past_swapped_out: 0,
                 awaited: None,
                 prefetch_used: 0,
+                calm_samples: 0,
             },
         );
         self.had_apps = true;

@@ -5,6 +5,10 @@
 //! relaunch a touch of one is a fault, the first of a run brings the run back and tells of it. What
 //! was not touched by the end of the relaunch comes back unused, and the next sample is of others.
 //!
+//! A touch of a sample costs its program a fault. So a scheme that is right is asked less: each time that
+//! nearly all of a sample was used, the next one is half as large, down to an eighth; once it is
+//! not, samples are as large as they may be.
+//!
 //! A sample is stored as any page is: forks, mappings that change and the daemon's death find nothing
 //! new. Its pages count as resident.
 
@@ -22,6 +26,11 @@ use crate::work::Work;
 
 /// How long an app must have been in the background: programs tidy up when they are sent back.
 const SETTLED: Duration = Duration::from_millis(200);
+
+/// How often samples are halved, at most.
+const MAX_CALM: u32 = 3;
+/// Of so many pages watched, one may be unused where nearly all were used.
+const NEARLY_ALL_OF: usize = 8;
 
 /// What is watched of an app.
 pub(super) struct Sample {
@@ -72,7 +81,8 @@ impl Governor {
     fn take_sample(&mut self, app: AppId) {
         let sensor = self.config.sensor;
         let hot = self.engine.class_counts(app, Hotness::Hot).resident;
-        let wanted = hot.div_ceil(u64::from(sensor.share)) as usize;
+        let calm = self.apps.get(&app).map_or(0, |a| a.calm_samples.min(MAX_CALM));
+        let wanted = hot.div_ceil(u64::from(sensor.share) << calm) as usize;
         if wanted == 0 {
             return;
         }
@@ -113,19 +123,26 @@ impl Governor {
         }
         // Touches that are not told of yet come first.
         self.drain_ring();
+        let (mut watched, mut left) = (0, 0);
         for (space, vpns) in self.samples.remove(&app).map(|s| s.spaces).unwrap_or_default() {
+            watched += vpns.len();
             let Some(process) = self.shared.process(space) else { continue };
             let untouched = |vpn: &Vpn| {
                 let entry = process.space.table.load(*vpn);
                 entry.state() == State::Stored && entry.has(Entry::SAMPLED)
             };
             let unused: Vec<Vpn> = vpns.into_iter().filter(untouched).collect();
+            left += unused.len();
             self.sensed.unused_pages += unused.len() as u64;
             for run in unused.chunk_by(|a, b| a.0 + 1 == b.0) {
                 let run = process.run(run[0], run.len() as u64);
                 self.tell(&Event::Unused { run });
             }
             self.hand_out(None, |ticket| Work::EndSample { process, vpns: unused, ticket });
+        }
+        if let Some(app) = self.apps.get_mut(&app).filter(|_| watched > 0) {
+            let nearly_all_used = left * NEARLY_ALL_OF <= watched;
+            app.calm_samples = if nearly_all_used { app.calm_samples + 1 } else { 0 };
         }
     }
 

@@ -128,6 +128,53 @@ fn a_page_that_was_moved_and_is_called_busy_is_taken() {
     assert!(page.iter().all(|byte| *byte == 2), "the page as the program left it");
 }
 
+/// An agent that died with its program leaves nothing to be found damaged.
+#[test]
+fn what_was_on_its_way_out_of_memory_that_is_gone_is_not_lost() {
+    let Some(own) = own_uffd("what_was_on_its_way_out_of_memory_that_is_gone_is_not_lost") else {
+        return;
+    };
+    drop(own);
+    let mut ends = [0; 2];
+    // SAFETY: the array takes both descriptors, which nobody else owns. The child makes system calls
+    // and ends.
+    let (ours, child) = unsafe {
+        let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+        assert_eq!(libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()), 0);
+        let [ours, childs] = ends.map(|fd| OwnedFd::from_raw_fd(fd));
+        let child = libc::fork();
+        assert!(child >= 0);
+        if child == 0 {
+            let opened = Uffd::open_own().and_then(|uffd| uffd.api(FEATURES).map(|()| uffd));
+            let sent = opened.and_then(|u| seqpacket::send(&childs, [b"u"], &[u.as_raw_fd()]));
+            libc::_exit(i32::from(sent.is_err()));
+        }
+        (ours, child)
+    };
+    let mut status = 0;
+    // SAFETY: our own child, and a place for its status.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0, "the child has sent its userfaultfd");
+    let (_, mut fds) = seqpacket::receive(&ours, &mut [0; 8]).expect("a message");
+    let gone = Uffd::new(fds.pop().expect("a descriptor"));
+    assert!(!gone.is_alive());
+
+    // Its agent hangs up in the middle of an order.
+    let Some(uffd) = own_uffd("") else { return };
+    let (memory, agents, _) = with_agent(uffd);
+    let ProgramMemory { mut agent, .. } = memory;
+    let memory = ProgramMemory::new(gone, PAGE, agent.take(), None, -1, 0);
+    let mut took = Vec::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            seqpacket::receive(&agents, &mut [0; 256]).expect("an order");
+            seqpacket::hang_up(&agents);
+        });
+        memory.take_out(&[Vpn(1 << 20), Vpn(1 << 20 | 1)], &mut took);
+    });
+    assert_eq!(took, [Took::Stayed, Took::Stayed]);
+}
+
 /// A thread writes to a page of zeros for the first time while the page is being moved. Linux 6.18
 /// says EEXIST in some of a hundred thousand tries.
 #[test]
