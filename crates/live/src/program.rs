@@ -341,7 +341,10 @@ impl ProgramMemory {
                 continue;
             }
             let from = Vpn::of_addr(run.src, self.page_bytes);
-            let Some(states) = self.states_surely(pagemap, from, slots.len()) else { continue };
+            let Some(states) = self.states_surely(pagemap, from, slots.len()) else {
+                slots.iter_mut().filter(|t| **t == Took::Busy).for_each(|t| *t = self.unknown());
+                continue;
+            };
             for (i, (took, is)) in slots.iter_mut().zip(states).enumerate() {
                 if *took != Took::Busy || is != PageIs::Nothing {
                     continue;
@@ -371,7 +374,8 @@ impl ProgramMemory {
         if self.uffd.is_alive() { Took::Lost } else { Took::Stayed }
     }
 
-    /// As [`page_states`], asked until there is an answer; `None` once the memory is gone.
+    /// As [`page_states`], asked until there is an answer; `None` once the memory is gone, or after
+    /// [`LOOKS`].
     fn states_surely(&self, pagemap: &File, first: Vpn, count: usize) -> Option<Vec<PageIs>> {
         for _ in 0..LOOKS {
             match page_states(pagemap, first, count) {
