@@ -3,7 +3,7 @@
 CARGO ?= cargo
 CLEW := target/release/clew
 
-.PHONY: demo demo-full test soak bench build lint install clean
+.PHONY: demo demo-full test soak mutants promises bench build lint install clean
 
 ## Swap real programs out and back, beside the kernel's zram; three minutes, as root.
 demo: build
@@ -19,18 +19,31 @@ demo-full: build
 ## All tests; what .ci/run calls.
 test:
 	scripts/setup.sh cc redis-server redis-benchmark node python3 sqlite3 perl java memcached \
-		stress-ng unshare
+		stress-ng unshare strace gdb perf setpriv cpython-tests fio chromium postgres
 	scripts/test.sh
 
 ## The long form of the tests that can be long, three to four hours: the stress program, stress-ng, 200
-## daemons killed under real programs, a daemon killed at each step 20 times, every system call that can
-## fail (two hours of it), fuzzing.
+## daemons killed under real programs, CPython's suite, gcc, Chromium, fio and PostgreSQL ten times over,
+## a daemon killed at each step 20 times, every system call that can fail (two hours of it), fuzzing.
 soak:
-	scripts/setup.sh cc redis-server redis-benchmark node python3 sqlite3 stress-ng unshare
+	scripts/setup.sh cc redis-server redis-benchmark node python3 sqlite3 stress-ng unshare setpriv \
+		cpython-tests fio chromium postgres
 	CLEW_SHADOW_SECONDS=1200 CLEW_STRESS_SECONDS=60 CLEW_KILLS=200 CLEW_FUZZ_SECONDS=120 \
-	CLEW_POINT_TIMES=20 CLEW_FAULT_SECONDS=0 \
+	CLEW_POINT_TIMES=20 CLEW_FAULT_SECONDS=0 CLEW_PROGRAM_ROUNDS=10 \
 	$(CARGO) test --release -p clew -p clew-live --no-fail-fast --test shadow --test stress_ng \
-		--test soak --test survive --test kill_points --test faults --test 'fuzz_*' -- --nocapture
+		--test soak --test survive --test kill_points --test faults --test 'fuzz_*' \
+		--test cpython --test compiler --test browser --test io_uring --test postgres -- --nocapture
+
+## How many small defects the tests notice: 100 mutants of mover, store and reclaim, a quarter of an hour.
+## A run that was stopped goes on where it was. Needs `cargo install cargo-mutants --locked`.
+mutants:
+	scripts/mutants.py
+
+## Whether each promise of docs/guarantees.md has a test that notices when it is broken: some ninety
+## defects, one after the other, two hours as root. A run that was stopped goes on where it was.
+promises:
+	scripts/setup.sh cc redis-server python3 java stress-ng unshare strace setpriv fio postgres
+	scripts/promises.py
 
 ## Every micro-benchmark beside its peer in the kernel, as root.
 bench: build

@@ -3,12 +3,28 @@
 # says what is missing otherwise. The Rust toolchain is not a Debian matter and is only checked.
 set -eu
 
+# Programs by the name of their command; `cpython-tests` is no command, and others may be off the path.
+is_there() {
+    case $1 in
+        cpython-tests) /usr/bin/python3 -c 'import test.test_dict, test.test_asyncio' 2>/dev/null ;;
+        postgres) command -v postgres >/dev/null || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 ;;
+        *) command -v "$1" >/dev/null ;;
+    esac
+}
+
 package_of() {
     case $1 in
         cc) echo "gcc libc6-dev" ;;
         node) echo nodejs ;;
         redis-benchmark) echo redis-tools ;;
         unshare) echo util-linux ;;
+        perf) echo linux-perf ;;
+        setpriv) echo util-linux ;;
+        chromium) echo "chromium chromium-sandbox" ;;
+        postgres) echo postgresql ;;
+        cpython-tests) # Its name has the version in it.
+            echo "python3 $(apt-cache search --names-only '^libpython3\.[0-9]+-testsuite$' 2>/dev/null |
+                cut -d ' ' -f 1 | tail -n 1)" ;;
         java) echo default-jdk-headless ;;
         *) echo "$1" ;;
     esac
@@ -21,12 +37,13 @@ command -v cargo >/dev/null || {
 
 missing=
 for program in "$@"; do
-    command -v "$program" >/dev/null || missing="$missing $(package_of "$program")"
+    is_there "$program" || missing="$missing $program"
 done
 [ -n "$missing" ] || exit 0
+packages() { for program in $missing; do package_of "$program"; done | tr '\n' ' '; }
 
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-    echo "setup: installing$missing" >&2
+    echo "setup: installing what is needed for$missing" >&2
     # A service of a package's own is not wanted here: the tests start what they need.
     policy=/usr/sbin/policy-rc.d
     if [ ! -e "$policy" ]; then
@@ -36,9 +53,9 @@ if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     fi
     export DEBIAN_FRONTEND=noninteractive
     apt-get update -q >/dev/null
-    # shellcheck disable=SC2086
-    apt-get install -q -y --no-install-recommends $missing >/dev/null
+    # shellcheck disable=SC2046
+    apt-get install -q -y --no-install-recommends $(packages) >/dev/null
 else
-    echo "setup: missing packages:$missing" >&2
-    echo "setup: run 'apt-get install$missing' as root; what needs them is skipped" >&2
+    echo "setup: missing:$missing" >&2
+    echo "setup: run 'apt-get install $(packages)' as root; what needs them is skipped" >&2
 fi

@@ -1,12 +1,30 @@
 // A program with a child in its memory that plays the agent, badly: hostile SOCKET SCRIPT.
 //
-// A line of the script is one step: "open" connects again, "close" closes, "wait MS" sleeps, "recv MS"
-// waits for a message, "begin" begins the order that came last, "send HEX DESCRIPTOR..." sends one. In
-// HEX, NUMBER** stands for the number of the last order, VERSION* for that of the protocol
+// A line of the script is one step:
+//
+//     open, close           connects again, closes
+//     opens N               connects N times besides, and says nothing there
+//     mark FILE             makes a file: so far it has come
+//     wait MS, recv MS      sleeps; waits for a message
+//     await                 waits for a message as long as it takes (a minute at most)
+//     begin                 begins the order that came last
+//     send HEX DESCRIPTOR...  sends a message
+//     truncate N, chmod OCTAL, append, punch, map N   does it to the buffer
+//     flood MS              sends answers that nobody asked for
+//     exec                  the program executes another, the agent stays in its memory
+//     fork                  a forked child of it goes on with the script
+//     touch                 its memory faults, behind an event
+//     block                 makes the userfaultfd that the daemon gave it wait for messages
+//     race MS               as block, again and again, and reads the daemon's messages
+//
+// In HEX, NUMBER** stands for the number of the last order, VERSION* for that of the protocol
 // (CLEW_HOSTILE_VERSION), STAGING*********, AREA************ and BEACON********** for addresses of
-// mappings of that kind.
+// mappings of that kind, SPACE*********** and SECRET********** for what the beacon says.
+//
+// Ends with 10 if an order to take came, with 20 if the size of the buffer could be changed.
 
 #define _GNU_SOURCE
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
 #include <poll.h>
@@ -20,9 +38,11 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define STAGING_BYTES (2ul << 20)
@@ -36,6 +56,11 @@ static char *staging, *area, *beacon;
 static int connection = -1;
 static uint32_t number, version;
 static char *buffer;
+static int buffer_fd = -1, given = -1; // the buffer, what came with it
+static uint64_t says[2];
+static int outcome;
+// What the program is to do, in the memory that both share: 0 nothing, 1 execute another, 2 touch.
+static volatile int asked;
 
 static int userfaultfd(int flags) {
     return (int)syscall(SYS_userfaultfd, flags);
@@ -64,7 +89,8 @@ static void send_message(int socket, const void *bytes, size_t len, const int *f
     sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-static int receive_message(int socket, void *bytes, size_t len) {
+// The first two descriptors that came along are in `fds`, or -1.
+static void receive_message(int socket, void *bytes, size_t len, int fds[2]) {
     char control[CMSG_SPACE(sizeof(int) * MOST_DESCRIPTORS)];
     struct iovec part = {bytes, len};
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
@@ -72,10 +98,10 @@ static int receive_message(int socket, void *bytes, size_t len) {
     message.msg_controllen = sizeof control;
     recvmsg(socket, &message, MSG_DONTWAIT);
     struct cmsghdr *head = CMSG_FIRSTHDR(&message);
-    if (head == NULL || head->cmsg_type != SCM_RIGHTS) return -1;
-    int fd;
-    memcpy(&fd, CMSG_DATA(head), sizeof fd);
-    return fd;
+    fds[0] = fds[1] = -1;
+    if (head == NULL || head->cmsg_type != SCM_RIGHTS) return;
+    size_t got = head->cmsg_len - CMSG_LEN(0);
+    memcpy(fds, CMSG_DATA(head), got < 2 * sizeof(int) ? got : 2 * sizeof(int));
 }
 
 // A userfaultfd of a process that is no relation of the program's memory.
@@ -91,10 +117,41 @@ static int of_another(void) {
     }
     struct pollfd wait = {pair[0], POLLIN, 0};
     char byte;
-    return poll(&wait, 1, 1000) == 1 ? receive_message(pair[0], &byte, 1) : -1;
+    int fds[2] = {-1, -1};
+    if (poll(&wait, 1, 1000) == 1) receive_message(pair[0], &byte, 1, fds);
+    return fds[0];
+}
+
+// A process that has ended, and is a zombie until the script is over.
+static int of_a_dead(void) {
+    pid_t child = fork();
+    if (child == 0) _exit(0);
+    siginfo_t info;
+    waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT);
+    return (int)syscall(SYS_pidfd_open, child, 0);
+}
+
+static int rest(void *unused) {
+    (void)unused;
+    pause();
+    return 0;
+}
+
+// A thread of this process, which shares the program's memory and is no process.
+static int of_a_thread(void) {
+    static char stack[4096] __attribute__((aligned(16)));
+    static int thread;
+    int flags = CLONE_VM | CLONE_THREAD | CLONE_SIGHAND;
+    if (thread == 0) thread = clone(rest, stack + sizeof stack, flags, NULL);
+    return (int)syscall(SYS_pidfd_open, thread, O_EXCL);
 }
 
 static int descriptor(const char *kind) {
+    if (strcmp(kind, "program") == 0) return (int)syscall(SYS_pidfd_open, getppid(), 0);
+    if (strcmp(kind, "itself") == 0) return (int)syscall(SYS_pidfd_open, getpid(), 0);
+    if (strcmp(kind, "another") == 0) return (int)syscall(SYS_pidfd_open, 1, 0);
+    if (strcmp(kind, "dead") == 0) return of_a_dead();
+    if (strcmp(kind, "thread") == 0) return of_a_thread();
     if (strcmp(kind, "uffd") == 0) return userfaultfd(O_CLOEXEC | O_NONBLOCK);
     if (strcmp(kind, "uffd-blocking") == 0) return userfaultfd(O_CLOEXEC);
     if (strcmp(kind, "uffd-other") == 0) return of_another();
@@ -133,6 +190,8 @@ static void send_step(char *words) {
     fill_in(hex, "AREA************", &area, 8);
     fill_in(hex, "BEACON**********", &beacon, 8);
     fill_in(hex, "VERSION*", &version, 4);
+    fill_in(hex, "SPACE***********", &says[0], 8);
+    fill_in(hex, "SECRET**********", &says[1], 8);
     size_t len = 0;
     unsigned byte;
     while (len < sizeof bytes && sscanf(hex + 2 * len, "%2x", &byte) == 1) {
@@ -153,13 +212,80 @@ static void receive_step(int limit) {
     struct pollfd wait = {connection, POLLIN, 0};
     if (connection < 0 || poll(&wait, 1, limit) != 1) return;
     memset(words, 0, 16);
-    int fd = receive_message(connection, words, sizeof words);
-    if (fd >= 0 && buffer == NULL) {
-        buffer = mmap(NULL, BUFFER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    int fds[2];
+    receive_message(connection, words, sizeof words, fds);
+    if (fds[0] >= 0 && buffer == NULL) {
+        buffer_fd = fds[0];
+        given = fds[1];
+        buffer = mmap(NULL, BUFFER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, buffer_fd, 0);
         if (buffer == MAP_FAILED) buffer = NULL;
+    } else {
+        if (fds[0] >= 0) close(fds[0]);
+        if (fds[1] >= 0) close(fds[1]);
     }
-    if (fd >= 0) close(fd);
+    if (words[1] == 4 && outcome == 0) outcome = 10;
     number = words[3];
+}
+
+static void do_to_buffer(const char *line) {
+    if (strncmp(line, "truncate ", 9) == 0 && ftruncate(buffer_fd, atol(line + 9)) == 0) outcome = 20;
+    if (strncmp(line, "chmod ", 6) == 0) fchmod(buffer_fd, (mode_t)strtoul(line + 6, NULL, 8));
+    if (strcmp(line, "append") == 0) fcntl(buffer_fd, F_SETFL, O_APPEND | O_NONBLOCK);
+    if (strcmp(line, "punch") == 0)
+        fallocate(buffer_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, BUFFER_BYTES);
+    if (strncmp(line, "map ", 4) == 0) {
+        size_t bytes = strtoul(line + 4, NULL, 10);
+        void *mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, buffer_fd, 0);
+        if (mapped != MAP_FAILED) madvise(mapped, bytes, MADV_REMOVE);
+    }
+}
+
+static long now(void) {
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    return at.tv_sec * 1000 + at.tv_nsec / 1000000;
+}
+
+static void flood(int ms) {
+    uint32_t answer[4] = {0, 5, 0, 0xffffffff};
+    memcpy(answer, "CLEW", 4);
+    for (long until = now() + ms; now() < until;)
+        if (send(connection, answer, sizeof answer, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno != EAGAIN) return;
+}
+
+static void race(int ms) {
+    struct uffd_msg messages[4];
+    if (given < 0) return;
+    for (long until = now() + ms; now() < until;) {
+        asked = 2;
+        for (int i = 0; i < 100; i++) fcntl(given, F_SETFL, 0);
+        fcntl(given, F_SETFL, O_NONBLOCK);
+        // What it has read nobody else answers: the program goes on, and causes more.
+        struct uffdio_zeropage zero = {.range = {(uintptr_t)beacon, 4096}};
+        if (read(given, messages, sizeof messages) > 0) ioctl(given, UFFDIO_ZEROPAGE, &zero);
+        fcntl(given, F_SETFL, 0);
+    }
+}
+
+// The program becomes another one: not the agent, which shares its memory only.
+static void have_executed(void) {
+    char path[64], name[32] = "";
+    snprintf(path, sizeof path, "/proc/%d/comm", getppid());
+    asked = 1;
+    for (int i = 0; i < 60000 && strcmp(name, "sleep\n") != 0; i++) {
+        usleep(1000);
+        FILE *file = fopen(path, "r");
+        if (file == NULL || fgets(name, sizeof name, file) == NULL) _exit(5);
+        fclose(file);
+    }
+}
+
+static void have_touched(void) {
+    asked = 2;
+    for (int i = 0; asked != 0; i++) {
+        if (i == 60000) _exit(6);
+        usleep(1000);
+    }
 }
 
 // The word behind the pages says how far an order has come: 1 pending, 2 begun.
@@ -170,15 +296,67 @@ static void begin(void) {
                                 __ATOMIC_ACQUIRE);
 }
 
+static FILE *steps;
+
+static int agent(void *unused);
+
+// What the program itself does: waits for the agent, and does what that asks for.
+static int program(void) {
+    // Its stack is in the area, which the daemon leaves alone.
+    int child = clone(agent, area + AREA_BYTES, CLONE_VM | SIGCHLD, NULL);
+    if (child < 0) return 2;
+    int status;
+    while (waitpid(child, &status, WNOHANG) == 0) {
+        if (asked == 1) execlp("sleep", "sleep", "60", NULL);
+        if (asked == 2) {
+            madvise(beacon, 4096, MADV_DONTNEED);
+            *(volatile char *)beacon;
+            asked = 0;
+        }
+        usleep(200);
+    }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 4;
+}
+
+// The child has all of the memory, and its own userfaultfd where the parent's was armed.
+static void go_on_in_child(void) {
+    pid_t child = fork();
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        memcpy(says, beacon, sizeof says);
+        connection = buffer_fd = given = -1;
+        buffer = NULL;
+        // This stack is the area: the child's agent gets another.
+        area = mmap(NULL, AREA_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (area == MAP_FAILED) _exit(2);
+        _exit(program());
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 4);
+}
+
 static int agent(void *unused) {
     (void)unused;
     static char line[1 << 17];
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    FILE *steps = fopen(script, "r");
-    if (steps == NULL) _exit(2);
     open_connection();
     while (fgets(line, sizeof line, steps) != NULL) {
         line[strcspn(line, "\n")] = 0;
+        if (buffer_fd >= 0) do_to_buffer(line);
+        if (strcmp(line, "await") == 0) receive_step(60000);
+        if (strncmp(line, "flood ", 6) == 0 && connection >= 0) flood(atoi(line + 6) % 1000);
+        if (strncmp(line, "race ", 5) == 0) race(atoi(line + 5) % 1000);
+        if (strncmp(line, "opens ", 6) == 0) {
+            int before = connection;
+            for (int i = atoi(line + 6) % 1000; i > 0; i--) open_connection();
+            connection = before;
+        }
+        if (strncmp(line, "mark ", 5) == 0) close(creat(line + 5, 0600));
+        if (strcmp(line, "exec") == 0) have_executed();
+        if (strcmp(line, "fork") == 0) go_on_in_child();
+        if (strcmp(line, "touch") == 0) have_touched();
+        if (strcmp(line, "block") == 0 && given >= 0) fcntl(given, F_SETFL, 0);
         if (strncmp(line, "send ", 5) == 0) send_step(line + 5);
         if (strncmp(line, "recv ", 5) == 0) receive_step(atoi(line + 5) % 1000);
         if (strncmp(line, "wait ", 5) == 0) usleep(atoi(line + 5) % 1000 * 1000);
@@ -186,7 +364,7 @@ static int agent(void *unused) {
         if (strcmp(line, "close") == 0 && connection >= 0) close(connection), connection = -1;
         if (strcmp(line, "open") == 0 && connection < 0) open_connection();
     }
-    _exit(0);
+    _exit(outcome);
 }
 
 int main(int count, char **arguments) {
@@ -204,10 +382,15 @@ int main(int count, char **arguments) {
     char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (wide == MAP_FAILED || area == MAP_FAILED || beacon == MAP_FAILED || memory == MAP_FAILED) return 2;
     for (size_t i = 0; i < bytes; i++) memory[i] = (char)(i * 31 >> 3);
-    // Its stack is in the area, which the daemon leaves alone.
-    int child = clone(agent, area + AREA_BYTES, CLONE_VM | SIGCHLD, NULL);
-    if (child < 0) return 2;
-    int status;
-    waitpid(child, &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 4;
+    // Missing in every child, where the daemon says what is in it.
+    madvise(beacon, 4096, MADV_WIPEONFORK);
+    // All of it read now: parent and child have one position in the file.
+    static char steps_text[1 << 18];
+    steps = fopen(script, "r");
+    if (steps == NULL) return 2;
+    size_t len = fread(steps_text, 1, sizeof steps_text, steps);
+    fclose(steps);
+    steps = fmemopen(steps_text, len == 0 ? 1 : len, "r");
+    if (steps == NULL) return 2;
+    return program();
 }

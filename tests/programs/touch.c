@@ -9,6 +9,7 @@
 //     write K SEED          write K random pages anew       "wrote K"
 //     poke K SEED           turn one word of K pages over   "poked K"
 //     where                 address of the first page       "at HEX"
+//     probe PAGE            read a page, SIGBUS is caught    "right", "wrong" or "bus at HEX"
 //     sum                   checksum over all bytes         "sum HEX bad B"
 //     fork-sum              a child computes the sum        "fork-sum HEX bad B"
 //     fork-keep             a child stays                   "child PID"
@@ -31,6 +32,7 @@
 #include <inttypes.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdbool.h>
@@ -107,6 +109,23 @@ static uint64_t sum(int *bad) {
         *bad += check(page);
     }
     return total;
+}
+
+static sigjmp_buf past;
+static void *volatile bus_at;
+
+static void on_bus(int number, siginfo_t *info, void *context) {
+    (void)number, (void)context;
+    bus_at = info->si_addr;
+    siglongjmp(past, 1);
+}
+
+static void probe(uint64_t page) {
+    struct sigaction before, action = {.sa_sigaction = on_bus, .sa_flags = SA_SIGINFO};
+    sigaction(SIGBUS, &action, &before);
+    if (sigsetjmp(past, 1)) printf("bus at %" PRIxPTR "\n", (uintptr_t)bus_at);
+    else puts(check(page) ? "wrong" : "right");
+    sigaction(SIGBUS, &before, NULL);
 }
 
 static bool obey(char *line, char **argv);
@@ -240,6 +259,8 @@ static bool obey(char *line, char **argv) {
         printf("poked %" PRIu64 "\n", a);
     } else if (!strcmp(line, "where")) {
         printf("at %" PRIxPTR "\n", (uintptr_t)pages);
+    } else if (sscanf(line, "probe %" SCNu64, &a) == 1 && a < count) {
+        probe(a);
     } else if (!strcmp(line, "sum")) {
         int bad = 0;
         uint64_t total = sum(&bad);

@@ -3,13 +3,17 @@
 //! It runs in every program that inherits the environment, shells and short-lived helpers
 //! included, so it does the least possible: one mapping, one pipe, one clone. Connecting and all
 //! else is the agent's. Whatever fails here leaves the program unmanaged and otherwise as it was.
+//!
+//! The agent is nobody's child: a program that waits for all it has (`__WALL` finds children without
+//! an exit signal, too) would wait for itself. So a *go-between* starts it and ends at once, and is
+//! waited for here before the program can. Whoever looks after orphans then has the agent.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::protocol::{AREA_BYTES, ENV_APP, ENV_SOCKET, MAX_NAME};
 use crate::serve;
-use crate::sys::{close, nr, spawn_sharing_memory, syscall4, syscall6};
+use crate::sys::{close, errno, exit, nr, spawn_sharing_memory, syscall4, syscall6};
 
 /// What the agent knows; lives at the bottom of its area, private to it once it runs.
 #[derive(Clone, Copy)]
@@ -26,6 +30,10 @@ pub struct State {
     pub alive_fd: i32,
     /// The program's process id, as it sees it itself.
     pub program: i32,
+    /// The program as a descriptor.
+    pub program_fd: i32,
+    /// The agent's process id, from before it runs; 0 while there is none.
+    agent: i32,
     /// The program is a forked child.
     pub forked: bool,
 }
@@ -54,6 +62,8 @@ static KEPT: Kept = Kept(UnsafeCell::new(Inherited {
         name_len: 0,
         alive_fd: -1,
         program: 0,
+        program_fd: -1,
+        agent: 0,
         forked: false,
     },
     alive: -1,
@@ -71,12 +81,20 @@ const MADV_DONTFORK: usize = 10;
 const O_CLOEXEC: usize = 0o2000000;
 const F_DUPFD_CLOEXEC: usize = 1030;
 const SIG_SETMASK: usize = 2;
+const WNOHANG: usize = 1;
+const WALL: usize = 0x4000_0000;
+/// Where in the area the stack of the go-between ends; the agent's is above.
+const GO_BETWEEN_STACK: usize = 8 << 10;
+/// How often the go-between is waited for where waiting fails.
+const WAIT_TRIES: u32 = 16;
 
 /// Called by the dynamic loader with what `main` will get.
 ///
 /// # Safety
 /// `envp` is the program's environment: a NULL-terminated array of NUL-terminated strings.
 pub unsafe extern "C" fn on_load(_argc: i32, _argv: *const *const u8, envp: *const *const u8) {
+    #[cfg(clew_preload)]
+    crate::let_go::find_next();
     // SAFETY: the loader hands over the program's environment, valid for the whole call.
     let (path, name) = unsafe { (find(envp, ENV_SOCKET), find(envp, ENV_APP)) };
     let Some(path) = path.filter(|p| !p.is_empty() && p.len() < 108) else { return };
@@ -107,6 +125,14 @@ extern "C" fn on_fork() {
         kept.state.forked = true;
         start(kept);
     }
+}
+
+/// Path of the daemon's agent socket, NUL-terminated; `None` where there is none, or the program has
+/// shut itself in since it was loaded: it may be killed for a call that it never makes.
+pub(crate) fn daemons_path() -> Option<&'static [u8; 108]> {
+    // SAFETY: written before any thread of the program runs, and in forked children before they go on.
+    let kept = unsafe { &*KEPT.0.get() };
+    (kept.state.path[0] != 0 && seccomp() == kept.seccomp).then_some(&kept.state.path)
 }
 
 /// Whether system calls are filtered: 0, 2, or an error.
@@ -152,11 +178,13 @@ fn start(kept: &mut Inherited) {
 /// The program's end of the pipe.
 fn spawn(area: usize, state: &mut State) -> Option<i32> {
     let mut pipe = [0i32; 2];
-    let all: u64 = !0;
-    let mut before: u64 = 0;
-    // SAFETY: the arrays outlive the calls; DONTFORK concerns our own area only.
+    // SAFETY: the array outlives the calls; DONTFORK concerns our own area only.
     unsafe {
         syscall4(nr::MADVISE, area, AREA_BYTES, MADV_DONTFORK, 0);
+        state.program = syscall4(nr::GETPID, 0, 0, 0, 0) as i32;
+        if !can_wait(state.program) || !children_join_this_namespace() {
+            return None;
+        }
         if syscall4(nr::PIPE2, pipe.as_mut_ptr() as usize, O_CLOEXEC, 0, 0) < 0 {
             return None;
         }
@@ -167,26 +195,114 @@ fn spawn(area: usize, state: &mut State) -> Option<i32> {
             pipe[1] = high as i32;
         }
         state.alive_fd = pipe[0];
-        state.program = syscall4(nr::GETPID, 0, 0, 0, 0) as i32;
-        // The agent must never run a handler of the program: it starts with all signals blocked.
-        syscall4(
-            nr::RT_SIGPROCMASK,
-            SIG_SETMASK,
-            &raw const all as usize,
-            &raw mut before as usize,
-            8,
-        );
+        state.program_fd = syscall4(nr::PIDFD_OPEN, state.program as usize, 0, 0, 0) as i32;
     }
-    // SAFETY: the top of the area is 16-byte aligned and unused; `serve::run` never returns.
-    let pid = unsafe { spawn_sharing_memory(area + AREA_BYTES, serve::run, area) };
-    // SAFETY: `before` outlives the call.
-    unsafe { syscall4(nr::RT_SIGPROCMASK, SIG_SETMASK, &raw const before as usize, 0, 8) };
+    let started = state.program_fd >= 0 && start_orphan(area, state);
+    close(state.program_fd);
     close(pipe[0]);
-    if pid < 0 {
+    if !started {
         close(pipe[1]);
         return None;
     }
     Some(pipe[1])
+}
+
+/// Whether the program may wait for children: there is none that is itself.
+fn can_wait(program: i32) -> bool {
+    // SAFETY: takes no pointers.
+    unsafe { syscall4(nr::WAIT4, program as usize, 0, WNOHANG, 0) == -errno::ECHILD }
+}
+
+/// Whether the next child is in the program's pid namespace. Otherwise it is the first of a new one,
+/// where nobody can start any more once it has ended: the program's to choose.
+fn children_join_this_namespace() -> bool {
+    const AT_FDCWD: usize = -100isize as usize;
+    let inode = |path: &core::ffi::CStr| {
+        // struct stat: 144 bytes, device and inode first.
+        let mut stat = [0u64; 18];
+        let buffer = stat.as_mut_ptr() as usize;
+        // SAFETY: a constant string, and a buffer that is as long as the structure.
+        unsafe { syscall4(nr::NEWFSTATAT, AT_FDCWD, path.as_ptr() as usize, buffer, 0) };
+        stat[1]
+    };
+    inode(c"/proc/self/ns/pid") == inode(c"/proc/self/ns/pid_for_children")
+}
+
+/// Starts the agent as an orphan. False if there is none, and nobody uses the area.
+fn start_orphan(area: usize, state: &mut State) -> bool {
+    const PR_SET_CHILD_SUBREAPER: usize = 36;
+    const PR_GET_CHILD_SUBREAPER: usize = 37;
+    let all: u64 = !0;
+    let mut before: u64 = 0;
+    let mut subreaper = 0i32;
+    let set_subreaper =
+        // SAFETY: takes no pointers.
+        |on: usize| unsafe { syscall4(nr::PRCTL, PR_SET_CHILD_SUBREAPER, on, 0, 0) };
+    // SAFETY: the numbers outlive the calls.
+    unsafe {
+        // Else it would be given every orphan of its own, and of its agent. What its children leave
+        // behind in this moment goes further up, too.
+        syscall4(nr::PRCTL, PR_GET_CHILD_SUBREAPER, &raw mut subreaper as usize, 0, 0);
+        // The agent must never run a handler of the program: it starts with all signals blocked.
+        let (all, before) = (&raw const all as usize, &raw mut before as usize);
+        syscall4(nr::RT_SIGPROCMASK, SIG_SETMASK, all, before, 8);
+    }
+    if subreaper != 0 {
+        set_subreaper(0);
+    }
+    let state: *mut State = state;
+    // SAFETY: both stacks are 16-byte aligned and unused, what runs there never returns, and the
+    // state is the agent's alone while it runs: the program looks at it again when it has started.
+    let started = unsafe {
+        let agents_pid = &raw mut (*state).agent;
+        if (*state).program == 1 {
+            // Who looks after orphans in its namespace is it itself, and would be told of this one's
+            // end as of a child's. As its child without an exit signal it shows with __WALL only.
+            let top = area + AREA_BYTES;
+            spawn_sharing_memory(top, false, agents_pid, serve::run, area) > 0
+        } else {
+            let mut pid = 0;
+            let top = area + GO_BETWEEN_STACK;
+            let is_there = spawn_sharing_memory(top, true, &raw mut pid, go_between, area) > 0;
+            // One that cannot be waited for may still run.
+            is_there && (!reap(pid) || agents_pid.read_volatile() != 0)
+        }
+    };
+    if subreaper != 0 {
+        set_subreaper(1);
+    }
+    // SAFETY: `before` outlives the call.
+    unsafe { syscall4(nr::RT_SIGPROCMASK, SIG_SETMASK, &raw const before as usize, 0, 8) };
+    started
+}
+
+/// Starts the agent and leaves it alone. It shares the program's descriptors, so that its end closes
+/// none: that of a file on a network can take its time.
+///
+/// # Safety
+/// Called once, on a stack of its own, with the address of a [`State`] nobody else uses.
+unsafe extern "C" fn go_between(area: usize) -> ! {
+    let state = area as *mut State;
+    // SAFETY: the agent's stack is unused, and `run` is called this once.
+    unsafe {
+        let agents_pid = &raw mut (*state).agent;
+        spawn_sharing_memory(area + AREA_BYTES, false, agents_pid, serve::run, area);
+    }
+    exit(0)
+}
+
+/// Waits for the end of the go-between; false if that fails again and again.
+fn reap(pid: i32) -> bool {
+    let mut tries = 0;
+    while tries < WAIT_TRIES {
+        // SAFETY: no status is asked for.
+        match unsafe { syscall4(nr::WAIT4, pid as usize, 0, WALL, 0) } {
+            ended if ended == pid as isize => return true,
+            failed if failed == -errno::EINTR => {}
+            _ => tries += 1,
+        }
+    }
+    false
 }
 
 /// What the beacon says: which child this is, or zeros.

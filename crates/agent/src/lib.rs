@@ -17,6 +17,7 @@
 #![cfg_attr(not(test), no_std)]
 
 pub mod attach;
+pub mod let_go;
 pub mod protocol;
 pub mod serve;
 pub mod sys;
@@ -40,6 +41,66 @@ mod preload {
         "mov rax, qword ptr [rip + __register_atfork@GOTPCREL]",
         "ret"
     );
+
+    // The same for what [`crate::let_go`] needs of the C library.
+    core::arch::global_asm!(
+        ".weak dlsym",
+        ".hidden clew_find_dlsym",
+        ".globl clew_find_dlsym",
+        "clew_find_dlsym:",
+        "mov rax, qword ptr [rip + dlsym@GOTPCREL]",
+        "ret",
+        ".weak __errno_location",
+        ".hidden clew_find_errno",
+        ".globl clew_find_errno",
+        "clew_find_errno:",
+        "mov rax, qword ptr [rip + __errno_location@GOTPCREL]",
+        "ret"
+    );
+
+    type Dlsym = unsafe extern "C" fn(usize, *const core::ffi::c_char) -> usize;
+    type ErrnoLocation = extern "C" fn() -> *mut i32;
+
+    unsafe extern "C" {
+        fn clew_find_dlsym() -> Option<Dlsym>;
+        fn clew_find_errno() -> Option<ErrnoLocation>;
+    }
+
+    /// The function that would be called if this object had none of this name; 0 if there is none.
+    pub fn next(name: &core::ffi::CStr) -> usize {
+        const RTLD_NEXT: usize = usize::MAX;
+        // SAFETY: gives the address of a function of this type, or None; the name is a C string.
+        unsafe { clew_find_dlsym().map_or(0, |dlsym| dlsym(RTLD_NEXT, name.as_ptr())) }
+    }
+
+    /// Where the calling thread of the program has its errno.
+    pub fn errno() -> Option<*mut i32> {
+        // SAFETY: gives the address of a function of this type, or None.
+        unsafe { clew_find_errno().map(|location| location()) }
+    }
+
+    /// Stands in for the C library's: one comparison, and on to it. A call that registers memory on a
+    /// userfaultfd takes a way of its own.
+    ///
+    /// # Safety
+    /// As ioctl(2).
+    #[unsafe(no_mangle)]
+    #[unsafe(naked)]
+    pub unsafe extern "C" fn ioctl() {
+        // All argument registers are as they came, the number of vector registers in al too.
+        core::arch::naked_asm!(
+            "cmp esi, {register}",
+            "je {slow}",
+            "mov r11, qword ptr [rip + {next}]",
+            "test r11, r11",
+            "jz {raw}",
+            "jmp r11",
+            register = const crate::let_go::UFFDIO_REGISTER as u32,
+            slow = sym crate::let_go::register,
+            raw = sym crate::let_go::call,
+            next = sym crate::let_go::NEXT,
+        )
+    }
 
     type Handler = Option<extern "C" fn()>;
     type RegisterAtfork = extern "C" fn(Handler, Handler, Handler, *const u8) -> i32;

@@ -7,7 +7,7 @@
 /// First word of every message.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"CLEW");
 /// Changes with every change of this file.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 7;
 /// Pages that the staging area and the shared buffer hold: one huge page.
 pub const SLOTS: usize = 512;
 /// Bytes of the shared buffer: the pages, and one page that begins with the call word.
@@ -29,7 +29,7 @@ pub const ENV_APP: &str = "CLEW_APP";
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Kind {
-    /// Agent: here is a process ([`Hello`]).
+    /// Agent: here is a process ([`Hello`]). Carries the program as a descriptor (pidfd).
     Hello = 1,
     /// Daemon: prepare to give pages away. Carries the buffer; and with `value` 1 the userfaultfd
     /// that this memory has from its parent, else `/dev/userfaultfd` if the daemon has it.
@@ -53,13 +53,16 @@ pub enum Kind {
     Refused = 10,
     /// Daemon: answer when everything ordered before is over.
     Sync = 11,
+    /// A program itself, on a connection of its own: bring all my pages back and leave me alone. As
+    /// [`Hello`], without a name and without a descriptor. Answered by `Done`.
+    LetGo = 12,
 }
 
 impl Kind {
     /// The kind with this number.
     pub fn from_u32(n: u32) -> Option<Kind> {
         use Kind::*;
-        [Hello, Manage, Ready, Take, Taken, Release, Unshare, Done, Detach, Refused, Sync]
+        [Hello, Manage, Ready, Take, Taken, Release, Unshare, Done, Detach, Refused, Sync, LetGo]
             .into_iter()
             .find(|kind| *kind as u32 == n)
     }
@@ -204,7 +207,7 @@ mod tests {
                 assert_eq!(kind as u32, n);
             }
         }
-        assert_eq!((1..=11).filter(|n| Kind::from_u32(*n).is_some()).count(), 11);
+        assert_eq!((1..=12).filter(|n| Kind::from_u32(*n).is_some()).count(), 12);
         for n in 0..=4u8 {
             assert_eq!(SlotState::from_u8(n) as u8, n);
         }

@@ -31,7 +31,7 @@ const MAP_PRIVATE_ANONYMOUS: usize = 0x2 | 0x20;
 const MAP_PRIVATE_ANONYMOUS_NORESERVE: usize = 0x2 | 0x20 | 0x4000;
 const PR_SET_NAME: usize = 15;
 const PR_SET_NO_NEW_PRIVS: usize = 38;
-const POLLIN: i16 = 1;
+pub(crate) const POLLIN: i16 = 1;
 /// How often an advice that the kernel does not take now is given again.
 const MADVISE_TRIES: u32 = 16;
 /// How often the agent asks, unprompted, whether the memory is still the program's.
@@ -40,16 +40,16 @@ const CHECK_SECONDS: i64 = 30;
 const CHILDHOOD_NANOSECONDS: i64 = 100_000_000;
 
 #[repr(C)]
-struct Pollfd {
-    fd: i32,
-    events: i16,
-    revents: i16,
+pub(crate) struct Pollfd {
+    pub fd: i32,
+    pub events: i16,
+    pub revents: i16,
 }
 
 #[repr(C)]
-struct Timespec {
-    seconds: i64,
-    nanoseconds: i64,
+pub(crate) struct Timespec {
+    pub seconds: i64,
+    pub nanoseconds: i64,
 }
 
 #[repr(C)]
@@ -101,18 +101,20 @@ struct Prepared {
 pub unsafe extern "C" fn run(area: usize) -> ! {
     // SAFETY: as the caller says.
     let state = unsafe { &*(area as *const State) };
-    let program = leave_the_program(state);
+    leave_the_program(state);
+    let program = state.program_fd;
     if state.forked {
         outlive_childhood(state, program);
     }
-    let Some(socket) = connect(state) else { exit(1) };
+    let Some(socket) = connect(&state.path, 0) else { exit(1) };
     // In a child the page is missing, on a userfaultfd that the daemon has had since the fork: it
     // answers with what tells this child from the others. Only with a daemon there.
     let beacon = if state.forked { read_beacon() } else { [0; 2] };
     let header = Header::new(Kind::Hello, crate::protocol::VERSION, 0);
     let mut hello = Hello { header, name: state.name, beacon };
     hello.header.detail = state.name_len as u32;
-    if send(socket, &hello, size_of::<Hello>(), None) < 0 {
+    // The daemon goes by the descriptor, and asks the kernel for everything else about the program.
+    if send(socket, &hello, size_of::<Hello>(), Some(program)) < 0 {
         exit(1);
     }
     let mut prepared: Option<Prepared> = None;
@@ -168,62 +170,78 @@ fn outlive_childhood(state: &State, program: i32) {
     }
 }
 
-/// Becomes a process of its own; returns a descriptor that becomes readable when the program ends.
-fn leave_the_program(state: &State) -> i32 {
-    // SAFETY: no pointers but a constant string; the descriptor table is a copy, so closing
+/// Becomes a process of its own, with no descriptors but two.
+fn leave_the_program(state: &State) {
+    let (alive, program) = (state.alive_fd as usize, state.program_fd as usize);
+    let (low, high) = (alive.min(program), alive.max(program));
+    // SAFETY: no pointers but constant strings; the descriptor table is a copy, so closing
     // descriptors does not concern the program.
     unsafe {
         syscall4(nr::SETSID, 0, 0, 0, 0);
         syscall4(nr::CHDIR, c"/".as_ptr() as usize, 0, 0, 0);
         syscall4(nr::PRCTL, PR_SET_NAME, c"clew-agent".as_ptr() as usize, 0, 0);
-        let alive = state.alive_fd as usize;
-        if alive > 0 {
-            syscall4(nr::CLOSE_RANGE, 0, alive - 1, 0, 0);
+        for (first, end) in [(0, low), (low + 1, high), (high + 1, 1 << 32)] {
+            if first < end {
+                syscall4(nr::CLOSE_RANGE, first, end - 1, 0, 0);
+            }
         }
-        syscall4(nr::CLOSE_RANGE, alive + 1, u32::MAX as usize, 0, 0);
-        let pidfd = syscall4(nr::PIDFD_OPEN, state.program as usize, 0, 0, 0);
-        // A program that ended at once has left its agent to another parent.
-        if pidfd < 0 || syscall4(nr::GETPPID, 0, 0, 0, 0) != state.program as isize {
-            exit(0);
-        }
-        pidfd as i32
     }
 }
 
-/// Whether the program still runs in the memory that the agent shares. When nobody can tell (the
-/// program has other credentials now), the daemon will.
+/// Whether the program, which its descriptor says has not ended, still runs in the memory that the
+/// agent shares. When nobody can tell (the program has other credentials now), the daemon will.
 fn still_the_programs_memory(program: i32) -> bool {
     const KCMP_VM: usize = 1;
     // SAFETY: takes no pointers.
     unsafe {
-        if syscall4(nr::GETPPID, 0, 0, 0, 0) != program as isize {
-            return false;
-        }
         let me = syscall4(nr::GETPID, 0, 0, 0, 0) as usize;
         syscall6(nr::KCMP, me, program as usize, KCMP_VM, 0, 0, 0) <= 0
     }
 }
 
-fn connect(state: &State) -> Option<i32> {
+/// Whether this user, or root, listens at the other end: whoever does gets this program's memory. The
+/// path outlives the daemon and its directory, and may be somebody else's by now.
+fn is_trusted(socket: i32) -> bool {
+    const SOL_SOCKET: usize = 1;
+    const SO_PEERCRED: usize = 17;
+    // struct ucred: process, user, group.
+    let mut peer = [u32::MAX; 3];
+    let mut len = size_of_val(&peer) as u32;
+    // SAFETY: both live across the calls, and the buffer is as long as stated.
+    unsafe {
+        let (to, len) = (peer.as_mut_ptr() as usize, &raw mut len as usize);
+        let done = syscall6(nr::GETSOCKOPT, socket as usize, SOL_SOCKET, SO_PEERCRED, to, len, 0);
+        let own = syscall4(nr::GETEUID, 0, 0, 0, 0);
+        done == 0 && (peer[1] == 0 || peer[1] as isize == own)
+    }
+}
+
+/// Connects to the daemon; `flags` are those of the socket besides the usual.
+pub(crate) fn connect(path: &[u8; 108], flags: usize) -> Option<i32> {
     #[repr(C)]
     struct SockaddrUn {
         family: u16,
         path: [u8; 108],
     }
-    let address = SockaddrUn { family: AF_UNIX as u16, path: state.path };
-    let len = 2 + state.path.iter().position(|b| *b == 0)? + 1;
+    let address = SockaddrUn { family: AF_UNIX as u16, path: *path };
+    let len = 2 + path.iter().position(|b| *b == 0)? + 1;
     // SAFETY: `address` outlives the call.
     unsafe {
-        let fd = syscall4(nr::SOCKET, AF_UNIX, SOCK_SEQPACKET_CLOEXEC, 0, 0);
+        let fd = syscall4(nr::SOCKET, AF_UNIX, SOCK_SEQPACKET_CLOEXEC | flags, 0, 0);
         if fd < 0 {
             return None;
         }
+        let fd = fd as i32;
         let done = syscall4(nr::CONNECT, fd as usize, &raw const address as usize, len, 0);
-        (done == 0).then_some(fd as i32)
+        if done == 0 && is_trusted(fd) {
+            return Some(fd);
+        }
+        close(fd);
+        None
     }
 }
 
-fn send<T>(socket: i32, message: &T, len: usize, fd: Option<i32>) -> isize {
+pub(crate) fn send<T>(socket: i32, message: &T, len: usize, fd: Option<i32>) -> isize {
     let iov = Iovec { base: core::ptr::from_ref(message) as usize, len };
     let rights = Rights { len: 20, level: 1, kind: 1, fds: [fd.unwrap_or(-1), -1] };
     let msg = Msghdr {
@@ -424,7 +442,7 @@ fn drop_privileges() -> isize {
         len: u16,
         filter: *const Filter,
     }
-    const ALLOWED: [usize; 12] = [
+    const ALLOWED: [usize; 11] = [
         nr::RECVMSG,
         nr::SENDMSG,
         nr::PPOLL,
@@ -434,7 +452,6 @@ fn drop_privileges() -> isize {
         nr::CLOSE,
         nr::KCMP,
         nr::GETPID,
-        nr::GETPPID,
         nr::EXIT,
         nr::EXIT_GROUP,
     ];

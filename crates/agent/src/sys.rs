@@ -19,17 +19,22 @@ pub mod nr {
     pub const MADVISE: usize = 28;
     pub const SOCKET: usize = 41;
     pub const CONNECT: usize = 42;
+    pub const RECVFROM: usize = 45;
     pub const SENDMSG: usize = 46;
     pub const RECVMSG: usize = 47;
+    pub const GETSOCKOPT: usize = 55;
     pub const EXIT: usize = 60;
+    pub const WAIT4: usize = 61;
     pub const FCNTL: usize = 72;
     pub const CHDIR: usize = 80;
     pub const GETPID: usize = 39;
-    pub const GETPPID: usize = 110;
+    pub const GETEUID: usize = 107;
     pub const SETSID: usize = 112;
     pub const CAPSET: usize = 126;
     pub const PRCTL: usize = 157;
     pub const EXIT_GROUP: usize = 231;
+    pub const CLOCK_GETTIME: usize = 228;
+    pub const NEWFSTATAT: usize = 262;
     pub const PPOLL: usize = 271;
     pub const PIPE2: usize = 293;
     pub const KCMP: usize = 312;
@@ -43,6 +48,7 @@ pub mod nr {
 pub mod errno {
     pub const ENOENT: isize = 2;
     pub const EINTR: isize = 4;
+    pub const ECHILD: isize = 10;
     pub const EAGAIN: isize = 11;
     pub const ENOMEM: isize = 12;
     pub const EBUSY: isize = 16;
@@ -85,19 +91,28 @@ pub unsafe fn syscall4(number: usize, a: usize, b: usize, c: usize, d: usize) ->
     unsafe { syscall6(number, a, b, c, d, 0, 0) }
 }
 
-/// Starts a process that shares this one's memory, runs `entry(argument)` on `stack_top`, and
-/// sends no signal when it ends. Returns its pid, or a negative errno.
+/// Starts a process that shares this one's memory (and with `files` its descriptors and working
+/// directory), runs `entry(argument)` on `stack_top`, and sends no signal when it ends. No tracer of this process traces it. Returns its pid, which `pid`
+/// holds before it runs and however this process ends meanwhile; or a negative errno.
 ///
 /// # Safety
 /// `stack_top` is the 16-byte aligned end of a writable area that nothing else uses; `entry` never
-/// returns and follows the crate's rules.
+/// returns and follows the crate's rules; `pid` may be written.
 pub unsafe fn spawn_sharing_memory(
     stack_top: usize,
+    files: bool,
+    pid: *mut i32,
     entry: unsafe extern "C" fn(usize) -> !,
     argument: usize,
 ) -> isize {
     const CLONE_VM: usize = 0x100;
+    const CLONE_FS: usize = 0x200;
+    const CLONE_FILES: usize = 0x400;
+    const CLONE_PARENT_SETTID: usize = 0x10_0000;
+    const CLONE_UNTRACED: usize = 0x80_0000;
     const CLONE: usize = 56;
+    let shared = if files { CLONE_FS | CLONE_FILES } else { 0 };
+    let flags = CLONE_VM | CLONE_PARENT_SETTID | CLONE_UNTRACED | shared;
     let result: isize;
     // SAFETY: the child starts with a copy of the registers on its own stack and calls `entry`,
     // which does not return; the parent falls through with its own stack untouched.
@@ -111,7 +126,7 @@ pub unsafe fn spawn_sharing_memory(
              "ud2",
              "2:",
              inlateout("rax") CLONE as isize => result,
-             in("rdi") CLONE_VM, in("rsi") stack_top, in("rdx") 0usize, in("r10") 0usize,
+             in("rdi") flags, in("rsi") stack_top, in("rdx") pid, in("r10") 0usize,
              in("r8") 0usize, in("r12") entry as usize, in("r13") argument,
              lateout("rcx") _, lateout("r11") _);
     }

@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 use crate::arms::{self, ArmKind, ArmSettings};
 use crate::error::BenchError;
 use crate::interrupt::InterruptGuard;
-use crate::preparation::{Scratch, host, installed, rehearse};
+use crate::preparation::{host, installed, rehearse};
 use crate::process_memory::ProgramMemory;
 use crate::programs::{Kind, Load};
 use crate::progress::Progress;
 use crate::result::{ArmResult, DemoResult, ProgramFacts, Settings, Skipped};
 use crate::run::{self, Outcome, Work};
+use crate::scratch::Scratch;
 
 /// What the demo runs.
 #[derive(Clone, Debug)]
@@ -100,7 +101,7 @@ pub fn demo(config: &DemoConfig, progress: &dyn Progress) -> Result<DemoResult, 
     config.check()?;
     let begin = Instant::now();
     let _interrupts = InterruptGuard::new();
-    let scratch = Scratch::new()?;
+    let scratch = Scratch::new("clew-demo-")?;
     let mut skipped = Vec::new();
     let work = Work {
         programs: installed(&config.programs, &mut skipped)?,
@@ -113,7 +114,7 @@ pub fn demo(config: &DemoConfig, progress: &dyn Progress) -> Result<DemoResult, 
         switches: config.switches,
         pause: config.pause,
     };
-    rehearse(&work, &scratch.0, progress)?;
+    rehearse(&work, scratch.path(), progress)?;
 
     let settings = ArmSettings {
         clew_exe: config.clew_exe.clone(),
@@ -130,7 +131,7 @@ pub fn demo(config: &DemoConfig, progress: &dyn Progress) -> Result<DemoResult, 
             total_bytes,
             config.headroom_bytes,
             &work,
-            &scratch.0,
+            scratch.path(),
             progress,
         ) {
             Ok(outcome) => {

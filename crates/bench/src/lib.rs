@@ -28,7 +28,11 @@ pub mod progress;
 pub mod report;
 pub mod result;
 pub mod run;
+pub mod scratch;
 pub mod session;
+#[cfg(test)]
+#[path = "../../../tests/skip.rs"]
+mod skip;
 pub mod statistics;
 pub mod survey;
 pub mod swap_file;

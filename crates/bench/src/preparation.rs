@@ -2,7 +2,7 @@
 //! is.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::error::{BenchError, file_error};
 use crate::programs::{Kind, Load};
@@ -47,24 +47,6 @@ pub fn rehearse(work: &Work, scratch: &Path, progress: &dyn Progress) -> Result<
     }
     progress.done(&format!("{} programs work here", work.programs.len()));
     Ok(())
-}
-
-/// A directory for sockets and messages of programs; it ends with this.
-pub struct Scratch(pub PathBuf);
-
-impl Scratch {
-    /// A fresh one.
-    pub fn new() -> Result<Scratch, BenchError> {
-        let path = std::env::temp_dir().join(format!("clew-demo-{}", std::process::id()));
-        fs::create_dir_all(&path).map_err(file_error("create", &path))?;
-        Ok(Scratch(path))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }
 
 /// This machine.

@@ -5,6 +5,7 @@ use std::io::IsTerminal;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use clew_core::shown::{shown, shown_lines};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Receives how far a benchmark is.
@@ -46,7 +47,7 @@ impl Console {
 impl Progress for Console {
     fn begin(&self, part: &str, steps: u64) {
         if !std::io::stderr().is_terminal() {
-            eprintln!("{part}");
+            eprintln!("{}", shown(part));
             return;
         }
         let bar = ProgressBar::new(steps);
@@ -54,7 +55,7 @@ impl Progress for Console {
             .expect("the template is well-formed")
             .progress_chars("=> ");
         bar.set_style(style);
-        bar.set_prefix(part.to_string());
+        bar.set_prefix(shown(part).into_owned());
         bar.enable_steady_tick(Duration::from_millis(200));
         self.with_bar(|held| *held = Some(bar));
     }
@@ -63,7 +64,7 @@ impl Progress for Console {
         self.with_bar(|held| {
             if let Some(bar) = held {
                 bar.inc(1);
-                bar.set_message(now.to_string());
+                bar.set_message(shown(now).into_owned());
             }
         });
     }
@@ -74,6 +75,6 @@ impl Progress for Console {
                 bar.finish_and_clear();
             }
         });
-        eprintln!("  {outcome}");
+        eprintln!("  {}", shown_lines(outcome));
     }
 }

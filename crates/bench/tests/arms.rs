@@ -3,6 +3,9 @@
 //! The `clew` arm is run against a stub that speaks Clew's command line and control protocol; what
 //! Clew itself does with real programs is tested where the command is built.
 
+#[path = "../../../tests/skip.rs"]
+mod skip;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -15,6 +18,7 @@ use clew_bench::programs::Kind;
 use clew_bench::progress::Silent;
 use clew_bench::{DemoConfig, DemoResult, demo};
 use clew_live::control::{AppStatus, PoolStatus, ProcessStatus, Status};
+use skip::skip;
 
 /// An executable that behaves as `clew` does, in `directory`.
 fn stub(directory: &Path) -> PathBuf {
@@ -51,15 +55,15 @@ fn small(arms: &[ArmKind]) -> DemoConfig {
 }
 
 /// `None`, said loudly, where the demo cannot run at all.
-fn run(config: &DemoConfig) -> Option<DemoResult> {
+fn run(test: &str, config: &DemoConfig) -> Option<DemoResult> {
     for kind in &config.programs {
         if let Err(error) = kind.executable() {
-            eprintln!("SKIPPED: {error}");
+            skip(test, &error.to_string());
             return None;
         }
     }
     if let Err(error) = Cgroup::create("probe") {
-        eprintln!("SKIPPED: {error}");
+        skip(test, &error.to_string());
         return None;
     }
     let result = demo(config, &Silent).expect("the demo runs");
@@ -80,7 +84,7 @@ fn clew_is_driven_through_its_command() {
     let clew_exe = Some(stub(&directory));
     let arms = small(&[ArmKind::Dram, ArmKind::Clew]);
     let config = DemoConfig { total_fraction: 2.0, clew_exe, ..arms };
-    let Some(result) = run(&config) else { return };
+    let Some(result) = run("arms::clew", &config) else { return };
     assert!(result.skipped.is_empty(), "{:?}", result.skipped);
     assert_eq!(result.wrong_answers(), 0);
     let ours = result.arm(ArmKind::Clew).expect("it ran");
@@ -101,7 +105,7 @@ fn an_arm_that_cannot_run_is_named_with_its_reason() {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let clew_exe = Some(PathBuf::from("/nowhere/clew"));
     let config = DemoConfig { clew_exe, ..small(&[ArmKind::Dram, ArmKind::Clew]) };
-    let Some(result) = run(&config) else { return };
+    let Some(result) = run("arms::named", &config) else { return };
     assert!(result.arm(ArmKind::Clew).is_none() && result.arm(ArmKind::Dram).is_some());
     assert_eq!(result.skipped.len(), 1);
     assert!(result.skipped[0].reason.contains("/nowhere/clew"), "{:?}", result.skipped);
@@ -120,7 +124,7 @@ fn a_limit_that_kills_is_the_reason_that_is_given() {
         clew_exe: Some(stub(&directory)),
         ..small(&[ArmKind::Dram, ArmKind::Clew])
     };
-    let Some(result) = run(&config) else { return };
+    let Some(result) = run("arms::limit", &config) else { return };
     assert!(result.arm(ArmKind::Clew).is_none());
     let reason = &result.skipped[0].reason;
     assert!(reason.contains("limit"), "{reason}");
@@ -135,13 +139,12 @@ fn the_kernels_zram_swaps_and_is_put_back() {
     // Large enough that the data, not the programs' own start, is what is swapped.
     let arms = small(&[ArmKind::Dram, ArmKind::KernelZram]);
     let config = DemoConfig { data_bytes: 32 << 20, ..arms };
-    let Some(result) = run(&config) else { return };
+    let Some(result) = run("arms::zram", &config) else { return };
     assert_eq!(page_cluster(), before);
     let Some(kernel) = result.arm(ArmKind::KernelZram) else {
         let reason = &result.skipped[0].reason;
         assert!(reason.contains("cannot be used here"), "{reason}");
-        eprintln!("SKIPPED: {reason}");
-        return;
+        return skip("arms::zram", reason);
     };
     assert_eq!(kernel.wrong_answers, 0);
     assert!(kernel.ratio.is_some_and(|ratio| ratio > 1.0), "nothing was swapped: {kernel:?}");

@@ -1,10 +1,14 @@
 //! Each program, as the system ships it, answers everything rightly over several visits.
 
+#[path = "../../../tests/skip.rs"]
+mod skip;
+
 use std::path::PathBuf;
 
 use clew_bench::BenchError;
 use clew_bench::programs::{Kind, Load};
 use clew_bench::session::{Launch, Session};
+use skip::skip;
 
 fn scratch(name: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("clew-programs-{}-{name}", std::process::id()));
@@ -14,8 +18,7 @@ fn scratch(name: &str) -> PathBuf {
 
 fn answers_rightly(kind: Kind) {
     if let Err(error @ BenchError::ProgramMissing { .. }) = kind.executable() {
-        eprintln!("SKIPPED: {error}");
-        return;
+        return skip(&format!("programs::{}", kind.name()), &error.to_string());
     }
     let scratch = scratch(kind.name());
     let launch = Launch { scratch: scratch.clone(), ..Launch::default() };

@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use clew_live::control::ControlError;
 
 use output::Format;
 
@@ -109,14 +110,32 @@ pub enum Failure {
 
 impl<E: Into<anyhow::Error>> From<E> for Failure {
     fn from(error: E) -> Failure {
-        Failure::Failed(error.into())
+        let error = error.into();
+        let refused = |error: &ControlError| {
+            matches!(error, ControlError::Untrusted { .. } | ControlError::Foreign { .. })
+        };
+        if error.downcast_ref().is_some_and(refused) {
+            return Failure::Input(error);
+        }
+        Failure::Failed(error)
     }
+}
+
+/// An error and its causes, as far as they are not said yet.
+fn whole(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
+        .with_writer(|| output::Log)
         .with_target(false)
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_env("CLEW_LOG")
@@ -124,6 +143,8 @@ fn main() -> ExitCode {
         )
         .init();
     let socket = cli.socket.unwrap_or_else(clew_live::daemon::default_socket);
+    // Daemon and programs work elsewhere.
+    let socket = std::path::absolute(&socket).unwrap_or(socket);
     let format = cli.format;
     let result = match cli.verb {
         Verb::Doctor => verbs::doctor::doctor(format),
@@ -151,7 +172,7 @@ fn main() -> ExitCode {
             let mut command = <Cli as clap::CommandFactory>::command();
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut command, "clew", &mut text);
-            say_part!("{}", String::from_utf8_lossy(&text));
+            output::raw(&text);
             Ok(())
         }
         Verb::Man { directory } => {
@@ -170,6 +191,6 @@ fn main() -> ExitCode {
         Err(Failure::NotFound(error)) => (127, error),
         Err(Failure::Said(code)) => return ExitCode::from(code),
     };
-    eprintln!("clew: {error:#}");
+    remark!("clew: {}", whole(&error));
     ExitCode::from(code)
 }

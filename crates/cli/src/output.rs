@@ -1,9 +1,10 @@
 //! Tables and JSON.
 
 use std::fmt::Arguments;
-use std::io::{ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
 
 use clap::ValueEnum;
+use clew_core::shown::{shown, shown_json, shown_lines};
 use serde::Serialize;
 
 /// Prints a line; see [`write`].
@@ -15,6 +16,11 @@ macro_rules! say {
 /// Prints without ending the line.
 macro_rules! say_part {
     ($($word:tt)*) => { $crate::output::write(format_args!($($word)*)) };
+}
+
+/// Says something on standard error, as [`say!`] does on standard output.
+macro_rules! remark {
+    ($($word:tt)*) => { $crate::output::remark(format_args!($($word)*)) };
 }
 
 /// Columns of output, at most.
@@ -29,10 +35,15 @@ pub enum Format {
     Json,
 }
 
-/// Writes to standard output. A reader that has seen enough (`clew ps | head`) is no error; a disk
+/// Writes to standard output what a terminal may show: names of programs are in it. A reader that has seen enough (`clew ps | head`) is no error; a disk
 /// that is full ends the command with code 1.
 pub fn write(text: Arguments<'_>) {
-    match std::io::stdout().write_fmt(text) {
+    raw(shown_lines(&text.to_string()).as_bytes());
+}
+
+/// The same of bytes as they are: what other programs read.
+pub fn raw(bytes: &[u8]) {
+    match io::stdout().write_all(bytes) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             eprintln!("clew: cannot write to standard output: {error}");
             std::process::exit(1);
@@ -41,13 +52,42 @@ pub fn write(text: Arguments<'_>) {
     }
 }
 
+/// Writes a line to standard error, for a terminal.
+pub fn remark(text: Arguments<'_>) {
+    eprintln!("{}", shown_lines(&text.to_string()));
+}
+
+/// Where logs go: standard error, one line an event, whatever is in it.
+pub struct Log;
+
+impl Write for Log {
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(event);
+        let line = shown(text.strip_suffix('\n').unwrap_or(&text));
+        io::stderr().write_all(format!("{line}\n").as_bytes())?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Prints `value` as JSON.
 pub fn json(value: &impl Serialize) -> Result<(), crate::Failure> {
-    say!("{}", serde_json::to_string_pretty(value)?);
+    json_text(&serde_json::to_string_pretty(value)?);
     Ok(())
 }
 
-/// A table without borders, at most 100 columns wide.
+/// Prints what is JSON already.
+pub fn json_text(text: &str) {
+    raw(shown_json(text).as_bytes());
+    if !text.ends_with('\n') {
+        raw(b"\n");
+    }
+}
+
+/// A table without borders, at most 100 columns wide. What cells say is [`shown`].
 pub fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
     let mut table = comfy_table::Table::new();
     table
@@ -56,7 +96,7 @@ pub fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
         .set_width(WIDTH as u16)
         .set_header(header.to_vec());
     for row in rows {
-        table.add_row(row);
+        table.add_row(row.iter().map(|cell| shown(cell)));
     }
     table.trim_fmt()
 }

@@ -49,7 +49,7 @@ fn kill_agents(test: &str, forked: bool) {
 
         // What is out comes back, what is in stays, and that is said.
         fixture.swap_out("touch");
-        let said = poll(Duration::from_secs(10), || {
+        let said = poll(LONG, || {
             let app = fixture.app("touch");
             let process = app.processes.into_iter().find(|p| p.pid == program.pid)?;
             (!process.managed).then_some(process.reason)

@@ -37,7 +37,7 @@ fn daemon_refuses(arguments: &[&str], words: &[&str]) {
     let socket = dir.join("s");
     let mut command = clew();
     command.arg("daemon").arg("--socket").arg(&socket).args(arguments);
-    expect_error(&run_to_end(&mut command, Duration::from_secs(20)), 2, words);
+    expect_error(&run_to_end(&mut command, LONG), 2, words);
     assert!(!socket.exists(), "a socket was left behind");
 }
 
@@ -167,7 +167,7 @@ fn unknown_app_and_second_daemon() {
 
 #[test]
 fn programs_that_do_not_exist_or_fail() {
-    if !can_run("bad_input::programs_that_do_not_exist_or_fail", &[]) {
+    if !can_run("bad_input::programs_that_do_not_exist_or_fail", &["mkfifo"]) {
         return;
     }
     let mut fixture = Fixture::start("512MiB");
@@ -175,6 +175,10 @@ fn programs_that_do_not_exist_or_fail() {
     expect_error(&run(&["/no/such/program"]), 127, &["/no/such/program"]);
     expect_error(&run(&["no-such-program-on-the-path"]), 127, &["no-such-program-on-the-path"]);
     expect_error(&run(&["/"]), 127, &[]);
+    // Nobody writes there, and nobody waits for it.
+    let fifo = fixture.dir.join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo starts").success());
+    expect_error(&run(&[fifo.to_str().expect("UTF-8")]), 127, &["no regular file"]);
     // A program's own status and output are handed on.
     let output = run(&["sh", "-c", "echo out; echo err >&2; exit 7"]);
     assert_eq!(output.status.code(), Some(7), "{}", texts(&output));
@@ -197,7 +201,7 @@ fn a_static_program_runs_unmanaged_and_is_listed() {
     let binary = binary.to_str().expect("UTF-8");
     let mut program = fixture.run("static", &[binary, "4096", "50", "3"]);
     program.wait_ready();
-    let listed = poll(Duration::from_secs(10), || {
+    let listed = poll(LONG, || {
         let app = fixture.app("static");
         let process = app.processes.into_iter().find(|process| !process.managed)?;
         (!process.reason.is_empty()).then_some(process)
@@ -250,7 +254,7 @@ fn a_full_pool_stops_swapping_and_loses_nothing() {
     program.quit();
     fixture.wait_all_freed("full");
     // There is room again.
-    let room = poll(Duration::from_secs(10), || (!fixture.status().pool.full).then_some(()));
+    let room = poll(LONG, || (!fixture.status().pool.full).then_some(()));
     assert!(room.is_some(), "still full: {:?}", fixture.status());
     let mut program = fixture.run("next", &[binary, "4096", "70", "5"]);
     program.wait_ready();
@@ -285,7 +289,7 @@ fn without_privileges_the_daemon_says_what_is_missing() {
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&binary);
     command.arg("daemon").arg("--socket").arg(dir.join("s"));
     command.args(["--budget", "512MiB", "--scheme", "zram"]).current_dir("/");
-    let output = run_to_end(&mut command, Duration::from_secs(20));
+    let output = run_to_end(&mut command, LONG);
     expect_error(&output, 3, &["userfaultfd"]);
 }
 

@@ -16,15 +16,14 @@ fn fork(program: &mut Program, line: &str) -> u32 {
 /// Waits until it is known which process the child is; then everything is taken out, and it is
 /// managed, however little of it is resident.
 fn manage(fixture: &Fixture, pid: u32) {
-    let known = poll(Duration::from_secs(20), || fixture.process("touch", pid));
+    let known = poll(LONG, || fixture.process("touch", pid));
     assert!(known.is_some(), "{pid} is not known: {:?}\n{}", fixture.app("touch"), fixture.log());
     fixture.swap_out("touch");
     wait_managed(fixture, pid);
 }
 
 fn wait_managed(fixture: &Fixture, pid: u32) -> ProcessStatus {
-    let found =
-        poll(Duration::from_secs(20), || fixture.process("touch", pid).filter(|p| p.managed));
+    let found = poll(LONG, || fixture.process("touch", pid).filter(|p| p.managed));
     found.unwrap_or_else(|| {
         panic!("{pid} is not managed: {:?}\n{}", fixture.app("touch"), fixture.log())
     })
@@ -45,7 +44,7 @@ fn a_child_is_swapped_out_itself() {
         return;
     };
     let child = fork(&mut program, "fork-keep");
-    let listed = poll(Duration::from_secs(20), || fixture.process("touch", child));
+    let listed = poll(LONG, || fixture.process("touch", child));
     assert!(listed.is_some(), "{:?}\n{}", fixture.app("touch"), fixture.log());
     // All of it comes into the child alone, and is changed there.
     program.expect("child sum", &sum);
@@ -110,7 +109,7 @@ fn a_child_of_a_program_that_is_not_managed_yet() {
     program.wait_ready();
     let sum = program.ask("sum");
     let child = fork(&mut program, "fork-keep");
-    let listed = poll(Duration::from_secs(10), || fixture.process("touch", child));
+    let listed = poll(LONG, || fixture.process("touch", child));
     let listed = listed.unwrap_or_else(|| panic!("{:?}\n{}", fixture.app("touch"), fixture.log()));
     assert!(!listed.managed && listed.reason.starts_with("smaller than"), "{listed:?}");
     fixture.swap_out("touch");
@@ -118,7 +117,7 @@ fn a_child_of_a_program_that_is_not_managed_yet() {
     let grandchild = fork(&mut program, "child fork-keep");
     let too_small =
         || fixture.process("touch", grandchild).filter(|p| p.reason.starts_with("smaller"));
-    assert!(poll(Duration::from_secs(10), too_small).is_some(), "{:?}", fixture.app("touch"));
+    assert!(poll(LONG, too_small).is_some(), "{:?}", fixture.app("touch"));
     fixture.swap_out("touch");
     wait_managed(&fixture, grandchild);
     for (line, pid) in [("child child sum", grandchild), ("child sum", child), ("sum", program.pid)]
@@ -145,8 +144,7 @@ fn storms_of_short_lived_children() {
     manage(&fixture, child);
     program.expect("child sum", &sum);
     program.expect("sum", &sum);
-    let gone =
-        poll(Duration::from_secs(10), || (fixture.app("touch").processes.len() == 2).then_some(()));
+    let gone = poll(LONG, || (fixture.app("touch").processes.len() == 2).then_some(()));
     assert!(gone.is_some(), "{:?}", fixture.app("touch"));
     // No descriptor is left over from fork to fork.
     let high = std::fs::read_dir(format!("/proc/{child}/fd")).expect("its descriptors");

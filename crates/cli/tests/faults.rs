@@ -2,13 +2,13 @@
 //! made there, with two errors each. Whatever fails, no byte is wrong and nobody waits longer than
 //! [`BOUND`]; the daemon goes on, or ends with a reason and the next one takes over.
 //!
-//! Sites are found by a run in which nothing fails. `CLEW_FAULT_SECONDS` limits the cases to a seeded
+//! Sites are found by two runs in which nothing fails. `CLEW_FAULT_SECONDS` limits the cases to a seeded
 //! sample of so many seconds (40 for all tests here together; 0: all cases), `CLEW_FAULT_SEED` is the
 //! seed, `CLEW_FAULT_ONLY` names a site or a call: only what has it in its name is tried.
 
 mod support;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -40,12 +40,13 @@ const ENOLCK: i32 = 37;
 const ENOSYS: i32 = 38;
 const EADDRINUSE: i32 = 98;
 const ENOBUFS: i32 = 105;
+const ECHILD: i32 = 10;
 const ECONNABORTED: i32 = 103;
 
 /// A system call that can fail for want of something, or because of what others do: its number, its
 /// name, and two errors that it can give. Calls that fail for wrong arguments only (UFFDIO_WAKE,
 /// getpid, futex, sigprocmask and their like) are not here.
-const CALLS: [(u32, &str, [i32; 2]); 61] = [
+const CALLS: [(u32, &str, [i32; 2]); 62] = [
     (0, "read", [EINTR, EIO]),
     (1, "write", [ENOSPC, EINTR]),
     (2, "open", [EMFILE, ENOMEM]),
@@ -77,6 +78,7 @@ const CALLS: [(u32, &str, [i32; 2]); 61] = [
     (54, "setsockopt", [ENOMEM, ENOBUFS]),
     (55, "getsockopt", [ENOMEM, ENOBUFS]),
     (56, "clone", [EAGAIN, ENOMEM]),
+    (61, "wait4", [EINTR, ECHILD]),
     (72, "fcntl", [EMFILE, EINVAL]),
     (73, "flock", [EINTR, ENOLCK]),
     (77, "ftruncate", [EINTR, ENOMEM]),
@@ -145,8 +147,8 @@ fn numbers() -> Vec<u32> {
 }
 
 /// Those that the agent makes. The program is asked about them too, wherever it makes them.
-const AGENTS_CALLS: [u32; 19] =
-    [5, 9, 11, 16, 28, 41, 42, 46, 47, 56, 72, 126, 271, 293, 312, 317, 323, 434, 436];
+const AGENTS_CALLS: [u32; 20] =
+    [5, 9, 11, 16, 28, 41, 42, 46, 47, 56, 61, 72, 126, 271, 293, 312, 317, 323, 434, 436];
 
 /// The call of a site, and the errors that it is to fail with.
 fn call_of(site: &Site) -> Option<(String, [i32; 2])> {
@@ -187,8 +189,6 @@ enum Outcome {
     Unmanaged,
     /// The daemon ended with a reason, and the next one took over.
     Ended,
-    /// The call was not made as often this time.
-    NotReached,
 }
 
 struct Told {
@@ -228,24 +228,57 @@ fn tell(tools: &Tools, part: Part, fail: Option<(u64, u64, i32)>) -> Told {
     assert!(table.is_ready(), "the hook was not loaded");
     let ends = world.ends.drain(usize::from(part == Part::Successor)..).collect();
     let (unmanaged, refused) = (world.unmanaged.clone(), world.refused.clone());
-    let agent_object = world.environment.agent_object.clone();
+    let agent_object = world.agent_object.clone();
     Told { table, ends, unmanaged, refused, agent_object, _dir: dir }
 }
 
-fn judge(told: &Told) -> Outcome {
+/// A run in which nothing fails. On a busy machine it may be looked before a child has its own agent;
+/// not each time.
+fn undisturbed(tools: &Tools, part: Part) -> Told {
+    let runs = std::iter::repeat_with(|| tell(tools, part, None)).take(5).inspect(|told| {
+        assert!(
+            told.ends.is_empty() && told.refused.is_empty(),
+            "{:?} {:?}",
+            told.ends,
+            told.refused
+        );
+    });
+    let mut reasons = Vec::new();
+    let whole = { runs }.find(|told| {
+        reasons.extend(told.unmanaged.clone());
+        told.unmanaged.is_empty()
+    });
+    whole.unwrap_or_else(|| panic!("not managed, and nothing failed: {reasons:?}"))
+}
+
+/// `None` where nothing failed: the call was not made as often this time.
+fn judge(told: &Told) -> Option<Outcome> {
     if told.table.fired() == 0 {
         assert!(told.ends.is_empty(), "a daemon ended and nothing had failed: {:?}", told.ends);
-        return Outcome::NotReached;
+        return None;
     }
     for end in &told.ends {
         assert!(end.has_reason(), "a daemon ended without a reason: {end:?}");
     }
     assert!(told.unmanaged.iter().all(|reason| !reason.is_empty()), "unmanaged, and no reason");
-    match (told.ends.is_empty(), told.unmanaged.is_empty() && told.refused.is_empty()) {
+    Some(match (told.ends.is_empty(), told.unmanaged.is_empty() && told.refused.is_empty()) {
         (false, _) => Outcome::Ended,
         (true, false) => Outcome::Unmanaged,
         (true, true) => Outcome::WentOn,
+    })
+}
+
+/// Has a call of `site` fail, the `nth` time if it is made so often, else an earlier one; panics where
+/// none is ever made.
+fn reach(tools: &Tools, part: Part, site: &Site, nth: u64, error: i32) -> (Outcome, Told) {
+    let earlier = std::iter::successors(Some(nth), |nth| (*nth > 1).then_some(nth / 2));
+    for nth in earlier.chain([1; 4]) {
+        let told = tell(tools, part, Some((site.key, nth, error)));
+        if let Some(outcome) = judge(&told) {
+            return (outcome, told);
+        }
     }
+    panic!("the call is never made");
 }
 
 /// What became of the cases of a site.
@@ -255,7 +288,16 @@ struct Results {
     reasons: BTreeMap<String, u64>,
 }
 
+/// A sample of so many tenths of the time.
 fn matrix(part: Part, share: u64) {
+    let only = std::env::var("CLEW_FAULT_ONLY").unwrap_or_default();
+    let seconds = number_from_env("CLEW_FAULT_SECONDS", 40);
+    let limit = (seconds > 0).then(|| Duration::from_secs(seconds) * share as u32 / 10);
+    cases_of(part, &only, limit);
+}
+
+/// What has `only` in its name; a sample where there is a limit.
+fn cases_of(part: Part, only: &str, limit: Option<Duration>) {
     let name = format!("faults::{part:?}").to_lowercase();
     if !can_run(&name, &["cc", "nm", "objcopy"]) {
         return;
@@ -263,31 +305,25 @@ fn matrix(part: Part, share: u64) {
     let _alone = alone();
     let began = Instant::now();
     let mut tools = Tools::new();
-    let first = tell(&tools, part, None);
-    assert!(
-        first.ends.is_empty() && first.unmanaged.is_empty(),
-        "{:?} {:?}",
-        first.ends,
-        first.unmanaged
-    );
-    assert!(first.refused.is_empty(), "{:?}", first.refused);
+    let [first, second] = [(); 2].map(|()| undisturbed(&tools, part));
     if part == Part::Agent {
         tools.know_agent(&first.agent_object);
     }
-    let only = std::env::var("CLEW_FAULT_ONLY").unwrap_or_default();
     let describe = |site: &Site| match part {
         Part::Agent => tools.describe_agent(site),
         _ => tools.describe(site),
     };
+    // What is called only now and then cannot be relied on.
+    let always: BTreeSet<u64> = second.table.sites().iter().map(|site| site.key).collect();
     let known: Vec<(Site, String, [i32; 2])> = first
         .table
         .sites()
         .into_iter()
-        .filter(|site| site.number != ALLOCATION)
+        .filter(|site| site.number != ALLOCATION && always.contains(&site.key))
         .filter_map(|site| {
             let (call, errors) = call_of(&site)?;
             let name = format!("{call} {}", describe(&site));
-            name.contains(&only).then_some((site, name, errors))
+            name.contains(only).then_some((site, name, errors))
         })
         .collect();
     assert!(known.len() > 5 || !only.is_empty(), "hardly any site was found: {}", known.len());
@@ -299,13 +335,11 @@ fn matrix(part: Part, share: u64) {
         }
     }
     let all = cases.len();
-    let seconds = number_from_env("CLEW_FAULT_SECONDS", 40);
     let mut random = Random(number_from_env("CLEW_FAULT_SEED", 1));
     for i in (1..cases.len()).rev() {
         cases.swap(i, random.below(i as u64 + 1) as usize);
     }
-    let until =
-        (seconds > 0).then(|| Instant::now() + Duration::from_secs(seconds) * share as u32 / 10);
+    let until = limit.map(|limit| Instant::now() + limit);
     let next = AtomicUsize::new(0);
     let results: Mutex<BTreeMap<usize, Results>> = Mutex::default();
     let failures = Mutex::new(Vec::new());
@@ -317,8 +351,8 @@ fn matrix(part: Part, share: u64) {
             let (site, name, _) = &known[case.site];
             let what = format!("{name}, time {}, errno {}", case.nth, case.error);
             let judged = std::panic::catch_unwind(|| {
-                let told = tell(&tools, part, Some((site.key, case.nth, case.error)));
-                (judge(&told), told.ends, told.unmanaged, told.refused)
+                let (outcome, told) = reach(&tools, part, site, case.nth, case.error);
+                (outcome, told.ends, told.unmanaged, told.refused)
             });
             match judged {
                 Ok((outcome, ends, unmanaged, refused)) => {
@@ -362,8 +396,7 @@ fn matrix(part: Part, share: u64) {
         failures.len()
     );
     assert!(failures.is_empty(), "{failures:#?}");
-    let missed = totals.get(&Outcome::NotReached).copied().unwrap_or(0);
-    assert!(missed * 3 <= tried.max(30), "{missed} of {tried} cases were not reached");
+    assert!(tried > 0, "no case was tried");
 }
 
 #[test]
@@ -374,6 +407,12 @@ fn the_daemons_system_calls_fail() {
 #[test]
 fn a_successors_system_calls_fail() {
     matrix(Part::Successor, 4);
+}
+
+/// Who connects is told who listens. Where it stays the dead daemon, nobody ever asks its successor.
+#[test]
+fn a_successor_that_cannot_listen_leaves_everything_to_the_next_one() {
+    cases_of(Part::Successor, "listen ", None);
 }
 
 #[test]

@@ -7,14 +7,17 @@ mod support;
 mod fuzz;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clew_live::control::{Client, Request};
 use fuzz::{Random, Run, corpus};
-use support::{Fixture, LONG, SetAtEnd, TempDir, can_run, compile, kill_tree, poll, rss_anon};
+use support::{
+    Fixture, LONG, Program, SetAtEnd, TempDir, can_run, compile, kill, kill_tree, poll, rss_anon,
+    wait_for_end,
+};
 
 const PAGES: u64 = 4096;
 /// Hostile programs at once.
@@ -22,8 +25,42 @@ const AT_ONCE: usize = 4;
 /// No script may take longer.
 const LIMIT: Duration = Duration::from_millis(1500);
 
-const DESCRIPTORS: [&str; 7] =
-    ["uffd", "uffd-blocking", "uffd-other", "uffd-armed", "memfd", "file", "pipe"];
+const DESCRIPTORS: [&str; 12] = [
+    "uffd",
+    "uffd-blocking",
+    "uffd-other",
+    "uffd-armed",
+    "memfd",
+    "file",
+    "pipe",
+    "program",
+    "itself",
+    "another",
+    "dead",
+    "thread",
+];
+
+/// What an agent may do besides sending messages.
+const STEPS: [&str; 18] = [
+    "close",
+    "open",
+    "opens 20",
+    "recv 300",
+    "wait 20",
+    "begin",
+    "truncate 0",
+    "truncate 4096",
+    "punch",
+    "chmod 666",
+    "append",
+    "map 4096",
+    "map 99999744",
+    "flood 50",
+    "exec",
+    "fork",
+    "block",
+    "race 100",
+];
 
 /// One of the scripts with some of its lines, numbers and descriptors changed.
 fn spoiled_script(random: &mut Random, scripts: &[Vec<u8>]) -> String {
@@ -47,9 +84,7 @@ fn spoiled_script(random: &mut Random, scripts: &[Vec<u8>]) -> String {
                 lines.swap(at, other);
             }
             4 => lines.truncate(at),
-            5 => {
-                lines.insert(at, random.pick(&["close", "open", "recv 300", "wait 20"]).to_string())
-            }
+            5 => lines.insert(at, random.pick(&STEPS).to_string()),
             6 if lines[at].starts_with("send ") => {
                 lines[at] += " ";
                 lines[at] += random.pick::<&str>(&DESCRIPTORS);
@@ -79,7 +114,7 @@ fn spoiled_script(random: &mut Random, scripts: &[Vec<u8>]) -> String {
 /// Waits until the daemon knows of no hostile program any more.
 fn wait_forgotten(fixture: &Fixture) {
     let only_ours = poll(LONG, || {
-        let others = fixture.status().apps.into_iter().filter(|app| app.name != "touch");
+        let others = fixture.status().apps.into_iter().filter(|app| app.name == "hostile");
         others.map(|app| app.processes.len()).all(|n| n == 0).then_some(())
     });
     assert!(only_ours.is_some(), "not forgotten: {:?}\n{}", fixture.status(), fixture.log());
@@ -171,10 +206,45 @@ fn the_daemon_outlives_hostile_agents() {
         "fuzz agents: {ended} hostile programs ended, {killed} were ended; the daemon grew by {} KiB",
         grown >> 10
     );
-    assert!(grown < 64 << 20, "the daemon grew by {grown} bytes");
+    assert!(grown < 8 << 20, "the daemon grew by {grown} bytes: {}", kept.display());
     program.quit();
     fixture.wait_all_freed("touch");
     let _ = fs::remove_dir_all(&kept);
+}
+
+/// Whoever says hello is believed nothing about whose agent it is.
+#[test]
+fn who_is_no_programs_agent_is_turned_away() {
+    if !can_run("fuzz_agents::who_is_no_programs_agent_is_turned_away", &["cc"]) {
+        return;
+    }
+    let mut fixture = Fixture::start_configured("1GiB", "zram", "min-process = \"512MiB\"\n");
+    let binary = compile(&fixture.dir, "hostile.c", &[]);
+    let script = fixture.dir.join("script");
+    let hello = include_str!("../../../tests/corpus/agents/hello");
+    let hello =
+        hello.lines().next().and_then(|line| line.strip_suffix(" program")).expect("a hello");
+    let names = ["itself", "another", "dead", "thread", "file", "", "program program", "program"];
+    for name in names {
+        // What is turned away is told so at once; the last one is listed as long as it lives.
+        let text = format!("{hello} {name}\n{}", "recv 999\n".repeat(9));
+        fs::write(&script, text).expect("a script");
+        let mut hostile = fixture.start_hostile(&binary, &script);
+        let pid = hostile.id();
+        let listed = poll(LONG, || {
+            let apps = fixture.status().apps.into_iter().filter(|app| app.name == "hostile");
+            match apps.flat_map(|app| app.processes).map(|process| process.pid).next() {
+                None => hostile.try_wait().expect("try_wait").map(|_| None),
+                // Also if it has another's number.
+                listed => Some(listed),
+            }
+        });
+        kill_tree(&mut hostile);
+        let wanted = (name == "program").then_some(pid);
+        assert_eq!(listed, Some(wanted), "'{name}'\n{}", fixture.log());
+    }
+    wait_forgotten(&fixture);
+    fixture.assert_daemon_lives();
 }
 
 /// The scripts are of the protocol that is spoken: else they would all end at hello.
@@ -198,64 +268,311 @@ fn the_corpus_gets_as_far_as_orders() {
     fixture.assert_daemon_lives();
 }
 
-/// What silence costs others; how long is printed and not judged.
+/// Silence costs others nothing but time: they are served while it lasts, however many are silent.
+/// Whoever waited for one of these would wait until this test gives up.
 #[test]
 fn a_good_program_is_served_beside_silent_agents() {
     if !can_run("fuzz_agents::silent", &["cc"]) {
         return;
     }
-    let scripts = TempDir::new();
-    let mut fixture = Fixture::start("1GiB");
-    let binary = compile(&fixture.dir, "hostile.c", &[]);
-    let silent = |name: &str, steps: &[&str]| {
-        let script = scripts.join(name);
-        let text = steps.iter().copied().chain(["wait 999"; 6]).collect::<Vec<_>>().join("\n");
-        fs::write(&script, text + "\n").expect("a script");
-        script
-    };
-    let works = include_str!("../../../tests/corpus/agents/silent-order");
-    let before_order: Vec<&str> = works.lines().collect();
-    let hello = silent("hello", &[]);
-    let order = silent("order", &before_order);
-
-    for (what, script, count) in [("nobody", None, 0), ("5 that say no hello", Some(&hello), 5)] {
-        let started = |script: &PathBuf| fixture.start_hostile(&binary, script);
-        let mut others: Vec<Child> =
-            script.iter().flat_map(|s| (0..count).map(|_| started(s))).collect();
-        std::thread::sleep(Duration::from_millis(100));
-        let began = Instant::now();
-        let program = fixture.run_touch("touch", PAGES, 50, 3);
-        println!("fuzz agents: managed after {:?} beside {what}", began.elapsed());
-        others.iter_mut().for_each(kill_tree);
-        program.quit();
-        fixture.wait_all_freed("touch");
-    }
-
+    let mut fixture = Fixture::start_configured("1GiB", "zram", SMALL);
+    // More than would be heard one by one within what a program waits to be managed here.
+    let mut nobody = Hostile::start(&fixture, "says-nothing", &["opens 200"]);
+    nobody.wait_done();
     let mut program = fixture.run_touch("touch", PAGES, 50, 3);
     let sum = program.ask("sum");
-    for count in [0, 1, 4] {
-        let mut others: Vec<Child> =
-            (0..count).map(|_| fixture.start_hostile(&binary, &order)).collect();
-        std::thread::sleep(Duration::from_millis(300));
-        let socket = fixture.socket.clone();
-        let asked = std::thread::spawn(move || {
-            let order = Request::SwapOut { app: "hostile".to_string() };
-            let _ = Client::connect(&socket).and_then(|mut c| c.order(&order));
-        });
-        std::thread::sleep(Duration::from_millis(300));
-        let began = Instant::now();
-        fixture.swap_out("touch");
-        let out = began.elapsed();
-        let began = Instant::now();
+    // As many as there are workers, and more, hold orders that they have begun and never end.
+    let mut holders: Vec<Hostile> = (0..5)
+        .map(|i| {
+            let steps = [&hello(SAYS_NOTHING), "await", READY, "await", "begin"];
+            Hostile::start(&fixture, &format!("holder-{i}"), &steps)
+        })
+        .collect();
+    let managed = poll(LONG, || {
+        let processes = fixture.app("hostile").processes;
+        (processes.iter().filter(|process| process.managed).count() == holders.len()).then_some(())
+    });
+    assert!(managed.is_some(), "{:?}\n{}", fixture.app("hostile"), fixture.log());
+    let socket = fixture.socket.clone();
+    let order = Request::SwapOut { app: "hostile".to_string() };
+    let asked = std::thread::spawn(move || Client::connect(&socket)?.order(&order));
+    holders.iter_mut().for_each(Hostile::wait_done);
+    for _ in 0..3 {
+        fixture.swap_out_at_least("touch", PAGES * 4096 / 2);
         program.expect("sum", &sum);
-        println!(
-            "fuzz agents: beside {count} that answer no order: out after {out:?}, back after {:?}",
-            began.elapsed()
-        );
-        others.iter_mut().for_each(kill_tree);
-        asked.join().expect("it is answered or refused");
     }
+    assert!(nobody.is_running() && holders.iter_mut().all(Hostile::is_running), "they are silent");
+    drop((nobody, holders));
+    // It has waited for them.
+    let _ = asked.join().expect("no panic");
     program.quit();
     fixture.wait_all_freed("touch");
+    fixture.assert_daemon_lives();
+}
+
+/// Small programs are managed, too.
+const SMALL: &str = "min-process = \"1MiB\"\n";
+
+const SAYS_NOTHING: &str = "00000000000000000000000000000000";
+const SAYS: &str = "SPACE***********SECRET**********";
+const READY: &str = "send 434c45570300000000000000NUMBER**\
+    STAGING*********AREA************BEACON********** uffd";
+const READY_CHILD: &str = "send 434c45570300000000000000NUMBER**\
+    STAGING*********AREA************BEACON**********";
+const TAKEN: &str = "send 434c45570500000000000000NUMBER**";
+const DONE: &str = "send 434c45570800000000000000NUMBER**";
+
+/// The answer that all pages were taken.
+fn all_taken() -> String {
+    TAKEN.to_string() + &"01".repeat(512)
+}
+
+/// The answer that none could be.
+fn none_taken() -> String {
+    TAKEN.to_string() + &"04".repeat(512)
+}
+
+/// A hostile program that follows the steps of a test, says so, and stays.
+struct Hostile {
+    child: Child,
+    done: PathBuf,
+}
+
+impl Hostile {
+    fn start(fixture: &Fixture, name: &str, steps: &[&str]) -> Hostile {
+        Hostile::follow(fixture, name, steps, &["wait 999"; 600])
+    }
+
+    /// One that ends when it has gone through all the steps.
+    fn to_the_end(fixture: &Fixture, name: &str, steps: &[&str]) -> Hostile {
+        Hostile::follow(fixture, name, steps, &[])
+    }
+
+    fn follow(fixture: &Fixture, name: &str, steps: &[&str], then: &[&str]) -> Hostile {
+        let binary = fixture.dir.join("hostile");
+        if !binary.exists() {
+            compile(&fixture.dir, "hostile.c", &[]);
+        }
+        let (script, done) = (fixture.dir.join(name), fixture.dir.join(format!("{name}.done")));
+        let mark = format!("mark {}", done.display());
+        let lines: Vec<&str> = steps.iter().chain([&mark.as_str()]).chain(then).copied().collect();
+        fs::write(&script, lines.join("\n") + "\n").expect("a script");
+        Hostile { child: fixture.start_hostile(&binary, &script), done }
+    }
+
+    fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("try_wait").is_none()
+    }
+
+    fn wait_done(&mut self) {
+        let done = poll(2 * LONG, || self.done.exists().then_some(()));
+        assert!(done.is_some(), "not that far: {:?}", self.child.try_wait());
+    }
+
+    /// Waits for its end; what it ended with, see tests/programs/hostile.c.
+    fn outcome(&mut self) -> Option<i32> {
+        wait_for_end(&mut self.child, 2 * LONG).expect("it ends").code()
+    }
+}
+
+impl Drop for Hostile {
+    fn drop(&mut self) {
+        kill_tree(&mut self.child);
+    }
+}
+
+/// Orders pages of hostile programs out until it is over.
+fn swap_out_hostile(socket: &Path, is_over: &AtomicBool) {
+    while !is_over.load(Ordering::SeqCst) {
+        let order = Request::SwapOut { app: "hostile".to_string() };
+        // There may be none at the moment, or no daemon.
+        let _ = Client::connect(socket).and_then(|mut c| c.order(&order));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// What it ended with under orders.
+fn outcome_under_orders(fixture: &Fixture, hostile: &mut Hostile) -> Option<i32> {
+    under_orders(fixture, || hostile.outcome())
+}
+
+/// Has pages of hostile programs ordered out meanwhile.
+fn under_orders<T>(fixture: &Fixture, what: impl FnOnce() -> T) -> T {
+    let is_over = AtomicBool::new(false);
+    answered(fixture.daemon_pid(), || {
+        std::thread::scope(|scope| {
+            let _at_end = SetAtEnd(&is_over);
+            scope.spawn(|| swap_out_hostile(&fixture.socket, &is_over));
+            what()
+        })
+    })
+}
+
+/// Has `what` fail rather than wait for ever where the daemon does not answer any more.
+fn answered<T>(daemon: u32, what: impl FnOnce() -> T) -> T {
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _at_end = SetAtEnd(&is_over);
+        scope.spawn(|| {
+            if poll(2 * LONG, || is_over.load(Ordering::SeqCst).then_some(())).is_none() {
+                eprintln!("the daemon does not answer: it is killed");
+                kill(daemon);
+            }
+        });
+        what()
+    })
+}
+
+/// A hello for app `hostile`, with what the beacon says.
+fn hello(says: &str) -> String {
+    let name = "686f7374696c65".to_string() + &"00".repeat(57);
+    format!("send 434c455701000000VERSION*07000000{name}{says} program")
+}
+
+#[test]
+fn nobody_changes_the_size_of_what_the_daemon_maps() {
+    if !can_run("fuzz_agents::size", &["cc"]) {
+        return;
+    }
+    let mut fixture = Fixture::start_configured("1GiB", "zram", SMALL);
+    let mut program = fixture.run_touch("touch", PAGES, 50, 3);
+    let sum = program.ask("sum");
+    fixture.swap_out("touch");
+    let (hello, taken) = (hello(SAYS_NOTHING), all_taken());
+    let before = ["truncate 0", READY, "await", &taken, "recv 500", DONE];
+    let meanwhile = [READY, "await", "begin", "truncate 0", &taken, "recv 500", DONE];
+    let longer = [READY, "await", "begin", "truncate 99999744", "append", &taken, "recv 500", DONE];
+    let holes = [READY, "await", "begin", "punch", &taken, "punch", "recv 500", "punch", DONE];
+    for steps in [&before[..], &meanwhile, &longer, &holes] {
+        let all: Vec<&str> = [&hello, "await"].iter().chain(steps).copied().collect();
+        let mut hostile = Hostile::to_the_end(&fixture, "size", &all);
+        let outcome = outcome_under_orders(&fixture, &mut hostile);
+        assert_eq!(outcome, Some(10), "{steps:?}\n{}", fixture.log());
+        fixture.assert_daemon_lives();
+        program.expect("sum", &sum);
+        fixture.swap_out("touch");
+    }
+    program.expect("sum", &sum);
+}
+
+/// A buffer of a daemon that did not seal it: its program kills that daemon, and no further one.
+#[test]
+fn no_successor_touches_a_buffer_that_can_be_cut_short() {
+    if !can_run("fuzz_agents::unsealed", &["cc"]) {
+        return;
+    }
+    let tools = TempDir::new();
+    let hook = compile(&tools, "unsealed.c", &["-shared", "-fPIC"]);
+    let unsealed = vec![("LD_PRELOAD", hook.to_str().expect("UTF-8").to_string())];
+    let mut fixture = Fixture::start_hooked("1GiB", &["--scheme", "zram"], unsealed);
+    let mut program = fixture.run_touch("touch", PAGES, 50, 3);
+    let sum = program.ask("sum");
+    fixture.swap_out("touch");
+    let (hello, taken) = (hello(SAYS_NOTHING), all_taken());
+    let steps = [&hello, "await", READY, "await", "begin", "truncate 0", &taken];
+    let mut hostile = Hostile::start(&fixture, "cuts", &steps);
+    let is_over = AtomicBool::new(false);
+    let socket = fixture.socket.clone();
+    std::thread::scope(|scope| {
+        let _at_end = SetAtEnd(&is_over);
+        scope.spawn(|| swap_out_hostile(&socket, &is_over));
+        hostile.wait_done();
+        // Its next order is the last.
+        fixture.wait_daemon(2 * LONG);
+    });
+    for _ in 0..2 {
+        fixture.start_successor(&[]);
+        program.expect("sum", &sum);
+        let status = fixture.process("touch", program.pid).expect("it is served");
+        assert!(!status.managed, "{status:?}");
+        fixture.assert_daemon_lives();
+        fixture.kill_daemon();
+    }
+    // Nor does the one that gives up and brings every page back.
+    let config = fixture.dir.join("gives-up.toml");
+    fs::write(&config, "max-short-lives = 1\n").expect("a config");
+    fixture.start_successor(&[]);
+    fixture.kill_daemon();
+    fixture.start_successor(&["--config", config.to_str().expect("UTF-8")]);
+    program.expect("sum", &sum);
+    assert!(hostile.is_running(), "in the middle of an order: the daemon waits for its end");
+    drop(hostile);
+    assert_eq!(fixture.wait_daemon(LONG).code(), Some(4), "{}", fixture.log());
+    program.expect("sum", &sum);
+    program.quit();
+}
+
+#[test]
+fn a_program_that_has_become_another_is_not_managed() {
+    if !can_run("fuzz_agents::another", &["cc"]) {
+        return;
+    }
+    let mut fixture = Fixture::start_configured("1GiB", "zram", SMALL);
+    let steps = [&hello(SAYS_NOTHING), "await", "exec", READY];
+    let mut hostile = Hostile::start(&fixture, "executes", &steps);
+    hostile.wait_done();
+    let found = poll(LONG, || {
+        let processes = fixture.app("hostile").processes;
+        processes.into_iter().find(|p| p.managed || p.reason.contains("another program"))
+    });
+    let found = found.unwrap_or_else(|| panic!("{:?}\n{}", fixture.app("hostile"), fixture.log()));
+    assert!(!found.managed, "what was opened is another program's: {found:?}");
+    fixture.assert_daemon_lives();
+}
+
+/// Steps to a forked child whose agent has the child's userfaultfd.
+fn as_child<'a>(hello: &'a str, childs: &'a str, none: &'a str, then: &[&'a str]) -> Vec<&'a str> {
+    let steps = [hello, "await", READY, "await", none, "fork", childs, "await"];
+    [&steps[..], then].concat()
+}
+
+/// Starts four programs and sees that their pages go and come: each of the threads that answer faults
+/// has one at least.
+fn four_are_served(fixture: &Fixture) -> Vec<Program> {
+    let start = |i| fixture.run_touch(&format!("touch-{i}"), PAGES / 4, 50, 3);
+    let mut programs: Vec<Program> = (0..4).map(start).collect();
+    for program in &mut programs {
+        let sum = program.ask("sum");
+        fixture.swap_out_at_least(&program.name, PAGES / 8 * 4096);
+        program.expect("sum", &sum);
+    }
+    programs
+}
+
+/// One whose reads wait: a fault thread that waited with it would serve nobody any more.
+#[test]
+fn a_userfaultfd_that_its_agent_has_wait_holds_up_nobody() {
+    if !can_run("fuzz_agents::waits", &["cc"]) {
+        return;
+    }
+    let mut fixture = Fixture::start_configured("1GiB", "zram", SMALL);
+    let (first, childs, none) = (hello(SAYS_NOTHING), hello(SAYS), none_taken());
+    let steps = as_child(&first, &childs, &none, &[READY_CHILD, "block", "touch", "touch"]);
+    let mut hostile = Hostile::start(&fixture, "waits", &steps);
+    under_orders(&fixture, || hostile.wait_done());
+    // Some of them are served by the thread that serves the child.
+    let _programs = answered(fixture.daemon_pid(), || four_are_served(&fixture));
+    assert!(hostile.is_running(), "nobody has read its messages\n{}", fixture.log());
+    fixture.assert_daemon_lives();
+}
+
+/// And one that reads them away: what is told of its memory may be wrong.
+#[test]
+fn a_program_whose_agent_reads_its_messages_is_ended() {
+    if !can_run("fuzz_agents::reads", &["cc"]) {
+        return;
+    }
+    let mut fixture = Fixture::start_configured("1GiB", "zram", SMALL);
+    let (first, childs, none) = (hello(SAYS_NOTHING), hello(SAYS), none_taken());
+    let steps = as_child(&first, &childs, &none, &["race 999"; 100]);
+    let mut hostile = Hostile::start(&fixture, "reads", &steps);
+    let outcome = outcome_under_orders(&fixture, &mut hostile);
+    // Its child was killed.
+    assert_eq!(outcome, Some(4), "{}", fixture.log());
+    let log = fs::read_to_string(fixture.dir.join("daemon.log")).expect("a log");
+    assert!(log.contains("a program is ended: it cannot be served any more"), "{log}");
+    let _programs = answered(fixture.daemon_pid(), || four_are_served(&fixture));
+    drop(hostile);
+    wait_forgotten(&fixture);
     fixture.assert_daemon_lives();
 }

@@ -173,6 +173,7 @@ fn a_panic_in_any_thread_is_a_death_with_a_reason() {
         ("back_put", 20, "fault-"),
         ("gone_forgotten", 1, "main"),
         ("hello_recorded", 1, "agents"),
+        ("manage_recorded", 1, "strangers"),
     ];
     for (point, nth, thread) in threads {
         let told = tell(&tools, STORIES[0], Some((index(point), nth, true)));

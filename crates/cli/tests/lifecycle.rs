@@ -59,9 +59,7 @@ fn a_program_that_execs_starts_anew() {
     for _ in 0..3 {
         program.send("exec");
         program.wait_ready();
-        let freed = poll(Duration::from_secs(20), || {
-            (fixture.status().pool.stored_pages == 0).then_some(())
-        });
+        let freed = poll(LONG, || (fixture.status().pool.stored_pages == 0).then_some(()));
         assert!(freed.is_some(), "slots of the old image remain: {:?}", fixture.status());
         fixture.wait_resident("touch", BYTES * 9 / 10);
         fixture.swap_out_at_least("touch", BYTES * 8 / 10);
@@ -162,9 +160,7 @@ fn what_a_program_does_to_its_mapping_is_followed() {
     fixture.swap_out("touch");
     let before = fixture.app("touch").stored_pages;
     program.expect("unmap 8000 4000", "unmapped 4000");
-    let freed = poll(Duration::from_secs(10), || {
-        (fixture.app("touch").stored_pages + 3000 <= before).then_some(())
-    });
+    let freed = poll(LONG, || (fixture.app("touch").stored_pages + 3000 <= before).then_some(()));
     assert!(freed.is_some(), "{before} before: {:?}", fixture.app("touch"));
     let sum = program.ask("sum");
     assert!(sum.ends_with(" bad 0"), "{sum}");
@@ -296,7 +292,7 @@ fn no_program_reads_a_wrong_byte_after_the_daemon_was_killed() {
     assert!(!program.errors().contains("touch:"), "wrong bytes: {}", program.errors());
     // Nothing can bring its pages back any more: it must still be possible to end it.
     program.kill();
-    let gone = poll(Duration::from_secs(20), || (!is_alive(program.pid)).then_some(()));
+    let gone = poll(LONG, || (!is_alive(program.pid)).then_some(()));
     assert!(gone.is_some(), "it cannot be killed\n{}", program.report());
 }
 

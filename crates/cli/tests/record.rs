@@ -7,8 +7,18 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use clew_core::{AccessKind, PageId};
+use clew_core::{
+    AccessKind, AppId, Demand, Event, Ns, PageCounts, PageFacts, PageId, PageRun, SpaceId, Tier,
+    TierFacts, Vpn,
+};
+use clew_engine::decide::{Engine, Order};
+use clew_lab::decisions::Decisions;
+use clew_live::config::{Config, Overrides};
 use clew_live::control::{AppStatus, Client, Request};
+use clew_live::record::Recording;
+use clew_live::tap::TappedEngine;
+use clew_policy::Scheme;
+use clew_policy::schemes::OnFull;
 use clew_trace::{Content, ContentId, ContentsKind, Kind, Record, Trace};
 use support::*;
 
@@ -221,6 +231,108 @@ fn policies_that_are_asked_again_answer_the_same() {
         let expected = if scheme == "zram" { 0 } else { 100 };
         assert!(found.prefetches.both >= expected, "{found:?}");
     }
+}
+
+/// An engine whose questions are written down, and asked again.
+fn asked_again(
+    scheme: &str,
+    play: impl FnOnce(&mut TappedEngine, &mut dyn FnMut(&mut TappedEngine, Event)),
+) -> Decisions {
+    let dir = TempDir::new();
+    let recording = Recording {
+        file: dir.join("asked.trace"),
+        contents: ContentsKind::None,
+        windows: None,
+        notes: BTreeMap::new(),
+    };
+    let over = Overrides { scheme: Some(scheme.to_string()), ..Overrides::default() };
+    let config = Config::load(None, &over).expect("defaults");
+    let (recorder, _, scribe) = clew_live::record::start(&recording, &config).expect("a file");
+    let mut engine = TappedEngine::new(Engine::new(&config.scheme), Some(recorder));
+    let mut now = 0;
+    play(&mut engine, &mut |engine, event| {
+        now += 1000;
+        engine.tell(Ns(now), &event, &NoPages);
+    });
+    drop(engine);
+    scribe.finish().expect("it is written");
+    let trace = Trace::open(&recording.file).expect("a trace");
+    clew_lab::decisions(&trace, &mut |_, _| {}).expect("a recording")
+}
+
+/// Nobody has a page table here.
+struct NoPages;
+
+impl PageFacts for NoPages {
+    fn tier(&self, _: PageId) -> Option<Tier> {
+        None
+    }
+    fn counts(&self, _: SpaceId) -> PageCounts {
+        PageCounts::default()
+    }
+    fn for_each(&self, _: SpaceId, _: &mut dyn FnMut(PageId, Option<Tier>)) {}
+}
+
+/// Which pages are watched changes whose turn it is to leave: it is asked again as the rest is.
+#[test]
+fn what_was_sampled_is_asked_again() {
+    let (app, space) = (AppId(3), SpaceId(0));
+    let run = |vpn, count| PageRun { first: PageId::new(space, Vpn(vpn)), count };
+    let found = asked_again("ariadne", |engine, tell| {
+        engine.name(app, "it");
+        tell(engine, Event::SpaceStart { space, app });
+        tell(engine, Event::Resident { run: run(100, 64) });
+        tell(engine, Event::Relaunch { app });
+        for page in run(100, 32).pages() {
+            tell(engine, Event::Access { page, kind: AccessKind::Fault, write: false });
+        }
+        tell(engine, Event::ResponseComplete { app, response_ns: 1 });
+        tell(engine, Event::Background { app });
+        for expected in [100, 108] {
+            let runs = engine.plan_samples(app, 8, 4, &NoPages);
+            assert_eq!(runs, [run(expected, 4), run(expected + 4, 4)], "they take turns");
+        }
+        // All that is cold, and what is hot as far as its turn has come.
+        let mut orders = Vec::new();
+        for pages in [32, 8] {
+            engine.plan_swap_out(Demand { pages, urgent: true }, &NoPages, &mut orders);
+        }
+    });
+    assert_eq!((found.questions, found.same, found.first_difference), (4, 4, None), "{found:?}");
+    assert_eq!((found.samples.recorded, found.samples.both), (16, 16));
+    assert_eq!((found.victims.recorded, found.victims.both), (40, 40));
+}
+
+/// So is whom the last resort must spare.
+#[test]
+fn who_was_spared_is_spared_again() {
+    let dir = TempDir::new();
+    let file = dir.join("kills.toml");
+    let scheme = Scheme {
+        name: "kills".to_string(),
+        on_full: OnFull::Kill,
+        disksize_pages: Some(1),
+        ..Scheme::preset("zram").expect("a preset")
+    };
+    std::fs::write(&file, scheme.to_toml()).expect("room");
+    let found = asked_again(file.to_str().expect("UTF-8"), |engine, tell| {
+        for app in 0..3 {
+            let (app, space) = (AppId(app), SpaceId(app));
+            engine.name(app, &format!("app {}", app.0));
+            tell(engine, Event::SpaceStart { space, app });
+            let run = PageRun { first: PageId::new(space, Vpn(7)), count: 9 };
+            tell(engine, Event::Resident { run });
+            tell(engine, Event::Launch { app });
+        }
+        engine.spare(AppId(0));
+        let full = TierFacts { pages: 1, limit_pages: 1, ..TierFacts::default() };
+        engine.set_tier(Tier::Pool, full);
+        let mut orders = Vec::new();
+        engine.plan_swap_out(Demand { pages: 4, urgent: true }, &NoPages, &mut orders);
+        let ends = |order: &Order| matches!(order, Order::EndApp { app: AppId(1), .. });
+        assert!(orders.iter().any(ends), "{orders:?}");
+    });
+    assert_eq!((found.endings.recorded, found.endings.both, found.endings.replayed), (1, 1, 1));
 }
 
 #[test]

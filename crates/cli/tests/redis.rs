@@ -3,7 +3,6 @@
 mod support;
 
 use std::process::Command;
-use std::time::Duration;
 
 use support::redis::{KEYS, Redis, redis_server};
 use support::*;
@@ -70,7 +69,7 @@ fn digest_and_dump_are_right_while_swapped_out() {
     });
     assert!(done.is_some(), "the second dump does not end");
     redis.send(&["SHUTDOWN", "NOSAVE"]);
-    poll(Duration::from_secs(20), || (!is_alive(pid)).then_some(())).expect("redis ends");
+    poll(LONG, || (!is_alive(pid)).then_some(())).expect("redis ends");
     fixture.wait_all_freed("redis");
     fixture.assert_daemon_lives();
 }

@@ -24,9 +24,8 @@ fn with_rule(budget: &str, rule: &str) -> Fixture {
 
 /// Waits until nearly all pages of an app are out.
 fn wait_stored(fixture: &Fixture, app: &str, mib: u64) {
-    let out = poll(Duration::from_secs(10), || {
-        (fixture.app(app).stored_pages >= mib * PAGES_OF_MIB * 9 / 10).then_some(())
-    });
+    let out =
+        poll(LONG, || (fixture.app(app).stored_pages >= mib * PAGES_OF_MIB * 9 / 10).then_some(()));
     assert!(out.is_some(), "{app} stays: {:?}\n{}", fixture.status(), fixture.log());
 }
 
@@ -79,7 +78,7 @@ fn a_program_comes_down_to_its_own_budget() {
     let mut other = run_as(&fixture, "other", 60, 80);
     let sum = program.ask("sum");
     let comes_down = |pid: u32, stays: Duration| {
-        let down = poll(Duration::from_secs(10), || (rss_anon(pid) <= 21 * MIB).then_some(()));
+        let down = poll(LONG, || (rss_anon(pid) <= 21 * MIB).then_some(()));
         let (resident, app) = (rss_anon(pid), fixture.app("small"));
         assert!(down.is_some(), "{resident} resident: {app:?}\n{}", fixture.log());
         // To about that, not to nothing.

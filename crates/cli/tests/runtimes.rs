@@ -1,4 +1,5 @@
-//! Language runtimes, unmodified: digests over all their data, swapped out again and again.
+//! Language runtimes, unmodified: digests over all their data, swapped out again and again, and their
+//! daemon killed now and then.
 //!
 //! The same lines are given to the program alone first; under Clew it must give the same answers.
 
@@ -17,14 +18,20 @@ enum Step {
     SwapOut,
     /// Asked, and swapped out while it computes.
     AskDuring(String),
+    /// The daemon is killed, and the program asked before there is another.
+    AskWithoutDaemon(String),
 }
 
 fn steps(seed: u64) -> Vec<Step> {
     let mut random = Random(seed);
     let mut draw = move |limit| random.below(limit);
     let mut steps = vec![Step::Ask("check".to_string())];
-    for _ in 0..SWAP_OUTS {
+    for number in 0..SWAP_OUTS {
         steps.push(Step::SwapOut);
+        if number % 8 == 5 {
+            steps.push(Step::AskWithoutDaemon("check".to_string()));
+            continue;
+        }
         match draw(4) {
             0 => steps.push(Step::Ask("check".to_string())),
             1 => steps.push(Step::AskDuring("check".to_string())),
@@ -38,7 +45,7 @@ fn steps(seed: u64) -> Vec<Step> {
 }
 
 fn same_digests(name: &str, words: &[String]) {
-    let mut fixture = Fixture::start("2GiB");
+    let mut fixture = Fixture::start_configured("2GiB", "zram", storm::CONFIG);
     let steps = steps(name.len() as u64);
 
     let mut command = Command::new(&words[0]);
@@ -48,8 +55,10 @@ fn same_digests(name: &str, words: &[String]) {
     let wanted: Vec<String> = steps
         .iter()
         .filter_map(|step| match step {
-            Step::Ask(line) | Step::AskDuring(line) => Some(alone.ask(line)),
             Step::SwapOut => None,
+            Step::Ask(line) | Step::AskDuring(line) | Step::AskWithoutDaemon(line) => {
+                Some(alone.ask(line))
+            }
         })
         .collect();
     alone.quit();
@@ -72,6 +81,12 @@ fn same_digests(name: &str, words: &[String]) {
                 program.send(line);
                 std::thread::sleep(Duration::from_millis(20));
                 fixture.swap_out(name);
+                program.read(2 * LONG)
+            }
+            Step::AskWithoutDaemon(line) => {
+                fixture.kill_daemon();
+                program.send(line);
+                fixture.start_successor(&[]);
                 program.read(2 * LONG)
             }
         };
@@ -103,6 +118,13 @@ fn python() {
 fn node() {
     if can_run("runtimes::node", &["node"]) {
         same_digests("node", &["node".into(), script("checksum.js"), "7".into()]);
+    }
+}
+
+#[test]
+fn node_workers_with_web_assembly() {
+    if can_run("runtimes::node_workers_with_web_assembly", &["node"]) {
+        same_digests("workers", &["node".into(), script("wasm.js"), "7".into()]);
     }
 }
 

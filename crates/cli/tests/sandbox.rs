@@ -3,8 +3,8 @@
 
 mod support;
 
+use std::fs;
 use std::process::Command;
-use std::time::Duration;
 
 use support::*;
 
@@ -14,6 +14,9 @@ const BYTES: u64 = PAGES * 4096;
 /// Numbers of system calls: how an agent is started, and how it gets its userfaultfd.
 const STARTS: [u32; 3] = [56, 435, 323]; // clone, clone3, userfaultfd
 const IOCTL: u32 = 16;
+/// How it gives up its privileges.
+const CAPSET: u32 = 126;
+const SECCOMP: u32 = 317;
 
 /// A daemon that manages nothing before it is asked.
 fn managing_later() -> Fixture {
@@ -124,17 +127,52 @@ fn an_agent_that_cannot_prepare_says_so() {
         return;
     }
     let mut fixture = managing_later();
+    for (number, step) in [
+        (IOCTL, "opening a userfaultfd"),
+        (CAPSET, "giving up its privileges"),
+        (SECCOMP, "giving up its privileges"),
+    ] {
+        let mut program = run(&fixture, &[]);
+        program.wait_ready();
+        let sum = program.ask("sum");
+        forbid(&mut program, &[number]);
+        program.send("exec"); // its agent inherits the filter
+        program.wait_ready();
+        fixture.swap_out("touch");
+        let listed = fixture.process("touch", program.pid).expect("it is listed");
+        assert!(!listed.managed, "{listed:?}");
+        assert!(listed.reason.starts_with(&format!("its agent says: {step}")), "{listed:?}");
+        stays_whole(&mut fixture, program, &sum);
+    }
+}
+
+#[test]
+fn an_agent_has_nothing_that_it_does_not_need() {
+    if !can_run("sandbox::an_agent_has_nothing_that_it_does_not_need", &["cc"]) {
+        return;
+    }
+    let mut fixture = Fixture::start("1GiB");
     let mut program = run(&fixture, &[]);
     program.wait_ready();
-    let sum = program.ask("sum");
-    forbid(&mut program, &[IOCTL]);
-    program.send("exec"); // its agent inherits the filter
-    program.wait_ready();
-    fixture.swap_out("touch");
-    let listed = fixture.process("touch", program.pid).expect("it is listed");
-    assert!(!listed.managed, "{listed:?}");
-    assert!(listed.reason.starts_with("its agent says: opening a userfaultfd"), "{listed:?}");
-    stays_whole(&mut fixture, program, &sum);
+    fixture.wait_resident("touch", BYTES * 9 / 10);
+    fixture.swap_out_at_least("touch", BYTES * 8 / 10);
+    let agent = program.agent();
+    let status = fs::read_to_string(format!("/proc/{agent}/status")).expect("it lives");
+    for line in
+        ["CapInh:\t0000000000000000", "CapPrm:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"]
+    {
+        assert!(status.lines().any(|found| found == line), "no {line} in\n{status}");
+    }
+    // Its socket, its end of a pipe, its program and its userfaultfd: no memory of the daemon's.
+    let files = fs::read_dir(format!("/proc/{agent}/fd")).expect("it lives").flatten();
+    let files = files.map(|file| fs::read_link(file.path()).expect("it is open"));
+    let mut files: Vec<String> = files.map(|to| to.to_string_lossy().into_owned()).collect();
+    files.sort();
+    let kinds: Vec<&str> =
+        files.iter().map(|to| to.split_inclusive(':').next().expect("a kind")).collect();
+    assert_eq!(kinds, ["anon_inode:", "anon_inode:", "pipe:", "socket:"], "{files:?}");
+    program.quit();
+    fixture.assert_daemon_lives();
 }
 
 #[test]
@@ -162,7 +200,7 @@ fn namespaces_of_its_own() {
     // A child there has two numbers, and its agent two of its own.
     let answer = program.ask("fork-keep");
     assert!(answer.starts_with("child "), "{answer}");
-    let managed = poll(Duration::from_secs(20), || {
+    let managed = poll(LONG, || {
         fixture.swap_out("touch");
         let app = fixture.app("touch");
         let inside = app.processes.iter().filter(|p| p.command == "touch" && p.managed).count();

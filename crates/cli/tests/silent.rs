@@ -191,3 +191,27 @@ fn agents_that_begin_and_never_end_hold_up_nobody() {
     fixture.wait_all_freed("hostile");
     fixture.assert_daemon_lives();
 }
+
+#[test]
+fn strangers_that_say_nothing_more_hold_up_nobody() {
+    let Some((mut fixture, [program, mut other], sums)) = two("silent::strangers", "zram") else {
+        return;
+    };
+    program.quit();
+    let binary = compile(&fixture.dir, "hostile.c", &[]);
+    let script = fixture.dir.join("silent");
+    let hello = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/corpus/agents/silent-manage");
+    let hello = std::fs::read_to_string(hello).expect("a script");
+    std::fs::write(&script, hello + &"wait 999\n".repeat(99)).expect("a script");
+    let mut silent: Vec<_> = (0..6).map(|_| fixture.start_hostile(&binary, &script)).collect();
+    let waits = |fixture: &Fixture| {
+        let listed = fixture.app("hostile").processes;
+        listed.iter().any(|p| p.reason == "being prepared")
+    };
+    assert!(poll(LONG, || waits(&fixture).then_some(())).is_some(), "{:?}", fixture.status());
+    // The one worker takes pages out while strangers are still waited for.
+    other_is_served(&fixture, &mut other, &sums[1]);
+    assert!(waits(&fixture), "{:?}\n{}", fixture.status(), fixture.log());
+    silent.iter_mut().for_each(kill_tree);
+    fixture.assert_daemon_lives();
+}

@@ -249,8 +249,10 @@ fn manage(fixture: &Fixture, dir: &TempDir, twin: Twin) -> Box<dyn Subject> {
     })
 }
 
-/// What the daemon may take beyond the pool, however often it was replaced.
-const DAEMON_BYTES: u64 = 30 << 20;
+/// What the daemon may take beyond the pool, however often it was replaced: so much, and so much for
+/// each two pages that it manages.
+const DAEMON_BYTES: u64 = 16 << 20;
+const BYTES_OF_TWO_PAGES: u64 = 35;
 
 /// What daemons counted, each from its own beginning.
 #[derive(Default)]
@@ -259,12 +261,20 @@ struct Counts {
     demand_faults: u64,
     swapped_out: u64,
     restored: u64,
+    /// What the daemon could have taken besides, at least.
+    least_left: u64,
+    /// Pages that it managed, at most.
+    most_pages: u64,
 }
 
 impl Counts {
     fn add(&mut self, status: &Status) {
         assert_eq!(status.pool.corrupt_pages, 0, "damaged copies: {status:?}");
-        assert!(status.daemon_bytes < DAEMON_BYTES, "the daemon itself has grown: {status:?}");
+        let most = DAEMON_BYTES + BYTES_OF_TWO_PAGES * status.managed_pages / 2;
+        let now = status.daemon_bytes;
+        assert!(now < most, "the daemon takes {now} of {most} bytes: {status:?}");
+        self.least_left = self.least_left.min(most - now);
+        self.most_pages = self.most_pages.max(status.managed_pages);
         for app in &status.apps {
             self.faults += app.faults;
             self.demand_faults += app.demand_faults;
@@ -294,7 +304,8 @@ fn real_programs_outlive_their_daemons() {
         twins.into_iter().map(|twin| (twin.name, manage(&fixture, &dir, twin))).collect();
 
     let over = AtomicBool::new(false);
-    let (mut times, mut counts) = (Vec::new(), Counts::default());
+    let (mut times, mut counts) =
+        (Vec::new(), Counts { least_left: u64::MAX, ..Counts::default() });
     let began = Instant::now();
     std::thread::scope(|scope| {
         let at_end = SetAtEnd(&over);
@@ -345,7 +356,7 @@ fn real_programs_outlive_their_daemons() {
     println!(
         "soak: seed {seed}, {} MiB of programs under {budget}, {:.0} s: {kills} kills, {} pages \
          swapped out, {} restored, {} faults served ({} of stored pages); takeover p50 {:?}, worst \
-         {:?}",
+         {:?}; the daemon was {} KiB below what it may take",
         bytes >> 20,
         began.elapsed().as_secs_f64(),
         counts.swapped_out,
@@ -354,7 +365,10 @@ fn real_programs_outlive_their_daemons() {
         counts.demand_faults,
         times.get(times.len() / 2),
         times.last(),
+        counts.least_left >> 10,
     );
+    // All that programs have is counted, and it is what the daemon's limit goes by.
+    assert!(counts.most_pages * page_size() >= bytes / 2, "{} managed", counts.most_pages);
     // It was no idle watching: half of what the programs have went out at least.
     assert!(counts.swapped_out * page_size() >= bytes / 2, "{} out", counts.swapped_out);
     fixture.assert_daemon_lives();

@@ -5,12 +5,15 @@
 mod support;
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clew_live::control::{Client, ControlError, Request};
+use clew_live::preload;
 use support::touch::{BYTES, PAGES, ZRAM, swapped_out};
 use support::*;
 
@@ -99,7 +102,7 @@ fn a_program_that_starts_while_no_daemon_lives_is_managed_afterwards() {
     // As a child of a managed program would be: it has the environment, and asks nobody.
     let mut command = Command::new(compile(&fixture.dir, "touch.c", &[]));
     command.args(["8192", "50", "3"]);
-    command.env("LD_PRELOAD", &environment.agent_object);
+    command.env("LD_PRELOAD", preload::object(&fixture.socket).expect("it has a place"));
     command.env("CLEW_AGENT_SOCKET", &environment.agent_socket).env("CLEW_APP", "late");
     let mut late = Program::start(&fixture.dir, "late", command);
     late.wait_ready();
@@ -182,7 +185,7 @@ fn the_supervisor_starts_the_next_daemon() {
     for _ in 0..2 {
         let before = fixture.status().daemon_pid;
         kill(before);
-        let next = poll(Duration::from_secs(20), || {
+        let next = poll(LONG, || {
             let mut client = Client::connect(&fixture.socket).ok()?;
             let status = client.status().ok()?;
             (status.daemon_pid != before).then_some(())
@@ -195,6 +198,114 @@ fn the_supervisor_starts_the_next_daemon() {
     let done = fixture.verb(&["stop"]);
     assert!(done.status.success(), "{}", texts(&done));
     assert!(fixture.wait_daemon(LONG).success());
+    program.expect("sum", &sum);
+    program.quit();
+}
+
+/// It waits longer each time, and a signal meanwhile is heeded at once.
+#[test]
+fn the_supervisor_waits_between_daemons_and_can_be_told_to_end() {
+    if !can_run("survive::waits", &[]) {
+        return;
+    }
+    let fixture = Fixture::start("1GiB");
+    // Each of its daemons finds the socket served and ends with 1.
+    let mut command = clew();
+    command.args(["daemon", "--supervise", "--budget", "1GiB", "--socket"]).arg(&fixture.socket);
+    command.stderr(std::process::Stdio::piped()).process_group(0);
+    let mut supervisor = command.spawn().expect("it starts");
+    let said = BufReader::new(supervisor.stderr.take().expect("piped"));
+    let (to, lines) = std::sync::mpsc::channel();
+    std::thread::spawn(move || said.lines().map_while(Result::ok).try_for_each(|l| to.send(l)));
+    let mut starts = Vec::new();
+    while starts.last().is_none_or(|line: &String| !line.ends_with("in 3.2 s")) {
+        let line = lines.recv_timeout(LONG).expect("it says what it does");
+        if line.contains("starting the next one") {
+            starts.push(line);
+        }
+    }
+    let waits: Vec<&str> = starts.iter().filter_map(|l| l.split(" in ").nth(1)).collect();
+    assert_eq!(waits, ["0.1 s", "0.2 s", "0.4 s", "0.8 s", "1.6 s", "3.2 s"], "{starts:?}");
+    terminate(supervisor.id());
+    let ended = wait_for_end(&mut supervisor, LONG).expect("it ends");
+    // One daemon more was told, which would have brought pages back; then no other.
+    assert_eq!(ended.code(), Some(1));
+    let after: Vec<String> = lines.iter().collect();
+    assert!(after.len() == 1 && after[0].contains("serves"), "{after:?}");
+}
+
+/// Kills the daemons of a supervisor as soon as they answer, as long as `goes_on` is true of what it
+/// said last.
+fn kill_each_daemon(fixture: &Fixture, goes_on: impl Fn(&str) -> bool) {
+    let starts = || -> Vec<String> {
+        let text = fs::read_to_string(fixture.dir.join("daemon.log")).expect("a log");
+        let lines = text.lines().filter(|line| line.contains("starting the next one"));
+        lines.map(str::to_string).collect()
+    };
+    let mut before = 0;
+    for round in 0..30 {
+        let next = poll(LONG, || {
+            if !is_alive(fixture.daemon_pid()) {
+                return Some(None);
+            }
+            let status = Client::connect(&fixture.socket).and_then(|mut c| c.status()).ok()?;
+            (status.daemon_pid != before).then_some(Some(status.daemon_pid))
+        });
+        let next = next.unwrap_or_else(|| panic!("nobody took over\n{}", fixture.log()));
+        let Some(next) = next else { return };
+        before = next;
+        kill(before);
+        let said = poll(LONG, || starts().get(round).cloned());
+        let said = said.unwrap_or_else(|| panic!("nothing was said\n{}", fixture.log()));
+        if !goes_on(&said) {
+            return;
+        }
+    }
+    panic!("30 daemons\n{}", fixture.log());
+}
+
+#[test]
+fn a_supervisor_ends_when_its_daemons_give_up() {
+    if !can_run("survive::supervised_gives_up", &["cc"]) {
+        return;
+    }
+    let dir = TempDir::new();
+    let config = dir.join("clew.toml");
+    fs::write(&config, "max-short-lives = 3\n").expect("a config");
+    let config = config.to_str().expect("UTF-8");
+    let arguments = ["--scheme", "zram", "--supervise", "--config", config];
+    let Some((mut fixture, mut program, sum)) =
+        swapped_out("survive::supervised_gives_up", &arguments)
+    else {
+        return;
+    };
+    kill_each_daemon(&fixture, |_| is_alive(fixture.daemon_pid()));
+    assert_eq!(fixture.wait_daemon(LONG).code(), Some(4), "{}", fixture.log());
+    assert!(fixture.log().contains("starting the next one in 0."), "{}", fixture.log());
+    assert!(rss_anon(program.pid) >= BYTES * 9 / 10, "not back: {}", rss_anon(program.pid));
+    program.expect("sum", &sum);
+    program.quit();
+}
+
+/// Told to end while no daemon lives: the next one comes, and brings everything back.
+#[test]
+fn a_supervisor_that_is_told_to_end_between_two_daemons_brings_every_page_back() {
+    if !can_run("survive::told_between", &["cc"]) {
+        return;
+    }
+    let dir = TempDir::new();
+    let config = dir.join("clew.toml");
+    fs::write(&config, "max-short-lives = 1000\n").expect("a config");
+    let config = config.to_str().expect("UTF-8");
+    let arguments = ["--scheme", "zram", "--supervise", "--config", config];
+    let Some((mut fixture, mut program, sum)) = swapped_out("survive::told_between", &arguments)
+    else {
+        return;
+    };
+    kill_each_daemon(&fixture, |last| !last.ends_with("in 0.8 s"));
+    terminate(fixture.daemon_pid());
+    assert!(fixture.wait_daemon(LONG).success(), "{}", fixture.log());
+    assert!(rss_anon(program.pid) >= BYTES * 9 / 10, "not back: {}", rss_anon(program.pid));
     program.expect("sum", &sum);
     program.quit();
 }
@@ -402,9 +513,7 @@ fn pages_of_a_program_whose_record_is_damaged_are_kept() {
         other.expect("write 8192 7", "wrote 8192");
         sum = other.ask("sum");
         fixture.swap_out_at_least("other", 8192 * 4096 * 8 / 10);
-        let kept = poll(Duration::from_secs(20), || {
-            (fixture.status().pool.stored_pages <= stored).then_some(())
-        });
+        let kept = poll(LONG, || (fixture.status().pool.stored_pages <= stored).then_some(()));
         assert!(kept.is_some(), "the third is not forgotten: {:?}", fixture.status());
         let now = fixture.status().pool.stored_pages - fixture.app("other").stored_pages;
         assert_eq!(now, lost, "pages kept: {:?}", fixture.status());

@@ -146,8 +146,14 @@ fn bad_traces_are_refused_with_their_place() {
         refused(&cut, 2, &[path(file)]);
         let export = run(&["trace", "export", "--csv", path(file), "-o", path(&out)]);
         refused(&export, 2, &[path(file)]);
+        for words in [&["replay"][..], &["replay", "--decisions"], &["compare"]] {
+            let name = file.file_name().and_then(|name| name.to_str()).expect("a name");
+            refused(&run(&[words, &[path(file)]].concat()), 2, &[name]);
+        }
         assert!(!out.exists(), "{word}");
     }
+    let missing = path(&cases[cases.len() - 1].0);
+    refused(&run(&["sweep", missing]), 2, &[missing]);
     let left: Vec<_> = fs::read_dir(dir.path()).expect("a directory").collect();
     assert_eq!(left.len(), cases.len() - 1, "only what was put there: {left:?}");
 }

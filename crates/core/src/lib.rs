@@ -7,6 +7,7 @@ pub mod event;
 pub mod page;
 pub mod policy;
 pub mod seeded;
+pub mod shown;
 pub mod units;
 pub mod view;
 

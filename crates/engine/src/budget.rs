@@ -5,6 +5,10 @@ use std::collections::{HashSet, VecDeque};
 
 use clew_core::{Demand, PageId};
 
+/// The watermarks where nobody says otherwise, low and high, per cent of the budget: the daemon's and
+/// those of a replay.
+pub const WATERMARKS: (f64, f64) = (2.0, 5.0);
+
 /// Pages asked of the policies at once.
 pub const RECLAIM_PAGES: usize = 1024;
 /// The least a watermark is, and the least that lies between the two.

@@ -12,6 +12,7 @@ pub mod mover;
 pub mod space;
 
 pub use mover::{
-    Fault, Mover, MoverContext, MoverCounters, Parking, ReadEvents, Restored, Staged, SwapOut,
+    Answered, Fault, Mover, MoverContext, MoverCounters, Parking, ReadEvents, Restored, Staged,
+    SwapOut,
 };
 pub use space::{MAX_BATCH, ManagedSpace, Memory, Put, PutStop, Took};

@@ -5,6 +5,7 @@
 //! to anybody else yet.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use clew_core::{SpaceId, Vpn};
 use clew_policy::prefetch::runs::Runs;
@@ -138,6 +139,11 @@ impl ManagedSpace {
     /// Nothing is taken out as long as the guard lives.
     pub fn hold_swap_outs(&self) -> MutexGuard<'_, Learner> {
         self.one_swap_out.lock()
+    }
+
+    /// As [`ManagedSpace::hold_swap_outs`]; `None` if one is under way for longer than `patience`.
+    pub fn try_hold_swap_outs(&self, patience: Duration) -> Option<MutexGuard<'_, Learner>> {
+        self.one_swap_out.try_lock_for(patience)
     }
 
     /// Where the page that was marked for `slot` is now, and its entry; `None` if the program gave

@@ -185,6 +185,13 @@ mod tests {
 
     use super::*;
 
+    /// So many of `there` pages fit at their size if the others are stored at a part of it; one always
+    /// does.
+    fn most_resident(there: u64, budget: f64, ratio: f64) -> u64 {
+        let fits = |r: &u64| *r as f64 + (there - r) as f64 / ratio <= budget;
+        (0..=there).filter(fits).max().unwrap_or(0).max(1)
+    }
+
     /// The least over every choice of victims.
     fn brute(steps: &[Step], resident: &[u32], stored: &[u32], budget: f64) -> u64 {
         let Some((step, rest)) = steps.split_first() else { return 0 };
@@ -210,7 +217,7 @@ mod tests {
             let there = (r.len() + s.len()) as u64;
             let choices: Vec<u32> =
                 r.iter().copied().filter(|other| Some(*other) != in_use).collect();
-            if r.len() as u64 <= capacity(there, budget, 2.0) || choices.is_empty() {
+            if r.len() as u64 <= most_resident(there, budget, 2.0) || choices.is_empty() {
                 return brute(rest, r, s, budget);
             }
             choices

@@ -62,6 +62,8 @@ pub struct Decisions {
     pub groups: Agreement,
     /// Pages to bring back early.
     pub prefetches: Agreement,
+    /// Pages to watch.
+    pub samples: Agreement,
     /// Apps to end.
     pub endings: Agreement,
     /// The number of the record of the first question that was answered otherwise.
@@ -74,6 +76,7 @@ enum Question {
     Pages(Demand),
     App(AppId),
     Prefetch(Trigger),
+    Samples { app: AppId, pages: u64, run_pages: u32 },
 }
 
 /// Asks again. The scheme stands in the trace.
@@ -150,6 +153,7 @@ impl Asker {
             note @ (Note::Group { .. }
             | Note::Victim { .. }
             | Note::Prefetch { .. }
+            | Note::Sample { .. }
             | Note::EndApp { .. }),
         ) = record
             && let Some(open) = &mut self.open
@@ -172,6 +176,10 @@ impl Asker {
             }
             Record::Note(Note::AskedApp { app }) => Question::App(app),
             Record::Note(Note::AskedPrefetch { trigger }) => Question::Prefetch(trigger),
+            Record::Note(Note::AskedSamples { app, pages, run_pages }) => {
+                Question::Samples { app, pages, run_pages }
+            }
+            Record::Note(Note::Spared { app }) => return self.engine.spare(app),
             ref record => return self.event(number, at, record),
         };
         self.open = Some(Open { record: number, question, answer: Vec::new() });
@@ -236,6 +244,11 @@ impl Asker {
                 self.engine.plan_prefetch(trigger, &self.pages, &mut picked);
                 picked.into_iter().map(|page| Note::Prefetch { page }).collect()
             }
+            Question::Samples { app, pages, run_pages } => {
+                let wanted = usize::try_from(pages).unwrap_or(usize::MAX);
+                let runs = self.engine.plan_samples(app, wanted, run_pages, &self.pages);
+                runs.into_iter().map(|run| Note::Sample { run }).collect()
+            }
         };
         self.found.questions += 1;
         if recorded == replayed {
@@ -247,6 +260,7 @@ impl Asker {
         self.found.victims.add(&before.victims, &now.victims);
         self.found.groups.add(&before.groups, &now.groups);
         self.found.prefetches.add(&before.prefetches, &now.prefetches);
+        self.found.samples.add(&before.samples, &now.samples);
         self.found.endings.add(&before.endings, &now.endings);
         // On their way out, until the trace says what became of them.
         before.victims.iter().for_each(|page| self.pages.leave_out(*page));
@@ -265,6 +279,7 @@ struct Chosen {
     victims: HashSet<PageId>,
     groups: HashSet<(String, Vec<PageId>)>,
     prefetches: HashSet<PageId>,
+    samples: HashSet<PageId>,
     endings: HashSet<AppId>,
 }
 
@@ -282,6 +297,7 @@ impl Chosen {
                     continue;
                 }
                 Note::Prefetch { page } => drop(chosen.prefetches.insert(*page)),
+                Note::Sample { run } => chosen.samples.extend(run.pages()),
                 Note::EndApp { app } => drop(chosen.endings.insert(*app)),
                 _ => {}
             }

@@ -113,6 +113,9 @@ impl LabError {
     /// Whether what was given makes no sense, as opposed to something that failed.
     pub fn is_bad_input(&self) -> bool {
         match self {
+            // A file that is not there was named wrongly.
+            LabError::Trace { source: TraceError::Read { source, .. }, .. }
+            | LabError::File { source, .. } => source.kind() == io::ErrorKind::NotFound,
             LabError::Trace { source, .. } => source.is_bad_input(),
             LabError::Record { .. }
             | LabError::NoContents { .. }
@@ -124,8 +127,7 @@ impl LabError {
             | LabError::Defect { .. }
             | LabError::Store(_)
             | LabError::Table(_)
-            | LabError::Memory(_)
-            | LabError::File { .. } => false,
+            | LabError::Memory(_) => false,
         }
     }
 

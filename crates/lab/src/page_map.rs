@@ -117,6 +117,14 @@ impl<T: Copy + Default + PartialEq> PageMap<T> {
         }
     }
 
+    /// Every value of a space that may be another than the default, in no order.
+    pub fn each_of_space(&mut self, space: SpaceId, mut each: impl FnMut(&mut T)) {
+        let Some(keys) = self.spaces.get(space.0 as usize) else { return };
+        for chunk in keys.iter().filter_map(|key| self.by_key.get(key)) {
+            self.chunks[*chunk as usize].iter_mut().for_each(&mut each);
+        }
+    }
+
     /// Forgets a space.
     pub fn remove_space(&mut self, space: SpaceId) {
         self.take_space(space, |_| {});

@@ -5,6 +5,7 @@
 //! is narrowed to its handler's CPU; its own is given back afterwards. Whether that pays is
 //! measured when the daemon starts.
 
+use std::path::Path;
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -73,23 +74,45 @@ pub fn pin(cpu: usize) -> bool {
     set(0, &only(cpu))
 }
 
-/// Narrows thread `tid` to `cpu`, once; `slot` remembers what it had, and `remembered` is called
-/// before it is done.
+/// A thread of a program, as the kernel names it to who reads its faults: by its number in its own
+/// namespace of processes, which may be somebody else's here.
+#[derive(Clone, Copy, Debug)]
+pub struct Thread {
+    /// The program.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+}
+
+impl Thread {
+    /// Whether the program has a thread of this number here.
+    fn is_the_programs(self) -> bool {
+        let Thread { pid, tid } = self;
+        pid != 0 && tid != 0 && Path::new(&format!("/proc/{pid}/task/{tid}")).exists()
+    }
+}
+
+/// Narrows a thread to `cpu`, once; `slot` remembers what it had, and `remembered` is called before it
+/// is done. False where it is not the program's as far as can be told from here.
 pub fn narrow(
     slot: &Mutex<Option<(u32, libc::cpu_set_t)>>,
-    tid: u32,
+    thread: Thread,
     cpu: usize,
     remembered: impl FnOnce(),
-) {
+) -> bool {
     // One thread of a program: narrowing several would make them share a CPU.
-    if tid == 0 || slot.lock().is_some() {
-        return;
+    if slot.lock().is_some() {
+        return true;
     }
-    if let Some(before) = get(tid) {
-        *slot.lock() = Some((tid, before));
+    if !thread.is_the_programs() {
+        return false;
+    }
+    if let Some(before) = get(thread.tid) {
+        *slot.lock() = Some((thread.tid, before));
         remembered();
-        set(tid, &only(cpu));
+        set(thread.tid, &only(cpu));
     }
+    true
 }
 
 /// What [`narrow`] remembers, for a record: thread, and a bit for each CPU that it had. Only the
@@ -118,9 +141,13 @@ pub fn from_words((tid, words): &(u32, Vec<u64>)) -> (u32, libc::cpu_set_t) {
     (*tid, set)
 }
 
-/// Gives a narrowed thread its affinity back, unless it was changed since.
-pub fn widen(slot: &Mutex<Option<(u32, libc::cpu_set_t)>>, cpu: usize) {
+/// Gives the narrowed thread of program `pid` its affinity back, unless it was changed since, or the
+/// thread is gone.
+pub fn widen(slot: &Mutex<Option<(u32, libc::cpu_set_t)>>, pid: u32, cpu: usize) {
     let Some((tid, before)) = slot.lock().take() else { return };
+    if !(Thread { pid, tid }).is_the_programs() {
+        return;
+    }
     let narrow = only(cpu);
     // SAFETY: both sets are initialised.
     let unchanged = get(tid).is_some_and(|now| unsafe { libc::CPU_EQUAL(&now, &narrow) });
@@ -216,4 +243,34 @@ fn fault_round_trip(handler_cpu: usize, toucher_cpu: Option<usize>) -> Option<u6
     }
     times.sort_unstable();
     times.get(times.len() / 2).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_threads_of_the_program_are_narrowed() {
+        let mut other =
+            std::process::Command::new("sleep").arg("60").spawn().expect("sleep starts");
+        let cpus = |tid: u32| get(tid).map(|set| to_words(&(tid, set)));
+        let before = cpus(other.id());
+        let slot = Mutex::new(None);
+        // As when a program in a namespace of its own names a thread by a number that is another's here.
+        let stranger = Thread { pid: std::process::id(), tid: other.id() };
+        assert!(!narrow(&slot, stranger, allowed_cpus()[0], || panic!("nothing is remembered")));
+        assert_eq!(cpus(other.id()), before);
+        let thread = Thread { pid: other.id(), tid: other.id() };
+        assert!(narrow(&slot, thread, allowed_cpus()[0], || {}));
+        assert_eq!(cpus(other.id()), Some(to_words(&(other.id(), only(allowed_cpus()[0])))));
+        // As if it had ended and its number had passed to another program.
+        let remembered = *slot.lock();
+        widen(&slot, std::process::id(), allowed_cpus()[0]);
+        assert_eq!(cpus(other.id()), Some(to_words(&(other.id(), only(allowed_cpus()[0])))));
+        *slot.lock() = remembered;
+        widen(&slot, other.id(), allowed_cpus()[0]);
+        assert_eq!(cpus(other.id()), before);
+        other.kill().expect("it was ours");
+        other.wait().expect("it was ours");
+    }
 }

@@ -12,7 +12,6 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -22,86 +21,113 @@ use clew_agent::protocol::{
     call_word,
 };
 use clew_engine::Took;
+use clew_store::{Segment, SegmentError};
 use parking_lot::Mutex;
 
-use crate::advice;
+use crate::closer::Foreign;
 use crate::seqpacket;
 
 /// How long an agent may leave an order alone before it is called off.
 pub const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How often what fails for want of memory is tried, a millisecond apart.
+const TRIES: usize = 200;
+
+/// Messages in a row that answer nothing that was asked. A predecessor's orders explain a few.
+const MOST_UNASKED: usize = 64;
 
 /// Before what failed for want of something passing is tried again.
 fn pause() {
     std::thread::sleep(Duration::from_millis(1));
 }
 
-/// A shared mapping of the buffer that an agent fills. The program's memory shows it too: it is
-/// never a Rust reference, only copied from.
-struct Buffer {
-    base: NonNull<u8>,
-    fd: OwnedFd,
-    bytes: usize,
+fn patiently(mut what: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+    for _ in 1..TRIES {
+        match what() {
+            Ok(()) => return Ok(()),
+            Err(_) => pause(),
+        }
+    }
+    what()
 }
 
-// SAFETY: only raw copies touch the memory, and the mapping lives as long as the value.
-unsafe impl Send for Buffer {}
-// SAFETY: as above.
-unsafe impl Sync for Buffer {}
+/// The buffer that an agent fills. The program has it too, and may change what is in it at any
+/// moment: a page is copied once, and what was copied is what counts. Only the call word is used
+/// where it is mapped.
+enum Buffer {
+    /// Of the right size for ever.
+    Sealed(Segment),
+    /// A predecessor's that its program can cut short: touching it could end this process. Kept
+    /// for a successor to know, and never used.
+    Unfit(OwnedFd),
+}
 
 impl Buffer {
-    fn map(fd: OwnedFd) -> io::Result<Buffer> {
-        let bytes = BUFFER_BYTES;
-        // SAFETY: a fresh shared mapping of a memfd of that size; the result is checked.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                fd.as_raw_fd(),
-                0,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Buffer { base, fd, bytes })
-    }
-
     /// By which orders are begun or called off.
-    fn call(&self) -> &AtomicU64 {
-        // SAFETY: the mapping is that long, lives as long as this value, and the word is aligned.
-        unsafe { &*self.base.as_ptr().add(CALL_AT).cast::<AtomicU64>() }
+    fn call(&self) -> Option<&AtomicU64> {
+        match self {
+            Buffer::Sealed(segment) => Some(segment.word(CALL_AT / size_of::<u64>())),
+            Buffer::Unfit(_) => None,
+        }
     }
 
     /// Calls off the order of this number, or if none is named whatever order is not begun; false
     /// if there is none that can be.
     fn call_off(&self, number: Option<u32>) -> bool {
-        let word = self.call().load(Ordering::Acquire);
-        let number = number.unwrap_or((word >> 32) as u32);
+        let Some(call) = self.call() else { return false };
+        let number = number.unwrap_or_else(|| (call.load(Ordering::Acquire) >> 32) as u32);
         let (pending, off) = (call_word(number, Call::Pending), call_word(number, Call::CalledOff));
-        self.call().compare_exchange(pending, off, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        call.compare_exchange(pending, off, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    fn read(&self, at: usize, out: &mut [u8]) -> io::Result<()> {
+        match self {
+            Buffer::Sealed(segment) => segment.read_at(at, out).map_err(io::Error::other),
+            Buffer::Unfit(_) => Err(io::ErrorKind::PermissionDenied.into()),
+        }
+    }
+
+    fn write(&self, at: usize, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Buffer::Sealed(segment) => segment.write_at(at, bytes).map_err(io::Error::other),
+            Buffer::Unfit(_) => Err(io::ErrorKind::PermissionDenied.into()),
+        }
     }
 
     /// Gives the memory of all its pages back; the call word stays.
     fn empty(&self) -> bool {
-        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        // SAFETY: plain system call on our descriptor.
-        unsafe { libc::fallocate(self.fd.as_raw_fd(), mode, 0, CALL_AT as libc::off_t) == 0 }
+        match self {
+            Buffer::Sealed(segment) => segment.punch(0, CALL_AT).is_ok(),
+            Buffer::Unfit(_) => false,
+        }
     }
 }
 
-impl Drop for Buffer {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is ours and nobody holds a pointer into it.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+impl AsRawFd for Buffer {
+    fn as_raw_fd(&self) -> RawFd {
+        match self {
+            Buffer::Sealed(segment) => segment.as_raw_fd(),
+            Buffer::Unfit(fd) => fd.as_raw_fd(),
+        }
     }
+}
+
+/// What a buffer is called in /proc.
+const BUFFER_NAME: &str = "clew-buffer";
+
+/// A buffer for a new agent.
+///
+/// # Errors
+/// If the system refuses, or has no memory for the call word: it is touched where it is mapped.
+pub fn new_buffer() -> Result<Segment, SegmentError> {
+    let buffer = Segment::new(BUFFER_NAME, BUFFER_BYTES)?;
+    buffer.populate(CALL_AT, BUFFER_BYTES - CALL_AT)?;
+    Ok(buffer)
 }
 
 /// The daemon's end of one agent.
 pub struct Agent {
-    socket: OwnedFd,
+    socket: Foreign,
     pid: u32,
     buffer: Buffer,
     staging: u64,
@@ -143,20 +169,52 @@ enum Unanswered {
 }
 
 impl Agent {
-    /// Maps the buffer that was handed to the agent behind `socket`. No two generations of daemons
-    /// give their orders the same numbers.
+    /// The agent behind `socket`, which was given `buffer` ([`new_buffer`]). No two generations of
+    /// daemons give their orders the same numbers.
     ///
     /// # Errors
-    /// Those of mmap, and of asking who is behind the socket.
+    /// Those of asking who is behind the socket.
     pub fn new(
-        socket: OwnedFd,
+        socket: Foreign,
+        buffer: Segment,
+        staging: u64,
+        area: u64,
+        mem: Option<File>,
+        generation: u64,
+    ) -> io::Result<Agent> {
+        Agent::with(socket, Buffer::Sealed(buffer), staging, area, mem, generation)
+    }
+
+    /// One that a predecessor had. If its program can change the size of the buffer it counts as
+    /// dead, but for [`Agent::sync`]: it gets no order, and what it has in staging is found there.
+    ///
+    /// # Errors
+    /// As [`Agent::new`]; if the buffer cannot be mapped.
+    pub fn inherited(
+        socket: Foreign,
         buffer: OwnedFd,
         staging: u64,
         area: u64,
         mem: Option<File>,
         generation: u64,
     ) -> io::Result<Agent> {
-        let buffer = Buffer::map(buffer)?;
+        let buffer = match Segment::adopt_sealed(BUFFER_NAME, buffer, BUFFER_BYTES) {
+            Ok(Ok(segment)) => Buffer::Sealed(segment),
+            Ok(Err(fd)) => Buffer::Unfit(fd),
+            Err(error) => return Err(io::Error::other(error)),
+        };
+        Agent::with(socket, buffer, staging, area, mem, generation)
+    }
+
+    fn with(
+        socket: Foreign,
+        buffer: Buffer,
+        staging: u64,
+        area: u64,
+        mem: Option<File>,
+        generation: u64,
+    ) -> io::Result<Agent> {
+        let is_fit = matches!(buffer, Buffer::Sealed(_));
         let pid = seqpacket::peer(&socket)?.pid as u32;
         // A predecessor may have filled the buffer.
         let link = Link { slots: Vec::new(), owed: None, filled: Some(Instant::now()) };
@@ -167,7 +225,7 @@ impl Agent {
             staging,
             area,
             mem,
-            alive: AtomicBool::new(true),
+            alive: AtomicBool::new(is_fit),
             silent: AtomicBool::default(),
             holds_up: AtomicBool::default(),
             orders: AtomicU32::new((generation as u32) << 24),
@@ -184,7 +242,7 @@ impl Agent {
 
     /// The descriptors of its socket and its buffer.
     pub fn descriptors(&self) -> [RawFd; 2] {
-        [self.socket.as_raw_fd(), self.buffer.fd.as_raw_fd()]
+        [self.socket.as_raw_fd(), self.buffer.as_raw_fd()]
     }
 
     /// Addresses of its staging area and of its own.
@@ -205,7 +263,7 @@ impl Agent {
     /// Its process as a descriptor.
     pub fn process(&self) -> Option<&OwnedFd> {
         if self.process.get().is_none()
-            && let Ok(process) = advice::pidfd(self.pid)
+            && let Ok(process) = seqpacket::peer_process(&self.socket)
         {
             let _ = self.process.set(process);
         }
@@ -243,10 +301,12 @@ impl Agent {
         seqpacket::hang_up(&self.socket);
     }
 
-    /// Tells it to end. The caller has brought every page back.
+    /// Tells it to end. The caller has brought every page back. One that cannot be told is hung up on.
     pub fn detach(&self) {
         self.dies();
-        let _ = seqpacket::send(&self.socket, [&header_bytes(Kind::Detach, 0, 0)], &[]);
+        if seqpacket::send(&self.socket, [&header_bytes(Kind::Detach, 0, 0)], &[]).is_err() {
+            seqpacket::hang_up(&self.socket);
+        }
     }
 
     fn dies(&self) {
@@ -295,31 +355,29 @@ impl Agent {
         self.buffer_bytes.fetch_max(filled, Ordering::Relaxed);
     }
 
-    /// Copies page `slot` of the buffer.
+    /// Copies page `slot` of the buffer. What the program writes there meanwhile is what its own agent
+    /// made of its own memory.
     ///
     /// # Panics
-    /// If there is no such slot, or `out` is no page.
+    /// If there is no such slot, or `out` is no page. If the kernel has lost the page (its own swap
+    /// cannot be read): nobody may go on with other bytes, and a successor finds it in staging.
     pub fn copy_taken(&self, slot: usize, out: &mut [u8]) {
         assert!(slot < SLOTS && out.len() * SLOTS == CALL_AT);
-        // SAFETY: the buffer holds SLOTS pages. The program could write to it meanwhile: what is
-        // copied is then what its own agent made of its own memory.
-        unsafe {
-            let from = self.buffer.base.as_ptr().add(slot * out.len());
-            std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len());
+        let at = slot * out.len();
+        if let Err(error) = patiently(|| self.buffer.read(at, out)) {
+            panic!("page {slot} of the buffer of agent {} cannot be read: {error}", self.pid);
         }
     }
 
-    /// Does what it should have done: fills page `slot` of the buffer.
+    /// Does what it should have done: fills page `slot` of the buffer. False if there is no memory
+    /// for it.
     ///
     /// # Panics
-    /// As [`Agent::copy_taken`].
-    pub fn fill(&self, slot: usize, page: &[u8]) {
+    /// If there is no such slot, or `page` is no page.
+    #[must_use]
+    pub fn fill(&self, slot: usize, page: &[u8]) -> bool {
         assert!(slot < SLOTS && page.len() * SLOTS == CALL_AT);
-        // SAFETY: the buffer holds SLOTS pages. The program could write to it meanwhile, as above.
-        unsafe {
-            let to = self.buffer.base.as_ptr().add(slot * page.len());
-            std::ptr::copy_nonoverlapping(page.as_ptr(), to, page.len());
-        }
+        patiently(|| self.buffer.write(slot * page.len(), page)).is_ok()
     }
 
     /// Has it empty what the last [`Agent::take`] left in staging.
@@ -347,6 +405,7 @@ impl Agent {
     /// never will.
     pub fn sync(&self) {
         let mut link = self.link.lock();
+        // What is not begun in a buffer that is not looked at is carried out first.
         if !self.buffer.call_off(None) {
             let mut answer = vec![0u8; size_of::<Taken>()];
             let _ = self.order(&mut link, (Kind::Sync, 0), &[], &mut answer);
@@ -356,6 +415,15 @@ impl Agent {
     /// Has the staging area emptied after a takeover, before anything else is ordered. Waits for
     /// nobody; [`Agent::staging_is_emptied`] does.
     pub fn empty_staging(&self) {
+        if let Buffer::Unfit(_) = self.buffer {
+            tracing::warn!(
+                agent = self.pid,
+                "its buffer is of a version whose programs could end a daemon by it: it is not used \
+                 any more, and its program keeps its pages"
+            );
+            self.detach();
+            return;
+        }
         let mut link = self.link.lock();
         match self.give((Kind::Release, SLOTS as u32), &[]) {
             Ok(number) => link.owed = Some((number, Kind::Release)),
@@ -435,32 +503,49 @@ impl Agent {
         Err(Unanswered::Silent)
     }
 
-    /// Gives an order without waiting for its answer; its number.
+    /// Gives an order without waiting for its answer; its number. Orders that are not read add up only
+    /// where an agent answers what it has not read: it is as good as dead. But before it is known what
+    /// became of a predecessor's order it is waited for.
     fn give(&self, (kind, value): (Kind, u32), runs: &[Run]) -> io::Result<u32> {
         let number = self.orders.fetch_add(1, Ordering::Relaxed);
         if matches!(kind, Kind::Take | Kind::Unshare) {
-            self.buffer.call().store(call_word(number, Call::Pending), Ordering::Release);
+            let Some(call) = self.buffer.call() else {
+                return Err(io::ErrorKind::PermissionDenied.into());
+            };
+            call.store(call_word(number, Call::Pending), Ordering::Release);
         }
         let head = header_bytes(kind, value, number);
         // SAFETY: Run is plain numbers without padding.
         let body =
             unsafe { std::slice::from_raw_parts(runs.as_ptr().cast::<u8>(), size_of_val(runs)) };
+        let mut tries = 1;
         loop {
-            match seqpacket::send(&self.socket, [&head, body], &[]) {
-                Err(error) if seqpacket::is_passing(&error) => pause(),
-                other => return other.map(|()| number),
+            let sent = seqpacket::send(&self.socket, [&head, body], &[]);
+            match sent.as_ref().err() {
+                Some(error) if seqpacket::is_out_of_memory(error) && tries < TRIES => tries += 1,
+                Some(error) if error.kind() == io::ErrorKind::WouldBlock && kind == Kind::Sync => {}
+                _ => return sent.map(|()| number),
             }
+            pause();
         }
     }
 
-    /// The answer to order `number`, or nothing within `patience` (`None`: for ever).
+    /// The answer to order `number`, or nothing within `patience` (`None`: for ever). One who sends
+    /// other messages without end is taken for dead: else it would hold up who reads them.
     fn answer_to(
         &self,
         number: u32,
         patience: Option<Duration>,
         answer: &mut [u8],
     ) -> io::Result<Option<usize>> {
+        let mut unasked = 0;
         loop {
+            if unasked > MOST_UNASKED {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    "it sends what nobody has asked for",
+                ));
+            }
             if patience.is_some_and(|patience| !seqpacket::is_readable(&self.socket, patience)) {
                 return Ok(None);
             }
@@ -481,6 +566,7 @@ impl Agent {
             if is_answer {
                 return Ok(Some(n));
             }
+            unasked += 1;
         }
     }
 
@@ -516,7 +602,7 @@ impl Agent {
     }
 }
 
-fn header_bytes(kind: Kind, value: u32, number: u32) -> [u8; size_of::<Header>()] {
+pub(crate) fn header_bytes(kind: Kind, value: u32, number: u32) -> [u8; size_of::<Header>()] {
     let header = Header::new(kind, value, number);
     let mut bytes = [0; size_of::<Header>()];
     let words = [header.magic, header.kind, header.value, header.detail];

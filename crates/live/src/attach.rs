@@ -6,32 +6,34 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use clew_agent::protocol::{
-    BUFFER_BYTES, Header, Hello, Kind, MAGIC, MAX_NAME, Ready, SLOTS, VERSION,
-};
+use clew_agent::protocol::{Header, Hello, Kind, MAGIC, MAX_NAME, Ready, SLOTS, VERSION};
 use clew_core::{AppId, SpaceId};
 use clew_store::{SpaceJournal, points};
 use crossbeam_channel::Sender;
 
-use crate::agent::Agent;
+use crate::agent::{self, Agent};
+use crate::closer::{self, Foreign};
 use crate::governor::Message;
+use crate::let_go::{self, Plea};
+use crate::name;
 use crate::predecessor::ProcessName;
-use crate::proc_stat::Stat;
+use crate::pressure;
 use crate::process::{ProcFiles, Process, Shared};
 use crate::program::ProgramMemory;
 use crate::registry::{Descriptors, Record, Stage};
 use crate::seqpacket;
+use crate::trusted_path::own_uid;
 use crate::uffd::Uffd;
 
 /// A program with an agent that is not managed yet.
 pub struct Candidate {
     /// Its agent.
-    pub socket: OwnedFd,
+    pub socket: Foreign,
     /// Name of its app as its environment says; may be empty.
     pub app_name: String,
     /// The app, once the governor knows.
@@ -68,7 +70,7 @@ impl Candidate {
     pub fn inherited(
         shared: &Shared,
         record: &Record,
-        socket: OwnedFd,
+        socket: Foreign,
         journal: SpaceJournal,
         space: SpaceId,
         child: Option<Arc<Process>>,
@@ -130,23 +132,32 @@ pub enum AttachError {
     Nonsense,
     #[error("it is of user {uid}, whom this daemon does not serve")]
     Foreign { uid: u32 },
-    #[error("there are too many programs: the journal is full")]
+    #[error("{}", let_go::REASON)]
+    OwnUserfaultfd,
+    #[error("there are too many programs: raise the daemon's limit of descriptors, 'ulimit -n'")]
     TooMany,
     #[error("userfaultfd: {0}")]
     Userfaultfd(#[source] io::Error),
     #[error("{what}: {source}")]
     Proc { what: &'static str, source: io::Error },
+    #[error("its process runs another program by now")]
+    Left,
+    #[error("nobody can tell whether its agent shares its memory (kcmp: {0})")]
+    Unknown(#[source] io::Error),
 }
 
 /// Connections that have said nothing yet; beyond these the oldest is closed.
 const MAX_SILENT: usize = 256;
+
+/// How long the agent of a program that is to be managed may take to prepare.
+const PREPARES: Duration = Duration::from_secs(5);
 
 /// How long a connection may say nothing. Agents say hello before anything else.
 const SILENCE: Duration = Duration::from_secs(1);
 
 /// Accepts agents for ever. Nobody waits for one that is silent.
 pub fn accept_agents(shared: &Shared, listener: &OwnedFd, to_governor: &Sender<Message>) {
-    let mut silent: VecDeque<(OwnedFd, Instant)> = VecDeque::new();
+    let mut silent: VecDeque<(Foreign, Instant)> = VecDeque::new();
     let readable =
         |fd: &OwnedFd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     loop {
@@ -164,21 +175,32 @@ pub fn accept_agents(shared: &Shared, listener: &OwnedFd, to_governor: &Sender<M
                 }
                 continue;
             }
-            match hello(shared, socket) {
-                Ok(candidate) => {
+            let told = match hello(shared, socket) {
+                Ok(Said::Hello(candidate)) => {
                     candidate.save(shared, Descriptors::default());
                     points::hello_recorded();
-                    if to_governor.send(Message::Hello(Box::new(candidate))).is_err() {
-                        return;
-                    }
+                    to_governor.send(Message::Hello(candidate))
                 }
-                Err(error) => tracing::debug!(%error, "a connection that is no agent's"),
+                Ok(Said::LetGo(Some(plea))) => to_governor.send(Message::LetGo(plea)),
+                Ok(Said::LetGo(None)) => Ok(()),
+                Err(error) => {
+                    tracing::debug!(%error, "a connection that is no agent's");
+                    Ok(())
+                }
+            };
+            if told.is_err() {
+                return;
             }
         }
         silent = still;
         if is_new {
             match seqpacket::accept(listener) {
-                Ok(socket) => silent.push_back((socket, Instant::now())),
+                Ok(socket) => {
+                    if !pressure::has_descriptors_for_others(&socket) {
+                        closer::catch_up();
+                    }
+                    silent.push_back((socket, Instant::now()));
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 // No descriptors, perhaps: others may be closed meanwhile.
                 Err(_) => std::thread::sleep(Duration::from_millis(10)),
@@ -190,58 +212,86 @@ pub fn accept_agents(shared: &Shared, listener: &OwnedFd, to_governor: &Sender<M
     }
 }
 
-fn hello(shared: &Shared, socket: OwnedFd) -> Result<Candidate, AttachError> {
+/// What a connection begins with.
+enum Said {
+    /// An agent: here is a program.
+    Hello(Box<Candidate>),
+    /// A program: let me go. `None` if there is nothing to be let go.
+    LetGo(Option<Plea>),
+}
+
+fn hello(shared: &Shared, socket: Foreign) -> Result<Said, AttachError> {
     seqpacket::set_timeout(&socket, Some(Duration::from_secs(1))).map_err(AttachError::NoAnswer)?;
     let mut bytes = [0u8; size_of::<Hello>()];
-    let (n, _) = seqpacket::receive(&socket, &mut bytes).map_err(AttachError::NoAnswer)?;
+    let (n, received) = seqpacket::receive(&socket, &mut bytes).map_err(AttachError::NoAnswer)?;
     let words = words::<4>(&bytes);
     let name_len = words[3] as usize;
-    if n != bytes.len()
-        || words[0] != MAGIC
-        || words[1] != Kind::Hello as u32
-        || words[2] != VERSION
-        || name_len > MAX_NAME
-    {
+    if n != bytes.len() || words[0] != MAGIC || words[2] != VERSION || name_len > MAX_NAME {
         return Err(AttachError::Nonsense);
+    }
+    let beacon = &bytes[size_of::<Header>() + MAX_NAME + 1..];
+    let beacon = [double_word(beacon, 0), double_word(beacon, 1)];
+    match Kind::from_u32(words[1]) {
+        Some(Kind::Hello) => {}
+        Some(Kind::LetGo) => return Plea::of(shared, socket, beacon).map(Said::LetGo),
+        _ => return Err(AttachError::Nonsense),
     }
     let name = &bytes[size_of::<Header>()..][..name_len];
     let peer = seqpacket::peer(&socket).map_err(AttachError::NoAnswer)?;
-    // The agent's parent is the program: the kernel says so, not the agent.
-    let process = Stat::of(peer.pid as u32)
-        .and_then(|agent| ProcessName::of(agent.parent))
-        .map_err(|source| AttachError::Proc { what: "finding the program", source })?;
-    let pid = process.pid;
-    // A program that has ended leaves its agent to somebody else.
-    if pid <= 1 || share_memory(peer.pid as u32, pid) == Some(false) {
-        return Err(AttachError::Nonsense);
-    }
-    // SAFETY: takes nothing, cannot fail.
-    let own = unsafe { libc::geteuid() };
-    if own != 0 && peer.uid != own {
+    // Root's daemon too: what another user's program holds is none of its business.
+    let own = own_uid();
+    if peer.uid != own {
         return Err(AttachError::Foreign { uid: peer.uid });
     }
-    let command = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    let beacon = &bytes[size_of::<Header>() + MAX_NAME + 1..];
-    let child = match [double_word(beacon, 0), double_word(beacon, 1)] {
+    let [program] = <[Foreign; 1]>::try_from(received).map_err(|_| AttachError::Nonsense)?;
+    let process = program_of(peer.pid as u32, &program, own)?;
+    let pid = process.pid;
+    let command = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let child = match beacon {
         [_, 0] => None,
         says => Some(child(shared, says, process, peer.pid as u32)?),
     };
-    let slot = Slot(shared.journal.begin(), shared.new_space_id());
+    let has_room = pressure::has_descriptors_for_others(&socket);
+    let slot = Slot(shared.journal.begin().filter(|_| has_room), shared.new_space_id());
     if slot.0.is_none() {
         return Err(AttachError::TooMany);
     }
-    Ok(Candidate {
+    // But for the answer to being managed.
+    seqpacket::takes_descriptors(&socket, false);
+    Ok(Said::Hello(Box::new(Candidate {
         socket,
-        app_name: String::from_utf8_lossy(name).into_owned(),
+        app_name: name::bounded(name),
         app: AppId(0),
         pid,
         started: process.started,
         uid: peer.uid,
-        command: command.trim().to_string(),
+        command: name::bounded(command.strip_suffix(b"\n").unwrap_or(&command)),
         handler: 0,
         child,
         slot,
-    })
+    })))
+}
+
+/// The program whose memory `agent` shares: the agent names it, and the kernel says whether that is
+/// true. A program may have become another user's meanwhile where the daemon is root.
+fn program_of(agent: u32, program: &OwnedFd, own: u32) -> Result<ProcessName, AttachError> {
+    let process = ProcessName::behind(program).ok_or(AttachError::Nonsense)?;
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid))
+        .map_err(|source| AttachError::Proc { what: "finding the program", source })?;
+    let number = |name: &str, column: usize| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_ascii_whitespace().nth(column)?.parse::<u32>().ok()
+    };
+    let is_program = process.pid != agent
+        && number("Tgid:", 0) == Some(process.pid)
+        && share_memory(agent, process.pid) == Some(true);
+    let uid = number("Uid:", 1).ok_or(AttachError::Nonsense)?;
+    if own != 0 && uid != own {
+        return Err(AttachError::Foreign { uid });
+    }
+    // All that was said about this number is about the one behind the descriptor.
+    let is_still = ProcessName::behind(program) == Some(process);
+    if is_program && is_still { Ok(process) } else { Err(AttachError::Nonsense) }
 }
 
 /// The forked child whose beacon says this; from now on it is known to be process `name`. The secret
@@ -267,12 +317,26 @@ fn child(
     }
     let child = found.ok_or(AttachError::Nonsense)?;
     let (files, pagemap) = open_files(name.pid)?;
-    // What was opened is of the agent's memory only if the program did not leave it meanwhile.
-    let has_left = share_memory(agent, name.pid) == Some(false);
-    if has_left || !child.identify(shared, name, files, pagemap) {
+    still_runs_in_its_memory(agent, name)?;
+    if !child.identify(shared, name, files, pagemap) {
         return Err(AttachError::Nonsense);
     }
     Ok(child)
+}
+
+/// Whether what was just opened of the files of process `name` is of the memory that its agent shares.
+/// Else it may be of a program that it has become since (execve), perhaps another user's.
+fn still_runs_in_its_memory(agent: u32, name: ProcessName) -> Result<(), AttachError> {
+    match share_memory(agent, name.pid) {
+        Some(true) => {}
+        Some(false) => return Err(AttachError::Left),
+        None => return Err(AttachError::Unknown(io::Error::last_os_error())),
+    }
+    // Nor has its number passed to another process of the same memory.
+    match ProcessName::of(name.pid) {
+        Ok(now) if now == name => Ok(()),
+        _ => Err(AttachError::Left),
+    }
 }
 
 fn open_files(pid: u32) -> Result<(ProcFiles, File), AttachError> {
@@ -308,17 +372,30 @@ pub fn share_memory(a: u32, b: u32) -> Option<bool> {
 /// Prepares a candidate: its agent opens a userfaultfd and a staging area, and the daemon takes
 /// over the descriptor. A forked child has one already, and its agent gets a copy.
 pub fn manage(shared: &Arc<Shared>, candidate: Candidate) -> Result<Arc<Process>, AttachError> {
+    let is_leaving = candidate.child.as_ref().is_some_and(|child| child.is_leaving());
+    if is_leaving || let_go::has_own_userfaultfd(candidate.pid) {
+        return Err(AttachError::OwnUserfaultfd);
+    }
     let mut record = candidate.record();
-    let Candidate { socket, app, pid, handler, child, mut slot, .. } = candidate;
+    let Candidate { socket, app, pid, started, handler, child, mut slot, .. } = candidate;
     let no_answer = AttachError::NoAnswer;
-    seqpacket::set_timeout(&socket, Some(Duration::from_secs(5))).map_err(no_answer)?;
-    let buffer = buffer()?;
+    seqpacket::set_timeout(&socket, Some(PREPARES)).map_err(no_answer)?;
+    let until = Instant::now() + PREPARES;
+    let no_buffer = |source| AttachError::Proc {
+        what: "making the shared buffer",
+        source: io::Error::other(source),
+    };
+    let buffer = agent::new_buffer().map_err(no_buffer)?;
+    if !pressure::has_descriptors_for_others(&buffer) {
+        return Err(AttachError::TooMany);
+    }
+    let theirs = buffer.reopen().map_err(no_buffer)?;
     let device = File::options().read(true).write(true).open("/dev/userfaultfd").ok();
     let second = match &child {
         Some(child) => Some(child.memory.uffd.as_raw_fd()),
         None => device.as_ref().map(|d| d.as_raw_fd()),
     };
-    let fds: Vec<_> = [Some(buffer.as_raw_fd()), second].into_iter().flatten().collect();
+    let fds: Vec<_> = [Some(theirs.as_raw_fd()), second].into_iter().flatten().collect();
     // The answer repeats it. That to a predecessor that died, which nobody has read, names the buffer
     // that it had sent: what the agent then took out would be looked for in this one, and be zeros.
     let number = (shared.generation as u32) << 24 | 1;
@@ -327,7 +404,9 @@ pub fn manage(shared: &Arc<Shared>, candidate: Candidate) -> Result<Arc<Process>
         .iter()
         .flat_map(|w| w.to_ne_bytes())
         .collect();
+    seqpacket::takes_descriptors(&socket, true);
     seqpacket::send(&socket, [&head], &fds).map_err(no_answer)?;
+    drop(theirs);
     points::manage_asked();
     let mut bytes = [0u8; size_of::<Ready>()];
     let (n, received, head) = loop {
@@ -337,7 +416,11 @@ pub fn manage(shared: &Arc<Shared>, candidate: Candidate) -> Result<Arc<Process>
         if !is_stale || n == 0 {
             break (n, received, head);
         }
+        if Instant::now() > until {
+            return Err(no_answer(io::ErrorKind::TimedOut.into()));
+        }
     };
+    seqpacket::takes_descriptors(&socket, false);
     match Kind::from_u32(head[1]) {
         Some(Kind::Refused) => {
             let step = match head[3] {
@@ -365,6 +448,9 @@ pub fn manage(shared: &Arc<Shared>, candidate: Candidate) -> Result<Arc<Process>
     // Without it nobody could look for what a dead agent left in staging.
     let mem = File::open(format!("/proc/{pid}/mem"))
         .map_err(|source| AttachError::Proc { what: "opening its memory", source })?;
+    let files = child.is_none().then(|| open_files(pid)).transpose()?;
+    let of_agent = seqpacket::peer(&socket).map_err(no_answer)?.pid as u32;
+    still_runs_in_its_memory(of_agent, ProcessName { pid, started })?;
     let agent = Agent::new(socket, buffer, staging, area, Some(mem), shared.generation)
         .map_err(|source| AttachError::Proc { what: "mapping the shared buffer", source })?;
     let staging_bytes = SLOTS as u64 * shared.page_bytes;
@@ -386,9 +472,9 @@ pub fn manage(shared: &Arc<Shared>, candidate: Candidate) -> Result<Arc<Process>
         drop(none_goes);
         return Ok(child);
     }
-    let [uffd] = <[OwnedFd; 1]>::try_from(received).map_err(|_| AttachError::Nonsense)?;
-    let uffd = Uffd::new(uffd);
-    let (files, pagemap) = open_files(pid)?;
+    let [uffd] = <[Foreign; 1]>::try_from(received).map_err(|_| AttachError::Nonsense)?;
+    let uffd = Uffd::of_agent(uffd).ok_or(AttachError::Nonsense)?;
+    let (files, pagemap) = files.ok_or(AttachError::Nonsense)?;
     (record.stage, record.beacon) = (Stage::Managed, beacon);
     let id = slot.1;
     let memory = ProgramMemory::new(
@@ -424,21 +510,4 @@ fn arm(shared: &Shared, process: &Arc<Process>) -> Result<(), AttachError> {
     process.memory.watch().map_err(AttachError::Userfaultfd)?;
     points::manage_watched();
     Ok(())
-}
-
-/// A memfd for pages on their way; only this process and one agent have it.
-pub(crate) fn buffer() -> Result<OwnedFd, AttachError> {
-    let fail = |source| AttachError::Proc { what: "making the shared buffer", source };
-    // SAFETY: a constant name; the result is checked and owned by nobody else.
-    unsafe {
-        let fd = libc::memfd_create(c"clew-buffer".as_ptr(), libc::MFD_CLOEXEC);
-        if fd < 0 {
-            return Err(fail(io::Error::last_os_error()));
-        }
-        let fd = OwnedFd::from_raw_fd(fd);
-        if libc::ftruncate(fd.as_raw_fd(), BUFFER_BYTES as i64) < 0 {
-            return Err(fail(io::Error::last_os_error()));
-        }
-        Ok(fd)
-    }
 }

@@ -4,11 +4,13 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use clew_core::ByteSize;
-use clew_engine::budget::Budget;
+use clew_engine::budget::{Budget, WATERMARKS};
 use clew_policy::schemes::Scheme;
 use serde::Deserialize;
 
+use crate::predecessor::ProcessName;
 use crate::record::Recording;
+use crate::trusted_path;
 
 /// The file as written.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -115,6 +117,9 @@ pub struct Config {
     pub rules: Vec<Rule>,
     /// End when the last app has ended (the private daemon of `clew run`).
     pub exit_when_idle: bool,
+    /// Whose private daemon this is: it also ends if no app came and this process is gone, or nobody
+    /// came for [`crate::governor::NOBODY_CAME`].
+    pub starter: Option<ProcessName>,
     /// What is recorded, if anything.
     pub record: Option<Recording>,
 }
@@ -145,6 +150,8 @@ pub struct Overrides {
     pub metrics_public: bool,
     /// See [`Config::exit_when_idle`].
     pub exit_when_idle: bool,
+    /// See [`Config::starter`].
+    pub starter: Option<ProcessName>,
     /// See [`Config::record`].
     pub record: Option<Recording>,
 }
@@ -152,13 +159,19 @@ pub struct Overrides {
 /// Smallest budget that makes sense: the daemon alone takes some of it.
 pub const MIN_BUDGET: ByteSize = ByteSize(16 << 20);
 
+/// Bytes of a configuration or a scheme, at most.
+const MAX_FILE: u64 = 1 << 20;
+
+/// Bytes of a command name, as the kernel keeps it.
+const MAX_COMMAND_BYTES: usize = 15;
+
 impl Config {
     /// Puts file and command line together. `file` names a TOML file, `None` means defaults.
     pub fn load(file: Option<&Path>, over: &Overrides) -> Result<Config, ConfigError> {
         let from_file = match file {
             None => ConfigFile::default(),
             Some(path) => {
-                let text = std::fs::read_to_string(path)
+                let text = trusted_path::read_text(path, MAX_FILE, 0)
                     .map_err(|source| ConfigError::Read { path: path.to_path_buf(), source })?;
                 toml::from_str(&text).map_err(|source| ConfigError::Parse {
                     path: path.to_path_buf(),
@@ -180,8 +193,8 @@ impl Config {
             scheme,
             budget: over.budget.or(from_file.budget).unwrap_or(ByteSize(machine.0 / 2)),
             min_process: from_file.min_process.unwrap_or(ByteSize(4 << 20)),
-            watermark_low: from_file.watermark_low.unwrap_or(2.0),
-            watermark_high: from_file.watermark_high.unwrap_or(5.0),
+            watermark_low: from_file.watermark_low.unwrap_or(WATERMARKS.0),
+            watermark_high: from_file.watermark_high.unwrap_or(WATERMARKS.1),
             workers: from_file
                 .workers
                 .unwrap_or_else(|| std::thread::available_parallelism().map_or(2, |n| n.get())),
@@ -194,6 +207,7 @@ impl Config {
             },
             rules: from_file.rule,
             exit_when_idle: over.exit_when_idle,
+            starter: over.starter,
             record: over.record.clone(),
         };
         config.check(machine)?;
@@ -233,6 +247,13 @@ impl Config {
             );
         }
         for rule in &self.rules {
+            if rule.program.is_empty() || rule.program.len() > MAX_COMMAND_BYTES {
+                let why = format!(
+                    "a command name has 1 to {MAX_COMMAND_BYTES} bytes: the kernel keeps no more \
+                     ('ps -o comm' shows it)"
+                );
+                return senseless("rule.program", rule.program.clone(), why);
+            }
             if rule.never && (rule.protect || rule.budget.is_some()) {
                 let why = "never excludes protect and budget".to_string();
                 return senseless("rule", rule.program.clone(), why);
@@ -277,7 +298,7 @@ pub fn load_scheme(named: &str) -> Result<Scheme, ConfigError> {
     let scheme = match named.ends_with(".toml") {
         true => {
             let path = PathBuf::from(named);
-            let text = std::fs::read_to_string(&path)
+            let text = trusted_path::read_text(&path, MAX_FILE, 0)
                 .map_err(|source| ConfigError::Read { path, source })?;
             Scheme::from_toml(&text).map_err(|e| e.to_string())
         }
@@ -310,6 +331,20 @@ mod tests {
     }
 
     #[test]
+    fn what_has_no_end_is_no_configuration() {
+        let zero = Path::new("/dev/zero");
+        let error = Config::load(Some(zero), &Overrides::default()).expect_err("it has no end");
+        assert!(error.to_string().contains("no regular file"), "{error}");
+        let long = load(&"# \n".repeat(1 << 20)).expect_err("it is too long");
+        assert!(long.contains("more than 1048576 bytes"), "{long}");
+        let scheme = std::env::temp_dir().join(format!("clew-scheme-{}.toml", std::process::id()));
+        std::os::unix::fs::symlink(zero, &scheme).expect("a link");
+        let error = load_scheme(&scheme.to_string_lossy()).expect_err("it has no end");
+        std::fs::remove_file(&scheme).expect("it is ours");
+        assert!(error.to_string().contains("no regular file"), "{error}");
+    }
+
+    #[test]
     fn a_full_file_is_understood() {
         let config = load(
             "budget = \"64MiB\"\nscheme = \"zram\"\nmin-process = \"1MiB\"\nworkers = 3\n\
@@ -320,6 +355,12 @@ mod tests {
         assert!(config.rule("node").protect && !config.rule("redis-server").protect);
         let budget = config.budget(4096);
         assert!(budget.low_bytes < budget.high_bytes && budget.high_bytes < budget.total_bytes);
+    }
+
+    #[test]
+    fn watermarks_left_out_are_those_that_a_replay_has() {
+        let config = load("").expect("valid");
+        assert_eq!((config.watermark_low, config.watermark_high), WATERMARKS);
     }
 
     #[test]
@@ -352,6 +393,8 @@ mod tests {
             ("sensor.run-pages = 0", "sensor"),
             ("sensor.runs = 4", "runs"),
             ("[[rule]]\nprogram = \"x\"\nnever = true\nprotect = true", "never"),
+            ("[[rule]]\nprogram = \"\"", "rule.program"),
+            ("[[rule]]\nprogram = \"a-name-of-16-byte\"", "1 to 15 bytes"),
             ("budget = [1]", "size"),
         ] {
             let error = load(text).expect_err(text);

@@ -3,18 +3,40 @@
 //! The first line a peer sends decides what it is: a [`Request`] makes it a client of this
 //! protocol. (Agents speak another one, on a socket of their own.)
 
-use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use clew_core::shown::shown;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::latency::Latency;
 use crate::predecessor::{self, ProcessName};
 use crate::seqpacket;
+use crate::trusted_path::{self, PathError, own_uid};
+
+/// Most bytes of a request, its end included.
+pub const MAX_REQUEST: usize = 64 << 10;
+
+/// Most bytes of an answer.
+pub const MAX_ANSWER: usize = 64 << 20;
+
+/// How long the daemon waits for a whole request, and for an answer to be taken. Then it closes the
+/// connection.
+pub const IDLE: Duration = Duration::from_secs(10);
+
+/// What a daemon says to whoever orders work after it was told to stop.
+pub(crate) const ENDING: &str = "the daemon is ending: no new work";
+
+/// What a daemon says to whoever it cannot serve now.
+pub(crate) const BUSY: &str = "too many clients wait for answers: try again";
+
+/// Bytes of a socket's path with the zero at its end.
+const MAX_SOCKET_PATH: usize = 108;
 
 /// What a client asks.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
@@ -60,8 +82,26 @@ pub enum Reply<T> {
 pub struct Environment {
     /// For `CLEW_AGENT_SOCKET`.
     pub agent_socket: PathBuf,
-    /// For `LD_PRELOAD`.
-    pub agent_object: PathBuf,
+    /// Version of the protocol that the daemon speaks with agents. What a client preloads is its own
+    /// object ([`crate::preload`]), which must be of the same.
+    pub agent_protocol: u32,
+}
+
+impl Environment {
+    /// Checks that it can be used, wherever the program goes.
+    ///
+    /// # Errors
+    /// If no agent could connect to the socket, or the program could not be started with it.
+    pub fn check(&self) -> Result<(), ControlError> {
+        let path = self.agent_socket.as_os_str().as_bytes();
+        if self.agent_socket.is_absolute() && path.len() < MAX_SOCKET_PATH && !path.contains(&0) {
+            return Ok(());
+        }
+        let said = in_one_line(&self.agent_socket.to_string_lossy());
+        let what =
+            format!("its agents' socket must be an absolute path of at most 107 bytes: '{said}'");
+        Err(ControlError::BadAnswer(what))
+    }
 }
 
 /// `clew ps --format json`.
@@ -73,8 +113,17 @@ pub struct Status {
     pub budget_bytes: u64,
     /// What they use.
     pub used_bytes: u64,
+    /// What that is made of.
+    #[serde(default)]
+    pub used: UsedBytes,
     /// Resident memory of the daemon beyond the pool.
     pub daemon_bytes: u64,
+    /// Pages that page tables know, wherever they are: what the daemon takes grows with them.
+    #[serde(default)]
+    pub managed_pages: u64,
+    /// The least budget in which no app would thrash; `None` while none does.
+    #[serde(default)]
+    pub enough_budget_bytes: Option<u64>,
     /// Processor time of the daemon since it began, seconds.
     #[serde(default)]
     pub daemon_cpu_seconds: f64,
@@ -120,6 +169,32 @@ pub struct Status {
     pub ended_apps: Vec<String>,
     /// Apps in the order of their names.
     pub apps: Vec<AppStatus>,
+}
+
+/// What counts towards the budget, in [`Status`].
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
+pub struct UsedBytes {
+    /// Resident anonymous memory of the apps' processes, managed or waiting to be.
+    pub programs_bytes: u64,
+    /// Buffers by which pages leave programs.
+    pub buffers_bytes: u64,
+    /// The pool.
+    pub pool_bytes: u64,
+    /// What lent pages take in the kernel's zram.
+    pub kernel_bytes: u64,
+    /// The daemon's own memory and its page tables.
+    pub daemon_bytes: u64,
+}
+
+impl UsedBytes {
+    /// All of it.
+    pub fn total(&self) -> u64 {
+        let UsedBytes { programs_bytes, buffers_bytes, pool_bytes, kernel_bytes, daemon_bytes } =
+            self;
+        [buffers_bytes, pool_bytes, kernel_bytes, daemon_bytes]
+            .into_iter()
+            .fold(*programs_bytes, |sum, bytes| sum.saturating_add(*bytes))
+    }
 }
 
 /// The pool, in [`Status`].
@@ -223,7 +298,7 @@ pub struct ClassPages {
 impl ClassPages {
     /// Wherever they are.
     pub fn pages(&self) -> u64 {
-        self.resident_pages + self.out_pages
+        self.resident_pages.saturating_add(self.out_pages)
     }
 }
 
@@ -303,6 +378,10 @@ pub struct AppStatus {
     /// Of it, reading the store: decompression and checksum.
     #[serde(default)]
     pub fault_codec_ns: u64,
+    /// Time that the fault threads spent on pages that came along with those, when the program ran
+    /// again, in nanoseconds: not part of `fault_ns`.
+    #[serde(default)]
+    pub fault_along_ns: u64,
     /// Pages found back from the kernel's zram since it began: its own faults.
     #[serde(default)]
     pub lent_back_pages: u64,
@@ -319,6 +398,49 @@ pub struct AppStatus {
     /// Its pages by class; `None` where the scheme keeps none.
     #[serde(default)]
     pub classes: Option<ClassStatus>,
+    /// Its memory that Clew cannot take.
+    #[serde(default)]
+    pub outside: OutsideStatus,
+    /// It thrashes; `None` if not.
+    #[serde(default)]
+    pub thrashing: Option<ThrashingStatus>,
+}
+
+/// Memory of an app that Clew cannot take, in [`AppStatus`].
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
+pub struct OutsideStatus {
+    /// All of it.
+    pub bytes: u64,
+    /// Of it, shared memory of all its processes, each page once.
+    pub shared_bytes: u64,
+    /// Processes that are not managed, the largest first, sixteen at most.
+    pub processes: Vec<OutsideProcess>,
+}
+
+/// A process that is not managed, in [`OutsideStatus`].
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
+pub struct OutsideProcess {
+    /// Process id.
+    pub pid: u32,
+    /// Its command name.
+    pub command: String,
+    /// Its user.
+    pub uid: u32,
+    /// Its resident anonymous bytes.
+    pub bytes: u64,
+    /// Why it is not managed, as far as that can be told.
+    pub reason: String,
+}
+
+/// An app whose pages leave, come back at once and leave again, in [`AppStatus`].
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq)]
+pub struct ThrashingStatus {
+    /// Share of the time that its faults on such pages took, per cent.
+    pub lost_percent: f64,
+    /// Pages that would have to be resident besides.
+    pub missing_pages: u64,
+    /// The budget that would end it.
+    pub enough_budget_bytes: u64,
 }
 
 /// One process, in [`AppStatus`].
@@ -356,10 +478,36 @@ pub enum ControlError {
     Dead { path: PathBuf, pid: u32 },
     #[error("the daemon at {path} does not answer: {source}")]
     NoAnswer { path: PathBuf, source: std::io::Error },
+    #[error("nothing at {path} is to be relied upon: {source}")]
+    Untrusted { path: PathBuf, source: PathError },
+    #[error(
+        "user {uid} serves {path}, not you or root: nothing was sent there (name another socket)"
+    )]
+    Foreign { path: PathBuf, uid: u32 },
+    #[error("the daemon at {path} answers with more than {MAX_ANSWER} bytes")]
+    Endless { path: PathBuf },
     #[error("the daemon's answer makes no sense: {0}")]
-    BadAnswer(#[from] serde_json::Error),
+    BadAnswer(String),
+    #[error("too many clients of the daemon at {path} wait for answers: try again")]
+    Busy { path: PathBuf },
+    #[error("the daemon at {path} is ending: it takes no new work")]
+    Ending { path: PathBuf },
     #[error("{0}")]
     Refused(String),
+}
+
+impl ControlError {
+    /// Whether a daemon is ending: it says so, or the connection ended before an answer came.
+    pub fn is_ended(&self) -> bool {
+        use ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+        match self {
+            ControlError::Ending { .. } => true,
+            ControlError::NoAnswer { source, .. } => {
+                matches!(source.kind(), UnexpectedEof | ConnectionReset | BrokenPipe)
+            }
+            _ => false,
+        }
+    }
 }
 
 /// A connection to a daemon.
@@ -370,18 +518,98 @@ pub struct Client {
     path: PathBuf,
     reader: BufReader<UnixStream>,
     daemon: Option<ProcessName>,
+    used: Instant,
 }
 
 /// How often a client that waits looks whether its daemon lives.
 const LOOK: Duration = Duration::from_millis(500);
 
+/// How long a client waits before it asks again a daemon that has too many.
+const TRY_AGAIN: Duration = Duration::from_millis(50);
+
 /// `Stop` and `SwapOut` may take a while; a daemon that is silent for longer is broken.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// The same for what is answered at once.
+const SHORT_PATIENCE: Duration = Duration::from_secs(30);
+
+/// A connection that was not used for so long is not used any more: the daemon is about to close it.
+const FRESH: Duration = IDLE.checked_div(2).expect("not by zero");
+
+/// Characters of what a server says that are shown.
+const MAX_MESSAGE: usize = 500;
+
+impl Request {
+    /// Whether a daemon that is ending refuses it at once: it begins something new. (Swap-outs, which
+    /// have many steps, are refused at each.)
+    pub(crate) fn makes_work(&self) -> bool {
+        match self {
+            Request::Environment
+            | Request::Started { .. }
+            | Request::Fg { .. }
+            | Request::Bg { .. }
+            | Request::Restore { .. } => true,
+            Request::Status
+            | Request::SwapOut { .. }
+            | Request::Responded { .. }
+            | Request::HotPages { .. }
+            | Request::Stop
+            | Request::HandOver => false,
+        }
+    }
+
+    /// Whether it is answered only when work for it is done, of which any number may be ordered.
+    pub(crate) fn takes_a_while(&self) -> bool {
+        matches!(self, Request::SwapOut { .. } | Request::Restore { .. })
+    }
+
+    fn patience(&self) -> Duration {
+        match self.takes_a_while() || *self == Request::Stop {
+            true => PATIENCE,
+            false => SHORT_PATIENCE,
+        }
+    }
+}
+
+/// Appends what has come of a line; whether that is its end.
+///
+/// # Errors
+/// Those of reading; `UnexpectedEof` where it ends without an end of line, `InvalidData` where it has
+/// more than `most` bytes.
+pub(crate) fn read_part(
+    reader: &mut impl BufRead,
+    line: &mut Vec<u8>,
+    most: usize,
+) -> io::Result<bool> {
+    let come = reader.fill_buf()?;
+    if come.is_empty() {
+        return Err(ErrorKind::UnexpectedEof.into());
+    }
+    let end = come.iter().position(|byte| *byte == b'\n');
+    let part = &come[..end.map_or(come.len(), |at| at + 1)];
+    if line.len() + part.len() > most {
+        return Err(ErrorKind::InvalidData.into());
+    }
+    line.extend_from_slice(part);
+    let taken = part.len();
+    reader.consume(taken);
+    Ok(end.is_some())
+}
+
+/// What a server says, so short that it floods nobody and on one line, so that none is taken for Clew's.
+fn in_one_line(said: &str) -> String {
+    let first: String = said.chars().take(MAX_MESSAGE).collect();
+    shown(&first).chars().take(MAX_MESSAGE).collect()
+}
+
 impl Client {
-    /// Connects to the daemon that serves `path`.
+    /// Connects to the daemon that serves `path`: this user's, or root's.
     pub fn connect(path: &Path) -> Result<Client, ControlError> {
         let fail = |source| ControlError::NoDaemon { path: path.to_path_buf(), source };
+        trusted_path::check(trusted_path::directory_of(path)).map_err(|error| match error {
+            PathError::File { source, .. } => fail(source),
+            source => ControlError::Untrusted { path: path.to_path_buf(), source },
+        })?;
         let address = SockAddr::unix(path).map_err(fail)?;
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None).map_err(fail)?;
         socket.set_write_timeout(Some(LOOK)).map_err(fail)?;
@@ -401,42 +629,89 @@ impl Client {
             }
         }
         let stream = UnixStream::from(OwnedFd::from(socket));
-        stream.set_write_timeout(Some(PATIENCE)).map_err(fail)?;
-        let pid = seqpacket::peer(&stream).map_or(0, |peer| peer.pid as u32);
+        stream.set_write_timeout(Some(SHORT_PATIENCE)).map_err(fail)?;
+        let peer = seqpacket::peer(&stream).map_err(fail)?;
+        if peer.uid != own_uid() && peer.uid != 0 {
+            return Err(ControlError::Foreign { path: path.to_path_buf(), uid: peer.uid });
+        }
+        let pid = peer.pid as u32;
         let daemon = ProcessName::of(pid).ok();
-        let client = Client { path: path.to_path_buf(), reader: BufReader::new(stream), daemon };
+        let client = Client {
+            path: path.to_path_buf(),
+            reader: BufReader::new(stream),
+            daemon,
+            used: Instant::now(),
+        };
         if pid > 0 && !daemon.is_some_and(|d| d.is_alive()) {
             return Err(ControlError::Dead { path: client.path, pid });
         }
         Ok(client)
     }
 
-    /// Asks and waits for the answer.
+    /// Asks and waits for the answer, on a new connection if this one was idle for long; again where
+    /// the daemon has too many clients.
     pub fn call<T: DeserializeOwned>(&mut self, request: &Request) -> Result<T, ControlError> {
+        let until = Instant::now() + request.patience();
+        loop {
+            // Nothing can come unasked: it was closed.
+            let is_closed = seqpacket::is_readable(self.reader.get_ref(), Duration::ZERO);
+            if is_closed || self.used.elapsed() > FRESH {
+                *self = Client::connect(&self.path)?;
+            }
+            match self.call_within(request, request.patience()) {
+                Err(ControlError::Busy { .. }) if Instant::now() < until => {
+                    std::thread::sleep(TRY_AGAIN);
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    fn call_within<T: DeserializeOwned>(
+        &mut self,
+        request: &Request,
+        patience: Duration,
+    ) -> Result<T, ControlError> {
         let fail = |source| ControlError::NoAnswer { path: self.path.clone(), source };
-        let mut line = serde_json::to_string(request)?;
+        let nonsense = |e: serde_json::Error| ControlError::BadAnswer(in_one_line(&e.to_string()));
+        let mut line = serde_json::to_string(request).map_err(nonsense)?;
         line.push('\n');
-        self.reader.get_mut().write_all(line.as_bytes()).map_err(fail)?;
+        match self.reader.get_mut().write_all(line.as_bytes()) {
+            // It may have said why it hung up.
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => return Err(fail(error)),
+            _ => {}
+        }
         let mut answer = Vec::new();
         let began = Instant::now();
         loop {
-            match self.reader.read_until(b'\n', &mut answer) {
-                Ok(_) if answer.ends_with(b"\n") => break,
-                Ok(_) => return Err(fail(ErrorKind::UnexpectedEof.into())),
+            match read_part(&mut self.reader, &mut answer, MAX_ANSWER) {
+                Ok(true) => break,
+                Ok(false) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::InvalidData => {
+                    return Err(ControlError::Endless { path: self.path.clone() });
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     if let Some(dead) = self.daemon.filter(|d| !d.is_alive()) {
                         return Err(ControlError::Dead { path: self.path.clone(), pid: dead.pid });
                     }
-                    if began.elapsed() > PATIENCE {
-                        return Err(fail(ErrorKind::TimedOut.into()));
-                    }
                 }
                 Err(error) => return Err(fail(error)),
             }
+            if began.elapsed() > patience {
+                return Err(fail(ErrorKind::TimedOut.into()));
+            }
         }
-        match serde_json::from_slice::<Reply<T>>(&answer)? {
+        self.used = Instant::now();
+        match serde_json::from_slice::<Reply<T>>(&answer).map_err(nonsense)? {
             Reply::Ok { value } => Ok(value),
-            Reply::Error { message } => Err(ControlError::Refused(message)),
+            Reply::Error { message } if message == BUSY => {
+                Err(ControlError::Busy { path: self.path.clone() })
+            }
+            Reply::Error { message } if message == ENDING => {
+                Err(ControlError::Ending { path: self.path.clone() })
+            }
+            Reply::Error { message } => Err(ControlError::Refused(in_one_line(&message))),
         }
     }
 
@@ -448,5 +723,134 @@ impl Client {
     /// A request whose answer carries nothing.
     pub fn order(&mut self, request: &Request) -> Result<(), ControlError> {
         self.call::<()>(request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client of a server that does this with its connection.
+    fn client_of(serve: impl FnOnce(UnixStream) + Send + 'static) -> Client {
+        let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
+        ours.set_read_timeout(Some(LOOK)).expect("a limit");
+        std::thread::spawn(move || serve(theirs));
+        let path = PathBuf::from("/nowhere");
+        Client { path, reader: BufReader::new(ours), daemon: None, used: Instant::now() }
+    }
+
+    #[test]
+    fn a_server_that_never_ends_its_answer_is_left() {
+        let mut endless =
+            client_of(|mut stream| while stream.write_all(&[b' '; 1 << 16]).is_ok() {});
+        let answer = endless.call_within::<()>(&Request::Status, 10 * PATIENCE);
+        assert!(matches!(answer, Err(ControlError::Endless { .. })), "{answer:?}");
+        let mut drips = client_of(|mut stream| {
+            while stream.write_all(b" ").is_ok() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let answer = drips.call_within::<()>(&Request::Status, Duration::from_millis(100));
+        assert!(matches!(answer, Err(ControlError::NoAnswer { .. })), "{answer:?}");
+    }
+
+    #[test]
+    fn a_line_is_no_longer_than_its_reader_takes() {
+        let read = |text: &[u8], most| {
+            // As it comes from a socket: in parts.
+            let (mut reader, mut line) = (BufReader::with_capacity(16, text), Vec::new());
+            loop {
+                match read_part(&mut reader, &mut line, most) {
+                    Ok(false) => assert!(line.len() <= most, "{} of {most}", line.len()),
+                    Ok(true) => return Ok(line),
+                    Err(error) => return Err(error.kind()),
+                }
+            }
+        };
+        let text = [&[b'x'; 99][..], b"\nmore"].concat();
+        assert_eq!(read(&text, 100).as_deref(), Ok(&text[..100]));
+        assert_eq!(read(&text, 99), Err(ErrorKind::InvalidData));
+        assert_eq!(read(&text[..99], 100), Err(ErrorKind::UnexpectedEof));
+    }
+
+    #[test]
+    fn who_is_turned_away_comes_again() {
+        let dir = std::env::temp_dir().join(format!("clew-busy-{}", std::process::id()));
+        trusted_path::make(&dir, 0o700).expect("a directory");
+        let path = dir.join("s");
+        let listener = std::os::unix::net::UnixListener::bind(&path).expect("it is bound");
+        let server = std::thread::spawn(move || {
+            let busy = Reply::<()>::Error { message: BUSY.to_string() };
+            let busy = serde_json::to_string(&busy).expect("JSON") + "\n";
+            // Before it has asked, and after.
+            for asked in [false, true] {
+                let (stream, _) = listener.accept().expect("it comes");
+                if asked {
+                    let _ = BufReader::new(&stream).read_line(&mut String::new());
+                }
+                let _ = (&stream).write_all(busy.as_bytes());
+            }
+            let (stream, _) = listener.accept().expect("it comes again");
+            let _ = BufReader::new(&stream).read_line(&mut String::new());
+            let _ = (&stream).write_all(b"{\"result\":\"ok\",\"value\":null}\n");
+        });
+        let mut client = Client::connect(&path).expect("it is served");
+        client.order(&Request::Stop).expect("in the end");
+        server.join().expect("it was asked three times");
+        std::fs::remove_dir_all(&dir).expect("it is ours");
+    }
+
+    #[test]
+    fn what_a_server_says_is_bounded() {
+        let mut client = client_of(|mut stream| {
+            let message = "\u{1b}x".repeat(1 << 20);
+            let answer = serde_json::to_vec(&Reply::<()>::Error { message }).expect("JSON");
+            let _ = stream.write_all(&answer).and_then(|()| stream.write_all(b"\n"));
+        });
+        match client.call_within::<()>(&Request::Status, PATIENCE) {
+            Err(ControlError::Refused(message)) => {
+                assert_eq!(message.chars().count(), MAX_MESSAGE);
+            }
+            other => panic!("{other:?}"),
+        }
+        for said in ["{\"result\":\"#\"}\n", "{\"result\":\"ok\",\"value\":\"#\"}\n"] {
+            let said = said.replace('#', &"B".repeat(1 << 20));
+            let mut client = client_of(move |mut stream| {
+                let _ = stream.write_all(said.as_bytes());
+            });
+            match client.call_within::<()>(&Request::Status, PATIENCE) {
+                Err(ControlError::BadAnswer(what)) => {
+                    assert_eq!(what.chars().count(), MAX_MESSAGE);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        let mut client = client_of(|mut stream| {
+            let _ = stream
+                .write_all(b"{\"result\":\"error\",\"message\":\"no\\nclew: all is well\"}\n");
+        });
+        let answer = client.call_within::<()>(&Request::Status, PATIENCE);
+        assert!(
+            matches!(&answer, Err(ControlError::Refused(m)) if m == "no\\nclew: all is well"),
+            "{answer:?}"
+        );
+    }
+
+    #[test]
+    fn sums_of_what_a_server_says_end_somewhere() {
+        let (programs_bytes, pool_bytes) = (u64::MAX, 1);
+        let used = UsedBytes { programs_bytes, pool_bytes, ..UsedBytes::default() };
+        assert_eq!(used.total(), u64::MAX);
+        let class = ClassPages { resident_pages: u64::MAX, out_pages: u64::MAX };
+        assert_eq!(class.pages(), u64::MAX);
+    }
+
+    #[test]
+    fn an_environment_names_a_socket() {
+        let of = |at: &str| Environment { agent_socket: at.into(), agent_protocol: 1 };
+        for bad in ["", "agents", "/a\0b", &format!("/{}", "x".repeat(200))] {
+            assert!(of(bad).check().is_err(), "{bad}");
+        }
+        assert!(of("/run/clew/clew.agents").check().is_ok());
     }
 }

@@ -1,47 +1,47 @@
 //! Puts the daemon together, serves its sockets, takes it apart again.
 
-use std::fs::{self, Permissions};
-use std::hash::{Hash, Hasher};
-use std::io::{self, BufRead, BufReader, Write};
+use std::fs;
+use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use clew_agent::protocol::VERSION;
 use clew_core::Arrival;
 use clew_engine::decide::Engine;
 use clew_engine::{Mover, Parking};
 use clew_store::{Journal, Store, StoreConfig, Tables, points};
 use crossbeam_channel::{Sender, unbounded};
 use sd_notify::NotifyState;
+use socket2::{Domain, SockAddr, Socket};
 
 use crate::affinity::{self, Placement};
 use crate::attach::accept_agents;
+use crate::closer;
 use crate::config::Config;
-use crate::control::{Client, Environment, Reply, Request};
+use crate::control::{Client, Environment, Request};
 use crate::governor::{Governor, Message};
 use crate::keeper::Keeper;
-use crate::predecessor::{self, Predecessor};
+use crate::predecessor::{self, Predecessor, ProcessName};
 use crate::process::{Handlers, Shared};
 use crate::record;
 use crate::registry::{DaemonDescriptors, DaemonRecord, column};
 use crate::takeover::{self, Estate, Programs, TakeoverError};
 use crate::tap::TappedEngine;
+use crate::trusted_path::{self, PathError};
 use crate::work::Crew;
-use crate::{doctor, exporter, fault, pressure, seqpacket, work};
-
-/// The object that is preloaded into programs.
-const AGENT_OBJECT: &[u8] = include_bytes!(env!("CLEW_AGENT_OBJECT"));
+use crate::{clients, doctor, exporter, fault, outside, pressure, seqpacket, work};
 
 /// Pages that one daemon manages at most: 256 GiB of programs.
 const MAX_PAGES: u64 = 1 << 26;
 
-/// Address spaces that one daemon knows at most, those too small to be managed included.
-const MAX_SPACES: u32 = 1 << 14;
+/// Address spaces that one daemon knows at most, those too small to be managed included. Never fewer
+/// than descriptors (see [`pressure::limit_descriptors`]).
+const MAX_SPACES: u32 = 1 << 16;
 
 /// Descriptors that must be left when a daemon begins to serve: for clients, agents, a program.
 const SPARE_DESCRIPTORS: usize = 64;
@@ -51,6 +51,16 @@ const SPARE_DESCRIPTORS: usize = 64;
 pub enum DaemonError {
     #[error("this machine cannot run Clew: {0} ('clew doctor' says more)")]
     Unfit(String),
+    #[error("this is no place for a socket: {0}")]
+    Place(#[from] PathError),
+    #[error("{0} is a file of another kind, not a socket: it stays; name another place")]
+    NoSocket(PathBuf),
+    #[error(
+        "a socket's name must not end in {0}: the daemon has a file of that name beside its socket"
+    )]
+    Ending(String),
+    #[error("{0} is served by somebody else: name another socket")]
+    Served(PathBuf),
     #[error("a daemon (process {1}) serves {0} already ('--takeover' replaces it)")]
     Running(PathBuf, u32),
     #[error("process {0} serves the socket and cannot be ended")]
@@ -77,15 +87,25 @@ pub enum DaemonError {
 
 /// Where the daemon of this user is served unless told otherwise.
 pub fn default_socket() -> PathBuf {
-    // SAFETY: takes nothing, cannot fail.
-    let uid = unsafe { libc::geteuid() };
+    let uid = trusted_path::own_uid();
     if uid == 0 {
         return PathBuf::from("/run/clew/clew.sock");
     }
-    match std::env::var_os("XDG_RUNTIME_DIR") {
-        Some(dir) => PathBuf::from(dir).join("clew/clew.sock"),
+    // One that is not absolute is to be ignored.
+    match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute()) {
+        Some(dir) => dir.join("clew/clew.sock"),
         None => std::env::temp_dir().join(format!("clew-{uid}/clew.sock")),
     }
+}
+
+/// Lets go of what a private daemon has from who started it: descriptors but the first three, and the
+/// directory. Whoever waits for their end would wait for this daemon's. To be called first of all.
+pub fn leave_starter() -> io::Result<()> {
+    // SAFETY: nobody in this process has opened one yet.
+    if unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    std::env::set_current_dir("/")
 }
 
 /// Runs a daemon at `socket` until it is told to stop. To be called before the process has
@@ -108,10 +128,10 @@ pub fn run(
     if let Some(missing) = doctor::first_missing() {
         return Err(DaemonError::Unfit(missing));
     }
-    let dir = socket.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if !dir.exists() {
-        fs::create_dir_all(dir).map_err(file("making", dir))?;
-        fs::set_permissions(dir, Permissions::from_mode(0o700)).map_err(file("making", dir))?;
+    check_names(socket)?;
+    trusted_path::make(trusted_path::directory_of(socket), 0o700)?;
+    for path in [socket, &socket.with_extension("agents")] {
+        is_socket(path)?;
     }
     if takeover {
         replace_living(socket)?;
@@ -126,13 +146,14 @@ pub fn run(
         disksize_pages: config.scheme.disksize_pages.unwrap_or(MAX_PAGES),
     };
     let began = Instant::now();
+    // Taking over takes some for each program.
+    pressure::limit_descriptors(u64::from(MAX_SPACES));
     let left = Predecessor::find(socket)
         .map_err(file("looking for the keeper of", socket))?
         .map(|from| Estate::open(from, store_config))
         .transpose()
         .map_err(DaemonError::Takeover)?;
     points::start_adopted();
-    let agent_object = write_object(socket)?;
     let signals = StopSignals::block();
     // A daemon without one of its threads is one whose programs wait for ever: the next one takes over.
     let report = std::panic::take_hook();
@@ -162,9 +183,13 @@ pub fn run(
         left,
         lost,
     } = match left {
-        Some(estate) => Belongings::inherited(estate, config.metrics),
-        None => Belongings::new(socket, store_config, config.metrics)?,
+        Some(estate) => Belongings::inherited(estate, config.metrics)
+            .map_err(system("listening where the last daemon did"))?,
+        None => Belongings::new(socket, store_config, config.metrics)
+            .inspect_err(|_| predecessor::forget(socket))?,
     };
+    // A predecessor's has as many slots as that wanted.
+    pressure::limit_descriptors(journal.capacity() as u64);
     let metrics_at = metrics.as_ref().and_then(|m| m.local_addr().ok());
     record.descriptors[column(generation)] = Some(DaemonDescriptors {
         tables: tables.segments().map(AsRawFd::as_raw_fd),
@@ -195,7 +220,10 @@ pub fn run(
         Handlers { epolls, cpus, placement: record.placement },
         to_governor.clone(),
     ));
-    let environment = Environment { agent_socket: socket.with_extension("agents"), agent_object };
+    let agent_socket = socket.with_extension("agents");
+    // Programs change their directory.
+    let agent_socket = std::path::absolute(&agent_socket).unwrap_or(agent_socket);
+    let environment = Environment { agent_socket, agent_protocol: VERSION };
     let engine = TappedEngine::new(engine, recorder);
     let crew = Crew::new(shared.clone(), work, to_governor.clone());
     let keeper_pid = keeper.pid();
@@ -235,10 +263,17 @@ pub fn run(
             leave_to_successor("starting a thread", &error);
         }
     };
+    // Here, for fault threads stay on their CPUs.
+    if let Err(error) = closer::start() {
+        leave_to_successor("starting a thread", &error);
+    }
     for handler in 0..shared.epolls.len() {
         let shared = shared.clone();
         spawn(format!("fault-{handler}"), Box::new(move || fault::run(&shared, handler)));
     }
+    let (asked, least_bytes) = governor.outside_asked();
+    let answer = to_governor.clone();
+    spawn("outside".into(), Box::new(move || outside::watch(&asked, least_bytes, &answer)));
     if let Err(error) = governor.hire() {
         leave_to_successor("starting a thread", &error);
     }
@@ -259,7 +294,7 @@ pub fn run(
     let (answer, for_agents) = (to_governor.clone(), shared.clone());
     spawn("agents".into(), Box::new(move || accept_agents(&for_agents, agents, &answer)));
     let answer = to_governor.clone();
-    spawn("control".into(), Box::new(move || serve_clients(control, &answer)));
+    spawn("control".into(), Box::new(move || clients::serve(control, &answer)));
     if let Some(listener) = metrics {
         let answer = to_governor.clone();
         spawn("metrics".into(), Box::new(move || exporter::serve(&listener, &answer)));
@@ -283,18 +318,14 @@ pub fn run(
     shared.tables.settle();
     governor.run(&inbox);
     let recorded = scribe.map_or(Ok(()), record::Scribe::finish);
-    // The last answers are still being written.
-    let until = Instant::now() + Duration::from_secs(1);
-    while ANSWERING.load(Ordering::SeqCst) > 0 && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    clients::finish();
 
     // First of all the keepers: as long as this one lives a successor goes by it.
     takeover::end_keepers(&mut record.old_keepers);
     keeper.end();
     points::stop_unkept();
     // A service manager's socket stays.
-    let given = std::env::var_os("LISTEN_PID").is_some();
+    let given = std::env::var("LISTEN_PID").is_ok_and(|pid| pid == std::process::id().to_string());
     for path in [socket, &socket.with_extension("agents")].into_iter().skip(usize::from(given)) {
         let _ = fs::remove_file(path);
     }
@@ -317,6 +348,47 @@ fn parking(arrival: Arrival) -> Parking {
     match arrival {
         Arrival::Resident => Parking::default(),
         Arrival::Parked { pages, keep } => Parking { pages, keep },
+    }
+}
+
+/// Checks that the files beside a socket are others than itself.
+///
+/// # Errors
+/// [`DaemonError::Ending`] if one of them has its name.
+pub fn check_names(socket: &Path) -> Result<(), DaemonError> {
+    let taken = ["agents", "pid", "keeper", "lock"];
+    match taken.into_iter().find(|ending| socket.extension() == Some(ending.as_ref())) {
+        Some(ending) => Err(DaemonError::Ending(format!(".{ending}"))),
+        None => Ok(()),
+    }
+}
+
+/// Whether there is something at `path`, which must be a socket then.
+fn is_socket(path: &Path) -> Result<bool, DaemonError> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.file_type().is_socket() => Ok(true),
+        Ok(_) => Err(DaemonError::NoSocket(path.to_path_buf())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(source) => {
+            Err(DaemonError::File { what: "looking at", path: path.to_path_buf(), source })
+        }
+    }
+}
+
+/// Whether somebody who lives listens at `path`. (Of a dead daemon a keeper may hold the socket.)
+fn is_served(path: &Path, kind: libc::c_int) -> io::Result<bool> {
+    let socket = Socket::new(Domain::UNIX, kind.into(), None)?;
+    socket.set_nonblocking(true)?;
+    match socket.connect(&SockAddr::unix(path)?) {
+        Ok(()) => {
+            let peer = seqpacket::peer(&socket)?.pid as u32;
+            // 0: of a namespace that is not seen from here.
+            Ok(peer == 0 || ProcessName::of(peer).is_ok_and(|listener| listener.is_alive()))
+        }
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        // Of another kind, or too many wait already.
+        Err(_) => Ok(true),
     }
 }
 
@@ -345,12 +417,6 @@ fn given_socket(socket: &Path) -> Option<OwnedFd> {
     listener.local_addr().is_ok_and(is_ours).then(|| listener.into())
 }
 
-/// Whoever connects is told from now on that it is this process who listens.
-fn listen_again(listener: &OwnedFd) {
-    // SAFETY: takes numbers only.
-    unsafe { libc::listen(listener.as_raw_fd(), 128) };
-}
-
 /// What a daemon has, made or inherited.
 struct Belongings {
     generation: u64,
@@ -366,10 +432,12 @@ struct Belongings {
 }
 
 impl Belongings {
-    fn inherited(estate: Estate, metrics_at: Option<SocketAddr>) -> Belongings {
+    /// Fails where it cannot listen: clients would be told that the last daemon does, which is dead.
+    fn inherited(estate: Estate, metrics_at: Option<SocketAddr>) -> io::Result<Belongings> {
         let Estate { from, journal, tables, store, record, control, agents, metrics, programs } =
             estate;
-        [&control, &agents].into_iter().for_each(listen_again);
+        seqpacket::listen_again(&control)?;
+        seqpacket::listen_again(&agents)?;
         let metrics = match (metrics_at, metrics) {
             (Some(at), inherited) => exporter::listen(at, inherited)
                 .inspect_err(|error| {
@@ -384,7 +452,7 @@ impl Belongings {
             (None, None) => None,
         };
         let lost = programs.lost.len();
-        Belongings {
+        Ok(Belongings {
             generation: from.generation + 1,
             journal,
             tables,
@@ -395,7 +463,7 @@ impl Belongings {
             record,
             left: Some((from, programs)),
             lost,
-        }
+        })
     }
 
     fn new(
@@ -414,21 +482,28 @@ impl Belongings {
         };
         let agent_socket = socket.with_extension("agents");
         let given = given_socket(socket);
-        for path in [socket, &agent_socket].into_iter().skip(usize::from(given.is_some())) {
-            match fs::remove_file(path) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                    return Err(file("replacing", path)(e));
-                }
-                _ => {}
+        let places = [(socket, libc::SOCK_STREAM), (&agent_socket, libc::SOCK_SEQPACKET)];
+        for (path, kind) in places.into_iter().skip(usize::from(given.is_some())) {
+            if !is_socket(path)? {
+                continue;
             }
+            if is_served(path, kind).map_err(file("looking who serves", path))? {
+                return Err(DaemonError::Served(path.to_path_buf()));
+            }
+            fs::remove_file(path).map_err(file("replacing", path))?;
         }
         let control: OwnedFd = match given {
-            Some(given) => given,
-            None => UnixListener::bind(socket).map_err(file("listening at", socket))?.into(),
+            Some(given) => {
+                seqpacket::listen_again(&given).map_err(file("listening at", socket))?;
+                given
+            }
+            None => seqpacket::listen(socket, libc::SOCK_STREAM)
+                .map_err(file("listening at", socket))?,
         };
-        listen_again(&control);
+        // Nobody waits in accept for a peer that has gone away again.
+        let kind = libc::SOCK_SEQPACKET | libc::SOCK_NONBLOCK;
         let agents =
-            seqpacket::listen(&agent_socket).map_err(file("listening at", &agent_socket))?;
+            seqpacket::listen(&agent_socket, kind).map_err(file("listening at", &agent_socket))?;
         let measured = affinity::measure();
         let placement = measured.map_or(Placement::Free, |m| m.choose());
         tracing::info!(?measured, ?placement, "fault placement");
@@ -451,66 +526,6 @@ impl Belongings {
             left: None,
             lost: 0,
         })
-    }
-}
-
-/// Puts the preloaded object where programs can map it. /run is often mounted noexec, and the file
-/// stays when the daemon ends: programs that run on hand its path to every child they start. Its
-/// name is its content's, so one file serves all daemons of a version.
-fn write_object(beside_socket: &Path) -> Result<PathBuf, DaemonError> {
-    let mut hasher = std::hash::DefaultHasher::new();
-    AGENT_OBJECT.hash(&mut hasher);
-    let name = format!("libclew_agent-{:016x}.so", hasher.finish());
-    let cache = std::env::var_os("XDG_CACHE_HOME")
-        .map(PathBuf::from)
-        .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")));
-    let mut places = vec![PathBuf::from("/var/lib/clew")];
-    places.extend(cache.map(|dir| dir.join("clew")));
-    places.extend(beside_socket.parent().map(Path::to_path_buf));
-    let mut last = io::Error::from(io::ErrorKind::NotFound);
-    for place in &places {
-        if let Err(error) = fs::create_dir_all(place) {
-            last = error;
-            continue;
-        }
-        let path = place.join(&name);
-        if fs::read(&path).is_ok_and(|old| old == AGENT_OBJECT) && mappable(&path) {
-            return Ok(path);
-        }
-        // Written under another name first: nobody maps half an object.
-        let partial = place.join(format!("{name}.{}", std::process::id()));
-        let _ = fs::remove_file(&partial);
-        let written = fs::File::options()
-            .write(true)
-            .create_new(true)
-            .open(&partial)
-            .and_then(|mut f| f.write_all(AGENT_OBJECT))
-            .and_then(|()| fs::set_permissions(&partial, Permissions::from_mode(0o644)))
-            .and_then(|()| fs::rename(&partial, &path));
-        match written {
-            Ok(()) if mappable(&path) => return Ok(path),
-            Ok(()) => {
-                let _ = fs::remove_file(&path);
-                last = io::Error::new(io::ErrorKind::PermissionDenied, "mounted noexec");
-            }
-            Err(e) => last = e,
-        }
-    }
-    Err(DaemonError::File {
-        what: "writing the agent's object to",
-        path: beside_socket.to_path_buf(),
-        source: last,
-    })
-}
-
-fn mappable(path: &Path) -> bool {
-    let Ok(file) = fs::File::open(path) else { return false };
-    // SAFETY: a fresh mapping that is removed at once.
-    unsafe {
-        let fd = std::os::fd::AsRawFd::as_raw_fd(&file);
-        let flags = libc::PROT_READ | libc::PROT_EXEC;
-        let base = libc::mmap(std::ptr::null_mut(), 4096, flags, libc::MAP_PRIVATE, fd, 0);
-        base != libc::MAP_FAILED && libc::munmap(base, 4096) == 0
     }
 }
 
@@ -561,81 +576,39 @@ impl StopSignals {
     }
 }
 
-fn serve_clients(listener: &UnixListener, governor: &Sender<Message>) {
-    for stream in listener.incoming() {
-        let Ok(stream) = stream else {
-            // No descriptors, perhaps: others may be closed meanwhile.
-            std::thread::sleep(Duration::from_millis(10));
-            continue;
-        };
-        // SAFETY: takes nothing, cannot fail.
-        let own = unsafe { libc::geteuid() };
-        let is_ours = seqpacket::peer(&stream).is_ok_and(|peer| peer.uid == own || peer.uid == 0);
-        if !is_ours || CLIENTS.load(Ordering::SeqCst) >= MAX_CLIENTS {
-            continue; // closed
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_sockets_that_nobody_serves_are_replaced() {
+        let dir = std::env::temp_dir().join(format!("clew-places-{}", std::process::id()));
+        fs::create_dir_all(&dir).expect("a directory");
+        for kind in [libc::SOCK_STREAM, libc::SOCK_SEQPACKET] {
+            let place = dir.join("s");
+            assert!(!is_socket(&place).expect("nothing is there"));
+            let listener = Socket::new(Domain::UNIX, kind.into(), None).expect("a socket");
+            listener.bind(&SockAddr::unix(&place).expect("short")).expect("free");
+            assert!(is_socket(&place).expect("it is one"));
+            assert!(!is_served(&place, kind).expect("looked at"), "it does not listen");
+            listener.listen(1).expect("it listens");
+            assert!(is_served(&place, kind).expect("looked at"));
+            let other = libc::SOCK_STREAM + libc::SOCK_SEQPACKET - kind;
+            assert!(is_served(&place, other).expect("looked at"), "as something else");
+            drop(listener);
+            assert!(!is_served(&place, kind).expect("looked at"));
+            fs::remove_file(&place).expect("it is ours");
         }
-        let governor = governor.clone();
-        CLIENTS.fetch_add(1, Ordering::SeqCst);
-        let served = std::thread::Builder::new().name("client".into()).spawn(move || {
-            serve_client(stream, &governor);
-            CLIENTS.fetch_sub(1, Ordering::SeqCst);
-        });
-        if let Err(error) = served {
-            CLIENTS.fetch_sub(1, Ordering::SeqCst);
-            tracing::warn!(%error, "cannot serve a client");
+        let notes = dir.join("notes");
+        fs::write(&notes, "precious").expect("written");
+        assert!(matches!(is_socket(&notes), Err(DaemonError::NoSocket(_))));
+        let link = dir.join("link");
+        std::os::unix::fs::symlink(&notes, &link).expect("a link");
+        assert!(matches!(is_socket(&link), Err(DaemonError::NoSocket(_))));
+        for ending in ["agents", "pid", "keeper", "lock"] {
+            assert!(check_names(&dir.join("clew").with_extension(ending)).is_err(), "{ending}");
         }
+        assert!(check_names(&dir.join("clew.sock")).is_ok());
+        fs::remove_dir_all(&dir).expect("it is ours");
     }
-}
-
-/// Clients that are connected; each has a thread.
-static CLIENTS: AtomicUsize = AtomicUsize::new(0);
-const MAX_CLIENTS: usize = 256;
-
-/// Clients that wait for an answer.
-static ANSWERING: AtomicUsize = AtomicUsize::new(0);
-
-fn serve_client(stream: UnixStream, governor: &Sender<Message>) {
-    const MAX_LINE: u64 = 64 << 10;
-    let Ok(mut writer) = stream.try_clone() else { return };
-    let mut reader = BufReader::new(stream);
-    loop {
-        let mut line = String::new();
-        match io::Read::take(&mut reader, MAX_LINE).read_line(&mut line) {
-            Ok(0) | Err(_) => return,
-            Ok(_) => {}
-        }
-        ANSWERING.fetch_add(1, Ordering::SeqCst);
-        let request = serde_json::from_str::<Request>(&line);
-        let hands_over = matches!(request, Ok(Request::HandOver));
-        let answered =
-            answer(request, governor).is_some_and(|a| writer.write_all(a.as_bytes()).is_ok());
-        if hands_over {
-            // SAFETY: ends this process and nothing else; the keeper stays.
-            unsafe { libc::_exit(0) };
-        }
-        ANSWERING.fetch_sub(1, Ordering::SeqCst);
-        if !answered {
-            return;
-        }
-    }
-}
-
-/// The answer to one line; `None` when the daemon is ending.
-fn answer(
-    request: Result<Request, serde_json::Error>,
-    governor: &Sender<Message>,
-) -> Option<String> {
-    let mut answer = match request {
-        Ok(request) => {
-            let (to, from) = crossbeam_channel::bounded(1);
-            governor.send(Message::Control(request, to)).ok()?;
-            from.recv().ok()?
-        }
-        Err(error) => {
-            let message = format!("not a request: {error}");
-            serde_json::to_string(&Reply::<()>::Error { message }).unwrap_or_default()
-        }
-    };
-    answer.push('\n');
-    Some(answer)
 }

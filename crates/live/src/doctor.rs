@@ -1,11 +1,13 @@
 //! What this machine offers, what is missing, what to do about it.
 
 use std::fs::{self, File};
+use std::io;
 use std::path::Path;
 
 use serde::Serialize;
 
 use crate::affinity;
+use crate::attach::share_memory;
 use crate::kernel_swap::KernelSwap;
 use crate::uffd::{FEATURES, Uffd, feature};
 
@@ -84,6 +86,17 @@ fn required() -> Vec<Check> {
     checks.push(match scan_works() {
         Ok(()) => check("PAGEMAP_SCAN", Level::Ok, "works", ""),
         Err(e) => check("PAGEMAP_SCAN", Level::Missing, e, "Linux 6.7 or later is needed"),
+    });
+    let own = std::process::id();
+    checks.push(match share_memory(own, own) {
+        Some(true) => check("kcmp", Level::Ok, "works", ""),
+        _ => check(
+            "kcmp",
+            Level::Missing,
+            io::Error::last_os_error().to_string(),
+            "a kernel with CONFIG_KCMP is needed, and a sandbox that allows kcmp: nobody can tell \
+             without it whose memory an agent is in",
+        ),
     });
     let page = page_bytes();
     checks.push(match page {

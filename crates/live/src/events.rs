@@ -10,6 +10,11 @@
 //! A message that was read is nowhere but here. The kernel writes it straight into the program's
 //! journal, where it is marked while it is applied and stays until all are: a successor goes on
 //! where this daemon died.
+//!
+//! Messages are read under the space's lock: while one that drops pages is on its way, none may be
+//! put. Who holds it waits for nobody (see [`crate::uffd`]), but for 50 ms, once, where a forked
+//! child's agent has it wait. Such an agent may have read messages itself: what is stored and what the
+//! program is told of its memory do not fit any more, and its program is ended rather than served.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -24,6 +29,8 @@ use clew_store::journal::MESSAGES;
 use clew_store::points;
 
 use crate::governor::Message as ToGovernor;
+use crate::interrupter::Interrupter;
+use crate::not_inherited::forget_what_is_missing;
 use crate::process::{Process, Shared};
 use crate::program::ProgramMemory;
 use crate::registry::{Record, Stage};
@@ -34,6 +41,9 @@ const OUTSTANDING: Duration = Duration::from_secs(1);
 
 /// Messages read by one call.
 const READ_AT_ONCE: usize = 16;
+
+/// No program has memory there or above.
+const LAST_ADDRESS: u64 = 1 << 57;
 
 /// How long moves are remembered for the unmappings that belong to them.
 const REMEMBERED: Duration = Duration::from_secs(60);
@@ -65,15 +75,26 @@ const DONE: u32 = 2 << 16;
 
 /// Reads everything there is, applies events, and leaves the faults to the caller. The space's
 /// lock is held for writing.
-pub fn read_and_apply(shared: &Shared, process: &Arc<Process>, faults: &mut Vec<(u64, u32)>) {
-    Reader::default().finish(shared, process, faults);
+pub fn read_and_apply(
+    shared: &Shared,
+    process: &Arc<Process>,
+    interrupter: &mut Interrupter,
+    faults: &mut Vec<(u64, u32)>,
+) {
+    Reader::default().finish(shared, process, interrupter, faults);
+    look_what_is_missing(shared, process);
 }
 
 /// The same for a program that was taken over: what its last daemon had read comes first.
-pub fn resume(shared: &Shared, process: &Arc<Process>, inherited: &dyn Inherited) {
+pub fn resume(
+    shared: &Shared,
+    process: &Arc<Process>,
+    inherited: &dyn Inherited,
+    interrupter: &mut Interrupter,
+) {
     let mut reader = Reader::default();
     reader.resume(shared, process, inherited);
-    reader.finish(shared, process, &mut Vec::new());
+    reader.finish(shared, process, interrupter, &mut Vec::new());
 }
 
 /// What a successor knows of children that its predecessor was told of.
@@ -125,18 +146,30 @@ struct Reader {
 }
 
 impl Reader {
-    fn finish(&mut self, shared: &Shared, process: &Arc<Process>, faults: &mut Vec<(u64, u32)>) {
-        self.read(process, faults);
+    fn finish(
+        &mut self,
+        shared: &Shared,
+        process: &Arc<Process>,
+        interrupter: &mut Interrupter,
+        faults: &mut Vec<(u64, u32)>,
+    ) {
+        self.read(process, interrupter, faults);
         if !self.pending.is_empty() || !self.changes.is_empty() {
             let unordered =
                 |p: &Pending| matches!(p.message, Message::Remap { .. } | Message::Fork { .. });
             let matters = self.pending.iter().any(unordered) && !has_one_thread(process);
             if matters {
                 let deadline = Instant::now() + OUTSTANDING;
-                while process.memory.uffd.is_changing() && Instant::now() < deadline {
+                let memory = &process.memory;
+                // Without room nothing more is read, however long it is waited for.
+                while process.space.journal.room_for_messages(self.len).1 > 0
+                    && memory.uffd.is_changing()
+                    && !memory.is_given_up()
+                    && Instant::now() < deadline
+                {
                     // Sleeping, not spinning: who is to post may need this CPU.
                     std::thread::sleep(Duration::from_micros(20));
-                    self.read(process, faults);
+                    self.read(process, interrupter, faults);
                 }
             }
             while !self.pending.is_empty() {
@@ -150,6 +183,13 @@ impl Reader {
                 self.apply(shared, process, pending);
             }
             self.changes.correct_children(shared);
+            for (child, _) in &self.changes.children {
+                let _events = child.space.table.lock.write();
+                // Of one that was taken over, messages may have been read that come later.
+                if child.space.journal.message(0)[0] as u32 == 0 {
+                    look_what_is_missing(shared, child);
+                }
+            }
             for child in self.born.drain(..) {
                 serve(shared, child);
             }
@@ -158,7 +198,15 @@ impl Reader {
         points::change_cleared();
     }
 
-    fn read(&mut self, process: &Process, faults: &mut Vec<(u64, u32)>) {
+    fn read(
+        &mut self,
+        process: &Process,
+        interrupter: &mut Interrupter,
+        faults: &mut Vec<(u64, u32)>,
+    ) {
+        if process.memory.is_given_up() {
+            return;
+        }
         let journal = &process.space.journal;
         loop {
             let (to, room) = journal.room_for_messages(self.len);
@@ -169,13 +217,23 @@ impl Reader {
             }
             // SAFETY: the journal has room for `most` messages there, and only who holds the
             // space's lock for writing uses it.
-            let read = match unsafe { process.memory.uffd.read_to(to, most) } {
+            let read = match unsafe { process.memory.uffd.read_to(to, most, interrupter) } {
                 Ok(read) => read,
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                    process.give_up("its agent makes the daemon wait, and may read its messages");
+                    return;
+                }
                 Err(error) => {
-                    tracing::error!(pid = process.pid(), %error, "cannot read a program's faults");
+                    // Without a descriptor for a forked child, perhaps: the kernel keeps the message
+                    // then, and the fork waits. Faults come before it.
+                    if !process.unreadable.swap(true, Relaxed) {
+                        let pid = process.pid();
+                        tracing::error!(pid, %error, "cannot read what a program did: it may wait");
+                    }
                     return;
                 }
             };
+            process.unreadable.store(false, Relaxed);
             points::change_read();
             for at in self.len..self.len + read {
                 match Message::parse(journal.message(at)) {
@@ -313,7 +371,9 @@ impl Changes {
             let _events = child.space.table.lock.write();
             let (from, to) = (Vpn::of_addr(from, page), Vpn::of_addr(to, page));
             child.space.journal.set_step(0);
-            shared.mover.remap(&child.space, from, len / page, to);
+            if let Err(error) = shared.mover.remap(&child.space, from, len / page, to) {
+                child.give_up(&format!("its memory cannot be followed: {error}"));
+            }
             child.space.journal.set_step(0);
         };
         for (child, before) in &self.children {
@@ -370,6 +430,18 @@ fn is_possible(shared: &Shared, process: &Process, events: &[Pending], i: usize)
     }
 }
 
+/// Drops what a forked child did not get; again and again until it can be told. The space's lock is
+/// held for writing.
+fn look_what_is_missing(shared: &Shared, process: &Process) {
+    if process.may_lack.load(Relaxed)
+        && !process.memory.is_given_up()
+        && forget_what_is_missing(shared, process, 0, LAST_ADDRESS)
+    {
+        process.may_lack.store(false, Relaxed);
+        process.save_facts();
+    }
+}
+
 fn has_one_thread(process: &Process) -> bool {
     use std::os::unix::fs::MetadataExt;
     // Of a child that has not said who it is, nobody knows.
@@ -412,7 +484,8 @@ fn unmap(shared: &Shared, process: &Process, start: u64, end: u64) {
     cut(&mut process.regions.lock(), start, end);
 }
 
-fn remove(shared: &Shared, process: &Process, start: u64, end: u64) {
+/// The pages of `[start, end)` hold nothing any more. The space's lock is held for writing.
+pub fn remove(shared: &Shared, process: &Process, start: u64, end: u64) {
     if process.memory.staging().contains(&start) {
         return; // our own agent
     }
@@ -426,7 +499,10 @@ fn remap(shared: &Shared, process: &Process, from: u64, to: u64, len: u64) {
     let page = shared.page_bytes;
     let (first, pages) = (Vpn::of_addr(from, page), len / page);
     let target = Vpn::of_addr(to, page);
-    shared.mover.remap(&process.space, first, pages, target);
+    if let Err(error) = shared.mover.remap(&process.space, first, pages, target) {
+        // What is stored would be zeros where it is now.
+        process.give_up(&format!("its memory cannot be followed: {error}"));
+    }
     let mut regions = process.regions.lock();
     cut(&mut regions, from, from + len);
     cut(&mut regions, to, to + len);
@@ -447,8 +523,9 @@ fn fork(shared: &Shared, parent: &Arc<Process>, uffd: Uffd) -> Arc<Process> {
     let number = uffd.as_raw_fd();
     let memory = ProgramMemory::new(uffd, shared.page_bytes, None, None, epoll, u64::from(id.0));
     let journal = shared.journal.begin().unwrap_or_else(|| {
-        // A child that no successor knows would wait for ever.
-        eprintln!("clew: the journal has no slot for a forked child: stopping before one is lost");
+        // No memory for it: slots are never fewer than descriptors, and the child has one. A child
+        // that no successor knows would wait for ever.
+        eprintln!("clew: no memory to write down a forked child: stopping before one is lost");
         std::process::abort();
     });
     let table = shared.new_table(id);
@@ -461,7 +538,10 @@ fn fork(shared: &Shared, parent: &Arc<Process>, uffd: Uffd) -> Arc<Process> {
     }
     let child = Process::new(parent.app, record, parent.handler, table, memory, journal, None);
     *child.regions.lock() = parent.regions.lock().clone();
-    shared.mover.fork(&parent.space, &child.space);
+    let lost = shared.mover.fork(&parent.space, &child.space);
+    if !lost.is_empty() {
+        refuse(shared, &child, &lost);
+    }
     points::fork_table();
     child.save_facts();
     child.save_record(shared);
@@ -469,6 +549,25 @@ fn fork(shared: &Shared, parent: &Arc<Process>, uffd: Uffd) -> Arc<Process> {
     child.space.journal.publish(id);
     points::fork_published();
     child
+}
+
+/// The table has no room for these pages of a child. Whoever reads one there gets SIGBUS, or, where the
+/// kernel cannot be told so now, waits: nobody gets zeros.
+fn refuse(shared: &Shared, child: &Process, lost: &[Vpn]) {
+    let (command, pages) = (&child.command, lost.len());
+    tracing::error!(
+        command,
+        pages,
+        "no room in page tables for what a forked child shares: it gets SIGBUS"
+    );
+    let is_refused = |vpn: &Vpn| {
+        let poison = child.memory.uffd.poison(vpn.addr(shared.page_bytes), shared.page_bytes);
+        // Without a mapping the child does not have the page.
+        matches!(poison.errno, 0 | libc::EEXIST | libc::ENOENT | libc::ESRCH)
+    };
+    if !lost.iter().all(is_refused) {
+        child.give_up("no room in page tables for what it shares with its parent");
+    }
 }
 
 /// A number that nobody guesses; 0, which no agent may say, if there is none.
@@ -481,6 +580,9 @@ fn secret() -> u64 {
 
 fn serve(shared: &Shared, child: Arc<Process>) {
     shared.processes.write().insert(child.id, child.clone());
+    if child.memory.is_given_up() {
+        return;
+    }
     if let Err(error) = child.memory.watch() {
         tracing::error!(%error, command = child.command, "cannot watch a child yet; it waits");
     }

@@ -10,11 +10,12 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use clew_core::{Event, SpaceId, Vpn};
-use clew_engine::{Fault, Memory, MoverContext};
+use clew_engine::{Answered, Fault, Memory, MoverContext};
 use parking_lot::RwLockWriteGuard;
 
-use crate::affinity::{self, Placement};
+use crate::affinity::{self, Placement, Thread};
 use crate::events;
+use crate::interrupter::Interrupter;
 use crate::process::{Process, Shared};
 
 /// Token of the descriptor that ends a fault thread.
@@ -23,12 +24,16 @@ pub const STOP_TOKEN: u64 = u64::MAX;
 /// What a round of faults waits while the budget is exceeded: some pages are taken out meanwhile.
 const OVER_BUDGET: Duration = Duration::from_micros(200);
 
+/// How long a thread rests that was told of a message which it could not read: it is told again at once.
+const UNREADABLE: Duration = Duration::from_millis(1);
+
 /// Serves faults on the CPU of `handler` until its stop descriptor becomes readable.
 pub fn run(shared: &Shared, handler: usize) {
     affinity::pin(shared.handler_cpus[handler]);
     // SAFETY: changes this thread's own priority; failing (not root) is no harm.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -10) };
     let mut ctx = MoverContext::default();
+    let mut interrupter = Interrupter::default();
     let (mut faults, mut told) = (Vec::with_capacity(32), Vec::new());
     loop {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
@@ -42,13 +47,21 @@ pub fn run(shared: &Shared, handler: usize) {
             shared.room_waits.fetch_add(1, Ordering::Relaxed);
             std::thread::sleep(OVER_BUDGET);
         }
+        let mut rests = false;
         for event in &events[..n.max(0) as usize] {
             if event.u64 == STOP_TOKEN {
                 return;
             }
-            if let Some(process) = shared.process(SpaceId(event.u64 as u32)) {
-                serve(shared, &process, woken, &mut ctx, &mut faults, &mut told);
+            let Some(process) = shared.process(SpaceId(event.u64 as u32)) else { continue };
+            if event.events & libc::EPOLLERR as u32 != 0 {
+                // Its agent has made it wait.
+                process.memory.uffd.set_nonblocking();
             }
+            serve(shared, &process, woken, &mut ctx, &mut interrupter, &mut faults, &mut told);
+            rests |= process.unreadable.load(Ordering::Relaxed);
+        }
+        if rests {
+            std::thread::sleep(UNREADABLE);
         }
     }
 }
@@ -58,6 +71,7 @@ fn serve(
     process: &Arc<Process>,
     woken: Instant,
     ctx: &mut MoverContext,
+    interrupter: &mut Interrupter,
     faults: &mut Vec<(u64, u32)>,
     told: &mut Vec<Event>,
 ) {
@@ -68,7 +82,10 @@ fn serve(
         process.memory.look_away();
         return;
     }
-    events::read_and_apply(shared, process, faults);
+    events::read_and_apply(shared, process, interrupter, faults);
+    if process.memory.is_given_up() {
+        return;
+    }
     let guard = RwLockWriteGuard::downgrade(guard);
     let narrow =
         shared.placement == Placement::Narrow && process.relaunching.load(Ordering::Relaxed);
@@ -85,8 +102,12 @@ fn serve(
             continue;
         }
         if narrow {
+            let thread = Thread { pid: process.pid(), tid };
             let cpu = shared.handler_cpus[process.handler];
-            affinity::narrow(&process.narrowed, tid, cpu, || process.save_record(shared));
+            let slot = &process.narrowed;
+            if !affinity::narrow(slot, thread, cpu, || process.save_record(shared)) {
+                process.relaunching.store(false, Ordering::Relaxed);
+            }
         }
         answer(shared, process, vpn, woken, ctx, told);
     }
@@ -125,11 +146,14 @@ fn answer(
     }
     match fault {
         Fault::Restored => {
-            let took = woken.elapsed();
+            // What came along came when the program ran again: nobody waited for that.
+            let Some(Answered { at, codec_ns }) = ctx.answered else { return };
+            let (took, along) = (at.saturating_duration_since(woken), at.elapsed());
             latency.stored.record(took);
-            let codec_ns = std::mem::take(&mut ctx.codec_ns);
+            let ns = |time: Duration| time.as_nanos() as u64;
             process.fault_codec_ns.fetch_add(codec_ns, Ordering::Relaxed);
-            process.fault_ns.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
+            process.fault_ns.fetch_add(ns(took), Ordering::Relaxed);
+            process.fault_along_ns.fetch_add(ns(along), Ordering::Relaxed);
         }
         Fault::Fresh(_) => latency.fresh.record(woken.elapsed()),
         Fault::Spurious | Fault::Waiting => {}

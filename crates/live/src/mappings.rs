@@ -361,6 +361,7 @@ pub fn resident_anonymous_bytes(statm: &mut File, page_bytes: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::skip::skip;
 
     const SMAPS: &str = "\
 55d0c0000000-55d0c0200000 rw-p 00000000 00:00 0                          [heap]
@@ -431,7 +432,7 @@ VmFlags: rd wr mr mw me lo ac sd
         };
         let maps = File::open("/proc/self/maps").expect("maps");
         let Some(middle) = covering(&maps, base + 3 * page as u64) else {
-            eprintln!("SKIP the_kernel_tells_a_mappings_edges: no PROCMAP_QUERY (Linux 6.11)");
+            skip("mappings::the_kernel_tells_a_mappings_edges", "no PROCMAP_QUERY (Linux 6.11)");
             return;
         };
         assert_eq!((middle.start - base, middle.end - base), (2 * 4096, 4 * 4096));
@@ -468,7 +469,7 @@ VmFlags: rd wr mr mw me lo ac sd
             pages.extend((0..p.pages).map(|i| p.first.0 + i - base / page as u64));
         });
         if scan.as_ref().is_err_and(|e| e.raw_os_error() == Some(libc::ENOTTY)) {
-            eprintln!("SKIP present_pages_are_found: this kernel has no PAGEMAP_SCAN");
+            skip("mappings::present_pages_are_found", "no PAGEMAP_SCAN (Linux 6.7)");
             return;
         }
         scan.expect("scan");

@@ -44,6 +44,9 @@ fn daemon(out: &mut Text, s: &Status) {
     out.gauge("clew_used_bytes", "What they use.").sample(&[], s.used_bytes);
     out.gauge("clew_daemon_bytes", "Memory of the daemon beyond the pool.")
         .sample(&[], s.daemon_bytes);
+    out.gauge("clew_managed_pages", "Pages that page tables know.").sample(&[], s.managed_pages);
+    out.gauge("clew_enough_budget_bytes", "The least budget without thrashing; 0 without it now.")
+        .sample(&[], s.enough_budget_bytes.unwrap_or(0));
     out.counter("clew_daemon_cpu_seconds_total", "Processor time of the daemon.")
         .sample(&[], s.daemon_cpu_seconds);
     out.gauge("clew_pool_full", "1 while the pool has no room.").sample(&[], u8::from(s.pool.full));
@@ -122,7 +125,7 @@ fn tiers(out: &mut Text, s: &Status) {
 
 fn apps(out: &mut Text, apps: &[AppStatus]) {
     type Value = fn(&AppStatus) -> f64;
-    let families: [(&str, &str, &str, Value); 12] = [
+    let families: [(&str, &str, &str, Value); 14] = [
         ("clew_app_foreground", "gauge", "1 for the app in front.", |a| {
             f64::from(u8::from(a.state == "foreground"))
         }),
@@ -163,6 +166,12 @@ fn apps(out: &mut Text, apps: &[AppStatus]) {
         ),
         ("clew_app_cpu_seconds", "gauge", "Processor time of its living processes.", |a| {
             a.cpu_seconds
+        }),
+        ("clew_app_outside_bytes", "gauge", "Memory that cannot be taken.", |a| {
+            a.outside.bytes as f64
+        }),
+        ("clew_app_thrashing", "gauge", "1 while it thrashes.", |a| {
+            f64::from(u8::from(a.thrashing.is_some()))
         }),
     ];
     for (name, kind, help, value) in families {

@@ -14,9 +14,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::proc_stat::Stat;
+use crate::trusted_path;
 
 /// A process, named so that no later one is mistaken for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProcessName {
     /// Its id.
     pub pid: u32,
@@ -24,10 +25,39 @@ pub struct ProcessName {
     pub started: u64,
 }
 
+impl std::fmt::Display for ProcessName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.pid, self.started)
+    }
+}
+
+impl std::str::FromStr for ProcessName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ProcessName, String> {
+        let name = || {
+            let (pid, started) = text.split_once(':')?;
+            Some(ProcessName { pid: pid.parse().ok()?, started: started.parse().ok()? })
+        };
+        name().ok_or_else(|| format!("'{text}' is not PID:STARTED"))
+    }
+}
+
 impl ProcessName {
     /// The process that has this id now.
     pub fn of(pid: u32) -> io::Result<ProcessName> {
         Ok(ProcessName { pid, started: Stat::of(pid)?.started })
+    }
+
+    /// The process that a descriptor is of, whoever gave it; `None` if it is of none, or of one that
+    /// has ended.
+    pub fn behind(process: &OwnedFd) -> Option<ProcessName> {
+        let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_raw_fd())).ok()?;
+        let pid = info.lines().find_map(|line| line.strip_prefix("Pid:"))?;
+        let pid = pid.trim().parse().ok().filter(|pid| *pid > 0)?;
+        let name = ProcessName::of(pid).ok()?;
+        // The number was its own all the time if it has not ended since.
+        (!has_ended(process, Duration::ZERO)).then_some(name)
     }
 
     /// A descriptor of it; `None` if it has been reaped.
@@ -102,6 +132,9 @@ pub fn has_ended(process: &OwnedFd, patience: Duration) -> bool {
     }
 }
 
+/// Bytes of the files beside a socket, at most: far more than they have.
+const MAX_FILE: u64 = 64 << 10;
+
 fn beside(socket: &Path, what: &str) -> PathBuf {
     socket.with_extension(what)
 }
@@ -116,9 +149,9 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
 
 /// The numbers in a file; `None` if there is none.
 fn numbers<const N: usize>(path: &Path) -> io::Result<Option<[u64; N]>> {
-    let text = match fs::read_to_string(path) {
+    let text = match trusted_path::read_text(path, MAX_FILE, libc::O_NOFOLLOW) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        text => text?,
+        text => text.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?,
     };
     let numbers: Vec<u64> = text.split_ascii_whitespace().map_while(|n| n.parse().ok()).collect();
     let damaged = || {
@@ -132,8 +165,12 @@ fn numbers<const N: usize>(path: &Path) -> io::Result<Option<[u64; N]>> {
 pub fn claim(socket: &Path) -> io::Result<Result<(), ProcessName>> {
     let path = beside(socket, "lock");
     let _lock = loop {
-        let lock =
-            File::options().write(true).create(true).truncate(false).mode(0o600).open(&path)?;
+        let lock = trusted_path::open_regular(
+            &path,
+            File::options().write(true).create(true).truncate(false).mode(0o600),
+            libc::O_NOFOLLOW,
+        )
+        .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
         lock.lock()?;
         // Else somebody who ended has removed it meanwhile, and the next one locks another.
         if fs::metadata(&path).is_ok_and(|m| lock.metadata().is_ok_and(|l| l.ino() == m.ino())) {
@@ -184,7 +221,7 @@ pub fn commit(socket: &Path, keeper: u32, generation: u64, journal: RawFd) -> io
 
 /// Whether process `keeper` is the one by which a successor would go; `None` if that cannot be read.
 pub fn counts(socket: &Path, keeper: u32) -> Option<bool> {
-    match fs::read_to_string(beside(socket, "keeper")) {
+    match trusted_path::read_text(&beside(socket, "keeper"), MAX_FILE, libc::O_NOFOLLOW) {
         Ok(text) => Some(text.split(' ').next() == Some(keeper.to_string().as_str())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Some(false),
         Err(_) => None,
@@ -226,6 +263,39 @@ impl Predecessor {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_that_lies_beside_a_socket_makes_anybody_wait() {
+        let dir = std::env::temp_dir().join(format!("clew-fifos-{}", std::process::id()));
+        fs::create_dir_all(&dir).expect("a directory");
+        let socket = dir.join("clew.sock");
+        let fifo = |what: &str| {
+            let path = beside(&socket, what);
+            let made = std::process::Command::new("mkfifo").arg(&path).status();
+            assert!(made.expect("mkfifo starts").success());
+            path
+        };
+        let lock = fifo("lock");
+        claim(&socket).expect_err("a pipe cannot be locked");
+        // Nor can one that somebody reads, which can be opened.
+        let reader = File::options().read(true).write(true).open(&lock).expect("it is opened");
+        let error = claim(&socket).expect_err("a pipe is no file of ours");
+        assert!(error.to_string().contains("no regular file"), "{error}");
+        drop(reader);
+        fs::remove_file(lock).expect("it is ours");
+        let keeper = fifo("keeper");
+        assert!(Predecessor::find(&socket).is_err() && counts(&socket, 1).is_none());
+        fs::remove_file(keeper).expect("it is ours");
+        let pid = fifo("pid");
+        assert!(server(&socket).is_err());
+        fs::remove_file(&pid).expect("it is ours");
+        fs::write(&pid, "1 2 ".repeat(1 << 20)).expect("written");
+        assert!(server(&socket).expect_err("too long").to_string().contains("more than"));
+        fs::remove_file(&pid).expect("it is ours");
+        std::os::unix::fs::symlink("/dev/zero", &pid).expect("a link");
+        assert!(server(&socket).is_err());
+        fs::remove_dir_all(&dir).expect("it is ours");
+    }
 
     #[test]
     fn one_of_two_serves_and_the_dead_do_not() {

@@ -12,21 +12,35 @@ use crate::governor::Message;
 /// More than 150 ms of any second in which all tasks waited for memory.
 const TRIGGER: &str = "full 150000 1000000";
 
-/// Makes this process, and the keeper that it starts, nearly the last that the kernel ends, and takes
-/// all the descriptors that it may have.
+/// Makes this process, and the keeper that it starts, nearly the last that the kernel ends.
 pub fn protect_daemon() {
     if let Err(error) = fs::write("/proc/self/oom_score_adj", "-900") {
         tracing::debug!(%error, "the daemon is not protected from the out-of-memory killer");
     }
-    // Eight descriptors a program: the default of 1024 is soon used up.
+}
+
+/// Takes as many descriptors as this process may have, but not more than there are slots in the
+/// journal. Each address space that is followed has a descriptor: so descriptors run out first, and
+/// then the kernel keeps what it has to tell of a fork, and the fork waits. A child for which there
+/// is no slot would be lost.
+pub fn limit_descriptors(slots: u64) {
     // SAFETY: the structure lives across both calls.
     unsafe {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
-            limit.rlim_cur = limit.rlim_max;
+            limit.rlim_cur = limit.rlim_max.min(slots);
             libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
         }
     }
+}
+
+/// Whether who has just been given `descriptor`, the lowest that was free, may be given more: the last
+/// quarter is for children that programs fork, which need one each, and for clients.
+pub fn has_descriptors_for_others(descriptor: &impl AsRawFd) -> bool {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the structure lives across the call.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } == 0;
+    !known || (descriptor.as_raw_fd() as u64) < limit.rlim_cur / 4 * 3
 }
 
 /// Whether at least `wanted` descriptors more can be opened: a daemon that cannot accept anybody

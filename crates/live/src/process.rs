@@ -18,6 +18,7 @@ use crossbeam_channel::{Receiver, Sender};
 use parking_lot::{Mutex, RwLock};
 
 use crate::affinity::{self, Placement};
+use crate::attach::share_memory;
 use crate::events::Move;
 use crate::governor::Message;
 use crate::latency::FaultLatency;
@@ -60,6 +61,10 @@ pub struct Process {
     pub moves: Mutex<Vec<Move>>,
     /// Messages of the kernel applied so far.
     pub applied: AtomicU32,
+    /// The next message of the kernel could not be read, and is there still.
+    pub unreadable: AtomicBool,
+    /// Whether it is a forked child of which nobody has looked yet what it did not get.
+    pub may_lack: AtomicBool,
     /// What a successor must know of it.
     pub record: Mutex<Record>,
     /// Of descriptors taken over: their numbers in the predecessor's table, until they are recorded.
@@ -69,6 +74,10 @@ pub struct Process {
     pub files: OnceLock<Mutex<ProcFiles>>,
     /// The CPU whose fault thread serves it.
     pub handler: usize,
+    /// It uses a userfaultfd of its own: nothing more is taken out of it, and it is let go.
+    pub leaving: AtomicBool,
+    /// It has been let go: nothing of it is stored or registered.
+    pub left: AtomicBool,
     /// Its app is being relaunched: the thread that faults is kept next to the handler.
     pub relaunching: AtomicBool,
     /// A thread whose affinity was narrowed, and what it was before.
@@ -81,6 +90,8 @@ pub struct Process {
     pub fault_ns: AtomicU64,
     /// Of it, the time that the store took to decompress.
     pub fault_codec_ns: AtomicU64,
+    /// Time that was spent on what came along, after the answer, in nanoseconds.
+    pub fault_along_ns: AtomicU64,
     /// Pages found back from the kernel's swap.
     pub lent_back: AtomicU64,
     /// Pages brought back otherwise.
@@ -121,16 +132,21 @@ impl Process {
             regions: Mutex::default(),
             moves: Mutex::default(),
             applied: AtomicU32::new(0),
+            unreadable: AtomicBool::default(),
+            may_lack: AtomicBool::new(record.stage == Stage::Child),
             record: Mutex::new(record),
             renumbered: Mutex::default(),
             files: files.map(|f| OnceLock::from(Mutex::new(f))).unwrap_or_default(),
             handler,
+            leaving: AtomicBool::default(),
+            left: AtomicBool::default(),
             relaunching: AtomicBool::default(),
             narrowed: Mutex::new(None),
             faults: AtomicU64::default(),
             demand: AtomicU64::default(),
             fault_ns: AtomicU64::default(),
             fault_codec_ns: AtomicU64::default(),
+            fault_along_ns: AtomicU64::default(),
             lent_back: AtomicU64::default(),
             restored: AtomicU64::default(),
             swapped_out: AtomicU64::default(),
@@ -193,6 +209,26 @@ impl Process {
         };
         register(self.beacon, page_bytes)?;
         register(staging.start, staging.end - staging.start)
+    }
+
+    /// It is served no more, because what is known of its memory may be wrong, and ended: a thread
+    /// that waits for a page gets none.
+    pub fn give_up(&self, why: &str) {
+        if !self.memory.give_up() {
+            return;
+        }
+        let pid = self.pid();
+        // Whoever has the agent's number now is the agent if it shares the memory.
+        let agent = self.memory.agent_pid().and_then(|agent| ProcessName::of(agent).ok());
+        let agent = agent.filter(|agent| share_memory(agent.pid, pid) == Some(true));
+        let killed = [self.name(), agent].map(|name| name.is_some_and(|n| n.send_kill().is_some()));
+        tracing::error!(
+            pid,
+            command = self.command,
+            why,
+            killed = killed[0],
+            "a program is ended: it cannot be served any more"
+        );
     }
 
     /// What its beacon says.
@@ -267,7 +303,17 @@ impl Process {
 
     /// Whether its pages can be taken out.
     pub fn is_managed(&self) -> bool {
-        self.memory.has_agent()
+        self.memory.has_agent() && !self.is_leaving()
+    }
+
+    /// Whether it is being let go, or has been.
+    pub fn is_leaving(&self) -> bool {
+        self.leaving.load(Ordering::SeqCst)
+    }
+
+    /// Whether it has been let go.
+    pub fn has_left(&self) -> bool {
+        self.left.load(Ordering::SeqCst)
     }
 
     /// Vpns of pages that are stored, also if they are parked, ascending.

@@ -39,6 +39,8 @@ pub struct ProgramMemory {
     disarmed: AtomicBool,
     /// It is to be watched and is not: the system refused.
     unwatched: AtomicBool,
+    /// It is not served any more.
+    given_up: AtomicBool,
     epoll: RawFd,
     token: u64,
     fresh_next: AtomicU64,
@@ -63,6 +65,7 @@ impl ProgramMemory {
             taking: AtomicBool::new(false),
             disarmed: AtomicBool::new(false),
             unwatched: AtomicBool::new(false),
+            given_up: AtomicBool::new(false),
             epoll,
             token,
             fresh_next: AtomicU64::new(0),
@@ -111,14 +114,15 @@ impl ProgramMemory {
 
     /// Waits until the agent is in the middle of no order of a predecessor's.
     pub fn sync(&self) {
-        if let Some(agent) = self.agent() {
+        // Also if it is not to be used any more: it may still be at work.
+        if let Some(agent) = self.agent.get() {
             agent.sync();
         }
     }
 
     /// Has the staging area emptied after a takeover ([`Agent::empty_staging`]). Waits for nobody.
     pub fn empty_staging(&self) {
-        if let Some(agent) = self.agent() {
+        if let Some(agent) = self.agent.get() {
             agent.empty_staging();
         }
     }
@@ -199,6 +203,27 @@ impl ProgramMemory {
         done
     }
 
+    /// Nothing is put there any more, nor taken, and nobody watches it. False if that was so before.
+    pub fn give_up(&self) -> bool {
+        if self.given_up.swap(true, Ordering::SeqCst) {
+            return false;
+        }
+        let _ = self.epoll_ctl(libc::EPOLL_CTL_DEL, 0);
+        self.unwatched.store(false, Ordering::SeqCst);
+        self.hang_up();
+        true
+    }
+
+    /// Whether [`ProgramMemory::give_up`] was called.
+    pub fn is_given_up(&self) -> bool {
+        self.given_up.load(Ordering::SeqCst)
+    }
+
+    /// Its agent's process id, if it ever had one.
+    pub fn agent_pid(&self) -> Option<u32> {
+        self.agent.get().map(Agent::pid)
+    }
+
     /// Tries again what the system has refused; nearly always there is nothing to do.
     pub fn watch_again(&self) {
         if !self.unwatched.swap(false, Ordering::SeqCst) {
@@ -228,6 +253,9 @@ impl ProgramMemory {
     }
 
     fn epoll_ctl(&self, operation: i32, events: i32) -> io::Result<()> {
+        if self.is_given_up() && operation != libc::EPOLL_CTL_DEL {
+            return Ok(());
+        }
         let mut event = libc::epoll_event { events: events as u32, u64: self.token };
         // SAFETY: `event` lives across the call.
         let done =
@@ -354,8 +382,8 @@ impl ProgramMemory {
                     // It was all zeros, or nothing: the program gets zeros.
                     Staged::Empty => {}
                     Staged::Unknown => *took = self.unknown(),
+                    Staged::Copied if !agent.fill(first + i, &page) => *took = self.unknown(),
                     Staged::Copied => {
-                        agent.fill(first + i, &page);
                         *took = Took::Taken;
                         tracing::debug!(
                             pid = agent.pid(),
@@ -395,10 +423,8 @@ impl ProgramMemory {
             *took = match self.staged(slot, &mut page) {
                 Staged::Empty => Took::Stayed,
                 Staged::Unknown => self.unknown(),
-                Staged::Copied => {
-                    agent.fill(slot, &page);
-                    Took::Taken
-                }
+                Staged::Copied if agent.fill(slot, &page) => Took::Taken,
+                Staged::Copied => self.unknown(),
             };
         }
         let lost = took.iter().filter(|t| **t == Took::Lost).count();
@@ -411,6 +437,9 @@ impl ProgramMemory {
         }
     }
 }
+
+/// What comes of a page for a program that is not served any more: it stays stored.
+const GIVEN_UP: Put = Put { pages: 0, stop: Some(PutStop::Gone) };
 
 fn put_result(partial: Partial, page_bytes: u64) -> Put {
     let pages = (partial.bytes / page_bytes) as usize;
@@ -488,10 +517,16 @@ impl Memory for ProgramMemory {
     }
 
     fn put(&self, first: Vpn, bytes: &[u8]) -> Put {
+        if self.is_given_up() {
+            return GIVEN_UP;
+        }
         put_result(self.uffd.copy(first.addr(self.page_bytes), bytes), self.page_bytes)
     }
 
     fn put_zero(&self, first: Vpn, count: usize) -> Put {
+        if self.is_given_up() {
+            return GIVEN_UP;
+        }
         let len = count as u64 * self.page_bytes;
         put_result(self.uffd.zero(first.addr(self.page_bytes), len), self.page_bytes)
     }

@@ -19,7 +19,7 @@ use clew_core::{AppId, Ns, PageId};
 use clew_engine::mover::Witness;
 use clew_store::codec::{Codec, Lz4, Zstd};
 use clew_trace::{
-    ContentStats, ContentsKind, Draft, Header, Provenance, Record, Source, Stamped, Totals,
+    ContentStats, ContentsKind, Draft, Header, Note, Provenance, Record, Source, Stamped, Totals,
     TraceError, Writer,
 };
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
@@ -95,6 +95,7 @@ impl Item {
                     | Record::SpaceStart { .. }
                     | Record::SpaceEnd { .. }
                     | Record::Window { .. }
+                    | Record::Note(Note::Spared { .. })
             ),
         }
     }

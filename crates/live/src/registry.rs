@@ -6,6 +6,7 @@
 
 use std::os::fd::RawFd;
 
+use clew_agent::protocol::MAX_NAME;
 use clew_store::SpaceJournal;
 use serde::{Deserialize, Serialize};
 
@@ -121,19 +122,12 @@ pub struct DaemonRecord {
     pub old_keepers: Vec<(u32, u64)>,
 }
 
-/// Bytes kept of names: records have a limit.
-const MAX_NAME: usize = 80;
-
 impl Record {
     /// Writes it.
     pub fn save(&self, journal: &SpaceJournal) {
         let mut record = self.clone();
         for name in [&mut record.app, &mut record.command] {
-            let mut end = name.len().min(MAX_NAME);
-            while !name.is_char_boundary(end) {
-                end -= 1;
-            }
-            name.truncate(end);
+            name.truncate(name.floor_char_boundary(MAX_NAME));
         }
         save(&record, journal);
     }

@@ -24,16 +24,19 @@ use clew_store::{Handle, Journal, Space, SpaceJournal, Store, StoreConfig, Table
 use crate::affinity;
 use crate::agent::{Agent, PATIENCE};
 use crate::attach::Candidate;
+use crate::closer::Foreign;
 use crate::events::{self, Inherited};
 use crate::governor::Message;
+use crate::interrupter::Interrupter;
 use crate::predecessor::{Predecessor, ProcessName};
 use crate::process::{ProcFiles, Process, Shared};
 use crate::program::ProgramMemory;
 use crate::registry::{DaemonRecord, Descriptors, Record, Stage, column};
+use crate::supervise;
 use crate::uffd::Uffd;
 
 /// A generation that died within this time died at once.
-const SHORT_LIFE: Duration = Duration::from_secs(10);
+pub(crate) const SHORT_LIFE: Duration = Duration::from_secs(10);
 
 /// Why nothing can be taken over. The keeper stays, and programs wait.
 #[derive(Debug, thiserror::Error)]
@@ -75,7 +78,7 @@ pub struct Estate {
 /// The programs of an estate.
 pub struct Programs {
     managed: Vec<Program>,
-    candidates: Vec<(SpaceId, SpaceJournal, Record, OwnedFd)>,
+    candidates: Vec<(SpaceId, SpaceJournal, Record, Foreign)>,
     /// Those whose records are damaged.
     pub lost: Vec<Lost>,
 }
@@ -115,6 +118,13 @@ pub fn seconds_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
 }
 
+/// How many daemons in a row have died at once, the last one included, if the supervisor has waited for
+/// so long since.
+fn short_lives(record: &DaemonRecord, now: u64, waited: Duration) -> u32 {
+    let lived = now.saturating_sub(record.serving_since).saturating_sub(waited.as_secs());
+    if lived < SHORT_LIFE.as_secs() { record.short_lives.saturating_add(1) } else { 0 }
+}
+
 impl Estate {
     /// Adopts what the keeper of `from` holds. Changes nothing that the next successor could not do
     /// again.
@@ -127,8 +137,7 @@ impl Estate {
         let journal = Arc::new(Journal::adopt(journal, config.page_bytes as u64)?);
         let mut record = DaemonRecord::load(&journal.own()).ok_or(TakeoverError::Damaged)?;
         let own = record.descriptors[column(from.generation)].ok_or(TakeoverError::Damaged)?;
-        let lived = seconds_now().saturating_sub(record.serving_since);
-        record.short_lives = if lived < SHORT_LIFE.as_secs() { record.short_lives + 1 } else { 0 };
+        record.short_lives = short_lives(&record, seconds_now(), supervise::waited());
 
         let mut known = HashMap::new();
         let mut damaged = Vec::new();
@@ -151,7 +160,7 @@ impl Estate {
             let descriptors = record.descriptors[column(from.generation)];
             if record.stage == Stage::Candidate {
                 match descriptors.socket.map(|n| from.take(n)) {
-                    Some(Ok(socket)) => candidates.push((space, journal, record, socket)),
+                    Some(Ok(socket)) => candidates.push((space, journal, record, socket.into())),
                     Some(Err(source)) if source.raw_os_error() != Some(libc::EBADF) => {
                         return Err(TakeoverError::Take { what: "socket of an agent", source });
                     }
@@ -311,13 +320,13 @@ fn reopen(
         (Some(statm), Some(maps), Some(smaps)) => Some(ProcFiles { statm, maps, smaps }),
         _ => None,
     };
-    let socket = take("socket of an agent", descriptors.socket)?;
+    let socket = take("socket of an agent", descriptors.socket)?.map(Foreign::from);
     let agent = match (socket, take("buffer of an agent", descriptors.buffer)?) {
         // An agent of another version is not understood: its program is served, and keeps its pages.
         (Some(socket), Some(buffer)) if record.protocol == VERSION => {
             let mem = file(descriptors.mem)?;
             let (staging, area) = (record.staging, record.area);
-            let agent = Agent::new(socket, buffer, staging, area, mem, shared.generation);
+            let agent = Agent::inherited(socket, buffer, staging, area, mem, shared.generation);
             Some(agent.map_err(|source| TakeoverError::Take { what: "agent", source })?)
         }
         _ => None,
@@ -387,13 +396,13 @@ impl Adopted {
 
     /// Counts itself out of [`Shared::recovering`] at the end.
     fn recover(&self, shared: &Arc<Shared>, mut family: Vec<Arc<Process>>) {
-        let mut ctx = MoverContext::default();
+        let (mut ctx, mut interrupter) = (MoverContext::default(), Interrupter::default());
         let mut next = 0;
         while let Some(process) = family.get(next).cloned() {
             next += 1;
             let guard = process.space.table.lock.write();
             loop {
-                events::resume(shared, &process, self);
+                events::resume(shared, &process, self, &mut interrupter);
                 let head = process.space.journal.staged_in();
                 let head = self.processes.iter().find(|p| Some(p.id) == head);
                 let mut staged = |slot: usize, out: &mut [u8]| {
@@ -427,7 +436,8 @@ impl Adopted {
             process.memory.uffd.wake_all();
             points::start_woken();
             process.memory.empty_staging();
-            affinity::widen(&process.narrowed, shared.handler_cpus[process.handler]);
+            let cpu = shared.handler_cpus[process.handler];
+            affinity::widen(&process.narrowed, process.pid(), cpu);
             if is_new {
                 let _ = shared.governor.send(Message::Adopted(process.clone()));
             }
@@ -448,4 +458,28 @@ pub fn end_keepers(keepers: &mut Vec<(u32, u64)>) {
     keepers.retain(|(pid, started)| {
         !ProcessName { pid: *pid, started: *started }.kill(Duration::from_secs(5))
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::affinity::Placement;
+
+    #[test]
+    fn time_that_a_supervisor_waits_is_no_life() {
+        let record = DaemonRecord {
+            descriptors: [None; 2],
+            placement: Placement::Free,
+            serving_since: 1000,
+            short_lives: 3,
+            old_keepers: Vec::new(),
+        };
+        let after = |now, waited| short_lives(&record, now, Duration::from_secs(waited));
+        assert_eq!(after(1001, 0), 4);
+        assert_eq!(after(1031, 30), 4, "it lived for a second, and 30 were waited");
+        assert_eq!(after(1041, 30), 0, "it lived for eleven");
+        assert_eq!(after(1011, 0), 0);
+        // A clock that was set.
+        assert_eq!(after(990, 30), 4);
+    }
 }

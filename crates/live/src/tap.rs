@@ -1,9 +1,15 @@
 //! The engine, with a recorder beside it: what it is told, asked and answers goes to both. Without
 //! a recorder it is the engine.
+//!
+//! Invariant: who holds it can look at the engine, and change it only by what is here. Each of that is
+//! written down where it changes what policies answer later: what is asked does too, as pages that were
+//! picked have their turn last the next time.
 
-use std::ops::{Deref, DerefMut};
+use std::ops::Deref;
 
-use clew_core::{AppId, Demand, Event, Ns, PageFacts, PageId, Place, Tier, TierFacts, Trigger};
+use clew_core::{
+    AppId, Demand, Event, Ns, PageFacts, PageId, PageRun, Place, Tier, TierFacts, Trigger,
+};
 use clew_engine::decide::{Engine, Order};
 use clew_trace::{Note, Record};
 
@@ -20,12 +26,6 @@ impl Deref for TappedEngine {
 
     fn deref(&self) -> &Engine {
         &self.engine
-    }
-}
-
-impl DerefMut for TappedEngine {
-    fn deref_mut(&mut self) -> &mut Engine {
-        &mut self.engine
     }
 }
 
@@ -101,6 +101,40 @@ impl TappedEngine {
             let picked = picked.iter().map(|page| Record::Note(Note::Prefetch { page: *page }));
             self.note_all([asked].into_iter().chain(picked));
         }
+    }
+
+    /// As [`Engine::plan_samples`].
+    pub fn plan_samples(
+        &mut self,
+        app: AppId,
+        pages_wanted: usize,
+        run_pages: u32,
+        pages: &dyn PageFacts,
+    ) -> Vec<PageRun> {
+        let runs = self.engine.plan_samples(app, pages_wanted, run_pages, pages);
+        let asked = Note::AskedSamples { app, pages: pages_wanted as u64, run_pages };
+        let sampled = runs.iter().map(|run| Note::Sample { run: *run });
+        self.note_all([asked].into_iter().chain(sampled).map(Record::Note));
+        runs
+    }
+
+    /// As [`Engine::plan_moves`]; nothing while a trace is recorded: then no page is lent to the
+    /// kernel's zram, and none has to move from there.
+    pub fn plan_moves(&mut self, pages_wanted: usize, pages: &dyn PageFacts, out: &mut Vec<Order>) {
+        if self.recorder.is_none() {
+            self.engine.plan_moves(pages_wanted, pages, out);
+        }
+    }
+
+    /// As [`Engine::spare`].
+    pub fn spare(&mut self, app: AppId) {
+        self.engine.spare(app);
+        self.note_all([Record::Note(Note::Spared { app })]);
+    }
+
+    /// As [`Engine::set_tier`]. It is written down before the next question that it matters for.
+    pub fn set_tier(&mut self, tier: Tier, facts: TierFacts) {
+        self.engine.set_tier(tier, facts);
     }
 
     fn note_tiers(&mut self) {

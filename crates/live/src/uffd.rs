@@ -1,8 +1,17 @@
 //! userfaultfd, as thin as it gets. The structures are the kernel's (include/uapi/linux/
 //! userfaultfd.h, Linux 6.18); Debian's headers are older than half of them.
+//!
+//! An agent has the same open file as the daemon, and what it does to it is done to the daemon: it can
+//! clear O_NONBLOCK at any moment, and read messages away. Where the kernel can be told with the call
+//! not to wait (RWF_NOWAIT) neither matters to the one who reads. It cannot for descriptors that it
+//! made itself, for forked children: there a read waits if the flag was cleared and nothing, or nothing
+//! any more, is to be read. Such a read is interrupted within 10 ms, and is made four times at most.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use crate::closer::Foreign;
+use crate::interrupter::Interrupter;
 
 /// Features of `UFFDIO_API`.
 pub mod feature {
@@ -122,9 +131,28 @@ impl AsRawFd for Uffd {
 impl Uffd {
     /// Takes a descriptor that a program opened.
     pub fn new(fd: OwnedFd) -> Uffd {
+        let uffd = Uffd { fd };
+        uffd.set_nonblocking();
+        uffd
+    }
+
+    /// Takes what an agent says is one; `None` if it is something else. Another file could take our
+    /// calls for its own, or never answer them (FUSE).
+    pub fn of_agent(fd: Foreign) -> Option<Uffd> {
+        let is = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).ok()?;
+        (is.as_os_str() == "anon_inode:[userfaultfd]").then(|| Uffd::new(fd.into_known()))
+    }
+
+    /// Sets O_NONBLOCK, which its agent can clear. Who polls a descriptor without is told of an error
+    /// all the time.
+    pub fn set_nonblocking(&self) {
         // SAFETY: takes numbers only.
-        unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
-        Uffd { fd }
+        unsafe { libc::fcntl(self.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
+    }
+
+    fn is_nonblocking(&self) -> bool {
+        // SAFETY: takes numbers only.
+        unsafe { libc::fcntl(self.as_raw_fd(), libc::F_GETFL) & libc::O_NONBLOCK != 0 }
     }
 
     /// Opens one for this process (measurements, tests, `doctor`).
@@ -231,28 +259,51 @@ impl Uffd {
         self.zero(4096, 4096).errno == libc::EAGAIN
     }
 
-    /// Reads at most `most` messages to `to`, without waiting; how many.
+    /// Reads at most `most` messages to `to`; how many. Waits for none, and for less than 50 ms if
+    /// its agent wants it to.
+    ///
+    /// # Errors
+    /// TimedOut if its agent made it wait: it can have read messages away, too. Else those of the
+    /// system.
     ///
     /// # Safety
     /// `to` is valid for writing `most` messages of 32 bytes.
-    pub unsafe fn read_to(&self, to: *mut u8, most: usize) -> io::Result<usize> {
+    pub unsafe fn read_to(
+        &self,
+        to: *mut u8,
+        most: usize,
+        interrupter: &mut Interrupter,
+    ) -> io::Result<usize> {
         const MESSAGE_BYTES: usize = 32;
         let part = libc::iovec { iov_base: to.cast(), iov_len: most * MESSAGE_BYTES };
-        // Not read(): whether the descriptor blocks is its agent's word, at any moment.
+        let result = |n: isize| match n {
+            n if n < 0 => Err(io::Error::last_os_error()),
+            n => Ok(n as usize / MESSAGE_BYTES),
+        };
         // SAFETY: as the caller says; messages are plain numbers.
-        let mut n = unsafe { libc::preadv2(self.as_raw_fd(), &part, 1, -1, libc::RWF_NOWAIT) };
-        // Descriptors of forked children, which only we have, cannot be read like that.
-        if n < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EOPNOTSUPP) {
-            // SAFETY: as above.
-            n = unsafe { libc::read(self.as_raw_fd(), part.iov_base, part.iov_len) };
+        let mut read =
+            result(unsafe { libc::preadv2(self.as_raw_fd(), &part, 1, -1, libc::RWF_NOWAIT) });
+        if errno(&read) == Some(libc::EOPNOTSUPP) {
+            // Interrupted once, on a busy machine, also where nobody made it wait.
+            for _ in 0..4 {
+                read = interrupter.within(|| {
+                    // SAFETY: as above.
+                    result(unsafe { libc::read(self.as_raw_fd(), part.iov_base, part.iov_len) })
+                })?;
+                if errno(&read) != Some(libc::EINTR) {
+                    break;
+                }
+                if !self.is_nonblocking() {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+            }
+            if errno(&read) == Some(libc::EINTR) {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
         }
-        if n >= 0 {
-            return Ok(n as usize / MESSAGE_BYTES);
-        }
-        let error = io::Error::last_os_error();
-        match error.raw_os_error() {
+        match errno(&read) {
             Some(libc::EAGAIN) | Some(libc::EINTR) => Ok(0),
-            _ => Err(error),
+            _ => read,
         }
     }
 
@@ -261,7 +312,7 @@ impl Uffd {
         const N: usize = 16;
         let mut raw = [[0u64; 4]; N];
         // SAFETY: the buffer holds N messages.
-        let n = unsafe { self.read_to(raw.as_mut_ptr().cast(), N)? };
+        let n = unsafe { self.read_to(raw.as_mut_ptr().cast(), N, &mut Interrupter::default())? };
         let address = |m: &[u64; 4]| match Message::parse(*m) {
             Some(Message::Fault { addr, .. }) => Some(addr),
             _ => None,
@@ -275,6 +326,10 @@ impl Uffd {
         let result = unsafe { libc::ioctl(self.as_raw_fd(), request, std::ptr::from_mut(arg)) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
+}
+
+fn errno<T>(result: &io::Result<T>) -> Option<i32> {
+    result.as_ref().err().and_then(io::Error::raw_os_error)
 }
 
 fn partial(result: io::Result<()>, done: i64, len: u64) -> Partial {
@@ -291,11 +346,25 @@ fn partial(result: io::Result<()>, done: i64, len: u64) -> Partial {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::skip::skip;
+
+    #[test]
+    fn only_userfaultfds_are_taken() {
+        let Ok(uffd) = Uffd::open_own() else {
+            return skip("only_userfaultfds_are_taken", "no userfaultfd");
+        };
+        assert!(Uffd::of_agent(uffd.fd.into()).is_some());
+        let file = std::fs::File::open("/proc/self/stat").expect("a file");
+        let (pipe, _) = std::io::pipe().expect("a pipe");
+        for other in [OwnedFd::from(file), OwnedFd::from(pipe)] {
+            assert!(Uffd::of_agent(other.into()).is_none());
+        }
+    }
 
     #[test]
     fn mappings_are_found_without_putting_anything_there() {
         let Ok(uffd) = Uffd::open_own() else {
-            eprintln!("SKIP mappings_are_found_without_putting_anything_there: no userfaultfd");
+            skip("uffd::mappings_are_found_without_putting_anything_there", "no userfaultfd");
             return;
         };
         uffd.api(FEATURES).expect("the features");

@@ -13,7 +13,9 @@ use crossbeam_channel::{Receiver, Sender, select, unbounded};
 use crate::attach::{Candidate, manage};
 use crate::governor::Message;
 use crate::kernel_swap::KernelSwap;
+use crate::let_go;
 use crate::mappings::{self, Mapping, Span};
+use crate::not_inherited::forget_what_is_missing;
 use crate::process::{Process, Shared};
 
 /// One piece of work. Each is answered by one [`Message::Done`].
@@ -32,14 +34,20 @@ pub enum Work {
     EndSample { process: Arc<Process>, vpns: Vec<Vpn>, ticket: u64 },
     /// Find and register new mappings.
     Scan { process: Arc<Process>, ticket: u64 },
+    /// See whether a process has a userfaultfd of its own.
+    LookForOwn { process: Arc<Process>, ticket: u64 },
+    /// Bring everything back and give its mappings up.
+    LetGo { process: Arc<Process>, ticket: u64 },
     /// Prepare a candidate for management.
     Manage { candidate: Box<Candidate>, ticket: u64 },
 }
 
-/// Where work is handed in. What a program may wait for comes first.
+/// Where work is handed in. What a program may wait for comes first, and what waits for strangers has
+/// somebody of its own: no worker waits for a program that is not managed yet.
 pub struct Desk {
     urgent: Sender<Work>,
     other: Sender<Work>,
+    strangers: Sender<Work>,
 }
 
 /// Where workers get it.
@@ -47,26 +55,29 @@ pub struct Desk {
 pub struct Queue {
     urgent: Receiver<Work>,
     other: Receiver<Work>,
+    strangers: Receiver<Work>,
 }
 
 /// A queue of work and its desk.
 pub fn queue() -> (Desk, Queue) {
-    let ((urgent, take_urgent), (other, take_other)) = (unbounded(), unbounded());
-    (Desk { urgent, other }, Queue { urgent: take_urgent, other: take_other })
+    let [urgent, other, strangers] = std::array::from_fn(|_| unbounded());
+    let queue = Queue { urgent: urgent.1, other: other.1, strangers: strangers.1 };
+    (Desk { urgent: urgent.0, other: other.0, strangers: strangers.0 }, queue)
 }
 
 impl Desk {
     /// Hands work in.
     pub fn send(&self, work: Work) {
         let to = match work {
-            Work::Restore { .. } => &self.urgent,
+            Work::Restore { .. } | Work::LetGo { .. } => &self.urgent,
             Work::SwapOut { .. }
             | Work::Lend { .. }
             | Work::Compact { .. }
             | Work::Sample { .. }
             | Work::EndSample { .. }
             | Work::Scan { .. }
-            | Work::Manage { .. } => &self.other,
+            | Work::LookForOwn { .. } => &self.other,
+            Work::Manage { .. } => &self.strangers,
         };
         // Without workers the daemon is ending.
         let _ = to.send(work);
@@ -74,7 +85,7 @@ impl Desk {
 }
 
 impl Queue {
-    /// The next piece; `None` when the desk is closed.
+    /// The next piece for a worker; `None` when the desk is closed.
     fn next(&self) -> Option<Work> {
         if let Ok(work) = self.urgent.try_recv() {
             return Some(work);
@@ -105,6 +116,10 @@ pub struct Done {
     pub scanned: bool,
     /// The pool was full.
     pub full: bool,
+    /// Its process has a userfaultfd of its own.
+    pub has_own: bool,
+    /// Its process has been let go, or cannot be.
+    pub let_go: Option<bool>,
     /// A candidate that became managed, or why not.
     pub managed: Option<Result<Arc<Process>, (u32, String)>>,
 }
@@ -140,8 +155,27 @@ impl Crew {
         Crew { shared, work, answer, size: Arc::default(), hired: 0 }
     }
 
-    /// Makes it so many.
+    /// Somebody who prepares programs, one after the other. Each may take some seconds to answer.
+    fn hire_for_strangers(&self) -> std::io::Result<()> {
+        let (shared, work) = (self.shared.clone(), self.work.strangers.clone());
+        let answer = self.answer.clone();
+        std::thread::Builder::new().name("strangers".into()).spawn(move || {
+            let mut ctx = MoverContext::default();
+            for item in work {
+                let done = perform(&shared, item, &mut ctx);
+                if answer.send(Message::Done(Box::new(done))).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(())
+    }
+
+    /// Makes it so many workers, and one who prepares programs.
     pub fn keep(&mut self, wanted: usize) -> std::io::Result<()> {
+        if self.hired == 0 {
+            self.hire_for_strangers()?;
+        }
         self.size.wanted.store(wanted, Ordering::Relaxed);
         while self.size.present.load(Ordering::Relaxed) < wanted {
             let (shared, work) = (self.shared.clone(), self.work.clone());
@@ -221,6 +255,14 @@ fn perform(shared: &Arc<Shared>, work: Work, ctx: &mut MoverContext) -> Done {
             });
             Done { ticket, events, scanned: true, process: Some(process), ..Done::default() }
         }
+        Work::LookForOwn { process, ticket } => {
+            let has_own = let_go::has_own_userfaultfd(process.pid());
+            Done { ticket, has_own, process: Some(process), ..Done::default() }
+        }
+        Work::LetGo { process, ticket } => {
+            let is_free = let_go::let_go(shared, &process, ctx);
+            Done { ticket, let_go: Some(is_free), process: Some(process), ..Done::default() }
+        }
         Work::Manage { candidate, ticket } => {
             let pid = candidate.pid;
             let managed = manage(shared, *candidate).map_err(|error| (pid, error.to_string()));
@@ -284,7 +326,11 @@ pub fn look_at_lent(shared: &Shared, process: &Process, events: &mut Vec<Event>)
 }
 
 /// A program must not read what is not its own.
-fn poison_if_damaged(shared: &Shared, process: &Process, damaged: Option<(Vpn, ReadError)>) {
+pub(crate) fn poison_if_damaged(
+    shared: &Shared,
+    process: &Process,
+    damaged: Option<(Vpn, ReadError)>,
+) {
     let Some((vpn, error)) = damaged else { return };
     let addr = vpn.addr(shared.page_bytes);
     tracing::error!(
@@ -352,6 +398,9 @@ fn register(
     let Some(files) = process.files.get() else { return Ok(()) };
     // The lock keeps events unread while what is seen here is put down.
     let _events_wait = process.space.table.lock.write();
+    if process.is_leaving() {
+        return Ok(());
+    }
     let mut files = files.lock();
     let uffd = &process.memory.uffd;
     let is_known = |part: &(u64, u64)| {
@@ -369,6 +418,10 @@ fn register(
         };
         let Some(span) = spans.iter().find(overlaps) else { return Ok(()) };
         let (start, end) = (span.start, span.end);
+        // What is known of memory that is not registered is another's, which was there before.
+        if !forget_what_is_missing(shared, process, start, end) {
+            return Ok(());
+        }
         let is_cut =
             |edge: u64| mappings::covering(&files.maps, edge).is_some_and(|m| m.start < edge);
         if is_cut(start) || is_cut(end) {

@@ -136,14 +136,7 @@ impl Naive {
                     self.used(page, view);
                 }
             }
-            Event::Stayed { page } => {
-                self.is_at(page, Side::In, view);
-                if let Some(known) = self.known.get(&page).copied()
-                    && known.class == Hotness::Cold
-                {
-                    self.put_first(page, Known { class: Hotness::Warm, ..known });
-                }
-            }
+            Event::Stayed { page } => self.is_at(page, Side::In, view),
             Event::Stored { page, tier: Tier::Pool, .. } => self.is_at(page, Side::Pool, view),
             Event::Stored { page, .. } => self.is_at(page, Side::Beyond, view),
             Event::Unused { run } => {
@@ -420,7 +413,7 @@ proptest! {
 const PAPER: Params = Params {
     lists: Lists::All,
     initial_hot: ByteSize(0),
-    unseen: Unseen::Keep,
+    unseen: Unseen::Warm,
     hot_after: HotAfter::FirstUse,
 };
 
@@ -530,6 +523,28 @@ fn cold_pages_of_all_apps_leave_first_then_warm_then_hot_the_foreground_last() {
     assert_eq!(apps, expected, "the app in front is last within each class");
 }
 
+/// "If the application accesses data in the cold list during execution, the system moves the data to the
+/// warm list": nothing else does.
+#[test]
+fn what_could_not_leave_stays_in_its_class_and_is_not_the_next_to_be_picked() {
+    let mut m = Machine::new(PAPER, true);
+    m.tell(Event::Resident { run: run(0, 10, 6) });
+    m.relaunch(0, &[run(0, 10, 2)]);
+    m.use_pages(AccessKind::Seen, run(0, 12, 1));
+    let cold = |vpn| (page(0, vpn), Cold);
+    assert_eq!(m.pick(1, false), [cold(13)]);
+    m.tell(Event::Stayed { page: page(0, 13) });
+    assert_eq!(m.classes(run(0, 13, 1)), [Cold]);
+    assert_eq!(m.pick(2, false), [14, 15].map(cold), "others first");
+    assert_eq!(m.pick(2, false), [cold(13), (page(0, 12), Warm)], "but before what is warm");
+    // Warm and hot ones stay what they are too.
+    assert_eq!(m.pick(1, true), [(page(0, 10), Hot)]);
+    for vpn in [10, 12] {
+        m.tell(Event::Stayed { page: page(0, vpn) });
+    }
+    assert_eq!(m.classes(run(0, 10, 3)), [Hot, Hot, Warm]);
+}
+
 #[test]
 fn ehl_keeps_hot_pages_until_nothing_else_is_left_and_the_demand_urgent() {
     let mut m = Machine::new(Params { lists: Lists::ExcludeHot, ..PAPER }, true);
@@ -563,7 +578,8 @@ fn what_nobody_could_see_stays_hot_until_it_leaves_or_a_sample_says_otherwise() 
 /// Ours: what is used once leaves before what is used each time.
 #[test]
 fn after_its_second_use_a_page_is_hot() {
-    let mut m = Machine::new(Params { hot_after: HotAfter::SecondUse, ..PAPER }, false);
+    let (hot_after, unseen) = (HotAfter::SecondUse, Unseen::Keep);
+    let mut m = Machine::new(Params { hot_after, unseen, ..PAPER }, false);
     m.tell(Event::Resident { run: run(0, 10, 4) });
     m.relaunch(0, &[run(0, 10, 2)]);
     assert_eq!(m.classes(run(0, 10, 3)), [Warm, Warm, Cold]);

@@ -33,6 +33,8 @@ struct Naive {
     gone: BTreeMap<PageId, u64>,
     age: u64,
     spared_for: Option<AppId>,
+    /// By the names of metrics.
+    counted: BTreeMap<&'static str, usize>,
 }
 
 fn remove(list: &mut Vec<PageId>, page: PageId) -> bool {
@@ -44,6 +46,10 @@ fn remove(list: &mut Vec<PageId>, page: PageId) -> bool {
 impl Naive {
     fn inactive_pages(&self) -> usize {
         self.inactive.len() + self.spared.len()
+    }
+
+    fn count(&mut self, name: &'static str) {
+        *self.counted.entry(name).or_default() += 1;
     }
 
     fn is_inactive(&self, page: PageId) -> bool {
@@ -95,6 +101,7 @@ impl Naive {
                 if self.is_inactive(page) {
                     if self.young.contains(&page) || self.referenced.contains(&page) {
                         self.activate(page);
+                        self.count("lru_activated_pages");
                     } else {
                         self.young.push(page);
                     }
@@ -110,6 +117,11 @@ impl Naive {
             Event::PageIn { page, demand, .. } => match self.gone.get(&page) {
                 Some(then) if demand && self.age - then <= self.active.len() as u64 => {
                     self.activate(page);
+                    self.count("lru_refault_active_pages");
+                }
+                Some(_) if demand => {
+                    self.enter(page);
+                    self.count("lru_refault_inactive_pages");
                 }
                 _ => self.enter(page),
             },
@@ -181,6 +193,7 @@ impl Naive {
                     {
                         self.delist(page);
                         self.inactive.insert(0, page);
+                        self.count("lru_deactivated_pages");
                     }
                 }
             }
@@ -191,6 +204,7 @@ impl Naive {
                 looked += 1;
                 if !demand.urgent && view.is_foreground(page) {
                     self.spared.insert(0, page);
+                    self.count("lru_spared_pages");
                     continue;
                 }
             }
@@ -199,9 +213,11 @@ impl Naive {
                 list.insert(0, page);
                 remove(&mut self.young, page);
                 self.referenced.push(page);
+                self.count("lru_second_lap_pages");
             } else {
                 self.leave(page);
                 picked.push(page);
+                self.count("lru_picked_pages");
             }
         }
         picked
@@ -221,6 +237,16 @@ enum Step {
 }
 
 const SPACES: u32 = 3;
+
+const COUNTED: [&str; 7] = [
+    "lru_picked_pages",
+    "lru_activated_pages",
+    "lru_deactivated_pages",
+    "lru_second_lap_pages",
+    "lru_spared_pages",
+    "lru_refault_active_pages",
+    "lru_refault_inactive_pages",
+];
 
 fn page() -> impl Strategy<Value = PageId> {
     (0..SPACES, 30u64..100).prop_map(|(space, vpn)| PageId::new(SpaceId(space), Vpn(vpn)))
@@ -340,6 +366,9 @@ proptest! {
             let metric = |name| lru.metrics().iter().find(|m| m.name == name).unwrap().value as usize;
             prop_assert_eq!(metric("lru_active_pages"), naive.active.len());
             prop_assert_eq!(metric("lru_inactive_pages"), naive.inactive_pages());
+            for name in COUNTED {
+                prop_assert_eq!(metric(name), naive.counted.get(name).copied().unwrap_or(0), "{}", name);
+            }
         }
     }
 }

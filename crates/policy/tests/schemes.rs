@@ -119,11 +119,49 @@ fn every_parameter_of_ariadne_is_read_and_survives_being_written() {
 fn left_out_parameters_are_the_paper_s() {
     let paper = Scheme::preset("ariadne-paper").unwrap();
     let text = ZRAM
-        .replace("\"zram\"", "\"ariadne-paper\"")
+        .replace("\"zram\"", "\"ariadne-paper\"\nretain = false")
         .replace("{ kind = \"lru\" }", "\"hotness-org\"")
         .replace("{ kind = \"one-page\", codec = \"lz4\", chunk = \"4KiB\" }", "\"adaptive-comp\"")
         .replace("prefetch = { kind = \"none\" }", "prefetch = \"pre-decomp\"");
     assert_eq!(Scheme::from_toml(&text), Ok(paper));
+}
+
+/// Ariadne 4 and 5, written out by hand.
+#[test]
+fn ariadne_paper_is_what_the_paper_says() {
+    let paper = Scheme::preset("ariadne-paper").unwrap();
+    // Figure 1: what was brought back leaves the zpool.
+    assert!(!paper.retain);
+    let hotness_org = hotness_org::Params {
+        lists: Lists::All,
+        // The paper profiles it; before the first relaunch it is ours.
+        initial_hot: ByteSize(32 << 20),
+        // 4.2: "after relaunching an application, the system moves all old data in the hot list to
+        // the warm list and adds the data from this relaunch to the hot list".
+        unseen: Unseen::Warm,
+        hot_after: HotAfter::FirstUse,
+    };
+    assert_eq!(paper.reclaim, ReclaimChoice::HotnessOrg(hotness_org));
+    let adaptive_comp = adaptive_comp::Params {
+        sizes: ChunkSizes { hot: 1 << 10, warm: 2 << 10, cold: 16 << 10 },
+        hot_codec: CodecKind::Lz4,
+        warm_codec: CodecKind::Lz4,
+        cold_codec: CodecKind::Lz4,
+        successive: Successive::Victims,
+        park_siblings: false,
+    };
+    assert_eq!(paper.packing, PackingChoice::AdaptiveComp(adaptive_comp));
+    // 4.4: "Otherwise, the data will be compressed again".
+    let pre_decomp = pre_decomp::Params { buffer_pages: 64, expire: Expire::Recompress };
+    assert_eq!(paper.prefetch, PrefetchChoice::PreDecomp(pre_decomp));
+    assert!(paper.missing().iter().any(|missing| missing.starts_with("flash")));
+    // What is not the paper's has another name.
+    let ours = Scheme::preset("ariadne").unwrap();
+    assert!(ours.retain);
+    assert!(matches!(
+        ours.reclaim,
+        ReclaimChoice::HotnessOrg(hotness_org::Params { unseen: Unseen::Keep, .. })
+    ));
 }
 
 #[test]

@@ -183,6 +183,11 @@ impl Journal {
             .collect()
     }
 
+    /// Slots for spaces, used or not.
+    pub fn capacity(&self) -> usize {
+        self.slots as usize - 1
+    }
+
     /// Slots in use.
     pub fn used(&self) -> usize {
         self.slots as usize - 1 - self.free.lock().len()
@@ -520,6 +525,53 @@ mod tests {
     }
 
     #[test]
+    fn a_batch_is_what_lies_in_the_range_and_no_more() {
+        let first = journal();
+        let space = first.begin().unwrap();
+        let vpns: Vec<Vpn> = (0..BATCH_SLOTS as u64).map(|i| Vpn(1000 + i)).collect();
+        space.begin_batch(&vpns, SpaceId(3));
+        assert_eq!((space.batch_len(), space.staged_in()), (BATCH_SLOTS, Some(SpaceId(3))));
+        space.batch_displaced(Vpn(1001), 2);
+        space.batch_moved(Vpn(1510), 2, Vpn(5));
+        let slots = [0, 1, 2, 3, 509, 510, 511, 512].map(|slot| space.batch_slot(slot));
+        let at = |vpn| Some(Vpn(vpn));
+        assert_eq!(slots, [at(1000), None, None, at(1003), at(1509), at(5), at(6), None]);
+        // What is written there now is no length.
+        space.header(word::BATCH).store(1 << 40, Relaxed);
+        assert_eq!(space.batch_len(), BATCH_SLOTS);
+    }
+
+    #[test]
+    fn a_successor_knows_how_far_a_change_has_come() {
+        let first = journal();
+        let space = first.begin().unwrap();
+        space.publish(SpaceId(1));
+        assert_eq!(space.step(), 0);
+        space.set_step(7);
+        let again = successor(&first).in_use().pop().unwrap().1;
+        assert_eq!(again.step(), 7);
+        again.set_step(0);
+        assert_eq!(space.step(), 0);
+    }
+
+    #[test]
+    fn the_daemons_own_slot_is_nobody_elses_and_does_not_end() {
+        let first = journal();
+        let own = first.own();
+        own.set_record(b"the daemon");
+        let spaces: Vec<_> = (0..4).map(|_| first.begin().unwrap()).collect();
+        assert!(first.begin().is_none(), "all are taken");
+        assert_eq!(first.used(), 4);
+        own.end();
+        drop(own);
+        assert_eq!(successor(&first).own().record().unwrap(), b"the daemon");
+        drop(spaces);
+        assert_eq!(first.used(), 0);
+        let next = first.begin().unwrap();
+        assert_eq!((next.record(), next.batch_len(), next.staged_in()), (None, 0, None));
+    }
+
+    #[test]
     fn messages_keep_their_marks() {
         let first = journal();
         let space = first.begin().unwrap();
@@ -530,9 +582,17 @@ mod tests {
         );
         // SAFETY: there is room for one, and nobody else uses the journal.
         unsafe { to.cast::<[u64; 4]>().write([0x14, 1, 2, 3]) };
+        space.mark_message(1, 8);
         space.mark_message(1, 9);
         assert_eq!(space.message(1), [9 << 32 | 0x14, 1, 2, 3]);
+        space.annotate_message(1, 77);
+        assert_eq!(space.message(1), [9 << 32 | 0x14, 1, 77, 3]);
+        for at in [0, 2, MESSAGES - 1] {
+            assert_eq!(space.message(at), [0; 4], "its neighbours are others");
+            space.mark_message(at, 5);
+        }
+        assert_eq!(space.message(MESSAGES - 1)[0], 5 << 32);
         space.clear_messages(2);
-        assert_eq!(space.message(1)[0], 0);
+        assert_eq!([0, 1, 2].map(|at| space.message(at)[0]), [0, 0, 5 << 32]);
     }
 }

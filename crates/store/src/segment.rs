@@ -4,6 +4,11 @@
 //! atomics (always safe) and raw pointers (whoever dereferences them knows the lock); never
 //! references to plain memory.
 //!
+//! The size is sealed: whoever gets hold of the descriptor cannot cut the segment short, which would
+//! kill whoever touches its mapping behind the end. What is shared with a program is read and written
+//! through the descriptor ([`Segment::read_at`]), which ends in an error where the mapping would in
+//! SIGBUS; all but words that are changed atomically.
+//!
 //! Memory that does not exist yet can be asked for with [`Segment::populate`], which fails with an
 //! error. A first touch without it raises SIGBUS when the machine is out of memory. Even reading a
 //! hole gives it memory, so a successor asks where there is some ([`Segment::for_data`]).
@@ -14,14 +19,19 @@
 //! compiler leaves them: where it does, [`in_order`] keeps it.
 
 use std::ffi::CString;
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 /// The kernel's unit of memory in a segment.
 const PAGE_BYTES: usize = 4096;
+
+/// Neither shorter nor longer, for ever.
+const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
 /// Bytes of zeros written by one call of `pwrite`.
 static ZEROS: [u8; 32 << 10] = [0; 32 << 10];
@@ -76,7 +86,7 @@ pub(crate) fn in_order() {
 #[derive(Debug)]
 pub struct Segment {
     name: String,
-    fd: OwnedFd,
+    file: File,
     base: NonNull<u8>,
     len: usize,
 }
@@ -100,7 +110,9 @@ impl Segment {
         };
         let c_name = CString::new(name.replace('\0', "?")).unwrap_or_default();
         // SAFETY: the name is a C string that outlives the call.
-        let fd = unsafe { libc::memfd_create(c_name.as_ptr(), libc::MFD_CLOEXEC) };
+        let fd = unsafe {
+            libc::memfd_create(c_name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)
+        };
         if fd < 0 {
             return Err(fail("memfd_create", io::Error::last_os_error()));
         }
@@ -115,7 +127,31 @@ impl Segment {
         if unsafe { libc::ftruncate(fd.as_raw_fd(), len as libc::off_t) } != 0 {
             return Err(fail("ftruncate", io::Error::last_os_error()));
         }
+        // SAFETY: plain system call on our descriptor.
+        if unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, SEALS) } != 0 {
+            return Err(fail("fcntl(F_ADD_SEALS)", io::Error::last_os_error()));
+        }
         Segment::map(name, fd, len)
+    }
+
+    /// As [`Segment::adopt`] for one of just `len` bytes that a program has a descriptor of, too;
+    /// gives `fd` back, and has looked at nothing in it, if its size is another or could change.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn adopt_sealed(
+        name: &str,
+        fd: OwnedFd,
+        len: usize,
+    ) -> Result<Result<Segment, OwnedFd>, SegmentError> {
+        // Seals first: a size that is sealed stays what it is found to be.
+        // SAFETY: plain system call on our descriptor.
+        let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
+        // EINVAL: what cannot be sealed.
+        if seals < 0 || seals & SEALS != SEALS || size(name, &fd)? != len as i64 {
+            return Ok(Err(fd));
+        }
+        Segment::map(name, fd, len).map(Ok)
     }
 
     /// Maps a segment that an earlier process made; its length is the file's.
@@ -123,20 +159,7 @@ impl Segment {
     /// # Errors
     /// If the system refuses, or the length is not one or more whole pages.
     pub fn adopt(name: &str, fd: OwnedFd) -> Result<Segment, SegmentError> {
-        // SAFETY: stat is plain data, filled by fstat before it is read.
-        let len = unsafe {
-            let mut stat: libc::stat = std::mem::zeroed();
-            if libc::fstat(fd.as_raw_fd(), &mut stat) != 0 {
-                return Err(SegmentError::System {
-                    call: "fstat",
-                    name: name.to_string(),
-                    offset: 0,
-                    bytes: 0,
-                    source: io::Error::last_os_error(),
-                });
-            }
-            stat.st_size
-        };
+        let len = size(name, &fd)?;
         match usize::try_from(len) {
             Ok(bytes) if bytes > 0 && bytes.is_multiple_of(PAGE_BYTES) => {
                 Segment::map(name, fd, bytes)
@@ -162,7 +185,7 @@ impl Segment {
                 // Other programs' memory has no place in a core dump. No harm if refused.
                 // SAFETY: the mapping just made.
                 unsafe { libc::madvise(base.as_ptr().cast(), len, libc::MADV_DONTDUMP) };
-                Ok(Segment { name: name.to_string(), fd, base, len })
+                Ok(Segment { name: name.to_string(), file: File::from(fd), base, len })
             }
             _ => Err(SegmentError::System {
                 call: "mmap",
@@ -179,14 +202,10 @@ impl Segment {
         &self.name
     }
 
-    /// Virtual size, bytes.
+    /// Virtual size, bytes, at least a page.
+    #[expect(clippy::len_without_is_empty, reason = "none is empty")]
     pub fn len(&self) -> usize {
         self.len
-    }
-
-    /// Never: a segment has at least one page.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
     }
 
     /// Memory it holds now, bytes, as the kernel counts it.
@@ -194,7 +213,7 @@ impl Segment {
         // SAFETY: stat is plain data, filled by fstat before it is read.
         unsafe {
             let mut stat: libc::stat = std::mem::zeroed();
-            if libc::fstat(self.fd.as_raw_fd(), &mut stat) != 0 {
+            if libc::fstat(self.file.as_raw_fd(), &mut stat) != 0 {
                 return Err(self.failed("fstat", 0, 0));
             }
             Ok(stat.st_blocks as u64 * 512)
@@ -209,11 +228,11 @@ impl Segment {
         }
         let whence = if hole { libc::SEEK_HOLE } else { libc::SEEK_DATA };
         // SAFETY: plain system call on our descriptor, whose position nobody uses.
-        let found = unsafe { libc::lseek(self.fd.as_raw_fd(), offset as libc::off_t, whence) };
+        let found = unsafe { libc::lseek(self.file.as_raw_fd(), offset as libc::off_t, whence) };
         if found < 0 {
             return match io::Error::last_os_error().raw_os_error() {
                 Some(libc::ENXIO) => Ok(self.len),
-                _ => Err(self.failed("lseek", offset, self.len - offset)),
+                _ => Err(self.failed("lseek", offset, 0)),
             };
         }
         Ok((found as usize).clamp(offset, self.len))
@@ -248,13 +267,17 @@ impl Segment {
     }
 
     fn failed(&self, call: &'static str, offset: usize, bytes: usize) -> SegmentError {
-        SegmentError::System {
-            call,
-            name: self.name.clone(),
-            offset,
-            bytes,
-            source: io::Error::last_os_error(),
-        }
+        self.refused(call, offset, bytes, io::Error::last_os_error())
+    }
+
+    fn refused(
+        &self,
+        call: &'static str,
+        offset: usize,
+        bytes: usize,
+        source: io::Error,
+    ) -> SegmentError {
+        SegmentError::System { call, name: self.name.clone(), offset, bytes, source }
     }
 
     fn check(&self, offset: usize, bytes: usize) -> Result<(), SegmentError> {
@@ -273,7 +296,7 @@ impl Segment {
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         let (at, len) = (offset as libc::off_t, bytes as libc::off_t);
         // SAFETY: plain system call on our descriptor.
-        if unsafe { libc::fallocate(self.fd.as_raw_fd(), mode, at, len) } != 0 {
+        if unsafe { libc::fallocate(self.file.as_raw_fd(), mode, at, len) } != 0 {
             return Err(self.failed("fallocate", offset, bytes));
         }
         Ok(())
@@ -286,26 +309,45 @@ impl Segment {
     /// of SIGBUS, and for eight pages 1.7 us each in place of 2.4 (one read fault maps them all).
     pub fn populate(&self, offset: usize, bytes: usize) -> Result<(), SegmentError> {
         self.check(offset, bytes)?;
-        let mut done = 0;
-        while done < bytes {
-            let want = (bytes - done).min(ZEROS.len());
-            let at = (offset + done) as libc::off_t;
-            // SAFETY: `want` bytes of ZEROS are readable.
-            let wrote =
-                unsafe { libc::pwrite(self.fd.as_raw_fd(), ZEROS.as_ptr().cast(), want, at) };
-            if wrote <= 0 {
-                if wrote < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EINTR) {
-                    continue;
-                }
-                return Err(self.failed("pwrite", offset, bytes));
-            }
-            done += wrote as usize;
+        for at in (offset..offset + bytes).step_by(ZEROS.len()) {
+            self.write_at(at, &ZEROS[..ZEROS.len().min(offset + bytes - at)])?;
         }
         for page in (offset..offset + bytes).step_by(PAGE_BYTES * 8) {
             // SAFETY: in range (checked above) and just given memory.
             unsafe { self.base.as_ptr().add(page).read_volatile() };
         }
         Ok(())
+    }
+
+    /// Another open file of the same memory, to be given away: its owner can change the flags of his,
+    /// and not of ours.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn reopen(&self) -> Result<OwnedFd, SegmentError> {
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let file = File::options().read(true).write(true).open(path);
+        file.map(OwnedFd::from).map_err(|source| self.refused("open", 0, self.len, source))
+    }
+
+    /// Copies bytes from `offset` on, once; what is a hole is zeros and gets no memory.
+    ///
+    /// # Errors
+    /// If the range ends behind the segment, or the system refuses.
+    pub fn read_at(&self, offset: usize, out: &mut [u8]) -> Result<(), SegmentError> {
+        self.check(offset, out.len())?;
+        let read = self.file.read_exact_at(out, offset as u64);
+        read.map_err(|source| self.refused("pread", offset, out.len(), source))
+    }
+
+    /// Writes bytes from `offset` on.
+    ///
+    /// # Errors
+    /// As [`Segment::read_at`]; if there is no memory for them.
+    pub fn write_at(&self, offset: usize, bytes: &[u8]) -> Result<(), SegmentError> {
+        self.check(offset, bytes.len())?;
+        let wrote = self.file.write_all_at(bytes, offset as u64);
+        wrote.map_err(|source| self.refused("pwrite", offset, bytes.len(), source))
     }
 
     /// The address of byte `offset`; the caller keeps to `len - offset` bytes behind it.
@@ -342,15 +384,33 @@ impl Segment {
     }
 }
 
+/// The size of what `fd` is of, bytes.
+fn size(name: &str, fd: &OwnedFd) -> Result<i64, SegmentError> {
+    // SAFETY: stat is plain data, filled by fstat before it is read.
+    unsafe {
+        let mut stat: libc::stat = std::mem::zeroed();
+        if libc::fstat(fd.as_raw_fd(), &mut stat) != 0 {
+            return Err(SegmentError::System {
+                call: "fstat",
+                name: name.to_string(),
+                offset: 0,
+                bytes: 0,
+                source: io::Error::last_os_error(),
+            });
+        }
+        Ok(stat.st_size)
+    }
+}
+
 impl AsFd for Segment {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.file.as_fd()
     }
 }
 
 impl AsRawFd for Segment {
     fn as_raw_fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
+        self.file.as_raw_fd()
     }
 }
 
@@ -411,15 +471,70 @@ mod tests {
     #[test]
     fn what_cannot_be_a_segment_is_refused() {
         for len in [0, 1, 4095, 4097] {
-            let segment = Segment::new("clew-test", 4096).unwrap();
-            // SAFETY: plain system call on a descriptor of ours; its mapping is not touched.
-            assert_eq!(unsafe { libc::ftruncate(segment.as_raw_fd(), len) }, 0);
-            let fd = segment.as_fd().try_clone_to_owned().unwrap();
+            let fd = unsealed(len);
             let refused = Segment::adopt("clew-test", fd);
             assert!(matches!(refused, Err(SegmentError::Length { len: l, .. }) if l == len));
         }
         let (pipe, _other) = std::io::pipe().unwrap();
         assert!(Segment::adopt("clew-test", pipe.into()).is_err());
+    }
+
+    /// A memfd whose size anybody can change who has it.
+    fn unsealed(len: i64) -> OwnedFd {
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        // SAFETY: plain system calls; the descriptor is owned by nobody else.
+        unsafe {
+            let fd = OwnedFd::from_raw_fd(libc::memfd_create(c"clew-test".as_ptr(), flags));
+            assert_eq!(libc::ftruncate(fd.as_raw_fd(), len), 0);
+            fd
+        }
+    }
+
+    #[test]
+    fn nobody_changes_its_size() {
+        let segment = Segment::new("clew-test", 8192).unwrap();
+        let theirs = segment.reopen().unwrap();
+        for len in [0, 4096, 12288] {
+            // SAFETY: plain system call on a descriptor of ours.
+            assert_eq!(unsafe { libc::ftruncate(theirs.as_raw_fd(), len) }, -1);
+            assert_eq!(io::Error::last_os_error().raw_os_error(), Some(libc::EPERM));
+        }
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::fcntl(theirs.as_raw_fd(), libc::F_ADD_SEALS, 8) }, -1);
+        segment.write_at(4090, &[7; 100]).unwrap();
+        let mut read = [0; 102];
+        segment.read_at(4089, &mut read).unwrap();
+        assert_eq!((read[0], read[1], read[100], read[101]), (0, 7, 7, 0));
+        assert!(matches!(segment.read_at(8190, &mut read), Err(SegmentError::Range { .. })));
+        assert!(matches!(segment.write_at(8190, &read), Err(SegmentError::Range { .. })));
+    }
+
+    #[test]
+    fn flags_of_a_descriptor_given_away_are_not_ours() {
+        let segment = Segment::new("clew-test", 4096).unwrap();
+        let theirs = segment.reopen().unwrap();
+        // SAFETY: plain system call on a descriptor of ours.
+        let set = unsafe { libc::fcntl(theirs.as_raw_fd(), libc::F_SETFL, libc::O_APPEND) };
+        assert_eq!(set, 0);
+        segment.write_at(8, &[7; 8]).unwrap();
+        assert_eq!(segment.word(1).load(Ordering::Relaxed), 0x0707_0707_0707_0707);
+    }
+
+    #[test]
+    fn only_what_is_sealed_is_read_behind_a_programs_back() {
+        let segment = Segment::new("clew-test", 8192).unwrap();
+        let adopt = |fd| Segment::adopt_sealed("clew-test", fd, 8192).unwrap();
+        assert!(adopt(segment.reopen().unwrap()).is_ok());
+        assert!(adopt(Segment::new("clew-test", 4096).unwrap().reopen().unwrap()).is_err());
+        assert!(adopt(unsealed(8192)).is_err());
+        for some in [libc::F_SEAL_SHRINK, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW] {
+            let fd = unsealed(8192);
+            // SAFETY: plain system call on a descriptor of ours.
+            assert_eq!(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, some) }, 0);
+            assert!(adopt(fd).is_err(), "{some}");
+        }
+        let (pipe, _other) = std::io::pipe().unwrap();
+        assert!(adopt(pipe.into()).is_err());
     }
 
     #[test]
@@ -439,5 +554,20 @@ mod tests {
         let segment = Segment::new("clew-test", 4096).unwrap();
         assert!(matches!(segment.punch(4096, 4096), Err(SegmentError::Range { .. })));
         assert!(matches!(segment.populate(usize::MAX, 2), Err(SegmentError::Range { .. })));
+        segment.populate(0, 4096).unwrap();
+        assert!(matches!(segment.populate(4096, 1), Err(SegmentError::Range { .. })));
+        segment.punch(4096, 0).unwrap();
+    }
+
+    #[test]
+    fn long_ranges_get_memory_to_their_last_page_and_not_behind() {
+        let segment = Segment::new("clew-test", 1 << 20).unwrap();
+        segment.word(0).store(7, Ordering::Relaxed);
+        segment.populate(4096, 17 * 4096).unwrap();
+        assert_eq!(segment.resident_bytes().unwrap(), 18 * 4096);
+        assert_eq!((segment.leading_bytes().unwrap(), segment.name()), (18 * 4096, "clew-test"));
+        assert_eq!(segment.word(0).load(Ordering::Relaxed), 7, "what was there stays");
+        segment.half(3).store(9, Ordering::Relaxed);
+        assert_eq!(segment.word(1).load(Ordering::Relaxed), 9 << 32);
     }
 }

@@ -62,9 +62,9 @@ pub(crate) struct Index {
 
 impl Index {
     /// Reads what the end at `offset` holds.
-    pub fn read(raw: &[u8], offset: u64) -> Result<(Totals, Index), Bad> {
+    pub fn read(raw: &[u8], offset: u64, version: u16) -> Result<(Totals, Index), Bad> {
         let mut scan = Scan::new(raw, 0);
-        let totals = Totals::scan(&mut scan)?;
+        let totals = Totals::scan(&mut scan, version)?;
         let mut index = Index::default();
         let (mut at, mut first) = (0u64, 0u32);
         for _ in 0..scan.number("index")? {

@@ -25,7 +25,7 @@ pub enum TraceError {
     #[error("not a trace of Clew: it does not begin with 'CLEWTRCE'")]
     NotATrace,
     /// It was written by another version.
-    #[error("version {found} of the format; this program reads version {}", crate::VERSION)]
+    #[error("version {found} of the format; this program reads versions 1 to {}", crate::VERSION)]
     Version {
         /// Its version.
         found: u16,

@@ -108,12 +108,17 @@ fn detail(note: Note) -> (&'static str, String) {
             let used = format!("tier={tier:?} used_bytes={used_bytes} stored_pages={pages}");
             ("", used.to_lowercase())
         }
+        Note::AskedSamples { pages, run_pages, .. } => {
+            ("", format!("wanted={pages} run_pages={run_pages}"))
+        }
         Note::AskedPrefetch { trigger: Trigger::Hit(_) } => ("hit", String::new()),
         Note::PrefetchUsed { .. } => ("used", String::new()),
         Note::AskedApp { .. }
         | Note::AskedPrefetch { .. }
         | Note::PrefetchExpired { .. }
         | Note::Unused { .. }
+        | Note::Sample { .. }
+        | Note::Spared { .. }
         | Note::Victim { .. }
         | Note::Prefetch { .. }
         | Note::EndApp { .. }

@@ -94,8 +94,8 @@ impl Header {
         Ok(bytes)
     }
 
-    /// Reads a header; returns its length too.
-    pub(crate) fn read(input: &mut impl Read) -> Result<(Header, u64), TraceError> {
+    /// Reads a header; returns its length too, and the version of what follows.
+    pub(crate) fn read(input: &mut impl Read) -> Result<(Header, u64, u16), TraceError> {
         let mut fixed = [0; FIXED];
         read_start(input, &mut fixed)?;
         let word = |at: usize| {
@@ -104,7 +104,7 @@ impl Header {
             u32::from_le_bytes(word)
         };
         let version = word(8) as u16;
-        if version != VERSION {
+        if !(1..=VERSION).contains(&version) {
             return Err(TraceError::Version { found: version });
         }
         let page_bytes = word(12);
@@ -131,7 +131,7 @@ impl Header {
         }
         let provenance = serde_json::from_slice(&provenance)
             .map_err(|error| Bad::new("provenance", error.to_string()).at(0))?;
-        Ok((Header { page_bytes, contents, provenance }, (FIXED + length) as u64))
+        Ok((Header { page_bytes, contents, provenance }, (FIXED + length) as u64, version))
     }
 }
 
@@ -165,6 +165,6 @@ fn check_page_bytes(page_bytes: u32) -> Result<(), Bad> {
 }
 
 fn checksum(fixed: &[u8], provenance: &[u8]) -> u64 {
-    let seed = XxHash3_64::oneshot_with_seed(u64::from(VERSION), fixed);
+    let seed = XxHash3_64::oneshot_with_seed(1, fixed);
     XxHash3_64::oneshot_with_seed(seed, provenance)
 }

@@ -105,7 +105,7 @@ impl Known {
             }
             Record::Resident { run }
             | Record::Freed { run }
-            | Record::Note(Note::Unused { run }) => self.run(run),
+            | Record::Note(Note::Unused { run } | Note::Sample { run }) => self.run(run),
             Record::Moved { from, to } => {
                 self.run(from)?;
                 self.run(PageRun { first: to, count: from.count })
@@ -118,6 +118,8 @@ impl Known {
             | Record::Note(
                 Note::AskedApp { app }
                 | Note::EndApp { app }
+                | Note::AskedSamples { app, .. }
+                | Note::Spared { app }
                 | Note::AskedPrefetch { trigger: Trigger::Relaunch(app) },
             ) => self.app(app),
             Record::Exit { app } => {

@@ -48,5 +48,5 @@ pub use totals::{Kind, Totals};
 pub use trace::Trace;
 pub use writer::Writer;
 
-/// The version of the format that is written, and the only one that is read.
-pub const VERSION: u16 = 1;
+/// The version of the format that is written. Those before it are read too.
+pub const VERSION: u16 = 2;

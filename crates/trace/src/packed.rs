@@ -1,6 +1,6 @@
 //! Records as bytes, and back: a tag, then what differs from the record before.
 //!
-//! The tag has the kind in bits 0..5, 0x20 if the time is that of the record before, 0x40 if the
+//! The tag has the kind in bits 0..5 (0: it is in the next byte, 32 or more), 0x20 if the time is that of the record before, 0x40 if the
 //! space is, and 0x80 for a yes or no that the kind has. Numbers are LEB128; signed differences are
 //! folded (0, -1, 1, -2, …). A page number is told as its difference to the last one of its space,
 //! more exactly to the last one of the spaces that are equal modulo 64. All of that begins anew
@@ -19,6 +19,8 @@ const SAME_TIME: u8 = 0x20;
 const SAME_SPACE: u8 = 0x40;
 const FLAG: u8 = 0x80;
 const KIND: u8 = 0x1f;
+/// In place of a kind that has no room in the tag.
+const LONG_KIND: u8 = 0;
 const LASTS: usize = 64;
 
 /// What the next record is told relative to.
@@ -97,7 +99,11 @@ impl Pen<'_> {
 /// Appends a record of `at`, which is not before the last one's.
 pub(crate) fn put(out: &mut Vec<u8>, before: &mut Before, at: Ns, record: &Record) {
     let tag = out.len();
-    out.push(Kind::of(record) as u8);
+    let kind = Kind::of(record) as u8;
+    match kind <= KIND {
+        true => out.push(kind),
+        false => out.extend([LONG_KIND, kind]),
+    }
     if at.0 == before.at {
         out[tag] |= SAME_TIME;
     } else {
@@ -150,6 +156,7 @@ fn put_note(pen: &mut Pen<'_>, note: Note) {
         }
         Note::AskedApp { app }
         | Note::EndApp { app }
+        | Note::Spared { app }
         | Note::AskedPrefetch { trigger: Trigger::Relaunch(app) } => pen.number(app.0),
         Note::Victim { page }
         | Note::Prefetch { page }
@@ -160,7 +167,12 @@ fn put_note(pen: &mut Pen<'_>, note: Note) {
             pen.flag(true);
             pen.page(page);
         }
-        Note::Unused { run } => pen.run(run),
+        Note::Unused { run } | Note::Sample { run } => pen.run(run),
+        Note::AskedSamples { app, pages, run_pages } => {
+            pen.number(app.0);
+            pen.number(pages);
+            pen.number(run_pages);
+        }
         Note::Group { pages, tier, codec, chunk_bytes, hotness, park_siblings } => {
             pen.flag(park_siblings);
             pen.number(pages);
@@ -313,13 +325,17 @@ impl<'a> Scan<'a> {
     #[inline]
     pub fn record(&mut self, before: &mut Before) -> Result<Stamped, Bad> {
         let tag = self.byte("tag")?;
+        let number = match tag & KIND {
+            LONG_KIND => self.byte("tag").map(|number| (number, number > KIND))?,
+            number => (number, true),
+        };
+        let kind = Some(number).filter(|(_, fits)| *fits).and_then(|(n, _)| Kind::from_number(n));
+        let kind = kind.ok_or_else(|| Bad::new("tag", format!("kind {} is unknown", number.0)))?;
         if tag & SAME_TIME == 0 {
             let later = self.number("time")?;
             let at = before.at.checked_add(later);
             before.at = at.ok_or_else(|| Bad::new("time", "beyond 64 bits of nanoseconds"))?;
         }
-        let kind = Kind::from_number(tag & KIND)
-            .ok_or_else(|| Bad::new("tag", format!("kind {} is unknown", tag & KIND)))?;
         let flag = tag & FLAG != 0;
         let record = match kind {
             Kind::AccessSeen => self.access(tag, before, AccessKind::Seen)?,
@@ -383,6 +399,12 @@ impl<'a> Scan<'a> {
                 if flag { Note::PrefetchUsed { page } } else { Note::PrefetchExpired { page } }
             }
             Kind::Unused => Note::Unused { run: self.run(tag, before)? },
+            Kind::AskedSamples => {
+                let (app, pages) = (self.app()?, self.number("pages")?);
+                Note::AskedSamples { app, pages, run_pages: self.number32("pages")? }
+            }
+            Kind::Sample => Note::Sample { run: self.run(tag, before)? },
+            Kind::Spared => Note::Spared { app: self.app()? },
             Kind::Group => {
                 let pages = self.number32("pages")?;
                 let chunk_bytes = self.number32("chunk")?;

@@ -12,7 +12,7 @@ use crate::header::Header;
 use crate::known::Known;
 use crate::packed::{Before, Scan};
 use crate::record::Stamped;
-use crate::totals::{Totals, scan_app};
+use crate::totals::{Kind, Totals, scan_app};
 
 /// Behind the end: its offset, and [`TRAILER_MAGIC`].
 pub(crate) const TRAILER: usize = 16;
@@ -29,6 +29,7 @@ pub struct Reader<R> {
     /// Passes over so many bytes; `None`: they are read and checked.
     skip: Option<Skip<R>>,
     header: Header,
+    version: u16,
     /// Of the next block.
     offset: u64,
     /// Of the block in `raw`.
@@ -50,12 +51,13 @@ impl<R: Read> Reader<R> {
     /// Reads the header. The input need not be buffered.
     pub fn new(input: R) -> Result<Reader<R>, TraceError> {
         let mut input = BufReader::with_capacity(128 << 10, input);
-        let (header, offset) = Header::read(&mut input)?;
+        let (header, offset, version) = Header::read(&mut input)?;
         let unpacker = Unpacker::new().map_err(TraceError::read(offset))?;
         Ok(Reader {
             input,
             skip: None,
             header,
+            version,
             offset,
             block: offset,
             known: Known::default(),
@@ -179,7 +181,8 @@ impl<R: Read> Reader<R> {
 
     /// Compares the end with what came before it; nothing may follow but the trailer.
     fn end(&mut self, offset: u64) -> Result<(), TraceError> {
-        let (totals, _) = Index::read(&self.raw, offset).map_err(|bad| bad.at(offset))?;
+        let (totals, _) =
+            Index::read(&self.raw, offset, self.version).map_err(|bad| bad.at(offset))?;
         self.raw.clear();
         if totals != self.totals {
             let why = format!(
@@ -211,6 +214,11 @@ impl<R: Read> Reader<R> {
         let mut scan = Scan::new(&self.raw, self.at);
         let stamped = scan.record(&mut self.before)?;
         self.at = scan.position();
+        let kind = Kind::of(&stamped.record);
+        if !kind.is_of(self.version) {
+            let why = format!("{} in version {}", kind.name(), self.version);
+            return Err(Bad::new("tag", why));
+        }
         if stamped.at < self.totals.last {
             return Err(Bad::new("time", format!("{} ns, earlier than before", stamped.at.0)));
         }

@@ -113,6 +113,12 @@ pub enum Note {
     Unused { run: PageRun },
     /// How full a tier was said to be.
     TierUse { tier: Tier, used_bytes: u64, pages: u64 },
+    /// About so many pages of an app were wanted whose use is worth watching, in runs of so many.
+    AskedSamples { app: AppId, pages: u64, run_pages: u32 },
+    /// Pages that were chosen to be watched.
+    Sample { run: PageRun },
+    /// From here on the app is not to be ended because memory is short.
+    Spared { app: AppId },
 }
 
 impl Note {
@@ -202,6 +208,9 @@ impl Record {
                 | Note::Victim { .. }
                 | Note::Prefetch { .. }
                 | Note::EndApp { .. }
+                | Note::AskedSamples { .. }
+                | Note::Sample { .. }
+                | Note::Spared { .. }
                 | Note::TierUse { .. } => return None,
             },
             Record::Contents { .. } | Record::Candidate { .. } | Record::Window { .. } => {
@@ -228,7 +237,7 @@ impl Record {
                 | Note::PrefetchUsed { page }
                 | Note::PrefetchExpired { page }
                 | Note::Dropped { page, .. } => one(page),
-                Note::Unused { run } => Some(run),
+                Note::Unused { run } | Note::Sample { run } => Some(run),
                 Note::AskedPrefetch { trigger: Trigger::Fault(page) | Trigger::Hit(page) } => {
                     one(page)
                 }
@@ -237,6 +246,8 @@ impl Record {
                 | Note::AskedApp { .. }
                 | Note::Group { .. }
                 | Note::EndApp { .. }
+                | Note::AskedSamples { .. }
+                | Note::Spared { .. }
                 | Note::TierUse { .. } => None,
             },
             Record::Launch { .. }
@@ -263,6 +274,8 @@ impl Record {
             | Record::Note(
                 Note::AskedApp { app }
                 | Note::EndApp { app }
+                | Note::AskedSamples { app, .. }
+                | Note::Spared { app }
                 | Note::AskedPrefetch { trigger: Trigger::Relaunch(app) },
             ) => Some(app),
             _ => None,

@@ -65,9 +65,17 @@ kinds! {
     Dropped = 29, "dropped";
     TierUse = 30, "tier-use";
     PrefetchEnd = 31, "prefetch-end";
+    AskedSamples = 32, "asked-samples";
+    Sample = 33, "sample";
+    Spared = 34, "spared";
 }
 
 impl Kind {
+    /// Whether traces of this version have it.
+    pub(crate) fn is_of(self, version: u16) -> bool {
+        version >= 2 || self as u8 <= Kind::PrefetchEnd as u8
+    }
+
     /// The kind of `record`.
     #[inline]
     pub fn of(record: &Record) -> Kind {
@@ -106,15 +114,18 @@ impl Kind {
                 Note::PageIn { .. } => Kind::PageIn,
                 Note::Dropped { .. } => Kind::Dropped,
                 Note::TierUse { .. } => Kind::TierUse,
+                Note::AskedSamples { .. } => Kind::AskedSamples,
+                Note::Sample { .. } => Kind::Sample,
+                Note::Spared { .. } => Kind::Spared,
             },
         }
     }
 }
 
-const KINDS: usize = 32;
+const KINDS: usize = Kind::Spared as usize + 1;
 
 /// Counts of a whole trace.
-#[derive(Clone, PartialEq, Debug, Default)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Totals {
     counts: [u64; KINDS],
     /// Different contents.
@@ -125,6 +136,13 @@ pub struct Totals {
     pub last: Ns,
     /// The apps and their names.
     pub apps: BTreeMap<AppId, String>,
+}
+
+impl Default for Totals {
+    fn default() -> Totals {
+        let (contents, first, last, apps) = Default::default();
+        Totals { counts: [0; KINDS], contents, first, last, apps }
+    }
 }
 
 impl Totals {
@@ -159,10 +177,10 @@ impl Totals {
     }
 
     /// The inverse of [`Totals::put`].
-    pub(crate) fn scan(scan: &mut Scan<'_>) -> Result<Totals, Bad> {
+    pub(crate) fn scan(scan: &mut Scan<'_>, version: u16) -> Result<Totals, Bad> {
         let mut totals = Totals::default();
         let mut sum = 0u64;
-        for kind in Kind::ALL {
+        for kind in Kind::ALL.iter().filter(|kind| kind.is_of(version)) {
             let count = scan.number(kind.name())?;
             totals.counts[*kind as usize] = count;
             let more = sum.checked_add(count);

@@ -25,7 +25,7 @@ impl Trace {
     /// Opens the trace at `path`.
     pub fn open(path: &Path) -> Result<Trace, TraceError> {
         let mut input = BufReader::new(File::open(path).map_err(TraceError::read(0))?);
-        let (header, begin) = Header::read(&mut input)?;
+        let (header, begin, version) = Header::read(&mut input)?;
         let file_bytes = input.seek(SeekFrom::End(0)).map_err(TraceError::read(0))?;
         let cut = || TraceError::Truncated { offset: file_bytes };
         let at = file_bytes.checked_sub(TRAILER as u64).filter(|at| *at >= begin);
@@ -51,7 +51,7 @@ impl Trace {
         let mut raw = Vec::new();
         let mut unpacker = Unpacker::new().map_err(TraceError::read(offset))?;
         unpacker.unpack(&mut input, &end, offset, &mut raw)?;
-        let (totals, index) = Index::read(&raw, offset).map_err(|bad| bad.at(offset))?;
+        let (totals, index) = Index::read(&raw, offset, version).map_err(|bad| bad.at(offset))?;
         Ok(Trace { path: path.to_path_buf(), header, totals, index, file_bytes })
     }
 

@@ -8,8 +8,10 @@ use clew_core::{
     AccessKind, AppId, CodecKind, Hotness, Ns, PageId, PageRun, SpaceId, Tier, Trigger, Vpn,
 };
 use clew_trace::{
-    ContentId, ContentStats, ContentsKind, Header, Note, Provenance, Record, Source, Writer,
+    ContentId, ContentStats, ContentsKind, Header, Note, Provenance, Reader, Record, Source, Trace,
+    TraceError, Writer,
 };
+use twox_hash::XxHash3_64;
 
 fn page(space: u32, vpn: u64) -> PageId {
     PageId::new(SpaceId(space), Vpn(vpn))
@@ -44,6 +46,9 @@ fn all_records() -> Vec<Record> {
         Note::PrefetchExpired { page: one },
         Note::Unused { run },
         Note::TierUse { tier: Tier::Pool, used_bytes: 123_456, pages: 99 },
+        Note::AskedSamples { app, pages: 700, run_pages: 8 },
+        Note::Sample { run },
+        Note::Spared { app },
     ];
     let mut records = vec![
         Record::Launch { app },
@@ -117,6 +122,45 @@ fn ariadne() -> [(&'static str, Vec<u8>); 3] {
     let lines = b"10123,0\n10123,16\n10123,99\n10124,8\n".to_vec();
     let words = [10123u64, 100, 0, 0, 10123, 101, 8, 2].map(u64::to_le_bytes).concat();
     [("swapout", raw), ("lines", lines), ("words", words)]
+}
+
+/// Bytes of a trace that say that they are of another version, with the checksum that this needs.
+fn as_version(mut bytes: Vec<u8>, version: u16) -> Vec<u8> {
+    bytes[8..10].copy_from_slice(&version.to_le_bytes());
+    let length = u32::from_le_bytes(bytes[16..20].try_into().expect("four bytes")) as usize;
+    let seed = XxHash3_64::oneshot_with_seed(1, &bytes[..24]);
+    let sum = XxHash3_64::oneshot_with_seed(seed, &bytes[32..32 + length]);
+    bytes[24..32].copy_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
+/// tests/corpus/trace/version-1 was written before there were kinds above 31.
+#[test]
+fn version_1_is_read_and_has_no_later_kinds() {
+    let corpus = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/corpus/trace"));
+    let old = fs::read(corpus.join("version-1")).expect("a trace");
+    assert_eq!(old[8..10], [1, 0]);
+    let read = |bytes: &[u8]| -> Result<Vec<Record>, TraceError> {
+        let reader = Reader::new(bytes)?.checking_contents();
+        reader.map(|stamped| stamped.map(|stamped| stamped.record)).collect()
+    };
+    let later = |record: &Record| {
+        matches!(
+            record,
+            Record::Note(Note::AskedSamples { .. } | Note::Sample { .. } | Note::Spared { .. })
+        )
+    };
+    let known: Vec<Record> = all_records().into_iter().filter(|record| !later(record)).collect();
+    assert_eq!(read(&old).expect("a good trace"), known);
+    assert_eq!(Trace::open(&corpus.join("version-1")).expect("a trace").totals().records(), 36);
+    let new = trace(ContentsKind::Bytes, 4096, 100);
+    assert_eq!(read(&as_version(new.clone(), 2)).expect("as it was").len(), known.len() + 3);
+    let error = read(&as_version(new.clone(), 1)).expect_err("kinds of version 2");
+    assert!(error.to_string().contains("asked-samples in version 1"), "{error}");
+    for unknown in [0, 3] {
+        let error = read(&as_version(new.clone(), unknown)).expect_err("unknown");
+        assert!(matches!(error, TraceError::Version { .. }), "{error}");
+    }
 }
 
 #[test]

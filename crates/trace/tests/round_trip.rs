@@ -96,6 +96,10 @@ fn note() -> impl Strategy<Value = Note> {
         page().prop_map(|page| Note::PrefetchUsed { page }),
         page().prop_map(|page| Note::PrefetchExpired { page }),
         run().prop_map(|run| Note::Unused { run }),
+        run().prop_map(|run| Note::Sample { run }),
+        app().prop_map(|app| Note::Spared { app }),
+        (app(), any::<u64>(), any::<u32>())
+            .prop_map(|(app, pages, run_pages)| Note::AskedSamples { app, pages, run_pages }),
         (page(), tier(), any::<bool>()).prop_map(|(page, tier, demand)| Note::PageIn {
             page,
             tier,

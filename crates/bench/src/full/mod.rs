@@ -22,11 +22,12 @@ pub use schedule::{Point, percent};
 use crate::arms::{self, ArmKind, ArmSettings};
 use crate::error::BenchError;
 use crate::interrupt::InterruptGuard;
-use crate::preparation::{Scratch, host, installed, rehearse};
+use crate::preparation::{host, installed, rehearse};
 use crate::programs::{Kind, Load};
 use crate::progress::Progress;
 use crate::result::{ArmResult, Skipped};
 use crate::run::{self, Work};
+use crate::scratch::Scratch;
 use crate::survey::survey;
 
 use finished::{Conditions, Finished};
@@ -137,7 +138,7 @@ impl FullConfig {
 pub fn full(config: &FullConfig, progress: &dyn Progress) -> Result<FullResult, BenchError> {
     config.check()?;
     let _interrupts = InterruptGuard::new();
-    let scratch = Scratch::new()?;
+    let scratch = Scratch::new("clew-demo-")?;
     let mut skipped = Vec::new();
     let programs = installed(&config.programs, &mut skipped)?;
     let mut finished = Finished::open(&config.directory)?;
@@ -153,8 +154,8 @@ pub fn full(config: &FullConfig, progress: &dyn Progress) -> Result<FullResult, 
         Some(labels) => labels,
         None if config.only_finished => Vec::new(),
         None => {
-            rehearse(&base, &scratch.0, progress)?;
-            match survey(&programs, base.load, &scratch.0, progress) {
+            rehearse(&base, scratch.path(), progress)?;
+            match survey(&programs, base.load, scratch.path(), progress) {
                 Ok(labels) => {
                     finished.keep_labels(&conditions, &labels)?;
                     labels
@@ -189,7 +190,7 @@ pub fn full(config: &FullConfig, progress: &dyn Progress) -> Result<FullResult, 
                 let left = finished.time_left(&runs[position..]);
                 let told = Told { place, left, progress };
                 let begin = Instant::now();
-                let result = one_run(run, total, config, &settings, &work, &scratch.0, &told);
+                let result = one_run(run, total, config, &settings, &work, scratch.path(), &told);
                 if let Ok(result) = &result {
                     finished.keep(run, &conditions, result, begin.elapsed())?;
                 }

@@ -29,6 +29,7 @@ pub use measured::{Costs, Measured, Peer};
 use crate::error::{BenchError, file_error};
 use crate::interrupt::InterruptGuard;
 use crate::progress::Progress;
+use crate::scratch::Scratch;
 
 /// The flag with which the command becomes a [`worker`].
 pub const WORKER_FLAG: &str = "--touch-worker";
@@ -134,31 +135,14 @@ pub fn measure(
 ) -> Result<Vec<Measured>, BenchError> {
     config.check()?;
     let _interrupts = InterruptGuard::new();
-    let scratch = Scratch::new()?;
+    let scratch = Scratch::new("clew-bench-")?;
     match case {
-        Case::Fault => fault::measure(config, &scratch.0, progress),
-        Case::SwapOut => swap_out::measure(config, &scratch.0, progress),
-        Case::Restore => restore::measure(config, &scratch.0, progress),
-        Case::Codec => codec::measure(config, &scratch.0, progress),
-        Case::Idle => idle::measure(config, &scratch.0, progress),
-        Case::Sensor => sensor::measure(config, &scratch.0, progress),
-    }
-}
-
-/// A directory for sockets and messages.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Result<Scratch, BenchError> {
-        let path = std::env::temp_dir().join(format!("clew-bench-{}", std::process::id()));
-        fs::create_dir_all(&path).map_err(file_error("create", &path))?;
-        Ok(Scratch(path))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        Case::Fault => fault::measure(config, scratch.path(), progress),
+        Case::SwapOut => swap_out::measure(config, scratch.path(), progress),
+        Case::Restore => restore::measure(config, scratch.path(), progress),
+        Case::Codec => codec::measure(config, scratch.path(), progress),
+        Case::Idle => idle::measure(config, scratch.path(), progress),
+        Case::Sensor => sensor::measure(config, scratch.path(), progress),
     }
 }
 

@@ -56,7 +56,7 @@ pub fn bench(format: Format, args: Args) -> Result<(), Failure> {
         }
     }
     for reason in &left_out {
-        eprintln!("not run: {reason}");
+        remark!("not run: {reason}");
     }
     if measured.is_empty() {
         return Err(Failure::Unfit(anyhow!("nothing could be measured")));

@@ -10,7 +10,7 @@ use clew_policy::{Scheme, schemes};
 
 use super::replay::{Options, failure, open, print_table, scheme};
 use crate::Failure;
-use crate::output::Format;
+use crate::output::{Format, json_text};
 use crate::progress::Bar;
 
 /// What to compare.
@@ -77,7 +77,7 @@ pub fn compare(format: Format, args: Args) -> Result<(), Failure> {
         }
     }
     match format {
-        Format::Json => say_part!("{text}"),
+        Format::Json => json_text(&text),
         Format::Text => {
             print_table(&compared.outcomes);
             report::notes(&compared).iter().for_each(|note| say!("{note}"));

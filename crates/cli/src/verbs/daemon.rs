@@ -3,9 +3,11 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use clew_core::ByteSize;
 use clew_live::config::{Config, Overrides};
 use clew_live::daemon::{DaemonError, run};
+use clew_live::predecessor::ProcessName;
 
 use super::record::RecordArgs;
 use crate::Failure;
@@ -33,6 +35,9 @@ pub struct Args {
     /// End when the last program has ended.
     #[arg(long)]
     exit_when_idle: bool,
+    /// Whose private daemon this is.
+    #[arg(long, hide = true, value_name = "PID:STARTED", requires = "exit_when_idle")]
+    starter: Option<ProcessName>,
     /// Replace the daemon that serves the socket, without a pause of more than a second.
     #[arg(long)]
     takeover: bool,
@@ -43,6 +48,9 @@ pub struct Args {
 
 /// `clew daemon`.
 pub fn daemon(socket: &Path, args: Args) -> Result<(), Failure> {
+    if args.starter.is_some() {
+        clew_live::daemon::leave_starter().context("leaving who started this daemon")?;
+    }
     if args.supervise {
         return supervise();
     }
@@ -54,6 +62,7 @@ pub fn daemon(socket: &Path, args: Args) -> Result<(), Failure> {
         metrics: args.metrics,
         metrics_public: args.metrics_public,
         exit_when_idle: args.exit_when_idle,
+        starter: args.starter,
         record: args.record.recording()?,
     };
     let config = Config::load(file, &over).map_err(|e| Failure::Input(e.into()))?;
@@ -66,6 +75,10 @@ pub fn daemon(socket: &Path, args: Args) -> Result<(), Failure> {
     };
     run(socket, config, args.takeover, ready).map_err(|e| match e {
         DaemonError::Unfit(_) => Failure::Unfit(e.into()),
+        DaemonError::Place(_)
+        | DaemonError::NoSocket(_)
+        | DaemonError::Ending(_)
+        | DaemonError::Served(_) => Failure::Input(e.into()),
         DaemonError::GaveUp(_) => Failure::GaveUp(e.into()),
         _ => Failure::Failed(e.into()),
     })

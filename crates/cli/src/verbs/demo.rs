@@ -14,7 +14,7 @@ use clew_bench::{BenchError, DemoConfig, report};
 use clew_core::ByteSize;
 
 use crate::Failure;
-use crate::output::Format;
+use crate::output::{Format, json_text};
 
 /// What to compare, and where the report goes.
 #[derive(clap::Args)]
@@ -114,7 +114,7 @@ fn quick(format: Format, args: Args) -> Result<(), Failure> {
     }
     let files = report::write_all(&result, &args.out.unwrap_or_else(|| "clew-demo".into()))?;
     match format {
-        Format::Json => say!("{}", report::json(&result)?),
+        Format::Json => json_text(&report::json(&result)?),
         Format::Text => tell(&report::table(&result), &files),
     }
     right_answers(result.wrong_answers())
@@ -162,7 +162,7 @@ fn full(format: Format, args: Args) -> Result<(), Failure> {
     }
     let files = report::write_full(&result, &out)?;
     match format {
-        Format::Json => say!("{}", report::json(&result)?),
+        Format::Json => json_text(&report::json(&result)?),
         Format::Text => tell(&report::full_table(&result), &files),
     }
     right_answers(result.wrong_answers())

@@ -39,7 +39,7 @@ pub fn import(format: Format, from: From) -> Result<(), Failure> {
     let began = std::time::Instant::now();
     let progress = |path: &std::path::Path, left: usize| {
         if began.elapsed().as_secs() >= 2 {
-            eprintln!("reading {} ({left} left)", path.display());
+            remark!("reading {} ({left} left)", path.display());
         }
     };
     let report =

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use clew_core::ByteSize;
-use clew_live::control::{Client, Status};
+use clew_core::shown::shown;
+use clew_live::control::{AppStatus, Client, Status};
 
 use crate::Failure;
 use crate::output::{Format, json, table};
@@ -20,11 +21,16 @@ pub fn ps(socket: &Path, format: Format) -> Result<(), Failure> {
 
 fn text(status: &Status) -> String {
     let size = |bytes| ByteSize(bytes).to_string();
-    let stored = |pages: u64| ByteSize(pages * 4096).to_string();
-    let ratio = |r: f64| if r == 0.0 { "-".to_string() } else { format!("{r:.2}") };
+    let stored = |pages: u64| ByteSize(pages.saturating_mul(4096)).to_string();
+    let ratio = |r: f64| match r {
+        0.0 => "-".to_string(),
+        // No pool has that: short, whatever it is.
+        r if r.abs() >= 1e6 => format!("{r:.1e}"),
+        r => format!("{r:.2}"),
+    };
     let mut out = format!(
         "scheme {}, {} of {} in use; pool {} of {}, ratio {}{}; daemon {}\n",
-        status.scheme,
+        shown(&status.scheme),
         size(status.used_bytes),
         size(status.budget_bytes),
         size(status.pool.used_bytes),
@@ -71,13 +77,54 @@ fn text(status: &Status) -> String {
         out.push_str(&table(&["PID", "COMMAND", "APP", "WHY"], unmanaged));
         out.push('\n');
     }
+    let outside: Vec<Vec<String>> = status.apps.iter().flat_map(outside_of).collect();
+    if !outside.is_empty() {
+        out.push_str("\noutside (memory that cannot be taken):\n");
+        out.push_str(&table(&["APP", "BYTES", "WHAT"], outside));
+        out.push('\n');
+    }
+    let thrashing: Vec<Vec<String>> = status
+        .apps
+        .iter()
+        .filter_map(|app| {
+            let t = app.thrashing.as_ref()?;
+            let lost = format!("{:.0} %", t.lost_percent);
+            Some(vec![app.name.clone(), lost, size(t.enough_budget_bytes)])
+        })
+        .collect();
+    if !thrashing.is_empty() {
+        out.push_str("\nthrashing (pages leave, come back at once and leave again):\n");
+        out.push_str(&table(&["APP", "TIME LOST", "BUDGET THAT WOULD END IT"], thrashing));
+        out.push('\n');
+    }
     out
+}
+
+/// A row for an app's shared memory, and one for each process that is not managed.
+fn outside_of(app: &AppStatus) -> Vec<Vec<String>> {
+    let row = |bytes, what| vec![app.name.clone(), ByteSize(bytes).to_string(), what];
+    let shared = app.outside.shared_bytes;
+    let mut rows = Vec::new();
+    if shared > 0 {
+        rows.push(row(shared, "shared memory".to_string()));
+    }
+    for p in &app.outside.processes {
+        let who = format!("{} (pid {}, user {})", p.command, p.pid, p.uid);
+        rows.push(row(p.bytes, format!("{who}: {}", p.reason)));
+    }
+    let named = app.outside.processes.iter().fold(shared, |sum, p| sum.saturating_add(p.bytes));
+    if app.outside.bytes > named {
+        rows.push(row(app.outside.bytes - named, "other processes".to_string()));
+    }
+    rows
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clew_live::control::{AppStatus, ProcessStatus};
+    use clew_live::control::{
+        OutsideProcess, OutsideStatus, PoolStatus, ProcessStatus, ThrashingStatus,
+    };
 
     #[test]
     fn what_is_not_managed_is_said() {
@@ -91,5 +138,79 @@ mod tests {
         let text = text(&Status { apps: vec![app], ..Default::default() });
         assert!(text.contains("statically linked") && text.contains("not managed"), "{text}");
         assert!(text.lines().all(|l| l.chars().count() <= 100), "{text}");
+    }
+
+    #[test]
+    fn no_number_is_too_large_to_be_shown() {
+        let process = || OutsideProcess { bytes: u64::MAX, ..Default::default() };
+        let processes = vec![process(), process()];
+        let app = AppStatus {
+            name: "x".into(),
+            stored_pages: u64::MAX,
+            restored_pages: u64::MAX,
+            ratio: 1e308,
+            outside: OutsideStatus { bytes: u64::MAX, shared_bytes: u64::MAX, processes },
+            ..Default::default()
+        };
+        let pool = PoolStatus { ratio: 1e308, used_bytes: u64::MAX, ..Default::default() };
+        let text = text(&Status { pool, apps: vec![app], ..Default::default() });
+        assert!(text.contains("1.0e308"), "{text}");
+        assert!(text.lines().all(|l| l.chars().count() <= 120), "{text}");
+    }
+
+    #[test]
+    fn names_move_no_cursor_and_columns_stay_aligned() {
+        let name = |i: usize| format!("{i}\u{1b}[2J\n\u{9b}2K\u{202e}\u{200b}\r");
+        let app = |i: usize| {
+            let reason = "\u{1b}]0;title\u{7}".to_string();
+            let process = ProcessStatus { command: name(7), reason, ..Default::default() };
+            let other = OutsideProcess { command: name(8), reason: name(9), ..Default::default() };
+            AppStatus {
+                name: name(i),
+                state: "background".into(),
+                processes: vec![process],
+                outside: OutsideStatus { bytes: 1, shared_bytes: 1, processes: vec![other] },
+                thrashing: Some(ThrashingStatus::default()),
+                ..Default::default()
+            }
+        };
+        let scheme = "\u{1b}[0m\n".to_string();
+        let status = Status { scheme, apps: (9..12).map(app).collect(), ..Default::default() };
+        let text = text(&status);
+        let is_plain = |c: char| c == '\n' || c.is_ascii_graphic() || c == ' ';
+        assert!(text.chars().all(is_plain), "{text:?}");
+        let at: Vec<usize> = text.lines().filter_map(|line| line.find("background")).collect();
+        assert!(at.len() == 3 && at.iter().all(|column| *column == at[0]), "{text}");
+        assert!(text.lines().any(|line| line.find("STATE") == Some(at[0])), "{text}");
+        assert!(text.lines().all(|l| l.chars().count() <= 100), "{text}");
+    }
+
+    #[test]
+    fn memory_outside_and_thrashing_are_said() {
+        let process = OutsideProcess {
+            pid: 12,
+            command: "postgres".into(),
+            uid: 101,
+            bytes: 38 << 20,
+            reason: "it runs as another user".into(),
+        };
+        let outside =
+            OutsideStatus { bytes: 451 << 20, shared_bytes: 412 << 20, processes: vec![process] };
+        let thrashing = Some(ThrashingStatus {
+            lost_percent: 43.2,
+            enough_budget_bytes: 112 << 20,
+            ..Default::default()
+        });
+        let app = AppStatus { name: "db".into(), outside, thrashing, ..Default::default() };
+        let text = text(&Status { apps: vec![app], ..Default::default() });
+        for row in [
+            "db 412.0 MiB shared memory",
+            "db 38.0 MiB postgres (pid 12, user 101): it runs as another user",
+            "db 1.0 MiB other processes",
+            "db 43 % 112.0 MiB",
+        ] {
+            let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(text.lines().any(|line| words(line) == row), "no '{row}' in\n{text}");
+        }
     }
 }

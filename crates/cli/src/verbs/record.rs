@@ -213,7 +213,7 @@ fn demo(args: Args, mut options: Vec<OsString>) -> Result<(), Failure> {
             result.skipped.iter().map(|one| format!("\n  {}: {}", one.name, one.reason)).collect();
         return Err(Failure::Unfit(anyhow!("nothing could be recorded{reasons}")));
     }
-    eprint!("{}", report::table(&result));
+    remark!("{}", report::table(&result).trim_end());
     match result.wrong_answers() {
         0 => Ok(()),
         wrong => Err(Failure::Failed(anyhow!("{wrong} answers were wrong"))),
@@ -248,7 +248,7 @@ fn program(args: Args, options: Vec<OsString>) -> Result<u8, Failure> {
     // Ctrl-C is for the program: the daemon ends after it.
     let _interrupts = InterruptGuard::new();
     let mut daemon = Daemon::start(daemon, &socket, scratch.path())?;
-    eprintln!("clew: recording; 'clew --socket {} bg {app}' and fg", socket.display());
+    remark!("clew: recording; 'clew --socket {} bg {app}' and fg", socket.display());
     let mut command = Command::new(&own);
     command.arg("run").arg("--socket").arg(&socket);
     command.args(["--app", &app, "--"]).args(&args.command);
@@ -323,7 +323,7 @@ impl Daemon {
         }
         // It says what it could not keep up with.
         let lost = words.lines().filter(|line| line.contains("could not keep up"));
-        lost.for_each(|line| eprintln!("clew: {line}"));
+        lost.for_each(|line| remark!("clew: {line}"));
         Ok(())
     }
 }

@@ -105,10 +105,9 @@ impl Options {
 
 /// What kind of failure an error of the lab is.
 pub fn failure(error: LabError) -> Failure {
-    match error.is_bad_input() {
-        true => Failure::Input(error.into()),
-        false => Failure::Failed(error.into()),
-    }
+    // Its text names its causes itself.
+    let text = anyhow!("{error}");
+    if error.is_bad_input() { Failure::Input(text) } else { Failure::Failed(text) }
 }
 
 /// The scheme of a name, or of a file.
@@ -169,6 +168,7 @@ fn decisions(format: Format, trace: &Path) -> Result<(), Failure> {
         ("victims", found.victims),
         ("groups", found.groups),
         ("prefetches", found.prefetches),
+        ("samples", found.samples),
         ("endings", found.endings),
     ];
     let row = |(name, agreement): (&str, Agreement)| {

@@ -9,9 +9,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use clew_core::ByteSize;
 use clew_live::config::Overrides;
-use clew_live::control::{Client, Environment, Request};
+use clew_live::control::{Client, ControlError, Environment, Request};
+use clew_live::predecessor::{self, ProcessName};
+use clew_live::{preload, without_agent};
 
 use crate::Failure;
+
+/// Bytes of an app's name.
+const MAX_NAME: usize = 63;
 
 /// What to run, and how.
 #[derive(clap::Args)]
@@ -34,39 +39,51 @@ pub struct Args {
 pub fn run(socket: &Path, args: Args) -> Result<(), Failure> {
     let program = find_program(&args.command[0]).map_err(Failure::NotFound)?;
     let app = match args.app {
-        Some(name) if name.is_empty() || name.len() > 63 => {
-            return Err(Failure::Input(anyhow!("an app's name has 1 to 63 bytes")));
+        Some(name) if name.is_empty() || name.len() > MAX_NAME => {
+            return Err(Failure::Input(anyhow!("an app's name has 1 to {MAX_NAME} bytes")));
         }
         Some(name) => name,
         None => {
-            program.file_name().unwrap_or_default().to_string_lossy().chars().take(30).collect()
+            let mut name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            name.truncate(name.floor_char_boundary(MAX_NAME));
+            name
         }
     };
-    let mut client = match Client::connect(socket) {
-        Ok(client) => {
-            if args.scheme.is_some() || args.budget.is_some() {
+    let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let mut nobody = Nobody::since_now(socket);
+    let (environment, unmanaged) = loop {
+        let attempt = ask_environment(socket).and_then(|(mut client, environment)| {
+            if nobody.starts == 0 && (args.scheme.is_some() || args.budget.is_some()) {
+                return Ok(None);
+            }
+            let unmanaged = why_unmanaged(&program, &environment);
+            client.order(&Request::Started {
+                app: app.clone(),
+                pid: std::process::id(),
+                command: name.clone(),
+                unmanaged: unmanaged.clone(),
+            })?;
+            Ok(Some((environment, unmanaged)))
+        });
+        match attempt {
+            Ok(Some(told)) => break told,
+            Ok(None) => {
                 return Err(Failure::Input(anyhow!(
                     "a daemon serves {} already: --scheme and --budget are for a private one \
                      (name another --socket)",
                     socket.display()
                 )));
             }
-            client
+            Err(error) => {
+                nobody.wait(error, || start_private(socket, &args.scheme, args.budget))?;
+            }
         }
-        Err(_) => start_private(socket, &args.scheme, args.budget)?,
     };
-    let environment: Environment = client.call(&Request::Environment)?;
-    let unmanaged = why_unmanaged(&program);
     if let Some(reason) = &unmanaged {
-        eprintln!("clew: {} runs unmanaged: {reason}", program.display());
+        remark!("clew: {} runs unmanaged: {reason}", program.display());
     }
-    client.order(&Request::Started {
-        app: app.clone(),
-        pid: std::process::id(),
-        command: program.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-        unmanaged,
-    })?;
-    let mut preload = environment.agent_object.clone().into_os_string();
+    // Ours, whatever the daemon has: what it named would be code that runs in the program.
+    let mut preload = preload::object(socket)?.into_os_string();
     if let Some(other) = std::env::var_os("LD_PRELOAD").filter(|v| !v.is_empty()) {
         preload.push(":");
         preload.push(other);
@@ -81,11 +98,92 @@ pub fn run(socket: &Path, args: Args) -> Result<(), Failure> {
     Err(Failure::Failed(anyhow!("cannot run {}: {error}", program.display())))
 }
 
+fn ask_environment(socket: &Path) -> Result<(Client, Environment), ControlError> {
+    let mut client = Client::connect(socket)?;
+    let environment: Environment = client.call(&Request::Environment)?;
+    environment.check()?;
+    Ok((client, environment))
+}
+
+fn why_unmanaged(program: &Path, environment: &Environment) -> Option<String> {
+    without_agent::why(program).map(str::to_string).or_else(|| {
+        let agents = environment.agent_protocol;
+        (agents != preload::PROTOCOL)
+            .then(|| format!("the daemon is of another version of Clew (its agents: {agents})"))
+    })
+}
+
+/// How long a daemon may take to end, and a private one to begin.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// The same of somebody who answers nothing and is not written down beside the socket: no daemon.
+const PATIENCE_WITH_STRANGERS: Duration = Duration::from_secs(1);
+
+/// Nobody has answered so far: one daemon may be just ending, another just beginning.
+struct Nobody<'a> {
+    socket: &'a Path,
+    since: Instant,
+    /// Since when a stranger answers nothing.
+    stranger_since: Option<Instant>,
+    /// Private daemons started so far, and when the next one may be: one that found another one
+    /// ending has ended too.
+    starts: u32,
+    next_start: Instant,
+}
+
+impl Nobody<'_> {
+    fn since_now(socket: &Path) -> Nobody<'_> {
+        let now = Instant::now();
+        Nobody { socket, since: now, stranger_since: None, starts: 0, next_start: now }
+    }
+
+    /// To be called when asking ended so; starts a daemon where there is none. Asking again makes
+    /// sense when this returns `Ok`.
+    fn wait(
+        &mut self,
+        error: ControlError,
+        start: impl FnOnce() -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let none_listens =
+            matches!(error, ControlError::NoDaemon { .. } | ControlError::Dead { .. });
+        if !none_listens && !error.is_ended() {
+            return Err(error.into());
+        }
+        let now = Instant::now();
+        let server = predecessor::server(self.socket).ok().flatten();
+        let lives = server.is_some_and(|daemon| daemon.is_alive());
+        if none_listens || lives {
+            self.stranger_since = None;
+        } else if now - *self.stranger_since.get_or_insert(now) > PATIENCE_WITH_STRANGERS {
+            return Err(error.into());
+        }
+        if now - self.since > PATIENCE {
+            return Err(match self.starts {
+                0 => error.into(),
+                _ => Failure::Failed(anyhow!(
+                    "the private daemon at {} did not come up (try 'clew daemon' to see why)",
+                    self.socket.display()
+                )),
+            });
+        }
+        if none_listens && !lives && now >= self.next_start {
+            start()?;
+            self.next_start = Instant::now() + Duration::from_secs(1 << self.starts);
+            self.starts += 1;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+        Ok(())
+    }
+}
+
 /// The file that `name` means, as a shell would find it.
 pub fn find_program(name: &OsString) -> anyhow::Result<PathBuf> {
     let path = Path::new(name);
     if path.components().count() > 1 {
-        path.metadata().with_context(|| format!("cannot run {}", path.display()))?;
+        let found = path.metadata().with_context(|| format!("cannot run {}", path.display()))?;
+        if !found.is_file() {
+            return Err(anyhow!("cannot run {}: it is no regular file", path.display()));
+        }
         return Ok(path.to_path_buf());
     }
     let dirs = std::env::var_os("PATH").unwrap_or_default();
@@ -98,56 +196,56 @@ pub fn find_program(name: &OsString) -> anyhow::Result<PathBuf> {
         .ok_or_else(|| anyhow!("no program '{}' in PATH", path.display()))
 }
 
-/// Why nothing can be preloaded into `program`, as far as its file shows.
-fn why_unmanaged(program: &Path) -> Option<String> {
-    use std::os::unix::fs::PermissionsExt;
-    let mode = program.metadata().ok()?.permissions().mode();
-    if mode & 0o6000 != 0 {
-        return Some("it is setuid or setgid, and the loader drops the agent".into());
-    }
-    // The headers are at the beginning; reading all of a large program would cost its size.
-    let mut bytes = Vec::new();
-    let file = std::fs::File::open(program).ok()?;
-    std::io::Read::read_to_end(&mut std::io::Read::take(file, 64 << 10), &mut bytes).ok()?;
-    if !bytes.starts_with(b"\x7fELF") {
-        return None; // a script: its interpreter decides
-    }
-    // Program headers of a 64-bit ELF: entry size and count at 54 and 56, their offset at 32.
-    let word = |at: usize, n: usize| -> Option<u64> {
-        let part = bytes.get(at..at + n)?;
-        Some(part.iter().rev().fold(0, |sum, b| sum << 8 | u64::from(*b)))
-    };
-    let (offset, size, count) = (word(32, 8)?, word(54, 2)?, word(56, 2)?);
-    const PT_INTERP: u64 = 3;
-    let dynamic = (0..count).any(|i| word((offset + i * size) as usize, 4) == Some(PT_INTERP));
-    (!dynamic).then(|| "it is statically linked, so nothing can be preloaded into it".into())
-}
+/// What an environment says to this process alone: of a service manager, or of a daemon under which it
+/// runs itself.
+const STARTERS_OWN: [&str; 9] = [
+    "LD_PRELOAD",
+    "CLEW_AGENT_SOCKET",
+    "CLEW_APP",
+    "LISTEN_PID",
+    "LISTEN_FDS",
+    "LISTEN_FDNAMES",
+    "NOTIFY_SOCKET",
+    "WATCHDOG_PID",
+    "WATCHDOG_USEC",
+];
 
 /// Starts a daemon that ends with its last program, as nobody's child of ours.
 fn start_private(
     socket: &Path,
     scheme: &Option<String>,
     budget: Option<ByteSize>,
-) -> Result<Client, Failure> {
+) -> Result<(), Failure> {
     if let Some(missing) = clew_live::doctor::first_missing() {
         return Err(Failure::Unfit(anyhow!("{missing} ('clew doctor' says more)")));
     }
+    clew_live::daemon::check_names(socket).map_err(|e| Failure::Input(e.into()))?;
     let over =
         Overrides { budget, scheme: scheme.clone(), exit_when_idle: true, ..Overrides::default() };
     clew_live::config::Config::load(None, &over).map_err(|e| Failure::Input(e.into()))?;
     let own = std::env::current_exe().context("finding this program")?;
     let mut words: Vec<OsString> =
         vec![own.into(), "--socket".into(), socket.into(), "daemon".into()];
-    words.push("--exit-when-idle".into());
+    let starter = ProcessName::of(std::process::id()).context("finding this process")?;
+    words.extend(["--exit-when-idle".into(), "--starter".into(), starter.to_string().into()]);
     if let Some(scheme) = scheme {
-        words.extend(["--scheme".into(), scheme.into()]);
+        // It works in another directory.
+        let scheme = match scheme.ends_with(".toml") {
+            true => std::path::absolute(scheme).context("finding the scheme")?.into_os_string(),
+            false => scheme.into(),
+        };
+        words.extend(["--scheme".into(), scheme]);
     }
     if let Some(budget) = budget {
         words.extend(["--budget".into(), budget.0.to_string().into()]);
     }
     // A shell in between ends at once, so the daemon is not the program's child: the program would
     // see it when it waits for its own.
-    let status = Command::new("/bin/sh")
+    let mut shell = Command::new("/bin/sh");
+    for name in STARTERS_OWN {
+        shell.env_remove(name);
+    }
+    let status = shell
         .args(["-c", "\"$@\" </dev/null >/dev/null 2>&1 &", "sh"])
         .args(&words)
         .stdin(Stdio::null())
@@ -157,19 +255,5 @@ fn start_private(
     if !status.success() {
         return Err(Failure::Failed(anyhow!("starting a private daemon: {status}")));
     }
-    let began = Instant::now();
-    loop {
-        if let Ok(mut client) = Client::connect(socket)
-            && client.status().is_ok()
-        {
-            return Ok(client);
-        }
-        if began.elapsed() > Duration::from_secs(5) {
-            return Err(Failure::Failed(anyhow!(
-                "the private daemon at {} did not come up (try 'clew daemon' to see why)",
-                socket.display()
-            )));
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    Ok(())
 }

@@ -1,12 +1,15 @@
 //! What the end-to-end tests share: a daemon of their own, programs under it, bounded waits.
 //!
-//! A test that cannot run here says so on its error output and, where `CLEW_SKIP_LOG` names a file,
-//! appends the same line to it.
+//! A test that cannot run here says so ([`skip`]).
 
 #![allow(dead_code)] // each test program uses its part
 
 pub mod hook;
+pub mod other_user;
 pub mod redis;
+#[path = "../../../../tests/skip.rs"]
+mod skip;
+pub mod storm;
 pub mod terminal;
 pub mod touch;
 pub mod world;
@@ -24,10 +27,12 @@ use std::sync::{Mutex, MutexGuard};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+pub use skip::skip;
+
 use clew_live::control::{AppStatus, Client, ControlError, ProcessStatus, Request, Status};
 
-/// Longer than anything here takes on a slow machine; a wait that long is a hang.
-pub const LONG: Duration = Duration::from_secs(60);
+/// Longer than anything here takes on a slow and busy machine; a wait that long is a hang.
+pub const LONG: Duration = Duration::from_secs(120);
 
 /// One test at a time: each of them fills memory and wants the processors.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -47,16 +52,6 @@ pub fn clew() -> Command {
 /// Where the C sources and scripts are.
 pub fn program_source(name: &str) -> PathBuf {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/programs")).join(name)
-}
-
-/// Says loudly that a test did not run.
-pub fn skip(test: &str, reason: &str) {
-    let line = format!("SKIP {test}: {reason}\n");
-    eprint!("{line}");
-    if let Some(path) = std::env::var_os("CLEW_SKIP_LOG") {
-        let log = OpenOptions::new().create(true).append(true).open(path);
-        log.and_then(|mut log| log.write_all(line.as_bytes())).expect("CLEW_SKIP_LOG is writable");
-    }
 }
 
 /// Whether `test` can run: root, userfaultfd, and `programs` on the path. Says so if not.
@@ -214,7 +209,7 @@ pub fn run_to_end(command: &mut Command, limit: Duration) -> Output {
     }
     let gather = |receiver: Receiver<Vec<u8>>| {
         let mut all = Vec::new();
-        while let Ok(part) = receiver.recv_timeout(Duration::from_millis(500)) {
+        while let Ok(part) = receiver.recv_timeout(Duration::from_secs(2)) {
             all.extend(part);
         }
         all
@@ -282,19 +277,32 @@ pub fn is_alive(pid: u32) -> bool {
         .unwrap_or(false)
 }
 
+/// All processes.
+fn processes() -> Vec<u32> {
+    let names = fs::read_dir("/proc").expect("/proc").flatten().map(|entry| entry.file_name());
+    names.filter_map(|name| name.to_str()?.parse().ok()).collect()
+}
+
+/// The parent of `pid`, if it is there.
+pub fn parent_of(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// The living agents in the memory of `pid`. They are nobody's children.
+pub fn agents_of(pid: u32) -> Vec<u32> {
+    let comm = |pid: u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let shares = |agent: u32| clew_live::attach::share_memory(agent, pid) == Some(true);
+    processes()
+        .into_iter()
+        .filter(|agent| comm(*agent) == "clew-agent\n" && shares(*agent))
+        .collect()
+}
+
 /// All living descendants of `pid`.
 pub fn descendants(pid: u32) -> Vec<u32> {
-    let mut parents = Vec::new();
-    for entry in fs::read_dir("/proc").expect("/proc").flatten() {
-        let Some(id) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
-            continue;
-        };
-        let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
-        let after_name = stat.rsplit(')').next().unwrap_or_default();
-        if let Some(Ok(parent)) = after_name.split_whitespace().nth(1).map(str::parse::<u32>) {
-            parents.push((id, parent));
-        }
-    }
+    let parents: Vec<(u32, u32)> =
+        processes().into_iter().filter_map(|id| Some((id, parent_of(id)?))).collect();
     let mut found = vec![pid];
     let mut next = 0;
     while next < found.len() {
@@ -314,10 +322,12 @@ pub fn rss_anon(pid: u32) -> u64 {
     kib.unwrap_or(0u64) * 1024
 }
 
-/// What `pid` and its descendants are doing: for the report of a hang.
+/// What `pid`, its descendants and their agents are doing: for the report of a hang.
 pub fn describe_processes(pid: u32) -> String {
     let mut text = String::new();
-    for pid in std::iter::once(pid).chain(descendants(pid)) {
+    let family: Vec<u32> = std::iter::once(pid).chain(descendants(pid)).collect();
+    let agents = family.iter().flat_map(|pid| agents_of(*pid));
+    for pid in family.iter().copied().chain(agents) {
         let tasks = fs::read_dir(format!("/proc/{pid}/task"));
         for task in tasks.into_iter().flatten().flatten() {
             let read = |name: &str| fs::read_to_string(task.path().join(name)).unwrap_or_default();
@@ -374,11 +384,9 @@ impl Program {
         self.wait_line("ready", 2 * LONG);
     }
 
-    /// The agent of its process, a child of it.
+    /// The agent of its process.
     pub fn agent(&self) -> u32 {
-        let comm = |pid: u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        let mut agents = descendants(self.pid);
-        agents.retain(|pid| comm(*pid).trim() == "clew-agent");
+        let agents = agents_of(self.pid);
         assert_eq!(agents.len(), 1, "agents of {}\n{}", self.pid, self.report());
         agents[0]
     }
@@ -399,7 +407,9 @@ impl Program {
     /// Sends one line.
     pub fn send(&mut self, line: &str) {
         let input = self.input.as_mut().expect("its input is open");
-        let sent = writeln!(input, "{line}").and_then(|()| input.flush());
+        // In one piece: who reads the first holds the pipe's lock while it waits for its memory, which
+        // would hold up the second, and us, for as long as no daemon lives.
+        let sent = input.write_all(format!("{line}\n").as_bytes());
         if let Err(error) = sent {
             panic!("{}: cannot send '{line}': {error}\n{}", self.name, self.report());
         }
@@ -596,7 +606,7 @@ impl Fixture {
     /// Waits until the daemon that was started last answers.
     fn wait_daemon_answers(&mut self) {
         let fixture = self;
-        let began = poll(Duration::from_secs(20), || {
+        let began = poll(LONG, || {
             if let Some(status) = fixture.daemon.try_wait().expect("try_wait") {
                 panic!("the daemon ended at once with {status}\n{}", fixture.log());
             }
@@ -616,7 +626,7 @@ impl Fixture {
             spawn_daemon(&self.dir, &self.socket, &words, Vec::new()),
         );
         let pid = self.daemon.id();
-        let serves = poll(Duration::from_secs(20), || {
+        let serves = poll(LONG, || {
             let mut client = Client::connect(&self.socket).ok()?;
             (client.status().ok()?.daemon_pid == pid).then_some(())
         });
@@ -711,7 +721,7 @@ impl Fixture {
 
     /// Waits until the managed processes of `app` have at least `least` resident bytes.
     pub fn wait_resident(&self, app: &str, least: u64) -> AppStatus {
-        let found = poll(Duration::from_secs(20), || {
+        let found = poll(LONG, || {
             let status = self.app(app);
             let managed = status.processes.iter().any(|process| process.managed);
             (managed && status.resident_bytes >= least).then_some(status)
@@ -723,7 +733,7 @@ impl Fixture {
 
     /// Waits until nothing of `app` is known any more and the pool holds nothing at all.
     pub fn wait_all_freed(&self, app: &str) {
-        let freed = poll(Duration::from_secs(20), || {
+        let freed = poll(LONG, || {
             let status = self.status();
             let mut processes =
                 status.apps.iter().filter(|a| a.name == app).map(|a| a.processes.len());
@@ -785,7 +795,7 @@ impl Drop for Fixture {
             if let Ok(mut client) = Client::connect(&self.socket) {
                 let _ = client.order(&Request::Stop);
             }
-            if wait_for_end(&mut self.daemon, Duration::from_secs(10)).is_none() {
+            if wait_for_end(&mut self.daemon, LONG).is_none() {
                 eprintln!("the daemon did not stop; it is killed");
                 kill_tree(&mut self.daemon);
             }

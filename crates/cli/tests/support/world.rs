@@ -10,6 +10,7 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use clew_live::control::{Client, ControlError, Environment, Request, Status};
+use clew_live::preload;
 
 use super::hook::Tools;
 use super::{Program, TempDir, clew, kill, poll, tail, wait_for_end};
@@ -65,7 +66,9 @@ pub struct World<'a> {
     /// What comes before the program's command.
     before: Vec<String>,
     /// What the program has of its daemon.
-    pub environment: Environment,
+    environment: Environment,
+    /// What is preloaded into it.
+    pub agent_object: PathBuf,
     /// Daemons that ended before they were told to.
     pub ends: Vec<End>,
     /// Why something of the program was not managed, when that was looked at.
@@ -103,6 +106,7 @@ impl<'a> World<'a> {
             program: None,
             before,
             environment: Environment::default(),
+            agent_object: PathBuf::new(),
             ends: Vec::new(),
             unmanaged: Vec::new(),
             refused: Vec::new(),
@@ -237,8 +241,9 @@ impl<'a> World<'a> {
     /// Starts the program and waits until it is filled.
     pub fn run(&mut self) {
         self.environment = self.ask_environment();
+        self.agent_object = preload::object(&self.socket).expect("it has a place");
         let variables = [
-            format!("LD_PRELOAD={}", self.environment.agent_object.display()),
+            format!("LD_PRELOAD={}", self.agent_object.display()),
             format!("CLEW_AGENT_SOCKET={}", self.environment.agent_socket.display()),
             format!("CLEW_APP={APP}"),
         ];
@@ -352,7 +357,7 @@ impl<'a> World<'a> {
     }
 
     /// Writes down what is not managed, and why. An agent that got no CPU for two seconds is silent
-    /// until it gets one; that is waited for.
+    /// until it gets one, and being prepared takes as long as the machine is busy; that is waited for.
     pub fn note_unmanaged(&mut self) {
         let until = Instant::now() + BOUND;
         loop {
@@ -360,7 +365,9 @@ impl<'a> World<'a> {
             assert_eq!(status.pool.corrupt_pages, 0, "damaged copies\n{}", self.log());
             let processes = status.apps.into_iter().flat_map(|app| app.processes);
             let why: Vec<String> = processes.filter(|p| !p.managed).map(|p| p.reason).collect();
-            let passes = why.iter().any(|reason| reason.starts_with("its agent is silent"));
+            let passing = ["its agent is silent", "being prepared"];
+            let passes = |reason: &String| passing.iter().any(|word| reason.starts_with(word));
+            let passes = why.iter().any(passes);
             if !passes || Instant::now() > until {
                 self.unmanaged.extend(why);
                 return;

@@ -20,7 +20,7 @@ use std::time::Instant;
 use clew_core::{AccessKind, Event, PageId, PageRun, Tier, Vpn};
 use clew_store::{Entry, Handle, Piece, ReadError, State, points};
 
-use super::{Fault, Mover, MoverContext, Restored, count, is_sample, page_entry, set};
+use super::{Answered, Fault, Mover, MoverContext, Restored, count, is_sample, note, page_entry};
 use crate::space::{ManagedSpace, PutStop};
 
 /// Pages put by one call while restoring.
@@ -62,6 +62,7 @@ impl Mover {
         ctx: &mut MoverContext,
         events: &mut Vec<Event>,
     ) -> Fault {
+        (ctx.codec_ns, ctx.answered) = (0, None);
         loop {
             let entry = space.table.load(vpn);
             match entry.state() {
@@ -148,6 +149,7 @@ impl Mover {
         points::back_put();
         match put.stop {
             None => {
+                ctx.answered = Some(Answered { at: Instant::now(), codec_ns: ctx.codec_ns });
                 self.back(space, vpn, entry);
                 self.tell_used(page, entry, events);
                 if let Some((handle, piece)) = others {
@@ -415,11 +417,13 @@ impl Mover {
             // The run left the mapping.
             put = space.memory.put_zero(vpn, 1);
         }
-        for i in 0..put.pages as u64 {
-            set(space, Vpn(vpn.0 + i), page_entry(State::Resident, None, 0));
-        }
         if put.pages > 0 {
-            self.tell_fresh(space, vpn, put.pages as u32, events);
+            let resident = page_entry(State::Resident, None, 0);
+            let pages = 0..put.pages as u64;
+            let noted = pages.take_while(|i| note(space, Vpn(vpn.0 + i), resident)).count();
+            if noted > 0 {
+                self.tell_fresh(space, vpn, noted as u32, events);
+            }
             return Fault::Fresh(put.pages as u32);
         }
         match put.stop {

@@ -7,11 +7,19 @@
 use std::sync::Arc;
 
 use clew_core::{Event, PageId, PageRun, Vpn};
-use clew_store::{Entry, State, points};
+use clew_store::{Entry, State, TableError, points};
 
-use super::{Mover, page_entry, replace, set};
+use super::{Mover, note, page_entry, replace};
 use crate::learn::Learner;
 use crate::space::{Batch, ManagedSpace};
+
+/// Writes an entry to a place where there was none; false if it was not, and need not be.
+fn write(space: &ManagedSpace, vpn: Vpn, entry: Entry) -> Result<bool, TableError> {
+    match entry.state() {
+        State::Resident | State::Lent => Ok(note(space, vpn, entry)),
+        _ => space.table.store(vpn, entry).map(|_| true),
+    }
+}
 
 impl Mover {
     /// Pages present in a mapping that has just been registered.
@@ -19,8 +27,7 @@ impl Mover {
         let mut from = None;
         for vpn in first.0..=first.0 + pages {
             let new = vpn < first.0 + pages && space.table.load(Vpn(vpn)) == Entry::ABSENT;
-            if new {
-                set(space, Vpn(vpn), page_entry(State::Resident, None, 0));
+            if new && note(space, Vpn(vpn), page_entry(State::Resident, None, 0)) {
                 from.get_or_insert(vpn);
             } else if let Some(start) = from.take() {
                 let first = PageId::new(space.id(), Vpn(start));
@@ -50,11 +57,22 @@ impl Mover {
     /// A successor may do it again from where it was left: first the target is cleared, then each
     /// page is written to its new place before it is taken from the old one. `step` of the journal
     /// says which of the two it is; the caller sets it to zero before and after.
-    pub fn remap(&self, space: &ManagedSpace, from: Vpn, pages: u64, to: Vpn) {
+    ///
+    /// # Errors
+    /// If the table cannot grow for a page that is not in the program. That page stays known at its
+    /// old place, and the program must not go on.
+    pub fn remap(
+        &self,
+        space: &ManagedSpace,
+        from: Vpn,
+        pages: u64,
+        to: Vpn,
+    ) -> Result<(), TableError> {
         const CLEARED: u64 = 1;
         if from == to {
-            return;
+            return Ok(());
         }
+        let mut done = Ok(());
         if space.journal.step() != CLEARED {
             space.journal.batch_displaced(to, pages);
             self.forget(space, to, pages);
@@ -74,19 +92,22 @@ impl Mover {
             if let Some(handle) = entry.handle() {
                 self.store.retain(handle);
             }
-            set(
-                space,
-                target,
-                match entry.state() {
-                    State::Restoring => entry.with_state(State::Stored),
-                    State::Moving => entry.without(Entry::WANTED),
-                    State::Absent
-                    | State::Resident
-                    | State::Lent
-                    | State::Stored
-                    | State::Parked => entry,
-                },
-            );
+            let moved = match entry.state() {
+                State::Restoring => entry.with_state(State::Stored),
+                State::Moving => entry.without(Entry::WANTED),
+                State::Absent | State::Resident | State::Lent | State::Stored | State::Parked => {
+                    entry
+                }
+            };
+            match write(space, target, moved) {
+                Ok(true) => {}
+                Ok(false) => self.release(entry.handle()),
+                Err(error) => {
+                    self.release(entry.handle());
+                    done = Err(error);
+                    return;
+                }
+            }
             points::remap_twice();
             let old = replace(space, vpn, entry, |_| Entry::ABSENT);
             match old.state() {
@@ -97,12 +118,15 @@ impl Mover {
             }
             self.release(old.handle());
         });
+        done
     }
 
     /// The program forked: fills the child's table. What is stored is shared by reference; what is
-    /// on its way out of the parent is published to the child too.
-    pub fn fork(&self, parent: &Arc<ManagedSpace>, child: &Arc<ManagedSpace>) {
-        let mut joins = false;
+    /// on its way out of the parent is published to the child too. Returns the pages that the child's
+    /// table has no room for, which must not become zeros there.
+    #[must_use]
+    pub fn fork(&self, parent: &Arc<ManagedSpace>, child: &Arc<ManagedSpace>) -> Vec<Vpn> {
+        let (mut joins, mut lost) = (false, Vec::new());
         parent.table.for_range(Vpn(0), u64::MAX, |vpn, entry| {
             let copy = match entry.state() {
                 State::Resident => page_entry(State::Resident, None, 0),
@@ -114,13 +138,16 @@ impl Mover {
                     // A sample is its parent's only.
                     entry.with_state(State::Stored).without(Entry::SAMPLED)
                 }
-                State::Moving => {
-                    joins = true;
-                    page_entry(State::Moving, None, 0)
-                }
+                State::Moving => page_entry(State::Moving, None, 0),
                 State::Absent => return,
             };
-            set(child, vpn, copy);
+            match write(child, vpn, copy) {
+                Ok(written) => joins |= written && copy.state() == State::Moving,
+                Err(_) => {
+                    self.release(copy.handle());
+                    lost.push(vpn);
+                }
+            }
         });
         if joins {
             child.journal.join_batch(&parent.journal);
@@ -130,6 +157,7 @@ impl Mover {
             *child.under_way.lock() = Some(Batch::default());
             batch.dependents.push(Arc::clone(child));
         }
+        lost
     }
 
     /// The address space is gone: every reference is given back, when its swap-out is over. The

@@ -52,6 +52,7 @@ pub use recover::{ReadEvents, Staged};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use clew_core::{Event, PageId, RunAhead, Vpn};
 use clew_store::table::Refused;
@@ -64,8 +65,12 @@ use parked::ParkedPages;
 pub struct MoverContext {
     /// The codecs' scratch.
     pub codec: CodecContext,
-    /// Time spent reading the store, decompression and checksum included, in nanoseconds.
+    /// Time spent reading the store, decompression and checksum included, in nanoseconds. A fault
+    /// begins it anew.
     pub codec_ns: u64,
+    /// Of the last fault: when the page that was asked for was put, unless it was not. What came along
+    /// with it came later.
+    pub answered: Option<Answered>,
     pages: Vec<u8>,
     /// Pages of a group that need a place in a block, and where they come from.
     members: Vec<Vpn>,
@@ -77,11 +82,21 @@ impl Default for MoverContext {
         MoverContext {
             codec: CodecContext::new(),
             codec_ns: 0,
+            answered: None,
             pages: Vec::new(),
             members: Vec::new(),
             sources: Vec::new(),
         }
     }
+}
+
+/// A page that a fault asked for is in its program, which runs again.
+#[derive(Clone, Copy, Debug)]
+pub struct Answered {
+    /// Since then.
+    pub at: Instant,
+    /// What of [`MoverContext::codec_ns`] had been spent by then: on its own chunk.
+    pub codec_ns: u64,
 }
 
 /// Counts since the beginning.
@@ -241,6 +256,12 @@ fn set(space: &ManagedSpace, vpn: Vpn, entry: Entry) {
         eprintln!("clew: the page table cannot grow ({error}): stopping before a page is lost");
         std::process::abort();
     }
+}
+
+/// Notes that a page is in its program, if there is room. One that is not noted is left alone: it is
+/// there or it is zeros, as everything that nobody knows of.
+fn note(space: &ManagedSpace, vpn: Vpn, entry: Entry) -> bool {
+    space.table.note(vpn, entry).is_ok()
 }
 
 /// The entry that stood in the way of an exchange; the tables of known entries exist.

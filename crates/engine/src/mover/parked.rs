@@ -15,7 +15,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
 
 use clew_core::{Event, PageId, SpaceId, Tier, Vpn};
-use clew_store::{CodecContext, Entry, Handle, State, points};
+use clew_store::{CodecContext, Entry, Handle, PutError, State, points};
 use parking_lot::Mutex;
 
 use super::{Mover, MoverContext, count, is_sample, page_entry};
@@ -26,8 +26,8 @@ use crate::space::ManagedSpace;
 pub struct Parking {
     /// Pages that wait at once, at least 1; then the oldest is pushed out.
     pub pages: usize,
-    /// A page that is pushed out unused is stored as it was. Otherwise it is compressed again, as
-    /// Ariadne does, which has given up its stored copy.
+    /// A page that is pushed out unused is stored as it was. Otherwise it is compressed again, as its
+    /// block was: Ariadne has given up its stored copy.
     pub keep: bool,
 }
 
@@ -207,11 +207,8 @@ impl Mover {
         let Some(space) = copy.space.upgrade() else { return };
         let (handle, index) = copy.block;
         let parked = page_entry(State::Parked, Some(handle), index);
-        let again = (!self.parking.keep)
-            .then(|| {
-                self.store.put(codec, &copy.bytes, self.store.codec(handle), self.page_bytes as u32)
-            })
-            .and_then(Result::ok);
+        let again = (!self.parking.keep).then(|| self.recompress(handle, copy, codec));
+        let again = again.and_then(Result::ok);
         let (home, at) = again.map_or((handle, index), |new| (new, 0));
         let stored = page_entry(State::Stored, Some(home), at);
         if space.table.compare_exchange(page.vpn(), parked, stored).is_err() {
@@ -223,6 +220,18 @@ impl Mover {
             self.store.release(handle);
         }
         self.tell_expired(page, home, events);
+    }
+
+    /// Compresses a page as its block was, whose form packing had chosen: the same codec, in chunks of
+    /// the same size, as far as one page has them.
+    fn recompress(
+        &self,
+        handle: Handle,
+        copy: &Copy,
+        codec: &mut CodecContext,
+    ) -> Result<Handle, PutError> {
+        let chunk_bytes = self.store.chunk_bytes(handle).min(self.page_bytes as u32);
+        self.store.put(codec, &copy.bytes, self.store.codec(handle), chunk_bytes)
     }
 
     /// Stores a parked page again because it is to leave. The caller holds `table.lock`.

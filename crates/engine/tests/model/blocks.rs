@@ -1,23 +1,28 @@
 //! Pages that are stored together come back together; parked pages wait for their use; samples tell
 //! whether they are used.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use clew_core::{AccessKind, CodecKind, Event, PageId, Vpn};
+use clew_core::{AccessKind, CodecKind, Event, Group, PageId, Vpn};
 use clew_engine::{Fault, Mover, MoverContext, Parking, Staged};
 use clew_store::{Entry, State};
 
-use crate::races_out::{done, writer};
+use crate::races_out::done;
 use crate::world::{PAGES, Program, World, group};
+
+/// Writes `pages`, none of them with zeros.
+fn write(world: &World, program: &Program, pages: &[u64]) {
+    let is_zeros = |vpn| program.kernel.bytes(vpn).unwrap().iter().all(|byte| *byte == 0);
+    for vpn in pages.iter().copied() {
+        while !world.write(program, vpn, &mut MoverContext::default()) || is_zeros(vpn) {}
+    }
+}
 
 /// A program that wrote `pages`, none of them with zeros.
 fn wrote(world: &World, pages: &[u64]) -> Arc<Program> {
-    let program = writer(world, pages.iter().copied());
-    for vpn in pages {
-        while program.kernel.bytes(*vpn).unwrap().iter().all(|byte| *byte == 0) {
-            world.write(&program, *vpn, &mut MoverContext::default());
-        }
-    }
+    let program = world.start();
+    write(world, &program, pages);
     program
 }
 
@@ -112,6 +117,73 @@ fn only_pages_that_are_still_there_come_along() {
     done(&world);
 }
 
+/// Brings page 2 back by a fault or a restore; what was told.
+fn bring_two(world: &World, program: &Arc<Program>, by_fault: bool) -> Vec<(char, u64)> {
+    match by_fault {
+        true => told(&fault(world, program, 2)),
+        false => {
+            let (mut ctx, mut events) = (MoverContext::default(), Vec::new());
+            world.mover.restore(&program.space, &[Vpn(2)], &mut ctx, &mut events);
+            told(&events)
+        }
+    }
+}
+
+#[test]
+fn where_a_sibling_was_another_page_is_left_alone() {
+    // Whether the siblings are in the piece that is read first, or in those after it.
+    for (chunk_bytes, by_fault) in [(32768, true), (4096, true), (32768, false)] {
+        let world = World::roomy(true);
+        let program = stored_as_one(&world, &[2, 3, 4, 5, 6, 7, 8], chunk_bytes, false);
+        let mut ctx = MoverContext::default();
+        // 3 and 4 are given up and written anew; 4 leaves again, the third of another block.
+        program.kernel.remove(3, 2);
+        world.serve(&program, &mut ctx);
+        program.kernel.drop_removed();
+        program.forget(3, 2);
+        write(&world, &program, &[3, 4, 50, 51]);
+        world.out(&program, &[&[50, 51, 4]], &mut ctx);
+        assert_eq!(program.entry(4).index(), 2, "as before, in another block");
+        // 5 and 6 take each other's place.
+        for (from, to) in [(5, 60), (6, 5), (60, 6)] {
+            program.kernel.remap(from, 1, to, true, true);
+            let mut model = program.model.lock().unwrap();
+            let version = model.remove(&from).unwrap();
+            model.insert(to, version);
+            drop(model);
+            world.serve(&program, &mut ctx);
+        }
+        // 7 is given up and nothing comes there.
+        program.kernel.remove(7, 1);
+        world.serve(&program, &mut ctx);
+        program.kernel.drop_removed();
+        program.forget(7, 1);
+        let mut events = bring_two(&world, &program, by_fault);
+        events.retain(|event| !matches!(event, ('F' | 'D', 2)));
+        let expected = if by_fault { vec![('N', 8)] } else { vec![('N', 2), ('N', 8)] };
+        assert_eq!(events, expected, "chunks of {chunk_bytes}");
+        assert_eq!(states(&program, [4, 5, 6]), [State::Stored; 3]);
+        assert_eq!(states(&program, [3, 7]), [State::Resident, State::Absent]);
+        done(&world);
+    }
+}
+
+#[test]
+fn a_sibling_that_is_in_the_program_is_left_alone_with_its_kept_copy() {
+    for (chunk_bytes, by_fault) in [(32768, true), (4096, true), (32768, false)] {
+        let world = World::roomy(true);
+        let program = stored_as_one(&world, &[2, 3, 4], chunk_bytes, false);
+        let mut ctx = MoverContext::default();
+        assert!(world.read(&program, 3, &mut ctx));
+        let out = world.out(&program, &[&[2, 4]], &mut ctx);
+        assert_eq!(out.stored, 2);
+        assert_eq!(program.entry(2).handle(), program.entry(3).handle(), "kept copies are used");
+        bring_two(&world, &program, by_fault);
+        assert_eq!(states(&program, [2, 3, 4]), [State::Resident; 3]);
+        done(&world);
+    }
+}
+
 #[test]
 fn a_restore_decompresses_a_block_once() {
     let world = World::roomy(false);
@@ -174,6 +246,42 @@ fn the_pages_behind_a_fault_come_along_where_faults_run_on() {
     assert!(world.store.damage(program.entry(6).handle().unwrap(), 20));
     world.check(&mut ctx);
     done(&world);
+}
+
+/// When a fault was answered is told as of the page that was asked for: what comes along, of its block or
+/// behind it, comes when the program runs again, and its codec time is nobody's wait.
+#[test]
+fn a_fault_is_answered_before_anything_comes_along() {
+    for of_a_block in [true, false] {
+        let world = World::roomy(true).running_ahead();
+        // In a block of a chunk a page each other page is decompressed by itself.
+        let program = match of_a_block {
+            true => stored_as_one(&world, &ALL, 4096, false),
+            false => {
+                let program = wrote(&world, &ALL);
+                let alone: Vec<&[u64]> = ALL.chunks(1).collect();
+                world.out(&program, &alone, &mut MoverContext::default());
+                fault(&world, &program, 1);
+                program
+            }
+        };
+        let (mut ctx, mut events) = (MoverContext::default(), Vec::new());
+        program.kernel.puts.lock().unwrap().clear();
+        assert!(!program.kernel.touch(2));
+        assert_eq!(program.kernel.read_faults(), [2]);
+        let _guard = program.space.table.lock.read();
+        let answer = world.mover.fault(&program.space, Vpn(2), &mut ctx, &mut events);
+        assert!(matches!(answer, Fault::Restored), "{answer:?}");
+        let puts = program.kernel.puts.lock().unwrap().clone();
+        let answered = ctx.answered.expect("it was put");
+        assert!(puts.len() > 1 && puts[0].1 == 2, "{puts:?}");
+        assert!((puts[0].0..=puts[1].0).contains(&answered.at), "{answered:?}, {puts:?}");
+        assert!((1..ctx.codec_ns).contains(&answered.codec_ns), "{answered:?} of {}", ctx.codec_ns);
+        // The next fault begins anew, whatever comes of it.
+        let answer = world.mover.fault(&program.space, Vpn(2), &mut ctx, &mut events);
+        assert!(matches!(answer, Fault::Spurious), "{answer:?}");
+        assert!(ctx.answered.is_none() && ctx.codec_ns == 0);
+    }
 }
 
 #[test]
@@ -239,6 +347,47 @@ fn the_oldest_parked_page_is_pushed_out_unused() {
         assert_eq!(blocks, pages.len() as u64);
         done(&world);
     }
+}
+
+/// Ariadne 4.3 and 4.4: small chunks for hot pages, larger ones for warm, the largest for cold, and a
+/// page that was decompressed for nothing is compressed again as it was. Alone, the largest chunk that
+/// it has is the page.
+#[test]
+fn what_is_pushed_out_is_compressed_again_in_chunks_of_its_size() {
+    let world = World::roomy(false);
+    let program = wrote(&world, &(1..=24).collect::<Vec<_>>());
+    // Those that compress: neither noise nor a repeated word.
+    let compresses = |(vpn, version): (&u64, &u64)| (version % 9 > 2).then_some(*vpn);
+    let pages: Vec<u64> =
+        program.model.lock().unwrap().iter().filter_map(compresses).take(12).collect();
+    let mut ctx = MoverContext::default();
+    let [hot, warm, cold] = [0, 4, 8].map(|at| &pages[at..at + 4]);
+    let groups: Vec<Group> = hot
+        .chunks(1)
+        .map(|of| group(&program, of, CodecKind::Lz4, 1 << 10))
+        .chain(warm.chunks(1).map(|of| group(&program, of, CodecKind::Zstd, 2 << 10)))
+        .chain([group(&program, cold, CodecKind::Zstd, 16 << 10)])
+        .collect();
+    world.mover.swap_out(&program.space, &groups, &mut ctx);
+    let forms = || {
+        let handles = pages.iter().map(|vpn| program.entry(*vpn).handle().expect("a block"));
+        handles.map(|h| (h, world.store.codec(h), world.store.chunk_bytes(h))).collect::<Vec<_>>()
+    };
+    let before = forms();
+    assert_eq!(before[8].2, 16 << 10);
+    // The buffer holds six: the second half pushes out the first, and the first the second.
+    let vpns: Vec<Vpn> = pages.iter().copied().map(Vpn).collect();
+    for vpns in [&vpns[..6], &vpns[6..], &vpns[..6]] {
+        let parked = world.mover.park(&program.space, vpns, &mut ctx, &mut Vec::new());
+        assert_eq!(parked.pages, 6);
+    }
+    for ((vpn, before), now) in pages.iter().zip(&before).zip(forms()) {
+        assert_ne!(now.0, before.0, "page {vpn} was compressed again");
+        assert_eq!((now.1, now.2), (before.1, before.2.min(4 << 10)), "page {vpn}");
+    }
+    let sizes: BTreeSet<u32> = forms().into_iter().map(|(.., chunk_bytes)| chunk_bytes).collect();
+    assert_eq!(sizes.into_iter().collect::<Vec<_>>(), [1 << 10, 2 << 10, 4 << 10]);
+    done(&world);
 }
 
 #[test]

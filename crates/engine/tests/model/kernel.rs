@@ -3,13 +3,15 @@
 //!
 //! As the kernel does: a program's call waits until its event is read; while one is unread nothing
 //! is put and nothing is taken; madvise drops its pages only after its event was read; a put that
-//! crosses a seam between two mappings does nothing; a put that is done in part says "again".
+//! crosses a seam between two mappings does nothing; a put that is done in part says "again"; one
+//! that finds a page there wakes nobody.
 //!
 //! Lock order: `inside` is a leaf. Hooks run without any lock of this module.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, Condvar, Mutex, MutexGuard};
+use std::time::Instant;
 
 use clew_core::Vpn;
 use clew_engine::{ManagedSpace, Memory, Put, PutStop, Took};
@@ -87,6 +89,8 @@ pub struct Kernel {
     /// Two puts meet here before they go on.
     pub gate: Mutex<Option<Arc<Barrier>>>,
     calls: Arc<Calls>,
+    /// When each put began, and of what page.
+    pub puts: Mutex<Vec<(Instant, u64)>>,
 }
 
 /// Pages between two seams.
@@ -132,6 +136,7 @@ impl Kernel {
             hook: Mutex::new(None),
             gate: Mutex::new(None),
             calls,
+            puts: Mutex::default(),
         }
     }
 
@@ -348,6 +353,31 @@ impl Kernel {
         self.changed.notify_all();
     }
 
+    /// Somebody else has put a page here, and has woken nobody.
+    pub fn appear(&self, vpn: u64, bytes: Box<[u8]>) {
+        self.inside().present.insert(vpn, bytes);
+    }
+
+    /// What is in a slot of the staging area.
+    pub fn staged(&self, slot: usize) -> Option<Box<[u8]>> {
+        self.inside().staged.get(slot).cloned().flatten()
+    }
+
+    /// Its daemon is another one: nothing is held, and every thread looks again.
+    pub fn change_hands(&self) {
+        self.held.store(false, Ordering::SeqCst);
+        self.set_hook(None);
+        let mut inside = self.inside();
+        inside.faults.clear();
+        inside.asleep.clear();
+        self.changed.notify_all();
+    }
+
+    /// The staging area is emptied.
+    pub fn empty_staging(&self) {
+        self.inside().staged.clear();
+    }
+
     /// From now on what is taken is lost.
     pub fn lose_pages(&self) {
         self.inside().losing = true;
@@ -442,6 +472,7 @@ impl Memory for Kernel {
     }
 
     fn put(&self, first: Vpn, bytes: &[u8]) -> Put {
+        self.puts.lock().unwrap().push((Instant::now(), first.0));
         self.meet();
         let count = (bytes.len() / PAGE) as u64;
         let page = |i: u64| bytes[i as usize * PAGE..][..PAGE].into();

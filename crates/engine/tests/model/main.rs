@@ -2,14 +2,19 @@
 //!
 //! [`kernel`] is the kernel's side of a program: its pages, its unread events, its waiting threads.
 //! [`world`] ties programs, spaces and the mover together, and checks them against the model.
-//! [`races_out`] and [`races_back`] are interleavings one by one, [`blocks`] what comes back with what
-//! and waits parked, [`sequences`] of random
+//! [`races_out`] and [`races_back`] are interleavings one by one, [`deaths`] a daemon that dies in them
+//! and the next one, [`blocks`] what comes back with what and waits parked, [`lending`] to the kernel,
+//! [`full_tables`] what happens without room for more entries,
+//! [`sequences`] of random
 //! [`acts`] are many at once, [`threads`] real ones.
 
 mod acts;
 mod blocks;
 mod contents;
+mod deaths;
+mod full_tables;
 mod kernel;
+mod lending;
 mod races_back;
 mod races_out;
 mod sequences;

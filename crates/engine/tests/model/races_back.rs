@@ -1,10 +1,12 @@
 //! One interleaving a test: what happens to a page while it is on its way back, and what programs
 //! do with their memory at rest.
 
+use std::ops::Range;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Barrier};
 
 use clew_core::{Event, PageId, Vpn};
-use clew_engine::{Fault, MoverContext};
+use clew_engine::{Fault, MoverContext, Restored};
 use clew_store::State;
 use parking_lot::RwLockWriteGuard;
 
@@ -17,24 +19,48 @@ use crate::world::{Program, World};
 fn while_restoring(
     world: &World,
     program: &Program,
-    vpns: std::ops::Range<u64>,
+    vpns: Range<u64>,
+    act: impl FnOnce(&RwLockWriteGuard<'_, ()>),
+) -> (usize, bool) {
+    let restore = |vpns: &[Vpn]| {
+        let mut ctx = MoverContext::default();
+        world.mover.restore(&program.space, vpns, &mut ctx, &mut Vec::new())
+    };
+    while_lent(program, vpns, restore, act)
+}
+
+/// The same, where the pages are parked.
+fn while_parking(
+    world: &World,
+    program: &Program,
+    vpns: Range<u64>,
+    act: impl FnOnce(&RwLockWriteGuard<'_, ()>),
+) -> (usize, bool) {
+    let park = |vpns: &[Vpn]| {
+        let mut ctx = MoverContext::default();
+        world.mover.park(&program.space, vpns, &mut ctx, &mut Vec::new())
+    };
+    while_lent(program, vpns, park, act)
+}
+
+fn while_lent(
+    program: &Program,
+    vpns: Range<u64>,
+    bring: impl FnOnce(&[Vpn]) -> Restored + Send,
     act: impl FnOnce(&RwLockWriteGuard<'_, ()>),
 ) -> (usize, bool) {
     std::thread::scope(|scope| {
         let guard = program.space.table.lock.write();
         let last = vpns.end - 1;
-        let restorer = scope.spawn(move || {
-            let vpns: Vec<Vpn> = vpns.map(Vpn).collect();
-            let mut ctx = MoverContext::default();
-            let result = world.mover.restore(&program.space, &vpns, &mut ctx, &mut Vec::new());
-            (result.pages, result.corrupt.is_some())
-        });
+        let vpns: Vec<Vpn> = vpns.map(Vpn).collect();
+        let bringer = scope.spawn(move || bring(&vpns));
         while program.entry(last).state() != State::Restoring {
             std::thread::yield_now();
         }
         act(&guard);
         drop(guard);
-        restorer.join().unwrap()
+        let result = bringer.join().unwrap();
+        (result.pages, result.corrupt.is_some())
     })
 }
 
@@ -126,6 +152,89 @@ fn who_waits_for_a_page_that_cannot_be_put_is_woken() {
 }
 
 #[test]
+fn who_waits_for_a_page_that_is_parked_instead_is_woken_and_gets_it() {
+    let world = World::roomy(true);
+    let program = writer(&world, 1..6);
+    world.out(&program, &[&[1], &[2], &[3]], &mut MoverContext::default());
+    let (pages, _) = while_parking(&world, &program, 1..4, |_| sleep_at(&world, &program, 2));
+    assert_eq!((pages, program.entry(2).state()), (3, State::Parked));
+    assert_eq!(program.kernel.sleepers(), []);
+    done(&world);
+}
+
+#[test]
+fn pages_that_are_given_up_or_moved_while_they_are_parked_are_nobodys() {
+    let world = World::roomy(true);
+    let program = writer(&world, 1..6);
+    world.out(&program, &[&[1], &[2], &[3]], &mut MoverContext::default());
+    let (pages, _) = while_parking(&world, &program, 1..4, |guard| {
+        sleep_at(&world, &program, 1);
+        sleep_at(&world, &program, 2);
+        program.kernel.remove(1, 1);
+        program.kernel.remap(2, 1, 9, true, true);
+        world.apply(&program, guard);
+        program.kernel.drop_removed();
+        program.forget(1, 1);
+        let version = program.model.lock().unwrap().remove(&2).unwrap();
+        program.model.lock().unwrap().insert(9, version);
+    });
+    assert_eq!((pages, world.mover.parked_pages()), (1, 1));
+    assert_eq!(
+        (program.entry(9).state(), program.entry(3).state()),
+        (State::Stored, State::Parked)
+    );
+    done(&world);
+}
+
+/// A put that finds a page there wakes nobody.
+#[test]
+fn who_waits_where_a_page_has_come_by_another_way_is_woken() {
+    let world = World::roomy(true);
+    let program = writer(&world, 1..4);
+    let mut ctx = MoverContext::default();
+    // Another thread moves a page there.
+    assert!(!program.kernel.touch(9));
+    program.kernel.remap(2, 1, 9, true, true);
+    let version = program.model.lock().unwrap().remove(&2).unwrap();
+    program.model.lock().unwrap().insert(9, version);
+    assert!(world.serve(&program, &mut ctx));
+    assert!(!program.kernel.is_asleep(9), "a page that the table knows");
+    // A page that the table does not know: its address is new.
+    assert!(!program.kernel.touch(11));
+    program.kernel.appear(11, page(0));
+    assert!(world.serve(&program, &mut ctx));
+    assert!(!program.kernel.is_asleep(11), "a page that the table does not know");
+    assert_eq!(world.mover.counters.spurious.load(Ordering::Relaxed), 2);
+    done(&world);
+}
+
+#[test]
+fn who_waits_where_a_stored_page_is_there_already_is_woken() {
+    let world = World::roomy(true);
+    let program = writer(&world, 1..6);
+    let there = |vpn| program.kernel.bytes(vpn).unwrap();
+    let (one, two) = (there(1), there(2));
+    let mut ctx = MoverContext::default();
+    world.out(&program, &[&[1], &[2]], &mut ctx);
+    // As nothing should be; whoever put it, the program is not to wait for ever.
+    assert!(!program.kernel.touch(1));
+    program.kernel.appear(1, one);
+    assert!(world.serve(&program, &mut ctx));
+    assert_eq!((program.kernel.sleepers(), program.entry(1).state()), (vec![], State::Resident));
+    let (pages, _) = while_restoring(&world, &program, 2..3, |_| {
+        sleep_at(&world, &program, 2);
+        program.kernel.appear(2, two);
+    });
+    assert_eq!((pages, program.kernel.sleepers()), (0, vec![]));
+    assert_eq!(program.entry(2).state(), State::Resident);
+    assert_eq!(world.mover.counters.conflicts.load(Ordering::Relaxed), 2);
+    for vpn in 1..6 {
+        assert!(world.read(&program, vpn, &mut ctx));
+    }
+    world.finish();
+}
+
+#[test]
 fn a_fork_while_pages_come_back_shares_them() {
     let world = World::roomy(false);
     let program = writer(&world, 1..6);
@@ -196,9 +305,9 @@ fn a_remap_that_was_left_half_done_is_done_again() {
         let expected: Vec<_> = (0..6).map(|i| program.entry(8 + i)).collect();
         let guard = program.space.table.lock.write();
         // Death after the target was cleared and some pages were moved.
-        world.mover.remap(&program.space, Vpn(8), moved, Vpn(14));
+        world.mover.remap(&program.space, Vpn(8), moved, Vpn(14)).unwrap();
         world.mover.forget(&program.space, Vpn(14 + moved), 6 - moved);
-        world.mover.remap(&program.space, Vpn(8), 6, Vpn(14));
+        world.mover.remap(&program.space, Vpn(8), 6, Vpn(14)).unwrap();
         program.space.journal.set_step(0);
         drop(guard);
         let now: Vec<_> = (0..6).map(|i| program.entry(14 + i)).collect();

@@ -1,12 +1,13 @@
 //! Programs under one mover, each with a model of what it wrote.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use clew_core::{CodecKind, Group, PageId, RunAhead, SpaceId, Vpn};
-use clew_engine::{Fault, ManagedSpace, Memory, Mover, MoverContext, Parking, SwapOut};
-use clew_store::{Entry, Journal, Space, State, Store, StoreConfig, Tables};
+use clew_engine::{Fault, ManagedSpace, Memory, Mover, MoverContext, Parking, Staged, SwapOut};
+use clew_store::{Entry, Journal, Segment, Space, State, Store, StoreConfig, Tables};
 use parking_lot::RwLockWriteGuard;
 
 use crate::contents::{PAGE, page};
@@ -87,6 +88,11 @@ impl World {
         World { mover: self.mover.with_run_ahead(Some(run_ahead)), ..self }
     }
 
+    /// The same, with page tables of so many chunks.
+    pub fn with_chunks(self, chunks: u64) -> World {
+        World { tables: Arc::new(Tables::new(chunks * 512).unwrap()), ..self }
+    }
+
     pub fn roomy(retain: bool) -> World {
         World::new(64 << 20, u64::MAX, retain)
     }
@@ -101,6 +107,7 @@ impl World {
         let kernel = Arc::new(kernel);
         let table = Space::new(SpaceId(id), Arc::clone(&self.tables));
         let journal = self.journal.begin().unwrap();
+        journal.publish(SpaceId(id));
         let memory = Arc::clone(&kernel) as Arc<dyn Memory>;
         let space = Arc::new(ManagedSpace::new(table, memory, journal));
         let program =
@@ -128,6 +135,74 @@ impl World {
         self.version.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// The next daemon, after this one died: it has what is in the segments, and programs that go on.
+    pub fn succeed(self: Arc<World>, retain: bool) -> Arc<World> {
+        let fd = |segment: &Segment| segment.as_fd().try_clone_to_owned().unwrap();
+        let journal = Journal::adopt(fd(self.journal.segment()), PAGE as u64).unwrap();
+        let journal = Arc::new(journal);
+        let (tables, mut chunks) = Tables::adopt(self.tables.segments().map(fd)).unwrap();
+        let tables = Arc::new(tables);
+        let (mut programs, mut references) = (BTreeMap::new(), Vec::new());
+        for (id, journal) in journal.in_use() {
+            let before = self.program(id.0).expect("a program that lives");
+            let chunks = chunks.remove(&id).unwrap_or_default();
+            let (table, damage) = Space::adopt(id, Arc::clone(&tables), chunks);
+            assert_eq!(damage.pages, []);
+            references.extend(table.handles());
+            before.kernel.change_hands();
+            let kernel = Arc::clone(&before.kernel);
+            let memory = Arc::clone(&kernel) as Arc<dyn Memory>;
+            let space = Arc::new(ManagedSpace::new(table, memory, journal));
+            let model = Mutex::new(before.model.lock().unwrap().clone());
+            let born = AtomicBool::new(before.born.load(Ordering::SeqCst));
+            programs.insert(id.0, Arc::new(Program { kernel, space, model, born }));
+        }
+        assert_eq!(programs.len(), self.programs().len());
+        let fds = self.store.segments().map(fd);
+        let (store, adopted) = Store::adopt(*self.store.config(), fds, references).unwrap();
+        assert_eq!(adopted.damaged, []);
+        let store = Arc::new(store);
+        let next = World {
+            mover: Mover::new(Arc::clone(&store), retain, Parking { pages: 6, keep: retain }),
+            store,
+            calls: Arc::clone(&self.calls),
+            tables,
+            journal,
+            programs: Mutex::new(programs),
+            next_id: self.next_id.load(Ordering::SeqCst).into(),
+            version: self.version.load(Ordering::SeqCst).into(),
+        };
+        // Who died frees nothing.
+        std::mem::forget(self);
+        Arc::new(next)
+    }
+
+    /// Ends what was under way in every program.
+    pub fn recover(&self, ctx: &mut MoverContext) {
+        let programs = self.programs();
+        for program in &programs {
+            let guard = program.space.table.lock.write();
+            let head = program.space.journal.staged_in().and_then(|head| self.program(head.0));
+            let mut staged = |slot: usize, out: &mut [u8]| {
+                let head = head.as_ref().expect("whose batch it is");
+                head.kernel.staged(slot).map_or(Staged::Empty, |page| {
+                    out.copy_from_slice(&page);
+                    Staged::Copied
+                })
+            };
+            loop {
+                self.apply(program, &guard);
+                if self.mover.recover(&program.space, ctx, &mut staged).is_ok() {
+                    break;
+                }
+            }
+        }
+        for program in &programs {
+            program.kernel.empty_staging();
+            program.kernel.drop_removed();
+        }
+    }
+
     // ---- the reader of events and faults, as it is live -----------------------------------------
 
     /// Applies every unread event. The lock is the space's own, held for writing.
@@ -139,12 +214,16 @@ impl World {
                     self.mover.forget(space, Vpn(first), count);
                 }
                 Change::Remapped { from, count, to } => {
-                    self.mover.remap(space, Vpn(from), count, Vpn(to));
+                    self.mover.remap(space, Vpn(from), count, Vpn(to)).unwrap();
                     space.journal.set_step(0);
                 }
                 Change::Forked { child } => {
-                    self.mover.fork(space, &child);
-                    if let Some(child) = self.program(child.id().0) {
+                    // Of which the next daemon has a table of its own.
+                    let known = self.program(child.id().0);
+                    let child = known.as_ref().map_or(child, |known| Arc::clone(&known.space));
+                    let lost = self.mover.fork(space, &child);
+                    assert_eq!(lost, [], "no room in page tables");
+                    if let Some(child) = known {
                         child.born.store(true, Ordering::SeqCst);
                     }
                 }
@@ -218,6 +297,7 @@ impl World {
     pub fn end(&self, program: &Program) {
         program.kernel.exit();
         self.mover.end(&program.space);
+        program.space.journal.end();
         self.programs.lock().unwrap().remove(&program.id());
     }
 
@@ -245,6 +325,8 @@ impl World {
         let mut handles = BTreeSet::new();
         for program in self.programs() {
             assert_eq!(program.kernel.sleepers(), [], "asleep in {}", program.id());
+            // What a successor goes by.
+            assert_eq!(program.space.journal.batch_len(), 0, "a batch of {} is over", program.id());
             for vpn in 0..PAGES {
                 let entry = program.entry(vpn);
                 let at = format!("program {} page {vpn} ({entry:?})", program.id());

@@ -265,7 +265,8 @@ impl Bytes {
             if let Some(handle) = handle
                 && !self.forms.contains_key(&handle)
             {
-                let (codec, chunk_bytes) = (self.mover.store.codec(handle), self.page_bytes as u32);
+                let store = &self.mover.store;
+                let (codec, chunk_bytes) = (store.codec(handle), store.chunk_bytes(handle));
                 self.forms.insert(handle, Form { codec, chunk_bytes, park: false });
                 again += 1;
             }
@@ -528,7 +529,7 @@ impl Mechanism for Bytes {
             let managed = bytes.managed(space)?;
             let _lock = managed.space.table.lock.write();
             let (first, pages) = (from.first.vpn(), u64::from(from.count));
-            bytes.mover.remap(&managed.space, first, pages, to.vpn());
+            bytes.mover.remap(&managed.space, first, pages, to.vpn())?;
             managed.space.journal.set_step(0);
             Ok(())
         })

@@ -356,9 +356,9 @@ impl Sizes {
         if !self.buffer.keep
             && let Some(handle) = entry.handle()
         {
-            let codec = self.forms[self.block(handle).form as usize].0.codec;
-            let chunk_bytes = self.limits.page_bytes as u32;
-            let form = self.form(Form { codec, chunk_bytes, park: false })?;
+            let was = self.forms[self.block(handle).form as usize].0;
+            let chunk_bytes = was.chunk_bytes.min(self.limits.page_bytes as u32);
+            let form = self.form(Form { chunk_bytes, park: false, ..was })?;
             let weighed = self.stats(page, world)?;
             if let Some((handle, _)) = self.put(form, &[page], &[weighed]) {
                 home = Entry::with_block(State::Stored, handle, 0);

@@ -259,3 +259,52 @@ fn wrong_bytes_are_noticed() {
     assert!(matches!(error, crate::LabError::WrongBytes { .. }), "{error}");
     assert!(!error.is_bad_input());
 }
+
+/// Ariadne 4.4: a page that was decompressed ahead for nothing is compressed again, in chunks of the size
+/// that packing gave it. What it takes there is what it took before, and with the daemon's mover too.
+#[test]
+fn what_is_pushed_out_of_the_buffer_takes_what_it_took() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let trace = trace(directory.path());
+    let limits =
+        StoreConfig { page_bytes: 4096, mem_limit_bytes: 64 << 20, disksize_pages: 1 << 20 };
+    let lookahead = Lookahead::default();
+    let mut world = World::new(&lookahead);
+    let costs = Costs::reference();
+    let buffer = Some(Buffer { pages: 1, keep: false });
+    let clock = Clock::Modelled(costs.clone());
+    let mut bytes = Bytes::new(&trace, limits, false, buffer, clock).expect("a store");
+    let mut sizes = Sizes::new(SizeModel::Table, limits, false, buffer, costs).expect("tables");
+    let chunks = [(0, 256), (1, 2048), (2, 4096)];
+    let both: [&mut dyn Mechanism; 2] = [&mut bytes, &mut sizes];
+    for mechanism in both {
+        let mut events = Vec::new();
+        mechanism.start(SPACE).expect("a space");
+        for (vpn, chunk_bytes) in chunks {
+            mechanism.fault(page(vpn), Some(&world), &mut events).expect("a first touch");
+            world.set(page(vpn), ContentId(vpn as u32));
+            let group = Group {
+                pages: vec![page(vpn)],
+                hotness: None,
+                codec: CodecKind::Lz4,
+                chunk_bytes,
+                park_siblings: false,
+            };
+            mechanism.swap_out(SPACE, &[group], Some(&world), &mut events).expect("a swap-out");
+        }
+        let stored = |events: &[Event]| {
+            let bytes = events.iter().filter_map(|event| match event {
+                Event::Stored { page, bytes, .. } => Some((*page, *bytes)),
+                _ => None,
+            });
+            bytes.collect::<Vec<_>>()
+        };
+        let before = stored(&events);
+        assert!(before.windows(2).all(|two| two[0].1 > two[1].1), "{before:?}");
+        events.clear();
+        for vpn in [0, 1, 2, 0] {
+            mechanism.restore(&[page(vpn)], true, Some(&world), &mut events).expect("a restore");
+        }
+        assert_eq!(stored(&events), before);
+    }
+}

@@ -22,22 +22,24 @@
 
 mod ahead;
 mod backlog;
+mod hot_sets;
 mod outcome;
 mod own;
 mod tally;
 
+pub use hot_sets::HotSets;
 pub use outcome::{Belady, Outcome, Parts, Prefetched, Relaunches};
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use clew_core::{
-    AccessKind, AppId, Arrival, Event, Ns, PageId, PageRun, Place, SpaceId, Tier, Trigger,
+    AccessKind, AppId, Arrival, Event, Hotness, Ns, PageId, PageRun, Place, SpaceId, Tier, Trigger,
 };
-use clew_engine::budget::{Budget, KeptCopies, Use};
+use clew_engine::budget::{Budget, KeptCopies, Use, WATERMARKS};
 use clew_engine::decide::{Engine, Order};
 use clew_policy::Scheme;
-use clew_policy::schemes::OnFull;
+use clew_policy::schemes::{OnFull, ReclaimChoice};
 use clew_store::{State, StoreConfig};
 use clew_trace::{ContentsKind, Record, Source, Stamped, Trace};
 
@@ -48,6 +50,7 @@ use crate::spaces::Spaces;
 use crate::world::{Lookahead, World};
 use ahead::Ahead;
 use backlog::Backlog;
+use hot_sets::Follower;
 use own::OwnTime;
 use tally::Tally;
 
@@ -94,7 +97,7 @@ impl Settings {
         Settings {
             scheme,
             budget_bytes,
-            watermarks: (2.0, 8.0),
+            watermarks: WATERMARKS,
             clock: Clock::Modelled(Costs::reference()),
             pages: Pages::Real,
         }
@@ -192,6 +195,9 @@ struct Replay<'a, M> {
     record: u64,
     window: Option<Window>,
     own: OwnTime,
+    hot_sets: Follower,
+    /// The scheme keeps a hot list.
+    has_hot_list: bool,
     ahead: Ahead,
     backlog: Backlog,
     pool_full: bool,
@@ -231,6 +237,8 @@ impl<'a, M: Mechanism> Replay<'a, M> {
             now: Ns::default(),
             record: 0,
             window: None,
+            hot_sets: Follower::default(),
+            has_hot_list: matches!(settings.scheme.reclaim, ReclaimChoice::HotnessOrg(_)),
             ahead: Ahead::default(),
             backlog: Backlog::default(),
             pool_full: false,
@@ -259,7 +267,8 @@ impl<'a, M: Mechanism> Replay<'a, M> {
             }
         }
         progress(total, total);
-        Ok(self.tally.outcome(&self.mechanism, &self.engine))
+        let hot_sets = self.hot_sets.finish(self.has_hot_list);
+        Ok(Outcome { hot_sets, ..self.tally.outcome(&self.mechanism, &self.engine) })
     }
 
     /// An error, with the number of the record that was played.
@@ -361,11 +370,13 @@ impl<'a, M: Mechanism> Replay<'a, M> {
             Record::Launch { app } => {
                 self.revive(app)?;
                 self.window = None;
+                self.hot_sets.close();
                 self.tally.launches += 1;
                 self.tell(&Event::Launch { app });
             }
             Record::Relaunch { app } => {
                 self.window = None;
+                self.hot_sets.close();
                 if self.dead.contains(&app) {
                     self.revive(app)?;
                     self.tally.cold_launches += 1;
@@ -375,6 +386,7 @@ impl<'a, M: Mechanism> Replay<'a, M> {
                 self.own.begin();
                 self.window = Some(Window { app, stalled_ns: 0.0 });
                 self.tell(&Event::Relaunch { app });
+                self.follow_relaunch(app);
                 self.prefetch(Trigger::Relaunch(app))?;
             }
             Record::ResponseComplete { app, response_ns } if !self.dead.contains(&app) => {
@@ -385,11 +397,13 @@ impl<'a, M: Mechanism> Replay<'a, M> {
                     response_ns = took.round() as u64;
                     self.tally.relaunched(own, took);
                 }
+                self.hot_sets.responded(app);
                 self.tell(&Event::ResponseComplete { app, response_ns });
                 self.attend()?;
             }
             Record::Background { app } if !self.dead.contains(&app) => {
                 self.window.take_if(|window| window.app == app);
+                self.hot_sets.close_app(app);
                 self.tell(&Event::Background { app });
             }
             Record::Exit { app } => {
@@ -406,8 +420,25 @@ impl<'a, M: Mechanism> Replay<'a, M> {
         Ok(())
     }
 
+    /// What this relaunch uses is compared with the hot list as it is now.
+    fn follow_relaunch(&mut self, app: AppId) {
+        let Replay { spaces, mechanism, engine, hot_sets, .. } = self;
+        let mut hot = Vec::new();
+        if self.has_hot_list {
+            for space in spaces.of_app(app) {
+                mechanism.for_each(space, &mut |page, _| {
+                    if engine.class(page) == Some(Hotness::Hot) {
+                        hot.push(page);
+                    }
+                });
+            }
+        }
+        hot_sets.relaunch(app, spaces.of_app(app), hot.into_iter());
+    }
+
     fn end_space(&mut self, space: SpaceId) {
         if self.plays(space) {
+            self.hot_sets.end_space(space);
             self.mechanism.end(space);
             self.tally.ahead_unused += self.ahead.gone_space(space);
             self.tell(&Event::SpaceEnd { space });
@@ -417,6 +448,7 @@ impl<'a, M: Mechanism> Replay<'a, M> {
     /// All of an app ends; nothing, if it has ended already.
     fn end_app(&mut self, app: AppId) {
         self.window.take_if(|window| window.app == app);
+        self.hot_sets.close_app(app);
         if self.dead.contains(&app) {
             return;
         }
@@ -528,6 +560,7 @@ impl<'a, M: Mechanism> Replay<'a, M> {
             world.begin(page);
         }
         self.tally.accesses += 1;
+        self.hot_sets.used(page, self.spaces.app(page.space()));
         if self.mechanism.state(page) == State::Resident {
             self.tally.hits += 1;
             self.hit(page, write);

@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::hot_sets::HotSets;
+
 /// Times of relaunches, milliseconds. Percentiles are nearest ranks: times that did occur.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Relaunches {
@@ -135,6 +137,8 @@ pub struct Outcome {
     pub decompressed_pages: u64,
     /// What came back early.
     pub prefetch: Prefetched,
+    /// What relaunches used, and what the hot list said of it (Ariadne, figures 5 and 14).
+    pub hot_sets: HotSets,
     /// Pages brought back for each that was used.
     pub read_amplification: Option<f64>,
     /// Most memory used at once.

@@ -2,6 +2,7 @@
 
 use clew_engine::decide::Engine;
 
+use super::hot_sets::HotSets;
 use super::outcome::{Outcome, Parts, Prefetched, Relaunches};
 use crate::costs::Spent;
 use crate::mechanism::Mechanism;
@@ -111,6 +112,7 @@ impl Tally {
                 accuracy: share(self.ahead_used, self.ahead_pages),
                 coverage: share(self.ahead_used, self.ahead_used + self.faults),
             },
+            hot_sets: HotSets::default(),
             read_amplification: share(returned, self.faults + self.ahead_used),
             peak_bytes: self.peak.total_bytes(),
             peak: Parts { policies_bytes, ..self.peak },

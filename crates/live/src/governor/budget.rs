@@ -11,6 +11,8 @@ use clew_engine::decide::Order;
 use clew_store::{PoolFacts, State};
 
 use super::Governor;
+use super::fullness::Say;
+use crate::control::UsedBytes;
 use crate::mappings::resident_anonymous_bytes;
 use crate::process::Process;
 use crate::work::Work;
@@ -65,14 +67,17 @@ impl Governor {
             .sum();
         let buffers: u64 = processes.iter().map(|p| p.memory.buffer_bytes()).sum();
         self.resident_bytes = residents.iter().sum::<u64>() + small;
-        self.used_bytes = self.resident_bytes
-            + buffers
-            + facts.used_bytes
-            + self.kernel_tier_bytes(&processes)
-            + self.daemon_bytes();
-        if self.pool_full && has_room(&facts, 16) {
-            tracing::warn!("the pool has room again");
-            self.pool_full = false;
+        self.used = UsedBytes {
+            programs_bytes: self.resident_bytes,
+            buffers_bytes: buffers,
+            pool_bytes: facts.used_bytes,
+            kernel_bytes: self.kernel_tier_bytes(&processes),
+            daemon_bytes: self.daemon_bytes(),
+        };
+        self.used_bytes = self.used.total();
+        if !self.pool.is_full() || has_room(&facts, 16) {
+            let said = self.pool.room(Instant::now());
+            self.log_of_pool(said);
         }
         self.engine.set_tier(Tier::Pool, tier_facts(&facts));
         let budget = self.config.budget(self.shared.page_bytes);
@@ -112,7 +117,7 @@ impl Governor {
         let Some(shortage) = shortage else { return };
         // Under pressure, copies kept of resident pages go first.
         let freed = self.drop_kept(shortage.bytes);
-        if self.pool_full && !self.kernel_has_room() && !(shortage.urgent && self.may_kill()) {
+        if self.pool.is_full() && !self.kernel_has_room() && !(shortage.urgent && self.may_kill()) {
             return;
         }
         let Some(demand) = budget.demand(shortage, freed) else { return };
@@ -136,7 +141,7 @@ impl Governor {
             self.apps.get(&process.app).is_some_and(|a| a.state == AppState::Background);
         let recently =
             self.over_budget.get(&process.id).is_some_and(|t| t.elapsed() < Duration::from_secs(1));
-        if resident <= own.0 || !background || recently || self.pool_full {
+        if resident <= own.0 || !background || recently || self.pool.is_full() {
             return;
         }
         self.over_budget.insert(process.id, Instant::now());
@@ -170,10 +175,22 @@ impl Governor {
         if !has_room(&store.facts(), 32) {
             self.drop_kept(store.facts().limit_bytes / 8);
         }
-        if !has_room(&self.shared.mover.store.facts(), 32) && !self.pool_full {
-            let then = if self.may_kill() { "kill" } else { "stop" };
-            tracing::warn!("the pool is full: nothing more leaves the programs (on_full = {then})");
-            self.pool_full = true;
+        if !has_room(&self.shared.mover.store.facts(), 32) {
+            let said = self.pool.no_room();
+            self.log_of_pool(said);
+        }
+    }
+
+    fn log_of_pool(&self, said: Option<Say>) {
+        let then = if self.may_kill() { "kill" } else { "stop" };
+        match said {
+            Some(Say::Full) => tracing::warn!(
+                "the pool is full: nothing more leaves the programs (on_full = {then})"
+            ),
+            Some(Say::Room { times }) => {
+                tracing::warn!(times, "the pool has had room for a while: it is full no longer");
+            }
+            None => {}
         }
     }
 

@@ -115,7 +115,7 @@ impl Governor {
     /// Moves to the pool what has no place in the kernel's zram any more, a little at a time.
     pub(super) fn move_from_kernel(&mut self) {
         let relaunching = self.apps.values().any(|app| app.relaunch_began.is_some());
-        if relaunching || self.pool_full || self.inflight_pages >= RECLAIM_PAGES {
+        if relaunching || self.pool.is_full() || self.inflight_pages >= RECLAIM_PAGES {
             return;
         }
         let mut orders = Vec::new();

@@ -102,7 +102,8 @@ impl Governor {
         }
         for process in self.shared.of_app(app) {
             process.relaunching.store(false, Ordering::Relaxed);
-            affinity::widen(&process.narrowed, self.shared.handler_cpus[process.handler]);
+            let cpu = self.shared.handler_cpus[process.handler];
+            affinity::widen(&process.narrowed, process.pid(), cpu);
         }
         self.end_sample(app);
     }
@@ -151,7 +152,7 @@ impl Governor {
         let processes: Vec<Arc<Process>> = self.shared.processes.read().values().cloned().collect();
         let left: usize = processes
             .iter()
-            .filter(|p| p.memory.uffd.is_alive())
+            .filter(|p| p.memory.uffd.is_alive() && !p.memory.is_given_up())
             .map(|p| p.stored_vpns().len())
             .sum();
         if self.shared.recovering.load(Ordering::SeqCst) > 0 {

@@ -5,15 +5,19 @@
 
 mod activity;
 mod budget;
+mod fullness;
 mod kernel_tier;
 mod last_resort;
+mod leaving;
 mod lifecycle;
 mod orders;
+mod outside;
 mod requests;
 mod sensor;
 mod silence;
 mod status;
 mod stayed;
+mod thrashing;
 mod windows;
 
 use std::cell::RefCell;
@@ -23,6 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use clew_agent::protocol::MAX_NAME;
 use clew_core::view::PageCounts;
 use clew_core::{
     AppId, AppState, Arrival, Event, Ns, PageFacts, PageId, PageRun, SpaceId, Tier, Trigger, Vpn,
@@ -36,15 +41,20 @@ use self::requests::Promise;
 use self::windows::Windows;
 use crate::attach::Candidate;
 use crate::config::Config;
-use crate::control::{EarlyStatus, Environment, Request, SensorStatus, Status};
+use crate::control::{EarlyStatus, Environment, Request, SensorStatus, Status, UsedBytes};
+use crate::let_go::Plea;
 use crate::mappings::resident_anonymous_bytes;
+use crate::outside::Found;
 use crate::process::{Process, Shared};
 use crate::tap::TappedEngine;
 use crate::work::{Crew, Desk, Done, Work};
 use activity::Activity;
+use fullness::Fullness;
 use kernel_tier::KernelTier;
+use outside::Outside;
 use sensor::Sample;
 use stayed::StayedPages;
+use thrashing::Thrashing;
 
 /// While something happens, and while nothing does.
 const TICK_BUSY: Duration = Duration::from_millis(10);
@@ -53,6 +63,9 @@ const TICK_IDLE: Duration = Duration::from_millis(100);
 const BUSY_FOR: Duration = Duration::from_millis(500);
 /// How often dead programs are looked for.
 const LIVENESS: Duration = Duration::from_millis(100);
+
+/// So long a private daemon waits for its first app, while who started it lives.
+pub const NOBODY_CAME: Duration = Duration::from_secs(10);
 /// How long a program may take from saying that it starts until its agent comes.
 const LOADING: Duration = Duration::from_secs(10);
 /// How often faults are heard of during a relaunch, where the scheme brings something back for them.
@@ -62,6 +75,8 @@ const TICK_RELAUNCH: Duration = Duration::from_millis(1);
 pub enum Message {
     /// A program with an agent appeared.
     Hello(Box<Candidate>),
+    /// A managed program uses a userfaultfd of its own.
+    LetGo(Plea),
     /// A managed program forked.
     Forked(Arc<Process>),
     /// A program of a predecessor is served again.
@@ -72,6 +87,8 @@ pub enum Message {
     Control(Request, Sender<String>),
     /// Somebody shows the state of everything.
     Look(Sender<Box<Status>>),
+    /// What apps have that cannot be taken.
+    Outside(Found),
     /// The machine stalls for want of memory.
     Stalled,
     /// Bring everything back and end.
@@ -95,8 +112,11 @@ struct App {
     past_lent_back: u64,
     past_fault_ns: u64,
     past_fault_codec_ns: u64,
+    past_fault_along_ns: u64,
     past_restored: u64,
     past_swapped_out: u64,
+    /// The process that was last said to become a program of it.
+    root: Option<u32>,
     /// Pages brought back early that were then used.
     prefetch_used: u64,
     /// Samples in a row of which nearly all was used.
@@ -111,6 +131,9 @@ impl App {
         })
     }
 }
+
+/// Why a candidate waits that is no longer too small.
+const BEING_PREPARED: &str = "being prepared";
 
 struct Waiting {
     candidate: Option<Box<Candidate>>,
@@ -199,6 +222,8 @@ pub struct Governor {
     over_budget: HashMap<SpaceId, Instant>,
     promises: HashMap<u64, Promise>,
     tickets: HashMap<u64, u64>,
+    /// Who waits until a process is let go.
+    pleas: HashMap<SpaceId, Vec<Plea>>,
     /// Tickets of what comes back early, and how many pages each is for.
     early_tickets: HashMap<u64, usize>,
     early: EarlyStatus,
@@ -215,7 +240,7 @@ pub struct Governor {
     kept: KeptCopies,
     scans: HashMap<SpaceId, (Instant, u64)>,
     scanning: usize,
-    pool_full: bool,
+    pool: Fullness,
     /// The kernel's swap, where the scheme uses it.
     kernel: KernelTier,
     last_liveness: Instant,
@@ -223,6 +248,7 @@ pub struct Governor {
     last_busy: Instant,
     last_tick: Instant,
     own_statm: Option<File>,
+    used: UsedBytes,
     used_bytes: u64,
     /// Part of it that programs have resident.
     resident_bytes: u64,
@@ -238,6 +264,10 @@ pub struct Governor {
     /// A service manager wants to hear so often that all is well.
     watchdog: Option<Duration>,
     last_fed: Instant,
+    thrashing: Thrashing,
+    /// When the last second ended in which pages were watched.
+    last_second: Instant,
+    outside: Outside,
 }
 
 impl Governor {
@@ -269,6 +299,7 @@ impl Governor {
             waiting: Vec::new(),
             promises: HashMap::new(),
             tickets: HashMap::new(),
+            pleas: HashMap::new(),
             early_tickets: HashMap::new(),
             early: EarlyStatus::default(),
             samples: HashMap::new(),
@@ -282,13 +313,14 @@ impl Governor {
             kept: KeptCopies::default(),
             scans: HashMap::new(),
             scanning: 0,
-            pool_full: false,
+            pool: Fullness::default(),
             kernel: KernelTier::default(),
             last_liveness: now,
             last_kcmp: now,
             last_busy: now,
             last_tick: now,
             own_statm: File::open("/proc/self/statm").ok(),
+            used: UsedBytes::default(),
             used_bytes: 0,
             resident_bytes: 0,
             started: now,
@@ -299,6 +331,9 @@ impl Governor {
             ended: Vec::new(),
             watchdog: sd_notify::watchdog_enabled(),
             last_fed: now,
+            thrashing: Thrashing::default(),
+            last_second: now,
+            outside: Outside::new(now),
         }
     }
 
@@ -358,6 +393,12 @@ impl Governor {
         }
         match *event {
             Event::Moved { from, to } => self.stayed.moved(from, to),
+            Event::PageIn { page, demand: true, .. } => {
+                if let Some(app) = self.engine.facts().app_of(page.space()) {
+                    self.thrashing.back(page, app);
+                }
+            }
+            Event::SpaceEnd { space } => self.thrashing.end(space),
             // Policies take stock of what is out.
             Event::Launch { .. }
             | Event::Relaunch { .. }
@@ -403,6 +444,7 @@ impl Governor {
         self.look_up();
         match message {
             Message::Hello(candidate) => self.hello(candidate),
+            Message::LetGo(plea) => self.let_go(&plea.process.clone(), Some(plea)),
             Message::Forked(process) => {
                 self.tell(&Event::SpaceStart { space: process.id, app: process.app });
             }
@@ -413,6 +455,7 @@ impl Governor {
                 let status = self.status();
                 let _ = answer.send(Box::new(status));
             }
+            Message::Outside(found) => self.outside.found = found,
             Message::Stalled => self.last_stall = Some(Instant::now()),
             Message::Stop => self.stop(None),
         }
@@ -489,8 +532,10 @@ impl Governor {
         }
     }
 
-    /// The app of this name, which is new if there is none.
+    /// The app of this name, which is new if there is none. Of a longer name it is the first
+    /// [`MAX_NAME`] bytes.
     pub fn app_named(&mut self, name: &str) -> AppId {
+        let name = &name[..name.floor_char_boundary(MAX_NAME)];
         if let Some((id, _)) = self.apps.iter().find(|(_, a)| a.name == name) {
             return *id;
         }
@@ -511,8 +556,10 @@ impl Governor {
                 past_lent_back: 0,
                 past_fault_ns: 0,
                 past_fault_codec_ns: 0,
+                past_fault_along_ns: 0,
                 past_restored: 0,
                 past_swapped_out: 0,
+                root: None,
                 awaited: None,
                 prefetch_used: 0,
                 calm_samples: 0,
@@ -532,7 +579,7 @@ impl Governor {
 
     fn manage(&mut self, index: usize, promise: Option<u64>) {
         let Some(mut candidate) = self.waiting[index].candidate.take() else { return };
-        self.waiting[index].reason = Some("being prepared".to_string());
+        self.waiting[index].reason = Some(BEING_PREPARED.to_string());
         let load =
             |h: usize| self.shared.processes.read().values().filter(|p| p.handler == h).count();
         candidate.handler = (0..self.shared.epolls.len()).min_by_key(|h| load(*h)).unwrap_or(0);
@@ -588,6 +635,8 @@ impl Governor {
             self.admit_candidates();
             self.end_quiet_relaunches();
             self.take_samples();
+            self.look_outside();
+            self.look_for_thrashing();
         }
         if self.stopping.is_none() {
             self.watch_activity();
@@ -604,6 +653,7 @@ impl Governor {
         let check_memory = self.last_kcmp.elapsed() > Duration::from_secs(2);
         if check_memory {
             self.last_kcmp = Instant::now();
+            self.look_for_own_userfaultfds();
         }
         let processes: Vec<Arc<Process>> = self.shared.processes.read().values().cloned().collect();
         for process in processes {
@@ -612,7 +662,8 @@ impl Governor {
                 // execve, and the agent has not noticed.
                 process.memory.detach();
             }
-            if process.memory.uffd.is_alive() {
+            let lives_on = process.memory.uffd.is_alive();
+            if lives_on && !process.has_left() {
                 continue;
             }
             if self.swap_outs.contains_key(&process.id) {
@@ -622,6 +673,9 @@ impl Governor {
             }
             self.shared.processes.write().remove(&process.id);
             self.waiting.retain(|w| !w.forked || w.pid != process.pid());
+            if lives_on {
+                self.list_as_left_alone(&process);
+            }
             self.scans.remove(&process.id);
             self.kernel.forget(process.id);
             self.protected.remove(&process.id);
@@ -637,6 +691,7 @@ impl Governor {
                 app.past_lent_back += process.lent_back.load(Ordering::Relaxed);
                 app.past_fault_ns += process.fault_ns.load(Ordering::Relaxed);
                 app.past_fault_codec_ns += process.fault_codec_ns.load(Ordering::Relaxed);
+                app.past_fault_along_ns += process.fault_along_ns.load(Ordering::Relaxed);
                 app.past_restored += process.demand.load(Ordering::Relaxed)
                     + process.restored.load(Ordering::Relaxed);
                 app.past_swapped_out += process.swapped_out.load(Ordering::Relaxed);
@@ -655,6 +710,7 @@ impl Governor {
             .map(|p| p.app)
             .chain(self.waiting.iter().map(|w| w.app))
             .chain(self.apps.iter().filter(|(_, app)| app.is_awaited()).map(|(id, _)| *id))
+            .chain(self.outside.apps_with_processes())
             .collect();
         let gone: Vec<AppId> = self.apps.keys().filter(|id| !alive.contains(id)).copied().collect();
         for app in gone {
@@ -662,9 +718,17 @@ impl Governor {
             self.forget_sample(app);
             self.tell(&Event::Exit { app });
         }
-        if self.config.exit_when_idle && self.had_apps && self.apps.is_empty() {
+        let is_idle = self.config.exit_when_idle && self.apps.is_empty();
+        if is_idle && (self.had_apps || self.nobody_comes()) && self.stopping.is_none() {
             self.stop(None);
         }
+    }
+
+    /// Whether this is a private daemon, and its first app will not come any more.
+    fn nobody_comes(&self) -> bool {
+        self.config
+            .starter
+            .is_some_and(|starter| self.started.elapsed() > NOBODY_CAME || !starter.is_alive())
     }
 
     fn admit_candidates(&mut self) {

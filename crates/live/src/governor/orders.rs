@@ -78,6 +78,12 @@ impl Governor {
         if let Some(process) = done.process.as_ref().filter(|_| done.taken_out) {
             self.next_swap_out(process.id);
         }
+        if let Some(process) = done.process.as_ref().filter(|_| done.has_own) {
+            self.let_go(process, None);
+        }
+        if let (Some(process), Some(is_free)) = (&done.process, done.let_go) {
+            self.was_let_go(process, is_free);
+        }
         if let Some(Ok(process)) = &done.managed
             && process.forked
         {
@@ -93,6 +99,10 @@ impl Governor {
             if let Event::Stayed { page } = event {
                 self.stayed.push(*page);
             } else if let Some(event) = self.as_it_is_now(event) {
+                // What somebody wanted out is no sign of memory being short.
+                if let (Event::Stored { page, .. }, 0) = (&event, promise) {
+                    self.thrashing.left(*page);
+                }
                 self.tell(&event);
             }
         }

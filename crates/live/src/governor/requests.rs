@@ -2,11 +2,12 @@
 
 use std::time::Instant;
 
+use clew_agent::protocol::MAX_NAME;
 use clew_core::{AppId, Event};
 use crossbeam_channel::Sender;
 
 use super::{Governor, Waiting};
-use crate::control::{Reply, Request};
+use crate::control::{ENDING, Reply, Request};
 use crate::work::Work;
 
 /// Clients that wait for several pieces of work.
@@ -77,14 +78,27 @@ impl Governor {
         self.last_busy = Instant::now();
         // What programs did before it was asked is told before it.
         self.drain_ring();
+        if self.stopping.is_some() && request.makes_work() {
+            reply::<()>(&answer, Err(ENDING.to_string()));
+            return;
+        }
         match request {
             Request::Status => {
                 let status = self.status();
                 reply(&answer, Ok(status));
             }
             Request::Environment => reply(&answer, Ok(self.environment.clone())),
+            Request::Started { app, .. } if app.is_empty() || app.len() > MAX_NAME => {
+                let message = format!("an app's name has 1 to {MAX_NAME} bytes");
+                reply::<()>(&answer, Err(message));
+            }
             Request::Started { app, pid, command, unmanaged } => {
+                let command = shortened(command, MAX_NAME);
+                let unmanaged = unmanaged.map(|why| shortened(why, MAX_REASON));
                 let app = self.app_named(&app);
+                if let Some(app) = self.apps.get_mut(&app) {
+                    app.root = Some(pid);
+                }
                 self.waiting.retain(|w| w.pid != pid);
                 if unmanaged.is_some() {
                     let (candidate, forked, reason) = (None, false, unmanaged);
@@ -158,6 +172,13 @@ impl Governor {
     }
 
     fn swap_out_app(&mut self, app: AppId, answer: Option<Sender<String>>, step: u8) {
+        if self.stopping.is_some() {
+            // Or it would be brought back and taken out by turns.
+            if let Some(answer) = answer {
+                reply::<()>(&answer, Err(ENDING.to_string()));
+            }
+            return;
+        }
         let promise = self.promise(answer, Then::SwapOut(app, step));
         match step {
             PREPARE => {
@@ -190,7 +211,17 @@ impl Governor {
     }
 }
 
+/// Bytes kept of why a program cannot be managed, as a client says it.
+const MAX_REASON: usize = 255;
+
+/// What somebody says of a program, as long as it may be.
+pub(super) fn shortened(mut text: String, bytes: usize) -> String {
+    text.truncate(text.floor_char_boundary(bytes));
+    text
+}
+
 fn unknown_app(name: &str) -> String {
+    let name = &name[..name.floor_char_boundary(MAX_NAME)];
     format!("no app is called '{name}' ('clew ps' lists them)")
 }
 

@@ -23,7 +23,7 @@ use crate::process::Process;
 const SIZE_SAMPLE: u64 = 512;
 
 impl Governor {
-    fn why_waiting(&self, w: &Waiting) -> String {
+    pub(super) fn why_waiting(&self, w: &Waiting) -> String {
         let too_small = || format!("smaller than {}", self.config.min_process);
         w.reason.clone().unwrap_or_else(too_small)
     }
@@ -74,9 +74,15 @@ impl Governor {
             scheme: self.config.scheme_name.clone(),
             budget_bytes: self.config.budget.0,
             used_bytes: self.used_bytes,
+            used: self.used,
             daemon_bytes: self.daemon_bytes(),
             daemon_cpu_seconds: Stat::of(std::process::id()).map_or(0.0, |own| own.cpu_seconds()),
             uptime_seconds: self.started.elapsed().as_secs_f64(),
+            managed_pages: self.managed_pages(),
+            enough_budget_bytes: apps
+                .iter()
+                .filter_map(|app| app.thrashing.map(|t| t.enough_budget_bytes))
+                .max(),
             daemon_pid: std::process::id(),
             keeper_pid: self.keeper_pid,
             placement: match self.shared.placement {
@@ -88,7 +94,7 @@ impl Governor {
                 limit_bytes: facts.limit_bytes,
                 stored_pages: facts.pages,
                 ratio: self.ratio(facts.pages, facts.used_bytes as f64),
-                full: self.pool_full,
+                full: self.pool.is_full(),
                 reused_pages: reused,
                 corrupt_pages: corrupt,
             },
@@ -118,6 +124,14 @@ impl Governor {
         }
     }
 
+    fn managed_pages(&self) -> u64 {
+        let of = |process: &Arc<Process>| {
+            let c = process.space.table.counts();
+            c.resident + c.moving + c.stored + c.restoring + c.parked + c.lent
+        };
+        self.shared.processes.read().values().map(of).sum()
+    }
+
     fn ratio(&self, pages: u64, bytes: f64) -> f64 {
         if bytes == 0.0 { 0.0 } else { (pages * self.shared.page_bytes) as f64 / bytes }
     }
@@ -134,6 +148,7 @@ impl Governor {
             lent_back_pages: app.past_lent_back,
             fault_ns: app.past_fault_ns,
             fault_codec_ns: app.past_fault_codec_ns,
+            fault_along_ns: app.past_fault_along_ns,
             restored_pages: app.past_restored,
             swapped_out_pages: app.past_swapped_out,
             prefetch_used_pages: app.prefetch_used,
@@ -155,26 +170,16 @@ impl Governor {
             status.lent_back_pages += process.lent_back.load(Ordering::Relaxed);
             status.fault_ns += process.fault_ns.load(Ordering::Relaxed);
             status.fault_codec_ns += process.fault_codec_ns.load(Ordering::Relaxed);
+            status.fault_along_ns += process.fault_along_ns.load(Ordering::Relaxed);
             status.restored_pages +=
                 process.demand.load(Ordering::Relaxed) + process.restored.load(Ordering::Relaxed);
             status.swapped_out_pages += process.swapped_out.load(Ordering::Relaxed);
-            let silent = process.memory.is_silent();
-            let managed = process.is_managed() && !silent;
-            let waits = |w: &&Waiting| w.forked && w.pid == process.pid();
-            let waiting = self.waiting.iter().find(waits);
+            let reason = self.why_not_managed(&process);
             status.processes.push(ProcessStatus {
                 pid: process.pid(),
                 command: process.command.clone(),
-                managed,
-                reason: match (managed, process.pid(), waiting) {
-                    (true, ..) => String::new(),
-                    (_, 0, _) => "forked child: its faults are served, its pages stay".into(),
-                    _ if silent => {
-                        "its agent is silent (frozen?): its pages stay until it answers".into()
-                    }
-                    (_, _, Some(w)) => self.why_waiting(w),
-                    (_, _, None) => "its agent is gone: its faults are served".into(),
-                },
+                managed: reason.is_none(),
+                reason: reason.unwrap_or_default(),
                 resident_bytes: resident,
                 stored_pages: stored,
                 faults: process.faults.load(Ordering::Relaxed),
@@ -182,6 +187,8 @@ impl Governor {
             });
         }
         status.ratio = self.ratio(status.stored_pages, stored_bytes);
+        status.outside = self.outside.found.get(&id).cloned().unwrap_or_default();
+        status.thrashing = self.thrashing_of(id, status.ratio);
         for w in self.waiting.iter().filter(|w| w.app == id && !w.forked) {
             let resident = File::open(format!("/proc/{}/statm", w.pid))
                 .map_or(0, |mut f| resident_anonymous_bytes(&mut f, self.shared.page_bytes));

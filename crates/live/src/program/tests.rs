@@ -6,6 +6,7 @@ use clew_agent::protocol::{Header, Kind, SLOTS, SlotState, Taken};
 
 use super::*;
 use crate::seqpacket;
+use crate::skip::skip;
 use crate::uffd::FEATURES;
 
 const PAGE: u64 = 4096;
@@ -54,8 +55,8 @@ fn with_agent(uffd: Uffd) -> (ProgramMemory, OwnedFd, u64) {
     let staging = pages(&uffd, SLOTS);
     let mem = File::open("/proc/self/mem").expect("mem");
     let pagemap = File::open("/proc/self/pagemap").expect("pagemap");
-    let buffer = crate::attach::buffer().expect("a buffer");
-    let agent = Agent::new(ours, buffer, staging, 0, Some(mem), 1).expect("an agent");
+    let buffer = crate::agent::new_buffer().expect("a buffer");
+    let agent = Agent::new(ours.into(), buffer, staging, 0, Some(mem), 1).expect("an agent");
     (ProgramMemory::new(uffd, PAGE, Some(agent), Some(pagemap), -1, 0), agents, staging)
 }
 
@@ -92,7 +93,7 @@ fn obey(socket: &OwnedFd, staging: u64, take: impl FnOnce() -> Vec<SlotState>) -
 
 fn own_uffd(test: &str) -> Option<Uffd> {
     let Ok(uffd) = Uffd::open_own() else {
-        eprintln!("SKIP {test}: no userfaultfd");
+        skip(test, "no userfaultfd");
         return None;
     };
     uffd.api(FEATURES & !crate::uffd::feature::EVENT_REMOVE).expect("the features");
@@ -128,6 +129,110 @@ fn a_page_that_was_moved_and_is_called_busy_is_taken() {
     assert!(page.iter().all(|byte| *byte == 2), "the page as the program left it");
 }
 
+/// Answers that nobody asked for, without end: whoever reads them must come to an end.
+#[test]
+fn who_waits_for_an_agent_that_floods_it_waits_no_longer() {
+    let Some(uffd) = own_uffd("who_waits_for_an_agent_that_floods_it_waits_no_longer") else {
+        return;
+    };
+    let (memory, agents, _) = with_agent(uffd);
+    let program = pages(&memory.uffd, 1);
+    let mut took = Vec::new();
+    let is_over = AtomicBool::new(false);
+    let until = Instant::now() + Duration::from_secs(60);
+    let flooded = std::thread::scope(|scope| {
+        let flood = scope.spawn(|| {
+            let unasked = crate::agent::header_bytes(Kind::Taken, 0, 7);
+            while !is_over.load(Ordering::Acquire) && Instant::now() < until {
+                let _ = seqpacket::send(&agents, [&unasked], &[]);
+            }
+            is_over.load(Ordering::Acquire)
+        });
+        memory.take_out(&[Vpn::of_addr(program, PAGE)], &mut took);
+        is_over.store(true, Ordering::Release);
+        // Whoever sends may wait for room.
+        memory.hang_up();
+        flood.join().expect("the flood ends")
+    });
+    assert!(flooded, "it was waited for as long as it sent");
+    assert_eq!(took, [Took::Stayed]);
+    assert!(!memory.has_agent(), "it gets no more orders");
+}
+
+/// Does `what` with the agent, or hangs up after a minute: whoever waits for it waits no longer then.
+fn does_not_wait(memory: &ProgramMemory, what: impl FnOnce() + Send) {
+    std::thread::scope(|scope| {
+        let (done, is_done) = std::sync::mpsc::channel();
+        scope.spawn(move || {
+            what();
+            let _ = done.send(());
+        });
+        if is_done.recv_timeout(Duration::from_secs(60)).is_err() {
+            memory.hang_up();
+            panic!("an agent that reads nothing is waited for");
+        }
+    });
+}
+
+/// It can know the numbers of its orders without reading any.
+#[test]
+fn an_agent_that_answers_what_it_has_not_read_gets_no_more_orders() {
+    const NAME: &str = "an_agent_that_answers_what_it_has_not_read_gets_no_more_orders";
+    let Some(uffd) = own_uffd(NAME) else { return };
+    let (memory, agents, _) = with_agent(uffd);
+    let page = Vpn::of_addr(pages(&memory.uffd, 1), PAGE);
+    let is_over = AtomicBool::new(false);
+    let (mut orders, mut took) = (0, Vec::new());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut number = 1 << 24;
+            while !is_over.load(Ordering::Acquire) {
+                let head = crate::agent::header_bytes(Kind::Taken, 0, number);
+                let slots = [SlotState::Skipped as u8; SLOTS];
+                match seqpacket::send(&agents, [&head, &slots], &[]) {
+                    Ok(()) => number += 1,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        std::thread::yield_now();
+                    }
+                    // Hung up on.
+                    Err(_) => break,
+                }
+            }
+        });
+        does_not_wait(&memory, || {
+            while memory.has_agent() && orders < 100_000 {
+                memory.take_out(&[page], &mut took);
+                orders += 1;
+            }
+        });
+        is_over.store(true, Ordering::Release);
+    });
+    assert!(!memory.has_agent(), "after {orders} orders");
+    assert!(orders > 1, "the first was answered");
+    assert_eq!(took, [Took::Stayed]);
+}
+
+/// A successor empties staging areas before it serves anybody, and whoever ends tells agents so.
+#[test]
+fn an_agent_that_reads_nothing_holds_up_neither_a_takeover_nor_an_end() {
+    const NAME: &str = "an_agent_that_reads_nothing_holds_up_neither_a_takeover_nor_an_end";
+    let Some(uffd) = own_uffd(NAME) else { return };
+    let (memory, agents, _) = with_agent(uffd);
+    does_not_wait(&memory, || {
+        for _ in 0..100_000 {
+            memory.empty_staging();
+            if !memory.has_agent() {
+                break;
+            }
+        }
+        memory.detach();
+    });
+    assert!(!memory.has_agent(), "its queue is full, and it gets more orders");
+    // It has not been told to end: so it finds that nobody is there.
+    seqpacket::set_timeout(&agents, Some(Duration::from_secs(60))).expect("set");
+    while seqpacket::receive(&agents, &mut [0; 64]).expect("orders, and the end").0 > 0 {}
+}
+
 /// An agent that died with its program leaves nothing to be found damaged.
 #[test]
 fn what_was_on_its_way_out_of_memory_that_is_gone_is_not_lost() {
@@ -156,7 +261,7 @@ fn what_was_on_its_way_out_of_memory_that_is_gone_is_not_lost() {
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert_eq!(status, 0, "the child has sent its userfaultfd");
     let (_, mut fds) = seqpacket::receive(&ours, &mut [0; 8]).expect("a message");
-    let gone = Uffd::new(fds.pop().expect("a descriptor"));
+    let gone = Uffd::new(fds.pop().expect("a descriptor").into_known());
     assert!(!gone.is_alive());
 
     // Its agent hangs up in the middle of an order.
@@ -211,7 +316,7 @@ fn a_first_write_in_the_middle_of_a_move_is_not_lost() {
                         let mut copy = [0; PAGE as usize];
                         // Zeros are no page there.
                         memory.staged(0, &mut copy);
-                        memory.agent().expect("it lives").fill(0, &copy);
+                        assert!(memory.agent().expect("it lives").fill(0, &copy));
                         SlotState::Taken
                     }
                     libc::EEXIST | libc::EBUSY => {

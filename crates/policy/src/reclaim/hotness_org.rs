@@ -19,15 +19,17 @@
 //! a page of the old hot list that stayed resident through a relaunch may have been used in it or
 //! not. It stays hot ([`Unseen::Keep`]), behind those that are known to have been used, until a
 //! sample says otherwise ([`Event::Unused`]) or it leaves: from then on it is known, for its use
-//! would be a fault. [`Unseen::Warm`] takes the paper at its word and lets the hot set forget itself
-//! every other relaunch. [`Reclaim::pick_samples`] answers hot pages of which nothing was heard for
+//! would be a fault. That is ours: the paper moves *all* old hot data to the warm list, which is
+//! [`Unseen::Warm`], and lets the hot set forget itself every other relaunch where uses are not seen. [`Reclaim::pick_samples`] answers hot pages of which nothing was heard for
 //! longest. A relaunch in which no use at all was seen changes nothing.
 //!
 //! The paper makes a page hot that a relaunch uses ([`HotAfter::FirstUse`]). Of what a relaunch uses a
 //! third is used that time only; with [`HotAfter::SecondUse`] it must have been used before, and is
 //! warm until then: 2Q's idea (Johnson and Shasha, VLDB 1994).
 //!
-//! The paper knows no way from warm back to cold, and there is none here.
+//! The paper knows no way from warm back to cold, and there is none here; nor one from cold to warm but
+//! use: a page that was picked and could not leave stays in its class. Whoever carries orders out sees
+//! to it that it is not picked again at once.
 //!
 //! Invariants: a page of an app that was told of is on exactly one of that app's lists, resident or
 //! out (handed out or in the pool) or beyond the pool; counts are those of the lists. Every step takes constant time, the
@@ -384,17 +386,6 @@ impl HotnessOrg {
         }
     }
 
-    /// A page that was picked could not leave: it was asked for at that moment, or is pinned. As cold
-    /// it would be picked before all others, again and again.
-    fn stayed(&mut self, page: PageId, view: &View<'_>) {
-        self.is_at(page, IN, view);
-        if let Some(slot) = self.lists.find(page)
-            && self.place(slot).1 == COLD
-        {
-            self.move_to(slot, IN, WARM);
-        }
-    }
-
     /// Of the pages that are there, those that were out enter before those that were not known.
     fn resident(&mut self, run: PageRun, view: &View<'_>) {
         let Some(number) = self.app_of(run.first, view) else { return };
@@ -509,7 +500,8 @@ impl Observe for HotnessOrg {
                     self.came_along(page, view);
                 }
             }
-            Event::Stayed { page } if !view.is_file(page) => self.stayed(page, view),
+            // It keeps its class, at the front of its list: only use makes a page warmer.
+            Event::Stayed { page } if !view.is_file(page) => self.is_at(page, IN, view),
             Event::Stored { page, tier, .. } if !view.is_file(page) => {
                 let side = if tier == Tier::Pool { OUT } else { BEYOND };
                 self.is_at(page, side, view);

@@ -19,3 +19,14 @@ impl Reclaim for NoReclaim {
 
     fn pick_app(&mut self, _app: AppId, _view: &View<'_>, _out: &mut Vec<Verdict>) {}
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clew_core::{SpaceId, Vpn};
+
+    #[test]
+    fn it_knows_of_no_page_how_hot_it_is() {
+        assert_eq!(NoReclaim.class(PageId::new(SpaceId(1), Vpn(1))), None);
+    }
+}

@@ -336,7 +336,7 @@ impl Reader {
                 _ => Lists::ExcludeHot,
             },
             initial_hot: self.initial_hot()?,
-            unseen: match self.word("unseen", Some("keep"), &["keep", "warm"])? {
+            unseen: match self.word("unseen", Some("warm"), &["keep", "warm"])? {
                 "keep" => Unseen::Keep,
                 _ => Unseen::Warm,
             },

@@ -107,9 +107,7 @@ impl CodecContext {
             return RAW;
         }
         let mut packed = std::mem::take(&mut self.packed);
-        if packed.len() < block.len() {
-            packed.resize(block.len(), 0);
-        }
+        packed.resize(packed.len().max(block.len()), 0);
         let (encoded, len) = if chunk_bytes as usize >= block.len() {
             match self.compress(codec, block, &mut packed[..worth_bytes(block.len())]) {
                 Some(len) => (Encoded { codec, chunk_units: 0 }, len),

@@ -458,3 +458,6 @@ impl Pool {
         assert_eq!(held, self.used_bytes(), "the kernel counts as we do");
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -35,6 +35,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use clew_core::{CodecKind, Vpn};
 use twox_hash::XxHash3_64;
 
+use crate::codec::chunks::MIN_CHUNK_BYTES;
 use crate::codec::{DecodeError, Stored};
 use crate::pool::Pool;
 use crate::pool::handle::NO_HANDLE;
@@ -315,6 +316,23 @@ impl Store {
             Some(Stored::ZstdDictionary) => CodecKind::ZstdDictionary,
             Some(Stored::Lz4 | Stored::Same | Stored::Part) | None => CodecKind::Lz4,
         }
+    }
+
+    /// Bytes that one call of the codec compressed of a block: of a page or of several, the whole
+    /// block where it was one chunk or is stored as it is. A page, where there is no such block.
+    pub fn chunk_bytes(&self, handle: Handle) -> u32 {
+        let page_bytes = self.config.page_bytes as u32;
+        let chunk = |header: &Header, payload: &[u8]| match header {
+            Header { codec: Stored::Part, .. } | Header { framed: false, .. } => page_bytes,
+            _ => self.front(handle, header.codec, payload).map_or(page_bytes, |front| match front
+                .encoded
+                .chunk_units
+            {
+                0 => u32::from(front.pages) * page_bytes,
+                units => u32::from(units) * MIN_CHUNK_BYTES,
+            }),
+        };
+        self.pool.read(handle.raw(), chunk).unwrap_or(page_bytes)
     }
 
     /// The checksum that page `index` of a block had when it was stored; zero if there is no such

@@ -174,6 +174,37 @@ fn wrong_arguments_are_errors() {
 }
 
 #[test]
+fn a_block_says_how_it_was_compressed() {
+    let (store, mut ctx) = (store(8 << 20, 1000), CodecContext::new());
+    let page = PAGE as u32;
+    let raw = (CodecKind::Raw, 8 * page);
+    let cases = [
+        (block_of(1, 3), CodecKind::Lz4, page, (CodecKind::Lz4, page)),
+        (block_of(1, 3), CodecKind::Zstd, 1024, (CodecKind::Zstd, 1024)),
+        (block_of(8, 3), CodecKind::Zstd, 1024, (CodecKind::Zstd, 1024)),
+        (block_of(8, 3), CodecKind::Lz4, 4 * page, (CodecKind::Lz4, 4 * page)),
+        (block_of(8, 3), CodecKind::Lz4, 32 * page, (CodecKind::Lz4, 8 * page)),
+        (noise(8, 3), CodecKind::Lz4, page, raw),
+        (noise(1, 3), CodecKind::Lz4, page, (CodecKind::Raw, page)),
+        (block_of(8, 3), CodecKind::Raw, page, raw),
+        (vec![7; PAGE], CodecKind::Zstd, page, (CodecKind::Lz4, page)),
+    ];
+    for (contents, codec, chunk_bytes, expected) in cases {
+        let handle = store.put(&mut ctx, &contents, codec, chunk_bytes).unwrap();
+        let said = (store.codec(handle), store.chunk_bytes(handle));
+        assert_eq!(said, expected, "{} bytes, {codec:?} by {chunk_bytes}", contents.len());
+    }
+    // Of parts and of what there is not, nothing much.
+    for raw in [2, 3, 500, u32::MAX] {
+        let handle = Handle::from_raw(raw).unwrap();
+        if store.block_pages(handle) == 0 {
+            assert_eq!((store.codec(handle), store.chunk_bytes(handle)), (CodecKind::Lz4, page));
+        }
+    }
+    assert_eq!(store.facts().corrupt_reads, 0, "to ask is not to read");
+}
+
+#[test]
 fn limits_are_kept_and_nothing_is_half_stored() {
     let mut ctx = CodecContext::new();
     let pages_limited = store(8 << 20, 10);

@@ -28,6 +28,8 @@ pub(super) const CHUNK_BYTES: usize = 4096;
 pub(super) const OWNER_BYTES: usize = 16;
 /// Chunks that a slot of the index can name.
 pub(super) const MAX_CHUNKS: u32 = (1 << 28) - 1;
+/// One in so many chunks is kept for pages that must be known.
+pub(super) const SPARE_ONE_IN: u32 = 8;
 
 /// Why a page table could not grow.
 #[derive(Debug, thiserror::Error)]
@@ -121,12 +123,14 @@ impl Tables {
         chunks * CHUNK_BYTES as u64 + owners * 4096
     }
 
-    /// A zero chunk for pages `512 * number..` of `space`.
-    pub(super) fn alloc(&self, space: SpaceId, number: u64) -> Result<u32, TableError> {
+    /// A zero chunk for pages `512 * number..` of `space`, if more than `spare` are left.
+    pub(super) fn alloc(&self, space: SpaceId, number: u64, spare: u32) -> Result<u32, TableError> {
         let mut free = self.free.lock();
+        if free.list.len() as u32 + (self.max + 1 - free.high) <= spare {
+            return Err(TableError::Full { chunks: self.max - spare });
+        }
         let (chunk, fresh) = match free.list.pop() {
             Some(chunk) => (chunk, false),
-            None if free.high > self.max => return Err(TableError::Full { chunks: self.max }),
             None => (free.high, true),
         };
         let owner = chunk as usize * OWNER_BYTES;

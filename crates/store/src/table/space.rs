@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use clew_core::{SpaceId, Vpn};
 
-use super::chunks::{CHUNK_PAGES, TableError, Tables};
+use super::chunks::{CHUNK_PAGES, SPARE_ONE_IN, TableError, Tables};
 use super::entry::{Entry, State};
 use super::index::ChunkIndex;
 
@@ -104,12 +104,14 @@ impl Space {
         self.index.len()
     }
 
-    fn chunk(&self, vpn: Vpn) -> Result<u32, TableError> {
+    /// The chunk of a page, made if there is none and more than `spare` are left: never of pages behind
+    /// the limit.
+    fn chunk(&self, vpn: Vpn, spare: u32) -> Result<u32, TableError> {
         if vpn.0 >= VPN_LIMIT {
             return Err(TableError::Range { vpn });
         }
         let number = vpn.0 / CHUNK_PAGES;
-        self.index.get_or_insert(number, || self.tables.alloc(self.id, number))
+        self.index.get_or_insert(number, || self.tables.alloc(self.id, number, spare))
     }
 
     fn count(&self, old: Entry, new: Entry) {
@@ -123,9 +125,6 @@ impl Space {
     /// The entry of `vpn`; absent where nothing was ever stored.
     #[inline]
     pub fn load(&self, vpn: Vpn) -> Entry {
-        if vpn.0 >= VPN_LIMIT {
-            return Entry::ABSENT;
-        }
         match self.index.get(vpn.0 / CHUNK_PAGES) {
             Some(chunk) => Entry::from_raw(self.tables.word(chunk, vpn.0).load(Ordering::Acquire)),
             None => Entry::ABSENT,
@@ -138,12 +137,22 @@ impl Space {
     /// If a chunk is needed and there is none. Never where `vpn` has a neighbour in its chunk.
     pub fn store(&self, vpn: Vpn, entry: Entry) -> Result<Entry, TableError> {
         let chunk = match entry.is_absent() {
-            false => self.chunk(vpn)?,
+            false => self.chunk(vpn, 0)?,
             true => match self.index.get(vpn.0 / CHUNK_PAGES) {
-                Some(chunk) if vpn.0 < VPN_LIMIT => chunk,
-                _ => return Ok(Entry::ABSENT),
+                Some(chunk) => chunk,
+                None => return Ok(Entry::ABSENT),
             },
         };
+        Ok(self.swap(chunk, vpn.0, entry))
+    }
+
+    /// As [`Space::store`], for a page that need not be known, as it is in its program: some chunks are
+    /// left for those that must be.
+    ///
+    /// # Errors
+    /// If a chunk is needed and there is none for such pages.
+    pub fn note(&self, vpn: Vpn, entry: Entry) -> Result<Entry, TableError> {
+        let chunk = self.chunk(vpn, self.tables.max / SPARE_ONE_IN)?;
         Ok(self.swap(chunk, vpn.0, entry))
     }
 
@@ -160,11 +169,11 @@ impl Space {
     /// [`Refused::Found`] with the entry if it was another, [`Refused::Table`] if a chunk is needed
     /// and there is none.
     pub fn compare_exchange(&self, vpn: Vpn, old: Entry, new: Entry) -> Result<(), Refused> {
-        let chunk = match (vpn.0 < VPN_LIMIT).then(|| self.index.get(vpn.0 / CHUNK_PAGES)) {
-            Some(Some(chunk)) => chunk,
+        let chunk = match self.index.get(vpn.0 / CHUNK_PAGES) {
+            Some(chunk) => chunk,
             _ if !old.is_absent() => return Err(Refused::Found(Entry::ABSENT)),
             _ if new.is_absent() => return Ok(()),
-            _ => self.chunk(vpn)?,
+            _ => self.chunk(vpn, 0)?,
         };
         let word = self.tables.word(chunk, vpn.0);
         match word.compare_exchange(old.raw(), new.raw(), Ordering::AcqRel, Ordering::Acquire) {

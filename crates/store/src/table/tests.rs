@@ -51,12 +51,33 @@ fn a_full_table_says_so_and_gets_its_memory_back() {
     assert!(matches!(one.store(Vpn(1024), resident), Err(TableError::Full { chunks: 2 })));
     assert_eq!(one.load(Vpn(0)), resident);
     assert!(matches!(one.store(Vpn(1 << 45), resident), Err(TableError::Range { .. })));
-    assert_eq!(tables.used_bytes(), 3 * 4096);
+    assert_eq!((tables.used_bytes(), one.chunks()), (3 * 4096, 2));
     drop(one);
     assert_eq!(tables.used_bytes(), 4096);
     let two = Space::new(SpaceId(2), Arc::clone(&tables));
     two.store(Vpn(3), resident).unwrap();
     assert_eq!(two.load(Vpn(2)), Entry::ABSENT);
+}
+
+#[test]
+fn pages_behind_the_limit_are_absent_and_refused() {
+    let (_tables, space) = space();
+    let resident = Entry::new(State::Resident);
+    let last = (1 << 45) - 1;
+    space.compare_exchange(Vpn(last), Entry::ABSENT, resident).unwrap();
+    assert_eq!(space.load(Vpn(last)), resident);
+    for behind in [1 << 45, (1 << 45) + last, u64::MAX] {
+        let vpn = Vpn(behind);
+        assert_eq!(space.load(vpn), Entry::ABSENT);
+        assert_eq!(space.store(vpn, Entry::ABSENT).unwrap(), Entry::ABSENT);
+        assert!(matches!(space.store(vpn, resident), Err(TableError::Range { .. })));
+        space.compare_exchange(vpn, Entry::ABSENT, Entry::ABSENT).unwrap();
+        let refused = space.compare_exchange(vpn, Entry::ABSENT, resident);
+        assert!(matches!(refused, Err(Refused::Table(TableError::Range { .. }))));
+        let refused = space.compare_exchange(vpn, resident, Entry::ABSENT);
+        assert!(matches!(refused, Err(Refused::Found(Entry::ABSENT))));
+    }
+    assert_eq!((space.counts().resident, space.chunks()), (1, 1));
 }
 
 #[test]
@@ -182,4 +203,20 @@ proptest! {
             lent: of(State::Lent),
         });
     }
+}
+
+#[test]
+fn some_chunks_are_left_for_pages_that_must_be_known() {
+    let tables = Arc::new(Tables::new(16 * 512).unwrap());
+    let space = Space::new(SpaceId(1), Arc::clone(&tables));
+    let resident = Entry::new(State::Resident);
+    let noted = (0..20).filter(|n| space.note(Vpn(n * 512), resident).is_ok()).count();
+    assert_eq!(noted, 14);
+    assert!(space.note(Vpn(1), resident).is_ok(), "its chunk is there");
+    let stored = (20..40).filter(|n| space.store(Vpn(n * 512), resident).is_ok()).count();
+    assert_eq!((stored, space.chunks()), (2, 16));
+    drop(space);
+    let space = Space::new(SpaceId(2), tables);
+    let noted = (0..20).filter(|n| space.note(Vpn(n * 512), resident).is_ok()).count();
+    assert_eq!(noted, 14, "chunks that were given back count");
 }

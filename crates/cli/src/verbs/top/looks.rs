@@ -74,8 +74,8 @@ impl Rates {
             fresh_faults_per_second: rate(b.fresh_faults, a.fresh_faults),
             hits_per_second: rate(b.prefetch_used_pages, a.prefetch_used_pages),
             restored_pages_per_second: rate(
-                b.restored_pages + b.demand_faults,
-                a.restored_pages + a.demand_faults,
+                b.restored_pages.saturating_add(b.demand_faults),
+                a.restored_pages.saturating_add(a.demand_faults),
             ),
             swapped_out_pages_per_second: rate(b.swapped_out_pages, a.swapped_out_pages),
             apps: apps.collect(),
@@ -110,6 +110,11 @@ mod tests {
         assert_eq!(rates.apps.keys().collect::<Vec<_>>(), ["old"]);
         let old = &rates.apps["old"];
         assert_eq!((old.demand_faults_per_second, old.cpu_percent), (15.0, 25.0));
+        // Whatever it counts.
+        let most = Totals { demand_faults: u64::MAX, restored_pages: 1, ..Totals::default() };
+        let absurd = Status { totals: most, ..after.clone() };
+        let rates = Rates::between(&after, &absurd, Duration::from_secs(1));
+        assert!(rates.restored_pages_per_second > 1e19);
         // A successor counts from nothing.
         let next = Status { daemon_pid: 8, ..status(vec![app("old", 1, 0.1)], 1) };
         assert_eq!(Rates::between(&after, &next, Duration::from_secs(1)), Rates::default());

@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 
 use clap::ValueEnum;
+use clew_core::shown::shown;
 use clew_live::control::{AppStatus, ClassPages, Status};
 
 use super::looks::{AppRates, Rates};
@@ -160,7 +161,7 @@ impl Row<'_> {
     /// The value of a column that is a number; bytes, counts a second, per cent.
     fn number(&self, column: Column) -> Option<f64> {
         let (app, rates) = (self.app, self.rates);
-        let bytes = |pages: u64| (pages * PAGE_BYTES) as f64;
+        let bytes = |pages: u64| pages as f64 * PAGE_BYTES as f64;
         let class = |pages: fn(&clew_live::control::ClassStatus) -> ClassPages| {
             app.classes.as_ref().map(|c| bytes(pages(c).pages()))
         };
@@ -184,7 +185,7 @@ impl Row<'_> {
     /// What a column says; `-` where there is nothing to say.
     pub fn cell(&self, column: Column) -> String {
         let text = match column {
-            Column::App => return printable(&self.app.name),
+            Column::App => return shown(&self.app.name).into_owned(),
             Column::State => {
                 return if self.app.state == "foreground" { "fg" } else { "bg" }.to_string();
             }
@@ -206,11 +207,6 @@ impl Row<'_> {
 
 /// Bytes of a page, as everywhere in the control protocol.
 pub const PAGE_BYTES: u64 = 4096;
-
-/// Programs name themselves: what would move the cursor is shown as `?`.
-pub fn printable(name: &str) -> String {
-    name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
-}
 
 /// Bytes in five columns.
 pub fn bytes(bytes: f64) -> String {
@@ -318,7 +314,7 @@ mod tests {
     fn a_name_moves_no_cursor() {
         let status = Status { apps: vec![app("a\u{1b}[2J\nb", 0, None)], ..Status::default() };
         let rows = apps(&status, None, Order { column: Column::App, reverse: false });
-        assert_eq!(rows[0].cell(Column::App), "a?[2J?b");
+        assert_eq!(rows[0].cell(Column::App), "a\\x1b[2J\\nb");
         assert_eq!(rows[0].cell(Column::Hot), "-");
     }
 }

@@ -1,6 +1,7 @@
 //! What is drawn.
 
 use clew_core::ByteSize;
+use clew_core::shown::shown as seen;
 use clew_live::control::Status;
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout};
@@ -35,7 +36,7 @@ pub fn header(status: &Status, rates: Option<&Rates>, width: usize) -> Vec<Strin
     let r = rates.unwrap_or(&default);
     let mut lines = vec![format!(
         "scheme {}, up {}; daemon {}, {:.1} % CPU",
-        status.scheme,
+        seen(&status.scheme),
         duration(status.uptime_seconds),
         size(status.daemon_bytes),
         r.daemon_cpu_percent,
@@ -86,6 +87,18 @@ pub fn header(status: &Status, rates: Option<&Rates>, width: usize) -> Vec<Strin
             n => format!("; {n} processes are not managed ('clew ps' says why)"),
         }
     ));
+    let each = status.apps.iter().map(|app| app.outside.bytes);
+    let outside = each.fold(0, u64::saturating_add);
+    if outside > 0 {
+        lines.push(format!("outside: {} cannot be taken ('clew ps' says why)", size(outside)));
+    }
+    if let Some(enough) = status.enough_budget_bytes {
+        let thrash = status.apps.iter().filter(|app| app.thrashing.is_some());
+        let names: Vec<_> = thrash.map(|app| seen(&app.name)).collect();
+        let line =
+            format!("THRASHING: a budget of {} would end it: {}", size(enough), names.join(", "));
+        lines.push(line.chars().take(width).collect());
+    }
     lines
 }
 
@@ -124,7 +137,7 @@ pub fn draw(frame: &mut Frame<'_>, shown: &Shown<'_>) {
     let last = match shown.trouble {
         Some(trouble) => {
             let style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
-            Line::from(Span::styled(trouble, style))
+            Line::from(Span::styled(seen(trouble), style))
         }
         None => Line::from(Span::styled(KEYS, Style::new().add_modifier(Modifier::DIM))),
     };

@@ -1,7 +1,10 @@
 //! Work done by a child process instruction by instruction. Its segments are ours too: what is in
 //! them when it stands still is what a successor would find if it were killed there.
 
-use std::io::Write;
+#[path = "../../../../../tests/skip.rs"]
+mod skip;
+
+use skip::skip;
 
 /// A child that stands still before its first instruction, or behind the last step.
 pub struct Child {
@@ -66,12 +69,7 @@ pub fn traced(test: &str, work: impl FnOnce()) -> Option<Child> {
     let status = child.wait();
     if libc::WIFEXITED(status) {
         assert_eq!(libc::WEXITSTATUS(status), 77);
-        let line = format!("SKIP {test}: the system allows no ptrace\n");
-        eprint!("{line}");
-        if let Some(path) = std::env::var_os("CLEW_SKIP_LOG") {
-            let log = std::fs::OpenOptions::new().create(true).append(true).open(path);
-            log.and_then(|mut log| log.write_all(line.as_bytes())).unwrap();
-        }
+        skip(test, "the system allows no ptrace");
         return None;
     }
     Some(child)

@@ -1,0 +1,171 @@
+//! A program that has a userfaultfd of its own: it asks the daemon to let it go.
+//!
+//! One mapping can be registered on one userfaultfd only. Where the program's own `UFFDIO_REGISTER`
+//! is refused because Clew's is there already, the thread that called it asks the daemon to bring
+//! every page back and to leave this program alone from then on, and then tries again. This runs in
+//! the program's own thread, not in the agent's process, and so does nothing but raw system calls.
+
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use crate::attach::{daemons_path, read_beacon};
+use crate::protocol::{Header, Hello, Kind, MAGIC, MAX_NAME, VERSION};
+use crate::serve::{POLLIN, Pollfd, Timespec, connect, send};
+use crate::sys::{close, errno, nr, syscall4, syscall6};
+
+/// `ioctl` request of the kernel.
+pub const UFFDIO_REGISTER: usize = 0xc020_aa00;
+/// The `ioctl` that this object stands in for; 0 if there is none.
+pub static NEXT: AtomicUsize = AtomicUsize::new(0);
+
+/// How long the program's call may take longer than usual, seconds. What the daemon has begun by then
+/// it goes on with.
+const PATIENCE_SECONDS: i64 = 30;
+/// Between two attempts, while no daemon serves.
+const PAUSE_NANOSECONDS: i64 = 50_000_000;
+const SOCK_NONBLOCK: usize = 0o4000;
+
+/// Called when the object is loaded.
+#[cfg(clew_preload)]
+pub fn find_next() {
+    NEXT.store(crate::preload::next(c"ioctl"), Relaxed);
+}
+
+/// `ioctl` with [`UFFDIO_REGISTER`], for the program.
+///
+/// # Safety
+/// As ioctl(2).
+pub unsafe extern "C" fn register(fd: i32, request: usize, argument: usize) -> i32 {
+    // SAFETY: the program's own call.
+    let done = unsafe { call(fd, request, argument) };
+    let is_taken = done < 0 && errno().is_some_and(|e| e as isize == errno::EBUSY);
+    if !is_taken || !ask() {
+        return done;
+    }
+    // SAFETY: the same once more.
+    unsafe { call(fd, request, argument) }
+}
+
+/// The `ioctl` that this object stands in for.
+///
+/// # Safety
+/// As ioctl(2).
+pub unsafe extern "C" fn call(fd: i32, request: usize, argument: usize) -> i32 {
+    type Ioctl = unsafe extern "C" fn(i32, usize, ...) -> i32;
+    let next = NEXT.load(Relaxed);
+    if next != 0 {
+        // SAFETY: what was found under this name is this function.
+        return unsafe { core::mem::transmute::<usize, Ioctl>(next)(fd, request, argument) };
+    }
+    // SAFETY: as the caller says.
+    let result = unsafe { syscall4(nr::IOCTL, fd as usize, request, argument, 0) };
+    if result >= 0 {
+        return result as i32;
+    }
+    set_errno(-result as i32);
+    -1
+}
+
+#[cfg(clew_preload)]
+fn errno() -> Option<i32> {
+    // SAFETY: the calling thread's own number.
+    crate::preload::errno().map(|at| unsafe { *at })
+}
+
+#[cfg(clew_preload)]
+fn set_errno(error: i32) {
+    if let Some(at) = crate::preload::errno() {
+        // SAFETY: the calling thread's own number.
+        unsafe { *at = error };
+    }
+}
+
+// As a library, this is never called.
+#[cfg(not(clew_preload))]
+fn errno() -> Option<i32> {
+    None
+}
+
+#[cfg(not(clew_preload))]
+fn set_errno(_: i32) {}
+
+/// What the daemon said.
+enum Answer {
+    /// It is done.
+    Gone,
+    /// It cannot be done, or there was nothing to be done.
+    Refused,
+    /// There is no daemon at the moment.
+    Lost,
+}
+
+/// Asks the daemon to let this program go; whether it has.
+fn ask() -> bool {
+    let Some(path) = daemons_path() else { return false };
+    let until = now() + PATIENCE_SECONDS;
+    while now() < until {
+        match ask_once(path, until) {
+            Answer::Gone => return true,
+            Answer::Refused => return false,
+            Answer::Lost => pause(),
+        }
+    }
+    false
+}
+
+fn ask_once(path: &[u8; 108], until: i64) -> Answer {
+    let Some(socket) = connect(path, SOCK_NONBLOCK) else { return Answer::Lost };
+    let header = Header::new(Kind::LetGo, VERSION, 0);
+    let plea = Hello { header, name: [0; MAX_NAME + 1], beacon: read_beacon() };
+    let answer = match send(socket, &plea, size_of::<Hello>(), None) {
+        n if n < 0 => Answer::Lost,
+        _ => answer(socket, until),
+    };
+    close(socket);
+    answer
+}
+
+fn answer(socket: i32, until: i64) -> Answer {
+    loop {
+        let left = until - now();
+        if left <= 0 {
+            return Answer::Refused;
+        }
+        let mut poll = Pollfd { fd: socket, events: POLLIN, revents: 0 };
+        let wait = Timespec { seconds: left, nanoseconds: 0 };
+        let mut header = Header { magic: 0, kind: 0, value: 0, detail: 0 };
+        let len = size_of::<Header>();
+        // SAFETY: what is pointed to lives across the calls.
+        let n = unsafe {
+            let at = &raw mut poll as usize;
+            syscall6(nr::PPOLL, at, 1, &raw const wait as usize, 0, 8, 0);
+            if poll.revents == 0 {
+                continue;
+            }
+            syscall6(nr::RECVFROM, socket as usize, &raw mut header as usize, len, 0, 0, 0)
+        };
+        let is_whole =
+            n == len as isize && header.magic == MAGIC && header.kind == Kind::Done as u32;
+        return match (n, header.value as isize) {
+            (n, _) if n == -errno::EINTR || n == -errno::EAGAIN => continue,
+            _ if !is_whole => Answer::Lost,
+            (_, 0) => Answer::Gone,
+            // It does not know this process yet.
+            (_, errno::EAGAIN) => Answer::Lost,
+            _ => Answer::Refused,
+        };
+    }
+}
+
+fn now() -> i64 {
+    const CLOCK_MONOTONIC: usize = 1;
+    let mut now = Timespec { seconds: 0, nanoseconds: 0 };
+    // SAFETY: `now` lives across the call.
+    unsafe { syscall4(nr::CLOCK_GETTIME, CLOCK_MONOTONIC, &raw mut now as usize, 0, 0) };
+    now.seconds
+}
+
+fn pause() {
+    let wait = Timespec { seconds: 0, nanoseconds: PAUSE_NANOSECONDS };
+    // SAFETY: `wait` lives across the call.
+    unsafe { syscall6(nr::PPOLL, 0, 0, &raw const wait as usize, 0, 8, 0) };
+}

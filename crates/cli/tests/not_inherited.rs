@@ -1,0 +1,50 @@
+//! Memory that a program keeps out of its forked children: they have none of it, and nor has what they
+//! map in its place.
+
+mod support;
+
+use support::*;
+
+const BYTES: u64 = 16 << 20;
+
+/// A child that maps other memory where its parent has some that is stored.
+fn keeps_out(test: &str, when: &str) {
+    if !can_run(test, &["cc"]) {
+        return;
+    }
+    let mut fixture = Fixture::start("1GiB");
+    let binary = compile(&fixture.dir, "nofork.c", &[]);
+    let mut program = fixture.run("nofork", &[binary.to_str().expect("UTF-8"), when]);
+    program.wait_ready();
+    fixture.wait_resident("nofork", BYTES * 9 / 10);
+    fixture.swap_out_at_least("nofork", BYTES * 8 / 10);
+    let said = program.ask("fork");
+    let child = said.strip_prefix("child ").and_then(|pid| pid.parse().ok()).expect("child PID");
+    let listed = poll(LONG, || fixture.process("nofork", child));
+    let listed = listed.unwrap_or_else(|| panic!("{:?}\n{}", fixture.app("nofork"), fixture.log()));
+    assert!(listed.stored_pages * 4096 < BYTES / 8, "its parent's: {listed:?}");
+    // Its own memory, at the same place, is taken out and comes back.
+    let out = poll(LONG, || {
+        fixture.swap_out("nofork");
+        fixture.process("nofork", child).filter(|p| p.stored_pages * 4096 >= BYTES * 3 / 8)
+    });
+    assert!(out.is_some(), "{:?}\n{}", fixture.app("nofork"), fixture.log());
+    for _ in 0..2 {
+        program.expect("child", "bad 0");
+        fixture.swap_out("nofork");
+    }
+    program.expect("check", "bad 0");
+    program.quit();
+    fixture.wait_all_freed("nofork");
+    fixture.assert_daemon_lives();
+}
+
+#[test]
+fn what_was_kept_out_after_it_was_taken_out() {
+    keeps_out("not_inherited::late", "late");
+}
+
+#[test]
+fn what_was_kept_out_from_the_start() {
+    keeps_out("not_inherited::early", "early");
+}

@@ -1,0 +1,65 @@
+//! Programs that are let go: see [`crate::let_go`].
+
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{Governor, Waiting};
+use crate::affinity;
+use crate::let_go::{Plea, REASON};
+use crate::process::Process;
+use crate::work::Work;
+
+impl Governor {
+    /// Looks for programs that have a userfaultfd of their own and do not ask.
+    pub(super) fn look_for_own_userfaultfds(&mut self) {
+        let mut managed: Vec<Arc<Process>> =
+            self.shared.processes.read().values().cloned().collect();
+        managed.retain(|process| process.is_managed() && process.pid() != 0);
+        for process in managed {
+            self.hand_out(None, |ticket| Work::LookForOwn { process, ticket });
+        }
+    }
+
+    /// Nothing more is taken out of the process, and everything is brought back. Who asked for it
+    /// is answered then.
+    pub(super) fn let_go(&mut self, process: &Arc<Process>, plea: Option<Plea>) {
+        if process.has_left() {
+            plea.iter().for_each(|plea| plea.answer(true));
+            return;
+        }
+        match self.pleas.entry(process.id) {
+            Entry::Occupied(mut asked) => return asked.get_mut().extend(plea),
+            Entry::Vacant(none) => none.insert(plea.into_iter().collect()),
+        };
+        let (pid, command) = (process.pid(), &process.command);
+        tracing::info!(pid, command, "it uses a userfaultfd of its own: it is let go");
+        process.leaving.store(true, Ordering::SeqCst);
+        let process = process.clone();
+        self.hand_out(None, |ticket| Work::LetGo { process, ticket });
+    }
+
+    /// It has been let go, or cannot be.
+    pub(super) fn was_let_go(&mut self, process: &Process, is_free: bool) {
+        process.left.store(is_free, Ordering::SeqCst);
+        if !is_free {
+            tracing::warn!(pid = process.pid(), "not every page could be brought back: it stays");
+            process.leaving.store(false, Ordering::SeqCst);
+        }
+        for plea in self.pleas.remove(&process.id).into_iter().flatten() {
+            plea.answer(is_free);
+        }
+    }
+
+    /// A process that is let go is not served any more, but it still runs.
+    pub(super) fn list_as_left_alone(&mut self, process: &Process) {
+        let (app, pid, command) = (process.app, process.pid(), process.command.clone());
+        let cpu = self.shared.handler_cpus[process.handler];
+        affinity::widen(&process.narrowed, pid, cpu);
+        if pid != 0 {
+            let (candidate, forked, reason) = (None, false, Some(REASON.to_string()));
+            self.waiting.retain(|w| w.pid != pid);
+            self.waiting.push(Waiting { candidate, app, pid, command, forked, reason });
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! A program that has a userfaultfd of its own is left alone.
+//!
+//! A mapping can be registered on one userfaultfd only. So a program that asks for one of its own
+//! gets every page back, and its mappings; it is not managed again. It asks itself where it registers
+//! memory by the C library's `ioctl` (see the agent's `let_go`). One that makes system calls of its
+//! own is found out by its open files, which are looked at from time to time.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use clew_agent::protocol::{Header, Kind};
+use clew_engine::MoverContext;
+
+use crate::attach::AttachError;
+use crate::closer::Foreign;
+use crate::mappings;
+use crate::predecessor::ProcessName;
+use crate::process::{Process, Shared};
+use crate::seqpacket;
+
+/// Why such a program is not managed.
+pub const REASON: &str = "it uses a userfaultfd of its own: it is left alone";
+
+/// Most open files that are looked at.
+const MAX_FILES: usize = 4096;
+/// How long it may take to bring everything back. The program waits as long.
+const PATIENCE: Duration = Duration::from_secs(25);
+/// Pages brought back at once.
+const PIECE: usize = 512;
+
+/// Whether process `pid` has a userfaultfd among its open files. Clew's is open in the agent's table.
+pub fn has_own_userfaultfd(pid: u32) -> bool {
+    let Ok(files) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+    files.flatten().take(MAX_FILES).any(|file| {
+        std::fs::read_link(file.path()).is_ok_and(|to| to.as_os_str() == "anon_inode:[userfaultfd]")
+    })
+}
+
+/// A program that asks to be let go.
+pub struct Plea {
+    /// It itself, and nobody else.
+    pub process: Arc<Process>,
+    socket: Foreign,
+}
+
+impl Plea {
+    /// Who asks at the other end of `socket` is known by the kernel's word. `None` if that is nobody who
+    /// is managed: then it has been told so. A forked child that says who it is (`beacon`) before its
+    /// agent has said which process that is, is told to ask again.
+    ///
+    /// # Errors
+    /// If the kernel does not say who asks.
+    pub fn of(
+        shared: &Shared,
+        socket: Foreign,
+        beacon: [u64; 2],
+    ) -> Result<Option<Plea>, AttachError> {
+        let peer = seqpacket::peer(&socket).map_err(AttachError::NoAnswer)?.pid as u32;
+        let name = ProcessName::of(peer)
+            .map_err(|source| AttachError::Proc { what: "finding the program", source })?;
+        let is_it = |process: &&Arc<Process>| {
+            process.name() == Some(name) && !process.memory.agent_outlived(peer)
+        };
+        let processes: Vec<Arc<Process>> = shared.processes.read().values().cloned().collect();
+        if let Some(process) = processes.iter().find(is_it).cloned() {
+            return Ok(Some(Plea { process, socket }));
+        }
+        let is_child = |p: &Arc<Process>| p.secret != 0 && p.beacon_says() == beacon;
+        let is_unknown_yet =
+            shared.recovering.load(Ordering::SeqCst) > 0 || processes.iter().any(is_child);
+        answer(&socket, if is_unknown_yet { libc::EAGAIN } else { libc::ESRCH });
+        Ok(None)
+    }
+
+    /// Tells it that it is free, or that it is not.
+    pub fn answer(&self, is_free: bool) {
+        answer(&self.socket, if is_free { 0 } else { libc::EBUSY });
+    }
+}
+
+fn answer(socket: &OwnedFd, error: i32) {
+    let header = Header::new(Kind::Done, error as u32, 0);
+    let words = [header.magic, header.kind, header.value, header.detail].map(u32::to_ne_bytes);
+    // Who does not listen does without.
+    let _ = seqpacket::send(socket, [words.as_flattened()], &[]);
+}
+
+/// Brings every page of a process back and gives its mappings up; false if that cannot be done, and
+/// then it is as it was. [`Process::is_leaving`] has been set.
+pub fn let_go(shared: &Shared, process: &Process, ctx: &mut MoverContext) -> bool {
+    let until = Instant::now() + PATIENCE;
+    // An agent may be frozen in the middle of an order.
+    let Some(_none_goes) = process.space.try_hold_swap_outs(PATIENCE) else { return false };
+    while process.memory.uffd.is_alive() {
+        for vpns in process.stored_vpns().chunks(PIECE) {
+            let mut events = Vec::new();
+            let back = shared.mover.restore(&process.space, vpns, ctx, &mut events);
+            process.restored.fetch_add(back.pages as u64, Ordering::Relaxed);
+            crate::work::poison_if_damaged(shared, process, back.corrupt);
+        }
+        {
+            // What is on its way back is put with this lock held for reading.
+            let _events_wait = process.space.table.lock.write();
+            let counts = process.space.table.counts();
+            if counts.stored + counts.parked + counts.restoring + counts.moving == 0 {
+                // First: a successor that knows of no mapping takes nothing out.
+                process.regions.lock().clear();
+                process.save_facts();
+                unregister(process);
+                break;
+            }
+        }
+        if Instant::now() > until {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    process.memory.detach();
+    true
+}
+
+/// Nothing is missing, so nobody waits for a page; who has begun to is woken.
+fn unregister(process: &Process) {
+    let Some(files) = process.files.get() else { return };
+    let Ok(maps) = mappings::read_again(&mut files.lock().maps) else { return };
+    for mapping in mappings::parse(&maps).iter().filter(|m| m.private_anonymous()) {
+        // What is another's, or nobody's, is refused or left as it is.
+        let _ = process.memory.uffd.unregister(mapping.start, mapping.bytes());
+    }
+}

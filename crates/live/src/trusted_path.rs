@@ -1,0 +1,239 @@
+//! Whose directories are on the way to a socket, or to a file that programs load. Whoever can change
+//! one of them decides who is met there, so each belongs to this user or to root, and nobody else can
+//! write to it. And small files, read so that nothing that lies there in their place, a pipe or a file
+//! without an end, makes anybody wait.
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Component, Path, PathBuf};
+
+/// Why a directory cannot be relied upon.
+#[derive(Debug, thiserror::Error)]
+pub enum PathError {
+    #[error("{path} belongs to user {uid}, who may change what is there: name another place")]
+    Foreign { path: PathBuf, uid: u32 },
+    #[error(
+        "others may write to {path} (mode {mode:04o}), and so decide what is met there: \
+         'chmod go-w {path}', or name another place"
+    )]
+    Open { path: PathBuf, mode: u32 },
+    #[error("{path} is no directory: name another place")]
+    NoDirectory { path: PathBuf },
+    #[error("{path}: {source}")]
+    File { path: PathBuf, source: io::Error },
+}
+
+impl PathError {
+    /// Whether nothing is there at all.
+    pub fn is_missing(&self) -> bool {
+        matches!(self, PathError::File { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+}
+
+/// As many symbolic links as the kernel follows.
+const MAX_LINKS: usize = 40;
+
+/// Bits of a mode: group and others may write; only its owner may remove what is in a directory.
+const OTHERS_WRITE: u32 = 0o022;
+const STICKY: u32 = 0o1000;
+
+/// The user that this process acts as.
+pub fn own_uid() -> u32 {
+    // SAFETY: takes nothing, cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// The directory that a file is in, as it is named.
+pub fn directory_of(file: &Path) -> &Path {
+    file.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Checks a directory and all those on the way to it, also where symbolic links lead.
+///
+/// # Errors
+/// The first of them that others can change. Those on the way may be like /tmp (sticky); the
+/// directory itself may not.
+pub fn check(directory: &Path) -> Result<(), PathError> {
+    let file = |path: &Path| {
+        let path = path.to_path_buf();
+        move |source| PathError::File { path, source }
+    };
+    let whole = std::path::absolute(directory).map_err(file(directory))?;
+    let mut at = PathBuf::from("/");
+    check_one(&at, &fs::symlink_metadata(&at).map_err(file(&at))?)?;
+    let mut to_come = names(&whole);
+    let mut links = 0;
+    while let Some(name) = to_come.pop() {
+        if name == ".." {
+            at.pop();
+            continue;
+        }
+        let next = at.join(&name);
+        // Nobody else can change what `at` holds: that has been checked.
+        let found = fs::symlink_metadata(&next).map_err(file(&next))?;
+        if found.is_symlink() {
+            owned(&next, &found)?;
+            links += 1;
+            if links > MAX_LINKS {
+                return Err(file(&next)(io::Error::from_raw_os_error(libc::ELOOP)));
+            }
+            let to = fs::read_link(&next).map_err(file(&next))?;
+            if to.is_absolute() {
+                at = PathBuf::from("/");
+            }
+            to_come.extend(names(&to));
+            continue;
+        }
+        check_one(&next, &found)?;
+        at = next;
+    }
+    let mode = fs::symlink_metadata(&at).map_err(file(&at))?.mode();
+    if mode & OTHERS_WRITE != 0 {
+        return Err(PathError::Open { path: at, mode: mode & 0o7777 });
+    }
+    Ok(())
+}
+
+/// Makes a directory, and those on the way to it, with this mode unless they are there, and checks it.
+///
+/// # Errors
+/// As [`check`].
+pub fn make(directory: &Path, mode: u32) -> Result<(), PathError> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(mode)
+        .create(directory)
+        .map_err(|source| PathError::File { path: directory.to_path_buf(), source })?;
+    check(directory)
+}
+
+/// Opens a regular file without waiting, whatever lies there.
+///
+/// # Errors
+/// Those of opening; `InvalidInput` if it is of another kind.
+pub fn open_regular(path: &Path, how: &OpenOptions, flags: i32) -> io::Result<File> {
+    let file = how.clone().custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | flags).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),
+    }
+}
+
+/// The text of a regular file of at most `most` bytes. With `libc::O_NOFOLLOW` in `flags` it is no
+/// symbolic link either.
+///
+/// # Errors
+/// As [`open_regular`], and of reading; `InvalidData` if it is longer, or not UTF-8.
+pub fn read_text(path: &Path, most: u64, flags: i32) -> io::Result<String> {
+    let mut text = String::new();
+    let file = open_regular(path, OpenOptions::new().read(true), flags)?;
+    file.take(most + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > most {
+        let what = format!("it has more than {most} bytes");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+    }
+    Ok(text)
+}
+
+/// The names of a path, the first one last.
+fn names(path: &Path) -> Vec<OsString> {
+    let names = path.components().rev().filter_map(|part| match part {
+        Component::Normal(name) => Some(name.to_os_string()),
+        Component::ParentDir => Some("..".into()),
+        _ => None,
+    });
+    names.collect()
+}
+
+fn owned(path: &Path, found: &fs::Metadata) -> Result<(), PathError> {
+    let uid = found.uid();
+    if uid != 0 && uid != own_uid() {
+        return Err(PathError::Foreign { path: path.to_path_buf(), uid });
+    }
+    Ok(())
+}
+
+/// Checks a directory on the way.
+fn check_one(path: &Path, found: &fs::Metadata) -> Result<(), PathError> {
+    let path = path.to_path_buf();
+    if !found.is_dir() {
+        return Err(PathError::NoDirectory { path });
+    }
+    owned(&path, found)?;
+    let mode = found.mode();
+    if mode & OTHERS_WRITE != 0 && mode & STICKY == 0 {
+        return Err(PathError::Open { path, mode: mode & 0o7777 });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::Permissions;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    /// A directory of the test's own, made by [`make`].
+    struct Place(PathBuf);
+
+    impl Place {
+        fn new(name: &str) -> Place {
+            let path =
+                std::env::temp_dir().join(format!("clew-path-{name}-{}", std::process::id()));
+            make(&path, 0o700).expect("a directory of our own");
+            Place(path)
+        }
+
+        fn dir(&self, name: &str, mode: u32) -> PathBuf {
+            let path = self.0.join(name);
+            make(&path, 0o700).expect("a directory of our own");
+            fs::set_permissions(&path, Permissions::from_mode(mode)).expect("a mode");
+            path
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn what_only_its_owner_can_change_is_relied_upon() {
+        let place = Place::new("good");
+        assert_eq!(fs::metadata(&place.0).expect("it is there").mode() & 0o7777, 0o700);
+        check(&place.dir("own", 0o755)).expect("nobody else can change it");
+        symlink(place.0.join("own"), place.0.join("link")).expect("a link");
+        check(&place.0.join("link")).expect("the link is ours too");
+        check(&place.0.join("own/../own/.")).expect("the same directory");
+        // On the way to it one may be like /tmp.
+        let sticky = place.dir("sticky", 0o1777);
+        make(&sticky.join("below"), 0o700).expect("nobody else can remove it");
+        assert!(check(&place.0.join("none")).is_err_and(|e| e.is_missing()));
+    }
+
+    #[test]
+    fn what_others_can_change_is_not() {
+        let place = Place::new("bad");
+        for (name, mode) in [("all", 0o777), ("group", 0o770), ("tmp", 0o1777)] {
+            let dir = place.dir(name, mode);
+            assert!(matches!(check(&dir), Err(PathError::Open { .. })), "{name}");
+            let up = dir.join("below/..");
+            fs::create_dir(dir.join("below")).expect("a directory");
+            assert!(matches!(check(&up), Err(PathError::Open { .. })), "{name}/below/..");
+            symlink(&dir, place.0.join(format!("to-{name}"))).expect("a link");
+            let link = check(&place.0.join(format!("to-{name}")));
+            assert!(matches!(link, Err(PathError::Open { .. })), "a link to {name}");
+        }
+        // Whoever can rename a directory on the way decides as well.
+        let below = place.0.join("all/below");
+        assert!(matches!(check(&below), Err(PathError::Open { .. })));
+        symlink("loop", place.0.join("loop")).expect("a link");
+        assert!(matches!(check(&place.0.join("loop")), Err(PathError::File { .. })));
+        fs::write(place.0.join("file"), "").expect("a file");
+        let file = check(&place.0.join("file"));
+        assert!(matches!(file, Err(PathError::NoDirectory { .. })), "{file:?}");
+    }
+}

@@ -1,0 +1,348 @@
+#!/usr/bin/env python3
+"""Whether each promise of docs/guarantees.md has a test that notices when it is broken.
+
+    scripts/promises.py [--check] [--only NAME ...] [--again]
+
+scripts/promises.toml has a defect (a mutant) for each tag `m:name` of that page: a text of a file and what
+stands there instead, and the one test that must fail then. Each is built and run in a worktree of the
+last commit, target/promises/tree; every test has to pass there without any mutant first. Verdicts are
+kept in target/promises/verdicts.json, and count until the entry, its file or its test's file change: a
+run that was stopped goes on where it was.
+
+--check builds nothing: it compares page, entries, files and tests as they are now.
+"""
+
+import argparse
+import ctypes
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+ENTRIES = ROOT / "scripts/promises.toml"
+PAGE = ROOT / "docs/guarantees.md"
+STATE = ROOT / "target/promises"
+TREE = STATE / "tree"
+VERDICTS = STATE / "verdicts.json"
+LOG = STATE / "log"
+BUILD_SECONDS = 1500
+# Several times what most tests take on a busy machine.
+TEST_SECONDS = 240
+CAUGHT, HUNG, MISSED, UNVIABLE, SKIPPED = "caught", "hung", "missed", "unviable", "skipped"
+# Of a test without any mutant: it passes; and of a mutant whose test does not.
+PASSED, BROKEN = "passed", "no test"
+# Whoever ends has its orphans, daemons and agents, end with it.
+PR_SET_CHILD_SUBREAPER = 36
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A mutant and the test that has to notice it."""
+
+    name: str
+    file: str
+    find: str
+    put: str
+    # Package, target ("lib", or a file of tests), test.
+    run: str
+    seconds: int = TEST_SECONDS
+    # The test would not end, and that is how it is noticed.
+    hangs: bool = False
+    env: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def package(self) -> str:
+        return self.run.split()[0]
+
+    @property
+    def target(self) -> str:
+        return self.run.split()[1]
+
+    @property
+    def test(self) -> str:
+        return self.run.split()[2]
+
+    def cargo(self) -> list[str]:
+        target = ["--lib"] if self.target == "lib" else ["--test", self.target]
+        return ["cargo", "test", "--quiet", "-p", self.package, *target]
+
+    def tests_files(self, root: Path) -> list[Path]:
+        """Where the test can be."""
+        crate = root / "crates" / {"clew": "cli"}.get(self.package, self.package.removeprefix("clew-"))
+        if self.target == "lib":
+            return sorted((crate / "src").rglob("*.rs"))
+        single = crate / "tests" / f"{self.target}.rs"
+        return [single] if single.exists() else sorted((crate / "tests" / self.target).rglob("*.rs"))
+
+    def function(self) -> re.Pattern[str]:
+        return re.compile(rf"\bfn {self.test.split('::')[-1]}\(")
+
+    def key(self, root: Path) -> str:
+        """What a verdict is about."""
+        known = hashlib.sha256(repr(self).encode())
+        files = [path for path in self.tests_files(root) if self.function().search(path.read_text())]
+        for path in [root / self.file, *files]:
+            known.update(path.read_bytes())
+        return known.hexdigest()[:16]
+
+
+def entries() -> list[Entry]:
+    with ENTRIES.open("rb") as file:
+        return [Entry(**entry) for entry in tomllib.load(file)["promise"]]
+
+
+def promises() -> Iterator[tuple[int, str]]:
+    """Rows of tables and items of lists that promise something, each with the number of its line."""
+    at, text, is_header = 0, "", True
+    for number, line in enumerate(PAGE.read_text().splitlines(), 1):
+        if line.startswith("## What is not promised"):
+            break
+        is_row = line.startswith("|")
+        begins = is_row or line.lstrip().startswith("- ")
+        if begins or not line.startswith("  "):
+            if text:
+                yield at, text
+            text = ""
+        if begins and not (is_row and (is_header or set(line) <= set("|- "))):
+            at, text = number, line.strip()
+        elif text:
+            text += " " + line.strip()
+        is_header = not is_row
+    if text:
+        yield at, text
+
+
+def check(all_entries: list[Entry]) -> list[str]:
+    """What does not fit."""
+    wrong: list[str] = []
+    names = [entry.name for entry in all_entries]
+    wrong += [f"two entries are named {name}" for name in {n for n in names if names.count(n) > 1}]
+    by_name = {entry.name: entry for entry in all_entries}
+    promised: set[str] = set()
+    for line, text in promises():
+        here = re.findall(r"`m:([a-z0-9-]+)`", text)
+        promised.update(here)
+        where = f"{PAGE.relative_to(ROOT)}:{line}"
+        if not here:
+            wrong.append(f"{where}: no mutant is named: {text[:60]}")
+        for name in here:
+            entry = by_name.get(name)
+            if entry is None:
+                wrong.append(f"{where}: there is no entry {name}")
+                continue
+            short = entry.test.split("::")[-1]
+            parts = entry.test.split("::")[:-1]
+            whole = "::".join(parts) if entry.target == "lib" else "::".join([*parts[-1:]] or [entry.target])
+            if short not in text and f"`{whole}::*`" not in text and f"`{whole}`" not in text:
+                wrong.append(f"{where}: {name} is run by {entry.test}, which is not named here")
+    wrong += [f"{PAGE.name} does not name {name}" for name in names if name not in promised]
+    for entry in all_entries:
+        path = ROOT / entry.file
+        found = path.read_text().count(entry.find) if path.is_file() else 0
+        if found != 1:
+            wrong.append(f"{entry.name}: the text to be replaced is {found} times in {entry.file}")
+        if entry.find == entry.put:
+            wrong.append(f"{entry.name}: nothing is changed")
+        if not any(entry.function().search(path.read_text()) for path in entry.tests_files(ROOT)):
+            wrong.append(f"{entry.name}: there is no test {entry.run}")
+    everything = "\n".join(path.read_text() for path in ROOT.glob("crates/*/**/*.rs"))
+    for name in sorted(set(re.findall(r"`([a-z_0-9]+(?:::[a-z_0-9]+)+)`", PAGE.read_text()))):
+        last = name.split("::")[-1]
+        if last != "tests" and not re.search(rf"\b(fn|mod) {last}\b", everything):
+            wrong.append(f"{PAGE.name}: there is no test {name}")
+    for name in sorted(set(re.findall(r"`([a-z_0-9]+)::\*`", PAGE.read_text()))):
+        if not any(ROOT.glob(f"crates/*/tests/**/{name}.rs")):
+            wrong.append(f"{PAGE.name}: there are no tests {name}")
+    return wrong
+
+
+def children_of_ours() -> list[int]:
+    """All that this process has started, and what was left to it."""
+    parents: dict[int, int] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        parents[int(path.parent.name)] = int(fields[1])
+    found = [os.getpid()]
+    for pid in found:
+        found += [child for child, parent in parents.items() if parent == pid]
+    return found[1:]
+
+
+def run(command: list[str], seconds: int, extra: dict[str, str]) -> int | None:
+    """Runs it in the worktree, what it says goes to the log; its exit code, `None` if it did not end.
+    Nothing of it is left afterwards."""
+    place = Path(tempfile.mkdtemp(prefix="clew-promises-"))
+    place.chmod(0o755)
+    fixed = {
+        "TMPDIR": str(place),
+        "CARGO_PROFILE_DEV_DEBUG": "0",
+        "CARGO_TARGET_DIR": str(STATE / "build"),
+        "PROPTEST_DISABLE_FAILURE_PERSISTENCE": "1",
+        "PROPTEST_RNG_SEED": "1",
+        **extra,
+    }
+    with LOG.open("w") as log:
+        process = subprocess.Popen(
+            command, cwd=TREE, env={**os.environ, **fixed}, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
+        until, code = time.monotonic() + seconds, None
+        while code is None and time.monotonic() < until:
+            # Orphans are reaped at once, as elsewhere: tests look whether they are gone.
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == process.pid:
+                process.returncode = code = os.waitstatus_to_exitcode(status)
+            elif pid == 0:
+                time.sleep(0.01)
+        while left := children_of_ours():
+            for pid in left:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            try:
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+            except ChildProcessError:
+                pass
+            time.sleep(0.01)
+        if code is None:
+            process.returncode = -signal.SIGKILL
+    shutil.rmtree(place, ignore_errors=True)
+    return code
+
+
+def one_test(entry: Entry) -> str:
+    """Builds and runs the test of an entry in the worktree as it is."""
+    if run([*entry.cargo(), "--no-run"], BUILD_SECONDS, {}) != 0:
+        return UNVIABLE
+    skips = STATE / "skips"
+    skips.write_text("")
+    command = [*entry.cargo(), "--", "--exact", entry.test]
+    code = run(command, entry.seconds, {**entry.env, "CLEW_SKIP_LOG": str(skips)})
+    said = LOG.read_text(errors="replace")
+    if code is None:
+        return HUNG
+    if skips.read_text():
+        return SKIPPED
+    if "running 1 test" not in said:
+        return UNVIABLE
+    if code != 0:
+        return CAUGHT
+    return MISSED
+
+
+def git(*words: str) -> str:
+    done = subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def sync() -> str:
+    """Makes the worktree what the last commit is, also where a run was stopped in a mutated file; that
+    commit."""
+    STATE.mkdir(parents=True, exist_ok=True)
+    head = git("rev-parse", "HEAD")
+    if not (TREE / ".git").exists():
+        git("worktree", "prune")
+        git("worktree", "add", "--force", "--detach", str(TREE), head)
+    git("-C", str(TREE), "checkout", "--quiet", "--force", "--detach", head)
+    return head
+
+
+def prove(entry: Entry) -> str:
+    path = TREE / entry.file
+    text = path.read_text()
+    path.write_text(text.replace(entry.find, entry.put))
+    try:
+        verdict = one_test(entry)
+    finally:
+        path.write_text(text)
+    return CAUGHT if verdict == HUNG and entry.hangs else verdict
+
+
+class Known:
+    """What is known from runs before."""
+
+    def __init__(self) -> None:
+        known = json.loads(VERDICTS.read_text()) if VERDICTS.exists() else {}
+        self.verdicts: dict[str, dict[str, str]] = known.get("mutants", {})
+        # The commit with which each test has passed without any mutant.
+        self.passed: dict[str, str] = known.get("passed", {})
+
+    def save(self) -> None:
+        known = {"mutants": self.verdicts, "passed": self.passed}
+        VERDICTS.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--check", action="store_true", help="compare page, entries and tests only")
+    parser.add_argument("--only", metavar="NAME", action="append", help="this one (again and again)")
+    parser.add_argument("--again", action="store_true", help="also what is known already")
+    parser.add_argument(
+        "--unchecked", action="store_true", help="do not run each test without any mutant first"
+    )
+    options = parser.parse_args()
+    all_entries = entries()
+    wrong = check(all_entries)
+    for what in wrong:
+        print(f"promises: {what}", file=sys.stderr)
+    if options.check or wrong:
+        return 1 if wrong else 0
+    os.nice(5)
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    head, known = sync(), Known()
+    wanted = [entry for entry in all_entries if not options.only or entry.name in options.only]
+    keys = {entry.name: entry.key(TREE) for entry in wanted}
+
+    def is_known(entry: Entry) -> bool:
+        before = known.verdicts.get(entry.name, {})
+        return before.get("key") == keys[entry.name] and before["verdict"] == CAUGHT
+
+    to_do = [entry for entry in wanted if options.again or options.only or not is_known(entry)]
+
+    def say(began: float, verdict: str, what: str) -> None:
+        known.save()
+        print(f"{time.monotonic() - began:5.0f} s  {verdict:9} {what}", flush=True)
+        if verdict not in (CAUGHT, PASSED):
+            (STATE / f"log.{what.split()[-1]}").write_bytes(LOG.read_bytes())
+
+    broken = set[str]()
+    for entry in {entry.run: entry for entry in to_do}.values():
+        if options.unchecked or known.passed.get(entry.run) == head:
+            continue
+        began, verdict = time.monotonic(), one_test(entry)
+        verdict = PASSED if verdict == MISSED else verdict
+        if verdict == PASSED:
+            known.passed[entry.run] = head
+        else:
+            broken.add(entry.run)
+        say(began, verdict, entry.run)
+    for entry in to_do:
+        began = time.monotonic()
+        verdict = BROKEN if entry.run in broken else prove(entry)
+        known.verdicts[entry.name] = {"key": keys[entry.name], "verdict": verdict}
+        say(began, verdict, entry.name)
+    print()
+    for entry in wanted:
+        print(f"{known.verdicts[entry.name]['verdict']:9} {entry.name:26} {entry.target}::{entry.test}")
+    count = sum(known.verdicts[entry.name]["verdict"] == CAUGHT for entry in wanted)
+    print(f"\n{count} of {len(wanted)} mutants are caught")
+    return 0 if count == len(wanted) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
