@@ -1,11 +1,9 @@
 //! What programs do with their memory: reading it from their userfaultfds, in an order that can
 //! have been.
 //!
-//! The kernel posts an event after the fact and without any lock, so two threads' events can be
-//! read in the wrong order: one moves X away, another moves Z to the free X, and the second event
-//! comes first. Applied as read, X would be forgotten. But a program's mappings count as changing
-//! until the last event is read, and the kernel tells so: when something was moved (or forked),
-//! events are collected until nothing is outstanding, and then put in order.
+//! The kernel posts an event after the fact and without any lock, so events of several threads may be
+//! read in the wrong order ([`crate::order`]). As long as one is known to be missing, nothing that was
+//! read is applied that has to do with it, and no fault is answered: what is known may be wrong.
 //!
 //! A message that was read is nowhere but here. The kernel writes it straight into the program's
 //! journal, where it is marked while it is applied and stays until all are: a successor goes on
@@ -31,13 +29,21 @@ use clew_store::points;
 use crate::governor::Message as ToGovernor;
 use crate::interrupter::Interrupter;
 use crate::not_inherited::forget_what_is_missing;
+use crate::order::{self, Layout, Next, Trust};
 use crate::process::{Process, Shared};
 use crate::program::ProgramMemory;
 use crate::registry::{Record, Stage};
 use crate::uffd::{Message, Uffd};
 
-/// How long outstanding events are waited for. They are posted by threads that are runnable.
-const OUTSTANDING: Duration = Duration::from_secs(1);
+/// How long an event that is missing is waited for. It is posted by a thread that is runnable.
+const OUTSTANDING: Duration = Duration::from_secs(10);
+
+/// After how long of that what fits is taken for it.
+const FITTING: Duration = Duration::from_millis(50);
+
+/// How long a fork waits for events of other threads. They are not needed: what those move meanwhile is
+/// nothing that the child can count on.
+const FORK: Duration = Duration::from_millis(2);
 
 /// Messages read by one call.
 const READ_AT_ONCE: usize = 16;
@@ -155,31 +161,22 @@ impl Reader {
     ) {
         self.read(process, interrupter, faults);
         if !self.pending.is_empty() || !self.changes.is_empty() {
-            let unordered =
-                |p: &Pending| matches!(p.message, Message::Remap { .. } | Message::Fork { .. });
-            let matters = self.pending.iter().any(unordered) && !has_one_thread(process);
-            if matters {
-                let deadline = Instant::now() + OUTSTANDING;
-                let memory = &process.memory;
-                // Without room nothing more is read, however long it is waited for.
-                while process.space.journal.room_for_messages(self.len).1 > 0
-                    && memory.uffd.is_changing()
-                    && !memory.is_given_up()
+            let moves = |p: &Pending| matches!(p.message, Message::Remap { .. });
+            let forks = |p: &Pending| matches!(p.message, Message::Fork { .. });
+            let matters = |p: &Pending| moves(p) || forks(p);
+            if self.pending.iter().any(matters) && !has_one_thread(process) {
+                let deadline = Instant::now() + FORK;
+                while self.pending.iter().any(forks)
                     && Instant::now() < deadline
+                    && self.has_room(process)
+                    && process.memory.uffd.is_changing()
+                    && !process.memory.is_given_up()
                 {
-                    // Sleeping, not spinning: who is to post may need this CPU.
-                    std::thread::sleep(Duration::from_micros(20));
-                    self.read(process, interrupter, faults);
+                    self.wait(process, interrupter, faults);
                 }
+                self.apply_in_order(shared, process, interrupter, faults);
             }
-            while !self.pending.is_empty() {
-                // If no order fits what is known, as they came.
-                let possible = |i: &usize| is_possible(shared, process, &self.pending, *i);
-                let next = match matters {
-                    true => (0..self.pending.len()).find(possible).unwrap_or(0),
-                    false => 0,
-                };
-                let pending = self.pending.remove(next);
+            for pending in std::mem::take(&mut self.pending) {
                 self.apply(shared, process, pending);
             }
             self.changes.correct_children(shared);
@@ -196,6 +193,58 @@ impl Reader {
         }
         process.space.journal.clear_messages(self.len);
         points::change_cleared();
+    }
+
+    fn has_room(&self, process: &Process) -> bool {
+        process.space.journal.room_for_messages(self.len).1 > 0
+    }
+
+    fn wait(
+        &mut self,
+        process: &Process,
+        interrupter: &mut Interrupter,
+        faults: &mut Vec<(u64, u32)>,
+    ) {
+        // Sleeping, not spinning: who is to post may need this CPU.
+        std::thread::sleep(Duration::from_micros(20));
+        self.read(process, interrupter, faults);
+    }
+
+    /// Applies what several threads did, in an order that can have been.
+    fn apply_in_order(
+        &mut self,
+        shared: &Shared,
+        process: &Arc<Process>,
+        interrupter: &mut Interrupter,
+        faults: &mut Vec<(u64, u32)>,
+    ) {
+        let began = Instant::now();
+        while !self.pending.is_empty() && !process.memory.is_given_up() {
+            let messages: Vec<Message> = self.pending.iter().map(|p| p.message).collect();
+            let layout = Known { process, page_bytes: shared.page_bytes };
+            let mut next = order::next(&messages, &layout, Trust::Sure);
+            if next == Next::Wait {
+                let trust = match began.elapsed() {
+                    _ if !process.memory.uffd.is_changing() => Trust::AllThere,
+                    waited if waited >= FITTING => Trust::Fitting,
+                    _ => Trust::Sure,
+                };
+                next = order::next(&messages, &layout, trust);
+            }
+            match next {
+                Next::Apply(i) => {
+                    let pending = self.pending.remove(i);
+                    self.apply(shared, process, pending);
+                }
+                Next::Wait if began.elapsed() < OUTSTANDING && self.has_room(process) => {
+                    self.wait(process, interrupter, faults);
+                }
+                Next::Wait | Next::Unclear => {
+                    tracing::error!(pid = process.pid(), ?messages, "no order fits");
+                    process.give_up("what its threads did to its memory at once cannot be followed");
+                }
+            }
+        }
     }
 
     fn read(
@@ -363,71 +412,38 @@ impl Changes {
         self.moved.is_empty() && self.children.is_empty()
     }
 
-    /// Whether a child was forked before or after a move of another thread, the order of events does
-    /// not say, but its mappings do: where they are not what was assumed, its table is put right.
+    /// Whether a child was forked before or after a move of another thread, the order of events does not
+    /// say, but its mappings do: what is known where it has no mapping is where that came from, or went
+    /// to, if it has a mapping there of which nothing is known.
     fn correct_children(&self, shared: &Shared) {
-        let page = shared.page_bytes;
-        let remap = |child: &Process, from: u64, to: u64, len: u64| {
-            let _events = child.space.table.lock.write();
-            let (from, to) = (Vpn::of_addr(from, page), Vpn::of_addr(to, page));
-            child.space.journal.set_step(0);
-            if let Err(error) = shared.mover.remap(&child.space, from, len / page, to) {
-                child.give_up(&format!("its memory cannot be followed: {error}"));
-            }
-            child.space.journal.set_step(0);
-        };
         for (child, before) in &self.children {
-            let (applied, later) = self.moved.split_at(*before);
-            for (i, (from, to, len)) in applied.iter().enumerate().rev() {
-                if self.was_moved(child, i, page) == Some(false) {
-                    remap(child, *to, *from, *len);
-                }
+            let _events = child.space.table.lock.write();
+            let (applied, later) = self.moved.split_at((*before).min(self.moved.len()));
+            for (from, to, len) in applied.iter().rev() {
+                correct(shared, child, (*to, *from, *len));
             }
-            for (i, (from, to, len)) in later.iter().enumerate() {
-                if self.was_moved(child, before + i, page) == Some(true) {
-                    remap(child, *from, *to, *len);
-                }
+            for moved in later {
+                correct(shared, child, *moved);
             }
-        }
-    }
-
-    /// Whether the child was forked after move `i`: then it has a mapping where that led to, and none
-    /// where it came from, unless another move explains what is there. `None` if it cannot be told.
-    fn was_moved(&self, child: &Process, i: usize, page: u64) -> Option<bool> {
-        let (from, to, len) = self.moved[i];
-        let overlap = |a: u64, a_len: u64, b: u64, b_len: u64| a < b + b_len && b < a + a_len;
-        let others = || self.moved.iter().enumerate().filter(move |(o, _)| *o != i);
-        let has = |addr| child.memory.uffd.covers(addr, page);
-        let came_since = others().any(|(_, (_, t, l))| overlap(*t, *l, from, len));
-        let was_there = others().any(|(_, (f, _, l))| overlap(*f, *l, to, len));
-        match (has(from), has(to)) {
-            (Some(false), Some(true)) => Some(true),
-            (Some(true), Some(false)) => Some(false),
-            (_, Some(true)) if came_since && !was_there => Some(true),
-            (Some(true), _) if was_there && !came_since => Some(false),
-            _ => None,
         }
     }
 }
 
-/// Whether event `i` can have been the next, as things stand.
-fn is_possible(shared: &Shared, process: &Process, events: &[Pending], i: usize) -> bool {
-    match events[i].message {
-        Message::Remap { from, to, len } => {
-            // Something is still at its target, and somebody says that it left.
-            let blocked = occupied(process, to, to + len, shared.page_bytes)
-                && (0..events.len()).any(|o| o != i && leaves(&events[o].message, to, to + len));
-            // Something read before it arrives where it comes from: is it that which moves on, or
-            // what was there before? The latter has the extent that is known.
-            let follows = events[..i].iter().any(|e| {
-                matches!(e.message, Message::Remap { to, len: l, .. }
-                    if to < from + len && from < to + l)
-            });
-            let known = process.regions.lock().get(&from) == Some(&(from + len));
-            !blocked && (!follows || known)
-        }
-        _ => true,
+/// Moves what is known of a child along a move that it has or has not seen, if that is what its mappings
+/// say. The space's lock is held for writing.
+fn correct(shared: &Shared, child: &Process, (from, to, len): (u64, u64, u64)) {
+    let page = shared.page_bytes;
+    let known = |at: u64| is_known(child, at, at + len, page);
+    let has = |at: u64| child.memory.uffd.covers(at, page);
+    if !known(from) || known(to) || has(from) != Some(false) || has(to) != Some(true) {
+        return;
     }
+    child.space.journal.set_step(0);
+    let (from, to) = (Vpn::of_addr(from, page), Vpn::of_addr(to, page));
+    if let Err(error) = shared.mover.remap(&child.space, from, len / page, to) {
+        child.give_up(&format!("its memory cannot be followed: {error}"));
+    }
+    child.space.journal.set_step(0);
 }
 
 /// Drops what a forked child did not get; again and again until it can be told. The space's lock is
@@ -449,19 +465,28 @@ fn has_one_thread(process: &Process) -> bool {
         && std::fs::metadata(format!("/proc/{}/task", process.pid())).is_ok_and(|m| m.nlink() <= 3)
 }
 
-/// Whether `event` takes something away from `[start, end)`.
-fn leaves(event: &Message, start: u64, end: u64) -> bool {
-    match event {
-        Message::Remap { from, len, .. } => *from < end && start < from + len,
-        Message::Unmap { start: s, end: e } => *s < end && start < *e,
-        _ => false,
+/// What is known of a program's memory.
+struct Known<'a> {
+    process: &'a Process,
+    page_bytes: u64,
+}
+
+impl Layout for Known<'_> {
+    fn is_occupied(&self, start: u64, end: u64) -> bool {
+        let below = |(_, e): (&u64, &u64)| *e > start;
+        let regions = self.process.regions.lock();
+        regions.range(..end).next_back().is_some_and(below)
+            || is_known(self.process, start, end, self.page_bytes)
+    }
+
+    fn is_mapping(&self, start: u64, end: u64) -> bool {
+        self.process.regions.lock().get(&start) == Some(&end)
     }
 }
 
-/// Whether, as far as is known, something of the program is in `[start, end)`.
-fn occupied(process: &Process, start: u64, end: u64, page_bytes: u64) -> bool {
-    let mut found =
-        process.regions.lock().range(..end).next_back().is_some_and(|(_, e)| *e > start);
+/// Whether the table has any page of `[start, end)`.
+fn is_known(process: &Process, start: u64, end: u64, page_bytes: u64) -> bool {
+    let mut found = false;
     let (first, pages) = (Vpn::of_addr(start, page_bytes), (end - start) / page_bytes);
     process.space.table.for_range(first, pages, |_, _| found = true);
     found

@@ -86,6 +86,12 @@ fn serve(
     if process.memory.is_given_up() {
         return;
     }
+    if process.may_lack.load(Ordering::Relaxed) {
+        // What is known may be its parent's. It does something to its memory; then it asks again.
+        let page = |addr| Vpn::of_addr(addr, shared.page_bytes);
+        faults.iter().for_each(|(addr, _)| process.memory.wake(page(*addr), 1));
+        return;
+    }
     let guard = RwLockWriteGuard::downgrade(guard);
     let narrow =
         shared.placement == Placement::Narrow && process.relaunching.load(Ordering::Relaxed);

@@ -26,6 +26,7 @@ pub mod mappings;
 pub mod metrics;
 pub mod name;
 pub mod not_inherited;
+pub mod order;
 pub mod outside;
 pub mod predecessor;
 pub mod preload;
