@@ -499,7 +499,22 @@ pub fn manage(shared: &Arc<Shared>, candidate: Candidate) -> Result<Arc<Process>
         process.space.journal.end();
         return Err(error);
     }
+    end_what_it_was(shared, &process);
     Ok(process)
+}
+
+/// Ends agents in memory that this process has left by execve, if they have not noticed: that of a
+/// program with more privileges cannot tell.
+fn end_what_it_was(shared: &Shared, process: &Process) {
+    let pid = process.pid();
+    let earlier: Vec<Arc<Process>> = {
+        let processes = shared.processes.read();
+        let others = processes.values().filter(|p| p.pid() == pid && p.id != process.id);
+        others.cloned().collect()
+    };
+    for other in earlier.iter().filter(|other| other.memory.agent_outlived(pid)) {
+        other.memory.detach();
+    }
 }
 
 /// Has faults and forks of a program reported, and reads of them.
