@@ -241,7 +241,8 @@ impl Reader {
                 }
                 Next::Wait | Next::Unclear => {
                     tracing::error!(pid = process.pid(), ?messages, "no order fits");
-                    process.give_up("what its threads did to its memory at once cannot be followed");
+                    process
+                        .give_up("what its threads did to its memory at once cannot be followed");
                 }
             }
         }

@@ -68,9 +68,7 @@ fn is_possible(
     let earlier = &messages[..i];
     // A child has what was there at its fork: nothing comes before that which it need not wait for.
     let fork = earlier.iter().position(|e| matches!(e, Message::Fork { .. }));
-    let awaited = |e: &Message| {
-        matches!(*e, Message::Remap { to, len, .. } if leaves(&messages[i], to, to + len))
-    };
+    let awaited = |e: &Message| matches!(*e, Message::Remap { to, len, .. } if leaves(&messages[i], to, to + len));
     if fork.is_some_and(|fork| !earlier[..fork].iter().any(awaited)) {
         return false;
     }
@@ -96,12 +94,7 @@ fn is_possible(
 /// Whether what leaves `range` can have been there before the `earlier` ones, which wait. Who brought what
 /// they take away was read before them, so one that leaves the target of a move is either who was
 /// there or comes after it.
-fn may_leave(
-    earlier: &[Message],
-    range: (u64, u64),
-    layout: &impl Layout,
-    level: Trust,
-) -> bool {
+fn may_leave(earlier: &[Message], range: (u64, u64), layout: &impl Layout, level: Trust) -> bool {
     let (start, end) = range;
     let is_known = layout.is_mapping(start, end);
     earlier.iter().all(|e| match *e {
@@ -128,9 +121,7 @@ fn may_leave(
 fn is_one_of_two(messages: &[Message], i: usize) -> bool {
     let owed = |m: &Message| {
         let Message::Unmap { start, end } = *m else { return 0 };
-        let moves = |m: &&Message| {
-            matches!(**m, Message::Remap { from, len, .. } if (from, from + len) == (start, end))
-        };
+        let moves = |m: &&Message| matches!(**m, Message::Remap { from, len, .. } if (from, from + len) == (start, end));
         messages.iter().filter(moves).count()
     };
     let same = |m: &Message| messages.iter().filter(|o| *o == m).count();

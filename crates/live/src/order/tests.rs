@@ -163,7 +163,9 @@ impl Model {
 
     fn post(&mut self, thread: usize) {
         let t = &mut self.threads[thread];
-        if !t.waits && let Some(message) = t.hidden.pop_front() {
+        if !t.waits
+            && let Some(message) = t.hidden.pop_front()
+        {
             t.waits = true;
             self.posted.push_back((thread, message));
         }
@@ -225,7 +227,9 @@ fn run(steps: &[(u8, u8, u8)]) -> Result<bool, TestCaseError> {
             4..=6 => model.post(thread),
             7..=9 => model.settle(thread),
             10..=12 => model.read(1 + *what as usize % 4)?,
-            13 if model.is_quiet() && model.read.is_empty() => model.map(thread, 1 + u64::from(*what) % 3),
+            13 if model.is_quiet() && model.read.is_empty() => {
+                model.map(thread, 1 + u64::from(*what) % 3)
+            }
             _ => {}
         }
     }
