@@ -23,8 +23,15 @@ static UNCLEAR: AtomicU32 = AtomicU32::new(0);
 struct Known {
     pages: BTreeMap<u64, u64>,
     mappings: BTreeMap<u64, u64>,
-    /// As the daemon has them: those whose unmapping is still to be told, and what was moved since.
-    owed: Vec<(u64, u64, Vec<(u64, u64)>)>,
+    /// As the daemon has them: those whose unmapping is still to be told.
+    owed: Vec<Owed>,
+}
+
+/// A place that was left, and the places that were filled since.
+#[derive(Clone, Debug, PartialEq)]
+struct Owed {
+    left: (u64, u64),
+    filled: Vec<(u64, u64)>,
 }
 
 impl Layout for Known {
@@ -53,12 +60,12 @@ impl Known {
                 self.pages.extend(moved.into_iter().map(|(page, c)| (page - from + to, c)));
                 self.mappings.remove(&from);
                 self.mappings.insert(to, to + len);
-                self.owed.iter_mut().for_each(|(.., since)| since.push((to, to + len)));
-                self.owed.push((from, from + len, Vec::new()));
+                self.owed.iter_mut().for_each(|owed| owed.filled.push((to, to + len)));
+                self.owed.push(Owed { left: (from, from + len), filled: Vec::new() });
             }
             Message::Unmap { start, end } => {
-                let owed = self.owed.iter().position(|(s, e, _)| (*s, *e) == (start, end));
-                let since = owed.map(|i| self.owed.remove(i).2).unwrap_or_default();
+                let owed = self.owed.iter().position(|owed| owed.left == (start, end));
+                let since = owed.map(|i| self.owed.remove(i).filled).unwrap_or_default();
                 if since.iter().any(|(s, e)| overlap(*s, *e, start, end)) {
                     return;
                 }
