@@ -100,7 +100,8 @@ fn may_leave(earlier: &[Message], range: (u64, u64), layout: &impl Layout, level
     earlier.iter().all(|e| match *e {
         Message::Remap { from, to, len } => {
             let needed = match (to, to + len) {
-                target if target == range => Trust::Fitting,
+                target if target == range && is_known => Trust::Fitting,
+                target if target == range => Trust::AllThere,
                 (s, e) if is_known || start <= s && e <= end => Trust::Sure,
                 (s, e) if overlap(s, e, start, end) => Trust::AllThere,
                 _ => Trust::Sure,
