@@ -1,18 +1,20 @@
 //! The constructor, and what runs in forked children: start the agent and get out of the way.
 //!
 //! It runs in every program that inherits the environment, shells and short-lived helpers
-//! included, so it does the least possible: one mapping, one pipe, one clone. Connecting and all
-//! else is the agent's. Whatever fails here leaves the program unmanaged and otherwise as it was.
+//! included, so it does the least possible: one mapping, one pipe, one clone. All else is the agent's.
+//! But it is waited for until the agent has connected and shut itself in ([`crate::shut_in`]): before that
+//! the program must not begin. Whatever fails here leaves the program unmanaged and otherwise as it was.
 //!
 //! The agent is nobody's child: a program that waits for all it has (`__WALL` finds children without
 //! an exit signal, too) would wait for itself. So a *go-between* starts it and ends at once, and is
 //! waited for here before the program can. Whoever looks after orphans then has the agent.
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicU32, AtomicUsize};
 
 use crate::protocol::{AREA_BYTES, ENV_APP, ENV_SOCKET, MAX_NAME};
-use crate::serve;
+use crate::serve::{self, Timespec};
 use crate::sys::{close, errno, exit, nr, spawn_sharing_memory, syscall4, syscall6};
 
 /// What the agent knows; lives at the bottom of its area, private to it once it runs.
@@ -36,7 +38,12 @@ pub struct State {
     agent: i32,
     /// The program is a forked child.
     pub forked: bool,
+    /// How far the agent is: [`STARTING`], [`STARTED`], or zero, which the kernel writes when it ends.
+    started: u32,
 }
+
+const STARTING: u32 = 1;
+const STARTED: u32 = 2;
 
 /// What a forked child must know to start an agent of its own. Part of the program's memory, so
 /// that each child has a copy.
@@ -65,6 +72,7 @@ static KEPT: Kept = Kept(UnsafeCell::new(Inherited {
         program_fd: -1,
         agent: 0,
         forked: false,
+        started: STARTING,
     },
     alive: -1,
     alive_is: (0, 0),
@@ -87,6 +95,8 @@ const WALL: usize = 0x4000_0000;
 const GO_BETWEEN_STACK: usize = 8 << 10;
 /// How often the go-between is waited for where waiting fails.
 const WAIT_TRIES: u32 = 16;
+/// How long an agent may take to start: it needs a processor, and nobody's answer.
+const START_SECONDS: i64 = 10;
 
 /// Called by the dynamic loader with what `main` will get.
 ///
@@ -253,21 +263,23 @@ fn start_orphan(area: usize, state: &mut State) -> bool {
     let state: *mut State = state;
     // SAFETY: both stacks are 16-byte aligned and unused, what runs there never returns, and the
     // state is the agent's alone while it runs: the program looks at it again when it has started.
-    let started = unsafe {
+    let is_there = unsafe {
         let agents_pid = &raw mut (*state).agent;
         if (*state).program == 1 {
             // Who looks after orphans in its namespace is it itself, and would be told of this one's
             // end as of a child's. As its child without an exit signal it shows with __WALL only.
-            let top = area + AREA_BYTES;
-            spawn_sharing_memory(top, false, agents_pid, serve::run, area) > 0
+            spawn_agent(area)
         } else {
             let mut pid = 0;
-            let top = area + GO_BETWEEN_STACK;
-            let is_there = spawn_sharing_memory(top, true, &raw mut pid, go_between, area) > 0;
+            let (top, nobody) = (area + GO_BETWEEN_STACK, core::ptr::null_mut());
+            let is_there =
+                spawn_sharing_memory(top, true, &raw mut pid, nobody, go_between, area) > 0;
             // One that cannot be waited for may still run.
             is_there && (!reap(pid) || agents_pid.read_volatile() != 0)
         }
     };
+    // SAFETY: as long as the agent may run, its area is there.
+    let started = is_there && unsafe { has_started(area) };
     if subreaper != 0 {
         set_subreaper(1);
     }
@@ -282,13 +294,79 @@ fn start_orphan(area: usize, state: &mut State) -> bool {
 /// # Safety
 /// Called once, on a stack of its own, with the address of a [`State`] nobody else uses.
 unsafe extern "C" fn go_between(area: usize) -> ! {
+    // SAFETY: as the caller says.
+    if !unsafe { spawn_agent(area) } {
+        // SAFETY: the area is there as long as somebody waits for an agent.
+        unsafe { started(area) }.store(0, Release);
+    }
+    exit(0)
+}
+
+/// Starts the agent; false if the system does not.
+///
+/// # Safety
+/// Called once, with the address of a [`State`] nobody else uses.
+unsafe fn spawn_agent(area: usize) -> bool {
     let state = area as *mut State;
     // SAFETY: the agent's stack is unused, and `run` is called this once.
     unsafe {
-        let agents_pid = &raw mut (*state).agent;
-        spawn_sharing_memory(area + AREA_BYTES, false, agents_pid, serve::run, area);
+        let (agents_pid, alive) = (&raw mut (*state).agent, &raw mut (*state).started);
+        spawn_sharing_memory(area + AREA_BYTES, false, agents_pid, alive, serve::run, area) > 0
     }
-    exit(0)
+}
+
+/// [`State::started`] of the agent at `area`.
+///
+/// # Safety
+/// `area` is that of a [`State`], for as long as the reference is used.
+unsafe fn started<'a>(area: usize) -> &'a AtomicU32 {
+    // SAFETY: aligned, and nobody looks at it in another way while the agent may run.
+    unsafe { AtomicU32::from_ptr((area + core::mem::offset_of!(State, started)) as *mut u32) }
+}
+
+/// The agent at `area` has connected and shut itself in: its program may go on.
+pub(crate) fn tell_started(area: usize) {
+    const FUTEX_WAKE: usize = 1;
+    // SAFETY: the agent's own area.
+    let word = unsafe { started(area) };
+    word.store(STARTED, Release);
+    // SAFETY: the word's address, of which nothing is read.
+    unsafe { syscall4(nr::FUTEX, word.as_ptr() as usize, FUTEX_WAKE, 1, 0) };
+}
+
+/// Waits until the agent at `area` has started; false if it has ended. One that does not come to it is
+/// ended.
+///
+/// # Safety
+/// As [`started`].
+unsafe fn has_started(area: usize) -> bool {
+    const FUTEX_WAIT: usize = 0;
+    const SIGKILL: usize = 9;
+    // SAFETY: as the caller says.
+    let word = unsafe { started(area) };
+    let patience = Timespec { seconds: START_SECONDS, nanoseconds: 0 };
+    let mut is_killed = false;
+    loop {
+        match word.load(Acquire) {
+            0 => return false,
+            STARTED => return true,
+            _ => {}
+        }
+        // SAFETY: both live across the calls; the process is the agent, which has not ended.
+        unsafe {
+            let (at, wait) = (word.as_ptr() as usize, &raw const patience as usize);
+            let waited = syscall4(nr::FUTEX, at, FUTEX_WAIT, STARTING as usize, wait);
+            if waited == -errno::ETIMEDOUT {
+                if is_killed {
+                    // It cannot even die. The area stays its own.
+                    return true;
+                }
+                is_killed = true;
+                let agent = (&raw const (*(area as *const State)).agent).read_volatile();
+                syscall4(nr::KILL, agent as usize, SIGKILL, 0, 0);
+            }
+        }
+    }
 }
 
 /// Waits for the end of the go-between; false if that fails again and again.

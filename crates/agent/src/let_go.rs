@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::attach::{daemons_path, read_beacon};
 use crate::protocol::{Header, Hello, Kind, MAGIC, MAX_NAME, VERSION};
-use crate::serve::{POLLIN, Pollfd, Timespec, connect, send};
+use crate::serve::{POLLIN, Pollfd, SOCK_NONBLOCK, Timespec, connect, pause, send};
 use crate::sys::{close, errno, nr, syscall4, syscall6};
 
 /// `ioctl` request of the kernel.
@@ -22,7 +22,6 @@ pub static NEXT: AtomicUsize = AtomicUsize::new(0);
 const PATIENCE_SECONDS: i64 = 30;
 /// Between two attempts, while no daemon serves.
 const PAUSE_NANOSECONDS: i64 = 50_000_000;
-const SOCK_NONBLOCK: usize = 0o4000;
 
 /// Called when the object is loaded.
 #[cfg(clew_preload)]
@@ -106,14 +105,14 @@ fn ask() -> bool {
         match ask_once(path, until) {
             Answer::Gone => return true,
             Answer::Refused => return false,
-            Answer::Lost => pause(),
+            Answer::Lost => pause(PAUSE_NANOSECONDS),
         }
     }
     false
 }
 
 fn ask_once(path: &[u8; 108], until: i64) -> Answer {
-    let Some(socket) = connect(path, SOCK_NONBLOCK) else { return Answer::Lost };
+    let Ok(socket) = connect(path, SOCK_NONBLOCK) else { return Answer::Lost };
     let header = Header::new(Kind::LetGo, VERSION, 0);
     let plea = Hello { header, name: [0; MAX_NAME + 1], beacon: read_beacon() };
     let answer = match send(socket, &plea, size_of::<Hello>(), None) {
@@ -162,10 +161,4 @@ fn now() -> i64 {
     // SAFETY: `now` lives across the call.
     unsafe { syscall4(nr::CLOCK_GETTIME, CLOCK_MONOTONIC, &raw mut now as usize, 0, 0) };
     now.seconds
-}
-
-fn pause() {
-    let wait = Timespec { seconds: 0, nanoseconds: PAUSE_NANOSECONDS };
-    // SAFETY: `wait` lives across the call.
-    unsafe { syscall6(nr::PPOLL, 0, 0, &raw const wait as usize, 0, 8, 0) };
 }

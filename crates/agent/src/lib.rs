@@ -20,6 +20,7 @@ pub mod attach;
 pub mod let_go;
 pub mod protocol;
 pub mod serve;
+pub mod shut_in;
 pub mod sys;
 
 #[cfg(clew_preload)]

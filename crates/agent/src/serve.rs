@@ -1,4 +1,5 @@
-//! The agent's life: say hello, prepare when asked, obey, notice the program's end.
+//! The agent's life: connect, shut itself in, say hello, prepare when asked, obey, notice the program's
+//! end.
 //!
 //! Invariant: between `Take` and `Release` the pages taken are in staging, so that they can be
 //! found there whoever dies. Staging is registered on the program's own userfaultfd: the kernel
@@ -7,11 +8,12 @@
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-use crate::attach::{BEACON, State, read_beacon};
+use crate::attach::{BEACON, State, read_beacon, tell_started};
 use crate::protocol::{
     BUFFER_BYTES, CALL_AT, Call, Header, Hello, Kind, MAGIC, Order, Ready, Run, SLOTS, SlotState,
     Taken, call_word,
 };
+use crate::shut_in;
 use crate::sys::{close, errno, exit, nr, syscall4, syscall6};
 
 const PAGE: usize = 4096;
@@ -30,12 +32,15 @@ const MAP_SHARED: usize = 1;
 const MAP_PRIVATE_ANONYMOUS: usize = 0x2 | 0x20;
 const MAP_PRIVATE_ANONYMOUS_NORESERVE: usize = 0x2 | 0x20 | 0x4000;
 const PR_SET_NAME: usize = 15;
-const PR_SET_NO_NEW_PRIVS: usize = 38;
 pub(crate) const POLLIN: i16 = 1;
 /// How often an advice that the kernel does not take now is given again.
 const MADVISE_TRIES: u32 = 16;
 /// How often the agent asks, unprompted, whether the memory is still the program's.
 const CHECK_SECONDS: i64 = 30;
+pub(crate) const SOCK_NONBLOCK: usize = 0o4000;
+/// How often it is tried to connect, and what is waited between.
+const CONNECT_TRIES: u32 = 4;
+const CONNECT_PAUSE_NANOSECONDS: i64 = 5_000_000;
 /// How long a forked child is left alone: most are gone by then, or somebody else by execve.
 const CHILDHOOD_NANOSECONDS: i64 = 100_000_000;
 
@@ -102,11 +107,17 @@ pub unsafe extern "C" fn run(area: usize) -> ! {
     // SAFETY: as the caller says.
     let state = unsafe { &*(area as *const State) };
     leave_the_program(state);
+    // Later it can neither connect nor be what the program was: a program that gives up its privileges,
+    // or shuts itself in, could else use those of an agent whose memory it can write.
+    let Some(socket) = connect_now(&state.path) else { exit(1) };
+    if shut_in::give_up_privileges() < 0 {
+        exit(1);
+    }
+    tell_started(area);
     let program = state.program_fd;
     if state.forked {
         outlive_childhood(state, program);
     }
-    let Some(socket) = connect(&state.path, 0) else { exit(1) };
     // In a child the page is missing, on a userfaultfd that the daemon has had since the fork: it
     // answers with what tells this child from the others. Only with a daemon there.
     let beacon = if state.forked { read_beacon() } else { [0; 2] };
@@ -216,28 +227,53 @@ fn is_trusted(socket: i32) -> bool {
     }
 }
 
-/// Connects to the daemon; `flags` are those of the socket besides the usual.
-pub(crate) fn connect(path: &[u8; 108], flags: usize) -> Option<i32> {
+/// Connects to the daemon, or gives up soon: the program waits.
+fn connect_now(path: &[u8; 108]) -> Option<i32> {
+    const F_SETFL: usize = 4;
+    for _ in 0..CONNECT_TRIES {
+        match connect(path, SOCK_NONBLOCK) {
+            Ok(socket) => {
+                // SAFETY: takes no pointers. What is sent and received later may wait.
+                unsafe { syscall4(nr::FCNTL, socket as usize, F_SETFL, 0, 0) };
+                return Some(socket);
+            }
+            // Too many wait to be accepted.
+            Err(errno::EAGAIN) => pause(CONNECT_PAUSE_NANOSECONDS),
+            Err(_) => return None,
+        }
+    }
+    None
+}
+
+pub(crate) fn pause(nanoseconds: i64) {
+    let wait = Timespec { seconds: 0, nanoseconds };
+    // SAFETY: `wait` lives across the call.
+    unsafe { syscall6(nr::PPOLL, 0, 0, &raw const wait as usize, 0, 8, 0) };
+}
+
+/// Connects to the daemon; `flags` are those of the socket besides the usual. On failure the errno, 0 if
+/// who listens is not trusted.
+pub(crate) fn connect(path: &[u8; 108], flags: usize) -> Result<i32, isize> {
     #[repr(C)]
     struct SockaddrUn {
         family: u16,
         path: [u8; 108],
     }
     let address = SockaddrUn { family: AF_UNIX as u16, path: *path };
-    let len = 2 + path.iter().position(|b| *b == 0)? + 1;
+    let len = 2 + path.iter().position(|b| *b == 0).ok_or(0isize)? + 1;
     // SAFETY: `address` outlives the call.
     unsafe {
         let fd = syscall4(nr::SOCKET, AF_UNIX, SOCK_SEQPACKET_CLOEXEC | flags, 0, 0);
         if fd < 0 {
-            return None;
+            return Err(-fd);
         }
         let fd = fd as i32;
         let done = syscall4(nr::CONNECT, fd as usize, &raw const address as usize, len, 0);
         if done == 0 && is_trusted(fd) {
-            return Some(fd);
+            return Ok(fd);
         }
         close(fd);
-        None
+        Err(-done)
     }
 }
 
@@ -376,8 +412,8 @@ fn advise(address: usize, bytes: usize, advice: usize) -> u32 {
     }
 }
 
-/// Gets a userfaultfd for this memory, the buffer and the staging area; then gives up every
-/// privilege. On failure: the step and the errno. True if the userfaultfd was opened here: a forked
+/// Gets a userfaultfd for this memory, the buffer and the staging area; then gives up what it took to
+/// do that. On failure: the step and the errno. True if the userfaultfd was opened here: a forked
 /// child's is `given`.
 fn prepare(fds: [i32; 2], given: bool) -> Result<(Prepared, bool), (u32, isize)> {
     let [buffer_fd, device] = fds;
@@ -417,75 +453,8 @@ fn prepare(fds: [i32; 2], given: bool) -> Result<(Prepared, bool), (u32, isize)>
         if !given {
             close(device);
         }
-        check(5, drop_privileges())?;
+        check(5, shut_in::allow_orders_only())?;
         Ok((Prepared { uffd, staging, buffer }, !given))
-    }
-}
-
-/// No capabilities, none to come back, and only the system calls of this file. Zero, or what was
-/// refused: an agent that has more than it needs is none.
-fn drop_privileges() -> isize {
-    #[repr(C)]
-    struct CapHeader {
-        version: u32,
-        pid: i32,
-    }
-    #[repr(C)]
-    struct Filter {
-        code: u16,
-        jt: u8,
-        jf: u8,
-        k: u32,
-    }
-    #[repr(C)]
-    struct Program {
-        len: u16,
-        filter: *const Filter,
-    }
-    const ALLOWED: [usize; 11] = [
-        nr::RECVMSG,
-        nr::SENDMSG,
-        nr::PPOLL,
-        nr::IOCTL,
-        nr::MADVISE,
-        nr::MUNMAP,
-        nr::CLOSE,
-        nr::KCMP,
-        nr::GETPID,
-        nr::EXIT,
-        nr::EXIT_GROUP,
-    ];
-    const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
-    const KILL: u32 = 0x8000_0000;
-    const ALLOW: u32 = 0x7fff_0000;
-    let (load, equal, ret) = (0x20, 0x15, 0x06);
-    let mut filter: [Filter; ALLOWED.len() + 6] =
-        core::array::from_fn(|_| Filter { code: ret, jt: 0, jf: 0, k: KILL });
-    filter[0] = Filter { code: load, jt: 0, jf: 0, k: 4 };
-    filter[1] = Filter { code: equal, jt: 1, jf: 0, k: AUDIT_ARCH_X86_64 };
-    filter[3] = Filter { code: load, jt: 0, jf: 0, k: 0 };
-    for (i, number) in ALLOWED.iter().enumerate() {
-        let to_allow = (ALLOWED.len() - i) as u8;
-        filter[4 + i] = Filter { code: equal, jt: to_allow, jf: 0, k: *number as u32 };
-    }
-    filter[5 + ALLOWED.len()].k = ALLOW;
-    let program = Program { len: filter.len() as u16, filter: filter.as_ptr() };
-    let header = CapHeader { version: 0x2008_0522, pid: 0 };
-    let none = [0u32; 6];
-    // SAFETY: all pointers live across the calls. Capabilities and filter are this process's own:
-    // it shares memory with the program, not credentials.
-    unsafe {
-        const SET_MODE_FILTER: usize = 1;
-        let given_up =
-            syscall4(nr::CAPSET, &raw const header as usize, none.as_ptr() as usize, 0, 0);
-        if given_up < 0 {
-            return given_up;
-        }
-        let closed = syscall4(nr::PRCTL, PR_SET_NO_NEW_PRIVS, 1, 0, 0);
-        if closed < 0 {
-            return closed;
-        }
-        syscall4(nr::SECCOMP, SET_MODE_FILTER, 0, &raw const program as usize, 0)
     }
 }
 

@@ -31,6 +31,8 @@ pub mod nr {
     pub const GETEUID: usize = 107;
     pub const SETSID: usize = 112;
     pub const CAPSET: usize = 126;
+    pub const KILL: usize = 62;
+    pub const FUTEX: usize = 202;
     pub const PRCTL: usize = 157;
     pub const EXIT_GROUP: usize = 231;
     pub const CLOCK_GETTIME: usize = 228;
@@ -55,6 +57,7 @@ pub mod errno {
     pub const EEXIST: isize = 17;
     pub const EPROTO: isize = 71;
     pub const ENOBUFS: isize = 105;
+    pub const ETIMEDOUT: isize = 110;
 }
 
 /// One system call.
@@ -92,16 +95,19 @@ pub unsafe fn syscall4(number: usize, a: usize, b: usize, c: usize, d: usize) ->
 }
 
 /// Starts a process that shares this one's memory (and with `files` its descriptors and working
-/// directory), runs `entry(argument)` on `stack_top`, and sends no signal when it ends. No tracer of this process traces it. Returns its pid, which `pid`
-/// holds before it runs and however this process ends meanwhile; or a negative errno.
+/// directory), runs `entry(argument)` on `stack_top`, and sends no signal when it ends. No tracer of
+/// this process traces it. Returns its pid, which `pid` holds before it runs and however this process
+/// ends meanwhile; or a negative errno. When it ends, the kernel sets `alive` to zero and wakes who
+/// waits there (FUTEX_WAIT), unless that is null.
 ///
 /// # Safety
 /// `stack_top` is the 16-byte aligned end of a writable area that nothing else uses; `entry` never
-/// returns and follows the crate's rules; `pid` may be written.
+/// returns and follows the crate's rules; `pid` may be written, and `alive` as long as it runs.
 pub unsafe fn spawn_sharing_memory(
     stack_top: usize,
     files: bool,
     pid: *mut i32,
+    alive: *mut u32,
     entry: unsafe extern "C" fn(usize) -> !,
     argument: usize,
 ) -> isize {
@@ -109,10 +115,12 @@ pub unsafe fn spawn_sharing_memory(
     const CLONE_FS: usize = 0x200;
     const CLONE_FILES: usize = 0x400;
     const CLONE_PARENT_SETTID: usize = 0x10_0000;
+    const CLONE_CHILD_CLEARTID: usize = 0x20_0000;
     const CLONE_UNTRACED: usize = 0x80_0000;
     const CLONE: usize = 56;
     let shared = if files { CLONE_FS | CLONE_FILES } else { 0 };
-    let flags = CLONE_VM | CLONE_PARENT_SETTID | CLONE_UNTRACED | shared;
+    let told = if alive.is_null() { 0 } else { CLONE_CHILD_CLEARTID };
+    let flags = CLONE_VM | CLONE_PARENT_SETTID | CLONE_UNTRACED | shared | told;
     let result: isize;
     // SAFETY: the child starts with a copy of the registers on its own stack and calls `entry`,
     // which does not return; the parent falls through with its own stack untouched.
@@ -126,7 +134,7 @@ pub unsafe fn spawn_sharing_memory(
              "ud2",
              "2:",
              inlateout("rax") CLONE as isize => result,
-             in("rdi") flags, in("rsi") stack_top, in("rdx") pid, in("r10") 0usize,
+             in("rdi") flags, in("rsi") stack_top, in("rdx") pid, in("r10") alive,
              in("r8") 0usize, in("r12") entry as usize, in("r13") argument,
              lateout("rcx") _, lateout("r11") _);
     }

@@ -18,6 +18,15 @@ const IOCTL: u32 = 16;
 const CAPSET: u32 = 126;
 const SECCOMP: u32 = 317;
 
+/// What the kernel says of an agent.
+const SHUT_IN: [&str; 5] = [
+    "CapInh:\t0000000000000000",
+    "CapPrm:\t0000000000000000",
+    "CapEff:\t0000000000000000",
+    "NoNewPrivs:\t1",
+    "Seccomp:\t2",
+];
+
 /// A daemon that manages nothing before it is asked.
 fn managing_later() -> Fixture {
     Fixture::start_configured(
@@ -127,23 +136,66 @@ fn an_agent_that_cannot_prepare_says_so() {
         return;
     }
     let mut fixture = managing_later();
-    for (number, step) in [
-        (IOCTL, "opening a userfaultfd"),
-        (CAPSET, "giving up its privileges"),
-        (SECCOMP, "giving up its privileges"),
-    ] {
+    let mut program = run(&fixture, &[]);
+    program.wait_ready();
+    let sum = program.ask("sum");
+    forbid(&mut program, &[IOCTL]);
+    program.send("exec"); // its agent inherits the filter
+    program.wait_ready();
+    fixture.swap_out("touch");
+    let listed = fixture.process("touch", program.pid).expect("it is listed");
+    assert!(!listed.managed, "{listed:?}");
+    let says = "its agent says: opening a userfaultfd";
+    assert!(listed.reason.starts_with(says), "{listed:?}");
+    stays_whole(&mut fixture, program, &sum);
+}
+
+#[test]
+fn an_agent_that_cannot_shut_itself_in_is_none() {
+    if !can_run("sandbox::an_agent_that_cannot_shut_itself_in_is_none", &["cc"]) {
+        return;
+    }
+    let mut fixture = managing_later();
+    for number in [CAPSET, SECCOMP] {
         let mut program = run(&fixture, &[]);
         program.wait_ready();
         let sum = program.ask("sum");
         forbid(&mut program, &[number]);
         program.send("exec"); // its agent inherits the filter
         program.wait_ready();
-        fixture.swap_out("touch");
-        let listed = fixture.process("touch", program.pid).expect("it is listed");
-        assert!(!listed.managed, "{listed:?}");
-        assert!(listed.reason.starts_with(&format!("its agent says: {step}")), "{listed:?}");
+        assert_eq!(agents_of(program.pid), [0; 0], "without {number}");
         stays_whole(&mut fixture, program, &sum);
     }
+}
+
+/// What an agent may do, its program may do, which can write its memory: also when it is another user's
+/// by then. So there is no moment at which it has more.
+#[test]
+fn an_agent_is_shut_in_before_its_program_goes_on() {
+    if !can_run("sandbox::an_agent_is_shut_in_before_its_program_goes_on", &["cc"]) {
+        return;
+    }
+    // Nothing is managed, so no agent is ever asked to prepare.
+    let mut fixture = managing_later();
+    let mut program = run(&fixture, &[]);
+    program.wait_ready();
+    let shut_in = |pid: u32| {
+        let agents = agents_of(pid);
+        assert_eq!(agents.len(), 1, "agents of {pid}");
+        let status = fs::read_to_string(format!("/proc/{}/status", agents[0])).expect("it lives");
+        for line in SHUT_IN {
+            assert!(status.lines().any(|found| found == line), "no {line} in\n{status}");
+        }
+    };
+    shut_in(program.pid);
+    let answer = program.ask("fork-keep");
+    let child = answer.strip_prefix("child ").and_then(|pid| pid.parse().ok());
+    // It goes on when its fork has returned there.
+    program.ask("child sum");
+    shut_in(child.unwrap_or_else(|| panic!("{answer}")));
+    program.expect("child quit", "child ended");
+    program.quit();
+    fixture.assert_daemon_lives();
 }
 
 #[test]
@@ -158,9 +210,8 @@ fn an_agent_has_nothing_that_it_does_not_need() {
     fixture.swap_out_at_least("touch", BYTES * 8 / 10);
     let agent = program.agent();
     let status = fs::read_to_string(format!("/proc/{agent}/status")).expect("it lives");
-    for line in
-        ["CapInh:\t0000000000000000", "CapPrm:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"]
-    {
+    // What it was prepared by it has given up, too.
+    for line in SHUT_IN.into_iter().chain(["Seccomp_filters:\t2"]) {
         assert!(status.lines().any(|found| found == line), "no {line} in\n{status}");
     }
     // Its socket, its end of a pipe, its program and its userfaultfd: no memory of the daemon's.

@@ -66,6 +66,13 @@ impl Drop for Slot {
 }
 
 impl Candidate {
+    /// Whether its program has left the memory that the agent shares (execve), and the agent, which has
+    /// no privileges, may not know.
+    pub fn is_left(&self) -> bool {
+        let agent = seqpacket::peer(&self.socket).map(|peer| peer.pid as u32);
+        agent.is_ok_and(|agent| share_memory(agent, self.pid) == Some(false))
+    }
+
     /// A candidate that a predecessor had accepted.
     pub fn inherited(
         shared: &Shared,
@@ -147,13 +154,14 @@ pub enum AttachError {
 }
 
 /// Connections that have said nothing yet; beyond these the oldest is closed.
-const MAX_SILENT: usize = 256;
+const MAX_SILENT: usize = 1024;
 
 /// How long the agent of a program that is to be managed may take to prepare.
 const PREPARES: Duration = Duration::from_secs(5);
 
-/// How long a connection may say nothing. Agents say hello before anything else.
-const SILENCE: Duration = Duration::from_secs(1);
+/// How long a connection may say nothing. Agents say hello before anything else: those of forked
+/// children a moment after they have connected, when their program has stayed.
+const SILENCE: Duration = Duration::from_secs(10);
 
 /// Accepts agents for ever. Nobody waits for one that is silent.
 pub fn accept_agents(shared: &Shared, listener: &OwnedFd, to_governor: &Sender<Message>) {

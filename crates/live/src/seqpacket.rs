@@ -18,6 +18,10 @@ const MAX_FDS: usize = 4;
 /// receiver.
 const MAX_FDS_RECEIVED: usize = 253;
 
+/// Connections that wait to be accepted; the system may have a lower limit. Programs that start wait for
+/// none of them.
+const BACKLOG: libc::c_int = 4096;
+
 /// A socket's option of Linux 6.16 that the C library does not have yet.
 const SO_PASSRIGHTS: libc::c_int = 83;
 
@@ -63,7 +67,7 @@ pub fn listen(path: &Path, kind: libc::c_int) -> io::Result<OwnedFd> {
 /// Then they are told of another one, which may be dead.
 pub fn listen_again(listener: &OwnedFd) -> io::Result<()> {
     // SAFETY: takes numbers only.
-    check(unsafe { libc::listen(listener.as_raw_fd(), 128) } as isize).map(drop)
+    check(unsafe { libc::listen(listener.as_raw_fd(), BACKLOG) } as isize).map(drop)
 }
 
 /// Accepts one connection.

@@ -654,6 +654,8 @@ impl Governor {
         if check_memory {
             self.last_kcmp = Instant::now();
             self.look_for_own_userfaultfds();
+            let is_left = |w: &Waiting| w.candidate.as_ref().is_some_and(|c| c.is_left());
+            self.waiting.retain(|w| !is_left(w));
         }
         let processes: Vec<Arc<Process>> = self.shared.processes.read().values().cloned().collect();
         for process in processes {
