@@ -678,12 +678,15 @@ impl Fixture {
         self.client().order(&Request::SwapOut { app: app.to_string() })
     }
 
-    /// Takes out every page of `app` and checks that at least `least` bytes of it are stored.
+    /// Takes out every page of `app` until at least `least` bytes of it are stored: on a busy machine an
+    /// agent may be taken for silent for a while.
     pub fn swap_out_at_least(&self, app: &str, least: u64) {
-        self.swap_out(app);
-        let status = self.app(app);
-        let stored = status.stored_pages * self.page_size;
-        assert!(stored >= least, "{stored} of {least} bytes stored: {status:?}\n{}", self.log());
+        let enough = || {
+            self.swap_out(app);
+            (self.app(app).stored_pages * self.page_size >= least).then_some(())
+        };
+        let done = poll(LONG, enough);
+        assert!(done.is_some(), "{least} bytes wanted: {:?}\n{}", self.app(app), self.log());
     }
 
     /// `clew run --app NAME -- ARGUMENTS`, not started yet.
