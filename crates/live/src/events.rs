@@ -518,7 +518,7 @@ pub fn remove(shared: &Shared, process: &Process, start: u64, end: u64) {
     let (first, pages) =
         (Vpn::of_addr(start, shared.page_bytes), (end - start) / shared.page_bytes);
     shared.mover.forget(&process.space, first, pages);
-    shared.post(Event::Freed { run: process.run(first, pages) });
+    process.runs(first, pages).for_each(|run| shared.post(Event::Freed { run }));
 }
 
 fn remap(shared: &Shared, process: &Process, from: u64, to: u64, len: u64) {
@@ -537,8 +537,10 @@ fn remap(shared: &Shared, process: &Process, from: u64, to: u64, len: u64) {
     let (from, to) = ((from, from + len), (to, to + len));
     let when = Instant::now();
     process.moves.lock().push(Move { from, to, when, owes_unmap: true });
-    let to = PageId::new(process.id, target);
-    shared.post(Event::Moved { from: process.run(first, pages), to });
+    for from in process.runs(first, pages) {
+        let to = Vpn(target.0 + (from.first.vpn().0 - first.0));
+        shared.post(Event::Moved { from, to: PageId::new(process.id, to) });
+    }
 }
 
 /// The child shares what its parent has stored. Its own pages stay until its agent has said which

@@ -296,9 +296,15 @@ impl Process {
         *self.regions.lock() = regions.chunks_exact(2).map(|r| (r[0], r[1])).collect();
     }
 
-    /// A run of pages of this process.
+    /// A run of pages of this process; of more than 2^32 - 1 the first.
     pub fn run(&self, first: Vpn, pages: u64) -> PageRun {
         PageRun { first: PageId::new(self.id, first), count: pages.min(u64::from(u32::MAX)) as u32 }
+    }
+
+    /// The same, in as many runs as it takes.
+    pub fn runs(&self, first: Vpn, pages: u64) -> impl Iterator<Item = PageRun> {
+        let parts = (0..pages).step_by(u32::MAX as usize);
+        parts.map(move |at| self.run(Vpn(first.0 + at), pages - at))
     }
 
     /// Whether its pages can be taken out.

@@ -16,7 +16,7 @@
 //! Memory: 9.5 bytes a page that has left at least once, see
 //! [`crate::reclaim::page_lists`]. Every step takes constant time.
 
-use clew_core::{Arrival, Event, Metric, Observe, PageId, PageRun, Prefetch, Trigger, View};
+use clew_core::{Arrival, Event, Metric, Observe, PageId, Prefetch, Trigger, View};
 use serde::Serialize;
 
 use crate::reclaim::page_lists::{Flag, ListId, PageLists};
@@ -84,21 +84,6 @@ impl PreDecomp {
         }
     }
 
-    /// Ranges that overlap are renamed from the end that is moved into first.
-    fn moved(&mut self, from: PageRun, to: PageId) {
-        let mut rename = |offset: u64| {
-            if let Some(slot) = self.sectors.find(to.plus(offset)) {
-                self.sectors.forget(slot);
-            }
-            self.sectors.rename(from.first.plus(offset), to.plus(offset));
-        };
-        if to > from.first {
-            (0..u64::from(from.count)).rev().for_each(&mut rename);
-        } else if to < from.first {
-            (0..u64::from(from.count)).for_each(&mut rename);
-        }
-    }
-
     /// The page at the sector after that of `page`.
     fn after(&self, page: PageId) -> Option<PageId> {
         let slot = self.sectors.find(page)?;
@@ -119,7 +104,7 @@ impl Observe for PreDecomp {
                 }
             }
             Event::Freed { run } => self.sectors.forget_run(run, |_, _| ()),
-            Event::Moved { from, to } => self.moved(from, to),
+            Event::Moved { from, to } => self.sectors.move_run(from, to, |_, _| ()),
             Event::SpaceStart { space, .. } | Event::SpaceEnd { space } => {
                 self.sectors.forget_space(space, |_, _| ());
             }

@@ -272,13 +272,6 @@ impl HotnessOrg {
         self.lists.push_front(list, slot);
     }
 
-    fn forget_page(&mut self, page: PageId) {
-        if let Some(slot) = self.lists.find(page) {
-            uncount(&self.lists, slot, &mut self.apps, &self.owners);
-            self.lists.forget(slot);
-        }
-    }
-
     fn forget_run(&mut self, run: PageRun) {
         let HotnessOrg { lists, apps, owners, .. } = self;
         lists.forget_run(run, |lists, slot| uncount(lists, slot, apps, owners));
@@ -303,18 +296,11 @@ impl HotnessOrg {
         ended.lists.into_iter().flatten().for_each(|list| self.lists.end_list(list));
     }
 
-    /// Ranges that overlap are renamed from the end that is moved into first. Both are of one space.
+    /// Both are of one space: a page stays its app's.
     fn moved(&mut self, from: PageRun, to: PageId) {
         debug_assert_eq!(from.first.space(), to.space(), "moved between spaces");
-        let mut rename = |offset: u64| {
-            self.forget_page(to.plus(offset));
-            self.lists.rename(from.first.plus(offset), to.plus(offset));
-        };
-        if to > from.first {
-            (0..u64::from(from.count)).rev().for_each(&mut rename);
-        } else if to < from.first {
-            (0..u64::from(from.count)).for_each(&mut rename);
-        }
+        let HotnessOrg { lists, apps, owners, .. } = self;
+        lists.move_run(from, to, |lists, slot| uncount(lists, slot, apps, owners));
     }
 
     // ---- what happens to a page ----------------------------------------------------------------

@@ -141,26 +141,9 @@ impl Lru {
         lists.forget_run(run, |lists, slot| uncount(lists, slot, active, inactive));
     }
 
-    fn forget_page(&mut self, page: PageId) {
-        if let Some(slot) = self.lists.find(page) {
-            if self.lists.is_listed(slot) {
-                uncount(&self.lists, slot, &mut self.active, &mut self.inactive);
-            }
-            self.lists.forget(slot);
-        }
-    }
-
-    /// Ranges that overlap are renamed from the end that is moved into first.
     fn moved(&mut self, from: PageRun, to: PageId) {
-        let mut rename = |offset: u64| {
-            self.forget_page(to.plus(offset));
-            self.lists.rename(from.first.plus(offset), to.plus(offset));
-        };
-        if to > from.first {
-            (0..u64::from(from.count)).rev().for_each(&mut rename);
-        } else if to < from.first {
-            (0..u64::from(from.count)).for_each(&mut rename);
-        }
+        let Lru { lists, active, inactive, .. } = self;
+        lists.move_run(from, to, |lists, slot| uncount(lists, slot, active, inactive));
     }
 
     /// Takes a page off its list, stamped as the kernel does at eviction.

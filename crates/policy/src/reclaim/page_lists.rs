@@ -323,26 +323,62 @@ impl PageLists {
         slots
     }
 
+    /// Blocks with pages of `run`, and which pages these are: however large the run is, no more than there
+    /// are blocks. In no particular but always the same order.
+    fn blocks_within(&self, run: PageRun) -> Vec<(u32, u64)> {
+        let touched = u64::from(run.count).div_ceil(BLOCK_PAGES) + 1;
+        if touched <= self.by_key.len() as u64 {
+            let known = |(key, mask)| self.by_key.get(&key).map(|block| (*block, mask));
+            return blocks_of(run).filter_map(known).collect();
+        }
+        let (first, last) =
+            (run.first.raw(), run.first.raw() + u64::from(run.count).saturating_sub(1));
+        let mut found = Vec::new();
+        let mut block = self.spaces.get(run.first.space().0 as usize).copied().unwrap_or(NO_BLOCK);
+        while block != NO_BLOCK {
+            let at = &self.blocks[block as usize];
+            let mask = mask_between(at.key, first, last);
+            if mask != 0 {
+                found.push((block, mask));
+            }
+            block = at.next_of_space;
+        }
+        found
+    }
+
     /// Forgets every page of `run`; `each` is told the slot of each listed one while it still is.
     pub fn forget_run(&mut self, run: PageRun, mut each: impl FnMut(&PageLists, Slot)) {
-        let touched = u64::from(run.count).div_ceil(BLOCK_PAGES) + 1;
-        let of_space = self.spaces.get(run.first.space().0 as usize).copied();
-        if touched <= self.by_key.len() as u64 {
-            for (key, mask) in blocks_of(run) {
-                if let Some(&block) = self.by_key.get(&key) {
-                    self.forget_masked(block, mask, &mut each);
-                }
+        for (block, mask) in self.blocks_within(run) {
+            self.forget_masked(block, mask, &mut each);
+        }
+    }
+
+    /// Gives every page of `from` its name in the run of that length that begins at `to`. What was known about that and is not moved is forgotten: `each` is told the slot of
+    /// each listed one while it still is.
+    pub fn move_run(&mut self, from: PageRun, to: PageId, each: impl FnMut(&PageLists, Slot)) {
+        let (start, count) = (from.first.raw(), u64::from(from.count));
+        let beyond = to.raw().abs_diff(start).min(count);
+        if beyond == 0 {
+            return;
+        }
+        let first = if to > from.first { to.plus(count - beyond) } else { to };
+        self.forget_run(PageRun { first, count: beyond as u32 }, each);
+        let mut moved = Vec::new();
+        for (block, mask) in self.blocks_within(from) {
+            let at = &self.blocks[block as usize];
+            let mut known = (at.listed | at.gone) & mask;
+            while known != 0 {
+                moved.push(self.page(Slot::new(block, known.trailing_zeros())));
+                known &= known - 1;
             }
-        } else if let Some(mut block) = of_space {
-            let (first, last) =
-                (run.first.raw(), run.first.raw() + u64::from(run.count).saturating_sub(1));
-            while block != NO_BLOCK {
-                let at = &self.blocks[block as usize];
-                let next = at.next_of_space;
-                let mask = mask_between(at.key, first, last);
-                self.forget_masked(block, mask, &mut each);
-                block = next;
-            }
+        }
+        // Runs that overlap: from the end that is moved into first.
+        moved.sort_unstable();
+        if to > from.first {
+            moved.reverse();
+        }
+        for page in moved {
+            self.rename(page, to.plus(page.raw() - start));
         }
     }
 

@@ -55,6 +55,20 @@ fn forgetting_a_huge_run_visits_known_blocks_only() {
 }
 
 #[test]
+fn moving_a_huge_run_visits_known_pages_only() {
+    let mut lists = PageLists::new();
+    let far = u64::from(u32::MAX) + 7;
+    lists.push_run(LIST, run(1, 1000, 3));
+    lists.push_run(LIST, run(1, far + 1, 2));
+    lists.push_run(LIST, run(1, far + 1000, 2));
+    let mut forgotten = 0;
+    lists.move_run(run(1, 0, u32::MAX), page(1, far), |_, _| forgotten += 1);
+    assert_eq!(forgotten, 4);
+    assert_eq!(drain(&mut lists, LIST), [far + 1000, far + 1001, far + 1002]);
+    assert!(lists.by_key.is_empty(), "a block was not released");
+}
+
+#[test]
 fn appending_keeps_order_and_empties() {
     let mut lists = PageLists::new();
     lists.push_run(LIST, run(0, 0, 3));
