@@ -9,6 +9,7 @@ use clew_core::{Event, Group, Vpn};
 use clew_engine::{MoverContext, SwapOut};
 use clew_store::{ReadError, State, points};
 use crossbeam_channel::{Receiver, Sender, select, unbounded};
+use parking_lot::RwLockWriteGuard;
 
 use crate::attach::{Candidate, manage};
 use crate::governor::Message;
@@ -359,7 +360,12 @@ fn scan(shared: &Shared, process: &Process) -> std::io::Result<Vec<Event>> {
         let smaps = mappings::parse(&mappings::read_again(&mut files.lock().smaps)?);
         for span in mappings::spans(&smaps, &pointers, &own).iter().filter(|s| wanted(s)) {
             let seen = Seen { smaps: &smaps, pointers: &pointers, own: &own };
-            register(shared, process, pagemap, span, &seen, &mut events)?;
+            // The lock keeps events unread while what is seen here is put down.
+            let events_wait = process.space.table.lock.write();
+            let done = register(shared, process, pagemap, span, &seen, &mut events);
+            // Faults that came meanwhile are answered before the next span.
+            RwLockWriteGuard::unlock_fair(events_wait);
+            done?;
         }
     }
     // Pages that are present though the table says Absent: given up by a madvise that only marks
@@ -386,7 +392,8 @@ struct Seen<'a> {
 /// or is joined by a neighbour before the kernel gets to it is still registered whole.
 ///
 /// A mapping that is cut in two by this can be moved by no mremap until its other part has
-/// followed. So the span's edges are looked at again right before, and once more right after.
+/// followed. So the span's edges are looked at again right before, and once more right after. The
+/// space's lock is held for writing.
 fn register(
     shared: &Shared,
     process: &Process,
@@ -396,8 +403,6 @@ fn register(
     events: &mut Vec<Event>,
 ) -> std::io::Result<()> {
     let Some(files) = process.files.get() else { return Ok(()) };
-    // The lock keeps events unread while what is seen here is put down.
-    let _events_wait = process.space.table.lock.write();
     if process.is_leaving() {
         return Ok(());
     }
