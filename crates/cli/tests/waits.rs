@@ -3,6 +3,8 @@
 
 mod support;
 
+use std::fs;
+
 use support::*;
 
 /// Runs it under the daemon to its end, which must be a good one; what it printed.
@@ -50,6 +52,35 @@ fn a_subreaper_comes_to_an_end() {
         let said = output(&fixture, words);
         assert!(said.ends_with("own 8 of 8\ntold 16\nsubreaper 1\n"), "{said}");
     }
+    fixture.assert_daemon_lives();
+}
+
+/// The next program says nothing to the daemon, and the agent of one of root's cannot tell by itself.
+#[test]
+fn an_agent_ends_when_its_program_becomes_one_without() {
+    if !can_run("waits::an_agent_ends_when_its_program_becomes_one_without", &["cc"]) {
+        return;
+    }
+    let mut fixture = Fixture::start("1GiB");
+    // Names this test's in the memory that the agent shares.
+    let long = format!("100000.{}", std::process::id());
+    let mut program = fixture.run("env", &["env", "-u", "LD_PRELOAD", "sleep", &long]);
+    let of_env = || {
+        processes().into_iter().find(|pid| {
+            let read = |what: &str| fs::read(format!("/proc/{pid}/{what}")).unwrap_or_default();
+            let words = format!("env\0-u\0LD_PRELOAD\0sleep\0{long}\0");
+            read("comm") == b"clew-agent\n" && read("cmdline") == words.as_bytes()
+        })
+    };
+    let sleeps = poll(LONG, || {
+        let comm = fs::read_to_string(format!("/proc/{}/comm", program.pid)).unwrap_or_default();
+        (comm == "sleep\n").then_some(())
+    });
+    assert!(sleeps.is_some(), "{}", program.report());
+    let ended = poll(LONG, || of_env().is_none().then_some(()));
+    assert!(ended.is_some(), "agent {:?}\n{}", of_env(), fixture.log());
+    assert!(program.is_running(), "{}", program.report());
+    program.kill();
     fixture.assert_daemon_lives();
 }
 

@@ -278,7 +278,7 @@ pub fn is_alive(pid: u32) -> bool {
 }
 
 /// All processes.
-fn processes() -> Vec<u32> {
+pub fn processes() -> Vec<u32> {
     let names = fs::read_dir("/proc").expect("/proc").flatten().map(|entry| entry.file_name());
     names.filter_map(|name| name.to_str()?.parse().ok()).collect()
 }
