@@ -104,7 +104,10 @@ const START_SECONDS: i64 = 10;
 /// `envp` is the program's environment: a NULL-terminated array of NUL-terminated strings.
 pub unsafe extern "C" fn on_load(_argc: i32, _argv: *const *const u8, envp: *const *const u8) {
     #[cfg(clew_preload)]
-    crate::let_go::find_next();
+    {
+        crate::let_go::find_next();
+        crate::madvise::find_next();
+    }
     // SAFETY: the loader hands over the program's environment, valid for the whole call.
     let (path, name) = unsafe { (find(envp, ENV_SOCKET), find(envp, ENV_APP)) };
     let Some(path) = path.filter(|p| !p.is_empty() && p.len() < 108) else { return };

@@ -8,7 +8,7 @@
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::attach::{daemons_path, read_beacon};
-use crate::protocol::{Header, Hello, Kind, MAGIC, MAX_NAME, VERSION};
+use crate::protocol::{Header, Hello, Kind, MAGIC, MAX_NAME, RANGE_BYTES, VERSION};
 use crate::serve::{POLLIN, Pollfd, SOCK_NONBLOCK, Timespec, connect, pause, send};
 use crate::sys::{close, errno, nr, syscall4, syscall6};
 
@@ -37,7 +37,7 @@ pub unsafe extern "C" fn register(fd: i32, request: usize, argument: usize) -> i
     // SAFETY: the program's own call.
     let done = unsafe { call(fd, request, argument) };
     let is_taken = done < 0 && errno().is_some_and(|e| e as isize == errno::EBUSY);
-    if !is_taken || !ask() {
+    if !is_taken || ask(None) != Answer::Gone {
         return done;
     }
     // SAFETY: the same once more.
@@ -56,7 +56,11 @@ pub unsafe extern "C" fn call(fd: i32, request: usize, argument: usize) -> i32 {
         return unsafe { core::mem::transmute::<usize, Ioctl>(next)(fd, request, argument) };
     }
     // SAFETY: as the caller says.
-    let result = unsafe { syscall4(nr::IOCTL, fd as usize, request, argument, 0) };
+    as_libc(unsafe { syscall4(nr::IOCTL, fd as usize, request, argument, 0) })
+}
+
+/// What the C library makes of a system call's result.
+pub(crate) fn as_libc(result: isize) -> i32 {
     if result >= 0 {
         return result as i32;
     }
@@ -88,33 +92,41 @@ fn errno() -> Option<i32> {
 fn set_errno(_: i32) {}
 
 /// What the daemon said.
-enum Answer {
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Answer {
     /// It is done.
     Gone,
-    /// It cannot be done, or there was nothing to be done.
+    /// This program is none that it manages, or it must not be asked any more.
+    Nobody,
+    /// It cannot be done.
     Refused,
     /// There is no daemon at the moment.
     Lost,
 }
 
-/// Asks the daemon to let this program go; whether it has.
-fn ask() -> bool {
-    let Some(path) = daemons_path() else { return false };
+/// Asks the daemon to let this program go, or only what is from one address to another.
+pub(crate) fn ask(range: Option<[usize; 2]>) -> Answer {
+    let Some(path) = daemons_path() else { return Answer::Nobody };
     let until = now() + PATIENCE_SECONDS;
     while now() < until {
-        match ask_once(path, until) {
-            Answer::Gone => return true,
-            Answer::Refused => return false,
+        match ask_once(path, range, until) {
             Answer::Lost => pause(PAUSE_NANOSECONDS),
+            answer => return answer,
         }
     }
-    false
+    Answer::Lost
 }
 
-fn ask_once(path: &[u8; 108], until: i64) -> Answer {
+fn ask_once(path: &[u8; 108], range: Option<[usize; 2]>, until: i64) -> Answer {
     let Ok(socket) = connect(path, SOCK_NONBLOCK) else { return Answer::Lost };
-    let header = Header::new(Kind::LetGo, VERSION, 0);
-    let plea = Hello { header, name: [0; MAX_NAME + 1], beacon: read_beacon() };
+    let mut header = Header::new(Kind::LetGo, VERSION, 0);
+    let mut name = [0; MAX_NAME + 1];
+    if let Some([start, end]) = range {
+        header.detail = RANGE_BYTES as u32;
+        name[..8].copy_from_slice(&start.to_ne_bytes());
+        name[8..RANGE_BYTES].copy_from_slice(&end.to_ne_bytes());
+    }
+    let plea = Hello { header, name, beacon: read_beacon() };
     let answer = match send(socket, &plea, size_of::<Hello>(), None) {
         n if n < 0 => Answer::Lost,
         _ => answer(socket, until),
@@ -150,6 +162,7 @@ fn answer(socket: i32, until: i64) -> Answer {
             (_, 0) => Answer::Gone,
             // It does not know this process yet.
             (_, errno::EAGAIN) => Answer::Lost,
+            (_, errno::ESRCH) => Answer::Nobody,
             _ => Answer::Refused,
         };
     }

@@ -18,6 +18,7 @@
 
 pub mod attach;
 pub mod let_go;
+pub mod madvise;
 pub mod protocol;
 pub mod serve;
 pub mod shut_in;
@@ -100,6 +101,31 @@ mod preload {
             slow = sym crate::let_go::register,
             raw = sym crate::let_go::call,
             next = sym crate::let_go::NEXT,
+        )
+    }
+
+    /// Stands in for the C library's as [`ioctl`] does. Advice of which the daemon must know takes a way
+    /// of its own.
+    ///
+    /// # Safety
+    /// As madvise(2).
+    #[unsafe(no_mangle)]
+    #[unsafe(naked)]
+    pub unsafe extern "C" fn madvise() {
+        core::arch::naked_asm!(
+            "cmp edx, {wipe}",
+            "je {slow}",
+            "cmp edx, {guard}",
+            "je {slow}",
+            "mov r11, qword ptr [rip + {next}]",
+            "test r11, r11",
+            "jz {raw}",
+            "jmp r11",
+            wipe = const crate::madvise::MADV_WIPEONFORK as u32,
+            guard = const crate::madvise::MADV_GUARD_INSTALL as u32,
+            slow = sym crate::madvise::stand_in,
+            raw = sym crate::madvise::call,
+            next = sym crate::madvise::NEXT,
         )
     }
 

@@ -7,7 +7,7 @@
 /// First word of every message.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"CLEW");
 /// Changes with every change of this file.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 /// Pages that the staging area and the shared buffer hold: one huge page.
 pub const SLOTS: usize = 512;
 /// Bytes of the shared buffer: the pages, and one page that begins with the call word.
@@ -20,6 +20,8 @@ pub const AREA_BYTES: usize = 64 << 10;
 pub const MAX_RUNS: usize = 512;
 /// Most bytes in an app's name.
 pub const MAX_NAME: usize = 63;
+/// Bytes of a range of addresses: the first, and the one after the last, 8 bytes each.
+pub const RANGE_BYTES: usize = 16;
 /// Environment variable that names the daemon's agent socket.
 pub const ENV_SOCKET: &str = "CLEW_AGENT_SOCKET";
 /// Environment variable that names the app.
@@ -53,8 +55,9 @@ pub enum Kind {
     Refused = 10,
     /// Daemon: answer when everything ordered before is over.
     Sync = 11,
-    /// A program itself, on a connection of its own: bring all my pages back and leave me alone. As
-    /// [`Hello`], without a name and without a descriptor. Answered by `Done`.
+    /// A program itself, on a connection of its own: bring all my pages back and leave me alone; or
+    /// only those of one range ([`RANGE_BYTES`]), which is in the name's place. As [`Hello`], without a
+    /// descriptor. Answered by `Done`.
     LetGo = 12,
 }
 

@@ -49,6 +49,7 @@ pub mod nr {
 /// Errors that the agent tells apart.
 pub mod errno {
     pub const ENOENT: isize = 2;
+    pub const ESRCH: isize = 3;
     pub const EINTR: isize = 4;
     pub const ECHILD: isize = 10;
     pub const EAGAIN: isize = 11;

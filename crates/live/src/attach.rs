@@ -6,18 +6,22 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use clew_agent::protocol::{Header, Hello, Kind, MAGIC, MAX_NAME, Ready, SLOTS, VERSION};
+use clew_agent::protocol::{
+    Header, Hello, Kind, MAGIC, MAX_NAME, RANGE_BYTES, Ready, SLOTS, VERSION,
+};
 use clew_core::{AppId, SpaceId};
 use clew_store::{SpaceJournal, points};
 use crossbeam_channel::Sender;
 
 use crate::agent::{self, Agent};
 use crate::closer::{self, Foreign};
+use crate::events::LAST_ADDRESS;
 use crate::governor::Message;
 use crate::let_go::{self, Plea};
 use crate::name;
@@ -241,7 +245,10 @@ fn hello(shared: &Shared, socket: Foreign) -> Result<Said, AttachError> {
     let beacon = [double_word(beacon, 0), double_word(beacon, 1)];
     match Kind::from_u32(words[1]) {
         Some(Kind::Hello) => {}
-        Some(Kind::LetGo) => return Plea::of(shared, socket, beacon).map(Said::LetGo),
+        Some(Kind::LetGo) => {
+            let range = (name_len > 0).then(|| range(shared, &bytes, name_len)).transpose()?;
+            return Plea::of(shared, socket, beacon, range).map(Said::LetGo);
+        }
         _ => return Err(AttachError::Nonsense),
     }
     let name = &bytes[size_of::<Header>()..][..name_len];
@@ -278,6 +285,16 @@ fn hello(shared: &Shared, socket: Foreign) -> Result<Said, AttachError> {
         child,
         slot,
     })))
+}
+
+/// The addresses that a program names in a plea.
+fn range(shared: &Shared, plea: &[u8], len: usize) -> Result<Range<u64>, AttachError> {
+    let bytes = &plea[size_of::<Header>()..];
+    let range = double_word(bytes, 0)..double_word(bytes, 1);
+    let is_page = |at: u64| at.is_multiple_of(shared.page_bytes) && at <= LAST_ADDRESS;
+    let is_range = len == RANGE_BYTES && range.start < range.end;
+    let fits = is_range && is_page(range.start) && is_page(range.end);
+    fits.then_some(range).ok_or(AttachError::Nonsense)
 }
 
 /// The program whose memory `agent` shares: the agent names it, and the kernel says whether that is

@@ -49,7 +49,7 @@ const FORK: Duration = Duration::from_millis(2);
 const READ_AT_ONCE: usize = 16;
 
 /// No program has memory there or above.
-const LAST_ADDRESS: u64 = 1 << 57;
+pub(crate) const LAST_ADDRESS: u64 = 1 << 57;
 
 /// How long moves are remembered for the unmappings that belong to them.
 const REMEMBERED: Duration = Duration::from_secs(60);

@@ -35,6 +35,9 @@ const RING: usize = 1 << 16;
 /// Moves that are written to the journal.
 const MAX_MOVES: usize = 1024;
 
+/// The first page of a space, and no fewer than it can have.
+pub const ALL_PAGES: (Vpn, u64) = (Vpn(0), u64::MAX >> 20);
+
 /// One process (or one address space of it: after execve it is another).
 pub struct Process {
     /// Its space.
@@ -78,6 +81,8 @@ pub struct Process {
     pub leaving: AtomicBool,
     /// It has been let go: nothing of it is stored or registered.
     pub left: AtomicBool,
+    /// How often a range of it was let go: what is known of mappings may be older.
+    pub left_out: AtomicU64,
     /// Its app is being relaunched: the thread that faults is kept next to the handler.
     pub relaunching: AtomicBool,
     /// A thread whose affinity was narrowed, and what it was before.
@@ -140,6 +145,7 @@ impl Process {
             handler,
             leaving: AtomicBool::default(),
             left: AtomicBool::default(),
+            left_out: AtomicU64::default(),
             relaunching: AtomicBool::default(),
             narrowed: Mutex::new(None),
             faults: AtomicU64::default(),
@@ -324,8 +330,13 @@ impl Process {
 
     /// Vpns of pages that are stored, also if they are parked, ascending.
     pub fn stored_vpns(&self) -> Vec<Vpn> {
+        self.stored_vpns_of(ALL_PAGES)
+    }
+
+    /// Those of them that are among so many from the first on.
+    pub fn stored_vpns_of(&self, (first, pages): (Vpn, u64)) -> Vec<Vpn> {
         let mut vpns = Vec::new();
-        self.space.table.for_range(Vpn(0), u64::MAX >> 20, |vpn, entry| {
+        self.space.table.for_range(first, pages, |vpn, entry| {
             if matches!(entry.state(), State::Stored | State::Parked) {
                 vpns.push(vpn);
             }

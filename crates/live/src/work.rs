@@ -14,7 +14,7 @@ use parking_lot::RwLockWriteGuard;
 use crate::attach::{Candidate, manage};
 use crate::governor::Message;
 use crate::kernel_swap::KernelSwap;
-use crate::let_go;
+use crate::let_go::{self, Plea};
 use crate::mappings::{self, Mapping, Span};
 use crate::not_inherited::forget_what_is_missing;
 use crate::process::{Process, Shared};
@@ -39,6 +39,8 @@ pub enum Work {
     LookForOwn { process: Arc<Process>, ticket: u64 },
     /// Bring everything back and give its mappings up.
     LetGo { process: Arc<Process>, ticket: u64 },
+    /// Bring a range back and give its mappings up.
+    LeaveOut { plea: Plea, ticket: u64 },
     /// Prepare a candidate for management.
     Manage { candidate: Box<Candidate>, ticket: u64 },
 }
@@ -70,7 +72,7 @@ impl Desk {
     /// Hands work in.
     pub fn send(&self, work: Work) {
         let to = match work {
-            Work::Restore { .. } | Work::LetGo { .. } => &self.urgent,
+            Work::Restore { .. } | Work::LetGo { .. } | Work::LeaveOut { .. } => &self.urgent,
             Work::SwapOut { .. }
             | Work::Lend { .. }
             | Work::Compact { .. }
@@ -264,6 +266,11 @@ fn perform(shared: &Arc<Shared>, work: Work, ctx: &mut MoverContext) -> Done {
             let is_free = let_go::let_go(shared, &process, ctx);
             Done { ticket, let_go: Some(is_free), process: Some(process), ..Done::default() }
         }
+        Work::LeaveOut { plea, ticket } => {
+            let leave_out = |range| let_go::leave_out(shared, &plea.process, range, ctx);
+            plea.answer(plea.range.as_ref().is_some_and(leave_out));
+            Done { ticket, taken_out: true, process: Some(plea.process), ..Done::default() }
+        }
         Work::Manage { candidate, ticket } => {
             let pid = candidate.pid;
             let managed = manage(shared, *candidate).map_err(|error| (pid, error.to_string()));
@@ -350,6 +357,7 @@ fn scan(shared: &Shared, process: &Process) -> std::io::Result<Vec<Event>> {
     };
     let (pointers, _) = mappings::stack_pointers(process.pid());
     let own = process.agents_own(shared.page_bytes);
+    let left_out = process.left_out.load(Ordering::SeqCst);
     let known = process.regions.lock().clone();
     let is_known =
         |start: u64, end: u64| known.range(..=start).next_back().is_some_and(|(_, e)| *e >= end);
@@ -359,7 +367,7 @@ fn scan(shared: &Shared, process: &Process) -> std::io::Result<Vec<Event>> {
         // Flags are only in smaps, which walks the page tables: read it when it matters.
         let smaps = mappings::parse(&mappings::read_again(&mut files.lock().smaps)?);
         for span in mappings::spans(&smaps, &pointers, &own).iter().filter(|s| wanted(s)) {
-            let seen = Seen { smaps: &smaps, pointers: &pointers, own: &own };
+            let seen = Seen { smaps: &smaps, pointers: &pointers, own: &own, left_out };
             // The lock keeps events unread while what is seen here is put down.
             let events_wait = process.space.table.lock.write();
             let done = register(shared, process, pagemap, span, &seen, &mut events);
@@ -386,6 +394,7 @@ struct Seen<'a> {
     smaps: &'a [Mapping],
     pointers: &'a [u64],
     own: &'a [Range<u64>],
+    left_out: u64,
 }
 
 /// Registers a span of mappings together with the free addresses around it: a mapping that grows
@@ -403,7 +412,8 @@ fn register(
     events: &mut Vec<Event>,
 ) -> std::io::Result<()> {
     let Some(files) = process.files.get() else { return Ok(()) };
-    if process.is_leaving() {
+    // What was left out since has other flags than were seen: the next scan sees them.
+    if process.is_leaving() || process.left_out.load(Ordering::SeqCst) != seen.left_out {
         return Ok(());
     }
     let mut files = files.lock();

@@ -21,6 +21,12 @@ impl Governor {
         }
     }
 
+    /// A part of it is let go. It waits for what is being taken out, in one worker's place.
+    pub(super) fn leave_out(&mut self, plea: Plea) {
+        let ticket = self.ticket(None);
+        self.take_out(plea.process.id, Work::LeaveOut { plea, ticket });
+    }
+
     /// Nothing more is taken out of the process, and everything is brought back. Who asked for it
     /// is answered then.
     pub(super) fn let_go(&mut self, process: &Arc<Process>, plea: Option<Plea>) {

@@ -444,6 +444,7 @@ impl Governor {
         self.look_up();
         match message {
             Message::Hello(candidate) => self.hello(candidate),
+            Message::LetGo(plea) if plea.range.is_some() => self.leave_out(plea),
             Message::LetGo(plea) => self.let_go(&plea.process.clone(), Some(plea)),
             Message::Forked(process) => {
                 self.tell(&Event::SpaceStart { space: process.id, app: process.app });

@@ -1,0 +1,124 @@
+//! Advice that changes what memory holds, here or in children, and of which the kernel tells nobody.
+
+mod support;
+
+use rustix::io::Errno;
+use support::*;
+
+const PAGES: u64 = 4096;
+const EINVAL: i32 = Errno::INVAL.raw_os_error();
+const ENOMEM: i32 = Errno::NOMEM.raw_os_error();
+
+/// Under a daemon, with most of it stored.
+fn swapped_out(test: &str) -> Option<(Fixture, Program)> {
+    if !can_run(test, &["cc"]) {
+        return None;
+    }
+    let fixture = Fixture::start("1GiB");
+    let binary = compile(&fixture.dir, "advice.c", &[]);
+    let mut program = fixture.run("advice", &[binary]);
+    program.wait_ready();
+    fixture.wait_resident("advice", PAGES * 4096 * 9 / 10);
+    fixture.swap_out_at_least("advice", PAGES * 4096 * 9 / 10);
+    Some((fixture, program))
+}
+
+/// The same, where the kernel has guards.
+fn with_guards(test: &str) -> Option<(Fixture, Program)> {
+    let (fixture, mut program) = swapped_out(test)?;
+    let said = program.ask("guard 0 1 1");
+    if said != "guard 0" {
+        assert_eq!(said, format!("guard {}", EINVAL));
+        skip(test, "no MADV_GUARD_INSTALL (Linux 6.13)");
+        return None;
+    }
+    program.expect("unguard 0 1", "unguard 0");
+    Some((fixture, program))
+}
+
+fn end(mut fixture: Fixture, program: Program) {
+    program.quit();
+    fixture.wait_all_freed("advice");
+    fixture.assert_daemon_lives();
+}
+
+#[test]
+fn what_a_guard_dropped_is_zeros() {
+    let Some((fixture, mut program)) = with_guards("advice::what_a_guard_dropped_is_zeros") else {
+        return;
+    };
+    program.expect("guard 0 1000 1000", "guard 0");
+    program.expect("unguard 0 1000", "unguard 0");
+    program.expect("check", "bad 0");
+    fixture.swap_out_at_least("advice", PAGES * 4096 / 2);
+    program.expect("fork", "bad 0");
+    end(fixture, program);
+}
+
+/// The kernel stops at what can have no guard, and steps over what is not there.
+#[test]
+fn what_a_guard_did_not_come_to_stays() {
+    let Some((fixture, mut program)) = with_guards("advice::what_a_guard_did_not_come_to_stays")
+    else {
+        return;
+    };
+    program.expect("lock 2000 7", "lock 0");
+    program.expect("unmap 3000 7", "unmap 0");
+    fixture.swap_out_at_least("advice", PAGES * 4096 * 8 / 10);
+    program.expect("guard 1501 777 499", &format!("guard {}", EINVAL));
+    program.expect("guard 2900 200 200", &format!("guard {}", ENOMEM));
+    program.expect("guard 2000 1 0", &format!("guard {}", EINVAL));
+    program.expect("unguard 1501 499", "unguard 0");
+    program.expect("unguard 2900 100", "unguard 0");
+    program.expect("unguard 3007 93", "unguard 0");
+    program.expect("check", "bad 0");
+    end(fixture, program);
+}
+
+#[test]
+fn what_children_do_not_get_is_zeros_there() {
+    let Some((mut fixture, mut program)) =
+        swapped_out("advice::what_children_do_not_get_is_zeros_there")
+    else {
+        return;
+    };
+    program.expect("wipe 500 1000", "wipe 0");
+    program.expect("fork", "bad 0");
+    program.expect("check", "bad 0");
+    // It stays where it is, and the rest is taken out as before, under a successor too.
+    let rest = (PAGES - 1000) * 4096;
+    fixture.swap_out_at_least("advice", rest * 9 / 10);
+    program.expect("fork", "bad 0");
+    fixture.kill_daemon();
+    fixture.start_successor(&[]);
+    fixture.swap_out_at_least("advice", rest * 9 / 10);
+    let listed = fixture.process("advice", program.pid).expect("it is listed");
+    assert!(listed.managed && rss_anon(program.pid) >= 1000 * 4096, "{listed:?}");
+    program.expect("fork", "bad 0");
+    // A child's own, of what it shares with its parent.
+    program.expect("fork 2000 1000", "bad 0");
+    // What children get again is taken out again.
+    program.expect("keep 500 1000", "keep 0");
+    program.expect("check", "bad 0");
+    let out = poll(LONG, || {
+        fixture.swap_out("advice");
+        fixture.process("advice", program.pid).filter(|p| p.stored_pages > PAGES * 9 / 10)
+    });
+    assert!(out.is_some(), "{:?}\n{}", fixture.app("advice"), fixture.log());
+    program.expect("fork", "bad 0");
+    program.expect("check", "bad 0");
+    end(fixture, program);
+}
+
+#[test]
+fn advice_that_is_refused_is_refused() {
+    let Some((fixture, mut program)) = swapped_out("advice::advice_that_is_refused_is_refused")
+    else {
+        return;
+    };
+    program.expect("unmap 100 1", "unmap 0");
+    program.expect("wipe 100 1", &format!("wipe {}", ENOMEM));
+    program.expect("keep 100 1", &format!("keep {}", ENOMEM));
+    program.expect("fork", "bad 0");
+    end(fixture, program);
+}

@@ -1,0 +1,121 @@
+// Gives advice on its memory, and knows what each page must hold then.
+//
+// Prints "pid N" and "ready" when 16 MiB are filled. Lines it is told, FIRST and COUNT in pages:
+//
+//     guard FIRST COUNT DONE    MADV_GUARD_INSTALL, of which DONE pages come to pass    "guard ERRNO"
+//     unguard FIRST COUNT       MADV_GUARD_REMOVE                                       "unguard ERRNO"
+//     wipe FIRST COUNT          MADV_WIPEONFORK                                         "wipe ERRNO"
+//     keep FIRST COUNT          MADV_KEEPONFORK                                         "keep ERRNO"
+//     lock FIRST COUNT          mlock                                                   "lock ERRNO"
+//     unmap FIRST COUNT         munmap                                                  "unmap ERRNO"
+//     check                     read everything                                         "bad N"
+//     fork FIRST COUNT          a child reads everything, gives MADV_WIPEONFORK if
+//                               COUNT is not 0, and has a child of its own read it      "bad N"
+//     quit
+//
+// ERRNO is 0 where there was no error. "bad" counts pages that do not hold what they must.
+
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#ifndef MADV_GUARD_INSTALL
+#define MADV_GUARD_INSTALL 102
+#define MADV_GUARD_REMOVE 103
+#endif
+
+enum { PAGE = 4096, PAGES = 4096 };
+
+enum holds { VALUES, ZEROS, NOTHING };
+
+static char *memory;
+static unsigned char holds[PAGES], is_wiped[PAGES];
+
+// Half of each page is the same in all, so that it compresses.
+static uint32_t value(size_t page, size_t i) {
+    uint32_t x = (uint32_t)(page * 2654435761u + i * 40503u) | 1;
+    return i % 2 ? x ^ x >> 15 : 7;
+}
+
+static int bad_pages(int in_child) {
+    int bad = 0;
+    for (size_t page = 0; page < PAGES; page++) {
+        if (holds[page] == NOTHING) continue;
+        const uint32_t *words = (uint32_t *)(memory + page * PAGE);
+        int is_zero = holds[page] == ZEROS || (in_child && is_wiped[page]);
+        size_t wrong = 0;
+        for (size_t i = 0; i < PAGE / 4; i++) wrong += words[i] != (is_zero ? 0 : value(page, i));
+        bad += wrong > 0;
+    }
+    return bad;
+}
+
+// What it and its own child find. It gives its advice before.
+static int bad_in_children(int generations, size_t first, size_t count) {
+    int ends[2], bad = -1;
+    if (pipe(ends)) return -1;
+    pid_t child = fork();
+    if (child == 0) {
+        bad = bad_pages(1);
+        if (count && madvise(memory + first * PAGE, count * PAGE, MADV_WIPEONFORK)) bad = -1 - PAGES;
+        memset(is_wiped + first, 1, count);
+        if (generations > 1) bad += bad_in_children(generations - 1, 0, 0);
+        _exit(write(ends[1], &bad, sizeof bad) != sizeof bad);
+    }
+    close(ends[1]);
+    if (child < 0 || read(ends[0], &bad, sizeof bad) != sizeof bad) bad = -1;
+    close(ends[0]);
+    waitpid(child, NULL, 0);
+    return bad;
+}
+
+int main(void) {
+    memory = mmap(NULL, (size_t)PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return 3;
+    for (size_t page = 0; page < PAGES; page++)
+        for (size_t i = 0; i < PAGE / 4; i++) ((uint32_t *)(memory + page * PAGE))[i] = value(page, i);
+    printf("pid %d\nready\n", getpid());
+    fflush(stdout);
+    char line[64], verb[16];
+    while (fgets(line, sizeof line, stdin)) {
+        size_t first = 0, count = 0, done = 0;
+        int words = sscanf(line, "%15s %zu %zu %zu", verb, &first, &count, &done);
+        if (words < 1 || first + count > PAGES) return 2;
+        char *at = memory + first * PAGE;
+        size_t bytes = count * PAGE;
+        int failed = 0;
+        if (strcmp(verb, "guard") == 0) {
+            failed = madvise(at, bytes, MADV_GUARD_INSTALL);
+            for (size_t page = first; page < first + done; page++)
+                if (holds[page] == VALUES) holds[page] = ZEROS;
+        } else if (strcmp(verb, "unguard") == 0) {
+            failed = madvise(at, bytes, MADV_GUARD_REMOVE);
+        } else if (strcmp(verb, "wipe") == 0) {
+            failed = madvise(at, bytes, MADV_WIPEONFORK);
+            if (!failed) memset(is_wiped + first, 1, count);
+        } else if (strcmp(verb, "keep") == 0) {
+            failed = madvise(at, bytes, MADV_KEEPONFORK);
+            if (!failed) memset(is_wiped + first, 0, count);
+        } else if (strcmp(verb, "lock") == 0) {
+            failed = mlock(at, bytes);
+        } else if (strcmp(verb, "unmap") == 0) {
+            failed = munmap(at, bytes);
+            memset(holds + first, NOTHING, count);
+        } else if (strcmp(verb, "quit") == 0) {
+            return 0;
+        } else {
+            printf("bad %d\n", strcmp(verb, "fork") ? bad_pages(0) : bad_in_children(2, first, count));
+            fflush(stdout);
+            continue;
+        }
+        printf("%s %d\n", verb, failed ? errno : 0);
+        fflush(stdout);
+    }
+    return 0;
+}
