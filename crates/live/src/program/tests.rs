@@ -60,9 +60,9 @@ fn with_agent(uffd: Uffd) -> (ProgramMemory, OwnedFd, u64) {
     (ProgramMemory::new(uffd, PAGE, Some(agent), Some(pagemap), -1, 0), agents, staging)
 }
 
-/// Carries out one order as an agent does, with `take` for what becomes of the slots; false when
-/// the socket is closed.
-fn obey(socket: &OwnedFd, staging: u64, take: impl FnOnce() -> Vec<SlotState>) -> bool {
+/// Carries out one order as an agent does, with `take` for what becomes of the slots of so many runs;
+/// false when the socket is closed.
+fn obey(socket: &OwnedFd, staging: u64, take: impl FnOnce(u32) -> Vec<SlotState>) -> bool {
     let mut order = [0u8; 256];
     let (n, _) = seqpacket::receive(socket, &mut order).expect("an order");
     if n == 0 {
@@ -70,7 +70,7 @@ fn obey(socket: &OwnedFd, staging: u64, take: impl FnOnce() -> Vec<SlotState>) -
     }
     let word = |i: usize| u32::from_ne_bytes(order[i * 4..][..4].try_into().expect("a word"));
     let (kind, slots) = match Kind::from_u32(word(1)) {
-        Some(Kind::Take) => (Kind::Taken, take()),
+        Some(Kind::Take) => (Kind::Taken, take(word(2))),
         Some(Kind::Release) => {
             give_up(staging, u64::from(word(2)));
             (Kind::Done, Vec::new())
@@ -119,7 +119,7 @@ fn a_page_that_was_moved_and_is_called_busy_is_taken() {
     let said = [SlotState::Busy, SlotState::Busy, SlotState::Taken, SlotState::Busy];
     let mut took = Vec::new();
     std::thread::scope(|scope| {
-        scope.spawn(|| obey(&agents, staging, || said.to_vec()));
+        scope.spawn(|| obey(&agents, staging, |_| said.to_vec()));
         let vpns = [0, 1, 2, 3].map(|i| Vpn::of_addr(program + i * PAGE, PAGE));
         memory.take_out(&vpns, &mut took);
     });
@@ -127,6 +127,35 @@ fn a_page_that_was_moved_and_is_called_busy_is_taken() {
     let mut page = vec![0; PAGE as usize];
     memory.copy_taken(1, &mut page);
     assert!(page.iter().all(|byte| *byte == 2), "the page as the program left it");
+}
+
+#[test]
+fn what_is_not_registered_is_not_asked_for() {
+    let Some(uffd) = own_uffd("what_is_not_registered_is_not_asked_for") else { return };
+    let (memory, agents, staging) = with_agent(uffd);
+    let program = pages(&memory.uffd, 3);
+    for i in 0..3u8 {
+        let put = memory.uffd.copy(program + u64::from(i) * PAGE, &[i + 1; PAGE as usize]);
+        assert_eq!(put.errno, 0);
+    }
+    memory.uffd.unregister(program + PAGE, PAGE).expect("unregistered");
+    for i in [0, 2] {
+        assert_eq!(move_page(&memory.uffd, staging + i * PAGE, program + i * PAGE), 0);
+    }
+    let (mut took, asked) = (Vec::new(), std::sync::atomic::AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            obey(&agents, staging, |runs| {
+                asked.store(runs, Ordering::Relaxed);
+                vec![SlotState::Taken, SlotState::Unused, SlotState::Taken]
+            })
+        });
+        let vpns = [0, 1, 2].map(|i| Vpn::of_addr(program + i * PAGE, PAGE));
+        memory.take_out(&vpns, &mut took);
+    });
+    assert_eq!(asked.load(Ordering::Relaxed), 2, "runs");
+    assert_eq!((took[0], took[2]), (Took::Taken, Took::Taken));
+    assert_ne!(took[1], Took::Taken);
 }
 
 /// Answers that nobody asked for, without end: whoever reads them must come to an end.
@@ -308,7 +337,7 @@ fn a_first_write_in_the_middle_of_a_move_is_not_lost() {
             }
         });
         scope.spawn(|| {
-            let take = || {
+            let take = |_| {
                 begun.fetch_add(1, Ordering::Release);
                 spin(begun.load(Ordering::Relaxed) * 101);
                 vec![match move_page(&memory.uffd, staging, program) {
