@@ -24,7 +24,7 @@ use crate::codec::chunks::{Encoded, table_bytes};
 use crate::pool::object::MAX_PAYLOAD_BYTES;
 
 /// Bytes before the checksums.
-const FIXED_BYTES: usize = 4;
+pub(super) const FIXED_BYTES: usize = 4;
 /// There are offsets.
 const HAS_OFFSETS: u16 = 1 << 15;
 /// Who restores a page parks the others.

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::front::{begin, has_room_for_offsets, offset, parts_needed};
+use super::front::{FIXED_BYTES, begin, has_room_for_offsets, offset, parts_needed};
 use super::{
     Dictionary, Handle, Limit, MAX_BLOCK_BYTES, MAX_BLOCK_PAGES, Members, PutError, Store,
 };
@@ -175,6 +175,7 @@ impl Store {
             others.iter().for_each(|vpn| front.extend_from_slice(&offset(*first, *vpn)));
         }
         front.extend_from_slice(&ctx.lengths);
+        debug_assert_eq!(front.len(), FIXED_BYTES + tables, "what is written is what was counted");
         let part_header =
             Header { checksum: 0, handle: 0, len: 0, codec: Stored::Part, framed: false };
         for piece in data.chunks(MAX_PAYLOAD_BYTES).take(needed) {
