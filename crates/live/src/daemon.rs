@@ -1,6 +1,6 @@
 //! Puts the daemon together, serves its sockets, takes it apart again.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -59,6 +59,8 @@ pub enum DaemonError {
         "a socket's name must not end in {0}: the daemon has a file of that name beside its socket"
     )]
     Ending(String),
+    #[error("{0} is too long: a socket's path, with the ending .agents, has at most 107 bytes")]
+    TooLong(PathBuf),
     #[error("{0} is served by somebody else: name another socket")]
     Served(PathBuf),
     #[error("a daemon (process {1}) serves {0} already ('--takeover' replaces it)")]
@@ -108,6 +110,17 @@ pub fn leave_starter() -> io::Result<()> {
     std::env::set_current_dir("/")
 }
 
+/// Says nothing more to who started a private daemon: the pipe to it ends when this process has ended
+/// or serves.
+pub fn hush() -> io::Result<()> {
+    let null = File::options().write(true).open("/dev/null")?;
+    // SAFETY: takes numbers only; that of standard error is nobody's own.
+    match unsafe { libc::dup2(null.as_raw_fd(), libc::STDERR_FILENO) } {
+        0.. => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Runs a daemon at `socket` until it is told to stop. To be called before the process has
 /// threads. `ready` is called once programs may come, with what is to be said and where metrics
 /// are served.
@@ -136,9 +149,9 @@ pub fn run(
     if takeover {
         replace_living(socket)?;
     }
-    if let Err(other) = predecessor::claim(socket).map_err(file("claiming", socket))? {
-        return Err(DaemonError::Running(socket.to_path_buf(), other.pid));
-    }
+    let claim = predecessor::claim(socket)
+        .map_err(file("claiming", socket))?
+        .map_err(|other| DaemonError::Running(socket.to_path_buf(), other.pid))?;
     points::start_claimed();
     let store_config = StoreConfig {
         page_bytes: 4096,
@@ -182,11 +195,11 @@ pub fn run(
         mut record,
         left,
         lost,
+        mut bound,
     } = match left {
         Some(estate) => Belongings::inherited(estate, config.metrics)
             .map_err(system("listening where the last daemon did"))?,
-        None => Belongings::new(socket, store_config, config.metrics)
-            .inspect_err(|_| predecessor::forget(socket))?,
+        None => Belongings::new(socket, store_config, config.metrics)?,
     };
     // A predecessor's has as many slots as that wanted.
     pressure::limit_descriptors(journal.capacity() as u64);
@@ -250,6 +263,12 @@ pub fn run(
         .map_err(file("writing down the keeper of", socket))?;
     points::start_committed();
     keeper.keep();
+    // A service manager's socket stays.
+    let given = std::env::var("LISTEN_PID").is_ok_and(|pid| pid == std::process::id().to_string());
+    bound.0 = [socket.to_path_buf(), socket.with_extension("agents")]
+        .into_iter()
+        .skip(usize::from(given))
+        .collect();
     if lost == 0 {
         takeover::end_keepers(&mut record.old_keepers);
         record.save(&own);
@@ -324,13 +343,9 @@ pub fn run(
     takeover::end_keepers(&mut record.old_keepers);
     keeper.end();
     points::stop_unkept();
-    // A service manager's socket stays.
-    let given = std::env::var("LISTEN_PID").is_ok_and(|pid| pid == std::process::id().to_string());
-    for path in [socket, &socket.with_extension("agents")].into_iter().skip(usize::from(given)) {
-        let _ = fs::remove_file(path);
-    }
+    drop(bound);
     points::stop_unlinked();
-    predecessor::forget(socket);
+    drop(claim);
     points::stop_forgotten();
     recorded?;
     if gives_up { Err(DaemonError::GaveUp(record.short_lives)) } else { Ok(()) }
@@ -351,11 +366,15 @@ fn parking(arrival: Arrival) -> Parking {
     }
 }
 
-/// Checks that the files beside a socket are others than itself.
+/// Checks that the files beside a socket are others than itself, and that both sockets can be bound.
 ///
 /// # Errors
-/// [`DaemonError::Ending`] if one of them has its name.
+/// [`DaemonError::Ending`] if one of them has its name, [`DaemonError::TooLong`].
 pub fn check_names(socket: &Path) -> Result<(), DaemonError> {
+    if [socket, &socket.with_extension("agents")].into_iter().any(|at| SockAddr::unix(at).is_err())
+    {
+        return Err(DaemonError::TooLong(socket.to_path_buf()));
+    }
     let taken = ["agents", "pid", "keeper", "lock"];
     match taken.into_iter().find(|ending| socket.extension() == Some(ending.as_ref())) {
         Some(ending) => Err(DaemonError::Ending(format!(".{ending}"))),
@@ -429,6 +448,28 @@ struct Belongings {
     record: DaemonRecord,
     left: Option<(Predecessor, Programs)>,
     lost: usize,
+    bound: Bound,
+}
+
+/// Sockets' files that go when this does: those of a start that failed, after an orderly end all.
+#[derive(Default)]
+struct Bound(Vec<PathBuf>);
+
+impl Bound {
+    fn listen(&mut self, path: &Path, kind: libc::c_int) -> Result<OwnedFd, DaemonError> {
+        let failed = |source| DaemonError::File { what: "listening at", path: path.into(), source };
+        let listener = seqpacket::listen(path, kind).map_err(failed)?;
+        self.0.push(path.to_path_buf());
+        Ok(listener)
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            let _ = fs::remove_file(path);
+        }
+    }
 }
 
 impl Belongings {
@@ -463,6 +504,7 @@ impl Belongings {
             record,
             left: Some((from, programs)),
             lost,
+            bound: Bound::default(),
         })
     }
 
@@ -492,18 +534,17 @@ impl Belongings {
             }
             fs::remove_file(path).map_err(file("replacing", path))?;
         }
+        let mut bound = Bound::default();
         let control: OwnedFd = match given {
             Some(given) => {
                 seqpacket::listen_again(&given).map_err(file("listening at", socket))?;
                 given
             }
-            None => seqpacket::listen(socket, libc::SOCK_STREAM)
-                .map_err(file("listening at", socket))?,
+            None => bound.listen(socket, libc::SOCK_STREAM)?,
         };
         // Nobody waits in accept for a peer that has gone away again.
         let kind = libc::SOCK_SEQPACKET | libc::SOCK_NONBLOCK;
-        let agents =
-            seqpacket::listen(&agent_socket, kind).map_err(file("listening at", &agent_socket))?;
+        let agents = bound.listen(&agent_socket, kind)?;
         let measured = affinity::measure();
         let placement = measured.map_or(Placement::Free, |m| m.choose());
         tracing::info!(?measured, ?placement, "fault placement");
@@ -525,6 +566,7 @@ impl Belongings {
             },
             left: None,
             lost: 0,
+            bound,
         })
     }
 }
@@ -609,6 +651,9 @@ mod tests {
             assert!(check_names(&dir.join("clew").with_extension(ending)).is_err(), "{ending}");
         }
         assert!(check_names(&dir.join("clew.sock")).is_ok());
+        for (bytes, fits) in [(100, true), (101, false), (200, false)] {
+            assert_eq!(check_names(&Path::new("/").join("x".repeat(bytes - 1))).is_ok(), fits);
+        }
         fs::remove_dir_all(&dir).expect("it is ours");
     }
 }

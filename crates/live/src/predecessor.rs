@@ -2,7 +2,7 @@
 //!
 //! Two small files beside the socket. `.pid` names who serves it, or is about to; it is changed
 //! under a lock on `.lock` that is held for a moment only, for every lock that a daemon held longer
-//! would be held on by its keeper. `.keeper` names the keeper, the generation whose column of the
+//! would be held on by its keeper; and so are all three removed, `.lock` last. `.keeper` names the keeper, the generation whose column of the
 //! records is true for it, and the journal's descriptor. It is replaced as a whole, and that is the
 //! moment in which a takeover becomes true.
 
@@ -143,8 +143,10 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     let partial = path.with_extension(format!("new.{}", std::process::id()));
     let _ = fs::remove_file(&partial);
     let mut file = File::options().write(true).create_new(true).mode(0o600).open(&partial)?;
-    file.write_all(text.as_bytes())?;
-    fs::rename(&partial, path)
+    let replaced = file.write_all(text.as_bytes()).and_then(|()| fs::rename(&partial, path));
+    replaced.inspect_err(|_| {
+        let _ = fs::remove_file(&partial);
+    })
 }
 
 /// The numbers in a file; `None` if there is none.
@@ -161,10 +163,10 @@ fn numbers<const N: usize>(path: &Path) -> io::Result<Option<[u64; N]>> {
     numbers.try_into().map(Some).map_err(|_| damaged())
 }
 
-/// Makes this process the one that serves `socket`, or names the living one that does.
-pub fn claim(socket: &Path) -> io::Result<Result<(), ProcessName>> {
+/// The lock under which `.pid` changes; others wait as long as this lives.
+fn lock(socket: &Path) -> io::Result<File> {
     let path = beside(socket, "lock");
-    let _lock = loop {
+    loop {
         let lock = trusted_path::open_regular(
             &path,
             File::options().write(true).create(true).truncate(false).mode(0o600),
@@ -172,11 +174,16 @@ pub fn claim(socket: &Path) -> io::Result<Result<(), ProcessName>> {
         )
         .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
         lock.lock()?;
-        // Else somebody who ended has removed it meanwhile, and the next one locks another.
+        // Else who held it has removed it, and the next one locks another.
         if fs::metadata(&path).is_ok_and(|m| lock.metadata().is_ok_and(|l| l.ino() == m.ino())) {
-            break lock;
+            return Ok(lock);
         }
-    };
+    }
+}
+
+/// Makes this process the one that serves `socket`, or names the living one that does.
+pub fn claim(socket: &Path) -> io::Result<Result<Claim, ProcessName>> {
+    let _lock = lock(socket)?;
     if let Some(other) = server(socket)?
         && other.pid != std::process::id()
         && other.open()?.is_some_and(|process| !has_ended(&process, Duration::ZERO))
@@ -185,20 +192,33 @@ pub fn claim(socket: &Path) -> io::Result<Result<(), ProcessName>> {
     }
     let own = ProcessName::of(std::process::id())?;
     replace(&beside(socket, "pid"), &format!("{} {}\n", own.pid, own.started))?;
-    Ok(Ok(()))
+    Ok(Ok(Claim { socket: socket.to_path_buf() }))
+}
+
+/// That this process is the one that serves a socket. When it goes, after an orderly end or a start
+/// that failed, so does what was written about the socket; unless there is a keeper, or that cannot be
+/// told: the next one goes by it, and all is left as a daemon leaves it that dies.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Claim {
+    socket: PathBuf,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        // Without the lock two could claim it while this one removes what the first has written.
+        let Ok(_lock) = lock(&self.socket) else { return };
+        if matches!(Predecessor::find(&self.socket), Ok(None)) {
+            for what in ["keeper", "pid", "lock"] {
+                let _ = fs::remove_file(beside(&self.socket, what));
+            }
+        }
+    }
 }
 
 /// Who serves `socket`, as far as is written down.
 pub fn server(socket: &Path) -> io::Result<Option<ProcessName>> {
     let name = |[pid, started]: [u64; 2]| ProcessName { pid: pid as u32, started };
     Ok(numbers(&beside(socket, "pid"))?.map(name))
-}
-
-/// Takes back what was written about `socket`, in an orderly end.
-pub fn forget(socket: &Path) {
-    for what in ["keeper", "pid", "lock"] {
-        let _ = fs::remove_file(beside(socket, what));
-    }
 }
 
 /// The keeper that holds what a daemon had.
@@ -310,13 +330,71 @@ mod tests {
         assert_eq!(claim(&socket).expect("the files can be written"), Err(name));
         assert!(name.kill(Duration::from_secs(10)), "it does not die");
         assert!(!name.is_alive(), "a corpse serves nobody");
-        assert_eq!(claim(&socket).expect("the files can be written"), Ok(()));
+        let claimed = claim(&socket).expect("the files can be written").expect("nobody serves it");
         other.wait().expect("it was ours");
         assert_eq!(server(&socket).expect("readable").map(|s| s.pid), Some(std::process::id()));
         // The same id, another process.
         let own = ProcessName::of(std::process::id()).expect("it runs");
         assert!(!ProcessName { started: own.started + 1, ..own }.is_alive());
-        forget(&socket);
+        drop(claimed);
         fs::remove_dir(&dir).expect("nothing is left");
+    }
+
+    #[test]
+    fn where_there_is_a_keeper_all_is_left() {
+        let dir = std::env::temp_dir().join(format!("clew-kept-{}", std::process::id()));
+        fs::create_dir_all(&dir).expect("a directory");
+        let socket = dir.join("clew.sock");
+        let claimed =
+            || claim(&socket).expect("the files can be written").expect("nobody serves it");
+        let mut keeper =
+            std::process::Command::new("sleep").arg("60").spawn().expect("sleep starts");
+        let first = claimed();
+        commit(&socket, keeper.id(), 1, 3).expect("the files can be written");
+        drop(first);
+        for what in ["keeper", "pid", "lock"] {
+            assert!(beside(&socket, what).exists(), "{what}");
+        }
+        keeper.kill().and_then(|()| keeper.wait()).expect("it was ours");
+        drop(claimed());
+        fs::remove_dir(&dir).expect("nothing is left");
+    }
+
+    #[test]
+    fn a_lock_that_somebody_holds_stays() {
+        let dir = std::env::temp_dir().join(format!("clew-forget-{}", std::process::id()));
+        fs::create_dir_all(&dir).expect("a directory");
+        let socket = dir.join("clew.sock");
+        let claimed = claim(&socket).expect("the files can be written").expect("nobody serves it");
+        let path = beside(&socket, "lock");
+        let held = File::options().write(true).open(&path).expect("it is there");
+        held.lock().expect("nobody else has it");
+        let inode = format!(":{} ", held.metadata().expect("it is there").ino());
+        std::thread::scope(|scope| {
+            let forgets = scope.spawn(|| drop(claimed));
+            // Until it waits, as the kernel says, or has not waited.
+            let waits = || {
+                let locks = fs::read_to_string("/proc/locks").expect("/proc/locks");
+                locks.lines().any(|line| line.contains("->") && line.contains(&inode))
+            };
+            while !forgets.is_finished() && !waits() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let left = ["lock", "pid"].map(|what| beside(&socket, what).exists());
+            held.unlock().expect("it was ours");
+            assert_eq!(left, [true, true], "somebody else locks another one now");
+        });
+        fs::remove_dir(&dir).expect("nothing is left");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_put_in_its_place_goes() {
+        let dir = std::env::temp_dir().join(format!("clew-partial-{}", std::process::id()));
+        let socket = dir.join("clew.sock");
+        let place = beside(&socket, "keeper");
+        fs::create_dir_all(&place).expect("a directory, which no file replaces");
+        commit(&socket, std::process::id(), 1, 3).expect_err("it cannot be replaced");
+        fs::remove_dir(&place).expect("it is ours");
+        fs::remove_dir(&dir).expect("nothing else is left");
     }
 }
