@@ -19,6 +19,11 @@ pub enum PathError {
          'chmod go-w {path}', or name another place"
     )]
     Open { path: PathBuf, mode: u32 },
+    #[error(
+        "this user namespace does not map all users, and shows the others as user {uid}, who you are: \
+         it cannot be told what is yours"
+    )]
+    Unmapped { uid: u32 },
     #[error("{path} is no directory: name another place")]
     NoDirectory { path: PathBuf },
     #[error("{path}: {source}")]
@@ -39,6 +44,9 @@ const MAX_LINKS: usize = 40;
 const OTHERS_WRITE: u32 = 0o022;
 const STICKY: u32 = 0o1000;
 
+/// As whom the kernel shows users that it cannot name, unless told otherwise.
+const OVERFLOW: u32 = 65534;
+
 /// The user that this process acts as.
 pub fn own_uid() -> u32 {
     // SAFETY: takes nothing, cannot fail.
@@ -50,16 +58,30 @@ pub fn directory_of(file: &Path) -> &Path {
     file.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
+fn file(path: &Path) -> impl FnOnce(io::Error) -> PathError {
+    let path = path.to_path_buf();
+    move |source| PathError::File { path, source }
+}
+
 /// Checks a directory and all those on the way to it, also where symbolic links lead.
 ///
 /// # Errors
 /// The first of them that others can change. Those on the way may be like /tmp (sticky); the
 /// directory itself may not.
 pub fn check(directory: &Path) -> Result<(), PathError> {
-    let file = |path: &Path| {
-        let path = path.to_path_buf();
-        move |source| PathError::File { path, source }
-    };
+    let at = follow(directory)?;
+    let mode = fs::symlink_metadata(&at).map_err(file(&at))?.mode();
+    if mode & OTHERS_WRITE != 0 {
+        return Err(PathError::Open { path: at, mode: mode & 0o7777 });
+    }
+    Ok(())
+}
+
+/// Where a directory is, checked as one on the way.
+fn follow(directory: &Path) -> Result<PathBuf, PathError> {
+    if others_look_like(own_uid()) {
+        return Err(PathError::Unmapped { uid: own_uid() });
+    }
     let whole = std::path::absolute(directory).map_err(file(directory))?;
     let mut at = PathBuf::from("/");
     check_one(&at, &fs::symlink_metadata(&at).map_err(file(&at))?)?;
@@ -89,24 +111,32 @@ pub fn check(directory: &Path) -> Result<(), PathError> {
         check_one(&next, &found)?;
         at = next;
     }
-    let mode = fs::symlink_metadata(&at).map_err(file(&at))?.mode();
-    if mode & OTHERS_WRITE != 0 {
-        return Err(PathError::Open { path: at, mode: mode & 0o7777 });
-    }
-    Ok(())
+    Ok(at)
 }
 
 /// Makes a directory, and those on the way to it, with this mode unless they are there, and checks it.
+/// Nothing is made where others can change it.
 ///
 /// # Errors
 /// As [`check`].
 pub fn make(directory: &Path, mode: u32) -> Result<(), PathError> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(mode)
-        .create(directory)
-        .map_err(|source| PathError::File { path: directory.to_path_buf(), source })?;
+    make_on_the_way(&std::path::absolute(directory).map_err(file(directory))?, mode)?;
     check(directory)
+}
+
+fn make_on_the_way(directory: &Path, mode: u32) -> Result<(), PathError> {
+    match follow(directory) {
+        Err(error) if error.is_missing() => {}
+        found => return found.map(drop),
+    }
+    if let Some(above) = directory.parent() {
+        make_on_the_way(above, mode)?;
+    }
+    match DirBuilder::new().mode(mode).create(directory) {
+        // Of `..`, or somebody was faster: what it is, is checked.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made.map_err(file(directory)),
+    }
 }
 
 /// Opens a regular file without waiting, whatever lies there.
@@ -145,6 +175,21 @@ fn names(path: &Path) -> Vec<OsString> {
         _ => None,
     });
     names.collect()
+}
+
+/// Whether the kernel may show other users as this one, as it does of all that a user namespace does not
+/// map: their files, and who they are at the other end of a socket.
+fn others_look_like(uid: u32) -> bool {
+    let overflow = fs::read_to_string("/proc/sys/kernel/overflowuid").unwrap_or_default();
+    uid == overflow.trim().parse().unwrap_or(OVERFLOW)
+        && !maps_all(&fs::read_to_string("/proc/self/uid_map").unwrap_or_default())
+}
+
+/// Whether a user namespace of this `uid_map` (lines: first id inside, first one outside, how many) has
+/// every user.
+fn maps_all(uid_map: &str) -> bool {
+    let count = |line: &str| line.split_ascii_whitespace().nth(2)?.parse::<u64>().ok();
+    uid_map.lines().filter_map(count).sum::<u64>() >= u64::from(u32::MAX)
 }
 
 fn owned(path: &Path, found: &fs::Metadata) -> Result<(), PathError> {
@@ -235,5 +280,31 @@ mod tests {
         fs::write(place.0.join("file"), "").expect("a file");
         let file = check(&place.0.join("file"));
         assert!(matches!(file, Err(PathError::NoDirectory { .. })), "{file:?}");
+    }
+
+    #[test]
+    fn not_every_namespace_has_every_user() {
+        assert!(maps_all("         0          0 4294967295\n"));
+        assert!(maps_all("0 0 65534\n65534 65534 4294901761\n"));
+        for few in ["", "0 1000 1\n", "0 100000 65536\n"] {
+            assert!(!maps_all(few), "{few}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_made_where_others_can_change_it() {
+        let place = Place::new("made");
+        let all = place.dir("all", 0o777);
+        symlink(&all, place.0.join("link")).expect("a link");
+        for way in ["all", "link"] {
+            let made = make(&place.0.join(way).join("new/deep"), 0o700);
+            assert!(matches!(made, Err(PathError::Open { .. })), "{made:?}");
+            assert!(!all.join("new").exists(), "{way}: it is not refused before");
+        }
+        make(&place.0.join("new/deep/../other/."), 0o700).expect("nobody else can change it");
+        for new in ["new", "new/deep", "new/other"] {
+            let mode = fs::metadata(place.0.join(new)).expect("it is there").mode();
+            assert_eq!(mode & 0o7777, 0o700, "{new}");
+        }
     }
 }
