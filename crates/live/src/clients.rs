@@ -1,18 +1,16 @@
-//! Serves clients of the control socket: a thread each, and no place for those that say nothing.
+//! Serves clients of the control socket: a thread each, in [`crate::places`].
 
-use std::collections::BTreeMap;
 use std::io::{self, BufReader, Write};
-use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
-use parking_lot::{Condvar, Mutex};
 
 use crate::control::{BUSY, IDLE, MAX_REQUEST, Reply, Request, read_part};
 use crate::governor::Message;
+use crate::places::{Places, State};
 use crate::seqpacket;
 use crate::trusted_path::own_uid;
 
@@ -26,8 +24,7 @@ const MAX_ORDERS: usize = 192;
 /// How often it is said that clients are turned away, at most.
 const SAY_AGAIN: Duration = Duration::from_secs(1);
 
-/// How long a newcomer waits for the place of an idle one, which is free as soon as its thread ran.
-const FREED_WITHIN: Duration = Duration::from_secs(1);
+type Place = crate::places::Place<UnixStream>;
 
 /// Answers that are being made or written.
 static ANSWERING: AtomicUsize = AtomicUsize::new(0);
@@ -42,7 +39,7 @@ pub fn finish() {
 
 /// Serves for ever who may ask: this user, and root.
 pub fn serve(listener: &UnixListener, governor: &Sender<Message>) {
-    let places = Arc::new(Places::default());
+    let places = Arc::new(Places::new(MAX_CLIENTS));
     let mut said: Option<Instant> = None;
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
@@ -84,99 +81,6 @@ fn turn_away(mut stream: &UnixStream) {
     let _ = stream.set_nonblocking(true).and_then(|()| stream.write_all(line.as_bytes()));
 }
 
-/// Who is being served.
-#[derive(Default)]
-struct Places {
-    taken: Mutex<BTreeMap<u64, Seat>>,
-    freed: Condvar,
-}
-
-struct Seat {
-    stream: Arc<UnixStream>,
-    state: State,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum State {
-    /// It has nothing to wait for since then.
-    Idle(Instant),
-    /// It waits for an answer.
-    Waits,
-    /// It waits for an order that takes a while.
-    WaitsForOrder,
-    /// It has lost its place, and its thread is about to notice.
-    Out,
-}
-
-/// A client's place; free again when this goes.
-struct Place {
-    places: Arc<Places>,
-    number: u64,
-    stream: Arc<UnixStream>,
-}
-
-impl Place {
-    /// A place for a newcomer: where none is free, that of the client that has been idle longest.
-    ///
-    /// # Errors
-    /// The newcomer itself if all wait for answers.
-    fn take(places: &Arc<Places>, stream: UnixStream) -> Result<Place, Arc<UnixStream>> {
-        let stream = Arc::new(stream);
-        let mut taken = places.taken.lock();
-        if taken.len() >= MAX_CLIENTS {
-            let idle = taken.values_mut().filter(|seat| matches!(seat.state, State::Idle(_)));
-            if let Some(longest) = idle.min_by_key(|seat| seat.state) {
-                longest.state = State::Out;
-                let _ = longest.stream.shutdown(Shutdown::Both);
-            }
-            let until = Instant::now() + FREED_WITHIN;
-            while taken.len() >= MAX_CLIENTS && taken.values().any(|s| s.state == State::Out) {
-                if places.freed.wait_until(&mut taken, until).timed_out() {
-                    break;
-                }
-            }
-            if taken.len() >= MAX_CLIENTS {
-                return Err(stream);
-            }
-        }
-        let number = taken.last_key_value().map_or(0, |(last, _)| last + 1);
-        let seat = Seat { stream: stream.clone(), state: State::Idle(Instant::now()) };
-        taken.insert(number, seat);
-        drop(taken);
-        Ok(Place { places: places.clone(), number, stream })
-    }
-
-    /// Whether it may wait for an order that takes a while; then it does.
-    fn waits_for_order(&self) -> bool {
-        let mut taken = self.places.taken.lock();
-        let orders = taken.values().filter(|seat| seat.state == State::WaitsForOrder).count();
-        match taken.get_mut(&self.number) {
-            Some(seat) if orders < MAX_ORDERS && seat.state == State::Waits => {
-                seat.state = State::WaitsForOrder;
-                true
-            }
-            _ => false,
-        }
-    }
-
-    /// Says what it does from now on; false if it has lost its place.
-    fn set(&self, state: State) -> bool {
-        let mut taken = self.places.taken.lock();
-        let Some(seat) = taken.get_mut(&self.number).filter(|s| s.state != State::Out) else {
-            return false;
-        };
-        seat.state = state;
-        true
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.places.taken.lock().remove(&self.number);
-        self.places.freed.notify_all();
-    }
-}
-
 fn serve_client(place: &Place, governor: &Sender<Message>) {
     let mut reader = BufReader::new(&*place.stream);
     loop {
@@ -198,13 +102,19 @@ fn serve_request(place: &Place, line: Option<Vec<u8>>, governor: &Sender<Message
     let request = line.as_deref().map(serde_json::from_slice::<Request>);
     let (hands_over, goes_on) = (matches!(request, Some(Ok(Request::HandOver))), request.is_some());
     let answer = match request {
-        Some(Ok(request)) if request.takes_a_while() && !place.waits_for_order() => {
+        Some(Ok(request)) if request.takes_a_while() && !place.waits_for_order(MAX_ORDERS) => {
             error_line(BUSY.to_string())
         }
-        Some(Ok(request)) => match ask(request, governor) {
-            Some(answer) => answer,
-            None => return false,
-        },
+        Some(Ok(mut request)) => {
+            if let Request::Started { pid, .. } = &mut request {
+                // Who that is the kernel says; 0 where it is not seen from here.
+                *pid = seqpacket::peer(&*place.stream).map_or(0, |peer| peer.pid as u32);
+            }
+            match ask(request, governor) {
+                Some(answer) => answer,
+                None => return false,
+            }
+        }
         Some(Err(error)) => error_line(format!("not a request: {error}")),
         None => error_line(format!("a request has at most {MAX_REQUEST} bytes")),
     };
@@ -274,7 +184,7 @@ mod tests {
 
     #[test]
     fn the_longest_idle_client_gives_its_place_and_one_that_waits_never_does() {
-        let places = Arc::new(Places::default());
+        let places = Arc::new(Places::new(MAX_CLIENTS));
         let mut peers = Vec::new();
         let mut seats: Vec<Place> = (0..MAX_CLIENTS)
             .map(|_| {
@@ -304,7 +214,7 @@ mod tests {
 
     #[test]
     fn orders_leave_places_for_those_that_ask_for_less() {
-        let places = Arc::new(Places::default());
+        let places = Arc::new(Places::new(MAX_CLIENTS));
         let mut peers = Vec::new();
         let mut newcomer = || {
             let (ours, theirs) = pair();
@@ -314,19 +224,35 @@ mod tests {
             place
         };
         let mut seats: Vec<Place> = (0..MAX_ORDERS).map(|_| newcomer()).collect();
-        assert!(seats.iter().all(Place::waits_for_order));
+        assert!(seats.iter().all(|seat| seat.waits_for_order(MAX_ORDERS)));
         let (nobody, _inbox) = crossbeam_channel::unbounded();
         let order = serde_json::to_vec(&Request::SwapOut { app: "x".into() }).expect("JSON");
         let last = newcomer();
-        assert!(!last.waits_for_order(), "enough of them wait");
+        assert!(!last.waits_for_order(MAX_ORDERS), "enough of them wait");
         assert!(serve_request(&last, Some(order), &nobody), "it is answered, and may ask again");
         drop(seats.pop());
-        assert!(newcomer().waits_for_order(), "one has its answer");
+        assert!(newcomer().waits_for_order(MAX_ORDERS), "one has its answer");
         drop(last);
         let mut said = String::new();
         let answered = &peers[MAX_ORDERS];
         BufReader::new(answered).read_line(&mut said).expect("an answer");
         assert!(said.contains(BUSY), "{said}");
+    }
+
+    #[test]
+    fn nobody_starts_a_program_as_another_process() {
+        let (ours, _theirs) = pair();
+        let place = Place::take(&Arc::new(Places::new(MAX_CLIENTS)), ours).expect("there is room");
+        assert!(place.set(State::Waits));
+        let (governor, inbox) = crossbeam_channel::unbounded();
+        let (app, command) = ("x".to_string(), "x".to_string());
+        let started = Request::Started { app, pid: 1, command, unmanaged: None };
+        let line = serde_json::to_vec(&started).expect("JSON");
+        std::thread::spawn(move || serve_request(&place, Some(line), &governor));
+        let Ok(Message::Control(Request::Started { pid, .. }, _)) = inbox.recv() else {
+            panic!("not passed on")
+        };
+        assert_eq!(pid, std::process::id(), "who asked, as the kernel says");
     }
 
     #[test]

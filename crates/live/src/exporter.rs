@@ -1,4 +1,4 @@
-//! Serves the metrics over HTTP: one path, a few connections, little patience.
+//! Serves the metrics over HTTP: one path, a few connections ([`crate::places`]), little patience.
 //!
 //! Its threads share nothing with those that answer faults: they ask the governor as any client
 //! does, and wait for it no longer than a scraper would.
@@ -7,7 +7,6 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
@@ -15,9 +14,11 @@ use parking_lot::Mutex;
 
 use crate::governor::Message;
 use crate::metrics;
+use crate::places::{Places, State};
 
-/// Scrapers served at one time; further ones are told to come later.
-pub const MAX_SCRAPERS: usize = 8;
+/// Scrapers served at one time. Further ones get the place of whoever has not asked, or does not read;
+/// so many that none of them is a scraper who has just come.
+pub const MAX_SCRAPERS: usize = 32;
 /// How long a scraper may take to ask.
 const TO_ASK: Duration = Duration::from_secs(2);
 /// How long it may take to read the answer.
@@ -48,41 +49,43 @@ pub fn silence(listener: OwnedFd) {
     let _ = TcpStream::from(listener).shutdown(Shutdown::Both);
 }
 
+type Place = crate::places::Place<TcpStream>;
+
 /// What the last scraper got, and when it was true.
 type Last = Mutex<Option<(Instant, Arc<str>)>>;
 
 /// Answers scrapers for ever.
 pub fn serve(listener: &TcpListener, governor: &Sender<Message>) {
     let last = Arc::new(Last::default());
-    let scrapers = Arc::new(AtomicUsize::new(0));
+    let places = Arc::new(Places::new(MAX_SCRAPERS));
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
             // No descriptors, perhaps: others may be closed meanwhile.
             std::thread::sleep(Duration::from_millis(10));
             continue;
         };
-        if scrapers.fetch_add(1, Ordering::SeqCst) >= MAX_SCRAPERS {
-            scrapers.fetch_sub(1, Ordering::SeqCst);
-            refuse(stream);
-            continue;
-        }
-        let (governor, last, counted) = (governor.clone(), last.clone(), scrapers.clone());
+        let place = match Place::take(&places, stream) {
+            Ok(place) => place,
+            Err(stream) => {
+                refuse(&stream);
+                continue;
+            }
+        };
+        let (governor, last) = (governor.clone(), last.clone());
         let served = std::thread::Builder::new().name("scraper".into()).spawn(move || {
-            let answered = answer(stream, || look(&governor, &last));
+            let answered = answer(&place, || look(&governor, &last));
             if let Err(error) = answered {
                 tracing::debug!(%error, "a scraper went away or took too long");
             }
-            counted.fetch_sub(1, Ordering::SeqCst);
         });
         if let Err(error) = served {
-            scrapers.fetch_sub(1, Ordering::SeqCst);
             tracing::warn!(%error, "cannot answer a scraper");
         }
     }
 }
 
-/// There are too many: says so if that takes no time.
-fn refuse(mut stream: TcpStream) {
+/// All places are of scrapers that wait for answers: says so if that takes no time.
+fn refuse(mut stream: &TcpStream) {
     if stream.set_nonblocking(true).is_ok() {
         let _ = stream.write(&response("503 Service Unavailable", "too many scrapers\n", true));
     }
@@ -104,8 +107,12 @@ fn look(governor: &Sender<Message>, last: &Last) -> Option<Arc<str>> {
 }
 
 /// Reads one request, answers it, and closes.
-fn answer(mut stream: TcpStream, look: impl FnOnce() -> Option<Arc<str>>) -> io::Result<()> {
-    let request = read_request(&mut stream)?;
+fn answer(place: &Place, look: impl FnOnce() -> Option<Arc<str>>) -> io::Result<()> {
+    let mut stream = &*place.stream;
+    let request = read_request(stream)?;
+    if !place.set(State::Waits) {
+        return Ok(()); // another one has its place
+    }
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut parsed = httparse::Request::new(&mut headers);
     let whole = parsed.parse(&request).is_ok_and(|status| status.is_complete());
@@ -123,6 +130,8 @@ fn answer(mut stream: TcpStream, look: impl FnOnce() -> Option<Arc<str>>) -> io:
         }
         _ => response("405 Method Not Allowed", "GET or HEAD\n", true),
     };
+    // Whoever does not take its answer is idle.
+    place.set(State::Idle(Instant::now()));
     let until = Instant::now() + TO_READ;
     let mut left = &bytes[..];
     while !left.is_empty() {
@@ -146,7 +155,7 @@ fn answer(mut stream: TcpStream, look: impl FnOnce() -> Option<Arc<str>>) -> io:
 }
 
 /// Reads up to the empty line, or as much as a request may have.
-fn read_request(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+fn read_request(mut stream: &TcpStream) -> io::Result<Vec<u8>> {
     let until = Instant::now() + TO_ASK;
     let (mut request, mut part) = (Vec::new(), [0u8; 1024]);
     while request.len() < MAX_REQUEST && !request.windows(4).any(|end| end == b"\r\n\r\n") {
@@ -241,28 +250,20 @@ mod tests {
     }
 
     #[test]
-    fn silent_scrapers_hold_nobody_up_for_long() {
+    fn whoever_connects_and_stays_keeps_nobody_out() {
         let address = server(|| true);
-        let silent: Vec<TcpStream> =
-            (0..MAX_SCRAPERS).map(|_| TcpStream::connect(address).expect("it listens")).collect();
-        // As long as all places are taken, others are refused; then they are served.
         let request = b"GET /metrics HTTP/1.1\r\n\r\n";
-        let mut refused = 0;
-        loop {
-            let mut stream = TcpStream::connect(address).expect("it listens");
-            let mut answer = String::new();
-            let asked = stream.write_all(request).and_then(|()| stream.read_to_string(&mut answer));
-            if asked.is_ok() && answer.starts_with("HTTP/1.1 200") {
-                break;
+        let mut others = Vec::new();
+        for round in 0..5 {
+            for n in 0..MAX_SCRAPERS {
+                let mut stream = TcpStream::connect(address).expect("it listens");
+                // Silent, slow to ask, or with an answer that it leaves there.
+                let asked = [&request[..0], &request[..9], &request[..]][n % 3];
+                stream.write_all(asked).expect("it is taken");
+                others.push(stream);
             }
-            refused += 1;
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        assert!(refused > 0, "{MAX_SCRAPERS} silent ones took no place");
-        for mut stream in silent {
-            let mut nothing = Vec::new();
-            let _ = stream.read_to_end(&mut nothing);
-            assert!(nothing.is_empty(), "an answer to nobody's question");
+            let answer = ask(address, request);
+            assert!(answer.starts_with("HTTP/1.1 200"), "round {round}: {answer}");
         }
     }
 

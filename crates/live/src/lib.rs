@@ -28,6 +28,7 @@ pub mod name;
 pub mod not_inherited;
 pub mod order;
 pub mod outside;
+pub mod places;
 pub mod predecessor;
 pub mod preload;
 pub mod pressure;

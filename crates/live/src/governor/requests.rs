@@ -95,9 +95,14 @@ impl Governor {
             Request::Started { app, pid, command, unmanaged } => {
                 let command = shortened(command, MAX_NAME);
                 let unmanaged = unmanaged.map(|why| shortened(why, MAX_REASON));
+                // It becomes a program of this app, and no longer of another.
+                for other in self.apps.values_mut() {
+                    other.root.take_if(|root| *root == pid);
+                    other.awaited.take_if(|(awaited, _)| *awaited == pid);
+                }
                 let app = self.app_named(&app);
                 if let Some(app) = self.apps.get_mut(&app) {
-                    app.root = Some(pid);
+                    app.root = Some(pid).filter(|pid| *pid > 0);
                 }
                 self.waiting.retain(|w| w.pid != pid);
                 if unmanaged.is_some() {

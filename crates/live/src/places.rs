@@ -1,0 +1,117 @@
+//! Places for those that are served by a thread each: no place is kept for those that say nothing, and
+//! whoever waits for an answer keeps his.
+
+use std::collections::BTreeMap;
+use std::net::Shutdown;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use socket2::SockRef;
+
+/// How long a newcomer waits for the place of an idle one, which is free as soon as its thread ran.
+const FREED_WITHIN: Duration = Duration::from_secs(1);
+
+/// Who is being served.
+pub struct Places<S> {
+    /// How many there are.
+    most: usize,
+    taken: Mutex<BTreeMap<u64, Seat<S>>>,
+    freed: Condvar,
+}
+
+struct Seat<S> {
+    stream: Arc<S>,
+    state: State,
+}
+
+/// What somebody who is served does.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum State {
+    /// It has nothing to wait for since then.
+    Idle(Instant),
+    /// It waits for an answer.
+    Waits,
+    /// It waits for an order that takes a while.
+    WaitsForOrder,
+    /// It has lost its place, and its thread is about to notice.
+    Out,
+}
+
+/// A place; free again when this goes.
+pub struct Place<S> {
+    places: Arc<Places<S>>,
+    number: u64,
+    /// Who has it.
+    pub stream: Arc<S>,
+}
+
+impl<S> Places<S> {
+    /// So many, all free.
+    pub fn new(most: usize) -> Places<S> {
+        Places { most, taken: Mutex::default(), freed: Condvar::default() }
+    }
+}
+
+impl<S: AsFd> Place<S> {
+    /// A place for a newcomer: where none is free, that of the one who has been idle longest.
+    ///
+    /// # Errors
+    /// The newcomer itself if all wait for answers.
+    pub fn take(places: &Arc<Places<S>>, stream: S) -> Result<Place<S>, Arc<S>> {
+        let stream = Arc::new(stream);
+        let mut taken = places.taken.lock();
+        if taken.len() >= places.most {
+            let idle = taken.values_mut().filter(|seat| matches!(seat.state, State::Idle(_)));
+            if let Some(longest) = idle.min_by_key(|seat| seat.state) {
+                longest.state = State::Out;
+                let _ = SockRef::from(&*longest.stream).shutdown(Shutdown::Both);
+            }
+            let until = Instant::now() + FREED_WITHIN;
+            while taken.len() >= places.most && taken.values().any(|s| s.state == State::Out) {
+                if places.freed.wait_until(&mut taken, until).timed_out() {
+                    break;
+                }
+            }
+            if taken.len() >= places.most {
+                return Err(stream);
+            }
+        }
+        let number = taken.last_key_value().map_or(0, |(last, _)| last + 1);
+        let seat = Seat { stream: stream.clone(), state: State::Idle(Instant::now()) };
+        taken.insert(number, seat);
+        drop(taken);
+        Ok(Place { places: places.clone(), number, stream })
+    }
+
+    /// Whether it may wait for an order that takes a while, as `most` may; then it does.
+    pub fn waits_for_order(&self, most: usize) -> bool {
+        let mut taken = self.places.taken.lock();
+        let orders = taken.values().filter(|seat| seat.state == State::WaitsForOrder).count();
+        match taken.get_mut(&self.number) {
+            Some(seat) if orders < most && seat.state == State::Waits => {
+                seat.state = State::WaitsForOrder;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Says what it does from now on; false if it has lost its place.
+    pub fn set(&self, state: State) -> bool {
+        let mut taken = self.places.taken.lock();
+        let Some(seat) = taken.get_mut(&self.number).filter(|s| s.state != State::Out) else {
+            return false;
+        };
+        seat.state = state;
+        true
+    }
+}
+
+impl<S> Drop for Place<S> {
+    fn drop(&mut self) {
+        self.places.taken.lock().remove(&self.number);
+        self.places.freed.notify_all();
+    }
+}
