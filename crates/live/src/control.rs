@@ -10,6 +10,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+/// Most bytes of an app's name.
+pub use clew_agent::protocol::MAX_NAME;
 use clew_core::shown::shown;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -481,7 +483,8 @@ pub enum ControlError {
     #[error("nothing at {path} is to be relied upon: {source}")]
     Untrusted { path: PathBuf, source: PathError },
     #[error(
-        "user {uid} serves {path}, not you or root: nothing was sent there (name another socket)"
+        "user {uid} serves {path}, not you or root: nothing was sent there (name another socket, or \
+         ask as that user)"
     )]
     Foreign { path: PathBuf, uid: u32 },
     #[error("the daemon at {path} answers with more than {MAX_ANSWER} bytes")]

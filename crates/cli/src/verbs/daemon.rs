@@ -67,16 +67,23 @@ pub fn daemon(socket: &Path, args: Args) -> Result<(), Failure> {
     };
     let config = Config::load(file, &over).map_err(|e| Failure::Input(e.into()))?;
     let line = format!("budget {}, scheme {}", config.budget, config.scheme_name);
+    let is_private = args.starter.is_some();
     let ready = |what: &str, metrics: Option<SocketAddr>| {
+        if is_private && clew_live::daemon::hush().is_ok() {
+            return;
+        }
         eprintln!("clew: {what} {} ({line})", socket.display());
         if let Some(at) = metrics {
             eprintln!("clew: metrics at http://{at}/metrics");
         }
     };
     run(socket, config, args.takeover, ready).map_err(|e| match e {
+        // Its starter asks that one: nothing is wrong.
+        DaemonError::Running(..) if is_private => Failure::Said(1),
         DaemonError::Unfit(_) => Failure::Unfit(e.into()),
         DaemonError::Place(_)
         | DaemonError::NoSocket(_)
+        | DaemonError::TooLong(_)
         | DaemonError::Ending(_)
         | DaemonError::Served(_) => Failure::Input(e.into()),
         DaemonError::GaveUp(_) => Failure::GaveUp(e.into()),

@@ -1,22 +1,21 @@
 //! `clew run`: puts the agent into a program's environment and becomes the program.
 
 use std::ffi::OsString;
+use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use clew_core::ByteSize;
 use clew_live::config::Overrides;
-use clew_live::control::{Client, ControlError, Environment, Request};
+use clew_live::control::{Client, ControlError, Environment, MAX_NAME, Request};
 use clew_live::predecessor::{self, ProcessName};
 use clew_live::{preload, without_agent};
 
 use crate::Failure;
-
-/// Bytes of an app's name.
-const MAX_NAME: usize = 63;
 
 /// What to run, and how.
 #[derive(clap::Args)]
@@ -119,22 +118,41 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// The same of somebody who answers nothing and is not written down beside the socket: no daemon.
 const PATIENCE_WITH_STRANGERS: Duration = Duration::from_secs(1);
 
+/// Private daemons that end without a word, one after the other, before nobody tries again. One does that
+/// finds another that serves, or is just ending.
+const MAX_STARTS: u32 = 5;
+
+/// Bytes kept of what a private daemon says.
+const MAX_SAID: u64 = 4 << 10;
+
 /// Nobody has answered so far: one daemon may be just ending, another just beginning.
 struct Nobody<'a> {
     socket: &'a Path,
     since: Instant,
     /// Since when a stranger answers nothing.
     stranger_since: Option<Instant>,
-    /// Private daemons started so far, and when the next one may be: one that found another one
-    /// ending has ended too.
+    /// The private daemon that was started last.
+    private: Option<Private>,
     starts: u32,
-    next_start: Instant,
+}
+
+/// A private daemon that was started.
+struct Private {
+    /// Ends when it serves, or has ended, with what it said until then.
+    saying: JoinHandle<String>,
+    was_over: bool,
+}
+
+impl Private {
+    /// Whether its saying was over when this was asked last: it does not serve if it was not found since.
+    fn was_over(&mut self) -> bool {
+        std::mem::replace(&mut self.was_over, self.saying.is_finished())
+    }
 }
 
 impl Nobody<'_> {
     fn since_now(socket: &Path) -> Nobody<'_> {
-        let now = Instant::now();
-        Nobody { socket, since: now, stranger_since: None, starts: 0, next_start: now }
+        Nobody { socket, since: Instant::now(), stranger_since: None, private: None, starts: 0 }
     }
 
     /// To be called when asking ended so; starts a daemon where there is none. Asking again makes
@@ -142,7 +160,7 @@ impl Nobody<'_> {
     fn wait(
         &mut self,
         error: ControlError,
-        start: impl FnOnce() -> Result<(), Failure>,
+        start: impl FnOnce() -> Result<Private, Failure>,
     ) -> Result<(), Failure> {
         let none_listens =
             matches!(error, ControlError::NoDaemon { .. } | ControlError::Dead { .. });
@@ -160,19 +178,28 @@ impl Nobody<'_> {
         if now - self.since > PATIENCE {
             return Err(match self.starts {
                 0 => error.into(),
-                _ => Failure::Failed(anyhow!(
-                    "the private daemon at {} did not come up (try 'clew daemon' to see why)",
-                    self.socket.display()
-                )),
+                _ => self.failed("did not come up (try 'clew daemon' to see why)"),
             });
         }
-        if none_listens && !lives && now >= self.next_start {
-            start()?;
-            self.next_start = Instant::now() + Duration::from_secs(1 << self.starts);
+        let over = self.private.as_mut().is_none_or(Private::was_over);
+        if none_listens && !lives && over {
+            if let Some(private) = self.private.take() {
+                let said = private.saying.join().unwrap_or_default();
+                if !said.is_empty() {
+                    return Err(self.failed(&format!("has ended: {said}")));
+                } else if self.starts == MAX_STARTS {
+                    return Err(self.failed("has ended without a word"));
+                }
+            }
+            self.private = Some(start()?);
             self.starts += 1;
         }
-        std::thread::sleep(Duration::from_millis(10));
+        thread::sleep(Duration::from_millis(10));
         Ok(())
+    }
+
+    fn failed(&self, what: &str) -> Failure {
+        Failure::Failed(anyhow!("the private daemon at {} {what}", self.socket.display()))
     }
 }
 
@@ -215,7 +242,7 @@ fn start_private(
     socket: &Path,
     scheme: &Option<String>,
     budget: Option<ByteSize>,
-) -> Result<(), Failure> {
+) -> Result<Private, Failure> {
     if let Some(missing) = clew_live::doctor::first_missing() {
         return Err(Failure::Unfit(anyhow!("{missing} ('clew doctor' says more)")));
     }
@@ -239,6 +266,7 @@ fn start_private(
     if let Some(budget) = budget {
         words.extend(["--budget".into(), budget.0.to_string().into()]);
     }
+    let (mut says, pipe) = io::pipe().context("making a pipe")?;
     // A shell in between ends at once, so the daemon is not the program's child: the program would
     // see it when it waits for its own.
     let mut shell = Command::new("/bin/sh");
@@ -246,14 +274,23 @@ fn start_private(
         shell.env_remove(name);
     }
     let status = shell
-        .args(["-c", "\"$@\" </dev/null >/dev/null 2>&1 &", "sh"])
+        .args(["-c", "\"$@\" </dev/null >/dev/null &", "sh"])
         .args(&words)
         .stdin(Stdio::null())
+        .stderr(pipe)
         .process_group(0)
         .status()
         .context("starting a private daemon")?;
     if !status.success() {
         return Err(Failure::Failed(anyhow!("starting a private daemon: {status}")));
     }
-    Ok(())
+    let saying = thread::spawn(move || {
+        let mut said = Vec::new();
+        let _ = (&mut says).take(MAX_SAID).read_to_end(&mut said);
+        // It must not wait until somebody reads the rest.
+        let _ = io::copy(&mut says, &mut io::sink());
+        let said = String::from_utf8_lossy(&said);
+        said.trim().trim_start_matches("clew: ").to_string()
+    });
+    Ok(Private { saying, was_over: false })
 }
