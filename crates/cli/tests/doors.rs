@@ -665,3 +665,105 @@ fn a_private_daemon_keeps_nothing_of_its_starters_and_is_found_from_anywhere() {
     let ended = poll(LONG, || (!is_alive(status.daemon_pid)).then_some(()));
     assert!(ended.is_some(), "the daemon stays");
 }
+
+/// What lies in a directory.
+fn files_in(place: &Path) -> Vec<PathBuf> {
+    fs::read_dir(place).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+}
+
+#[test]
+fn a_daemon_that_cannot_serve_leaves_nothing() {
+    if !can_run("doors::fails", &["sh"]) {
+        return;
+    }
+    let dir = TempDir::new();
+    let place = dir.join("place");
+    let own = env!("CARGO_BIN_EXE_clew");
+    for (script, why) in [
+        ("exec \"$@\" --record /nowhere/trace", "/nowhere/trace"),
+        // When it has its sockets.
+        ("ulimit -n 76; exec \"$@\"", "cannot open"),
+    ] {
+        let mut command = Command::new("sh");
+        command.args(["-c", script, "sh", own, "daemon", "--budget", "64MiB", "--socket"]);
+        let failed = run_to_end(command.arg(place.join("s")), LONG);
+        assert_eq!(failed.status.code(), Some(1), "{}", texts(&failed));
+        assert!(String::from_utf8_lossy(&failed.stderr).contains(why), "{}", texts(&failed));
+        assert_eq!(files_in(&place), Vec::<PathBuf>::new(), "{script}");
+    }
+}
+
+#[test]
+fn why_a_private_daemon_ends_is_said() {
+    if !can_run("doors::private_daemon_fails", &[]) {
+        return;
+    }
+    let dir = TempDir::new();
+    let socket = dir.join("s");
+    fs::write(dir.join("s.keeper"), "no numbers").expect("written");
+    let failed = at(&socket, &["run", "--", "true"]);
+    assert_eq!(failed.status.code(), Some(1), "{}", texts(&failed));
+    let said = String::from_utf8_lossy(&failed.stderr);
+    assert!(said.contains("private daemon") && said.contains("damaged?"), "{}", texts(&failed));
+    let long = dir.join("x".repeat(100));
+    for words in [&["run", "--", "true"][..], &["daemon"]] {
+        refuses(&at(&long, words), &["too long", "107 bytes"]);
+    }
+}
+
+/// Says that it becomes a program of an app, and does not.
+const NEVER_COMES: &str = r#"
+import socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.connect(sys.argv[1])
+s.sendall(b'{"verb":"started","app":"other","pid":1,"command":"x","unmanaged":null}\n')
+print("said" if b'"ok"' in s.recv(4096) else "refused", flush=True)
+sys.stdin.read()
+"#;
+
+#[test]
+fn a_process_is_awaited_for_one_app() {
+    if !can_run("doors::awaited", &["python3"]) {
+        return;
+    }
+    let mut fixture = Fixture::start("64MiB");
+    let mut command = Command::new("python3");
+    command.args(["-c", NEVER_COMES]).arg(&fixture.socket);
+    let mut other = Program::start(&fixture.dir, "other", command);
+    other.wait_line("said", LONG);
+    let mut client = fixture.client();
+    for app in ["first", "second"] {
+        let (app, command) = (app.to_string(), "x".to_string());
+        let started = Request::Started { app, pid: 1, command, unmanaged: None };
+        client.order(&started).expect("it is taken");
+    }
+    let names = || fixture.status().apps.into_iter().map(|app| app.name).collect::<Vec<_>>();
+    // Nobody is awaited for ever: what came before it is there, so it was not that.
+    let named = poll(LONG, || Some(names()).filter(|names| !names.contains(&"first".to_string())));
+    assert_eq!(named, Some(vec!["other".to_string(), "second".to_string()]));
+    drop(other);
+    fixture.assert_daemon_lives();
+}
+
+#[test]
+fn nobody_is_asked_where_all_users_look_alike() {
+    if !can_run("doors::unmapped", &["python3", "unshare"]) {
+        return;
+    }
+    let may = run_to_end(Command::new("unshare").args(["-U", "true"]), LONG);
+    if !may.status.success() {
+        skip("doors::unmapped", "no user namespaces");
+        return;
+    }
+    let dir = TempDir::new();
+    let socket = dir.join("s");
+    let mut command = Command::new("python3");
+    command.args(["-c", FAKE_SERVER]).arg(&socket).arg("1");
+    let mut server = Program::start(&dir, "server", command);
+    server.wait_line("serves", LONG);
+    for words in [&["ps"][..], &["run", "--", "true"]] {
+        let mut command = Command::new("unshare");
+        command.args(["-U", env!("CARGO_BIN_EXE_clew"), "--socket"]).arg(&socket).args(words);
+        refuses(&run_to_end(&mut command, LONG), &["user namespace"]);
+    }
+}
