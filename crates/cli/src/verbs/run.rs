@@ -118,8 +118,8 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// The same of somebody who answers nothing and is not written down beside the socket: no daemon.
 const PATIENCE_WITH_STRANGERS: Duration = Duration::from_secs(1);
 
-/// Private daemons that end without a word, one after the other, before nobody tries again. One does that
-/// finds another that serves, or is just ending.
+/// Private daemons that may end without a word, as one does that finds another which serves, or is just
+/// ending, before no more are started.
 const MAX_STARTS: u32 = 5;
 
 /// Bytes kept of what a private daemon says.
