@@ -37,6 +37,7 @@ pub mod process;
 pub mod program;
 pub mod record;
 pub mod registry;
+pub mod robust;
 pub mod seqpacket;
 #[cfg(test)]
 #[path = "../../../tests/skip.rs"]

@@ -123,6 +123,7 @@ impl Process {
         journal: SpaceJournal,
         files: Option<ProcFiles>,
     ) -> Arc<Process> {
+        memory.robust.of(record.pid);
         let memory = Arc::new(memory);
         Arc::new(Process {
             id: table.id(),
@@ -187,6 +188,7 @@ impl Process {
             }
             (record.pid, record.started) = (name.pid, name.started);
             let _ = self.files.set(Mutex::new(files));
+            self.memory.robust.of(name.pid);
             self.pid.store(name.pid, Ordering::Release);
         }
         self.save_record(shared);

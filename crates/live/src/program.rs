@@ -16,6 +16,7 @@ use crate::advice;
 use crate::agent::Agent;
 use crate::mappings::{PageIs, page_states, present_pages};
 use crate::registry::Descriptors;
+use crate::robust::RobustLists;
 use crate::uffd::{Partial, Uffd};
 
 /// Fresh pages given at once where touches are scattered, and at most where they are in order.
@@ -29,6 +30,8 @@ const LOOKS: usize = 200;
 pub struct ProgramMemory {
     /// Its userfaultfd.
     pub uffd: Uffd,
+    /// Pages that must stay.
+    pub robust: RobustLists,
     page_bytes: u64,
     /// Set once; for a forked child later than the rest.
     agent: OnceLock<Agent>,
@@ -59,6 +62,7 @@ impl ProgramMemory {
     ) -> ProgramMemory {
         ProgramMemory {
             uffd,
+            robust: RobustLists::default(),
             page_bytes,
             agent: agent.map(OnceLock::from).unwrap_or_default(),
             pagemap: pagemap.map(OnceLock::from).unwrap_or_default(),
@@ -306,9 +310,11 @@ impl ProgramMemory {
         }
     }
 
-    fn runs(&self, vpns: &[Vpn]) -> Vec<Run> {
+    /// `vpns` (ascending), but for those in `without` (ascending).
+    fn runs(&self, vpns: &[Vpn], without: &[Vpn]) -> Vec<Run> {
         let mut runs: Vec<Run> = Vec::new();
-        for (i, vpn) in vpns.iter().enumerate() {
+        let is_wanted = |(_, vpn): &(usize, &Vpn)| without.binary_search(vpn).is_err();
+        for (i, vpn) in vpns.iter().enumerate().filter(is_wanted) {
             let src = vpn.addr(self.page_bytes);
             match runs.last_mut() {
                 Some(last) if last.src + u64::from(last.pages) * self.page_bytes == src => {
@@ -467,7 +473,8 @@ impl Memory for ProgramMemory {
         took.clear();
         took.resize(vpns.len(), Took::Stayed);
         if let Some(agent) = self.agent() {
-            let runs = self.registered(self.runs(vpns));
+            let stay = self.robust.among(vpns, self.page_bytes);
+            let runs = self.registered(self.runs(vpns, &stay));
             let check = |took: &mut [Took]| self.find_moved(agent, &runs, took);
             let recover = |took: &mut [Took]| self.recover(agent, took);
             agent.take(&runs, self.page_bytes, took, check, recover);
@@ -492,7 +499,7 @@ impl Memory for ProgramMemory {
         let Some(agent) = self.agent() else { return };
         let Some(pagemap) = self.pagemap.get() else { return };
         let Some(process) = agent.process().filter(|_| self.uffd.is_alive()) else { return };
-        let runs = self.runs(vpns);
+        let runs = self.runs(vpns, &[]);
         let range = |run: &Run| (run.src, u64::from(run.pages) * self.page_bytes);
         let ranges: Vec<(u64, u64)> = runs.iter().map(range).collect();
         if let Err(error) = advice::advise(process, &ranges, libc::MADV_PAGEOUT) {
@@ -513,7 +520,7 @@ impl Memory for ProgramMemory {
     }
 
     fn unshare(&self, vpns: &[Vpn]) -> bool {
-        self.agent().is_some_and(|agent| agent.unshare(&self.runs(vpns)))
+        self.agent().is_some_and(|agent| agent.unshare(&self.runs(vpns, &[])))
     }
 
     fn put(&self, first: Vpn, bytes: &[u8]) -> Put {

@@ -1,0 +1,36 @@
+//! What the kernel reads of a thread that has been killed is where the kernel finds it.
+
+mod support;
+
+use std::process::Command;
+
+use support::*;
+
+const BYTES: u64 = 16 << 20;
+
+/// The list of what a thread has locked lies in memory that is taken out.
+#[test]
+fn a_robust_mutex_of_a_killed_thread_is_released() {
+    if !can_run("robust::a_robust_mutex_of_a_killed_thread_is_released", &["cc"]) {
+        return;
+    }
+    let mut fixture = Fixture::start("1GiB");
+    let binary = compile(&fixture.dir, "robust.c", &["-pthread"]);
+    let words = |verb: &str| [fixture.dir.join("mutex").into_os_string(), verb.into()];
+    let hold = [[binary.clone().into_os_string()].as_slice(), &words("hold")].concat();
+    let wait = words("wait");
+    let mut program = fixture.run("robust", &hold);
+    program.wait_ready();
+    fixture.wait_resident("robust", BYTES * 9 / 10);
+    fixture.swap_out_at_least("robust", BYTES * 9 / 10);
+    program.expect("hold", "held");
+    // All that can leave leaves, and has been asked to since the thread sleeps.
+    fixture.swap_out_at_least("robust", BYTES * 99 / 100);
+    fixture.swap_out("robust");
+    kill(program.pid);
+    program.wait(LONG);
+    let waited = run_to_end(Command::new(&binary).args(&wait), LONG);
+    assert_eq!(String::from_utf8_lossy(&waited.stdout).trim(), "owner died", "{}", texts(&waited));
+    fixture.wait_all_freed("robust");
+    fixture.assert_daemon_lives();
+}

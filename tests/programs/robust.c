@@ -1,0 +1,68 @@
+// A robust mutex in a file, and a thread that is killed with it.
+//
+//     robust FILE hold    prints "pid N" and "ready" when 16 MiB are filled; told "hold", has a thread lock the
+//                         mutex whose stack is part of these, and prints "held"; ends when it is killed
+//     robust FILE wait    locks the mutex: "owner died", or "not released" after 30 s
+
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { BYTES = 16 << 20, STACK = 1 << 20 };
+
+static pthread_mutex_t *mutex;
+static sem_t is_held;
+
+static void *hold(void *unused) {
+    (void)unused;
+    if (pthread_mutex_lock(mutex) == 0) sem_post(&is_held);
+    for (;;) pause();
+    return NULL;
+}
+
+int main(int count, char **arguments) {
+    if (count != 3) return 2;
+    int is_holder = strcmp(arguments[2], "hold") == 0;
+    int file = open(arguments[1], O_RDWR | O_CREAT, 0600);
+    if (file < 0 || ftruncate(file, sizeof *mutex)) return 3;
+    mutex = mmap(NULL, sizeof *mutex, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (mutex == MAP_FAILED) return 3;
+    if (!is_holder) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec += 30;
+        puts(pthread_mutex_timedlock(mutex, &until) == EOWNERDEAD ? "owner died" : "not released");
+        return 0;
+    }
+    pthread_mutexattr_t kind;
+    pthread_mutexattr_init(&kind);
+    pthread_mutexattr_setpshared(&kind, PTHREAD_PROCESS_SHARED);
+    pthread_mutexattr_setrobust(&kind, PTHREAD_MUTEX_ROBUST);
+    pthread_mutex_init(mutex, &kind);
+    sem_init(&is_held, 0, 0);
+    char *memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return 3;
+    for (size_t i = 0; i < BYTES / 4; i++) ((uint32_t *)memory)[i] = i % 2 ? (uint32_t)(i * 2654435761u) : 7;
+    printf("pid %d\nready\n", getpid());
+    fflush(stdout);
+    char line[16];
+    while (fgets(line, sizeof line, stdin) && strcmp(line, "hold\n") == 0) {
+        pthread_t thread;
+        pthread_attr_t attributes;
+        pthread_attr_init(&attributes);
+        pthread_attr_setstack(&attributes, memory + BYTES / 2, STACK);
+        if (pthread_create(&thread, &attributes, hold, NULL)) return 3;
+        sem_wait(&is_held);
+        puts("held");
+        fflush(stdout);
+    }
+    return 0;
+}
