@@ -726,7 +726,8 @@ fn a_process_is_awaited_for_one_app() {
     if !can_run("doors::awaited", &["python3"]) {
         return;
     }
-    let mut fixture = Fixture::start("64MiB");
+    // Nobody is so large that an app is known by its memory outside.
+    let mut fixture = Fixture::start_configured("64MiB", "zram", "min-process = \"1GiB\"\n");
     let mut command = Command::new("python3");
     command.args(["-c", NEVER_COMES]).arg(&fixture.socket);
     let mut other = Program::start(&fixture.dir, "other", command);

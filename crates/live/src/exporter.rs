@@ -260,6 +260,11 @@ mod tests {
                 // Silent, slow to ask, or with an answer that it leaves there.
                 let asked = [&request[..0], &request[..9], &request[..]][n % 3];
                 stream.write_all(asked).expect("it is taken");
+                if asked.len() == request.len() {
+                    let mut begun = [0; 12];
+                    stream.read_exact(&mut begun).expect("it is answered");
+                    assert_eq!(&begun, b"HTTP/1.1 200", "round {round}");
+                }
                 others.push(stream);
             }
             let answer = ask(address, request);
