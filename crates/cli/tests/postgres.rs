@@ -133,13 +133,15 @@ fn under_a_daemon_of_its_user() {
         for (number, query) in QUERIES.iter().enumerate() {
             let fresh = if number == 0 { "drop table if exists t; " } else { "" };
             let query = format!("{fresh}{query}");
+            let managed = || {
+                let processes = app(&user).processes;
+                (processes.iter().filter(|process| process.managed).count() > 3).then_some(())
+            };
+            assert!(poll(LONG, managed).is_some(), "{:?}\n{}", app(&user), user.log());
             assert!(user.swap_out("postgres"), "{}", user.log());
             client.send(&query);
             let wanted = twins_client.ask(&query);
-            let found = app(&user);
-            let managed = found.processes.iter().filter(|process| process.managed).count();
-            assert!(managed > 3, "{found:?}\n{}", user.log());
-            out += found.swapped_out_pages;
+            out += app(&user).swapped_out_pages;
             user.replace_daemon();
             let answer = client.read(2 * LONG);
             assert_eq!(answer, wanted, "round {round}: {query}\n{}{}", server.report(), user.log());
