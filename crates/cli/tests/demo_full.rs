@@ -14,7 +14,7 @@ use support::*;
 /// `clew demo --full` at one small point.
 fn command(out: &Path) -> Command {
     let mut command = clew();
-    command.args(["--format", "json", "demo", "--full", "--totals", "130", "--similarity", "70"]);
+    command.args(["--format", "json", "demo", "--full", "--totals", "160", "--similarity", "70"]);
     command.args(["--arms", "kernel-zram,clew-zram", "--programs", "python,sqlite"]);
     command.args(["--relaunches", "6", "--rounds", "1", "--data", "16MiB", "--out"]).arg(out);
     command
@@ -76,7 +76,7 @@ fn a_small_point_runs_once_and_is_reported_again() {
     assert!(!said.contains(" of 3: "), "{said}");
     assert_eq!(again, result);
     // Only what is missing is run.
-    let lost = out.join("runs/clew-zram-t130-s70-r1.json");
+    let lost = out.join("runs/clew-zram-t160-s70-r1.json");
     fs::remove_file(&lost).expect("a finished run is there");
     let (part, _) = run(&out, &["--report"]);
     assert_eq!(part["arms"].as_array().map(Vec::len), Some(2));
