@@ -7,7 +7,9 @@
 //! forgotten with what was there before. So a move waits as long as something is known at its target,
 //! and what has to do with a move that waits, waits behind it. All else is applied as it was read.
 //!
-//! Which of two that leave a place was there first may be told by nothing. Then nobody guesses.
+//! Which of two that leave a place was there first may be told by nothing: if both are there, it is
+//! [`Next::Unclear`]. Only who does not wait for all ([`Trust::Fitting`]) takes the one that fits for the
+//! only one. The model in the tests waits.
 
 use crate::uffd::Message;
 
