@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Whether each promise of docs/guarantees.md has a test that notices when it is broken.
 
-    scripts/promises.py [--check] [--only NAME ...] [--again]
+    scripts/promises.py [--check] [--only NAME]... [--again] [--unchecked]
 
 scripts/promises.toml has a defect (a mutant) for each tag `m:name` of that page: a text of a file and what
 stands there instead, and the one test that must fail then. Each is built and run in a worktree of the

@@ -248,7 +248,7 @@ fn asked_again(
     let over = Overrides { scheme: Some(scheme.to_string()), ..Overrides::default() };
     let config = Config::load(None, &over).expect("defaults");
     let (recorder, _, scribe) = clew_live::record::start(&recording, &config).expect("a file");
-    let mut engine = TappedEngine::new(Engine::new(&config.scheme), Some(recorder));
+    let mut engine = TappedEngine::new(Engine::new(&config.scheme), Some(recorder), None);
     let mut now = 0;
     play(&mut engine, &mut |engine, event| {
         now += 1000;

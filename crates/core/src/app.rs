@@ -1,15 +1,15 @@
 //! Apps: what a user switches to. One app is one or more address spaces.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::units::Ns;
 
 /// One app.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct AppId(pub u32);
 
 /// One address space. A process has one; after execve it is a new one.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct SpaceId(pub u32);
 
 /// Whether the user looks at an app.

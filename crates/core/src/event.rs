@@ -10,13 +10,13 @@
 //! - only one app is in front: bringing one there sends the other back (the engine tells
 //!   [`Event::Background`] by itself).
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::app::{AppId, SpaceId};
 use crate::page::{PageId, PageRun};
 
 /// Where a stored page is.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Tier {
     /// The compressed pool in memory.
@@ -40,7 +40,7 @@ impl Tier {
 }
 
 /// How an access came to be known.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum AccessKind {
     /// The program touched a page that was not mapped: a fault.
     Fault,
@@ -51,7 +51,7 @@ pub enum AccessKind {
 }
 
 /// One thing that happened, in the order the engine learned of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Event {
     /// An app was started (cold launch).
     Launch { app: AppId },

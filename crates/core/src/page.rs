@@ -1,5 +1,7 @@
 //! Pages and how they are named.
 
+use serde::{Deserialize, Serialize};
+
 use crate::app::SpaceId;
 
 /// Bits of a virtual page number: 57-bit addresses (five-level paging) of 4 KiB pages.
@@ -24,7 +26,7 @@ impl Vpn {
 /// One page of one address space, in one word: 19 bits of space, 45 bits of page number.
 ///
 /// Ordered by space, then by address.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct PageId(u64);
 
 impl PageId {
@@ -65,7 +67,7 @@ impl PageId {
 }
 
 /// Neighbouring pages of one space: `count` pages from `first`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct PageRun {
     /// The first page.
     pub first: PageId,
@@ -86,7 +88,7 @@ impl PageRun {
 }
 
 /// How likely a page is to be used at the next relaunch (Ariadne 4.2).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum Hotness {
     /// Used during a relaunch.
     Hot,

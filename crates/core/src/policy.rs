@@ -6,6 +6,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::app::AppId;
 use crate::event::{Event, Tier};
 use crate::page::{Hotness, PageId, PageRun};
@@ -72,7 +74,7 @@ pub trait Observe: Send {
 }
 
 /// How much must leave DRAM.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Demand {
     /// Pages wanted.
     pub pages: usize,
@@ -81,7 +83,7 @@ pub struct Demand {
 }
 
 /// What a chooser points at: schemes differ in their unit, callers need not care.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Unit {
     /// One page (LRU).
     Page(PageId),
@@ -175,7 +177,7 @@ pub trait Admission: Observe {
 }
 
 /// How many of the pages behind a fault may come with it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct RunAhead {
     /// At most.
     pub max_pages: u32,
@@ -184,9 +186,7 @@ pub struct RunAhead {
 }
 
 /// The codecs that a group can ask for.
-#[derive(
-    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize,
-)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CodecKind {
     /// Stored as it is.
@@ -208,7 +208,7 @@ impl CodecKind {
 }
 
 /// Pages that are compressed together as one block.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Group {
     /// The pages in the order of the block. A packer may group pages of one app; the engine cuts a
     /// group where its pages are of several address spaces, so that what arrives is of one space.
@@ -258,7 +258,7 @@ pub enum Cause {
 }
 
 /// An answer to "which tier?".
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub enum Place {
     /// To this tier; `compressed` false stores the pages as they are.
     Tier {
@@ -288,7 +288,7 @@ pub trait Placement: Observe {
 }
 
 /// What made the prefetcher be asked.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Trigger {
     /// The app was brought to the foreground.
     Relaunch(AppId),

@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
+use serde::{Deserialize, Serialize};
+
 use crate::app::{AppId, AppStats, SpaceId};
 use crate::event::Tier;
 use crate::page::{Hotness, PageId};
 use crate::units::Ns;
 
 /// How full a tier is.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TierFacts {
     /// Bytes used, allocator overhead included.
     pub used_bytes: u64,
@@ -54,7 +56,7 @@ pub struct DonorFacts {
 }
 
 /// How many pages of a space or an app are where. Moving pages count as resident.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PageCounts {
     /// Resident or parked.
     pub resident: u64,

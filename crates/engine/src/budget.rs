@@ -4,6 +4,7 @@
 use std::collections::{HashSet, VecDeque};
 
 use clew_core::{Demand, PageId};
+use serde::{Deserialize, Serialize};
 
 /// The watermarks where nobody says otherwise, low and high, per cent of the budget: the daemon's and
 /// those of a replay.
@@ -18,7 +19,7 @@ const LEAST_BYTES: u64 = 2 << 20;
 const UNTIDY: usize = 1 << 14;
 
 /// What apps, pool and bookkeeping may use together, and the watermarks below it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budget {
     /// All of it.
     pub total_bytes: u64,
@@ -31,7 +32,7 @@ pub struct Budget {
 }
 
 /// What is used now.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Use {
     /// Resident and parked pages, pool, bookkeeping.
     pub used_bytes: u64,
@@ -46,7 +47,7 @@ pub struct Use {
 }
 
 /// What must leave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shortage {
     /// So much.
     pub bytes: u64,
@@ -167,7 +168,7 @@ impl KeptCopies {
 }
 
 /// Kept copies that were given up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dropped {
     /// How many.
     pub copies: u64,

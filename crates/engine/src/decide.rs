@@ -36,6 +36,8 @@ use clew_core::{
 use clew_policy::schemes::OnFull;
 use clew_policy::{Policies, Scheme, low_memory_killer};
 
+use serde::Serialize;
+
 use facts::FactsKeeper;
 use orders::{cut_by_space, into_orders, room_pages, stored_page_bytes, with_pages};
 
@@ -43,7 +45,7 @@ use orders::{cut_by_space, into_orders, room_pages, stored_page_bytes, with_page
 pub const ORDER_PAGES: usize = crate::space::MAX_BATCH;
 
 /// What the mechanism is to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Order {
     /// Take these pages out of the program and put them there.
     SwapOut {

@@ -10,6 +10,7 @@ pub mod decide;
 pub mod learn;
 pub mod mover;
 pub mod space;
+pub mod transcript;
 
 pub use mover::{
     Answered, Fault, Mover, MoverContext, MoverCounters, Parking, ReadEvents, Restored, Staged,

@@ -122,6 +122,8 @@ pub struct Config {
     pub starter: Option<ProcessName>,
     /// What is recorded, if anything.
     pub record: Option<Recording>,
+    /// Where the policy thread writes a transcript ([`clew_engine::transcript`]), if it does.
+    pub transcript: Option<PathBuf>,
 }
 
 /// What is wrong with a configuration.
@@ -154,6 +156,8 @@ pub struct Overrides {
     pub starter: Option<ProcessName>,
     /// See [`Config::record`].
     pub record: Option<Recording>,
+    /// See [`Config::transcript`].
+    pub transcript: Option<PathBuf>,
 }
 
 /// Smallest budget that makes sense: the daemon alone takes some of it.
@@ -209,6 +213,7 @@ impl Config {
             exit_when_idle: over.exit_when_idle,
             starter: over.starter,
             record: over.record.clone(),
+            transcript: over.transcript.clone(),
         };
         config.check(machine)?;
         Ok(config)

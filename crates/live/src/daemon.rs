@@ -183,6 +183,8 @@ pub fn run(
         Some((recorder, witness, scribe)) => (Some(recorder), witness, Some(scribe)),
         None => (None, None, None),
     };
+    let transcript = config.transcript.as_ref();
+    let transcript = transcript.map(|file| record::transcript(file, &config.scheme)).transpose()?;
 
     let Belongings {
         generation,
@@ -237,7 +239,7 @@ pub fn run(
     // Programs change their directory.
     let agent_socket = std::path::absolute(&agent_socket).unwrap_or(agent_socket);
     let environment = Environment { agent_socket, agent_protocol: VERSION };
-    let engine = TappedEngine::new(engine, recorder);
+    let engine = TappedEngine::new(engine, recorder, transcript);
     let crew = Crew::new(shared.clone(), work, to_governor.clone());
     let keeper_pid = keeper.pid();
     let mut governor =

@@ -8,8 +8,9 @@
 //! way.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{self, BufWriter};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -17,6 +18,8 @@ use std::time::Duration;
 
 use clew_core::{AppId, Ns, PageId};
 use clew_engine::mover::Witness;
+use clew_engine::transcript::Transcript;
+use clew_policy::Scheme;
 use clew_store::codec::{Codec, Lz4, Zstd};
 use clew_trace::{
     ContentStats, ContentsKind, Draft, Header, Note, Provenance, Record, Source, Stamped, Totals,
@@ -222,6 +225,13 @@ pub fn start(
     });
     let recorder = Recorder { to, pending: Vec::new(), lost: lost.clone() };
     Ok((recorder, witness, Scribe { thread, file, lost }))
+}
+
+/// Begins a transcript. The policy thread writes it by itself, so a slow disk holds it up.
+pub fn transcript(file: &Path, scheme: &Scheme) -> Result<Transcript, RecordError> {
+    let failed = |source| RecordError::File { file: file.to_path_buf(), source };
+    let to = BufWriter::new(File::create_new(file).map_err(failed)?);
+    Ok(Transcript::new(Box::new(to), scheme))
 }
 
 impl Scribe {

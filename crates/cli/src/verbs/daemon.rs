@@ -35,6 +35,9 @@ pub struct Args {
     /// End when the last program has ended.
     #[arg(long)]
     exit_when_idle: bool,
+    /// Write down every input of the policies and every answer: what golden transcripts are made of.
+    #[arg(long, hide = true, value_name = "FILE")]
+    transcript: Option<PathBuf>,
     /// Whose private daemon this is.
     #[arg(long, hide = true, value_name = "PID:STARTED", requires = "exit_when_idle")]
     starter: Option<ProcessName>,
@@ -64,6 +67,7 @@ pub fn daemon(socket: &Path, args: Args) -> Result<(), Failure> {
         exit_when_idle: args.exit_when_idle,
         starter: args.starter,
         record: args.record.recording()?,
+        transcript: args.transcript,
     };
     let config = Config::load(file, &over).map_err(|e| Failure::Input(e.into()))?;
     let line = format!("budget {}, scheme {}", config.budget, config.scheme_name);

@@ -122,7 +122,7 @@ fn who_waits_behind_a_damaged_page_is_woken() {
         }
     });
     assert_eq!((pages, corrupt), (3, true));
-    assert_eq!(program.kernel.sleepers(), []);
+    assert!(program.kernel.sleepers().is_empty());
     let mut ctx = MoverContext::default();
     for vpn in [5, 7, 8] {
         assert!(world.read(&program, vpn, &mut ctx));
@@ -146,7 +146,7 @@ fn who_waits_for_a_page_that_cannot_be_put_is_woken() {
         program.kernel.refuse_puts(true);
     });
     assert_eq!((pages, program.entry(2).state()), (0, State::Stored));
-    assert_eq!(program.kernel.sleepers(), []);
+    assert!(program.kernel.sleepers().is_empty());
     program.kernel.refuse_puts(false);
     done(&world);
 }
@@ -158,7 +158,7 @@ fn who_waits_for_a_page_that_is_parked_instead_is_woken_and_gets_it() {
     world.out(&program, &[&[1], &[2], &[3]], &mut MoverContext::default());
     let (pages, _) = while_parking(&world, &program, 1..4, |_| sleep_at(&world, &program, 2));
     assert_eq!((pages, program.entry(2).state()), (3, State::Parked));
-    assert_eq!(program.kernel.sleepers(), []);
+    assert!(program.kernel.sleepers().is_empty());
     done(&world);
 }
 

@@ -336,7 +336,7 @@ fn a_page_that_nobody_finds_again_is_damaged_and_never_zeros() {
         sleep_at(world, program, 6);
     });
     assert_eq!(out.stored, 2);
-    assert_eq!(program.kernel.sleepers(), []);
+    assert!(program.kernel.sleepers().is_empty());
     for vpn in [5, 6] {
         let guard = program.space.table.lock.read();
         let mut ctx = MoverContext::default();

@@ -324,7 +324,7 @@ impl World {
     pub fn check(&self, ctx: &mut MoverContext) {
         let mut handles = BTreeSet::new();
         for program in self.programs() {
-            assert_eq!(program.kernel.sleepers(), [], "asleep in {}", program.id());
+            assert!(program.kernel.sleepers().is_empty(), "asleep in {}", program.id());
             // What a successor goes by.
             assert_eq!(program.space.journal.batch_len(), 0, "a batch of {} is over", program.id());
             for vpn in 0..PAGES {

@@ -107,7 +107,7 @@ impl Governor {
         let leaving_bytes = self.inflight_pages as u64 * self.shared.page_bytes;
         let (used_bytes, resident_bytes) = (self.used_bytes, self.resident_bytes);
         let now = Use { used_bytes, resident_bytes, leaving_bytes, relaunching, stalled };
-        let shortage = budget.shortage(now);
+        let shortage = self.engine.shortage(budget, now);
         if shortage.is_some() || leaving_bytes > 0 {
             self.last_busy = Instant::now();
         }
@@ -120,7 +120,7 @@ impl Governor {
         if self.pool.is_full() && !self.kernel_has_room() && !(shortage.urgent && self.may_kill()) {
             return;
         }
-        let Some(demand) = budget.demand(shortage, freed) else { return };
+        let Some(demand) = self.engine.demand(budget, shortage, freed) else { return };
         if self.inflight_pages >= RECLAIM_PAGES * 2 {
             return;
         }
@@ -197,7 +197,7 @@ impl Governor {
     /// Forgets notes of copies that are gone.
     pub(super) fn tidy_kept(&mut self) {
         let shared = &self.shared;
-        self.kept.tidy(|page| {
+        self.engine.tidy_kept(|page| {
             shared.process(page.space()).is_some_and(|process| {
                 let entry = process.space.table.load(page.vpn());
                 let is_in = matches!(entry.state(), State::Resident | State::Moving);
@@ -210,7 +210,7 @@ impl Governor {
     /// that freed.
     pub(super) fn drop_kept(&mut self, wanted: u64) -> u64 {
         let shared = &self.shared;
-        let dropped = self.kept.give_up(wanted, |page| {
+        let dropped = self.engine.give_up_kept(wanted, |page| {
             let process = shared.process(page.space())?;
             shared.mover.drop_kept(&process.space, page.vpn())
         });

@@ -70,7 +70,7 @@ impl Governor {
             resident_bytes: self.resident_bytes + coming,
             ..Use::default()
         };
-        pages.truncate(budget.early_pages(now));
+        pages.truncate(self.engine.early_pages(budget, now));
         self.early.asked_pages += pages.len() as u64;
         for piece in pages.chunks_mut(RESTORE_PAGES) {
             piece.sort_unstable();

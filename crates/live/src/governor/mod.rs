@@ -32,7 +32,6 @@ use clew_core::view::PageCounts;
 use clew_core::{
     AppId, AppState, Arrival, Event, Ns, PageFacts, PageId, PageRun, SpaceId, Tier, Trigger, Vpn,
 };
-use clew_engine::budget::KeptCopies;
 use clew_policy::schemes::PrefetchChoice;
 use clew_store::{Entry as TableEntry, State, points};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
@@ -237,7 +236,6 @@ pub struct Governor {
     /// Processes of which something is being taken out, and what waits for that.
     swap_outs: HashMap<SpaceId, VecDeque<Work>>,
     stayed: StayedPages,
-    kept: KeptCopies,
     scans: HashMap<SpaceId, (Instant, u64)>,
     scanning: usize,
     pool: Fullness,
@@ -310,7 +308,6 @@ impl Governor {
             inflight_pages: 0,
             swap_outs: HashMap::new(),
             stayed: StayedPages::default(),
-            kept: KeptCopies::default(),
             scans: HashMap::new(),
             scanning: 0,
             pool: Fullness::default(),
@@ -364,6 +361,7 @@ impl Governor {
             self.tick();
             self.engine.hand_on();
             if self.stopping.is_some() && self.tickets.is_empty() && self.finish_stop() {
+                self.engine.finish();
                 return;
             }
         }
@@ -513,7 +511,7 @@ impl Governor {
                 State::Lent => stored.push((page, Tier::Kernel, lent_bytes)),
                 State::Resident => {
                     if entry.handle().is_some() {
-                        self.kept.push(page);
+                        self.engine.keep(page);
                     }
                     match runs.last_mut() {
                         Some(last) if last.first.vpn().0 + u64::from(last.count) == vpn.0 => {
@@ -599,13 +597,13 @@ impl Governor {
             // Asked first: what comes next may depend on where the page was.
             match event {
                 Event::PageIn { page, demand, .. } => {
-                    self.kept.push(page);
+                    self.engine.keep(page);
                     if demand && asks {
                         self.engine.plan_prefetch(Trigger::Fault(page), &self.programs, &mut early);
                     }
                 }
                 Event::PrefetchUsed { page } => {
-                    self.kept.push(page);
+                    self.engine.keep(page);
                     self.engine.plan_prefetch(Trigger::Hit(page), &self.programs, &mut early);
                 }
                 _ => {}

@@ -94,7 +94,7 @@ impl Governor {
         }
         for event in &done.events {
             if let Event::PageIn { page, .. } = event {
-                self.kept.push(*page);
+                self.engine.keep(*page);
             }
             if let Event::Stayed { page } = event {
                 self.stayed.push(*page);
