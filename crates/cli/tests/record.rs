@@ -8,15 +8,17 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use clew_core::{
-    AccessKind, AppId, Demand, Event, Ns, PageCounts, PageFacts, PageId, PageRun, SpaceId, Tier,
-    TierFacts, Vpn,
+    AccessKind, AppId, Event, Ns, PageCounts, PageFacts, PageId, PageRun, SpaceId, Tier, TierFacts,
+    Vpn,
 };
-use clew_engine::decide::{Engine, Order};
+use clew_engine::budget::{Budget, Use};
+use clew_engine::decide::Engine;
+use clew_engine::driver::{Command as Decided, Driver};
 use clew_lab::decisions::Decisions;
 use clew_live::config::{Config, Overrides};
 use clew_live::control::{AppStatus, Client, Request};
 use clew_live::record::Recording;
-use clew_live::tap::TappedEngine;
+use clew_live::tap::Tap;
 use clew_policy::Scheme;
 use clew_policy::schemes::OnFull;
 use clew_trace::{Content, ContentId, ContentsKind, Kind, Record, Trace};
@@ -233,10 +235,31 @@ fn policies_that_are_asked_again_answer_the_same() {
     }
 }
 
-/// An engine whose questions are written down, and asked again.
+const TOTAL: u64 = 1 << 30;
+
+/// What is decided when so many pages are short, and that is urgent.
+fn short_of(driver: &mut Driver, pages: u64) -> Vec<Decided> {
+    let used_bytes = TOTAL + (pages - 1) * 4096;
+    let used = Use { used_bytes, resident_bytes: used_bytes, ..Use::default() };
+    let (now, pool) = (driver.facts().now, driver.facts().tiers[&Tier::Pool]);
+    driver.keep_budget(now, used, &NoPages);
+    let mut decided = Vec::new();
+    while let Some(command) = driver.next_command() {
+        match command {
+            Decided::GiveUp { wanted_bytes } => {
+                let dropped = driver.give_up_kept(wanted_bytes, |_| None);
+                driver.gave_up(dropped, pool, &NoPages);
+            }
+            other => decided.push(other),
+        }
+    }
+    decided
+}
+
+/// A driver whose questions are written down, and asked again.
 fn asked_again(
     scheme: &str,
-    play: impl FnOnce(&mut TappedEngine, &mut dyn FnMut(&mut TappedEngine, Event)),
+    play: impl FnOnce(&mut Driver, &mut dyn FnMut(&mut Driver, Event)),
 ) -> Decisions {
     let dir = TempDir::new();
     let recording = Recording {
@@ -248,13 +271,15 @@ fn asked_again(
     let over = Overrides { scheme: Some(scheme.to_string()), ..Overrides::default() };
     let config = Config::load(None, &over).expect("defaults");
     let (recorder, _, scribe) = clew_live::record::start(&recording, &config).expect("a file");
-    let mut engine = TappedEngine::new(Engine::new(&config.scheme), Some(recorder), None);
+    let budget = Budget { total_bytes: TOTAL, low_bytes: 4096, high_bytes: 4096, page_bytes: 4096 };
+    let mut driver = Driver::new(Engine::new(&config.scheme), budget, config.scheme.on_full);
+    driver.listen(Box::new(Tap(recorder)));
     let mut now = 0;
-    play(&mut engine, &mut |engine, event| {
+    play(&mut driver, &mut |driver, event| {
         now += 1000;
-        engine.tell(Ns(now), &event, &NoPages);
+        driver.tell(Ns(now), &event, &NoPages);
     });
-    drop(engine);
+    drop(driver);
     scribe.finish().expect("it is written");
     let trace = Trace::open(&recording.file).expect("a trace");
     clew_lab::decisions(&trace, &mut |_, _| {}).expect("a recording")
@@ -278,24 +303,23 @@ impl PageFacts for NoPages {
 fn what_was_sampled_is_asked_again() {
     let (app, space) = (AppId(3), SpaceId(0));
     let run = |vpn, count| PageRun { first: PageId::new(space, Vpn(vpn)), count };
-    let found = asked_again("ariadne", |engine, tell| {
-        engine.name(app, "it");
-        tell(engine, Event::SpaceStart { space, app });
-        tell(engine, Event::Resident { run: run(100, 64) });
-        tell(engine, Event::Relaunch { app });
+    let found = asked_again("ariadne", |driver, tell| {
+        driver.name(app, "it");
+        tell(driver, Event::SpaceStart { space, app });
+        tell(driver, Event::Resident { run: run(100, 64) });
+        tell(driver, Event::Relaunch { app });
         for page in run(100, 32).pages() {
-            tell(engine, Event::Access { page, kind: AccessKind::Fault, write: false });
+            tell(driver, Event::Access { page, kind: AccessKind::Fault, write: false });
         }
-        tell(engine, Event::ResponseComplete { app, response_ns: 1 });
-        tell(engine, Event::Background { app });
+        tell(driver, Event::ResponseComplete { app, response_ns: 1 });
+        tell(driver, Event::Background { app });
         for expected in [100, 108] {
-            let runs = engine.plan_samples(app, 8, 4, &NoPages);
+            let runs = driver.pick_samples(app, 8, 4, &NoPages);
             assert_eq!(runs, [run(expected, 4), run(expected + 4, 4)], "they take turns");
         }
         // All that is cold, and what is hot as far as its turn has come.
-        let mut orders = Vec::new();
         for pages in [32, 8] {
-            engine.plan_swap_out(Demand { pages, urgent: true }, &NoPages, &mut orders);
+            short_of(driver, pages);
         }
     });
     assert_eq!((found.questions, found.same, found.first_difference), (4, 4, None), "{found:?}");
@@ -315,22 +339,21 @@ fn who_was_spared_is_spared_again() {
         ..Scheme::preset("zram").expect("a preset")
     };
     std::fs::write(&file, scheme.to_toml()).expect("room");
-    let found = asked_again(file.to_str().expect("UTF-8"), |engine, tell| {
+    let found = asked_again(file.to_str().expect("UTF-8"), |driver, tell| {
         for app in 0..3 {
             let (app, space) = (AppId(app), SpaceId(app));
-            engine.name(app, &format!("app {}", app.0));
-            tell(engine, Event::SpaceStart { space, app });
+            driver.name(app, &format!("app {}", app.0));
+            tell(driver, Event::SpaceStart { space, app });
             let run = PageRun { first: PageId::new(space, Vpn(7)), count: 9 };
-            tell(engine, Event::Resident { run });
-            tell(engine, Event::Launch { app });
+            tell(driver, Event::Resident { run });
+            tell(driver, Event::Launch { app });
         }
-        engine.spare(AppId(0));
+        driver.spare(AppId(0));
         let full = TierFacts { pages: 1, limit_pages: 1, ..TierFacts::default() };
-        engine.set_tier(Tier::Pool, full);
-        let mut orders = Vec::new();
-        engine.plan_swap_out(Demand { pages: 4, urgent: true }, &NoPages, &mut orders);
-        let ends = |order: &Order| matches!(order, Order::EndApp { app: AppId(1), .. });
-        assert!(orders.iter().any(ends), "{orders:?}");
+        driver.set_tier(Tier::Pool, full);
+        let decided = short_of(driver, 4);
+        let ends = |command: &Decided| matches!(command, Decided::EndApp { app: AppId(1), .. });
+        assert!(decided.iter().any(ends), "{decided:?}");
     });
     assert_eq!((found.endings.recorded, found.endings.both, found.endings.replayed), (1, 1, 1));
 }

@@ -171,6 +171,11 @@ pub trait PageFacts {
     /// Visits the pages of `space` in address order: with `None` those that are resident and can
     /// be taken out, with their tier those that are stored. Pages that are moving are left out.
     fn for_each(&self, space: SpaceId, visit: &mut dyn FnMut(PageId, Option<Tier>));
+
+    /// Whether a stored copy of this resident page may be kept. True where it costs too much to say.
+    fn may_have_copy(&self, _page: PageId) -> bool {
+        true
+    }
 }
 
 /// How many pages of a class are where.

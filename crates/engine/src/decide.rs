@@ -4,15 +4,11 @@
 //! One thread owns an [`Engine`]. It does no I/O, takes no lock and reads no clock: the same events
 //! and questions give the same orders.
 //!
-//! What a driver does, live or in replay:
-//! 1. changes its page table, then [`Engine::tell`]s the event (the rules are in
-//!    [`clew_core::event`]), then carries out what [`Engine::take_orders`] has for it. Orders are
-//!    carried out in their order: what leaves the pool makes room for what enters it;
-//! 2. reports tiers ([`Engine::set_tier`]) and CPU load before it asks;
-//! 3. when memory is short asks [`Engine::plan_swap_out`], on a relaunch, a fault or a hit
-//!    [`Engine::plan_prefetch`]. Every page of an order must end in one `Stored`, `Stayed`, `Freed`
-//!    or the end of its space, or the policies wait for it for ever;
-//! 4. runs [`Engine::take_jobs`] and tells `JobDone` for each.
+//! [`crate::driver`] says when it is asked what. What whoever carries out its orders owes it:
+//! - page tables are changed first, then the event is told (the rules are in [`clew_core::event`]);
+//! - orders are carried out in their order: what leaves the pool makes room for what enters it;
+//! - every page of an order ends in one `Stored`, `Stayed`, `Freed` or the end of its space, or the
+//!   policies wait for it for ever.
 //!
 //! Admission needs the bytes of a page, which are known only once the page has been taken out. So
 //! orders are made as if everything were admitted. Unless [`Engine::admits_all`], the mover calls
@@ -35,7 +31,6 @@ use clew_core::{
 };
 use clew_policy::schemes::OnFull;
 use clew_policy::{Policies, Scheme, low_memory_killer};
-
 use serde::Serialize;
 
 use facts::FactsKeeper;

@@ -7,6 +7,7 @@
 
 pub mod budget;
 pub mod decide;
+pub mod driver;
 pub mod learn;
 pub mod mover;
 pub mod space;

@@ -1,66 +1,21 @@
-//! A transcript: every input of an engine, of its budget and of its kept copies, with each answer that
-//! page tables gave meanwhile, and what was decided. One line of JSON each.
+//! A transcript: what a driver heard and decided ([`crate::driver::Listener`]), one line of JSON for each
+//! input of its engine, its budget and its kept copies, with what page tables said meanwhile.
 //!
 //! Played to the same code it gives the same decisions, to the last page, whatever threads did when
 //! it was taken: the *golden* transcripts in `tests/golden` hold changes of the code to that.
 
-use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::{self, BufRead, Write};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use clew_core::{
-    AppId, Demand, Event, Ns, PageCounts, PageFacts, PageId, PageRun, SpaceId, Tier, TierFacts,
-    Trigger,
-};
+use clew_core::{Event, PageCounts, PageFacts, PageId, SpaceId, Tier};
 use clew_policy::Scheme;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::budget::{Budget, KeptCopies, Shortage, Use};
+use crate::budget::{Budget, WATERMARKS};
 use crate::decide::Engine;
-
-/// One input.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Call {
-    /// The first: an engine of this scheme, as TOML.
-    Begin(String),
-    /// [`Engine::tell`].
-    Tell(Ns, Event),
-    /// [`Engine::set_tier`].
-    SetTier(Tier, TierFacts),
-    /// [`Engine::spare`].
-    Spare(AppId),
-    /// [`Engine::plan_swap_out`].
-    SwapOut(Demand),
-    /// [`Engine::plan_app_out`].
-    AppOut(AppId),
-    /// [`Engine::plan_moves`].
-    Moves(usize),
-    /// [`Engine::plan_prefetch`].
-    Prefetch(Trigger),
-    /// [`Engine::plan_samples`]: the app, pages, pages of a run.
-    Samples(AppId, usize, u32),
-    /// [`KeptCopies::push`].
-    Keep(PageId),
-    /// [`KeptCopies::tidy`], and which of the pages that it asked about may have a copy.
-    Tidy(Vec<bool>),
-    /// [`KeptCopies::give_up`]: bytes wanted, and what each copy freed.
-    GiveUp(u64, Vec<Option<u64>>),
-    /// [`Budget::shortage`].
-    Shortage(Budget, Use),
-    /// [`Budget::demand`]: a shortage, and bytes freed otherwise.
-    Demand(Budget, Shortage, u64),
-    /// [`Budget::early_pages`].
-    EarlyPages(Budget, Use),
-}
-
-/// A question to the page tables, and what they said.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-enum Fact {
-    Tier(PageId, Option<Tier>),
-    Counts(SpaceId, PageCounts),
-    Pages(SpaceId, Vec<(PageId, Option<Tier>)>),
-}
+use crate::driver::{Answer, Call, Command, Driver, Fact, Listener};
 
 /// A line.
 #[derive(Debug, Serialize, Deserialize)]
@@ -73,255 +28,252 @@ struct Entry {
     answer: Value,
 }
 
-/// Where a transcript is written.
+/// Where a transcript is written: by whoever puts things to the driver, so a slow disk holds that up.
 pub struct Transcript {
     to: Box<dyn Write + Send>,
-    /// After an error nothing more is written.
-    failed: Option<io::Error>,
 }
 
 impl Transcript {
-    /// Begins one of an engine of `scheme` that has seen nothing.
+    /// Begins one of a driver of `scheme` that has seen nothing.
     pub fn new(to: Box<dyn Write + Send>, scheme: &Scheme) -> Transcript {
-        let mut transcript = Transcript { to, failed: None };
-        transcript.note(Call::Begin(scheme.to_toml()), &());
+        let mut transcript = Transcript { to };
+        transcript.write(&Call::Begin(scheme.to_toml()), &[], Answer::Nothing);
         transcript
     }
 
-    /// An input that asks no page table, and the answer.
-    pub fn note(&mut self, call: Call, answer: &impl Serialize) {
-        self.write(call, Vec::new(), answer);
-    }
-
-    /// An input that is answered by `ask` out of page tables.
-    pub fn listen<T: Serialize>(
-        &mut self,
-        call: Call,
-        pages: &dyn PageFacts,
-        ask: impl FnOnce(&dyn PageFacts) -> T,
-    ) -> T {
-        let listening = Listening { pages, said: RefCell::default() };
-        let answer = ask(&listening);
-        self.write(call, listening.said.into_inner(), &answer);
-        answer
-    }
-
-    fn write(&mut self, call: Call, facts: Vec<Fact>, answer: &impl Serialize) {
-        if self.failed.is_some() {
-            return;
-        }
+    /// What cannot be written is missing, and playing it says so.
+    fn write(&mut self, call: &Call, facts: &[Fact], answer: Answer<'_>) {
+        let (call, facts) = (call.clone(), facts.to_vec());
         let line = serde_json::to_value(answer)
-            .and_then(|answer| serde_json::to_string(&Entry { call, facts, answer }))
-            .map_err(io::Error::from);
-        let written = line.and_then(|line| writeln!(self.to, "{line}"));
-        self.failed = written.err();
-    }
-
-    /// Ends it.
-    ///
-    /// # Errors
-    /// The first error of writing.
-    pub fn finish(mut self) -> io::Result<()> {
-        self.failed.map_or_else(|| self.to.flush(), Err)
-    }
-}
-
-/// Page tables, and what they said.
-struct Listening<'a> {
-    pages: &'a dyn PageFacts,
-    said: RefCell<Vec<Fact>>,
-}
-
-impl Listening<'_> {
-    fn said(&self, fact: Fact) {
-        self.said.borrow_mut().push(fact);
-    }
-}
-
-impl PageFacts for Listening<'_> {
-    fn tier(&self, page: PageId) -> Option<Tier> {
-        let tier = self.pages.tier(page);
-        self.said(Fact::Tier(page, tier));
-        tier
-    }
-
-    fn counts(&self, space: SpaceId) -> PageCounts {
-        let counts = self.pages.counts(space);
-        self.said(Fact::Counts(space, counts));
-        counts
-    }
-
-    fn for_each(&self, space: SpaceId, visit: &mut dyn FnMut(PageId, Option<Tier>)) {
-        let mut pages = Vec::new();
-        self.pages.for_each(space, &mut |page, tier| pages.push((page, tier)));
-        pages.iter().for_each(|(page, tier)| visit(*page, *tier));
-        self.said(Fact::Pages(space, pages));
-    }
-}
-
-/// Page tables that say what they said when the transcript was taken.
-struct Saying {
-    facts: RefCell<VecDeque<Fact>>,
-    /// The first question that was another one then.
-    otherwise: RefCell<Option<String>>,
-}
-
-impl Saying {
-    fn next<T: Default>(&self, asked: &str, said: impl FnOnce(Fact) -> Result<T, Fact>) -> T {
-        let next = self.facts.borrow_mut().pop_front();
-        let was = match next.map(said) {
-            Some(Ok(answer)) => return answer,
-            Some(Err(other)) => format!("{other:?}"),
-            None => "nothing".to_string(),
-        };
-        let told = || format!("the page tables are asked for {asked}, then it was {was}");
-        self.otherwise.borrow_mut().get_or_insert_with(told);
-        T::default()
-    }
-
-    /// Whether just the same was asked.
-    fn finish(self) -> Result<(), String> {
-        let left = self.facts.into_inner();
-        match self.otherwise.into_inner() {
-            Some(otherwise) => Err(otherwise),
-            None if left.is_empty() => Ok(()),
-            None => Err(format!("the page tables were asked for {left:?} too")),
+            .and_then(|answer| serde_json::to_string(&Entry { call, facts, answer }));
+        if let Ok(line) = line {
+            let _ = writeln!(self.to, "{line}");
         }
     }
 }
 
-impl PageFacts for Saying {
-    fn tier(&self, page: PageId) -> Option<Tier> {
-        self.next(&format!("the tier of {page:?}"), |fact| match fact {
-            Fact::Tier(of, tier) if of == page => Ok(tier),
-            other => Err(other),
-        })
-    }
-
-    fn counts(&self, space: SpaceId) -> PageCounts {
-        self.next(&format!("the counts of {space:?}"), |fact| match fact {
-            Fact::Counts(of, counts) if of == space => Ok(counts),
-            other => Err(other),
-        })
-    }
-
-    fn for_each(&self, space: SpaceId, visit: &mut dyn FnMut(PageId, Option<Tier>)) {
-        let pages = self.next(&format!("the pages of {space:?}"), |fact| match fact {
-            Fact::Pages(of, pages) if of == space => Ok(pages),
-            other => Err(other),
-        });
-        pages.into_iter().for_each(|(page, tier)| visit(page, tier));
+impl Listener for Transcript {
+    fn heard(&mut self, _: &Engine, call: &Call, facts: &[Fact], answer: Answer<'_>) {
+        self.write(call, facts, answer);
     }
 }
 
 /// What playing a transcript came to, if everything was decided as before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Played {
-    /// Inputs.
+    /// Inputs of engine, budget and kept copies.
     pub inputs: u64,
     /// Of these, questions.
     pub questions: u64,
 }
 
-/// Plays a transcript to a new engine.
+/// Plays a transcript to a new driver.
 ///
 /// # Errors
-/// The first line that cannot be read, or that is decided otherwise.
-pub fn play(transcript: impl BufRead) -> Result<Played, String> {
-    let mut played = Played::default();
-    let mut lines = transcript.lines().enumerate();
-    let mut next = || -> Result<Option<(usize, Entry)>, String> {
-        let Some((number, line)) = lines.next() else { return Ok(None) };
-        let line = line.map_err(|error| format!("line {}: {error}", number + 1))?;
-        let entry = serde_json::from_str(&line);
-        entry
-            .map(|entry| Some((number + 1, entry)))
-            .map_err(|error| format!("line {}: {error}", number + 1))
-    };
-    let Some((_, Entry { call: Call::Begin(scheme), .. })) = next()? else {
+/// The first line that cannot be read, or where the driver does or decides something else.
+pub fn play(transcript: impl BufRead + Send + 'static) -> Result<Played, String> {
+    let mut lines = Lines { from: Box::new(transcript.lines()), ahead: VecDeque::new(), number: 0 };
+    let Some(Entry { call: Call::Begin(scheme), .. }) = lines.next()? else {
         return Err("it does not say of which scheme it is".to_string());
     };
     let scheme = Scheme::from_toml(&scheme).map_err(|error| error.to_string())?;
-    let (mut engine, mut kept) = (Engine::new(&scheme), KeptCopies::default());
-    while let Some((number, entry)) = next()? {
-        let facts = entry.facts.into();
-        let saying = Saying { facts: RefCell::new(facts), otherwise: RefCell::default() };
-        let answer = entry.call.put(&mut engine, &mut kept, &saying);
-        let placed = |why: String| format!("line {number}, {:?}: {why}", entry.call);
-        saying.finish().map_err(placed)?;
-        if answer != entry.answer {
-            return Err(placed(format!("decided {answer}, then it was {}", entry.answer)));
-        }
-        played.inputs += 1;
-        played.questions += u64::from(!answer.is_null());
+    // Its budget is what the first question about it says.
+    let mut budget = None;
+    while budget.is_none()
+        && let Some(entry) = lines.look(lines.ahead.len())?
+    {
+        budget = match entry.call {
+            Call::Shortage(_, budget, _) | Call::EarlyPages(budget, _) => Some(budget),
+            _ => None,
+        };
     }
-    Ok(played)
+    let budget = budget.unwrap_or(Budget::new(u64::MAX / 2, WATERMARKS.0, WATERMARKS.1, 4096));
+    let mut driver = Driver::new(Engine::new(&scheme), budget, scheme.on_full);
+    let checked = Arc::new(Mutex::new(Checked { lines, played: Played::default(), facts: 0 }));
+    driver.listen(Box::new(Checker(checked.clone())));
+    let said = Said(checked.clone());
+    loop {
+        let Some(call) = lock(&checked).lines.look(0)?.map(|entry| entry.call.clone()) else {
+            return Ok(lock(&checked).played);
+        };
+        let inputs = lock(&checked).played.inputs;
+        put(&mut driver, &call, &said);
+        while let Some(command) = driver.next_command() {
+            let Command::GiveUp { wanted_bytes } = command else { continue };
+            let next = lock(&checked).lines.look(0)?.map(|entry| entry.call.clone());
+            let mut freed = match next {
+                Some(Call::GiveUp(_, freed)) => freed.into_iter(),
+                _ => Vec::new().into_iter(),
+            };
+            let dropped = driver.give_up_kept(wanted_bytes, |_| freed.next().flatten());
+            let pool = driver.facts().tiers.get(&Tier::Pool).copied().unwrap_or_default();
+            driver.gave_up(dropped, pool, &said);
+        }
+        let checked = lock(&checked);
+        checked.lines.failed()?;
+        if checked.played.inputs == inputs {
+            let number = checked.lines.number + 1;
+            return Err(format!("line {number}, {call:?}: the driver does not do this by itself"));
+        }
+    }
 }
 
-impl Call {
-    /// Puts it to engine and kept copies. The answer as a transcript has it.
-    fn put(&self, engine: &mut Engine, kept: &mut KeptCopies, pages: &dyn PageFacts) -> Value {
-        fn said(answer: impl Serialize) -> Value {
-            serde_json::to_value(answer).expect("answers have no maps with odd keys")
+/// Puts what came from outside to the driver.
+fn put(driver: &mut Driver, call: &Call, pages: &dyn PageFacts) {
+    match call {
+        Call::Name(app, name) => driver.name(*app, name),
+        Call::Window(app) => driver.window(*app),
+        Call::Tell(now, Event::Tick) => driver.tick(*now, pages),
+        Call::Tell(now, event) => driver.tell(*now, event, pages),
+        Call::SetTier(tier, facts) => driver.set_tier(*tier, *facts),
+        Call::Spare(app) => driver.spare(*app),
+        Call::AppOut(app) => driver.take_out_app(*app, pages),
+        Call::Prefetch(trigger) => drop(driver.pick_early(*trigger, pages)),
+        Call::Samples(app, wanted, run) => {
+            drop(driver.pick_samples(*app, *wanted, *run, pages));
         }
-        let mut orders = Vec::new();
-        match *self {
-            Call::Begin(_) => said("begun already"),
-            Call::Tell(now, ref event) => {
-                engine.tell(now, event, pages);
-                Value::Null
-            }
-            Call::SetTier(tier, facts) => {
-                engine.set_tier(tier, facts);
-                Value::Null
-            }
-            Call::Spare(app) => {
-                engine.spare(app);
-                Value::Null
-            }
-            Call::SwapOut(demand) => {
-                engine.plan_swap_out(demand, pages, &mut orders);
-                said(orders)
-            }
-            Call::AppOut(app) => {
-                engine.plan_app_out(app, pages, &mut orders);
-                said(orders)
-            }
-            Call::Moves(wanted) => {
-                engine.plan_moves(wanted, pages, &mut orders);
-                said(orders)
-            }
-            Call::Prefetch(trigger) => {
-                let mut picked: Vec<PageId> = Vec::new();
-                engine.plan_prefetch(trigger, pages, &mut picked);
-                said(picked)
-            }
-            Call::Samples(app, wanted, run_pages) => {
-                let runs: Vec<PageRun> = engine.plan_samples(app, wanted, run_pages, pages);
-                said(runs)
-            }
-            Call::Keep(page) => {
-                kept.push(page);
-                Value::Null
-            }
-            Call::Tidy(ref may_have) => {
-                let mut may_have = may_have.iter();
-                kept.tidy(|_| may_have.next() == Some(&true));
-                Value::Null
-            }
-            Call::GiveUp(wanted_bytes, ref freed) => {
-                let (mut freed, mut tried) = (freed.iter(), Vec::new());
-                let dropped = kept.give_up(wanted_bytes, |page| {
-                    tried.push(page);
-                    freed.next().copied().flatten()
-                });
-                said((dropped, tried))
-            }
-            Call::Shortage(budget, used) => said(budget.shortage(used)),
-            Call::Demand(budget, shortage, freed_bytes) => {
-                said(budget.demand(shortage, freed_bytes))
-            }
-            Call::EarlyPages(budget, used) => said(budget.early_pages(used)),
+        Call::Keep(page) => driver.keep_copy(*page),
+        Call::Shortage(now, _, used) => driver.keep_budget(*now, *used, pages),
+        Call::EarlyPages(_, used) => {
+            driver.early_pages(*used);
         }
+        // These a driver does by itself.
+        Call::Begin(_)
+        | Call::SwapOut(_)
+        | Call::Moves(_)
+        | Call::Tidy
+        | Call::GiveUp(..)
+        | Call::Demand(..) => {}
+    }
+}
+
+/// The lines that are left.
+struct Lines {
+    from: Box<dyn Iterator<Item = io::Result<String>> + Send>,
+    /// Read already.
+    ahead: VecDeque<Result<Entry, String>>,
+    /// Of the last line that was taken.
+    number: usize,
+}
+
+impl Lines {
+    /// The line `ahead` of the next one, if there are so many.
+    fn look(&mut self, ahead: usize) -> Result<Option<&Entry>, String> {
+        while self.ahead.len() <= ahead
+            && let Some(line) = self.from.next()
+        {
+            let number = self.number + self.ahead.len() + 1;
+            let entry = line
+                .map_err(|error| error.to_string())
+                .and_then(|line| serde_json::from_str(&line).map_err(|error| error.to_string()));
+            self.ahead.push_back(entry.map_err(|error| format!("line {number}: {error}")));
+        }
+        self.ahead.get(ahead).map(|entry| entry.as_ref().map_err(String::clone)).transpose()
+    }
+
+    fn next(&mut self) -> Result<Option<Entry>, String> {
+        self.look(0)?;
+        self.number += 1;
+        self.ahead.pop_front().transpose()
+    }
+
+    /// From now on there is only this.
+    fn fail(&mut self, why: String) {
+        self.ahead.push_front(Err(why));
+    }
+
+    fn failed(&self) -> Result<(), String> {
+        match self.ahead.front() {
+            Some(Err(why)) => Err(why.clone()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A transcript, as far as it was played.
+struct Checked {
+    lines: Lines,
+    played: Played,
+    /// Facts of the next line that were asked for.
+    facts: usize,
+}
+
+fn lock(checked: &Mutex<Checked>) -> MutexGuard<'_, Checked> {
+    checked.lock().expect("nobody else")
+}
+
+fn said(what: impl Serialize) -> Value {
+    serde_json::to_value(what).expect("plain data")
+}
+
+/// Compares what a driver does with the next line.
+struct Checker(Arc<Mutex<Checked>>);
+
+impl Listener for Checker {
+    fn heard(&mut self, _: &Engine, call: &Call, facts: &[Fact], answer: Answer<'_>) {
+        let mut checked = lock(&self.0);
+        checked.facts = 0;
+        let entry = match checked.lines.next() {
+            Ok(Some(entry)) => entry,
+            Ok(None) => return checked.lines.fail(format!("at its end: {call:?}")),
+            Err(why) => return checked.lines.fail(why),
+        };
+        let number = checked.lines.number;
+        let why = if said(call) != said(&entry.call) {
+            format!("the driver did {call:?}")
+        } else if facts != entry.facts {
+            format!("page tables were asked {facts:?}, then {:?}", entry.facts)
+        } else if said(answer) != entry.answer {
+            format!("decided {}, then it was {}", said(answer), entry.answer)
+        } else {
+            checked.played.inputs += 1;
+            checked.played.questions += u64::from(!entry.answer.is_null());
+            return;
+        };
+        checked.lines.fail(format!("line {number}, {:?}: {why}", entry.call));
+    }
+}
+
+/// Page tables that say what they said when the transcript was taken.
+struct Said(Arc<Mutex<Checked>>);
+
+impl Said {
+    fn next<T: Default>(&self, is: impl FnOnce(&Fact) -> Option<T>) -> T {
+        let mut checked = lock(&self.0);
+        let number = checked.facts;
+        checked.facts += 1;
+        let entry = checked.lines.look(0).ok().flatten();
+        entry.and_then(|entry| entry.facts.get(number)).and_then(is).unwrap_or_default()
+    }
+}
+
+impl PageFacts for Said {
+    fn tier(&self, page: PageId) -> Option<Tier> {
+        self.next(|fact| match fact {
+            Fact::Tier(of, tier) if *of == page => Some(*tier),
+            _ => None,
+        })
+    }
+
+    fn counts(&self, space: SpaceId) -> PageCounts {
+        self.next(|fact| match fact {
+            Fact::Counts(of, counts) if *of == space => Some(*counts),
+            _ => None,
+        })
+    }
+
+    fn for_each(&self, space: SpaceId, visit: &mut dyn FnMut(PageId, Option<Tier>)) {
+        let pages = self.next(|fact| match fact {
+            Fact::Pages(of, pages) if *of == space => Some(pages.clone()),
+            _ => None,
+        });
+        pages.into_iter().for_each(|(page, tier)| visit(page, tier));
+    }
+
+    fn may_have_copy(&self, page: PageId) -> bool {
+        self.next(|fact| match fact {
+            Fact::Copy(of, may) if *of == page => Some(*may),
+            _ => None,
+        })
     }
 }

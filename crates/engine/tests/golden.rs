@@ -2,16 +2,18 @@
 //! decisions that is meant takes them anew (`scripts/golden.py`), in a commit of its own.
 
 use std::fs::File;
-use std::io::{BufReader, Read, Write};
+use std::io::{Cursor, Read, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use clew_core::{
-    AccessKind, AppId, Demand, Event, Ns, PageCounts, PageFacts, PageId, PageRun, SpaceId, Tier,
+    AccessKind, AppId, Event, Ns, PageCounts, PageFacts, PageId, PageRun, SpaceId, Tier, TierFacts,
     Vpn,
 };
-use clew_engine::decide::{Engine, Order};
-use clew_engine::transcript::{Call, Played, Transcript, play};
+use clew_engine::budget::{Budget, Use};
+use clew_engine::decide::Engine;
+use clew_engine::driver::{Command, Driver};
+use clew_engine::transcript::{Played, Transcript, play};
 use clew_policy::Scheme;
 
 fn golden(scheme: &str) -> Vec<u8> {
@@ -24,7 +26,7 @@ fn golden(scheme: &str) -> Vec<u8> {
 }
 
 fn decided_as_before(scheme: &str) -> Played {
-    let played = play(BufReader::new(&golden(scheme)[..])).unwrap_or_else(|why| panic!("{why}"));
+    let played = play(Cursor::new(golden(scheme))).unwrap_or_else(|why| panic!("{why}"));
     assert!(played.inputs > 10_000 && played.questions > 100, "{played:?}");
     played
 }
@@ -69,63 +71,77 @@ impl Write for Kept {
     }
 }
 
-/// A transcript of a swap-out and a swap-in under LRU.
+/// A transcript of a driver under LRU that is short of memory by eight pages, and a swap-in.
 fn taken() -> String {
     let scheme = Scheme::preset("zram").expect("a preset");
     let written = Kept::default();
-    let mut transcript = Transcript::new(Box::new(written.clone()), &scheme);
-    let mut engine = Engine::new(&scheme);
+    let budget = Budget { total_bytes: 1 << 30, low_bytes: 0, high_bytes: 4096, page_bytes: 4096 };
+    let mut driver = Driver::new(Engine::new(&scheme), budget, scheme.on_full);
+    driver.listen(Box::new(Transcript::new(Box::new(written.clone()), &scheme)));
     let (app, space) = (AppId(1), SpaceId(2));
     let mut table = Table(Vec::new());
     let run = PageRun { first: PageId::new(space, Vpn(16)), count: 64 };
-    let mut tell = |engine: &mut Engine, table: &Table, ns, event: Event| {
-        let call = Call::Tell(Ns(ns), event.clone());
-        transcript.listen(call, table, |pages| engine.tell(Ns(ns), &event, pages));
-    };
-    tell(&mut engine, &table, 1, Event::SpaceStart { space, app });
-    tell(&mut engine, &table, 2, Event::Resident { run });
-    let demand = Demand { pages: 8, urgent: false };
-    let orders = transcript.listen(Call::SwapOut(demand), &table, |pages| {
-        let mut orders = Vec::new();
-        engine.plan_swap_out(demand, pages, &mut orders);
-        orders
-    });
-    for order in orders {
-        let Order::SwapOut { groups, .. } = order else { panic!("{order:?}") };
-        for page in groups.into_iter().flat_map(|group| group.pages) {
-            table.0.push(page);
-            let stored = Event::Stored { page, tier: Tier::Pool, bytes: 1000 };
-            let call = Call::Tell(Ns(3), stored.clone());
-            transcript.listen(call, &table, |pages| engine.tell(Ns(3), &stored, pages));
+    driver.tell(Ns(1), &Event::SpaceStart { space, app }, &table);
+    driver.tell(Ns(2), &Event::Resident { run }, &table);
+    let used = Use { used_bytes: (1 << 30) + 7 * 4096, ..Use::default() };
+    driver.keep_budget(Ns(3), Use { resident_bytes: used.used_bytes, ..used }, &table);
+    let mut left = 0;
+    while let Some(command) = driver.next_command() {
+        match command {
+            Command::GiveUp { wanted_bytes } => {
+                let dropped = driver.give_up_kept(wanted_bytes, |_| None);
+                driver.gave_up(dropped, TierFacts::default(), &table);
+            }
+            Command::SwapOut { groups, .. } => {
+                for page in groups.into_iter().flat_map(|group| group.pages) {
+                    table.0.push(page);
+                    let stored = Event::Stored { page, tier: Tier::Pool, bytes: 1000 };
+                    driver.tell(Ns(3), &stored, &table);
+                    left += 1;
+                }
+            }
+            other => panic!("{other:?}"),
         }
     }
-    assert_eq!(table.0.len(), 8);
+    assert_eq!(left, 8);
     let page = table.0.remove(0);
     let touched = Event::Access { page, kind: AccessKind::Fault, write: false };
-    transcript.listen(Call::Tell(Ns(4), touched.clone()), &table, |pages| {
-        engine.tell(Ns(4), &touched, pages);
-    });
-    transcript.finish().expect("memory");
+    driver.tell(Ns(4), &touched, &table);
+    drop(driver);
     let bytes = written.0.lock().expect("nobody else").clone();
     String::from_utf8(bytes).expect("text")
+}
+
+fn played(transcript: &str) -> Result<Played, String> {
+    play(Cursor::new(transcript.to_string()))
 }
 
 #[test]
 fn what_is_decided_otherwise_is_found_with_its_line() {
     let taken = taken();
     let lines = taken.lines().count() as u64;
-    let played = play(taken.as_bytes()).expect("as before");
-    assert_eq!(played, Played { inputs: lines - 1, questions: 1 });
+    // What is short, what is given up, what is asked, who leaves.
+    let expected = Played { inputs: lines - 1, questions: 5 };
+    assert_eq!(played(&taken), Ok(expected), "{taken}");
 
     let otherwise = taken.replacen("\"count\":64", "\"count\":4", 1);
-    let why = play(otherwise.as_bytes()).expect_err("fewer victims");
-    assert!(why.starts_with("line 4, SwapOut"), "{why}");
-    assert!(why.contains("decided"), "{why}");
-    let without_facts: String =
+    let why = played(&otherwise).expect_err("fewer victims");
+    assert!(why.contains("SwapOut") && why.contains("decided"), "{why}");
+    // The same, with another budget.
+    let otherwise = taken.replacen("\"pages\":8,", "\"pages\":9,", 1);
+    let why = played(&otherwise).expect_err("another demand");
+    assert!(why.starts_with("line 7, Demand"), "{why}");
+    let line = |call: &str| taken.lines().find(|line| line.contains(call)).expect("it is there");
+    let without = taken.replacen(&format!("{}\n", line("\"Moves\"")), "", 1);
+    assert!(played(&without).is_err_and(|why| why.contains("the driver did Moves")));
+    let twice = taken.replacen(line("\"SwapOut\""), &[line("\"SwapOut\""); 2].join("\n"), 1);
+    assert!(played(&twice).is_err_and(|why| why.contains("does not do this by itself")));
+    let otherwise = taken.replacen("\"resident\":64", "\"resident\":63", 1);
+    assert_eq!(played(&otherwise), Ok(expected), "nobody asks");
+    let otherwise: String =
         taken.lines().map(|line| line.replace("Counts", "Tier") + "\n").collect();
-    assert!(play(without_facts.as_bytes()).is_err());
-    let cut = &taken[..taken.len() - 9];
-    let why = play(cut.as_bytes()).expect_err("half a line");
+    assert!(played(&otherwise).is_err());
+    let why = played(&taken[..taken.len() - 9]).expect_err("half a line");
     assert!(why.starts_with(&format!("line {lines}: ")), "{why}");
-    assert!(play(&b""[..]).is_err());
+    assert!(played("").is_err());
 }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use clew_agent::protocol::VERSION;
 use clew_core::Arrival;
 use clew_engine::decide::Engine;
+use clew_engine::driver::Driver;
 use clew_engine::{Mover, Parking};
 use clew_store::{Journal, Store, StoreConfig, Tables, points};
 use crossbeam_channel::{Sender, unbounded};
@@ -31,7 +32,7 @@ use crate::process::{Handlers, Shared};
 use crate::record;
 use crate::registry::{DaemonDescriptors, DaemonRecord, column};
 use crate::takeover::{self, Estate, Programs, TakeoverError};
-use crate::tap::TappedEngine;
+use crate::tap::Tap;
 use crate::trusted_path::{self, PathError};
 use crate::work::Crew;
 use crate::{clients, doctor, exporter, fault, outside, pressure, seqpacket, work};
@@ -239,11 +240,13 @@ pub fn run(
     // Programs change their directory.
     let agent_socket = std::path::absolute(&agent_socket).unwrap_or(agent_socket);
     let environment = Environment { agent_socket, agent_protocol: VERSION };
-    let engine = TappedEngine::new(engine, recorder, transcript);
+    let mut driver = Driver::new(engine, config.budget(4096), config.scheme.on_full);
+    recorder.into_iter().for_each(|recorder| driver.listen(Box::new(Tap(recorder))));
+    transcript.into_iter().for_each(|transcript| driver.listen(Box::new(transcript)));
     let crew = Crew::new(shared.clone(), work, to_governor.clone());
     let keeper_pid = keeper.pid();
     let mut governor =
-        Governor::new(shared.clone(), engine, config, environment, keeper_pid, to_workers, crew);
+        Governor::new(shared.clone(), driver, config, environment, keeper_pid, to_workers, crew);
     let adopted = left
         .map(|(from, programs)| {
             shared.used_space_id(programs.last_space());

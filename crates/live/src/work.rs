@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use clew_core::{Event, Group, Vpn};
+use clew_core::{Event, Group, Job, Vpn};
 use clew_engine::{MoverContext, SwapOut};
 use clew_store::{ReadError, State, points};
 use crossbeam_channel::{Receiver, Sender, select, unbounded};
@@ -33,6 +33,8 @@ pub enum Work {
     Sample { process: Arc<Process>, groups: Vec<Group>, ticket: u64 },
     /// Bring back what is left of a sample (ascending).
     EndSample { process: Arc<Process>, vpns: Vec<Vpn>, ticket: u64 },
+    /// Long work of a policy.
+    Job { job: Job, ticket: u64 },
     /// Find and register new mappings.
     Scan { process: Arc<Process>, ticket: u64 },
     /// See whether a process has a userfaultfd of its own.
@@ -46,11 +48,13 @@ pub enum Work {
 }
 
 /// Where work is handed in. What a program may wait for comes first, and what waits for strangers has
-/// somebody of its own: no worker waits for a program that is not managed yet.
+/// somebody of its own: no worker waits for a program that is not managed yet, or is kept by the long
+/// work of a policy.
 pub struct Desk {
     urgent: Sender<Work>,
     other: Sender<Work>,
     strangers: Sender<Work>,
+    jobs: Sender<Work>,
 }
 
 /// Where workers get it.
@@ -59,13 +63,14 @@ pub struct Queue {
     urgent: Receiver<Work>,
     other: Receiver<Work>,
     strangers: Receiver<Work>,
+    jobs: Receiver<Work>,
 }
 
 /// A queue of work and its desk.
 pub fn queue() -> (Desk, Queue) {
-    let [urgent, other, strangers] = std::array::from_fn(|_| unbounded());
-    let queue = Queue { urgent: urgent.1, other: other.1, strangers: strangers.1 };
-    (Desk { urgent: urgent.0, other: other.0, strangers: strangers.0 }, queue)
+    let [urgent, other, strangers, jobs] = std::array::from_fn(|_| unbounded());
+    let queue = Queue { urgent: urgent.1, other: other.1, strangers: strangers.1, jobs: jobs.1 };
+    (Desk { urgent: urgent.0, other: other.0, strangers: strangers.0, jobs: jobs.0 }, queue)
 }
 
 impl Desk {
@@ -81,6 +86,7 @@ impl Desk {
             | Work::Scan { .. }
             | Work::LookForOwn { .. } => &self.other,
             Work::Manage { .. } => &self.strangers,
+            Work::Job { .. } => &self.jobs,
         };
         // Without workers the daemon is ending.
         let _ = to.send(work);
@@ -119,6 +125,8 @@ pub struct Done {
     pub scanned: bool,
     /// The pool was full.
     pub full: bool,
+    /// The long work of a policy that this was.
+    pub job: Option<u64>,
     /// Its process has a userfaultfd of its own.
     pub has_own: bool,
     /// Its process has been let go, or cannot be.
@@ -158,11 +166,11 @@ impl Crew {
         Crew { shared, work, answer, size: Arc::default(), hired: 0 }
     }
 
-    /// Somebody who prepares programs, one after the other. Each may take some seconds to answer.
-    fn hire_for_strangers(&self) -> std::io::Result<()> {
-        let (shared, work) = (self.shared.clone(), self.work.strangers.clone());
+    /// Somebody who does one piece of this work after the other, and nothing else.
+    fn hire_for(&self, name: &str, work: &Receiver<Work>) -> std::io::Result<()> {
+        let (shared, work) = (self.shared.clone(), work.clone());
         let answer = self.answer.clone();
-        std::thread::Builder::new().name("strangers".into()).spawn(move || {
+        std::thread::Builder::new().name(name.into()).spawn(move || {
             let mut ctx = MoverContext::default();
             for item in work {
                 let done = perform(&shared, item, &mut ctx);
@@ -174,10 +182,12 @@ impl Crew {
         Ok(())
     }
 
-    /// Makes it so many workers, and one who prepares programs.
+    /// Makes it so many workers, one who prepares programs, each of which may take some seconds to
+    /// answer, and one for the long work of policies.
     pub fn keep(&mut self, wanted: usize) -> std::io::Result<()> {
         if self.hired == 0 {
-            self.hire_for_strangers()?;
+            self.hire_for("strangers", &self.work.strangers)?;
+            self.hire_for("jobs", &self.work.jobs)?;
         }
         self.size.wanted.store(wanted, Ordering::Relaxed);
         while self.size.present.load(Ordering::Relaxed) < wanted {
@@ -223,6 +233,10 @@ fn perform(shared: &Arc<Shared>, work: Work, ctx: &mut MoverContext) -> Done {
         Work::Compact { swap, ticket } => {
             swap.compact();
             Done { ticket, ..Done::default() }
+        }
+        Work::Job { job, ticket } => {
+            (job.run)();
+            Done { ticket, job: Some(job.id), ..Done::default() }
         }
         Work::Sample { process, groups, ticket } => {
             let out = shared.mover.sample(&process.space, &groups, ctx);

@@ -34,10 +34,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use clew_core::{
-    AccessKind, AppId, Arrival, Event, Hotness, Ns, PageId, PageRun, Place, SpaceId, Tier, Trigger,
+    AccessKind, AppId, Arrival, Event, Group, Hotness, Ns, PageId, PageRun, SpaceId, Tier, Trigger,
 };
-use clew_engine::budget::{Budget, KeptCopies, Use, WATERMARKS};
-use clew_engine::decide::{Engine, Order};
+use clew_engine::budget::{Budget, Use, WATERMARKS};
+use clew_engine::decide::Engine;
+use clew_engine::driver::{Command, Driver};
 use clew_policy::Scheme;
 use clew_policy::schemes::{OnFull, ReclaimChoice};
 use clew_store::{State, StoreConfig};
@@ -54,12 +55,12 @@ use hot_sets::Follower;
 use own::OwnTime;
 use tally::Tally;
 
-/// After a round of reclaim that found nobody, the next one is this much later: the daemon's tick.
+/// The daemon's tick. After a round of reclaim that found nobody, the next one is so much later.
 const TICK: Ns = Ns::from_ms(10);
 /// Pages that one order restores at most.
 const RESTORE_PAGES: usize = 512;
-/// Records between two looks whether policies want something by themselves: long work, endings.
-const ATTEND: u64 = 1 << 10;
+/// Records between two looks at how much the page tables take.
+const TABLES: u64 = 1 << 10;
 /// Records between two reports of progress.
 const REPORT: u64 = 1 << 16;
 
@@ -181,10 +182,8 @@ struct Window {
 }
 
 struct Replay<'a, M> {
-    engine: Engine,
+    driver: Driver,
     mechanism: M,
-    budget: Budget,
-    kept: KeptCopies,
     world: Option<World<'a>>,
     spaces: Spaces,
     /// Apps that were ended here, and not by the trace.
@@ -192,6 +191,8 @@ struct Replay<'a, M> {
     on_full: OnFull,
     costs: Costs,
     now: Ns,
+    /// The last tick.
+    ticked: Ns,
     record: u64,
     window: Option<Window>,
     own: OwnTime,
@@ -200,7 +201,6 @@ struct Replay<'a, M> {
     has_hot_list: bool,
     ahead: Ahead,
     backlog: Backlog,
-    pool_full: bool,
     /// Reclaim found nobody; it is not asked before.
     not_before: Ns,
     /// A page is in between: memory is short for a moment.
@@ -208,7 +208,6 @@ struct Replay<'a, M> {
     tables_bytes: u64,
     /// For events of one call.
     events: Vec<Event>,
-    orders: Vec<Order>,
     tally: Tally,
 }
 
@@ -223,11 +222,10 @@ impl<'a, M: Mechanism> Replay<'a, M> {
         let page_bytes = u64::from(trace.header().page_bytes);
         let (low, high) = settings.watermarks;
         let costs = settings.clock.costs().clone();
+        let budget = Budget::new(settings.budget_bytes, low, high, page_bytes);
         Replay {
-            engine,
+            driver: Driver::new(engine, budget, settings.scheme.on_full),
             mechanism,
-            budget: Budget::new(settings.budget_bytes, low, high, page_bytes),
-            kept: KeptCopies::default(),
             world: lookahead.map(World::new),
             spaces: Spaces::default(),
             dead: BTreeSet::new(),
@@ -235,18 +233,17 @@ impl<'a, M: Mechanism> Replay<'a, M> {
             own: OwnTime::new(trace.header().provenance.source, &costs, page_bytes as u32),
             costs,
             now: Ns::default(),
+            ticked: Ns::default(),
             record: 0,
             window: None,
             hot_sets: Follower::default(),
             has_hot_list: matches!(settings.scheme.reclaim, ReclaimChoice::HotnessOrg(_)),
             ahead: Ahead::default(),
             backlog: Backlog::default(),
-            pool_full: false,
             not_before: Ns::default(),
             nobody_leaves: false,
             tables_bytes: 0,
             events: Vec::new(),
-            orders: Vec::new(),
             tally: Tally::default(),
         }
     }
@@ -259,16 +256,21 @@ impl<'a, M: Mechanism> Replay<'a, M> {
             let stamped = stamped.map_err(failed)?;
             self.step(&stamped).map_err(|error| self.placed(error, trace.path()))?;
             self.record += 1;
-            if self.record.is_multiple_of(ATTEND) {
-                self.attend()?;
+            if self.record.is_multiple_of(TABLES) {
+                self.tables_bytes = self.mechanism.tables_bytes();
             }
+            if self.now.since(self.ticked) >= TICK {
+                self.ticked = self.now;
+                self.driver.tick(self.now, &self.mechanism);
+            }
+            self.carry_out()?;
             if self.record.is_multiple_of(REPORT) {
                 progress(reader.position(), total);
             }
         }
         progress(total, total);
         let hot_sets = self.hot_sets.finish(self.has_hot_list);
-        Ok(Outcome { hot_sets, ..self.tally.outcome(&self.mechanism, &self.engine) })
+        Ok(Outcome { hot_sets, ..self.tally.outcome(&self.mechanism, &self.driver) })
     }
 
     /// An error, with the number of the record that was played.
@@ -336,7 +338,7 @@ impl<'a, M: Mechanism> Replay<'a, M> {
     }
 
     fn tell(&mut self, event: &Event) {
-        self.engine.tell(self.now, event, &self.mechanism);
+        self.driver.tell(self.now, event, &self.mechanism);
     }
 
     /// The time of the program that is being relaunched, which is behind the trace's by what it
@@ -399,7 +401,7 @@ impl<'a, M: Mechanism> Replay<'a, M> {
                 }
                 self.hot_sets.responded(app);
                 self.tell(&Event::ResponseComplete { app, response_ns });
-                self.attend()?;
+                self.tables_bytes = self.mechanism.tables_bytes();
             }
             Record::Background { app } if !self.dead.contains(&app) => {
                 self.window.take_if(|window| window.app == app);
@@ -422,12 +424,12 @@ impl<'a, M: Mechanism> Replay<'a, M> {
 
     /// What this relaunch uses is compared with the hot list as it is now.
     fn follow_relaunch(&mut self, app: AppId) {
-        let Replay { spaces, mechanism, engine, hot_sets, .. } = self;
+        let Replay { spaces, mechanism, driver, hot_sets, .. } = self;
         let mut hot = Vec::new();
         if self.has_hot_list {
             for space in spaces.of_app(app) {
                 mechanism.for_each(space, &mut |page, _| {
-                    if engine.class(page) == Some(Hotness::Hot) {
+                    if driver.class(page) == Some(Hotness::Hot) {
                         hot.push(page);
                     }
                 });
@@ -464,24 +466,14 @@ impl<'a, M: Mechanism> Replay<'a, M> {
         if !self.dead.remove(&app) {
             return Ok(());
         }
-        let of_app: Vec<SpaceId> = self.spaces.of_app(app).collect();
-        for space in of_app.into_iter().filter(|space| self.spaces.is_anonymous(*space)) {
+        let of_app = self.spaces.of_app(app);
+        let of_app: Vec<SpaceId> =
+            of_app.filter(|space| self.spaces.is_anonymous(*space)).collect();
+        for space in of_app {
             self.mechanism.start(space)?;
-            self.engine.tell(self.now, &Event::SpaceStart { space, app }, &self.mechanism);
+            self.tell(&Event::SpaceStart { space, app });
         }
         Ok(())
-    }
-
-    /// Does what policies want by themselves. Long work is done at once.
-    fn attend(&mut self) -> Result<(), LabError> {
-        self.tables_bytes = self.mechanism.tables_bytes();
-        for job in self.engine.take_jobs() {
-            (job.run)();
-            self.tell(&Event::JobDone { job: job.id });
-        }
-        let mut orders = Vec::new();
-        self.engine.take_orders(&mut orders);
-        self.carry_out(&mut orders).map(drop)
     }
 
     // ---- memory of programs -----------------------------------------------------------------------
@@ -614,7 +606,7 @@ impl<'a, M: Mechanism> Replay<'a, M> {
 
     /// While memory is full of pages that are on their way out, the program waits for them.
     fn wait_for_room(&mut self, page: PageId) {
-        let (used, total) = (self.used_bytes(), self.budget.total_bytes);
+        let (used, total) = (self.used_bytes(), self.driver.budget().total_bytes);
         let wait = self.backlog.wait(self.program_ns(), used, total);
         if wait > 0.0 && self.window.is_some() {
             self.tally.waited_ns += wait;
@@ -636,7 +628,7 @@ impl<'a, M: Mechanism> Replay<'a, M> {
                     }
                 }
                 Event::PageIn { page, demand, .. } => {
-                    self.kept.push(*page);
+                    self.driver.keep_copy(*page);
                     if *demand {
                         self.tally.faults += 1;
                         triggers.push(Trigger::Fault(*page));
@@ -651,17 +643,17 @@ impl<'a, M: Mechanism> Replay<'a, M> {
                 Event::PrefetchUsed { page } => {
                     self.tally.hits += 1;
                     self.tally.ahead_used += 1;
-                    self.kept.push(*page);
+                    self.driver.keep_copy(*page);
                     triggers.push(Trigger::Hit(*page));
                 }
                 Event::PrefetchExpired { .. } => self.tally.ahead_unused += 1,
                 Event::Stored { page, bytes, .. } => {
-                    self.tally.stored(u64::from(*bytes), self.budget.page_bytes);
+                    self.tally.stored(u64::from(*bytes), self.driver.budget().page_bytes);
                     self.tally.ahead_unused += u64::from(self.ahead.used(*page).is_some());
                 }
                 _ => {}
             }
-            self.engine.tell(self.now, &event, &self.mechanism);
+            self.tell(&event);
         }
         self.events = std::mem::take(events);
         for trigger in triggers {
@@ -671,9 +663,8 @@ impl<'a, M: Mechanism> Replay<'a, M> {
     }
 
     fn prefetch(&mut self, trigger: Trigger) -> Result<(), LabError> {
-        let mut pages = Vec::new();
-        self.engine.plan_prefetch(trigger, &self.mechanism, &mut pages);
-        pages.truncate(self.budget.early_pages(self.used()));
+        let mut pages = self.driver.pick_early(trigger, &self.mechanism);
+        pages.truncate(self.driver.early_pages(self.used()));
         if pages.is_empty() {
             return Ok(());
         }
@@ -681,7 +672,7 @@ impl<'a, M: Mechanism> Replay<'a, M> {
         // What a relaunch restores becomes resident, in the order wanted: batches of ascending
         // addresses, as the prefetcher gives them.
         let is_relaunch = matches!(trigger, Trigger::Relaunch(_));
-        let park = !is_relaunch && self.engine.arrival() != Arrival::Resident;
+        let park = !is_relaunch && self.driver.arrival() != Arrival::Resident;
         let follows = |a: &PageId, b: &PageId| a < b && a.space() == b.space();
         for batch in pages.chunk_by(follows).flat_map(|run| run.chunks(RESTORE_PAGES)) {
             let mut events = std::mem::take(&mut self.events);
@@ -702,7 +693,7 @@ impl<'a, M: Mechanism> Replay<'a, M> {
 
     #[inline]
     fn used(&self) -> Use {
-        let resident_bytes = self.mechanism.resident_pages() * self.budget.page_bytes;
+        let resident_bytes = self.mechanism.resident_pages() * self.driver.budget().page_bytes;
         let relaunching = self.window.is_some();
         Use { used_bytes: self.used_bytes(), resident_bytes, relaunching, ..Use::default() }
     }
@@ -710,48 +701,32 @@ impl<'a, M: Mechanism> Replay<'a, M> {
     #[inline]
     fn used_bytes(&self) -> u64 {
         let pages = self.mechanism.resident_pages() + self.mechanism.parked_pages();
-        pages * self.budget.page_bytes + self.mechanism.pool_used_bytes() + self.tables_bytes
+        pages * self.driver.budget().page_bytes
+            + self.mechanism.pool_used_bytes()
+            + self.tables_bytes
     }
 
     /// Reclaims what is short. As the daemon does at its ticks.
     fn keep_budget(&mut self) -> Result<(), LabError> {
+        self.carry_out()?;
         while !self.nobody_leaves {
             let now = self.used();
+            let page_bytes = self.driver.budget().page_bytes;
             self.tally.peak(now.used_bytes, || Parts {
-                resident_bytes: self.mechanism.resident_pages() * self.budget.page_bytes,
-                parked_bytes: self.mechanism.parked_pages() * self.budget.page_bytes,
+                resident_bytes: self.mechanism.resident_pages() * page_bytes,
+                parked_bytes: self.mechanism.parked_pages() * page_bytes,
                 pool_bytes: self.mechanism.pool_used_bytes(),
                 tables_bytes: self.tables_bytes,
                 policies_bytes: 0,
             });
-            let Some(shortage) = self.budget.shortage(now) else { return Ok(()) };
-            if self.now < self.not_before {
+            let is_short = self.driver.budget().shortage(now).is_some();
+            if !is_short || self.now < self.not_before {
                 return Ok(());
             }
             self.tables_bytes = self.mechanism.tables_bytes();
-            let pool = self.mechanism.pool();
-            if self.pool_full && pool.has_part_free(16) {
-                self.pool_full = false;
-            }
-            self.engine.set_tier(Tier::Pool, pool);
-            let freed = self.drop_kept(shortage.bytes);
-            let may_kill = self.on_full == OnFull::Kill;
-            if self.pool_full && !(shortage.urgent && may_kill) {
-                self.not_before = Ns(self.now.0 + TICK.0);
-                return Ok(());
-            }
-            let Some(demand) = self.budget.demand(shortage, freed) else { return Ok(()) };
-            let pages = demand.pages as u64;
-            self.tell(&Event::Pressure { pages, urgent: demand.urgent });
-            self.tally.rounds += 1;
-            let mut orders = std::mem::take(&mut self.orders);
-            self.engine.plan_swap_out(demand, &self.mechanism, &mut orders);
-            if orders.is_empty() {
-                self.look_at_room();
-            }
-            let progress = self.carry_out(&mut orders)?;
-            self.orders = orders;
-            if !progress && freed == 0 {
+            self.driver.set_tier(Tier::Pool, self.mechanism.pool());
+            self.driver.keep_budget(self.now, now, &self.mechanism);
+            if !self.carry_out()? {
                 self.not_before = Ns(self.now.0 + TICK.0);
                 return Ok(());
             }
@@ -759,61 +734,36 @@ impl<'a, M: Mechanism> Replay<'a, M> {
         Ok(())
     }
 
-    fn drop_kept(&mut self, wanted_bytes: u64) -> u64 {
-        let mut kept = std::mem::take(&mut self.kept);
-        kept.tidy(|page| self.plays(page.space()));
-        self.kept = kept;
-        let mechanism = &mut self.mechanism;
-        let dropped = self.kept.give_up(wanted_bytes, |page| mechanism.drop_kept(page));
-        if dropped.copies > 0 {
-            self.mechanism.compact(dropped.copies);
-        }
-        self.tally.kept_dropped += dropped.copies;
-        dropped.bytes
-    }
-
-    /// Something did not fit: gives up kept copies, and if that does not help, the pool is full.
-    fn look_at_room(&mut self) {
-        let pool = self.mechanism.pool();
-        if !pool.has_part_free(32) {
-            self.drop_kept(pool.limit_bytes / 8);
-        }
-        if !self.mechanism.pool().has_part_free(32) {
-            self.pool_full = true;
-        }
-    }
-
-    /// Carries orders out; true if something left.
-    fn carry_out(&mut self, orders: &mut Vec<Order>) -> Result<bool, LabError> {
+    /// Does what the driver wants done; true if that freed memory.
+    fn carry_out(&mut self) -> Result<bool, LabError> {
         let mut progress = false;
-        for order in orders.drain(..) {
-            match order {
-                Order::SwapOut { space, groups, place: Place::Tier { .. }, .. } => {
-                    for group in &groups {
-                        self.tally.decided(1, group.pages.iter().map(|page| page.raw()));
-                    }
-                    let used = self.used_bytes();
-                    let mut events = std::mem::take(&mut self.events);
-                    let world = self.world.as_ref();
-                    let spent = self.mechanism.swap_out(space, &groups, world, &mut events)?;
-                    self.tally.spend(&spent);
-                    let freed = used.saturating_sub(self.used_bytes());
-                    self.backlog.push(self.program_ns(), spent.cpu_ns(), freed);
-                    progress |= events.iter().any(|event| matches!(event, Event::Stored { .. }));
-                    self.tell_all(&mut events, false)?;
-                    if self.mechanism.was_full() {
-                        self.look_at_room();
-                    }
+        while let Some(command) = self.driver.next_command() {
+            match command {
+                Command::SwapOut { space, groups } => {
+                    progress |= self.swap_out(space, &groups)?;
                 }
-                Order::SwapOut { groups, .. } => {
-                    // Clean file pages only, which are not played.
+                // A replay has no kernel; and clean file pages are not played.
+                Command::Move { groups, .. }
+                | Command::Lend { groups, .. }
+                | Command::Stay { groups } => {
                     for page in groups.into_iter().flat_map(|group| group.pages) {
                         self.tell(&Event::Stayed { page });
                     }
                 }
-                Order::Evict { .. } => self.tally.evictions_refused += 1,
-                Order::EndApp { app, .. } => {
-                    let in_front = self.engine.facts().foreground == Some(app);
+                Command::GiveUp { wanted_bytes } => {
+                    let mechanism = &mut self.mechanism;
+                    let give_up = |page| mechanism.drop_kept(page);
+                    let dropped = self.driver.give_up_kept(wanted_bytes, give_up);
+                    if dropped.copies > 0 {
+                        self.mechanism.compact(dropped.copies);
+                    }
+                    self.tally.kept_dropped += dropped.copies;
+                    progress |= dropped.bytes > 0;
+                    self.driver.gave_up(dropped, self.mechanism.pool(), &self.mechanism);
+                }
+                Command::Evict { .. } => self.tally.evictions_refused += 1,
+                Command::EndApp { app, .. } => {
+                    let in_front = self.driver.facts().foreground == Some(app);
                     if self.on_full == OnFull::Kill && !in_front && !self.dead.contains(&app) {
                         self.tally.decided(2, [u64::from(app.0)]);
                         self.end_app(app);
@@ -822,8 +772,32 @@ impl<'a, M: Mechanism> Replay<'a, M> {
                         progress = true;
                     }
                 }
+                Command::Run(job) => {
+                    (job.run)();
+                    self.tell(&Event::JobDone { job: job.id });
+                }
             }
         }
         Ok(progress)
+    }
+
+    /// Takes groups out of a space; true if something left.
+    fn swap_out(&mut self, space: SpaceId, groups: &[Group]) -> Result<bool, LabError> {
+        for group in groups {
+            self.tally.decided(1, group.pages.iter().map(|page| page.raw()));
+        }
+        let used = self.used_bytes();
+        let mut events = std::mem::take(&mut self.events);
+        let world = self.world.as_ref();
+        let spent = self.mechanism.swap_out(space, groups, world, &mut events)?;
+        self.tally.spend(&spent);
+        let freed = used.saturating_sub(self.used_bytes());
+        self.backlog.push(self.program_ns(), spent.cpu_ns(), freed);
+        let left = events.iter().any(|event| matches!(event, Event::Stored { .. }));
+        self.tell_all(&mut events, false)?;
+        if self.mechanism.was_full() {
+            self.driver.no_room(self.mechanism.pool());
+        }
+        Ok(left)
     }
 }

@@ -1,6 +1,6 @@
 //! What a replay counts.
 
-use clew_engine::decide::Engine;
+use clew_engine::driver::Driver;
 
 use super::hot_sets::HotSets;
 use super::outcome::{Outcome, Parts, Prefetched, Relaunches};
@@ -17,7 +17,6 @@ pub(super) struct Tally {
     pub cold_launches: u64,
     pub kills: u64,
     pub unseen_writes: u64,
-    pub rounds: u64,
     pub evictions_refused: u64,
     pub kept_dropped: u64,
     /// Came back without having been asked for; of these, used before they left, left unused.
@@ -70,10 +69,10 @@ impl Tally {
         }
     }
 
-    pub fn outcome<M: Mechanism>(&self, mechanism: &M, engine: &Engine) -> Outcome {
+    pub fn outcome<M: Mechanism>(&self, mechanism: &M, driver: &Driver) -> Outcome {
         let ms = |ns: f64| ns / 1e6;
         let share = |part: u64, of: u64| (of > 0).then(|| part as f64 / of as f64);
-        let metrics = engine.metrics();
+        let metrics = driver.metrics();
         let tracking = metrics.iter().filter(|metric| metric.name.ends_with("_tracking_bytes"));
         let policies_bytes = tracking.map(|metric| metric.value as u64).sum();
         let returned = self.faults + self.ahead_pages;
@@ -118,7 +117,7 @@ impl Tally {
             peak: Parts { policies_bytes, ..self.peak },
             kept_dropped_pages: self.kept_dropped,
             unseen_writes: self.unseen_writes,
-            reclaim_rounds: self.rounds,
+            reclaim_rounds: driver.rounds(),
             stored_pages_at_end: mechanism.pool().pages,
             belady: None,
             decisions: format!("{:016x}", self.decisions),

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use clew_core::{AppState, Event, Tier, TierFacts};
-use clew_engine::budget::{RECLAIM_PAGES, Use};
-use clew_engine::decide::Order;
-use clew_store::{PoolFacts, State};
+use clew_core::{AppState, Tier, TierFacts};
+use clew_engine::budget::Use;
+use clew_store::PoolFacts;
 
 use super::Governor;
 use super::fullness::Say;
@@ -75,12 +74,11 @@ impl Governor {
             daemon_bytes: self.daemon_bytes(),
         };
         self.used_bytes = self.used.total();
-        if !self.pool.is_full() || has_room(&facts, 16) {
-            let said = self.pool.room(Instant::now());
-            self.log_of_pool(said);
-        }
-        self.engine.set_tier(Tier::Pool, tier_facts(&facts));
-        let budget = self.config.budget(self.shared.page_bytes);
+        self.driver.set_tier(Tier::Pool, tier_facts(&facts));
+        let (full, times) = self.driver.pool_full();
+        let said = self.pool.look(full, times, Instant::now());
+        self.log_of_pool(said);
+        let budget = *self.driver.budget();
         let near = budget.free_bytes(self.used_bytes) < budget.high_bytes * 4;
         // New memory is found in time: when a program has grown, and more eagerly near the limit.
         for (process, resident) in processes.iter().zip(&residents) {
@@ -107,31 +105,13 @@ impl Governor {
         let leaving_bytes = self.inflight_pages as u64 * self.shared.page_bytes;
         let (used_bytes, resident_bytes) = (self.used_bytes, self.resident_bytes);
         let now = Use { used_bytes, resident_bytes, leaving_bytes, relaunching, stalled };
-        let shortage = self.engine.shortage(budget, now);
-        if shortage.is_some() || leaving_bytes > 0 {
+        if budget.shortage(now).is_some() || leaving_bytes > 0 {
             self.last_busy = Instant::now();
         }
-        self.move_from_kernel();
         let over = budget.free_bytes(self.used_bytes) == 0 && self.inflight_pages > 0;
         self.shared.over_budget.store(over, Ordering::Relaxed);
-        let Some(shortage) = shortage else { return };
-        // Under pressure, copies kept of resident pages go first.
-        let freed = self.drop_kept(shortage.bytes);
-        if self.pool.is_full() && !self.kernel_has_room() && !(shortage.urgent && self.may_kill()) {
-            return;
-        }
-        let Some(demand) = self.engine.demand(budget, shortage, freed) else { return };
-        if self.inflight_pages >= RECLAIM_PAGES * 2 {
-            return;
-        }
-        let pages = shortage.bytes.saturating_sub(freed) / self.shared.page_bytes;
-        self.tell(&Event::Pressure { pages, urgent: demand.urgent });
-        let mut orders = Vec::new();
-        self.engine.plan_swap_out(demand, &self.programs, &mut orders);
-        if orders.is_empty() {
-            self.look_at_room();
-        }
-        self.carry_out(orders, None);
+        self.driver.keep_budget(self.now, now, &self.programs);
+        self.carry_out(None);
     }
 
     /// Takes a background process down to the budget that a rule gives it.
@@ -141,44 +121,19 @@ impl Governor {
             self.apps.get(&process.app).is_some_and(|a| a.state == AppState::Background);
         let recently =
             self.over_budget.get(&process.id).is_some_and(|t| t.elapsed() < Duration::from_secs(1));
-        if resident <= own.0 || !background || recently || self.pool.is_full() {
+        if resident <= own.0 || !background || recently || self.driver.pool_full().0 {
             return;
         }
         self.over_budget.insert(process.id, Instant::now());
-        let mut excess = ((resident - own.0) / self.shared.page_bytes) as usize;
-        let mut orders = Vec::new();
-        self.engine.plan_app_out(process.app, &self.programs, &mut orders);
-        let (mut now, mut later) = (Vec::new(), Vec::new());
-        for order in orders {
-            match &order {
-                Order::SwapOut { groups, .. } if excess == 0 => {
-                    later.extend(groups.iter().flat_map(|g| g.pages.clone()));
-                    continue;
-                }
-                Order::SwapOut { groups, .. } => {
-                    let pages: usize = groups.iter().map(|g| g.pages.len()).sum();
-                    excess = excess.saturating_sub(pages);
-                }
-                Order::Evict { .. } | Order::EndApp { .. } => {}
-            }
-            now.push(order);
-        }
-        for page in later {
-            self.tell(&Event::Stayed { page });
-        }
-        self.carry_out(now, None);
+        let excess = ((resident - own.0) / self.shared.page_bytes) as usize;
+        self.driver.take_out_of_app(process.app, excess, &self.programs);
+        self.carry_out(None);
     }
 
-    /// Something did not fit: gives up kept copies, and if that does not help, the pool is full.
+    /// Something did not fit into the pool.
     pub(super) fn look_at_room(&mut self) {
-        let store = &self.shared.mover.store;
-        if !has_room(&store.facts(), 32) {
-            self.drop_kept(store.facts().limit_bytes / 8);
-        }
-        if !has_room(&self.shared.mover.store.facts(), 32) {
-            let said = self.pool.no_room();
-            self.log_of_pool(said);
-        }
+        self.driver.no_room(tier_facts(&self.shared.mover.store.facts()));
+        self.carry_out(None);
     }
 
     fn log_of_pool(&self, said: Option<Say>) {
@@ -194,29 +149,16 @@ impl Governor {
         }
     }
 
-    /// Forgets notes of copies that are gone.
-    pub(super) fn tidy_kept(&mut self) {
+    /// Gives up kept copies until `wanted_bytes` are free, as far as there are any.
+    pub(super) fn give_up_kept(&mut self, wanted_bytes: u64) {
         let shared = &self.shared;
-        self.engine.tidy_kept(|page| {
-            shared.process(page.space()).is_some_and(|process| {
-                let entry = process.space.table.load(page.vpn());
-                let is_in = matches!(entry.state(), State::Resident | State::Moving);
-                is_in && entry.handle().is_some()
-            })
-        });
-    }
-
-    /// Gives up kept copies until `wanted` bytes are free, as far as there are any; returns how many
-    /// that freed.
-    pub(super) fn drop_kept(&mut self, wanted: u64) -> u64 {
-        let shared = &self.shared;
-        let dropped = self.engine.give_up_kept(wanted, |page| {
+        let dropped = self.driver.give_up_kept(wanted_bytes, |page| {
             let process = shared.process(page.space())?;
             shared.mover.drop_kept(&process.space, page.vpn())
         });
         if dropped.copies > 0 {
-            self.shared.mover.store.compact(dropped.copies as usize);
+            shared.mover.store.compact(dropped.copies as usize);
         }
-        dropped.bytes
+        self.driver.gave_up(dropped, tier_facts(&shared.mover.store.facts()), &self.programs);
     }
 }

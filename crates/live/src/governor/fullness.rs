@@ -18,40 +18,30 @@ pub(super) enum Say {
     Room { times: u64 },
 }
 
-/// Whether the pool is full.
+/// What has been said of the pool.
 #[derive(Debug, Default)]
 pub(super) struct Fullness {
-    full: bool,
-    /// How often it was full since that was said; 0 while nothing is said.
+    /// How often it had become full when that it is was said; nothing while that is over.
+    said: Option<u64>,
+    /// How often it had become full when it was last looked at, and since when it has had room.
     times: u64,
-    /// Since when it has had room.
     room_since: Option<Instant>,
 }
 
 impl Fullness {
-    /// Whether it is full now.
-    pub(super) fn is_full(&self) -> bool {
-        self.full
-    }
-
-    /// A page found no room.
-    pub(super) fn no_room(&mut self) -> Option<Say> {
-        if self.full {
-            return None;
+    /// At this time it is full or not, and has become so so many times.
+    pub(super) fn look(&mut self, full: bool, times: u64, now: Instant) -> Option<Say> {
+        if full || times > self.times {
+            self.room_since = (!full).then_some(now);
+            self.times = times;
+            let first = self.said.is_none();
+            self.said.get_or_insert(times - 1);
+            return first.then_some(Say::Full);
         }
-        (self.full, self.room_since) = (true, None);
-        self.times += 1;
-        (self.times == 1).then_some(Say::Full)
-    }
-
-    /// There is room at this time.
-    pub(super) fn room(&mut self, now: Instant) -> Option<Say> {
-        self.full = false;
         let since = *self.room_since.get_or_insert(now);
-        if self.times == 0 || now.duration_since(since) < OVER {
-            return None;
-        }
-        Some(Say::Room { times: std::mem::take(&mut self.times) })
+        let is_over = now.duration_since(since) >= OVER;
+        let before = self.said.take_if(|_| is_over)?;
+        Some(Say::Room { times: times - before })
     }
 }
 
@@ -63,23 +53,25 @@ mod tests {
     fn a_pool_that_is_full_again_and_again_is_said_to_be_once() {
         let (mut pool, begin) = (Fullness::default(), Instant::now());
         let at = |seconds: u64| begin + Duration::from_secs(seconds);
-        assert_eq!(pool.room(at(0)), None, "it never was full");
-        let said: Vec<Say> = (100..116)
-            .flat_map(|second| {
-                let full = [pool.no_room(), pool.no_room()];
-                assert!(pool.is_full());
-                let room = [pool.room(at(second)), pool.room(at(second) + OVER / 2)];
-                assert!(!pool.is_full());
-                full.into_iter().chain(room).flatten()
+        assert_eq!(pool.look(false, 0, at(0)), None, "it never was full");
+        let said: Vec<Say> = (1..=16)
+            .flat_map(|time| {
+                let second = 100 + time;
+                [
+                    pool.look(true, time, at(second)),
+                    pool.look(true, time, at(second)),
+                    pool.look(false, time, at(second)),
+                    pool.look(false, time, at(second) + OVER / 2),
+                ]
             })
+            .flatten()
             .collect();
         assert_eq!(said, [Say::Full]);
-        assert_eq!(pool.room(at(116)), None);
-        assert_eq!(pool.room(at(115) + OVER), Some(Say::Room { times: 16 }));
-        assert_eq!(pool.room(at(300)), None);
-        // The next time it is said again.
-        assert_eq!(pool.no_room(), Some(Say::Full));
-        assert_eq!(pool.room(at(400)), None);
-        assert_eq!(pool.room(at(400) + OVER), Some(Say::Room { times: 1 }));
+        assert_eq!(pool.look(false, 16, at(117)), None);
+        assert_eq!(pool.look(false, 16, at(116) + OVER), Some(Say::Room { times: 16 }));
+        assert_eq!(pool.look(false, 16, at(300)), None);
+        // The next time it is said again, also when it is over by the next look.
+        assert_eq!(pool.look(false, 17, at(400)), Some(Say::Full));
+        assert_eq!(pool.look(false, 17, at(400) + OVER), Some(Say::Room { times: 1 }));
     }
 }

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clew_core::{AppId, SpaceId, Tier, TierFacts};
-use clew_engine::budget::RECLAIM_PAGES;
 
 use super::Governor;
 use crate::kernel_swap::KernelSwap;
@@ -20,8 +19,6 @@ const LOOK: Duration = Duration::from_secs(1);
 /// wait between two looks.
 const GROWN_BYTES: u64 = 1 << 20;
 const PAUSE: Duration = Duration::from_millis(50);
-/// Pages that leave the tier at once.
-const MOVED_PAGES: usize = 256;
 
 /// What is known of it.
 #[derive(Default)]
@@ -31,7 +28,7 @@ pub(super) struct KernelTier {
     /// What a page takes there, on average.
     pub(super) page_bytes: u32,
     /// Pages have left it for the pool since its memory was last compacted.
-    to_compact: bool,
+    pub(super) to_compact: bool,
     /// When each process was last looked at.
     looks: HashMap<SpaceId, Looked>,
 }
@@ -78,8 +75,8 @@ impl Governor {
     pub(super) fn kernel_tier_bytes(&mut self, processes: &[Arc<Process>]) -> u64 {
         let lent: u64 = processes.iter().map(|p| p.space.table.counts().lent).sum();
         if self.kernel.swap.is_none() && lent == 0 {
-            if self.engine.facts().tiers.contains_key(&Tier::Kernel) {
-                self.engine.set_tier(Tier::Kernel, TierFacts::default());
+            if self.driver.facts().tiers.contains_key(&Tier::Kernel) {
+                self.driver.set_tier(Tier::Kernel, TierFacts::default());
             }
             return 0;
         }
@@ -102,26 +99,8 @@ impl Governor {
         };
         let facts =
             TierFacts { used_bytes, limit_bytes, pages: lent, limit_pages: lent + free_pages };
-        self.engine.set_tier(Tier::Kernel, facts);
+        self.driver.set_tier(Tier::Kernel, facts);
         used_bytes
-    }
-
-    /// Whether more can be lent.
-    pub(super) fn kernel_has_room(&self) -> bool {
-        let kernel = self.engine.facts().tiers.get(&Tier::Kernel);
-        kernel.is_some_and(|kernel| kernel.has_part_free(32))
-    }
-
-    /// Moves to the pool what has no place in the kernel's zram any more, a little at a time.
-    pub(super) fn move_from_kernel(&mut self) {
-        let relaunching = self.apps.values().any(|app| app.relaunch_began.is_some());
-        if relaunching || self.pool.is_full() || self.inflight_pages >= RECLAIM_PAGES {
-            return;
-        }
-        let mut orders = Vec::new();
-        self.engine.plan_moves(MOVED_PAGES, &self.programs, &mut orders);
-        self.kernel.to_compact |= !orders.is_empty();
-        self.carry_out(orders, None);
     }
 
     /// Finds what came back to an app from the kernel's swap.

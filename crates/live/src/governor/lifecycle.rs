@@ -53,8 +53,7 @@ impl Governor {
     /// Brings back what the scheme expects to be used. For a relaunch that is many pages, which become
     /// resident: those wanted first come first, in runs, while faults overtake.
     fn prefetch_relaunch(&mut self, app: AppId) {
-        let mut pages = Vec::new();
-        self.engine.plan_prefetch(Trigger::Relaunch(app), &self.programs, &mut pages);
+        let pages = self.driver.pick_early(Trigger::Relaunch(app), &self.programs);
         self.bring_early(pages, false);
     }
 
@@ -64,13 +63,12 @@ impl Governor {
         // What is lent comes back by itself.
         pages.retain(|page| self.programs.tier(*page) == Some(Tier::Pool));
         let coming = self.early_tickets.values().sum::<usize>() as u64 * self.shared.page_bytes;
-        let budget = self.config.budget(self.shared.page_bytes);
         let now = Use {
             used_bytes: self.used_bytes + coming,
             resident_bytes: self.resident_bytes + coming,
             ..Use::default()
         };
-        pages.truncate(self.engine.early_pages(budget, now));
+        pages.truncate(self.driver.early_pages(now));
         self.early.asked_pages += pages.len() as u64;
         for piece in pages.chunks_mut(RESTORE_PAGES) {
             piece.sort_unstable();

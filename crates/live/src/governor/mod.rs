@@ -32,6 +32,7 @@ use clew_core::view::PageCounts;
 use clew_core::{
     AppId, AppState, Arrival, Event, Ns, PageFacts, PageId, PageRun, SpaceId, Tier, Trigger, Vpn,
 };
+use clew_engine::driver::Driver;
 use clew_policy::schemes::PrefetchChoice;
 use clew_store::{Entry as TableEntry, State, points};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
@@ -45,7 +46,6 @@ use crate::let_go::Plea;
 use crate::mappings::resident_anonymous_bytes;
 use crate::outside::Found;
 use crate::process::{Process, Shared};
-use crate::tap::TappedEngine;
 use crate::work::{Crew, Desk, Done, Work};
 use activity::Activity;
 use fullness::Fullness;
@@ -186,6 +186,14 @@ impl PageFacts for Programs {
         result
     }
 
+    fn may_have_copy(&self, page: PageId) -> bool {
+        let entry = self.with(page.space(), |p| p.space.table.load(page.vpn()));
+        entry.is_some_and(|entry| {
+            let is_in = matches!(entry.state(), State::Resident | State::Moving);
+            is_in && entry.handle().is_some()
+        })
+    }
+
     fn for_each(&self, space: SpaceId, visit: &mut dyn FnMut(PageId, Option<Tier>)) {
         let Some(process) = self.shared.process(space) else { return };
         process.space.table.for_range(Vpn(0), u64::MAX >> 20, |vpn, entry| {
@@ -208,7 +216,7 @@ pub struct Governor {
     now: Ns,
     /// Spaces of which nothing is taken because memory is short.
     protected: HashSet<SpaceId>,
-    engine: TappedEngine,
+    driver: Driver,
     windows: Windows,
     config: Config,
     environment: Environment,
@@ -272,7 +280,7 @@ impl Governor {
     /// A governor for `shared`; `work` leads to the `crew`, which is hired by [`Governor::hire`].
     pub fn new(
         shared: Arc<Shared>,
-        engine: TappedEngine,
+        driver: Driver,
         config: Config,
         environment: Environment,
         keeper_pid: u32,
@@ -286,7 +294,7 @@ impl Governor {
             protected: HashSet::new(),
             over_budget: HashMap::new(),
             shared,
-            engine,
+            driver,
             windows: Windows::new(&config),
             config,
             environment,
@@ -359,9 +367,10 @@ impl Governor {
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             self.tick();
-            self.engine.hand_on();
+            self.carry_out(None);
+            self.driver.rest();
             if self.stopping.is_some() && self.tickets.is_empty() && self.finish_stop() {
-                self.engine.finish();
+                self.driver.end_listening();
                 return;
             }
         }
@@ -371,7 +380,7 @@ impl Governor {
     /// with its faults is not decided where they are answered.
     fn listens_to_faults(&self) -> bool {
         self.config.scheme.prefetch != PrefetchChoice::None
-            && self.engine.run_ahead().is_none()
+            && self.driver.run_ahead().is_none()
             && self.apps.values().any(|app| app.relaunch_began.is_some())
     }
 
@@ -384,7 +393,7 @@ impl Governor {
     fn tell(&mut self, event: &Event) {
         if let Event::PrefetchUsed { page } = event {
             self.prefetch_used += 1;
-            let app = self.engine.facts().app_of(page.space());
+            let app = self.driver.facts().app_of(page.space());
             if let Some(app) = app.and_then(|app| self.apps.get_mut(&app)) {
                 app.prefetch_used += 1;
             }
@@ -392,7 +401,7 @@ impl Governor {
         match *event {
             Event::Moved { from, to } => self.stayed.moved(from, to),
             Event::PageIn { page, demand: true, .. } => {
-                if let Some(app) = self.engine.facts().app_of(page.space()) {
+                if let Some(app) = self.driver.facts().app_of(page.space()) {
                     self.thrashing.back(page, app);
                 }
             }
@@ -413,7 +422,7 @@ impl Governor {
             _ => None,
         };
         if space.is_none_or(|space| !self.protected.contains(&space)) {
-            self.engine.tell(self.now, event, &self.programs);
+            self.driver.tell(self.now, event, &self.programs);
         }
     }
 
@@ -432,7 +441,7 @@ impl Governor {
             }
         });
         for run in runs {
-            self.engine.tell(self.now, &Event::Resident { run }, &self.programs);
+            self.driver.tell(self.now, &Event::Resident { run }, &self.programs);
         }
     }
 
@@ -488,7 +497,7 @@ impl Governor {
     fn protect_by_rule(&mut self, process: &Process) {
         if self.config.rule(&process.command).protect {
             self.protected.insert(process.id);
-            self.engine.spare(process.app);
+            self.driver.spare(process.app);
         }
     }
 
@@ -511,7 +520,7 @@ impl Governor {
                 State::Lent => stored.push((page, Tier::Kernel, lent_bytes)),
                 State::Resident => {
                     if entry.handle().is_some() {
-                        self.engine.keep(page);
+                        self.driver.keep_copy(page);
                     }
                     match runs.last_mut() {
                         Some(last) if last.first.vpn().0 + u64::from(last.count) == vpn.0 => {
@@ -565,7 +574,7 @@ impl Governor {
             },
         );
         self.had_apps = true;
-        self.engine.name(id, name);
+        self.driver.name(id, name);
         self.tell(&Event::Launch { app: id });
         self.tell(&Event::Background { app: id });
         id
@@ -591,27 +600,27 @@ impl Governor {
         let shared = self.shared.clone();
         let mut early = Vec::new();
         // Else the fault path has done it.
-        let asks = self.engine.run_ahead().is_none();
+        let asks = self.driver.run_ahead().is_none();
         while let Ok(event) = shared.ring.1.try_recv() {
             self.last_busy = Instant::now();
             // Asked first: what comes next may depend on where the page was.
             match event {
                 Event::PageIn { page, demand, .. } => {
-                    self.engine.keep(page);
+                    self.driver.keep_copy(page);
                     if demand && asks {
-                        self.engine.plan_prefetch(Trigger::Fault(page), &self.programs, &mut early);
+                        early.extend(self.driver.pick_early(Trigger::Fault(page), &self.programs));
                     }
                 }
                 Event::PrefetchUsed { page } => {
-                    self.engine.keep(page);
-                    self.engine.plan_prefetch(Trigger::Hit(page), &self.programs, &mut early);
+                    self.driver.keep_copy(page);
+                    early.extend(self.driver.pick_early(Trigger::Hit(page), &self.programs));
                 }
                 _ => {}
             }
             self.tell(&event);
         }
         if !early.is_empty() {
-            let park = self.engine.arrival() != Arrival::Resident;
+            let park = self.driver.arrival() != Arrival::Resident;
             self.bring_early(early, park);
         }
     }
@@ -641,7 +650,7 @@ impl Governor {
             self.watch_activity();
         }
         if self.stopping.is_none() {
-            self.tidy_kept();
+            self.driver.tick(self.now, &self.programs);
             self.keep_budget();
             self.keep_windows();
         }

@@ -5,8 +5,8 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Instant;
 
-use clew_core::{Event, Place, SpaceId, Tier};
-use clew_engine::decide::Order;
+use clew_core::{Event, Group, SpaceId};
+use clew_engine::driver::Command;
 use clew_store::State;
 
 use super::Governor;
@@ -94,7 +94,7 @@ impl Governor {
         }
         for event in &done.events {
             if let Event::PageIn { page, .. } = event {
-                self.engine.keep(*page);
+                self.driver.keep_copy(*page);
             }
             if let Event::Stayed { page } = event {
                 self.stayed.push(*page);
@@ -107,6 +107,9 @@ impl Governor {
             }
         }
         self.inflight_pages = self.inflight_pages.saturating_sub(done.asked);
+        if let Some(job) = done.job {
+            self.tell(&Event::JobDone { job });
+        }
         if done.full {
             self.look_at_room();
         }
@@ -147,34 +150,56 @@ impl Governor {
         }
     }
 
-    /// Puts orders of the engine to work.
-    pub(super) fn carry_out(&mut self, orders: Vec<Order>, promise: Option<u64>) {
-        for order in orders {
-            match order {
-                Order::SwapOut { space, groups, place, .. } => {
-                    let Some(process) = self.shared.process(space) else { continue };
-                    let pages: usize = groups.iter().map(|g| g.pages.len()).sum();
-                    if !process.is_managed() || process.memory.is_silent() {
-                        // Off the lists until it is managed or heard again: else they were picked at
-                        // once.
-                        continue;
-                    }
-                    self.inflight_pages += pages;
-                    let ticket = self.ticket(promise);
-                    let work = match place {
-                        Place::Tier { tier: Tier::Kernel, .. } => {
-                            let bytes = self.kernel.page_bytes;
-                            Work::Lend { process, groups, bytes, ticket }
-                        }
-                        _ => Work::SwapOut { process, groups, ticket },
-                    };
-                    self.take_out(space, work);
+    /// Does what the driver wants done; `promise` waits for what is taken out.
+    pub(super) fn carry_out(&mut self, promise: Option<u64>) {
+        while let Some(command) = self.driver.next_command() {
+            match command {
+                Command::SwapOut { space, groups } => {
+                    self.take_groups_out(space, groups, promise, |process, groups, ticket| {
+                        Work::SwapOut { process, groups, ticket }
+                    });
                 }
-                Order::Evict { .. } => {
+                Command::Move { space, groups } => {
+                    self.kernel.to_compact = true;
+                    self.take_groups_out(space, groups, promise, |process, groups, ticket| {
+                        Work::SwapOut { process, groups, ticket }
+                    });
+                }
+                Command::Lend { space, groups } => {
+                    let bytes = self.kernel.page_bytes;
+                    self.take_groups_out(space, groups, promise, |process, groups, ticket| {
+                        Work::Lend { process, groups, bytes, ticket }
+                    });
+                }
+                Command::Stay { groups } => {
+                    for page in groups.into_iter().flat_map(|group| group.pages) {
+                        self.tell(&Event::Stayed { page });
+                    }
+                }
+                Command::GiveUp { wanted_bytes } => self.give_up_kept(wanted_bytes),
+                Command::Evict { .. } => {
                     // The schemes of this version name no other tier to evict to.
                 }
-                Order::EndApp { app, reason } => self.end_app(app, reason),
+                Command::EndApp { app, reason } => self.end_app(app, reason),
+                Command::Run(job) => self.hand_out(None, |ticket| Work::Job { job, ticket }),
             }
         }
+    }
+
+    fn take_groups_out(
+        &mut self,
+        space: SpaceId,
+        groups: Vec<Group>,
+        promise: Option<u64>,
+        make: impl FnOnce(Arc<Process>, Vec<Group>, u64) -> Work,
+    ) {
+        let Some(process) = self.shared.process(space) else { return };
+        if !process.is_managed() || process.memory.is_silent() {
+            // Off the lists until it is managed or heard again: else they were picked at once.
+            return;
+        }
+        self.inflight_pages += groups.iter().map(|group| group.pages.len()).sum::<usize>();
+        let ticket = self.ticket(promise);
+        self.take_out(space, make(process, groups, ticket));
     }
 }

@@ -207,9 +207,9 @@ impl Governor {
                         self.offer(&process);
                     }
                 }
-                let mut orders = Vec::new();
-                self.engine.plan_app_out(app, &self.programs, &mut orders);
-                self.carry_out(orders, Some(promise));
+                self.carry_out(None);
+                self.driver.take_out_app(app, &self.programs);
+                self.carry_out(Some(promise));
             }
         }
         self.keep_promise(promise);

@@ -80,13 +80,13 @@ impl Governor {
 
     fn take_sample(&mut self, app: AppId) {
         let sensor = self.config.sensor;
-        let hot = self.engine.class_counts(app, Hotness::Hot).resident;
+        let hot = self.driver.class_counts(app, Hotness::Hot).resident;
         let calm = self.apps.get(&app).map_or(0, |a| a.calm_samples.min(MAX_CALM));
         let wanted = hot.div_ceil(u64::from(sensor.share) << calm) as usize;
         if wanted == 0 {
             return;
         }
-        let runs = self.engine.plan_samples(app, wanted, sensor.run_pages, &self.programs);
+        let runs = self.driver.pick_samples(app, wanted, sensor.run_pages, &self.programs);
         let mut by_space: BTreeMap<SpaceId, Vec<PageRun>> = BTreeMap::new();
         for run in runs {
             by_space.entry(run.first.space()).or_default().push(run);

@@ -32,7 +32,7 @@ impl Governor {
         let of = |process: &Arc<Process>| {
             let mut runs: Vec<(u64, u64)> = Vec::new();
             process.space.table.for_range(Vpn(0), u64::MAX >> 20, |vpn, _| {
-                if self.engine.class(PageId::new(process.id, vpn)) != Some(Hotness::Hot) {
+                if self.driver.class(PageId::new(process.id, vpn)) != Some(Hotness::Hot) {
                     return;
                 }
                 let address = vpn.addr(self.shared.page_bytes);
@@ -94,7 +94,7 @@ impl Governor {
                 limit_bytes: facts.limit_bytes,
                 stored_pages: facts.pages,
                 ratio: self.ratio(facts.pages, facts.used_bytes as f64),
-                full: self.pool.is_full(),
+                full: self.driver.pool_full().0,
                 reused_pages: reused,
                 corrupt_pages: corrupt,
             },
@@ -103,7 +103,7 @@ impl Governor {
             stored_fault_latency,
             fresh_fault_latency,
             policies: self
-                .engine
+                .driver
                 .metrics()
                 .into_iter()
                 .map(|m| PolicyMetric {
@@ -236,7 +236,7 @@ impl Governor {
 
     fn classes(&self, app: AppId) -> Option<ClassStatus> {
         let of = |class| {
-            let counts = self.engine.class_counts(app, class);
+            let counts = self.driver.class_counts(app, class);
             ClassPages { resident_pages: counts.resident, out_pages: counts.out }
         };
         let (hot, warm, cold) = (of(Hotness::Hot), of(Hotness::Warm), of(Hotness::Cold));
@@ -246,7 +246,7 @@ impl Governor {
 
     fn tiers(&self) -> Vec<TierStatus> {
         let limit = |limit: u64| (limit != u64::MAX).then_some(limit);
-        let tiers = self.engine.facts().tiers.iter();
+        let tiers = self.driver.facts().tiers.iter();
         let status = |(tier, facts): (&Tier, &clew_core::TierFacts)| TierStatus {
             tier: match tier {
                 Tier::Pool => "pool".into(),

@@ -52,15 +52,15 @@ impl Governor {
         let promise = self.promise(None, Then::Window(app));
         self.drain_ring();
         self.offer_all_stayed();
-        let mut orders = Vec::new();
-        self.engine.plan_app_out(app, &self.programs, &mut orders);
-        self.carry_out(orders, Some(promise));
+        self.carry_out(None);
+        self.driver.take_out_app(app, &self.programs);
+        self.carry_out(Some(promise));
         self.keep_promise(promise);
     }
 
     /// Everything is out.
     pub(super) fn window_began(&mut self, app: AppId) {
         self.windows.began.insert(app, Some(Instant::now()));
-        self.engine.window(app);
+        self.driver.window(app);
     }
 }

@@ -130,6 +130,32 @@ fn a_page_that_was_moved_and_is_called_busy_is_taken() {
 }
 
 #[test]
+fn what_a_dead_agent_had_moved_is_taken() {
+    let Some(uffd) = own_uffd("what_a_dead_agent_had_moved_is_taken") else {
+        return;
+    };
+    let (memory, agents, staging) = with_agent(uffd);
+    let program = pages(&memory.uffd, 3);
+    for i in 0..3u8 {
+        let put = memory.uffd.copy(program + u64::from(i) * PAGE, &[i + 1; PAGE as usize]);
+        assert_eq!(put.errno, 0);
+    }
+    let mut took = Vec::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            seqpacket::receive(&agents, &mut [0; 256]).expect("an order");
+            assert_eq!(move_page(&memory.uffd, staging + PAGE, program + PAGE), 0);
+            seqpacket::hang_up(&agents);
+        });
+        memory.take_out(&[0, 1, 2].map(|i| Vpn::of_addr(program + i * PAGE, PAGE)), &mut took);
+    });
+    assert_eq!(took, [Took::Stayed, Took::Taken, Took::Stayed]);
+    let mut page = vec![0; PAGE as usize];
+    memory.copy_taken(1, &mut page);
+    assert!(page.iter().all(|byte| *byte == 2), "the page as the program left it");
+}
+
+#[test]
 fn what_is_not_registered_is_not_asked_for() {
     let Some(uffd) = own_uffd("what_is_not_registered_is_not_asked_for") else { return };
     let (memory, agents, staging) = with_agent(uffd);

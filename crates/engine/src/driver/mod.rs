@@ -1,0 +1,510 @@
+//! What a scheme wants done, and when: the decisions of a daemon and of a replay.
+//!
+//! Sans-IO: a [`Driver`] is told what happens and how much memory is used, and has commands for its
+//! adapter ([`Driver::next_command`]), which carries them out in their order after each input. It has
+//! no thread, no clock, no file and no lock, and reads page tables through [`PageFacts`]. It does not
+//! own the fault path: whoever answers faults reports them as events.
+//!
+//! An adapter matches every [`Command`] without a wildcard: what nobody carries out does not compile.
+
+mod listener;
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::ops::Deref;
+
+use clew_core::{
+    AppId, Event, Group, Job, Ns, PageFacts, PageId, PageRun, Place, SpaceId, Tier, TierFacts,
+    Trigger, Unit,
+};
+use clew_policy::schemes::OnFull;
+
+use crate::budget::{Budget, Dropped, KeptCopies, RECLAIM_PAGES, Shortage, Use};
+use crate::decide::{Engine, Order};
+
+use listener::Listening;
+pub use listener::{Answer, Call, Fact, Listener};
+
+/// Pages that leave the kernel's zram for the pool at once.
+const MOVED_PAGES: usize = 256;
+/// A tier is full when less than one part in so many is free; the pool has room again when more than
+/// one in [`ROOM_AGAIN`] is.
+const NO_ROOM: u64 = 32;
+const ROOM_AGAIN: u64 = 16;
+/// When something did not fit, kept copies are given up until one part of the pool in so many is free.
+const MADE_ROOM: u64 = 8;
+
+/// What is to be done.
+#[derive(Debug)]
+pub enum Command {
+    /// Take these pages out of the program and put them into the pool. Every page must end in one
+    /// `Stored`, `Stayed`, `Freed`, or the end of its space.
+    SwapOut {
+        /// The one address space they are of.
+        space: SpaceId,
+        /// By the address of their first page.
+        groups: Vec<Group>,
+    },
+    /// Take these pages back from the kernel's zram and put them into the pool. Ends as
+    /// [`Command::SwapOut`] does.
+    Move {
+        /// The space.
+        space: SpaceId,
+        /// By the address of their first page.
+        groups: Vec<Group>,
+    },
+    /// Give these pages of one space to the kernel's zram. Ends as [`Command::SwapOut`] does.
+    Lend {
+        /// The space.
+        space: SpaceId,
+        /// By the address of their first page.
+        groups: Vec<Group>,
+    },
+    /// There is no such place: tell `Stayed` of each page.
+    Stay {
+        /// They stay where they are.
+        groups: Vec<Group>,
+    },
+    /// Move what the unit holds out of the pool. Every page of it must end in one `Stored` (in its new
+    /// tier, or in its old one if it could not be moved), `PageIn`, `Dropped`, `Freed`, or the end of
+    /// its space.
+    Evict {
+        /// What leaves.
+        unit: Unit,
+    },
+    /// Give up copies that are kept of resident pages ([`Driver::give_up_kept`]), move together what
+    /// is left of their pool, then say how full it is ([`Driver::gave_up`]).
+    GiveUp {
+        /// Until so much is free.
+        wanted_bytes: u64,
+    },
+    /// End this app and tell `Exit`.
+    EndApp {
+        /// The app.
+        app: AppId,
+        /// Why; shown to the user.
+        reason: &'static str,
+    },
+    /// Long work of a policy: run it where no fault waits for it, then tell `JobDone`.
+    Run(Job),
+}
+
+/// Why kept copies are being given up.
+#[derive(Clone, Copy, Debug)]
+enum GivingUp {
+    /// Memory is short.
+    For(Shortage, Use),
+    /// Something found no room in the pool.
+    Room,
+}
+
+/// The decisions of a run. See the module.
+///
+/// It can be looked at as its [`Engine`], and is changed by its own methods only.
+pub struct Driver {
+    engine: Engine,
+    budget: Budget,
+    kept: KeptCopies,
+    /// Apps may be ended when nothing else helps.
+    may_end_apps: bool,
+    pool_full: bool,
+    /// How often it became full.
+    times_full: u64,
+    /// Times that memory was asked of the policies.
+    rounds: u64,
+    /// Of each [`Command::GiveUp`] that is not carried out yet, in their order.
+    giving_up: VecDeque<GivingUp>,
+    commands: VecDeque<Command>,
+    listeners: Vec<Box<dyn Listener>>,
+    now: Ns,
+    orders: Vec<Order>,
+}
+
+impl Deref for Driver {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        &self.engine
+    }
+}
+
+impl Driver {
+    /// Of an engine that has seen nothing.
+    pub fn new(engine: Engine, budget: Budget, on_full: OnFull) -> Driver {
+        Driver {
+            engine,
+            budget,
+            kept: KeptCopies::default(),
+            may_end_apps: on_full == OnFull::Kill,
+            pool_full: false,
+            times_full: 0,
+            rounds: 0,
+            giving_up: VecDeque::new(),
+            commands: VecDeque::new(),
+            listeners: Vec::new(),
+            now: Ns(0),
+            orders: Vec::new(),
+        }
+    }
+
+    /// From now on somebody listens.
+    pub fn listen(&mut self, listener: Box<dyn Listener>) {
+        self.listeners.push(listener);
+    }
+
+    /// Nobody listens any more. Nothing, if nobody did.
+    pub fn end_listening(&mut self) {
+        self.listeners.clear();
+    }
+
+    /// What apps, pool and bookkeeping may use.
+    pub fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// Whether the pool has no room, and how often that has begun.
+    pub fn pool_full(&self) -> (bool, u64) {
+        (self.pool_full, self.times_full)
+    }
+
+    /// How often memory was asked of the policies.
+    pub fn rounds(&self) -> u64 {
+        self.rounds
+    }
+
+    /// What is to be done next. Asked until there is nothing more, after each input.
+    #[inline]
+    pub fn next_command(&mut self) -> Option<Command> {
+        self.commands.pop_front()
+    }
+
+    // ---- who listens -----------------------------------------------------------------------------
+
+    /// Puts something to the engine.
+    #[inline]
+    fn put(
+        &mut self,
+        call: impl FnOnce() -> Call,
+        pages: &dyn PageFacts,
+        put: impl FnOnce(&mut Engine, &dyn PageFacts),
+    ) {
+        self.ask(call, pages, put, |()| Answer::Nothing);
+    }
+
+    /// Asks the engine something.
+    #[inline]
+    fn ask<T>(
+        &mut self,
+        call: impl FnOnce() -> Call,
+        pages: &dyn PageFacts,
+        ask: impl FnOnce(&mut Engine, &dyn PageFacts) -> T,
+        answer: impl Fn(&T) -> Answer<'_>,
+    ) -> T {
+        if self.listeners.is_empty() {
+            return ask(&mut self.engine, pages);
+        }
+        let listening = Listening { pages, said: RefCell::default() };
+        let answered = ask(&mut self.engine, &listening);
+        let (call, facts) = (call(), listening.said.into_inner());
+        for listener in &mut self.listeners {
+            listener.heard(&self.engine, &call, &facts, answer(&answered));
+        }
+        answered
+    }
+
+    /// The driver has decided something by itself.
+    #[inline]
+    fn note(&mut self, call: impl FnOnce() -> Call, answer: Answer<'_>) {
+        if self.listeners.is_empty() {
+            return;
+        }
+        let call = call();
+        for listener in &mut self.listeners {
+            listener.heard(&self.engine, &call, &[], answer);
+        }
+    }
+
+    /// Between inputs: lets those who listen do what takes longer.
+    pub fn rest(&mut self) {
+        self.listeners.iter_mut().for_each(|listener| listener.rest());
+    }
+
+    /// What a new app is called; before its first event.
+    pub fn name(&mut self, app: AppId, name: &str) {
+        self.note(|| Call::Name(app, name.to_string()), Answer::Nothing);
+    }
+
+    /// Everything of `app` has been taken out.
+    pub fn window(&mut self, app: AppId) {
+        self.note(|| Call::Window(app), Answer::Nothing);
+    }
+
+    // ---- told ------------------------------------------------------------------------------------
+
+    /// Something happened. What policies want because of it are the next commands.
+    #[inline]
+    pub fn tell(&mut self, now: Ns, event: &Event, pages: &dyn PageFacts) {
+        self.now = self.now.max(now);
+        let call = || Call::Tell(now, event.clone());
+        self.put(call, pages, |engine, pages| engine.tell(now, event, pages));
+        self.attend();
+    }
+
+    /// A page came back, and its copy may have been kept.
+    #[inline]
+    pub fn keep_copy(&mut self, page: PageId) {
+        self.kept.push(page);
+        self.note(|| Call::Keep(page), Answer::Nothing);
+    }
+
+    /// How full a tier is.
+    pub fn set_tier(&mut self, tier: Tier, facts: TierFacts) {
+        if tier == Tier::Pool && self.pool_full && facts.has_part_free(ROOM_AGAIN) {
+            self.pool_full = false;
+        }
+        self.engine.set_tier(tier, facts);
+        self.note(|| Call::SetTier(tier, facts), Answer::Nothing);
+    }
+
+    /// As long as it lives, `app` is not ended because memory is short.
+    pub fn spare(&mut self, app: AppId) {
+        self.engine.spare(app);
+        self.note(|| Call::Spare(app), Answer::Nothing);
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, now: Ns, pages: &dyn PageFacts) {
+        self.tell(now, &Event::Tick, pages);
+        if self.listeners.is_empty() {
+            return self.kept.tidy(|page| pages.may_have_copy(page));
+        }
+        let listening = Listening { pages, said: RefCell::default() };
+        self.kept.tidy(|page| listening.may_have_copy(page));
+        let facts = listening.said.into_inner();
+        for listener in self.listeners.iter_mut().filter(|_| !facts.is_empty()) {
+            listener.heard(&self.engine, &Call::Tidy, &facts, Answer::Nothing);
+        }
+    }
+
+    /// Jobs and endings that policies want by themselves.
+    #[inline]
+    fn attend(&mut self) {
+        self.engine.take_orders(&mut self.orders);
+        if !self.orders.is_empty() {
+            self.put_orders();
+        }
+        self.commands.extend(self.engine.take_jobs().into_iter().map(Command::Run));
+    }
+
+    // ---- what leaves -----------------------------------------------------------------------------
+
+    /// So much is used. What is short leaves, after copies that can be given up.
+    pub fn keep_budget(&mut self, now: Ns, used: Use, pages: &dyn PageFacts) {
+        self.now = self.now.max(now);
+        let budget = self.budget;
+        let shortage = budget.shortage(used);
+        self.note(|| Call::Shortage(now, budget, used), Answer::Shortage(shortage));
+        self.move_from_kernel(used, pages);
+        if let Some(shortage) = shortage {
+            self.giving_up.push_back(GivingUp::For(shortage, used));
+            self.commands.push_back(Command::GiveUp { wanted_bytes: shortage.bytes });
+        }
+    }
+
+    /// For [`Command::GiveUp`]: `give_up` answers what giving up the copy of a page freed, if it had
+    /// one.
+    pub fn give_up_kept(
+        &mut self,
+        wanted_bytes: u64,
+        mut give_up: impl FnMut(PageId) -> Option<u64>,
+    ) -> Dropped {
+        let (mut freed, mut tried) = (Vec::new(), Vec::new());
+        let heard = !self.listeners.is_empty();
+        let dropped = self.kept.give_up(wanted_bytes, |page| {
+            let bytes = give_up(page);
+            if heard {
+                freed.push(bytes);
+                tried.push(page);
+            }
+            bytes
+        });
+        self.note(|| Call::GiveUp(wanted_bytes, freed), Answer::GaveUp(dropped, &tried));
+        dropped
+    }
+
+    /// Copies were given up, and the pool is so full now.
+    pub fn gave_up(&mut self, dropped: Dropped, pool: TierFacts, pages: &dyn PageFacts) {
+        match self.giving_up.pop_front() {
+            Some(GivingUp::For(short, used)) => self.reclaim(short, used, dropped, pool, pages),
+            Some(GivingUp::Room) if !pool.has_part_free(NO_ROOM) && !self.pool_full => {
+                self.pool_full = true;
+                self.times_full += 1;
+            }
+            Some(GivingUp::Room) | None => {}
+        }
+    }
+
+    fn reclaim(
+        &mut self,
+        short: Shortage,
+        used: Use,
+        dropped: Dropped,
+        pool: TierFacts,
+        pages: &dyn PageFacts,
+    ) {
+        let last_resort = short.urgent && self.may_end_apps;
+        if self.pool_full && !self.has_room_beside_pool() && !last_resort {
+            return;
+        }
+        let budget = self.budget;
+        let demand = budget.demand(short, dropped.bytes);
+        self.note(|| Call::Demand(budget, short, dropped.bytes), Answer::Demand(demand));
+        let Some(demand) = demand else { return };
+        if self.leaving_pages(used) >= RECLAIM_PAGES * 2 {
+            return;
+        }
+        self.rounds += 1;
+        let wanted = short.bytes.saturating_sub(dropped.bytes) / budget.page_bytes;
+        self.tell(self.now, &Event::Pressure { pages: wanted, urgent: demand.urgent }, pages);
+        let orders = self.orders(Call::SwapOut(demand), pages, |engine, pages, orders| {
+            engine.plan_swap_out(demand, pages, orders);
+        });
+        if orders == 0 {
+            self.no_room(pool);
+        }
+    }
+
+    /// Something did not fit into the pool, which is so full: kept copies are given up, and if that
+    /// does not help, it has no room.
+    pub fn no_room(&mut self, pool: TierFacts) {
+        if !pool.has_part_free(NO_ROOM) {
+            // Before what is to enter it next.
+            self.giving_up.push_front(GivingUp::Room);
+            let wanted_bytes = pool.limit_bytes / MADE_ROOM;
+            self.commands.push_front(Command::GiveUp { wanted_bytes });
+        }
+    }
+
+    /// Everything of `app` that can leave does: somebody asked for it.
+    pub fn take_out_app(&mut self, app: AppId, pages: &dyn PageFacts) {
+        self.take_out_of_app(app, usize::MAX, pages);
+    }
+
+    /// So many pages of `app` leave, or some more to fill an order.
+    pub fn take_out_of_app(&mut self, app: AppId, at_most: usize, pages: &dyn PageFacts) {
+        let before = self.commands.len();
+        self.orders(Call::AppOut(app), pages, |engine, pages, orders| {
+            engine.plan_app_out(app, pages, orders);
+        });
+        let mut left = at_most;
+        for command in self.commands.iter_mut().skip(before) {
+            if let Command::SwapOut { groups, .. } | Command::Lend { groups, .. } = command {
+                if left == 0 {
+                    *command = Command::Stay { groups: std::mem::take(groups) };
+                    continue;
+                }
+                let pages = groups.iter().map(|group| group.pages.len()).sum();
+                left = left.saturating_sub(pages);
+            }
+        }
+    }
+
+    /// Moves to the pool what has no place in the kernel's zram any more, a little at a time, and
+    /// never during a relaunch.
+    fn move_from_kernel(&mut self, used: Use, pages: &dyn PageFacts) {
+        let busy = self.leaving_pages(used) >= RECLAIM_PAGES;
+        if !used.relaunching && !self.pool_full && !busy {
+            let before = self.commands.len();
+            self.orders(Call::Moves(MOVED_PAGES), pages, |engine, pages, orders| {
+                engine.plan_moves(MOVED_PAGES, pages, orders);
+            });
+            for command in self.commands.iter_mut().skip(before) {
+                if let Command::SwapOut { space, groups } = command {
+                    let (space, groups) = (*space, std::mem::take(groups));
+                    *command = Command::Move { space, groups };
+                }
+            }
+        }
+    }
+
+    fn leaving_pages(&self, used: Use) -> usize {
+        (used.leaving_bytes / self.budget.page_bytes) as usize
+    }
+
+    fn has_room_beside_pool(&self) -> bool {
+        let mut tiers = self.engine.facts().tiers.iter();
+        tiers.any(|(tier, facts)| *tier != Tier::Pool && facts.has_part_free(NO_ROOM))
+    }
+
+    /// Asks the engine for orders and turns them into commands; how many there were.
+    fn orders(
+        &mut self,
+        call: Call,
+        pages: &dyn PageFacts,
+        plan: impl FnOnce(&mut Engine, &dyn PageFacts, &mut Vec<Order>),
+    ) -> usize {
+        let mut orders = std::mem::take(&mut self.orders);
+        let plan = |engine: &mut Engine, pages: &dyn PageFacts| {
+            plan(engine, pages, &mut orders);
+            orders
+        };
+        self.orders = self.ask(|| call, pages, plan, |orders| Answer::Orders(orders));
+        let count = self.orders.len();
+        self.put_orders();
+        count
+    }
+
+    fn put_orders(&mut self) {
+        for order in self.orders.drain(..) {
+            let command = match order {
+                Order::EndApp { app, reason } => Command::EndApp { app, reason },
+                Order::Evict { unit } => Command::Evict { unit },
+                Order::SwapOut { space, groups, place, .. } => match place {
+                    Place::Tier { tier: Tier::Pool, .. } => Command::SwapOut { space, groups },
+                    Place::Tier { tier: Tier::Kernel, .. } => Command::Lend { space, groups },
+                    // No scheme names them yet.
+                    Place::Tier { tier: Tier::Flash | Tier::Remote, .. }
+                    | Place::Drop
+                    | Place::Stay
+                    | Place::EndApp(_) => Command::Stay { groups },
+                },
+            };
+            self.commands.push_back(command);
+        }
+    }
+
+    // ---- what comes back early -------------------------------------------------------------------
+
+    /// Stored pages worth restoring now, in the order wanted, each once.
+    pub fn pick_early(&mut self, trigger: Trigger, pages: &dyn PageFacts) -> Vec<PageId> {
+        let ask = |engine: &mut Engine, pages: &dyn PageFacts| {
+            let mut picked = Vec::new();
+            engine.plan_prefetch(trigger, pages, &mut picked);
+            picked
+        };
+        self.ask(|| Call::Prefetch(trigger), pages, ask, |picked| Answer::Pages(picked))
+    }
+
+    /// How many pages may come back early when so much is used, what is on its way back included.
+    pub fn early_pages(&mut self, used: Use) -> usize {
+        let budget = self.budget;
+        let pages = budget.early_pages(used);
+        self.note(|| Call::EarlyPages(budget, used), Answer::Count(pages));
+        pages
+    }
+
+    /// Resident pages of `app` whose use is worth watching; see [`Engine::plan_samples`].
+    pub fn pick_samples(
+        &mut self,
+        app: AppId,
+        pages_wanted: usize,
+        run_pages: u32,
+        pages: &dyn PageFacts,
+    ) -> Vec<PageRun> {
+        let ask = |engine: &mut Engine, pages: &dyn PageFacts| {
+            engine.plan_samples(app, pages_wanted, run_pages, pages)
+        };
+        let call = || Call::Samples(app, pages_wanted, run_pages);
+        self.ask(call, pages, ask, |runs| Answer::Runs(runs))
+    }
+}
