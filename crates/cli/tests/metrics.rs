@@ -65,7 +65,7 @@ fn metrics_say_what_ps_says() {
         ("clew_faults_total{kind=\"stored\"}", faults as f64),
         ("clew_tier_pages{tier=\"pool\"}", status.pool.stored_pages as f64),
         ("clew_fault_duration_seconds_count{kind=\"stored\"}", faults as f64),
-        ("clew_fault_duration_seconds_bucket{kind=\"stored\",le=\"+Inf\"}", faults as f64),
+        ("clew_fault_duration_seconds_bucket{le=\"+Inf\",kind=\"stored\"}", faults as f64),
         ("clew_policy_engine_apps_ended", 0.0),
     ] {
         let shown = metrics.get(name).copied().unwrap_or(f64::NAN);

@@ -101,7 +101,7 @@ fn look(governor: &Sender<Message>, last: &Last) -> Option<Arc<str>> {
     let (to, from) = crossbeam_channel::bounded(1);
     governor.send(Message::Look(to)).ok()?;
     let status = from.recv_timeout(TO_LOOK).ok()?;
-    let text: Arc<str> = metrics::text(&status).into();
+    let text: Arc<str> = metrics::text(*status).into();
     *last = Some((Instant::now(), text.clone()));
     Some(text)
 }
@@ -226,7 +226,7 @@ mod tests {
         let address = server(|| true);
         for (request, status, word) in [
             ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "200 OK", "clew_budget_bytes 0"),
-            ("GET /metrics?x=1 HTTP/1.0\r\n\r\n", "200 OK", "version=0.0.4"),
+            ("GET /metrics?x=1 HTTP/1.0\r\n\r\n", "200 OK", "version=1.0.0"),
             ("HEAD /metrics HTTP/1.1\r\n\r\n", "200 OK", "Content-Length: "),
             ("GET / HTTP/1.1\r\n\r\n", "404 Not Found", "/metrics"),
             ("POST /metrics HTTP/1.1\r\n\r\n", "405 Method Not Allowed", "GET"),
