@@ -120,7 +120,8 @@ pub struct Facts {
     pub device: Option<DeviceFacts>,
     /// Donors by number.
     pub donors: BTreeMap<u32, DonorFacts>,
-    /// CPU load of the machine, 0 to 1.
+    /// CPU load of the machine, 0 to 1, over the last second. In a replay: what swapping takes of one
+    /// CPU (modelled or measured, as its time is).
     pub cpu_load: f32,
 }
 

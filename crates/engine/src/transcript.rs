@@ -126,6 +126,7 @@ fn put(driver: &mut Driver, call: &Call, pages: &dyn PageFacts) {
         Call::Tell(now, Event::Tick) => driver.tick(*now, pages),
         Call::Tell(now, event) => driver.tell(*now, event, pages),
         Call::SetTier(tier, facts) => driver.set_tier(*tier, *facts),
+        Call::CpuLoad(load) => driver.set_cpu_load(*load),
         Call::Spare(app) => driver.spare(*app),
         Call::AppOut(app) => driver.take_out_app(*app, pages),
         Call::Prefetch(trigger) => drop(driver.pick_early(*trigger, pages)),

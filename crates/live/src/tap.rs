@@ -48,6 +48,7 @@ impl Listener for Tap {
             | Call::Prefetch(_)
             | Call::Moves(_)
             | Call::SetTier(..)
+            | Call::CpuLoad(_)
             | Call::Keep(_)
             | Call::Tidy
             | Call::GiveUp(..)

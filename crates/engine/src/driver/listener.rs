@@ -24,6 +24,8 @@ pub enum Call {
     Tell(Ns, Event),
     /// [`Engine::set_tier`].
     SetTier(Tier, TierFacts),
+    /// [`Engine::set_cpu_load`].
+    CpuLoad(f32),
     /// [`Engine::spare`].
     Spare(AppId),
     /// [`Engine::plan_swap_out`].

@@ -266,6 +266,12 @@ impl Driver {
         self.note(|| Call::SetTier(tier, facts), Answer::Nothing);
     }
 
+    /// How busy the CPUs are, 0 to 1.
+    pub fn set_cpu_load(&mut self, load: f32) {
+        self.engine.set_cpu_load(load);
+        self.note(|| Call::CpuLoad(load), Answer::Nothing);
+    }
+
     /// As long as it lives, `app` is not ended because memory is short.
     pub fn spare(&mut self, app: AppId) {
         self.engine.spare(app);

@@ -57,6 +57,8 @@ use tally::Tally;
 
 /// The daemon's tick. After a round of reclaim that found nobody, the next one is so much later.
 const TICK: Ns = Ns::from_ms(10);
+/// How often the CPU load is told.
+const SECOND: Ns = Ns::from_ms(1000);
 /// Pages that one order restores at most.
 const RESTORE_PAGES: usize = 512;
 /// Records between two looks at how much the page tables take.
@@ -193,6 +195,8 @@ struct Replay<'a, M> {
     now: Ns,
     /// The last tick.
     ticked: Ns,
+    /// When the load was last told, and what swapping had taken of a CPU by then, nanoseconds.
+    loaded: (Ns, f64),
     record: u64,
     window: Option<Window>,
     own: OwnTime,
@@ -234,6 +238,7 @@ impl<'a, M: Mechanism> Replay<'a, M> {
             costs,
             now: Ns::default(),
             ticked: Ns::default(),
+            loaded: (Ns::default(), 0.0),
             record: 0,
             window: None,
             hot_sets: Follower::default(),
@@ -260,8 +265,7 @@ impl<'a, M: Mechanism> Replay<'a, M> {
                 self.tables_bytes = self.mechanism.tables_bytes();
             }
             if self.now.since(self.ticked) >= TICK {
-                self.ticked = self.now;
-                self.driver.tick(self.now, &self.mechanism);
+                self.tick();
             }
             self.carry_out()?;
             if self.record.is_multiple_of(REPORT) {
@@ -271,6 +275,20 @@ impl<'a, M: Mechanism> Replay<'a, M> {
         progress(total, total);
         let hot_sets = self.hot_sets.finish(self.has_hot_list);
         Ok(Outcome { hot_sets, ..self.tally.outcome(&self.mechanism, &self.driver) })
+    }
+
+    /// Time has passed.
+    fn tick(&mut self) {
+        self.ticked = self.now;
+        let (since, spent_ns) = self.loaded;
+        let passed = self.now.since(since);
+        if passed >= SECOND {
+            let now_ns = self.tally.spent_ns();
+            let load = (now_ns - spent_ns) / passed.0 as f64;
+            self.driver.set_cpu_load(load.clamp(0.0, 1.0) as f32);
+            self.loaded = (self.now, now_ns);
+        }
+        self.driver.tick(self.now, &self.mechanism);
     }
 
     /// An error, with the number of the record that was played.

@@ -40,6 +40,11 @@ impl Tally {
         self.spent += *spent;
     }
 
+    /// CPU time of all so far, nanoseconds.
+    pub fn spent_ns(&self) -> f64 {
+        self.spent.cpu_ns()
+    }
+
     pub fn relaunched(&mut self, own_ns: f64, took_ns: f64) {
         self.own_ns.push(own_ns);
         self.relaunch_ns.push(took_ns);

@@ -5,6 +5,7 @@
 
 mod activity;
 mod budget;
+mod cpu_load;
 mod fullness;
 mod kernel_tier;
 mod last_resort;
@@ -48,6 +49,7 @@ use crate::outside::Found;
 use crate::process::{Process, Shared};
 use crate::work::{Crew, Desk, Done, Work};
 use activity::Activity;
+use cpu_load::CpuLoad;
 use fullness::Fullness;
 use kernel_tier::KernelTier;
 use outside::Outside;
@@ -274,6 +276,7 @@ pub struct Governor {
     /// When the last second ended in which pages were watched.
     last_second: Instant,
     outside: Outside,
+    cpu_load: CpuLoad,
 }
 
 impl Governor {
@@ -339,6 +342,7 @@ impl Governor {
             thrashing: Thrashing::default(),
             last_second: now,
             outside: Outside::new(now),
+            cpu_load: CpuLoad::default(),
         }
     }
 
@@ -645,6 +649,7 @@ impl Governor {
             self.take_samples();
             self.look_outside();
             self.look_for_thrashing();
+            self.look_at_cpus();
         }
         if self.stopping.is_none() {
             self.watch_activity();
