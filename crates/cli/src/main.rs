@@ -177,9 +177,7 @@ fn main() -> ExitCode {
         }
         Verb::Man { directory } => {
             let command = <Cli as clap::CommandFactory>::command();
-            std::fs::create_dir_all(&directory)
-                .and_then(|()| clap_mangen::generate_to(command, &directory))
-                .map_err(|e| Failure::Failed(anyhow::anyhow!("{}: {e}", directory.display())))
+            verbs::man::man(command, &directory)
         }
     };
     let (code, error) = match result {

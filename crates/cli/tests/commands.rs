@@ -53,6 +53,14 @@ fn completions_and_man_pages_know_every_verb_and_option() {
             assert!(page.contains(option), "{option} is not on the page of '{verb}'");
         }
     }
+    let link = dir.join("clew-ps.1");
+    std::fs::write(dir.join("elsewhere"), "precious").expect("it can be written");
+    std::fs::remove_file(&link).expect("it is there");
+    std::os::unix::fs::symlink(dir.join("elsewhere"), &link).expect("a link");
+    let written = run_to_end(clew().arg("man").arg(dir.path()), LONG);
+    assert!(written.status.success(), "{}", texts(&written));
+    let elsewhere = std::fs::read_to_string(dir.join("elsewhere")).expect("still there");
+    assert_eq!(elsewhere, "precious", "written to through a link");
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let output = run_to_end(clew().args(["completions", shell]), LONG);
         assert!(output.status.success(), "{shell}: {}", texts(&output));

@@ -108,7 +108,7 @@ impl Device {
         let bad = |why: String| LabError::Setting { what: format!("device '{name}'"), why };
         if name.ends_with(".toml") {
             let path = Path::new(name);
-            let text = std::fs::read_to_string(path).map_err(LabError::file(path))?;
+            let text = LabError::or_text(path)?;
             let first = parse(&text, name)?.into_iter().next();
             return first.ok_or_else(|| bad("the file has no [[device]]".to_string()));
         }

@@ -7,6 +7,9 @@ use clew_core::PageId;
 use clew_store::{SegmentError, StoreError, TableError};
 use clew_trace::TraceError;
 
+/// Bytes of a table of costs, a device model, a scheme or a sweep, at most.
+const MAX_TEXT: u64 = 1 << 20;
+
 /// Why there is no result.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
@@ -135,6 +138,11 @@ impl LabError {
     pub(crate) fn file(path: &std::path::Path) -> impl FnOnce(io::Error) -> LabError {
         let path = path.to_path_buf();
         move |source| LabError::File { path, source }
+    }
+
+    /// The text of a file that somebody wrote by hand.
+    pub(crate) fn or_text(path: &std::path::Path) -> Result<String, LabError> {
+        clew_trace::regular::read_text(path, MAX_TEXT, 0).map_err(LabError::file(path))
     }
 
     /// For `map_err`, of a trace.

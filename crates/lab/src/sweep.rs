@@ -17,11 +17,11 @@
 //! or not there.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use clew_policy::Scheme;
-use clew_trace::Draft;
+use clew_trace::{regular, write_whole};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 use twox_hash::XxHash3_128;
@@ -53,6 +53,13 @@ struct File {
     #[serde(default)]
     parameters: BTreeMap<String, BTreeMap<String, Vec<Value>>>,
 }
+
+/// Rows of one trace, at most.
+const MAX_ROWS: usize = 1 << 16;
+const TOO_MANY: &str = "more than 65536 rows of one trace";
+
+/// Bytes of a row that was kept, at most.
+const MAX_ROW: u64 = 1 << 20;
 
 /// A scheme with the parameters that make it this one.
 #[derive(Clone, Debug)]
@@ -103,7 +110,7 @@ pub enum Step<'a> {
 impl Sweep {
     /// Reads the file at `path`.
     pub fn read(path: &Path) -> Result<Sweep, LabError> {
-        let text = std::fs::read_to_string(path).map_err(LabError::file(path))?;
+        let text = LabError::or_text(path)?;
         let bad = |why: String| LabError::Setting { what: path.display().to_string(), why };
         let file: File = toml::from_str(&text).map_err(|error| bad(error.to_string()))?;
         let beside = path.parent().unwrap_or(Path::new("."));
@@ -126,6 +133,12 @@ impl Sweep {
             let parameters = file.parameters.get(name).unwrap_or(&none);
             let scheme = load_scheme(name, beside)?;
             variants.extend(varied(&scheme, parameters).map_err(&bad)?);
+            if variants.len() > MAX_ROWS {
+                return Err(bad(TOO_MANY.to_string()));
+            }
+        }
+        if variants.len() * file.budgets.len() > MAX_ROWS {
+            return Err(bad(TOO_MANY.to_string()));
         }
         let budgets: Result<Vec<Memory>, String> =
             file.budgets.iter().map(|budget| budget.parse()).collect();
@@ -222,7 +235,7 @@ impl Sweep {
                             parameters: variant.parameters.clone(),
                             outcome: one(&input, &settings, &mut |_, _| {})?,
                         };
-                        write_whole(&path, &to_json(&row)?)?;
+                        write_whole(&path, &to_json(&row)?).map_err(LabError::file(&path))?;
                         row
                     }
                 };
@@ -233,8 +246,10 @@ impl Sweep {
                 Ok(row)
             })?);
         }
-        write_whole(&out.join("sweep.json"), &to_json(&rows)?)?;
-        write_whole(&out.join("sweep.csv"), &csv(&rows)?)?;
+        for (name, text) in [("sweep.json", to_json(&rows)?), ("sweep.csv", csv(&rows)?)] {
+            let path = out.join(name);
+            write_whole(&path, &text).map_err(LabError::file(&path))?;
+        }
         Ok(rows)
     }
 }
@@ -245,7 +260,7 @@ fn load_scheme(name: &str, beside: &Path) -> Result<Scheme, LabError> {
         return Ok(Scheme::preset(name)?);
     }
     let path = beside.join(name);
-    let text = std::fs::read_to_string(&path).map_err(LabError::file(&path))?;
+    let text = LabError::or_text(&path)?;
     Ok(Scheme::from_toml(&text)?)
 }
 
@@ -255,6 +270,10 @@ fn varied(
     parameters: &BTreeMap<String, Vec<Value>>,
 ) -> Result<Vec<Variant>, String> {
     let mut variants = vec![(BTreeMap::new(), scheme.to_toml())];
+    let combinations = parameters.values().try_fold(1usize, |all, v| all.checked_mul(v.len()));
+    if combinations.is_none_or(|all| all > MAX_ROWS) {
+        return Err(format!("parameters.{}: {TOO_MANY}", scheme.name));
+    }
     for (path, values) in parameters {
         let mut next = Vec::new();
         for (known, text) in &variants {
@@ -330,7 +349,7 @@ fn key(identity: &str, settings: &Settings) -> String {
 
 /// The row of an earlier run, if it is there and sound.
 fn read_row(path: &Path) -> Option<Row> {
-    serde_json::from_str(&std::fs::read_to_string(path).ok()?).ok()
+    serde_json::from_str(&regular::read_text(path, MAX_ROW, 0).ok()?).ok()
 }
 
 fn to_json(value: &impl Serialize) -> Result<String, LabError> {
@@ -340,13 +359,6 @@ fn to_json(value: &impl Serialize) -> Result<String, LabError> {
         why: error.to_string(),
     })?;
     Ok(text + "\n")
-}
-
-/// Writes a file that is there whole or not at all.
-pub fn write_whole(path: &Path, text: &str) -> Result<(), LabError> {
-    let mut draft = Draft::new(path, false).map_err(LabError::file(path))?;
-    draft.write_all(text.as_bytes()).map_err(LabError::file(path))?;
-    draft.commit().map_err(LabError::file(path))
 }
 
 /// One line a row; nested names are joined by dots.
@@ -431,6 +443,10 @@ mod tests {
         assert!(wrong("packing.chunks").contains("packing.chunks"));
         assert!(wrong("nothing.chunk").contains("no table nothing"));
         assert!(wrong("packing.chunk").contains("scheme.packing.chunk"));
+        // A file of a few lines is a billion of them.
+        let ten = vec![Value::Boolean(true); 10];
+        let bomb = ["a", "b", "c", "d", "e"].map(|path| (path.to_string(), ten.clone())).into();
+        assert!(varied(&zram, &bomb).expect_err("too many").contains("more than 65536 rows"));
     }
 
     #[test]

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use clew_core::ByteSize;
 use clew_engine::budget::{Budget, WATERMARKS};
 use clew_policy::schemes::Scheme;
+use clew_trace::regular;
 use serde::Deserialize;
 
 use crate::predecessor::ProcessName;
 use crate::record::Recording;
-use crate::trusted_path;
 
 /// The file as written.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -175,7 +175,7 @@ impl Config {
         let from_file = match file {
             None => ConfigFile::default(),
             Some(path) => {
-                let text = trusted_path::read_text(path, MAX_FILE, 0)
+                let text = regular::read_text(path, MAX_FILE, 0)
                     .map_err(|source| ConfigError::Read { path: path.to_path_buf(), source })?;
                 toml::from_str(&text).map_err(|source| ConfigError::Parse {
                     path: path.to_path_buf(),
@@ -303,7 +303,7 @@ pub fn load_scheme(named: &str) -> Result<Scheme, ConfigError> {
     let scheme = match named.ends_with(".toml") {
         true => {
             let path = PathBuf::from(named);
-            let text = trusted_path::read_text(&path, MAX_FILE, 0)
+            let text = regular::read_text(&path, MAX_FILE, 0)
                 .map_err(|source| ConfigError::Read { path, source })?;
             Scheme::from_toml(&text).map_err(|e| e.to_string())
         }

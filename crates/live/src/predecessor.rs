@@ -13,8 +13,9 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use clew_trace::regular;
+
 use crate::proc_stat::Stat;
-use crate::trusted_path;
 
 /// A process, named so that no later one is mistaken for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -151,7 +152,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
 
 /// The numbers in a file; `None` if there is none.
 fn numbers<const N: usize>(path: &Path) -> io::Result<Option<[u64; N]>> {
-    let text = match trusted_path::read_text(path, MAX_FILE, libc::O_NOFOLLOW) {
+    let text = match regular::read_text(path, MAX_FILE, libc::O_NOFOLLOW) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         text => text.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?,
     };
@@ -167,7 +168,7 @@ fn numbers<const N: usize>(path: &Path) -> io::Result<Option<[u64; N]>> {
 fn lock(socket: &Path) -> io::Result<File> {
     let path = beside(socket, "lock");
     loop {
-        let lock = trusted_path::open_regular(
+        let lock = regular::open(
             &path,
             File::options().write(true).create(true).truncate(false).mode(0o600),
             libc::O_NOFOLLOW,
@@ -241,7 +242,7 @@ pub fn commit(socket: &Path, keeper: u32, generation: u64, journal: RawFd) -> io
 
 /// Whether process `keeper` is the one by which a successor would go; `None` if that cannot be read.
 pub fn counts(socket: &Path, keeper: u32) -> Option<bool> {
-    match trusted_path::read_text(&beside(socket, "keeper"), MAX_FILE, libc::O_NOFOLLOW) {
+    match regular::read_text(&beside(socket, "keeper"), MAX_FILE, libc::O_NOFOLLOW) {
         Ok(text) => Some(text.split(' ').next() == Some(keeper.to_string().as_str())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Some(false),
         Err(_) => None,

@@ -1,12 +1,11 @@
 //! Whose directories are on the way to a socket, or to a file that programs load. Whoever can change
 //! one of them decides who is met there, so each belongs to this user or to root, and nobody else can
-//! write to it. And small files, read so that nothing that lies there in their place, a pipe or a file
-//! without an end, makes anybody wait.
+//! write to it.
 
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 
 /// Why a directory cannot be relied upon.
@@ -137,34 +136,6 @@ fn make_on_the_way(directory: &Path, mode: u32) -> Result<(), PathError> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         made => made.map_err(file(directory)),
     }
-}
-
-/// Opens a regular file without waiting, whatever lies there.
-///
-/// # Errors
-/// Those of opening; `InvalidInput` if it is of another kind.
-pub fn open_regular(path: &Path, how: &OpenOptions, flags: i32) -> io::Result<File> {
-    let file = how.clone().custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | flags).open(path)?;
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),
-    }
-}
-
-/// The text of a regular file of at most `most` bytes. With `libc::O_NOFOLLOW` in `flags` it is no
-/// symbolic link either.
-///
-/// # Errors
-/// As [`open_regular`], and of reading; `InvalidData` if it is longer, or not UTF-8.
-pub fn read_text(path: &Path, most: u64, flags: i32) -> io::Result<String> {
-    let mut text = String::new();
-    let file = open_regular(path, OpenOptions::new().read(true), flags)?;
-    file.take(most + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > most {
-        let what = format!("it has more than {most} bytes");
-        return Err(io::Error::new(io::ErrorKind::InvalidData, what));
-    }
-    Ok(text)
 }
 
 /// The names of a path, the first one last.

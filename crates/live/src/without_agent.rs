@@ -5,7 +5,7 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use crate::trusted_path::open_regular;
+use clew_trace::regular;
 
 /// Why nothing can be preloaded into `program`; `None` also where that cannot be told.
 pub fn why(program: &Path) -> Option<&'static str> {
@@ -14,7 +14,7 @@ pub fn why(program: &Path) -> Option<&'static str> {
     }
     // The headers are at the beginning; reading all of a large program would cost its size.
     let mut bytes = Vec::new();
-    let file = open_regular(program, OpenOptions::new().read(true), 0).ok()?;
+    let file = regular::open(program, OpenOptions::new().read(true), 0).ok()?;
     file.take(64 << 10).read_to_end(&mut bytes).ok()?;
     if !bytes.starts_with(b"\x7fELF") {
         return None; // a script: its interpreter decides

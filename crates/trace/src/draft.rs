@@ -47,6 +47,17 @@ impl Draft {
     }
 }
 
+/// Writes a file that is there whole or not at all. What has its name is replaced and never written to: in a
+/// directory that others can change it may be a link to anywhere.
+///
+/// # Errors
+/// Those of [`Draft`].
+pub fn write_whole(path: &Path, text: &str) -> io::Result<()> {
+    let mut draft = Draft::new(path, false)?;
+    draft.write_all(text.as_bytes())?;
+    draft.commit()
+}
+
 impl Write for Draft {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.file.write(bytes)

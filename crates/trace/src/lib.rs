@@ -33,13 +33,14 @@ mod known;
 mod packed;
 mod reader;
 mod record;
+pub mod regular;
 pub mod statistics;
 mod totals;
 mod trace;
 mod writer;
 
 pub use contents::{Content, Contents};
-pub use draft::Draft;
+pub use draft::{Draft, write_whole};
 pub use error::TraceError;
 pub use header::{ContentsKind, Header, Provenance, Source};
 pub use reader::Reader;

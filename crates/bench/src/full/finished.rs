@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
+use clew_trace::{regular, write_whole};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +22,9 @@ use crate::survey::Touched;
 
 /// What such a file says about its format.
 const FORMAT: u32 = 1;
+
+/// Bytes of such a file, at most.
+const MOST_BYTES: u64 = 64 << 20;
 
 /// Everything that a result depends on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -173,16 +177,15 @@ impl Finished {
 
     /// Whole or not at all: an interruption leaves no half file.
     fn write(&self, name: &str, file: &impl Serialize) -> Result<(), BenchError> {
-        let (path, draft) = (self.path(name), self.path(&format!("{name}.part")));
-        fs::write(&draft, serde_json::to_string(file)?).map_err(file_error("write", &draft))?;
-        fs::rename(&draft, &path).map_err(file_error("write", &path))
+        let path = self.path(name);
+        write_whole(&path, &serde_json::to_string(file)?).map_err(file_error("write", &path))
     }
 }
 
 /// `None` for a file that is not there, that cannot be read, or that was made under other
 /// conditions.
 fn read<T: DeserializeOwned>(path: &Path, conditions: &Conditions) -> Option<File<T>> {
-    let text = fs::read_to_string(path).ok()?;
+    let text = regular::read_text(path, MOST_BYTES, 0).ok()?;
     let file: File<T> = serde_json::from_str(&text).ok()?;
     (file.conditions == *conditions).then_some(file)
 }

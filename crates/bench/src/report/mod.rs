@@ -13,6 +13,7 @@ mod table;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use clew_trace::write_whole;
 use serde::Serialize;
 
 pub use full_page::full_page;
@@ -53,7 +54,7 @@ fn write(files: &[(&str, String)], directory: &Path) -> Result<Vec<PathBuf>, Ben
         .iter()
         .map(|(name, text)| {
             let path = directory.join(name);
-            fs::write(&path, text).map_err(file_error("write", &path))?;
+            write_whole(&path, text).map_err(file_error("write", &path))?;
             Ok(path)
         })
         .collect()
@@ -221,6 +222,13 @@ mod tests {
         let paths = write_all(&example(), &directory).expect("they can be written");
         assert_eq!(paths.len(), 3);
         assert!(paths.iter().all(|path| path.is_file()));
+        // Others may have made the directory, with links in it to what is not theirs.
+        let (elsewhere, link) = (directory.join("elsewhere"), directory.join("demo.json"));
+        fs::write(&elsewhere, "precious").expect("it can be written");
+        fs::remove_file(&link).expect("it is there");
+        std::os::unix::fs::symlink(&elsewhere, &link).expect("a link");
+        write_all(&example(), &directory).expect("they can be written");
+        assert_eq!(fs::read_to_string(&elsewhere).expect("still there"), "precious");
         fs::remove_dir_all(&directory).expect("still there");
     }
 }

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::anyhow;
-use clew_lab::sweep::write_whole;
 use clew_lab::{compare as compare_schemes, report};
 use clew_policy::{Scheme, schemes};
+use clew_trace::write_whole;
 
 use super::replay::{Options, failure, open, print_table, scheme};
+use super::trace::writing;
 use crate::Failure;
 use crate::output::{Format, json_text};
 use crate::progress::Bar;
@@ -72,7 +73,7 @@ pub fn compare(format: Format, args: Args) -> Result<(), Failure> {
             .map_err(|error| anyhow!("cannot make {}: {error}", out.display()))?;
         for (name, text) in [("compare.json", &text), ("compare.html", &report::page(&compared))] {
             let path = out.join(name);
-            write_whole(&path, text).map_err(failure)?;
+            write_whole(&path, text).map_err(|error| writing(&path, error))?;
             files.push(path);
         }
     }

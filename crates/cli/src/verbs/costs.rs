@@ -3,11 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use clew_lab::costs;
-use clew_lab::sweep::write_whole;
-use clew_trace::Trace;
+use clew_trace::{Trace, write_whole};
 
 use super::replay::failure;
-use super::trace::reading;
+use super::trace::{reading, writing};
 use crate::Failure;
 use crate::output::{Format, json};
 use crate::progress::Bar;
@@ -32,7 +31,7 @@ pub fn costs(format: Format, args: Args) -> Result<(), Failure> {
     });
     bar.end();
     let measured = measured.map_err(failure)?;
-    let write = |path: &Path| write_whole(path, &measured.to_toml()).map_err(failure);
+    let write = |path: &Path| write_whole(path, &measured.to_toml()).map_err(|e| writing(path, e));
     match (&args.output, format) {
         (Some(path), _) => {
             write(path)?;

@@ -9,6 +9,7 @@ pub mod demo;
 pub mod doctor;
 pub mod generate;
 pub mod import;
+pub mod man;
 pub mod ps;
 pub mod record;
 pub mod replay;

@@ -13,6 +13,7 @@ use clew_bench::arms::ArmKind;
 use clew_bench::interrupt::InterruptGuard;
 use clew_bench::programs::Kind;
 use clew_bench::progress::Console;
+use clew_bench::scratch::Scratch;
 use clew_bench::{DemoConfig, report};
 use clew_core::ByteSize;
 use clew_live::control::{Client, Request};
@@ -233,7 +234,7 @@ fn program(args: Args, options: Vec<OsString>) -> Result<u8, Failure> {
             name.to_string_lossy().chars().take(30).collect()
         }
     };
-    let scratch = tempfile::Builder::new().prefix("clew-record-").tempdir()?;
+    let scratch = Scratch::new("clew-record-").map_err(failure)?;
     let own = std::env::current_exe().context("finding this program")?;
     let socket = scratch.path().join("clew.sock");
     let words: Vec<_> = args.command.iter().map(|word| word.to_string_lossy()).collect();

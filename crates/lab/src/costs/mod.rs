@@ -131,7 +131,7 @@ impl Costs {
 
     /// Reads a table.
     pub fn read(path: &Path) -> Result<Costs, LabError> {
-        let text = std::fs::read_to_string(path).map_err(LabError::file(path))?;
+        let text = LabError::or_text(path)?;
         Costs::parse(&text, &path.display().to_string())
     }
 
