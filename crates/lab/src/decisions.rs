@@ -19,7 +19,9 @@ use clew_trace::{Note, Record, Source, Stamped, Trace};
 use serde::Serialize;
 
 use crate::error::LabError;
+use crate::page_map::CHUNK;
 use crate::replay::Progress;
+use crate::sane;
 use crate::spaces::Spaces;
 
 /// How far two sets of choices agree.
@@ -79,7 +81,13 @@ enum Question {
     Samples { app: AppId, pages: u64, run_pages: u32 },
 }
 
+/// Pages that a daemon manages at most.
+const MOST_PAGES: u64 = 1 << 26;
+
 /// Asks again. The scheme stands in the trace.
+///
+/// # Errors
+/// Those of reading; [`LabError::Record`] for what no daemon writes down.
 pub fn decisions(trace: &Trace, progress: Progress<'_>) -> Result<Decisions, LabError> {
     let provenance = &trace.header().provenance;
     let scheme = provenance.notes.get("scheme_toml");
@@ -112,10 +120,16 @@ pub fn decisions(trace: &Trace, progress: Progress<'_>) -> Result<Decisions, Lab
             asker.ahead.push_back(stamped.map_err(failed(trace.path()))?);
         }
         let Some(stamped) = asker.ahead.pop_front() else { break };
+        sane::check(number, &stamped.record, MOST_PAGES)?;
         for space in spaces.note(&stamped.record) {
-            asker.pages.spaces.remove(&space);
+            asker.pages.remove(space);
         }
         asker.play(number, stamped.at, &stamped.record);
+        let answered = asker.open.as_ref().map_or(0, |open| open.pages);
+        if answered > MOST_PAGES || asker.pages.is_too_much(MOST_PAGES) {
+            let why = "more pages than a daemon manages".to_string();
+            return Err(LabError::Record { record: number, field: "pages", why });
+        }
         number += 1;
         if number.is_multiple_of(1 << 16) {
             progress(records.position(), trace.file_bytes());
@@ -133,6 +147,14 @@ struct Open {
     record: u64,
     question: Question,
     answer: Vec<Note>,
+    /// Pages that the answer names, some more than once.
+    pages: u64,
+}
+
+impl Open {
+    fn new(record: u64, question: Question) -> Open {
+        Open { record, question, answer: Vec::new(), pages: 0 }
+    }
 }
 
 struct Asker {
@@ -159,6 +181,10 @@ impl Asker {
             && let Some(open) = &mut self.open
         {
             open.answer.push(*note);
+            open.pages += match note {
+                Note::Sample { run } => u64::from(run.count),
+                _ => 1,
+            };
             return;
         }
         if let Record::Contents { .. } = record {
@@ -182,7 +208,7 @@ impl Asker {
             Record::Note(Note::Spared { app }) => return self.engine.spare(app),
             ref record => return self.event(number, at, record),
         };
-        self.open = Some(Open { record: number, question, answer: Vec::new() });
+        self.open = Some(Open::new(number, question));
     }
 
     fn event(&mut self, number: u64, at: clew_core::Ns, record: &Record) {
@@ -195,7 +221,7 @@ impl Asker {
             && self.asked_for.take() != Some(trigger)
         {
             let question = Question::Prefetch(trigger);
-            self.open = Some(Open { record: number, question, answer: Vec::new() });
+            self.open = Some(Open::new(number, question));
             self.close();
             self.asked_for = None;
         }
@@ -224,7 +250,9 @@ impl Asker {
 
     /// Asks what is open, and compares.
     fn close(&mut self) {
-        let Some(Open { record, question, answer: recorded }) = self.open.take() else { return };
+        let Some(Open { record, question, answer: recorded, .. }) = self.open.take() else {
+            return;
+        };
         let mut orders = Vec::new();
         let replayed: Vec<Note> = match question {
             Question::Pages(demand) => {
@@ -333,6 +361,7 @@ enum At {
 struct OfSpace {
     pages: BTreeMap<Vpn, At>,
     counts: PageCounts,
+    chunks: HashSet<u64>,
 }
 
 impl OfSpace {
@@ -360,11 +389,35 @@ impl OfSpace {
 #[derive(Default)]
 struct Pages {
     spaces: HashMap<SpaceId, OfSpace>,
+    /// Pages of all of them.
+    known: u64,
+    /// And chunks of neighbours that had one.
+    chunks: u64,
 }
 
 impl Pages {
     fn set(&mut self, page: PageId, at: Option<At>) -> Option<At> {
-        self.spaces.entry(page.space()).or_default().set(page.vpn(), at)
+        let of_space = self.spaces.entry(page.space()).or_default();
+        let before = of_space.set(page.vpn(), at);
+        if at.is_some() && before.is_none() {
+            self.known += 1;
+            self.chunks += u64::from(of_space.chunks.insert(page.vpn().0 / CHUNK as u64));
+        } else if at.is_none() && before.is_some() {
+            self.known -= 1;
+        }
+        before
+    }
+
+    /// Whether there are more than `most`, or where nobody has neighbours as many chunks as those need.
+    fn is_too_much(&self, most: u64) -> bool {
+        self.known > most || self.chunks > most / CHUNK as u64
+    }
+
+    fn remove(&mut self, space: SpaceId) {
+        if let Some(gone) = self.spaces.remove(&space) {
+            self.known -= gone.pages.len() as u64;
+            self.chunks -= gone.chunks.len() as u64;
+        }
     }
 
     fn leave_out(&mut self, page: PageId) {
@@ -434,5 +487,26 @@ impl PageFacts for Pages {
                 At::Leaving => {}
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_without_neighbours_count_as_their_chunks() {
+        let mut pages = Pages::default();
+        let page = |space, vpn| PageId::new(SpaceId(space), Vpn(vpn));
+        let resident =
+            |space, vpn, count| Event::Resident { run: PageRun { first: page(space, vpn), count } };
+        pages.note(&resident(1, 0, 1024));
+        assert!(!pages.is_too_much(1024) && pages.is_too_much(1023));
+        pages.note(&Event::Freed { run: PageRun { first: page(1, 0), count: 1023 } });
+        assert_eq!((pages.known, pages.chunks), (1, 2));
+        pages.note(&resident(2, 4096, 1));
+        assert!(!pages.is_too_much(3 * 512) && pages.is_too_much(2 * 512));
+        pages.remove(SpaceId(1));
+        assert_eq!((pages.known, pages.chunks), (1, 1));
     }
 }

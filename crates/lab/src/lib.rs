@@ -18,6 +18,7 @@ mod mechanism;
 mod page_map;
 pub mod replay;
 pub mod report;
+mod sane;
 mod spaces;
 pub mod sweep;
 mod world;

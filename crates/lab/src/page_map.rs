@@ -8,7 +8,8 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 const CHUNK_BITS: u32 = 9;
-const CHUNK: usize = 1 << CHUNK_BITS;
+/// Neighbours in a chunk.
+pub const CHUNK: usize = 1 << CHUNK_BITS;
 
 /// A value a page. See the module.
 pub struct PageMap<T> {
@@ -63,6 +64,11 @@ impl<T: Copy + Default + PartialEq> PageMap<T> {
             self.last = (key, self.chunk(key, page.space()));
         }
         &mut self.chunks[self.last.1 as usize][offset(page)]
+    }
+
+    /// Chunks that take memory.
+    pub fn chunks(&self) -> usize {
+        self.chunks.len()
     }
 
     fn chunk(&mut self, key: u64, space: SpaceId) -> u32 {

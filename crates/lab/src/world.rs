@@ -11,7 +11,8 @@ use clew_trace::{ContentId, Record, Trace};
 
 use crate::error::LabError;
 use crate::mechanism::MAX_PAGES;
-use crate::page_map::PageMap;
+use crate::page_map::{CHUNK, PageMap};
+use crate::sane;
 use crate::spaces::Spaces;
 
 /// What a page holds.
@@ -52,12 +53,31 @@ pub struct Lookahead {
     peak_pages: u64,
 }
 
+/// What a trace may have of pages, so that following it takes a few GiB at most.
+#[derive(Clone, Copy)]
+struct Most {
+    /// There at once; and as many in chunks of neighbours of which one is there.
+    pages: u64,
+    /// Come into being, one after the other.
+    begun: u64,
+}
+
+const MOST: Most = Most { pages: MAX_PAGES, begun: 1 << 28 };
+
 /// Nothing is told of the page.
 const NEVER: u32 = u32::MAX;
 
 impl Lookahead {
     /// Reads the trace once.
+    ///
+    /// # Errors
+    /// Those of reading; [`LabError::Record`] for what no program does, and for more pages than a replay
+    /// has room for.
     pub fn of(trace: &Trace) -> Result<Lookahead, LabError> {
+        Lookahead::within(trace, MOST)
+    }
+
+    fn within(trace: &Trace, most: Most) -> Result<Lookahead, LabError> {
         let failed = LabError::trace;
         /// Of a page: the place that waits for its first contents, plus one; or it was told.
         const TOLD: u64 = u64::MAX;
@@ -67,6 +87,8 @@ impl Lookahead {
         let mut spaces = Spaces::default();
         for stamped in trace.records().map_err(failed(trace.path()))? {
             let record = stamped.map_err(failed(trace.path()))?.record;
+            let number = spaces.noted();
+            sane::check(number, &record, most.pages)?;
             for ended in spaces.note(&record) {
                 pages.take_space(ended, |_| alive -= 1);
             }
@@ -77,11 +99,6 @@ impl Lookahead {
             let before = firsts.len();
             match record {
                 Record::Resident { run } => {
-                    if u64::from(run.count) > MAX_PAGES {
-                        let why = format!("{} pages at once", run.count);
-                        let record = spaces.noted() - 1;
-                        return Err(LabError::Record { record, field: "pages", why });
-                    }
                     for page in run.pages() {
                         begin(&mut pages, page, &mut firsts);
                     }
@@ -105,6 +122,11 @@ impl Lookahead {
             }
             alive += (firsts.len() - before) as u64;
             peak_pages = peak_pages.max(alive);
+            let in_chunks = (pages.chunks() * CHUNK) as u64;
+            if alive.max(in_chunks) > most.pages || firsts.len() as u64 > most.begun {
+                let why = "more pages than a replay has room for".to_string();
+                return Err(LabError::Record { record: number, field: "pages", why });
+            }
         }
         Ok(Lookahead { firsts, peak_pages })
     }
@@ -194,5 +216,52 @@ impl World<'_> {
     /// All of a space is gone.
     pub fn end(&mut self, space: SpaceId) {
         self.pages.remove_space(space);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clew_core::{AccessKind, AppId, Ns, Vpn};
+    use clew_trace::{ContentsKind, Draft, Header, Provenance, Source, Writer};
+
+    use super::*;
+
+    #[test]
+    fn a_trace_takes_no_more_memory_than_there_is_for_it() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("bomb.trace");
+        let within = |records: &[Record]| {
+            let provenance = Provenance::new(Source::Generated, "a test");
+            let header = Header { page_bytes: 4096, contents: ContentsKind::None, provenance };
+            let draft = Draft::new(&path, false).expect("a draft");
+            let mut writer = Writer::new(draft, &header).expect("a header");
+            let (app, space) = (AppId(1), SpaceId(1));
+            writer.app(app, "app").expect("a name");
+            let start = Record::SpaceStart { space, app, file: false };
+            for record in [&[start], records].concat() {
+                writer.record(Ns(0), record).expect("a record");
+            }
+            writer.finish().expect("an end").0.commit().expect("a file");
+            let most = Most { pages: 4096, begun: 10_000 };
+            Lookahead::within(&Trace::open(&path).expect("a trace"), most).map(drop)
+        };
+        let page = |vpn| PageId::new(SpaceId(1), Vpn(vpn));
+        let run = |vpn, count| PageRun { first: page(vpn), count };
+        let far =
+            |n: u64| Record::Access { page: page(n << 20), kind: AccessKind::Fresh, write: true };
+        let (all, none) =
+            (Record::Resident { run: run(0, 4096) }, Record::Freed { run: run(0, 4096) });
+        for fits in [vec![all, all], [all, none].repeat(2), (0..8).map(far).collect()] {
+            within(&fits).expect("there is room");
+        }
+        for bomb in [
+            vec![Record::Resident { run: run(0, 4097) }],
+            vec![all, Record::Resident { run: run(4096, 1) }],
+            [all, none].repeat(3),
+            (0..9).map(far).collect(),
+        ] {
+            let error = within(&bomb).expect_err("there is no room");
+            assert!(error.to_string().contains("pages") && error.is_bad_input(), "{error}");
+        }
     }
 }

@@ -10,7 +10,9 @@ use clew_lab::belady::belady;
 use clew_lab::{Clock, Costs, Input, LabError, Outcome, Pages, Settings, compare, replay, report};
 use clew_policy::Scheme;
 use clew_policy::schemes::OnFull;
-use clew_trace::{ContentsKind, Draft, Header, Provenance, Record, Source, TraceError, Writer};
+use clew_trace::{
+    ContentsKind, Draft, Header, Note, Provenance, Record, Source, TraceError, Writer,
+};
 use support::{Plan, trace};
 
 const BUDGET: u64 = 24 << 20;
@@ -279,6 +281,7 @@ fn records_that_no_program_makes_are_refused_by_number() {
         (Record::Moved { from: run(10, 10), to: page(1, 15) }, "moved"),
         (Record::Moved { from: run(10, 10), to: page(2, 50) }, "moved"),
         (Record::Resident { run: run(10, u32::MAX) }, "pages"),
+        (Record::Note(Note::Unused { run: run(10, u32::MAX) }), "pages"),
     ];
     for (record, word) in cases {
         let error = write(record);

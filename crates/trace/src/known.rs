@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use clew_core::{AppId, PageRun, SpaceId, Trigger};
+use clew_core::{AppId, PageId, PageRun, SpaceId, Trigger};
 
 use crate::error::Bad;
 use crate::record::{Note, Record};
@@ -15,8 +15,25 @@ pub(crate) const NAME_BYTES: usize = 255;
 const APPS: usize = 65_536;
 /// Spaces are numbered below this.
 pub(crate) const SPACES: u32 = 1 << 19;
-/// Page numbers are below this: 57-bit addresses of 4 KiB pages.
-pub(crate) const VPNS: u64 = 1 << 45;
+/// Page numbers are below this: a program's half of 57-bit addresses, in pages of 4 KiB. Whoever counts on
+/// from a page of a trace stays within its space.
+pub(crate) const VPNS: u64 = 1 << 44;
+
+/// Whether `app` may be called `name` among these.
+pub(crate) fn check_name(
+    apps: &BTreeMap<AppId, String>,
+    app: AppId,
+    name: &str,
+) -> Result<(), Bad> {
+    if name.is_empty() || name.len() > NAME_BYTES || name.contains(char::is_control) {
+        let why = format!("{name:?} is no name (1 to {NAME_BYTES} bytes, nothing to control)");
+        return Err(Bad::new("name", why));
+    }
+    if apps.len() == APPS && !apps.contains_key(&app) {
+        return Err(Bad::new("app", format!("more than {APPS} apps")));
+    }
+    Ok(())
+}
 
 /// Apps that have a name, spaces that live, contents that there are.
 #[derive(Default)]
@@ -30,13 +47,7 @@ pub(crate) struct Known {
 impl Known {
     /// `app` is called `name`. An app has one name.
     pub fn name(&mut self, app: AppId, name: &str) -> Result<(), Bad> {
-        if name.is_empty() || name.len() > NAME_BYTES || name.contains(char::is_control) {
-            let why = format!("{name:?} is no name (1 to {NAME_BYTES} bytes, nothing to control)");
-            return Err(Bad::new("name", why));
-        }
-        if self.apps.len() == APPS && !self.apps.contains_key(&app) {
-            return Err(Bad::new("app", format!("more than {APPS} apps")));
-        }
+        check_name(&self.apps, app, name)?;
         match self.apps.get(&app) {
             Some(before) if before != name => {
                 let why = format!("app {} is called '{before}' and '{name}'", app.0);
@@ -69,6 +80,14 @@ impl Known {
         }
     }
 
+    #[inline]
+    fn page(&self, page: PageId) -> Result<(), Bad> {
+        if page.vpn().0 >= VPNS {
+            return Err(Bad::new("page", format!("number {:#x}", page.vpn().0)));
+        }
+        self.space(page.space())
+    }
+
     fn run(&self, run: PageRun) -> Result<(), Bad> {
         self.space(run.first.space())?;
         let last = run.first.vpn().0.checked_add(u64::from(run.count));
@@ -95,13 +114,13 @@ impl Known {
                 | Note::PrefetchUsed { page }
                 | Note::PrefetchExpired { page }
                 | Note::AskedPrefetch { trigger: Trigger::Fault(page) | Trigger::Hit(page) },
-            ) => self.space(page.space()),
+            ) => self.page(page),
             Record::Contents { page, content } => {
                 if content.0 >= self.contents {
                     let why = format!("{} of {}", content.0, self.contents);
                     return Err(Bad::new("contents", why));
                 }
-                self.space(page.space())
+                self.page(page)
             }
             Record::Resident { run }
             | Record::Freed { run }

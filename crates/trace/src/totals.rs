@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use clew_core::{AccessKind, AppId, Ns, Trigger};
 
 use crate::error::Bad;
+use crate::known::check_name;
 use crate::packed::{Scan, put_varint};
 use crate::record::{Note, Record};
 
@@ -191,6 +192,7 @@ impl Totals {
         totals.last = Ns(scan.number("last time")?);
         for _ in 0..scan.number("apps")? {
             let (app, name) = scan_app(scan)?;
+            check_name(&totals.apps, app, name)?;
             if totals.apps.insert(app, name.to_string()).is_some() {
                 return Err(Bad::new("apps", format!("{} comes twice", app.0)));
             }

@@ -272,3 +272,21 @@ fn nothing_to_import() {
     assert!(error.to_string().contains("none"), "{error}");
     assert!(!out.exists());
 }
+
+#[test]
+fn more_programs_than_a_trace_can_have_are_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    // Each of a round has spaces of its own; nothing is written before all of them are read.
+    let many: String = (20_000..80_000).map(|uid| format!("{uid},1\n")).collect();
+    for app in 0..9 {
+        let leaf = directory.path().join(format!("app{app}/round1/hot"));
+        fs::create_dir_all(&leaf).expect("a directory");
+        fs::write(leaf.join("swapout_trace.txt"), "").expect("a file");
+        fs::write(leaf.join("lru_list.txt"), &many).expect("a file");
+    }
+    let error = import(directory.path(), &directory.path().join("out")).expect_err("refused");
+    assert!(
+        matches!(&error, ImportError::TooMany(at) if at.ends_with("app8/round1/hot")),
+        "{error}"
+    );
+}

@@ -135,7 +135,7 @@ fn a_writer_refuses_what_could_not_be_read_and_goes_on() {
     let start = Record::SpaceStart { space: SpaceId(3), app: AppId(1), file: false };
     writer.record(Ns(10), start).expect("a space");
     let page = PageId::new(SpaceId(3), Vpn(1));
-    let last = PageId::new(SpaceId(3), Vpn((1 << 45) - 1));
+    let last = PageId::new(SpaceId(3), Vpn((1 << 44) - 1));
     let refused = [
         (Ns(10), access(2, 1), "space"),
         (Ns(9), access(3, 1), "time"),
@@ -149,6 +149,7 @@ fn a_writer_refuses_what_could_not_be_read_and_goes_on() {
         (Ns(10), Record::Contents { page, content: ContentId(0) }, "contents"),
         (Ns(10), Record::Resident { run: PageRun { first: page, count: 0 } }, "pages"),
         (Ns(10), Record::Freed { run: PageRun { first: last, count: 2 } }, "pages"),
+        (Ns(10), Record::Freed { run: PageRun { first: last.plus(1), count: 1 } }, "pages"),
         (Ns(10), Record::Moved { from: PageRun { first: page, count: 2 }, to: last }, "pages"),
     ];
     for (at, record, field) in refused {

@@ -37,7 +37,7 @@ fn begin(writer: &mut Writer<Vec<u8>>) -> Vec<Stamped> {
 }
 
 fn page() -> impl Strategy<Value = PageId> {
-    let vpn = prop_oneof![0u64..1000, 0u64..1 << 44, Just((1u64 << 44) + 5)];
+    let vpn = prop_oneof![0u64..1000, 0u64..1 << 43, Just((1u64 << 43) + 5)];
     (0..SPACES, vpn).prop_map(|(space, vpn)| PageId::new(SpaceId(space), Vpn(vpn)))
 }
 

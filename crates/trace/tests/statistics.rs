@@ -182,6 +182,23 @@ fn what_leaves_dram() {
 }
 
 #[test]
+fn absurd_numbers_end_nobody() {
+    let mut written = Written::new(ContentsKind::None);
+    written.record(Record::Launch { app: ONE });
+    written.access(page(0, 0));
+    for _ in 0..2 {
+        written.record(Record::Relaunch { app: ONE });
+        written.record(Record::ResponseComplete { app: ONE, response_ns: u64::MAX });
+        written.access(page(0, 1));
+    }
+    // DRAM without room for the page that is used.
+    let look = Look { dram_bytes: Some(0), ..Look::default() };
+    let statistics = written.statistics(look);
+    assert_eq!(statistics.evictions.expect("DRAM is known").dram_pages, 1);
+    assert_eq!(statistics.apps[0].relaunches, 2);
+}
+
+#[test]
 fn contents_of_pages_that_are_left() {
     let mut written = Written::new(ContentsKind::Bytes);
     let tell = |written: &mut Written, page: PageId, bytes: Vec<u8>| {

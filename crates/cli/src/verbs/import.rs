@@ -45,7 +45,7 @@ pub fn import(format: Format, from: From) -> Result<(), Failure> {
     let report =
         ariadne::import(&directory, &mut writer, progress).map_err(|error| match error {
             ImportError::Trace(error) => failure(error),
-            ImportError::Nothing(_) => Failure::Input(error.into()),
+            ImportError::Nothing(_) | ImportError::TooMany(_) => Failure::Input(error.into()),
             ImportError::File { ref source, .. } if source.kind() == io::ErrorKind::NotFound => {
                 Failure::Input(error.into())
             }

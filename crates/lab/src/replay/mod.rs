@@ -513,15 +513,6 @@ impl<'a, M: Mechanism> Replay<'a, M> {
 
     fn moved(&mut self, from: PageRun, to: PageId) -> Result<(), LabError> {
         let over = PageRun { first: to, ..from };
-        let end = |run: PageRun| run.first.raw() + u64::from(run.count);
-        if from.first.space() != to.space() {
-            let why = "from one space to another".to_string();
-            return Err(LabError::Record { record: self.record, field: "moved", why });
-        }
-        if from.first < PageId::from_raw(end(over)) && to < PageId::from_raw(end(from)) {
-            let why = "to where it overlaps itself".to_string();
-            return Err(LabError::Record { record: self.record, field: "moved", why });
-        }
         self.mechanism.moved(from, to)?;
         if let Some(world) = &mut self.world {
             world.moved(from, to);

@@ -31,6 +31,7 @@ use serde::Serialize;
 
 use crate::error::TraceError;
 use crate::header::{ContentsKind, Header, Provenance, Source};
+use crate::known::SPACES;
 use crate::record::{ContentId, Record};
 use crate::writer::Writer;
 
@@ -71,6 +72,9 @@ pub enum ImportError {
         "{0}: no swap-out trace there (expected APP/roundN/hot/swapout_trace.txt and its like)"
     )]
     Nothing(PathBuf),
+    /// Not all of it has room in one trace.
+    #[error("{0}: more than {SPACES} programs with those before it: import fewer rounds at a time")]
+    TooMany(PathBuf),
     /// A file could not be read.
     #[error("{path}: {source}")]
     File {
@@ -283,6 +287,9 @@ impl<W: Write> Pen<'_, W> {
         let mut spaces = BTreeMap::new();
         let uids = pages.iter().map(|page| page.uid).chain(lines.resident.iter().map(|l| l.0));
         for uid in uids.chain([front.0]).collect::<BTreeSet<u32>>() {
+            if self.next_space == SPACES {
+                return Err(ImportError::TooMany(leaf.path));
+            }
             spaces.insert(uid, SpaceId(self.next_space));
             self.next_space += 1;
             let known = APPS.iter().find(|(_, of, _)| *of == uid).map(|(name, ..)| *name);

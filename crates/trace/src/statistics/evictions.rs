@@ -78,7 +78,9 @@ pub struct Dram {
 }
 
 impl Dram {
+    /// With room for so many pages, and for one at least: the one that is used.
     pub fn new(dram_pages: usize) -> Dram {
+        let dram_pages = dram_pages.max(1);
         Dram {
             files: Lru::default(),
             anonymous: Lru::default(),

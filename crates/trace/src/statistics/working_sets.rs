@@ -120,7 +120,7 @@ impl WorkingSets {
                     *phase = Phase::Running(relaunched);
                     if relaunched && let Some(app) = self.apps.get_mut(&app) {
                         app.sums.responses += 1;
-                        app.sums.response_ns += response_ns;
+                        app.sums.response_ns = app.sums.response_ns.saturating_add(response_ns);
                     }
                 }
             }
