@@ -27,6 +27,9 @@ pub const MAX_REQUEST: usize = 64 << 10;
 /// Most bytes of an answer.
 pub const MAX_ANSWER: usize = 64 << 20;
 
+/// Most bytes of an answer to what asks for little: one that is that long is never looked at.
+pub const MAX_SHORT_ANSWER: usize = 1 << 20;
+
 /// How long the daemon waits for a whole request, and for an answer to be taken. Then it closes the
 /// connection.
 pub const IDLE: Duration = Duration::from_secs(10);
@@ -487,8 +490,8 @@ pub enum ControlError {
          ask as that user)"
     )]
     Foreign { path: PathBuf, uid: u32 },
-    #[error("the daemon at {path} answers with more than {MAX_ANSWER} bytes")]
-    Endless { path: PathBuf },
+    #[error("the daemon at {path} answers with more than {most} bytes")]
+    Endless { path: PathBuf, most: usize },
     #[error("the daemon's answer makes no sense: {0}")]
     BadAnswer(String),
     #[error("too many clients of the daemon at {path} wait for answers: try again")]
@@ -564,6 +567,14 @@ impl Request {
     /// Whether it is answered only when work for it is done, of which any number may be ordered.
     pub(crate) fn takes_a_while(&self) -> bool {
         matches!(self, Request::SwapOut { .. } | Request::Restore { .. })
+    }
+
+    /// Most bytes of its answer.
+    fn most_answered(&self) -> usize {
+        match self {
+            Request::Status | Request::HotPages { .. } => MAX_ANSWER,
+            _ => MAX_SHORT_ANSWER,
+        }
     }
 
     fn patience(&self) -> Duration {
@@ -684,15 +695,15 @@ impl Client {
             Err(error) if error.kind() != ErrorKind::BrokenPipe => return Err(fail(error)),
             _ => {}
         }
-        let mut answer = Vec::new();
+        let (mut answer, most) = (Vec::new(), request.most_answered());
         let began = Instant::now();
         loop {
-            match read_part(&mut self.reader, &mut answer, MAX_ANSWER) {
+            match read_part(&mut self.reader, &mut answer, most) {
                 Ok(true) => break,
                 Ok(false) => {}
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::InvalidData => {
-                    return Err(ControlError::Endless { path: self.path.clone() });
+                    return Err(ControlError::Endless { path: self.path.clone(), most });
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     if let Some(dead) = self.daemon.filter(|d| !d.is_alive()) {
@@ -816,6 +827,15 @@ mod tests {
             }
             other => panic!("{other:?}"),
         }
+        let mut client = client_of(|mut stream| {
+            let _ = stream.write_all(" ".repeat(MAX_SHORT_ANSWER).as_bytes());
+            let _ = stream.write_all(b"{\"result\":\"ok\",\"value\":null}\n");
+        });
+        let answer = client.call_within::<()>(&Request::Stop, PATIENCE);
+        assert!(
+            matches!(&answer, Err(ControlError::Endless { most: MAX_SHORT_ANSWER, .. })),
+            "{answer:?}"
+        );
         for said in ["{\"result\":\"#\"}\n", "{\"result\":\"ok\",\"value\":\"#\"}\n"] {
             let said = said.replace('#', &"B".repeat(1 << 20));
             let mut client = client_of(move |mut stream| {

@@ -62,10 +62,12 @@ impl Rates {
             restored_pages_per_second: rate(b.restored_pages, a.restored_pages),
             swapped_out_pages_per_second: rate(b.swapped_out_pages, a.swapped_out_pages),
         };
-        let apps = after.apps.iter().filter_map(|now| {
-            let then = before.apps.iter().find(|then| then.name == now.name)?;
-            Some((now.name.clone(), app(then, now)))
-        });
+        let then: BTreeMap<&str, &AppStatus> =
+            before.apps.iter().map(|then| (then.name.as_str(), then)).collect();
+        let apps = after
+            .apps
+            .iter()
+            .filter_map(|now| Some((now.name.clone(), app(then.get(now.name.as_str())?, now))));
         Rates {
             daemon_cpu_percent: cpu(before.daemon_cpu_seconds, after.daemon_cpu_seconds),
             stored_faults_per_second: rate(b.demand_faults, a.demand_faults),
