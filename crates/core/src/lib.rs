@@ -20,7 +20,7 @@ pub use policy::{
     Verdict, Victim,
 };
 pub use seeded::Seeded;
-pub use units::{ByteSize, Ns};
+pub use units::{ByteSize, Ns, Whole};
 pub use view::{
     ClassCounts, Classes, DeviceFacts, DonorFacts, Facts, Out, PageCounts, PageFacts, Starting,
     TierFacts, View,

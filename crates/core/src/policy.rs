@@ -186,12 +186,15 @@ pub struct RunAhead {
 }
 
 /// The codecs that a group can ask for.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum CodecKind {
     /// Stored as it is.
     Raw,
     /// LZ4 block format.
+    #[default]
     Lz4,
     /// Zstandard at its fastest level.
     Zstd,
@@ -201,6 +204,16 @@ pub enum CodecKind {
 }
 
 impl CodecKind {
+    /// Its name where people read it.
+    pub fn shown(self) -> &'static str {
+        match self {
+            CodecKind::Raw => "uncompressed",
+            CodecKind::Lz4 => "LZ4",
+            CodecKind::Zstd => "zstd",
+            CodecKind::ZstdDictionary => "zstd with a learned dictionary",
+        }
+    }
+
     /// Whether it learns from the pages that it stores.
     pub fn learns(self) -> bool {
         self == CodecKind::ZstdDictionary

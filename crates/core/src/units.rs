@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// Nanoseconds since the engine started. Policies are handed the time; they never read a clock.
 #[derive(
@@ -91,22 +91,72 @@ impl Serialize for ByteSize {
 impl<'de> Deserialize<'de> for ByteSize {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<ByteSize, D::Error> {
         struct Visitor;
-        impl serde::de::Visitor<'_> for Visitor {
+        impl de::Visitor<'_> for Visitor {
             type Value = ByteSize;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a size such as \"512MiB\" or a number of bytes")
             }
-            fn visit_i64<E: serde::de::Error>(self, v: i64) -> Result<ByteSize, E> {
+            fn visit_i64<E: de::Error>(self, v: i64) -> Result<ByteSize, E> {
                 u64::try_from(v).map(ByteSize).map_err(|_| E::custom("a size is not negative"))
             }
-            fn visit_u64<E: serde::de::Error>(self, v: u64) -> Result<ByteSize, E> {
+            fn visit_u64<E: de::Error>(self, v: u64) -> Result<ByteSize, E> {
                 Ok(ByteSize(v))
             }
-            fn visit_str<E: serde::de::Error>(self, v: &str) -> Result<ByteSize, E> {
+            fn visit_str<E: de::Error>(self, v: &str) -> Result<ByteSize, E> {
                 v.parse().map_err(E::custom)
             }
         }
         d.deserialize_any(Visitor)
+    }
+}
+
+/// A whole number from `MIN` to `MAX`, `USUAL` where nothing is said: a parameter that is checked when
+/// it is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(transparent)]
+pub struct Whole<const MIN: u32, const MAX: u32, const USUAL: u32>(u32);
+
+impl<const MIN: u32, const MAX: u32, const USUAL: u32> Whole<MIN, MAX, USUAL> {
+    /// `number`.
+    ///
+    /// # Panics
+    /// Outside its range.
+    pub const fn of(number: u32) -> Self {
+        assert!(MIN <= number && number <= MAX);
+        Whole(number)
+    }
+
+    /// The number.
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl<const MIN: u32, const MAX: u32, const USUAL: u32> Default for Whole<MIN, MAX, USUAL> {
+    fn default() -> Self {
+        Whole::of(USUAL)
+    }
+}
+
+impl<'de, const MIN: u32, const MAX: u32, const USUAL: u32> Deserialize<'de>
+    for Whole<MIN, MAX, USUAL>
+{
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct Visitor<const MIN: u32, const MAX: u32>;
+        impl<const MIN: u32, const MAX: u32> de::Visitor<'_> for Visitor<MIN, MAX> {
+            type Value = u32;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "a whole number from {MIN} to {MAX}")
+            }
+            fn visit_i64<E: de::Error>(self, v: i64) -> Result<u32, E> {
+                let fits = u32::try_from(v).ok().filter(|number| (MIN..=MAX).contains(number));
+                fits.ok_or_else(|| E::invalid_value(de::Unexpected::Signed(v), &self))
+            }
+            fn visit_u64<E: de::Error>(self, v: u64) -> Result<u32, E> {
+                self.visit_i64(i64::try_from(v).unwrap_or(i64::MAX))
+            }
+        }
+        d.deserialize_any(Visitor::<MIN, MAX>).map(Whole)
     }
 }
 

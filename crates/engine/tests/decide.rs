@@ -2,16 +2,18 @@
 //! answer in every way that the traits allow.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use clew_core::{
     AccessKind, Admission, Admit, AppId, AppState, Arrival, Candidate, Cause, Classes, CodecKind,
     Demand, Ending, Event, Eviction, Group, Hotness, Job, Ns, Observe, Packing, PageCounts,
     PageFacts, PageId, PageRun, Place, Placement, Prefetch, Reclaim, SpaceId, Tier, TierFacts,
-    Trigger, Unit, Verdict, Victim, View, Vpn,
+    Trigger, Unit, Verdict, Victim, View, Vpn, Whole,
 };
 use clew_engine::decide::{Engine, ORDER_PAGES, Order};
 use clew_policy::eviction::cold_first::ColdFirst;
-use clew_policy::schemes::{OnFull, PrefetchChoice};
+use clew_policy::prefetch::readahead::Readahead;
+use clew_policy::schemes::OnFull;
 use clew_policy::{Policies, Scheme};
 use proptest::prelude::*;
 
@@ -245,7 +247,7 @@ fn a_full_tier_stops_or_kills_once_and_only_when_urgent() {
 
 #[test]
 fn prefetch_answers_stored_pages_once_and_keeps_what_was_there() {
-    let prefetch = PrefetchChoice::Readahead { pages: 8 };
+    let prefetch = Arc::new(Readahead { pages: Whole::of(8) });
     let scheme = Scheme { prefetch, ..Scheme::preset("zram").unwrap() };
     let mut m = Machine::new(Engine::new(&scheme));
     m.start(1, 20);

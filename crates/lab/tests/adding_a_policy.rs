@@ -1,5 +1,8 @@
 //! docs/adding-a-policy.md shows what is compiled, and its last step runs: the scheme is compared.
 
+#[allow(dead_code, reason = "an example is a program")]
+#[path = "../../policy/examples/stride.rs"]
+mod stride;
 mod support;
 
 use std::fs;
@@ -24,26 +27,19 @@ fn blocks(page: &str, language: &str) -> Vec<String> {
 #[test]
 fn the_walk_is_what_is_compiled() {
     let page = read("docs/adding-a-policy.md");
-    let files: Vec<String> = [
-        "crates/policy/src/prefetch/cluster.rs",
-        "crates/policy/tests/cluster.rs",
-        "crates/policy/src/prefetch/mod.rs",
-        "crates/policy/src/schemes/mod.rs",
-        "crates/policy/src/schemes/read.rs",
-    ]
-    .map(read)
-    .into();
+    let file = read("crates/policy/examples/stride.rs");
     let shown = blocks(&page, "rust");
-    assert_eq!(shown.len(), 7, "blocks of code");
-    for block in &shown {
-        assert!(files.iter().any(|file| file.contains(block)), "no file has\n{block}");
-    }
-    // Policy and test are shown whole, and all that is shown is short.
-    assert!(shown.contains(&files[0]) && shown.contains(&files[1]));
-    let lines: usize = shown.iter().map(|block| block.lines().count()).sum();
-    assert!(lines < 100, "{lines} lines");
-    let said = format!("It is {lines} lines");
+    assert_eq!(shown.len(), 5, "blocks of code");
+    assert_eq!(shown.join("\n"), file, "the page shows all of it");
+    let said = format!("It is {} lines", file.lines().count());
     assert!(page.contains(&said), "the page does not say '{said}'");
+}
+
+#[test]
+fn its_policy_conforms() {
+    let kind = stride::registry().prefetch.read("prefetch", Some("stride".into()), |_| true);
+    let kind = kind.expect("a kind");
+    clew_conformance::prefetch(|| kind.build()).expect("it keeps the rules");
 }
 
 #[test]
@@ -55,16 +51,20 @@ fn its_scheme_is_compared() {
     let before = "[scheme.prefetch]\nkind = \"none\"\n";
     assert!(text.contains(before), "{text}");
     let text = text.replace(before, &column);
-    let cluster = Scheme::from_toml(&text.replace("\"zram\"", "\"cluster\"")).expect("a scheme");
+    let text = text.replace("\"zram\"", "\"strides\"");
+    let strides = stride::registry().read(&text).expect("a scheme");
+    assert_eq!(stride::registry().read(&strides.to_toml()).as_ref(), Ok(&strides));
+    let unknown = Scheme::from_toml(&text).expect_err("nobody else knows it").to_string();
+    assert!(unknown.contains("scheme.prefetch.kind = \"stride\""), "{unknown}");
 
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("day.clew");
     trace(&path, Plan { apps: 3, rounds: 3, ..Plan::small(5) });
     let input = Input::open(&path).expect("a trace");
     let settings = Settings::new(zram.clone(), 16 << 20);
-    let compared = compare(&input, &[zram, cluster], &settings, 2, &|_, _, _| {});
+    let compared = compare(&input, &[zram, strides], &settings, 2, &|_, _, _| {});
     let outcomes = compared.expect("two replays").outcomes;
-    assert_eq!(outcomes[1].scheme, "cluster");
+    assert_eq!(outcomes[1].scheme, "strides");
     assert_eq!(outcomes[0].prefetch.pages, 0);
     assert!(outcomes[1].prefetch.used > 100, "{:?}", outcomes[1].prefetch);
     assert!(outcomes[1].faults < outcomes[0].faults);

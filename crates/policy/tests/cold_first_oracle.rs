@@ -10,8 +10,7 @@ use clew_policy::eviction::cold_first::ColdFirst;
 use clew_policy::reclaim::hotness_org::{HotAfter, HotnessOrg, Lists, Params, Unseen};
 use proptest::prelude::*;
 
-mod world;
-use world::{World, page, run};
+use clew_conformance::{World, page, run};
 
 fn hotness_org() -> HotnessOrg {
     HotnessOrg::new(Params {
@@ -84,7 +83,7 @@ proptest! {
             };
             let in_pool: BTreeSet<PageId> = world
                 .table
-                .0
+                .stored
                 .iter()
                 .filter(|(page, tier)| **tier == Tier::Pool && !under_way.contains(page))
                 .map(|(page, _)| *page)

@@ -11,8 +11,7 @@ use clew_core::{
 use clew_policy::reclaim::hotness_org::{HotAfter, HotnessOrg, Lists, Params, Unseen};
 use proptest::prelude::*;
 
-mod world;
-use world::{World, page, run};
+use clew_conformance::{World, page, run};
 
 const CLASSES: [Hotness; 3] = [Hotness::Cold, Hotness::Warm, Hotness::Hot];
 

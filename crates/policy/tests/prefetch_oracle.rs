@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use clew_core::{
     AccessKind, AppId, Arrival, ByteSize, Event, Observe, PageId, PageRun, Prefetch, SpaceId, Tier,
-    Trigger,
+    Trigger, Whole,
 };
 use clew_policy::prefetch::by_trigger::ByTrigger;
 use clew_policy::prefetch::hot_list::{self, HotList};
@@ -14,8 +14,7 @@ use clew_policy::prefetch::recorded_set::{self, RecordedSet};
 use clew_policy::reclaim::hotness_org::{self, HotAfter, HotnessOrg, Lists, Unseen};
 use proptest::prelude::*;
 
-mod world;
-use world::{World, page, run};
+use clew_conformance::{World, page, run};
 
 const SPACES: u32 = 3;
 
@@ -78,7 +77,7 @@ fn event() -> impl Strategy<Value = Event> {
 /// Keeps the order of the world's events sound: a page comes back only if it is stored, and only
 /// a page in DRAM leaves for the pool.
 fn is_sound(world: &World, event: &Event) -> bool {
-    let tier = |page: &PageId| world.table.0.get(page);
+    let tier = |page: &PageId| world.table.stored.get(page);
     match event {
         Event::PageIn { page, .. } => tier(page).is_some(),
         Event::Stored { page, tier: Tier::Pool, .. } => {
@@ -117,7 +116,7 @@ fn forget_ended(pages: &mut Vec<PageId>, event: &Event, world: &World) {
 // ---- PreDecomp -----------------------------------------------------------------------------------
 
 const PRE_DECOMP: pre_decomp::Params =
-    pre_decomp::Params { buffer_pages: 8, expire: Expire::Recompress };
+    pre_decomp::Params { buffer_pages: Whole::of(8), expire: Expire::Recompress };
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
@@ -160,7 +159,7 @@ proptest! {
                     let position = sectors.iter().position(|at| *at == asked);
                     let next = position.and_then(|at| sectors.get(at + 1)).copied();
                     let expected = next.filter(|next| {
-                        world.table.0.contains_key(next)
+                        world.table.stored.contains_key(next)
                             && world.facts.app_of(next.space()) == world.facts.app_of(asked.space())
                     });
                     for trigger in [Trigger::Fault(asked), Trigger::Hit(asked)] {
@@ -197,7 +196,7 @@ fn a_page_that_expires_keeps_its_sector_if_its_copy_was_kept() {
 fn pre_decomp_says_how_its_pages_wait_and_is_silent_at_a_relaunch() {
     let mut world = world();
     for (expire, keep) in [(Expire::Keep, true), (Expire::Recompress, false)] {
-        let mut policy = PreDecomp::new(pre_decomp::Params { buffer_pages: 5, expire });
+        let mut policy = PreDecomp::new(pre_decomp::Params { buffer_pages: Whole::of(5), expire });
         assert_eq!(policy.arrival(), Arrival::Parked { pages: 5, keep });
         run(0, 10, 3).pages().for_each(|p| tell(&mut world, &mut [&mut policy], &stored(p)));
         let mut out = Vec::new();
@@ -273,7 +272,11 @@ proptest! {
         all_touches_seen: bool,
         events in proptest::collection::vec(event(), 1..150),
     ) {
-        let params = recorded_set::Params { relaunches, batch_pages, leave_out_one_in };
+        let params = recorded_set::Params {
+            relaunches: Whole::of(relaunches),
+            batch_pages: Whole::of(batch_pages),
+            leave_out_one_in: Whole::of(leave_out_one_in),
+        };
         let mut policy = RecordedSet::new(params);
         let mut world = world();
         world.facts.all_touches_seen = all_touches_seen;
@@ -295,7 +298,7 @@ proptest! {
                 let set = sets.entry(app).or_default();
                 set.ended += 1;
                 for (page, (.., unused)) in &mut set.pages {
-                    if all_touches_seen || world.table.0.contains_key(page) {
+                    if all_touches_seen || world.table.stored.contains_key(page) {
                         *unused += 1;
                     }
                 }
@@ -349,7 +352,7 @@ proptest! {
                 // The policy counts relaunches from the first that had something to restore.
                 set.asked += u32::from(set.ended > 0);
                 let one_in = if all_touches_seen { 0 } else { leave_out_one_in };
-                let stored = |page: &PageId| world.table.0.contains_key(page);
+                let stored = |page: &PageId| world.table.stored.contains_key(page);
                 let mut expected: Vec<PageId> = set.pages.keys().copied().filter(stored).collect();
                 expected.sort_by_key(|page| {
                     let (relaunch, rank, _) = set.pages[page];
@@ -370,9 +373,9 @@ proptest! {
 fn what_the_newest_relaunch_used_comes_first_then_what_older_ones_did() {
     let mut world = world();
     let mut policy = RecordedSet::new(recorded_set::Params {
-        relaunches: 2,
-        batch_pages: 1,
-        leave_out_one_in: 0,
+        relaunches: Whole::of(2),
+        batch_pages: Whole::of(1),
+        leave_out_one_in: Whole::of(0),
     });
     let order = |vpns: &[u64]| vpns.iter().map(|vpn| page(0, *vpn)).collect::<Vec<_>>();
     for (uses, expected) in [
@@ -409,7 +412,11 @@ fn hotness_org() -> HotnessOrg {
 #[test]
 fn the_hot_list_restores_what_is_hot_and_stored_newest_batch_first() {
     let (mut org, mut world) = (hotness_org(), world());
-    let params = hot_list::Params { batch_pages: 3, warm_relaunches: 1, leave_out_one_in: 0 };
+    let params = hot_list::Params {
+        batch_pages: Whole::of(3),
+        warm_relaunches: Whole::of(1),
+        leave_out_one_in: Whole::of(0),
+    };
     let mut policy = HotList::new(params);
     tell(&mut world, &mut [&mut org, &mut policy], &Event::Resident { run: run(0, 30, 20) });
     tell(&mut world, &mut [&mut org, &mut policy], &Event::Relaunch { app: AppId(0) });
@@ -442,14 +449,17 @@ fn leaving_out_forgets_what_is_no_longer_used() {
     for recorded in [false, true] {
         let (mut org, mut world) = (hotness_org(), world());
         let mut policy: Box<dyn Prefetch> = if recorded {
-            let params =
-                recorded_set::Params { relaunches: 1, batch_pages: 64, leave_out_one_in: 3 };
+            let params = recorded_set::Params {
+                relaunches: Whole::of(1),
+                batch_pages: Whole::of(64),
+                leave_out_one_in: Whole::of(3),
+            };
             Box::new(RecordedSet::new(params))
         } else {
             Box::new(HotList::new(hot_list::Params {
-                batch_pages: 64,
-                warm_relaunches: 0,
-                leave_out_one_in: 3,
+                batch_pages: Whole::of(64),
+                warm_relaunches: Whole::of(0),
+                leave_out_one_in: Whole::of(3),
             }))
         };
         let all: BTreeSet<PageId> = run(0, 0, 240).pages().collect();
@@ -460,7 +470,7 @@ fn leaving_out_forgets_what_is_no_longer_used() {
         for relaunch in 0..10 {
             for page in all
                 .iter()
-                .filter(|page| !world.table.0.contains_key(page))
+                .filter(|page| !world.table.stored.contains_key(page))
                 .copied()
                 .collect::<Vec<_>>()
             {
@@ -475,7 +485,7 @@ fn leaving_out_forgets_what_is_no_longer_used() {
             }
             let uses = if relaunch < 2 { &old } else { &new };
             for page in uses {
-                if world.table.0.contains_key(page) {
+                if world.table.stored.contains_key(page) {
                     let fault =
                         Event::Access { page: *page, kind: AccessKind::Fault, write: false };
                     tell(&mut world, &mut [&mut org, &mut *policy], &fault);
@@ -496,9 +506,9 @@ fn leaving_out_forgets_what_is_no_longer_used() {
 fn two_prefetchers_answer_by_trigger() {
     let mut world = world();
     let recorded = RecordedSet::new(recorded_set::Params {
-        relaunches: 1,
-        batch_pages: 1,
-        leave_out_one_in: 0,
+        relaunches: Whole::of(1),
+        batch_pages: Whole::of(1),
+        leave_out_one_in: Whole::of(0),
     });
     let mut policy = ByTrigger::new(Box::new(recorded), Box::new(PreDecomp::new(PRE_DECOMP)));
     assert_eq!(policy.arrival(), Arrival::Parked { pages: 8, keep: false });

@@ -1,13 +1,16 @@
 //! Schemes read from TOML: what is taken, what is refused and what the refusal says.
 
-use clew_core::{ByteSize, CodecKind};
+use std::sync::Arc;
+
+use clew_core::{ByteSize, CodecKind, Whole};
 use clew_policy::packing::adaptive_comp::{self, ChunkSizes, Successive};
+use clew_policy::packing::one_page::OnePage;
+use clew_policy::placement::kernel_first;
 use clew_policy::prefetch::pre_decomp::{self, Expire};
-use clew_policy::prefetch::recorded_set;
+use clew_policy::prefetch::readahead::Readahead;
+use clew_policy::prefetch::{by_trigger, recorded_set};
 use clew_policy::reclaim::hotness_org::{self, HotAfter, Lists, Unseen};
-use clew_policy::schemes::{
-    self, OnFull, PackingChoice, PlacementChoice, PrefetchChoice, ReclaimChoice,
-};
+use clew_policy::schemes::{self, OnFull};
 use clew_policy::{Scheme, SchemeError};
 
 const ZRAM: &str = r#"
@@ -42,8 +45,8 @@ fn every_parameter_survives_being_written_and_read() {
         disksize_pages: Some(786_432),
         mem_limit_bytes: Some(ByteSize(100 << 20)),
         retain: false,
-        packing: PackingChoice::OnePage { codec: CodecKind::Zstd, chunk: ByteSize(512) },
-        prefetch: PrefetchChoice::Readahead { pages: 8 },
+        packing: Arc::new(OnePage { codec: CodecKind::Zstd, chunk: ByteSize(512) }),
+        prefetch: Arc::new(Readahead { pages: Whole::of(8) }),
         ..Scheme::preset("zram").unwrap()
     };
     assert_eq!(Scheme::from_toml(&scheme.to_toml()), Ok(scheme));
@@ -54,7 +57,8 @@ fn the_share_of_the_kernels_zram_is_read_and_survives_being_written() {
     let text = |placement: &str| ZRAM.replace("{ kind = \"pool\" }", placement);
     let read = |placement: &str| Scheme::from_toml(&text(placement));
     let scheme = read("{ kind = \"kernel-first\", share_pct = 30 }").expect("a scheme");
-    assert_eq!(scheme.placement, PlacementChoice::KernelFirst { share_pct: 30 });
+    let expected = kernel_first::Params { share_pct: Whole::of(30) };
+    assert_eq!(scheme.placement.parameters(), Some(&expected));
     assert_eq!(scheme.kernel_share_pct(), 30);
     assert_eq!(Scheme::from_toml(&scheme.to_toml()), Ok(scheme));
     let whole = read("\"kernel-first\"").expect("a scheme");
@@ -84,13 +88,13 @@ fn every_parameter_of_ariadne_is_read_and_survives_being_written() {
     let scheme = Scheme::from_toml(ARIADNE).unwrap();
     let expected = Scheme {
         name: "mine".to_string(),
-        reclaim: ReclaimChoice::HotnessOrg(hotness_org::Params {
+        reclaim: Arc::new(hotness_org::Params {
             lists: Lists::ExcludeHot,
             initial_hot: ByteSize(1 << 20),
             unseen: Unseen::Warm,
             hot_after: HotAfter::SecondUse,
         }),
-        packing: PackingChoice::AdaptiveComp(adaptive_comp::Params {
+        packing: Arc::new(adaptive_comp::Params {
             sizes: ChunkSizes { hot: 256, warm: 4096, cold: 32 << 10 },
             hot_codec: CodecKind::Lz4,
             warm_codec: CodecKind::Zstd,
@@ -98,17 +102,17 @@ fn every_parameter_of_ariadne_is_read_and_survives_being_written() {
             successive: Successive::Addresses,
             park_siblings: true,
         }),
-        prefetch: PrefetchChoice::ByTrigger {
-            relaunch: Box::new(PrefetchChoice::RecordedSet(recorded_set::Params {
-                relaunches: 2,
-                batch_pages: 64,
-                leave_out_one_in: 0,
-            })),
-            fault: Box::new(PrefetchChoice::PreDecomp(pre_decomp::Params {
-                buffer_pages: 128,
+        prefetch: Arc::new(by_trigger::Params {
+            relaunch: Arc::new(recorded_set::Params {
+                relaunches: Whole::of(2),
+                batch_pages: Whole::of(64),
+                leave_out_one_in: Whole::of(0),
+            }),
+            fault: Arc::new(pre_decomp::Params {
+                buffer_pages: Whole::of(128),
                 expire: Expire::Keep,
-            })),
-        },
+            }),
+        }),
         ..Scheme::preset("zram").unwrap()
     };
     assert_eq!(scheme, expected);
@@ -141,7 +145,7 @@ fn ariadne_paper_is_what_the_paper_says() {
         unseen: Unseen::Warm,
         hot_after: HotAfter::FirstUse,
     };
-    assert_eq!(paper.reclaim, ReclaimChoice::HotnessOrg(hotness_org));
+    assert_eq!(paper.reclaim.parameters(), Some(&hotness_org));
     let adaptive_comp = adaptive_comp::Params {
         sizes: ChunkSizes { hot: 1 << 10, warm: 2 << 10, cold: 16 << 10 },
         hot_codec: CodecKind::Lz4,
@@ -150,18 +154,16 @@ fn ariadne_paper_is_what_the_paper_says() {
         successive: Successive::Victims,
         park_siblings: false,
     };
-    assert_eq!(paper.packing, PackingChoice::AdaptiveComp(adaptive_comp));
+    assert_eq!(paper.packing.parameters(), Some(&adaptive_comp));
     // 4.4: "Otherwise, the data will be compressed again".
-    let pre_decomp = pre_decomp::Params { buffer_pages: 64, expire: Expire::Recompress };
-    assert_eq!(paper.prefetch, PrefetchChoice::PreDecomp(pre_decomp));
+    let pre_decomp = pre_decomp::Params { buffer_pages: Whole::of(64), expire: Expire::Recompress };
+    assert_eq!(paper.prefetch.parameters(), Some(&pre_decomp));
     assert!(paper.missing().iter().any(|missing| missing.starts_with("flash")));
     // What is not the paper's has another name.
     let ours = Scheme::preset("ariadne").unwrap();
     assert!(ours.retain);
-    assert!(matches!(
-        ours.reclaim,
-        ReclaimChoice::HotnessOrg(hotness_org::Params { unseen: Unseen::Keep, .. })
-    ));
+    let reclaim = ours.reclaim.parameters::<hotness_org::Params>().expect("its parameters");
+    assert_eq!(reclaim.unseen, Unseen::Keep);
 }
 
 #[test]
@@ -186,9 +188,9 @@ fn every_mechanism_of_ariadne_can_be_switched_off() {
         }
         let scheme = Scheme::from_toml(&table.to_string()).unwrap();
         match column {
-            "reclaim" => assert_eq!(scheme.reclaim, zram.reclaim),
-            "packing" => assert_eq!(scheme.packing, zram.packing),
-            "prefetch" => assert_eq!(scheme.prefetch, zram.prefetch),
+            "reclaim" => assert_eq!(scheme.reclaim.about(), zram.reclaim.about()),
+            "packing" => assert_eq!(scheme.packing.about(), zram.packing.about()),
+            "prefetch" => assert_eq!(scheme.prefetch.about(), zram.prefetch.about()),
             _ => assert!(!scheme.retain),
         }
         scheme.build();
@@ -206,66 +208,111 @@ fn refusals_name_the_field_and_what_it_may_be() {
     let cases = [
         ("chunk = \"4KiB\"", "chunk = \"256KiB\"", "scheme.packing.chunk = \"256KiB\""),
         ("chunk = \"4KiB\"", "chunk = \"32KiB\"", "at most a page"),
-        ("chunk = \"4KiB\"", "chunk = 3000", "a power of two from 256 to 128KiB"),
+        ("chunk = \"4KiB\"", "chunk = 3000", "expected a power of two from 256 to 16KiB"),
         ("chunk = \"4KiB\"", "chunk = 0", "scheme.packing.chunk = 0"),
         ("chunk = \"4KiB\"", "chunk = -4096", "scheme.packing.chunk = -4096"),
         ("chunk = \"4KiB\"", "chunk = true", "scheme.packing.chunk = true"),
         (
             "codec = \"lz4\"",
             "codec = \"lzma\"",
-            "\"lz4\" or \"zstd\" or \"zstd-dictionary\" or \"raw\"",
+            "scheme.packing.codec = \"lzma\" makes no sense: unknown variant `lzma`, expected one of `raw`, \
+             `lz4`, `zstd`, `zstd-dictionary`",
         ),
-        ("codec =", "codek =", "scheme.packing.codek is not known; allowed here: kind, codec"),
-        ("\"lru\"", "\"fifo\"", "scheme.reclaim.kind = \"fifo\" makes no sense; allowed: \"none\""),
-        ("reclaim = { kind = \"lru\" }", "reclaim = {}", "scheme.reclaim.kind is missing"),
+        (
+            "codec =",
+            "codek =",
+            "scheme.packing.codek = \"lz4\" makes no sense: unknown field `codek`, expected `codec` or `chunk`",
+        ),
+        (
+            "\"lru\"",
+            "\"fifo\"",
+            "scheme.reclaim.kind = \"fifo\" makes no sense: expected \"none\" or \"lru\" or \"hotness-org\"",
+        ),
+        (
+            "reclaim = { kind = \"lru\" }",
+            "reclaim = {}",
+            "scheme.reclaim.kind: missing, expected \"none\" or",
+        ),
         (
             "reclaim = { kind = \"lru\" }",
             "reclaim = 7",
-            "{ kind = \"none\" } or { kind = \"lru\" } or { kind = \"hotness-org\" }",
+            "scheme.reclaim = 7 makes no sense: expected \"none\" or \"lru\" or \"hotness-org\", or a table",
         ),
-        ("reclaim = { kind = \"lru\" }\n", "", "scheme.reclaim is missing"),
-        ("kind = \"lru\"", "kind = \"lru\", pages = 4", "scheme.reclaim.pages is not known"),
+        (
+            "reclaim = { kind = \"lru\" }\n",
+            "",
+            "scheme.reclaim: missing, expected \"none\" or \"lru\"",
+        ),
+        (
+            "kind = \"lru\"",
+            "kind = \"lru\", pages = 4",
+            "scheme.reclaim.pages = 4 makes no sense: unknown field",
+        ),
         ("name = \"zram\"", "name = \"\"", "scheme.name"),
-        ("name = \"zram\"", "title = \"zram\"", "scheme.title is not known"),
-        ("name = \"zram\"\n", "", "scheme.name is missing"),
-        ("name = \"zram\"", "name = \"zram\"\nretain = 1", "true or false"),
-        ("name = \"zram\"", "name = \"zram\"\non_full = \"panic\"", "\"stop\" or \"kill\""),
-        ("name = \"zram\"", "name = \"zram\"\ndisksize_pages = 0", "scheme.disksize_pages = 0"),
-        ("name = \"zram\"", "name = \"zram\"\nmem_limit_bytes = \"4K\"", "a size from 64KiB"),
-        ("name = \"zram\"", "name = \"zram\"\nsped = 9", "scheme.sped is not known"),
+        (
+            "name = \"zram\"",
+            "title = \"zram\"",
+            "scheme.title = \"zram\" makes no sense: unknown field `title`, expected one of `name`",
+        ),
+        ("name = \"zram\"\n", "", "scheme.name: missing, expected 1 to 64"),
+        (
+            "name = \"zram\"",
+            "name = \"zram\"\nretain = 1",
+            "scheme.retain = 1 makes no sense: invalid type: integer `1`, expected a boolean",
+        ),
+        (
+            "name = \"zram\"",
+            "name = \"zram\"\non_full = \"panic\"",
+            "scheme.on_full = \"panic\" makes no sense: unknown variant `panic`, expected `stop` or `kill`",
+        ),
+        (
+            "name = \"zram\"",
+            "name = \"zram\"\ndisksize_pages = 0",
+            "scheme.disksize_pages = 0 makes no sense: invalid value: integer `0`, expected a nonzero",
+        ),
+        (
+            "name = \"zram\"",
+            "name = \"zram\"\nmem_limit_bytes = \"4K\"",
+            "scheme.mem_limit_bytes = \"4K\" makes no sense: expected a size from 64.0 KiB",
+        ),
+        (
+            "name = \"zram\"",
+            "name = \"zram\"\nsped = 9",
+            "scheme.sped = 9 makes no sense: unknown field",
+        ),
         ("{ kind = \"pool\" }", "{ kind = \"none\" }", "contradict"),
-        ("[scheme]", "[sceme]", "[scheme] is missing"),
-        ("[scheme]", "[other]\n[scheme]", "other is not known"),
+        ("[scheme]", "[sceme]", "sceme: unknown field `sceme`, expected `scheme`"),
+        ("[scheme]", "[other]\n[scheme]", "other: unknown field"),
         ("[scheme]", "[scheme", "not valid TOML"),
         (
             "{ kind = \"lru\" }",
             "{ kind = \"hotness-org\", lists = \"hot\" }",
-            "scheme.reclaim.lists = \"hot\" makes no sense; allowed: \"all\" or \"exclude-hot\"",
+            "scheme.reclaim.lists = \"hot\" makes no sense: unknown variant `hot`, expected `all` or `exclude-hot`",
         ),
         (
             "{ kind = \"lru\" }",
             "{ kind = \"hotness-org\", initial_hot = -1 }",
-            "scheme.reclaim.initial_hot = -1 makes no sense; allowed: a size",
+            "scheme.reclaim.initial_hot = -1 makes no sense: expected a size",
         ),
         (
             "\"one-page\", codec = \"lz4\", chunk = \"4KiB\"",
             "\"adaptive-comp\", sizes = \"8K-2K-16K\"",
-            "scheme.packing.sizes = \"8K-2K-16K\" makes no sense; allowed: hot-warm-cold",
+            "scheme.packing.sizes = \"8K-2K-16K\" makes no sense: expected hot-warm-cold",
         ),
         (
             "\"one-page\", codec = \"lz4\", chunk = \"4KiB\"",
             "\"adaptive-comp\", cold_codec = \"lzo\"",
-            "scheme.packing.cold_codec = \"lzo\" makes no sense; allowed: \"lz4\" or \"zstd\" or",
+            "scheme.packing.cold_codec = \"lzo\" makes no sense: unknown variant `lzo`, expected one of `raw`, `lz4`",
         ),
         (
             "\"one-page\", codec = \"lz4\", chunk = \"4KiB\"",
             "\"one-page\", codec = \"zstd-dictionary\", chunk = \"1KiB\"",
-            "scheme.packing.codec and scheme.packing.chunk contradict each other",
+            "scheme.packing: codec and chunk contradict each other",
         ),
         (
             "prefetch = { kind = \"none\" }",
             "prefetch = { kind = \"runs\", probe_one_in = 1 }",
-            "scheme.prefetch.probe_one_in = 1 makes no sense; allowed: a whole number from 2 to 1024",
+            "scheme.prefetch.probe_one_in = 1 makes no sense: invalid value: integer `1`, expected a whole number from 2 to 1024",
         ),
         (
             "eviction = { kind = \"none\" }",
@@ -280,17 +327,17 @@ fn refusals_name_the_field_and_what_it_may_be() {
         (
             "prefetch = { kind = \"none\" }",
             "prefetch = { kind = \"recorded-set\", leave_out_one_in = 1 }",
-            "scheme.prefetch.leave_out_one_in = 1 makes no sense; allowed: 0 (none), or",
+            "scheme.prefetch.leave_out_one_in = 1 makes no sense: expected 0 (none), or",
         ),
         (
             "prefetch = { kind = \"none\" }",
             "prefetch = { kind = \"by-trigger\", relaunch = \"pre-decomp\", fault = \"pre-decomp\" }",
-            "scheme.prefetch.relaunch",
+            "scheme.prefetch.relaunch.kind = \"pre-decomp\" makes no sense: expected \"recorded-set\" or \"hot-list\"",
         ),
         (
             "prefetch = { kind = \"none\" }",
             "prefetch = { kind = \"by-trigger\", relaunch = \"recorded-set\" }",
-            "scheme.prefetch.fault is missing",
+            "scheme.prefetch.fault: missing, expected \"readahead\" or \"cluster\"",
         ),
         (
             "prefetch = { kind = \"none\" }",
@@ -300,9 +347,20 @@ fn refusals_name_the_field_and_what_it_may_be() {
         (
             "prefetch = { kind = \"none\" }",
             "prefetch = { kind = \"readahead\", pages = 0 }",
-            "scheme.prefetch.pages = 0 makes no sense; allowed: a whole number from 1 to 512",
+            "scheme.prefetch.pages = 0 makes no sense: invalid value: integer `0`, expected a whole number from 1 to 512",
+        ),
+        (
+            "prefetch = { kind = \"none\" }",
+            "prefetch = { kind = \"by-trigger\", relaunch = \"recorded-set\", fault = { kind = \"runs\", max_pages = 0 } }",
+            "scheme.prefetch.fault.max_pages = 0 makes no sense: invalid value: integer `0`, expected a whole number from 1 to 512",
+        ),
+        (
+            "prefetch = { kind = \"none\" }",
+            "prefetch = { kind = \"by-trigger\", relaunch = \"recorded-set\", fault = \"runs\", hit = 7 }",
+            "scheme.prefetch.hit = 7 makes no sense: unknown field, expected kind, relaunch or fault",
         ),
     ];
+    assert!(Scheme::from_toml("").unwrap_err().to_string().starts_with("[scheme]: missing"));
     for (from, to, expected) in cases {
         let text = ZRAM.replacen(from, to, 1);
         assert_ne!(text, ZRAM, "the case '{to}' changes nothing");

@@ -40,7 +40,7 @@ use clew_engine::budget::{Budget, Use, WATERMARKS};
 use clew_engine::decide::Engine;
 use clew_engine::driver::{Command, Driver};
 use clew_policy::Scheme;
-use clew_policy::schemes::{OnFull, ReclaimChoice};
+use clew_policy::schemes::OnFull;
 use clew_store::{State, StoreConfig};
 use clew_trace::{ContentsKind, Record, Source, Stamped, Trace};
 
@@ -242,7 +242,7 @@ impl<'a, M: Mechanism> Replay<'a, M> {
             record: 0,
             window: None,
             hot_sets: Follower::default(),
-            has_hot_list: matches!(settings.scheme.reclaim, ReclaimChoice::HotnessOrg(_)),
+            has_hot_list: settings.scheme.reclaim.about().keeps_hot_list,
             ahead: Ahead::default(),
             backlog: Backlog::default(),
             not_before: Ns::default(),

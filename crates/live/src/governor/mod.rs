@@ -34,7 +34,6 @@ use clew_core::{
     AppId, AppState, Arrival, Event, Ns, PageFacts, PageId, PageRun, SpaceId, Tier, Trigger, Vpn,
 };
 use clew_engine::driver::Driver;
-use clew_policy::schemes::PrefetchChoice;
 use clew_store::{Entry as TableEntry, State, points};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 
@@ -383,7 +382,7 @@ impl Governor {
     /// Whether the scheme wants to hear of each fault soon: an app is being relaunched, and what comes
     /// with its faults is not decided where they are answered.
     fn listens_to_faults(&self) -> bool {
-        self.config.scheme.prefetch != PrefetchChoice::None
+        !self.config.scheme.prefetch.about().idle
             && self.driver.run_ahead().is_none()
             && self.apps.values().any(|app| app.relaunch_began.is_some())
     }

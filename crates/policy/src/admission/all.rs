@@ -2,9 +2,13 @@
 
 use clew_core::{Admission, Admit, Candidate, Observe, View};
 
+use crate::schemes::{About, plain};
+
 /// The policy. See the module.
 #[derive(Default)]
 pub struct AdmitAll;
+
+plain!(AdmitAll as dyn Admission, About::of("all", "every anonymous page"));
 
 impl Observe for AdmitAll {}
 

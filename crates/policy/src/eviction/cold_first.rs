@@ -17,6 +17,7 @@ use clew_core::{
 };
 
 use crate::reclaim::hotness_org::in_lru_order;
+use crate::schemes::{About, plain};
 
 /// The policy. See the module.
 #[derive(Default)]
@@ -25,6 +26,8 @@ pub struct ColdFirst {
     /// By class, cold, warm, hot.
     evicted: [u64; 3],
 }
+
+plain!(ColdFirst as dyn Eviction, About::of("cold-first", "cold first"));
 
 impl ColdFirst {
     /// Has evicted nothing yet.

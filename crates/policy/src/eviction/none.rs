@@ -2,9 +2,13 @@
 
 use clew_core::{Eviction, Observe, Unit, View};
 
+use crate::schemes::{About, plain};
+
 /// The policy. See the module.
 #[derive(Default)]
 pub struct NoEviction;
+
+plain!(NoEviction as dyn Eviction, About { idle: true, ..About::of("none", "nothing") });
 
 impl Observe for NoEviction {}
 

@@ -17,16 +17,21 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::str::FromStr;
+use std::sync::Arc;
 
 use clew_core::{
     ByteSize, CodecKind, Group, Hotness, Metric, Observe, Packing, PageId, SpaceId, Unit, Victim,
     View,
 };
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
+use toml::Table;
+
+use super::one_page::OnePage;
+use crate::schemes::{About, Answer, Choice, Kinds, SchemeError, parameters};
 
 /// Bytes one call of the codec compresses, by hotness.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(try_from = "String")]
 pub struct ChunkSizes {
     /// Hot pages: 256 B to 4 KiB. The paper's: 256 B, 512 B, 1 KiB.
     pub hot: u32,
@@ -36,19 +41,21 @@ pub struct ChunkSizes {
     pub cold: u32,
 }
 
-/// Why a text names no chunk sizes.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error(
-    "'{0}' names no chunk sizes: write hot-warm-cold such as \"1K-2K-16K\", powers of two, hot and \
-     warm from 256 to 4K, cold from 4K to 128K"
-)]
-pub struct ChunkSizesError(String);
+impl Default for ChunkSizes {
+    fn default() -> ChunkSizes {
+        ChunkSizes { hot: 1 << 10, warm: 2 << 10, cold: 16 << 10 }
+    }
+}
 
-impl FromStr for ChunkSizes {
-    type Err = ChunkSizesError;
+impl TryFrom<String> for ChunkSizes {
+    type Error = String;
 
-    fn from_str(text: &str) -> Result<ChunkSizes, ChunkSizesError> {
-        let fail = || ChunkSizesError(text.to_string());
+    fn try_from(text: String) -> Result<ChunkSizes, String> {
+        let fail = || {
+            "expected hot-warm-cold such as \"1K-2K-16K\", powers of two, hot and warm from 256 to 4K, \
+             cold from 4K to 128K"
+                .to_string()
+        };
         let sizes: Vec<u64> = text
             .split('-')
             .map(|size| size.parse().map(|ByteSize(bytes)| bytes))
@@ -85,17 +92,19 @@ impl Serialize for ChunkSizes {
 }
 
 /// Which cold pages are successive.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Successive {
     /// As the victims come (the paper).
+    #[default]
     Victims,
     /// As their addresses do, among the victims at hand.
     Addresses,
 }
 
 /// Parameters.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Params {
     /// Chunk sizes.
     pub sizes: ChunkSizes,
@@ -109,6 +118,33 @@ pub struct Params {
     pub successive: Successive,
     /// The rest of a block that a fault brought back waits parked; otherwise it is resident.
     pub park_siblings: bool,
+}
+
+/// Reads the parameters. `codec` is that of each class that names none.
+pub fn read(mut table: Table, _: &Kinds<dyn Packing>) -> Result<Choice<dyn Packing>, SchemeError> {
+    if let Some(codec) = table.remove("codec") {
+        parameters::<OnePage>(Table::from_iter([("codec".to_string(), codec.clone())]))?;
+        for class in ["hot_codec", "warm_codec", "cold_codec"] {
+            table.entry(class).or_insert_with(|| codec.clone());
+        }
+    }
+    Ok(Arc::new(parameters::<Params>(table)?))
+}
+
+impl Answer<dyn Packing> for Params {
+    fn about(&self) -> About {
+        let mut codecs = vec![self.hot_codec, self.warm_codec, self.cold_codec];
+        if codecs.iter().all(|codec| *codec == self.hot_codec) {
+            codecs.truncate(1);
+        }
+        let names: Vec<&str> = codecs.into_iter().map(CodecKind::shown).collect();
+        let shown = format!("AdaptiveComp {}, {}", self.sizes, names.join(", "));
+        About::of("adaptive-comp", shown)
+    }
+
+    fn build(&self) -> Box<dyn Packing> {
+        Box::new(AdaptiveComp::new(*self))
+    }
 }
 
 /// The policy. See the module.

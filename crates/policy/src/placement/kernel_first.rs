@@ -14,7 +14,11 @@ use std::collections::{HashSet, VecDeque};
 
 use clew_core::{
     AppId, Cause, Event, Group, Hotness, Metric, Observe, PageId, Place, Placement, Tier, View,
+    Whole,
 };
+use serde::{Deserialize, Serialize};
+
+use crate::schemes::{About, Answer};
 
 /// The floor at first and at least, and at most, in per cent of the apps' memory.
 const FLOOR_PCT: u64 = 20;
@@ -27,6 +31,26 @@ const MOVED_WITH_ONE: u64 = 6;
 
 /// Notes of lent pages among which nobody looks for old ones.
 const UNTIDY: usize = 1 << 14;
+
+/// Parameters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Params {
+    /// What the kernel's zram may take of the budget at most, in per cent.
+    pub share_pct: Whole<1, 100, 100>,
+}
+
+impl Answer<dyn Placement> for Params {
+    fn about(&self) -> About {
+        let shown = "the kernel's zram where there is one, pool";
+        let (tiers, kernel_share_pct) = (&[Tier::Pool], self.share_pct.get());
+        About { tiers, kernel_share_pct, ..About::of("kernel-first", shown) }
+    }
+
+    fn build(&self) -> Box<dyn Placement> {
+        Box::new(KernelFirst::default())
+    }
+}
 
 /// The policy. See the module.
 pub struct KernelFirst {

@@ -2,9 +2,13 @@
 
 use clew_core::{AppId, Cause, Group, Observe, Place, Placement, View};
 
+use crate::schemes::{About, plain};
+
 /// The policy. See the module.
 #[derive(Default)]
 pub struct NoPlace;
+
+plain!(NoPlace as dyn Placement, About { idle: true, ..About::of("none", "nowhere") });
 
 impl Observe for NoPlace {}
 

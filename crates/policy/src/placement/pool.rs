@@ -2,9 +2,13 @@
 
 use clew_core::{AppId, Cause, Group, Observe, Place, Placement, Tier, View};
 
+use crate::schemes::{About, plain};
+
 /// The policy. See the module.
 #[derive(Default)]
 pub struct ToPool;
+
+plain!(ToPool as dyn Placement, About { tiers: &[Tier::Pool], ..About::of("pool", "pool") });
 
 impl Observe for ToPool {}
 

@@ -3,7 +3,29 @@
 //! Source: Linux `mm/swap_state.c`, `swap_cluster_readahead`: with `vm.page-cluster` = n the aligned
 //! 2^n slots around the one that is read. There slots of the swap device, here addresses.
 
-use clew_core::{Metric, Observe, PageId, Prefetch, Trigger, View};
+use clew_core::{Metric, Observe, PageId, Prefetch, Trigger, View, Whole};
+use serde::{Deserialize, Serialize};
+
+use crate::schemes::{About, Answer};
+
+/// Parameters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Params {
+    /// Pages of a cluster; rounded up to a power of two.
+    pub pages: Whole<1, 512, 8>,
+}
+
+impl Answer<dyn Prefetch> for Params {
+    fn about(&self) -> About {
+        let shown = format!("the cluster of {} around a fault", self.pages.get());
+        About { at_fault: true, ..About::of("cluster", shown) }
+    }
+
+    fn build(&self) -> Box<dyn Prefetch> {
+        Box::new(Cluster::new(self.pages.get()))
+    }
+}
 
 /// The policy. See the module.
 pub struct Cluster {

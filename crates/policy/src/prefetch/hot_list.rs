@@ -9,21 +9,38 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use clew_core::{AppId, Event, Hotness, Metric, Observe, Out, PageId, Prefetch, Trigger, View};
-use serde::Serialize;
+use clew_core::{
+    AppId, Event, Hotness, Metric, Observe, Out, PageId, Prefetch, Trigger, View, Whole,
+};
+use serde::{Deserialize, Serialize};
 
-use super::leave_out::is_left_out;
+use crate::schemes::{About, Answer};
+
+use super::leave_out::{OneIn, is_left_out, one_in};
 
 /// Parameters.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Params {
     /// Pages restored in the order of their addresses before the next ones come.
-    pub batch_pages: u32,
+    pub batch_pages: Whole<1, { 1 << 20 }, 512>,
     /// In so many first relaunches of an app warm pages come too, behind the hot ones: as long as a
     /// page is hot only after its second use, nothing is hot before.
-    pub warm_relaunches: u32,
+    pub warm_relaunches: Whole<0, 1000000, 0>,
     /// One run in so many is left out of each restore; none, if 0 or if every touch is told.
-    pub leave_out_one_in: u32,
+    #[serde(deserialize_with = "one_in")]
+    pub leave_out_one_in: OneIn,
+}
+
+impl Answer<dyn Prefetch> for Params {
+    fn about(&self) -> About {
+        let about = About::of("hot-list", "hot list at relaunch");
+        About { needs_hot_list: true, at_relaunch: true, ..about }
+    }
+
+    fn build(&self) -> Box<dyn Prefetch> {
+        Box::new(HotList::new(*self))
+    }
 }
 
 /// The policy. See the module.
@@ -73,8 +90,9 @@ impl Prefetch for HotList {
         let (Trigger::Relaunch(app), Some(classes)) = (trigger, view.classes) else { return };
         let relaunch = self.relaunches.entry(app).or_default();
         *relaunch = relaunch.wrapping_add(1);
-        let one_in = if view.facts.all_touches_seen { 0 } else { self.params.leave_out_one_in };
-        let warm = (*relaunch <= self.params.warm_relaunches).then_some(Hotness::Warm);
+        let one_in =
+            if view.facts.all_touches_seen { 0 } else { self.params.leave_out_one_in.get() };
+        let warm = (*relaunch <= self.params.warm_relaunches.get()).then_some(Hotness::Warm);
         let (mut picked, mut left_out) = (Vec::new(), 0);
         for class in [Some(Hotness::Hot), warm].into_iter().flatten() {
             let mut of_class = Vec::new();
@@ -92,7 +110,7 @@ impl Prefetch for HotList {
             }
             picked.extend(of_class.into_iter().rev());
         }
-        sort_batches(&mut picked, self.params.batch_pages);
+        sort_batches(&mut picked, self.params.batch_pages.get());
         self.restored += picked.len() as u64;
         self.left_out += left_out;
         out.append(&mut picked);

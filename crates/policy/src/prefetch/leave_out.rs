@@ -10,7 +10,17 @@
 //! restoring a page that is not used costs its decompression (1 to 2 us) and its memory until it is
 //! asked. At 70 % similarity the sum is smallest between 4 and 6.
 
-use clew_core::PageId;
+use clew_core::{PageId, Whole};
+use serde::de::{Deserialize, Deserializer, Error};
+
+/// The parameter `one_in`.
+pub type OneIn = Whole<0, 64, 4>;
+
+/// For `deserialize_with`: one in one would be all of them.
+pub fn one_in<'de, D: Deserializer<'de>>(from: D) -> Result<OneIn, D::Error> {
+    let read = OneIn::deserialize(from).ok().filter(|one_in| one_in.get() != 1);
+    read.ok_or_else(|| D::Error::custom("expected 0 (none), or a whole number from 2 to 64"))
+}
 
 /// Whether `page` is left out of the restore of relaunch `relaunch` of its app. Never, if `one_in`
 /// is 0.

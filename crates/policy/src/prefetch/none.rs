@@ -2,9 +2,13 @@
 
 use clew_core::{Observe, PageId, Prefetch, Trigger, View};
 
+use crate::schemes::{About, plain};
+
 /// The policy. See the module.
 #[derive(Default)]
 pub struct NoPrefetch;
+
+plain!(NoPrefetch as dyn Prefetch, About { idle: true, ..About::of("none", "nothing") });
 
 impl Observe for NoPrefetch {}
 

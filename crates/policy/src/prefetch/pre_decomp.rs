@@ -16,28 +16,41 @@
 //! Memory: 9.5 bytes a page that has left at least once, see
 //! [`crate::reclaim::page_lists`]. Every step takes constant time.
 
-use clew_core::{Arrival, Event, Metric, Observe, PageId, Prefetch, Trigger, View};
-use serde::Serialize;
+use clew_core::{Arrival, Event, Metric, Observe, PageId, Prefetch, Trigger, View, Whole};
+use serde::{Deserialize, Serialize};
 
 use crate::reclaim::page_lists::{Flag, ListId, PageLists};
+use crate::schemes::{About, Answer};
 
 /// What becomes of a page that is pushed out of the buffer unused.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Expire {
     /// Its stored copy was kept and is valid once more.
     Keep,
     /// It is compressed again (the paper).
+    #[default]
     Recompress,
 }
 
 /// Parameters.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Params {
     /// Pages the buffer holds.
-    pub buffer_pages: u32,
+    pub buffer_pages: Whole<1, 65536, 64>,
     /// What becomes of those pushed out of it unused.
     pub expire: Expire,
+}
+
+impl Answer<dyn Prefetch> for Params {
+    fn about(&self) -> About {
+        About { at_fault: true, ..About::of("pre-decomp", "PreDecomp") }
+    }
+
+    fn build(&self) -> Box<dyn Prefetch> {
+        Box::new(PreDecomp::new(*self))
+    }
 }
 
 /// Pages by sector, the newest at the front.
@@ -136,7 +149,7 @@ impl Observe for PreDecomp {
 impl Prefetch for PreDecomp {
     fn arrival(&self) -> Arrival {
         let keep = self.params.expire == Expire::Keep;
-        Arrival::Parked { pages: self.params.buffer_pages as usize, keep }
+        Arrival::Parked { pages: self.params.buffer_pages.get() as usize, keep }
     }
 
     fn pick_prefetch(&mut self, trigger: Trigger, view: &View<'_>, out: &mut Vec<PageId>) {

@@ -16,22 +16,38 @@
 use std::collections::BTreeMap;
 
 use clew_core::{
-    AppId, Event, Metric, Observe, PageId, PageRun, Prefetch, SpaceId, Starting, Trigger, View, Vpn,
+    AppId, Event, Metric, Observe, PageId, PageRun, Prefetch, SpaceId, Starting, Trigger, View,
+    Vpn, Whole,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+
+use crate::schemes::{About, Answer};
 
 use super::hot_list::sort_batches;
-use super::leave_out::is_left_out;
+use super::leave_out::{OneIn, is_left_out, one_in};
 
 /// Parameters.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Params {
     /// A page is of the set until so many relaunches are known not to have used it.
-    pub relaunches: u32,
+    pub relaunches: Whole<1, 16, 1>,
     /// Pages restored in the order of their addresses before the next ones come.
-    pub batch_pages: u32,
+    pub batch_pages: Whole<1, { 1 << 20 }, 512>,
     /// One run in so many is left out of each restore; none, if 0 or if every touch is told.
-    pub leave_out_one_in: u32,
+    #[serde(deserialize_with = "one_in")]
+    pub leave_out_one_in: OneIn,
+}
+
+impl Answer<dyn Prefetch> for Params {
+    fn about(&self) -> About {
+        let shown = "recorded set at relaunch";
+        About { at_relaunch: true, ..About::of("recorded-set", shown) }
+    }
+
+    fn build(&self) -> Box<dyn Prefetch> {
+        Box::new(RecordedSet::new(*self))
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -91,7 +107,7 @@ impl RecordedSet {
     fn drop_unused(&mut self, app: AppId) {
         let Some(set) = self.sets.get_mut(&app) else { return };
         let before = set.members.len();
-        set.members.retain(|_, member| member.unused < self.params.relaunches);
+        set.members.retain(|_, member| member.unused < self.params.relaunches.get());
         self.dropped += (before - set.members.len()) as u64;
     }
 
@@ -181,7 +197,8 @@ impl Prefetch for RecordedSet {
         let Trigger::Relaunch(app) = trigger else { return };
         let Some(set) = self.sets.get_mut(&app) else { return };
         set.relaunches = set.relaunches.wrapping_add(1);
-        let one_in = if view.facts.all_touches_seen { 0 } else { self.params.leave_out_one_in };
+        let one_in =
+            if view.facts.all_touches_seen { 0 } else { self.params.leave_out_one_in.get() };
         let mut stored: Vec<(u32, PageId)> = Vec::new();
         for (page, member) in &set.members {
             if view.pages.tier(*page).is_none() {
@@ -195,7 +212,7 @@ impl Prefetch for RecordedSet {
         }
         stored.sort_unstable();
         let mut pages: Vec<PageId> = stored.into_iter().map(|(_, page)| page).collect();
-        sort_batches(&mut pages, self.params.batch_pages);
+        sort_batches(&mut pages, self.params.batch_pages.get());
         self.restored += pages.len() as u64;
         out.append(&mut pages);
     }

@@ -13,7 +13,12 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use clew_core::{Event, Metric, Observe, PageId, Prefetch, RunAhead, SpaceId, Trigger, View, Vpn};
+use clew_core::{
+    Event, Metric, Observe, PageId, Prefetch, RunAhead, SpaceId, Trigger, View, Vpn, Whole,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::schemes::{About, Answer};
 
 /// Runs of a space that are followed at once: what several threads do, or one that copies.
 const STREAMS: usize = 4;
@@ -84,6 +89,27 @@ impl Runs {
         let mut lengths: Vec<u32> = self.lengths.iter().copied().collect();
         lengths.sort_unstable();
         self.usual = lengths[lengths.len() / 2];
+    }
+}
+
+/// Parameters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Params {
+    /// Pages that come with a fault, at most.
+    pub max_pages: Whole<1, 512, 32>,
+    /// One fault in so many that begin a run brings nothing, to see whether the run goes on.
+    pub probe_one_in: Whole<2, 1024, 8>,
+}
+
+impl Answer<dyn Prefetch> for Params {
+    fn about(&self) -> About {
+        About { at_fault: true, ..About::of("runs", "the run that a fault begins") }
+    }
+
+    fn build(&self) -> Box<dyn Prefetch> {
+        let (max_pages, probe_one_in) = (self.max_pages.get(), self.probe_one_in.get());
+        Box::new(RunsPrefetch::new(RunAhead { max_pages, probe_one_in }))
     }
 }
 

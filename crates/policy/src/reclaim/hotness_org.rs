@@ -46,12 +46,14 @@ use clew_core::{
 };
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+
+use crate::schemes::{About, Answer, size};
 
 use super::page_lists::{Flag, ListId, PageLists, Slot};
 
 /// Which lists are compressed (Ariadne 5).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Lists {
     /// AL: all lists.
@@ -62,7 +64,7 @@ pub enum Lists {
 
 /// What becomes of an old hot page that stayed resident through a relaunch in which nobody could
 /// have seen its use.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unseen {
     /// It stays hot.
@@ -72,7 +74,7 @@ pub enum Unseen {
 }
 
 /// When a page that a relaunch uses becomes hot.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HotAfter {
     /// At once, as in the paper.
@@ -83,16 +85,43 @@ pub enum HotAfter {
 }
 
 /// Parameters.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Params {
     /// EHL or AL.
     pub lists: Lists,
     /// Size of the hot list that a launch fills before any relaunch of the app was profiled.
+    #[serde(deserialize_with = "size::<0, _, _>")]
     pub initial_hot: ByteSize,
     /// What becomes of hot pages of which nothing was seen.
     pub unseen: Unseen,
     /// When a page becomes hot.
     pub hot_after: HotAfter,
+}
+
+impl Default for Params {
+    fn default() -> Params {
+        Params {
+            lists: Lists::All,
+            initial_hot: ByteSize(32 << 20),
+            unseen: Unseen::Warm,
+            hot_after: HotAfter::FirstUse,
+        }
+    }
+}
+
+impl Answer<dyn Reclaim> for Params {
+    fn about(&self) -> About {
+        let shown = match self.lists {
+            Lists::All => "HotnessOrg, all lists",
+            Lists::ExcludeHot => "HotnessOrg, hot list stays",
+        };
+        About { keeps_hot_list: true, ..About::of("hotness-org", shown) }
+    }
+
+    fn build(&self) -> Box<dyn Reclaim> {
+        Box::new(HotnessOrg::new(*self))
+    }
 }
 
 /// Where a page of a list is.

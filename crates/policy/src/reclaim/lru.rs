@@ -31,6 +31,8 @@ use clew_core::{
     Unit, Verdict, Victim, View,
 };
 
+use crate::schemes::{About, plain};
+
 use super::page_lists::{Flag, ListId, PageLists, Slot};
 
 const INACTIVE: ListId = ListId(0);
@@ -72,6 +74,8 @@ struct Counted {
     refaults_active: u64,
     refaults_inactive: u64,
 }
+
+plain!(Lru as dyn Reclaim, About::of("lru", "active/inactive LRU"));
 
 impl Lru {
     /// Empty lists.

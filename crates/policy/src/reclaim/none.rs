@@ -2,9 +2,13 @@
 
 use clew_core::{AppId, Classes, Demand, Hotness, Observe, PageId, Reclaim, Verdict, View};
 
+use crate::schemes::{About, plain};
+
 /// The policy. See the module.
 #[derive(Default)]
 pub struct NoReclaim;
+
+plain!(NoReclaim as dyn Reclaim, About { idle: true, ..About::of("none", "nobody") });
 
 impl Observe for NoReclaim {}
 
@@ -18,15 +22,4 @@ impl Reclaim for NoReclaim {
     fn pick_victims(&mut self, _demand: Demand, _view: &View<'_>, _out: &mut Vec<Verdict>) {}
 
     fn pick_app(&mut self, _app: AppId, _view: &View<'_>, _out: &mut Vec<Verdict>) {}
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use clew_core::{SpaceId, Vpn};
-
-    #[test]
-    fn it_knows_of_no_page_how_hot_it_is() {
-        assert_eq!(NoReclaim.class(PageId::new(SpaceId(1), Vpn(1))), None);
-    }
 }

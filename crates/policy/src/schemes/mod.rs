@@ -19,40 +19,18 @@
 //! ```
 //!
 //! A column without parameters may be written as its kind alone: `reclaim = "lru"`.
-//! To add a mechanism: a variant here, a line in [`Scheme::build`] and in its `Display`, a branch in
-//! [`read`].
+//! What kinds there are, and what else may be registered: [`Registry`].
 
+mod kinds;
 mod presets;
-mod read;
+mod registry;
 
-use std::fmt;
+use clew_core::{Admission, ByteSize, Eviction, Packing, Placement, Prefetch, Reclaim, Tier};
+use serde::{Deserialize, Serialize};
 
-use clew_core::{
-    Admission, ByteSize, CodecKind, Eviction, Packing, Placement, Prefetch, Reclaim, RunAhead, Tier,
-};
-use serde::Serialize;
-
-use crate::admission::all::AdmitAll;
-use crate::eviction::cold_first::ColdFirst;
-use crate::eviction::none::NoEviction;
-use crate::packing::adaptive_comp::{self, AdaptiveComp};
-use crate::packing::one_page::OnePage;
-use crate::placement::kernel_first::KernelFirst;
-use crate::placement::none::NoPlace;
-use crate::placement::pool::ToPool;
-use crate::prefetch::by_trigger::ByTrigger;
-use crate::prefetch::cluster::Cluster;
-use crate::prefetch::hot_list::{self, HotList};
-use crate::prefetch::none::NoPrefetch;
-use crate::prefetch::pre_decomp::{self, PreDecomp};
-use crate::prefetch::readahead::Readahead;
-use crate::prefetch::recorded_set::{self, RecordedSet};
-use crate::prefetch::runs::RunsPrefetch;
-use crate::reclaim::hotness_org::{self, HotnessOrg, Lists};
-use crate::reclaim::lru::Lru;
-use crate::reclaim::none::NoReclaim;
-
-pub use read::SchemeError;
+pub(crate) use kinds::plain;
+pub use kinds::{About, Answer, Choice, Kinds};
+pub use registry::{Registry, SchemeError, parameters, size};
 
 /// The six answers of one scheme, ready to be asked.
 pub struct Policies {
@@ -70,112 +48,19 @@ pub struct Policies {
     pub prefetch: Box<dyn Prefetch>,
 }
 
-/// Who leaves DRAM next?
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum ReclaimChoice {
-    /// Nobody.
-    None,
-    /// Active/inactive LRU over all apps.
-    Lru,
-    /// Hot, warm and cold list of each app (Ariadne 4.2).
-    HotnessOrg(hotness_org::Params),
-}
-
-/// May it enter the pool?
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum AdmissionChoice {
-    /// Every page.
-    All,
-}
-
-/// What is compressed together, in what chunks?
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum PackingChoice {
-    /// A page is a block.
-    OnePage {
-        /// What compresses it.
-        codec: CodecKind,
-        /// Bytes one call of the codec compresses, a power of two, at most a page.
-        chunk: ByteSize,
-    },
-    /// Chunks by hotness, cold pages in groups (Ariadne 4.3).
-    AdaptiveComp(adaptive_comp::Params),
-}
-
-/// What leaves the pool?
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum EvictionChoice {
-    /// Nothing.
-    None,
-    /// Cold pages, then warm, then hot ones (Ariadne 4.2).
-    ColdFirst,
-}
-
-/// Which tier?
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum PlacementChoice {
-    /// No place but DRAM.
-    None,
-    /// The compressed pool in memory.
-    Pool,
-    /// The kernel's zram for what nobody foresees, where there is one; else the pool.
-    KernelFirst {
-        /// What it may take of the budget at most, in per cent.
-        share_pct: u32,
-    },
-}
-
-/// What comes back early?
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-#[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum PrefetchChoice {
-    /// Nothing.
-    None,
-    /// The pages that follow a fault.
-    Readahead {
-        /// How many.
-        pages: u32,
-    },
-    /// The aligned block of neighbours around a fault.
-    Cluster {
-        /// How many pages it has; rounded up to a power of two.
-        pages: u32,
-    },
-    /// The pages behind a fault, as far as faults have run on before.
-    Runs(RunAhead),
-    /// The page at the next sector after a fault or a hit (Ariadne 4.4).
-    PreDecomp(pre_decomp::Params),
-    /// At a relaunch, what the last ones used.
-    RecordedSet(recorded_set::Params),
-    /// At a relaunch, what HotnessOrg calls hot.
-    HotList(hot_list::Params),
-    /// One prefetcher for relaunches, another for faults and hits.
-    ByTrigger {
-        /// [`PrefetchChoice::RecordedSet`] or [`PrefetchChoice::HotList`].
-        relaunch: Box<PrefetchChoice>,
-        /// [`PrefetchChoice::Readahead`], [`PrefetchChoice::Cluster`], [`PrefetchChoice::Runs`] or
-        /// [`PrefetchChoice::PreDecomp`].
-        fault: Box<PrefetchChoice>,
-    },
-}
-
 /// What happens when more must leave DRAM than the tiers have room for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnFull {
     /// Nothing more leaves.
+    #[default]
     Stop,
     /// When the demand is urgent, the low-memory killer ends a background app.
     Kill,
 }
 
 /// One scheme.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Scheme {
     /// Its name.
     pub name: String,
@@ -190,17 +75,24 @@ pub struct Scheme {
     /// Whether the stored copy of a page that came back is kept while there is room.
     pub retain: bool,
     /// Who leaves DRAM next?
-    pub reclaim: ReclaimChoice,
+    pub reclaim: Choice<dyn Reclaim>,
     /// May it enter the pool?
-    pub admission: AdmissionChoice,
+    pub admission: Choice<dyn Admission>,
     /// What is compressed together, in what chunks?
-    pub packing: PackingChoice,
+    pub packing: Choice<dyn Packing>,
     /// What leaves the pool?
-    pub eviction: EvictionChoice,
+    pub eviction: Choice<dyn Eviction>,
     /// Which tier?
-    pub placement: PlacementChoice,
+    pub placement: Choice<dyn Placement>,
     /// What comes back early?
-    pub prefetch: PrefetchChoice,
+    pub prefetch: Choice<dyn Prefetch>,
+}
+
+/// Two are equal that are written alike.
+impl PartialEq for Scheme {
+    fn eq(&self, other: &Scheme) -> bool {
+        self.to_toml() == other.to_toml()
+    }
 }
 
 impl Scheme {
@@ -213,9 +105,10 @@ impl Scheme {
         schemes.iter().find(|scheme| scheme.name == name).cloned().ok_or_else(unknown)
     }
 
-    /// Reads the `[scheme]` table of a TOML text.
+    /// Reads the `[scheme]` table of a TOML text, with the kinds of this crate. Others are read by a
+    /// [`Registry`] that has them.
     pub fn from_toml(text: &str) -> Result<Scheme, SchemeError> {
-        read::scheme(text)
+        Registry::default().read(text)
     }
 
     /// The scheme as a TOML text that [`Scheme::from_toml`] reads.
@@ -230,29 +123,11 @@ impl Scheme {
     /// Policies that have seen nothing yet.
     pub fn build(&self) -> Policies {
         Policies {
-            reclaim: match self.reclaim {
-                ReclaimChoice::None => Box::new(NoReclaim),
-                ReclaimChoice::Lru => Box::new(Lru::new()),
-                ReclaimChoice::HotnessOrg(params) => Box::new(HotnessOrg::new(params)),
-            },
-            admission: match self.admission {
-                AdmissionChoice::All => Box::new(AdmitAll),
-            },
-            packing: match self.packing {
-                PackingChoice::OnePage { codec, chunk } => {
-                    Box::new(OnePage::new(codec, chunk.0 as u32))
-                }
-                PackingChoice::AdaptiveComp(params) => Box::new(AdaptiveComp::new(params)),
-            },
-            eviction: match self.eviction {
-                EvictionChoice::None => Box::new(NoEviction),
-                EvictionChoice::ColdFirst => Box::new(ColdFirst::new()),
-            },
-            placement: match self.placement {
-                PlacementChoice::None => Box::new(NoPlace),
-                PlacementChoice::Pool => Box::new(ToPool),
-                PlacementChoice::KernelFirst { .. } => Box::new(KernelFirst::default()),
-            },
+            reclaim: self.reclaim.build(),
+            admission: self.admission.build(),
+            packing: self.packing.build(),
+            eviction: self.eviction.build(),
+            placement: self.placement.build(),
             prefetch: self.prefetch.build(),
         }
     }
@@ -260,18 +135,12 @@ impl Scheme {
     /// What the kernel's zram may take of the budget, in per cent; 0 if the scheme does not use it.
     /// That tier is not among [`Scheme::tiers`]: it exists where a machine has it.
     pub fn kernel_share_pct(&self) -> u32 {
-        match self.placement {
-            PlacementChoice::KernelFirst { share_pct } => share_pct,
-            PlacementChoice::None | PlacementChoice::Pool => 0,
-        }
+        self.placement.about().kernel_share_pct
     }
 
     /// The tiers that the scheme can place pages in.
     pub fn tiers(&self) -> &'static [Tier] {
-        match self.placement {
-            PlacementChoice::None => &[],
-            PlacementChoice::Pool | PlacementChoice::KernelFirst { .. } => &[Tier::Pool],
-        }
+        self.placement.about().tiers
     }
 
     /// What this version lacks of the system that a preset is named after.
@@ -281,19 +150,23 @@ impl Scheme {
 
     /// The scheme as one row of the table of schemes.
     pub fn row(&self) -> SchemeRow {
-        let moves = self.reclaim != ReclaimChoice::None;
+        let moves = !self.reclaim.about().idle;
         let missing = self.missing();
+        let when_full = match self.on_full {
+            OnFull::Stop => "when full, nothing more leaves DRAM",
+            OnFull::Kill => "when full, the low-memory killer",
+        };
         let column = |text: String| if moves { text } else { "-".to_string() };
         SchemeRow {
             name: self.name.clone(),
             status: if missing.is_empty() { "complete" } else { "partial" },
             missing,
-            reclaim: self.reclaim.to_string(),
-            admission: column(self.admission.to_string()),
-            packing: column(self.packing.to_string()),
-            eviction: column(format!("{}{}", self.eviction, self.on_full)),
-            placement: column(self.placement.to_string()),
-            prefetch: column(self.prefetch.to_string()),
+            reclaim: self.reclaim.about().shown,
+            admission: column(self.admission.about().shown),
+            packing: column(self.packing.about().shown),
+            eviction: column(format!("{}; {when_full}", self.eviction.about().shown)),
+            placement: column(self.placement.about().shown),
+            prefetch: column(self.prefetch.about().shown),
         }
     }
 }
@@ -303,7 +176,7 @@ pub fn all() -> Vec<Scheme> {
     presets::all()
 }
 
-/// One row of the table of schemes: the six answers as text.
+/// One row of the table of schemes, the six answers as text.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct SchemeRow {
     /// The scheme.
@@ -312,131 +185,15 @@ pub struct SchemeRow {
     pub status: &'static str,
     /// What is missing.
     pub missing: &'static [&'static str],
-    /// Who leaves DRAM next?
     pub reclaim: String,
-    /// May it enter the pool?
     pub admission: String,
-    /// What is compressed together, in what chunks?
     pub packing: String,
-    /// What leaves the pool?
     pub eviction: String,
-    /// Which tier?
     pub placement: String,
-    /// What comes back early?
     pub prefetch: String,
 }
 
 /// The table of schemes.
 pub fn table() -> Vec<SchemeRow> {
     all().iter().map(Scheme::row).collect()
-}
-
-impl PrefetchChoice {
-    fn build(&self) -> Box<dyn Prefetch> {
-        match self {
-            PrefetchChoice::None => Box::new(NoPrefetch),
-            PrefetchChoice::Readahead { pages } => Box::new(Readahead::new(*pages)),
-            PrefetchChoice::Cluster { pages } => Box::new(Cluster::new(*pages)),
-            PrefetchChoice::Runs(params) => Box::new(RunsPrefetch::new(*params)),
-            PrefetchChoice::PreDecomp(params) => Box::new(PreDecomp::new(*params)),
-            PrefetchChoice::RecordedSet(params) => Box::new(RecordedSet::new(*params)),
-            PrefetchChoice::HotList(params) => Box::new(HotList::new(*params)),
-            PrefetchChoice::ByTrigger { relaunch, fault } => {
-                Box::new(ByTrigger::new(relaunch.build(), fault.build()))
-            }
-        }
-    }
-}
-
-impl fmt::Display for ReclaimChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ReclaimChoice::None => "nobody",
-            ReclaimChoice::Lru => "active/inactive LRU",
-            ReclaimChoice::HotnessOrg(params) => match params.lists {
-                Lists::All => "HotnessOrg, all lists",
-                Lists::ExcludeHot => "HotnessOrg, hot list stays",
-            },
-        })
-    }
-}
-
-impl fmt::Display for AdmissionChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            AdmissionChoice::All => "every anonymous page",
-        })
-    }
-}
-
-impl fmt::Display for PackingChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PackingChoice::OnePage { codec, chunk } => {
-                write!(f, "one page, {}", codec_name(*codec))?;
-                if chunk.0 == 4096 { Ok(()) } else { write!(f, " in chunks of {chunk}") }
-            }
-            PackingChoice::AdaptiveComp(params) => {
-                let codecs = [params.hot_codec, params.warm_codec, params.cold_codec];
-                write!(f, "AdaptiveComp {}, {}", params.sizes, codec_name(codecs[0]))?;
-                match codecs {
-                    [hot, warm, cold] if hot == warm && warm == cold => Ok(()),
-                    [_, warm, cold] => write!(f, ", {}, {}", codec_name(warm), codec_name(cold)),
-                }
-            }
-        }
-    }
-}
-
-fn codec_name(codec: CodecKind) -> &'static str {
-    match codec {
-        CodecKind::Raw => "uncompressed",
-        CodecKind::Lz4 => "LZ4",
-        CodecKind::Zstd => "zstd",
-        CodecKind::ZstdDictionary => "zstd with a learned dictionary",
-    }
-}
-
-impl fmt::Display for EvictionChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            EvictionChoice::None => "nothing",
-            EvictionChoice::ColdFirst => "cold first",
-        })
-    }
-}
-
-impl fmt::Display for OnFull {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            OnFull::Stop => "; when full, nothing more leaves DRAM",
-            OnFull::Kill => "; when full, the low-memory killer",
-        })
-    }
-}
-
-impl fmt::Display for PlacementChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            PlacementChoice::None => "nowhere",
-            PlacementChoice::Pool => "pool",
-            PlacementChoice::KernelFirst { .. } => "the kernel's zram where there is one, pool",
-        })
-    }
-}
-
-impl fmt::Display for PrefetchChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PrefetchChoice::None => f.write_str("nothing"),
-            PrefetchChoice::Readahead { pages: 1 } => f.write_str("the page after a fault"),
-            PrefetchChoice::Readahead { pages } => write!(f, "the {pages} pages after a fault"),
-            PrefetchChoice::Cluster { pages } => write!(f, "the cluster of {pages} around a fault"),
-            PrefetchChoice::Runs(_) => f.write_str("the run that a fault begins"),
-            PrefetchChoice::PreDecomp(_) => f.write_str("PreDecomp"),
-            PrefetchChoice::RecordedSet(_) => f.write_str("recorded set at relaunch"),
-            PrefetchChoice::HotList(_) => f.write_str("hot list at relaunch"),
-            PrefetchChoice::ByTrigger { relaunch, fault } => write!(f, "{relaunch}; {fault}"),
-        }
-    }
 }

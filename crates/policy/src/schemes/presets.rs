@@ -1,15 +1,17 @@
 //! The presets: the systems of the papers and the ones that they were compared with, as data.
 
-use clew_core::{ByteSize, CodecKind, RunAhead};
+use std::sync::Arc;
+
+use clew_core::{ByteSize, CodecKind, Whole};
 
 use crate::packing::adaptive_comp::{self, ChunkSizes, Successive};
-use crate::prefetch::{hot_list, pre_decomp};
-use crate::reclaim::hotness_org::{self, HotAfter, Lists, Unseen};
+use crate::packing::one_page::OnePage;
+use crate::placement::kernel_first;
+use crate::prefetch::{by_trigger, hot_list, pre_decomp, runs};
+use crate::reclaim::hotness_org::{self, HotAfter, Unseen};
+use crate::{admission, eviction, placement, prefetch, reclaim};
 
-use super::{
-    AdmissionChoice, EvictionChoice, OnFull, PackingChoice, PlacementChoice, PrefetchChoice,
-    ReclaimChoice, Scheme,
-};
+use super::{OnFull, Scheme};
 
 /// Every preset, in the order of the table of schemes.
 pub(super) fn all() -> Vec<Scheme> {
@@ -34,22 +36,21 @@ pub(super) fn missing(name: &str) -> &'static [&'static str] {
 fn clew() -> Scheme {
     Scheme {
         name: "clew".to_string(),
-        reclaim: ReclaimChoice::HotnessOrg(hotness_org::Params {
-            lists: Lists::All,
+        reclaim: Arc::new(hotness_org::Params {
             initial_hot: ByteSize(0),
             unseen: Unseen::Keep,
             hot_after: HotAfter::SecondUse,
+            ..hotness_org::Params::default()
         }),
-        packing: PackingChoice::OnePage { codec: CodecKind::ZstdDictionary, chunk: ByteSize(4096) },
-        placement: PlacementChoice::KernelFirst { share_pct: 100 },
-        prefetch: PrefetchChoice::ByTrigger {
-            relaunch: Box::new(PrefetchChoice::HotList(hot_list::Params {
-                batch_pages: 512,
-                warm_relaunches: 2,
-                leave_out_one_in: 4,
-            })),
-            fault: Box::new(PrefetchChoice::Runs(RunAhead { max_pages: 32, probe_one_in: 8 })),
-        },
+        packing: Arc::new(OnePage { codec: CodecKind::ZstdDictionary, ..OnePage::default() }),
+        placement: Arc::new(kernel_first::Params::default()),
+        prefetch: Arc::new(by_trigger::Params {
+            relaunch: Arc::new(hot_list::Params {
+                warm_relaunches: Whole::of(2),
+                ..hot_list::Params::default()
+            }),
+            fault: Arc::new(runs::Params::default()),
+        }),
         ..zram()
     }
 }
@@ -58,8 +59,8 @@ fn clew() -> Scheme {
 fn dram() -> Scheme {
     Scheme {
         name: "dram".to_string(),
-        reclaim: ReclaimChoice::None,
-        placement: PlacementChoice::None,
+        reclaim: Arc::new(reclaim::none::Plain {}),
+        placement: Arc::new(placement::none::Plain {}),
         ..zram()
     }
 }
@@ -72,12 +73,12 @@ fn zram() -> Scheme {
         disksize_pages: None,
         mem_limit_bytes: None,
         retain: true,
-        reclaim: ReclaimChoice::Lru,
-        admission: AdmissionChoice::All,
-        packing: PackingChoice::OnePage { codec: CodecKind::Lz4, chunk: ByteSize(4096) },
-        eviction: EvictionChoice::None,
-        placement: PlacementChoice::Pool,
-        prefetch: PrefetchChoice::None,
+        reclaim: Arc::new(reclaim::lru::Plain {}),
+        admission: Arc::new(admission::all::Plain {}),
+        packing: Arc::new(OnePage::default()),
+        eviction: Arc::new(eviction::none::Plain {}),
+        placement: Arc::new(placement::pool::Plain {}),
+        prefetch: Arc::new(prefetch::none::Plain {}),
     }
 }
 
@@ -89,61 +90,38 @@ fn ariadne() -> Scheme {
     Scheme {
         name: "ariadne".to_string(),
         retain: true,
-        reclaim: ReclaimChoice::HotnessOrg(hotness_org::Params {
-            lists: Lists::All,
-            initial_hot: ByteSize(32 << 20),
+        reclaim: Arc::new(hotness_org::Params {
             unseen: Unseen::Keep,
-            hot_after: HotAfter::FirstUse,
+            ..hotness_org::Params::default()
         }),
-        packing: PackingChoice::AdaptiveComp(adaptive_comp::Params {
+        packing: Arc::new(adaptive_comp::Params {
             sizes: ChunkSizes { hot: 1 << 10, warm: 4 << 10, cold: 16 << 10 },
-            hot_codec: CodecKind::Lz4,
-            warm_codec: CodecKind::Lz4,
             cold_codec: CodecKind::Zstd,
             successive: Successive::Addresses,
-            park_siblings: false,
+            ..adaptive_comp::Params::default()
         }),
-        prefetch: PrefetchChoice::ByTrigger {
-            relaunch: Box::new(PrefetchChoice::HotList(hot_list::Params {
-                batch_pages: 512,
-                warm_relaunches: 0,
-                leave_out_one_in: 4,
-            })),
-            fault: Box::new(PrefetchChoice::PreDecomp(pre_decomp::Params {
-                buffer_pages: 64,
+        prefetch: Arc::new(by_trigger::Params {
+            relaunch: Arc::new(hot_list::Params::default()),
+            fault: Arc::new(pre_decomp::Params {
                 expire: pre_decomp::Expire::Keep,
-            })),
-        },
+                ..pre_decomp::Params::default()
+            }),
+        }),
         ..paper
     }
 }
 
 /// Ariadne as in its paper (HPCA 2025, sections 4 and 5), AL-1K-2K-16K with LZ4. What the paper says
-/// and what it leaves open is told in docs/design.md.
+/// and what it leaves open is told in docs/design.md. Parameters are the paper's where nothing else is said.
 fn ariadne_paper() -> Scheme {
     Scheme {
         name: "ariadne-paper".to_string(),
         // Figure 1: what is brought back leaves the zpool.
         retain: false,
-        reclaim: ReclaimChoice::HotnessOrg(hotness_org::Params {
-            lists: Lists::All,
-            initial_hot: ByteSize(32 << 20),
-            // 4.2: after a relaunch all old data of the hot list moves to the warm list.
-            unseen: Unseen::Warm,
-            hot_after: HotAfter::FirstUse,
-        }),
-        packing: PackingChoice::AdaptiveComp(adaptive_comp::Params {
-            sizes: ChunkSizes { hot: 1 << 10, warm: 2 << 10, cold: 16 << 10 },
-            hot_codec: CodecKind::Lz4,
-            warm_codec: CodecKind::Lz4,
-            cold_codec: CodecKind::Lz4,
-            successive: Successive::Victims,
-            park_siblings: false,
-        }),
-        prefetch: PrefetchChoice::PreDecomp(pre_decomp::Params {
-            buffer_pages: 64,
-            expire: pre_decomp::Expire::Recompress,
-        }),
+        // 4.2, where after a relaunch all old data of the hot list moves to the warm list.
+        reclaim: Arc::new(hotness_org::Params::default()),
+        packing: Arc::new(adaptive_comp::Params::default()),
+        prefetch: Arc::new(pre_decomp::Params::default()),
         ..zram()
     }
 }

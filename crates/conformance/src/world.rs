@@ -1,39 +1,71 @@
 //! A page table and the facts that go with it, for policies that are tested alone.
-#![allow(dead_code, reason = "not every test needs all of it")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use clew_core::{
-    AppId, Classes, Event, Facts, Ns, PageCounts, PageFacts, PageId, PageRun, SpaceId, Starting,
-    Tier, View, Vpn,
+    AccessKind, AppId, Classes, Event, Facts, Ns, PageCounts, PageFacts, PageId, PageRun, SpaceId,
+    Starting, Tier, View, Vpn,
 };
 
+/// Page `vpn` of a space.
 pub fn page(space: u32, vpn: u64) -> PageId {
     PageId::new(SpaceId(space), Vpn(vpn))
 }
 
+/// `count` pages from `vpn` on.
 pub fn run(space: u32, vpn: u64, count: u32) -> PageRun {
     PageRun { first: page(space, vpn), count }
 }
 
-/// Where pages are. Those it does not name are resident or unknown.
+/// Where pages are. Those that are nowhere are unknown, or resident and never told of.
 #[derive(Default)]
-pub struct Table(pub BTreeMap<PageId, Tier>);
+pub struct Table {
+    /// The tier of each stored page.
+    pub stored: BTreeMap<PageId, Tier>,
+    /// Resident pages that were told of.
+    pub resident: BTreeSet<PageId>,
+    /// Of these, the ones that are on their way out.
+    pub moving: BTreeSet<PageId>,
+}
+
+impl Table {
+    fn forget(&mut self, gone: impl Fn(PageId) -> bool) {
+        self.stored.retain(|page, _| !gone(*page));
+        self.resident.retain(|page| !gone(*page));
+        self.moving.retain(|page| !gone(*page));
+    }
+}
 
 impl PageFacts for Table {
     fn tier(&self, page: PageId) -> Option<Tier> {
-        self.0.get(&page).copied()
+        self.stored.get(&page).copied()
     }
-    fn counts(&self, _: SpaceId) -> PageCounts {
-        PageCounts::default()
+
+    fn counts(&self, space: SpaceId) -> PageCounts {
+        let resident = self.resident.iter().filter(|page| page.space() == space).count() as u64;
+        let mut counts = PageCounts { resident, ..PageCounts::default() };
+        for (_, tier) in self.stored.iter().filter(|(page, _)| page.space() == space) {
+            counts.stored[tier.index()] += 1;
+        }
+        counts
     }
-    fn for_each(&self, _: SpaceId, _: &mut dyn FnMut(PageId, Option<Tier>)) {}
+
+    fn for_each(&self, space: SpaceId, visit: &mut dyn FnMut(PageId, Option<Tier>)) {
+        let resident = self.resident.difference(&self.moving).map(|page| (*page, None));
+        let stored = self.stored.iter().map(|(page, tier)| (*page, Some(*tier)));
+        let all: BTreeMap<PageId, Option<Tier>> = resident.chain(stored).collect();
+        all.into_iter()
+            .filter(|(page, _)| page.space() == space)
+            .for_each(|(p, tier)| visit(p, tier));
+    }
 }
 
-/// The table, and facts kept as the engine keeps them, as far as these tests need.
+/// The table, and facts kept as the engine keeps them, as far as policies that are asked alone need.
 #[derive(Default)]
 pub struct World {
+    /// Where pages are.
     pub table: Table,
+    /// What the engine would keep.
     pub facts: Facts,
     /// What the relaunch that is going on used so far.
     recorded: Vec<PageId>,
@@ -49,10 +81,12 @@ impl World {
         world
     }
 
+    /// What a policy sees.
     pub fn view(&self) -> View<'_> {
         View { facts: &self.facts, pages: &self.table, classes: None }
     }
 
+    /// What a policy sees, where somebody keeps classes.
     pub fn view_with<'a>(&'a self, classes: &'a dyn Classes) -> View<'a> {
         View { classes: Some(classes), ..self.view() }
     }
@@ -86,9 +120,13 @@ impl World {
                 self.forget_space(space);
                 self.facts.space_app[number] = Some(app);
                 self.facts.apps.entry(app).or_default();
-                self.table.0.retain(|page, _| page.space() != space);
+                self.table.forget(|page| page.space() == space);
             }
-            Event::Access { page, .. } => {
+            Event::Resident { run } => self.table.resident.extend(run.pages()),
+            Event::Access { page, kind, .. } => {
+                if kind == AccessKind::Fresh {
+                    self.table.resident.insert(page);
+                }
                 if let Some(app) = self.facts.app_of(page.space()) {
                     self.facts.apps.entry(app).or_default().last_access = now;
                     let relaunched =
@@ -99,19 +137,31 @@ impl World {
                 }
             }
             Event::Stored { page, tier, .. } => {
-                self.table.0.insert(page, tier);
+                self.table.resident.remove(&page);
+                self.table.moving.remove(&page);
+                self.table.stored.insert(page, tier);
+            }
+            Event::Stayed { page } => {
+                self.table.moving.remove(&page);
             }
             Event::PageIn { page, .. } => {
-                self.table.0.remove(&page);
+                self.table.stored.remove(&page);
+                self.table.resident.insert(page);
             }
-            Event::Freed { run } => self.table.0.retain(|page, _| !run.contains(*page)),
+            Event::Freed { run } => self.table.forget(|page| run.contains(page)),
             Event::Moved { from, to } => {
                 let shift = |page: PageId| to.plus(page.raw() - from.first.raw());
-                let moved: Vec<_> =
-                    self.table.0.extract_if(.., |page, _| from.contains(*page)).collect();
                 let over = PageRun { first: to, ..from };
-                self.table.0.retain(|page, _| !over.contains(*page));
-                self.table.0.extend(moved.into_iter().map(|(page, tier)| (shift(page), tier)));
+                let Table { stored, resident, .. } = &mut self.table;
+                let stored: Vec<_> =
+                    stored.extract_if(.., |page, _| from.contains(*page)).collect();
+                let resident: Vec<_> =
+                    resident.extract_if(.., |page| from.contains(*page)).collect();
+                self.table.forget(|page| over.contains(page) || from.contains(page));
+                self.table
+                    .stored
+                    .extend(stored.into_iter().map(|(page, tier)| (shift(page), tier)));
+                self.table.resident.extend(resident.into_iter().map(shift));
                 let sets = self.facts.launch_sets.values_mut().flatten();
                 for set in sets.chain([&mut self.recorded]) {
                     set.retain(|page| from.contains(*page) || !over.contains(*page));
@@ -120,10 +170,10 @@ impl World {
                     }
                 }
             }
-            Event::SpaceEnd { space } => self.table.0.retain(|page, _| page.space() != space),
+            Event::SpaceEnd { space } => self.table.forget(|page| page.space() == space),
             Event::Exit { app } => {
                 let facts = &self.facts;
-                self.table.0.retain(|page, _| facts.app_of(page.space()) != Some(app));
+                self.table.forget(|page| facts.app_of(page.space()) == Some(app));
             }
             _ => {}
         }
@@ -158,7 +208,9 @@ impl World {
     }
 
     fn forget_space(&mut self, space: SpaceId) {
-        self.facts.space_app[space.0 as usize] = None;
+        if let Some(owner) = self.facts.space_app.get_mut(space.0 as usize) {
+            *owner = None;
+        }
         let sets = self.facts.launch_sets.values_mut().flatten();
         for set in sets.chain([&mut self.recorded]) {
             set.retain(|page| page.space() != space);

@@ -1,0 +1,243 @@
+//! Reads schemes from TOML and refuses what makes no sense, naming the field, what stands there and
+//! what it may be.
+
+use std::num::NonZeroU64;
+
+use clew_core::{Admission, ByteSize, Eviction, Packing, Placement, Prefetch, Reclaim, Tier};
+use serde::de::{DeserializeOwned, Error};
+use serde::{Deserialize, Deserializer};
+use serde_path_to_error::Segment;
+use toml::{Table, Value};
+
+use super::{About, Answer, Kinds, OnFull, Scheme};
+use crate::packing::adaptive_comp;
+use crate::prefetch::by_trigger;
+use crate::{admission, eviction, packing, placement, prefetch, reclaim};
+
+/// Why there is no such scheme.
+#[derive(Debug, thiserror::Error, PartialEq)]
+pub enum SchemeError {
+    /// No preset has this name.
+    #[error("there is no scheme '{name}'; known: {known} (or name a TOML file)")]
+    UnknownPreset {
+        /// What was asked for.
+        name: String,
+        /// The names of all presets.
+        known: String,
+    },
+    /// The text is not TOML.
+    #[error("the scheme is not valid TOML: {0}")]
+    Syntax(#[from] toml::de::Error),
+    /// A field is not known, or missing, or its value is none of those it may have.
+    #[error("{field}{}: {why}", found.as_ref().map_or(String::new(), |found| format!(" = {found} makes no sense")))]
+    Field {
+        /// The field's path.
+        field: String,
+        /// The value, as it was written, where it is one and not a table.
+        found: Option<String>,
+        /// What is wrong with it, and what it may be.
+        why: String,
+    },
+    /// Two columns contradict each other.
+    #[error("{first} and {second} contradict each other: {why}")]
+    Contradiction {
+        /// One column.
+        first: &'static str,
+        /// The other.
+        second: &'static str,
+        /// What to do.
+        why: &'static str,
+    },
+}
+
+impl SchemeError {
+    /// `field` is wrong, where `found` stands.
+    pub fn field(field: &str, found: Option<&Value>, why: String) -> SchemeError {
+        let found = found.filter(|found| !found.is_table() && !found.is_array());
+        SchemeError::Field { field: field.to_string(), found: found.map(Value::to_string), why }
+    }
+
+    /// `field` is not what was `expected`, or missing.
+    pub(super) fn expected(field: &str, found: Option<&Value>, expected: &str) -> SchemeError {
+        let missing = if found.is_none() { "missing, " } else { "" };
+        SchemeError::field(field, found, format!("{missing}expected {expected}"))
+    }
+
+    /// What was said of a field of the table `above`.
+    pub(super) fn below(mut self, above: &str) -> SchemeError {
+        if let SchemeError::Field { field, .. } = &mut self {
+            *field = format!("{above}.{field}").trim_end_matches('.').to_string();
+        }
+        self
+    }
+}
+
+/// Reads a table as serde does. What is refused is named by its path.
+pub fn parameters<A: DeserializeOwned>(written: Table) -> Result<A, SchemeError> {
+    let written = Value::Table(written);
+    serde_path_to_error::deserialize(written.clone()).map_err(|error| {
+        let path = error.path();
+        let found = path.iter().try_fold(&written, |value, segment| match segment {
+            Segment::Map { key } => value.get(key),
+            _ => None,
+        });
+        let field = path.to_string();
+        let field = if field == "." { "" } else { &field };
+        SchemeError::field(field, found, error.inner().message().to_string())
+    })
+}
+
+/// For `deserialize_with`: a size of at least so many bytes, as `512MiB` or a number.
+pub fn size<'de, const MIN: u64, T: From<ByteSize>, D: Deserializer<'de>>(
+    from: D,
+) -> Result<T, D::Error> {
+    let size = ByteSize::deserialize(Value::deserialize(from)?).ok();
+    let fits = size.filter(|size| (MIN..=1 << 60).contains(&size.0)).map(T::from);
+    let expected = format_args!("expected a size from {}, such as \"512MiB\"", ByteSize(MIN));
+    fits.ok_or_else(|| D::Error::custom(expected))
+}
+
+const NAME: &str = "1 to 64 letters, digits, '-', '_' or '.'";
+
+fn name<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    match Value::deserialize(from)? {
+        Value::String(name) if (1..=64).contains(&name.len()) && name.chars().all(fits) => {
+            Ok(Some(name))
+        }
+        _ => Err(D::Error::custom(format_args!("expected {NAME}"))),
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    scheme: Option<Written>,
+}
+
+/// `[scheme]`, whose columns are read by their kinds.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    #[serde(default, deserialize_with = "name")]
+    name: Option<String>,
+    #[serde(default)]
+    on_full: OnFull,
+    disksize_pages: Option<NonZeroU64>,
+    #[serde(default, deserialize_with = "size::<65536, _, _>")]
+    mem_limit_bytes: Option<ByteSize>,
+    retain: Option<bool>,
+    reclaim: Option<Value>,
+    admission: Option<Value>,
+    packing: Option<Value>,
+    eviction: Option<Value>,
+    placement: Option<Value>,
+    prefetch: Option<Value>,
+}
+
+/// What schemes are read with: the kinds of answers to each question.
+pub struct Registry {
+    pub reclaim: Kinds<dyn Reclaim>,
+    pub admission: Kinds<dyn Admission>,
+    pub packing: Kinds<dyn Packing>,
+    pub eviction: Kinds<dyn Eviction>,
+    pub placement: Kinds<dyn Placement>,
+    pub prefetch: Kinds<dyn Prefetch>,
+    /// Tiers that a scheme may rely on.
+    pub tiers: Vec<Tier>,
+}
+
+impl Default for Registry {
+    /// What this crate has.
+    fn default() -> Registry {
+        Registry {
+            reclaim: Kinds::none()
+                .with::<reclaim::none::Plain>()
+                .with::<reclaim::lru::Plain>()
+                .with::<reclaim::hotness_org::Params>(),
+            admission: Kinds::none().with::<admission::all::Plain>(),
+            packing: Kinds::none()
+                .with::<packing::one_page::OnePage>()
+                .with_reader(adaptive_comp::Params::default().about(), adaptive_comp::read),
+            eviction: Kinds::none()
+                .with::<eviction::none::Plain>()
+                .with::<eviction::cold_first::Plain>(),
+            placement: Kinds::none()
+                .with::<placement::none::Plain>()
+                .with::<placement::pool::Plain>()
+                .with::<placement::kernel_first::Params>(),
+            prefetch: Kinds::none()
+                .with::<prefetch::none::Plain>()
+                .with::<prefetch::readahead::Readahead>()
+                .with::<prefetch::cluster::Params>()
+                .with::<prefetch::runs::Params>()
+                .with::<prefetch::pre_decomp::Params>()
+                .with::<prefetch::recorded_set::Params>()
+                .with::<prefetch::hot_list::Params>()
+                .with_reader(About::of(by_trigger::KIND, ""), by_trigger::read),
+            tiers: vec![Tier::Pool],
+        }
+    }
+}
+
+impl Registry {
+    /// Reads the `[scheme]` table of a TOML text.
+    pub fn read(&self, text: &str) -> Result<Scheme, SchemeError> {
+        let File { scheme } = parameters(text.parse()?)?;
+        let lacks = |field, what| SchemeError::expected(field, None, what);
+        let columns = "a table with name and the six columns";
+        let written = scheme.ok_or_else(|| lacks("[scheme]", columns))?;
+        let any = |_: &About| true;
+        let scheme = Scheme {
+            name: written.name.ok_or_else(|| lacks("scheme.name", NAME))?,
+            on_full: written.on_full,
+            disksize_pages: written.disksize_pages.map(NonZeroU64::get),
+            mem_limit_bytes: written.mem_limit_bytes,
+            retain: written.retain.unwrap_or(true),
+            reclaim: self.reclaim.read("scheme.reclaim", written.reclaim, any)?,
+            admission: self.admission.read("scheme.admission", written.admission, any)?,
+            packing: self.packing.read("scheme.packing", written.packing, any)?,
+            eviction: self.eviction.read("scheme.eviction", written.eviction, any)?,
+            placement: self.placement.read("scheme.placement", written.placement, any)?,
+            prefetch: self.prefetch.read("scheme.prefetch", written.prefetch, any)?,
+        };
+        self.check(&scheme)?;
+        Ok(scheme)
+    }
+
+    /// Refuses columns that contradict each other, and tiers that are not there.
+    pub fn check(&self, scheme: &Scheme) -> Result<(), SchemeError> {
+        let (tiers, eviction) = (scheme.tiers(), scheme.eviction.about());
+        let (reclaim, prefetch) = (scheme.reclaim.about(), scheme.prefetch.about());
+        if let Some(lacking) = tiers.iter().find(|tier| !self.tiers.contains(tier)) {
+            let why = format!("there is no tier {lacking:?} here, only {:?}", self.tiers);
+            return Err(SchemeError::field("scheme.placement", None, why));
+        }
+        let only_pool = tiers.iter().all(|tier| *tier == Tier::Pool);
+        let contradictions = [
+            (
+                tiers.is_empty() && !reclaim.idle,
+                ["scheme.reclaim", "scheme.placement"],
+                "what is taken out needs a place; choose placement \"pool\" or reclaim \"none\"",
+            ),
+            (
+                only_pool && !eviction.idle,
+                ["scheme.eviction", "scheme.placement"],
+                "what leaves the pool needs another place, and this placement has none; choose \
+                 eviction \"none\"",
+            ),
+            (
+                prefetch.needs_hot_list && !reclaim.keeps_hot_list,
+                ["scheme.prefetch", "scheme.reclaim"],
+                "nobody keeps a hot list; choose reclaim \"hotness-org\" or prefetch \
+                 \"recorded-set\"",
+            ),
+        ];
+        match contradictions.into_iter().find(|(there, ..)| *there) {
+            Some((_, [first, second], why)) => {
+                Err(SchemeError::Contradiction { first, second, why })
+            }
+            None => Ok(()),
+        }
+    }
+}
