@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
-use clew_core::{ByteSize, CodecKind, Whole};
+use clew_core::{ByteSize, CodecKind, Placement, Tier, Whole};
 use clew_policy::packing::adaptive_comp::{self, ChunkSizes, Successive};
 use clew_policy::packing::one_page::OnePage;
 use clew_policy::placement::kernel_first;
+use clew_policy::placement::pool::ToPool;
 use clew_policy::prefetch::pre_decomp::{self, Expire};
 use clew_policy::prefetch::readahead::Readahead;
 use clew_policy::prefetch::{by_trigger, recorded_set};
 use clew_policy::reclaim::hotness_org::{self, HotAfter, Lists, Unseen};
-use clew_policy::schemes::{self, OnFull};
+use clew_policy::schemes::{self, About, Answer, OnFull, Registry};
 use clew_policy::{Scheme, SchemeError};
+use serde::{Deserialize, Serialize};
 
 const ZRAM: &str = r#"
 [scheme]
@@ -356,6 +358,11 @@ fn refusals_name_the_field_and_what_it_may_be() {
         ),
         (
             "prefetch = { kind = \"none\" }",
+            "prefetch = { kind = \"by-trigger\", relaunch = \"recorded-set\", fault = { kind = \"by-trigger\" } }",
+            "scheme.prefetch.fault.kind = \"by-trigger\" makes no sense: expected \"readahead\" or",
+        ),
+        (
+            "prefetch = { kind = \"none\" }",
             "prefetch = { kind = \"by-trigger\", relaunch = \"recorded-set\", fault = \"runs\", hit = 7 }",
             "scheme.prefetch.hit = 7 makes no sense: unknown field, expected kind, relaunch or fault",
         ),
@@ -402,4 +409,59 @@ fn the_table_says_what_the_schemes_are() {
     );
     assert_eq!(ariadne.status, "partial");
     assert!(ariadne.missing.iter().any(|missing| missing.starts_with("flash")));
+}
+
+/// A placement of somebody else.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct ToFlash {
+    share_pct: Whole<1, 100, 50>,
+}
+
+impl Answer<dyn Placement> for ToFlash {
+    fn about(&self) -> About {
+        let tiers = &[Tier::Pool, Tier::Flash];
+        About { tiers, ..About::of("to-flash", format!("{} % flash", self.share_pct.get())) }
+    }
+
+    fn build(&self) -> Box<dyn Placement> {
+        Box::new(ToPool)
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        if self.share_pct.get() == 13 { Err("13 brings bad luck".to_string()) } else { Ok(()) }
+    }
+}
+
+#[test]
+fn a_kind_of_somebody_else_is_read_with_the_tiers_that_there_are() {
+    let mut registry = Registry::default();
+    registry.placement = registry.placement.with::<ToFlash>();
+    let text = |placement: &str| {
+        ZRAM.replace("{ kind = \"pool\" }", placement)
+            .replace("eviction = { kind = \"none\" }", "eviction = \"cold-first\"")
+    };
+    let whole = text("{ kind = \"to-flash\", share_pct = 20 }");
+    let says = |registry: &Registry, text: &str| {
+        registry.read(text).expect_err("it makes no sense").to_string()
+    };
+    assert_eq!(
+        says(&registry, &whole),
+        "scheme.placement: there is no tier Flash here, only [Pool]"
+    );
+    registry.tiers.push(Tier::Flash);
+    let scheme = registry.read(&whole).expect("there is such a tier");
+    assert_eq!(scheme.tiers(), [Tier::Pool, Tier::Flash]);
+    assert_eq!(scheme.row().placement, "20 % flash");
+    assert_eq!(registry.read(&scheme.to_toml()), Ok(scheme));
+    assert_eq!(
+        says(&registry, &text("{ kind = \"to-flash\", share_pct = 13 }")),
+        "scheme.placement: 13 brings bad luck"
+    );
+    let unknown = Scheme::from_toml(&whole).expect_err("nobody else knows it").to_string();
+    let expected = "scheme.placement.kind = \"to-flash\" makes no sense: expected \"none\" or \"pool\" or \
+                    \"kernel-first\"";
+    assert_eq!(unknown, expected);
+    // What leaves the pool needs a place beyond it.
+    assert!(says(&registry, &text("\"pool\"")).contains("contradict each other"));
 }

@@ -133,8 +133,8 @@ impl<P: ?Sized + 'static> Kinds<P> {
         self.0.iter().map(|(about, _)| about.kind)
     }
 
-    /// Reads what is written at `field`, a kind or a table with one and its parameters; one that is as
-    /// `fits` says.
+    /// Reads what is written at `field`, a kind or a table with one and its parameters, of the kinds that
+    /// are by default as `fits` says.
     pub fn read(
         &self,
         field: &str,
@@ -157,10 +157,11 @@ impl<P: ?Sized + 'static> Kinds<P> {
             Some(name) if name.is_str() => (name, Table::new()),
             other => return Err(refused(field, other.as_ref())),
         };
-        let kind = self.0.iter().find(|(about, _)| Some(about.kind) == name.as_str());
+        let named = |about: &About| Some(about.kind) == name.as_str() && fits(about);
+        let kind = self.0.iter().find(|(about, _)| named(about));
         let (_, read) = kind.ok_or_else(|| refused(&at_kind, Some(&name)))?;
         let choice = read(table, self).map_err(|error| error.below(field))?;
         choice.validate().map_err(|why| SchemeError::field(field, None, why))?;
-        fits(&choice.about()).then_some(choice).ok_or_else(|| refused(&at_kind, Some(&name)))
+        Ok(choice)
     }
 }
