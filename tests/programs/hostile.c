@@ -13,6 +13,7 @@
 //     flood MS              sends answers that nobody asked for
 //     exec                  the program executes another, the agent stays in its memory
 //     fork                  a forked child of it goes on with the script
+//     replace               another process connects and ends, and one in the program's memory has its number
 //     touch                 its memory faults, behind an event
 //     block                 makes the userfaultfd that the daemon gave it wait for messages
 //     race MS               as block, again and again, and reads the daemon's messages
@@ -280,6 +281,39 @@ static void have_executed(void) {
     }
 }
 
+static int wait_for_the_end(void *unused) {
+    (void)unused;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    while (pause() < 0) {}
+    return 0;
+}
+
+// Who connected is gone, and his number is that of a process that shares the program's memory.
+static void replace(void) {
+    if (connection >= 0) close(connection);
+    connection = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    pid_t other = fork();
+    if (other == 0) {
+        struct sockaddr_un address = {.sun_family = AF_UNIX};
+        strncpy(address.sun_path, path, sizeof address.sun_path - 1);
+        _exit(connect(connection, (struct sockaddr *)&address, sizeof address) != 0);
+    }
+    int status;
+    if (other < 0 || waitpid(other, &status, 0) != other || status != 0) _exit(7);
+    int stack_bytes = 16 << 10;
+    char *stack = mmap(NULL, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (int i = 0; i < 1000; i++) {
+        // The next process is to have its number; somebody else may be quicker.
+        FILE *last = fopen("/proc/sys/kernel/ns_last_pid", "w");
+        if (last == NULL || fprintf(last, "%d", other - 1) < 0 || fclose(last) != 0) _exit(8);
+        pid_t next = clone(wait_for_the_end, stack + stack_bytes, CLONE_VM | SIGCHLD, NULL);
+        if (next == other) return;
+        if (next > 0) kill(next, SIGKILL);
+        if (next > 0) waitpid(next, NULL, 0);
+    }
+    _exit(9);
+}
+
 static void have_touched(void) {
     asked = 2;
     for (int i = 0; asked != 0; i++) {
@@ -354,6 +388,7 @@ static int agent(void *unused) {
         }
         if (strncmp(line, "mark ", 5) == 0) close(creat(line + 5, 0600));
         if (strcmp(line, "exec") == 0) have_executed();
+        if (strcmp(line, "replace") == 0) replace();
         if (strcmp(line, "fork") == 0) go_on_in_child();
         if (strcmp(line, "touch") == 0) have_touched();
         if (strcmp(line, "block") == 0 && given >= 0) fcntl(given, F_SETFL, 0);

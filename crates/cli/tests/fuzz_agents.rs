@@ -224,10 +224,11 @@ fn who_is_no_programs_agent_is_turned_away() {
     let hello = include_str!("../../../tests/corpus/agents/hello");
     let hello =
         hello.lines().next().and_then(|line| line.strip_suffix(" program")).expect("a hello");
-    let names = ["itself", "another", "dead", "thread", "file", "", "program program", "program"];
-    for name in names {
+    let others = ["itself", "another", "dead", "thread", "file", "", "program program"];
+    let cases = others.map(|name| ("", name)).into_iter();
+    for (before, name) in cases.chain([("replace\n", "program"), ("", "program")]) {
         // What is turned away is told so at once; the last one is listed as long as it lives.
-        let text = format!("{hello} {name}\n{}", "recv 999\n".repeat(9));
+        let text = format!("{before}{hello} {name}\n{}", "recv 999\n".repeat(9));
         fs::write(&script, text).expect("a script");
         let mut hostile = fixture.start_hostile(&binary, &script);
         let pid = hostile.id();
@@ -240,8 +241,8 @@ fn who_is_no_programs_agent_is_turned_away() {
             }
         });
         kill_tree(&mut hostile);
-        let wanted = (name == "program").then_some(pid);
-        assert_eq!(listed, Some(wanted), "'{name}'\n{}", fixture.log());
+        let wanted = (name == "program" && before.is_empty()).then_some(pid);
+        assert_eq!(listed, Some(wanted), "'{before}{name}'\n{}", fixture.log());
     }
     wait_forgotten(&fixture);
     fixture.assert_daemon_lives();

@@ -203,15 +203,25 @@ fn strangers_that_say_nothing_more_hold_up_nobody() {
     let hello = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/corpus/agents/silent-manage");
     let hello = std::fs::read_to_string(hello).expect("a script");
     std::fs::write(&script, hello + &"wait 999\n".repeat(99)).expect("a script");
-    let mut silent: Vec<_> = (0..6).map(|_| fixture.start_hostile(&binary, &script)).collect();
-    let waits = |fixture: &Fixture| {
+    let waits = || {
         let listed = fixture.app("hostile").processes;
         listed.iter().any(|p| p.reason == "being prepared")
     };
-    assert!(poll(LONG, || waits(&fixture).then_some(())).is_some(), "{:?}", fixture.status());
-    // The one worker takes pages out while strangers are still waited for.
-    other_is_served(&fixture, &mut other, &sums[1]);
-    assert!(waits(&fixture), "{:?}\n{}", fixture.status(), fixture.log());
+    // Each is waited for for a while: whatever is done meanwhile does not wait for it.
+    let mut silent = Vec::new();
+    let mut meanwhile = |what: &mut dyn FnMut()| {
+        let done = poll(LONG, || {
+            silent.push(fixture.start_hostile(&binary, &script));
+            poll(LONG, || waits().then_some(()))?;
+            what();
+            waits().then_some(())
+        });
+        assert!(done.is_some(), "{:?}\n{}", fixture.status(), fixture.log());
+    };
+    // The one worker takes pages out.
+    meanwhile(&mut || other_is_served(&fixture, &mut other, &sums[1]));
+    // Somebody else is managed.
+    meanwhile(&mut || fixture.run_touch("late", PAGES, 50, 4).quit());
     silent.iter_mut().for_each(kill_tree);
     fixture.assert_daemon_lives();
 }

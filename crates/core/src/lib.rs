@@ -13,7 +13,7 @@ pub mod view;
 
 pub use app::{AppId, AppState, AppStats, SpaceId};
 pub use event::{AccessKind, Event, Tier};
-pub use page::{Hotness, PageId, PageRun, Vpn};
+pub use page::{Hotness, PageId, PageRun, SPACES, Vpn};
 pub use policy::{
     Admission, Admit, Arrival, Candidate, Cause, CodecKind, Demand, Ending, Eviction, Group, Job,
     Metric, Observe, Packing, Place, Placement, Prefetch, Reclaim, RunAhead, Trigger, Unit,

@@ -7,6 +7,9 @@ use crate::app::SpaceId;
 /// Bits of a virtual page number: 57-bit addresses (five-level paging) of 4 KiB pages.
 const VPN_BITS: u32 = 45;
 
+/// Address spaces are numbered below this.
+pub const SPACES: u32 = 1 << (u64::BITS - VPN_BITS);
+
 /// A virtual page number: address divided by the page size.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Vpn(pub u64);
@@ -36,7 +39,7 @@ impl PageId {
     /// If either number does not fit its bits (524,288 spaces, 57-bit addresses).
     pub fn new(space: SpaceId, vpn: Vpn) -> PageId {
         assert!(vpn.0 >> VPN_BITS == 0, "page number {:#x} exceeds 57-bit addresses", vpn.0);
-        assert!(u64::from(space.0) >> (64 - VPN_BITS) == 0, "space {} out of range", space.0);
+        assert!(space.0 < SPACES, "space {} out of range", space.0);
         PageId(u64::from(space.0) << VPN_BITS | vpn.0)
     }
 

@@ -16,7 +16,7 @@ use clew_agent::protocol::{
     Header, Hello, Kind, MAGIC, MAX_NAME, RANGE_BYTES, Ready, SLOTS, VERSION,
 };
 use clew_core::{AppId, SpaceId};
-use clew_store::{SpaceJournal, points};
+use clew_store::{Segment, SegmentError, Space, SpaceJournal, points};
 use crossbeam_channel::Sender;
 
 use crate::agent::{self, Agent};
@@ -58,12 +58,13 @@ pub struct Candidate {
     slot: Slot,
 }
 
-/// A slot of the journal, ended unless a process takes it.
-struct Slot(Option<SpaceJournal>, SpaceId);
+/// A slot of the journal, with the page table of the space that it is for. It is ended unless a process
+/// takes both.
+struct Slot(Option<(SpaceJournal, Space)>);
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        if let Some(journal) = &self.0 {
+        if let Some((journal, _)) = &self.0 {
             journal.end();
         }
     }
@@ -96,7 +97,7 @@ impl Candidate {
             command: record.command.clone(),
             handler: 0,
             child,
-            slot: Slot(Some(journal), space),
+            slot: Slot(Some((journal, Space::new(space, shared.tables.clone())))),
         };
         candidate.save(shared, record.descriptors[shared.other_column()]);
         candidate
@@ -122,13 +123,13 @@ impl Candidate {
     }
 
     fn save(&self, shared: &Shared, others: Descriptors) {
-        let Some(journal) = &self.slot.0 else { return };
+        let Some((journal, table)) = &self.slot.0 else { return };
         let mut record = self.record();
         let socket = Some(self.socket.as_raw_fd());
         record.descriptors[shared.column()] = Descriptors { socket, ..Descriptors::default() };
         record.descriptors[shared.other_column()] = others;
         record.save(journal);
-        journal.publish(self.slot.1);
+        journal.publish(table.id());
     }
 }
 
@@ -153,6 +154,8 @@ pub enum AttachError {
     Proc { what: &'static str, source: io::Error },
     #[error("its process runs another program by now")]
     Left,
+    #[error("who connected for it has ended")]
+    Gone,
     #[error("nobody can tell whether its agent shares its memory (kcmp: {0})")]
     Unknown(#[source] io::Error),
 }
@@ -259,15 +262,18 @@ fn hello(shared: &Shared, socket: Foreign) -> Result<Said, AttachError> {
         return Err(AttachError::Foreign { uid: peer.uid });
     }
     let [program] = <[Foreign; 1]>::try_from(received).map_err(|_| AttachError::Nonsense)?;
-    let process = program_of(peer.pid as u32, &program, own)?;
+    let agent = peer.pid as u32;
+    let process = program_of(agent, &program, own)?;
+    is_still_there(&socket, agent)?;
     let pid = process.pid;
     let command = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
     let child = match beacon {
         [_, 0] => None,
-        says => Some(child(shared, says, process, peer.pid as u32)?),
+        says => Some(child(shared, says, process, &socket)?),
     };
     let has_room = pressure::has_descriptors_for_others(&socket);
-    let slot = Slot(shared.journal.begin().filter(|_| has_room), shared.new_space_id());
+    let journal = shared.journal.begin().filter(|_| has_room);
+    let slot = Slot(journal.and_then(|journal| Some((journal, shared.new_table()?))));
     if slot.0.is_none() {
         return Err(AttachError::TooMany);
     }
@@ -325,7 +331,7 @@ fn child(
     shared: &Shared,
     [space, secret]: [u64; 2],
     name: ProcessName,
-    agent: u32,
+    socket: &OwnedFd,
 ) -> Result<Arc<Process>, AttachError> {
     let find = || {
         let space = SpaceId(u32::try_from(space).ok()?);
@@ -342,21 +348,37 @@ fn child(
     }
     let child = found.ok_or(AttachError::Nonsense)?;
     let (files, pagemap) = open_files(name.pid)?;
-    still_runs_in_its_memory(agent, name)?;
+    still_runs_in_its_memory(socket, name)?;
     if !child.identify(shared, name, files, pagemap) {
         return Err(AttachError::Nonsense);
     }
     Ok(child)
 }
 
-/// Whether what was just opened of the files of process `name` is of the memory that its agent shares.
-/// Else it may be of a program that it has become since (execve), perhaps another user's.
-fn still_runs_in_its_memory(agent: u32, name: ProcessName) -> Result<(), AttachError> {
+/// Whether the process that connected is still there: then all that was heard of number `agent` was of
+/// it. Its number passes to another when it has ended, which may be a thread of any program.
+///
+/// # Errors
+/// If it is not, or nobody can tell.
+pub fn is_still_there(socket: &OwnedFd, agent: u32) -> Result<(), AttachError> {
+    let process = seqpacket::peer_process(socket).ok();
+    match process.as_ref().and_then(ProcessName::behind) {
+        Some(name) if name.pid == agent => Ok(()),
+        _ => Err(AttachError::Gone),
+    }
+}
+
+/// Whether what was just opened of the files of process `name` is of the memory that its agent, at the
+/// other end of `socket`, shares. Else it may be of a program that it has become since (execve), perhaps
+/// another user's.
+fn still_runs_in_its_memory(socket: &OwnedFd, name: ProcessName) -> Result<(), AttachError> {
+    let agent = seqpacket::peer(socket).map_err(AttachError::NoAnswer)?.pid as u32;
     match share_memory(agent, name.pid) {
         Some(true) => {}
         Some(false) => return Err(AttachError::Left),
         None => return Err(AttachError::Unknown(io::Error::last_os_error())),
     }
+    is_still_there(socket, agent)?;
     // Nor has its number passed to another process of the same memory.
     match ProcessName::of(name.pid) {
         Ok(now) if now == name => Ok(()),
@@ -394,57 +416,100 @@ pub fn share_memory(a: u32, b: u32) -> Option<bool> {
     }
 }
 
-/// Prepares a candidate: its agent opens a userfaultfd and a staging area, and the daemon takes
-/// over the descriptor. A forked child has one already, and its agent gets a copy.
-pub fn manage(shared: &Arc<Shared>, candidate: Candidate) -> Result<Arc<Process>, AttachError> {
-    let is_leaving = candidate.child.as_ref().is_some_and(|child| child.is_leaving());
-    if is_leaving || let_go::has_own_userfaultfd(candidate.pid) {
-        return Err(AttachError::OwnUserfaultfd);
+/// A candidate whose agent was asked to prepare: to open a userfaultfd and a staging area, of which the
+/// daemon takes over the descriptor. A forked child has one already, and its agent gets a copy.
+pub struct Asked {
+    candidate: Candidate,
+    buffer: Segment,
+    number: u32,
+    until: Instant,
+}
+
+/// What an agent has answered.
+pub struct Answer {
+    bytes: [u8; size_of::<Ready>()],
+    len: usize,
+    received: Vec<Foreign>,
+}
+
+impl Asked {
+    /// Asks the agent of a candidate, and waits for nobody.
+    pub fn ask(shared: &Shared, candidate: Candidate) -> Result<Asked, AttachError> {
+        let is_leaving = candidate.child.as_ref().is_some_and(|child| child.is_leaving());
+        if is_leaving || let_go::has_own_userfaultfd(candidate.pid) {
+            return Err(AttachError::OwnUserfaultfd);
+        }
+        let Candidate { socket, child, .. } = &candidate;
+        let until = Instant::now() + PREPARES;
+        let buffer = agent::new_buffer().map_err(no_buffer)?;
+        if !pressure::has_descriptors_for_others(&buffer) {
+            return Err(AttachError::TooMany);
+        }
+        let theirs = buffer.reopen().map_err(no_buffer)?;
+        let device = File::options().read(true).write(true).open("/dev/userfaultfd").ok();
+        let second = match child {
+            Some(child) => Some(child.memory.uffd.as_raw_fd()),
+            None => device.as_ref().map(|d| d.as_raw_fd()),
+        };
+        let fds: Vec<_> = [Some(theirs.as_raw_fd()), second].into_iter().flatten().collect();
+        // The answer repeats it. That to a predecessor that died, which nobody has read, names the
+        // buffer that it had sent: what the agent then took out would be looked for in this one, and be
+        // zeros.
+        let number = (shared.generation as u32) << 24 | 1;
+        let head = agent::header_bytes(Kind::Manage, u32::from(child.is_some()), number);
+        seqpacket::takes_descriptors(socket, true);
+        seqpacket::send(socket, [&head], &fds).map_err(AttachError::NoAnswer)?;
+        points::manage_asked();
+        Ok(Asked { candidate, buffer, number, until })
     }
+
+    /// Its program.
+    pub fn pid(&self) -> u32 {
+        self.candidate.pid
+    }
+
+    /// Where the answer comes.
+    pub fn socket(&self) -> &Foreign {
+        &self.candidate.socket
+    }
+
+    /// When it is too late.
+    pub fn until(&self) -> Instant {
+        self.until
+    }
+
+    /// The answer, which is there to be read; `None` if it is one to a predecessor.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn answer(&mut self) -> io::Result<Option<Answer>> {
+        let mut bytes = [0u8; size_of::<Ready>()];
+        let (len, received) = seqpacket::receive(&self.candidate.socket, &mut bytes)?;
+        let head = words::<4>(&bytes);
+        let is_stale = Kind::from_u32(head[1]) == Some(Kind::Ready) && head[3] != self.number;
+        Ok((!is_stale || len == 0).then_some(Answer { bytes, len, received }))
+    }
+}
+
+fn no_buffer(source: SegmentError) -> AttachError {
+    AttachError::Proc { what: "making the shared buffer", source: io::Error::other(source) }
+}
+
+/// Manages the program, if its agent is ready.
+///
+/// # Errors
+/// Why it cannot be managed.
+pub fn manage(
+    shared: &Arc<Shared>,
+    asked: Asked,
+    answer: Answer,
+) -> Result<Arc<Process>, AttachError> {
+    let Asked { candidate, buffer, .. } = asked;
+    let Answer { bytes, len: n, received } = answer;
+    let head = words::<4>(&bytes);
     let mut record = candidate.record();
     let Candidate { socket, app, pid, started, handler, child, mut slot, .. } = candidate;
     let no_answer = AttachError::NoAnswer;
-    seqpacket::set_timeout(&socket, Some(PREPARES)).map_err(no_answer)?;
-    let until = Instant::now() + PREPARES;
-    let no_buffer = |source| AttachError::Proc {
-        what: "making the shared buffer",
-        source: io::Error::other(source),
-    };
-    let buffer = agent::new_buffer().map_err(no_buffer)?;
-    if !pressure::has_descriptors_for_others(&buffer) {
-        return Err(AttachError::TooMany);
-    }
-    let theirs = buffer.reopen().map_err(no_buffer)?;
-    let device = File::options().read(true).write(true).open("/dev/userfaultfd").ok();
-    let second = match &child {
-        Some(child) => Some(child.memory.uffd.as_raw_fd()),
-        None => device.as_ref().map(|d| d.as_raw_fd()),
-    };
-    let fds: Vec<_> = [Some(theirs.as_raw_fd()), second].into_iter().flatten().collect();
-    // The answer repeats it. That to a predecessor that died, which nobody has read, names the buffer
-    // that it had sent: what the agent then took out would be looked for in this one, and be zeros.
-    let number = (shared.generation as u32) << 24 | 1;
-    let head = Header::new(Kind::Manage, u32::from(child.is_some()), number);
-    let head: Vec<u8> = [head.magic, head.kind, head.value, head.detail]
-        .iter()
-        .flat_map(|w| w.to_ne_bytes())
-        .collect();
-    seqpacket::takes_descriptors(&socket, true);
-    seqpacket::send(&socket, [&head], &fds).map_err(no_answer)?;
-    drop(theirs);
-    points::manage_asked();
-    let mut bytes = [0u8; size_of::<Ready>()];
-    let (n, received, head) = loop {
-        let (n, received) = seqpacket::receive(&socket, &mut bytes).map_err(no_answer)?;
-        let head = words::<4>(&bytes);
-        let is_stale = Kind::from_u32(head[1]) == Some(Kind::Ready) && head[3] != number;
-        if !is_stale || n == 0 {
-            break (n, received, head);
-        }
-        if Instant::now() > until {
-            return Err(no_answer(io::ErrorKind::TimedOut.into()));
-        }
-    };
     seqpacket::takes_descriptors(&socket, false);
     match Kind::from_u32(head[1]) {
         Some(Kind::Refused) => {
@@ -474,8 +539,7 @@ pub fn manage(shared: &Arc<Shared>, candidate: Candidate) -> Result<Arc<Process>
     let mem = File::open(format!("/proc/{pid}/mem"))
         .map_err(|source| AttachError::Proc { what: "opening its memory", source })?;
     let files = child.is_none().then(|| open_files(pid)).transpose()?;
-    let of_agent = seqpacket::peer(&socket).map_err(no_answer)?.pid as u32;
-    still_runs_in_its_memory(of_agent, ProcessName { pid, started })?;
+    still_runs_in_its_memory(&socket, ProcessName { pid, started })?;
     let agent = Agent::new(socket, buffer, staging, area, Some(mem), shared.generation)
         .map_err(|source| AttachError::Proc { what: "mapping the shared buffer", source })?;
     let staging_bytes = SLOTS as u64 * shared.page_bytes;
@@ -501,7 +565,8 @@ pub fn manage(shared: &Arc<Shared>, candidate: Candidate) -> Result<Arc<Process>
     let uffd = Uffd::of_agent(uffd).ok_or(AttachError::Nonsense)?;
     let (files, pagemap) = files.ok_or(AttachError::Nonsense)?;
     (record.stage, record.beacon) = (Stage::Managed, beacon);
-    let id = slot.1;
+    let (journal, table) = slot.0.take().ok_or(AttachError::TooMany)?;
+    let id = table.id();
     let memory = ProgramMemory::new(
         uffd,
         shared.page_bytes,
@@ -510,8 +575,6 @@ pub fn manage(shared: &Arc<Shared>, candidate: Candidate) -> Result<Arc<Process>
         shared.epolls[handler].as_raw_fd(),
         u64::from(id.0),
     );
-    let journal = slot.0.take().ok_or(AttachError::TooMany)?;
-    let table = shared.new_table(id);
     let process = Process::new(app, record, handler, table, memory, journal, Some(files));
     // From here on a successor knows it as managed. The program's fork waits for somebody to read of
     // it as soon as the descriptor is armed: that comes after this.

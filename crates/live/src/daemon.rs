@@ -249,7 +249,6 @@ pub fn run(
         Governor::new(shared.clone(), driver, config, environment, keeper_pid, to_workers, crew);
     let adopted = left
         .map(|(from, programs)| {
-            shared.used_space_id(programs.last_space());
             takeover::adopt(&shared, from, programs, |name| governor.app_named(name))
         })
         .transpose()

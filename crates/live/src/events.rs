@@ -51,21 +51,6 @@ const READ_AT_ONCE: usize = 16;
 /// No program has memory there or above.
 pub(crate) const LAST_ADDRESS: u64 = 1 << 57;
 
-/// How long moves are remembered for the unmappings that belong to them.
-const REMEMBERED: Duration = Duration::from_secs(60);
-
-/// One applied move: mremap is told as a move, and then, later, as an unmapping of the old range.
-pub struct Move {
-    /// Where it was.
-    pub from: (u64, u64),
-    /// Where it is.
-    pub to: (u64, u64),
-    /// When it was applied.
-    pub when: Instant,
-    /// The unmapping of `from` is still to be told.
-    pub owes_unmap: bool,
-}
-
 /// A message of the journal that was not applied yet.
 #[derive(Clone, Copy)]
 struct Pending {
@@ -496,16 +481,9 @@ fn is_known(process: &Process, start: u64, end: u64, page_bytes: u64) -> bool {
 /// An unmapping that belongs to a move tells nothing new: the pages went with the move, and what
 /// another thread has moved to the free place since is not what was unmapped.
 fn unmap(shared: &Shared, process: &Process, start: u64, end: u64) {
-    let mut moves = process.moves.lock();
-    moves.retain(|m| m.when.elapsed() < REMEMBERED);
-    let owing = moves.iter().position(|m| m.owes_unmap && m.from == (start, end));
-    if let Some(i) = owing {
-        moves[i].owes_unmap = false;
-        if moves[i + 1..].iter().any(|m| m.to.0 < end && start < m.to.1) {
-            return;
-        }
+    if process.moves.lock().is_taken_again((start, end)) {
+        return;
     }
-    drop(moves);
     remove(shared, process, start, end);
     cut(&mut process.regions.lock(), start, end);
 }
@@ -534,9 +512,7 @@ fn remap(shared: &Shared, process: &Process, from: u64, to: u64, len: u64) {
     cut(&mut regions, to, to + len);
     regions.insert(to, to + len);
     drop(regions);
-    let (from, to) = ((from, from + len), (to, to + len));
-    let when = Instant::now();
-    process.moves.lock().push(Move { from, to, when, owes_unmap: true });
+    process.moves.lock().push((from, from + len), (to, to + len));
     for from in process.runs(first, pages) {
         let to = Vpn(target.0 + (from.first.vpn().0 - first.0));
         shared.post(Event::Moved { from, to: PageId::new(process.id, to) });
@@ -546,17 +522,16 @@ fn remap(shared: &Shared, process: &Process, from: u64, to: u64, len: u64) {
 /// The child shares what its parent has stored. Its own pages stay until its agent has said which
 /// process it is (the kernel does not); its descriptor must be held until its memory is gone.
 fn fork(shared: &Shared, parent: &Arc<Process>, uffd: Uffd) -> Arc<Process> {
-    let id = shared.new_space_id();
     let epoll = shared.epolls[parent.handler].as_raw_fd();
     let number = uffd.as_raw_fd();
-    let memory = ProgramMemory::new(uffd, shared.page_bytes, None, None, epoll, u64::from(id.0));
-    let journal = shared.journal.begin().unwrap_or_else(|| {
-        // No memory for it: slots are never fewer than descriptors, and the child has one. A child
-        // that no successor knows would wait for ever.
+    let (Some(journal), Some(table)) = (shared.journal.begin(), shared.new_table()) else {
+        // No memory for it: slots, and numbers of spaces, are never fewer than descriptors, and the
+        // child has one. A child that no successor knows would wait for ever.
         eprintln!("clew: no memory to write down a forked child: stopping before one is lost");
         std::process::abort();
-    });
-    let table = shared.new_table(id);
+    };
+    let id = table.id();
+    let memory = ProgramMemory::new(uffd, shared.page_bytes, None, None, epoll, u64::from(id.0));
     let (stage, secret) = (Stage::Child, secret());
     let mut record = Record { stage, pid: 0, started: 0, secret, ..parent.record.lock().clone() };
     record.descriptors = Default::default();

@@ -19,7 +19,7 @@ use clew_core::Vpn;
 use clew_engine::MoverContext;
 use clew_store::State;
 
-use crate::attach::AttachError;
+use crate::attach::{AttachError, is_still_there};
 use crate::closer::Foreign;
 use crate::events::{cut, remove};
 use crate::mappings;
@@ -70,6 +70,7 @@ impl Plea {
         let peer = seqpacket::peer(&socket).map_err(AttachError::NoAnswer)?.pid as u32;
         let name = ProcessName::of(peer)
             .map_err(|source| AttachError::Proc { what: "finding the program", source })?;
+        is_still_there(&socket, peer)?;
         let is_it = |process: &&Arc<Process>| {
             process.name() == Some(name) && !process.memory.agent_outlived(peer)
         };

@@ -24,6 +24,7 @@ pub mod latency;
 pub mod let_go;
 pub mod mappings;
 pub mod metrics;
+pub mod moves;
 pub mod name;
 pub mod not_inherited;
 pub mod order;
@@ -42,6 +43,7 @@ pub mod seqpacket;
 #[cfg(test)]
 #[path = "../../../tests/skip.rs"]
 mod skip;
+pub mod strangers;
 pub mod supervise;
 pub mod takeover;
 pub mod tap;

@@ -19,9 +19,9 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::affinity::{self, Placement};
 use crate::attach::share_memory;
-use crate::events::Move;
 use crate::governor::Message;
 use crate::latency::FaultLatency;
+use crate::moves::{Move, Moves};
 use crate::predecessor::ProcessName;
 use crate::program::ProgramMemory;
 use crate::registry::{Record, Stage, column};
@@ -60,8 +60,8 @@ pub struct Process {
     pub memory: Arc<ProgramMemory>,
     /// Registered mappings: start to end.
     pub regions: Mutex<BTreeMap<u64, u64>>,
-    /// What the program moved lately, oldest first.
-    pub moves: Mutex<Vec<Move>>,
+    /// What the program moved lately.
+    pub moves: Mutex<Moves>,
     /// Messages of the kernel applied so far.
     pub applied: AtomicU32,
     /// The next message of the kernel could not be read, and is there still.
@@ -271,9 +271,9 @@ impl Process {
     /// The space's lock is held for writing.
     pub fn save_facts(&self) {
         let (regions, moves) = (self.regions.lock(), self.moves.lock());
+        let moves = moves.last(MAX_MOVES);
         let mut words = Vec::with_capacity(2 + regions.len() * 2 + moves.len() * 5);
         // Moves first: where there is not room for all, mappings are left out.
-        let moves = &moves[moves.len().saturating_sub(MAX_MOVES)..];
         let applied = u64::from(self.applied.load(Ordering::Relaxed));
         words.extend([applied << 32 | moves.len() as u64, regions.len() as u64]);
         for m in moves {
@@ -393,7 +393,6 @@ pub struct Shared {
     pub over_budget: AtomicBool,
     /// What is kept of programs whose records were found damaged.
     pub lost: OnceLock<Vec<Lost>>,
-    next_space: AtomicU32,
 }
 
 impl Shared {
@@ -426,7 +425,6 @@ impl Shared {
             recovering: AtomicUsize::new(0),
             over_budget: AtomicBool::new(false),
             lost: OnceLock::new(),
-            next_space: AtomicU32::new(1),
         }
     }
 
@@ -440,19 +438,9 @@ impl Shared {
         1 - self.column()
     }
 
-    /// From now on, [`Shared::new_space_id`] is greater than `used`.
-    pub fn used_space_id(&self, used: SpaceId) {
-        self.next_space.fetch_max(used.0 + 1, Ordering::Relaxed);
-    }
-
-    /// A number no space had before.
-    pub fn new_space_id(&self) -> SpaceId {
-        SpaceId(self.next_space.fetch_add(1, Ordering::Relaxed))
-    }
-
-    /// The page table of a new space.
-    pub fn new_table(&self, id: SpaceId) -> Space {
-        Space::new(id, self.tables.clone())
+    /// The page table of a new space; `None` if there are too many.
+    pub fn new_table(&self) -> Option<Space> {
+        Space::numbered(&self.tables)
     }
 
     /// Memory of all page tables and of the journal.

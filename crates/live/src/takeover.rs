@@ -83,27 +83,12 @@ pub struct Programs {
     pub lost: Vec<Lost>,
 }
 
-impl Programs {
-    /// The highest number of a space.
-    pub fn last_space(&self) -> SpaceId {
-        let managed = self.managed.iter().map(|p| p.table.id());
-        let others = self.candidates.iter().map(|c| c.0).chain(self.lost.iter().map(Lost::space));
-        managed.chain(others).max().unwrap_or(SpaceId(0))
-    }
-}
-
 /// What is left of a program whose record is damaged: only the old keeper has its descriptors, and
 /// nobody knows which. Its pages are evidence, and may be all that is left of its data: they are
 /// kept, and their journal stays in use, so that every further successor keeps them too.
 pub struct Lost {
-    table: Space,
+    _table: Space,
     _journal: SpaceJournal,
-}
-
-impl Lost {
-    fn space(&self) -> SpaceId {
-        self.table.id()
-    }
 }
 
 struct Program {
@@ -192,7 +177,7 @@ impl Estate {
                 "what the last daemon wrote down about a program is damaged: it is not served, and \
                  waits where it needs a page that is not there; what is stored of it is kept"
             );
-            lost.push(Lost { table, _journal: journal });
+            lost.push(Lost { _table: table, _journal: journal });
         }
         // Of children that were not published, and of programs that ended.
         chunks.into_values().for_each(|chunks| tables.discard(chunks));

@@ -11,13 +11,14 @@ use clew_store::{ReadError, State, points};
 use crossbeam_channel::{Receiver, Sender, select, unbounded};
 use parking_lot::RwLockWriteGuard;
 
-use crate::attach::{Candidate, manage};
+use crate::attach::Candidate;
 use crate::governor::Message;
 use crate::kernel_swap::KernelSwap;
 use crate::let_go::{self, Plea};
 use crate::mappings::{self, Mapping, Span};
 use crate::not_inherited::forget_what_is_missing;
 use crate::process::{Process, Shared};
+use crate::strangers::{self, Stranger};
 
 /// One piece of work. Each is answered by one [`Message::Done`].
 pub enum Work {
@@ -43,8 +44,6 @@ pub enum Work {
     LetGo { process: Arc<Process>, ticket: u64 },
     /// Bring a range back and give its mappings up.
     LeaveOut { plea: Plea, ticket: u64 },
-    /// Prepare a candidate for management.
-    Manage { candidate: Box<Candidate>, ticket: u64 },
 }
 
 /// Where work is handed in. What a program may wait for comes first, and what waits for strangers has
@@ -53,7 +52,7 @@ pub enum Work {
 pub struct Desk {
     urgent: Sender<Work>,
     other: Sender<Work>,
-    strangers: Sender<Work>,
+    strangers: Sender<Stranger>,
     jobs: Sender<Work>,
 }
 
@@ -62,13 +61,14 @@ pub struct Desk {
 pub struct Queue {
     urgent: Receiver<Work>,
     other: Receiver<Work>,
-    strangers: Receiver<Work>,
+    strangers: Receiver<Stranger>,
     jobs: Receiver<Work>,
 }
 
 /// A queue of work and its desk.
 pub fn queue() -> (Desk, Queue) {
-    let [urgent, other, strangers, jobs] = std::array::from_fn(|_| unbounded());
+    let [urgent, other, jobs] = std::array::from_fn(|_| unbounded());
+    let strangers = unbounded();
     let queue = Queue { urgent: urgent.1, other: other.1, strangers: strangers.1, jobs: jobs.1 };
     (Desk { urgent: urgent.0, other: other.0, strangers: strangers.0, jobs: jobs.0 }, queue)
 }
@@ -85,11 +85,15 @@ impl Desk {
             | Work::EndSample { .. }
             | Work::Scan { .. }
             | Work::LookForOwn { .. } => &self.other,
-            Work::Manage { .. } => &self.strangers,
             Work::Job { .. } => &self.jobs,
         };
         // Without workers the daemon is ending.
         let _ = to.send(work);
+    }
+
+    /// Has a candidate prepared for management. Answered by one [`Message::Done`], too.
+    pub fn prepare(&self, candidate: Box<Candidate>, ticket: u64) {
+        let _ = self.strangers.send((candidate, ticket));
     }
 }
 
@@ -166,11 +170,11 @@ impl Crew {
         Crew { shared, work, answer, size: Arc::default(), hired: 0 }
     }
 
-    /// Somebody who does one piece of this work after the other, and nothing else.
-    fn hire_for(&self, name: &str, work: &Receiver<Work>) -> std::io::Result<()> {
-        let (shared, work) = (self.shared.clone(), work.clone());
+    /// Somebody who does one piece of long work after the other, and nothing else.
+    fn hire_for_jobs(&self) -> std::io::Result<()> {
+        let (shared, work) = (self.shared.clone(), self.work.jobs.clone());
         let answer = self.answer.clone();
-        std::thread::Builder::new().name(name.into()).spawn(move || {
+        std::thread::Builder::new().name("jobs".into()).spawn(move || {
             let mut ctx = MoverContext::default();
             for item in work {
                 let done = perform(&shared, item, &mut ctx);
@@ -182,12 +186,22 @@ impl Crew {
         Ok(())
     }
 
+    /// Somebody who prepares programs. Each may take some seconds to answer.
+    fn hire_for_strangers(&self) -> std::io::Result<()> {
+        let (shared, strangers) = (self.shared.clone(), self.work.strangers.clone());
+        let answer = self.answer.clone();
+        std::thread::Builder::new()
+            .name("strangers".into())
+            .spawn(move || strangers::prepare(&shared, &strangers, &answer))?;
+        Ok(())
+    }
+
     /// Makes it so many workers, one who prepares programs, each of which may take some seconds to
     /// answer, and one for the long work of policies.
     pub fn keep(&mut self, wanted: usize) -> std::io::Result<()> {
         if self.hired == 0 {
-            self.hire_for("strangers", &self.work.strangers)?;
-            self.hire_for("jobs", &self.work.jobs)?;
+            self.hire_for_strangers()?;
+            self.hire_for_jobs()?;
         }
         self.size.wanted.store(wanted, Ordering::Relaxed);
         while self.size.present.load(Ordering::Relaxed) < wanted {
@@ -285,17 +299,6 @@ fn perform(shared: &Arc<Shared>, work: Work, ctx: &mut MoverContext) -> Done {
             plea.answer(plea.range.as_ref().is_some_and(leave_out));
             Done { ticket, taken_out: true, process: Some(plea.process), ..Done::default() }
         }
-        Work::Manage { candidate, ticket } => {
-            let pid = candidate.pid;
-            let managed = manage(shared, *candidate).map_err(|error| (pid, error.to_string()));
-            let mut done = Done { ticket, ..Done::default() };
-            if let Ok(process) = &managed {
-                done.events = scan(shared, process).unwrap_or_default();
-                done.process = Some(process.clone());
-            }
-            done.managed = Some(managed);
-            done
-        }
     }
 }
 
@@ -364,7 +367,7 @@ pub(crate) fn poison_if_damaged(
 }
 
 /// Registers mappings that are new, and adopts pages that are present.
-fn scan(shared: &Shared, process: &Process) -> std::io::Result<Vec<Event>> {
+pub(crate) fn scan(shared: &Shared, process: &Process) -> std::io::Result<Vec<Event>> {
     let mut events = Vec::new();
     let (Some(files), Some(pagemap)) = (process.files.get(), process.memory.pagemap()) else {
         return Ok(events);

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use clew_core::{AppId, PageId, PageRun, SpaceId, Trigger};
+use clew_core::{AppId, PageId, PageRun, SPACES, SpaceId, Trigger};
 
 use crate::error::Bad;
 use crate::record::{Note, Record};
@@ -13,8 +13,6 @@ use crate::record::{Note, Record};
 pub(crate) const NAME_BYTES: usize = 255;
 /// Apps of a trace at most.
 const APPS: usize = 65_536;
-/// Spaces are numbered below this.
-pub(crate) const SPACES: u32 = 1 << 19;
 /// Page numbers are below this: a program's half of 57-bit addresses, in pages of 4 KiB. Whoever counts on
 /// from a page of a trace stays within its space.
 pub(crate) const VPNS: u64 = 1 << 44;

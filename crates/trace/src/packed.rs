@@ -7,11 +7,11 @@
 //! with each block.
 
 use clew_core::{
-    AccessKind, AppId, CodecKind, Hotness, Ns, PageId, PageRun, SpaceId, Tier, Trigger, Vpn,
+    AccessKind, AppId, CodecKind, Hotness, Ns, PageId, PageRun, SPACES, SpaceId, Tier, Trigger, Vpn,
 };
 
 use crate::error::Bad;
-use crate::known::{SPACES, VPNS};
+use crate::known::VPNS;
 use crate::record::{ContentId, Note, Record, Stamped};
 use crate::totals::Kind;
 

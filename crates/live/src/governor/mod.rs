@@ -594,7 +594,8 @@ impl Governor {
         let load =
             |h: usize| self.shared.processes.read().values().filter(|p| p.handler == h).count();
         candidate.handler = (0..self.shared.epolls.len()).min_by_key(|h| load(*h)).unwrap_or(0);
-        self.hand_out(promise, |ticket| Work::Manage { candidate, ticket });
+        let ticket = self.ticket(promise);
+        self.work.prepare(candidate, ticket);
     }
 
     // ---- ticks -------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 
 use super::chunks::{CHUNK_BYTES, CHUNK_PAGES, FreeChunks, MAX_CHUNKS, OWNER_BYTES, Owner, Tables};
 use super::entry::{Entry, State};
+use super::numbers::Numbers;
 use super::space::Space;
 use crate::adopt::AdoptError;
 use crate::segment::Segment;
@@ -47,7 +48,8 @@ impl Tables {
         let max = room.min(MAX_CHUNKS as usize) as u32;
         let free = Mutex::new(FreeChunks { list: Vec::new(), high: 1 });
         let settled = AtomicBool::new(false);
-        let tables = Tables { chunks, owners, max, free, settled };
+        let numbers = Numbers::default();
+        let tables = Tables { chunks, owners, max, free, numbers, settled };
         let spaces = tables.scan()?;
         Ok((tables, spaces))
     }

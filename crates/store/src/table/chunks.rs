@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use clew_core::{SpaceId, Vpn};
 
+use super::numbers::Numbers;
 use super::space::VPN_LIMIT;
 use crate::segment::{Segment, SegmentError, in_order};
 
@@ -84,6 +85,8 @@ pub struct Tables {
     pub(super) owners: Segment,
     pub(super) max: u32,
     pub(super) free: Mutex<FreeChunks>,
+    /// Numbers of spaces.
+    pub(super) numbers: Numbers,
     /// Whether spaces that are dropped give their chunks back; not yet, in a takeover.
     pub(super) settled: AtomicBool,
 }
@@ -103,6 +106,7 @@ impl Tables {
             owners: Segment::new("clew-table-owners", (max as usize + 1) * OWNER_BYTES)?,
             max,
             free: Mutex::new(FreeChunks { list: Vec::new(), high: 1 }),
+            numbers: Numbers::default(),
             settled: AtomicBool::new(true),
         })
     }

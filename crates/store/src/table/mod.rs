@@ -7,6 +7,7 @@ mod adopt;
 mod chunks;
 mod entry;
 mod index;
+mod numbers;
 mod space;
 
 pub use adopt::{Damage, SpaceChunks};

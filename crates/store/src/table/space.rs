@@ -64,13 +64,23 @@ pub struct Space {
 impl Space {
     /// An empty table with memory from `tables`.
     pub fn new(id: SpaceId, tables: Arc<Tables>) -> Space {
-        Space {
-            id,
-            lock: RwLock::new(()),
-            tables,
-            index: ChunkIndex::new(),
-            counts: Default::default(),
-        }
+        tables.numbers.claim(id);
+        Space::with(id, tables, ChunkIndex::new(), Default::default())
+    }
+
+    /// An empty table of a number that no other space has; `None` if all are taken.
+    pub fn numbered(tables: &Arc<Tables>) -> Option<Space> {
+        let id = tables.numbers.take()?;
+        Some(Space::with(id, Arc::clone(tables), ChunkIndex::new(), Default::default()))
+    }
+
+    fn with(
+        id: SpaceId,
+        tables: Arc<Tables>,
+        index: ChunkIndex,
+        counts: [AtomicI64; State::ALL.len()],
+    ) -> Space {
+        Space { id, lock: RwLock::new(()), tables, index, counts }
     }
 
     /// A table of chunks that have entries, `counts` of them in each state.
@@ -80,8 +90,8 @@ impl Space {
         chunks: Vec<(u64, u32)>,
         counts: [i64; State::ALL.len()],
     ) -> Space {
-        let index = ChunkIndex::of(chunks);
-        Space { id, lock: RwLock::new(()), tables, index, counts: counts.map(AtomicI64::new) }
+        tables.numbers.claim(id);
+        Space::with(id, tables, ChunkIndex::of(chunks), counts.map(AtomicI64::new))
     }
 
     /// Entries that are not absent, in no order.
@@ -235,9 +245,10 @@ impl Space {
 
 impl Drop for Space {
     fn drop(&mut self) {
-        if !self.tables.settled.load(Ordering::Acquire) {
-            return;
+        if self.tables.settled.load(Ordering::Acquire) {
+            self.tables.free(self.index.iter().map(|(_, chunk)| chunk).collect());
         }
-        self.tables.free(self.index.iter().map(|(_, chunk)| chunk).collect());
+        // Last: what is still there of a space is nobody else's.
+        self.tables.numbers.give_back(self.id);
     }
 }

@@ -26,12 +26,11 @@ use std::fs::File;
 use std::io::{self, BufReader, Write};
 use std::path::{Path, PathBuf};
 
-use clew_core::{AccessKind, AppId, Ns, PageId, PageRun, SpaceId, Vpn};
+use clew_core::{AccessKind, AppId, Ns, PageId, PageRun, SPACES, SpaceId, Vpn};
 use serde::Serialize;
 
 use crate::error::TraceError;
 use crate::header::{ContentsKind, Header, Provenance, Source};
-use crate::known::SPACES;
 use crate::record::{ContentId, Record};
 use crate::writer::Writer;
 
