@@ -18,6 +18,7 @@
 //     unmap FIRST COUNT     munmap                          "unmapped COUNT"
 //     mlock FIRST COUNT     mlock                           "locked COUNT"
 //     move                  mremap to another address       "moved"
+//     unregister AGENT      has the agent's userfaultfd let go of all pages  "unregistered"
 //     spawn                 posix_spawn of /bin/true        "spawned"
 //     storm N               starts short-lived children      "stormed N"
 //     forbid NUMBER         seccomp: EPERM for a system call  "forbidden NUMBER"
@@ -32,6 +33,7 @@
 #include <inttypes.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <linux/userfaultfd.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <spawn.h>
@@ -41,6 +43,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -61,6 +64,22 @@ static unsigned percent;
 static void fail(const char *what) {
     fprintf(stderr, "touch: %s: %s (pid %d)\n", what, strerror(errno), getpid());
     _exit(1);
+}
+
+// As only a program does that wants to harm itself.
+static void unregister(pid_t agent) {
+    int process = syscall(SYS_pidfd_open, agent, 0);
+    if (process < 0) fail("pidfd_open");
+    for (int i = 0; i < 64; i++) {
+        struct uffdio_range range = {(uintptr_t)pages, count * page_size};
+        int theirs = syscall(SYS_pidfd_getfd, process, i, 0);
+        if (theirs < 0) continue;
+        bool is_done = ioctl(theirs, UFFDIO_UNREGISTER, &range) == 0;
+        close(theirs);
+        if (is_done) return;
+    }
+    errno = ENOENT;
+    fail("no userfaultfd of the agent");
 }
 
 static uint64_t mix(uint64_t x) {
@@ -300,6 +319,9 @@ static bool obey(char *line, char **argv) {
         pages = mremap(pages, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to);
         if (pages == MAP_FAILED) fail("mremap");
         puts("moved");
+    } else if (sscanf(line, "unregister %" SCNu64, &a) == 1) {
+        unregister((pid_t)a);
+        puts("unregistered");
     } else if (!strcmp(line, "spawn")) {
         char *args[] = {"true", NULL};
         pid_t pid;

@@ -104,3 +104,31 @@ fn a_damaged_page_is_a_sigbus_at_its_address_and_nothing_else() {
     program.quit();
     fixture.wait_all_freed("touch");
 }
+
+#[test]
+fn stop_ends_with_damaged_pages_and_they_stay_a_sigbus() {
+    if !can_run("damaged::stop", &["cc"]) {
+        return;
+    }
+    let mut fixture = Fixture::start("1GiB");
+    let mut program = fixture.run_touch("touch", PAGES, 0, 5);
+    let answer = program.ask("where");
+    let first = u64::from_str_radix(answer.trim_start_matches("at "), 16).expect("an address");
+    let damaged = [7, 8, 300];
+    let before = damaged.map(|page| bytes(&program, first, page));
+    fixture.swap_out_at_least("touch", PAGES * page_size());
+    let arena = arena(&fixture);
+    before.iter().for_each(|page| damage(&arena, page));
+    drop(arena);
+    let output = fixture.verb(&["stop"]);
+    assert!(output.status.success(), "clew stop: {}{}", texts(&output), fixture.log());
+    assert!(fixture.wait_daemon(LONG).success(), "{}", fixture.log());
+    for page in [0, 7, 8, 9, 300, 301] {
+        let wanted = match damaged.contains(&page) {
+            true => format!("bus at {:x}", first + page * page_size()),
+            false => "right".to_string(),
+        };
+        program.expect(&format!("probe {page}"), &wanted);
+    }
+    program.quit();
+}

@@ -245,6 +245,25 @@ fn stop_brings_everything_back_and_lets_go() {
 }
 
 #[test]
+fn stop_ends_where_a_program_has_taken_its_memory_out_of_clews_hands() {
+    let Some((mut fixture, mut program, _)) = swapped_out("lifecycle::stop_unregistered", &ZRAM)
+    else {
+        return;
+    };
+    let agent = program.agent();
+    program.expect(&format!("unregister {agent}"), "unregistered");
+    let mut other = fixture.run_touch("other", PAGES, 50, 4);
+    let sum = other.ask("sum");
+    fixture.swap_out("other");
+    let output = fixture.verb(&["stop"]);
+    assert!(output.status.success(), "clew stop: {}{}", texts(&output), fixture.log());
+    assert!(fixture.wait_daemon(LONG).success(), "{}", fixture.log());
+    other.expect("sum", &sum);
+    other.quit();
+    program.quit();
+}
+
+#[test]
 fn stop_while_the_program_works() {
     let Some((mut fixture, mut program, sum)) = swapped_out("lifecycle::stop_at_work", &ZRAM)
     else {

@@ -12,6 +12,7 @@ use crossbeam_channel::{Receiver, Sender, select, unbounded};
 use parking_lot::RwLockWriteGuard;
 
 use crate::attach::Candidate;
+use crate::events::remove;
 use crate::governor::Message;
 use crate::kernel_swap::KernelSwap;
 use crate::let_go::{self, Plea};
@@ -30,6 +31,8 @@ pub enum Work {
     Compact { swap: KernelSwap, ticket: u64 },
     /// Bring pages back (ascending), or only decompress and park them.
     Restore { process: Arc<Process>, vpns: Vec<Vpn>, park: bool, ticket: u64 },
+    /// Bring pages back (ascending), and forget those that can never come.
+    RestoreForGood { process: Arc<Process>, vpns: Vec<Vpn>, ticket: u64 },
     /// Take pages out of one process to see whether they are used.
     Sample { process: Arc<Process>, groups: Vec<Group>, ticket: u64 },
     /// Bring back what is left of a sample (ascending).
@@ -77,7 +80,10 @@ impl Desk {
     /// Hands work in.
     pub fn send(&self, work: Work) {
         let to = match work {
-            Work::Restore { .. } | Work::LetGo { .. } | Work::LeaveOut { .. } => &self.urgent,
+            Work::Restore { .. }
+            | Work::RestoreForGood { .. }
+            | Work::LetGo { .. }
+            | Work::LeaveOut { .. } => &self.urgent,
             Work::SwapOut { .. }
             | Work::Lend { .. }
             | Work::Compact { .. }
@@ -279,6 +285,10 @@ fn perform(shared: &Arc<Shared>, work: Work, ctx: &mut MoverContext) -> Done {
                 ..Done::default()
             }
         }
+        Work::RestoreForGood { process, vpns, ticket } => {
+            restore_for_good(shared, &process, &vpns, ctx);
+            Done { ticket, process: Some(process), ..Done::default() }
+        }
         Work::Scan { process, ticket } => {
             let events = scan(shared, &process).unwrap_or_else(|error| {
                 tracing::debug!(pid = process.pid(), %error, "cannot scan a process");
@@ -317,6 +327,28 @@ fn taken_out(process: Arc<Process>, groups: &[Group], out: SwapOut, ticket: u64)
         full: out.full.is_some(),
         process: Some(process),
         ..Done::default()
+    }
+}
+
+/// Brings pages back, of which some may never come: what is damaged is a SIGBUS from now on, also when
+/// nobody serves the program any more, and what is not registered is nobody's (its program can have seen to
+/// that, by its agent's userfaultfd).
+fn restore_for_good(shared: &Shared, process: &Process, vpns: &[Vpn], ctx: &mut MoverContext) {
+    let page = shared.page_bytes;
+    let back = shared.mover.restore(&process.space, vpns, ctx, &mut Vec::new());
+    process.restored.fetch_add(back.pages as u64, Ordering::Relaxed);
+    let damaged = back.corrupt.as_ref().map(|(vpn, _)| vpn.addr(page));
+    poison_if_damaged(shared, process, back.corrupt);
+    let _events_wait = process.space.table.lock.write();
+    if let Some(address) = damaged {
+        // While mappings change it may be elsewhere by now.
+        let is_poisoned = process.memory.uffd.poison(address, page).errno == libc::EEXIST;
+        if is_poisoned {
+            remove(shared, process, address, address + page);
+        }
+    }
+    if let (Some(first), Some(last)) = (vpns.first(), vpns.last()) {
+        forget_what_is_missing(shared, process, first.addr(page), last.addr(page) + page);
     }
 }
 

@@ -157,10 +157,10 @@ impl Governor {
             return false;
         }
         if left > 0 {
-            // Something was taken out, or forked, after the order to stop.
+            // Something was taken out, or forked, after the order to stop, or cannot come back.
             let promise = self.promise(None, Then::Stop);
             for process in &processes {
-                self.restore_all(process, promise);
+                self.restore_for_good(process, promise);
             }
             self.keep_promise(promise);
             return false;

@@ -150,6 +150,14 @@ impl Governor {
         }
     }
 
+    /// The same, at the end: what can never come back is forgotten.
+    pub(super) fn restore_for_good(&mut self, process: &Arc<Process>, promise: u64) {
+        for vpns in process.stored_vpns().chunks(RESTORE_PAGES) {
+            let (process, vpns) = (process.clone(), vpns.to_vec());
+            self.hand_out(Some(promise), |ticket| Work::RestoreForGood { process, vpns, ticket });
+        }
+    }
+
     /// Does what the driver wants done; `promise` waits for what is taken out.
     pub(super) fn carry_out(&mut self, promise: Option<u64>) {
         while let Some(command) = self.driver.next_command() {
