@@ -364,6 +364,7 @@ impl Governor {
                 Err(RecvTimeoutError::Timeout) if self.last_tick.elapsed() < TICK_BUSY => {
                     self.look_up();
                     self.drain_ring();
+                    self.carry_out(None);
                     continue;
                 }
                 Err(RecvTimeoutError::Timeout) => {}
