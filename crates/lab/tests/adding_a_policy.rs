@@ -43,6 +43,19 @@ fn its_policy_conforms() {
 }
 
 #[test]
+fn its_refusals_are_what_the_page_shows() {
+    let page = read("docs/adding-a-policy.md");
+    let text = Scheme::preset("zram").expect("a preset").to_toml();
+    for wrong in ["ahead = 99", "behind = 1"] {
+        let column = format!("[scheme.prefetch]\nkind = \"stride\"\n{wrong}\n");
+        let text = text.replace("[scheme.prefetch]\nkind = \"none\"\n", &column);
+        let error = stride::registry().read(&text);
+        let said = error.expect_err("it makes no sense").to_string();
+        assert!(page.contains(&format!("    {said}\n")), "the page does not show: {said}");
+    }
+}
+
+#[test]
 fn its_scheme_is_compared() {
     let page = read("docs/adding-a-policy.md");
     let column = blocks(&page, "toml").remove(0);
