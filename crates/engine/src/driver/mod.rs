@@ -158,6 +158,7 @@ impl Driver {
     }
 
     /// What apps, pool and bookkeeping may use.
+    #[inline]
     pub fn budget(&self) -> &Budget {
         &self.budget
     }
@@ -170,6 +171,12 @@ impl Driver {
     /// How often memory was asked of the policies.
     pub fn rounds(&self) -> u64 {
         self.rounds
+    }
+
+    /// Whether there is something to be done.
+    #[inline]
+    pub fn has_commands(&self) -> bool {
+        !self.commands.is_empty()
     }
 
     /// What is to be done next. Asked until there is nothing more, after each input.
@@ -241,13 +248,16 @@ impl Driver {
 
     // ---- told ------------------------------------------------------------------------------------
 
-    /// Something happened. What policies want because of it are the next commands.
+    /// Something happened. What policies want because of it are the next commands; because of what
+    /// happened to single pages, those after the next tick, as there are too many of these.
     #[inline]
     pub fn tell(&mut self, now: Ns, event: &Event, pages: &dyn PageFacts) {
         self.now = self.now.max(now);
         let call = || Call::Tell(now, event.clone());
         self.put(call, pages, |engine, pages| engine.tell(now, event, pages));
-        self.attend();
+        if !is_of_a_page(event) {
+            self.attend();
+        }
     }
 
     /// A page came back, and its copy may have been kept.
@@ -293,7 +303,6 @@ impl Driver {
     }
 
     /// Jobs and endings that policies want by themselves.
-    #[inline]
     fn attend(&mut self) {
         self.engine.take_orders(&mut self.orders);
         if !self.orders.is_empty() {
@@ -513,4 +522,17 @@ impl Driver {
         let call = || Call::Samples(app, pages_wanted, run_pages);
         self.ask(call, pages, ask, |runs| Answer::Runs(runs))
     }
+}
+
+fn is_of_a_page(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::Access { .. }
+            | Event::Stored { .. }
+            | Event::Stayed { .. }
+            | Event::PageIn { .. }
+            | Event::Dropped { .. }
+            | Event::PrefetchUsed { .. }
+            | Event::PrefetchExpired { .. }
+    )
 }

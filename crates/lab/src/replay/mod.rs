@@ -267,7 +267,9 @@ impl<'a, M: Mechanism> Replay<'a, M> {
             if self.now.since(self.ticked) >= TICK {
                 self.tick();
             }
-            self.carry_out()?;
+            if self.driver.has_commands() {
+                self.carry_out()?;
+            }
             if self.record.is_multiple_of(REPORT) {
                 progress(reader.position(), total);
             }
@@ -717,7 +719,9 @@ impl<'a, M: Mechanism> Replay<'a, M> {
 
     /// Reclaims what is short. As the daemon does at its ticks.
     fn keep_budget(&mut self) -> Result<(), LabError> {
-        self.carry_out()?;
+        if self.driver.has_commands() {
+            self.carry_out()?;
+        }
         while !self.nobody_leaves {
             let now = self.used();
             let page_bytes = self.driver.budget().page_bytes;
