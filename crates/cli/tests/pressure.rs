@@ -118,11 +118,14 @@ fn pages_that_cannot_leave_are_left_alone_for_a_while() {
     let mut fixture = Fixture::start("48MiB");
     let mut program = run_as(&fixture, "fixed", 64, 80);
     let sum = program.ask("sum");
+    // What is never written is not managed: it has to be, before it is forbidden.
+    let pages = 64 * MIB / 4096;
+    let managed = poll(LONG, || (fixture.status().managed_pages >= pages).then_some(()));
+    assert!(managed.is_some(), "{:?}\n{}", fixture.status(), fixture.log());
     // The kernel moves no page to memory of another protection.
     program.expect("readonly", "readonly");
     program.expect("sum", &sum);
     fixture.wait_resident("fixed", 60 * MIB);
-    let pages = 64 * MIB / 4096;
     let before = counted(&fixture, "engine_ordered_pages");
     std::thread::sleep(Duration::from_secs(3));
     // They are tried again and again, but not all the time.

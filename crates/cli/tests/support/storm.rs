@@ -93,6 +93,14 @@ impl Storm {
         }
     }
 
+    /// Counts what another one did, too: of a program that ends before much has happened.
+    pub fn add(&mut self, other: Storm) {
+        self.kills += other.kills;
+        self.swap_outs += other.swap_outs;
+        self.pages_out += other.pages_out;
+        self.demand_faults += other.demand_faults;
+    }
+
     /// It was one: so many pages went out at least, some came back, and a daemon died.
     pub fn was_one(&self, name: &str, pages_out: u64) {
         println!("{name}: {self:?}");
