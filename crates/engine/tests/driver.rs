@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use clew_core::{
-    AppId, Ending, Event, Eviction, Job, Ns, Observe, PageCounts, PageFacts, PageId, PageRun,
-    SpaceId, Tier, TierFacts, Unit, View, Vpn,
+    AppId, Arrival, Ending, Event, Eviction, Job, Ns, Observe, PageCounts, PageFacts, PageId,
+    PageRun, Prefetch, SpaceId, Tier, TierFacts, Trigger, Unit, View, Vpn,
 };
 use clew_engine::budget::{Budget, Use};
 use clew_engine::decide::Engine;
@@ -145,18 +145,144 @@ fn a_full_pool_ends_it_until_there_is_room_again() {
 fn an_app_leaves_as_far_as_was_asked_for() {
     let mut machine = Machine::zram();
     machine.driver.take_out_of_app(APP, 0, &machine.table);
-    let commands = machine.done();
-    let stay =
-        |command: &Command| matches!(command, Command::Stay { groups } if !groups.is_empty());
-    assert!(!commands.is_empty() && commands.iter().all(stay), "{commands:?}");
-    for command in commands {
-        let Command::Stay { groups } = command else { continue };
-        for page in groups.into_iter().flat_map(|group| group.pages) {
-            machine.driver.tell(Ns(4), &Event::Stayed { page }, &machine.table);
-        }
-    }
+    assert!(machine.done().is_empty());
+    // What stayed can leave at once.
     machine.driver.take_out_app(APP, &machine.table);
     assert_eq!(pages_out(&machine.done()), 64);
+}
+
+fn page(vpn: u64) -> PageId {
+    PageId::new(SPACE, Vpn(vpn))
+}
+
+fn run(vpn: u64, count: u32) -> PageRun {
+    PageRun { first: page(vpn), count }
+}
+
+/// The pages that leave.
+fn out(commands: &[Command]) -> Vec<PageId> {
+    let groups = commands.iter().flat_map(|command| match command {
+        Command::SwapOut { groups, .. } => &groups[..],
+        _ => &[],
+    });
+    let mut out: Vec<PageId> = groups.flat_map(|group| group.pages.iter().copied()).collect();
+    out.sort_unstable();
+    out
+}
+
+#[test]
+fn what_could_not_leave_is_left_alone_for_a_second() {
+    let mut machine = Machine::zram();
+    let commands = machine.short_of(64);
+    assert_eq!(pages_out(&commands), 64);
+    out(&commands).into_iter().for_each(|page| machine.driver.stayed(Ns::from_ms(10), page));
+    // Meanwhile its program gives some up, moves some over others, and one was stored after all.
+    machine.driver.tell(Ns::from_ms(20), &Event::Freed { run: run(100, 8) }, &machine.table);
+    let moved = Event::Moved { from: run(110, 4), to: page(160) };
+    machine.driver.tell(Ns::from_ms(30), &moved, &machine.table);
+    machine.table.0.insert(page(163), Some(Tier::Pool));
+    machine.driver.tick(Ns::from_ms(1009), &machine.table);
+    assert_eq!(out(&machine.short_of(64)), []);
+    machine.driver.tick(Ns::from_ms(1010), &machine.table);
+    let left = (108..110).chain(114..163).map(page).collect::<Vec<_>>();
+    assert_eq!(out(&machine.short_of(64)), left);
+    // Whoever asks for all, or takes stock, has them at once; a space that is gone has none.
+    left.iter().for_each(|page| machine.driver.stayed(Ns::from_ms(1020), *page));
+    machine.driver.take_out_app(APP, &machine.table);
+    assert_eq!(out(&machine.done()), left);
+    left.iter().for_each(|page| machine.driver.stayed(Ns::from_ms(1020), *page));
+    machine.driver.tell(Ns::from_ms(1030), &Event::Background { app: APP }, &machine.table);
+    machine.driver.take_out_of_app(APP, 1, &machine.table);
+    assert_eq!(out(&machine.done()), left);
+    left.iter().for_each(|page| machine.driver.stayed(Ns::from_ms(1040), *page));
+    machine.driver.tell(Ns::from_ms(1050), &Event::SpaceEnd { space: SPACE }, &machine.table);
+    machine.driver.tick(Ns::from_ms(9999), &machine.table);
+    machine.driver.take_out_app(APP, &machine.table);
+    assert_eq!(out(&machine.done()), []);
+}
+
+#[test]
+fn nothing_of_a_protected_space_is_picked_before_its_user_asks() {
+    let mut machine = Machine::zram();
+    let commands = machine.short_of(64);
+    machine.driver.protect(SPACE, APP);
+    out(&commands).into_iter().for_each(|page| machine.driver.stayed(Ns(4), page));
+    machine.driver.tell(Ns(5), &Event::Resident { run: run(300, 4) }, &machine.table);
+    machine.driver.tick(Ns::from_ms(5000), &machine.table);
+    assert_eq!(out(&machine.short_of(64)), []);
+    assert!(machine.driver.is_protected(SPACE));
+    machine.driver.offer(Ns::from_ms(5001), run(100, 2), &machine.table);
+    assert_eq!(out(&machine.short_of(64)), [page(100), page(101)]);
+    machine.driver.tell(Ns::from_ms(5002), &Event::SpaceEnd { space: SPACE }, &machine.table);
+    assert!(!machine.driver.is_protected(SPACE));
+}
+
+/// Wants all pages from 100 on for a relaunch, and the next two for a fault.
+struct Ahead(Arrival);
+
+impl Observe for Ahead {}
+
+impl Prefetch for Ahead {
+    fn arrival(&self) -> Arrival {
+        self.0
+    }
+    fn pick_prefetch(&mut self, trigger: Trigger, _: &View<'_>, out: &mut Vec<PageId>) {
+        match trigger {
+            Trigger::Relaunch(_) => out.extend((0..2048).rev().map(|n| page(100 + n))),
+            Trigger::Fault(at) => out.extend([at.plus(2), at.plus(1)]),
+            Trigger::Hit(_) => {}
+        }
+    }
+}
+
+/// The pages of each restore, whether they are parked, and its number.
+fn restores(commands: Vec<Command>) -> Vec<(Vec<PageId>, bool, u64)> {
+    let restore = |command| match command {
+        Command::Restore { space: SPACE, pages, park, number } => (pages, park, number),
+        other => panic!("{other:?}"),
+    };
+    commands.into_iter().map(restore).collect()
+}
+
+#[test]
+fn what_is_wanted_comes_back_as_far_as_there_is_room() {
+    let scheme = Scheme::preset("zram").expect("a preset");
+    let mut policies = scheme.build();
+    policies.prefetch = Box::new(Ahead(Arrival::Parked { pages: 9, keep: true }));
+    let mut machine = Machine::new(Engine::with_policies(&scheme, policies), OnFull::Stop);
+    let Machine { driver, table, .. } = &mut machine;
+    (0..2048).for_each(|n| drop(table.0.insert(page(100 + n), Some(Tier::Pool))));
+    table.0.insert(page(2147), Some(Tier::Kernel));
+    let room = 1500;
+    let free = |pages: u64| {
+        let used_bytes = TOTAL - pages * PAGE;
+        Use { used_bytes, resident_bytes: used_bytes, ..Use::default() }
+    };
+    let fits = driver.budget().early_pages(free(room));
+    assert!((1000..1500).contains(&fits), "{fits}");
+    driver.want_early(Trigger::Relaunch(APP), table);
+    driver.bring_wanted(free(room), table);
+    let first = restores(std::iter::from_fn(|| driver.next_command()).collect());
+    // The first piece is what was wanted first, by address; what is lent comes back by itself.
+    assert_eq!(first[0].0, (2147 - 512..2147).map(page).collect::<Vec<_>>());
+    assert_eq!(first.iter().map(|(pages, ..)| pages.len()).sum::<usize>(), fits);
+    assert!(first.iter().all(|(pages, park, _)| pages.is_sorted() && !park));
+    // What is on its way counts as there.
+    driver.want_early(Trigger::Fault(page(100)), table);
+    driver.bring_wanted(free(room), table);
+    assert!(driver.next_command().is_none());
+    for (pages, _, number) in first {
+        driver.came_early(number, pages.len() - 1);
+        driver.came_early(number, 1000);
+    }
+    let counts = driver.early();
+    assert_eq!((counts.asked_pages, counts.coming_pages), (fits as u64, 0));
+    assert_eq!(counts.came_pages, fits as u64 - fits.div_ceil(512) as u64);
+    driver.want_early(Trigger::Fault(page(100)), table);
+    driver.bring_wanted(free(room), table);
+    let then = restores(std::iter::from_fn(|| driver.next_command()).collect());
+    assert_eq!(then.len(), 1);
+    assert_eq!((&then[0].0[..], then[0].1), (&[page(101), page(102)][..], true));
 }
 
 /// Ends the app at the second tick, asks for a job at the first, and evicts when asked.

@@ -7,23 +7,27 @@
 //!
 //! An adapter matches every [`Command`] without a wildcard: what nobody carries out does not compile.
 
+mod early;
 mod listener;
+mod stayed;
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Deref;
 
 use clew_core::{
-    AppId, Event, Group, Job, Ns, PageFacts, PageId, PageRun, Place, SpaceId, Tier, TierFacts,
-    Trigger, Unit,
+    AppId, Event, Group, Job, Ns, PageFacts, PageId, PageRun, Place, SpaceId, Tier, TierFacts, Unit,
 };
 use clew_policy::schemes::OnFull;
 
 use crate::budget::{Budget, Dropped, KeptCopies, RECLAIM_PAGES, Shortage, Use};
 use crate::decide::{Engine, Order};
 
+use early::Early;
+pub use early::EarlyCounts;
 use listener::Listening;
 pub use listener::{Answer, Call, Fact, Listener};
+use stayed::StayedPages;
 
 /// Pages that leave the kernel's zram for the pool at once.
 const MOVED_PAGES: usize = 256;
@@ -60,10 +64,17 @@ pub enum Command {
         /// By the address of their first page.
         groups: Vec<Group>,
     },
-    /// There is no such place: tell `Stayed` of each page.
-    Stay {
-        /// They stay where they are.
-        groups: Vec<Group>,
+    /// Bring these pages of one space back before they are asked for, then say how many came
+    /// ([`Driver::came_early`]). Each that comes is told as `PageIn`.
+    Restore {
+        /// The space.
+        space: SpaceId,
+        /// Ascending.
+        pages: Vec<PageId>,
+        /// They wait parked; else they become resident.
+        park: bool,
+        /// By which it is told.
+        number: u64,
     },
     /// Move what the unit holds out of the pool. Every page of it must end in one `Stored` (in its new
     /// tier, or in its old one if it could not be moved), `PageIn`, `Dropped`, `Freed`, or the end of
@@ -105,6 +116,10 @@ pub struct Driver {
     engine: Engine,
     budget: Budget,
     kept: KeptCopies,
+    early: Early,
+    stayed: StayedPages,
+    /// Spaces of which nothing is picked.
+    protected: BTreeSet<SpaceId>,
     /// Apps may be ended when nothing else helps.
     may_end_apps: bool,
     pool_full: bool,
@@ -135,6 +150,9 @@ impl Driver {
             engine,
             budget,
             kept: KeptCopies::default(),
+            early: Early::default(),
+            stayed: StayedPages::default(),
+            protected: BTreeSet::new(),
             may_end_apps: on_full == OnFull::Kill,
             pool_full: false,
             times_full: 0,
@@ -253,6 +271,17 @@ impl Driver {
     #[inline]
     pub fn tell(&mut self, now: Ns, event: &Event, pages: &dyn PageFacts) {
         self.now = self.now.max(now);
+        self.follow_stayed(event, pages);
+        if !self.hides(event) {
+            self.tell_engine(now, event, pages);
+        }
+        if let Event::SpaceEnd { space } = event {
+            self.protected.remove(space);
+        }
+    }
+
+    #[inline]
+    fn tell_engine(&mut self, now: Ns, event: &Event, pages: &dyn PageFacts) {
         let call = || Call::Tell(now, event.clone());
         self.put(call, pages, |engine, pages| engine.tell(now, event, pages));
         if !is_of_a_page(event) {
@@ -290,6 +319,8 @@ impl Driver {
 
     /// Time has passed.
     pub fn tick(&mut self, now: Ns, pages: &dyn PageFacts) {
+        self.now = self.now.max(now);
+        self.offer_stayed(pages);
         self.tell(now, &Event::Tick, pages);
         if self.listeners.is_empty() {
             return self.kept.tidy(|page| pages.may_have_copy(page));
@@ -407,20 +438,32 @@ impl Driver {
 
     /// So many pages of `app` leave, or some more to fill an order.
     pub fn take_out_of_app(&mut self, app: AppId, at_most: usize, pages: &dyn PageFacts) {
+        self.offer_all_stayed(pages);
         let before = self.commands.len();
         self.orders(Call::AppOut(app), pages, |engine, pages, orders| {
             engine.plan_app_out(app, pages, orders);
         });
         let mut left = at_most;
-        for command in self.commands.iter_mut().skip(before) {
-            if let Command::SwapOut { groups, .. } | Command::Lend { groups, .. } = command {
-                if left == 0 {
-                    *command = Command::Stay { groups: std::mem::take(groups) };
+        for command in self.commands.split_off(before) {
+            match command {
+                Command::SwapOut { groups, .. } | Command::Lend { groups, .. } if left == 0 => {
+                    self.stay(groups);
                     continue;
                 }
-                let pages = groups.iter().map(|group| group.pages.len()).sum();
-                left = left.saturating_sub(pages);
+                Command::SwapOut { ref groups, .. } | Command::Lend { ref groups, .. } => {
+                    let pages = groups.iter().map(|group| group.pages.len()).sum();
+                    left = left.saturating_sub(pages);
+                }
+                _ => {}
             }
+            self.commands.push_back(command);
+        }
+    }
+
+    /// These stay where they are.
+    fn stay(&mut self, groups: Vec<Group>) {
+        for page in groups.into_iter().flat_map(|group| group.pages) {
+            self.stayed_for_now(page);
         }
     }
 
@@ -470,7 +513,8 @@ impl Driver {
     }
 
     fn put_orders(&mut self) {
-        for order in self.orders.drain(..) {
+        let mut orders = std::mem::take(&mut self.orders);
+        for order in orders.drain(..) {
             let command = match order {
                 Order::EndApp { app, reason } => Command::EndApp { app, reason },
                 Order::Evict { unit } => Command::Evict { unit },
@@ -481,32 +525,18 @@ impl Driver {
                     Place::Tier { tier: Tier::Flash | Tier::Remote, .. }
                     | Place::Drop
                     | Place::Stay
-                    | Place::EndApp(_) => Command::Stay { groups },
+                    | Place::EndApp(_) => {
+                        self.stay(groups);
+                        continue;
+                    }
                 },
             };
             self.commands.push_back(command);
         }
+        self.orders = orders;
     }
 
-    // ---- what comes back early -------------------------------------------------------------------
-
-    /// Stored pages worth restoring now, in the order wanted, each once.
-    pub fn pick_early(&mut self, trigger: Trigger, pages: &dyn PageFacts) -> Vec<PageId> {
-        let ask = |engine: &mut Engine, pages: &dyn PageFacts| {
-            let mut picked = Vec::new();
-            engine.plan_prefetch(trigger, pages, &mut picked);
-            picked
-        };
-        self.ask(|| Call::Prefetch(trigger), pages, ask, |picked| Answer::Pages(picked))
-    }
-
-    /// How many pages may come back early when so much is used, what is on its way back included.
-    pub fn early_pages(&mut self, used: Use) -> usize {
-        let budget = self.budget;
-        let pages = budget.early_pages(used);
-        self.note(|| Call::EarlyPages(budget, used), Answer::Count(pages));
-        pages
-    }
+    // ---- what is watched -------------------------------------------------------------------------
 
     /// Resident pages of `app` whose use is worth watching; see [`Engine::plan_samples`].
     pub fn pick_samples(

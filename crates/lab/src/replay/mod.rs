@@ -59,8 +59,6 @@ use tally::Tally;
 const TICK: Ns = Ns::from_ms(10);
 /// How often the CPU load is told.
 const SECOND: Ns = Ns::from_ms(1000);
-/// Pages that one order restores at most.
-const RESTORE_PAGES: usize = 512;
 /// Records between two looks at how much the page tables take.
 const TABLES: u64 = 1 << 10;
 /// Records between two reports of progress.
@@ -409,7 +407,7 @@ impl<'a, M: Mechanism> Replay<'a, M> {
                 self.window = Some(Window { app, stalled_ns: 0.0 });
                 self.tell(&Event::Relaunch { app });
                 self.follow_relaunch(app);
-                self.prefetch(Trigger::Relaunch(app))?;
+                self.prefetch(Trigger::Relaunch(app));
             }
             Record::ResponseComplete { app, response_ns } if !self.dead.contains(&app) => {
                 let mut response_ns = response_ns;
@@ -664,40 +662,38 @@ impl<'a, M: Mechanism> Replay<'a, M> {
                 }
                 _ => {}
             }
-            self.tell(&event);
+            match event {
+                Event::Stayed { page } => self.driver.stayed(self.now, page),
+                event => self.tell(&event),
+            }
         }
         self.events = std::mem::take(events);
         for trigger in triggers {
-            self.prefetch(trigger)?;
+            self.driver.want_early(trigger, &self.mechanism);
         }
+        self.driver.bring_wanted(self.used(), &self.mechanism);
         Ok(())
     }
 
-    fn prefetch(&mut self, trigger: Trigger) -> Result<(), LabError> {
-        let mut pages = self.driver.pick_early(trigger, &self.mechanism);
-        pages.truncate(self.driver.early_pages(self.used()));
-        if pages.is_empty() {
-            return Ok(());
-        }
+    /// What a relaunch is expected to use comes back.
+    fn prefetch(&mut self, trigger: Trigger) {
+        self.driver.want_early(trigger, &self.mechanism);
+        self.driver.bring_wanted(self.used(), &self.mechanism);
+    }
+
+    /// Brings back what nobody has asked for yet; how many pages came.
+    fn restore(&mut self, pages: &[PageId], park: bool) -> Result<usize, LabError> {
         self.tally.decided(4, pages.iter().map(|page| page.raw()));
-        // What a relaunch restores becomes resident, in the order wanted: batches of ascending
-        // addresses, as the prefetcher gives them.
-        let is_relaunch = matches!(trigger, Trigger::Relaunch(_));
-        let park = !is_relaunch && self.driver.arrival() != Arrival::Resident;
-        let follows = |a: &PageId, b: &PageId| a < b && a.space() == b.space();
-        for batch in pages.chunk_by(follows).flat_map(|run| run.chunks(RESTORE_PAGES)) {
-            let mut events = std::mem::take(&mut self.events);
-            let world = self.world.as_ref();
-            let spent = self.mechanism.restore(batch, park, world, &mut events)?;
-            self.tally.spend(&spent);
-            let came = |event: &&Event| matches!(event, Event::PageIn { .. });
-            let count = events.iter().filter(came).count();
-            self.ahead.begin(self.program_ns(), spent.cpu_ns(), count);
-            self.tell_all(&mut events, false)?;
-            self.ahead.end();
-            self.keep_budget()?;
-        }
-        Ok(())
+        let mut events = std::mem::take(&mut self.events);
+        let world = self.world.as_ref();
+        let spent = self.mechanism.restore(pages, park, world, &mut events)?;
+        self.tally.spend(&spent);
+        let came = |event: &&Event| matches!(event, Event::PageIn { .. });
+        let count = events.iter().filter(came).count();
+        self.ahead.begin(self.program_ns(), spent.cpu_ns(), count);
+        self.tell_all(&mut events, false)?;
+        self.ahead.end();
+        Ok(count)
     }
 
     // ---- budget -----------------------------------------------------------------------------------
@@ -755,12 +751,14 @@ impl<'a, M: Mechanism> Replay<'a, M> {
                 Command::SwapOut { space, groups } => {
                     progress |= self.swap_out(space, &groups)?;
                 }
+                Command::Restore { pages, park, number, .. } => {
+                    let came = self.restore(&pages, park)?;
+                    self.driver.came_early(number, came);
+                }
                 // A replay has no kernel; and clean file pages are not played.
-                Command::Move { groups, .. }
-                | Command::Lend { groups, .. }
-                | Command::Stay { groups } => {
+                Command::Move { groups, .. } | Command::Lend { groups, .. } => {
                     for page in groups.into_iter().flat_map(|group| group.pages) {
-                        self.tell(&Event::Stayed { page });
+                        self.driver.stayed(self.now, page);
                     }
                 }
                 Command::GiveUp { wanted_bytes } => {

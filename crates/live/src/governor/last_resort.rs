@@ -15,7 +15,7 @@ impl Governor {
         let Some(known) = self.apps.get(&app) else { return };
         let (name, state) = (known.name.clone(), known.state);
         let processes = self.shared.of_app(app);
-        let is_protected = processes.iter().any(|p| self.protected.contains(&p.id));
+        let is_protected = processes.iter().any(|p| self.driver.is_protected(p.id));
         if !self.may_kill() || state == AppState::Foreground || is_protected {
             tracing::warn!(name, reason, "a policy wants to end an app that may not be ended");
             return;

@@ -4,17 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use clew_core::{AppId, AppState, Event, PageFacts, PageId, Tier, Trigger, Vpn};
+use clew_core::{AppId, AppState, Event, Trigger};
 use clew_engine::budget::Use;
 use clew_store::points;
 use crossbeam_channel::Sender;
 
 use super::Governor;
-use super::orders::RESTORE_PAGES;
 use super::requests::{Then, reply};
 use crate::affinity;
 use crate::process::Process;
-use crate::work::Work;
 
 /// A relaunch without a response told ends when no fault came for this long.
 const RELAUNCH_QUIET: Duration = Duration::from_millis(200);
@@ -53,34 +51,16 @@ impl Governor {
     /// Brings back what the scheme expects to be used. For a relaunch that is many pages, which become
     /// resident: those wanted first come first, in runs, while faults overtake.
     fn prefetch_relaunch(&mut self, app: AppId) {
-        let pages = self.driver.pick_early(Trigger::Relaunch(app), &self.programs);
-        self.bring_early(pages, false);
+        self.driver.want_early(Trigger::Relaunch(app), &self.programs);
+        self.bring_wanted();
     }
 
-    /// Brings pages back that nobody has asked for, or parks them, as far as there is room: as
-    /// wanted, piece by piece, each piece by address.
-    pub(super) fn bring_early(&mut self, mut pages: Vec<PageId>, park: bool) {
-        // What is lent comes back by itself.
-        pages.retain(|page| self.programs.tier(*page) == Some(Tier::Pool));
-        let coming = self.early_tickets.values().sum::<usize>() as u64 * self.shared.page_bytes;
-        let now = Use {
-            used_bytes: self.used_bytes + coming,
-            resident_bytes: self.resident_bytes + coming,
-            ..Use::default()
-        };
-        pages.truncate(self.driver.early_pages(now));
-        self.early.asked_pages += pages.len() as u64;
-        for piece in pages.chunks_mut(RESTORE_PAGES) {
-            piece.sort_unstable();
-            for of_space in piece.chunk_by(|a, b| a.space() == b.space()) {
-                let Some(process) = self.shared.process(of_space[0].space()) else { continue };
-                let mut vpns: Vec<Vpn> = of_space.iter().map(|page| page.vpn()).collect();
-                vpns.dedup();
-                let ticket = self.ticket(None);
-                self.early_tickets.insert(ticket, vpns.len());
-                self.work.send(Work::Restore { process, vpns, park, ticket });
-            }
-        }
+    /// What is wanted comes back as far as there is room.
+    pub(super) fn bring_wanted(&mut self) {
+        let (used_bytes, resident_bytes) = (self.used_bytes, self.resident_bytes);
+        let now = Use { used_bytes, resident_bytes, ..Use::default() };
+        self.driver.bring_wanted(now, &self.programs);
+        self.carry_out(None);
     }
 
     pub(super) fn background(&mut self, app: AppId) {

@@ -17,12 +17,12 @@ mod requests;
 mod sensor;
 mod silence;
 mod status;
-mod stayed;
 mod thrashing;
+mod told_late;
 mod windows;
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 use clew_agent::protocol::MAX_NAME;
 use clew_core::view::PageCounts;
 use clew_core::{
-    AppId, AppState, Arrival, Event, Ns, PageFacts, PageId, PageRun, SpaceId, Tier, Trigger, Vpn,
+    AppId, AppState, Event, Ns, PageFacts, PageId, PageRun, SpaceId, Tier, Trigger, Vpn,
 };
 use clew_engine::driver::Driver;
 use clew_store::{Entry as TableEntry, State, points};
@@ -41,7 +41,7 @@ use self::requests::Promise;
 use self::windows::Windows;
 use crate::attach::Candidate;
 use crate::config::Config;
-use crate::control::{EarlyStatus, Environment, Request, SensorStatus, Status, UsedBytes};
+use crate::control::{Environment, Request, SensorStatus, Status, UsedBytes};
 use crate::let_go::Plea;
 use crate::mappings::resident_anonymous_bytes;
 use crate::outside::Found;
@@ -53,8 +53,8 @@ use fullness::Fullness;
 use kernel_tier::KernelTier;
 use outside::Outside;
 use sensor::Sample;
-use stayed::StayedPages;
 use thrashing::Thrashing;
+use told_late::Moves;
 
 /// While something happens, and while nothing does.
 const TICK_BUSY: Duration = Duration::from_millis(10);
@@ -215,8 +215,6 @@ pub struct Governor {
     shared: Arc<Shared>,
     programs: Programs,
     now: Ns,
-    /// Spaces of which nothing is taken because memory is short.
-    protected: HashSet<SpaceId>,
     driver: Driver,
     windows: Windows,
     config: Config,
@@ -232,9 +230,8 @@ pub struct Governor {
     tickets: HashMap<u64, u64>,
     /// Who waits until a process is let go.
     pleas: HashMap<SpaceId, Vec<Plea>>,
-    /// Tickets of what comes back early, and how many pages each is for.
-    early_tickets: HashMap<u64, usize>,
-    early: EarlyStatus,
+    /// Tickets of what comes back early, and the number of the command that each is for.
+    early_tickets: HashMap<u64, u64>,
     /// What is watched of each app, and when apps are due to be.
     samples: HashMap<AppId, Sample>,
     samples_due: HashMap<AppId, Instant>,
@@ -244,7 +241,7 @@ pub struct Governor {
     inflight_pages: usize,
     /// Processes of which something is being taken out, and what waits for that.
     swap_outs: HashMap<SpaceId, VecDeque<Work>>,
-    stayed: StayedPages,
+    moves: Moves,
     scans: HashMap<SpaceId, (Instant, u64)>,
     scanning: usize,
     pool: Fullness,
@@ -293,7 +290,6 @@ impl Governor {
         Governor {
             programs: Programs { shared: shared.clone(), last: RefCell::new(None) },
             now: Ns(0),
-            protected: HashSet::new(),
             over_budget: HashMap::new(),
             shared,
             driver,
@@ -309,7 +305,6 @@ impl Governor {
             tickets: HashMap::new(),
             pleas: HashMap::new(),
             early_tickets: HashMap::new(),
-            early: EarlyStatus::default(),
             samples: HashMap::new(),
             samples_due: HashMap::new(),
             sensed: SensorStatus::default(),
@@ -317,7 +312,7 @@ impl Governor {
             next_number: 1,
             inflight_pages: 0,
             swap_outs: HashMap::new(),
-            stayed: StayedPages::default(),
+            moves: Moves::default(),
             scans: HashMap::new(),
             scanning: 0,
             pool: Fullness::default(),
@@ -403,31 +398,16 @@ impl Governor {
             }
         }
         match *event {
-            Event::Moved { from, to } => self.stayed.moved(from, to),
+            Event::Moved { from, to } => self.moves.push(from, to),
             Event::PageIn { page, demand: true, .. } => {
                 if let Some(app) = self.driver.facts().app_of(page.space()) {
                     self.thrashing.back(page, app);
                 }
             }
             Event::SpaceEnd { space } => self.thrashing.end(space),
-            // Policies take stock of what is out.
-            Event::Launch { .. }
-            | Event::Relaunch { .. }
-            | Event::ResponseComplete { .. }
-            | Event::Background { .. } => self.offer_all_stayed(),
             _ => {}
         }
-        // Of a protected process the policies know no resident page, so none is picked.
-        let space = match event {
-            Event::Resident { run } => Some(run.first.space()),
-            Event::Access { page, .. } | Event::PageIn { page, .. } | Event::Stayed { page } => {
-                Some(page.space())
-            }
-            _ => None,
-        };
-        if space.is_none_or(|space| !self.protected.contains(&space)) {
-            self.driver.tell(self.now, event, &self.programs);
-        }
+        self.driver.tell(self.now, event, &self.programs);
     }
 
     /// Offers the resident pages of a protected process after all: its user asked.
@@ -445,7 +425,7 @@ impl Governor {
             }
         });
         for run in runs {
-            self.driver.tell(self.now, &Event::Resident { run }, &self.programs);
+            self.driver.offer(self.now, run, &self.programs);
         }
     }
 
@@ -500,8 +480,7 @@ impl Governor {
 
     fn protect_by_rule(&mut self, process: &Process) {
         if self.config.rule(&process.command).protect {
-            self.protected.insert(process.id);
-            self.driver.spare(process.app);
+            self.driver.protect(process.id, process.app);
         }
     }
 
@@ -603,7 +582,6 @@ impl Governor {
 
     fn drain_ring(&mut self) {
         let shared = self.shared.clone();
-        let mut early = Vec::new();
         // Else the fault path has done it.
         let asks = self.driver.run_ahead().is_none();
         while let Ok(event) = shared.ring.1.try_recv() {
@@ -613,21 +591,18 @@ impl Governor {
                 Event::PageIn { page, demand, .. } => {
                     self.driver.keep_copy(page);
                     if demand && asks {
-                        early.extend(self.driver.pick_early(Trigger::Fault(page), &self.programs));
+                        self.driver.want_early(Trigger::Fault(page), &self.programs);
                     }
                 }
                 Event::PrefetchUsed { page } => {
                     self.driver.keep_copy(page);
-                    early.extend(self.driver.pick_early(Trigger::Hit(page), &self.programs));
+                    self.driver.want_early(Trigger::Hit(page), &self.programs);
                 }
                 _ => {}
             }
             self.tell(&event);
         }
-        if !early.is_empty() {
-            let park = self.driver.arrival() != Arrival::Resident;
-            self.bring_early(early, park);
-        }
+        self.bring_wanted();
     }
 
     fn tick(&mut self) {
@@ -644,7 +619,6 @@ impl Governor {
             self.empty_idle_buffers();
             self.look_for_kernel_swap();
             self.look_after_the_silent();
-            self.offer_stayed();
             self.admit_candidates();
             self.end_quiet_relaunches();
             self.take_samples();
@@ -694,7 +668,6 @@ impl Governor {
             }
             self.scans.remove(&process.id);
             self.kernel.forget(process.id);
-            self.protected.remove(&process.id);
             self.over_budget.remove(&process.id);
             self.shared.mover.end(&process.space);
             points::gone_forgotten();

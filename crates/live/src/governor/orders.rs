@@ -14,7 +14,7 @@ use crate::process::Process;
 use crate::work::{Done, Work};
 
 /// Pages a restore hands to one worker at a time.
-pub(super) const RESTORE_PAGES: usize = 512;
+const RESTORE_PAGES: usize = 512;
 
 impl Governor {
     pub(super) fn ticket(&mut self, promise: Option<u64>) -> u64 {
@@ -72,8 +72,8 @@ impl Governor {
 
     pub(super) fn done(&mut self, done: Done) {
         let promise = self.tickets.remove(&done.ticket).unwrap_or(0);
-        if self.early_tickets.remove(&done.ticket).is_some() {
-            self.early.early_pages += done.pages as u64;
+        if let Some(number) = self.early_tickets.remove(&done.ticket) {
+            self.driver.came_early(number, done.pages);
         }
         if let Some(process) = done.process.as_ref().filter(|_| done.taken_out) {
             self.next_swap_out(process.id);
@@ -97,7 +97,7 @@ impl Governor {
                 self.driver.keep_copy(*page);
             }
             if let Event::Stayed { page } = event {
-                self.stayed.push(*page);
+                self.stayed(*page);
             } else if let Some(event) = self.as_it_is_now(event) {
                 // What somebody wanted out is no sign of memory being short.
                 if let (Event::Stored { page, .. }, 0) = (&event, promise) {
@@ -179,10 +179,15 @@ impl Governor {
                         Work::Lend { process, groups, bytes, ticket }
                     });
                 }
-                Command::Stay { groups } => {
-                    for page in groups.into_iter().flat_map(|group| group.pages) {
-                        self.tell(&Event::Stayed { page });
-                    }
+                Command::Restore { space, pages, park, number } => {
+                    let Some(process) = self.shared.process(space) else {
+                        self.driver.came_early(number, 0);
+                        continue;
+                    };
+                    let vpns = pages.iter().map(|page| page.vpn()).collect();
+                    let ticket = self.ticket(None);
+                    self.early_tickets.insert(ticket, number);
+                    self.work.send(Work::Restore { process, vpns, park, ticket });
                 }
                 Command::GiveUp { wanted_bytes } => self.give_up_kept(wanted_bytes),
                 Command::Evict { .. } => {

@@ -201,9 +201,8 @@ impl Governor {
             }
             _ => {
                 self.drain_ring();
-                self.offer_all_stayed();
                 for process in self.shared.of_app(app) {
-                    if self.protected.contains(&process.id) {
+                    if self.driver.is_protected(process.id) {
                         self.offer(&process);
                     }
                 }

@@ -28,7 +28,7 @@ impl Governor {
         for process in silent {
             if process.memory.is_heard_again() {
                 tracing::info!(pid = process.pid(), "a silent agent is heard again");
-                if !self.protected.contains(&process.id) {
+                if !self.driver.is_protected(process.id) {
                     self.offer(&process);
                 }
             }

@@ -61,14 +61,16 @@ impl Governor {
         let fresh_fault_latency = Latency::sum(latencies.iter().map(|l| &l.fresh));
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (sampled, touched) = (count(&counters.sampled), count(&counters.sampled_used));
+        let early = self.driver.early();
         let early = EarlyStatus {
-            coming_pages: self.early_tickets.values().sum::<usize>() as u64,
+            asked_pages: early.asked_pages,
+            coming_pages: early.coming_pages,
+            early_pages: early.came_pages,
             along_pages: count(&counters.along),
             parked_pages: self.shared.mover.parked_pages() as u64,
             parked_total_pages: count(&counters.parked),
             used_pages: count(&counters.parked_used),
             expired_pages: count(&counters.parked_expired),
-            ..self.early.clone()
         };
         Status {
             scheme: self.config.scheme_name.clone(),

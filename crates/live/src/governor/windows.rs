@@ -51,7 +51,6 @@ impl Governor {
         self.windows.began.insert(app, None);
         let promise = self.promise(None, Then::Window(app));
         self.drain_ring();
-        self.offer_all_stayed();
         self.carry_out(None);
         self.driver.take_out_app(app, &self.programs);
         self.carry_out(Some(promise));

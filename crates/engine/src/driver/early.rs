@@ -1,0 +1,120 @@
+//! What comes back before it is asked for: what the scheme expects to be used in a relaunch, or after
+//! a fault, as far as there is room.
+
+use std::collections::BTreeMap;
+
+use clew_core::{Arrival, PageFacts, PageId, Tier, Trigger};
+
+use super::{Answer, Call, Command, Driver};
+use crate::budget::Use;
+use crate::decide::Engine;
+
+/// Pages that one command brings back at most: what is wanted first is not held up by the rest.
+const RESTORE_PAGES: usize = 512;
+
+/// Counts of what came back early.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EarlyCounts {
+    /// Pages that were to come back.
+    pub asked_pages: u64,
+    /// Pages that did.
+    pub came_pages: u64,
+    /// Pages on their way.
+    pub coming_pages: u64,
+}
+
+#[derive(Default)]
+pub(super) struct Early {
+    /// In the order wanted, and whether each is to be parked.
+    wanted: Vec<(PageId, bool)>,
+    /// Commands that are being carried out, and how many pages each is for.
+    coming: BTreeMap<u64, usize>,
+    commands: u64,
+    asked_pages: u64,
+    came_pages: u64,
+}
+
+impl Early {
+    fn coming_pages(&self) -> u64 {
+        self.coming.values().sum::<usize>() as u64
+    }
+}
+
+impl Driver {
+    /// Asks the scheme what should come back now; [`Driver::bring_wanted`] follows. What a relaunch
+    /// wants becomes resident.
+    pub fn want_early(&mut self, trigger: Trigger, pages: &dyn PageFacts) {
+        let is_relaunch = matches!(trigger, Trigger::Relaunch(_));
+        let park = !is_relaunch && self.engine.arrival() != Arrival::Resident;
+        let picked = self.pick_early(trigger, pages);
+        self.early.wanted.extend(picked.into_iter().map(|page| (page, park)));
+    }
+
+    /// What is wanted comes back, as far as there is room when so much is used: piece by piece in the
+    /// order wanted, each piece by address.
+    pub fn bring_wanted(&mut self, used: Use, pages: &dyn PageFacts) {
+        if self.early.wanted.is_empty() {
+            return;
+        }
+        let mut wanted = std::mem::take(&mut self.early.wanted);
+        // What is lent comes back by itself.
+        wanted.retain(|(page, _)| pages.tier(*page).is_some_and(|tier| tier != Tier::Kernel));
+        let coming_bytes = self.early.coming_pages() * self.budget.page_bytes;
+        wanted.truncate(self.early_pages(Use {
+            used_bytes: used.used_bytes + coming_bytes,
+            resident_bytes: used.resident_bytes + coming_bytes,
+            ..used
+        }));
+        self.early.asked_pages += wanted.len() as u64;
+        for alike in wanted.chunk_by_mut(|a, b| a.1 == b.1) {
+            for piece in alike.chunks_mut(RESTORE_PAGES) {
+                piece.sort_unstable();
+                for of_space in piece.chunk_by(|a, b| a.0.space() == b.0.space()) {
+                    self.restore(of_space);
+                }
+            }
+        }
+    }
+
+    /// `wanted` is of one space, ascending.
+    fn restore(&mut self, wanted: &[(PageId, bool)]) {
+        let (first, park) = wanted[0];
+        let mut pages: Vec<PageId> = wanted.iter().map(|(page, _)| *page).collect();
+        pages.dedup();
+        let number = self.early.commands;
+        self.early.commands += 1;
+        self.early.coming.insert(number, pages.len());
+        self.commands.push_back(Command::Restore { space: first.space(), pages, park, number });
+    }
+
+    /// A [`Command::Restore`] was carried out, and brought back so many pages.
+    pub fn came_early(&mut self, number: u64, pages: usize) {
+        if self.early.coming.remove(&number).is_some() {
+            self.early.came_pages += pages as u64;
+        }
+    }
+
+    /// What came back early so far.
+    pub fn early(&self) -> EarlyCounts {
+        let Early { asked_pages, came_pages, .. } = self.early;
+        EarlyCounts { asked_pages, came_pages, coming_pages: self.early.coming_pages() }
+    }
+
+    /// Stored pages worth restoring now, in the order wanted, each once.
+    pub(crate) fn pick_early(&mut self, trigger: Trigger, pages: &dyn PageFacts) -> Vec<PageId> {
+        let ask = |engine: &mut Engine, pages: &dyn PageFacts| {
+            let mut picked = Vec::new();
+            engine.plan_prefetch(trigger, pages, &mut picked);
+            picked
+        };
+        self.ask(|| Call::Prefetch(trigger), pages, ask, |picked| Answer::Pages(picked))
+    }
+
+    /// How many pages may come back early when so much is used, what is on its way back included.
+    pub(crate) fn early_pages(&mut self, used: Use) -> usize {
+        let budget = self.budget;
+        let pages = budget.early_pages(used);
+        self.note(|| Call::EarlyPages(budget, used), Answer::Count(pages));
+        pages
+    }
+}
