@@ -122,7 +122,6 @@ impl<P: Observe + ?Sized> Life<P> {
         out.retain(|page| match &event {
             Event::Stored { page: told, .. }
             | Event::PageIn { page: told, .. }
-            | Event::Dropped { page: told, .. }
             | Event::Stayed { page: told } => told != page,
             Event::Freed { run } => !run.contains(*page),
             Event::Moved { from, to } => {
@@ -330,10 +329,7 @@ impl<P: Observe + ?Sized> Life<P> {
             Event::PageIn { page, tier, demand: true },
             Event::PrefetchUsed { page },
             Event::PrefetchExpired { page },
-            Event::Dropped { page, tier },
             Event::Stored { page, tier, bytes: 1 },
-            Event::FileMiss { page },
-            Event::FileInvalidated { page },
             Event::Background { app },
             Event::ResponseComplete { app, response_ns: 1 },
             Event::SpaceEnd { space },

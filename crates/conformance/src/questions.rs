@@ -49,7 +49,6 @@ pub fn reclaim(build: impl Fn() -> Box<dyn Reclaim>) -> Result<(), Broken> {
                 Unit::Page(page) => vec![page],
                 Unit::Pages(pages) => pages,
                 Unit::App(app) => of_app(life, app),
-                Unit::Frame(_) => Vec::new(),
             };
             for page in pages {
                 if !life.world.table.resident.contains(&page) {
@@ -134,7 +133,7 @@ pub fn admission(build: impl Fn() -> Box<dyn Admission>) -> Result<(), Broken> {
         let Some(page) = life.any(life.takeable()) else { return Ok(()) };
         let (values, bytes) = (1 + life.random.below(256), life.random.below(513));
         let sample: Vec<u8> = (0..bytes).map(|_| life.random.below(values) as u8).collect();
-        let candidate = Candidate { page, file: false, sample: &sample };
+        let candidate = Candidate { page, sample: &sample };
         let admitted = life.ask(|policy, view| policy.admit(candidate, view));
         if admitted == Admit::No && life.policy.admits_all() {
             return Err(format!("it admits all pages, but not {page:?}"));
@@ -186,7 +185,7 @@ pub fn packing(build: impl Fn() -> Box<dyn Packing>) -> Result<(), Broken> {
         let of_unit = |victim: Victim| match victim.unit {
             Unit::Page(page) => vec![page],
             Unit::Pages(pages) => pages,
-            Unit::Frame(_) | Unit::App(_) => Vec::new(),
+            Unit::App(_) => Vec::new(),
         };
         let packed = groups.into_iter().flat_map(|group| group.pages);
         let packed: Vec<PageId> = packed.collect();
@@ -229,7 +228,7 @@ pub fn eviction(build: impl Fn() -> Box<dyn Eviction>) -> Result<(), Broken> {
             let pages = match unit {
                 Unit::Page(page) => vec![page],
                 Unit::Pages(pages) => pages,
-                Unit::Frame(_) | Unit::App(_) => Vec::new(),
+                Unit::App(_) => Vec::new(),
             };
             for page in pages {
                 if life.world.table.stored.get(&page) != Some(&Tier::Pool) {
@@ -274,11 +273,10 @@ pub fn placement(build: impl Fn() -> Box<dyn Placement>) -> Result<(), Broken> {
         let (codec, chunk_bytes) = (CodecKind::Lz4, life.world.facts.page_bytes);
         let group = Group { pages: vec![page], hotness, codec, chunk_bytes, park_siblings: false };
         match life.ask(|policy, view| policy.place(&group, app, cause, view)) {
-            Place::Tier { tier, .. } if life.world.facts.tiers.contains_key(&tier) => {
+            Place::Tier(tier) if life.world.facts.tiers.contains_key(&tier) => {
                 life.tell(Event::Stored { page, tier, bytes: 1000 })
             }
-            Place::Tier { tier, .. } => Err(format!("it places in {tier:?}, which is not there")),
-            Place::Drop => Err(format!("it drops {page:?}, which is of no file")),
+            Place::Tier(tier) => Err(format!("it places in {tier:?}, which is not there")),
             Place::Stay | Place::EndApp(_) => Ok(()),
         }
     })

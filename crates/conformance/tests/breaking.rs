@@ -157,7 +157,7 @@ impl Eviction for Bad {
 
 impl Placement for Bad {
     fn place(&mut self, _: &Group, _: AppId, _: Cause, _: &View<'_>) -> Place {
-        Place::Tier { tier: Tier::Flash, donor: 0, compressed: true }
+        Place::Tier(Tier::Kernel)
     }
 }
 

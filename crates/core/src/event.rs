@@ -23,15 +23,11 @@ pub enum Tier {
     Pool,
     /// The kernel's own zram.
     Kernel,
-    /// A file or block device.
-    Flash,
-    /// Memory of another machine.
-    Remote,
 }
 
 impl Tier {
     /// How many tiers there can be.
-    pub const COUNT: usize = 4;
+    pub const COUNT: usize = 2;
 
     /// Position in arrays of [`Tier::COUNT`] elements.
     pub fn index(self) -> usize {
@@ -70,9 +66,6 @@ pub enum Event {
     /// Anonymous pages found resident, not accessed as far as anyone knows. May name pages told
     /// before.
     Resident { run: PageRun },
-    /// File pages entered DRAM clean (ezswap III-A). A space holds anonymous pages or file pages,
-    /// never both.
-    FileResident { run: PageRun },
     /// A page was accessed.
     Access { page: PageId, kind: AccessKind, write: bool },
     /// Pages that were watched (parked) from before a relaunch of their app to its end were not
@@ -91,38 +84,11 @@ pub enum Event {
     /// A stored page came back, resident or parked. `demand` is false when it came along or was
     /// prefetched.
     PageIn { page: PageId, tier: Tier, demand: bool },
-    /// A read of a file page that the store did not have (ezswap III-B: a miss).
-    FileMiss { page: PageId },
-    /// A file page was written; a stored copy is void.
-    FileInvalidated { page: PageId },
-    /// A stored or kept copy was given up without its page coming back.
-    Dropped { page: PageId, tier: Tier },
-    /// The zpage of `page` entered (or left) a z3fold frame, which now holds `zpages`,
-    /// `file_zpages` of them of file pages, with `free_chunks` of 64 free. No zpages: the frame is
-    /// free. Which page it was is told so that a policy can keep stamps of its own (ezswap III-C).
-    FrameChanged {
-        frame: u32,
-        page: PageId,
-        entered: bool,
-        zpages: u8,
-        file_zpages: u8,
-        free_chunks: u8,
-    },
     /// A page that was brought back early was then used.
     PrefetchUsed { page: PageId },
     /// A page that was brought back early was left unused; it is stored again (`Stored` follows)
     /// or stays resident, as [`crate::policy::Arrival`] says.
     PrefetchExpired { page: PageId },
-    /// A donor of remote memory appeared or reported.
-    DonorUp { donor: u32, free_bytes: u64 },
-    /// A donor is unreachable; what it held is lost unless stored elsewhere too.
-    DonorLost { donor: u32 },
-    /// A donor wants its memory back.
-    DonorPressure { donor: u32, bytes: u64 },
-    /// A link was measured.
-    LinkSample { donor: u32, rtt_ns: u64, bytes_per_second: u64 },
-    /// A flash device was measured.
-    DeviceSample { utilisation_pct: f32, bytes_written: u64, wear_pct: f32 },
     /// A background job that a policy asked for is done. Only the policy that asked is told.
     JobDone { job: u64 },
     /// Memory is short: pages wanted back.

@@ -22,6 +22,5 @@ pub use policy::{
 pub use seeded::Seeded;
 pub use units::{ByteSize, Ns, Whole};
 pub use view::{
-    ClassCounts, Classes, DeviceFacts, DonorFacts, Facts, Out, PageCounts, PageFacts, Starting,
-    TierFacts, View,
+    ClassCounts, Classes, Facts, Out, PageCounts, PageFacts, Starting, TierFacts, View,
 };

@@ -89,8 +89,6 @@ pub enum Unit {
     Page(PageId),
     /// Pages that belong together (Archer's association groups, Ariadne's cold groups).
     Pages(Vec<PageId>),
-    /// A frame of the pool with everything in it (ezswap, zswap).
-    Frame(u32),
     /// Everything of an app (ElasticZRAM, MobileSwap).
     App(AppId),
 }
@@ -150,8 +148,6 @@ pub trait Reclaim: Observe + Classes {
 pub struct Candidate<'a> {
     /// The page.
     pub page: PageId,
-    /// A clean page of a file, not anonymous memory.
-    pub file: bool,
     /// Its first bytes (up to 512; ezswap III-B).
     pub sample: &'a [u8],
 }
@@ -273,17 +269,8 @@ pub enum Cause {
 /// An answer to "which tier?".
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub enum Place {
-    /// To this tier; `compressed` false stores the pages as they are.
-    Tier {
-        /// The tier.
-        tier: Tier,
-        /// Which donor, for [`Tier::Remote`].
-        donor: u32,
-        /// As compressed blocks, or as plain pages.
-        compressed: bool,
-    },
-    /// It is clean and can be read again from its file: forget it.
-    Drop,
+    /// To this tier.
+    Tier(Tier),
     /// It stays where it is.
     Stay,
     /// End the app (its data is gone, or there is nowhere to put it).

@@ -1,6 +1,6 @@
 //! What policies may look at: read-only facts that the engine keeps.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
@@ -29,30 +29,6 @@ impl TierFacts {
         let room = self.limit_bytes.saturating_sub(self.used_bytes);
         room > self.limit_bytes / parts && self.pages < self.limit_pages
     }
-}
-
-/// A flash device (ElasticZRAM 3.2).
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct DeviceFacts {
-    /// Share of the file system in use, per cent.
-    pub utilisation_pct: f32,
-    /// Bytes written since the device was first seen.
-    pub bytes_written: u64,
-    /// Wear, per cent of its endurance.
-    pub wear_pct: f32,
-}
-
-/// A donor of remote memory (MobileSwap III-B).
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct DonorFacts {
-    /// Memory it offers and has not given yet.
-    pub free_bytes: u64,
-    /// Whether it answers.
-    pub up: bool,
-    /// Round trip, nanoseconds.
-    pub rtt_ns: u64,
-    /// Measured throughput.
-    pub bytes_per_second: u64,
 }
 
 /// How many pages of a space or an app are where. Moving pages count as resident.
@@ -99,10 +75,7 @@ pub struct Facts {
     pub apps: BTreeMap<AppId, AppStats>,
     /// The owner of each address space, indexed by space.
     pub space_app: Vec<Option<AppId>>,
-    /// Spaces that hold file pages (ezswap III-A); all others hold anonymous memory.
-    pub file_spaces: BTreeSet<SpaceId>,
-    /// Where the pages of each app are (ElasticZRAM 3.3 asks for its share of the pool, MobileSwap
-    /// III-C for what it has on donors).
+    /// Where the pages of each app are (ElasticZRAM 3.3 asks for its share of the pool).
     pub app_pages: BTreeMap<AppId, PageCounts>,
     /// The app in front, if any.
     pub foreground: Option<AppId>,
@@ -116,10 +89,6 @@ pub struct Facts {
     pub launch_sets: BTreeMap<AppId, Vec<Vec<PageId>>>,
     /// The tiers that exist.
     pub tiers: BTreeMap<Tier, TierFacts>,
-    /// The flash device, where there is one.
-    pub device: Option<DeviceFacts>,
-    /// Donors by number.
-    pub donors: BTreeMap<u32, DonorFacts>,
     /// CPU load of the machine, 0 to 1, over the last second. In a replay: what swapping takes of one
     /// CPU (modelled or measured, as its time is).
     pub cpu_load: f32,
@@ -132,15 +101,12 @@ impl Default for Facts {
             page_bytes: 4096,
             apps: BTreeMap::new(),
             space_app: Vec::new(),
-            file_spaces: BTreeSet::new(),
             app_pages: BTreeMap::new(),
             foreground: None,
             starting: None,
             all_touches_seen: false,
             launch_sets: BTreeMap::new(),
             tiers: BTreeMap::new(),
-            device: None,
-            donors: BTreeMap::new(),
             cpu_load: 0.0,
         }
     }
@@ -223,7 +189,7 @@ pub trait Classes {
 /// What a policy sees when it is told or asked something.
 #[derive(Clone, Copy)]
 pub struct View<'a> {
-    /// Facts about apps, tiers, devices.
+    /// Facts about apps and tiers.
     pub facts: &'a Facts,
     /// Where pages are.
     pub pages: &'a dyn PageFacts,
@@ -235,11 +201,6 @@ impl View<'_> {
     /// The app that owns `page`.
     pub fn app_of(&self, page: PageId) -> Option<AppId> {
         self.facts.app_of(page.space())
-    }
-
-    /// Whether `page` is a page of a file.
-    pub fn is_file(&self, page: PageId) -> bool {
-        self.facts.file_spaces.contains(&page.space())
     }
 
     /// Whether `page` belongs to the app in front.

@@ -50,12 +50,12 @@ pub enum Order {
         space: SpaceId,
         /// By the address of their first page, at most [`ORDER_PAGES`] together.
         groups: Vec<Group>,
-        /// Where to; [`Place::Tier`], or [`Place::Drop`] for clean file pages.
-        place: Place,
+        /// Where to.
+        tier: Tier,
     },
     /// Move what the unit holds out of the pool; [`Engine::place`] says where each group goes. Every
     /// page of it must end in one `Stored` (in its new tier, or in its old one if it could not be
-    /// moved), `PageIn`, `Dropped`, `Freed`, or the end of its space.
+    /// moved), `PageIn`, `Freed`, or the end of its space.
     Evict {
         /// What leaves.
         unit: Unit,
@@ -361,7 +361,7 @@ impl Engine {
         let of_app = |victim: &mut Victim| match &victim.unit {
             Unit::Page(page) => view.app_of(*page) == Some(app),
             Unit::Pages(pages) => pages.iter().any(|page| view.app_of(*page) == Some(app)),
-            Unit::Frame(_) | Unit::App(_) => false,
+            Unit::App(_) => false,
         };
         let mut victims: Vec<Victim> = self.waiting.extract_if(.., of_app).collect();
         self.expand(verdicts, pages, &mut victims, out);
@@ -476,7 +476,7 @@ impl Engine {
         let view = View { facts: &self.known.facts, pages, classes: Some(&**reclaim) };
         let (mut yes, mut no) = (Vec::new(), Vec::new());
         for (page, sample) in group.pages.iter().copied().zip(samples) {
-            let candidate = Candidate { page, file: view.is_file(page), sample };
+            let candidate = Candidate { page, sample };
             match admission.admit(candidate, &view) {
                 Admit::Yes => yes.push(page),
                 Admit::No => no.push(page),
@@ -544,9 +544,6 @@ impl Engine {
                         });
                     }
                 }
-                Verdict::Take(Victim { unit: unit @ Unit::Frame(_), .. }) => {
-                    out.push(Order::Evict { unit });
-                }
                 Verdict::Take(victim) => victims.push(victim),
             }
         }
@@ -582,9 +579,7 @@ impl Engine {
                 continue;
             };
             match self.place(&group, app, cause, pages) {
-                place @ (Place::Tier { .. } | Place::Drop) => {
-                    placed.push((app, space, place, group));
-                }
+                Place::Tier(tier) => placed.push((app, space, tier, group)),
                 Place::Stay => stay.extend(&group.pages),
                 Place::EndApp(ended) => {
                     stay.extend(&group.pages);
@@ -602,15 +597,14 @@ impl Engine {
         *pool = pool.saturating_add(made_room);
         let to_pool: u64 = placed
             .iter()
-            .filter(|(_, _, place, _)| matches!(place, Place::Tier { tier: Tier::Pool, .. }))
+            .filter(|(_, _, tier, _)| *tier == Tier::Pool)
             .map(|(.., group)| group.pages.len() as u64)
             .sum();
         let beyond = to_pool.saturating_sub(*pool);
         if beyond > 0 && self.evict(beyond, pages, out) {
             *pool += beyond;
         }
-        placed.retain(|(_, _, place, group)| {
-            let Place::Tier { tier, .. } = place else { return true };
+        placed.retain(|(_, _, tier, group)| {
             let room = &mut room[tier.index()];
             let left = room.checked_sub(group.pages.len() as u64);
             match left {
@@ -687,7 +681,7 @@ impl Engine {
                     pages.retain(|page| !which(*page));
                     !pages.is_empty()
                 }
-                Unit::Frame(_) | Unit::App(_) => true,
+                Unit::App(_) => true,
             });
         }
         removed
@@ -703,6 +697,6 @@ fn pages_of(unit: &Unit) -> &[PageId] {
     match unit {
         Unit::Page(page) => std::slice::from_ref(page),
         Unit::Pages(pages) => pages,
-        Unit::Frame(_) | Unit::App(_) => &[],
+        Unit::App(_) => &[],
     }
 }

@@ -132,8 +132,8 @@ impl Machine {
     fn carry_out(&mut self, orders: &[Order]) {
         for order in orders {
             match order {
-                Order::SwapOut { groups, place, .. } => {
-                    let Place::Tier { tier, .. } = *place else { panic!("{place:?}") };
+                Order::SwapOut { groups, tier, .. } => {
+                    let tier = *tier;
                     for page in groups.iter().flat_map(|group| group.pages.clone()) {
                         assert_eq!(
                             self.world.pages.get(&page),
@@ -181,9 +181,9 @@ fn orders_are_of_one_space_sorted_and_not_too_large() {
     let orders = m.swap_out(demand(2 * ORDER_PAGES + 200));
     let mut seen = Vec::new();
     for order in &orders {
-        let Order::SwapOut { app, space, groups, place } = order else { panic!("{order:?}") };
+        let Order::SwapOut { app, space, groups, tier } = order else { panic!("{order:?}") };
         assert_eq!(app.0, space.0);
-        assert_eq!(*place, Place::Tier { tier: Tier::Pool, donor: 0, compressed: true });
+        assert_eq!(*tier, Tier::Pool);
         let pages: Vec<PageId> = groups.iter().flat_map(|group| group.pages.clone()).collect();
         assert!(pages.len() <= ORDER_PAGES && pages.iter().all(|page| page.space() == *space));
         assert!(groups.iter().all(|g| g.codec == CodecKind::Lz4 && g.chunk_bytes == 4096));
@@ -383,7 +383,7 @@ impl Eviction for Scripted {
 impl Placement for Scripted {
     fn place(&mut self, _: &Group, _: AppId, cause: Cause, _: &View<'_>) -> Place {
         match cause {
-            Cause::Rejected => Place::Drop,
+            Cause::Rejected => Place::Stay,
             _ => self.place.unwrap(),
         }
     }
@@ -392,8 +392,8 @@ impl Prefetch for Scripted {
     fn pick_prefetch(&mut self, _: Trigger, _: &View<'_>, _: &mut Vec<PageId>) {}
 }
 
-const TO_POOL: Place = Place::Tier { tier: Tier::Pool, donor: 0, compressed: true };
-const TO_FLASH: Place = Place::Tier { tier: Tier::Flash, donor: 0, compressed: false };
+const TO_POOL: Place = Place::Tier(Tier::Pool);
+const TO_KERNEL: Place = Place::Tier(Tier::Kernel);
 
 struct Script {
     reclaim: Scripted,
@@ -513,13 +513,13 @@ fn what_has_no_place_is_handed_back() {
 fn a_full_pool_is_evicted_from_before_pages_enter() {
     let mut script = scripted();
     script.reclaim.verdicts = take_pages(1, 1000..1004);
-    script.eviction.units = vec![Unit::Frame(3), Unit::App(AppId(9))];
+    script.eviction.units = vec![Unit::Page(page(1, 1000)), Unit::App(AppId(9))];
     let mut m = script.machine();
     m.engine.set_tier(Tier::Pool, limited(0));
-    m.engine.set_tier(Tier::Flash, limited(1000));
+    m.engine.set_tier(Tier::Kernel, limited(1000));
     m.start(1, 4);
     let orders = m.swap_out(demand(4));
-    assert_eq!(orders[0], Order::Evict { unit: Unit::Frame(3) });
+    assert_eq!(orders[0], Order::Evict { unit: Unit::Page(page(1, 1000)) });
     assert_eq!(orders[1], Order::Evict { unit: Unit::App(AppId(9)) });
     assert_eq!(ordered(&orders).len(), 4);
 }
@@ -536,11 +536,10 @@ fn any_part_may_end_an_app() {
     m.start(1, 1);
     m.start(2, 1);
     let mut orders = Vec::new();
-    m.tell(Event::DonorLost { donor: 4 });
+    m.tell(Event::Tick);
     m.engine.take_orders(&mut orders);
     assert_eq!(orders, [Order::EndApp { app: AppId(1), reason }], "nobody knows app 77");
     assert_eq!(m.swap_out(demand(1)), [Order::EndApp { app: AppId(2), reason: "test" }]);
-    assert!(!m.engine.facts().donors[&4].up);
 }
 
 #[test]
@@ -563,7 +562,7 @@ fn rejected_pages_leave_their_group_and_are_placed_anew() {
     let kept = admitted.group.unwrap();
     assert_eq!((kept.pages, kept.chunk_bytes), (vec![pages[0], pages[2]], 2 * 4096));
     let (rejected, place) = admitted.rejected.unwrap();
-    assert_eq!((rejected.pages, place), (vec![pages[1]], Place::Drop));
+    assert_eq!((rejected.pages, place), (vec![pages[1]], Place::Stay));
     let all = m.engine.admit(group, &[&[1], &[2], &[3]], &m.world);
     assert!(all.rejected.is_none());
 }
@@ -591,12 +590,12 @@ fn a_finished_job_is_told_to_who_asked_under_its_own_number() {
 fn a_place_may_be_any_tier_with_room() {
     let mut script = scripted();
     script.reclaim.verdicts = take_pages(1, 1000..1008);
-    script.placement.place = Some(TO_FLASH);
+    script.placement.place = Some(TO_KERNEL);
     let mut m = script.machine();
-    m.engine.set_tier(Tier::Flash, limited(4));
+    m.engine.set_tier(Tier::Kernel, limited(4));
     m.start(1, 8);
     let orders = m.swap_out(demand(8));
-    assert!(matches!(orders[..], [Order::SwapOut { place: TO_FLASH, .. }]), "{orders:?}");
+    assert!(matches!(orders[..], [Order::SwapOut { tier: Tier::Kernel, .. }]), "{orders:?}");
     assert_eq!(ordered(&orders).len(), 4);
 }
 
@@ -755,14 +754,14 @@ fn samples_are_hot_resident_pages() {
 #[test]
 fn what_is_cold_now_leaves_a_full_pool() {
     let scheme = Scheme::preset("ariadne-paper").unwrap();
-    let placement = Scripted { place: Some(TO_FLASH), ..Scripted::default() };
+    let placement = Scripted { place: Some(TO_KERNEL), ..Scripted::default() };
     let policies = Policies {
         eviction: Box::new(ColdFirst::new()),
         placement: Box::new(placement),
         ..scheme.build()
     };
     let mut m = Machine::new(Engine::with_policies(&scheme, policies));
-    m.engine.set_tier(Tier::Flash, limited(1000));
+    m.engine.set_tier(Tier::Kernel, limited(1000));
     m.start(1, 12);
     m.start(2, 4);
     m.relaunch(1, [1000, 1001]);
@@ -781,7 +780,7 @@ fn what_is_cold_now_leaves_a_full_pool() {
         Tier::Pool,
         TierFacts { used_bytes: 12_000, pages: 12, limit_pages: 12, limit_bytes: u64::MAX },
     );
-    m.engine.set_tier(Tier::Flash, TierFacts { pages: 990, ..limited(1000) });
+    m.engine.set_tier(Tier::Kernel, TierFacts { pages: 990, ..limited(1000) });
     let mut evicted = Vec::new();
     for order in m.swap_out(demand(21)) {
         if let Order::Evict { unit: Unit::Pages(pages) } = order {

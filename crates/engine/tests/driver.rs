@@ -251,7 +251,7 @@ fn what_is_wanted_comes_back_as_far_as_there_is_room() {
     policies.prefetch = Box::new(Ahead(Arrival::Parked { pages: 9, keep: true }));
     let mut machine = Machine::new(Engine::with_policies(&scheme, policies), OnFull::Stop);
     let Machine { driver, table, .. } = &mut machine;
-    (0..2048).for_each(|n| drop(table.0.insert(page(100 + n), Some(Tier::Pool))));
+    table.0.extend((0..2048).map(|n| (page(100 + n), Some(Tier::Pool))));
     table.0.insert(page(2147), Some(Tier::Kernel));
     let room = 1500;
     let free = |pages: u64| {

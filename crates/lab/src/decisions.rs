@@ -10,8 +10,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use clew_core::{
-    AppId, Demand, Event, PageCounts, PageFacts, PageId, PageRun, Place, SpaceId, Tier, Trigger,
-    Vpn,
+    AppId, Demand, Event, PageCounts, PageFacts, PageId, PageRun, SpaceId, Tier, Trigger, Vpn,
 };
 use clew_engine::decide::{Engine, Order};
 use clew_policy::Scheme;
@@ -233,6 +232,10 @@ impl Asker {
 
     fn tell(&mut self, at: clew_core::Ns, event: &Event) {
         self.engine.tell(at, event, &self.pages);
+        // The trace says when each was done.
+        for job in self.engine.take_jobs() {
+            (job.run)();
+        }
     }
 
     /// Pages that came back with the one that is asked about are back, though nobody was told.
@@ -341,11 +344,11 @@ impl Chosen {
 /// An order, as a recording daemon writes it down.
 fn notes(order: &Order) -> Vec<Note> {
     match order {
-        Order::SwapOut { groups, place: Place::Tier { tier, .. }, .. } => {
+        Order::SwapOut { groups, tier, .. } => {
             groups.iter().flat_map(|group| Note::of_group(group, *tier)).collect()
         }
         Order::EndApp { app, .. } => vec![Note::EndApp { app: *app }],
-        Order::SwapOut { .. } | Order::Evict { .. } => Vec::new(),
+        Order::Evict { .. } => Vec::new(),
     }
 }
 

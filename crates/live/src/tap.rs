@@ -2,7 +2,7 @@
 //! trace. What is asked is written down too, as pages that were picked have their turn last the next
 //! time.
 
-use clew_core::{Demand, Event, PageId, Place, Tier, TierFacts, Trigger};
+use clew_core::{Demand, Event, PageId, Tier, TierFacts, Trigger};
 use clew_engine::decide::{Engine, Order};
 use clew_engine::driver::{Answer, Call, Fact, Listener};
 use clew_trace::{Note, Record};
@@ -20,7 +20,7 @@ impl Listener for Tap {
         match *call {
             Call::Name(app, ref name) => self.0.name(app, name),
             Call::Tell(_, ref event) => {
-                records.extend(Record::of_event(event));
+                records.push(Record::of_event(event));
                 // What left is what the scheme took: a candidate for whoever reads the trace.
                 if let Event::Stored { page, .. } = event {
                     records.push(Record::Candidate { page: *page });
@@ -96,10 +96,10 @@ fn tiers(engine: &Engine) -> impl Iterator<Item = Record> {
 
 fn of_order(order: &Order) -> Vec<Note> {
     match order {
-        Order::SwapOut { groups, place: Place::Tier { tier, .. }, .. } => {
+        Order::SwapOut { groups, tier, .. } => {
             groups.iter().flat_map(|group| Note::of_group(group, *tier)).collect()
         }
         Order::EndApp { app, .. } => vec![Note::EndApp { app: *app }],
-        Order::SwapOut { .. } | Order::Evict { .. } => Vec::new(),
+        Order::Evict { .. } => Vec::new(),
     }
 }

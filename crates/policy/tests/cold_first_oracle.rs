@@ -38,7 +38,7 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let app = || (0u32..2).prop_map(AppId);
     let any_page = || (0u32..3, 30u64..60).prop_map(|(space, vpn)| page(space, vpn));
-    let tier = prop_oneof![4 => Just(Tier::Pool), 1 => Just(Tier::Flash)];
+    let tier = prop_oneof![4 => Just(Tier::Pool), 1 => Just(Tier::Kernel)];
     let used = |page| Step::Tell(Event::Access { page, kind: AccessKind::Seen, write: false });
     prop_oneof![
         8 => (any_page(), tier)

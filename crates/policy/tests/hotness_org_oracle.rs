@@ -268,7 +268,7 @@ fn step() -> impl Strategy<Value = Step> {
         8 => tell((any_page(), kind)
             .prop_map(|(page, kind)| Event::Access { page, kind, write: false })
             .boxed()),
-        3 => tell((any_page(), prop_oneof![Just(Tier::Pool), Just(Tier::Flash)])
+        3 => tell((any_page(), prop_oneof![Just(Tier::Pool), Just(Tier::Kernel)])
             .prop_map(|(page, tier)| Event::Stored { page, tier, bytes: 9 })
             .boxed()),
         2 => tell(any_page().prop_map(|page| Event::Stayed { page }).boxed()),

@@ -414,14 +414,14 @@ fn the_table_says_what_the_schemes_are() {
 /// A placement of somebody else.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct ToFlash {
+struct ToKernel {
     share_pct: Whole<1, 100, 50>,
 }
 
-impl Answer<dyn Placement> for ToFlash {
+impl Answer<dyn Placement> for ToKernel {
     fn about(&self) -> About {
-        let tiers = &[Tier::Pool, Tier::Flash];
-        About { tiers, ..About::of("to-flash", format!("{} % flash", self.share_pct.get())) }
+        let tiers = &[Tier::Pool, Tier::Kernel];
+        About { tiers, ..About::of("to-kernel", format!("{} % kernel", self.share_pct.get())) }
     }
 
     fn build(&self) -> Box<dyn Placement> {
@@ -436,30 +436,30 @@ impl Answer<dyn Placement> for ToFlash {
 #[test]
 fn a_kind_of_somebody_else_is_read_with_the_tiers_that_there_are() {
     let mut registry = Registry::default();
-    registry.placement = registry.placement.with::<ToFlash>();
+    registry.placement = registry.placement.with::<ToKernel>();
     let text = |placement: &str| {
         ZRAM.replace("{ kind = \"pool\" }", placement)
             .replace("eviction = { kind = \"none\" }", "eviction = \"cold-first\"")
     };
-    let whole = text("{ kind = \"to-flash\", share_pct = 20 }");
+    let whole = text("{ kind = \"to-kernel\", share_pct = 20 }");
     let says = |registry: &Registry, text: &str| {
         registry.read(text).expect_err("it makes no sense").to_string()
     };
     assert_eq!(
         says(&registry, &whole),
-        "scheme.placement: there is no tier Flash here, only [Pool]"
+        "scheme.placement: there is no tier Kernel here, only [Pool]"
     );
-    registry.tiers.push(Tier::Flash);
+    registry.tiers.push(Tier::Kernel);
     let scheme = registry.read(&whole).expect("there is such a tier");
-    assert_eq!(scheme.tiers(), [Tier::Pool, Tier::Flash]);
-    assert_eq!(scheme.row().placement, "20 % flash");
+    assert_eq!(scheme.tiers(), [Tier::Pool, Tier::Kernel]);
+    assert_eq!(scheme.row().placement, "20 % kernel");
     assert_eq!(registry.read(&scheme.to_toml()), Ok(scheme));
     assert_eq!(
-        says(&registry, &text("{ kind = \"to-flash\", share_pct = 13 }")),
+        says(&registry, &text("{ kind = \"to-kernel\", share_pct = 13 }")),
         "scheme.placement: 13 brings bad luck"
     );
     let unknown = Scheme::from_toml(&whole).expect_err("nobody else knows it").to_string();
-    let expected = "scheme.placement.kind = \"to-flash\" makes no sense: expected \"none\" or \"pool\" or \
+    let expected = "scheme.placement.kind = \"to-kernel\" makes no sense: expected \"none\" or \"pool\" or \
                     \"kernel-first\"";
     assert_eq!(unknown, expected);
     // What leaves the pool needs a place beyond it.

@@ -86,7 +86,7 @@ fn row(stamped: &Stamped, apps: &BTreeMap<AppId, String>) -> [String; 9] {
 
 fn detail(note: Note) -> (&'static str, String) {
     match note {
-        Note::AskedPages { pages, urgent } => {
+        Note::AskedPages { pages, urgent } | Note::Pressure { pages, urgent } => {
             (if urgent { "urgent" } else { "" }, format!("wanted={pages}"))
         }
         Note::Group { pages, tier, codec, chunk_bytes, hotness, park_siblings } => {
@@ -111,6 +111,7 @@ fn detail(note: Note) -> (&'static str, String) {
         Note::AskedSamples { pages, run_pages, .. } => {
             ("", format!("wanted={pages} run_pages={run_pages}"))
         }
+        Note::JobDone { job } => ("", format!("job={job}")),
         Note::AskedPrefetch { trigger: Trigger::Hit(_) } => ("hit", String::new()),
         Note::PrefetchUsed { .. } => ("used", String::new()),
         Note::AskedApp { .. }
@@ -122,6 +123,7 @@ fn detail(note: Note) -> (&'static str, String) {
         | Note::Victim { .. }
         | Note::Prefetch { .. }
         | Note::EndApp { .. }
+        | Note::Tick
         | Note::Stayed { .. } => ("", String::new()),
     }
 }

@@ -163,9 +163,14 @@ impl Known {
                 self.spaces[space.0 as usize] = None;
                 Ok(())
             }
-            Record::Note(Note::AskedPages { .. } | Note::Group { .. } | Note::TierUse { .. }) => {
-                Ok(())
-            }
+            Record::Note(
+                Note::AskedPages { .. }
+                | Note::Group { .. }
+                | Note::TierUse { .. }
+                | Note::Tick
+                | Note::Pressure { .. }
+                | Note::JobDone { .. },
+            ) => Ok(()),
         }
     }
 }

@@ -150,7 +150,9 @@ pub(crate) fn put(out: &mut Vec<u8>, before: &mut Before, at: Ns, record: &Recor
 
 fn put_note(pen: &mut Pen<'_>, note: Note) {
     match note {
-        Note::AskedPages { pages, urgent } => {
+        Note::Tick => {}
+        Note::JobDone { job } => pen.number(job),
+        Note::AskedPages { pages, urgent } | Note::Pressure { pages, urgent } => {
             pen.flag(urgent);
             pen.number(pages);
         }
@@ -386,6 +388,9 @@ impl<'a> Scan<'a> {
     fn note(&mut self, kind: Kind, tag: u8, before: &mut Before) -> Result<Note, Bad> {
         let flag = tag & FLAG != 0;
         Ok(match kind {
+            Kind::Tick => Note::Tick,
+            Kind::Pressure => Note::Pressure { pages: self.number("pages")?, urgent: flag },
+            Kind::JobDone => Note::JobDone { job: self.number("job")? },
             Kind::AskedPages => Note::AskedPages { pages: self.number("pages")?, urgent: flag },
             Kind::AskedApp => Note::AskedApp { app: self.app()? },
             Kind::AskedRelaunch => Note::AskedPrefetch { trigger: Trigger::Relaunch(self.app()?) },
@@ -459,8 +464,6 @@ fn tier(number: u64) -> Result<Tier, Bad> {
     match number {
         0 => Ok(Tier::Pool),
         1 => Ok(Tier::Kernel),
-        2 => Ok(Tier::Flash),
-        3 => Ok(Tier::Remote),
         other => Err(Bad::new("tier", format!("{other} is unknown"))),
     }
 }

@@ -103,7 +103,7 @@ pub enum Note {
     Stayed { page: PageId },
     /// A stored page came back.
     PageIn { page: PageId, tier: Tier, demand: bool },
-    /// A stored copy was given up.
+    /// A stored copy was given up. Nobody writes it any more.
     Dropped { page: PageId, tier: Tier },
     /// A page that had come back early was used.
     PrefetchUsed { page: PageId },
@@ -119,6 +119,12 @@ pub enum Note {
     Sample { run: PageRun },
     /// From here on the app is not to be ended because memory is short.
     Spared { app: AppId },
+    /// Time has passed.
+    Tick,
+    /// Memory is short: so many pages of it.
+    Pressure { pages: u64, urgent: bool },
+    /// Long work that a policy had asked for was done.
+    JobDone { job: u64 },
 }
 
 impl Note {
@@ -138,9 +144,9 @@ impl Note {
 }
 
 impl Record {
-    /// The record of an event that an engine was told, if it is one that is recorded.
-    pub fn of_event(event: &Event) -> Option<Record> {
-        Some(match *event {
+    /// The record of an event that an engine was told.
+    pub fn of_event(event: &Event) -> Record {
+        match *event {
             Event::Launch { app } => Record::Launch { app },
             Event::Relaunch { app } => Record::Relaunch { app },
             Event::ResponseComplete { app, response_ns } => {
@@ -150,7 +156,7 @@ impl Record {
             Event::Exit { app } => Record::Exit { app },
             Event::SpaceStart { space, app } => Record::SpaceStart { space, app, file: false },
             Event::SpaceEnd { space } => Record::SpaceEnd { space },
-            Event::Resident { run } | Event::FileResident { run } => Record::Resident { run },
+            Event::Resident { run } => Record::Resident { run },
             Event::Access { page, kind, write } => Record::Access { page, kind, write },
             Event::Freed { run } => Record::Freed { run },
             Event::Moved { from, to } => Record::Moved { from, to },
@@ -159,22 +165,13 @@ impl Record {
             Event::PageIn { page, tier, demand } => {
                 Record::Note(Note::PageIn { page, tier, demand })
             }
-            Event::Dropped { page, tier } => Record::Note(Note::Dropped { page, tier }),
             Event::Unused { run } => Record::Note(Note::Unused { run }),
             Event::PrefetchUsed { page } => Record::Note(Note::PrefetchUsed { page }),
             Event::PrefetchExpired { page } => Record::Note(Note::PrefetchExpired { page }),
-            Event::FileMiss { .. }
-            | Event::FileInvalidated { .. }
-            | Event::FrameChanged { .. }
-            | Event::DonorUp { .. }
-            | Event::DonorLost { .. }
-            | Event::DonorPressure { .. }
-            | Event::LinkSample { .. }
-            | Event::DeviceSample { .. }
-            | Event::JobDone { .. }
-            | Event::Pressure { .. }
-            | Event::Tick => return None,
-        })
+            Event::JobDone { job } => Record::Note(Note::JobDone { job }),
+            Event::Pressure { pages, urgent } => Record::Note(Note::Pressure { pages, urgent }),
+            Event::Tick => Record::Note(Note::Tick),
+        }
     }
 
     /// The event that it is the record of, if it is one.
@@ -197,11 +194,14 @@ impl Record {
                 Note::Stored { page, tier, bytes } => Event::Stored { page, tier, bytes },
                 Note::Stayed { page } => Event::Stayed { page },
                 Note::PageIn { page, tier, demand } => Event::PageIn { page, tier, demand },
-                Note::Dropped { page, tier } => Event::Dropped { page, tier },
+                Note::JobDone { job } => Event::JobDone { job },
+                Note::Pressure { pages, urgent } => Event::Pressure { pages, urgent },
+                Note::Tick => Event::Tick,
                 Note::Unused { run } => Event::Unused { run },
                 Note::PrefetchUsed { page } => Event::PrefetchUsed { page },
                 Note::PrefetchExpired { page } => Event::PrefetchExpired { page },
-                Note::AskedPages { .. }
+                Note::Dropped { .. }
+                | Note::AskedPages { .. }
                 | Note::AskedApp { .. }
                 | Note::AskedPrefetch { .. }
                 | Note::Group { .. }
@@ -248,6 +248,9 @@ impl Record {
                 | Note::EndApp { .. }
                 | Note::AskedSamples { .. }
                 | Note::Spared { .. }
+                | Note::Tick
+                | Note::Pressure { .. }
+                | Note::JobDone { .. }
                 | Note::TierUse { .. } => None,
             },
             Record::Launch { .. }

@@ -69,12 +69,20 @@ kinds! {
     AskedSamples = 32, "asked-samples";
     Sample = 33, "sample";
     Spared = 34, "spared";
+    Tick = 35, "tick";
+    Pressure = 36, "pressure";
+    JobDone = 37, "job-done";
 }
 
 impl Kind {
     /// Whether traces of this version have it.
     pub(crate) fn is_of(self, version: u16) -> bool {
-        version >= 2 || self as u8 <= Kind::PrefetchEnd as u8
+        let last = match version {
+            1 => Kind::PrefetchEnd,
+            2 => Kind::Spared,
+            _ => Kind::JobDone,
+        };
+        self as u8 <= last as u8
     }
 
     /// The kind of `record`.
@@ -118,12 +126,15 @@ impl Kind {
                 Note::AskedSamples { .. } => Kind::AskedSamples,
                 Note::Sample { .. } => Kind::Sample,
                 Note::Spared { .. } => Kind::Spared,
+                Note::Tick => Kind::Tick,
+                Note::Pressure { .. } => Kind::Pressure,
+                Note::JobDone { .. } => Kind::JobDone,
             },
         }
     }
 }
 
-const KINDS: usize = Kind::Spared as usize + 1;
+const KINDS: usize = Kind::JobDone as usize + 1;
 
 /// Counts of a whole trace.
 #[derive(Clone, PartialEq, Debug)]

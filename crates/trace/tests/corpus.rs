@@ -38,9 +38,9 @@ fn all_records() -> Vec<Record> {
         Note::Victim { page: one },
         Note::Prefetch { page: one },
         Note::EndApp { app },
-        Note::Stored { page: one, tier: Tier::Flash, bytes: 1300 },
+        Note::Stored { page: one, tier: Tier::Kernel, bytes: 1300 },
         Note::Stayed { page: one },
-        Note::PageIn { page: one, tier: Tier::Flash, demand: true },
+        Note::PageIn { page: one, tier: Tier::Kernel, demand: true },
         Note::Dropped { page: one, tier: Tier::Pool },
         Note::PrefetchUsed { page: one },
         Note::PrefetchExpired { page: one },
@@ -49,6 +49,9 @@ fn all_records() -> Vec<Record> {
         Note::AskedSamples { app, pages: 700, run_pages: 8 },
         Note::Sample { run },
         Note::Spared { app },
+        Note::Tick,
+        Note::Pressure { pages: 77, urgent: true },
+        Note::JobDone { job: 5 },
     ];
     let mut records = vec![
         Record::Launch { app },
@@ -134,30 +137,42 @@ fn as_version(mut bytes: Vec<u8>, version: u16) -> Vec<u8> {
     bytes
 }
 
-/// tests/corpus/trace/version-1 was written before there were kinds above 31.
+/// Whether traces of an older version have it.
+fn is_of(record: &Record, version: u16) -> bool {
+    match record {
+        Record::Note(Note::Tick | Note::Pressure { .. } | Note::JobDone { .. }) => version >= 3,
+        Record::Note(Note::AskedSamples { .. } | Note::Sample { .. } | Note::Spared { .. }) => {
+            version >= 2
+        }
+        _ => true,
+    }
+}
+
+/// tests/corpus/trace/version-1 was written before there were kinds above 31, version-2 before there
+/// were kinds above 34.
 #[test]
-fn version_1_is_read_and_has_no_later_kinds() {
+fn older_versions_are_read_and_have_no_later_kinds() {
     let corpus = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/corpus/trace"));
-    let old = fs::read(corpus.join("version-1")).expect("a trace");
-    assert_eq!(old[8..10], [1, 0]);
     let read = |bytes: &[u8]| -> Result<Vec<Record>, TraceError> {
         let reader = Reader::new(bytes)?.checking_contents();
         reader.map(|stamped| stamped.map(|stamped| stamped.record)).collect()
     };
-    let later = |record: &Record| {
-        matches!(
-            record,
-            Record::Note(Note::AskedSamples { .. } | Note::Sample { .. } | Note::Spared { .. })
-        )
-    };
-    let known: Vec<Record> = all_records().into_iter().filter(|record| !later(record)).collect();
-    assert_eq!(read(&old).expect("a good trace"), known);
-    assert_eq!(Trace::open(&corpus.join("version-1")).expect("a trace").totals().records(), 36);
+    for version in [1, 2] {
+        let path = corpus.join(format!("version-{version}"));
+        let old = fs::read(&path).expect("a trace");
+        assert_eq!(old[8..10], [version, 0]);
+        let known: Vec<Record> =
+            all_records().into_iter().filter(|record| is_of(record, version.into())).collect();
+        assert_eq!(read(&old).expect("a good trace"), known);
+        let opened = Trace::open(&path).expect("a trace");
+        assert_eq!(opened.totals().records(), known.len() as u64);
+    }
     let new = trace(ContentsKind::Bytes, 4096, 100);
-    assert_eq!(read(&as_version(new.clone(), 2)).expect("as it was").len(), known.len() + 3);
-    let error = read(&as_version(new.clone(), 1)).expect_err("kinds of version 2");
-    assert!(error.to_string().contains("asked-samples in version 1"), "{error}");
-    for unknown in [0, 3] {
+    for (version, first) in [(1, "asked-samples in version 1"), (2, "tick in version 2")] {
+        let error = read(&as_version(new.clone(), version)).expect_err("kinds of a later version");
+        assert!(error.to_string().contains(first), "{error}");
+    }
+    for unknown in [0, 4] {
         let error = read(&as_version(new.clone(), unknown)).expect_err("unknown");
         assert!(matches!(error, TraceError::Version { .. }), "{error}");
     }

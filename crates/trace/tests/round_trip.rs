@@ -51,7 +51,7 @@ fn app() -> impl Strategy<Value = AppId> {
 }
 
 fn tier() -> impl Strategy<Value = Tier> {
-    prop_oneof![Just(Tier::Pool), Just(Tier::Kernel), Just(Tier::Flash), Just(Tier::Remote)]
+    prop_oneof![Just(Tier::Pool), Just(Tier::Kernel)]
 }
 
 fn trigger() -> impl Strategy<Value = Trigger> {
@@ -98,6 +98,9 @@ fn note() -> impl Strategy<Value = Note> {
         run().prop_map(|run| Note::Unused { run }),
         run().prop_map(|run| Note::Sample { run }),
         app().prop_map(|app| Note::Spared { app }),
+        Just(Note::Tick),
+        (any::<u64>(), any::<bool>()).prop_map(|(pages, urgent)| Note::Pressure { pages, urgent }),
+        any::<u64>().prop_map(|job| Note::JobDone { job }),
         (app(), any::<u64>(), any::<u32>())
             .prop_map(|(app, pages, run_pages)| Note::AskedSamples { app, pages, run_pages }),
         (page(), tier(), any::<bool>()).prop_map(|(page, tier, demand)| Note::PageIn {

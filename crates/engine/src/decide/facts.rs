@@ -6,8 +6,8 @@
 use std::collections::HashSet;
 
 use clew_core::{
-    AccessKind, AppId, AppState, AppStats, DeviceFacts, Event, Facts, Ns, PageCounts, PageFacts,
-    PageId, PageRun, SpaceId, Starting,
+    AccessKind, AppId, AppState, AppStats, Event, Facts, Ns, PageCounts, PageFacts, PageId,
+    PageRun, SpaceId, Starting,
 };
 
 /// Launch sets kept of each app.
@@ -92,42 +92,21 @@ impl FactsKeeper {
             }
             Event::Access { page, kind, .. } => self.accessed(page, kind, pages),
             Event::Resident { run } | Event::Freed { run } => self.count(run.first.space(), pages),
-            Event::FileResident { run } => {
-                self.facts.file_spaces.insert(run.first.space());
-                self.count(run.first.space(), pages);
-            }
             Event::Moved { from, to } => {
                 self.move_launch_sets(from, to);
                 self.count(from.first.space(), pages);
                 self.count(to.space(), pages);
             }
-            Event::Stored { page, .. }
-            | Event::PageIn { page, .. }
-            | Event::Dropped { page, .. } => self.count(page.space(), pages),
-            Event::DeviceSample { utilisation_pct, bytes_written, wear_pct } => {
-                let device = DeviceFacts { utilisation_pct, bytes_written, wear_pct };
-                self.facts.device = Some(device);
-            }
-            Event::DonorUp { donor, free_bytes } => {
-                let facts = self.facts.donors.entry(donor).or_default();
-                (facts.up, facts.free_bytes) = (true, free_bytes);
-            }
-            Event::DonorLost { donor } => self.facts.donors.entry(donor).or_default().up = false,
-            Event::LinkSample { donor, rtt_ns, bytes_per_second } => {
-                let facts = self.facts.donors.entry(donor).or_default();
-                (facts.rtt_ns, facts.bytes_per_second) = (rtt_ns, bytes_per_second);
+            Event::Stored { page, .. } | Event::PageIn { page, .. } => {
+                self.count(page.space(), pages);
             }
             Event::Tick => self.end_start(None),
             Event::Exit { .. }
             | Event::SpaceEnd { .. }
             | Event::Stayed { .. }
             | Event::Unused { .. }
-            | Event::FileMiss { .. }
-            | Event::FileInvalidated { .. }
-            | Event::FrameChanged { .. }
             | Event::PrefetchUsed { .. }
             | Event::PrefetchExpired { .. }
-            | Event::DonorPressure { .. }
             | Event::JobDone { .. }
             | Event::Pressure { .. } => {}
         }
@@ -242,7 +221,6 @@ impl FactsKeeper {
         self.set_count(space, PageCounts::default());
         let Some(app) = self.facts.app_of(space) else { return };
         self.facts.space_app[space.0 as usize] = None;
-        self.facts.file_spaces.remove(&space);
         for set in self.facts.launch_sets.get_mut(&app).into_iter().flatten() {
             set.retain(|page| page.space() != space);
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use clew_core::{AppId, Group, PageId, Place, SpaceId, Tier, TierFacts};
+use clew_core::{AppId, Group, PageId, SpaceId, Tier, TierFacts};
 
 use super::{ORDER_PAGES, Order};
 
@@ -40,27 +40,22 @@ pub(super) fn cut_by_space(group: Group, page_bytes: u32) -> Vec<Group> {
     spaces.into_values().map(|pages| with_pages(&group, pages, page_bytes)).collect()
 }
 
-/// Sorts groups by space, place and address and cuts them into orders.
-pub(super) fn into_orders(mut placed: Vec<(AppId, SpaceId, Place, Group)>, out: &mut Vec<Order>) {
-    let place_key = |place: &Place| match *place {
-        Place::Tier { tier, donor, compressed } => (tier.index(), donor, compressed),
-        Place::Drop | Place::Stay | Place::EndApp(_) => (Tier::COUNT, 0, false),
-    };
-    placed
-        .sort_by_key(|(app, space, place, group)| (*app, *space, place_key(place), group.pages[0]));
+/// Sorts groups by space, tier and address and cuts them into orders.
+pub(super) fn into_orders(mut placed: Vec<(AppId, SpaceId, Tier, Group)>, out: &mut Vec<Order>) {
+    placed.sort_by_key(|(app, space, tier, group)| (*app, *space, *tier, group.pages[0]));
     let mut room = 0;
-    for (app, space, place, group) in placed {
+    for (app, space, tier, group) in placed {
         let pages = group.pages.len();
         match out.last_mut() {
-            Some(Order::SwapOut { app: a, space: s, place: p, groups })
-                if (*a, *s, *p) == (app, space, place) && pages <= room =>
+            Some(Order::SwapOut { app: a, space: s, tier: t, groups })
+                if (*a, *s, *t) == (app, space, tier) && pages <= room =>
             {
                 room -= pages;
                 groups.push(group);
             }
             _ => {
                 room = ORDER_PAGES.saturating_sub(pages);
-                out.push(Order::SwapOut { app, space, groups: vec![group], place });
+                out.push(Order::SwapOut { app, space, groups: vec![group], tier });
             }
         }
     }

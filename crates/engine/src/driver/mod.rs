@@ -16,7 +16,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Deref;
 
 use clew_core::{
-    AppId, Event, Group, Job, Ns, PageFacts, PageId, PageRun, Place, SpaceId, Tier, TierFacts, Unit,
+    AppId, Event, Group, Job, Ns, PageFacts, PageId, PageRun, SpaceId, Tier, TierFacts, Unit,
 };
 use clew_policy::schemes::OnFull;
 
@@ -77,7 +77,7 @@ pub enum Command {
         number: u64,
     },
     /// Move what the unit holds out of the pool. Every page of it must end in one `Stored` (in its new
-    /// tier, or in its old one if it could not be moved), `PageIn`, `Dropped`, `Freed`, or the end of
+    /// tier, or in its old one if it could not be moved), `PageIn`, `Freed`, or the end of
     /// its space.
     Evict {
         /// What leaves.
@@ -513,27 +513,17 @@ impl Driver {
     }
 
     fn put_orders(&mut self) {
-        let mut orders = std::mem::take(&mut self.orders);
-        for order in orders.drain(..) {
+        for order in self.orders.drain(..) {
             let command = match order {
                 Order::EndApp { app, reason } => Command::EndApp { app, reason },
                 Order::Evict { unit } => Command::Evict { unit },
-                Order::SwapOut { space, groups, place, .. } => match place {
-                    Place::Tier { tier: Tier::Pool, .. } => Command::SwapOut { space, groups },
-                    Place::Tier { tier: Tier::Kernel, .. } => Command::Lend { space, groups },
-                    // No scheme names them yet.
-                    Place::Tier { tier: Tier::Flash | Tier::Remote, .. }
-                    | Place::Drop
-                    | Place::Stay
-                    | Place::EndApp(_) => {
-                        self.stay(groups);
-                        continue;
-                    }
+                Order::SwapOut { space, groups, tier, .. } => match tier {
+                    Tier::Pool => Command::SwapOut { space, groups },
+                    Tier::Kernel => Command::Lend { space, groups },
                 },
             };
             self.commands.push_back(command);
         }
-        self.orders = orders;
     }
 
     // ---- what is watched -------------------------------------------------------------------------
@@ -561,7 +551,6 @@ fn is_of_a_page(event: &Event) -> bool {
             | Event::Stored { .. }
             | Event::Stayed { .. }
             | Event::PageIn { .. }
-            | Event::Dropped { .. }
             | Event::PrefetchUsed { .. }
             | Event::PrefetchExpired { .. }
     )

@@ -253,8 +253,6 @@ impl Governor {
             tier: match tier {
                 Tier::Pool => "pool".into(),
                 Tier::Kernel => "kernel".into(),
-                Tier::Flash => "flash".into(),
-                Tier::Remote => "remote".into(),
             },
             used_bytes: facts.used_bytes,
             limit_bytes: limit(facts.limit_bytes),

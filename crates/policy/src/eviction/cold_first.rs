@@ -43,10 +43,7 @@ impl ColdFirst {
 impl Observe for ColdFirst {
     fn on_event(&mut self, event: &Event, view: &View<'_>) {
         match *event {
-            Event::Stored { page, .. }
-            | Event::PageIn { page, .. }
-            | Event::Stayed { page }
-            | Event::Dropped { page, .. } => {
+            Event::Stored { page, .. } | Event::PageIn { page, .. } | Event::Stayed { page } => {
                 self.under_way.remove(&page);
             }
             Event::Freed { run } => self.under_way.retain(|page| !run.contains(*page)),

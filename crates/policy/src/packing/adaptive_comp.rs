@@ -227,7 +227,7 @@ impl Packing for AdaptiveComp {
             let pages = match &victim.unit {
                 Unit::Page(page) => std::slice::from_ref(page),
                 Unit::Pages(pages) => pages,
-                Unit::Frame(_) | Unit::App(_) => return true,
+                Unit::App(_) => return true,
             };
             for page in pages {
                 if victim.hotness == Some(Hotness::Cold) {

@@ -86,7 +86,7 @@ impl Packing for OnePage {
                 pages.iter().for_each(|page| push(*page, victim.hotness));
                 false
             }
-            Unit::Frame(_) | Unit::App(_) => true,
+            Unit::App(_) => true,
         });
     }
 }

@@ -172,7 +172,7 @@ impl Placement for KernelFirst {
                 if lends && has_room(view, Tier::Kernel) { Tier::Kernel } else { Tier::Pool }
             }
         };
-        Place::Tier { tier, donor: 0, compressed: true }
+        Place::Tier(tier)
     }
 
     fn pick_moves(&mut self, pages: usize, view: &View<'_>, out: &mut Vec<PageId>) {
@@ -249,7 +249,7 @@ mod tests {
     fn tier_of(policy: &mut KernelFirst, group: &Group, cause: Cause, facts: &Facts) -> Tier {
         let view = View { facts, pages: &Pages::default(), classes: None };
         match policy.place(group, AppId(1), cause, &view) {
-            Place::Tier { tier, .. } => tier,
+            Place::Tier(tier) => tier,
             other => panic!("{other:?}"),
         }
     }

@@ -15,7 +15,7 @@ impl Observe for ToPool {}
 impl Placement for ToPool {
     fn place(&mut self, _group: &Group, _app: AppId, cause: Cause, _view: &View<'_>) -> Place {
         match cause {
-            Cause::SwapOut => Place::Tier { tier: Tier::Pool, donor: 0, compressed: true },
+            Cause::SwapOut => Place::Tier(Tier::Pool),
             Cause::Rejected | Cause::Evicted => Place::Stay,
         }
     }

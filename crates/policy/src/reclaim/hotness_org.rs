@@ -503,21 +503,21 @@ impl Observe for HotnessOrg {
         self.follow(event, view);
         match *event {
             Event::Resident { run } => self.resident(run, view),
-            Event::Access { page, kind, .. } if !view.is_file(page) => {
+            Event::Access { page, kind, .. } => {
                 self.used(page, view);
                 if kind == AccessKind::Fresh {
                     self.is_at(page, IN, view);
                 }
             }
-            Event::PageIn { page, demand, .. } if !view.is_file(page) => {
+            Event::PageIn { page, demand, .. } => {
                 self.is_at(page, IN, view);
                 if !demand {
                     self.came_along(page, view);
                 }
             }
             // It keeps its class, at the front of its list: only use makes a page warmer.
-            Event::Stayed { page } if !view.is_file(page) => self.is_at(page, IN, view),
-            Event::Stored { page, tier, .. } if !view.is_file(page) => {
+            Event::Stayed { page } => self.is_at(page, IN, view),
+            Event::Stored { page, tier, .. } => {
                 let side = if tier == Tier::Pool { OUT } else { BEYOND };
                 self.is_at(page, side, view);
             }

@@ -203,17 +203,17 @@ impl Observe for Lru {
     fn on_event(&mut self, event: &Event, view: &View<'_>) {
         match *event {
             Event::Resident { run } => self.inactive += self.lists.push_run(INACTIVE, run),
-            Event::Access { page, kind: AccessKind::Seen, .. } if !view.is_file(page) => {
+            Event::Access { page, kind: AccessKind::Seen, .. } => {
                 self.used(page);
             }
-            Event::Access { page, kind: AccessKind::Fresh, .. } if !view.is_file(page) => {
+            Event::Access { page, kind: AccessKind::Fresh, .. } => {
                 self.enter(page);
             }
-            Event::PageIn { page, demand, .. } if !view.is_file(page) => {
+            Event::PageIn { page, demand, .. } => {
                 self.page_in(page, demand);
             }
-            Event::Stayed { page } if !view.is_file(page) => self.stayed(page),
-            Event::Stored { page, .. } if !view.is_file(page) => {
+            Event::Stayed { page } => self.stayed(page),
+            Event::Stored { page, .. } => {
                 let slot = self.lists.slot(page);
                 if self.lists.is_listed(slot) {
                     self.leave(slot);
