@@ -53,32 +53,47 @@ impl State {
 const CHECK_SHIFT: u32 = 24;
 const CHECK: u64 = 0xff << CHECK_SHIFT;
 
-/// CRC-8 of one byte, polynomial x^8 + x^2 + x + 1.
-const CRC: [u8; 256] = {
-    let mut table = [0; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        let (mut crc, mut bit) = (byte as u8, 0);
-        while bit < 8 {
-            crc = crc << 1 ^ if crc & 0x80 != 0 { 7 } else { 0 };
-            bit += 1;
+/// CRC-8 (polynomial x^8 + x^2 + x + 1) of each byte of a word, by the byte's place: that of a word is
+/// the sum of its bytes'. The check itself, which is none of them, counts for nothing.
+const CRC: [[u8; 256]; 8] = {
+    let mut table = [[0; 256]; 8];
+    // The last byte first; each one before it has one more step to go.
+    let places = [7, 6, 5, 4, 2, 1, 0];
+    let mut place = 0;
+    while place < places.len() {
+        let mut byte = 0;
+        while byte < 256 {
+            let mut crc = if place == 0 { byte as u8 } else { table[places[place - 1]][byte] };
+            let mut bit = 0;
+            while bit < 8 {
+                crc = crc << 1 ^ if crc & 0x80 != 0 { 7 } else { 0 };
+                bit += 1;
+            }
+            table[places[place]][byte] = crc;
+            byte += 1;
         }
-        table[byte] = crc;
-        byte += 1;
+        place += 1;
     }
     table
 };
 
 /// `word` with the check that belongs to the rest of it.
+#[inline]
 const fn sealed(word: u64) -> u64 {
-    let [a, b, c, _, d, e, f, g] = word.to_le_bytes();
-    let bytes = [a, b, c, d, e, f, g];
+    let bytes = word.to_le_bytes();
     let (mut crc, mut i) = (0u8, 0);
     while i < bytes.len() {
-        crc = CRC[(crc ^ bytes[i]) as usize];
+        crc ^= CRC[i][bytes[i] as usize];
         i += 1;
     }
     word & !CHECK | (crc as u64) << CHECK_SHIFT
+}
+
+/// `word` with `low` for its lowest byte, and the check changed by what that changes.
+#[inline]
+const fn with_low(word: u64, low: u8) -> u64 {
+    let changed = word as u8 ^ low;
+    word ^ changed as u64 ^ (CRC[0][changed as usize] as u64) << CHECK_SHIFT
 }
 
 /// One word of the page table. The default is an absent page.
@@ -94,16 +109,19 @@ impl Entry {
     pub const SAMPLED: u8 = 2;
 
     /// A page in `state`, without flags, index or handle.
+    #[inline]
     pub const fn new(state: State) -> Entry {
         Entry(sealed(state as u64))
     }
 
     /// A page in `state` that is page `index` of block `handle`.
+    #[inline]
     pub fn with_block(state: State, handle: Handle, index: u16) -> Entry {
         Entry(sealed(u64::from(handle.raw()) << 32 | u64::from(index) << 8 | state as u64))
     }
 
     /// The word of the table; those written by [`Entry::raw`] only.
+    #[inline]
     pub const fn from_raw(raw: u64) -> Entry {
         Entry(raw)
     }
@@ -121,52 +139,62 @@ impl Entry {
     }
 
     /// The word.
+    #[inline]
     pub const fn raw(self) -> u64 {
         self.0
     }
 
     /// Whether the word is zero.
+    #[inline]
     pub const fn is_absent(self) -> bool {
         self.0 == 0
     }
 
     /// Where the page is. A number that is no state reads as absent.
+    #[inline]
     pub fn state(self) -> State {
         State::ALL.get(self.0 as usize & 0xf).copied().unwrap_or(State::Absent)
     }
 
     /// The same in another state.
+    #[inline]
     pub fn with_state(self, state: State) -> Entry {
-        Entry(sealed(self.0 & !0xf | state as u64))
+        Entry(with_low(self.0, self.0 as u8 & !0xf | state as u8))
     }
 
     /// Whether all of `flags` are set.
+    #[inline]
     pub fn has(self, flags: u8) -> bool {
         let flags = u64::from(flags & 0xf) << 4;
         self.0 & flags == flags
     }
 
     /// The same with `flags` set.
+    #[inline]
     pub fn with(self, flags: u8) -> Entry {
-        Entry(sealed(self.0 | u64::from(flags & 0xf) << 4))
+        Entry(with_low(self.0, self.0 as u8 | flags << 4))
     }
 
     /// The same with `flags` cleared.
+    #[inline]
     pub fn without(self, flags: u8) -> Entry {
-        Entry(sealed(self.0 & !(u64::from(flags & 0xf) << 4)))
+        Entry(with_low(self.0, self.0 as u8 & !(flags << 4)))
     }
 
     /// Index of the page in its block.
+    #[inline]
     pub fn index(self) -> u16 {
         (self.0 >> 8) as u16
     }
 
     /// Its block.
+    #[inline]
     pub fn handle(self) -> Option<Handle> {
         Handle::from_raw((self.0 >> 32) as u32)
     }
 
     /// The same without a block.
+    #[inline]
     pub fn without_block(self) -> Entry {
         Entry(sealed(self.0 & 0xff))
     }

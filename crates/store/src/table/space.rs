@@ -105,6 +105,7 @@ impl Space {
     }
 
     /// Whose it is.
+    #[inline]
     pub fn id(&self) -> SpaceId {
         self.id
     }
@@ -116,6 +117,7 @@ impl Space {
 
     /// The chunk of a page, made if there is none and more than `spare` are left: never of pages behind
     /// the limit.
+    #[inline]
     fn chunk(&self, vpn: Vpn, spare: u32) -> Result<u32, TableError> {
         if vpn.0 >= VPN_LIMIT {
             return Err(TableError::Range { vpn });
@@ -124,6 +126,7 @@ impl Space {
         self.index.get_or_insert(number, || self.tables.alloc(self.id, number, spare))
     }
 
+    #[inline]
     fn count(&self, old: Entry, new: Entry) {
         let (old, new) = (old.state(), new.state());
         if old != new {
@@ -145,6 +148,7 @@ impl Space {
     ///
     /// # Errors
     /// If a chunk is needed and there is none. Never where `vpn` has a neighbour in its chunk.
+    #[inline]
     pub fn store(&self, vpn: Vpn, entry: Entry) -> Result<Entry, TableError> {
         let chunk = match entry.is_absent() {
             false => self.chunk(vpn, 0)?,
@@ -161,11 +165,13 @@ impl Space {
     ///
     /// # Errors
     /// If a chunk is needed and there is none for such pages.
+    #[inline]
     pub fn note(&self, vpn: Vpn, entry: Entry) -> Result<Entry, TableError> {
         let chunk = self.chunk(vpn, self.tables.max / SPARE_ONE_IN)?;
         Ok(self.swap(chunk, vpn.0, entry))
     }
 
+    #[inline]
     fn swap(&self, chunk: u32, offset: u64, entry: Entry) -> Entry {
         let old = self.tables.word(chunk, offset).swap(entry.raw(), Ordering::AcqRel);
         let old = Entry::from_raw(old);
@@ -178,6 +184,7 @@ impl Space {
     /// # Errors
     /// [`Refused::Found`] with the entry if it was another, [`Refused::Table`] if a chunk is needed
     /// and there is none.
+    #[inline]
     pub fn compare_exchange(&self, vpn: Vpn, old: Entry, new: Entry) -> Result<(), Refused> {
         let chunk = match self.index.get(vpn.0 / CHUNK_PAGES) {
             Some(chunk) => chunk,
@@ -229,7 +236,14 @@ impl Space {
         }
     }
 
+    /// Pages in its program.
+    #[inline]
+    pub fn resident(&self) -> u64 {
+        self.counts[State::Resident as usize].load(Ordering::Relaxed).max(0) as u64
+    }
+
     /// Pages in each state.
+    #[inline]
     pub fn counts(&self) -> Counts {
         let of = |state: State| self.counts[state as usize].load(Ordering::Relaxed).max(0) as u64;
         Counts {

@@ -40,6 +40,20 @@ fn entries_keep_their_fields_apart() {
     assert_eq!(size_of::<Entry>(), 8);
 }
 
+/// What a daemon wrote is what every later one reads: a change of the check would be damage to it.
+#[test]
+fn words_stay_what_they_are() {
+    let handle = Handle::from_raw(0x1234_5678).unwrap();
+    let stored = Entry::with_block(State::Stored, handle, 0x0a0b);
+    let restoring = stored.with(Entry::WANTED).with_state(State::Restoring);
+    assert_eq!(stored.raw(), 0x1234_5678_870a_0b03);
+    assert_eq!(restoring.raw(), 0x1234_5678_470a_0b14);
+    assert_eq!(Entry::new(State::Resident).raw(), 0x0000_0000_df00_0001);
+    for entry in [stored, restoring, restoring.without(Entry::WANTED), restoring.without_block()] {
+        assert_eq!(Entry::checked(entry.raw()), Some(entry));
+    }
+}
+
 #[test]
 fn a_full_table_says_so_and_gets_its_memory_back() {
     let tables = Arc::new(Tables::new(1024).unwrap());
