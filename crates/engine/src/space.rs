@@ -5,6 +5,7 @@
 //! to anybody else yet.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use clew_core::{SpaceId, Vpn};
@@ -50,9 +51,10 @@ pub enum PutStop {
     Gone,
 }
 
-/// The memory of one program, as the mover needs it. Live it is a process with an agent; in tests
-/// and replay a table of bytes.
-pub trait Memory: Send + Sync {
+/// The memory of one program, as the mover needs it, in units of which a page is made
+/// ([`crate::BlockStore::Unit`]). Live it is a process with an agent; in tests a table of bytes; in replay what the
+/// trace says.
+pub trait Memory<U = u8>: Send + Sync {
     /// From now until [`Memory::release_events`], no event of this program is read: what the page
     /// table says stays true while pages are taken. Called with the space's lock held for writing.
     fn hold_events(&self);
@@ -66,7 +68,7 @@ pub trait Memory: Send + Sync {
     fn release_events(&self);
 
     /// Copies the `i`-th page of the batch, which was [`Took::Taken`], to `out` (one page).
-    fn copy_taken(&self, i: usize, out: &mut [u8]);
+    fn copy_taken(&self, i: usize, out: &mut [U]);
 
     /// The batch's bytes are no longer needed.
     fn release_taken(&self);
@@ -84,7 +86,7 @@ pub trait Memory: Send + Sync {
     fn unshare(&self, vpns: &[Vpn]) -> bool;
 
     /// Puts whole pages of `bytes` at `first` and wakes who waits for them. Never waits.
-    fn put(&self, first: Vpn, bytes: &[u8]) -> Put;
+    fn put(&self, first: Vpn, bytes: &[U]) -> Put;
 
     /// As [`Memory::put`], with zeros.
     fn put_zero(&self, first: Vpn, count: usize) -> Put;
@@ -101,34 +103,41 @@ pub const MAX_BATCH: usize = 512;
 
 /// A batch between mark and publish, as one of its spaces sees it. Where its pages are now is in
 /// the journal.
-#[derive(Default)]
-pub(crate) struct Batch {
+pub(crate) struct Batch<M: ?Sized> {
     /// Children forked since the marking, which had a part in pages that were on their way.
-    pub dependents: Vec<Arc<ManagedSpace>>,
+    pub dependents: Vec<Arc<ManagedSpace<M>>>,
+}
+
+impl<M: ?Sized> Default for Batch<M> {
+    fn default() -> Self {
+        Batch { dependents: Vec::new() }
+    }
 }
 
 /// One address space under management.
-pub struct ManagedSpace {
+pub struct ManagedSpace<M: ?Sized = dyn Memory> {
     /// Its page table, and the lock that orders events against puts.
     pub table: Space,
     /// Its memory.
-    pub memory: Arc<dyn Memory>,
+    pub memory: Arc<M>,
     /// What a successor must know of it.
     pub journal: SpaceJournal,
     /// The batch that pages of this space are part of: its own, or that of the parent it was
     /// forked from meanwhile. Changes only under `table.lock` held for writing.
-    pub(crate) under_way: Mutex<Option<Batch>>,
+    pub(crate) under_way: Mutex<Option<Batch<M>>>,
+    /// Children that joined it.
+    joined: AtomicUsize,
     /// The runs of its faults. A leaf, held for moments.
     pub(crate) runs: Mutex<Runs>,
     /// Held for the whole of a swap-out: one at a time.
     pub(crate) one_swap_out: Mutex<Learner>,
 }
 
-impl ManagedSpace {
+impl<M: ?Sized> ManagedSpace<M> {
     /// Manages `table`, whose bytes are in `memory`.
-    pub fn new(table: Space, memory: Arc<dyn Memory>, journal: SpaceJournal) -> ManagedSpace {
-        let (under_way, runs, one_swap_out) = Default::default();
-        ManagedSpace { table, memory, journal, under_way, runs, one_swap_out }
+    pub fn new(table: Space, memory: Arc<M>, journal: SpaceJournal) -> ManagedSpace<M> {
+        let (under_way, joined, runs, one_swap_out) = Default::default();
+        ManagedSpace { table, memory, journal, under_way, joined, runs, one_swap_out }
     }
 
     /// Its number.
@@ -158,7 +167,33 @@ impl ManagedSpace {
     }
 
     /// The children that joined the batch under way, but for the first `known`.
-    pub(crate) fn dependents(&self, known: usize) -> Vec<Arc<ManagedSpace>> {
+    pub(crate) fn dependents(&self, known: usize) -> Vec<Arc<ManagedSpace<M>>> {
         self.under_way.lock().as_ref().map_or(Vec::new(), |b| b.dependents[known..].to_vec())
+    }
+
+    /// How many children have joined it. True as long as `table.lock` is held.
+    pub(crate) fn joined(&self) -> usize {
+        self.joined.load(Relaxed)
+    }
+
+    /// A batch begins. The caller holds `table.lock` for writing, as for the two below.
+    pub(crate) fn begin_part(&self) {
+        *self.under_way.lock() = Some(Batch::default());
+    }
+
+    /// A child has joined the batch under way; false if there is none.
+    pub(crate) fn join(&self, child: &Arc<ManagedSpace<M>>) -> bool {
+        let mut under_way = self.under_way.lock();
+        let Some(batch) = &mut *under_way else { return false };
+        child.begin_part();
+        batch.dependents.push(Arc::clone(child));
+        self.joined.store(batch.dependents.len(), Relaxed);
+        true
+    }
+
+    /// The batch is over here; the children that had joined it.
+    pub(crate) fn end_part(&self) -> Vec<Arc<ManagedSpace<M>>> {
+        self.joined.store(0, Relaxed);
+        self.under_way.lock().take().map_or(Vec::new(), |batch| batch.dependents)
     }
 }

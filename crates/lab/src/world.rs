@@ -78,15 +78,15 @@ impl Lookahead {
     }
 
     fn within(trace: &Trace, most: Most) -> Result<Lookahead, LabError> {
-        let failed = LabError::trace;
+        let failed = |source| LabError::trace(trace.path())(source);
         /// Of a page: the place that waits for its first contents, plus one; or it was told.
         const TOLD: u64 = u64::MAX;
         let mut firsts = Vec::new();
         let (mut alive, mut peak_pages) = (0u64, 0u64);
         let mut pages = PageMap::<u64>::default();
         let mut spaces = Spaces::default();
-        for stamped in trace.records().map_err(failed(trace.path()))? {
-            let record = stamped.map_err(failed(trace.path()))?.record;
+        for stamped in trace.records().map_err(failed)? {
+            let record = stamped.map_err(failed)?.record;
             let number = spaces.noted();
             sane::check(number, &record, most.pages)?;
             for ended in spaces.note(&record) {

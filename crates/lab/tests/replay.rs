@@ -132,10 +132,35 @@ fn golden_results() {
     let schemes = clew_policy::schemes::all();
     let settings = Settings { budget_bytes: 16 << 20, ..settings("zram", Pages::Real) };
     let compared = compare(&input, &schemes, &settings, 2, &|_, _, _| {}).expect("replays");
-    let found = report::json(&compared.outcomes).expect("JSON");
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/compare.json");
+    is_golden("compare.json", &report::json(&compared.outcomes).expect("JSON"));
+}
+
+/// The same without contents, with sizes by each model, and where there is no room.
+#[test]
+fn golden_results_without_contents() {
+    let traces = Traces::new();
+    let mut outcomes = Vec::new();
+    for contents in [ContentsKind::None, ContentsKind::Stats] {
+        let plan = Plan { apps: 3, pages: 2200, rounds: 4, contents, ..Plan::small(7) };
+        let input = traces.input(plan);
+        for scheme in clew_policy::schemes::all() {
+            for (ratio, mem_limit_bytes) in
+                [(None, None), (Some(2.0), None), (None, Some(ByteSize(2 << 20)))]
+            {
+                let mut settings = settings(&scheme.name, Pages::Weightless { ratio });
+                settings.budget_bytes = 16 << 20;
+                settings.scheme.mem_limit_bytes = mem_limit_bytes;
+                outcomes.push(run(&input, &settings));
+            }
+        }
+    }
+    is_golden("weightless.json", &report::json(&outcomes).expect("JSON"));
+}
+
+fn is_golden(name: &str, found: &str) {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
     if std::env::var_os("CLEW_GOLDEN").is_some() {
-        fs::write(&golden, &found).expect("a file");
+        fs::write(&golden, found).expect("a file");
     }
     let wanted = fs::read_to_string(&golden).expect("the golden results");
     for (line, (found, wanted)) in found.lines().zip(wanted.lines()).enumerate() {

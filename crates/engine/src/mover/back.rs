@@ -20,8 +20,10 @@ use std::time::Instant;
 use clew_core::{AccessKind, Event, PageId, PageRun, Tier, Vpn};
 use clew_store::{Entry, Handle, Piece, ReadError, State, points};
 
-use super::{Answered, Fault, Mover, MoverContext, Restored, count, is_sample, note, page_entry};
-use crate::space::{ManagedSpace, PutStop};
+use super::{
+    Answered, BlockStore, Fault, Mover, MoverContext, Restored, count, is_sample, note, page_entry,
+};
+use crate::space::{ManagedSpace, Memory, PutStop};
 
 /// Pages put by one call while restoring.
 const RESTORE_RUN: usize = 32;
@@ -51,15 +53,15 @@ struct Step {
     again: bool,
 }
 
-impl Mover {
+impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
     /// Answers a fault at `vpn`. The caller holds `table.lock` for reading and has applied every
     /// event that was readable before the fault. What the policies are to know is appended to
     /// `events`.
     pub fn fault(
         &self,
-        space: &Arc<ManagedSpace>,
+        space: &Arc<ManagedSpace<M>>,
         vpn: Vpn,
-        ctx: &mut MoverContext,
+        ctx: &mut MoverContext<S>,
         events: &mut Vec<Event>,
     ) -> Fault {
         (ctx.codec_ns, ctx.answered) = (0, None);
@@ -87,7 +89,7 @@ impl Mover {
 
     /// Restored a moment ago, and this only wakes the program; or dropped by the program between
     /// our reading its event and its return, and zeros are due.
-    fn dropped_or_back(&self, space: &ManagedSpace, vpn: Vpn, events: &mut Vec<Event>) -> Fault {
+    fn dropped_or_back(&self, space: &ManagedSpace<M>, vpn: Vpn, events: &mut Vec<Event>) -> Fault {
         match space.memory.put_zero(vpn, 1).stop {
             Some(PutStop::Exists) => {
                 space.memory.wake(vpn, 1);
@@ -106,7 +108,7 @@ impl Mover {
         }
     }
 
-    fn tell_fresh(&self, space: &ManagedSpace, vpn: Vpn, pages: u32, events: &mut Vec<Event>) {
+    fn tell_fresh(&self, space: &ManagedSpace<M>, vpn: Vpn, pages: u32, events: &mut Vec<Event>) {
         count(&self.counters.fresh, 1);
         let page = PageId::new(space.id(), vpn);
         events.push(Event::Resident { run: PageRun { first: page, count: pages } });
@@ -115,10 +117,10 @@ impl Mover {
 
     fn fault_stored(
         &self,
-        space: &Arc<ManagedSpace>,
+        space: &Arc<ManagedSpace<M>>,
         vpn: Vpn,
         entry: Entry,
-        ctx: &mut MoverContext,
+        ctx: &mut MoverContext<S>,
         events: &mut Vec<Event>,
     ) -> Fault {
         let page = PageId::new(space.id(), vpn);
@@ -126,12 +128,12 @@ impl Mover {
         let put = match entry.handle() {
             None => space.memory.put_zero(vpn, 1),
             Some(_) if entry.state() == State::Parked && self.copy_parked(page, entry, ctx) => {
-                space.memory.put(vpn, &ctx.pages[..self.page_bytes])
+                space.memory.put(vpn, &ctx.pages[..self.page_units])
             }
             Some(handle) => match self.read_chunk(ctx, handle, entry.index(), 0) {
                 Ok(piece) => {
-                    let at = usize::from(entry.index() - piece.pages.start) * self.page_bytes;
-                    let put = space.memory.put(vpn, &ctx.pages[at..at + self.page_bytes]);
+                    let at = usize::from(entry.index() - piece.pages.start) * self.page_units;
+                    let put = space.memory.put(vpn, &ctx.pages[at..at + self.page_units]);
                     if piece.of > 1 && put.stop.is_none() {
                         // The last of them to come back would free what the others are read from.
                         self.store.retain(handle);
@@ -149,7 +151,9 @@ impl Mover {
         points::back_put();
         match put.stop {
             None => {
-                ctx.answered = Some(Answered { at: Instant::now(), codec_ns: ctx.codec_ns });
+                if S::IS_TIMED {
+                    ctx.answered = Some(Answered { at: Instant::now(), codec_ns: ctx.codec_ns });
+                }
                 self.back(space, vpn, entry);
                 self.tell_used(page, entry, events);
                 if let Some((handle, piece)) = others {
@@ -173,9 +177,9 @@ impl Mover {
         }
     }
 
-    fn copy_parked(&self, page: PageId, entry: Entry, ctx: &mut MoverContext) -> bool {
-        ctx.pages.resize(self.page_bytes.max(ctx.pages.len()), 0);
-        self.parked.copy(page, entry, &mut ctx.pages[..self.page_bytes])
+    fn copy_parked(&self, page: PageId, entry: Entry, ctx: &mut MoverContext<S>) -> bool {
+        ctx.pages.resize(self.page_units.max(ctx.pages.len()), S::Unit::default());
+        self.parked.copy(page, entry, &mut ctx.pages[..self.page_units])
     }
 
     /// A page that was not in the program was asked for, and is back.
@@ -199,19 +203,21 @@ impl Mover {
     /// thread's buffer on.
     fn read_chunk(
         &self,
-        ctx: &mut MoverContext,
+        ctx: &mut MoverContext<S>,
         handle: Handle,
         index: u16,
         at: usize,
     ) -> Result<Piece, ReadError> {
-        let from = at * self.page_bytes;
-        ctx.pages.resize((from + self.page_bytes).max(ctx.pages.len()), 0);
-        let begin = Instant::now();
+        let from = at * self.page_units;
+        ctx.pages.resize((from + self.page_units).max(ctx.pages.len()), S::Unit::default());
+        let begin = S::IS_TIMED.then(Instant::now);
         loop {
             match self.store.get_chunk(&mut ctx.codec, handle, index, &mut ctx.pages[from..]) {
-                Err(ReadError::WrongSize { wanted, .. }) => ctx.pages.resize(from + wanted, 0),
+                Err(ReadError::WrongSize { wanted, .. }) => {
+                    ctx.pages.resize(from + wanted, S::Unit::default())
+                }
                 read => {
-                    ctx.codec_ns += begin.elapsed().as_nanos() as u64;
+                    ctx.codec_ns += begin.map_or(0, |begin| begin.elapsed().as_nanos() as u64);
                     return read;
                 }
             }
@@ -222,10 +228,10 @@ impl Mover {
     /// thread's buffer. The caller holds `table.lock` for reading and a reference of the block.
     fn bring_others(
         &self,
-        space: &Arc<ManagedSpace>,
+        space: &Arc<ManagedSpace<M>>,
         back: (Vpn, Handle, u16),
         piece: Piece,
-        ctx: &mut MoverContext,
+        ctx: &mut MoverContext<S>,
         events: &mut Vec<Event>,
     ) {
         let (_, handle, asked) = back;
@@ -262,10 +268,10 @@ impl Mover {
     /// `table.lock` for reading.
     fn bring_behind(
         &self,
-        space: &ManagedSpace,
+        space: &ManagedSpace<M>,
         vpn: Vpn,
         pages: u32,
-        ctx: &mut MoverContext,
+        ctx: &mut MoverContext<S>,
         events: &mut Vec<Event>,
     ) {
         let mut run: Vec<Borrowed> = Vec::new();
@@ -297,10 +303,10 @@ impl Mover {
     /// The pages of a piece that the table still says to be in its block, by address.
     fn still_there(
         &self,
-        space: &ManagedSpace,
+        space: &ManagedSpace<M>,
         back: (Vpn, Handle, u16),
         piece: &Piece,
-        ctx: &MoverContext,
+        ctx: &MoverContext<S>,
     ) -> Vec<Borrowed> {
         let (_, handle, asked) = back;
         let mut found: Vec<Borrowed> = piece
@@ -310,7 +316,7 @@ impl Mover {
             .filter_map(|index| {
                 let (vpn, entry) = is_sibling(space, back, index, ctx)?;
                 let at = usize::from(index - piece.pages.start);
-                let bytes = &ctx.pages[at * self.page_bytes..][..self.page_bytes];
+                let bytes = &ctx.pages[at * self.page_units..][..self.page_units];
                 self.store.check_page(handle, index, bytes).ok()?;
                 Some(Borrowed { vpn, entry, at })
             })
@@ -322,9 +328,9 @@ impl Mover {
     /// Makes pages resident; false if events have to be read first.
     fn put_others(
         &self,
-        space: &ManagedSpace,
+        space: &ManagedSpace<M>,
         others: &[Borrowed],
-        ctx: &MoverContext,
+        ctx: &MoverContext<S>,
         events: &mut Vec<Event>,
     ) -> bool {
         let lend = |lent: &&Borrowed| borrow(space, lent.vpn, lent.entry);
@@ -335,9 +341,9 @@ impl Mover {
     /// Makes borrowed pages resident; false if events have to be read first: the rest stays stored.
     fn put_borrowed(
         &self,
-        space: &ManagedSpace,
+        space: &ManagedSpace<M>,
         lent: &[Borrowed],
-        buffer: &[u8],
+        buffer: &[S::Unit],
         events: &mut Vec<Event>,
     ) -> bool {
         let (mut done, mut most) = (0, RESTORE_RUN);
@@ -364,20 +370,20 @@ impl Mover {
     /// Parks pages. Nobody can have begun to wait for one: who reads faults is here.
     fn park_others(
         &self,
-        space: &Arc<ManagedSpace>,
+        space: &Arc<ManagedSpace<M>>,
         others: &[Borrowed],
-        ctx: &mut MoverContext,
+        ctx: &mut MoverContext<S>,
         events: &mut Vec<Event>,
     ) -> bool {
         for lent in others {
-            let bytes = &ctx.pages[lent.at * self.page_bytes..][..self.page_bytes];
+            let bytes = &ctx.pages[lent.at * self.page_units..][..self.page_units];
             self.park_page(space, lent.vpn, lent.entry, bytes, &mut ctx.codec, events);
         }
         true
     }
 
     /// The page of a borrowed entry is in the program again. False if the entry was another's.
-    fn back(&self, space: &ManagedSpace, vpn: Vpn, stored: Entry) -> bool {
+    fn back(&self, space: &ManagedSpace<M>, vpn: Vpn, stored: Entry) -> bool {
         // A sample is stored raw, unless it has a kept copy: not worth keeping.
         let kept = stored.handle().filter(|_| self.retain && !stored.has(Entry::SAMPLED));
         let resident = page_entry(State::Resident, kept, stored.index());
@@ -391,7 +397,7 @@ impl Mover {
     }
 
     /// A page is in the program where the table said stored.
-    fn present(&self, space: &ManagedSpace, vpn: Vpn, stored: Entry) {
+    fn present(&self, space: &ManagedSpace<M>, vpn: Vpn, stored: Entry) {
         if self.back(space, vpn, stored) {
             count(&self.counters.conflicts, 1);
         }
@@ -399,14 +405,14 @@ impl Mover {
     }
 
     /// The page of a borrowed entry does not come back now. Who waits for it is not woken.
-    fn not_back(&self, space: &ManagedSpace, vpn: Vpn, stored: Entry) {
+    fn not_back(&self, space: &ManagedSpace<M>, vpn: Vpn, stored: Entry) {
         let lent = stored.with_state(State::Restoring);
         if space.table.compare_exchange(vpn, lent, stored).is_err() {
             self.release(stored.handle());
         }
     }
 
-    fn fresh(&self, space: &ManagedSpace, vpn: Vpn, events: &mut Vec<Event>) -> Fault {
+    fn fresh(&self, space: &ManagedSpace<M>, vpn: Vpn, events: &mut Vec<Event>) -> Fault {
         let wish = space.memory.fresh_run(vpn).max(1);
         let mut run = 1;
         while run < wish && space.table.load(Vpn(vpn.0 + run as u64)) == Entry::ABSENT {
@@ -441,9 +447,9 @@ impl Mover {
     /// damaged ones stay stored.
     pub fn restore(
         &self,
-        space: &ManagedSpace,
+        space: &ManagedSpace<M>,
         vpns: &[Vpn],
-        ctx: &mut MoverContext,
+        ctx: &mut MoverContext<S>,
         events: &mut Vec<Event>,
     ) -> Restored {
         let is_out = |entry: Entry| matches!(entry.state(), State::Stored | State::Parked);
@@ -458,9 +464,9 @@ impl Mover {
     /// Ends a sample: brings back those of `vpns` (ascending) that are out as samples.
     pub fn end_sample(
         &self,
-        space: &ManagedSpace,
+        space: &ManagedSpace<M>,
         vpns: &[Vpn],
-        ctx: &mut MoverContext,
+        ctx: &mut MoverContext<S>,
     ) -> Restored {
         let mut result = Restored::default();
         self.for_borrowed_runs(space, vpns, is_sample, ctx, &mut result.corrupt, |run, ctx| {
@@ -473,12 +479,12 @@ impl Mover {
     /// them to `finish`, by address, with what came along.
     pub(super) fn for_borrowed_runs(
         &self,
-        space: &ManagedSpace,
+        space: &ManagedSpace<M>,
         vpns: &[Vpn],
         wanted: impl Fn(Entry) -> bool,
-        ctx: &mut MoverContext,
+        ctx: &mut MoverContext<S>,
         corrupt: &mut Option<(Vpn, ReadError)>,
-        mut finish: impl FnMut(&[Borrowed], &mut MoverContext),
+        mut finish: impl FnMut(&[Borrowed], &mut MoverContext<S>),
     ) {
         let mut run: Vec<Borrowed> = Vec::with_capacity(RESTORE_RUN);
         for (i, vpn) in vpns.iter().copied().enumerate() {
@@ -499,15 +505,15 @@ impl Mover {
     /// along.
     fn read_run(
         &self,
-        space: &ManagedSpace,
+        space: &ManagedSpace<M>,
         run: &mut Vec<Borrowed>,
-        ctx: &mut MoverContext,
+        ctx: &mut MoverContext<S>,
         corrupt: &mut Option<(Vpn, ReadError)>,
     ) {
-        let page = self.page_bytes;
+        let page = self.page_units;
         // Where the page of the buffer is that the next piece goes to.
         let mut end = run.len();
-        ctx.pages.resize((end * page).max(ctx.pages.len()), 0);
+        ctx.pages.resize((end * page).max(ctx.pages.len()), S::Unit::default());
         let mut is_read = vec![false; run.len()];
         let mut along: Vec<Borrowed> = Vec::new();
         for i in 0..run.len() {
@@ -516,7 +522,7 @@ impl Mover {
                 continue;
             }
             let Some(handle) = entry.handle() else {
-                ctx.pages[at * page..(at + 1) * page].fill(0);
+                ctx.pages[at * page..(at + 1) * page].fill(S::Unit::default());
                 is_read[i] = true;
                 continue;
             };
@@ -576,7 +582,7 @@ impl Mover {
     /// A borrowed page whose block is damaged stays stored.
     fn cannot_read(
         &self,
-        space: &ManagedSpace,
+        space: &ManagedSpace<M>,
         lent: Borrowed,
         error: ReadError,
         corrupt: &mut Option<(Vpn, ReadError)>,
@@ -591,9 +597,9 @@ impl Mover {
     /// Puts the pages of a run; returns how many came back.
     fn put_run(
         &self,
-        space: &ManagedSpace,
+        space: &ManagedSpace<M>,
         run: &[Borrowed],
-        buffer: &[u8],
+        buffer: &[S::Unit],
         events: &mut Vec<Event>,
     ) -> usize {
         let (mut done, mut back, mut most) = (0, 0, RESTORE_RUN);
@@ -613,10 +619,10 @@ impl Mover {
     /// for reading.
     fn put_some(
         &self,
-        space: &ManagedSpace,
+        space: &ManagedSpace<M>,
         run: &[Borrowed],
         most: usize,
-        buffer: &[u8],
+        buffer: &[S::Unit],
         events: &mut Vec<Event>,
     ) -> Step {
         let first = run[0];
@@ -634,7 +640,7 @@ impl Mover {
             lent.vpn.0 == first.vpn.0 + *i as u64 && lent.at == first.at + i && still(lent)
         };
         let n = run.iter().take(most).enumerate().take_while(follows).count();
-        let page = self.page_bytes;
+        let page = self.page_units;
         let put = space.memory.put(first.vpn, &buffer[first.at * page..(first.at + n) * page]);
         points::back_put();
         for lent in &run[..put.pages] {
@@ -671,20 +677,20 @@ impl Mover {
 
 /// Turns a `Stored` or `Parked` entry into `Restoring` and borrows its reference; false if it has
 /// changed.
-pub(super) fn borrow(space: &ManagedSpace, vpn: Vpn, entry: Entry) -> bool {
+pub(super) fn borrow<M: ?Sized>(space: &ManagedSpace<M>, vpn: Vpn, entry: Entry) -> bool {
     let done = space.table.compare_exchange(vpn, entry, entry.with_state(State::Restoring)).is_ok();
     points::back_lent();
     done
 }
 
 /// Page `index` of the block read last, if it is still where it was, seen from one of its pages.
-fn is_sibling(
-    space: &ManagedSpace,
+fn is_sibling<S: BlockStore, M: ?Sized>(
+    space: &ManagedSpace<M>,
     (vpn, handle, asked): (Vpn, Handle, u16),
     index: u16,
-    ctx: &MoverContext,
+    ctx: &MoverContext<S>,
 ) -> Option<(Vpn, Entry)> {
-    let at = ctx.codec.sibling(asked, vpn, index)?;
+    let at = S::sibling(&ctx.codec, asked, vpn, index)?;
     let entry = space.table.load(at);
     let is_it = entry.state() == State::Stored && entry.handle() == Some(handle);
     (is_it && entry.index() == index).then_some((at, entry))

@@ -9,21 +9,21 @@ use std::sync::Arc;
 use clew_core::{Event, PageId, PageRun, Vpn};
 use clew_store::{Entry, State, TableError, points};
 
-use super::{Mover, note, page_entry, replace};
+use super::{BlockStore, Mover, note, page_entry, replace};
 use crate::learn::Learner;
-use crate::space::{Batch, ManagedSpace};
+use crate::space::{ManagedSpace, Memory};
 
 /// Writes an entry to a place where there was none; false if it was not, and need not be.
-fn write(space: &ManagedSpace, vpn: Vpn, entry: Entry) -> Result<bool, TableError> {
+fn write<M: ?Sized>(space: &ManagedSpace<M>, vpn: Vpn, entry: Entry) -> Result<bool, TableError> {
     match entry.state() {
         State::Resident | State::Lent => Ok(note(space, vpn, entry)),
         _ => space.table.store(vpn, entry).map(|_| true),
     }
 }
 
-impl Mover {
+impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
     /// Pages present in a mapping that has just been registered.
-    pub fn adopt(&self, space: &ManagedSpace, first: Vpn, pages: u64, events: &mut Vec<Event>) {
+    pub fn adopt(&self, space: &ManagedSpace<M>, first: Vpn, pages: u64, events: &mut Vec<Event>) {
         let mut from = None;
         for vpn in first.0..=first.0 + pages {
             let new = vpn < first.0 + pages && space.table.load(Vpn(vpn)) == Entry::ABSENT;
@@ -38,7 +38,7 @@ impl Mover {
     }
 
     /// The program gave these pages up (madvise, munmap).
-    pub fn forget(&self, space: &ManagedSpace, first: Vpn, pages: u64) {
+    pub fn forget(&self, space: &ManagedSpace<M>, first: Vpn, pages: u64) {
         space.table.for_range(first, pages, |vpn, entry| {
             let entry = replace(space, vpn, entry, |_| Entry::ABSENT);
             match entry.state() {
@@ -63,7 +63,7 @@ impl Mover {
     /// old place, and the program must not go on.
     pub fn remap(
         &self,
-        space: &ManagedSpace,
+        space: &ManagedSpace<M>,
         from: Vpn,
         pages: u64,
         to: Vpn,
@@ -125,7 +125,7 @@ impl Mover {
     /// on its way out of the parent is published to the child too. Returns the pages that the child's
     /// table has no room for, which must not become zeros there.
     #[must_use]
-    pub fn fork(&self, parent: &Arc<ManagedSpace>, child: &Arc<ManagedSpace>) -> Vec<Vpn> {
+    pub fn fork(&self, parent: &Arc<ManagedSpace<M>>, child: &Arc<ManagedSpace<M>>) -> Vec<Vpn> {
         let (mut joins, mut lost) = (false, Vec::new());
         parent.table.for_range(Vpn(0), u64::MAX, |vpn, entry| {
             let copy = match entry.state() {
@@ -153,16 +153,15 @@ impl Mover {
             child.journal.join_batch(&parent.journal);
         }
         // Not so in a takeover: both are recovered then.
-        if joins && let Some(batch) = &mut *parent.under_way.lock() {
-            *child.under_way.lock() = Some(Batch::default());
-            batch.dependents.push(Arc::clone(child));
+        if joins {
+            parent.join(child);
         }
         lost
     }
 
     /// The address space is gone: every reference is given back, when its swap-out is over. The
     /// caller holds no lock of it.
-    pub fn end(&self, space: &ManagedSpace) {
+    pub fn end(&self, space: &ManagedSpace<M>) {
         let mut learner = space.one_swap_out.lock();
         *learner = Learner::default();
         let _events = space.table.lock.write();
@@ -171,7 +170,7 @@ impl Mover {
 
     /// Gives up the copy kept of a resident page, if there is one; the bytes that this frees, which is
     /// nothing while other pages need the block. Waits for nobody.
-    pub fn drop_kept(&self, space: &ManagedSpace, vpn: Vpn) -> Option<u64> {
+    pub fn drop_kept(&self, space: &ManagedSpace<M>, vpn: Vpn) -> Option<u64> {
         // Not while entries are being moved: one of them is then at two places.
         let _events = space.table.lock.try_read()?;
         let entry = space.table.load(vpn);

@@ -12,23 +12,23 @@ use std::sync::Arc;
 use clew_core::{AccessKind, Event, Group, PageId, PageRun, Tier, Vpn};
 use clew_store::{Entry, State};
 
-use super::{Mover, MoverContext, SwapOut, count};
-use crate::space::{ManagedSpace, Took};
+use super::{BlockStore, Mover, MoverContext, SwapOut, count};
+use crate::space::{ManagedSpace, Memory, Took};
 
 const LENT: Entry = Entry::new(State::Lent);
 const RESIDENT: Entry = Entry::new(State::Resident);
 
-impl Mover {
+impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
     /// Gives the groups' pages to the kernel's swap, in which each takes about `bytes`. The pages are
     /// of this space; those that are not resident are skipped. Copies that were kept of them are given
     /// up. What the kernel does not take (locked, shared, or there is no room), and samples, which are
     /// out already, are stored instead.
     pub fn lend(
         &self,
-        space: &Arc<ManagedSpace>,
+        space: &Arc<ManagedSpace<M>>,
         groups: &[Group],
         bytes: u32,
-        ctx: &mut MoverContext,
+        ctx: &mut MoverContext<S>,
     ) -> SwapOut {
         let mut out = SwapOut::default();
         let mut others = Vec::new();
@@ -86,7 +86,7 @@ impl Mover {
 
     /// Replaces the entry of a page that was resident; false if it is another by now. A kept copy may
     /// have gone meanwhile.
-    fn exchange(&self, space: &ManagedSpace, vpn: Vpn, resident: Entry, new: Entry) -> bool {
+    fn exchange(&self, space: &ManagedSpace<M>, vpn: Vpn, resident: Entry, new: Entry) -> bool {
         for before in [resident, RESIDENT] {
             if space.table.compare_exchange(vpn, before, new).is_ok() {
                 self.release(before.handle());
@@ -100,7 +100,7 @@ impl Mover {
     /// page that was asked for. Returns how many.
     pub fn came_back(
         &self,
-        space: &ManagedSpace,
+        space: &ManagedSpace<M>,
         first: Vpn,
         pages: u64,
         events: &mut Vec<Event>,

@@ -41,12 +41,14 @@
 //! Lock order: see [`crate::space`].
 
 mod back;
+mod blocks;
 mod changes;
 mod lend;
 mod out;
 mod parked;
 mod recover;
 
+pub use blocks::BlockStore;
 pub use parked::Parking;
 pub use recover::{ReadEvents, Staged};
 
@@ -56,36 +58,39 @@ use std::time::Instant;
 
 use clew_core::{Event, PageId, RunAhead, Vpn};
 use clew_store::table::Refused;
-use clew_store::{CodecContext, Entry, Handle, PutError, ReadError, State, Store};
+use clew_store::{Entry, Handle, PutError, ReadError, State, Store};
 
-use crate::space::ManagedSpace;
+use crate::space::{ManagedSpace, Memory};
 use parked::ParkedPages;
 
 /// Scratch space of one thread.
-pub struct MoverContext {
+pub struct MoverContext<S: BlockStore = Arc<Store>> {
     /// The codecs' scratch.
-    pub codec: CodecContext,
+    pub codec: S::Scratch,
     /// Time spent reading the store, decompression and checksum included, in nanoseconds. A fault
     /// begins it anew.
     pub codec_ns: u64,
     /// Of the last fault: when the page that was asked for was put, unless it was not. What came along
     /// with it came later.
     pub answered: Option<Answered>,
-    pages: Vec<u8>,
+    pages: Vec<S::Unit>,
     /// Pages of a group that need a place in a block, and where they come from.
     members: Vec<Vpn>,
     sources: Vec<out::Source>,
+    /// The batch.
+    marked: out::Marked,
 }
 
-impl Default for MoverContext {
+impl<S: BlockStore> Default for MoverContext<S> {
     fn default() -> Self {
         MoverContext {
-            codec: CodecContext::new(),
+            codec: S::Scratch::default(),
             codec_ns: 0,
             answered: None,
             pages: Vec::new(),
             members: Vec::new(),
             sources: Vec::new(),
+            marked: out::Marked::default(),
         }
     }
 }
@@ -182,28 +187,29 @@ pub struct Restored {
 
 /// Sees a page that was taken out, before anybody can have it back: who takes long makes its program
 /// wait.
-pub type Witness = Box<dyn Fn(PageId, &[u8]) + Send + Sync>;
+pub type Witness<U = u8> = Box<dyn Fn(PageId, &[U]) + Send + Sync>;
 
-/// Moves pages of any space in and out of one store.
-pub struct Mover {
+/// Moves pages of any space in and out of one store. The daemon's, with its defaults, moves bytes between
+/// programs and the pool.
+pub struct Mover<S: BlockStore = Arc<Store>, M: ?Sized = dyn Memory> {
     /// The store.
-    pub store: Arc<Store>,
+    pub store: S,
     /// What it counted.
     pub counters: MoverCounters,
     /// Sees what leaves.
-    witness: Option<Witness>,
+    witness: Option<Witness<S::Unit>>,
     /// A copy is kept after its page came back.
     retain: bool,
     run_ahead: Option<RunAhead>,
     parking: Parking,
-    parked: ParkedPages,
-    page_bytes: usize,
+    parked: ParkedPages<S::Unit, M>,
+    page_units: usize,
 }
 
-impl Mover {
+impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
     /// Moves pages in and out of `store`.
-    pub fn new(store: Arc<Store>, retain: bool, parking: Parking) -> Mover {
-        let page_bytes = store.config().page_bytes;
+    pub fn new(store: S, retain: bool, parking: Parking) -> Mover<S, M> {
+        let page_units = store.page_units();
         let (counters, parked) = Default::default();
         let parking = Parking { pages: parking.pages.max(1), ..parking };
         Mover {
@@ -214,17 +220,17 @@ impl Mover {
             run_ahead: None,
             parking,
             parked,
-            page_bytes,
+            page_units,
         }
     }
 
     /// The same, with somebody who sees each page that was taken out, as it was then.
-    pub fn with_witness(self, witness: Option<Witness>) -> Mover {
+    pub fn with_witness(self, witness: Option<Witness<S::Unit>>) -> Mover<S, M> {
         Mover { witness, ..self }
     }
 
     /// The same, bringing pages behind a fault along with it.
-    pub fn with_run_ahead(self, run_ahead: Option<RunAhead>) -> Mover {
+    pub fn with_run_ahead(self, run_ahead: Option<RunAhead>) -> Mover<S, M> {
         Mover { run_ahead, ..self }
     }
 
@@ -249,7 +255,7 @@ fn is_sample(entry: Entry) -> bool {
 }
 
 /// Writes an entry that must not be lost.
-fn set(space: &ManagedSpace, vpn: Vpn, entry: Entry) {
+fn set<M: ?Sized>(space: &ManagedSpace<M>, vpn: Vpn, entry: Entry) {
     if let Err(error) = space.table.store(vpn, entry) {
         // Going on would let a program read zeros where its data was. Dying does not: the keeper
         // holds the descriptors, and programs wait.
@@ -260,7 +266,7 @@ fn set(space: &ManagedSpace, vpn: Vpn, entry: Entry) {
 
 /// Notes that a page is in its program, if there is room. One that is not noted is left alone: it is
 /// there or it is zeros, as everything that nobody knows of.
-fn note(space: &ManagedSpace, vpn: Vpn, entry: Entry) -> bool {
+fn note<M: ?Sized>(space: &ManagedSpace<M>, vpn: Vpn, entry: Entry) -> bool {
     space.table.note(vpn, entry).is_ok()
 }
 
@@ -273,8 +279,8 @@ fn found(refused: Refused) -> Entry {
 }
 
 /// Replaces whatever `vpn` has come to be since `entry` was read; returns what was replaced.
-fn replace(
-    space: &ManagedSpace,
+fn replace<M: ?Sized>(
+    space: &ManagedSpace<M>,
     vpn: Vpn,
     mut entry: Entry,
     new: impl Fn(Entry) -> Entry,

@@ -19,9 +19,9 @@ use clew_core::{Event, Group, PageId, PageRun, Tier, Vpn};
 use clew_store::{Entry, Handle, Members, State, points};
 
 use super::back::borrow;
-use super::{Mover, MoverContext, SwapOut, count, is_sample, page_entry, replace};
+use super::{BlockStore, Mover, MoverContext, SwapOut, count, is_sample, page_entry, replace};
 use crate::learn::Learner;
-use crate::space::{Batch, MAX_BATCH, ManagedSpace, PutStop, Took};
+use crate::space::{MAX_BATCH, ManagedSpace, Memory, PutStop, Took};
 
 /// Where a page of a batch is, once that is known.
 #[derive(Clone, Copy)]
@@ -51,7 +51,8 @@ enum Landed {
 }
 
 /// The pages of a batch.
-struct Marked {
+#[derive(Default)]
+pub(super) struct Marked {
     /// Of pages that are in the program, ascending; the position is the slot.
     vpns: Vec<Vpn>,
     /// Group by group, in the order of the groups; with its former entry, a page that is out already
@@ -59,6 +60,8 @@ struct Marked {
     members: Vec<(Vpn, Option<Entry>)>,
     /// Where each group ends in `members`.
     ends: Vec<usize>,
+    /// What became of those in the program, one a slot.
+    took: Vec<Took>,
 }
 
 /// Where a page of a group comes from.
@@ -85,7 +88,7 @@ impl SwapOut {
         self.events.push(Event::Stayed { page });
     }
 
-    fn tell(&mut self, space: &ManagedSpace, landed: Landed) {
+    fn tell<M: ?Sized>(&mut self, space: &ManagedSpace<M>, landed: Landed) {
         match landed {
             Landed::Stored(at, bytes) => self.tell_stored(PageId::new(space.id(), at), bytes),
             Landed::Program(at) => self.tell_stayed(PageId::new(space.id(), at)),
@@ -98,7 +101,7 @@ impl SwapOut {
     }
 
     /// Pages that were not tried and are still there.
-    fn tell_untried(&mut self, space: &ManagedSpace, pages: &[PageId]) {
+    fn tell_untried<M: ?Sized>(&mut self, space: &ManagedSpace<M>, pages: &[PageId]) {
         for page in pages {
             let entry = space.table.load(page.vpn());
             let is_in = matches!(entry.state(), State::Resident | State::Lent | State::Moving);
@@ -109,14 +112,14 @@ impl SwapOut {
     }
 }
 
-impl Mover {
+impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
     /// Takes the groups' pages out and stores each group as a block. The pages are of this space;
     /// those that are not resident are skipped.
     pub fn swap_out(
         &self,
-        space: &Arc<ManagedSpace>,
+        space: &Arc<ManagedSpace<M>>,
         groups: &[Group],
-        ctx: &mut MoverContext,
+        ctx: &mut MoverContext<S>,
     ) -> SwapOut {
         let out = self.take(space, groups, 0, ctx);
         count(&self.counters.swapped_out, out.stored);
@@ -127,9 +130,9 @@ impl Mover {
     /// there (`Freed`). Pages that are not resident are skipped.
     pub fn sample(
         &self,
-        space: &Arc<ManagedSpace>,
+        space: &Arc<ManagedSpace<M>>,
         groups: &[Group],
-        ctx: &mut MoverContext,
+        ctx: &mut MoverContext<S>,
     ) -> SwapOut {
         let mut out = self.take(space, groups, Entry::SAMPLED, ctx);
         out.events.retain(|event| matches!(event, Event::Freed { .. }));
@@ -140,12 +143,13 @@ impl Mover {
     /// Takes pages out; their entries get `flags`.
     fn take(
         &self,
-        space: &Arc<ManagedSpace>,
+        space: &Arc<ManagedSpace<M>>,
         groups: &[Group],
         flags: u8,
-        ctx: &mut MoverContext,
+        ctx: &mut MoverContext<S>,
     ) -> SwapOut {
         let mut out = SwapOut::default();
+        out.events.reserve(groups.iter().map(|group| group.pages.len()).sum());
         let mut learner = space.one_swap_out.lock();
         let mut rest = groups;
         while let Some(first) = rest.first()
@@ -163,7 +167,7 @@ impl Mover {
                 let again: Vec<Group> = now.iter().filter_map(|g| only(g, &busy)).collect();
                 busy = self.batch(space, &again, flags, &mut learner, ctx, &mut out);
             }
-            learner.learn(&self.store, &mut ctx.codec);
+            self.store.learn(&mut learner, &mut ctx.codec);
             for vpn in busy {
                 out.tell_stayed(PageId::new(space.id(), vpn));
             }
@@ -178,37 +182,47 @@ impl Mover {
     /// One batch; returns the pages that are busy, of which nothing was told.
     fn batch(
         &self,
-        space: &Arc<ManagedSpace>,
+        space: &Arc<ManagedSpace<M>>,
         groups: &[Group],
         flags: u8,
         learner: &mut Learner,
-        ctx: &mut MoverContext,
+        ctx: &mut MoverContext<S>,
         out: &mut SwapOut,
     ) -> Vec<Vpn> {
         let mut busy = Vec::new();
         // What is in the kernel's swap comes in first: the agent moves pages, not swap entries.
-        let pages = groups.iter().flat_map(|group| &group.pages).map(|page| page.vpn());
-        let is_lent = |vpn: &Vpn| space.table.load(*vpn).state() == State::Lent;
-        let mut lent: Vec<Vpn> = pages.filter(is_lent).collect();
-        if !lent.is_empty() {
+        if space.table.counts().lent > 0 {
+            let pages = groups.iter().flat_map(|group| &group.pages).map(|page| page.vpn());
+            let is_lent = |vpn: &Vpn| space.table.load(*vpn).state() == State::Lent;
+            let mut lent: Vec<Vpn> = pages.filter(is_lent).collect();
             lent.sort_unstable();
             lent.dedup();
             lent.truncate(MAX_BATCH);
             space.memory.unshare(&lent);
         }
-        let Some(marked) = self.mark(space, groups, flags, out) else { return busy };
-        let mut took = Vec::with_capacity(marked.vpns.len());
+        let mut marked = std::mem::take(&mut ctx.marked);
+        if !self.mark(space, groups, flags, &mut marked, out) {
+            ctx.marked = marked;
+            return busy;
+        }
         if !marked.vpns.is_empty() {
-            space.memory.take_out(&marked.vpns, &mut took);
+            space.memory.take_out(&marked.vpns, &mut marked.took);
             points::out_taken();
             space.memory.release_events();
         }
-        took.resize(marked.vpns.len(), Took::Stayed);
-        let mut first = 0;
+        marked.took.resize(marked.vpns.len(), Took::Stayed);
+        let (mut first, mut slot) = (0, 0);
         for (group, end) in groups.iter().zip(marked.ends.iter().copied()) {
-            let sources = marked.members[first..end].iter().map(|(vpn, sample)| {
-                let slot = marked.vpns.partition_point(|other| other < vpn);
-                (*vpn, sample.map_or_else(|| Source::Slot(slot, took[slot]), Source::Sample))
+            let sources = marked.members[first..end].iter().map(|(vpn, sample)| match sample {
+                Some(entry) => (*vpn, Source::Sample(*entry)),
+                None => {
+                    // Mostly the one behind the last.
+                    if marked.vpns.get(slot) != Some(vpn) {
+                        slot = marked.vpns.partition_point(|other| other < vpn);
+                    }
+                    slot += 1;
+                    (*vpn, Source::Slot(slot - 1, marked.took[slot - 1]))
+                }
             });
             self.store_group(space, group, flags, sources, learner, ctx, out, &mut busy);
             first = end;
@@ -220,6 +234,7 @@ impl Mover {
             space.memory.release_taken();
             points::out_released();
         }
+        ctx.marked = marked;
         busy
     }
 
@@ -227,18 +242,18 @@ impl Mover {
     #[expect(clippy::too_many_arguments, reason = "what a batch has, and what came of it")]
     fn store_group(
         &self,
-        space: &Arc<ManagedSpace>,
+        space: &Arc<ManagedSpace<M>>,
         group: &Group,
         flags: u8,
         sources: impl Iterator<Item = (Vpn, Source)>,
         learner: &mut Learner,
-        ctx: &mut MoverContext,
+        ctx: &mut MoverContext<S>,
         out: &mut SwapOut,
         busy: &mut Vec<Vpn>,
     ) {
-        let page = self.page_bytes;
+        let page = self.page_units;
         let mut bytes = std::mem::take(&mut ctx.pages);
-        bytes.resize(bytes.len().max(group.pages.len() * page), 0);
+        bytes.resize(bytes.len().max(group.pages.len() * page), S::Unit::default());
         // Which of the group's pages still need a place in a block, by their order in `bytes`, and
         // where they were.
         let mut fresh = std::mem::take(&mut ctx.sources);
@@ -288,7 +303,7 @@ impl Mover {
                 let block = &bytes[..fresh.len() * page];
                 let (codec, chunk_bytes) = (group.codec, group.chunk_bytes);
                 if codec.learns() && fresh.len() == 1 {
-                    learner.see(block);
+                    self.store.see(learner, block);
                 }
                 let dictionary = learner.dictionary();
                 let members = Members { vpns: &vpns, park: group.park_siblings, dictionary };
@@ -319,7 +334,7 @@ impl Mover {
 
     /// Reads a page that is out as a sample; false if it needs no other place: it is all zeros, or
     /// damaged, which is told when it is asked for.
-    fn read_sample(&self, entry: Entry, out: &mut [u8], ctx: &mut MoverContext) -> bool {
+    fn read_sample(&self, entry: Entry, out: &mut [S::Unit], ctx: &mut MoverContext<S>) -> bool {
         let Some(handle) = entry.handle() else { return false };
         self.store.get(&mut ctx.codec, handle, entry.index(), out).is_ok()
     }
@@ -329,7 +344,7 @@ impl Mover {
     /// it borrowed, or stored with the reference that is then its own.
     fn publish_sample(
         &self,
-        space: &ManagedSpace,
+        space: &ManagedSpace<M>,
         vpn: Vpn,
         sample: Entry,
         home: Option<(Handle, u16)>,
@@ -357,20 +372,30 @@ impl Mover {
 
     /// The page's home, where finding one takes no codec: nobody needs it stored, it is all zeros,
     /// or its kept copy is still valid.
-    fn without_compressing(&self, space: &ManagedSpace, slot: usize, bytes: &[u8]) -> Option<Home> {
+    fn without_compressing(
+        &self,
+        space: &ManagedSpace<M>,
+        slot: usize,
+        bytes: &[S::Unit],
+    ) -> Option<Home> {
+        let is_zeros = S::is_zeros(bytes);
+        let entry = space.moving(slot).map(|(_, entry)| entry);
+        if !is_zeros && entry.is_some_and(|e| e.handle().is_none() && !e.has(Entry::WANTED)) {
+            return None;
+        }
         // Else the kept copy could go, and its handle name another block, before it is retained.
         let _events = space.table.lock.read();
         let entry = space.moving(slot).map(|(_, entry)| entry);
-        if entry.is_none_or(|entry| entry.has(Entry::WANTED)) && space.dependents(0).is_empty() {
+        if entry.is_none_or(|entry| entry.has(Entry::WANTED)) && space.joined() == 0 {
             return Some(Home::Nowhere);
         }
-        if bytes.iter().all(|b| *b == 0) {
+        if is_zeros {
             count(&self.counters.zeros, 1);
             return Some(Home::Stored(None, 0));
         }
         let entry = entry?;
         let kept = entry.handle()?;
-        if self.store.checksum(kept, entry.index()) != self.store.hash(bytes) {
+        if !self.store.is_kept(kept, entry, bytes) {
             return None;
         }
         // Events may take the entry's own reference away before this is published.
@@ -383,16 +408,28 @@ impl Mover {
     /// of the home's handle.
     fn publish(
         &self,
-        space: &ManagedSpace,
+        space: &ManagedSpace<M>,
         slot: usize,
         home: Home,
-        bytes: &[u8],
+        bytes: &[S::Unit],
         flags: u8,
     ) -> Landed {
         let mut told = 0;
         loop {
+            {
+                let _events = space.table.lock.read();
+                if space.joined() == told
+                    && let Some(landed) = self.publish_here(space, slot, home, bytes, flags)
+                {
+                    return landed;
+                }
+            }
             // Without this space's lock: a put may have to wait for a child's events.
-            for child in space.dependents(told) {
+            let children = space.dependents(told);
+            if children.is_empty() {
+                std::thread::yield_now();
+            }
+            for child in children {
                 if let Home::Stored(Some(handle), _) = home {
                     self.store.retain(handle);
                 }
@@ -400,25 +437,16 @@ impl Mover {
                 self.publish(&child, slot, home, bytes, 0);
                 told += 1;
             }
-            {
-                let _events = space.table.lock.read();
-                if space.dependents(told).is_empty()
-                    && let Some(landed) = self.publish_here(space, slot, home, bytes, flags)
-                {
-                    return landed;
-                }
-            }
-            std::thread::yield_now();
         }
     }
 
     /// The same for one space, whose lock is held for reading. `None`: read events, try again.
     fn publish_here(
         &self,
-        space: &ManagedSpace,
+        space: &ManagedSpace<M>,
         slot: usize,
         home: Home,
-        bytes: &[u8],
+        bytes: &[S::Unit],
         flags: u8,
     ) -> Option<Landed> {
         let (handle, index) = match home {
@@ -497,23 +525,27 @@ impl Mover {
         handle.map_or(0, of)
     }
 
-    /// Marks the groups' pages and holds events; `None` if there is nothing to take. Parked pages
+    /// Marks the groups' pages and holds events; false if there is nothing to take. Parked pages
     /// are stored again; samples are borrowed, unless it is a sample that is wanted.
     fn mark(
         &self,
-        space: &ManagedSpace,
+        space: &ManagedSpace<M>,
         groups: &[Group],
         flags: u8,
+        marked: &mut Marked,
         out: &mut SwapOut,
-    ) -> Option<Marked> {
+    ) -> bool {
+        let Marked { vpns, members, ends, took } = marked;
+        vpns.clear();
+        members.clear();
+        ends.clear();
+        took.clear();
         let _events = space.table.lock.write();
         if space.under_way.lock().is_some() {
             // Forked out of a batch of its parent's that is not over.
             groups.iter().for_each(|group| out.tell_untried(space, &group.pages));
-            return None;
+            return false;
         }
-        let mut members = Vec::with_capacity(MAX_BATCH);
-        let mut ends = Vec::with_capacity(groups.len());
         for group in groups {
             for page in &group.pages {
                 let entry = space.table.load(page.vpn());
@@ -537,39 +569,36 @@ impl Mover {
             }
             ends.push(members.len());
         }
-        if members.is_empty() {
-            return None;
-        }
         let in_program = members.iter().filter(|(_, sample)| sample.is_none());
-        let mut vpns: Vec<Vpn> = in_program.map(|(vpn, _)| *vpn).collect();
+        vpns.extend(in_program.map(|(vpn, _)| *vpn));
         if vpns.is_empty() {
-            return Some(Marked { vpns, members, ends });
+            return !members.is_empty();
         }
         vpns.sort_unstable();
         vpns.dedup();
         // A successor must know which slot is whose before any page leaves.
-        space.journal.begin_batch(&vpns, space.id());
+        space.journal.begin_batch(vpns, space.id());
         points::out_journaled();
-        for vpn in &vpns {
+        for vpn in vpns.iter() {
             // Its kept copy may be dropped at this moment.
             let entry = space.table.load(*vpn);
             replace(space, *vpn, entry, |old| old.with_state(State::Moving));
         }
         points::out_marked();
-        *space.under_way.lock() = Some(Batch::default());
+        space.begin_part();
         space.memory.hold_events();
-        Some(Marked { vpns, members, ends })
+        true
     }
 }
 
 /// The batch is over for this space and those that joined it here.
-fn end_part(space: &ManagedSpace) {
-    let batch = {
+fn end_part<M: ?Sized>(space: &ManagedSpace<M>) {
+    let children = {
         let _events = space.table.lock.write();
         space.journal.end_batch();
-        space.under_way.lock().take()
+        space.end_part()
     };
-    for child in batch.into_iter().flat_map(|batch| batch.dependents) {
+    for child in children {
         end_part(&child);
     }
 }
@@ -581,7 +610,7 @@ fn only(group: &Group, vpns: &[Vpn]) -> Option<Group> {
     (!pages.is_empty()).then(|| Group { pages, ..group.clone() })
 }
 
-fn wake_if_wanted(space: &ManagedSpace, vpn: Vpn, entry: Entry) {
+fn wake_if_wanted<U, M: Memory<U> + ?Sized>(space: &ManagedSpace<M>, vpn: Vpn, entry: Entry) {
     if entry.has(Entry::WANTED) {
         space.memory.wake(vpn, 1);
     }

@@ -11,15 +11,18 @@
 //!
 //! The lock is a leaf, held for the copying of one page.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
 use clew_core::{Event, PageId, SpaceId, Tier, Vpn};
-use clew_store::{CodecContext, Entry, Handle, PutError, State, points};
-use parking_lot::Mutex;
+use clew_store::{Entry, Handle, Members, PutError, State, points};
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use parking_lot::{Mutex, MutexGuard};
 
-use super::{Mover, MoverContext, count, is_sample, page_entry};
-use crate::space::ManagedSpace;
+use super::{BlockStore, Mover, MoverContext, count, is_sample, page_entry};
+use crate::space::{ManagedSpace, Memory};
 
 /// How pages that came back early wait for their use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,25 +41,31 @@ impl Default for Parking {
 }
 
 /// One parked page.
-struct Copy {
+struct Copy<U, M: ?Sized> {
     number: u64,
-    space: Weak<ManagedSpace>,
+    space: Weak<ManagedSpace<M>>,
     block: (Handle, u16),
-    bytes: Box<[u8]>,
+    bytes: Box<[U]>,
 }
 
-#[derive(Default)]
-struct Inside {
-    copies: HashMap<PageId, Copy>,
+struct Inside<U, M: ?Sized> {
+    copies: HashMap<PageId, Copy<U, M>, FixedState>,
     /// By age; names pages that have left since.
     order: VecDeque<(u64, PageId)>,
     next: u64,
     /// Memory of pages that left.
-    free: Vec<Box<[u8]>>,
+    free: Vec<Box<[U]>>,
 }
 
-impl Inside {
-    fn remove(&mut self, page: PageId) -> Option<Copy> {
+impl<U, M: ?Sized> Default for Inside<U, M> {
+    fn default() -> Self {
+        let (copies, order, next, free) = Default::default();
+        Inside { copies, order, next, free }
+    }
+}
+
+impl<U, M: ?Sized> Inside<U, M> {
+    fn remove(&mut self, page: PageId) -> Option<Copy<U, M>> {
         let copy = self.copies.remove(&page)?;
         if self.copies.is_empty() {
             // Old memory is given back when nobody uses any of it.
@@ -67,19 +76,42 @@ impl Inside {
 }
 
 /// The buffer.
-#[derive(Default)]
-pub(super) struct ParkedPages {
-    inside: Mutex<Inside>,
+pub(super) struct ParkedPages<U, M: ?Sized> {
+    inside: Mutex<Inside<U, M>>,
+    /// Copies in it, for who only wants to know how many.
+    len: AtomicUsize,
 }
 
-impl ParkedPages {
+/// The buffer, while it is changed.
+struct Changing<'a, U, M: ?Sized> {
+    inside: MutexGuard<'a, Inside<U, M>>,
+    len: &'a AtomicUsize,
+}
+
+impl<U, M: ?Sized> Drop for Changing<'_, U, M> {
+    fn drop(&mut self) {
+        self.len.store(self.inside.copies.len(), Relaxed);
+    }
+}
+
+impl<U, M: ?Sized> Default for ParkedPages<U, M> {
+    fn default() -> Self {
+        ParkedPages { inside: Mutex::default(), len: AtomicUsize::new(0) }
+    }
+}
+
+impl<U: std::marker::Copy + Default, M: ?Sized> ParkedPages<U, M> {
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.inside.lock().copies.len()
+        self.len.load(Relaxed)
+    }
+
+    fn change(&self) -> Changing<'_, U, M> {
+        Changing { inside: self.inside.lock(), len: &self.len }
     }
 
     /// Copies a page to `out` if it is here.
-    pub fn copy(&self, page: PageId, entry: Entry, out: &mut [u8]) -> bool {
+    pub fn copy(&self, page: PageId, entry: Entry, out: &mut [U]) -> bool {
         let inside = self.inside.lock();
         let copy = inside.copies.get(&page);
         let Some(copy) =
@@ -93,7 +125,7 @@ impl ParkedPages {
 
     /// The page is not parked any more.
     pub fn remove(&self, page: PageId) {
-        let mut inside = self.inside.lock();
+        let inside = &mut *self.change().inside;
         if let Some(copy) = inside.remove(page)
             && !inside.copies.is_empty()
         {
@@ -121,14 +153,13 @@ impl ParkedPages {
     /// Parks a page; what had to leave for it.
     fn insert(
         &self,
-        space: &Arc<ManagedSpace>,
+        space: &Arc<ManagedSpace<M>>,
         vpn: Vpn,
         block: (Handle, u16),
-        bytes: &[u8],
+        bytes: &[U],
         most: usize,
-    ) -> Option<(PageId, Copy)> {
-        let mut inside = self.inside.lock();
-        let inside = &mut *inside;
+    ) -> Option<(PageId, Copy<U, M>)> {
+        let inside = &mut *self.change().inside;
         let page = PageId::new(space.id(), vpn);
         if let Some(old) = inside.copies.remove(&page) {
             inside.free.push(old.bytes);
@@ -149,7 +180,8 @@ impl ParkedPages {
                 .order
                 .retain(|(number, page)| copies.get(page).is_some_and(|c| c.number == *number));
         }
-        let mut memory = inside.free.pop().unwrap_or_else(|| vec![0; bytes.len()].into());
+        let mut memory =
+            inside.free.pop().unwrap_or_else(|| vec![U::default(); bytes.len()].into());
         memory.copy_from_slice(bytes);
         let number = inside.next;
         inside.next += 1;
@@ -159,12 +191,12 @@ impl ParkedPages {
         pushed_out
     }
 
-    fn give_back(&self, memory: Box<[u8]>) {
+    fn give_back(&self, memory: Box<[U]>) {
         self.inside.lock().free.push(memory);
     }
 }
 
-impl Mover {
+impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
     /// Pages that are parked now. They take the daemon's own memory.
     pub fn parked_pages(&self) -> usize {
         self.parked.len()
@@ -174,11 +206,11 @@ impl Mover {
     /// entry has changed meanwhile. The caller holds `table.lock` for reading, and wakes who waits.
     pub(super) fn park_page(
         &self,
-        space: &Arc<ManagedSpace>,
+        space: &Arc<ManagedSpace<M>>,
         vpn: Vpn,
         now: Entry,
-        bytes: &[u8],
-        codec: &mut CodecContext,
+        bytes: &[S::Unit],
+        codec: &mut S::Scratch,
         events: &mut Vec<Event>,
     ) -> bool {
         let Some(handle) = now.handle() else { return false };
@@ -203,7 +235,13 @@ impl Mover {
 
     /// A page that was parked, and is not any more, is stored again. Takes no lock: whoever moves
     /// the entry meanwhile finds one or the other, with the same reference.
-    fn expire(&self, page: PageId, copy: &Copy, codec: &mut CodecContext, events: &mut Vec<Event>) {
+    fn expire(
+        &self,
+        page: PageId,
+        copy: &Copy<S::Unit, M>,
+        codec: &mut S::Scratch,
+        events: &mut Vec<Event>,
+    ) {
         let Some(space) = copy.space.upgrade() else { return };
         let (handle, index) = copy.block;
         let parked = page_entry(State::Parked, Some(handle), index);
@@ -227,17 +265,18 @@ impl Mover {
     fn recompress(
         &self,
         handle: Handle,
-        copy: &Copy,
-        codec: &mut CodecContext,
+        copy: &Copy<S::Unit, M>,
+        codec: &mut S::Scratch,
     ) -> Result<Handle, PutError> {
-        let chunk_bytes = self.store.chunk_bytes(handle).min(self.page_bytes as u32);
-        self.store.put(codec, &copy.bytes, self.store.codec(handle), chunk_bytes)
+        let chunk_bytes = self.store.chunk_bytes(handle).min(self.store.page_bytes() as u32);
+        let form = self.store.codec(handle);
+        self.store.put_group(codec, &copy.bytes, form, chunk_bytes, Members::default())
     }
 
     /// Stores a parked page again because it is to leave. The caller holds `table.lock`.
     pub(super) fn unpark(
         &self,
-        space: &ManagedSpace,
+        space: &ManagedSpace<M>,
         vpn: Vpn,
         parked: Entry,
         events: &mut Vec<Event>,
@@ -263,9 +302,9 @@ impl Mover {
     /// skipped, as are pages of zeros, which take no codec; damaged ones stay stored.
     pub fn park(
         &self,
-        space: &Arc<ManagedSpace>,
+        space: &Arc<ManagedSpace<M>>,
         vpns: &[Vpn],
-        ctx: &mut MoverContext,
+        ctx: &mut MoverContext<S>,
         events: &mut Vec<Event>,
     ) -> super::Restored {
         let mut result = super::Restored::default();
@@ -275,7 +314,7 @@ impl Mover {
         self.for_borrowed_runs(space, vpns, wanted, ctx, &mut result.corrupt, |run, ctx| {
             let _events = space.table.lock.read();
             for lent in run {
-                let bytes = &ctx.pages[lent.at * self.page_bytes..][..self.page_bytes];
+                let bytes = &ctx.pages[lent.at * self.page_units..][..self.page_units];
                 let now = lent.entry.with_state(State::Restoring);
                 if self.park_page(space, lent.vpn, now, bytes, &mut ctx.codec, events) {
                     result.pages += 1;

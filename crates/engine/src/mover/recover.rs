@@ -7,8 +7,8 @@
 use clew_core::Vpn;
 use clew_store::{Entry, Handle, State};
 
-use super::{Mover, MoverContext, is_sample, page_entry, set};
-use crate::space::{ManagedSpace, Put, PutStop};
+use super::{BlockStore, Mover, MoverContext, is_sample, page_entry, set};
+use crate::space::{ManagedSpace, Memory, Put, PutStop};
 
 const ALL_FLAGS: u8 = Entry::WANTED | Entry::SAMPLED;
 
@@ -27,7 +27,7 @@ pub enum Staged {
     Unknown,
 }
 
-impl Mover {
+impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
     /// Leaves no page of `space` on its way. `staged` copies a slot of the staging area in which
     /// the space's batch is. The caller holds `table.lock` for
     /// writing, has applied every event that was readable, and is the only one who works for this
@@ -37,12 +37,12 @@ impl Mover {
     /// [`ReadEvents`]; what was done so far stays done.
     pub fn recover(
         &self,
-        space: &ManagedSpace,
-        ctx: &mut MoverContext,
-        staged: &mut dyn FnMut(usize, &mut [u8]) -> Staged,
+        space: &ManagedSpace<M>,
+        ctx: &mut MoverContext<S>,
+        staged: &mut dyn FnMut(usize, &mut [S::Unit]) -> Staged,
     ) -> Result<(), ReadEvents> {
-        ctx.pages.resize(self.page_bytes.max(ctx.pages.len()), 0);
-        let bytes = &mut ctx.pages[..self.page_bytes];
+        ctx.pages.resize(self.page_units.max(ctx.pages.len()), S::Unit::default());
+        let bytes = &mut ctx.pages[..self.page_units];
         for slot in 0..space.journal.batch_len() {
             let Some((at, entry)) = space.moving(slot) else { continue };
             match staged(slot, bytes) {
@@ -69,7 +69,7 @@ impl Mover {
             }
         });
         for (vpn, entry) in under_way {
-            let bytes = &mut ctx.pages[..self.page_bytes];
+            let bytes = &mut ctx.pages[..self.page_units];
             let put = match (entry.state(), entry.handle()) {
                 // Its copy died with the daemon that had it, or who knew why it was taken out.
                 (State::Parked, Some(_)) | (State::Stored, _) => {

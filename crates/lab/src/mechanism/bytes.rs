@@ -13,17 +13,15 @@ use std::time::Instant;
 use clew_core::{
     CodecKind, Event, Group, PageCounts, PageFacts, PageId, PageRun, SpaceId, Tier, TierFacts, Vpn,
 };
-use clew_engine::{Fault, ManagedSpace, Memory, Mover, MoverContext, Parking, Put, PutStop, Took};
-use clew_store::{Handle, Journal, Space, State, Store, StoreConfig, Tables};
+use clew_engine::{Memory, Put, PutStop, Took};
+use clew_store::{Entry, Handle, State, Store, StoreConfig};
 use clew_trace::{Content, Contents, Trace};
 
-use super::{Buffer, Form, MAX_PAGES, Mechanism, by_form, counts, for_each, tier};
+use super::programs::{Programs, defect};
+use super::{Buffer, Form, Mechanism, by_form};
 use crate::costs::{Clock, CodecCost, Spent};
 use crate::error::LabError;
 use crate::world::{Holds, World};
-
-/// Address spaces that may live at once.
-const MAX_SPACES: u32 = 1 << 14;
 
 /// A page that was put into the program.
 struct Arrived {
@@ -111,22 +109,12 @@ impl Memory for Program {
     }
 }
 
-struct Managed {
-    space: Arc<ManagedSpace>,
-    program: Arc<Program>,
-}
-
 /// The mechanism. See the module.
 pub struct Bytes {
-    mover: Mover,
-    tables: Arc<Tables>,
-    journal: Arc<Journal>,
-    spaces: Vec<Option<Managed>>,
+    programs: Programs<Arc<Store>, Program>,
     contents: Contents<File>,
-    ctx: MoverContext,
     clock: Clock,
     page_bytes: usize,
-    resident: u64,
     full: bool,
     /// What blocks were stored as, for the cost of bringing them back. A number that is used again
     /// gets its new form when its block is stored.
@@ -143,46 +131,32 @@ impl Bytes {
         clock: Clock,
     ) -> Result<Bytes, LabError> {
         let store = Arc::new(Store::new(limits)?);
-        let parking =
-            buffer.map_or(Parking::default(), |b| Parking { pages: b.pages, keep: b.keep });
-        let page_bytes = limits.page_bytes;
         Ok(Bytes {
-            mover: Mover::new(store, retain, parking),
-            tables: Arc::new(Tables::new(MAX_PAGES)?),
-            journal: Arc::new(Journal::new(MAX_SPACES, page_bytes as u64)?),
-            spaces: Vec::new(),
+            programs: Programs::new(store, retain, buffer)?,
             contents: trace.contents().map_err(LabError::trace(trace.path()))?,
-            ctx: MoverContext::default(),
             clock,
-            page_bytes,
-            resident: 0,
+            page_bytes: limits.page_bytes,
             full: false,
             forms: HashMap::new(),
         })
     }
 
-    fn managed(&self, space: SpaceId) -> Result<&Managed, LabError> {
-        let managed = self.spaces.get(space.0 as usize).and_then(Option::as_ref);
-        managed.ok_or_else(|| defect(PageId::new(space, Vpn(0)), "its space is not there"))
+    fn store(&self) -> &Store {
+        &self.programs.mover.store
     }
 
-    fn table(&self, space: SpaceId) -> Option<&Space> {
-        self.spaces.get(space.0 as usize)?.as_ref().map(|managed| &managed.space.table)
+    fn entry(&self, page: PageId) -> Entry {
+        self.programs.table(page.space()).map_or(Entry::ABSENT, |table| table.load(page.vpn()))
     }
 
-    /// Does something with a space and keeps count of resident pages.
-    fn counting<T>(&mut self, space: SpaceId, act: impl FnOnce(&mut Bytes) -> T) -> T {
-        let resident = |bytes: &Bytes| bytes.table(space).map_or(0, |t| t.counts().resident);
-        let before = resident(self);
-        let result = act(self);
-        self.resident = self.resident + resident(self) - before;
-        result
+    fn with_inside<T>(&self, space: SpaceId, act: impl FnOnce(&mut Inside) -> T) -> Option<T> {
+        self.programs.memory(space).map(|program| act(&mut program.inside()))
     }
 
     /// Compares every page that arrived with what it should hold.
     fn compare(&mut self, space: SpaceId, world: &World<'_>) -> Result<(), LabError> {
-        let Some(Some(managed)) = self.spaces.get(space.0 as usize) else { return Ok(()) };
-        let inside = &mut *managed.program.inside();
+        let Some(program) = self.programs.memory(space) else { return Ok(()) };
+        let inside = &mut *program.inside();
         for Arrived { vpn, at } in inside.arrived.drain(..) {
             let page = PageId::new(space, vpn);
             let found = at.map(|at| &inside.arrived_bytes[at..at + self.page_bytes]);
@@ -217,8 +191,8 @@ impl Bytes {
         groups: &[Group],
         world: &World<'_>,
     ) -> Result<(), LabError> {
-        let Some(Some(managed)) = self.spaces.get(space.0 as usize) else { return Ok(()) };
-        let inside = &mut *managed.program.inside();
+        let Some(program) = self.programs.memory(space) else { return Ok(()) };
+        let inside = &mut *program.inside();
         inside.leaving.clear();
         inside.leaving_bytes.clear();
         for page in groups.iter().flat_map(|group| &group.pages) {
@@ -246,26 +220,25 @@ impl Bytes {
     fn block(&self, handle: Handle) -> Result<(CodecCost, u64), LabError> {
         let page = self.page_bytes as u32;
         let form = self.forms.get(&handle).copied().unwrap_or_else(|| Form {
-            codec: self.mover.store.codec(handle),
+            codec: self.store().codec(handle),
             chunk_bytes: page,
             park: false,
         });
         let pages = u64::from((form.chunk_bytes / page).max(1));
-        let of_block = u64::from(self.mover.store.block_pages(handle).max(1));
+        let of_block = u64::from(self.store().block_pages(handle).max(1));
         Ok((self.cost(form)?, pages.min(of_block)))
     }
 
     /// Pages that were compressed again because they were pushed out of the buffer.
-    fn note_expired(&mut self, space: SpaceId, events: &[Event]) -> u64 {
+    fn note_expired(&mut self, events: &[Event]) -> u64 {
         let mut again = 0;
         for event in events {
             let Event::Stored { page, .. } = *event else { continue };
-            let owner = self.table(page.space()).or_else(|| self.table(space));
-            let handle = owner.and_then(|table| table.load(page.vpn()).handle());
+            let handle = self.entry(page).handle();
             if let Some(handle) = handle
                 && !self.forms.contains_key(&handle)
             {
-                let store = &self.mover.store;
+                let store = self.store();
                 let (codec, chunk_bytes) = (store.codec(handle), store.chunk_bytes(handle));
                 self.forms.insert(handle, Form { codec, chunk_bytes, park: false });
                 again += 1;
@@ -279,10 +252,6 @@ fn failed(source: clew_trace::TraceError) -> LabError {
     LabError::Trace { path: std::path::PathBuf::new(), source }
 }
 
-fn defect(page: PageId, what: &str) -> LabError {
-    LabError::Defect { page, what: what.to_string(), record: 0 }
-}
-
 fn needs_world<'a, 'w>(
     page: PageId,
     world: Option<&'a World<'w>>,
@@ -292,64 +261,34 @@ fn needs_world<'a, 'w>(
 
 impl PageFacts for Bytes {
     fn tier(&self, page: PageId) -> Option<Tier> {
-        tier(self.table(page.space()), page)
+        self.programs.tier(page)
     }
 
     fn counts(&self, space: SpaceId) -> PageCounts {
-        counts(self.table(space))
+        self.programs.counts(space)
     }
 
     fn for_each(&self, space: SpaceId, visit: &mut dyn FnMut(PageId, Option<Tier>)) {
-        for_each(self.table(space), visit);
+        self.programs.for_each(space, visit);
     }
 }
 
 impl Mechanism for Bytes {
     fn start(&mut self, space: SpaceId) -> Result<(), LabError> {
-        let number = space.0 as usize;
-        if self.spaces.len() <= number {
-            self.spaces.resize_with(number + 1, || None);
-        }
-        let journal = self.journal.begin().ok_or_else(|| LabError::Setting {
-            what: format!("space {}", space.0),
-            why: format!("more than {MAX_SPACES} address spaces at once"),
-        })?;
-        let program = Arc::new(Program { page_bytes: self.page_bytes, inside: Mutex::default() });
-        let table = Space::new(space, Arc::clone(&self.tables));
-        let memory = Arc::clone(&program) as Arc<dyn Memory>;
-        let managed =
-            Managed { space: Arc::new(ManagedSpace::new(table, memory, journal)), program };
-        self.spaces[number] = Some(managed);
-        Ok(())
+        let program = Program { page_bytes: self.page_bytes, inside: Mutex::default() };
+        self.programs.start(space, program)
     }
 
     fn end(&mut self, space: SpaceId) {
-        self.counting(space, |bytes| {
-            if let Some(slot) = bytes.spaces.get_mut(space.0 as usize)
-                && let Some(managed) = slot.as_ref()
-            {
-                bytes.mover.end(&managed.space);
-            }
-        });
-        if let Some(slot) = self.spaces.get_mut(space.0 as usize)
-            && let Some(managed) = slot.take()
-        {
-            managed.space.journal.end();
-        }
+        self.programs.end(space);
     }
 
     fn state(&self, page: PageId) -> State {
-        self.table(page.space()).map_or(State::Absent, |table| table.load(page.vpn()).state())
+        self.programs.state(page)
     }
 
     fn adopt(&mut self, run: PageRun, events: &mut Vec<Event>) -> Result<(), LabError> {
-        let space = run.first.space();
-        self.counting(space, |bytes| {
-            let managed = bytes.managed(space)?;
-            let _lock = managed.space.table.lock.write();
-            bytes.mover.adopt(&managed.space, run.first.vpn(), u64::from(run.count), events);
-            Ok(())
-        })
+        self.programs.adopt(run, events)
     }
 
     fn fault(
@@ -359,7 +298,7 @@ impl Mechanism for Bytes {
         events: &mut Vec<Event>,
     ) -> Result<Spent, LabError> {
         let space = page.space();
-        let entry = self.managed(space)?.space.table.load(page.vpn());
+        let entry = self.entry(page);
         let costs = self.clock.costs();
         let mut spent = Spent { kernel_ns: costs.fault_ns, ..Spent::default() };
         let mut chunk_pages = 1;
@@ -374,34 +313,22 @@ impl Mechanism for Bytes {
         };
         let put_ns = costs.put_ns;
         let before = events.len();
+        self.with_inside(space, |inside| inside.first = None);
         let began = Instant::now();
-        let fault = self.counting(space, |bytes| {
-            let managed = bytes.spaces[space.0 as usize].as_ref();
-            managed.map(|managed| {
-                managed.program.inside().first = None;
-                let _lock = managed.space.table.lock.read();
-                bytes.mover.fault(&managed.space, page.vpn(), &mut bytes.ctx, events)
-            })
-        });
+        let was_out = self.programs.fault(page, events)?;
         let took = began.elapsed();
-        match fault {
-            Some(Fault::Restored) => {}
-            Some(Fault::Fresh(_)) => {
-                let program = &self.managed(space)?.program;
-                program.inside().arrived.clear();
-                return Ok(Spent::default());
-            }
-            Some(Fault::Corrupt(error)) => return Err(defect(page, &error.to_string())),
-            other => return Err(defect(page, &format!("a fault was answered with {other:?}"))),
+        if !was_out {
+            self.with_inside(space, |inside| inside.arrived.clear());
+            return Ok(Spent::default());
         }
-        let first = self.managed(space)?.program.inside().first;
+        let first = self.with_inside(space, |inside| inside.first).flatten();
         let waited = first.map_or(took, |first| first - began);
         let came_along = |event: &&Event| matches!(event, Event::PageIn { demand: false, .. });
         let along = events[before..].iter().filter(came_along).count() as u64;
         // Of a block of several chunks, the others are decompressed too.
         let others = (along + 1).saturating_sub(chunk_pages) * u64::from(along > 0);
         spent.decompressed_pages += others;
-        let again = self.note_expired(space, &events[before..]);
+        let again = self.note_expired(&events[before..]);
         spent.compressed_pages += again;
         let all = modelled * (chunk_pages + others) as f64;
         spent.back_ns = self.clock.or_real(all, took);
@@ -429,15 +356,13 @@ impl Mechanism for Bytes {
             let world = needs_world(groups[0].pages[0], world)?;
             self.prepare(space, groups, world)?;
             let counted = |bytes: &Bytes| {
-                let counters = &bytes.mover.counters;
+                let counters = &bytes.programs.mover.counters;
                 [&counters.swapped_out, &counters.zeros, &counters.reused].map(|c| c.load(Relaxed))
             };
             let before = counted(self);
             let began = Instant::now();
-            let out = self.counting(space, |bytes| {
-                let managed = bytes.spaces[space.0 as usize].as_ref();
-                managed.map(|managed| bytes.mover.swap_out(&managed.space, groups, &mut bytes.ctx))
-            });
+            let out =
+                self.programs.with(space, |mover, space, ctx| mover.swap_out(space, groups, ctx));
             let took = began.elapsed();
             let Some(out) = out else { continue };
             let [stored, zeros, reused] = counted(self);
@@ -451,8 +376,7 @@ impl Mechanism for Bytes {
             self.full |= out.full.is_some();
             for event in &out.events {
                 let Event::Stored { page, .. } = event else { continue };
-                let entry = self.managed(space)?.space.table.load(page.vpn());
-                if let Some(handle) = entry.handle() {
+                if let Some(handle) = self.entry(*page).handle() {
                     self.forms.insert(handle, form);
                 }
             }
@@ -476,7 +400,7 @@ impl Mechanism for Bytes {
         let mut chunks = HashSet::new();
         let mut modelled = 0.0;
         for vpn in &vpns {
-            let entry = self.managed(space)?.space.table.load(*vpn);
+            let entry = self.entry(PageId::new(space, *vpn));
             let (State::Stored, Some(handle)) = (entry.state(), entry.handle()) else { continue };
             let (cost, chunk_pages) = self.block(handle)?;
             if chunks.insert((handle, u64::from(entry.index()) / chunk_pages)) {
@@ -486,18 +410,9 @@ impl Mechanism for Bytes {
         }
         let before = events.len();
         let began = Instant::now();
-        let restored = self.counting(space, |bytes| {
-            let managed = bytes.spaces[space.0 as usize].as_ref();
-            managed.map(|managed| match park {
-                true => bytes.mover.park(&managed.space, &vpns, &mut bytes.ctx, events),
-                false => bytes.mover.restore(&managed.space, &vpns, &mut bytes.ctx, events),
-            })
-        });
+        self.programs.restore(space, &vpns, park, events)?;
         let took = began.elapsed();
-        if let Some((vpn, error)) = restored.and_then(|restored| restored.corrupt) {
-            return Err(defect(PageId::new(space, vpn), &error.to_string()));
-        }
-        let again = self.note_expired(space, &events[before..]);
+        let again = self.note_expired(&events[before..]);
         let came = |event: &&Event| matches!(event, Event::PageIn { .. });
         let came = events[before..].iter().filter(came).count() as f64;
         let costs = self.clock.costs();
@@ -514,42 +429,27 @@ impl Mechanism for Bytes {
     }
 
     fn free(&mut self, run: PageRun) {
-        let space = run.first.space();
-        self.counting(space, |bytes| {
-            if let Ok(managed) = bytes.managed(space) {
-                let _lock = managed.space.table.lock.write();
-                bytes.mover.forget(&managed.space, run.first.vpn(), u64::from(run.count));
-            }
-        });
+        self.programs.free(run);
     }
 
     fn moved(&mut self, from: PageRun, to: PageId) -> Result<(), LabError> {
-        let space = from.first.space();
-        self.counting(space, |bytes| {
-            let managed = bytes.managed(space)?;
-            let _lock = managed.space.table.lock.write();
-            let (first, pages) = (from.first.vpn(), u64::from(from.count));
-            bytes.mover.remap(&managed.space, first, pages, to.vpn())?;
-            managed.space.journal.set_step(0);
-            Ok(())
-        })
+        self.programs.moved(from, to)
     }
 
     fn drop_kept(&mut self, page: PageId) -> Option<u64> {
-        let managed = self.managed(page.space()).ok()?;
-        self.mover.drop_kept(&managed.space, page.vpn())
+        self.programs.drop_kept(page)
     }
 
     fn compact(&mut self, copies: u64) {
-        self.mover.store.compact(copies as usize);
+        self.store().compact(copies as usize);
     }
 
     fn pool_used_bytes(&self) -> u64 {
-        self.mover.store.used_bytes()
+        self.store().used_bytes()
     }
 
     fn pool(&self) -> TierFacts {
-        let facts = self.mover.store.facts();
+        let facts = self.store().facts();
         TierFacts {
             used_bytes: facts.used_bytes,
             limit_bytes: facts.limit_bytes,
@@ -559,15 +459,15 @@ impl Mechanism for Bytes {
     }
 
     fn resident_pages(&self) -> u64 {
-        self.resident
+        self.programs.resident_pages()
     }
 
     fn parked_pages(&self) -> u64 {
-        self.mover.parked_pages() as u64
+        self.programs.parked_pages()
     }
 
     fn tables_bytes(&self) -> u64 {
-        self.tables.used_bytes()
+        self.programs.tables_bytes()
     }
 
     fn was_full(&self) -> bool {

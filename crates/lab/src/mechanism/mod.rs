@@ -1,21 +1,22 @@
-//! What a replay moves pages with: the real one ([`Bytes`]: codecs, pool, page tables of the
-//! daemon, on the bytes of the trace), or one that only counts ([`Sizes`]: the same page tables, a
-//! pool in which every block is a number), for questions about policies.
+//! What a replay moves pages with: the daemon's mover and page tables, on the bytes of the trace, with the
+//! daemon's codecs and pool ([`Bytes`]), or on no bytes at all and a store of numbers ([`Sizes`]), for
+//! questions about policies.
 //!
 //! Both tell the same events in the same order, which is a test.
 
 mod bytes;
+mod numbers;
+mod programs;
 mod sizes;
 #[cfg(test)]
 mod tests;
 
 pub use bytes::Bytes;
-pub use sizes::{SizeModel, Sizes};
+pub use numbers::SizeModel;
+pub use sizes::Sizes;
 
-use clew_core::{
-    CodecKind, Event, Group, PageCounts, PageFacts, PageId, PageRun, SpaceId, Tier, TierFacts,
-};
-use clew_store::{Space, State};
+use clew_core::{CodecKind, Event, Group, PageFacts, PageId, PageRun, SpaceId, TierFacts};
+use clew_store::State;
 
 use crate::costs::Spent;
 use crate::error::LabError;
@@ -126,32 +127,4 @@ impl Form {
 /// Consecutive groups of one form.
 pub(crate) fn by_form(groups: &[Group]) -> impl Iterator<Item = &[Group]> {
     groups.chunk_by(|a, b| Form::of(a) == Form::of(b))
-}
-
-// ---- what both answer from their page tables ---------------------------------------------------
-
-fn tier(table: Option<&Space>, page: PageId) -> Option<Tier> {
-    (table?.load(page.vpn()).state() == State::Stored).then_some(Tier::Pool)
-}
-
-fn counts(table: Option<&Space>) -> PageCounts {
-    let mut counts = PageCounts::default();
-    if let Some(table) = table {
-        let by_state = table.counts();
-        counts.resident = by_state.resident;
-        counts.stored[Tier::Pool.index()] = by_state.stored + by_state.parked;
-    }
-    counts
-}
-
-fn for_each(table: Option<&Space>, visit: &mut dyn FnMut(PageId, Option<Tier>)) {
-    let Some(table) = table else { return };
-    table.for_range(clew_core::Vpn(0), u64::MAX >> 20, |vpn, entry| {
-        let page = PageId::new(table.id(), vpn);
-        match entry.state() {
-            State::Resident => visit(page, None),
-            State::Stored => visit(page, Some(Tier::Pool)),
-            State::Absent | State::Moving | State::Restoring | State::Parked | State::Lent => {}
-        }
-    });
 }

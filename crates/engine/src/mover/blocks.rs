@@ -1,0 +1,197 @@
+//! What a mover needs of the place where pages are stored: blocks behind counted handles, and what pages
+//! are made of.
+//!
+//! A page is a slice of units: bytes, or one number where a replay has no contents. What is generic is
+//! made for each of the two, so neither looks at run time for what it is.
+
+use std::sync::Arc;
+
+use clew_core::{CodecKind, Vpn};
+use clew_store::{CodecContext, Entry, Handle, Members, Piece, PutError, ReadError, Store};
+
+use crate::learn::Learner;
+
+/// Blocks of pages behind counted handles, as [`Store`] has them.
+pub trait BlockStore {
+    /// What pages are made of.
+    type Unit: Copy + Default + 'static;
+    /// Scratch of one thread.
+    type Scratch: Default;
+    /// Whether anybody asks how long reading took, and when a fault was answered.
+    const IS_TIMED: bool;
+
+    /// Units of a page.
+    fn page_units(&self) -> usize;
+
+    /// Bytes of a page.
+    fn page_bytes(&self) -> usize;
+
+    /// See [`Store::put_group`].
+    ///
+    /// # Errors
+    /// As there.
+    fn put_group(
+        &self,
+        scratch: &mut Self::Scratch,
+        pages: &[Self::Unit],
+        codec: CodecKind,
+        chunk_bytes: u32,
+        members: Members<'_>,
+    ) -> Result<Handle, PutError>;
+
+    /// See [`Store::get`].
+    ///
+    /// # Errors
+    /// As there.
+    fn get(
+        &self,
+        scratch: &mut Self::Scratch,
+        handle: Handle,
+        index: u16,
+        out: &mut [Self::Unit],
+    ) -> Result<(), ReadError>;
+
+    /// See [`Store::get_chunk`].
+    ///
+    /// # Errors
+    /// As there.
+    fn get_chunk(
+        &self,
+        scratch: &mut Self::Scratch,
+        handle: Handle,
+        index: u16,
+        out: &mut [Self::Unit],
+    ) -> Result<Piece, ReadError>;
+
+    /// See [`CodecContext::sibling`].
+    fn sibling(scratch: &Self::Scratch, index: u16, vpn: Vpn, other: u16) -> Option<Vpn>;
+
+    /// See [`Store::check_page`].
+    ///
+    /// # Errors
+    /// As there.
+    fn check_page(&self, handle: Handle, index: u16, page: &[Self::Unit]) -> Result<(), ReadError>;
+
+    /// Whether the page is all zeros.
+    fn is_zeros(page: &[Self::Unit]) -> bool;
+
+    /// Whether the copy that is kept of a page holds what the page holds; `entry` is the page's.
+    fn is_kept(&self, kept: Handle, entry: Entry, page: &[Self::Unit]) -> bool;
+
+    /// See [`Store::retain`].
+    fn retain(&self, handle: Handle) -> bool;
+
+    /// See [`Store::release`].
+    fn release(&self, handle: Handle) -> bool;
+
+    /// See [`Store::stored_bytes`].
+    fn stored_bytes(&self, handle: Handle) -> u32;
+
+    /// See [`Store::block_pages`].
+    fn block_pages(&self, handle: Handle) -> u16;
+
+    /// See [`Store::codec`].
+    fn codec(&self, handle: Handle) -> CodecKind;
+
+    /// See [`Store::chunk_bytes`].
+    fn chunk_bytes(&self, handle: Handle) -> u32;
+
+    /// A page leaves that is to be stored with a dictionary.
+    fn see(&self, _learner: &mut Learner, _page: &[Self::Unit]) {}
+
+    /// Makes a dictionary if there are pages enough.
+    fn learn(&self, _learner: &mut Learner, _scratch: &mut Self::Scratch) {}
+}
+
+impl BlockStore for Arc<Store> {
+    type Unit = u8;
+    type Scratch = CodecContext;
+    const IS_TIMED: bool = true;
+
+    fn page_units(&self) -> usize {
+        self.config().page_bytes
+    }
+
+    fn page_bytes(&self) -> usize {
+        self.config().page_bytes
+    }
+
+    fn put_group(
+        &self,
+        scratch: &mut CodecContext,
+        pages: &[u8],
+        codec: CodecKind,
+        chunk_bytes: u32,
+        members: Members<'_>,
+    ) -> Result<Handle, PutError> {
+        Store::put_group(self, scratch, pages, codec, chunk_bytes, members)
+    }
+
+    fn get(
+        &self,
+        scratch: &mut CodecContext,
+        handle: Handle,
+        index: u16,
+        out: &mut [u8],
+    ) -> Result<(), ReadError> {
+        Store::get(self, scratch, handle, index, out)
+    }
+
+    fn get_chunk(
+        &self,
+        scratch: &mut CodecContext,
+        handle: Handle,
+        index: u16,
+        out: &mut [u8],
+    ) -> Result<Piece, ReadError> {
+        Store::get_chunk(self, scratch, handle, index, out)
+    }
+
+    fn sibling(scratch: &CodecContext, index: u16, vpn: Vpn, other: u16) -> Option<Vpn> {
+        scratch.sibling(index, vpn, other)
+    }
+
+    fn check_page(&self, handle: Handle, index: u16, page: &[u8]) -> Result<(), ReadError> {
+        Store::check_page(self, handle, index, page)
+    }
+
+    fn is_zeros(page: &[u8]) -> bool {
+        page.iter().all(|byte| *byte == 0)
+    }
+
+    fn is_kept(&self, kept: Handle, entry: Entry, page: &[u8]) -> bool {
+        self.checksum(kept, entry.index()) == self.hash(page)
+    }
+
+    fn retain(&self, handle: Handle) -> bool {
+        Store::retain(self, handle)
+    }
+
+    fn release(&self, handle: Handle) -> bool {
+        Store::release(self, handle)
+    }
+
+    fn stored_bytes(&self, handle: Handle) -> u32 {
+        Store::stored_bytes(self, handle)
+    }
+
+    fn block_pages(&self, handle: Handle) -> u16 {
+        Store::block_pages(self, handle)
+    }
+
+    fn codec(&self, handle: Handle) -> CodecKind {
+        Store::codec(self, handle)
+    }
+
+    fn chunk_bytes(&self, handle: Handle) -> u32 {
+        Store::chunk_bytes(self, handle)
+    }
+
+    fn see(&self, learner: &mut Learner, page: &[u8]) {
+        learner.see(page);
+    }
+
+    fn learn(&self, learner: &mut Learner, scratch: &mut CodecContext) {
+        learner.learn(self, scratch);
+    }
+}
