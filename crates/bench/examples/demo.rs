@@ -5,7 +5,7 @@ use anyhow::Result;
 use clap::Parser;
 use clew_bench::arms::ArmKind;
 use clew_bench::progress::Console;
-use clew_bench::{DemoConfig, demo, report};
+use clew_bench::{DemoConfig, demo};
 use clew_core::ByteSize;
 
 #[derive(Parser)]
@@ -28,12 +28,6 @@ struct Arguments {
     /// Where the report goes.
     #[arg(long, default_value = "demo-report")]
     out: PathBuf,
-    /// Only report what this JSON file holds.
-    #[arg(long)]
-    from: Option<PathBuf>,
-    /// Only report what this JSON file of a full comparison holds.
-    #[arg(long)]
-    full_from: Option<PathBuf>,
     /// Seed.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -47,14 +41,6 @@ struct Arguments {
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
-    if let Some(path) = arguments.full_from {
-        let result = serde_json::from_str(&std::fs::read_to_string(path)?)?;
-        print!("{}", report::full_table(&result));
-        for path in report::write_full(&result, &arguments.out)? {
-            println!("{}", path.display());
-        }
-        return Ok(());
-    }
     let mut config = DemoConfig {
         clew_exe: arguments.clew,
         total_fraction: arguments.fraction,
@@ -68,12 +54,9 @@ fn main() -> Result<()> {
     if !arguments.arms.is_empty() {
         config.arms = arguments.arms;
     }
-    let result = match arguments.from {
-        Some(path) => serde_json::from_str(&std::fs::read_to_string(path)?)?,
-        None => demo(&config, &Console::new())?,
-    };
-    print!("{}", report::table(&result));
-    for path in report::write_all(&result, &arguments.out)? {
+    let result = demo(&config, &Console::new())?;
+    print!("{}", clew_report::text(&result));
+    for path in clew_report::write_all(&result, &arguments.out, "demo")? {
         println!("{}", path.display());
     }
     Ok(())

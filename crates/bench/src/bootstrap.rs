@@ -4,24 +4,11 @@
 //!
 //! Seeded: equal samples give equal intervals.
 
-use serde::{Deserialize, Serialize};
-
-use crate::statistics::percentile;
 use clew_core::Seeded;
+use clew_report::{COVERAGE, Estimate, percentile};
 
 /// Resamples of one interval.
 const RESAMPLES: u64 = 1_000;
-/// What an interval covers, in percent.
-pub const COVERAGE: f64 = 95.0;
-
-/// A figure and the interval around it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Estimate {
-    pub value: f64,
-    pub low: f64,
-    pub high: f64,
-}
-
 /// Which switches a resample consists of: positions in the original sequence.
 pub struct Resamples {
     strata: Vec<Vec<usize>>,

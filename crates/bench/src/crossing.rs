@@ -1,28 +1,7 @@
 //! How much memory a curve needs to come down to a level: the inverse of relaunch time over total
 //! memory, linear between the points that were measured.
 
-use serde::{Deserialize, Serialize};
-
-/// Where a falling curve meets a level.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", content = "at", rename_all = "kebab-case")]
-pub enum Crossing {
-    /// Here.
-    At(f64),
-    /// It is below the level already where the curve begins: here or before.
-    AtMost(f64),
-    /// It is above the level even where the curve ends: after this.
-    MoreThan(f64),
-}
-
-impl Crossing {
-    /// The number, whatever is known about it.
-    pub fn number(self) -> f64 {
-        match self {
-            Crossing::At(at) | Crossing::AtMost(at) | Crossing::MoreThan(at) => at,
-        }
-    }
-}
+use clew_report::Crossing;
 
 /// The smallest abscissa from which on the curve stays at or below `level`. `curve` holds points in
 /// ascending order of their abscissas, at least one; it need not fall everywhere.

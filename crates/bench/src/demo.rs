@@ -1,18 +1,21 @@
 //! The demo: all arms one after the other, with the same work.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::arms::{self, ArmKind, ArmSettings};
+use clew_report::{Arm, Point, ProgramFacts, Results, Skipped, percent};
+
+use crate::arms::{ArmKind, ArmSettings};
 use crate::error::BenchError;
+use crate::full::{Run, results, total_bytes as part_of};
 use crate::interrupt::InterruptGuard;
-use crate::preparation::{host, installed, rehearse};
+use crate::method::Asked;
+use crate::preparation::{installed, rehearse};
 use crate::process_memory::ProgramMemory;
 use crate::programs::{Kind, Load};
 use crate::progress::Progress;
-use crate::result::{ArmResult, DemoResult, ProgramFacts, Settings, Skipped};
-use crate::run::{self, Outcome, Work};
+use crate::run::{self, Work};
 use crate::scratch::Scratch;
 
 /// What the demo runs.
@@ -97,7 +100,7 @@ impl DemoConfig {
 }
 
 /// Runs the demo. Arms that cannot run are named in the result, with the reason.
-pub fn demo(config: &DemoConfig, progress: &dyn Progress) -> Result<DemoResult, BenchError> {
+pub fn demo(config: &DemoConfig, progress: &dyn Progress) -> Result<Results, BenchError> {
     config.check()?;
     let begin = Instant::now();
     let _interrupts = InterruptGuard::new();
@@ -122,25 +125,22 @@ pub fn demo(config: &DemoConfig, progress: &dyn Progress) -> Result<DemoResult, 
         daemon_options: config.daemon_options.clone(),
     };
     let mut total_bytes = config.total_bytes;
-    let mut arms = Vec::new();
+    let mut need = None;
+    let mut runs: Vec<(Run, Arm)> = Vec::new();
     let mut memory = vec![ProgramMemory::default(); work.programs.len()];
     for kind in ArmKind::all().into_iter().filter(|kind| config.arms.contains(kind)) {
-        match one_arm(
-            kind,
-            &settings,
-            total_bytes,
-            config.headroom_bytes,
-            &work,
-            scratch.path(),
-            progress,
-        ) {
+        let (total, headroom) = (total_bytes, config.headroom_bytes);
+        match run::one(kind, &settings, total, headroom, &work, scratch.path(), progress) {
             Ok(outcome) => {
                 if kind == ArmKind::Dram {
-                    let needed = outcome.result.total_bytes_peak as f64;
-                    total_bytes = total_bytes.or(Some((needed * config.total_fraction) as u64));
+                    let needed = outcome.result.total_bytes_peak;
+                    need = Some(needed);
+                    total_bytes = total_bytes.or(Some(part_of(needed, config.total_fraction)));
                     memory = outcome.memory;
                 }
-                arms.push(outcome.result);
+                // At the only point there is, whatever its total.
+                let run = Run { arm: kind, total: None, similarity: config.similarity, round: 0 };
+                runs.push((run, outcome.result));
             }
             Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
             Err(error) => {
@@ -149,55 +149,47 @@ pub fn demo(config: &DemoConfig, progress: &dyn Progress) -> Result<DemoResult, 
             }
         }
     }
-    let alone = arms.iter().find(|arm| arm.name == ArmKind::Dram);
-    let alone = alone.map(ArmResult::switching_cpu_seconds);
-    for arm in arms.iter_mut().filter(|arm| arm.name != ArmKind::Dram) {
-        arm.swapping_cpu_seconds = alone.map(|alone| arm.switching_cpu_seconds() - alone);
-    }
-    let facts = |(&kind, memory): (&Kind, &ProgramMemory)| ProgramFacts {
-        name: kind,
-        layout: kind.layout(),
-        description: kind.description().to_string(),
-        anonymous_bytes: memory.filled_bytes,
-        touched_bytes: memory.touched_bytes,
+    let of_need = total_bytes.zip(need).map(|(total, need)| total as f64 / need as f64);
+    let total_part = match config.total_bytes {
+        None => Some(config.total_fraction),
+        Some(_) => of_need,
     };
-    Ok(DemoResult {
-        arms,
-        skipped,
-        total_bytes: total_bytes.unwrap_or_default(),
-        host: host(),
-        seed: config.seed,
+    let point = Point { total_part, similarity: Some(config.similarity) };
+    let facts = |(&kind, memory): (&Kind, &ProgramMemory)| {
+        let facts = ProgramFacts {
+            anonymous_bytes: memory.filled_bytes,
+            touched_bytes: memory.touched_bytes,
+            ..kind.facts()
+        };
+        (kind, facts)
+    };
+    let programs: Vec<_> = work.programs.iter().zip(&memory).map(facts).collect();
+    let total = total_bytes.unwrap_or_default();
+    let asked = Asked {
+        totals: total_part.into_iter().collect(),
+        similarities: vec![config.similarity],
+        relaunches: config.switches,
+        rounds: 1,
+        data_bytes: config.data_bytes,
+        headroom_bytes: config.headroom_bytes,
+        updates: config.updates,
+        pause_ms: config.pause.as_millis() as u64,
+    };
+    let how = match config.total_bytes {
+        Some(_) => "as given".to_string(),
+        None => format!("{} % of what dram used", percent(config.total_fraction)),
+    };
+    let equal = format!("Equal totals: {} MiB ({how}).", total >> 20);
+    Ok(Results {
+        title: "Clew demo".to_string(),
         commit: config.commit.clone(),
-        settings: Settings {
-            total_fraction: config.total_bytes.is_none().then_some(config.total_fraction),
-            headroom_bytes: config.headroom_bytes,
-            switches: config.switches,
-            similarity: config.similarity,
-            updates: config.updates,
-            pause_ms: config.pause.as_millis() as u64,
-        },
-        programs: work.programs.iter().zip(&memory).map(facts).collect(),
-        duration_seconds: begin.elapsed().as_secs_f64(),
+        duration_seconds: Some(begin.elapsed().as_secs_f64()),
+        settings: asked.settings(),
+        skipped,
+        notes: if total > 0 { vec![equal] } else { Vec::new() },
+        method: asked.method(),
+        ..results(config.seed, &[(point, total)], &config.arms, &programs, &runs)
     })
-}
-
-fn one_arm(
-    kind: ArmKind,
-    settings: &ArmSettings,
-    total_bytes: Option<u64>,
-    headroom_bytes: u64,
-    work: &Work,
-    scratch: &Path,
-    progress: &dyn Progress,
-) -> Result<Outcome, BenchError> {
-    let total_bytes = match (kind, total_bytes) {
-        (ArmKind::Dram, _) => None,
-        (_, None) => return Err(BenchError::NoTotal),
-        (_, some) => some,
-    };
-    let arm = arms::make(kind, settings)?;
-    let ground = run::ground(&*arm, total_bytes, headroom_bytes, scratch)?;
-    run::run_arm(arm, &ground, work, progress)
 }
 
 #[cfg(test)]

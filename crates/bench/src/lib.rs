@@ -18,6 +18,7 @@ pub mod full;
 pub mod hint;
 pub mod interrupt;
 pub mod knob;
+mod method;
 pub mod micro;
 pub mod pagemap;
 pub mod plan;
@@ -25,15 +26,12 @@ pub mod preparation;
 pub mod process_memory;
 pub mod programs;
 pub mod progress;
-pub mod report;
-pub mod result;
 pub mod run;
 pub mod scratch;
 pub mod session;
 #[cfg(test)]
 #[path = "../../../tests/skip.rs"]
 mod skip;
-pub mod statistics;
 pub mod survey;
 pub mod swap_file;
 pub mod totals;
@@ -44,4 +42,3 @@ pub mod zram;
 pub use demo::{DemoConfig, demo};
 pub use error::BenchError;
 pub use full::full;
-pub use result::DemoResult;

@@ -1,13 +1,13 @@
-//! What comes before any comparison: which programs are there, whether they work, what the machine
-//! is.
+//! What comes before any comparison: which programs are there, and whether they work.
 
 use std::fs;
 use std::path::Path;
 
+use clew_report::Skipped;
+
 use crate::error::{BenchError, file_error};
 use crate::programs::{Kind, Load};
 use crate::progress::Progress;
-use crate::result::{Host, Skipped};
 use crate::run::Work;
 use crate::session::{Launch, Session};
 
@@ -47,32 +47,4 @@ pub fn rehearse(work: &Work, scratch: &Path, progress: &dyn Progress) -> Result<
     }
     progress.done(&format!("{} programs work here", work.programs.len()));
     Ok(())
-}
-
-/// This machine.
-pub fn host() -> Host {
-    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let kib = memory
-        .lines()
-        .find_map(|line| {
-            line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse().ok()
-        })
-        .unwrap_or(0u64);
-    Host {
-        kernel: kernel.trim().to_string(),
-        cpus: std::thread::available_parallelism().map_or(1, usize::from),
-        memory_bytes: kib << 10,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn this_machine_is_described() {
-        let host = host();
-        assert!(!host.kernel.is_empty() && host.cpus > 0 && host.memory_bytes > 0);
-    }
 }

@@ -9,7 +9,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::arms::{Arm, ArmKind, Ground, Kept, Look};
+use clew_report::{Memory, ProgramResult, Sample, Summary};
+
+use crate::arms::{self, Arm, ArmKind, ArmSettings, Ground, Look};
 use crate::cgroup::Cgroup;
 use crate::cpu_time;
 use crate::error::BenchError;
@@ -18,9 +20,7 @@ use crate::plan;
 use crate::process_memory::{ProgramMemory, clear_referenced, filled_bytes, referenced_bytes};
 use crate::programs::{Kind, Load};
 use crate::progress::Progress;
-use crate::result::{ArmResult, ProgramResult, Sample};
 use crate::session::{Launch, Session};
-use crate::statistics::Summary;
 use crate::totals::{Watch, zram_use};
 
 /// A fill that has to wait longer for memory than this has failed.
@@ -40,13 +40,13 @@ pub struct Work {
 
 /// What one arm gave.
 pub struct Outcome {
-    pub result: ArmResult,
+    pub result: clew_report::Arm,
     /// Memory of each program, in the order of [`Work::programs`].
     pub memory: Vec<ProgramMemory>,
 }
 
 /// Runs `work` on `arm`, whose group is that of `ground`.
-pub fn run_arm(
+fn run_arm(
     mut arm: Box<dyn Arm>,
     ground: &Ground,
     work: &Work,
@@ -131,7 +131,7 @@ fn switch_through(
         interrupt::sleep(work.pause)?;
         let (look, used) = (arm.look(&apps)?, cpu(arm)?);
         if let (Some(last), Some(sample)) = (last, samples.last_mut()) {
-            sample.account(&last, &look, used);
+            account(sample, &last, &look, used);
         }
         kept.push(look.kept);
         let visit = visit(arm, &mut sessions[app], &mut visits[app])?;
@@ -139,7 +139,7 @@ fn switch_through(
         let relaunch_ms = visit.time.as_secs_f64() * 1e3;
         samples.push(Sample {
             switch,
-            program,
+            program: program.to_string(),
             relaunch_ms,
             call_ms: visit.call.as_secs_f64() * 1e3,
             wrong_answers: visit.wrong,
@@ -151,7 +151,7 @@ fn switch_through(
     interrupt::sleep(work.pause)?;
     let look = arm.look(&apps)?;
     if let (Some(last), Some(sample)) = (last, samples.last_mut()) {
-        sample.account(&last, &look, cpu(arm)?);
+        account(sample, &last, &look, cpu(arm)?);
     }
     let after = arm.tally()?;
     let cpu = cpu(arm)?;
@@ -163,24 +163,26 @@ fn switch_through(
     let zram_ratio =
         (zram.used_bytes > 0).then(|| zram.original_bytes as f64 / zram.used_bytes as f64);
     let measured_wrong: u64 = samples.iter().map(|sample| sample.wrong_answers).sum();
-    let result = ArmResult {
-        name: arm.kind(),
+    let (kind, ms) = (arm.kind(), |time: Duration| time.as_secs_f64() * 1e3);
+    let result = clew_report::Arm {
+        name: kind.to_string(),
+        role: kind.role(),
         scheme: arm.scheme(),
         relaunch_ms: Summary::of(&times(&samples, None)),
-        cpu_seconds: cpu.as_secs_f64(),
-        fill_cpu_seconds: fill_cpu.as_secs_f64(),
-        swapping_cpu_seconds: None,
+        per_program: work.programs.iter().map(|&kind| program_result(kind, &samples)).collect(),
+        cpu_ms: Some(ms(cpu)),
+        fill_cpu_ms: Some(ms(fill_cpu)),
         total_bytes_peak: totals.peak_bytes,
+        kept: Some(Memory::mean_of(&kept)),
         ratio: after.ratio.or(zram_ratio),
         disk_bytes_written,
         faults: after.faults.saturating_sub(before.faults),
         wrong_answers: wrong_before + measured_wrong,
         answers,
-        kept: Kept::mean_of(&kept),
-        per_program: work.programs.iter().map(|&kind| program_result(kind, &samples)).collect(),
         samples,
         totals: totals.curve,
-        fill_seconds,
+        fill_seconds: Some(fill_seconds),
+        ..clew_report::Arm::default()
     };
     Ok(Outcome { result, memory })
 }
@@ -279,42 +281,58 @@ fn visit(arm: &mut dyn Arm, session: &mut Session, visits: &mut u32) -> Result<V
     Ok(Visit { time, call, answers, wrong })
 }
 
-impl Sample {
-    /// Adds what came back since the look before this switch, and what it cost.
-    fn account(&mut self, last: &(usize, Look, Duration), look: &Look, used: Duration) {
-        let (app, before, used_before) = last;
-        let (before, after) = (before.moved[*app], look.moved[*app]);
-        self.cpu_ms = used.saturating_sub(*used_before).as_secs_f64() * 1e3;
-        self.faulted_pages = after.faulted_pages.saturating_sub(before.faulted_pages);
-        self.restored_pages = after.restored_pages.saturating_sub(before.restored_pages);
-        let ms = |after: Option<u64>, before: Option<u64>| {
-            Some(after?.saturating_sub(before?) as f64 / 1e6)
-        };
-        self.fault_ms = ms(after.fault_ns, before.fault_ns);
-        self.fault_codec_ms = ms(after.fault_codec_ns, before.fault_codec_ns);
-    }
+/// Adds what came back since the look before this switch, and what it cost.
+fn account(sample: &mut Sample, last: &(usize, Look, Duration), look: &Look, used: Duration) {
+    let (app, before, used_before) = last;
+    let (before, after) = (before.moved[*app], look.moved[*app]);
+    sample.cpu_ms = used.saturating_sub(*used_before).as_secs_f64() * 1e3;
+    sample.faulted_pages = after.faulted_pages.saturating_sub(before.faulted_pages);
+    sample.restored_pages = after.restored_pages.saturating_sub(before.restored_pages);
+    let ms =
+        |after: Option<u64>, before: Option<u64>| Some(after?.saturating_sub(before?) as f64 / 1e6);
+    sample.fault_ms = ms(after.fault_ns, before.fault_ns);
+    sample.fault_codec_ms = ms(after.fault_codec_ns, before.fault_codec_ns);
 }
 
-fn times(samples: &[Sample], kind: Option<Kind>) -> Vec<f64> {
-    samples
-        .iter()
-        .filter(|sample| kind.is_none_or(|kind| sample.program == kind))
-        .map(|sample| sample.relaunch_ms)
-        .collect()
+/// Times of all relaunches, or of one program's.
+pub fn times(samples: &[Sample], kind: Option<Kind>) -> Vec<f64> {
+    let wanted = |one: &&Sample| kind.is_none_or(|kind| one.program == kind.name());
+    samples.iter().filter(wanted).map(|sample| sample.relaunch_ms).collect()
 }
 
-fn program_result(kind: Kind, samples: &[Sample]) -> ProgramResult {
-    let of_kind = samples.iter().filter(|sample| sample.program == kind);
+/// One program's part in `samples`.
+pub fn program_result(kind: Kind, samples: &[Sample]) -> ProgramResult {
+    let of_kind = samples.iter().filter(|sample| sample.program == kind.name());
     ProgramResult {
-        name: kind,
+        name: kind.to_string(),
         layout: kind.layout(),
         relaunch_ms: Summary::of(&times(samples, Some(kind))),
         wrong_answers: of_kind.map(|sample| sample.wrong_answers).sum(),
     }
 }
 
+/// Runs `work` on that arm, in a fresh group.
+pub fn one(
+    kind: ArmKind,
+    settings: &ArmSettings,
+    total_bytes: Option<u64>,
+    headroom_bytes: u64,
+    work: &Work,
+    scratch: &Path,
+    progress: &dyn Progress,
+) -> Result<Outcome, BenchError> {
+    let total_bytes = match (kind, total_bytes) {
+        (ArmKind::Dram, _) => None,
+        (_, None) => return Err(BenchError::NoTotal),
+        (_, some) => some,
+    };
+    let arm = arms::make(kind, settings)?;
+    let ground = ground(&*arm, total_bytes, headroom_bytes, scratch)?;
+    run_arm(arm, &ground, work, progress)
+}
+
 /// A fresh group for an arm.
-pub fn ground(
+fn ground(
     arm: &dyn Arm,
     total_bytes: Option<u64>,
     headroom_bytes: u64,

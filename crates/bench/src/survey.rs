@@ -6,14 +6,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use clew_live::advice::pidfd;
-use serde::{Deserialize, Serialize};
+use clew_report::{Layout, Touched};
 
 use crate::cgroup::Cgroup;
 use crate::error::BenchError;
 use crate::hint::advise_pages;
 use crate::interrupt;
 use crate::pagemap::{Snapshot, adjacent_share, intersection, page_bytes, runs};
-use crate::programs::{Kind, Layout, Load};
+use crate::programs::{Kind, Load};
 use crate::progress::Progress;
 use crate::session::{Launch, Session};
 use crate::zram::ZramSwap;
@@ -22,25 +22,6 @@ use crate::zram::ZramSwap;
 const RELAUNCHES: u32 = 3;
 /// From this share of neighbours on, a touched set is called clustered.
 pub const CLUSTERED: f64 = 0.85;
-
-/// What was found out about one program.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Touched {
-    pub program: Kind,
-    /// What it is called from here on.
-    pub layout: Layout,
-    /// Part of the touched pages that have a touched neighbour, 0 to 1.
-    pub adjacent_share: f64,
-    /// Mean length of a run of touched neighbours.
-    pub run_pages: f64,
-    /// Pages that a relaunch touches, of those that can be swapped out.
-    pub touched_pages: f64,
-    /// All that can be swapped out.
-    pub data_bytes: u64,
-    /// Part of a relaunch's pages that the relaunch before had touched too (Ariadne 3: |H1 and H2| /
-    /// |H2|).
-    pub similarity: f64,
-}
 
 /// Looks at each program alone, with as much memory as it wants.
 pub fn survey(
@@ -90,7 +71,7 @@ fn of_program(program: Kind, load: Load, launch: &Launch) -> Result<Touched, Ben
     };
     let run = |set: &Vec<u64>| set.len() as f64 / runs(set).len().max(1) as f64;
     Ok(Touched {
-        program,
+        program: program.to_string(),
         layout: if adjacent_share >= CLUSTERED { Layout::Clustered } else { Layout::Scattered },
         adjacent_share,
         run_pages: mean(sets.iter().map(run).collect()),

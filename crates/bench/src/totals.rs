@@ -9,20 +9,13 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use clew_live::kernel_swap::{ZramUse, parse_mm_stat};
-use serde::{Deserialize, Serialize};
+use clew_report::TotalPoint;
 
 use crate::cgroup::read_number;
 
 const PERIOD: Duration = Duration::from_millis(5);
 /// A curve keeps about this many points; the highest of those that a point stands for.
 const POINTS: usize = 600;
-
-/// One point of the curve.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct TotalPoint {
-    pub at_ms: u64,
-    pub bytes: u64,
-}
 
 /// What was seen.
 #[derive(Clone, Debug, Default)]

@@ -16,8 +16,9 @@ use clew_bench::arms::ArmKind;
 use clew_bench::cgroup::Cgroup;
 use clew_bench::programs::Kind;
 use clew_bench::progress::Silent;
-use clew_bench::{DemoConfig, DemoResult, demo};
+use clew_bench::{DemoConfig, demo};
 use clew_live::control::{AppStatus, PoolStatus, ProcessStatus, Status};
+use clew_report::{Arm, Results};
 use skip::skip;
 
 /// An executable that behaves as `clew` does, in `directory`.
@@ -55,7 +56,7 @@ fn small(arms: &[ArmKind]) -> DemoConfig {
 }
 
 /// `None`, said loudly, where the demo cannot run at all.
-fn run(test: &str, config: &DemoConfig) -> Option<DemoResult> {
+fn run(test: &str, config: &DemoConfig) -> Option<Results> {
     for kind in &config.programs {
         if let Err(error) = kind.executable() {
             skip(test, &error.to_string());
@@ -76,6 +77,11 @@ fn run(test: &str, config: &DemoConfig) -> Option<DemoResult> {
     Some(result)
 }
 
+/// An arm that ran.
+fn arm<'a>(results: &'a Results, name: &str) -> Option<&'a Arm> {
+    results.at(results.base(), name)
+}
+
 #[test]
 fn clew_is_driven_through_its_command() {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -87,13 +93,13 @@ fn clew_is_driven_through_its_command() {
     let Some(result) = run("arms::clew", &config) else { return };
     assert!(result.skipped.is_empty(), "{:?}", result.skipped);
     assert_eq!(result.wrong_answers(), 0);
-    let ours = result.arm(ArmKind::Clew).expect("it ran");
+    let ours = arm(&result, "clew").expect("it ran");
     assert_eq!((ours.relaunch_ms.n, ours.scheme.as_str()), (4, "zram"));
     assert_eq!(ours.faults, 4, "the stub counts a fault for each switch");
     assert_eq!(ours.ratio, Some(3.0));
-    let dram = result.arm(ArmKind::Dram).expect("it ran");
-    let order = |arm: &clew_bench::result::ArmResult| -> Vec<Kind> {
-        arm.samples.iter().map(|sample| sample.program).collect()
+    let dram = arm(&result, "dram").expect("it ran");
+    let order = |arm: &Arm| -> Vec<String> {
+        arm.samples.iter().map(|sample| sample.program.clone()).collect()
     };
     assert_eq!(order(dram), order(ours), "equal work in both arms");
     assert_eq!(dram.answers, ours.answers);
@@ -106,7 +112,7 @@ fn an_arm_that_cannot_run_is_named_with_its_reason() {
     let clew_exe = Some(PathBuf::from("/nowhere/clew"));
     let config = DemoConfig { clew_exe, ..small(&[ArmKind::Dram, ArmKind::Clew]) };
     let Some(result) = run("arms::named", &config) else { return };
-    assert!(result.arm(ArmKind::Clew).is_none() && result.arm(ArmKind::Dram).is_some());
+    assert!(arm(&result, "clew").is_none() && arm(&result, "dram").is_some());
     assert_eq!(result.skipped.len(), 1);
     assert!(result.skipped[0].reason.contains("/nowhere/clew"), "{:?}", result.skipped);
 }
@@ -125,7 +131,7 @@ fn a_limit_that_kills_is_the_reason_that_is_given() {
         ..small(&[ArmKind::Dram, ArmKind::Clew])
     };
     let Some(result) = run("arms::limit", &config) else { return };
-    assert!(result.arm(ArmKind::Clew).is_none());
+    assert!(arm(&result, "clew").is_none());
     let reason = &result.skipped[0].reason;
     assert!(reason.contains("limit"), "{reason}");
     fs::remove_dir_all(&directory).expect("still there");
@@ -141,12 +147,12 @@ fn the_kernels_zram_swaps_and_is_put_back() {
     let config = DemoConfig { data_bytes: 32 << 20, ..arms };
     let Some(result) = run("arms::zram", &config) else { return };
     assert_eq!(page_cluster(), before);
-    let Some(kernel) = result.arm(ArmKind::KernelZram) else {
+    let Some(kernel) = arm(&result, "kernel-zram") else {
         let reason = &result.skipped[0].reason;
         assert!(reason.contains("cannot be used here"), "{reason}");
         return skip("arms::zram", reason);
     };
     assert_eq!(kernel.wrong_answers, 0);
     assert!(kernel.ratio.is_some_and(|ratio| ratio > 1.0), "nothing was swapped: {kernel:?}");
-    assert!(kernel.total_bytes_peak < result.arms[0].total_bytes_peak);
+    assert!(kernel.total_bytes_peak < result.base_arms()[0].total_bytes_peak);
 }

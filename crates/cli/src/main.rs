@@ -76,6 +76,8 @@ enum Verb {
     Replay(verbs::replay::Args),
     /// Compare schemes on a trace: one table, and a page with plots.
     Compare(verbs::compare::Args),
+    /// Show a result again that a demo, a replay or a comparison wrote as JSON.
+    Report(verbs::report::Args),
     /// Replay traces x schemes x budgets x parameters, as a file says; goes on where it was.
     Sweep(verbs::sweep::Args),
     /// Measure what codecs and pool cost on this machine, for modelled time.
@@ -166,6 +168,7 @@ fn main() -> ExitCode {
         Verb::Import(from) => verbs::import::import(format, from),
         Verb::Replay(args) => verbs::replay::replay(format, args),
         Verb::Compare(args) => verbs::compare::compare(format, args),
+        Verb::Report(args) => verbs::report::report(format, args),
         Verb::Sweep(args) => verbs::sweep::sweep(format, args),
         Verb::Costs(args) => verbs::costs::costs(format, args),
         Verb::Completions { shell } => {

@@ -18,8 +18,8 @@ use clew_trace::{Record, Trace};
 
 use crate::error::LabError;
 use crate::page_map::PageMap;
-use crate::replay::Belady;
 use crate::spaces::Spaces;
+use clew_report::Belady;
 
 /// Never used again.
 const NEVER: u32 = u32::MAX;

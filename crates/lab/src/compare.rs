@@ -2,30 +2,17 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::Instant;
 
+use clew_core::ByteSize;
 use clew_policy::Scheme;
-use serde::Serialize;
+use clew_report::{Arm, Machine, Point, PointResult, Replay, Results};
 
 use crate::belady::belady;
 use crate::costs::Clock;
 use crate::error::LabError;
 use crate::input::Input;
-use crate::replay::{Outcome, Pages, Settings, replay};
-
-/// Schemes side by side.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Comparison {
-    /// The trace's file name.
-    pub trace: String,
-    /// Where the trace comes from.
-    pub source: String,
-    /// Memory for each.
-    pub budget_bytes: u64,
-    /// Memory that the trace's pages take together.
-    pub footprint_bytes: u64,
-    /// One a scheme, in the order asked for.
-    pub outcomes: Vec<Outcome>,
-}
+use crate::replay::{Pages, Settings, replay};
 
 /// Runs `work` for each of `count` things on `jobs` threads; results in their order, or the error of
 /// the first that has one.
@@ -60,19 +47,19 @@ pub(crate) fn in_parallel<T: Send>(
     done.into_iter().flatten().collect()
 }
 
-/// One replay, with everything that its outcome says about itself.
+/// One replay, with everything that it says about itself.
 pub(crate) fn one(
     input: &Input,
     settings: &Settings,
     progress: &mut dyn FnMut(u64, u64),
-) -> Result<Outcome, LabError> {
+) -> Result<Arm, LabError> {
     let Input { trace, lookahead } = input;
-    let mut outcome = replay(trace, lookahead, settings, progress)?;
-    outcome.trace = input.name();
-    if let Pages::Weightless { ratio: Some(ratio) } = settings.pages {
-        outcome.belady = Some(belady(trace, settings.budget_bytes, ratio)?);
+    let mut arm = replay(trace, lookahead, settings, progress)?;
+    if let (Pages::Weightless { ratio: Some(ratio) }, Some(one)) = (settings.pages, &mut arm.replay)
+    {
+        one.belady = Some(belady(trace, settings.budget_bytes, ratio)?);
     }
-    Ok(outcome)
+    Ok(arm)
 }
 
 /// Replays `input` under each of `schemes`, on `jobs` threads; with measured time on one, so that
@@ -83,19 +70,146 @@ pub fn compare(
     settings: &Settings,
     jobs: usize,
     progress: &(dyn Fn(usize, u64, u64) + Sync),
-) -> Result<Comparison, LabError> {
-    let jobs = if matches!(settings.clock, Clock::Measured(_)) { 1 } else { jobs };
-    let outcomes = in_parallel(schemes.len(), jobs, |at| {
+) -> Result<Results, LabError> {
+    let is_measured = matches!(settings.clock, Clock::Measured(_));
+    let jobs = if is_measured { 1 } else { jobs };
+    let began = Instant::now();
+    let arms = in_parallel(schemes.len(), jobs, |at| {
         let settings = Settings { scheme: schemes[at].clone(), ..settings.clone() };
         one(input, &settings, &mut |done, of| progress(at, done, of))
     })?;
     let provenance = &input.trace.header().provenance;
     let seed = provenance.seed.map(|seed| format!(", seed {seed}")).unwrap_or_default();
-    Ok(Comparison {
-        trace: input.name(),
-        source: format!("{:?} by {}{seed}", provenance.source, provenance.tool).to_lowercase(),
-        budget_bytes: settings.budget_bytes,
-        footprint_bytes: input.footprint_bytes(),
-        outcomes,
+    let source = format!("{:?} by {}{seed}", provenance.source, provenance.tool).to_lowercase();
+    let (budget, footprint) = (settings.budget_bytes, input.footprint_bytes());
+    let similarity =
+        arms.iter().find_map(|arm| arm.replay.as_ref().map(|one| one.hot_sets.similarity));
+    let mut notes = vec![format!(
+        "{} ({source}): {} of memory for {} of pages",
+        input.name(),
+        ByteSize(budget),
+        ByteSize(footprint)
+    )];
+    notes.extend(arms.first().map(about_all).unwrap_or_default());
+    notes.extend(arms.iter().filter_map(about_hot_list));
+    let unseen =
+        arms.iter().filter_map(|arm| Some(arm.replay.as_ref()?.unseen_writes)).sum::<u64>();
+    if unseen > 0 {
+        notes.push(format!(
+            "{unseen} writes that the trace's source could not see were played when their contents \
+             were told"
+        ));
+    }
+    let asked = [
+        ("trace", input.name().into()),
+        ("source", source.into()),
+        ("budget_bytes", budget.into()),
+        ("footprint_bytes", footprint.into()),
+    ];
+    Ok(Results {
+        title: format!("Schemes on {}", input.name()),
+        machine: is_measured.then(Machine::here),
+        seed: provenance.seed,
+        duration_seconds: is_measured.then(|| began.elapsed().as_secs_f64()),
+        settings: asked.map(|(name, value)| (name.to_string(), value)).into(),
+        points: vec![PointResult {
+            point: Point {
+                total_part: (footprint > 0).then(|| budget as f64 / footprint as f64),
+                similarity: similarity.flatten(),
+            },
+            total_bytes: budget,
+            arms,
+        }],
+        notes,
+        method: METHOD.map(str::to_string).to_vec(),
+        ..Results::default()
     })
+}
+
+/// What holds for every replay.
+const METHOD: [&str; 3] = [
+    "A trace is played to the engine that serves live programs, with a recorded program in place of a \
+     real one, in equal memory for every scheme: resident and parked pages, pool and page tables.",
+    "Time is modelled by a table of costs, or that of the work on this machine; the table above says \
+     which. What programs do themselves takes the trace's time.",
+    "Every page that comes back is compared with what it held; a replay ends at the first that is wrong.",
+];
+
+fn percent(part: Option<f64>) -> String {
+    part.map_or("-".to_string(), |part| format!("{:.1} %", part * 100.0))
+}
+
+/// What is the same under every scheme.
+fn about_all(arm: &Arm) -> Vec<String> {
+    let Some(Replay { costs, pages, own_ms, hot_sets, belady, .. }) = &arm.replay else {
+        return Vec::new();
+    };
+    let sizes = match pages.as_str() {
+        "real" => "real codecs on the trace's bytes".to_string(),
+        other => format!("no contents: sizes by {other}"),
+    };
+    let mut notes = vec![
+        format!("time {} (costs: {costs}); {sizes}", arm.time),
+        format!(
+            "relaunches in ms, of which the programs themselves take {:.2} at the median; cold: \
+             launched cold / ended; hits: of accesses to pages that held something",
+            own_ms.p50
+        ),
+    ];
+    if hot_sets.similarity.is_some() {
+        notes.push(format!(
+            "of what a relaunch uses, the one before used {}; of what that one used, {} is used \
+             again (Ariadne, figure 5)",
+            percent(hot_sets.similarity),
+            percent(hot_sets.reuse)
+        ));
+    }
+    if let Some(bound) = belady {
+        notes.push(format!(
+            "no scheme brings back fewer than {} pages at a ratio of {} (Belady)",
+            bound.pages, bound.ratio
+        ));
+    }
+    notes
+}
+
+fn about_hot_list(arm: &Arm) -> Option<String> {
+    let sets = arm.replay.as_ref()?.hot_sets;
+    sets.coverage?;
+    Some(format!(
+        "hot list of {}: coverage {}, accuracy {} (Ariadne, figure 14)",
+        arm.name,
+        percent(sets.coverage),
+        percent(sets.accuracy)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use clew_report::{Belady, HotSets};
+
+    use super::*;
+
+    #[test]
+    fn notes_say_what_the_figures_of_ariadne_and_beladys_bound_are() {
+        let hot_sets = HotSets {
+            similarity: Some(0.7),
+            reuse: Some(0.98),
+            coverage: Some(0.71),
+            accuracy: Some(0.92),
+            relaunches: 7,
+        };
+        let belady = Some(Belady { pages: 4711, ratio: 2.5 });
+        let replay = Replay { hot_sets, belady, pages: "ratio".to_string(), ..Replay::default() };
+        let arm = Arm { name: "mine".into(), replay: Some(replay), ..Arm::default() };
+        let notes = about_all(&arm).join("\n");
+        assert!(notes.contains("used 70.0 %; of what that one used, 98.0 %"), "{notes}");
+        assert!(notes.contains("4711") && notes.contains("sizes by ratio"), "{notes}");
+        let of_list = about_hot_list(&arm).expect("it has one");
+        assert!(
+            of_list.contains("hot list of mine: coverage 71.0 %, accuracy 92.0 %"),
+            "{of_list}"
+        );
+        assert_eq!(about_hot_list(&Arm::default()), None);
+    }
 }

@@ -72,6 +72,9 @@ pub enum LabError {
         /// What is missing.
         what: String,
     },
+    /// A row of a sweep cannot be written.
+    #[error(transparent)]
+    Report(#[from] clew_report::ReportError),
     /// A table of costs, a device model, a sweep makes no sense.
     #[error("{what}: {why}")]
     Setting {
@@ -130,7 +133,8 @@ impl LabError {
             | LabError::Defect { .. }
             | LabError::Store(_)
             | LabError::Table(_)
-            | LabError::Memory(_) => false,
+            | LabError::Memory(_)
+            | LabError::Report(_) => false,
         }
     }
 

@@ -1,7 +1,7 @@
 //! The lab: replays traces through the engine that serves live programs, with a recorded program and
 //! a device model in place of real ones; sweeps over parameters; comparisons of schemes.
 //!
-//! A [`replay()`] takes a trace, a scheme and a budget, and gives an [`Outcome`]. It drives the same
+//! A [`replay()`] takes a trace, a scheme and a budget, and gives an [`Arm`](clew_report::Arm) of a result. It drives the same
 //! policies, the same decisions of when to reclaim, and (unless only policies are asked about) the
 //! same mover, pool and codecs as the daemon, on the bytes of the trace. Every page that comes back is
 //! compared with what it held.
@@ -17,18 +17,17 @@ mod input;
 mod mechanism;
 mod page_map;
 pub mod replay;
-pub mod report;
 mod sane;
 mod spaces;
 pub mod sweep;
 mod world;
 
-pub use compare::{Comparison, compare};
+pub use compare::compare;
 pub use costs::{Clock, Costs};
 pub use decisions::{Decisions, decisions};
 pub use device::Device;
 pub use error::LabError;
 pub use input::{Input, Memory};
-pub use replay::{Outcome, Pages, Progress, Settings, replay};
+pub use replay::{Pages, Progress, Settings, replay};
 pub use sweep::Sweep;
 pub use world::Lookahead;

@@ -21,6 +21,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use clew_policy::Scheme;
+use clew_report::{Arm, json};
 use clew_trace::{regular, write_whole};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
@@ -31,7 +32,7 @@ use crate::costs::{Clock, Costs};
 use crate::device::Device;
 use crate::error::LabError;
 use crate::input::{Input, Memory};
-use crate::replay::{Outcome, Pages, Settings};
+use crate::replay::{Pages, Settings};
 
 /// The file, as written.
 #[derive(Clone, Debug, Deserialize)]
@@ -87,8 +88,10 @@ pub struct Row {
     pub budget: String,
     /// Parameters that were changed, by their path in the scheme.
     pub parameters: BTreeMap<String, String>,
+    /// The same in bytes.
+    pub budget_bytes: u64,
     /// What came of it.
-    pub outcome: Outcome,
+    pub outcome: Arm,
 }
 
 /// What [`Sweep::run`] tells while it runs.
@@ -233,9 +236,10 @@ impl Sweep {
                             trace: input.name(),
                             budget: budget.to_string(),
                             parameters: variant.parameters.clone(),
+                            budget_bytes,
                             outcome: one(&input, &settings, &mut |_, _| {})?,
                         };
-                        write_whole(&path, &to_json(&row)?).map_err(LabError::file(&path))?;
+                        write_whole(&path, &json(&row)?).map_err(LabError::file(&path))?;
                         row
                     }
                 };
@@ -246,7 +250,7 @@ impl Sweep {
                 Ok(row)
             })?);
         }
-        for (name, text) in [("sweep.json", to_json(&rows)?), ("sweep.csv", csv(&rows)?)] {
+        for (name, text) in [("sweep.json", json(&rows)?), ("sweep.csv", csv(&rows)?)] {
             let path = out.join(name);
             write_whole(&path, &text).map_err(LabError::file(&path))?;
         }
@@ -352,15 +356,6 @@ fn read_row(path: &Path) -> Option<Row> {
     serde_json::from_str(&regular::read_text(path, MAX_ROW, 0).ok()?).ok()
 }
 
-fn to_json(value: &impl Serialize) -> Result<String, LabError> {
-    let text = serde_json::to_string_pretty(value);
-    let text = text.map_err(|error| LabError::Setting {
-        what: "writing JSON".to_string(),
-        why: error.to_string(),
-    })?;
-    Ok(text + "\n")
-}
-
 /// One line a row; nested names are joined by dots.
 fn csv(rows: &[Row]) -> Result<String, LabError> {
     let flat: Vec<BTreeMap<String, String>> = rows
@@ -369,9 +364,9 @@ fn csv(rows: &[Row]) -> Result<String, LabError> {
             let mut cells = BTreeMap::new();
             let value = serde_json::to_value(&row.outcome).unwrap_or_default();
             flatten("", &value, &mut cells);
-            for name in ["trace", "scheme", "missing"] {
-                cells.remove(name);
-            }
+            cells.remove("name");
+            cells.remove("scheme");
+            cells.insert("budget_bytes".to_string(), row.budget_bytes.to_string());
             for (path, value) in &row.parameters {
                 cells.insert(format!("parameter.{path}"), value.clone());
             }
@@ -385,7 +380,7 @@ fn csv(rows: &[Row]) -> Result<String, LabError> {
     columns.iter().for_each(|column| text += &format!(",{}", quoted(column)));
     text += "\n";
     for (row, cells) in rows.iter().zip(&flat) {
-        text += &[&row.trace, &row.outcome.scheme, &row.budget].map(|cell| quoted(cell)).join(",");
+        text += &[&row.trace, &row.outcome.name, &row.budget].map(|cell| quoted(cell)).join(",");
         for column in &columns {
             text += ",";
             text += &cells.get(*column).map_or(String::new(), |cell| quoted(cell));
@@ -403,7 +398,7 @@ fn flatten(path: &str, value: &serde_json::Value, cells: &mut BTreeMap<String, S
                 flatten(&path, value, cells);
             }
         }
-        serde_json::Value::Null => {}
+        serde_json::Value::Null | serde_json::Value::Array(_) => {}
         serde_json::Value::String(text) => {
             cells.insert(path.to_string(), text.clone());
         }

@@ -76,9 +76,11 @@ fn its_scheme_is_compared() {
     let input = Input::open(&path).expect("a trace");
     let settings = Settings::new(zram.clone(), 16 << 20);
     let compared = compare(&input, &[zram, strides], &settings, 2, &|_, _, _| {});
-    let outcomes = compared.expect("two replays").outcomes;
-    assert_eq!(outcomes[1].scheme, "strides");
-    assert_eq!(outcomes[0].prefetch.pages, 0);
-    assert!(outcomes[1].prefetch.used > 100, "{:?}", outcomes[1].prefetch);
-    assert!(outcomes[1].faults < outcomes[0].faults);
+    let compared = compared.expect("two replays");
+    let arms = compared.base_arms();
+    assert_eq!(arms[1].name, "strides");
+    let early = [0, 1].map(|at: usize| arms[at].replay.as_ref().expect("replayed").prefetch);
+    assert_eq!(early[0].pages, 0);
+    assert!(early[1].used > 100, "{:?}", early[1]);
+    assert!(arms[1].faults < arms[0].faults);
 }

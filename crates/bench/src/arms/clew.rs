@@ -13,7 +13,9 @@ use clew_policy::Scheme;
 
 use super::kernel::{ALGORITHM, swap_bytes};
 use super::limit::{LimitKeeper, MARGIN_BYTES};
-use super::{Arm, ArmKind, ArmSettings, Ground, Kept, KeptClasses, Look, Moved, Tally};
+use clew_report::{Classes, Memory};
+
+use super::{Arm, ArmKind, ArmSettings, Ground, Look, Moved, Tally};
 use crate::cpu_time;
 use crate::daemon::{Daemon, DaemonSettings};
 use crate::error::BenchError;
@@ -139,8 +141,8 @@ fn all_managed(status: &Status, apps: &[(Kind, u32)]) -> Result<(), BenchError> 
 }
 
 /// Pages of all apps by class; `None` where an app has none.
-fn classes(status: &Status) -> Option<KeptClasses> {
-    let mut all = KeptClasses::default();
+fn classes(status: &Status) -> Option<Classes> {
+    let mut all = Classes::default();
     for app in &status.apps {
         let classes = app.classes.as_ref()?;
         for (pages, resident, stored) in [
@@ -267,7 +269,7 @@ impl Arm for Clew {
     fn look(&mut self, apps: &[(Kind, u32)]) -> Result<Look, BenchError> {
         let status = self.status()?;
         let pages: u64 = status.apps.iter().map(|app| app.stored_pages).sum();
-        let kept = Kept {
+        let kept = Memory {
             resident_bytes: status.apps.iter().map(|app| app.resident_bytes).sum(),
             stored_bytes: pages * page_bytes(),
             pool_bytes: status.pool.used_bytes
@@ -275,6 +277,7 @@ impl Arm for Clew {
             daemon_bytes: status.daemon_bytes,
             disk_bytes: 0,
             classes: classes(&status),
+            ..Memory::default()
         };
         let moved = |&(kind, _): &(Kind, u32)| {
             let app = status.apps.iter().find(|app| app.name == kind.name());

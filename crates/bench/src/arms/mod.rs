@@ -13,6 +13,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clew_report::{Memory, Role};
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup::Cgroup;
@@ -86,12 +87,19 @@ impl ArmKind {
         }
     }
 
+    /// What it is there for.
+    pub fn role(self) -> Role {
+        match self {
+            ArmKind::Dram => Role::Unlimited,
+            ArmKind::KernelZram | ArmKind::KernelZramHint | ArmKind::SwapFile => Role::Kernel,
+            ArmKind::Without(_) => Role::Ablation,
+            _ => Role::Clew,
+        }
+    }
+
     /// Whether it runs Clew.
     pub fn is_clew(self) -> bool {
-        !matches!(
-            self,
-            ArmKind::Dram | ArmKind::KernelZram | ArmKind::KernelZramHint | ArmKind::SwapFile
-        )
+        matches!(self.role(), Role::Clew | Role::Ablation)
     }
 }
 
@@ -170,64 +178,10 @@ pub struct Moved {
     pub fault_codec_ns: Option<u64>,
 }
 
-/// Where the memory of all apps is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Kept {
-    /// In the programs: resident and anonymous.
-    pub resident_bytes: u64,
-    /// Not in the programs, as they would see it: uncompressed.
-    pub stored_bytes: u64,
-    /// Memory that holds compressed pages, allocator overhead included.
-    pub pool_bytes: u64,
-    /// Resident memory of the daemon beyond its pool.
-    pub daemon_bytes: u64,
-    /// On disk.
-    pub disk_bytes: u64,
-    /// By class, where the scheme has classes.
-    #[serde(default)]
-    pub classes: Option<KeptClasses>,
-}
-
-/// Pages by class, of schemes that have classes, in bytes as the programs see them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct KeptClasses {
-    pub hot_resident_bytes: u64,
-    pub warm_resident_bytes: u64,
-    pub cold_resident_bytes: u64,
-    pub hot_stored_bytes: u64,
-    pub warm_stored_bytes: u64,
-    pub cold_stored_bytes: u64,
-}
-
-impl Kept {
-    /// The mean of several looks.
-    pub fn mean_of(looks: &[Kept]) -> Kept {
-        let count = looks.len().max(1) as u64;
-        let mean = |of: &dyn Fn(&Kept) -> u64| looks.iter().map(of).sum::<u64>() / count;
-        let class = |of: fn(&KeptClasses) -> u64| mean(&|look| look.classes.as_ref().map_or(0, of));
-        let has_classes = !looks.is_empty() && looks.iter().all(|look| look.classes.is_some());
-        Kept {
-            resident_bytes: mean(&|look| look.resident_bytes),
-            stored_bytes: mean(&|look| look.stored_bytes),
-            pool_bytes: mean(&|look| look.pool_bytes),
-            daemon_bytes: mean(&|look| look.daemon_bytes),
-            disk_bytes: mean(&|look| look.disk_bytes),
-            classes: has_classes.then(|| KeptClasses {
-                hot_resident_bytes: class(|classes| classes.hot_resident_bytes),
-                warm_resident_bytes: class(|classes| classes.warm_resident_bytes),
-                cold_resident_bytes: class(|classes| classes.cold_resident_bytes),
-                hot_stored_bytes: class(|classes| classes.hot_stored_bytes),
-                warm_stored_bytes: class(|classes| classes.warm_stored_bytes),
-                cold_stored_bytes: class(|classes| classes.cold_stored_bytes),
-            }),
-        }
-    }
-}
-
 /// One look at an arm, between two switches.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Look {
-    pub kept: Kept,
+    pub kept: Memory,
     /// Of each app, in the order of [`Arm::look`]'s argument.
     pub moved: Vec<Moved>,
 }
@@ -314,12 +268,12 @@ fn look_of_kernel(
 ) -> Result<Look, BenchError> {
     let zram = mm_stat.map(zram_use).unwrap_or_default();
     let swapped = ground.group.swapped_bytes()?;
-    let kept = Kept {
+    let kept = Memory {
         resident_bytes: ground.group.anonymous_bytes()?,
         stored_bytes: swapped,
         pool_bytes: zram.used_bytes,
         disk_bytes: if mm_stat.is_some() { 0 } else { swapped },
-        ..Kept::default()
+        ..Memory::default()
     };
     let moved = |&(_, pid): &(Kind, u32)| Moved {
         faulted_pages: major_faults(pid).unwrap_or_default(),
@@ -353,19 +307,6 @@ pub fn make(kind: ArmKind, settings: &ArmSettings) -> Result<Box<dyn Arm>, Bench
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn looks_are_averaged() {
-        let look = |resident_bytes, hot_stored_bytes| Kept {
-            resident_bytes,
-            classes: Some(KeptClasses { hot_stored_bytes, ..KeptClasses::default() }),
-            ..Kept::default()
-        };
-        let mean = Kept::mean_of(&[look(100, 10), look(300, 50)]);
-        assert_eq!(mean, look(200, 30));
-        assert_eq!(Kept::mean_of(&[look(4, 2), Kept::default()]).classes, None);
-        assert_eq!(Kept::mean_of(&[]), Kept::default());
-    }
 
     #[test]
     fn names_are_read_back_and_distinct() {

@@ -1,42 +1,20 @@
 //! Where the time of a relaunch goes, and where the pages were that it used: means over the
 //! switches of a group, so that the parts add up.
 
-use serde::{Deserialize, Serialize};
+use clew_report::{Breakdown, ProgramFacts, Sample};
 
-use crate::result::Sample;
-use crate::survey::Touched;
-
-/// Means of one relaunch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Breakdown {
-    pub relaunch_ms: f64,
-    /// What the same switches take in `dram`: the program's own work, with every page mapped.
-    pub work_ms: f64,
-    /// The call that says that the app comes, inside the clock.
-    pub call_ms: f64,
-    /// Codec on behalf of faults that the program waited for, where the arm can tell.
-    pub codec_ms: Option<f64>,
-    /// The rest of what the daemon did for those faults.
-    pub handler_ms: Option<f64>,
-    /// What is left: waiting to be woken, and sharing the processors with restores. For arms of the
-    /// kernel, all that its faults cost.
-    pub wait_ms: f64,
-    /// Pages that a relaunch touches (measured once, see [`Touched`]), if that is known.
-    pub touched_pages: Option<f64>,
-    /// Of the program's pages, those that it waited for in a fault, and those restored ahead.
-    pub faulted_pages: f64,
-    pub restored_pages: f64,
-    /// Touched pages that were neither: they were mapped. At least; what is restored ahead may not
-    /// have been touched.
-    pub mapped_pages: Option<f64>,
-}
+use crate::programs::Kind;
 
 /// Of these switches; `dram` holds the same ones in the arm without swapping.
-pub fn of(samples: &[&Sample], dram: Option<&[&Sample]>, labels: &[Touched]) -> Breakdown {
+pub fn of(
+    samples: &[Sample],
+    dram: Option<&[Sample]>,
+    programs: &[(Kind, ProgramFacts)],
+) -> Breakdown {
     let count = samples.len().max(1) as f64;
-    let mean = |of: &dyn Fn(&Sample) -> f64| samples.iter().map(|one| of(one)).sum::<f64>() / count;
+    let mean = |of: &dyn Fn(&Sample) -> f64| samples.iter().map(of).sum::<f64>() / count;
     let maybe = |of: fn(&Sample) -> Option<f64>| {
-        let all: Option<Vec<f64>> = samples.iter().map(|one| of(one)).collect();
+        let all: Option<Vec<f64>> = samples.iter().map(of).collect();
         all.filter(|all| !all.is_empty()).map(|all| all.iter().sum::<f64>() / count)
     };
     let relaunch_ms = mean(&|one| one.relaunch_ms);
@@ -49,9 +27,10 @@ pub fn of(samples: &[&Sample], dram: Option<&[&Sample]>, labels: &[Touched]) -> 
     let handler_ms = fault_ms.zip(codec_ms).map(|(fault, codec)| (fault - codec).max(0.0));
     let known = work_ms + call_ms + codec_ms.unwrap_or(0.0) + handler_ms.unwrap_or(0.0);
     let touched = |one: &Sample| {
-        labels.iter().find(|label| label.program == one.program).map(|label| label.touched_pages)
+        let (_, facts) = programs.iter().find(|(_, facts)| facts.name == one.program)?;
+        facts.label.as_ref().map(|label| label.touched_pages)
     };
-    let touched: Option<Vec<f64>> = samples.iter().map(|one| touched(one)).collect();
+    let touched: Option<Vec<f64>> = samples.iter().map(touched).collect();
     let touched_pages =
         touched.filter(|all| !all.is_empty()).map(|all| all.iter().sum::<f64>() / count);
     let faulted_pages = mean(&|one| one.faulted_pages as f64);
@@ -73,11 +52,13 @@ pub fn of(samples: &[&Sample], dram: Option<&[&Sample]>, labels: &[Touched]) -> 
 
 #[cfg(test)]
 mod tests {
+    use clew_report::{Layout, Touched};
+
     use super::*;
-    use crate::programs::{Kind, Layout};
+    use crate::full::facts_of;
 
     fn sample(relaunch_ms: f64) -> Sample {
-        Sample { program: Kind::Redis, relaunch_ms, ..Sample::default() }
+        Sample { program: "redis".to_string(), relaunch_ms, ..Sample::default() }
     }
 
     #[test]
@@ -93,7 +74,7 @@ mod tests {
         let two = Sample { fault_ms: Some(20.0), fault_codec_ms: Some(6.0), ..sample(60.0) };
         let (fast, slow) = (sample(8.0), sample(12.0));
         let labels = [Touched {
-            program: Kind::Redis,
+            program: "redis".to_string(),
             layout: Layout::Scattered,
             adjacent_share: 0.2,
             run_pages: 1.2,
@@ -101,7 +82,7 @@ mod tests {
             data_bytes: 1 << 20,
             similarity: 0.7,
         }];
-        let found = of(&[&one, &two], Some(&[&fast, &slow]), &labels);
+        let found = of(&[one, two], Some(&[fast, slow]), &facts_of(&[Kind::Redis], &labels));
         assert_eq!((found.relaunch_ms, found.work_ms, found.call_ms), (50.0, 10.0, 0.5));
         assert_eq!((found.codec_ms, found.handler_ms), (Some(5.0), Some(10.0)));
         assert_eq!(found.wait_ms, 50.0 - 10.0 - 0.5 - 5.0 - 10.0);
@@ -111,7 +92,7 @@ mod tests {
 
     #[test]
     fn what_an_arm_cannot_tell_stays_unknown() {
-        let found = of(&[&sample(30.0)], Some(&[&sample(10.0)]), &[]);
+        let found = of(&[sample(30.0)], Some(&[sample(10.0)]), &[]);
         assert_eq!((found.codec_ms, found.mapped_pages, found.wait_ms), (None, None, 20.0));
     }
 }

@@ -2,194 +2,148 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::FullConfig;
-use super::breakdown;
-use super::result::{
-    Comparison, EqualMemory, FullResult, FullSettings, Group, GroupResult, PointArm, PointResult,
-    layout_of,
+use clew_report::{
+    Arm, Comparison, EqualMemory, Estimate, Group, GroupResult, Layout, Machine, Memory, Point,
+    PointResult, ProgramFacts, ProgramResult, Results, Sample, Summary,
 };
-use super::schedule::{Point, Run, points, total_bytes};
-use crate::arms::{ArmKind, Kept};
-use crate::bootstrap::{Estimate, Resamples, percentile_at};
+
+use super::breakdown;
+use super::schedule::Run;
+use crate::arms::ArmKind;
+use crate::bootstrap::{Resamples, percentile_at};
 use crate::crossing::from_where_below;
 use crate::programs::Kind;
-use crate::result::{ArmResult, Host, ProgramFacts, ProgramResult, Sample, Skipped};
-use crate::statistics::Summary;
-use crate::survey::Touched;
+use crate::run::{program_result, times};
 
 /// Whom Clew is compared with.
 const PEERS: [ArmKind; 3] = [ArmKind::KernelZram, ArmKind::KernelZramHint, ArmKind::SwapFile];
 
 /// All rounds of one arm at one point.
 struct Merged {
+    kind: ArmKind,
     point: Point,
-    result: ArmResult,
+    result: Arm,
     /// What the same switches took in `dram`, if it made all of them.
     dram: Option<Vec<Sample>>,
 }
 
-/// Everything that follows from `runs`.
-pub fn result(
-    config: &FullConfig,
-    programs: &[Kind],
-    labels: Vec<Touched>,
-    runs: Vec<(Run, ArmResult)>,
-    skipped: Vec<Skipped>,
-    host: Host,
-    duration_seconds: f64,
-) -> FullResult {
-    let need = runs.iter().find(|(run, _)| run.arm == ArmKind::Dram);
-    let need = need.map_or(0, |(_, result)| result.total_bytes_peak);
-    let points = points(&config.totals, &config.similarities);
+/// Everything that follows from `runs` of `programs` at these points with these totals, the base
+/// point first. The seed is that of the intervals.
+pub fn results(
+    seed: u64,
+    points: &[(Point, u64)],
+    arms: &[ArmKind],
+    programs: &[(Kind, ProgramFacts)],
+    runs: &[(Run, Arm)],
+) -> Results {
+    let mut arms = arms.to_vec();
+    arms.retain(|&arm| arm != ArmKind::Dram);
+    arms.insert(0, ArmKind::Dram);
     let mut merged: Vec<Merged> = Vec::new();
-    for &point in &points {
-        let mut arms = config.arms.clone();
-        arms.retain(|&arm| arm != ArmKind::Dram);
-        arms.insert(0, ArmKind::Dram);
-        for arm in arms {
-            let Some(mut result) = of_arm(&runs, arm, point, programs, |_| true) else { continue };
+    for &(point, _) in points {
+        for &kind in &arms {
+            let Some(mut result) = of_arm(runs, kind, point, programs, |_| true) else { continue };
             // What the same switches take without swapping: of the rounds that this arm has.
-            let its = runs.iter().filter(|(run, _)| is_at(run, arm, point));
+            let its = runs.iter().filter(|(run, _)| run.is_at(kind, point));
             let rounds: BTreeSet<usize> = its.map(|(run, _)| run.round).collect();
             let has = |round| rounds.contains(&round);
-            let dram = of_arm(&runs, ArmKind::Dram, point, programs, has);
+            let dram = of_arm(runs, ArmKind::Dram, point, programs, has);
             let same = dram.as_ref().filter(|dram| same_switches(&dram.samples, &result.samples));
-            if arm != ArmKind::Dram {
-                result.swapping_cpu_seconds =
-                    same.map(|dram| result.switching_cpu_seconds() - dram.switching_cpu_seconds());
+            if kind != ArmKind::Dram {
+                let both =
+                    same.and_then(|dram| result.switching_cpu_ms().zip(dram.switching_cpu_ms()));
+                result.swapping_cpu_ms = both.map(|(ours, alone)| ours - alone);
             }
             let dram = same.map(|dram| dram.samples.clone());
-            merged.push(Merged { point, result, dram });
+            merged.push(Merged { kind, point, result, dram });
         }
     }
-    let deriver = Deriver { seed: config.seed, labels: &labels };
-    let point_results = points.iter().map(|&point| PointResult {
+    let deriver = Deriver { seed, programs };
+    let base = points[0].0;
+    let point_results = points.iter().map(|&(point, total_bytes)| PointResult {
         point,
-        total_bytes: total_bytes(need, point.total_part),
+        total_bytes,
         arms: merged
             .iter()
             .filter(|one| one.point == point)
-            .map(|one| deriver.point_arm(one))
+            .map(|one| deriver.point_arm(one, point == base))
             .collect(),
     });
-    let facts = |&name: &Kind| {
-        let label = labels.iter().find(|label| label.program == name);
-        ProgramFacts {
-            name,
-            layout: layout_of(&labels, name),
-            description: name.description().to_string(),
-            anonymous_bytes: label.map(|label| label.data_bytes),
-            touched_bytes: label
-                .map(|label| (label.touched_pages * crate::pagemap::page_bytes() as f64) as u64),
-        }
-    };
-    FullResult {
-        base: points[0],
+    Results {
+        machine: Some(Machine::here()),
+        seed: Some(seed),
+        programs: programs.iter().map(|(_, facts)| facts.clone()).collect(),
         points: point_results.collect(),
         comparisons: deriver.comparisons(&merged),
-        memory_for_equal_p95: deriver.equal_memory(&merged, points[0]),
-        programs: programs.iter().map(facts).collect(),
-        skipped,
+        memory_for_equal_p95: deriver.equal_memory(&merged, base),
         kernel_cannot: kernel_cannot(),
-        host,
-        seed: config.seed,
-        commit: config.commit.clone(),
-        settings: FullSettings {
-            total_parts: config.totals.clone(),
-            similarities: config.similarities.clone(),
-            relaunches: config.relaunches,
-            rounds: config.rounds,
-            data_bytes: config.data_bytes,
-            headroom_bytes: config.headroom_bytes,
-            updates: config.updates,
-            pause_ms: config.pause.as_millis() as u64,
-        },
-        duration_seconds,
-        arms: merged
-            .into_iter()
-            .filter(|one| one.point == points[0])
-            .map(|one| one.result)
-            .collect(),
-        labels,
+        ..Results::default()
     }
-}
-
-fn is_at(run: &Run, arm: ArmKind, point: Point) -> bool {
-    run.arm == arm
-        && run.similarity == point.similarity
-        && run.total.is_none_or(|total| total == point.total_part)
 }
 
 /// Those rounds of one arm at one point as one result; `None` if there is none.
 fn of_arm(
-    runs: &[(Run, ArmResult)],
+    runs: &[(Run, Arm)],
     arm: ArmKind,
     point: Point,
-    programs: &[Kind],
+    programs: &[(Kind, ProgramFacts)],
     is_wanted: impl Fn(usize) -> bool,
-) -> Option<ArmResult> {
-    let here = |run: &Run| is_at(run, arm, point) && is_wanted(run.round);
+) -> Option<Arm> {
+    let here = |run: &Run| run.is_at(arm, point) && is_wanted(run.round);
     let mut rounds = runs.iter().filter(|(run, _)| here(run)).map(|(_, result)| result);
     let mut all = rounds.next()?.clone();
-    let (mut kept, mut number) = (vec![all.kept], 1.0);
+    let both = |one: Option<f64>, other: Option<f64>| Some(one? + other?);
+    let (mut kept, mut number) = (vec![all.kept.unwrap_or_default()], 1.0);
     for round in rounds {
         let before = all.samples.len();
         let later = round.samples.iter().cloned();
         all.samples.extend(later.map(|one| Sample { switch: before + one.switch, ..one }));
-        all.cpu_seconds += round.cpu_seconds;
-        all.fill_cpu_seconds += round.fill_cpu_seconds;
+        all.cpu_ms = both(all.cpu_ms, round.cpu_ms);
+        all.fill_cpu_ms = both(all.fill_cpu_ms, round.fill_cpu_ms);
         all.total_bytes_peak = all.total_bytes_peak.max(round.total_bytes_peak);
-        all.ratio = all.ratio.zip(round.ratio).map(|(one, other)| one + other);
+        all.ratio = both(all.ratio, round.ratio);
         all.disk_bytes_written += round.disk_bytes_written;
         all.faults += round.faults;
         all.wrong_answers += round.wrong_answers;
         all.answers += round.answers;
-        all.fill_seconds += round.fill_seconds;
-        kept.push(round.kept);
+        all.fill_seconds = both(all.fill_seconds, round.fill_seconds);
+        kept.push(round.kept.unwrap_or_default());
         number += 1.0;
     }
     all.ratio = all.ratio.map(|sum| sum / number);
-    all.kept = Kept::mean_of(&kept);
-    all.relaunch_ms = Summary::of(&times(&all.samples, |_| true));
-    all.per_program = programs
-        .iter()
-        .map(|&name| ProgramResult {
-            name,
-            layout: name.layout(),
-            relaunch_ms: Summary::of(&times(&all.samples, |one| one.program == name)),
-            wrong_answers: all
-                .samples
-                .iter()
-                .filter(|one| one.program == name)
-                .map(|one| one.wrong_answers)
-                .sum(),
-        })
-        .collect();
+    all.kept = Some(Memory::mean_of(&kept));
+    all.relaunch_ms = Summary::of(&times(&all.samples, None));
+    let result = |(kind, facts): &(Kind, ProgramFacts)| ProgramResult {
+        layout: facts.layout,
+        ..program_result(*kind, &all.samples)
+    };
+    all.per_program = programs.iter().map(result).collect();
     Some(all)
 }
 
-fn times(samples: &[Sample], of: impl Fn(&Sample) -> bool) -> Vec<f64> {
-    samples.iter().filter(|one| of(one)).map(|one| one.relaunch_ms).collect()
-}
-
 fn same_switches(one: &[Sample], other: &[Sample]) -> bool {
-    let programs =
-        |samples: &[Sample]| -> Vec<Kind> { samples.iter().map(|sample| sample.program).collect() };
+    let programs = |samples: &[Sample]| -> Vec<String> {
+        samples.iter().map(|sample| sample.program.clone()).collect()
+    };
     programs(one) == programs(other)
 }
 
 struct Deriver<'a> {
     seed: u64,
-    labels: &'a [Touched],
+    programs: &'a [(Kind, ProgramFacts)],
 }
 
 impl Deriver<'_> {
+    fn layout_of(&self, program: &str) -> Option<Layout> {
+        self.programs.iter().find(|(_, one)| one.name == program).map(|(_, one)| one.layout)
+    }
+
     /// The positions of a group's switches, by program.
     fn strata(&self, samples: &[Sample], group: Group) -> Vec<Vec<usize>> {
-        let mut strata: BTreeMap<Kind, Vec<usize>> = BTreeMap::new();
+        let mut strata: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         for (position, sample) in samples.iter().enumerate() {
-            if group.has(layout_of(self.labels, sample.program)) {
-                strata.entry(sample.program).or_default().push(position);
+            if self.layout_of(&sample.program).is_some_and(|layout| group.has(layout)) {
+                strata.entry(&sample.program).or_default().push(position);
             }
         }
         strata.into_values().collect()
@@ -200,9 +154,10 @@ impl Deriver<'_> {
         Group::EACH.into_iter().filter(filled).collect()
     }
 
-    fn point_arm(&self, one: &Merged) -> PointArm {
+    /// Single switches and totals over time are kept of the base point alone.
+    fn point_arm(&self, one: &Merged, is_base: bool) -> Arm {
         let arm = &one.result;
-        let all = times(&arm.samples, |_| true);
+        let all = times(&arm.samples, None);
         let group = |group: Group| {
             let strata = self.strata(&arm.samples, group);
             let positions: Vec<usize> = strata.iter().flatten().copied().collect();
@@ -211,8 +166,6 @@ impl Deriver<'_> {
                 positions.iter().map(|&position| samples[position].clone()).collect()
             };
             let (here, dram) = (at(&arm.samples), one.dram.as_deref().map(at));
-            let here: Vec<&Sample> = here.iter().collect();
-            let dram: Option<Vec<&Sample>> = dram.as_ref().map(|dram| dram.iter().collect());
             let estimate =
                 |percent| resamples.estimate(|positions| percentile_at(&all, positions, percent));
             GroupResult {
@@ -220,39 +173,26 @@ impl Deriver<'_> {
                 n: here.len(),
                 p50_ms: estimate(50.0),
                 p95_ms: estimate(95.0),
-                breakdown: breakdown::of(&here, dram.as_deref(), self.labels),
+                breakdown: breakdown::of(&here, dram.as_deref(), self.programs),
             }
         };
-        let relabelled = |one: &ProgramResult| ProgramResult {
-            layout: layout_of(self.labels, one.name),
-            ..one.clone()
-        };
-        PointArm {
-            name: arm.name,
-            scheme: arm.scheme.clone(),
-            relaunch_ms: arm.relaunch_ms,
-            groups: self.groups_of(&arm.samples).into_iter().map(group).collect(),
-            per_program: arm.per_program.iter().map(relabelled).collect(),
-            cpu_seconds: arm.cpu_seconds,
-            swapping_cpu_seconds: arm.swapping_cpu_seconds,
-            total_bytes_peak: arm.total_bytes_peak,
-            ratio: arm.ratio,
-            disk_bytes_written: arm.disk_bytes_written,
-            faults: arm.faults,
-            wrong_answers: arm.wrong_answers,
-            answers: arm.answers,
-            kept: arm.kept,
+        let groups = self.groups_of(&arm.samples).into_iter().map(group).collect();
+        let mut arm = Arm { groups, ..arm.clone() };
+        if !is_base {
+            arm.samples.clear();
+            arm.totals.clear();
         }
+        arm
     }
 
     /// Every arm that is limited beside every peer that is another one.
     fn comparisons(&self, merged: &[Merged]) -> Vec<Comparison> {
         let mut all = Vec::new();
-        for one in merged.iter().filter(|one| one.result.name != ArmKind::Dram) {
-            for peer in PEERS.into_iter().filter(|&peer| peer != one.result.name) {
+        for one in merged.iter().filter(|one| one.kind != ArmKind::Dram) {
+            for peer in PEERS.into_iter().filter(|&peer| peer != one.kind) {
                 let peer = merged.iter().find(|other| {
                     other.point == one.point
-                        && other.result.name == peer
+                        && other.kind == peer
                         && same_switches(&other.result.samples, &one.result.samples)
                 });
                 let Some(peer) = peer else { continue };
@@ -266,8 +206,7 @@ impl Deriver<'_> {
     fn comparison(&self, one: &Merged, peer: &Merged, group: Group) -> Comparison {
         let strata = self.strata(&one.result.samples, group);
         let resamples = Resamples::new(self.seed, strata);
-        let (ours, theirs) =
-            (times(&one.result.samples, |_| true), times(&peer.result.samples, |_| true));
+        let (ours, theirs) = (times(&one.result.samples, None), times(&peer.result.samples, None));
         let ratio = |percent| {
             resamples.estimate(|positions| {
                 percentile_at(&ours, positions, percent)
@@ -275,9 +214,9 @@ impl Deriver<'_> {
             })
         };
         let by_program = |positions: &[usize]| {
-            let mut of: BTreeMap<Kind, Vec<usize>> = BTreeMap::new();
+            let mut of: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
             for &position in positions {
-                of.entry(one.result.samples[position].program).or_default().push(position);
+                of.entry(&one.result.samples[position].program).or_default().push(position);
             }
             let logs = of.values().map(|positions| {
                 let medians = [&ours, &theirs].map(|times| percentile_at(times, positions, 50.0));
@@ -285,7 +224,7 @@ impl Deriver<'_> {
             });
             (logs.sum::<f64>() / of.len() as f64).exp()
         };
-        let swapping = |result: &ArmResult, dram: &[Sample], positions: &[usize]| -> f64 {
+        let swapping = |result: &Arm, dram: &[Sample], positions: &[usize]| -> f64 {
             positions
                 .iter()
                 .map(|&position| result.samples[position].cpu_ms - dram[position].cpu_ms)
@@ -294,8 +233,8 @@ impl Deriver<'_> {
         let dram = one.dram.as_deref().filter(|_| group == Group::All);
         Comparison {
             point: one.point,
-            arm: one.result.name,
-            peer: peer.result.name,
+            arm: one.result.name.clone(),
+            peer: peer.result.name.clone(),
             group,
             p50: ratio(50.0),
             p95: ratio(95.0),
@@ -319,12 +258,12 @@ impl Deriver<'_> {
         let curve = |arm: ArmKind| {
             let mut curve: Vec<&Merged> = merged
                 .iter()
-                .filter(|one| one.result.name == arm && one.point.similarity == base.similarity)
+                .filter(|one| one.kind == arm && one.point.similarity == base.similarity)
                 .collect();
-            curve.sort_by(|a, b| a.point.total_part.total_cmp(&b.point.total_part));
+            curve.sort_by(|a, b| total_of(a).total_cmp(&total_of(b)));
             curve
         };
-        let mut arms: Vec<ArmKind> = merged.iter().map(|one| one.result.name).collect();
+        let mut arms: Vec<ArmKind> = merged.iter().map(|one| one.kind).collect();
         arms.sort_by_key(|arm| arm.name());
         arms.dedup();
         arms.retain(|arm| arm.is_clew());
@@ -350,11 +289,9 @@ impl Deriver<'_> {
     fn equal(&self, curve: &[&Merged], peer: &Merged, group: Group) -> EqualMemory {
         let strata = self.strata(&peer.result.samples, group);
         let everyone: Vec<usize> = strata.iter().flatten().copied().collect();
-        let level_times = times(&peer.result.samples, |_| true);
-        let curve_times: Vec<(f64, Vec<f64>)> = curve
-            .iter()
-            .map(|one| (one.point.total_part, times(&one.result.samples, |_| true)))
-            .collect();
+        let level_times = times(&peer.result.samples, None);
+        let curve_times: Vec<(f64, Vec<f64>)> =
+            curve.iter().map(|one| (total_of(one), times(&one.result.samples, None))).collect();
         let crossing = |positions: &[usize]| {
             let level = percentile_at(&level_times, positions, 95.0);
             let curve: Vec<(f64, f64)> = curve_times
@@ -363,18 +300,23 @@ impl Deriver<'_> {
                 .collect();
             from_where_below(&curve, level)
         };
-        let part = peer.point.total_part;
+        let part = total_of(peer);
         let ratio: Estimate = Resamples::new(self.seed, strata)
             .estimate(|positions| crossing(positions).number() / part);
         EqualMemory {
-            arm: curve[0].result.name,
-            peer: peer.result.name,
+            arm: curve[0].result.name.clone(),
+            peer: peer.result.name.clone(),
             group,
             peer_total_part: part,
             needed_part: crossing(&everyone),
             ratio,
         }
     }
+}
+
+/// The part of memory that an arm on a curve has.
+fn total_of(one: &Merged) -> f64 {
+    one.point.total_part.unwrap_or_default()
 }
 
 /// What this kernel cannot do that others can, which matters for what its arms stand for.
@@ -404,13 +346,13 @@ fn kernel_cannot() -> Vec<String> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use std::sync::OnceLock;
+mod tests {
+    use clew_report::{Classes, Crossing, Touched, text, verdict};
 
     use super::*;
-    use crate::arms::{Ablation, KeptClasses};
-    use crate::crossing::Crossing;
-    use crate::full::schedule;
+    use crate::arms::Ablation;
+    use crate::full::schedule::{self, total_bytes};
+    use crate::full::{FullConfig, facts_of};
 
     const TOTALS: [f64; 4] = [0.5, 0.4, 0.6, 0.75];
     const NEED: u64 = 800 << 20;
@@ -428,10 +370,10 @@ pub(crate) mod tests {
         of_arm * 0.5 / run.total.unwrap_or(1.0)
     }
 
-    fn arm_result(run: &Run) -> ArmResult {
+    fn arm_result(run: &Run) -> Arm {
         let samples: Vec<Sample> = (0..28)
             .map(|switch| {
-                let program = Kind::ALL[switch % Kind::ALL.len()];
+                let program = Kind::ALL[switch % Kind::ALL.len()].to_string();
                 let work_ms = 8.0 + switch as f64 + run.round as f64;
                 let clew = run.arm.is_clew();
                 Sample {
@@ -448,41 +390,38 @@ pub(crate) mod tests {
                 }
             })
             .collect();
-        ArmResult {
-            name: run.arm,
+        Arm {
+            name: run.arm.to_string(),
+            role: run.arm.role(),
             scheme: "zram".to_string(),
-            relaunch_ms: Summary::of(&times(&samples, |_| true)),
-            cpu_seconds: 3.0 + factor(run),
-            fill_cpu_seconds: 2.0,
-            swapping_cpu_seconds: None,
+            relaunch_ms: Summary::of(&times(&samples, None)),
+            cpu_ms: Some(3_000.0 + 1_000.0 * factor(run)),
+            fill_cpu_ms: Some(2_000.0),
             total_bytes_peak: run.total.map_or(NEED, |part| total_bytes(NEED, part)),
             ratio: run.total.map(|_| if run.arm.is_clew() { 3.0 } else { 2.5 }),
-            disk_bytes_written: 0,
             faults: 700 * 28,
-            wrong_answers: 0,
             answers: 1_000,
-            kept: Kept {
+            kept: Some(Memory {
                 resident_bytes: 200 << 20,
                 stored_bytes: if run.total.is_some() { 600 << 20 } else { 0 },
                 pool_bytes: if run.total.is_some() { 190 << 20 } else { 0 },
                 daemon_bytes: if run.arm.is_clew() { 9 << 20 } else { 0 },
-                disk_bytes: 0,
-                classes: (run.arm == ArmKind::ClewAriadne).then(|| KeptClasses {
+                classes: (run.arm == ArmKind::ClewAriadne).then(|| Classes {
                     hot_resident_bytes: 150 << 20,
                     cold_stored_bytes: 333 << 20,
-                    ..KeptClasses::default()
+                    ..Classes::default()
                 }),
-            },
-            per_program: Vec::new(),
+                ..Memory::default()
+            }),
             samples,
-            totals: Vec::new(),
-            fill_seconds: 1.0,
+            fill_seconds: Some(1.0),
+            ..Arm::default()
         }
     }
 
     fn label(program: Kind) -> Touched {
         Touched {
-            program,
+            program: program.to_string(),
             layout: program.layout(),
             adjacent_share: 0.9,
             run_pages: 5.0,
@@ -492,23 +431,22 @@ pub(crate) mod tests {
         }
     }
 
-    /// A made-up result whose figures are known: for what derives and what reports.
-    pub(crate) fn example() -> FullResult {
-        static MADE: OnceLock<FullResult> = OnceLock::new();
-        MADE.get_or_init(make).clone()
+    fn derived(totals: &[f64], similarities: &[f64], has: impl Fn(&Run) -> bool) -> Results {
+        let mut arms = FullConfig::new("clew".into(), "runs".into()).arms;
+        arms.push(ArmKind::Without(Ablation::HotnessOrg));
+        let runs = schedule::runs(totals, similarities, &arms, 2);
+        let runs: Vec<(Run, Arm)> =
+            runs.iter().filter(|run| has(run)).map(|run| (*run, arm_result(run))).collect();
+        let points = schedule::points(totals, similarities);
+        let total = |point: Point| total_bytes(NEED, point.total_part.expect("it is known"));
+        let points: Vec<(Point, u64)> = points.iter().map(|&point| (point, total(point))).collect();
+        let labels = Kind::ALL.map(label);
+        results(1, &points, &arms, &facts_of(&Kind::ALL, &labels), &runs)
     }
 
-    fn make() -> FullResult {
-        let mut config = FullConfig::new("clew".into(), "runs".into());
-        config.totals = TOTALS.to_vec();
-        config.arms.push(ArmKind::Without(Ablation::HotnessOrg));
-        let runs = schedule::runs(&config.totals, &config.similarities, &config.arms, 2);
-        let results = runs.iter().map(|run| (*run, arm_result(run))).collect();
-        let labels = Kind::ALL.map(label).to_vec();
-        let host = Host { kernel: "6.18.0".to_string(), cpus: 2, memory_bytes: 24 << 30 };
-        let skipped =
-            vec![Skipped { name: "clew".to_string(), reason: "no <userfaultfd> here".to_string() }];
-        result(&config, &Kind::ALL, labels, results, skipped, host, 3_600.0)
+    /// A made-up result whose figures are known.
+    fn example() -> Results {
+        derived(&TOTALS, &[0.7, 0.0, 0.3, 0.95], |_| true)
     }
 
     fn close(found: f64, expected: f64) {
@@ -521,7 +459,7 @@ pub(crate) mod tests {
         for point in result.points.iter().map(|point| point.point) {
             for group in Group::EACH {
                 let one = result
-                    .comparison(point, ArmKind::ClewZram, ArmKind::KernelZram, group)
+                    .comparison(point, "clew-zram", "kernel-zram", group)
                     .expect("both ran everywhere");
                 for ratio in [one.p50, one.p95, one.p50_by_program] {
                     close(ratio.value, 0.75);
@@ -530,10 +468,9 @@ pub(crate) mod tests {
                 }
             }
         }
-        let base = result.base;
-        let all = result
-            .comparison(base, ArmKind::ClewAriadne, ArmKind::KernelZram, Group::All)
-            .expect("both ran");
+        let base = result.base();
+        let all =
+            result.comparison(base, "clew-ariadne", "kernel-zram", Group::All).expect("both ran");
         // (2 - 1) / (4 - 1): the work itself is no part of the price of swapping.
         close(all.swapping_cpu.expect("dram ran").value, 1.0 / 3.0);
         close(all.ratio.expect("both compress"), 1.2);
@@ -547,8 +484,8 @@ pub(crate) mod tests {
                 .memory_for_equal_p95
                 .iter()
                 .find(|one| {
-                    (one.arm, one.peer, one.group)
-                        == (ArmKind::ClewZram, ArmKind::KernelZram, Group::All)
+                    (one.arm.as_str(), one.peer.as_str(), one.group)
+                        == ("clew-zram", "kernel-zram", Group::All)
                         && one.peer_total_part == peer_total
                 })
                 .expect("both curves are there")
@@ -565,9 +502,9 @@ pub(crate) mod tests {
     #[test]
     fn rounds_are_put_together() {
         let result = example();
-        let arm = result.at(result.base, ArmKind::KernelZram).expect("it ran");
+        let arm = result.at(result.base(), "kernel-zram").expect("it ran");
         assert_eq!((arm.relaunch_ms.n, arm.answers), (56, 2_000));
-        assert_eq!(arm.swapping_cpu_seconds, Some(2.0 * 3.0));
+        assert_eq!(arm.swapping_cpu_ms, Some(2.0 * 3_000.0));
         let counts: usize = arm.groups[1..].iter().map(|group| group.n).sum();
         assert_eq!((arm.groups[0].group, arm.groups[0].n, counts), (Group::All, 56, 56));
         let breakdown = arm.groups[0].breakdown;
@@ -576,7 +513,9 @@ pub(crate) mod tests {
         close(breakdown.relaunch_ms, 88.0);
         close(breakdown.wait_ms, 66.0);
         assert_eq!(breakdown.mapped_pages, Some(3_300.0));
-        let samples = &result.arms[1].samples;
+        let samples = &result.base_arms()[1].samples;
+        assert_eq!(samples.len(), 56);
+        assert!(result.points[1].arms.iter().all(|arm| arm.samples.is_empty()));
         assert!(samples.iter().enumerate().all(|(position, one)| one.switch == position));
         // dram counts once for each similarity, not for each point.
         let runs = 2 * (4 + 7 * 7 + 1);
@@ -585,19 +524,30 @@ pub(crate) mod tests {
 
     #[test]
     fn an_arm_that_lacks_a_round_is_compared_with_no_other_arm() {
-        let mut config = FullConfig::new("clew".into(), "runs".into());
-        (config.totals, config.similarities) = (vec![0.5], vec![0.7]);
-        let runs = schedule::runs(&[0.5], &[0.7], &config.arms, 2);
-        let made = runs.iter().filter(|run| run.arm != ArmKind::ClewZram || run.round == 0);
-        let results = made.map(|run| (*run, arm_result(run))).collect();
-        let host = Host { kernel: String::new(), cpus: 1, memory_bytes: 0 };
-        let result = result(&config, &Kind::ALL, Vec::new(), results, Vec::new(), host, 0.0);
-        assert!(result.comparisons.iter().all(|one| one.arm != ArmKind::ClewZram));
-        assert!(result.comparisons.iter().any(|one| one.arm == ArmKind::ClewAriadne));
-        let arm = result.at(result.base, ArmKind::ClewZram).expect("what it did is shown");
+        let has = |run: &Run| run.arm != ArmKind::ClewZram || run.round == 0;
+        let result = derived(&[0.5], &[0.7], has);
+        assert!(result.comparisons.iter().all(|one| one.arm != "clew-zram"));
+        assert!(result.comparisons.iter().any(|one| one.arm == "clew-ariadne"));
+        let arm = result.at(result.base(), "clew-zram").expect("what it did is shown");
         // But with what its switches take without swapping.
-        let swapping = arm.swapping_cpu_seconds.expect("dram has that round");
+        let swapping = arm.swapping_cpu_ms.expect("dram has that round");
         assert_eq!((arm.relaunch_ms.n, swapping > 0.0), (28, true));
         assert!(arm.groups.iter().all(|group| group.breakdown.work_ms > 0.0));
+    }
+
+    #[test]
+    fn what_is_derived_is_what_reports_say() {
+        let result = example();
+        // 2 / 3.5: the kernel with hints is the harder one.
+        let (sentence, is_bad) = verdict(&result).expect("arms were compared");
+        assert!(
+            sentence.contains("1.8 times faster than kernel-zram+hint on clustered") && !is_bad,
+            "{sentence}"
+        );
+        let text = text(&result);
+        for words in ["clew-zram / kernel-zram ", "0.75 (0.75-0.75)", "at most 40 %", "43 %"] {
+            assert!(text.contains(words), "'{words}' is missing: {text}");
+        }
+        assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
     }
 }

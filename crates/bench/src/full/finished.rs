@@ -6,22 +6,20 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
+use clew_report::{Arm, Machine, Touched, percent};
 use clew_trace::{regular, write_whole};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::FullConfig;
-use super::schedule::{Run, percent};
+use super::schedule::Run;
 use crate::arms::ArmKind;
 use crate::error::{BenchError, file_error};
-use crate::preparation::host;
 use crate::programs::Kind;
-use crate::result::{ArmResult, Host};
 use crate::run::Work;
-use crate::survey::Touched;
 
 /// What such a file says about its format.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// Bytes of such a file, at most.
 const MOST_BYTES: u64 = 64 << 20;
@@ -30,7 +28,7 @@ const MOST_BYTES: u64 = 64 << 20;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Conditions {
     format: u32,
-    host: Host,
+    machine: Machine,
     programs: Vec<Kind>,
     seed: u64,
     data_bytes: u64,
@@ -63,7 +61,7 @@ impl Conditions {
         };
         Conditions {
             format: FORMAT,
-            host: host(),
+            machine: Machine::here(),
             programs: work.programs.clone(),
             seed: work.load.seed,
             data_bytes: work.load.data_bytes,
@@ -115,8 +113,8 @@ impl Finished {
     }
 
     /// The result of `run`, if it was made under these conditions.
-    pub fn result(&mut self, run: Run, conditions: &Conditions) -> Option<ArmResult> {
-        let file: File<ArmResult> = read(&self.path(&file_name(run)), conditions)?;
+    pub fn result(&mut self, run: Run, conditions: &Conditions) -> Option<Arm> {
+        let file: File<Arm> = read(&self.path(&file_name(run)), conditions)?;
         self.took.push((run.arm == ArmKind::Dram, file.seconds));
         Some(file.result)
     }
@@ -126,7 +124,7 @@ impl Finished {
         &mut self,
         run: Run,
         conditions: &Conditions,
-        result: &ArmResult,
+        result: &Arm,
         time: Duration,
     ) -> Result<(), BenchError> {
         self.took.push((run.arm == ArmKind::Dram, time.as_secs_f64()));

@@ -5,33 +5,31 @@
 //! and gone on with, and an arm that has changed can be run anew beside others that have not.
 
 mod breakdown;
-pub(crate) mod derive;
+mod derive;
 mod finished;
-mod result;
 mod schedule;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-pub use breakdown::Breakdown;
-pub use result::{
-    Comparison, EqualMemory, FullResult, FullSettings, Group, GroupResult, PointArm, PointResult,
-};
-pub use schedule::{Point, percent};
+pub(crate) use derive::results;
+pub(crate) use schedule::{Run, total_bytes};
 
-use crate::arms::{self, ArmKind, ArmSettings};
+use clew_report::{Arm, Point, ProgramFacts, Results, Skipped, Touched};
+
+use crate::arms::{ArmKind, ArmSettings};
 use crate::error::BenchError;
 use crate::interrupt::InterruptGuard;
-use crate::preparation::{host, installed, rehearse};
+use crate::method::Asked;
+use crate::pagemap::page_bytes;
+use crate::preparation::{installed, rehearse};
 use crate::programs::{Kind, Load};
 use crate::progress::Progress;
-use crate::result::{ArmResult, Skipped};
 use crate::run::{self, Work};
 use crate::scratch::Scratch;
 use crate::survey::survey;
 
 use finished::{Conditions, Finished};
-use schedule::Run;
 
 /// What the full comparison runs.
 #[derive(Clone, Debug)]
@@ -135,7 +133,7 @@ impl FullConfig {
 
 /// Runs the comparison. What cannot run is named in the result, with the reason. After an
 /// interruption ([`BenchError::Interrupted`]) the same call goes on where this one stopped.
-pub fn full(config: &FullConfig, progress: &dyn Progress) -> Result<FullResult, BenchError> {
+pub fn full(config: &FullConfig, progress: &dyn Progress) -> Result<Results, BenchError> {
     config.check()?;
     let _interrupts = InterruptGuard::new();
     let scratch = Scratch::new("clew-demo-")?;
@@ -171,13 +169,13 @@ pub fn full(config: &FullConfig, progress: &dyn Progress) -> Result<FullResult, 
         }
     };
 
-    let mut results: Vec<(Run, ArmResult)> = Vec::new();
+    let mut made: Vec<(Run, Arm)> = Vec::new();
     let mut need: Option<u64> = None;
     for (position, &run) in runs.iter().enumerate() {
         let work = config.work(&programs, run);
         let total = match (run.total, need) {
             (None, _) => None,
-            (Some(part), Some(need)) => Some(schedule::total_bytes(need, part)),
+            (Some(part), Some(need)) => Some(total_bytes(need, part)),
             // dram did not run, which was said.
             (Some(_), None) => continue,
         };
@@ -190,7 +188,10 @@ pub fn full(config: &FullConfig, progress: &dyn Progress) -> Result<FullResult, 
                 let left = finished.time_left(&runs[position..]);
                 let told = Told { place, left, progress };
                 let begin = Instant::now();
-                let result = one_run(run, total, config, &settings, &work, scratch.path(), &told);
+                let headroom = config.headroom_bytes;
+                let scratch = scratch.path();
+                let outcome = run::one(run.arm, &settings, total, headroom, &work, scratch, &told);
+                let result = outcome.map(|outcome| outcome.result);
                 if let Ok(result) = &result {
                     finished.keep(run, &conditions, result, begin.elapsed())?;
                 }
@@ -202,7 +203,7 @@ pub fn full(config: &FullConfig, progress: &dyn Progress) -> Result<FullResult, 
                 if run.arm == ArmKind::Dram && need.is_none() {
                     need = Some(result.total_bytes_peak);
                 }
-                results.push((run, result));
+                made.push((run, result));
             }
             Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
             Err(error) => {
@@ -211,22 +212,48 @@ pub fn full(config: &FullConfig, progress: &dyn Progress) -> Result<FullResult, 
             }
         }
     }
-    let seconds = finished.seconds();
-    Ok(derive::result(config, &programs, labels, results, skipped, host(), seconds))
+    let points = schedule::points(&config.totals, &config.similarities);
+    let total =
+        |point: Point| need.zip(point.total_part).map_or(0, |(need, part)| total_bytes(need, part));
+    let points: Vec<(Point, u64)> = points.iter().map(|&point| (point, total(point))).collect();
+    let asked = Asked {
+        totals: config.totals.clone(),
+        similarities: config.similarities.clone(),
+        relaunches: config.relaunches,
+        rounds: config.rounds,
+        data_bytes: config.data_bytes,
+        headroom_bytes: config.headroom_bytes,
+        updates: config.updates,
+        pause_ms: config.pause.as_millis() as u64,
+    };
+    let facts = facts_of(&programs, &labels);
+    Ok(Results {
+        title: "Clew: full comparison".to_string(),
+        commit: config.commit.clone(),
+        duration_seconds: Some(finished.seconds()),
+        settings: asked.settings(),
+        skipped,
+        method: asked.method(),
+        ..results(config.seed, &points, &config.arms, &facts, &made)
+    })
 }
 
-fn one_run(
-    run: Run,
-    total_bytes: Option<u64>,
-    config: &FullConfig,
-    settings: &ArmSettings,
-    work: &Work,
-    scratch: &Path,
-    progress: &dyn Progress,
-) -> Result<ArmResult, BenchError> {
-    let arm = arms::make(run.arm, settings)?;
-    let ground = run::ground(&*arm, total_bytes, config.headroom_bytes, scratch)?;
-    Ok(run::run_arm(arm, &ground, work, progress)?.result)
+/// What is known of the programs: as measured, or else as they are known.
+fn facts_of(programs: &[Kind], labels: &[Touched]) -> Vec<(Kind, ProgramFacts)> {
+    let facts = |&kind: &Kind| {
+        let facts = kind.facts();
+        let label = labels.iter().find(|label| label.program == kind.name()).cloned();
+        let touched = |label: &Touched| (label.touched_pages * page_bytes() as f64) as u64;
+        let facts = ProgramFacts {
+            layout: label.as_ref().map_or(facts.layout, |label| label.layout),
+            anonymous_bytes: label.as_ref().map(|label| label.data_bytes),
+            touched_bytes: label.as_ref().map(touched),
+            label,
+            ..facts
+        };
+        (kind, facts)
+    };
+    programs.iter().map(facts).collect()
 }
 
 /// Says in front of each part where the whole is.

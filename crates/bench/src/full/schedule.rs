@@ -2,30 +2,27 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use clew_report::{Point, percent};
 
 use crate::arms::ArmKind;
-
-/// A total, as a part of what `dram` uses, and the part of a working set that is the same each time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd, Serialize, Deserialize)]
-pub struct Point {
-    pub total_part: f64,
-    pub similarity: f64,
-}
 
 /// One arm at one point in one round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Run {
     pub arm: ArmKind,
-    /// `None` for `dram`.
+    /// `None` for `dram`, and where a total in bytes was asked for.
     pub total: Option<f64>,
     pub similarity: f64,
     pub round: usize,
 }
 
-/// A part as percent.
-pub fn percent(part: f64) -> f64 {
-    (part * 1e4).round() / 100.0
+impl Run {
+    /// Whether it counts at this point, where it has the memory that is its arm's.
+    pub fn is_at(&self, arm: ArmKind, point: Point) -> bool {
+        self.arm == arm
+            && point.similarity == Some(self.similarity)
+            && (self.total.is_none() || self.total == point.total_part)
+    }
 }
 
 impl fmt::Display for Run {
@@ -41,10 +38,12 @@ impl fmt::Display for Run {
 /// All points: every total at the first similarity, every similarity at the first total. The base
 /// point, which has both, comes first.
 pub fn points(totals: &[f64], similarities: &[f64]) -> Vec<Point> {
-    let of_totals =
-        totals.iter().map(|&total_part| Point { total_part, similarity: similarities[0] });
-    let of_similarities =
-        similarities[1..].iter().map(|&similarity| Point { total_part: totals[0], similarity });
+    let at = |total_part, similarity| Point {
+        total_part: Some(total_part),
+        similarity: Some(similarity),
+    };
+    let of_totals = totals.iter().map(|&total| at(total, similarities[0]));
+    let of_similarities = similarities[1..].iter().map(|&similarity| at(totals[0], similarity));
     of_totals.chain(of_similarities).collect()
 }
 
@@ -55,7 +54,7 @@ pub fn runs(totals: &[f64], similarities: &[f64], arms: &[ArmKind], rounds: usiz
     let mut runs: Vec<Run> = Vec::new();
     for round in 0..rounds {
         for (number, point) in points(totals, similarities).into_iter().enumerate() {
-            let similarity = point.similarity;
+            let similarity = point.similarity.unwrap_or_default();
             let run = |arm, total| Run { arm, total, similarity, round };
             let dram = run(ArmKind::Dram, None);
             if !runs.contains(&dram) {
@@ -73,7 +72,7 @@ pub fn runs(totals: &[f64], similarities: &[f64], arms: &[ArmKind], rounds: usiz
             if round % 2 == 1 {
                 here.reverse();
             }
-            runs.extend(here.into_iter().map(|arm| run(arm, Some(point.total_part))));
+            runs.extend(here.into_iter().map(|arm| run(arm, point.total_part)));
         }
     }
     runs

@@ -15,7 +15,7 @@ use crate::error::{BenchError, file_error};
 use crate::programs::{Kind, Load};
 use crate::progress::Progress;
 use crate::session::{Launch, Session};
-use crate::statistics::percentile;
+use clew_report::percentile;
 
 const PAGE: usize = 4096;
 /// Largest chunk, and what is read from a program in one piece.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::statistics::percentile;
+use clew_report::percentile;
 
 /// `clew bench CASE --format json` is a list of these.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,6 +1,6 @@
 //! Measurements as plain text, at most 100 columns wide.
 
-use std::fmt::Write;
+use clew_report::aligned;
 
 use super::measured::{Costs, Measured};
 
@@ -21,10 +21,11 @@ pub fn table(measured: &[Measured]) -> String {
 
 fn one_bench(bench: &str, measured: &[Measured]) -> String {
     let header = [bench, "clew p50", "p99", "peer", "peer p50", "p99", "ratio", "density"];
-    let rows: Vec<[String; 8]> = measured
+    let header = header.map(String::from);
+    let rows: Vec<Vec<String>> = measured
         .iter()
         .map(|one| {
-            [
+            vec![
                 one.case.clone(),
                 time(one.clew.p50_us),
                 time(one.clew.p99_us),
@@ -36,18 +37,19 @@ fn one_bench(bench: &str, measured: &[Measured]) -> String {
             ]
         })
         .collect();
-    aligned(header, &rows)
+    aligned(&header, &rows, 1)
 }
 
 /// What was learned, and what it cost.
 fn of_the_sensor(measured: &[Measured]) -> String {
     let header =
-        ["sensor", "relaunch p50", "worst", "peer", "peer p50", "coverage", "accuracy", "touches"];
+        ["sensor", "relaunch p50", "worst", "peer", "peer p50", "coverage", "accuracy", "touches"]
+            .map(String::from);
     let more = |one: &Measured, name: &str| one.clew.more.get(name).copied().unwrap_or_default();
-    let rows: Vec<[String; 8]> = measured
+    let rows: Vec<Vec<String>> = measured
         .iter()
         .map(|one| {
-            [
+            vec![
                 one.case.clone(),
                 time(one.clew.p50_us),
                 time(one.clew.max_us),
@@ -61,31 +63,7 @@ fn of_the_sensor(measured: &[Measured]) -> String {
         .collect();
     let note = "coverage: of what a relaunch used, the share that was held for hot before it;\n\
                 accuracy: of what was held for hot, the share that was used; touches: of samples\n";
-    aligned(header, &rows) + note
-}
-
-fn aligned(header: [&str; 8], rows: &[[String; 8]]) -> String {
-    let width = |column: usize| {
-        let cells = rows.iter().map(|row| row[column].len());
-        cells.chain([header[column].len()]).max().unwrap_or_default()
-    };
-    let widths: Vec<usize> = (0..header.len()).map(width).collect();
-    let mut text = String::new();
-    let rows = rows.iter().map(|row| row.each_ref().map(String::as_str));
-    for row in std::iter::once(header).chain(rows) {
-        let mut line = String::new();
-        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            let gap = if column == 0 { "" } else { "  " };
-            // Writing to a String does not fail.
-            let _ = match matches!(column, 0 | 3) {
-                true => write!(line, "{gap}{cell:<width$}"),
-                false => write!(line, "{gap}{cell:>width$}"),
-            };
-        }
-        text += line.trim_end();
-        text.push('\n');
-    }
-    text
+    aligned(&header, &rows, 1) + note
 }
 
 fn compression(clew: &Costs, peer: &Costs) -> String {

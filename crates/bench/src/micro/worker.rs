@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::orders::{Answer, Order};
 use super::region::Region;
-use crate::statistics::percentile;
+use clew_report::percentile;
 
 /// Obeys until there are no more orders.
 pub fn work() -> io::Result<()> {

@@ -17,29 +17,12 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+pub use clew_report::Layout;
+use clew_report::ProgramFacts;
 use serde::{Deserialize, Serialize};
 
 use crate::error::BenchError;
 use crate::wire::Wire;
-
-/// How the data that one interaction touches lies in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Layout {
-    /// In runs of several pages: arrays, buffers, tables in the order of their keys.
-    Clustered,
-    /// Single pages anywhere: small objects, hash tables.
-    Scattered,
-}
-
-impl fmt::Display for Layout {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Layout::Clustered => "clustered",
-            Layout::Scattered => "scattered",
-        })
-    }
-}
 
 /// Requests that are sent together, and the answers that are right, in order.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -145,6 +128,18 @@ impl Kind {
     ];
     /// Those of the quick comparison.
     pub const QUICK: [Kind; 4] = [Kind::Redis, Kind::Python, Kind::Node, Kind::Sqlite];
+
+    /// What is known of it before anything is measured.
+    pub fn facts(self) -> ProgramFacts {
+        ProgramFacts {
+            name: self.to_string(),
+            layout: self.layout(),
+            description: self.description().to_string(),
+            anonymous_bytes: None,
+            touched_bytes: None,
+            label: None,
+        }
+    }
 
     /// Its name in tables.
     pub fn name(self) -> &'static str {

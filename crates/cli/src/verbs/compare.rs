@@ -4,14 +4,13 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::anyhow;
-use clew_lab::{compare as compare_schemes, report};
+use clew_lab::compare as compare_schemes;
 use clew_policy::{Scheme, schemes};
-use clew_trace::write_whole;
 
-use super::replay::{Options, failure, open, print_table, scheme};
-use super::trace::writing;
+use super::replay::{Options, failure, open, scheme};
+use super::report::{tell, write};
 use crate::Failure;
-use crate::output::{Format, json_text};
+use crate::output::Format;
 use crate::progress::Bar;
 
 /// What to compare.
@@ -27,7 +26,7 @@ pub struct Args {
     /// Schemes replayed at once; with measured time always one [default: the CPUs].
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
-    /// Where compare.json and compare.html go.
+    /// Where compare.json, compare.html and compare.svg go.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
@@ -66,24 +65,6 @@ pub fn compare(format: Format, args: Args) -> Result<(), Failure> {
     let compared = compare_schemes(&input, &schemes, &settings, jobs, &progress);
     bar.end();
     let compared = compared.map_err(failure)?;
-    let text = report::json(&compared.outcomes).map_err(failure)?;
-    let mut files = Vec::new();
-    if let Some(out) = &args.out {
-        std::fs::create_dir_all(out)
-            .map_err(|error| anyhow!("cannot make {}: {error}", out.display()))?;
-        for (name, text) in [("compare.json", &text), ("compare.html", &report::page(&compared))] {
-            let path = out.join(name);
-            write_whole(&path, text).map_err(|error| writing(&path, error))?;
-            files.push(path);
-        }
-    }
-    match format {
-        Format::Json => json_text(&text),
-        Format::Text => {
-            print_table(&compared.outcomes);
-            report::notes(&compared).iter().for_each(|note| say!("{note}"));
-            files.iter().for_each(|path| say!("wrote {}", path.display()));
-        }
-    }
-    Ok(())
+    let files = write(&compared, args.out.as_deref(), "compare")?;
+    tell(format, &compared, &files)
 }

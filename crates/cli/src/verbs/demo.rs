@@ -9,12 +9,13 @@ use clew_bench::arms::{Ablation, ArmKind};
 use clew_bench::full::FullConfig;
 use clew_bench::programs::Kind;
 use clew_bench::progress::Console;
-use clew_bench::result::Skipped;
-use clew_bench::{BenchError, DemoConfig, report};
+use clew_bench::{BenchError, DemoConfig};
 use clew_core::ByteSize;
+use clew_report::{Results, Skipped};
 
+use super::report::{tell, write};
 use crate::Failure;
-use crate::output::{Format, json_text};
+use crate::output::Format;
 
 /// What to compare, and where the report goes.
 #[derive(clap::Args)]
@@ -109,15 +110,7 @@ fn quick(format: Format, args: Args) -> Result<(), Failure> {
         ..defaults
     };
     let result = clew_bench::demo(&config, &Console::new()).map_err(failure)?;
-    if result.arms.is_empty() {
-        return Err(Failure::Unfit(anyhow!("no arm could run{}", reasons(&result.skipped))));
-    }
-    let files = report::write_all(&result, &args.out.unwrap_or_else(|| "clew-demo".into()))?;
-    match format {
-        Format::Json => json_text(&report::json(&result)?),
-        Format::Text => tell(&report::table(&result), &files),
-    }
-    right_answers(result.wrong_answers())
+    finish(format, &result, &args.out.unwrap_or_else(|| "clew-demo".into()), "demo")
 }
 
 fn full(format: Format, args: Args) -> Result<(), Failure> {
@@ -157,15 +150,7 @@ fn full(format: Format, args: Args) -> Result<(), Failure> {
         )),
         other => failure(other),
     })?;
-    if result.points.iter().all(|point| point.arms.is_empty()) {
-        return Err(Failure::Unfit(anyhow!("no arm could run{}", reasons(&result.skipped))));
-    }
-    let files = report::write_full(&result, &out)?;
-    match format {
-        Format::Json => json_text(&report::json(&result)?),
-        Format::Text => tell(&report::full_table(&result), &files),
-    }
-    right_answers(result.wrong_answers())
+    finish(format, &result, &out, "full")
 }
 
 /// What was asked for, or else the default.
@@ -173,15 +158,19 @@ fn or<T>(asked: Vec<T>, default: Vec<T>) -> Vec<T> {
     if asked.is_empty() { default } else { asked }
 }
 
-fn tell(table: &str, files: &[PathBuf]) {
-    say!("{table}");
-    for path in files {
-        say!("wrote {}", path.display());
+/// Says and writes what was found, and fails if that is nothing, or wrong.
+fn finish(format: Format, result: &Results, out: &Path, name: &str) -> Result<(), Failure> {
+    if result.is_empty() {
+        return Err(Failure::Unfit(anyhow!("no arm could run{}", reasons(&result.skipped))));
     }
+    let files = write(result, Some(out), name)?;
+    tell(format, result, &files)?;
+    right_answers(result)
 }
 
-fn right_answers(wrong: u64) -> Result<(), Failure> {
-    match wrong {
+/// An error if any answer was wrong.
+pub fn right_answers(result: &Results) -> Result<(), Failure> {
+    match result.wrong_answers() {
         0 => Ok(()),
         wrong => Err(Failure::Failed(anyhow!("{wrong} answers were wrong"))),
     }
@@ -200,7 +189,8 @@ pub fn failure(error: BenchError) -> Failure {
     }
 }
 
-fn reasons(skipped: &[Skipped]) -> String {
+/// What did not run, and why.
+pub fn reasons(skipped: &[Skipped]) -> String {
     skipped.iter().map(|one| format!("\n  {}: {}", one.name, one.reason)).collect()
 }
 

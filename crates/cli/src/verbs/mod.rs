@@ -13,6 +13,7 @@ pub mod man;
 pub mod ps;
 pub mod record;
 pub mod replay;
+pub mod report;
 pub mod run;
 pub mod schemes;
 pub mod statistics;

@@ -6,10 +6,11 @@ use std::time::Instant;
 use anyhow::anyhow;
 use clap::ValueEnum;
 use clew_lab::decisions::{Agreement, Decisions};
-use clew_lab::{Clock, Costs, Device, Input, LabError, Memory, Outcome, Pages, Settings, report};
+use clew_lab::{Clock, Costs, Device, Input, LabError, Memory, Pages, Settings};
 use clew_policy::Scheme;
 use clew_trace::Trace;
 
+use super::report::tell;
 use super::trace::reading;
 use crate::Failure;
 use crate::output::{Format, json, table};
@@ -134,14 +135,7 @@ pub fn replay(format: Format, args: Args) -> Result<(), Failure> {
     let compared = clew_lab::compare(&input, &[scheme], &settings, 1, &progress);
     let took = began.elapsed();
     bar.end();
-    let compared = compared.map_err(failure)?;
-    match format {
-        Format::Json => json(&compared.outcomes[0])?,
-        Format::Text => {
-            print_table(&compared.outcomes);
-            report::notes(&compared).iter().for_each(|note| say!("{note}"));
-        }
-    }
+    tell(format, &compared.map_err(failure)?, &[])?;
     if args.bench {
         let records = input.trace.totals().records();
         let each_second = records as f64 / took.as_secs_f64();
@@ -185,9 +179,4 @@ fn decisions(format: Format, trace: &Path) -> Result<(), Failure> {
         say!("the first difference is at record {record}");
     }
     Ok(())
-}
-
-/// Prints the table of a comparison.
-pub fn print_table(outcomes: &[Outcome]) {
-    say!("{}", table(&report::HEADER, report::rows(outcomes)));
 }

@@ -72,12 +72,12 @@ fn cells(row: &Row) -> Vec<String> {
         row.parameters.iter().map(|(path, value)| format!("{path}={value}")).collect();
     vec![
         row.trace.clone(),
-        outcome.scheme.clone(),
+        outcome.name.clone(),
         parameters.join(" "),
         row.budget.clone(),
         format!("{:.2}", outcome.relaunch_ms.p50),
         format!("{:.2}", outcome.relaunch_ms.p95),
-        format!("{:.1}", outcome.cpu_ms),
+        outcome.swapping_cpu_ms.map_or("-".to_string(), |ms| format!("{ms:.1}")),
         outcome.ratio.map_or("-".to_string(), |ratio| format!("{ratio:.2}")),
         outcome.faults.to_string(),
     ]

@@ -16,25 +16,9 @@
 //! Memory: a byte a page that an app has touched.
 
 use clew_core::{AppId, PageId, SpaceId};
-use serde::{Deserialize, Serialize};
+use clew_report::HotSets;
 
 use crate::page_map::PageMap;
-
-/// The four numbers, 0 to 1; each absent where no relaunch had anything to divide by. See the module.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct HotSets {
-    /// Relaunches that ended with a response.
-    pub relaunches: u64,
-    /// Of the pages that a relaunch used, those that the one before used.
-    pub similarity: Option<f64>,
-    /// Of the pages that the relaunch before used, those that were used while the app was in front.
-    pub reuse: Option<f64>,
-    /// Of the pages that a relaunch used, those that were on the hot list; absent where the scheme has
-    /// none.
-    pub coverage: Option<f64>,
-    /// Of the pages on the hot list, those that were used while the app was in front.
-    pub accuracy: Option<f64>,
-}
 
 /// In which of the sets a page is.
 const BEFORE: u8 = 1;

@@ -23,12 +23,8 @@
 mod ahead;
 mod backlog;
 mod hot_sets;
-mod outcome;
 mod own;
 mod tally;
-
-pub use hot_sets::HotSets;
-pub use outcome::{Belady, Outcome, Parts, Prefetched, Relaunches};
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -41,6 +37,7 @@ use clew_engine::decide::Engine;
 use clew_engine::driver::{Command, Driver};
 use clew_policy::Scheme;
 use clew_policy::schemes::OnFull;
+use clew_report::{Arm, Memory, Time};
 use clew_store::{State, StoreConfig};
 use clew_trace::{ContentsKind, Record, Source, Stamped, Trace};
 
@@ -114,7 +111,7 @@ pub fn replay(
     lookahead: &Lookahead,
     settings: &Settings,
     progress: Progress<'_>,
-) -> Result<Outcome, LabError> {
+) -> Result<Arm, LabError> {
     let scheme = &settings.scheme;
     let page_bytes = trace.header().page_bytes;
     let limits = StoreConfig {
@@ -131,7 +128,7 @@ pub fn replay(
     };
     let clock = settings.clock.clone();
     let has = trace.header().contents;
-    let (mut outcome, pages) = match settings.pages {
+    let (arm, pages) = match settings.pages {
         Pages::Real if has != ContentsKind::Bytes => {
             return Err(LabError::NoContents {
                 path: trace.path().to_path_buf(),
@@ -162,17 +159,23 @@ pub fn replay(
             (replay.play(trace, progress)?, pages)
         }
     };
-    outcome.scheme = scheme.name.clone();
-    outcome.missing = scheme.missing().iter().map(|what| what.to_string()).collect();
-    outcome.budget_bytes = settings.budget_bytes;
-    outcome.time = match settings.clock {
-        Clock::Measured(_) => "measured",
-        Clock::Modelled(_) => "modelled",
-    }
-    .to_string();
-    outcome.costs = settings.clock.costs().name.clone();
-    outcome.pages = pages.to_string();
-    Ok(outcome)
+    let time = match settings.clock {
+        Clock::Measured(_) => Time::Measured,
+        Clock::Modelled(_) => Time::Modelled,
+    };
+    let replay = arm.replay.map(|replay| clew_report::Replay {
+        costs: settings.clock.costs().name.clone(),
+        pages: pages.to_string(),
+        ..replay
+    });
+    Ok(Arm {
+        name: scheme.name.clone(),
+        scheme: scheme.name.clone(),
+        missing: scheme.missing().iter().map(|what| what.to_string()).collect(),
+        time,
+        replay,
+        ..arm
+    })
 }
 
 /// A relaunch that is going on.
@@ -251,7 +254,7 @@ impl<'a, M: Mechanism> Replay<'a, M> {
         }
     }
 
-    fn play(mut self, trace: &Trace, progress: Progress<'_>) -> Result<Outcome, LabError> {
+    fn play(mut self, trace: &Trace, progress: Progress<'_>) -> Result<Arm, LabError> {
         let failed = |source| LabError::trace(trace.path())(source);
         let total = trace.file_bytes();
         let mut reader = trace.records().map_err(failed)?;
@@ -274,7 +277,7 @@ impl<'a, M: Mechanism> Replay<'a, M> {
         }
         progress(total, total);
         let hot_sets = self.hot_sets.finish(self.has_hot_list);
-        Ok(Outcome { hot_sets, ..self.tally.outcome(&self.mechanism, &self.driver) })
+        Ok(self.tally.arm(&self.mechanism, &self.driver, hot_sets))
     }
 
     /// Time has passed.
@@ -721,12 +724,12 @@ impl<'a, M: Mechanism> Replay<'a, M> {
         while !self.nobody_leaves {
             let now = self.used();
             let page_bytes = self.driver.budget().page_bytes;
-            self.tally.peak(now.used_bytes, || Parts {
+            self.tally.peak(now.used_bytes, || Memory {
                 resident_bytes: self.mechanism.resident_pages() * page_bytes,
                 parked_bytes: self.mechanism.parked_pages() * page_bytes,
                 pool_bytes: self.mechanism.pool_used_bytes(),
                 tables_bytes: self.tables_bytes,
-                policies_bytes: 0,
+                ..Memory::default()
             });
             let is_short = self.driver.budget().shortage(now).is_some();
             if !is_short || self.now < self.not_before {

@@ -1,9 +1,8 @@
 //! What a replay counts.
 
 use clew_engine::driver::Driver;
+use clew_report::{Arm, HotSets, Memory, Prefetched, Replay, Summary};
 
-use super::hot_sets::HotSets;
-use super::outcome::{Outcome, Parts, Prefetched, Relaunches};
 use crate::costs::Spent;
 use crate::mechanism::Mechanism;
 
@@ -31,7 +30,7 @@ pub(super) struct Tally {
     spent: Spent,
     own_ns: Vec<f64>,
     relaunch_ns: Vec<f64>,
-    peak: Parts,
+    peak: Memory,
     decisions: u64,
 }
 
@@ -68,44 +67,32 @@ impl Tally {
 
     /// Keeps the parts of memory when they are most together.
     #[inline]
-    pub fn peak(&mut self, used_bytes: u64, parts: impl FnOnce() -> Parts) {
+    pub fn peak(&mut self, used_bytes: u64, parts: impl FnOnce() -> Memory) {
         if used_bytes > self.peak.total_bytes() {
             self.peak = parts();
         }
     }
 
-    pub fn outcome<M: Mechanism>(&self, mechanism: &M, driver: &Driver) -> Outcome {
+    pub fn arm<M: Mechanism>(&self, mechanism: &M, driver: &Driver, hot_sets: HotSets) -> Arm {
         let ms = |ns: f64| ns / 1e6;
+        let summary = |ns: &[f64]| Summary::of(&ns.iter().map(|&ns| ms(ns)).collect::<Vec<_>>());
         let share = |part: u64, of: u64| (of > 0).then(|| part as f64 / of as f64);
         let metrics = driver.metrics();
         let tracking = metrics.iter().filter(|metric| metric.name.ends_with("_tracking_bytes"));
         let policies_bytes = tracking.map(|metric| metric.value as u64).sum();
         let returned = self.faults + self.ahead_pages;
-        Outcome {
-            scheme: String::new(),
-            missing: Vec::new(),
-            trace: String::new(),
-            budget_bytes: 0,
-            time: String::new(),
-            costs: String::new(),
-            pages: String::new(),
-            relaunch_ms: Relaunches::of(&self.relaunch_ns),
-            own_ms: Relaunches::of(&self.own_ns),
+        let replay = Replay {
+            own_ms: summary(&self.own_ns),
             launches: self.launches,
             cold_launches: self.cold_launches,
             kills: self.kills,
-            cpu_ms: ms(self.spent.cpu_ns()),
             compress_ms: ms(self.spent.out_ns),
             decompress_ms: ms(self.spent.back_ns),
             kernel_ms: ms(self.spent.kernel_ns),
             waited_for_room_ms: ms(self.waited_ns),
-            ratio: share(self.original_bytes, self.stored_bytes),
-            flash_read_bytes: 0,
-            flash_written_bytes: 0,
             accesses: self.accesses,
             hits: self.hits,
             fresh: self.fresh,
-            faults: self.faults,
             swapped_out_pages: self.swapped_out,
             compressed_pages: self.spent.compressed_pages,
             decompressed_pages: self.spent.decompressed_pages,
@@ -116,16 +103,24 @@ impl Tally {
                 accuracy: share(self.ahead_used, self.ahead_pages),
                 coverage: share(self.ahead_used, self.ahead_used + self.faults),
             },
-            hot_sets: HotSets::default(),
+            hot_sets,
             read_amplification: share(returned, self.faults + self.ahead_used),
-            peak_bytes: self.peak.total_bytes(),
-            peak: Parts { policies_bytes, ..self.peak },
             kept_dropped_pages: self.kept_dropped,
             unseen_writes: self.unseen_writes,
             reclaim_rounds: driver.rounds(),
             stored_pages_at_end: mechanism.pool().pages,
-            belady: None,
             decisions: format!("{:016x}", self.decisions),
+            ..Replay::default()
+        };
+        Arm {
+            relaunch_ms: summary(&self.relaunch_ns),
+            swapping_cpu_ms: Some(ms(self.spent.cpu_ns())),
+            ratio: share(self.original_bytes, self.stored_bytes),
+            faults: self.faults,
+            total_bytes_peak: self.peak.total_bytes(),
+            peak: Some(Memory { policies_bytes, ..self.peak }),
+            replay: Some(replay),
+            ..Arm::default()
         }
     }
 }

@@ -35,6 +35,46 @@ pub fn percentile(sorted: &[f64], percent: f64) -> f64 {
     below + (above - below) * rank.fract()
 }
 
+/// What an interval covers, in percent.
+pub const COVERAGE: f64 = 95.0;
+
+/// A figure and the interval around it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    #[serde(deserialize_with = "number")]
+    pub value: f64,
+    #[serde(deserialize_with = "number")]
+    pub low: f64,
+    #[serde(deserialize_with = "number")]
+    pub high: f64,
+}
+
+/// JSON has no word for what nobody could divide: it is null there.
+fn number<'de, D: serde::Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or(f64::NAN))
+}
+
+/// Where a falling curve meets a level.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", content = "at", rename_all = "kebab-case")]
+pub enum Crossing {
+    /// Here.
+    At(f64),
+    /// It is below the level already where the curve begins: here or before.
+    AtMost(f64),
+    /// It is above the level even where the curve ends: after this.
+    MoreThan(f64),
+}
+
+impl Crossing {
+    /// The number, whatever is known about it.
+    pub fn number(self) -> f64 {
+        match self {
+            Crossing::At(at) | Crossing::AtMost(at) | Crossing::MoreThan(at) => at,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
