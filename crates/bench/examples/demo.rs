@@ -43,12 +43,12 @@ fn main() -> Result<()> {
     let arguments = Arguments::parse();
     let mut config = DemoConfig {
         clew_exe: arguments.clew,
-        total_fraction: arguments.fraction,
+        totals: vec![arguments.fraction],
         total_bytes: arguments.total.map(|total| total.0),
-        switches: arguments.switches,
+        relaunches: arguments.switches,
         seed: arguments.seed,
         data_bytes: arguments.data.0,
-        similarity: arguments.similarity,
+        similarities: vec![arguments.similarity],
         ..DemoConfig::default()
     };
     if !arguments.arms.is_empty() {

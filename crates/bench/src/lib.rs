@@ -14,11 +14,9 @@ pub mod crossing;
 pub mod daemon;
 pub mod demo;
 pub mod error;
-pub mod full;
 pub mod hint;
 pub mod interrupt;
 pub mod knob;
-mod method;
 pub mod micro;
 pub mod pagemap;
 pub mod plan;
@@ -41,4 +39,3 @@ pub mod zram;
 
 pub use demo::{DemoConfig, demo};
 pub use error::BenchError;
-pub use full::full;

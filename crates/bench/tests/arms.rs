@@ -49,7 +49,7 @@ fn small(arms: &[ArmKind]) -> DemoConfig {
         programs: vec![Kind::Python, Kind::Sqlite],
         data_bytes: 8 << 20,
         headroom_bytes: 4 << 20,
-        switches: 4,
+        relaunches: 4,
         pause: Duration::from_millis(20),
         ..DemoConfig::default()
     }
@@ -89,7 +89,7 @@ fn clew_is_driven_through_its_command() {
     let directory = std::env::temp_dir().join(format!("clew-stub-{}", std::process::id()));
     let clew_exe = Some(stub(&directory));
     let arms = small(&[ArmKind::Dram, ArmKind::Clew]);
-    let config = DemoConfig { total_fraction: 2.0, clew_exe, ..arms };
+    let config = DemoConfig { totals: vec![2.0], clew_exe, ..arms };
     let Some(result) = run("arms::clew", &config) else { return };
     assert!(result.skipped.is_empty(), "{:?}", result.skipped);
     assert_eq!(result.wrong_answers(), 0);
@@ -125,7 +125,7 @@ fn a_limit_that_kills_is_the_reason_that_is_given() {
     let directory = std::env::temp_dir().join(format!("clew-stub-oom-{}", std::process::id()));
     let config = DemoConfig {
         data_bytes: 48 << 20,
-        total_fraction: 0.4,
+        totals: vec![0.4],
         headroom_bytes: 0,
         clew_exe: Some(stub(&directory)),
         ..small(&[ArmKind::Dram, ArmKind::Clew])

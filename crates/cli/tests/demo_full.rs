@@ -42,7 +42,8 @@ fn a_small_point_runs_once_and_is_reported_again() {
     let (result, said) = run(&out, &[]);
     assert!(said.contains("3 of 3: "), "{said}");
     assert_eq!(result["skipped"], Value::Array(Vec::new()), "{said}");
-    let arms = result["arms"].as_array().expect("arms");
+    assert_eq!(result["format"], 2);
+    let arms = result["points"][0]["arms"].as_array().expect("arms");
     let names: Vec<&str> = arms.iter().filter_map(|arm| arm["name"].as_str()).collect();
     assert_eq!(names, ["dram", "kernel-zram", "clew-zram"]);
     for arm in arms {
@@ -50,26 +51,28 @@ fn a_small_point_runs_once_and_is_reported_again() {
         assert_eq!(arm["wrong_answers"], 0, "{arm}");
         assert!(arm["answers"].as_u64() > Some(500), "{arm}");
         assert!(arm["relaunch_ms"]["p50"].as_f64() > Some(0.0), "{arm}");
-        for field in ["scheme", "cpu_seconds", "total_bytes_peak", "disk_bytes_written", "faults"] {
+        for field in ["scheme", "cpu_ms", "total_bytes_peak", "disk_bytes_written", "faults"] {
             assert!(!arm[field].is_null(), "{field} is missing: {arm}");
         }
     }
     // Both were labelled by what they touch: sqlite's rows are neighbours, python's objects not.
-    let layouts: Vec<&str> = result["labels"]
-        .as_array()
-        .expect("labels")
-        .iter()
-        .filter_map(|label| label["layout"].as_str())
-        .collect();
-    assert_eq!(layouts.len(), 2, "{}", result["labels"]);
+    let programs = result["programs"].as_array().expect("programs");
+    let labels = programs.iter().filter(|one| one["label"]["touched_pages"].as_f64() > Some(0.0));
+    assert_eq!(labels.count(), 2, "{programs:?}");
     let comparison = &result["comparisons"][0];
     for field in ["p50", "p95", "p50_by_program", "swapping_cpu"] {
         let [low, high] = ["low", "high"].map(|end| comparison[field][end].as_f64());
         assert!(low.is_some() && low <= high, "{field}: {comparison}");
     }
-    for file in ["full.json", "full.html"] {
+    for file in ["full.json", "full.html", "full.svg"] {
         assert!(fs::metadata(out.join(file)).is_ok_and(|file| file.len() > 1_000), "{file}");
     }
+
+    // The file can be shown again, in as many columns as a terminal has.
+    let shown = run_to_end(clew().arg("report").arg(out.join("full.json")), LONG);
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains("clew-zram / kernel-zram") && shown.contains("0 wrong of"), "{shown}");
+    assert!(shown.lines().all(|line| line.chars().count() <= 100), "{shown}");
 
     // Nothing is run again, and the result is the same.
     let (again, said) = run(&out, &[]);
@@ -79,7 +82,7 @@ fn a_small_point_runs_once_and_is_reported_again() {
     let lost = out.join("runs/clew-zram-t160-s70-r1.json");
     fs::remove_file(&lost).expect("a finished run is there");
     let (part, _) = run(&out, &["--report"]);
-    assert_eq!(part["arms"].as_array().map(Vec::len), Some(2));
+    assert_eq!(part["points"][0]["arms"].as_array().map(Vec::len), Some(2));
     let (_, said) = run(&out, &[]);
     assert!(said.contains("3 of 3: clew-zram") && !said.contains("2 of 3: "), "{said}");
     assert!(lost.is_file());

@@ -11,6 +11,7 @@ fn formats_have_the_versions_that_the_page_names() {
     let journal = clew_store::journal::VERSION;
     let agents = clew_agent::protocol::VERSION;
     let trace = clew_trace::VERSION;
+    let result = clew_report::FORMAT;
     for said in [
         format!("successor: version {journal}, which is in the journal"),
         format!("version of the layout of all segments ({journal})"),
@@ -18,6 +19,8 @@ fn formats_have_the_versions_that_the_page_names() {
         format!("Version {agents}, over the SEQPACKET socket"),
         format!("in files: version {trace} is written, versions 1 and {trace} are read"),
         format!("version: {trace}; in version 1"),
+        format!("of demos and replays: format {result}, in files"),
+        format!("one object, format {result}."),
     ] {
         assert!(page.contains(&said), "docs/formats.md does not say: {said}");
     }

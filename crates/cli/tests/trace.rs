@@ -158,6 +158,32 @@ fn bad_traces_are_refused_with_their_place() {
     assert_eq!(left.len(), cases.len() - 1, "only what was put there: {left:?}");
 }
 
+#[test]
+fn results_are_shown_again_and_those_of_older_versions_refused() {
+    let dir = TempDir::new();
+    let (trace, out) = (corpus("bytes"), dir.join("out"));
+    let words = ["compare", path(&trace), "--budget", "8MiB", "--schemes", "zram,ariadne", "--out"];
+    let compared = run(&[&words[..], &[path(&out)]].concat());
+    let text = String::from_utf8_lossy(&compared.stdout).into_owned();
+    assert!(compared.status.success(), "{}", texts(&compared));
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+    assert!(text.contains("modelled") && text.contains("ariadne lacks: "), "{text}");
+    let file = out.join("compare.json");
+    let again = run(&["report", path(&file)]);
+    let again = String::from_utf8_lossy(&again.stdout).into_owned();
+    assert!(again.len() > 300 && text.starts_with(&again), "{again}");
+    let value = json(&["report", path(&file)]);
+    assert_eq!(
+        (&value["format"], &value["points"][0]["arms"][1]["name"]),
+        (&2.into(), &"ariadne".into())
+    );
+    let page = fs::read_to_string(out.join("compare.html")).expect("a page");
+    assert!(page.contains("<svg") && !page.contains("<script") && !page.contains("src="));
+    fs::write(&file, "[{\"scheme\": \"zram\"}]").expect("room");
+    refused(&run(&["report", path(&file)]), 2, &["compare.json", "no format", "reads format 2"]);
+    refused(&run(&["report", path(&dir.join("missing"))]), 2, &["missing"]);
+}
+
 /// What `command` writes fits no file: 8 blocks of 512 bytes is the limit.
 fn on_a_full_disk(words: &[&str]) -> Output {
     let mut command = Command::new("sh");

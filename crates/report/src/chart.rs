@@ -12,7 +12,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::page::escaped;
-use crate::statistics::Estimate;
+use crate::statistics::{Estimate, Summary};
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), Box<dyn std::error::Error>>;
@@ -108,10 +108,13 @@ fn words(size: u32, ink: &'static RGBColor) -> TextStyle<'static> {
     TextStyle::from(("sans-serif", size)).color(ink)
 }
 
-/// One row: its name, the parts of its bar one behind the other, and what stands behind them.
+/// One row: its name, the parts of its bar one behind the other, dots with a stroke at their median,
+/// and what stands behind.
+#[derive(Default)]
 pub struct Bar {
     pub name: String,
     pub parts: Vec<(f64, RGBAColor)>,
+    pub dots: Vec<(f64, RGBAColor)>,
     pub note: String,
 }
 
@@ -131,14 +134,19 @@ impl Bars {
 
     fn draw(&self, area: &Area<'_>) -> Drawn {
         let count = self.rows.len();
-        let whole = |row: &Bar| row.parts.iter().map(|part| part.0.max(0.0)).sum::<f64>();
+        let whole = |row: &Bar| {
+            let bar = row.parts.iter().map(|part| part.0.max(0.0)).sum::<f64>();
+            row.dots.iter().map(|dot| dot.0).fold(bar, f64::max)
+        };
         let mut sizes: Vec<f64> = self.rows.iter().map(whole).filter(|f| f.is_finite()).collect();
         sizes.sort_by(f64::total_cmp);
         let limit = self.limit.map_or(0.0, |limit| limit.0);
         let most = sizes.last().copied().unwrap_or_default().max(limit);
         // Where one arm is far beyond all others, its bar is cut: the others are to be seen.
         let second = sizes.iter().rev().nth(1).copied().unwrap_or(most).max(limit);
-        let cut = if most > second * 2.5 && second > 0.0 { second * 1.15 } else { most };
+        let has_dots = self.rows.iter().any(|row| !row.dots.is_empty());
+        let cut =
+            if most > second * 2.5 && second > 0.0 && !has_dots { second * 1.15 } else { most };
         let end = if cut > 0.0 { cut } else { 1.0 };
         area.draw(&Text::new(self.title.clone(), (4, 4), words(14, &INK)))?;
         let mut chart = ChartBuilder::on(area)
@@ -181,9 +189,21 @@ impl Bars {
                 }
                 from = to;
             }
+            let middle = || SegmentValue::CenterOf(place);
+            let dots = row
+                .dots
+                .iter()
+                .map(|(value, ink)| Circle::new((*value, middle()), 4, ink.filled()));
+            chart.draw_series(dots)?;
+            let times: Vec<f64> = row.dots.iter().map(|dot| dot.0).collect();
+            if !times.is_empty() {
+                let at = EmptyElement::at((Summary::of(&times).p50.min(end), middle()));
+                let stroke = PathElement::new([(0, -7), (0, 7)], INK.stroke_width(2));
+                chart.plotting_area().draw(&(at + stroke))?;
+            }
             let note = if from > end { format!("→ {}", row.note) } else { row.note.clone() };
             let style = words(12, &SOFT).pos(Pos::new(HPos::Left, VPos::Center));
-            let at = EmptyElement::at((from.min(end), SegmentValue::CenterOf(place)));
+            let at = EmptyElement::at((from.min(end), middle()));
             chart.plotting_area().draw(&(at + Text::new(note, (8, 0), style)))?;
         }
         if let Some((limit, what)) = self.limit.filter(|limit| limit.0 <= end) {
@@ -196,8 +216,11 @@ impl Bars {
         Ok(())
     }
 
-    /// As a drawing.
+    /// As a drawing; nothing where there are no rows.
     pub fn svg(&self) -> String {
+        if self.rows.is_empty() {
+            return String::new();
+        }
         drawing(&self.title, (WIDTH, self.height()), |area| self.draw(area))
     }
 }
@@ -367,62 +390,6 @@ impl Curves {
     }
 }
 
-/// Rows of dots, with a stroke at the median of each.
-pub struct Dots {
-    pub title: String,
-    pub unit: &'static str,
-    /// Name, colour, values, median.
-    pub rows: Vec<(String, RGBColor, Vec<f64>, f64)>,
-}
-
-impl Dots {
-    /// As a drawing.
-    pub fn svg(&self) -> String {
-        const ROW: u32 = 20;
-        let count = self.rows.len();
-        let values = self.rows.iter().flat_map(|row| &row.2).copied();
-        let end = values.filter(|value| value.is_finite()).fold(0.0, f64::max);
-        let end = if end > 0.0 { end * 1.02 } else { 1.0 };
-        drawing(&self.title, (WIDTH, ROW * count as u32 + 50), |area| {
-            let mut chart = ChartBuilder::on(area)
-                .margin_top(6)
-                .margin_right(16)
-                .x_label_area_size(38)
-                .y_label_area_size(230)
-                .build_cartesian_2d(0.0..end, (0..count).into_segmented())?;
-            let named = |place: &SegmentValue<usize>| match place {
-                SegmentValue::CenterOf(row) if *row < count => self.rows[count - 1 - row].0.clone(),
-                _ => String::new(),
-            };
-            chart
-                .configure_mesh()
-                .disable_y_mesh()
-                .y_labels(count + 1)
-                .y_label_formatter(&named)
-                .x_labels(10)
-                .x_label_formatter(&|value| short(*value))
-                .x_desc(self.unit)
-                .axis_style(GRID)
-                .bold_line_style(GRID)
-                .light_line_style(TRANSPARENT)
-                .label_style(words(12, &SOFT))
-                .axis_desc_style(words(12, &SOFT))
-                .draw()?;
-            for (number, (_, ink, values, median)) in self.rows.iter().enumerate() {
-                let place = SegmentValue::CenterOf(count - 1 - number);
-                let dots = values
-                    .iter()
-                    .map(|value| Circle::new((*value, place.clone()), 4, ink.mix(0.6).filled()));
-                chart.draw_series(dots)?;
-                let at = EmptyElement::at((*median, place));
-                let stroke = PathElement::new([(0, -7), (0, 7)], INK.stroke_width(2));
-                chart.plotting_area().draw(&(at + stroke))?;
-            }
-            Ok(())
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -465,20 +432,18 @@ mod tests {
         let row = |size: f64| Bar {
             name: "x".into(),
             parts: vec![(size, BLUE.mix(1.0))],
-            note: String::new(),
+            ..Bar::default()
         };
         for rows in [Vec::new(), vec![row(0.0)], vec![row(f64::NAN), row(-1.0)]] {
             let bars = Bars { title: "t".into(), unit: "ms", rows, limit: None };
             assert!(!bars.svg().contains("NaN"));
         }
-        let dots = Dots { title: "t".into(), unit: "ms", rows: Vec::new() };
-        assert!(dots.svg().contains("<svg"));
     }
 
     #[test]
     fn bars_follow_each_other_and_text_cannot_break_out() {
         let parts = vec![(25.0, BLUE.mix(1.0)), (75.0, ORANGE.mix(1.0))];
-        let rows = vec![Bar { name: "<b>".into(), parts, note: "\"x\"".into() }];
+        let rows = vec![Bar { name: "<b>".into(), parts, note: "\"x\"".into(), ..Bar::default() }];
         let bars = Bars { title: "t & u".into(), unit: "ms", rows, limit: Some((90.0, "limit")) };
         let svg = bars.svg();
         assert!(

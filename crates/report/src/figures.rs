@@ -3,34 +3,24 @@
 use plotters::style::{Color, RGBAColor, RGBColor};
 
 use crate::chart::{
-    BLUE, BROWN, Bar, Bars, CLAY, Curves, Dots, GREY, Line, MOSS, ORANGE, RED, SKY, TEAL, VIOLET,
-    key, picture as drawn,
+    BLUE, BROWN, Bar, Bars, CLAY, Curves, GREY, Line, MOSS, ORANGE, RED, SKY, TEAL, VIOLET, key,
+    picture as drawn,
 };
 use crate::facts::{Breakdown, Layout};
+use crate::memory::Memory;
 use crate::percent;
+use crate::replay::Prefetched;
 use crate::result::{Arm, Group, GroupResult, Point, Results, Role};
 use crate::statistics::{Estimate, Summary};
 use crate::tables::{breakdown_rows, facts, mib, named, number};
 
-/// A heading with its charts, which may be none.
+/// A heading with its charts.
 pub struct Figure {
     pub title: &'static str,
-    pub note: String,
+    pub note: &'static str,
     /// As HTML.
     pub keys: String,
     pub charts: Vec<String>,
-}
-
-impl Figure {
-    fn of(
-        title: &'static str,
-        note: &str,
-        keys: &[(RGBAColor, &str)],
-        charts: Vec<String>,
-    ) -> Figure {
-        let keys = keys.iter().map(|(ink, text)| key(*ink, text)).collect();
-        Figure { title, note: note.to_string(), keys, charts }
-    }
 }
 
 /// All of them.
@@ -46,8 +36,42 @@ pub fn figures(results: &Results) -> Vec<Figure> {
         every_relaunch(results),
         totals(results),
     ];
-    all.retain(|figure| figure.charts.iter().any(|chart| !chart.is_empty()));
+    for figure in &mut all {
+        figure.charts.retain(|chart| !chart.is_empty());
+    }
+    all.retain(|figure| !figure.charts.is_empty());
     all
+}
+
+/// A part of bars: its colour, what it is, its size in each of them.
+type Part<'a, T> = (RGBAColor, &'a str, fn(&T) -> f64);
+
+/// What parts are, for a page.
+fn keys<T>(parts: &[Part<'_, T>]) -> String {
+    parts.iter().map(|(ink, what, _)| key(*ink, what)).collect()
+}
+
+/// Bars of such parts; a row has a name, what its parts are taken from, and a note.
+fn bars<T>(
+    title: &str,
+    unit: &'static str,
+    parts: &[Part<'_, T>],
+    rows: impl IntoIterator<Item = (String, T, String)>,
+) -> Bars {
+    let row = |(name, of, note): (String, T, String)| {
+        let parts = parts.iter().map(|(ink, _, size)| (size(&of), *ink)).collect();
+        Bar { name, parts, note, ..Bar::default() }
+    };
+    let rows = rows.into_iter().map(row).collect();
+    Bars { title: title.to_string(), unit, rows, limit: None }
+}
+
+const fn solid(ink: RGBColor) -> RGBAColor {
+    pale(ink, 1.0)
+}
+
+const fn pale(RGBColor(red, green, blue): RGBColor, part: f64) -> RGBAColor {
+    RGBAColor(red, green, blue, part)
 }
 
 /// The colour of each arm at any point: grey without a limit, warm ones for the kernel.
@@ -84,57 +108,47 @@ fn legend(results: &Results) -> String {
     inks.map(|(name, ink)| key(ink.mix(1.0), name)).collect()
 }
 
-/// A bar from zero to the median, on to the 95th percentile, on to the worst.
-fn relaunch_bar(name: &str, own: f64, of: &Summary) -> Bar {
-    let own = own.min(of.p50);
-    let parts = vec![
-        (own, GREY.mix(1.0)),
-        (of.p50 - own, BLUE.mix(1.0)),
-        (of.p95 - of.p50, BLUE.mix(0.5)),
-        (of.max - of.p95, BLUE.mix(0.2)),
-    ];
-    let note = format!("{} / {} / {}", number(of.p50), number(of.p95), number(of.max));
-    Bar { name: name.to_string(), parts, note }
-}
-
-/// What a relaunch takes without any swapping, where the arm knows.
-fn own_ms(arm: &Arm) -> f64 {
-    arm.replay.as_ref().map_or(0.0, |one| one.own_ms.p50)
-}
+/// Of the time without any swapping, where the arm knows, and of all relaunches.
+const RELAUNCH: [Part<'_, (f64, Summary)>; 4] = [
+    (solid(GREY), "the program itself, where it is known", |(own, of)| own.min(of.p50)),
+    (solid(BLUE), "to the median", |(own, of)| of.p50 - own.min(of.p50)),
+    (pale(BLUE, 0.5), "to the 95th percentile", |(_, of)| of.p95 - of.p50),
+    (pale(BLUE, 0.2), "to the worst", |(_, of)| of.max - of.p95),
+];
 
 fn relaunch_bars(
     results: &Results,
     title: &str,
     of: impl Fn(&Arm) -> Option<(f64, Summary)>,
 ) -> Bars {
-    let row = |arm: &Arm| of(arm).map(|(own, summary)| relaunch_bar(&arm.name, own, &summary));
-    let rows = results.base_arms().iter().filter_map(row).collect();
-    Bars { title: title.to_string(), unit: "ms", rows, limit: None }
+    let rows = results.base_arms().iter().filter_map(|arm| {
+        let (own, all) = of(arm)?;
+        let note = format!("{} / {} / {}", number(all.p50), number(all.p95), number(all.max));
+        Some((arm.name.clone(), (own, all), note))
+    });
+    bars(title, "ms", &RELAUNCH, rows)
+}
+
+fn all_relaunches(results: &Results, title: &str) -> Bars {
+    let own = |arm: &Arm| arm.replay.as_ref().map_or(0.0, |one| one.own_ms.p50);
+    relaunch_bars(results, title, |arm| Some((own(arm), arm.relaunch_ms)))
 }
 
 fn relaunches(results: &Results) -> Figure {
-    let mut charts = Vec::new();
-    let all = relaunch_bars(results, "all relaunches", |arm| Some((own_ms(arm), arm.relaunch_ms)));
-    if !all.rows.is_empty() {
-        charts.push(all.svg());
-    }
-    for program in &results.programs {
-        let title = format!("{}, {}", program.name, program.layout);
-        let bars = relaunch_bars(results, &title, |arm| {
+    let mut charts = vec![all_relaunches(results, "all relaunches")];
+    charts.extend(results.programs.iter().map(|program| {
+        relaunch_bars(results, &format!("{}, {}", program.name, program.layout), |arm| {
             let one = arm.per_program.iter().find(|one| one.name == program.name)?;
             Some((0.0, one.relaunch_ms))
-        });
-        charts.push(bars.svg());
+        })
+    }));
+    Figure {
+        title: "How long until a program in the background answers again?",
+        note: "From the switch to the last answer, in milliseconds; shorter is better. A bar that is far \
+               beyond all others is cut.",
+        keys: keys(&RELAUNCH),
+        charts: charts.iter().map(Bars::svg).collect(),
     }
-    let keys = [
-        (GREY.mix(1.0), "the program itself, where it is known"),
-        (BLUE.mix(1.0), "to the median"),
-        (BLUE.mix(0.5), "to the 95th percentile"),
-        (BLUE.mix(0.2), "to the worst"),
-    ];
-    let note = "From the switch to the last answer, in milliseconds; shorter is better. A bar that is far \
-                beyond all others is cut.";
-    Figure::of("How long until a program in the background answers again?", note, &keys, charts)
 }
 
 /// Over the memory that there is, at the similarity of the base point; or the other way round.
@@ -181,193 +195,178 @@ fn over_points(results: &Results, is_total: bool) -> Figure {
             charts.push(curves.svg());
         }
     }
-    let note =
-        "Whiskers are 95 % intervals. The scale is logarithmic: equal distances are equal ratios.";
-    let title = if is_total {
-        "Who wins, when? Over the memory that there is"
-    } else {
-        "The same over how much of a working set is the same at each return"
-    };
-    Figure { keys: legend(results), ..Figure::of(title, note, &[], charts) }
+    Figure {
+        title: match is_total {
+            true => "Who wins, when? Over the memory that there is",
+            false => "The same over how much of a working set is the same at each return",
+        },
+        note: "Whiskers are 95 % intervals. The scale is logarithmic: equal distances are equal ratios.",
+        keys: legend(results),
+        charts,
+    }
 }
 
 /// A chart for each group of programs at the base point.
 fn of_groups(
     results: &Results,
     unit: &'static str,
-    row: impl Fn(&Arm, &Breakdown) -> Option<(Vec<(f64, RGBAColor)>, String)>,
+    parts: &[Part<'_, Breakdown>],
+    note: fn(&Breakdown) -> String,
 ) -> Vec<String> {
     let chart = |group: Group| {
         let here = breakdown_rows(results).filter(|(_, one)| one.group == group);
-        let rows: Vec<Bar> = here
-            .filter_map(|(arm, one)| {
-                let (parts, note) = row(arm, &one.breakdown)?;
-                Some(Bar { name: arm.name.clone(), parts, note })
-            })
-            .collect();
-        let title = format!("{group} programs");
-        (!rows.is_empty()).then(|| Bars { title, unit, rows, limit: None }.svg())
+        let rows = here.map(|(arm, one)| (arm.name.clone(), one.breakdown, note(&one.breakdown)));
+        bars(&format!("{group} programs"), unit, parts, rows).svg()
     };
-    Group::OF_LAYOUTS.into_iter().filter_map(chart).collect()
+    Group::OF_LAYOUTS.into_iter().map(chart).collect()
 }
 
 fn times(results: &Results) -> Figure {
-    let keys = [
-        (GREY.mix(1.0), "the program's own work"),
-        (VIOLET.mix(1.0), "telling that the app comes"),
-        (TEAL.mix(1.0), "codec of faults"),
-        (BLUE.mix(1.0), "handling of faults"),
-        (SKY.mix(1.0), "waking, waiting, the rest"),
-        (ORANGE.mix(1.0), "faults inside the kernel"),
+    // Where faults are answered inside the kernel, nobody can tell codec from waiting.
+    let parts: [Part<'_, Breakdown>; 6] = [
+        (solid(GREY), "the program's own work", |one| one.work_ms.min(one.relaunch_ms)),
+        (solid(VIOLET), "telling that the app comes", |one| one.call_ms),
+        (solid(TEAL), "codec of faults", |one| one.codec_ms.unwrap_or(0.0)),
+        (solid(BLUE), "handling of faults", |one| one.handler_ms.unwrap_or(0.0)),
+        (solid(SKY), "waking, waiting, the rest", |one| one.codec_ms.map_or(0.0, |_| one.wait_ms)),
+        (solid(ORANGE), "faults inside the kernel", |one| match one.codec_ms {
+            Some(_) => 0.0,
+            None => one.wait_ms,
+        }),
     ];
-    let charts = of_groups(results, "ms", |_, one| {
-        // Where faults are answered inside the kernel, nobody can tell codec from waiting.
-        let rest = if one.codec_ms.is_some() { SKY } else { ORANGE };
-        let parts = vec![
-            (one.work_ms.min(one.relaunch_ms), GREY.mix(1.0)),
-            (one.call_ms, VIOLET.mix(1.0)),
-            (one.codec_ms.unwrap_or(0.0), TEAL.mix(1.0)),
-            (one.handler_ms.unwrap_or(0.0), BLUE.mix(1.0)),
-            (one.wait_ms, rest.mix(1.0)),
-        ];
-        Some((parts, number(one.relaunch_ms)))
-    });
-    let note = "Mean of one relaunch at the base point. The program's own work is what the same switches took \
-                in dram. For the kernel's arms, all that a fault costs is one part: codec and handling \
-                are inside the program's own fault.";
-    Figure::of("Why? Where the time goes", note, &keys, charts)
+    Figure {
+        title: "Why? Where the time goes",
+        note: "Mean of one relaunch at the base point. The program's own work is what the same switches \
+               took in dram. For the kernel's arms, all that a fault costs is one part: codec and \
+               handling are inside the program's own fault.",
+        keys: keys(&parts),
+        charts: of_groups(results, "ms", &parts, |one| number(one.relaunch_ms)),
+    }
 }
 
 /// Of demos by group; of replays in all.
 fn pages(results: &Results) -> Figure {
-    let keys = [
-        (GREY.mix(1.0), "in memory already"),
-        (TEAL.mix(1.0), "brought back ahead"),
-        (SKY.mix(1.0), "ahead, and not used"),
-        (RED.mix(1.0), "waited for in a fault"),
+    const AHEAD: (RGBAColor, &str) = (solid(TEAL), "brought back ahead");
+    const FAULT: (RGBAColor, &str) = (solid(RED), "waited for in a fault");
+    let seen: [Part<'_, Breakdown>; 3] = [
+        (solid(GREY), "in memory already", |one| one.mapped_pages.unwrap_or(0.0)),
+        (AHEAD.0, AHEAD.1, |one| one.restored_pages),
+        (FAULT.0, FAULT.1, |one| one.faulted_pages),
     ];
-    let mut charts = of_groups(results, "pages", |_, one| {
-        let parts = vec![
-            (one.mapped_pages.unwrap_or(0.0), GREY.mix(1.0)),
-            (one.restored_pages, TEAL.mix(1.0)),
-            (one.faulted_pages, RED.mix(1.0)),
-        ];
-        Some((parts, format!("{:.0} faults", one.faulted_pages)))
-    });
-    let replayed = |arm: &Arm| {
+    let replayed: [Part<'_, (Prefetched, u64)>; 3] = [
+        (AHEAD.0, AHEAD.1, |(early, _)| early.used as f64),
+        (solid(SKY), "ahead, and not used", |(early, _)| {
+            early.pages.saturating_sub(early.used) as f64
+        }),
+        (FAULT.0, FAULT.1, |(_, faults)| *faults as f64),
+    ];
+    let faults = |one: &Breakdown| format!("{:.0} faults", one.faulted_pages);
+    let mut charts = of_groups(results, "pages", &seen, faults);
+    let keys = if charts[0].is_empty() { keys(&replayed) } else { keys(&seen) };
+    let rows = results.base_arms().iter().filter_map(|arm| {
         let early = arm.replay.as_ref()?.prefetch;
-        let parts = vec![
-            (early.used as f64, TEAL.mix(1.0)),
-            (early.pages.saturating_sub(early.used) as f64, SKY.mix(1.0)),
-            (arm.faults as f64, RED.mix(1.0)),
-        ];
-        let note = format!("{} pages", arm.faults + early.pages);
-        Some(Bar { name: arm.name.clone(), parts, note })
-    };
-    let rows: Vec<Bar> = results.base_arms().iter().filter_map(replayed).collect();
-    if !rows.is_empty() {
-        let title = "pages brought back".to_string();
-        charts.push(Bars { title, unit: "pages", rows, limit: None }.svg());
+        let note = format!("{} pages", arm.faults.saturating_add(early.pages));
+        Some((arm.name.clone(), (early, arm.faults), note))
+    });
+    charts.push(bars("pages brought back", "pages", &replayed, rows).svg());
+    Figure {
+        title: "Where the pages of relaunches were",
+        note: "Of a demo, those that one relaunch touches. What came back ahead may be more than what was \
+               touched; then less was in memory already than is shown.",
+        keys,
+        charts,
     }
-    let note = "Of a demo, those that one relaunch touches. What came back ahead may be more than what was \
-                touched; then less was in memory already than is shown.";
-    Figure::of("Where the pages of relaunches were", note, &keys, charts)
 }
 
 fn cpu(results: &Results) -> Figure {
-    let keys = [
-        (BLUE.mix(1.0), "out: hash, compress, store"),
-        (TEAL.mix(1.0), "back: find, decompress, check"),
-        (ORANGE.mix(1.0), "crossings to the kernel"),
-        (GREY.mix(1.0), "all that swapping cost, where the parts are not known"),
+    let parts: [Part<'_, Arm>; 4] = [
+        (solid(BLUE), "out: hash, compress, store", |arm| {
+            arm.replay.as_ref().map_or(0.0, |one| one.compress_ms)
+        }),
+        (solid(TEAL), "back: find, decompress, check", |arm| {
+            arm.replay.as_ref().map_or(0.0, |one| one.decompress_ms)
+        }),
+        (solid(ORANGE), "crossings to the kernel", |arm| {
+            arm.replay.as_ref().map_or(0.0, |one| one.kernel_ms)
+        }),
+        (solid(GREY), "all that it cost, where the parts are not known", |arm| match arm.replay {
+            Some(_) => 0.0,
+            None => arm.swapping_cpu_ms.unwrap_or(0.0),
+        }),
     ];
-    let row = |arm: &Arm| {
+    let rows = results.base_arms().iter().filter_map(|arm| {
         let all = arm.swapping_cpu_ms?;
-        let parts = match &arm.replay {
-            Some(one) => vec![
-                (one.compress_ms, BLUE.mix(1.0)),
-                (one.decompress_ms, TEAL.mix(1.0)),
-                (one.kernel_ms, ORANGE.mix(1.0)),
-            ],
-            None => vec![(all, GREY.mix(1.0))],
-        };
-        Some(Bar { name: arm.name.clone(), parts, note: format!("{} ms", number(all)) })
-    };
-    let rows: Vec<Bar> = results.base_arms().iter().filter_map(row).collect();
-    let title = "at the base point".to_string();
-    let charts = match rows.is_empty() {
-        true => Vec::new(),
-        false => vec![Bars { title, unit: "ms", rows, limit: None }.svg()],
-    };
-    Figure::of("Processor time of swapping", "", &keys, charts)
+        Some((arm.name.clone(), arm.clone(), format!("{} ms", number(all))))
+    });
+    Figure {
+        title: "Processor time of swapping",
+        note: "At the base point.",
+        keys: keys(&parts),
+        charts: vec![bars("", "ms", &parts, rows).svg()],
+    }
+}
+
+fn of_mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+/// The total of the base point, as a line across a chart.
+fn limit(results: &Results) -> Option<(f64, &'static str)> {
+    let total = results.points.first().map_or(0, |point| point.total_bytes);
+    (total > 0).then(|| (of_mib(total), "total of all that are limited"))
 }
 
 fn memory(results: &Results) -> Figure {
-    let keys = [
-        (GREY.mix(1.0), "in the programs"),
-        (SKY.mix(1.0), "parked"),
-        (BLUE.mix(1.0), "compressed pages"),
-        (ORANGE.mix(1.0), "page tables"),
-        (VIOLET.mix(1.0), "the daemon"),
+    let parts: [Part<'_, Memory>; 5] = [
+        (solid(GREY), "in the programs", |held| of_mib(held.resident_bytes)),
+        (solid(SKY), "parked", |held| of_mib(held.parked_bytes)),
+        (solid(BLUE), "compressed pages", |held| of_mib(held.pool_bytes)),
+        (solid(ORANGE), "page tables", |held| of_mib(held.tables_bytes)),
+        (solid(VIOLET), "the daemon", |held| of_mib(held.daemon_bytes)),
     ];
-    let of_mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-    let row = |arm: &Arm| {
+    let rows = results.base_arms().iter().filter_map(|arm| {
         let held = arm.kept.or(arm.peak)?;
-        let parts = vec![
-            (of_mib(held.resident_bytes), GREY.mix(1.0)),
-            (of_mib(held.parked_bytes), SKY.mix(1.0)),
-            (of_mib(held.pool_bytes), BLUE.mix(1.0)),
-            (of_mib(held.tables_bytes), ORANGE.mix(1.0)),
-            (of_mib(held.daemon_bytes), VIOLET.mix(1.0)),
-        ];
-        let note = match (arm.kept.is_some(), held.pool_bytes, held.disk_bytes) {
-            (false, ..) => format!("{} MiB", mib(arm.total_bytes_peak)),
+        let note = match (arm.kept, held.pool_bytes, held.disk_bytes) {
+            (None, ..) => format!("{} MiB", mib(arm.total_bytes_peak)),
             (_, 0, 0) => String::new(),
             (_, 0, disk) => format!("{} on disk", mib(disk)),
             (_, pool, _) => format!("{} in {}", mib(held.stored_bytes), mib(pool)),
         };
-        Some(Bar { name: arm.name.clone(), parts, note })
-    };
-    let rows: Vec<Bar> = results.base_arms().iter().filter_map(row).collect();
-    let limit = results.points.first().map_or(0, |point| point.total_bytes);
-    let bars = Bars {
-        title: String::new(),
-        unit: "MiB",
-        rows,
-        limit: (limit > 0).then(|| (of_mib(limit), "total of all that are limited")),
-    };
-    let charts = if bars.rows.is_empty() { Vec::new() } else { vec![bars.svg()] };
-    let note = "Of a demo just before a relaunch, the mean over all of them; behind each bar what is not in the \
-                programs, and in how much memory that is. Of a replay when it was most.";
-    Figure::of("What was kept where", note, &keys, charts)
+        Some((arm.name.clone(), held, note))
+    });
+    let bars = bars("", "MiB", &parts, rows);
+    Figure {
+        title: "What was kept where",
+        note: "Of a demo just before a relaunch, the mean over all of them; behind each bar what is not in \
+               the programs, and in how much memory that is. Of a replay when it was most.",
+        keys: keys(&parts),
+        charts: vec![Bars { limit: limit(results), ..bars }.svg()],
+    }
 }
 
 fn every_relaunch(results: &Results) -> Figure {
     let inks = inks(results);
     let mut rows = Vec::new();
     for program in &results.programs {
-        for arm in results.base_arms().iter().filter(|arm| arm.role != Role::Ablation) {
-            let own = arm.samples.iter().filter(|sample| sample.program == program.name);
-            let times: Vec<f64> = own.map(|sample| sample.relaunch_ms).collect();
-            if times.is_empty() {
-                continue;
+        for (name, ink) in &inks {
+            let samples = results.at(results.base(), name).map_or(&[][..], |arm| &arm.samples);
+            let own = samples.iter().filter(|sample| sample.program == program.name);
+            let dots: Vec<_> = own.map(|one| (one.relaunch_ms, pale(*ink, 0.6))).collect();
+            if !dots.is_empty() {
+                let name = format!("{}: {name}", program.name);
+                rows.push(Bar { name, dots, ..Bar::default() });
             }
-            let ink = inks.iter().find(|one| one.0 == arm.name).map_or(GREY, |one| one.1);
-            let median = Summary::of(&times).p50;
-            rows.push((format!("{}: {}", program.name, arm.name), ink, times, median));
         }
     }
-    let title = "every relaunch by program and arm".to_string();
-    let charts = match rows.is_empty() {
-        true => Vec::new(),
-        false => vec![Dots { title, unit: "ms", rows }.svg()],
-    };
-    let note = "One dot a switch, the stroke is the median.";
-    Figure { keys: legend(results), ..Figure::of("Every relaunch", note, &[], charts) }
+    Figure {
+        title: "Every relaunch",
+        note: "One dot a switch, the stroke is the median.",
+        keys: legend(results),
+        charts: vec![Bars { title: String::new(), unit: "ms", rows, limit: None }.svg()],
+    }
 }
 
 fn totals(results: &Results) -> Figure {
-    let of_mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     let line = |(name, ink): (&str, RGBColor)| {
         let arm = results.at(results.base(), name)?;
         let exact = |value: f64| Estimate { value, low: value, high: value };
@@ -375,19 +374,21 @@ fn totals(results: &Results) -> Figure {
         let points: Vec<(f64, Estimate)> = arm.totals.iter().map(at).collect();
         (!points.is_empty()).then(|| Line { name: name.to_string(), ink, points })
     };
-    let limit = results.points.first().map_or(0, |point| point.total_bytes);
     let curves = Curves {
         title: String::new(),
         across: "seconds",
         up: "MiB",
         is_logarithmic: false,
-        limit: (limit > 0).then(|| (of_mib(limit), "total of all that are limited")),
+        limit: limit(results),
         lines: inks(results).into_iter().filter_map(line).collect(),
     };
-    let note = "Programs, compressed data, page tables and daemons together, from the first start to the last \
-                answer.";
-    let figure = Figure::of("Memory over time", note, &[], vec![curves.svg()]);
-    Figure { keys: legend(results), ..figure }
+    Figure {
+        title: "Memory over time",
+        note: "Programs, compressed data, page tables and daemons together, from the first start to the \
+               last answer of the first round.",
+        keys: legend(results),
+        charts: vec![curves.svg()],
+    }
 }
 
 /// One picture that says it all, for a README: relaunch times by arm, by layout where programs have
@@ -410,8 +411,7 @@ pub fn picture(results: &Results) -> String {
     let mut parts = vec![of_layout(Layout::Clustered), of_layout(Layout::Scattered)];
     parts.retain(|bars| !bars.rows.is_empty());
     if parts.is_empty() {
-        let title = results.title.as_str();
-        parts.push(relaunch_bars(results, title, |arm| Some((own_ms(arm), arm.relaunch_ms))));
+        parts.push(all_relaunches(results, &results.title));
     }
     let point = results.points.first().map(named).unwrap_or_default();
     let facts = format!("median / p95 / worst in ms; {point}; {}", facts(results));

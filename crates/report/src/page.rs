@@ -27,7 +27,7 @@ pub fn page(results: &Results) -> String {
                 "<h2>{}</h2>\n<figcaption>{}</figcaption>\n<p class=\"keys\">{}</p>\n\
                  <div class=\"charts\">{}</div>\n",
                 escaped(figure.title),
-                escaped(&figure.note),
+                escaped(figure.note),
                 figure.keys,
                 figure.charts.concat()
             )

@@ -16,11 +16,20 @@ use crate::statistics::{Crossing, Estimate, Summary};
 /// The version of a result file.
 pub const FORMAT: u32 = 2;
 
+/// What a result says of its format: [`FORMAT`].
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Format(u32);
+
+impl Default for Format {
+    fn default() -> Format {
+        Format(FORMAT)
+    }
+}
+
 /// What `clew demo`, `clew demo --full`, `clew replay` and `clew compare` give.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Results {
-    /// [`FORMAT`].
-    pub format: u32,
+    pub format: Format,
     /// What was compared.
     pub title: String,
     /// Absent where all time is modelled: then it does not matter.
@@ -47,28 +56,6 @@ pub struct Results {
     pub notes: Vec<String>,
     /// How it was measured.
     pub method: Vec<String>,
-}
-
-impl Default for Results {
-    fn default() -> Results {
-        Results {
-            format: FORMAT,
-            title: String::new(),
-            machine: None,
-            commit: None,
-            seed: None,
-            duration_seconds: None,
-            settings: BTreeMap::new(),
-            programs: Vec::new(),
-            points: Vec::new(),
-            comparisons: Vec::new(),
-            memory_for_equal_p95: Vec::new(),
-            skipped: Vec::new(),
-            kernel_cannot: Vec::new(),
-            notes: Vec::new(),
-            method: Vec::new(),
-        }
-    }
 }
 
 /// What did not run.

@@ -97,7 +97,7 @@ fn numbers(point: &PointResult) -> Table {
         ("ratio", &|arm| arm.ratio.map(ratio)),
         ("faults", &|arm| Some(arm.faults.to_string())),
         ("hits", &|arm| {
-            let old = arm.replay.as_ref()?.hits + arm.faults;
+            let old = arm.replay.as_ref()?.hits.saturating_add(arm.faults);
             share((old > 0).then(|| (old - arm.faults) as f64 / old as f64))
         }),
         ("wrong", &|arm| arm.replay.is_none().then(|| arm.wrong_answers.to_string())),
@@ -234,7 +234,8 @@ fn replays(results: &Results) -> Table {
         ("coverage", &|(_, one)| share(one.prefetch.coverage)),
         ("amplif.", &|(_, one)| one.read_amplification.map(number)),
         ("flash", &|(arm, one)| {
-            Some(format!("{}/{}", one.flash_read_bytes, arm.disk_bytes_written))
+            let (read, written) = (one.flash_read_bytes, arm.disk_bytes_written);
+            (read > 0 || written > 0).then(|| format!("{read}/{written}"))
         }),
         ("Belady", &|(_, one)| one.belady.map(|bound| bound.pages.to_string())),
     ];

@@ -18,7 +18,6 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 pub use clew_report::Layout;
-use clew_report::ProgramFacts;
 use serde::{Deserialize, Serialize};
 
 use crate::error::BenchError;
@@ -128,18 +127,6 @@ impl Kind {
     ];
     /// Those of the quick comparison.
     pub const QUICK: [Kind; 4] = [Kind::Redis, Kind::Python, Kind::Node, Kind::Sqlite];
-
-    /// What is known of it before anything is measured.
-    pub fn facts(self) -> ProgramFacts {
-        ProgramFacts {
-            name: self.to_string(),
-            layout: self.layout(),
-            description: self.description().to_string(),
-            anonymous_bytes: None,
-            touched_bytes: None,
-            label: None,
-        }
-    }
 
     /// Its name in tables.
     pub fn name(self) -> &'static str {

@@ -6,7 +6,6 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, anyhow};
 use clew_bench::arms::{Ablation, ArmKind};
-use clew_bench::full::FullConfig;
 use clew_bench::programs::Kind;
 use clew_bench::progress::Console;
 use clew_bench::{BenchError, DemoConfig};
@@ -88,48 +87,29 @@ struct OfFull {
 /// `clew demo`.
 pub fn demo(format: Format, args: Args) -> Result<(), Failure> {
     clew_live::config::load_scheme(&args.scheme).map_err(|e| Failure::Input(e.into()))?;
-    match args.full {
-        true => full(format, args),
-        false => quick(format, args),
-    }
-}
-
-fn quick(format: Format, args: Args) -> Result<(), Failure> {
     let own = std::env::current_exe().context("finding this program")?;
-    let defaults = DemoConfig::default();
-    let config = DemoConfig {
-        commit: commit_of(&own),
-        clew_exe: Some(own),
-        clew_scheme: absolute_scheme(&args.scheme),
-        total_fraction: args.fraction.unwrap_or(defaults.total_fraction),
-        total_bytes: args.total.map(|total| total.0),
-        switches: args.switches.unwrap_or(defaults.switches),
-        seed: args.seed,
-        arms: or(args.arms, defaults.arms.clone()),
-        programs: or(args.programs, defaults.programs.clone()),
-        ..defaults
+    let (name, place) = if args.full { ("full", "clew-demo-full") } else { ("demo", "clew-demo") };
+    let out = args.out.unwrap_or_else(|| place.into());
+    let defaults = match args.full {
+        true => DemoConfig::full(out.join("runs")),
+        false => DemoConfig::default(),
     };
-    let result = clew_bench::demo(&config, &Console::new()).map_err(failure)?;
-    finish(format, &result, &args.out.unwrap_or_else(|| "clew-demo".into()), "demo")
-}
-
-fn full(format: Format, args: Args) -> Result<(), Failure> {
-    let own = std::env::current_exe().context("finding this program")?;
-    let out = args.out.unwrap_or_else(|| "clew-demo-full".into());
     let asked = args.of_full;
-    let commit = commit_of(&own);
-    let defaults = FullConfig::new(own, out.join("runs"));
     let mut arms = or(args.arms, defaults.arms.clone());
     if asked.ablations {
         arms.extend(Ablation::ALL.map(ArmKind::Without));
     }
     let parts = |percents: Vec<f64>| percents.into_iter().map(|percent| percent / 100.0).collect();
-    let config = FullConfig {
+    let totals = or(args.fraction.into_iter().collect(), parts(asked.totals));
+    let config = DemoConfig {
+        commit: commit_of(&own),
+        clew_exe: Some(own),
         clew_scheme: absolute_scheme(&args.scheme),
-        totals: or(parts(asked.totals), defaults.totals.clone()),
+        totals: or(totals, defaults.totals.clone()),
+        total_bytes: args.total.map(|total| total.0),
         similarities: or(parts(asked.similarity), defaults.similarities.clone()),
         arms,
-        relaunches: asked.relaunches.unwrap_or(defaults.relaunches),
+        relaunches: asked.relaunches.or(args.switches).unwrap_or(defaults.relaunches),
         rounds: asked.rounds.unwrap_or(defaults.rounds),
         programs: or(args.programs, defaults.programs.clone()),
         data_bytes: asked.data.map_or(defaults.data_bytes, |data| data.0),
@@ -139,33 +119,29 @@ fn full(format: Format, args: Args) -> Result<(), Failure> {
         }),
         seed: args.seed,
         only_finished: asked.report,
-        commit,
         ..defaults
     };
-    let result = clew_bench::full(&config, &Console::new()).map_err(|error| match error {
-        BenchError::Interrupted => Failure::Failed(anyhow!(
-            "interrupted; what is finished is kept in {}: the same command goes on from there, \
+    let result = clew_bench::demo(&config, &Console::new()).map_err(|error| {
+        match (error, &config.kept_in) {
+            (BenchError::Interrupted, Some(directory)) => Failure::Failed(anyhow!(
+                "interrupted; what is finished is kept in {}: the same command goes on from there, \
              and with --report it only reports",
-            config.directory.display()
-        )),
-        other => failure(other),
+                directory.display()
+            )),
+            (other, _) => failure(other),
+        }
     })?;
-    finish(format, &result, &out, "full")
+    if result.is_empty() {
+        return Err(Failure::Unfit(anyhow!("no arm could run{}", reasons(&result.skipped))));
+    }
+    let files = write(&result, Some(&out), name)?;
+    tell(format, &result, &files)?;
+    right_answers(&result)
 }
 
 /// What was asked for, or else the default.
 fn or<T>(asked: Vec<T>, default: Vec<T>) -> Vec<T> {
     if asked.is_empty() { default } else { asked }
-}
-
-/// Says and writes what was found, and fails if that is nothing, or wrong.
-fn finish(format: Format, result: &Results, out: &Path, name: &str) -> Result<(), Failure> {
-    if result.is_empty() {
-        return Err(Failure::Unfit(anyhow!("no arm could run{}", reasons(&result.skipped))));
-    }
-    let files = write(result, Some(out), name)?;
-    tell(format, result, &files)?;
-    right_answers(result)
 }
 
 /// An error if any answer was wrong.

@@ -197,9 +197,9 @@ fn demo(args: Args, mut options: Vec<OsString>) -> Result<(), Failure> {
         clew_exe: Some(std::env::current_exe().context("finding this program")?),
         clew_scheme: absolute_scheme(&args.scheme),
         daemon_options: options,
-        total_fraction: fraction.unwrap_or(defaults.total_fraction),
+        totals: fraction.map_or(defaults.totals.clone(), |part| vec![part]),
         total_bytes: total.map(|total| total.0),
-        switches: switches.unwrap_or(defaults.switches),
+        relaunches: switches.unwrap_or(defaults.relaunches),
         seed: seed.unwrap_or(defaults.seed),
         programs: if programs.is_empty() { defaults.programs.clone() } else { programs },
         // How much the programs need is found out without a limit.

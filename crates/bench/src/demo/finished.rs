@@ -11,7 +11,7 @@ use clew_trace::{regular, write_whole};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::FullConfig;
+use super::DemoConfig;
 use super::schedule::Run;
 use crate::arms::ArmKind;
 use crate::error::{BenchError, file_error};
@@ -47,7 +47,7 @@ pub struct Conditions {
 impl Conditions {
     /// Those of `arm` doing `work` within `total_bytes`.
     pub fn of(
-        config: &FullConfig,
+        config: &DemoConfig,
         work: &Work,
         arm: Option<ArmKind>,
         total_bytes: Option<u64>,
@@ -71,7 +71,9 @@ impl Conditions {
             pause_ms: config.pause.as_millis() as u64,
             headroom_bytes: config.headroom_bytes,
             total_bytes,
-            clew: arm.filter(|arm| arm.is_clew()).and_then(|_| build_of(&config.clew_exe)),
+            clew: arm
+                .filter(|arm| arm.is_clew())
+                .and_then(|_| build_of(config.clew_exe.as_deref()?)),
             scheme,
         }
     }
@@ -79,7 +81,7 @@ impl Conditions {
 
 impl Conditions {
     /// What relaunches touch does not depend on how many there are.
-    pub fn of_labels(config: &FullConfig, work: &Work) -> Conditions {
+    pub fn of_labels(config: &DemoConfig, work: &Work) -> Conditions {
         Conditions { switches: 0, ..Conditions::of(config, work, None, None) }
     }
 }
@@ -98,23 +100,25 @@ struct File<T> {
     result: T,
 }
 
-/// The directory.
+/// The directory, if there is one.
 pub struct Finished {
-    directory: PathBuf,
+    directory: Option<PathBuf>,
     /// How long the runs took that were found or made so far, dram's and the others'.
     took: Vec<(bool, f64)>,
 }
 
 impl Finished {
     /// Uses `directory`, which is made where it is missing.
-    pub fn open(directory: &Path) -> Result<Finished, BenchError> {
-        fs::create_dir_all(directory).map_err(file_error("create", directory))?;
-        Ok(Finished { directory: directory.to_path_buf(), took: Vec::new() })
+    pub fn open(directory: Option<&Path>) -> Result<Finished, BenchError> {
+        if let Some(directory) = directory {
+            fs::create_dir_all(directory).map_err(file_error("create", directory))?;
+        }
+        Ok(Finished { directory: directory.map(Path::to_path_buf), took: Vec::new() })
     }
 
     /// The result of `run`, if it was made under these conditions.
     pub fn result(&mut self, run: Run, conditions: &Conditions) -> Option<Arm> {
-        let file: File<Arm> = read(&self.path(&file_name(run)), conditions)?;
+        let file: File<Arm> = read(&self.path(&file_name(run))?, conditions)?;
         self.took.push((run.arm == ArmKind::Dram, file.seconds));
         Some(file.result)
     }
@@ -135,7 +139,7 @@ impl Finished {
 
     /// The labels, if they were found out under these conditions.
     pub fn labels(&self, conditions: &Conditions) -> Option<Vec<Touched>> {
-        read(&self.path("labels.json"), conditions).map(|file: File<Vec<Touched>>| file.result)
+        read(&self.path("labels.json")?, conditions).map(|file: File<Vec<Touched>>| file.result)
     }
 
     /// Keeps the labels.
@@ -169,13 +173,13 @@ impl Finished {
         self.took.iter().map(|took| took.1).sum()
     }
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.join(name)
+    fn path(&self, name: &str) -> Option<PathBuf> {
+        Some(self.directory.as_ref()?.join(name))
     }
 
     /// Whole or not at all: an interruption leaves no half file.
     fn write(&self, name: &str, file: &impl Serialize) -> Result<(), BenchError> {
-        let path = self.path(name);
+        let Some(path) = self.path(name) else { return Ok(()) };
         write_whole(&path, &serde_json::to_string(file)?).map_err(file_error("write", &path))
     }
 }

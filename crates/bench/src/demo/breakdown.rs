@@ -55,7 +55,7 @@ mod tests {
     use clew_report::{Layout, Touched};
 
     use super::*;
-    use crate::full::facts_of;
+    use crate::demo::facts_of;
 
     fn sample(relaunch_ms: f64) -> Sample {
         Sample { program: "redis".to_string(), relaunch_ms, ..Sample::default() }
@@ -82,7 +82,7 @@ mod tests {
             data_bytes: 1 << 20,
             similarity: 0.7,
         }];
-        let found = of(&[one, two], Some(&[fast, slow]), &facts_of(&[Kind::Redis], &labels));
+        let found = of(&[one, two], Some(&[fast, slow]), &facts_of(&[Kind::Redis], &labels, &[]));
         assert_eq!((found.relaunch_ms, found.work_ms, found.call_ms), (50.0, 10.0, 0.5));
         assert_eq!((found.codec_ms, found.handler_ms), (Some(5.0), Some(10.0)));
         assert_eq!(found.wait_ms, 50.0 - 10.0 - 0.5 - 5.0 - 10.0);

@@ -351,8 +351,8 @@ mod tests {
 
     use super::*;
     use crate::arms::Ablation;
-    use crate::full::schedule::{self, total_bytes};
-    use crate::full::{FullConfig, facts_of};
+    use crate::demo::facts_of;
+    use crate::demo::schedule::{self, total_bytes};
 
     const TOTALS: [f64; 4] = [0.5, 0.4, 0.6, 0.75];
     const NEED: u64 = 800 << 20;
@@ -432,7 +432,7 @@ mod tests {
     }
 
     fn derived(totals: &[f64], similarities: &[f64], has: impl Fn(&Run) -> bool) -> Results {
-        let mut arms = FullConfig::new("clew".into(), "runs".into()).arms;
+        let mut arms = ArmKind::FULL.to_vec();
         arms.push(ArmKind::Without(Ablation::HotnessOrg));
         let runs = schedule::runs(totals, similarities, &arms, 2);
         let runs: Vec<(Run, Arm)> =
@@ -441,7 +441,7 @@ mod tests {
         let total = |point: Point| total_bytes(NEED, point.total_part.expect("it is known"));
         let points: Vec<(Point, u64)> = points.iter().map(|&point| (point, total(point))).collect();
         let labels = Kind::ALL.map(label);
-        results(1, &points, &arms, &facts_of(&Kind::ALL, &labels), &runs)
+        results(1, &points, &arms, &facts_of(&Kind::ALL, &labels, &[]), &runs)
     }
 
     /// A made-up result whose figures are known.

@@ -5,26 +5,11 @@ use std::collections::BTreeMap;
 use clew_report::{COVERAGE, percent};
 use serde_json::{Value, json};
 
-/// What was asked for of every demo.
-pub struct Asked {
-    /// Totals as parts of what `dram` uses.
-    pub totals: Vec<f64>,
-    /// Parts of a working set that are the same each time.
-    pub similarities: Vec<f64>,
-    /// Measured switches of each arm at each point, and the rounds among which they are divided.
-    pub relaunches: usize,
-    pub rounds: usize,
-    pub data_bytes: u64,
-    pub headroom_bytes: u64,
-    /// Part of the queries that change data.
-    pub updates: f64,
-    /// Rest between two switches.
-    pub pause_ms: u64,
-}
+use super::DemoConfig;
 
-impl Asked {
-    /// As a result names it.
-    pub fn settings(&self) -> BTreeMap<String, Value> {
+impl DemoConfig {
+    /// What was asked for, as a result names it.
+    pub(super) fn settings(&self) -> BTreeMap<String, Value> {
         let all = [
             ("total_parts", json!(self.totals)),
             ("similarities", json!(self.similarities)),
@@ -33,13 +18,31 @@ impl Asked {
             ("data_bytes", json!(self.data_bytes)),
             ("headroom_bytes", json!(self.headroom_bytes)),
             ("updates", json!(self.updates)),
-            ("pause_ms", json!(self.pause_ms)),
+            ("pause_ms", json!(self.pause.as_millis() as u64)),
         ];
-        all.map(|(name, value)| (name.to_string(), value)).into()
+        let mut settings: BTreeMap<_, _> =
+            all.map(|(name, value)| (name.to_string(), value)).into();
+        if let Some(bytes) = self.total_bytes {
+            settings.remove("total_parts");
+            settings.insert("total_bytes".to_string(), bytes.into());
+        }
+        settings
+    }
+
+    /// What has to be known to read the figures; `total` is that of the base point.
+    pub(super) fn notes(&self, total: u64) -> Vec<String> {
+        let how = match self.total_bytes {
+            Some(_) => "as given".to_string(),
+            None => format!("{} % of what dram used", percent(self.totals[0])),
+        };
+        (total > 0)
+            .then(|| format!("Equal totals: {} MiB ({how}).", total >> 20))
+            .into_iter()
+            .collect()
     }
 
     /// As people read it.
-    pub fn method(&self) -> Vec<String> {
+    pub(super) fn method(&self) -> Vec<String> {
         vec![
             format!(
                 "Unmodified programs of the system, filled with seeded data, switched between in a \
@@ -70,7 +73,7 @@ impl Asked {
             format!(
                 "Arms run one after the other on one machine, in another order at each point, with {} \
                  ms of rest between switches. Nothing is pinned to a processor.",
-                self.pause_ms
+                self.pause.as_millis()
             ),
             format!(
                 "Percentiles are of all relaunches of a group of programs. Intervals cover {COVERAGE} %: \
