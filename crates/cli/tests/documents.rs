@@ -17,7 +17,7 @@ fn formats_have_the_versions_that_the_page_names() {
         format!("version of the layout of all segments ({journal})"),
         format!("between agents and daemon: version {agents}, internal"),
         format!("Version {agents}, over the SEQPACKET socket"),
-        format!("in files: version {trace} is written, versions 1 and {trace} are read"),
+        format!("in files: version {trace} is written, versions 1 to {trace} are read"),
         format!("version: {trace}; in version 1"),
         format!("of demos and replays: format {result}, in files"),
         format!("one object, format {result}."),
