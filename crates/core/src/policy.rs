@@ -217,7 +217,7 @@ impl CodecKind {
 }
 
 /// Pages that are compressed together as one block.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
     /// The pages in the order of the block. A packer may group pages of one app; the engine cuts a
     /// group where its pages are of several address spaces, so that what arrives is of one space.

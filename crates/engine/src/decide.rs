@@ -10,11 +10,10 @@
 //! - every page of an order ends in one `Stored`, `Stayed`, `Freed` or the end of its space, or the
 //!   policies wait for it for ever.
 //!
-//! Admission needs the bytes of a page, which are known only once the page has been taken out. So
-//! orders are made as if everything were admitted. Unless [`Engine::admits_all`], the mover calls
-//! [`Engine::admit`] for each group between copying its pages and compressing them; what comes back
-//! is the group without the rejected pages, and a place for these. A scheme that admits all never
-//! pays for samples.
+//! Admission needs the bytes of a page, which are not known when its order is made. So orders are made as
+//! if everything were admitted. Unless [`Engine::admits_all`], the driver has the beginning of each page
+//! read and calls [`Engine::admit`] for each group before it leaves; what comes back is the group
+//! without the rejected pages, and a place for these. A scheme that admits all never pays for samples.
 //!
 //! Victims that their packer leaves for a fuller group wait here, off everybody's lists and still
 //! resident; a page that is used while it waits goes back with `Stayed`.
@@ -34,7 +33,10 @@ use clew_policy::{Policies, Scheme, low_memory_killer};
 use serde::Serialize;
 
 use facts::FactsKeeper;
-use orders::{cut_by_space, into_orders, room_pages, stored_page_bytes, with_pages};
+use orders::{
+    Placed, count_pages, cut_by_space, into_orders, keep_what_fits, room_pages, stored_page_bytes,
+    with_pages,
+};
 
 /// Pages an order holds at most (a single larger group excepted).
 pub const ORDER_PAGES: usize = crate::space::MAX_BATCH;
@@ -53,12 +55,18 @@ pub enum Order {
         /// Where to.
         tier: Tier,
     },
-    /// Move what the unit holds out of the pool; [`Engine::place`] says where each group goes. Every
-    /// page of it must end in one `Stored` (in its new tier, or in its old one if it could not be
-    /// moved), `PageIn`, `Freed`, or the end of its space.
-    Evict {
-        /// What leaves.
-        unit: Unit,
+    /// Take these pages out of the tier that they are in and put them into another. Every page must
+    /// end in one `Stored` (in its new tier, or in its old one if it could not be moved), `PageIn`,
+    /// `Freed`, or the end of its space.
+    Move {
+        /// Whose they are.
+        app: AppId,
+        /// The one address space they are of.
+        space: SpaceId,
+        /// By the address of their first page, at most [`ORDER_PAGES`] together.
+        groups: Vec<Group>,
+        /// Where to.
+        tier: Tier,
     },
     /// End this app and tell `Exit`. Until then no other is ended for lack of memory.
     EndApp {
@@ -70,7 +78,7 @@ pub enum Order {
 }
 
 /// What admission made of a group.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Admitted {
     /// What goes where the order said, if anything.
     pub group: Option<Group>,
@@ -100,6 +108,7 @@ pub struct Engine {
 struct Counted {
     events: u64,
     ordered_pages: u64,
+    moved_pages: u64,
     handed_back_pages: u64,
     full: u64,
     apps_ended: u64,
@@ -306,6 +315,7 @@ impl Engine {
         let own = [
             ("engine_events", c.events, "events told"),
             ("engine_ordered_pages", c.ordered_pages, "pages in swap-out orders"),
+            ("engine_moved_pages", c.moved_pages, "pages in orders from one tier to another"),
             ("engine_handed_back_pages", c.handed_back_pages, "victims without a place or used"),
             ("engine_waiting_pages", waiting, "victims that wait for a fuller group"),
             ("engine_full", c.full, "demands that met full tiers"),
@@ -331,9 +341,8 @@ impl Engine {
         let mut made_room = 0;
         let shortage = (demand.pages as u64).saturating_sub(room);
         if shortage > 0 {
-            if self.evict(shortage, pages, out) {
-                made_room = shortage;
-            } else {
+            made_room = self.evict(shortage, pages, out);
+            if made_room == 0 {
                 self.full(demand.urgent, out);
             }
         }
@@ -349,7 +358,7 @@ impl Engine {
         let mut victims = std::mem::take(&mut self.waiting);
         self.expand(verdicts, pages, &mut victims, out);
         self.waiting_pages.clear();
-        self.pack_and_place(victims, Cause::SwapOut, flush, made_room, pages, out);
+        self.pack_and_place(victims, flush, made_room, pages, out);
     }
 
     /// Appends orders that take out everything of `app` that can leave, wherever it is on the
@@ -369,12 +378,12 @@ impl Engine {
             self.waiting_pages.remove(page);
         }
         let others = std::mem::take(&mut self.waiting);
-        self.pack_and_place(victims, Cause::SwapOut, true, 0, pages, out);
+        self.pack_and_place(victims, true, 0, pages, out);
         self.waiting = others;
     }
 
-    /// Appends orders that take up to `pages_wanted` pages out of the kernel's zram and put them where
-    /// they should rather be.
+    /// Appends orders that put up to `pages_wanted` stored pages into the tier where they should rather
+    /// be.
     pub fn plan_moves(&mut self, pages_wanted: usize, pages: &dyn PageFacts, out: &mut Vec<Order>) {
         let Policies { reclaim, placement, .. } = &mut self.policies;
         let classes: &dyn Classes = &**reclaim;
@@ -386,7 +395,7 @@ impl Engine {
         }
         let victim = |page: PageId| Victim { unit: Unit::Page(page), hotness: reclaim.class(page) };
         let victims = moves.into_iter().map(victim).collect();
-        self.pack_and_place(victims, Cause::Evicted, true, 0, pages, out);
+        self.pack_and_move(victims, pages, out);
     }
 
     /// Appends stored pages worth restoring now, in the order wanted, each once. How those wait that
@@ -500,17 +509,34 @@ impl Engine {
 
     // ---- between question and orders -----------------------------------------------------------
 
-    /// Asks eviction to make room for so many pages in the pool; false if nothing may leave it.
-    fn evict(&mut self, pages_wanted: u64, pages: &dyn PageFacts, out: &mut Vec<Order>) -> bool {
-        let Some(pool) = self.known.facts.tiers.get(&Tier::Pool) else { return false };
+    /// Asks eviction to make room for so many pages in the pool; how many leave it.
+    fn evict(&mut self, pages_wanted: u64, pages: &dyn PageFacts, out: &mut Vec<Order>) -> u64 {
+        let Some(pool) = self.known.facts.tiers.get(&Tier::Pool) else { return 0 };
         let each = stored_page_bytes(pool, self.known.facts.page_bytes);
         let Policies { reclaim, eviction, .. } = &mut self.policies;
         let view = View { facts: &self.known.facts, pages, classes: Some(&**reclaim) };
         let mut units = Vec::new();
         eviction.pick_evictions(pages_wanted.saturating_mul(each), &view, &mut units);
-        let leaves = !units.is_empty();
-        out.extend(units.into_iter().map(|unit| Order::Evict { unit }));
-        leaves
+        let (mut victims, mut seen) = (Vec::new(), HashSet::new());
+        for unit in units {
+            let mut of_unit = Vec::new();
+            match unit {
+                Unit::Page(page) => of_unit.push(page),
+                Unit::Pages(pages) => of_unit = pages,
+                Unit::App(app) => {
+                    for space in self.known.facts.spaces_of(app) {
+                        pages.for_each(space, &mut |page, tier| {
+                            of_unit.extend((tier == Some(Tier::Pool)).then_some(page));
+                        });
+                    }
+                }
+            }
+            of_unit.retain(|page| pages.tier(*page) == Some(Tier::Pool) && seen.insert(*page));
+            let Some(first) = of_unit.first() else { continue };
+            let hotness = self.policies.reclaim.class(*first);
+            victims.push(Victim { unit: Unit::Pages(of_unit), hotness });
+        }
+        self.pack_and_move(victims, pages, out)
     }
 
     /// All tiers are full and nothing may leave them: the scheme's last resort. An app that was
@@ -549,19 +575,16 @@ impl Engine {
         }
     }
 
+    /// What leaves DRAM.
     fn pack_and_place(
         &mut self,
         mut victims: Vec<Victim>,
-        cause: Cause,
         flush: bool,
         made_room: u64,
         pages: &dyn PageFacts,
         out: &mut Vec<Order>,
     ) {
-        let Policies { reclaim, packing, .. } = &mut self.policies;
-        let view = View { facts: &self.known.facts, pages, classes: Some(&**reclaim) };
-        let mut groups = Vec::new();
-        packing.pack(&mut victims, flush, &view, &mut groups);
+        let groups = self.pack(&mut victims, flush, pages);
         let mut stay: Vec<PageId> = Vec::new();
         if flush {
             stay.extend(victims.iter().flat_map(|victim| pages_of(&victim.unit)));
@@ -569,10 +592,92 @@ impl Engine {
             self.waiting_pages.extend(victims.iter().flat_map(|victim| pages_of(&victim.unit)));
             self.waiting.append(&mut victims);
         }
+        let mut placed = self.place_all(groups, Cause::SwapOut, pages, &mut stay, out);
 
-        let mut placed = Vec::new();
+        let mut room = self.room();
+        let pool = &mut room[Tier::Pool.index()];
+        *pool = pool.saturating_add(made_room);
+        let to_pool: u64 = placed
+            .iter()
+            .filter(|(_, _, tier, _)| *tier == Tier::Pool)
+            .map(|(.., group)| group.pages.len() as u64)
+            .sum();
+        let beyond = to_pool.saturating_sub(*pool);
+        // Once a round: what is evicted is where it was until that is done.
+        if beyond > 0 && made_room == 0 {
+            room[Tier::Pool.index()] += self.evict(beyond, pages, out);
+        }
+        keep_what_fits(&mut placed, &mut room, &mut stay);
+        self.counted.ordered_pages += count_pages(&placed);
+        into_orders(placed, out, |app, space, groups, tier| Order::SwapOut {
+            app,
+            space,
+            groups,
+            tier,
+        });
+        self.hand_back(stay, pages);
+    }
+
+    /// What goes from one tier to another; how many pages do.
+    fn pack_and_move(
+        &mut self,
+        mut victims: Vec<Victim>,
+        pages: &dyn PageFacts,
+        out: &mut Vec<Order>,
+    ) -> u64 {
+        if victims.is_empty() {
+            return 0;
+        }
+        let groups = self.pack(&mut victims, true, pages);
+        let mut stay: Vec<PageId> =
+            victims.iter().flat_map(|victim| pages_of(&victim.unit)).copied().collect();
+        let mut placed = self.place_all(groups, Cause::Evicted, pages, &mut stay, out);
+        placed.retain(|(_, _, tier, group)| {
+            let is_there = |page: &PageId| pages.tier(*page) == Some(*tier);
+            let leaves = !group.pages.iter().any(is_there);
+            if !leaves {
+                stay.extend(&group.pages);
+            }
+            leaves
+        });
+        keep_what_fits(&mut placed, &mut self.room(), &mut stay);
+        let moved = count_pages(&placed);
+        self.counted.moved_pages += moved;
+        into_orders(placed, out, |app, space, groups, tier| Order::Move {
+            app,
+            space,
+            groups,
+            tier,
+        });
+        self.hand_back(stay, pages);
+        moved
+    }
+
+    fn pack(
+        &mut self,
+        victims: &mut Vec<Victim>,
+        flush: bool,
+        pages: &dyn PageFacts,
+    ) -> Vec<Group> {
+        let Policies { reclaim, packing, .. } = &mut self.policies;
+        let view = View { facts: &self.known.facts, pages, classes: Some(&**reclaim) };
+        let mut groups = Vec::new();
+        packing.pack(victims, flush, &view, &mut groups);
         let page_bytes = self.known.facts.page_bytes;
-        for group in groups.into_iter().flat_map(|group| cut_by_space(group, page_bytes)) {
+        groups.into_iter().flat_map(|group| cut_by_space(group, page_bytes)).collect()
+    }
+
+    /// Where each group goes; what has no place is added to `stay`.
+    fn place_all(
+        &mut self,
+        groups: Vec<Group>,
+        cause: Cause,
+        pages: &dyn PageFacts,
+        stay: &mut Vec<PageId>,
+        out: &mut Vec<Order>,
+    ) -> Vec<Placed> {
+        let mut placed = Vec::new();
+        for group in groups {
             let space = group.pages[0].space();
             let Some(app) = self.known.facts.app_of(space) else {
                 stay.extend(&group.pages);
@@ -588,35 +693,16 @@ impl Engine {
                 }
             }
         }
+        placed
+    }
 
+    /// Pages that each tier has room for, by [`Tier::index`].
+    fn room(&self) -> [u64; Tier::COUNT] {
         let mut room = [0u64; Tier::COUNT];
         for (tier, facts) in &self.known.facts.tiers {
-            room[tier.index()] = room_pages(facts, page_bytes);
+            room[tier.index()] = room_pages(facts, self.known.facts.page_bytes);
         }
-        let pool = &mut room[Tier::Pool.index()];
-        *pool = pool.saturating_add(made_room);
-        let to_pool: u64 = placed
-            .iter()
-            .filter(|(_, _, tier, _)| *tier == Tier::Pool)
-            .map(|(.., group)| group.pages.len() as u64)
-            .sum();
-        let beyond = to_pool.saturating_sub(*pool);
-        if beyond > 0 && self.evict(beyond, pages, out) {
-            *pool += beyond;
-        }
-        placed.retain(|(_, _, tier, group)| {
-            let room = &mut room[tier.index()];
-            let left = room.checked_sub(group.pages.len() as u64);
-            match left {
-                Some(left) => *room = left,
-                None => stay.extend(&group.pages),
-            }
-            left.is_some()
-        });
-        self.counted.ordered_pages +=
-            placed.iter().map(|(.., group)| group.pages.len() as u64).sum::<u64>();
-        into_orders(placed, out);
-        self.hand_back(stay, pages);
+        room
     }
 
     /// Victims that do not leave after all.

@@ -133,6 +133,10 @@ fn put(driver: &mut Driver, call: &Call, pages: &dyn PageFacts) {
         Call::Samples(app, wanted, run) => {
             drop(driver.pick_samples(*app, *wanted, *run, pages));
         }
+        Call::Admit(group, samples) => {
+            let samples: Vec<&[u8]> = samples.iter().map(Vec::as_slice).collect();
+            drop(driver.admit(group, &samples, pages));
+        }
         Call::Keep(page) => driver.keep_copy(*page),
         Call::Shortage(now, _, used) => driver.keep_budget(*now, *used, pages),
         Call::EarlyPages(_, used) => {

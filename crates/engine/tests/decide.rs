@@ -144,7 +144,7 @@ impl Machine {
                         self.tell(Event::Stored { page, tier, bytes: 1000 });
                     }
                 }
-                Order::Evict { .. } => {}
+                Order::Move { .. } => {}
                 Order::EndApp { app, .. } => self.exit(*app),
             }
         }
@@ -384,6 +384,7 @@ impl Placement for Scripted {
     fn place(&mut self, _: &Group, _: AppId, cause: Cause, _: &View<'_>) -> Place {
         match cause {
             Cause::Rejected => Place::Stay,
+            Cause::Evicted => TO_KERNEL,
             _ => self.place.unwrap(),
         }
     }
@@ -513,15 +514,44 @@ fn what_has_no_place_is_handed_back() {
 fn a_full_pool_is_evicted_from_before_pages_enter() {
     let mut script = scripted();
     script.reclaim.verdicts = take_pages(1, 1000..1004);
-    script.eviction.units = vec![Unit::Page(page(1, 1000)), Unit::App(AppId(9))];
+    script.eviction.units =
+        vec![Unit::Page(page(1, 2000)), Unit::App(AppId(9)), Unit::Pages(vec![page(1, 1000)])];
     let mut m = script.machine();
     m.engine.set_tier(Tier::Pool, limited(0));
     m.engine.set_tier(Tier::Kernel, limited(1000));
     m.start(1, 4);
+    m.start(9, 3);
+    for page in [page(1, 2000), page(9, 1000), page(9, 1001), page(9, 1002)] {
+        m.world.pages.insert(page, Some(Tier::Pool));
+    }
     let orders = m.swap_out(demand(4));
-    assert_eq!(orders[0], Order::Evict { unit: Unit::Page(page(1, 1000)) });
-    assert_eq!(orders[1], Order::Evict { unit: Unit::App(AppId(9)) });
+    // An app is what it has in the pool; what is resident is not evicted.
+    let moved: Vec<(u32, Vec<PageId>)> = orders
+        .iter()
+        .filter_map(|order| match order {
+            Order::Move { app, groups, tier: Tier::Kernel, .. } => {
+                Some((app.0, groups.iter().flat_map(|group| group.pages.clone()).collect()))
+            }
+            _ => None,
+        })
+        .collect();
+    let of_nine = [1000, 1001, 1002].map(|vpn| page(9, vpn)).to_vec();
+    assert_eq!(moved, [(1, vec![page(1, 2000)]), (9, of_nine)]);
+    // Room for four was made.
+    assert!(matches!(orders[2], Order::SwapOut { .. }), "{orders:?}");
     assert_eq!(ordered(&orders).len(), 4);
+}
+
+#[test]
+fn what_has_no_place_elsewhere_is_not_evicted() {
+    let mut script = scripted();
+    script.reclaim.verdicts = take_pages(1, 1000..1004);
+    script.eviction.units = vec![Unit::Page(page(1, 2000))];
+    let mut m = script.machine();
+    m.engine.set_tier(Tier::Pool, limited(0));
+    m.start(1, 4);
+    m.world.pages.insert(page(1, 2000), Some(Tier::Pool));
+    assert_eq!(m.swap_out(demand(4)), [], "there is no room in the kernel's zram");
 }
 
 #[test]
@@ -780,15 +810,15 @@ fn what_is_cold_now_leaves_a_full_pool() {
         Tier::Pool,
         TierFacts { used_bytes: 12_000, pages: 12, limit_pages: 12, limit_bytes: u64::MAX },
     );
-    m.engine.set_tier(Tier::Kernel, TierFacts { pages: 990, ..limited(1000) });
+    m.engine.set_tier(Tier::Kernel, TierFacts { pages: 988, ..limited(1000) });
     let mut evicted = Vec::new();
-    for order in m.swap_out(demand(21)) {
-        if let Order::Evict { unit: Unit::Pages(pages) } = order {
-            evicted.extend(pages);
+    for order in m.swap_out(demand(23)) {
+        if let Order::Move { groups, .. } = order {
+            evicted.extend(groups.into_iter().flat_map(|group| group.pages));
         }
     }
-    let expected: Vec<PageId> =
-        (1003..1012).chain(1002..1003).chain(1000..1001).map(|vpn| page(1, vpn)).collect();
+    evicted.sort_unstable();
+    let expected: Vec<PageId> = (1000..1001).chain(1002..1012).map(|vpn| page(1, vpn)).collect();
     assert_eq!(evicted, expected, "cold, warm, hot; as many as there is no room for");
 }
 

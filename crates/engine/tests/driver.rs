@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 
 use clew_core::{
-    AppId, Arrival, Ending, Event, Eviction, Job, Ns, Observe, PageCounts, PageFacts, PageId,
-    PageRun, Prefetch, SpaceId, Tier, TierFacts, Trigger, Unit, View, Vpn,
+    Admission, Admit, AppId, Arrival, Candidate, Cause, Ending, Event, Eviction, Group, Job, Ns,
+    Observe, PageCounts, PageFacts, PageId, PageRun, Place, Placement, Prefetch, SpaceId, Tier,
+    TierFacts, Trigger, Unit, View, Vpn,
 };
 use clew_engine::budget::{Budget, Use};
 use clew_engine::decide::Engine;
 use clew_engine::driver::{Command, Driver};
-use clew_policy::Scheme;
 use clew_policy::schemes::OnFull;
+use clew_policy::{Policies, Scheme};
 
 const TOTAL: u64 = 1 << 30;
 const PAGE: u64 = 4096;
@@ -285,7 +286,7 @@ fn what_is_wanted_comes_back_as_far_as_there_is_room() {
     assert_eq!((&then[0].0[..], then[0].1), (&[page(101), page(102)][..], true));
 }
 
-/// Ends the app at the second tick, asks for a job at the first, and evicts when asked.
+/// Asks for a job at the first tick, and ends the app when that is done.
 #[derive(Default)]
 struct Wishes {
     ticks: u32,
@@ -310,9 +311,7 @@ impl Observe for Wishes {
 }
 
 impl Eviction for Wishes {
-    fn pick_evictions(&mut self, _: u64, _: &View<'_>, out: &mut Vec<Unit>) {
-        out.push(Unit::Page(PageId::new(SPACE, Vpn(100))));
-    }
+    fn pick_evictions(&mut self, _: u64, _: &View<'_>, _: &mut Vec<Unit>) {}
 }
 
 #[test]
@@ -330,9 +329,97 @@ fn what_policies_want_by_themselves_is_done_at_once() {
     let commands = machine.done();
     let ends = |command: &Command| matches!(command, Command::EndApp { app: APP, .. });
     assert!(commands.len() == 1 && commands.iter().all(ends), "{commands:?}");
+}
+
+/// To the pool, and from there to the kernel's zram.
+struct Onwards;
+
+impl Observe for Onwards {}
+
+impl Placement for Onwards {
+    fn place(&mut self, _: &Group, _: AppId, cause: Cause, _: &View<'_>) -> Place {
+        Place::Tier(if cause == Cause::Evicted { Tier::Kernel } else { Tier::Pool })
+    }
+}
+
+impl Eviction for Onwards {
+    fn pick_evictions(&mut self, _: u64, _: &View<'_>, out: &mut Vec<Unit>) {
+        out.extend([Unit::Page(page(163)), Unit::App(APP), Unit::Pages(vec![page(5)])]);
+    }
+}
+
+#[test]
+fn what_is_evicted_moves_before_what_enters() {
+    let scheme = Scheme::preset("zram").expect("a preset");
+    let policies =
+        Policies { eviction: Box::new(Onwards), placement: Box::new(Onwards), ..scheme.build() };
+    let mut machine = Machine::new(Engine::with_policies(&scheme, policies), OnFull::Stop);
+    for vpn in 160..164 {
+        machine.table.0.insert(page(vpn), Some(Tier::Pool));
+    }
+    machine.table.0.insert(page(5), Some(Tier::Kernel));
+    machine.driver.set_tier(Tier::Kernel, room(3));
     // A pool without room for what must leave.
-    machine.pool = room(4);
+    machine.pool = room(33);
     let commands = machine.short_of(64);
-    let evicts = |command: &Command| matches!(command, Command::Evict { unit: Unit::Page(_) });
-    assert!(commands.iter().any(evicts), "{commands:?}");
+    let [Command::GiveUp { .. }, Command::Move { groups, tier: Tier::Kernel, .. }, ..] =
+        &commands[..]
+    else {
+        panic!("{commands:?}")
+    };
+    // Each once, as far as there is room; what is there already stays there.
+    let mut moved: Vec<PageId> = groups.iter().flat_map(|group| group.pages.clone()).collect();
+    moved.sort_unstable();
+    assert_eq!(moved.len(), 3);
+    moved.dedup();
+    assert!(moved.len() == 3 && moved.iter().all(|p| (page(160)..=page(163)).contains(p)));
+    assert_eq!(pages_out(&commands), 33 + 3, "room for three was made");
+}
+
+/// Admits pages that begin with an even byte, and has others lent.
+struct Even;
+
+impl Observe for Even {}
+
+impl Admission for Even {
+    fn admit(&mut self, candidate: Candidate<'_>, _: &View<'_>) -> Admit {
+        if candidate.sample[0].is_multiple_of(2) { Admit::Yes } else { Admit::No }
+    }
+}
+
+impl Placement for Even {
+    fn place(&mut self, _: &Group, _: AppId, cause: Cause, _: &View<'_>) -> Place {
+        Place::Tier(if cause == Cause::Rejected { Tier::Kernel } else { Tier::Pool })
+    }
+}
+
+#[test]
+fn what_is_admitted_leaves_and_the_rest_goes_where_it_is_placed() {
+    let scheme = Scheme::preset("zram").expect("a preset");
+    let policies =
+        Policies { admission: Box::new(Even), placement: Box::new(Even), ..scheme.build() };
+    let mut machine = Machine::new(Engine::with_policies(&scheme, policies), OnFull::Stop);
+    let mut commands = machine.short_of(8);
+    let Some(Command::Peek { space: SPACE, groups }) = commands.pop() else {
+        panic!("{commands:?}")
+    };
+    assert_eq!(pages_out(&commands), 0);
+    let pages: Vec<PageId> = groups.iter().flat_map(|group| group.pages.clone()).collect();
+    assert_eq!(pages.len(), 8);
+    // The last one cannot be read now.
+    let samples: Vec<Vec<u8>> = (0..8).map(|n| vec![n; if n == 7 { 0 } else { 512 }]).collect();
+    machine.driver.peeked(Ns(5), groups, &samples, &machine.table);
+    let commands = machine.done();
+    let [Command::SwapOut { .. }, Command::Lend { groups: lent, .. }] = &commands[..] else {
+        panic!("{commands:?}")
+    };
+    let even: Vec<PageId> = pages.iter().copied().step_by(2).collect();
+    assert_eq!(out(&commands), even);
+    let lent: Vec<PageId> = lent.iter().flat_map(|group| group.pages.clone()).collect();
+    assert_eq!(lent, [pages[1], pages[3], pages[5]]);
+    // Nothing is asked twice at once.
+    machine.driver.take_out_of_app(APP, 56, &machine.table);
+    assert!(machine.done().iter().all(|command| matches!(command, Command::Peek { groups, .. }
+        if groups.iter().all(|group| group.pages.iter().all(|page| *page == pages[7]
+            || !pages.contains(page))))));
 }

@@ -348,7 +348,7 @@ fn notes(order: &Order) -> Vec<Note> {
             groups.iter().flat_map(|group| Note::of_group(group, *tier)).collect()
         }
         Order::EndApp { app, .. } => vec![Note::EndApp { app: *app }],
-        Order::Evict { .. } => Vec::new(),
+        Order::Move { .. } => Vec::new(),
     }
 }
 

@@ -160,6 +160,22 @@ impl ProgramMemory {
         self.pagemap.set(pagemap).is_ok()
     }
 
+    /// The first bytes of a page, at most so many; nothing where it is not in memory now or cannot be
+    /// read. May wait for a fault thread, if the page leaves at this moment.
+    pub fn beginning_of(&self, vpn: Vpn, bytes: usize) -> Vec<u8> {
+        let (address, page) = (vpn.addr(self.page_bytes), self.page_bytes);
+        let mut is_here = false;
+        if let Some(pagemap) = self.pagemap.get() {
+            let _ = present_pages(pagemap, address, address + page, page, |_| is_here = true);
+        }
+        let mem = self.agent.get().and_then(|agent| agent.mem.as_ref()).filter(|_| is_here);
+        let mut sample = vec![0; bytes.min(page as usize)];
+        match mem.map(|mem| mem.read_exact_at(&mut sample, address)) {
+            Some(Ok(())) => sample,
+            _ => Vec::new(),
+        }
+    }
+
     /// The descriptors that a successor needs.
     pub fn descriptors(&self) -> Descriptors {
         let agent = self.agent.get();

@@ -49,6 +49,7 @@ impl Listener for Tap {
             | Call::Moves(_)
             | Call::SetTier(..)
             | Call::CpuLoad(_)
+            | Call::Admit(..)
             | Call::Keep(_)
             | Call::Tidy
             | Call::GiveUp(..)
@@ -66,6 +67,7 @@ impl Listener for Tap {
                 records.extend(runs.iter().map(|run| note(Note::Sample { run: *run })));
             }
             Answer::Nothing
+            | Answer::Admitted(_)
             | Answer::Shortage(_)
             | Answer::Demand(_)
             | Answer::Count(_)
@@ -100,6 +102,6 @@ fn of_order(order: &Order) -> Vec<Note> {
             groups.iter().flat_map(|group| Note::of_group(group, *tier)).collect()
         }
         Order::EndApp { app, .. } => vec![Note::EndApp { app: *app }],
-        Order::Evict { .. } => Vec::new(),
+        Order::Move { .. } => Vec::new(),
     }
 }

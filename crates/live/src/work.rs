@@ -5,7 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use clew_core::{Event, Group, Job, Vpn};
+use clew_core::{Event, Group, Job, PageId, Vpn};
+use clew_engine::driver::SAMPLE_BYTES;
 use clew_engine::{MoverContext, SwapOut};
 use clew_store::{ReadError, State, points};
 use crossbeam_channel::{Receiver, Sender, select, unbounded};
@@ -25,8 +26,12 @@ use crate::strangers::{self, Stranger};
 pub enum Work {
     /// Take groups out of one process.
     SwapOut { process: Arc<Process>, groups: Vec<Group>, ticket: u64 },
+    /// Read the beginning of each page.
+    Peek { process: Arc<Process>, groups: Vec<Group>, ticket: u64 },
     /// Give groups of one process to the kernel's swap, where a page takes about `bytes`.
     Lend { process: Arc<Process>, groups: Vec<Group>, bytes: u32, ticket: u64 },
+    /// Bring stored groups of one process back and give them to the kernel's swap, as [`Work::Lend`].
+    PassOn { process: Arc<Process>, groups: Vec<Group>, bytes: u32, ticket: u64 },
     /// Have the kernel's zram give back memory that it does not use.
     Compact { swap: KernelSwap, ticket: u64 },
     /// Bring pages back (ascending), or only decompress and park them.
@@ -85,7 +90,9 @@ impl Desk {
             | Work::LetGo { .. }
             | Work::LeaveOut { .. } => &self.urgent,
             Work::SwapOut { .. }
+            | Work::Peek { .. }
             | Work::Lend { .. }
+            | Work::PassOn { .. }
             | Work::Compact { .. }
             | Work::Sample { .. }
             | Work::EndSample { .. }
@@ -116,6 +123,14 @@ impl Queue {
     }
 }
 
+/// Pages that are to leave, and how each begins.
+pub struct Peeked {
+    /// In these groups.
+    pub groups: Vec<Group>,
+    /// One a page, in their order; nothing of one that could not be read.
+    pub samples: Vec<Vec<u8>>,
+}
+
 /// What came of it.
 #[derive(Default)]
 pub struct Done {
@@ -125,6 +140,8 @@ pub struct Done {
     pub process: Option<Arc<Process>>,
     /// For the policies.
     pub events: Vec<Event>,
+    /// How pages begin that are to leave.
+    pub peeked: Option<Peeked>,
     /// Pages stored or brought back.
     pub pages: usize,
     /// Pages it was asked about.
@@ -250,6 +267,23 @@ fn perform(shared: &Arc<Shared>, work: Work, ctx: &mut MoverContext) -> Done {
             let out = shared.mover.lend(&process.space, &groups, bytes, ctx);
             taken_out(process, &groups, out, ticket)
         }
+        Work::Peek { process, groups, ticket } => {
+            let pages = || groups.iter().flat_map(|group| &group.pages);
+            let is_in = |vpn| process.space.table.load(vpn).state() == State::Resident;
+            let sample = |page: &PageId| match is_in(page.vpn()) {
+                true => process.memory.beginning_of(page.vpn(), SAMPLE_BYTES),
+                false => Vec::new(),
+            };
+            let samples: Vec<Vec<u8>> = pages().map(sample).collect();
+            let (asked, peeked) = (samples.len(), Some(Peeked { groups, samples }));
+            let (taken_out, process) = (true, Some(process));
+            Done { ticket, asked, peeked, taken_out, process, ..Done::default() }
+        }
+        Work::PassOn { process, groups, bytes, ticket } => {
+            let (out, corrupt) = pass_on(shared, &process, &groups, bytes, ctx);
+            poison_if_damaged(shared, &process, corrupt);
+            taken_out(process, &groups, out, ticket)
+        }
         Work::Compact { swap, ticket } => {
             swap.compact();
             Done { ticket, ..Done::default() }
@@ -310,6 +344,30 @@ fn perform(shared: &Arc<Shared>, work: Work, ctx: &mut MoverContext) -> Done {
             Done { ticket, taken_out: true, process: Some(plea.process), ..Done::default() }
         }
     }
+}
+
+/// From the pool to the kernel's swap, by way of the program.
+fn pass_on(
+    shared: &Arc<Shared>,
+    process: &Process,
+    groups: &[Group],
+    bytes: u32,
+    ctx: &mut MoverContext,
+) -> (SwapOut, Option<(Vpn, ReadError)>) {
+    let mut vpns: Vec<Vpn> =
+        groups.iter().flat_map(|group| group.pages.iter().map(|page| page.vpn())).collect();
+    vpns.sort_unstable();
+    let mut came = Vec::new();
+    let restored = shared.mover.restore(&process.space, &vpns, ctx, &mut came);
+    let mut out = shared.mover.lend(&process.space, groups, bytes, ctx);
+    // Of those that are given away at once nobody needs to hear that they came; of those that came
+    // along with them, he does.
+    came.retain(|event| match event {
+        Event::PageIn { page, .. } => vpns.binary_search(&page.vpn()).is_err(),
+        _ => true,
+    });
+    out.events.splice(0..0, came);
+    (out, restored.corrupt)
 }
 
 /// What came of taking groups out.

@@ -11,6 +11,9 @@ pub struct Memory {
     pub parked_bytes: u64,
     /// What holds compressed pages, allocator overhead included.
     pub pool_bytes: u64,
+    /// Pages that are lent to the kernel's zram.
+    #[serde(default)]
+    pub kernel_bytes: u64,
     /// Page tables.
     pub tables_bytes: u64,
     /// Resident memory of the daemon beyond its pool.
@@ -42,6 +45,7 @@ impl Memory {
         self.resident_bytes
             + self.parked_bytes
             + self.pool_bytes
+            + self.kernel_bytes
             + self.tables_bytes
             + self.daemon_bytes
     }
@@ -56,6 +60,7 @@ impl Memory {
             resident_bytes: mean(&|look| look.resident_bytes),
             parked_bytes: mean(&|look| look.parked_bytes),
             pool_bytes: mean(&|look| look.pool_bytes),
+            kernel_bytes: mean(&|look| look.kernel_bytes),
             tables_bytes: mean(&|look| look.tables_bytes),
             daemon_bytes: mean(&|look| look.daemon_bytes),
             stored_bytes: mean(&|look| look.stored_bytes),

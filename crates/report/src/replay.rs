@@ -1,5 +1,7 @@
 //! What only a replay can know of an arm.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::Summary;
@@ -55,6 +57,9 @@ pub struct Replay {
     pub reclaim_rounds: u64,
     /// Pages in the pool when the trace ended.
     pub stored_pages_at_end: u64,
+    /// What engine and policies have counted, by name.
+    #[serde(default)]
+    pub policies: BTreeMap<String, f64>,
     /// Belady's bound, where sizes are uniform.
     pub belady: Option<Belady>,
     /// A digest of every victim, group, prefetch and ending, in their order: equal for equal

@@ -56,6 +56,9 @@ pub struct Options {
     /// Replay without contents: sizes by the trace's statistics, or by the table of costs.
     #[arg(long)]
     policy_only: bool,
+    /// The machine swaps to zram, too, which is modelled: a scheme that lends pages to it does.
+    #[arg(long)]
+    kernel_zram: bool,
     /// Every page is stored at this ratio (original over stored); allows for Belady's bound.
     #[arg(long, value_name = "RATIO", requires = "policy_only")]
     ratio: Option<f64>,
@@ -99,6 +102,7 @@ impl Options {
                 true => Pages::Weightless { ratio: self.ratio },
                 false => Pages::Real,
             },
+            kernel_zram: self.kernel_zram,
             ..Settings::new(scheme, self.budget.bytes(input).map_err(failure)?)
         })
     }

@@ -519,6 +519,7 @@ pub fn tail(text: &str, count: usize) -> String {
 }
 
 fn spawn_daemon(
+    program: &Path,
     dir: &TempDir,
     socket: &Path,
     words: &[String],
@@ -526,7 +527,7 @@ fn spawn_daemon(
 ) -> Child {
     let log =
         OpenOptions::new().create(true).append(true).open(dir.join("daemon.log")).expect("a log");
-    let mut command = clew();
+    let mut command = Command::new(program);
     command
         .arg("daemon")
         .arg("--socket")
@@ -546,6 +547,8 @@ pub struct Fixture {
     /// The socket it serves.
     pub socket: PathBuf,
     daemon: Child,
+    /// The command that it is of.
+    program: PathBuf,
     /// What it was started with, after `daemon`.
     arguments: Vec<String>,
     /// Started by the daemon; outlives it when it is killed.
@@ -579,7 +582,23 @@ impl Fixture {
         Fixture::start_in(dir, budget, &["--scheme", scheme, "--config", &file], Vec::new())
     }
 
+    /// Starts one of another command that has the same words.
+    pub fn start_of(program: &Path, budget: &str, arguments: &[&str]) -> Fixture {
+        Fixture::start_program(program, TempDir::new(), budget, arguments, Vec::new())
+    }
+
     fn start_in(
+        dir: TempDir,
+        budget: &str,
+        arguments: &[&str],
+        environment: world::Setting,
+    ) -> Fixture {
+        let program = Path::new(env!("CARGO_BIN_EXE_clew"));
+        Fixture::start_program(program, dir, budget, arguments, environment)
+    }
+
+    fn start_program(
+        program: &Path,
         dir: TempDir,
         budget: &str,
         arguments: &[&str],
@@ -589,11 +608,12 @@ impl Fixture {
         let socket = dir.join("s");
         let mut words = vec!["--budget".to_string(), budget.to_string()];
         words.extend(arguments.iter().map(|word| word.to_string()));
-        let daemon = spawn_daemon(&dir, &socket, &words, environment);
+        let daemon = spawn_daemon(program, &dir, &socket, &words, environment);
         let mut fixture = Fixture {
             dir,
             socket,
             daemon,
+            program: program.to_path_buf(),
             arguments: words,
             keeper: 0,
             page_size: page_size(),
@@ -623,7 +643,7 @@ impl Fixture {
         words.extend(besides.iter().map(|word| word.to_string()));
         let mut before = std::mem::replace(
             &mut self.daemon,
-            spawn_daemon(&self.dir, &self.socket, &words, Vec::new()),
+            spawn_daemon(&self.program, &self.dir, &self.socket, &words, Vec::new()),
         );
         let pid = self.daemon.id();
         let serves = poll(LONG, || {

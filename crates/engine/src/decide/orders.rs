@@ -40,23 +40,48 @@ pub(super) fn cut_by_space(group: Group, page_bytes: u32) -> Vec<Group> {
     spaces.into_values().map(|pages| with_pages(&group, pages, page_bytes)).collect()
 }
 
-/// Sorts groups by space, tier and address and cuts them into orders.
-pub(super) fn into_orders(mut placed: Vec<(AppId, SpaceId, Tier, Group)>, out: &mut Vec<Order>) {
-    placed.sort_by_key(|(app, space, tier, group)| (*app, *space, *tier, group.pages[0]));
-    let mut room = 0;
-    for (app, space, tier, group) in placed {
-        let pages = group.pages.len();
-        match out.last_mut() {
-            Some(Order::SwapOut { app: a, space: s, tier: t, groups })
-                if (*a, *s, *t) == (app, space, tier) && pages <= room =>
-            {
-                room -= pages;
-                groups.push(group);
-            }
-            _ => {
-                room = ORDER_PAGES.saturating_sub(pages);
-                out.push(Order::SwapOut { app, space, groups: vec![group], tier });
-            }
+/// A group with its place.
+pub(super) type Placed = (AppId, SpaceId, Tier, Group);
+
+pub(super) fn count_pages(placed: &[Placed]) -> u64 {
+    placed.iter().map(|(.., group)| group.pages.len() as u64).sum()
+}
+
+/// Those for which there is no room are added to `stay`.
+pub(super) fn keep_what_fits(
+    placed: &mut Vec<Placed>,
+    room: &mut [u64; Tier::COUNT],
+    stay: &mut Vec<PageId>,
+) {
+    placed.retain(|(_, _, tier, group)| {
+        let room = &mut room[tier.index()];
+        let left = room.checked_sub(group.pages.len() as u64);
+        match left {
+            Some(left) => *room = left,
+            None => stay.extend(&group.pages),
         }
+        left.is_some()
+    });
+}
+
+/// Sorts groups by space, tier and address and cuts them into orders.
+pub(super) fn into_orders(
+    mut placed: Vec<Placed>,
+    out: &mut Vec<Order>,
+    order: impl Fn(AppId, SpaceId, Vec<Group>, Tier) -> Order,
+) {
+    placed.sort_by_key(|(app, space, tier, group)| (*app, *space, *tier, group.pages[0]));
+    let mut rest = placed.into_iter().peekable();
+    while let Some((app, space, tier, group)) = rest.next() {
+        let mut pages = group.pages.len();
+        let mut groups = vec![group];
+        let fits = |(a, s, t, group): &Placed, pages: usize| {
+            (*a, *s, *t) == (app, space, tier) && pages + group.pages.len() <= ORDER_PAGES
+        };
+        while let Some((.., group)) = rest.next_if(|next| fits(next, pages)) {
+            pages += group.pages.len();
+            groups.push(group);
+        }
+        out.push(order(app, space, groups, tier));
     }
 }

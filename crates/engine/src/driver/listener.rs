@@ -3,13 +3,13 @@
 use std::cell::RefCell;
 
 use clew_core::{
-    AppId, Demand, Event, Ns, PageCounts, PageFacts, PageId, PageRun, SpaceId, Tier, TierFacts,
-    Trigger,
+    AppId, Demand, Event, Group, Ns, PageCounts, PageFacts, PageId, PageRun, SpaceId, Tier,
+    TierFacts, Trigger,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::budget::{Budget, Dropped, Shortage, Use};
-use crate::decide::{Engine, Order};
+use crate::decide::{Admitted, Engine, Order};
 
 /// An input of the engine, the budget or the kept copies.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -36,6 +36,8 @@ pub enum Call {
     Moves(usize),
     /// [`Engine::plan_prefetch`].
     Prefetch(Trigger),
+    /// [`Engine::admit`]: a group, and the beginning of each of its pages.
+    Admit(Group, Vec<Vec<u8>>),
     /// [`Engine::plan_samples`]: the app, pages, pages of a run.
     Samples(AppId, usize, u32),
     /// [`crate::budget::KeptCopies::push`].
@@ -60,6 +62,8 @@ pub enum Answer<'a> {
     Nothing,
     /// What is to leave, and who is to end.
     Orders(&'a [Order]),
+    /// What may enter the pool.
+    Admitted(&'a Admitted),
     /// What is to come back.
     Pages(&'a [PageId]),
     /// What is to be watched.

@@ -7,6 +7,7 @@
 //!
 //! An adapter matches every [`Command`] without a wildcard: what nobody carries out does not compile.
 
+mod admission;
 mod early;
 mod listener;
 mod stayed;
@@ -16,20 +17,21 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Deref;
 
 use clew_core::{
-    AppId, Event, Group, Job, Ns, PageFacts, PageId, PageRun, SpaceId, Tier, TierFacts, Unit,
+    AppId, Event, Group, Job, Ns, PageFacts, PageId, PageRun, SpaceId, Tier, TierFacts,
 };
 use clew_policy::schemes::OnFull;
 
 use crate::budget::{Budget, Dropped, KeptCopies, RECLAIM_PAGES, Shortage, Use};
 use crate::decide::{Engine, Order};
 
+pub use admission::SAMPLE_BYTES;
 use early::Early;
 pub use early::EarlyCounts;
 use listener::Listening;
 pub use listener::{Answer, Call, Fact, Listener};
 use stayed::StayedPages;
 
-/// Pages that leave the kernel's zram for the pool at once.
+/// Pages that change their tier at once.
 const MOVED_PAGES: usize = 256;
 /// A tier is full when less than one part in so many is free; the pool has room again when more than
 /// one in [`ROOM_AGAIN`] is.
@@ -49,13 +51,24 @@ pub enum Command {
         /// By the address of their first page.
         groups: Vec<Group>,
     },
-    /// Take these pages back from the kernel's zram and put them into the pool. Ends as
-    /// [`Command::SwapOut`] does.
+    /// Read the beginning of each of these pages, which are in their program, then say it
+    /// ([`Driver::peeked`]). Pages of a space that is gone need not be told of.
+    Peek {
+        /// The space.
+        space: SpaceId,
+        /// What is to leave for the pool, if it is admitted.
+        groups: Vec<Group>,
+    },
+    /// Take these stored pages out of the tier that they are in, and put them into this one. Every page
+    /// must end in one `Stored` (in its new tier, or in its old one if it could not be moved),
+    /// `PageIn`, `Freed`, or the end of its space.
     Move {
         /// The space.
         space: SpaceId,
         /// By the address of their first page.
         groups: Vec<Group>,
+        /// Where to.
+        tier: Tier,
     },
     /// Give these pages of one space to the kernel's zram. Ends as [`Command::SwapOut`] does.
     Lend {
@@ -75,13 +88,6 @@ pub enum Command {
         park: bool,
         /// By which it is told.
         number: u64,
-    },
-    /// Move what the unit holds out of the pool. Every page of it must end in one `Stored` (in its new
-    /// tier, or in its old one if it could not be moved), `PageIn`, `Freed`, or the end of
-    /// its space.
-    Evict {
-        /// What leaves.
-        unit: Unit,
     },
     /// Give up copies that are kept of resident pages ([`Driver::give_up_kept`]), move together what
     /// is left of their pool, then say how full it is ([`Driver::gave_up`]).
@@ -350,7 +356,7 @@ impl Driver {
         let budget = self.budget;
         let shortage = budget.shortage(used);
         self.note(|| Call::Shortage(now, budget, used), Answer::Shortage(shortage));
-        self.move_from_kernel(used, pages);
+        self.move_between_tiers(used, pages);
         if let Some(shortage) = shortage {
             self.giving_up.push_back(GivingUp::For(shortage, used));
             self.commands.push_back(Command::GiveUp { wanted_bytes: shortage.bytes });
@@ -446,11 +452,17 @@ impl Driver {
         let mut left = at_most;
         for command in self.commands.split_off(before) {
             match command {
-                Command::SwapOut { groups, .. } | Command::Lend { groups, .. } if left == 0 => {
+                Command::SwapOut { groups, .. }
+                | Command::Peek { groups, .. }
+                | Command::Lend { groups, .. }
+                    if left == 0 =>
+                {
                     self.stay(groups);
                     continue;
                 }
-                Command::SwapOut { ref groups, .. } | Command::Lend { ref groups, .. } => {
+                Command::SwapOut { ref groups, .. }
+                | Command::Peek { ref groups, .. }
+                | Command::Lend { ref groups, .. } => {
                     let pages = groups.iter().map(|group| group.pages.len()).sum();
                     left = left.saturating_sub(pages);
                 }
@@ -467,21 +479,14 @@ impl Driver {
         }
     }
 
-    /// Moves to the pool what has no place in the kernel's zram any more, a little at a time, and
-    /// never during a relaunch.
-    fn move_from_kernel(&mut self, used: Use, pages: &dyn PageFacts) {
+    /// Moves what has its place in another tier by now, a little at a time, and never during a
+    /// relaunch.
+    fn move_between_tiers(&mut self, used: Use, pages: &dyn PageFacts) {
         let busy = self.leaving_pages(used) >= RECLAIM_PAGES;
         if !used.relaunching && !self.pool_full && !busy {
-            let before = self.commands.len();
             self.orders(Call::Moves(MOVED_PAGES), pages, |engine, pages, orders| {
                 engine.plan_moves(MOVED_PAGES, pages, orders);
             });
-            for command in self.commands.iter_mut().skip(before) {
-                if let Command::SwapOut { space, groups } = command {
-                    let (space, groups) = (*space, std::mem::take(groups));
-                    *command = Command::Move { space, groups };
-                }
-            }
         }
     }
 
@@ -516,9 +521,10 @@ impl Driver {
         for order in self.orders.drain(..) {
             let command = match order {
                 Order::EndApp { app, reason } => Command::EndApp { app, reason },
-                Order::Evict { unit } => Command::Evict { unit },
+                Order::Move { space, groups, tier, .. } => Command::Move { space, groups, tier },
                 Order::SwapOut { space, groups, tier, .. } => match tier {
-                    Tier::Pool => Command::SwapOut { space, groups },
+                    Tier::Pool if self.engine.admits_all() => Command::SwapOut { space, groups },
+                    Tier::Pool => Command::Peek { space, groups },
                     Tier::Kernel => Command::Lend { space, groups },
                 },
             };

@@ -339,6 +339,22 @@ impl Mechanism for Bytes {
     }
 
     /// What is kept is compared with what the page holds when it leaves again.
+    fn beginning_of(
+        &mut self,
+        page: PageId,
+        bytes: usize,
+        world: Option<&World<'_>>,
+    ) -> Result<Vec<u8>, LabError> {
+        let bytes = bytes.min(self.page_bytes);
+        Ok(match needs_world(page, world)?.holds(page) {
+            Holds::Zeros => vec![0; bytes],
+            Holds::Content(id) => match self.contents.get(id).map_err(failed)? {
+                Content::Bytes(found) => found[..bytes].to_vec(),
+                Content::Stats(_) => return Err(defect(page, "its bytes are not known")),
+            },
+        })
+    }
+
     fn written(&mut self, _page: PageId) {}
 
     fn swap_out(

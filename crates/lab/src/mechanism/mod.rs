@@ -2,9 +2,12 @@
 //! daemon's codecs and pool ([`Bytes`]), or on no bytes at all and a store of numbers ([`Sizes`]), for
 //! questions about policies.
 //!
+//! [`WithKernel`] is either of them beside a kernel that swaps to zram.
+//!
 //! Both tell the same events in the same order, which is a test.
 
 mod bytes;
+mod kernel;
 mod numbers;
 mod programs;
 mod sizes;
@@ -12,6 +15,7 @@ mod sizes;
 mod tests;
 
 pub use bytes::Bytes;
+pub use kernel::WithKernel;
 pub use numbers::SizeModel;
 pub use sizes::Sizes;
 
@@ -57,6 +61,14 @@ pub trait Mechanism: PageFacts {
         world: Option<&World<'_>>,
         events: &mut Vec<Event>,
     ) -> Result<Spent, LabError>;
+
+    /// The first bytes of a resident page, at most so many; nothing where contents are not known.
+    fn beginning_of(
+        &mut self,
+        page: PageId,
+        bytes: usize,
+        world: Option<&World<'_>>,
+    ) -> Result<Vec<u8>, LabError>;
 
     /// A resident page was written to: what is kept of it is no longer what it holds.
     fn written(&mut self, page: PageId);

@@ -185,6 +185,15 @@ impl Mechanism for Sizes {
         Ok(spent)
     }
 
+    fn beginning_of(
+        &mut self,
+        _page: PageId,
+        _bytes: usize,
+        _world: Option<&World<'_>>,
+    ) -> Result<Vec<u8>, LabError> {
+        Ok(Vec::new())
+    }
+
     fn written(&mut self, page: PageId) {
         if let Some(table) = self.programs.table(page.space()) {
             let entry = table.load(page.vpn());

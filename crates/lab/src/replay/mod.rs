@@ -30,20 +30,21 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use clew_core::{
-    AccessKind, AppId, Arrival, Event, Group, Hotness, Ns, PageId, PageRun, SpaceId, Tier, Trigger,
+    AccessKind, AppId, Arrival, Event, Group, Hotness, Ns, PageFacts, PageId, PageRun, SpaceId,
+    Tier, Trigger,
 };
 use clew_engine::budget::{Budget, Use, WATERMARKS};
 use clew_engine::decide::Engine;
-use clew_engine::driver::{Command, Driver};
+use clew_engine::driver::{Command, Driver, SAMPLE_BYTES};
 use clew_policy::Scheme;
 use clew_policy::schemes::OnFull;
 use clew_report::{Arm, Memory, Time};
 use clew_store::{State, StoreConfig};
 use clew_trace::{ContentsKind, Record, Source, Stamped, Trace};
 
-use crate::costs::{Clock, Costs};
+use crate::costs::{Clock, Costs, Spent};
 use crate::error::LabError;
-use crate::mechanism::{Buffer, Bytes, Mechanism, SizeModel, Sizes};
+use crate::mechanism::{Buffer, Bytes, Mechanism, SizeModel, Sizes, WithKernel};
 use crate::spaces::Spaces;
 use crate::world::{Lookahead, World};
 use ahead::Ahead;
@@ -87,6 +88,8 @@ pub struct Settings {
     pub clock: Clock,
     /// What moves pages.
     pub pages: Pages,
+    /// The machine swaps to zram, so that a scheme can lend pages to it (always modelled).
+    pub kernel_zram: bool,
 }
 
 impl Settings {
@@ -98,6 +101,7 @@ impl Settings {
             watermarks: WATERMARKS,
             clock: Clock::Modelled(Costs::reference()),
             pages: Pages::Real,
+            kernel_zram: false,
         }
     }
 }
@@ -137,13 +141,20 @@ pub fn replay(
         }
         Pages::Real => {
             let mechanism = Bytes::new(trace, limits, scheme.retain, buffer, clock)?;
-            let replay = Replay::new(engine, mechanism, trace, Some(lookahead), settings);
+            let replay = Replay::new(engine, mechanism, trace, Some(lookahead), settings)?;
             (replay.play(trace, progress)?, "real")
         }
         Pages::Weightless { .. } if matches!(clock, Clock::Measured(_)) => {
             return Err(LabError::Setting {
                 what: "time".to_string(),
                 why: "without contents there is no work to measure; time is modelled".to_string(),
+            });
+        }
+        Pages::Weightless { .. } if !engine.admits_all() => {
+            return Err(LabError::Setting {
+                what: "scheme".to_string(),
+                why: "what it admits depends on what pages hold: it is not for policies alone"
+                    .to_string(),
             });
         }
         Pages::Weightless { ratio } => {
@@ -155,7 +166,7 @@ pub fn replay(
             let told = matches!(model, SizeModel::Stats(_)).then_some(lookahead);
             let costs = clock.costs().clone();
             let mechanism = Sizes::new(model, limits, scheme.retain, buffer, costs)?;
-            let replay = Replay::new(engine, mechanism, trace, told, settings);
+            let replay = Replay::new(engine, mechanism, trace, told, settings)?;
             (replay.play(trace, progress)?, pages)
         }
     };
@@ -186,7 +197,7 @@ struct Window {
 
 struct Replay<'a, M> {
     driver: Driver,
-    mechanism: M,
+    mechanism: WithKernel<M>,
     world: Option<World<'a>>,
     spaces: Spaces,
     /// Apps that were ended here, and not by the trace.
@@ -223,14 +234,18 @@ impl<'a, M: Mechanism> Replay<'a, M> {
         trace: &Trace,
         lookahead: Option<&'a Lookahead>,
         settings: &Settings,
-    ) -> Replay<'a, M> {
+    ) -> Result<Replay<'a, M>, LabError> {
         let page_bytes = u64::from(trace.header().page_bytes);
         let (low, high) = settings.watermarks;
         let costs = settings.clock.costs().clone();
         let budget = Budget::new(settings.budget_bytes, low, high, page_bytes);
-        Replay {
+        let kernel_bytes = match settings.kernel_zram {
+            true => settings.budget_bytes / 100 * u64::from(settings.scheme.kernel_share_pct()),
+            false => 0,
+        };
+        Ok(Replay {
             driver: Driver::new(engine, budget, settings.scheme.on_full),
-            mechanism,
+            mechanism: WithKernel::new(mechanism, &costs, page_bytes as u32, kernel_bytes)?,
             world: lookahead.map(World::new),
             spaces: Spaces::default(),
             dead: BTreeSet::new(),
@@ -251,7 +266,7 @@ impl<'a, M: Mechanism> Replay<'a, M> {
             tables_bytes: 0,
             events: Vec::new(),
             tally: Tally::default(),
-        }
+        })
     }
 
     fn play(mut self, trace: &Trace, progress: Progress<'_>) -> Result<Arm, LabError> {
@@ -528,7 +543,7 @@ impl<'a, M: Mechanism> Replay<'a, M> {
     fn contents(&mut self, page: PageId, content: clew_trace::ContentId) -> Result<(), LabError> {
         let Some(world) = &mut self.world else { return Ok(()) };
         if world.differs(page, content) {
-            if matches!(self.mechanism.state(page), State::Stored | State::Parked) {
+            if matches!(self.mechanism.state(page), State::Stored | State::Parked | State::Lent) {
                 self.tally.unseen_writes += 1;
                 // It must not leave again before it is written.
                 self.nobody_leaves = true;
@@ -713,6 +728,7 @@ impl<'a, M: Mechanism> Replay<'a, M> {
         let pages = self.mechanism.resident_pages() + self.mechanism.parked_pages();
         pages * self.driver.budget().page_bytes
             + self.mechanism.pool_used_bytes()
+            + self.mechanism.kernel_used_bytes()
             + self.tables_bytes
     }
 
@@ -728,6 +744,7 @@ impl<'a, M: Mechanism> Replay<'a, M> {
                 resident_bytes: self.mechanism.resident_pages() * page_bytes,
                 parked_bytes: self.mechanism.parked_pages() * page_bytes,
                 pool_bytes: self.mechanism.pool_used_bytes(),
+                kernel_bytes: self.mechanism.kernel_used_bytes(),
                 tables_bytes: self.tables_bytes,
                 ..Memory::default()
             });
@@ -737,6 +754,9 @@ impl<'a, M: Mechanism> Replay<'a, M> {
             }
             self.tables_bytes = self.mechanism.tables_bytes();
             self.driver.set_tier(Tier::Pool, self.mechanism.pool());
+            if let Some(kernel) = self.mechanism.kernel() {
+                self.driver.set_tier(Tier::Kernel, kernel);
+            }
             self.driver.keep_budget(self.now, now, &self.mechanism);
             if !self.carry_out()? {
                 self.not_before = Ns(self.now.0 + TICK.0);
@@ -751,18 +771,26 @@ impl<'a, M: Mechanism> Replay<'a, M> {
         let mut progress = false;
         while let Some(command) = self.driver.next_command() {
             match command {
-                Command::SwapOut { space, groups } => {
-                    progress |= self.swap_out(space, &groups)?;
+                Command::SwapOut { space, groups }
+                | Command::Move { space, groups, tier: Tier::Pool } => {
+                    progress |= self.take_out(space, &groups, WithKernel::swap_out)?;
+                    if self.mechanism.was_full() {
+                        self.driver.no_room(self.mechanism.pool());
+                    }
                 }
-                Command::Restore { pages, park, number, .. } => {
-                    let came = self.restore(&pages, park)?;
+                Command::Restore { space, pages, park, number } => {
+                    let came = if self.plays(space) { self.restore(&pages, park)? } else { 0 };
                     self.driver.came_early(number, came);
                 }
-                // A replay has no kernel; and clean file pages are not played.
-                Command::Move { groups, .. } | Command::Lend { groups, .. } => {
-                    for page in groups.into_iter().flat_map(|group| group.pages) {
-                        self.driver.stayed(self.now, page);
+                Command::Peek { space, groups } => {
+                    if self.plays(space) {
+                        let samples = self.peek(&groups)?;
+                        self.driver.peeked(self.now, groups, &samples, &self.mechanism);
                     }
+                }
+                Command::Lend { space, groups }
+                | Command::Move { space, groups, tier: Tier::Kernel } => {
+                    progress |= self.take_out(space, &groups, WithKernel::lend)?;
                 }
                 Command::GiveUp { wanted_bytes } => {
                     let mechanism = &mut self.mechanism;
@@ -775,7 +803,6 @@ impl<'a, M: Mechanism> Replay<'a, M> {
                     progress |= dropped.bytes > 0;
                     self.driver.gave_up(dropped, self.mechanism.pool(), &self.mechanism);
                 }
-                Command::Evict { .. } => self.tally.evictions_refused += 1,
                 Command::EndApp { app, .. } => {
                     let in_front = self.driver.facts().foreground == Some(app);
                     if self.on_full == OnFull::Kill && !in_front && !self.dead.contains(&app) {
@@ -795,23 +822,48 @@ impl<'a, M: Mechanism> Replay<'a, M> {
         Ok(progress)
     }
 
-    /// Takes groups out of a space; true if something left.
-    fn swap_out(&mut self, space: SpaceId, groups: &[Group]) -> Result<bool, LabError> {
+    /// How each page of these begins; nothing of those that are not resident any more.
+    fn peek(&mut self, groups: &[Group]) -> Result<Vec<Vec<u8>>, LabError> {
+        let (mechanism, world) = (&mut self.mechanism, self.world.as_ref());
+        let sample = |page: &PageId| match mechanism.state(*page) {
+            State::Resident => mechanism.beginning_of(*page, SAMPLE_BYTES, world),
+            _ => Ok(Vec::new()),
+        };
+        groups.iter().flat_map(|group| &group.pages).map(sample).collect()
+    }
+
+    /// Takes groups out of a space, or of their tier; true if something left.
+    fn take_out(
+        &mut self,
+        space: SpaceId,
+        groups: &[Group],
+        how: How<M>,
+    ) -> Result<bool, LabError> {
+        if !self.plays(space) {
+            // It was ended, and what it had is gone.
+            return Ok(false);
+        }
         for group in groups {
             self.tally.decided(1, group.pages.iter().map(|page| page.raw()));
         }
         let used = self.used_bytes();
         let mut events = std::mem::take(&mut self.events);
         let world = self.world.as_ref();
-        let spent = self.mechanism.swap_out(space, groups, world, &mut events)?;
+        let spent = how(&mut self.mechanism, space, groups, world, &mut events)?;
         self.tally.spend(&spent);
         let freed = used.saturating_sub(self.used_bytes());
         self.backlog.push(self.program_ns(), spent.cpu_ns(), freed);
         let left = events.iter().any(|event| matches!(event, Event::Stored { .. }));
         self.tell_all(&mut events, false)?;
-        if self.mechanism.was_full() {
-            self.driver.no_room(self.mechanism.pool());
-        }
         Ok(left)
     }
 }
+
+/// How pages are taken out.
+type How<M> = fn(
+    &mut WithKernel<M>,
+    SpaceId,
+    &[Group],
+    Option<&World<'_>>,
+    &mut Vec<Event>,
+) -> Result<Spent, LabError>;

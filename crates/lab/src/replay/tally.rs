@@ -16,7 +16,6 @@ pub(super) struct Tally {
     pub cold_launches: u64,
     pub kills: u64,
     pub unseen_writes: u64,
-    pub evictions_refused: u64,
     pub kept_dropped: u64,
     /// Came back without having been asked for; of these, used before they left, left unused.
     pub ahead_pages: u64,
@@ -79,6 +78,8 @@ impl Tally {
         let share = |part: u64, of: u64| (of > 0).then(|| part as f64 / of as f64);
         let metrics = driver.metrics();
         let tracking = metrics.iter().filter(|metric| metric.name.ends_with("_tracking_bytes"));
+        let counted =
+            metrics.iter().map(|metric| (metric.name.to_string(), metric.value)).collect();
         let policies_bytes = tracking.map(|metric| metric.value as u64).sum();
         let returned = self.faults + self.ahead_pages;
         let replay = Replay {
@@ -109,6 +110,7 @@ impl Tally {
             unseen_writes: self.unseen_writes,
             reclaim_rounds: driver.rounds(),
             stored_pages_at_end: mechanism.pool().pages,
+            policies: counted,
             decisions: format!("{:016x}", self.decisions),
             ..Replay::default()
         };

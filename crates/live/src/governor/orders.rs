@@ -5,13 +5,13 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Instant;
 
-use clew_core::{Event, Group, SpaceId};
+use clew_core::{Event, Group, SpaceId, Tier};
 use clew_engine::driver::Command;
 use clew_store::State;
 
 use super::Governor;
 use crate::process::Process;
-use crate::work::{Done, Work};
+use crate::work::{Done, Peeked, Work};
 
 /// Pages a restore hands to one worker at a time.
 const RESTORE_PAGES: usize = 512;
@@ -107,6 +107,11 @@ impl Governor {
             }
         }
         self.inflight_pages = self.inflight_pages.saturating_sub(done.asked);
+        let is_on_its_way = done.peeked.is_some();
+        if let Some(Peeked { groups, samples }) = done.peeked {
+            self.driver.peeked(self.now, groups, &samples, &self.programs);
+            self.carry_out((promise != 0).then_some(promise));
+        }
         if let Some(job) = done.job {
             self.tell(&Event::JobDone { job });
         }
@@ -132,8 +137,10 @@ impl Governor {
             self.scans.insert(process.id, (Instant::now(), resident));
         }
         if let Some(promised) = self.promises.get_mut(&promise) {
-            promised.stayed += done.asked.saturating_sub(done.pages);
-            promised.stored += done.pages;
+            if !is_on_its_way {
+                promised.stayed += done.asked.saturating_sub(done.pages);
+                promised.stored += done.pages;
+            }
             self.keep_promise(promise);
         }
     }
@@ -167,10 +174,21 @@ impl Governor {
                         Work::SwapOut { process, groups, ticket }
                     });
                 }
-                Command::Move { space, groups } => {
+                Command::Peek { space, groups } => {
+                    self.take_groups_out(space, groups, promise, |process, groups, ticket| {
+                        Work::Peek { process, groups, ticket }
+                    });
+                }
+                Command::Move { space, groups, tier: Tier::Pool } => {
                     self.kernel.to_compact = true;
                     self.take_groups_out(space, groups, promise, |process, groups, ticket| {
                         Work::SwapOut { process, groups, ticket }
+                    });
+                }
+                Command::Move { space, groups, tier: Tier::Kernel } => {
+                    let bytes = self.kernel.page_bytes;
+                    self.take_groups_out(space, groups, promise, |process, groups, ticket| {
+                        Work::PassOn { process, groups, bytes, ticket }
                     });
                 }
                 Command::Lend { space, groups } => {
@@ -190,9 +208,6 @@ impl Governor {
                     self.work.send(Work::Restore { process, vpns, park, ticket });
                 }
                 Command::GiveUp { wanted_bytes } => self.give_up_kept(wanted_bytes),
-                Command::Evict { .. } => {
-                    // The schemes of this version name no other tier to evict to.
-                }
                 Command::EndApp { app, reason } => self.end_app(app, reason),
                 Command::Run(job) => self.hand_out(None, |ticket| Work::Job { job, ticket }),
             }

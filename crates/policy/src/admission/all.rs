@@ -2,7 +2,8 @@
 
 use clew_core::{Admission, Admit, Candidate, Observe, View};
 
-use crate::schemes::{About, plain};
+use crate::plain;
+use crate::schemes::About;
 
 /// The policy. See the module.
 #[derive(Default)]

@@ -16,8 +16,9 @@ use clew_core::{
     Event, Eviction, Hotness, Metric, Observe, Out, PageId, SpaceId, Tier, Unit, View,
 };
 
+use crate::plain;
 use crate::reclaim::hotness_org::in_lru_order;
-use crate::schemes::{About, plain};
+use crate::schemes::About;
 
 /// The policy. See the module.
 #[derive(Default)]

@@ -2,7 +2,8 @@
 
 use clew_core::{Eviction, Observe, Unit, View};
 
-use crate::schemes::{About, plain};
+use crate::plain;
+use crate::schemes::About;
 
 /// The policy. See the module.
 #[derive(Default)]

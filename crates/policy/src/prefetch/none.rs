@@ -2,7 +2,8 @@
 
 use clew_core::{Observe, PageId, Prefetch, Trigger, View};
 
-use crate::schemes::{About, plain};
+use crate::plain;
+use crate::schemes::About;
 
 /// The policy. See the module.
 #[derive(Default)]

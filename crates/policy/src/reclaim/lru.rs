@@ -31,7 +31,8 @@ use clew_core::{
     Unit, Verdict, Victim, View,
 };
 
-use crate::schemes::{About, plain};
+use crate::plain;
+use crate::schemes::About;
 
 use super::page_lists::{Flag, ListId, PageLists, Slot};
 

@@ -2,7 +2,8 @@
 
 use clew_core::{AppId, Classes, Demand, Hotness, Observe, PageId, Reclaim, Verdict, View};
 
-use crate::schemes::{About, plain};
+use crate::plain;
+use crate::schemes::About;
 
 /// The policy. See the module.
 #[derive(Default)]

@@ -84,6 +84,7 @@ impl<P: ?Sized + 'static> Serialize for dyn Answer<P> {
 }
 
 /// Makes `Plain`, the answer of a policy that has no parameters.
+#[macro_export]
 macro_rules! plain {
     ($policy:ty as dyn $question:ident, $about:expr) => {
         /// The policy as an answer; it has no parameters.
@@ -91,8 +92,8 @@ macro_rules! plain {
         #[serde(deny_unknown_fields)]
         pub struct Plain {}
 
-        impl crate::schemes::Answer<dyn $question> for Plain {
-            fn about(&self) -> crate::schemes::About {
+        impl $crate::schemes::Answer<dyn $question> for Plain {
+            fn about(&self) -> $crate::schemes::About {
                 $about
             }
 
@@ -102,7 +103,6 @@ macro_rules! plain {
         }
     };
 }
-pub(crate) use plain;
 
 /// Reads the parameters of one kind; its fields are named from there on.
 pub type Read<P> = fn(Table, &Kinds<P>) -> Result<Choice<P>, SchemeError>;

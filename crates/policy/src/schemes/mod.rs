@@ -28,7 +28,6 @@ mod registry;
 use clew_core::{Admission, ByteSize, Eviction, Packing, Placement, Prefetch, Reclaim, Tier};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use kinds::plain;
 pub use kinds::{About, Answer, Choice, Kinds};
 pub use registry::{Registry, SchemeError, parameters, size};
 
@@ -105,10 +104,10 @@ impl Scheme {
         schemes.iter().find(|scheme| scheme.name == name).cloned().ok_or_else(unknown)
     }
 
-    /// Reads the `[scheme]` table of a TOML text, with the kinds of this crate. Others are read by a
-    /// [`Registry`] that has them.
+    /// Reads the `[scheme]` table of a TOML text, with the kinds that are installed
+    /// ([`Registry::install`]).
     pub fn from_toml(text: &str) -> Result<Scheme, SchemeError> {
-        Registry::default().read(text)
+        Registry::installed().read(text)
     }
 
     /// The scheme as a TOML text that [`Scheme::from_toml`] reads.

@@ -2,6 +2,7 @@
 //! what it may be.
 
 use std::num::NonZeroU64;
+use std::sync::OnceLock;
 
 use clew_core::{Admission, ByteSize, Eviction, Packing, Placement, Prefetch, Reclaim, Tier};
 use serde::de::{DeserializeOwned, Error};
@@ -180,7 +181,22 @@ impl Default for Registry {
     }
 }
 
+static INSTALLED: OnceLock<Registry> = OnceLock::new();
+
 impl Registry {
+    /// From now on these are the kinds that schemes of this process are read with
+    /// ([`Scheme::from_toml`]): in daemon, replay, sweep and transcript. False, and nothing else, if a
+    /// scheme was read already.
+    #[must_use]
+    pub fn install(self) -> bool {
+        INSTALLED.set(self).is_ok()
+    }
+
+    /// What schemes of this process are read with: what this crate has, if nothing was installed.
+    pub fn installed() -> &'static Registry {
+        INSTALLED.get_or_init(Registry::default)
+    }
+
     /// Reads the `[scheme]` table of a TOML text.
     pub fn read(&self, text: &str) -> Result<Scheme, SchemeError> {
         let File { scheme } = parameters(text.parse()?)?;
@@ -213,7 +229,8 @@ impl Registry {
             let why = format!("there is no tier {lacking:?} here, only {:?}", self.tiers);
             return Err(SchemeError::field("scheme.placement", None, why));
         }
-        let only_pool = tiers.iter().all(|tier| *tier == Tier::Pool);
+        let only_pool =
+            tiers.iter().all(|tier| *tier == Tier::Pool) && scheme.kernel_share_pct() == 0;
         let contradictions = [
             (
                 tiers.is_empty() && !reclaim.idle,

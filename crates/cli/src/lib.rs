@@ -1,0 +1,199 @@
+//! The `clew` command, one file a verb. It is a library so that a command with more policies
+//! ([`clew_policy::schemes::Registry::install`]) is a `main` of two lines.
+//!
+//! Exit codes: 0 done, 1 it failed, 2 the command line or a file makes no sense, 3 privileges or
+//! kernel features are missing. `clew run` ends as the program that it runs, or with 127 if there
+//! is none of that name.
+#![forbid(unsafe_code)]
+
+#[macro_use]
+mod output;
+mod progress;
+mod verbs;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use clew_live::control::ControlError;
+
+use output::Format;
+
+/// Compressed swap in user space: keeps more programs alive in the same memory, and makes each of
+/// them answer at once when its user returns.
+#[derive(Parser)]
+#[command(name = "clew", version, max_term_width = 100)]
+struct Cli {
+    /// Socket of the daemon [default: /run/clew/clew.sock for root, else in the user's runtime
+    /// directory].
+    #[arg(long, global = true, value_name = "PATH", env = "CLEW_SOCKET")]
+    socket: Option<PathBuf>,
+    /// How tables are printed.
+    #[arg(long, global = true, value_enum, default_value_t = Format::Text)]
+    format: Format,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Say what this machine offers, what is missing, and what to do.
+    Doctor,
+    /// Serve programs until told to stop.
+    Daemon(verbs::daemon::Args),
+    /// Run a program so that its memory is managed.
+    Run(verbs::run::Args),
+    /// List apps, their memory and faults; and what is not managed, and why.
+    Ps,
+    /// Watch apps and tiers live: memory, its classes, faults, hits, processor time.
+    Top(verbs::top::Args),
+    /// Bring an app to the foreground: its relaunch begins.
+    Fg(verbs::app::Args),
+    /// Send an app to the background.
+    Bg(verbs::app::Args),
+    /// Take out every page of an app that can be taken out, now.
+    SwapOut(verbs::app::Args),
+    /// Bring every page of an app back, now (before gdb, or a core dump).
+    Restore(verbs::app::Args),
+    /// Bring every page of every app back and end the daemon.
+    Stop,
+    /// Show the schemes and what each answers to the six questions.
+    Schemes(verbs::schemes::Args),
+    /// Compare Clew with the kernel's zram on real programs (root; three minutes).
+    Demo(verbs::demo::Args),
+    /// Measure one mechanism beside its peer in the kernel.
+    Bench(verbs::bench::Args),
+    /// Write down what programs do with their memory, as a trace.
+    Record(verbs::record::Args),
+    /// Look at traces, and make traces of traces.
+    #[command(subcommand)]
+    Trace(verbs::trace::Action),
+    /// Make a trace of apps as the papers describe theirs.
+    Gen(verbs::generate::Args),
+    /// Make a trace of a trace in another format.
+    #[command(subcommand)]
+    Import(verbs::import::From),
+    /// Play a trace to the engine under a scheme, in so much memory.
+    Replay(verbs::replay::Args),
+    /// Compare schemes on a trace: one table, and a page with plots.
+    Compare(verbs::compare::Args),
+    /// Show a result again that a demo, a replay or a comparison wrote as JSON.
+    Report(verbs::report::Args),
+    /// Replay traces x schemes x budgets x parameters, as a file says; goes on where it was.
+    Sweep(verbs::sweep::Args),
+    /// Measure what codecs and pool cost on this machine, for modelled time.
+    Costs(verbs::costs::Args),
+    /// Print completions for a shell.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Write man pages into a directory.
+    Man {
+        /// The directory.
+        directory: PathBuf,
+    },
+}
+
+/// What went wrong, with the exit code that says so.
+pub enum Failure {
+    /// It failed: 1.
+    Failed(anyhow::Error),
+    /// Bad input: 2.
+    Input(anyhow::Error),
+    /// Missing privileges or kernel features: 3.
+    Unfit(anyhow::Error),
+    /// The daemon brought every page back and gave up: 4.
+    GaveUp(anyhow::Error),
+    /// There is no such program: 127, as of shells.
+    NotFound(anyhow::Error),
+    /// Another process of ours has failed with this code and said why.
+    Said(u8),
+}
+
+impl<E: Into<anyhow::Error>> From<E> for Failure {
+    fn from(error: E) -> Failure {
+        let error = error.into();
+        let refused = |error: &ControlError| {
+            matches!(error, ControlError::Untrusted { .. } | ControlError::Foreign { .. })
+        };
+        if error.downcast_ref().is_some_and(refused) {
+            return Failure::Input(error);
+        }
+        Failure::Failed(error)
+    }
+}
+
+/// An error and its causes, as far as they are not said yet.
+fn whole(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
+/// The whole command, with the words of this process.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    tracing_subscriber::fmt()
+        .with_writer(|| output::Log)
+        .with_target(false)
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_env("CLEW_LOG")
+                .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn")),
+        )
+        .init();
+    let socket = cli.socket.unwrap_or_else(clew_live::daemon::default_socket);
+    // Daemon and programs work elsewhere.
+    let socket = std::path::absolute(&socket).unwrap_or(socket);
+    let format = cli.format;
+    let result = match cli.verb {
+        Verb::Doctor => verbs::doctor::doctor(format),
+        Verb::Daemon(args) => verbs::daemon::daemon(&socket, args),
+        Verb::Run(args) => verbs::run::run(&socket, args),
+        Verb::Ps => verbs::ps::ps(&socket, format),
+        Verb::Top(args) => verbs::top::top(&socket, format, args),
+        Verb::Fg(args) => verbs::app::fg(&socket, args),
+        Verb::Bg(args) => verbs::app::bg(&socket, args),
+        Verb::SwapOut(args) => verbs::app::swap_out(&socket, args),
+        Verb::Restore(args) => verbs::app::restore(&socket, args),
+        Verb::Stop => verbs::app::stop(&socket),
+        Verb::Schemes(args) => verbs::schemes::schemes(format, args),
+        Verb::Demo(args) => verbs::demo::demo(format, args),
+        Verb::Bench(args) => verbs::bench::bench(format, args),
+        Verb::Record(args) => verbs::record::record(format, args),
+        Verb::Trace(action) => verbs::trace::trace(format, action),
+        Verb::Gen(args) => verbs::generate::gen_trace(format, args),
+        Verb::Import(from) => verbs::import::import(format, from),
+        Verb::Replay(args) => verbs::replay::replay(format, args),
+        Verb::Compare(args) => verbs::compare::compare(format, args),
+        Verb::Report(args) => verbs::report::report(format, args),
+        Verb::Sweep(args) => verbs::sweep::sweep(format, args),
+        Verb::Costs(args) => verbs::costs::costs(format, args),
+        Verb::Completions { shell } => {
+            let mut command = <Cli as clap::CommandFactory>::command();
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut command, "clew", &mut text);
+            output::raw(&text);
+            Ok(())
+        }
+        Verb::Man { directory } => {
+            let command = <Cli as clap::CommandFactory>::command();
+            verbs::man::man(command, &directory)
+        }
+    };
+    let (code, error) = match result {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(Failure::Failed(error)) => (1, error),
+        Err(Failure::Input(error)) => (2, error),
+        Err(Failure::Unfit(error)) => (3, error),
+        Err(Failure::GaveUp(error)) => (4, error),
+        Err(Failure::NotFound(error)) => (127, error),
+        Err(Failure::Said(code)) => return ExitCode::from(code),
+    };
+    remark!("clew: {}", whole(&error));
+    ExitCode::from(code)
+}
