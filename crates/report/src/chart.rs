@@ -7,7 +7,8 @@
 use std::fmt::Write;
 
 use plotters::coord::Shift;
-use plotters::coord::ranged1d::SegmentValue;
+use plotters::coord::ranged1d::ValueFormatter;
+use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
@@ -154,16 +155,11 @@ impl Bars {
             .margin_right(190)
             .x_label_area_size(38)
             .y_label_area_size(190)
-            .build_cartesian_2d(0.0..end, (0..count).into_segmented())?;
-        let named = |place: &SegmentValue<usize>| match place {
-            SegmentValue::CenterOf(row) if *row < count => self.rows[count - 1 - row].name.clone(),
-            _ => String::new(),
-        };
+            .build_cartesian_2d(0.0..end, 0.0..count as f64)?;
         chart
             .configure_mesh()
             .disable_y_mesh()
-            .y_labels(count + 1)
-            .y_label_formatter(&named)
+            .y_labels(0)
             .x_labels(8)
             .x_label_formatter(&|value| short(*value))
             .x_desc(self.unit)
@@ -174,43 +170,41 @@ impl Bars {
             .axis_desc_style(words(12, &SOFT))
             .draw()?;
         for (number, row) in self.rows.iter().enumerate() {
-            let place = count - 1 - number;
+            let place = (count - 1 - number) as f64;
+            let middle = place + 0.5;
+            let style = words(12, &INK).pos(Pos::new(HPos::Right, VPos::Center));
+            let at = EmptyElement::at((0.0, middle));
+            chart.plotting_area().draw(&(at + Text::new(row.name.clone(), (-8, 0), style)))?;
             let mut from = 0.0f64;
             for (size, ink) in &row.parts {
                 let to = from + size.max(0.0);
                 if from < end && to > from {
-                    let ends = [
-                        (from, SegmentValue::Exact(place)),
-                        (to.min(end), SegmentValue::Exact(place + 1)),
-                    ];
+                    let ends = [(from, place), (to.min(end), place + 1.0)];
                     let mut bar = Rectangle::new(ends, ink.filled());
                     bar.set_margin(5, 5, 0, 0);
                     chart.draw_series([bar])?;
                 }
                 from = to;
             }
-            let middle = || SegmentValue::CenterOf(place);
-            let dots = row
-                .dots
-                .iter()
-                .map(|(value, ink)| Circle::new((*value, middle()), 4, ink.filled()));
+            let dots =
+                row.dots.iter().map(|(value, ink)| Circle::new((*value, middle), 4, ink.filled()));
             chart.draw_series(dots)?;
             let times: Vec<f64> = row.dots.iter().map(|dot| dot.0).collect();
             if !times.is_empty() {
-                let at = EmptyElement::at((Summary::of(&times).p50.min(end), middle()));
+                let at = EmptyElement::at((Summary::of(&times).p50.min(end), middle));
                 let stroke = PathElement::new([(0, -7), (0, 7)], INK.stroke_width(2));
                 chart.plotting_area().draw(&(at + stroke))?;
             }
             let note = if from > end { format!("→ {}", row.note) } else { row.note.clone() };
             let style = words(12, &SOFT).pos(Pos::new(HPos::Left, VPos::Center));
-            let at = EmptyElement::at((from.min(end), middle()));
+            let at = EmptyElement::at((from.min(end), middle));
             chart.plotting_area().draw(&(at + Text::new(note, (8, 0), style)))?;
         }
         if let Some((limit, what)) = self.limit.filter(|limit| limit.0 <= end) {
-            let ends = [SegmentValue::Exact(0), SegmentValue::Exact(count)].map(|y| (limit, y));
+            let ends = [(limit, 0.0), (limit, count as f64)];
             chart.draw_series([PathElement::new(ends, SOFT)])?;
             let style = words(12, &SOFT).pos(Pos::new(HPos::Right, VPos::Bottom));
-            let at = EmptyElement::at((limit, SegmentValue::Exact(count)));
+            let at = EmptyElement::at((limit, count as f64));
             chart.plotting_area().draw(&(at + Text::new(what, (0, -2), style)))?;
         }
         Ok(())
@@ -271,6 +265,22 @@ pub struct Curves {
     pub lines: Vec<Line>,
 }
 
+/// The numbers 1, 2 and 5 times powers of ten between `low` and `high`, for a logarithmic axis; all
+/// digits where these are few.
+fn log_ticks(low: f64, high: f64) -> Vec<f64> {
+    let powers = low.log10().floor() as i32..=high.log10().ceil() as i32;
+    let ticks = |digits: &[i32]| -> Vec<f64> {
+        let all = powers.clone().flat_map(|power| {
+            digits.iter().map(move |&digit| f64::from(digit) * 10f64.powi(power))
+        });
+        all.filter(|tick| (low..=high).contains(tick)).collect()
+    };
+    match ticks(&[1, 2, 5]) {
+        few if few.len() < 3 => ticks(&[1, 2, 3, 4, 5, 6, 7, 8, 9]),
+        enough => enough,
+    }
+}
+
 /// All lines but one that is so far above all others that they could not be told apart any more.
 fn within_sight(lines: &[Line]) -> (Vec<&Line>, Option<&Line>) {
     const FAR: f64 = 2.5;
@@ -327,7 +337,8 @@ impl Curves {
             match self.is_logarithmic {
                 true => {
                     let low = low.max(LEAST);
-                    let up = (low / 1.15..high.max(low * 2.0) * 1.15).log_scale();
+                    let (bottom, top) = (low / 1.15, high.max(low * 2.0) * 1.15);
+                    let up = (bottom..top).log_scale().with_key_points(log_ticks(bottom, top));
                     self.fill(builder.build_cartesian_2d(across, up)?, &lines, low, edge / 8.0)
                 }
                 false => {
@@ -341,17 +352,13 @@ impl Curves {
     /// Lines, dots and whiskers; those of two arms at the same place `aside` from each other.
     fn fill<'a, Up>(
         &self,
-        mut chart: ChartContext<
-            'a,
-            SVGBackend<'a>,
-            Cartesian2d<plotters::coord::types::RangedCoordf64, Up>,
-        >,
+        mut chart: ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, Up>>,
         lines: &[&Line],
         low: f64,
         aside: f64,
     ) -> Drawn
     where
-        Up: Ranged<ValueType = f64> + plotters::coord::ranged1d::ValueFormatter<f64>,
+        Up: Ranged<ValueType = f64> + ValueFormatter<f64>,
     {
         chart
             .configure_mesh()
@@ -421,6 +428,12 @@ mod tests {
         assert!(text.contains("not drawn: swap-file, 600 to 900"), "{text}");
         // Two arms alone: there is nobody to hide.
         assert!(within_sight(&[line("a", &[1.0]), line("b", &[900.0])]).1.is_none());
+    }
+
+    #[test]
+    fn logarithmic_ticks_are_round() {
+        assert_eq!(log_ticks(3.0, 120.0), [5.0, 10.0, 20.0, 50.0, 100.0]);
+        assert_eq!(log_ticks(1.6, 4.7), [2.0, 3.0, 4.0]);
     }
 
     #[test]

@@ -36,7 +36,7 @@ impl DemoConfig {
             None => format!("{} % of what dram used", percent(self.totals[0])),
         };
         (total > 0)
-            .then(|| format!("Equal totals: {} MiB ({how}).", total >> 20))
+            .then(|| format!("Equal totals at the base point: {} MiB ({how}).", total >> 20))
             .into_iter()
             .collect()
     }
