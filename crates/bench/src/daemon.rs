@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use clew_live::control::{Client, ControlError, Request, Status};
+use clew_live::control::protocol::{Client, ControlError, Request, Status};
 
 use crate::cgroup::Cgroup;
 use crate::error::{BenchError, file_error};

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use clew_live::control::ControlError;
+use clew_live::control::protocol::ControlError;
 
 /// Any failure of this crate.
 #[derive(Debug, thiserror::Error)]

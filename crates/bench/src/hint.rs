@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
-use clew_live::advice::{advise, pidfd};
+use clew_live::programs::advice::{advise, pidfd};
 
 use crate::cpu_time;
 use crate::error::BenchError;

@@ -4,7 +4,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use clew_live::trusted_path;
+use clew_live::control::trusted_path;
 use tempfile::TempDir;
 
 use crate::error::{BenchError, file_error};

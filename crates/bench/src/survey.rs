@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use clew_live::advice::pidfd;
+use clew_live::programs::advice::pidfd;
 use clew_report::{Layout, Touched};
 
 use crate::cgroup::Cgroup;

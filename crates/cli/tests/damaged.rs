@@ -6,7 +6,7 @@ mod support;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 
-use clew_live::control::Request;
+use clew_live::control::protocol::Request;
 use rustix::fs::{SeekFrom, seek};
 use support::*;
 

@@ -14,9 +14,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use clew_live::control::{Client, ControlError, Request};
-use clew_live::predecessor::ProcessName;
-use clew_live::preload;
+use clew_live::agents::preload;
+use clew_live::control::protocol::{Client, ControlError, Request};
+use clew_live::survival::predecessor::ProcessName;
 use support::*;
 
 /// Somebody else.

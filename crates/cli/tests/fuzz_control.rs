@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use clew_live::control::{MAX_REQUEST, Request};
+use clew_live::control::protocol::{MAX_REQUEST, Request};
 use fuzz::{Run, corpus, spoiled};
 use support::{Fixture, LONG, can_run, poll, rss_anon};
 

@@ -3,7 +3,7 @@
 
 mod support;
 
-use clew_live::control::Request;
+use clew_live::control::protocol::Request;
 use support::*;
 
 const PAGES: u64 = 3072;

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use clew_bench::swap_file::SwapFile;
 use clew_bench::zram::ZramSwap;
-use clew_live::advice::{advise, pidfd};
-use clew_live::control::Request;
+use clew_live::control::protocol::Request;
+use clew_live::programs::advice::{advise, pidfd};
 use clew_store::points::NAMES;
 use support::hook::{Table, Tools};
 use support::touch::{BYTES, PAGES};

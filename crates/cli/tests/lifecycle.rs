@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clew_live::control::Request;
+use clew_live::control::protocol::Request;
 use support::touch::{BYTES, PAGES, ZRAM, swapped_out};
 use support::*;
 

@@ -3,7 +3,7 @@
 
 mod support;
 
-use clew_live::let_go::REASON;
+use clew_live::programs::let_go::REASON;
 use support::*;
 
 const BYTES: u64 = 16 << 20;

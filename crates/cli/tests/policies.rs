@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clew_bench::zram::ZramSwap;
-use clew_live::control::Request;
+use clew_live::control::protocol::Request;
 use clew_report::{Arm, Memory, Replay, Results};
 use support::*;
 

@@ -7,7 +7,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::time::Duration;
 
-use clew_live::control::Request;
+use clew_live::control::protocol::Request;
 use support::touch::{MIB, run_as};
 use support::*;
 

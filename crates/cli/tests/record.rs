@@ -16,9 +16,9 @@ use clew_engine::decide::Engine;
 use clew_engine::driver::{Command as Decided, Driver};
 use clew_lab::decisions::Decisions;
 use clew_live::config::{Config, Overrides};
-use clew_live::control::{AppStatus, Client, Request};
-use clew_live::record::Recording;
-use clew_live::tap::Tap;
+use clew_live::control::protocol::{AppStatus, Client, Request};
+use clew_live::recording::decisions::Tap;
+use clew_live::recording::recorder::Recording;
 use clew_policy::Scheme;
 use clew_policy::schemes::OnFull;
 use clew_trace::{Content, ContentId, ContentsKind, Kind, Record, Trace};
@@ -270,7 +270,8 @@ fn asked_again(
     };
     let over = Overrides { scheme: Some(scheme.to_string()), ..Overrides::default() };
     let config = Config::load(None, &over).expect("defaults");
-    let (recorder, _, scribe) = clew_live::record::start(&recording, &config).expect("a file");
+    let (recorder, _, scribe) =
+        clew_live::recording::recorder::start(&recording, &config).expect("a file");
     let budget = Budget { total_bytes: TOTAL, low_bytes: 4096, high_bytes: 4096, page_bytes: 4096 };
     let mut driver = Driver::new(Engine::new(&config.scheme), budget, config.scheme.on_full);
     driver.listen(Box::new(Tap(recorder)));

@@ -5,7 +5,7 @@ mod support;
 use std::thread::sleep;
 use std::time::Duration;
 
-use clew_live::control::Request;
+use clew_live::control::protocol::Request;
 use support::touch::{MIB, PAGES_OF_MIB, run_as};
 use support::*;
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
-use clew_live::control::{Client, Request};
+use clew_live::control::protocol::{Client, Request};
 use support::*;
 
 const PAGES: u64 = 6144;

@@ -12,7 +12,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use clew_live::control::{Client, Status};
+use clew_live::control::protocol::{Client, Status};
 use support::redis::{KEYS, Redis, redis_server};
 use support::*;
 

@@ -12,8 +12,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use clew_live::control::{Client, ControlError, Request};
-use clew_live::preload;
+use clew_live::agents::preload;
+use clew_live::control::protocol::{Client, ControlError, Request};
 use support::touch::{BYTES, PAGES, ZRAM, swapped_out};
 use support::*;
 
@@ -97,7 +97,7 @@ fn a_living_daemon_is_replaced_while_its_program_works() {
 fn a_program_that_starts_while_no_daemon_lives_is_managed_afterwards() {
     let Some((mut fixture, program, _)) = swapped_out("survive::late", &ZRAM) else { return };
     let environment = fixture.client().call(&Request::Environment).expect("an environment");
-    let environment: clew_live::control::Environment = environment;
+    let environment: clew_live::control::protocol::Environment = environment;
     fixture.kill_daemon();
     // As a child of a managed program would be: it has the environment, and asks nobody.
     let mut command = Command::new(compile(&fixture.dir, "touch.c", &[]));

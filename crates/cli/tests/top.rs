@@ -6,7 +6,7 @@ mod support;
 use std::process::Child;
 use std::time::Duration;
 
-use clew_live::control::{AppStatus, Request};
+use clew_live::control::protocol::{AppStatus, Request};
 use serde_json::Value;
 use support::terminal::Terminal;
 use support::touch::{PAGES, ZRAM, swapped_out};

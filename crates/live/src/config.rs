@@ -9,8 +9,8 @@ use clew_policy::schemes::Scheme;
 use clew_trace::regular;
 use serde::Deserialize;
 
-use crate::predecessor::ProcessName;
-use crate::record::Recording;
+use crate::recording::recorder::Recording;
+use crate::survival::predecessor::ProcessName;
 
 /// The file as written.
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -20,22 +20,25 @@ use crossbeam_channel::{Sender, unbounded};
 use sd_notify::NotifyState;
 use socket2::{Domain, SockAddr, Socket};
 
-use crate::affinity::{self, Placement};
-use crate::attach::accept_agents;
-use crate::closer;
+use crate::agents::attach::accept_agents;
+use crate::agents::closer;
 use crate::config::Config;
-use crate::control::{Client, Environment, Request};
+use crate::control::protocol::{Client, Environment, Request};
+use crate::control::trusted_path::{self, PathError};
+use crate::faults::affinity::{self, Placement};
 use crate::governor::{Governor, Message};
-use crate::keeper::Keeper;
-use crate::predecessor::{self, Predecessor, ProcessName};
-use crate::process::{Handlers, Shared};
-use crate::record;
-use crate::registry::{DaemonDescriptors, DaemonRecord, column};
-use crate::takeover::{self, Estate, Programs, TakeoverError};
-use crate::tap::Tap;
-use crate::trusted_path::{self, PathError};
+use crate::programs::process::{Handlers, Shared};
+use crate::recording::decisions::Tap;
+use crate::recording::recorder;
+use crate::survival::keeper::Keeper;
+use crate::survival::predecessor::{self, Predecessor, ProcessName};
+use crate::survival::records::{DaemonDescriptors, DaemonRecord, column};
+use crate::survival::takeover::{self, Estate, Programs, TakeoverError};
 use crate::work::Crew;
-use crate::{clients, doctor, exporter, fault, outside, pressure, seqpacket, work};
+use crate::{
+    agents::seqpacket, control::clients, control::exporter, doctor, faults::serve,
+    programs::outside, survival::pressure, work,
+};
 
 /// Pages that one daemon manages at most: 256 GiB of programs.
 const MAX_PAGES: u64 = 1 << 26;
@@ -83,7 +86,7 @@ pub enum DaemonError {
     #[error("{what}: {source}")]
     System { what: &'static str, source: io::Error },
     #[error(transparent)]
-    Record(#[from] record::RecordError),
+    Record(#[from] recorder::RecordError),
     #[error("the store: {0}")]
     Store(#[from] clew_store::StoreError),
 }
@@ -179,13 +182,15 @@ pub fn run(
     pressure::reserve_memory();
     let mut keeper = Keeper::start(socket).map_err(system("starting the keeper"))?;
     points::start_keeper();
-    let recording = config.record.as_ref().map(|what| record::start(what, &config)).transpose()?;
+    let recording =
+        config.record.as_ref().map(|what| recorder::start(what, &config)).transpose()?;
     let (recorder, witness, scribe) = match recording {
         Some((recorder, witness, scribe)) => (Some(recorder), witness, Some(scribe)),
         None => (None, None, None),
     };
     let transcript = config.transcript.as_ref();
-    let transcript = transcript.map(|file| record::transcript(file, &config.scheme)).transpose()?;
+    let transcript =
+        transcript.map(|file| recorder::transcript(file, &config.scheme)).transpose()?;
 
     let Belongings {
         generation,
@@ -292,7 +297,7 @@ pub fn run(
     }
     for handler in 0..shared.epolls.len() {
         let shared = shared.clone();
-        spawn(format!("fault-{handler}"), Box::new(move || fault::run(&shared, handler)));
+        spawn(format!("fault-{handler}"), Box::new(move || serve::run(&shared, handler)));
     }
     let (asked, least_bytes) = governor.outside_asked();
     let answer = to_governor.clone();
@@ -340,7 +345,7 @@ pub fn run(
     }
     shared.tables.settle();
     governor.run(&inbox);
-    let recorded = scribe.map_or(Ok(()), record::Scribe::finish);
+    let recorded = scribe.map_or(Ok(()), recorder::Scribe::finish);
     clients::finish();
 
     // First of all the keepers: as long as this one lives a successor goes by it.

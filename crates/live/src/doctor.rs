@@ -6,10 +6,10 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::affinity;
-use crate::attach::share_memory;
+use crate::agents::attach::share_memory;
+use crate::faults::affinity;
+use crate::faults::uffd::{FEATURES, Uffd, feature};
 use crate::kernel_swap::KernelSwap;
-use crate::uffd::{FEATURES, Uffd, feature};
 
 /// How much a check matters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -113,7 +113,7 @@ fn required() -> Vec<Check> {
 
 fn scan_works() -> Result<(), String> {
     let pagemap = File::open("/proc/self/pagemap").map_err(|e| e.to_string())?;
-    crate::mappings::present_pages(&pagemap, 0x1000, 0x2000, 4096, |_| {})
+    crate::programs::mappings::present_pages(&pagemap, 0x1000, 0x2000, 4096, |_| {})
         .map_err(|e| e.to_string())
 }
 

@@ -12,15 +12,15 @@ use clew_store::{ReadError, State, points};
 use crossbeam_channel::{Receiver, Sender, select, unbounded};
 use parking_lot::RwLockWriteGuard;
 
-use crate::attach::Candidate;
-use crate::events::remove;
+use crate::agents::attach::Candidate;
+use crate::agents::strangers::{self, Stranger};
+use crate::faults::events::remove;
 use crate::governor::Message;
 use crate::kernel_swap::KernelSwap;
-use crate::let_go::{self, Plea};
-use crate::mappings::{self, Mapping, Span};
-use crate::not_inherited::forget_what_is_missing;
-use crate::process::{Process, Shared};
-use crate::strangers::{self, Stranger};
+use crate::programs::let_go::{self, Plea};
+use crate::programs::mappings::{self, Mapping, Span};
+use crate::programs::not_inherited::forget_what_is_missing;
+use crate::programs::process::{Process, Shared};
 
 /// One piece of work. Each is answered by one [`Message::Done`].
 pub enum Work {
@@ -600,7 +600,7 @@ fn register(
                 continue;
             }
             let mut regions = process.regions.lock();
-            crate::events::cut(&mut regions, m.start, m.end);
+            crate::faults::events::cut(&mut regions, m.start, m.end);
             regions.insert(m.start, m.end);
         }
         // The same where the kernel does not answer single questions.

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use clew_live::control::{AppStatus, HotPages, Request};
+use clew_live::control::protocol::{AppStatus, HotPages, Request};
 
 use super::MicroConfig;
 use super::orders::Layout;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use clew_live::control::{Client, Request};
+use clew_live::control::protocol::{Client, Request};
 
 use crate::Failure;
 

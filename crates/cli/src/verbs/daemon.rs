@@ -7,7 +7,7 @@ use anyhow::Context;
 use clew_core::ByteSize;
 use clew_live::config::{Config, Overrides};
 use clew_live::daemon::{DaemonError, run};
-use clew_live::predecessor::ProcessName;
+use clew_live::survival::predecessor::ProcessName;
 
 use super::record::RecordArgs;
 use crate::Failure;
@@ -99,7 +99,7 @@ pub fn daemon(socket: &Path, args: Args) -> Result<(), Failure> {
 fn supervise() -> Result<(), Failure> {
     let mut command = std::process::Command::new(std::env::current_exe()?);
     command.args(std::env::args_os().skip(1).filter(|word| word != "--supervise"));
-    let status = clew_live::supervise::run(command)?;
+    let status = clew_live::survival::supervise::run(command)?;
     match status.code() {
         Some(0) => Ok(()),
         code => Err(Failure::Said(code.unwrap_or(1) as u8)),

@@ -16,8 +16,8 @@ use clew_bench::programs::Kind;
 use clew_bench::progress::Console;
 use clew_bench::scratch::Scratch;
 use clew_core::ByteSize;
-use clew_live::control::{Client, Request};
-use clew_live::record::Recording;
+use clew_live::control::protocol::{Client, Request};
+use clew_live::recording::recorder::Recording;
 use clew_report::text;
 use clew_trace::{ContentsKind, Trace};
 

@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use clew_core::ByteSize;
+use clew_live::agents::preload;
 use clew_live::config::Overrides;
-use clew_live::control::{Client, ControlError, Environment, MAX_NAME, Request};
-use clew_live::predecessor::{self, ProcessName};
-use clew_live::{preload, without_agent};
+use clew_live::control::protocol::{Client, ControlError, Environment, MAX_NAME, Request};
+use clew_live::programs::without_agent;
+use clew_live::survival::predecessor::{self, ProcessName};
 
 use crate::Failure;
 

@@ -29,7 +29,9 @@ use std::time::{Duration, Instant};
 
 pub use skip::skip;
 
-use clew_live::control::{AppStatus, Client, ControlError, ProcessStatus, Request, Status};
+use clew_live::control::protocol::{
+    AppStatus, Client, ControlError, ProcessStatus, Request, Status,
+};
 
 /// Longer than anything here takes on a slow and busy machine; a wait that long is a hang.
 pub const LONG: Duration = Duration::from_secs(120);
@@ -292,7 +294,7 @@ pub fn parent_of(pid: u32) -> Option<u32> {
 /// The living agents in the memory of `pid`. They are nobody's children.
 pub fn agents_of(pid: u32) -> Vec<u32> {
     let comm = |pid: u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    let shares = |agent: u32| clew_live::attach::share_memory(agent, pid) == Some(true);
+    let shares = |agent: u32| clew_live::agents::attach::share_memory(agent, pid) == Some(true);
     processes()
         .into_iter()
         .filter(|agent| comm(*agent) == "clew-agent\n" && shares(*agent))

@@ -11,9 +11,9 @@ use clew_store::PoolFacts;
 
 use super::Governor;
 use super::fullness::Say;
-use crate::control::UsedBytes;
-use crate::mappings::resident_anonymous_bytes;
-use crate::process::Process;
+use crate::control::protocol::UsedBytes;
+use crate::programs::mappings::resident_anonymous_bytes;
+use crate::programs::process::Process;
 use crate::work::Work;
 
 /// A buffer between daemon and agent that was not needed for so long gives its memory back.

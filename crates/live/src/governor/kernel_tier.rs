@@ -10,7 +10,7 @@ use clew_core::{AppId, SpaceId, Tier, TierFacts};
 
 use super::Governor;
 use crate::kernel_swap::KernelSwap;
-use crate::process::Process;
+use crate::programs::process::Process;
 use crate::work::{Work, look_at_lent};
 
 /// How often it is looked whether the kernel swaps to zram.

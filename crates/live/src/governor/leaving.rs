@@ -1,13 +1,13 @@
-//! Programs that are let go: see [`crate::let_go`].
+//! Programs that are let go: see [`crate::programs::let_go`].
 
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{Governor, Waiting};
-use crate::affinity;
-use crate::let_go::{Plea, REASON};
-use crate::process::Process;
+use crate::faults::affinity;
+use crate::programs::let_go::{Plea, REASON};
+use crate::programs::process::Process;
 use crate::work::Work;
 
 impl Governor {

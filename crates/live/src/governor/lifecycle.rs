@@ -11,8 +11,8 @@ use crossbeam_channel::Sender;
 
 use super::Governor;
 use super::requests::{Then, reply};
-use crate::affinity;
-use crate::process::Process;
+use crate::faults::affinity;
+use crate::programs::process::Process;
 
 /// A relaunch without a response told ends when no fault came for this long.
 const RELAUNCH_QUIET: Duration = Duration::from_millis(200);

@@ -10,7 +10,7 @@ use clew_engine::driver::Command;
 use clew_store::State;
 
 use super::Governor;
-use crate::process::Process;
+use crate::programs::process::Process;
 use crate::work::{Done, Peeked, Work};
 
 /// Pages a restore hands to one worker at a time.

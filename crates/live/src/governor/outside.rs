@@ -1,4 +1,4 @@
-//! What is asked of the thread that looks for memory outside ([`crate::outside`]), and what it found.
+//! What is asked of the thread that looks for memory outside ([`crate::programs::outside`]), and what it found.
 
 use std::time::{Duration, Instant};
 
@@ -6,9 +6,9 @@ use clew_core::AppId;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::{BEING_PREPARED, Governor};
-use crate::let_go::REASON;
-use crate::outside::{Found, Known, Told};
-use crate::process::Process;
+use crate::programs::let_go::REASON;
+use crate::programs::outside::{Found, Known, Told};
+use crate::programs::process::Process;
 
 /// How often it looks.
 const PERIOD: Duration = Duration::from_secs(2);

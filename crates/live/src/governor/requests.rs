@@ -7,7 +7,7 @@ use clew_core::{AppId, Event};
 use crossbeam_channel::Sender;
 
 use super::{Governor, Waiting};
-use crate::control::{ENDING, Reply, Request};
+use crate::control::protocol::{ENDING, Reply, Request};
 use crate::work::Work;
 
 /// Clients that wait for several pieces of work.

@@ -21,7 +21,7 @@ use clew_store::{Entry, State};
 
 use super::Governor;
 use super::budget::has_room;
-use crate::process::Process;
+use crate::programs::process::Process;
 use crate::work::Work;
 
 /// How long an app must have been in the background: programs tidy up when they are sent back.

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::Governor;
-use crate::process::Process;
+use crate::programs::process::Process;
 
 /// Workers that take the places of others, at most.
 const MAX_STAND_INS: usize = 64;

@@ -8,15 +8,15 @@ use clew_core::{AppId, AppState, Hotness, PageId, Tier, Vpn};
 use clew_store::{Entry, State};
 
 use super::{App, Governor, Waiting};
-use crate::affinity::Placement;
-use crate::control::{
+use crate::control::protocol::{
     AppStatus, ClassPages, ClassStatus, EarlyStatus, HotPages, PolicyMetric, PoolStatus,
     ProcessStatus, SensorStatus, Status, TierStatus, Totals,
 };
-use crate::latency::Latency;
-use crate::mappings::resident_anonymous_bytes;
-use crate::proc_stat::Stat;
-use crate::process::Process;
+use crate::faults::affinity::Placement;
+use crate::faults::latency::Latency;
+use crate::programs::mappings::resident_anonymous_bytes;
+use crate::programs::proc_stat::Stat;
+use crate::programs::process::Process;
 
 /// Stored pages of one process that are asked for their size, at most: each costs a lock of the
 /// pool, and whoever waits for the policies waits meanwhile.

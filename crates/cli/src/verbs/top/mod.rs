@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use clew_live::control::Client;
+use clew_live::control::protocol::Client;
 use serde::Serialize;
 
 use crate::Failure;
@@ -42,7 +42,7 @@ struct Snapshot<'a> {
     /// Seconds over which rates were taken.
     interval_seconds: f64,
     /// As `clew ps --format json`.
-    status: &'a clew_live::control::Status,
+    status: &'a clew_live::control::protocol::Status,
     /// What happened meanwhile.
     rates: &'a Rates,
 }

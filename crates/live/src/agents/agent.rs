@@ -1,0 +1,613 @@
+//! The daemon's end of one agent: its socket, orders and answers, and the buffer that it fills.
+//!
+//! Lock order: `link` (orders to the agent) after the space's batch lock; nothing is taken while it
+//! is held.
+//!
+//! An agent may be silent for as long as it likes: it may be frozen. An order that it has not begun
+//! is called off after [`PATIENCE`], as if it had never been given; one that it has begun (pages may
+//! be in staging) is waited for as long as it lives. An agent that owes an answer gets no further
+//! order, and is called silent, until it has given it.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use clew_agent::protocol::{
+    AREA_BYTES, BUFFER_BYTES, CALL_AT, Call, Header, Kind, MAGIC, Run, SLOTS, SlotState, Taken,
+    call_word,
+};
+use clew_engine::Took;
+use clew_store::{Segment, SegmentError};
+use parking_lot::Mutex;
+
+use crate::agents::closer::Foreign;
+use crate::agents::seqpacket;
+
+/// How long an agent may leave an order alone before it is called off.
+pub const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How often what fails for want of memory is tried, a millisecond apart.
+const TRIES: usize = 200;
+
+/// Messages in a row that answer nothing that was asked. A predecessor's orders explain a few.
+const MOST_UNASKED: usize = 64;
+
+/// Before what failed for want of something passing is tried again.
+fn pause() {
+    std::thread::sleep(Duration::from_millis(1));
+}
+
+fn patiently(mut what: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+    for _ in 1..TRIES {
+        match what() {
+            Ok(()) => return Ok(()),
+            Err(_) => pause(),
+        }
+    }
+    what()
+}
+
+/// The buffer that an agent fills. The program has it too, and may change what is in it at any
+/// moment: a page is copied once, and what was copied is what counts. Only the call word is used
+/// where it is mapped.
+enum Buffer {
+    /// Of the right size for ever.
+    Sealed(Segment),
+    /// A predecessor's that its program can cut short: touching it could end this process. Kept
+    /// for a successor to know, and never used.
+    Unfit(OwnedFd),
+}
+
+impl Buffer {
+    /// By which orders are begun or called off.
+    fn call(&self) -> Option<&AtomicU64> {
+        match self {
+            Buffer::Sealed(segment) => Some(segment.word(CALL_AT / size_of::<u64>())),
+            Buffer::Unfit(_) => None,
+        }
+    }
+
+    /// Calls off the order of this number, or if none is named whatever order is not begun; false
+    /// if there is none that can be.
+    fn call_off(&self, number: Option<u32>) -> bool {
+        let Some(call) = self.call() else { return false };
+        let number = number.unwrap_or_else(|| (call.load(Ordering::Acquire) >> 32) as u32);
+        let (pending, off) = (call_word(number, Call::Pending), call_word(number, Call::CalledOff));
+        call.compare_exchange(pending, off, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    fn read(&self, at: usize, out: &mut [u8]) -> io::Result<()> {
+        match self {
+            Buffer::Sealed(segment) => segment.read_at(at, out).map_err(io::Error::other),
+            Buffer::Unfit(_) => Err(io::ErrorKind::PermissionDenied.into()),
+        }
+    }
+
+    fn write(&self, at: usize, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Buffer::Sealed(segment) => segment.write_at(at, bytes).map_err(io::Error::other),
+            Buffer::Unfit(_) => Err(io::ErrorKind::PermissionDenied.into()),
+        }
+    }
+
+    /// Gives the memory of all its pages back; the call word stays.
+    fn empty(&self) -> bool {
+        match self {
+            Buffer::Sealed(segment) => segment.punch(0, CALL_AT).is_ok(),
+            Buffer::Unfit(_) => false,
+        }
+    }
+}
+
+impl AsRawFd for Buffer {
+    fn as_raw_fd(&self) -> RawFd {
+        match self {
+            Buffer::Sealed(segment) => segment.as_raw_fd(),
+            Buffer::Unfit(fd) => fd.as_raw_fd(),
+        }
+    }
+}
+
+/// What a buffer is called in /proc.
+const BUFFER_NAME: &str = "clew-buffer";
+
+/// A buffer for a new agent.
+///
+/// # Errors
+/// If the system refuses, or has no memory for the call word: it is touched where it is mapped.
+pub fn new_buffer() -> Result<Segment, SegmentError> {
+    let buffer = Segment::new(BUFFER_NAME, BUFFER_BYTES)?;
+    buffer.populate(CALL_AT, BUFFER_BYTES - CALL_AT)?;
+    Ok(buffer)
+}
+
+/// The daemon's end of one agent.
+pub struct Agent {
+    socket: Foreign,
+    pid: u32,
+    buffer: Buffer,
+    staging: u64,
+    area: u64,
+    /// The program's `mem`, to find what a dead agent left in staging.
+    pub mem: Option<File>,
+    alive: AtomicBool,
+    /// It owes an answer.
+    silent: AtomicBool,
+    /// It has begun an order, and somebody waits for the end of it for longer than usual.
+    holds_up: AtomicBool,
+    /// Number of the last order.
+    orders: AtomicU32,
+    /// One order at a time.
+    link: Mutex<Link>,
+    /// Memory of the buffer.
+    buffer_bytes: AtomicUsize,
+    /// Its process as a descriptor, from when it is first needed.
+    process: OnceLock<OwnedFd>,
+}
+
+/// What is known between one order and the next.
+struct Link {
+    /// What each page of the batch under way occupies.
+    slots: Vec<Took>,
+    /// The order whose answer the agent owes.
+    owed: Option<(u32, Kind)>,
+    /// When the buffer was filled last, unless its memory was given back since.
+    filled: Option<Instant>,
+}
+
+/// Why an order was not carried out, as far as is known.
+#[derive(Debug, thiserror::Error)]
+enum Unanswered {
+    #[error("the agent is gone: {0}")]
+    Gone(#[from] io::Error),
+    #[error("the agent is silent")]
+    Silent,
+}
+
+impl Agent {
+    /// The agent behind `socket`, which was given `buffer` ([`new_buffer`]). No two generations of
+    /// daemons give their orders the same numbers.
+    ///
+    /// # Errors
+    /// Those of asking who is behind the socket.
+    pub fn new(
+        socket: Foreign,
+        buffer: Segment,
+        staging: u64,
+        area: u64,
+        mem: Option<File>,
+        generation: u64,
+    ) -> io::Result<Agent> {
+        Agent::with(socket, Buffer::Sealed(buffer), staging, area, mem, generation)
+    }
+
+    /// One that a predecessor had. If its program can change the size of the buffer it counts as
+    /// dead, but for [`Agent::sync`]: it gets no order, and what it has in staging is found there.
+    ///
+    /// # Errors
+    /// As [`Agent::new`]; if the buffer cannot be mapped.
+    pub fn inherited(
+        socket: Foreign,
+        buffer: OwnedFd,
+        staging: u64,
+        area: u64,
+        mem: Option<File>,
+        generation: u64,
+    ) -> io::Result<Agent> {
+        let buffer = match Segment::adopt_sealed(BUFFER_NAME, buffer, BUFFER_BYTES) {
+            Ok(Ok(segment)) => Buffer::Sealed(segment),
+            Ok(Err(fd)) => Buffer::Unfit(fd),
+            Err(error) => return Err(io::Error::other(error)),
+        };
+        Agent::with(socket, buffer, staging, area, mem, generation)
+    }
+
+    fn with(
+        socket: Foreign,
+        buffer: Buffer,
+        staging: u64,
+        area: u64,
+        mem: Option<File>,
+        generation: u64,
+    ) -> io::Result<Agent> {
+        let is_fit = matches!(buffer, Buffer::Sealed(_));
+        let pid = seqpacket::peer(&socket)?.pid as u32;
+        // A predecessor may have filled the buffer.
+        let link = Link { slots: Vec::new(), owed: None, filled: Some(Instant::now()) };
+        Ok(Agent {
+            socket,
+            pid,
+            buffer,
+            staging,
+            area,
+            mem,
+            alive: AtomicBool::new(is_fit),
+            silent: AtomicBool::default(),
+            holds_up: AtomicBool::default(),
+            orders: AtomicU32::new((generation as u32) << 24),
+            link: Mutex::new(link),
+            buffer_bytes: AtomicUsize::new(0),
+            process: OnceLock::new(),
+        })
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// The descriptors of its socket and its buffer.
+    pub fn descriptors(&self) -> [RawFd; 2] {
+        [self.socket.as_raw_fd(), self.buffer.as_raw_fd()]
+    }
+
+    /// Addresses of its staging area and of its own.
+    pub fn addresses(&self) -> (u64, u64) {
+        (self.staging, self.area)
+    }
+
+    /// Address range of its staging area.
+    pub fn staging(&self, page_bytes: u64) -> Range<u64> {
+        self.staging..self.staging + SLOTS as u64 * page_bytes
+    }
+
+    /// Address range of its own.
+    pub fn area(&self) -> Range<u64> {
+        self.area..self.area + AREA_BYTES as u64
+    }
+
+    /// Its process as a descriptor.
+    pub fn process(&self) -> Option<&OwnedFd> {
+        if self.process.get().is_none()
+            && let Ok(process) = seqpacket::peer_process(&self.socket)
+        {
+            let _ = self.process.set(process);
+        }
+        self.process.get()
+    }
+
+    /// Whether it can be given orders, now or when it is heard again.
+    pub fn is_alive(&self) -> bool {
+        self.alive.load(Ordering::Acquire)
+    }
+
+    /// Whether it owes an answer: it may be frozen, and gets no orders until it has given it.
+    pub fn is_silent(&self) -> bool {
+        self.is_alive() && self.silent.load(Ordering::Acquire)
+    }
+
+    /// Whether a worker waits for it: it has begun an order and does not end it.
+    pub fn holds_up_a_worker(&self) -> bool {
+        self.holds_up.load(Ordering::Acquire)
+    }
+
+    /// Takes the answer that it owes, if it is silent and the answer has come: whether it can be
+    /// given orders again. Waits for nobody.
+    pub fn is_heard_again(&self) -> bool {
+        if !self.is_silent() {
+            return false;
+        }
+        let Some(mut link) = self.link.try_lock() else { return false };
+        self.settle(&mut link, Duration::ZERO).is_ok()
+    }
+
+    /// Whoever waits for it waits no longer: its memory is gone.
+    pub fn hang_up(&self) {
+        self.dies();
+        seqpacket::hang_up(&self.socket);
+    }
+
+    /// Tells it to end. The caller has brought every page back. One that cannot be told is hung up on.
+    pub fn detach(&self) {
+        self.dies();
+        if seqpacket::send(&self.socket, [&header_bytes(Kind::Detach, 0, 0)], &[]).is_err() {
+            seqpacket::hang_up(&self.socket);
+        }
+    }
+
+    fn dies(&self) {
+        self.alive.store(false, Ordering::Release);
+    }
+
+    // ---- orders ------------------------------------------------------------------------------
+
+    /// Has it move the runs to staging and copy what moved to the buffer. If it dies meanwhile,
+    /// `recover` says what became of each page. If it lives, `check` corrects what it was told.
+    /// Nothing was taken where it is silent.
+    pub fn take(
+        &self,
+        runs: &[Run],
+        page_bytes: u64,
+        took: &mut Vec<Took>,
+        check: impl FnOnce(&mut [Took]),
+        recover: impl FnOnce(&mut [Took]),
+    ) {
+        let mut link = self.link.lock();
+        let mut answer = vec![0u8; size_of::<Taken>()];
+        match self.order(&mut link, (Kind::Take, runs.len() as u32), runs, &mut answer) {
+            Ok(n) if n == size_of::<Taken>() => {
+                let states = &answer[size_of::<Header>()..];
+                for (took, state) in took.iter_mut().zip(states) {
+                    *took = match SlotState::from_u8(*state) {
+                        SlotState::Taken => Took::Taken,
+                        SlotState::Hole => Took::Hole,
+                        SlotState::Busy => Took::Busy,
+                        SlotState::Unused | SlotState::Refused | SlotState::Skipped => Took::Stayed,
+                    };
+                }
+                check(took);
+            }
+            // It has taken nothing, and will not.
+            Err(Unanswered::Silent) => {}
+            outcome => {
+                tracing::debug!(?outcome, "an agent is gone in the middle of an order");
+                self.dies();
+                recover(took);
+            }
+        }
+        link.slots.clone_from(took);
+        link.filled = Some(Instant::now());
+        let filled = took.len() * page_bytes as usize;
+        self.buffer_bytes.fetch_max(filled, Ordering::Relaxed);
+    }
+
+    /// Copies page `slot` of the buffer. What the program writes there meanwhile is what its own agent
+    /// made of its own memory.
+    ///
+    /// # Panics
+    /// If there is no such slot, or `out` is no page. If the kernel has lost the page (its own swap
+    /// cannot be read): nobody may go on with other bytes, and a successor finds it in staging.
+    pub fn copy_taken(&self, slot: usize, out: &mut [u8]) {
+        assert!(slot < SLOTS && out.len() * SLOTS == CALL_AT);
+        let at = slot * out.len();
+        if let Err(error) = patiently(|| self.buffer.read(at, out)) {
+            panic!("page {slot} of the buffer of agent {} cannot be read: {error}", self.pid);
+        }
+    }
+
+    /// Does what it should have done: fills page `slot` of the buffer. False if there is no memory
+    /// for it.
+    ///
+    /// # Panics
+    /// If there is no such slot, or `page` is no page.
+    #[must_use]
+    pub fn fill(&self, slot: usize, page: &[u8]) -> bool {
+        assert!(slot < SLOTS && page.len() * SLOTS == CALL_AT);
+        patiently(|| self.buffer.write(slot * page.len(), page)).is_ok()
+    }
+
+    /// Has it empty what the last [`Agent::take`] left in staging.
+    pub fn release_taken(&self) {
+        let mut link = self.link.lock();
+        let used = link.slots.iter().rposition(|t| *t == Took::Taken).map_or(0, |last| last + 1);
+        link.slots.clear();
+        if used > 0 {
+            let mut answer = [0u8; size_of::<Header>()];
+            let order = (Kind::Release, used as u32);
+            if self.order(&mut link, order, &[], &mut answer).is_ok() {
+                let _ = self.is_released(&answer);
+            }
+        }
+    }
+
+    /// Has it bring the pages of the runs to memory, each a page of their own; false if it did not.
+    pub fn unshare(&self, runs: &[Run]) -> bool {
+        let mut link = self.link.lock();
+        let mut answer = [0u8; size_of::<Header>()];
+        self.order(&mut link, (Kind::Unshare, runs.len() as u32), runs, &mut answer).is_ok()
+    }
+
+    /// Waits until it is in the middle of no order of a predecessor's. One that it has not begun, it
+    /// never will.
+    pub fn sync(&self) {
+        let mut link = self.link.lock();
+        // What is not begun in a buffer that is not looked at is carried out first.
+        if !self.buffer.call_off(None) {
+            let mut answer = vec![0u8; size_of::<Taken>()];
+            let _ = self.order(&mut link, (Kind::Sync, 0), &[], &mut answer);
+        }
+    }
+
+    /// Has the staging area emptied after a takeover, before anything else is ordered. Waits for
+    /// nobody; [`Agent::staging_is_emptied`] does.
+    pub fn empty_staging(&self) {
+        if let Buffer::Unfit(_) = self.buffer {
+            tracing::warn!(
+                agent = self.pid,
+                "its buffer is of a version whose programs could end a daemon by it: it is not used \
+                 any more, and its program keeps its pages"
+            );
+            self.detach();
+            return;
+        }
+        let mut link = self.link.lock();
+        match self.give((Kind::Release, SLOTS as u32), &[]) {
+            Ok(number) => link.owed = Some((number, Kind::Release)),
+            Err(_) => self.dies(),
+        }
+    }
+
+    /// Waits until then for what [`Agent::empty_staging`] has ordered.
+    pub fn staging_is_emptied(&self, until: Instant) {
+        let patience = until.saturating_duration_since(Instant::now());
+        let _ = self.settle(&mut self.link.lock(), patience);
+    }
+
+    /// Gives back the memory of a buffer that has not been needed for so long.
+    pub fn empty_idle_buffer(&self, idle: Duration) {
+        // Not in the middle of an order, nor of a batch.
+        let Some(mut link) = self.link.try_lock() else { return };
+        let is_free = !link.slots.contains(&Took::Taken);
+        if is_free && link.filled.is_some_and(|when| when.elapsed() >= idle) && self.buffer.empty()
+        {
+            link.filled = None;
+            self.buffer_bytes.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Memory of its buffer.
+    pub fn buffer_bytes(&self) -> u64 {
+        self.buffer_bytes.load(Ordering::Relaxed) as u64
+    }
+
+    // ---- messages ----------------------------------------------------------------------------
+
+    /// One order and its answer. Without one it is dead, or it is silent and will not carry the
+    /// order out.
+    fn order(
+        &self,
+        link: &mut Link,
+        (kind, value): (Kind, u32),
+        runs: &[Run],
+        answer: &mut [u8],
+    ) -> Result<usize, Unanswered> {
+        // Not waited for: its answer may have to wait for events that are held.
+        self.settle(link, Duration::ZERO)?;
+        let result = self.fresh_order(link, (kind, value), runs, answer);
+        if matches!(result, Err(Unanswered::Gone(_))) {
+            self.dies();
+        }
+        result
+    }
+
+    fn fresh_order(
+        &self,
+        link: &mut Link,
+        (kind, value): (Kind, u32),
+        runs: &[Run],
+        answer: &mut [u8],
+    ) -> Result<usize, Unanswered> {
+        let number = self.give((kind, value), runs)?;
+        if let Some(n) = self.answer_to(number, Some(PATIENCE), answer)? {
+            return Ok(n);
+        }
+        let is_begun = match kind {
+            Kind::Take | Kind::Unshare => !self.buffer.call_off(Some(number)),
+            // A successor must know what became of its predecessor's orders.
+            Kind::Sync => true,
+            _ => false,
+        };
+        if is_begun {
+            self.holds_up.store(true, Ordering::Release);
+            let answered = self.answer_to(number, None, answer);
+            self.holds_up.store(false, Ordering::Release);
+            return answered?.ok_or(Unanswered::Silent);
+        }
+        tracing::info!(agent = self.pid, ?kind, "an agent is silent; it may be frozen");
+        link.owed = Some((number, kind));
+        self.silent.store(true, Ordering::Release);
+        Err(Unanswered::Silent)
+    }
+
+    /// Gives an order without waiting for its answer; its number. Orders that are not read add up only
+    /// where an agent answers what it has not read: it is as good as dead. But before it is known what
+    /// became of a predecessor's order it is waited for.
+    fn give(&self, (kind, value): (Kind, u32), runs: &[Run]) -> io::Result<u32> {
+        let number = self.orders.fetch_add(1, Ordering::Relaxed);
+        if matches!(kind, Kind::Take | Kind::Unshare) {
+            let Some(call) = self.buffer.call() else {
+                return Err(io::ErrorKind::PermissionDenied.into());
+            };
+            call.store(call_word(number, Call::Pending), Ordering::Release);
+        }
+        let head = header_bytes(kind, value, number);
+        // SAFETY: Run is plain numbers without padding.
+        let body =
+            unsafe { std::slice::from_raw_parts(runs.as_ptr().cast::<u8>(), size_of_val(runs)) };
+        let mut tries = 1;
+        loop {
+            let sent = seqpacket::send(&self.socket, [&head, body], &[]);
+            match sent.as_ref().err() {
+                Some(error) if seqpacket::is_out_of_memory(error) && tries < TRIES => tries += 1,
+                Some(error) if error.kind() == io::ErrorKind::WouldBlock && kind == Kind::Sync => {}
+                _ => return sent.map(|()| number),
+            }
+            pause();
+        }
+    }
+
+    /// The answer to order `number`, or nothing within `patience` (`None`: for ever). One who sends
+    /// other messages without end is taken for dead: else it would hold up who reads them.
+    fn answer_to(
+        &self,
+        number: u32,
+        patience: Option<Duration>,
+        answer: &mut [u8],
+    ) -> io::Result<Option<usize>> {
+        let mut unasked = 0;
+        loop {
+            if unasked > MOST_UNASKED {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    "it sends what nobody has asked for",
+                ));
+            }
+            if patience.is_some_and(|patience| !seqpacket::is_readable(&self.socket, patience)) {
+                return Ok(None);
+            }
+            let n = match seqpacket::receive(&self.socket, answer) {
+                Ok((0, _)) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok((n, _)) => n,
+                // It works on; whoever took it for dead would look for pages before they have moved.
+                Err(error) if seqpacket::is_passing(&error) => {
+                    pause();
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let is_answer = n >= size_of::<Header>()
+                && answer[..4] == MAGIC.to_ne_bytes()
+                && answer[12..16] == number.to_ne_bytes();
+            // Others are to orders of a predecessor that died.
+            if is_answer {
+                return Ok(Some(n));
+            }
+            unasked += 1;
+        }
+    }
+
+    /// Waits for the answer that is owed, if one is.
+    fn settle(&self, link: &mut Link, patience: Duration) -> Result<(), Unanswered> {
+        let Some((number, kind)) = link.owed else { return Ok(()) };
+        let mut answer = vec![0u8; size_of::<Taken>()];
+        let answered = self.answer_to(number, Some(patience), &mut answer).inspect_err(|error| {
+            tracing::debug!(%error, "an agent is gone that was silent");
+            self.dies();
+        });
+        if answered?.is_none() {
+            self.silent.store(true, Ordering::Release);
+            return Err(Unanswered::Silent);
+        }
+        link.owed = None;
+        self.silent.store(false, Ordering::Release);
+        if kind == Kind::Release {
+            self.is_released(&answer)?;
+        }
+        Ok(())
+    }
+
+    /// What the answer to a `Release` says.
+    fn is_released(&self, answer: &[u8]) -> io::Result<()> {
+        if answer[8..12] == [0; 4] {
+            return Ok(());
+        }
+        // What stays in staging would be taken for pages of a later batch.
+        tracing::warn!("an agent cannot empty its staging area: it is not used any more");
+        self.dies();
+        Err(io::Error::other("its staging area cannot be emptied"))
+    }
+}
+
+pub(crate) fn header_bytes(kind: Kind, value: u32, number: u32) -> [u8; size_of::<Header>()] {
+    let header = Header::new(kind, value, number);
+    let mut bytes = [0; size_of::<Header>()];
+    let words = [header.magic, header.kind, header.value, header.detail];
+    for (to, word) in bytes.chunks_exact_mut(4).zip(words) {
+        to.copy_from_slice(&word.to_ne_bytes());
+    }
+    bytes
+}

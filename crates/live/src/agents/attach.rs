@@ -1,0 +1,616 @@
+//! Agents: accepting them, noticing their end, preparing their programs.
+//!
+//! Every program started with our environment says hello, however short-lived; it costs the daemon
+//! a socket. Only one that has become large enough is managed.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use clew_agent::protocol::{
+    Header, Hello, Kind, MAGIC, MAX_NAME, RANGE_BYTES, Ready, SLOTS, VERSION,
+};
+use clew_core::{AppId, SpaceId};
+use clew_store::{Segment, SegmentError, Space, SpaceJournal, points};
+use crossbeam_channel::Sender;
+
+use crate::agents::agent::{self, Agent};
+use crate::agents::closer::{self, Foreign};
+use crate::agents::seqpacket;
+use crate::control::trusted_path::own_uid;
+use crate::faults::events::LAST_ADDRESS;
+use crate::faults::uffd::Uffd;
+use crate::governor::Message;
+use crate::programs::let_go::{self, Plea};
+use crate::programs::memory::ProgramMemory;
+use crate::programs::name;
+use crate::programs::process::{ProcFiles, Process, Shared};
+use crate::survival::predecessor::ProcessName;
+use crate::survival::pressure;
+use crate::survival::records::{Descriptors, Record, Stage};
+
+/// A program with an agent that is not managed yet.
+pub struct Candidate {
+    /// Its agent.
+    pub socket: Foreign,
+    /// Name of its app as its environment says; may be empty.
+    pub app_name: String,
+    /// The app, once the governor knows.
+    pub app: AppId,
+    /// The program's process id.
+    pub pid: u32,
+    /// When that process began, as in [`ProcessName`].
+    pub started: u64,
+    /// Its user.
+    pub uid: u32,
+    /// Its command name.
+    pub command: String,
+    /// Which fault thread will serve it.
+    pub handler: usize,
+    /// It was forked by a managed program: the process that is served already.
+    pub child: Option<Arc<Process>>,
+    /// What a successor knows of it.
+    slot: Slot,
+}
+
+/// A slot of the journal, with the page table of the space that it is for. It is ended unless a process
+/// takes both.
+struct Slot(Option<(SpaceJournal, Space)>);
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        if let Some((journal, _)) = &self.0 {
+            journal.end();
+        }
+    }
+}
+
+impl Candidate {
+    /// Whether its program has left the memory that the agent shares (execve), and the agent, which has
+    /// no privileges, may not know.
+    pub fn is_left(&self) -> bool {
+        let agent = seqpacket::peer(&self.socket).map(|peer| peer.pid as u32);
+        agent.is_ok_and(|agent| share_memory(agent, self.pid) == Some(false))
+    }
+
+    /// A candidate that a predecessor had accepted.
+    pub fn inherited(
+        shared: &Shared,
+        record: &Record,
+        socket: Foreign,
+        journal: SpaceJournal,
+        space: SpaceId,
+        child: Option<Arc<Process>>,
+    ) -> Candidate {
+        let candidate = Candidate {
+            socket,
+            app_name: record.app.clone(),
+            app: AppId(0),
+            pid: record.pid,
+            started: record.started,
+            uid: record.uid,
+            command: record.command.clone(),
+            handler: 0,
+            child,
+            slot: Slot(Some((journal, Space::new(space, shared.tables.clone())))),
+        };
+        candidate.save(shared, record.descriptors[shared.other_column()]);
+        candidate
+    }
+
+    fn record(&self) -> Record {
+        Record {
+            stage: Stage::Candidate,
+            app: self.app_name.clone(),
+            pid: self.pid,
+            started: self.started,
+            uid: self.uid,
+            command: self.command.clone(),
+            staging: 0,
+            area: 0,
+            beacon: 0,
+            secret: self.child.as_ref().map_or(0, |c| c.secret),
+            forked: self.child.as_ref().map(|c| c.id.0),
+            protocol: VERSION,
+            descriptors: Default::default(),
+            narrowed: None,
+        }
+    }
+
+    fn save(&self, shared: &Shared, others: Descriptors) {
+        let Some((journal, table)) = &self.slot.0 else { return };
+        let mut record = self.record();
+        let socket = Some(self.socket.as_raw_fd());
+        record.descriptors[shared.column()] = Descriptors { socket, ..Descriptors::default() };
+        record.descriptors[shared.other_column()] = others;
+        record.save(journal);
+        journal.publish(table.id());
+    }
+}
+
+/// Why a program cannot be managed.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    #[error("its agent does not answer: {0}")]
+    NoAnswer(#[source] io::Error),
+    #[error("its agent says: {step} failed with errno {errno}")]
+    Refused { step: &'static str, errno: u32 },
+    #[error("its agent sent nonsense")]
+    Nonsense,
+    #[error("it is of user {uid}, whom this daemon does not serve")]
+    Foreign { uid: u32 },
+    #[error("{}", let_go::REASON)]
+    OwnUserfaultfd,
+    #[error("there are too many programs: raise the daemon's limit of descriptors, 'ulimit -n'")]
+    TooMany,
+    #[error("userfaultfd: {0}")]
+    Userfaultfd(#[source] io::Error),
+    #[error("{what}: {source}")]
+    Proc { what: &'static str, source: io::Error },
+    #[error("its process runs another program by now")]
+    Left,
+    #[error("who connected for it has ended")]
+    Gone,
+    #[error("nobody can tell whether its agent shares its memory (kcmp: {0})")]
+    Unknown(#[source] io::Error),
+}
+
+/// Connections that have said nothing yet; beyond these the oldest is closed.
+const MAX_SILENT: usize = 1024;
+
+/// How long the agent of a program that is to be managed may take to prepare.
+const PREPARES: Duration = Duration::from_secs(5);
+
+/// How long a connection may say nothing. Agents say hello before anything else: those of forked
+/// children a moment after they have connected, when their program has stayed.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// Accepts agents for ever. Nobody waits for one that is silent.
+pub fn accept_agents(shared: &Shared, listener: &OwnedFd, to_governor: &Sender<Message>) {
+    let mut silent: VecDeque<(Foreign, Instant)> = VecDeque::new();
+    let readable =
+        |fd: &OwnedFd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    loop {
+        let mut polls: Vec<libc::pollfd> = silent.iter().map(|(fd, _)| readable(fd)).collect();
+        polls.push(readable(listener));
+        let timeout = if silent.is_empty() { -1 } else { 100 };
+        // SAFETY: the array lives across the call and is as long as stated.
+        unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, timeout) };
+        let is_new = polls.pop().is_some_and(|listener| listener.revents != 0);
+        let mut still = VecDeque::with_capacity(silent.len() + 1);
+        for ((socket, since), poll) in silent.drain(..).zip(&polls) {
+            if poll.revents == 0 {
+                if since.elapsed() < SILENCE {
+                    still.push_back((socket, since));
+                }
+                continue;
+            }
+            let told = match hello(shared, socket) {
+                Ok(Said::Hello(candidate)) => {
+                    candidate.save(shared, Descriptors::default());
+                    points::hello_recorded();
+                    to_governor.send(Message::Hello(candidate))
+                }
+                Ok(Said::LetGo(Some(plea))) => to_governor.send(Message::LetGo(plea)),
+                Ok(Said::LetGo(None)) => Ok(()),
+                Err(error) => {
+                    tracing::debug!(%error, "a connection that is no agent's");
+                    Ok(())
+                }
+            };
+            if told.is_err() {
+                return;
+            }
+        }
+        silent = still;
+        if is_new {
+            match seqpacket::accept(listener) {
+                Ok(socket) => {
+                    if !pressure::has_descriptors_for_others(&socket) {
+                        closer::catch_up();
+                    }
+                    silent.push_back((socket, Instant::now()));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // No descriptors, perhaps: others may be closed meanwhile.
+                Err(_) => std::thread::sleep(Duration::from_millis(10)),
+            }
+            if silent.len() > MAX_SILENT {
+                silent.pop_front();
+            }
+        }
+    }
+}
+
+/// What a connection begins with.
+enum Said {
+    /// An agent: here is a program.
+    Hello(Box<Candidate>),
+    /// A program: let me go. `None` if there is nothing to be let go.
+    LetGo(Option<Plea>),
+}
+
+fn hello(shared: &Shared, socket: Foreign) -> Result<Said, AttachError> {
+    seqpacket::set_timeout(&socket, Some(Duration::from_secs(1))).map_err(AttachError::NoAnswer)?;
+    let mut bytes = [0u8; size_of::<Hello>()];
+    let (n, received) = seqpacket::receive(&socket, &mut bytes).map_err(AttachError::NoAnswer)?;
+    let words = words::<4>(&bytes);
+    let name_len = words[3] as usize;
+    if n != bytes.len() || words[0] != MAGIC || words[2] != VERSION || name_len > MAX_NAME {
+        return Err(AttachError::Nonsense);
+    }
+    let beacon = &bytes[size_of::<Header>() + MAX_NAME + 1..];
+    let beacon = [double_word(beacon, 0), double_word(beacon, 1)];
+    match Kind::from_u32(words[1]) {
+        Some(Kind::Hello) => {}
+        Some(Kind::LetGo) => {
+            let range = (name_len > 0).then(|| range(shared, &bytes, name_len)).transpose()?;
+            return Plea::of(shared, socket, beacon, range).map(Said::LetGo);
+        }
+        _ => return Err(AttachError::Nonsense),
+    }
+    let name = &bytes[size_of::<Header>()..][..name_len];
+    let peer = seqpacket::peer(&socket).map_err(AttachError::NoAnswer)?;
+    // Root's daemon too: what another user's program holds is none of its business.
+    let own = own_uid();
+    if peer.uid != own {
+        return Err(AttachError::Foreign { uid: peer.uid });
+    }
+    let [program] = <[Foreign; 1]>::try_from(received).map_err(|_| AttachError::Nonsense)?;
+    let agent = peer.pid as u32;
+    let process = program_of(agent, &program, own)?;
+    is_still_there(&socket, agent)?;
+    let pid = process.pid;
+    let command = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let child = match beacon {
+        [_, 0] => None,
+        says => Some(child(shared, says, process, &socket)?),
+    };
+    let has_room = pressure::has_descriptors_for_others(&socket);
+    let journal = shared.journal.begin().filter(|_| has_room);
+    let slot = Slot(journal.and_then(|journal| Some((journal, shared.new_table()?))));
+    if slot.0.is_none() {
+        return Err(AttachError::TooMany);
+    }
+    // But for the answer to being managed.
+    seqpacket::takes_descriptors(&socket, false);
+    Ok(Said::Hello(Box::new(Candidate {
+        socket,
+        app_name: name::bounded(name),
+        app: AppId(0),
+        pid,
+        started: process.started,
+        uid: peer.uid,
+        command: name::bounded(command.strip_suffix(b"\n").unwrap_or(&command)),
+        handler: 0,
+        child,
+        slot,
+    })))
+}
+
+/// The addresses that a program names in a plea.
+fn range(shared: &Shared, plea: &[u8], len: usize) -> Result<Range<u64>, AttachError> {
+    let bytes = &plea[size_of::<Header>()..];
+    let range = double_word(bytes, 0)..double_word(bytes, 1);
+    let is_page = |at: u64| at.is_multiple_of(shared.page_bytes) && at <= LAST_ADDRESS;
+    let is_range = len == RANGE_BYTES && range.start < range.end;
+    let fits = is_range && is_page(range.start) && is_page(range.end);
+    fits.then_some(range).ok_or(AttachError::Nonsense)
+}
+
+/// The program whose memory `agent` shares: the agent names it, and the kernel says whether that is
+/// true. A program may have become another user's meanwhile where the daemon is root.
+fn program_of(agent: u32, program: &OwnedFd, own: u32) -> Result<ProcessName, AttachError> {
+    let process = ProcessName::behind(program).ok_or(AttachError::Nonsense)?;
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid))
+        .map_err(|source| AttachError::Proc { what: "finding the program", source })?;
+    let number = |name: &str, column: usize| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_ascii_whitespace().nth(column)?.parse::<u32>().ok()
+    };
+    let is_program = process.pid != agent
+        && number("Tgid:", 0) == Some(process.pid)
+        && share_memory(agent, process.pid) == Some(true);
+    let uid = number("Uid:", 1).ok_or(AttachError::Nonsense)?;
+    if own != 0 && uid != own {
+        return Err(AttachError::Foreign { uid });
+    }
+    // All that was said about this number is about the one behind the descriptor.
+    let is_still = ProcessName::behind(program) == Some(process);
+    if is_program && is_still { Ok(process) } else { Err(AttachError::Nonsense) }
+}
+
+/// The forked child whose beacon says this; from now on it is known to be process `name`. The secret
+/// is known to nobody but the child itself.
+fn child(
+    shared: &Shared,
+    [space, secret]: [u64; 2],
+    name: ProcessName,
+    socket: &OwnedFd,
+) -> Result<Arc<Process>, AttachError> {
+    let find = || {
+        let space = SpaceId(u32::try_from(space).ok()?);
+        shared.process(space).filter(|p| p.secret == secret)
+    };
+    let mut found = find();
+    for _ in 0..100 {
+        // It was told by a predecessor, and its program is still being taken over.
+        if found.is_some() || shared.recovering.load(Ordering::SeqCst) == 0 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+        found = find();
+    }
+    let child = found.ok_or(AttachError::Nonsense)?;
+    let (files, pagemap) = open_files(name.pid)?;
+    still_runs_in_its_memory(socket, name)?;
+    if !child.identify(shared, name, files, pagemap) {
+        return Err(AttachError::Nonsense);
+    }
+    Ok(child)
+}
+
+/// Whether the process that connected is still there: then all that was heard of number `agent` was of
+/// it. Its number passes to another when it has ended, which may be a thread of any program.
+///
+/// # Errors
+/// If it is not, or nobody can tell.
+pub fn is_still_there(socket: &OwnedFd, agent: u32) -> Result<(), AttachError> {
+    let process = seqpacket::peer_process(socket).ok();
+    match process.as_ref().and_then(ProcessName::behind) {
+        Some(name) if name.pid == agent => Ok(()),
+        _ => Err(AttachError::Gone),
+    }
+}
+
+/// Whether what was just opened of the files of process `name` is of the memory that its agent, at the
+/// other end of `socket`, shares. Else it may be of a program that it has become since (execve), perhaps
+/// another user's.
+fn still_runs_in_its_memory(socket: &OwnedFd, name: ProcessName) -> Result<(), AttachError> {
+    let agent = seqpacket::peer(socket).map_err(AttachError::NoAnswer)?.pid as u32;
+    match share_memory(agent, name.pid) {
+        Some(true) => {}
+        Some(false) => return Err(AttachError::Left),
+        None => return Err(AttachError::Unknown(io::Error::last_os_error())),
+    }
+    is_still_there(socket, agent)?;
+    // Nor has its number passed to another process of the same memory.
+    match ProcessName::of(name.pid) {
+        Ok(now) if now == name => Ok(()),
+        _ => Err(AttachError::Left),
+    }
+}
+
+fn open_files(pid: u32) -> Result<(ProcFiles, File), AttachError> {
+    let open = |what: &'static str| {
+        File::open(format!("/proc/{pid}/{what}"))
+            .map_err(|source| AttachError::Proc { what, source })
+    };
+    let files = ProcFiles { statm: open("statm")?, maps: open("maps")?, smaps: open("smaps")? };
+    Ok((files, open("pagemap")?))
+}
+
+fn double_word(bytes: &[u8], i: usize) -> u64 {
+    bytes.get(i * 8..i * 8 + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_ne_bytes)
+}
+
+fn words<const N: usize>(bytes: &[u8]) -> [u32; N] {
+    std::array::from_fn(|i| {
+        bytes.get(i * 4..i * 4 + 4).map_or(0, |b| u32::from_ne_bytes([b[0], b[1], b[2], b[3]]))
+    })
+}
+
+/// Whether two processes share one memory; `None` if nobody can tell.
+pub fn share_memory(a: u32, b: u32) -> Option<bool> {
+    const KCMP_VM: libc::c_int = 1;
+    // SAFETY: takes no pointers.
+    match unsafe { libc::syscall(libc::SYS_kcmp, a, b, KCMP_VM, 0, 0) } {
+        0 => Some(true),
+        n if n > 0 => Some(false),
+        _ => None,
+    }
+}
+
+/// A candidate whose agent was asked to prepare: to open a userfaultfd and a staging area, of which the
+/// daemon takes over the descriptor. A forked child has one already, and its agent gets a copy.
+pub struct Asked {
+    candidate: Candidate,
+    buffer: Segment,
+    number: u32,
+    until: Instant,
+}
+
+/// What an agent has answered.
+pub struct Answer {
+    bytes: [u8; size_of::<Ready>()],
+    len: usize,
+    received: Vec<Foreign>,
+}
+
+impl Asked {
+    /// Asks the agent of a candidate, and waits for nobody.
+    pub fn ask(shared: &Shared, candidate: Candidate) -> Result<Asked, AttachError> {
+        let is_leaving = candidate.child.as_ref().is_some_and(|child| child.is_leaving());
+        if is_leaving || let_go::has_own_userfaultfd(candidate.pid) {
+            return Err(AttachError::OwnUserfaultfd);
+        }
+        let Candidate { socket, child, .. } = &candidate;
+        let until = Instant::now() + PREPARES;
+        let buffer = agent::new_buffer().map_err(no_buffer)?;
+        if !pressure::has_descriptors_for_others(&buffer) {
+            return Err(AttachError::TooMany);
+        }
+        let theirs = buffer.reopen().map_err(no_buffer)?;
+        let device = File::options().read(true).write(true).open("/dev/userfaultfd").ok();
+        let second = match child {
+            Some(child) => Some(child.memory.uffd.as_raw_fd()),
+            None => device.as_ref().map(|d| d.as_raw_fd()),
+        };
+        let fds: Vec<_> = [Some(theirs.as_raw_fd()), second].into_iter().flatten().collect();
+        // The answer repeats it. That to a predecessor that died, which nobody has read, names the
+        // buffer that it had sent: what the agent then took out would be looked for in this one, and be
+        // zeros.
+        let number = (shared.generation as u32) << 24 | 1;
+        let head = agent::header_bytes(Kind::Manage, u32::from(child.is_some()), number);
+        seqpacket::takes_descriptors(socket, true);
+        seqpacket::send(socket, [&head], &fds).map_err(AttachError::NoAnswer)?;
+        points::manage_asked();
+        Ok(Asked { candidate, buffer, number, until })
+    }
+
+    /// Its program.
+    pub fn pid(&self) -> u32 {
+        self.candidate.pid
+    }
+
+    /// Where the answer comes.
+    pub fn socket(&self) -> &Foreign {
+        &self.candidate.socket
+    }
+
+    /// When it is too late.
+    pub fn until(&self) -> Instant {
+        self.until
+    }
+
+    /// The answer, which is there to be read; `None` if it is one to a predecessor.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn answer(&mut self) -> io::Result<Option<Answer>> {
+        let mut bytes = [0u8; size_of::<Ready>()];
+        let (len, received) = seqpacket::receive(&self.candidate.socket, &mut bytes)?;
+        let head = words::<4>(&bytes);
+        let is_stale = Kind::from_u32(head[1]) == Some(Kind::Ready) && head[3] != self.number;
+        Ok((!is_stale || len == 0).then_some(Answer { bytes, len, received }))
+    }
+}
+
+fn no_buffer(source: SegmentError) -> AttachError {
+    AttachError::Proc { what: "making the shared buffer", source: io::Error::other(source) }
+}
+
+/// Manages the program, if its agent is ready.
+///
+/// # Errors
+/// Why it cannot be managed.
+pub fn manage(
+    shared: &Arc<Shared>,
+    asked: Asked,
+    answer: Answer,
+) -> Result<Arc<Process>, AttachError> {
+    let Asked { candidate, buffer, .. } = asked;
+    let Answer { bytes, len: n, received } = answer;
+    let head = words::<4>(&bytes);
+    let mut record = candidate.record();
+    let Candidate { socket, app, pid, started, handler, child, mut slot, .. } = candidate;
+    let no_answer = AttachError::NoAnswer;
+    seqpacket::takes_descriptors(&socket, false);
+    match Kind::from_u32(head[1]) {
+        Some(Kind::Refused) => {
+            let step = match head[3] {
+                1 => "opening a userfaultfd",
+                2 => "mapping the shared buffer",
+                3 => "mapping the staging area",
+                4 => "mapping the beacon",
+                5 => "giving up its privileges",
+                _ => "preparing",
+            };
+            return Err(AttachError::Refused { step, errno: head[2] });
+        }
+        Some(Kind::Ready) if n == bytes.len() => {}
+        _ => return Err(AttachError::Nonsense),
+    }
+    let addresses = &bytes[size_of::<Header>()..];
+    let [staging, area, beacon] = [0, 1, 2].map(|i| double_word(addresses, i));
+    // User space ends below; sums with what is there cannot overflow.
+    let (highest, page) = (1u64 << 56, shared.page_bytes);
+    if [staging, area, beacon].iter().any(|a| *a > highest || *a % page != 0) {
+        return Err(AttachError::Nonsense);
+    }
+    seqpacket::set_timeout(&socket, None).map_err(no_answer)?;
+    points::manage_ready();
+    // Without it nobody could look for what a dead agent left in staging.
+    let mem = File::open(format!("/proc/{pid}/mem"))
+        .map_err(|source| AttachError::Proc { what: "opening its memory", source })?;
+    let files = child.is_none().then(|| open_files(pid)).transpose()?;
+    still_runs_in_its_memory(&socket, ProcessName { pid, started })?;
+    let agent = Agent::new(socket, buffer, staging, area, Some(mem), shared.generation)
+        .map_err(|source| AttachError::Proc { what: "mapping the shared buffer", source })?;
+    let staging_bytes = SLOTS as u64 * shared.page_bytes;
+    if let Some(child) = child {
+        // Nothing is taken out before its staging area is registered.
+        let none_goes = child.space.hold_swap_outs();
+        // Set first: whatever is touched in the staging area from its registration on is known.
+        if !child.memory.set_agent(agent) {
+            return Err(AttachError::Nonsense);
+        }
+        if let Err(error) = child.memory.uffd.register(staging, staging_bytes) {
+            child.memory.detach();
+            return Err(AttachError::Userfaultfd(error));
+        }
+        points::manage_child_set();
+        // Its slot as a candidate ends after this: a successor that finds both takes this one.
+        child.save_record(shared);
+        points::manage_child_recorded();
+        drop(none_goes);
+        return Ok(child);
+    }
+    let [uffd] = <[Foreign; 1]>::try_from(received).map_err(|_| AttachError::Nonsense)?;
+    let uffd = Uffd::of_agent(uffd).ok_or(AttachError::Nonsense)?;
+    let (files, pagemap) = files.ok_or(AttachError::Nonsense)?;
+    (record.stage, record.beacon) = (Stage::Managed, beacon);
+    let (journal, table) = slot.0.take().ok_or(AttachError::TooMany)?;
+    let id = table.id();
+    let memory = ProgramMemory::new(
+        uffd,
+        shared.page_bytes,
+        Some(agent),
+        Some(pagemap),
+        shared.epolls[handler].as_raw_fd(),
+        u64::from(id.0),
+    );
+    let process = Process::new(app, record, handler, table, memory, journal, Some(files));
+    // From here on a successor knows it as managed. The program's fork waits for somebody to read of
+    // it as soon as the descriptor is armed: that comes after this.
+    process.save_record(shared);
+    points::manage_recorded();
+    if let Err(error) = arm(shared, &process) {
+        // The agent's copy of the descriptor goes with it, and nothing is armed any more.
+        process.memory.detach();
+        shared.processes.write().remove(&id);
+        process.space.journal.end();
+        return Err(error);
+    }
+    end_what_it_was(shared, &process);
+    Ok(process)
+}
+
+/// Ends agents in memory that this process has left by execve, if they have not noticed: that of a
+/// program with more privileges cannot tell.
+fn end_what_it_was(shared: &Shared, process: &Process) {
+    let pid = process.pid();
+    let earlier: Vec<Arc<Process>> = {
+        let processes = shared.processes.read();
+        let others = processes.values().filter(|p| p.pid() == pid && p.id != process.id);
+        others.cloned().collect()
+    };
+    for other in earlier.iter().filter(|other| other.memory.agent_outlived(pid)) {
+        other.memory.detach();
+    }
+}
+
+/// Has faults and forks of a program reported, and reads of them.
+fn arm(shared: &Shared, process: &Arc<Process>) -> Result<(), AttachError> {
+    process.arm(shared.page_bytes).map_err(AttachError::Userfaultfd)?;
+    points::manage_registered();
+    shared.processes.write().insert(process.id, process.clone());
+    process.memory.watch().map_err(AttachError::Userfaultfd)?;
+    points::manage_watched();
+    Ok(())
+}

@@ -1,0 +1,238 @@
+//! Closing what strangers sent, and what they send through.
+//!
+//! close() takes as long as whoever opened the file likes: a TCP socket with SO_LINGER and unsent data
+//! waits for hours, a file of FUSE for its server. A socket that is closed takes along what is queued
+//! in it. So nobody who serves closes such descriptors: a thread of its own does, and another one while
+//! that is stuck. What comes when all are stuck stays open.
+
+use std::io;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use parking_lot::Mutex;
+
+/// Threads that close, at most.
+const MOST: usize = 8;
+
+/// How long all of them may be busy before there is one more.
+const STUCK: Duration = Duration::from_secs(1);
+
+/// How long it is waited for one where there can be no more.
+const HOPELESS: Duration = Duration::from_millis(10);
+
+/// What they need.
+const STACK_BYTES: usize = 64 << 10;
+
+static CLOSER: Mutex<Option<Sender<OwnedFd>>> = Mutex::new(None);
+
+/// A descriptor that a stranger sent, or sends others through. Who drops it does not wait.
+#[derive(Debug)]
+pub struct Foreign(ManuallyDrop<OwnedFd>);
+
+impl Foreign {
+    /// It is known by now to be of a kind that is closed at once.
+    pub fn into_known(self) -> OwnedFd {
+        let mut fd = ManuallyDrop::new(self);
+        // SAFETY: taken once: what is left of it is neither used nor dropped.
+        unsafe { ManuallyDrop::take(&mut fd.0) }
+    }
+}
+
+impl From<OwnedFd> for Foreign {
+    fn from(fd: OwnedFd) -> Foreign {
+        Foreign(ManuallyDrop::new(fd))
+    }
+}
+
+impl Deref for Foreign {
+    type Target = OwnedFd;
+
+    fn deref(&self) -> &OwnedFd {
+        &self.0
+    }
+}
+
+impl AsRawFd for Foreign {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+impl Drop for Foreign {
+    fn drop(&mut self) {
+        // SAFETY: it is being dropped: nobody uses it after this.
+        let fd = unsafe { ManuallyDrop::take(&mut self.0) };
+        // No thread: better one descriptor too many than one who serves and waits.
+        let _ = start();
+        match &*CLOSER.lock() {
+            Some(closer) => hand_over(closer, fd),
+            None => _ = fd.into_raw_fd(),
+        }
+    }
+}
+
+fn hand_over(closer: &Sender<OwnedFd>, fd: OwnedFd) {
+    if let Err(unsent) = closer.send(fd) {
+        let _ = unsent.into_inner().into_raw_fd();
+    }
+}
+
+/// Starts the thread that closes, unless it runs. It has the CPUs and the priority of the caller.
+///
+/// # Errors
+/// If the system has no thread. It is tried again with the next descriptor.
+pub fn start() -> io::Result<()> {
+    let mut closer = CLOSER.lock();
+    if closer.is_none() {
+        *closer = Some(closer_of(MOST, STUCK)?);
+    }
+    Ok(())
+}
+
+/// Waits until what was dropped so far is being closed, or as long as it takes to find out that it
+/// cannot be: for who runs out of descriptors.
+pub fn catch_up() {
+    let closer = CLOSER.lock().clone();
+    let until = Instant::now() + STUCK;
+    while closer.as_ref().is_some_and(|closer| !closer.is_empty()) && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn closer_of(most: usize, stuck: Duration) -> io::Result<Sender<OwnedFd>> {
+    let (to_closer, from_all) = unbounded();
+    thread("closer", move || give_out(&from_all, most, stuck))?;
+    Ok(to_closer)
+}
+
+fn thread(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let builder = std::thread::Builder::new().name(name.into()).stack_size(STACK_BYTES);
+    builder.spawn(body).map(drop)
+}
+
+/// Gives each descriptor to a thread that has nothing to do.
+fn give_out(from_all: &Receiver<OwnedFd>, most: usize, stuck: Duration) {
+    let (to_any, idle) = bounded::<OwnedFd>(0);
+    let (mut threads, mut left_open) = (0, 0u64);
+    let mut patience = Duration::ZERO;
+    for mut fd in from_all {
+        while let Err(unsent) = to_any.send_timeout(fd, patience) {
+            fd = unsent.into_inner();
+            let idle = idle.clone();
+            let is_one_more =
+                threads < most && thread("close", move || idle.into_iter().for_each(drop)).is_ok();
+            if is_one_more {
+                threads += 1;
+                patience = stuck;
+                continue;
+            }
+            patience = HOPELESS;
+            left_open += 1;
+            let number = fd.into_raw_fd();
+            if left_open == 1 {
+                tracing::warn!(
+                    number,
+                    "programs have sent descriptors that cannot be closed at once, and {threads} \
+                     threads wait for them: this one stays open, and so may others"
+                );
+            }
+            tracing::debug!(left_open, "descriptors that stay open");
+            break;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{ErrorKind, PipeReader, Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::agents::seqpacket;
+
+    /// A bound for what takes no time.
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// A socket whose close waits until the other one is closed.
+    fn lingering() -> (OwnedFd, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut socket =
+            TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
+        let (reads_nothing, _) = listener.accept().expect("accepted");
+        let linger = libc::linger { l_onoff: 1, l_linger: 3600 };
+        // SAFETY: the value lives across the call and is as long as stated.
+        let set = unsafe {
+            let value = (&raw const linger).cast();
+            let bytes = size_of_val(&linger) as u32;
+            libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_LINGER, value, bytes)
+        };
+        assert_eq!(set, 0);
+        socket.set_nonblocking(true).expect("set");
+        loop {
+            match socket.write(&[7; 1 << 16]) {
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => panic!("the queue is filled: {error}"),
+            }
+        }
+        socket.set_nonblocking(false).expect("set");
+        (socket.into(), reads_nothing)
+    }
+
+    /// The end of a pipe, and what tells when it is closed.
+    fn told() -> (OwnedFd, PipeReader) {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        (writer.into(), reader)
+    }
+
+    fn is_closed(mut reader: &PipeReader, patience: Duration) -> bool {
+        seqpacket::is_readable(reader, patience) && reader.read(&mut [0]).is_ok_and(|n| n == 0)
+    }
+
+    #[test]
+    fn a_descriptor_whose_close_takes_an_hour_holds_nobody_up() {
+        let (slow, other_end) = lingering();
+        let (quick, closed) = told();
+        std::thread::spawn(move || {
+            drop(Foreign::from(slow));
+            drop(Foreign::from(quick));
+        });
+        assert!(is_closed(&closed, LONG), "whoever drops it, or what came later, waits for it");
+        drop(other_end);
+    }
+
+    #[test]
+    fn what_comes_while_all_are_stuck_stays_open_and_what_comes_later_is_closed() {
+        let closer = closer_of(2, Duration::from_millis(20)).expect("a thread");
+        let mut other_ends = Vec::new();
+        for _ in 0..2 {
+            let (slow, other_end) = lingering();
+            hand_over(&closer, slow);
+            other_ends.push(other_end);
+        }
+        let (third, left_open) = told();
+        hand_over(&closer, third);
+        assert!(!is_closed(&left_open, Duration::from_millis(500)), "nobody is there to close it");
+        drop(other_ends);
+        // Whoever is not stuck any more needs a moment to say so.
+        let later = (0..1000).any(|_| {
+            let (later, closed) = told();
+            hand_over(&closer, later);
+            is_closed(&closed, Duration::from_millis(60))
+        });
+        assert!(later, "nothing is closed any more");
+        assert!(!is_closed(&left_open, Duration::ZERO), "what stays open stays open");
+    }
+
+    #[test]
+    fn a_known_descriptor_is_its_owners() {
+        let (fd, closed) = told();
+        let known = Foreign::from(fd).into_known();
+        assert!(!is_closed(&closed, Duration::ZERO));
+        drop(known);
+        assert!(is_closed(&closed, Duration::ZERO), "closed where it is dropped");
+    }
+}

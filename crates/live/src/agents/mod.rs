@@ -1,0 +1,8 @@
+//! Agents: how they come into programs, connect, are prepared, and take orders.
+
+pub mod agent;
+pub mod attach;
+pub mod closer;
+pub mod preload;
+pub mod seqpacket;
+pub mod strangers;

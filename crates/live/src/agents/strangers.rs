@@ -1,0 +1,90 @@
+//! Preparing programs that are to be managed: a thread asks their agents and waits for all of them at
+//! once. One that says nothing holds up neither who is managed already nor who is to be.
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crossbeam_channel::{Receiver, Sender};
+
+use crate::agents::attach::{Asked, AttachError, Candidate, manage};
+use crate::governor::Message;
+use crate::programs::process::{Process, Shared};
+use crate::work::{self, Done};
+
+/// How long nobody looks whether there is somebody new, milliseconds.
+const LOOK: libc::c_int = 10;
+
+/// A program to be prepared, and the ticket of the order.
+pub type Stranger = (Box<Candidate>, u64);
+
+/// Prepares whoever comes, until nobody can come any more.
+pub fn prepare(shared: &Arc<Shared>, strangers: &Receiver<Stranger>, answer: &Sender<Message>) {
+    let mut asked: Vec<(Asked, u64)> = Vec::new();
+    let tell = |ticket, pid, outcome: Result<Arc<Process>, AttachError>| {
+        let outcome = outcome.map_err(|error| (pid, error.to_string()));
+        let mut done = Done { ticket, ..Done::default() };
+        if let Ok(process) = &outcome {
+            done.events = work::scan(shared, process).unwrap_or_default();
+            done.process = Some(process.clone());
+        }
+        done.managed = Some(outcome);
+        answer.send(Message::Done(Box::new(done))).is_ok()
+    };
+    loop {
+        let next = if asked.is_empty() { strangers.recv().ok() } else { strangers.try_recv().ok() };
+        if let Some((candidate, ticket)) = next {
+            let pid = candidate.pid;
+            match Asked::ask(shared, *candidate) {
+                Ok(one) => asked.push((one, ticket)),
+                Err(error) => {
+                    if !tell(ticket, pid, Err(error)) {
+                        return;
+                    }
+                }
+            }
+            continue;
+        }
+        if asked.is_empty() {
+            return;
+        }
+        let has_answered = wait(&asked);
+        let now = Instant::now();
+        let mut still = Vec::with_capacity(asked.len());
+        for ((mut one, ticket), has_answered) in asked.drain(..).zip(has_answered) {
+            let pid = one.pid();
+            let is_told = match has_answered.then(|| one.answer()).transpose().map(Option::flatten)
+            {
+                Ok(Some(ready)) => tell(ticket, pid, manage(shared, one, ready)),
+                Ok(None) if now < one.until() => {
+                    still.push((one, ticket));
+                    true
+                }
+                Ok(None) => tell(ticket, pid, Err(late())),
+                Err(error) => tell(ticket, pid, Err(AttachError::NoAnswer(error))),
+            };
+            if !is_told {
+                return;
+            }
+        }
+        asked = still;
+    }
+}
+
+fn late() -> AttachError {
+    AttachError::NoAnswer(io::ErrorKind::TimedOut.into())
+}
+
+/// Waits a moment for answers; who has one.
+fn wait(asked: &[(Asked, u64)]) -> Vec<bool> {
+    let readable = |(one, _): &(Asked, u64)| libc::pollfd {
+        fd: one.socket().as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    let mut polls: Vec<libc::pollfd> = asked.iter().map(readable).collect();
+    // SAFETY: the array lives across the call and is as long as stated.
+    unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, LOOK) };
+    polls.iter().map(|poll| poll.revents != 0).collect()
+}

@@ -1,0 +1,8 @@
+//! How one talks to the daemon: clients of its socket, and who reads its metrics.
+
+pub mod clients;
+pub mod exporter;
+pub mod metrics;
+pub mod places;
+pub mod protocol;
+pub mod trusted_path;

@@ -1,0 +1,276 @@
+//! Where the faulting thread and its handler run.
+//!
+//! A fault answered on another CPU pays for waking that CPU, which on a virtual machine costs ten
+//! times what the answer costs. So during a relaunch, and only then, the faulting thread's affinity
+//! is narrowed to its handler's CPU; its own is given back afterwards. Whether that pays is
+//! measured when the daemon starts.
+
+use std::path::Path;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use crate::faults::uffd::{FEATURES, Uffd};
+
+/// What the daemon does about it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Placement {
+    /// Narrow the faulting thread's affinity during a relaunch.
+    Narrow,
+    /// Leave threads where they are.
+    Free,
+}
+
+/// Round trips of one fault, nanoseconds at p50.
+#[derive(Clone, Copy, Debug)]
+pub struct Measured {
+    /// Faulting thread and handler on one CPU.
+    pub same_cpu_ns: u64,
+    /// The faulting thread wherever the kernel puts it.
+    pub free_ns: u64,
+}
+
+impl Measured {
+    /// The better placement. Where the kernel happened to put the thread beside the handler, both
+    /// measure alike, and only narrowing makes sure of it.
+    pub fn choose(self) -> Placement {
+        if self.same_cpu_ns * 4 <= self.free_ns * 5 { Placement::Narrow } else { Placement::Free }
+    }
+}
+
+/// The CPUs this process may use.
+pub fn allowed_cpus() -> Vec<usize> {
+    let set = get(0).unwrap_or_else(|| only(0));
+    // SAFETY: CPU_ISSET reads the set only; the index is below CPU_SETSIZE.
+    (0..libc::CPU_SETSIZE as usize).filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &set) }).collect()
+}
+
+fn only(cpu: usize) -> libc::cpu_set_t {
+    // SAFETY: a zeroed set is valid; the index is checked by CPU_SET.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        set
+    }
+}
+
+fn get(tid: u32) -> Option<libc::cpu_set_t> {
+    // SAFETY: the set is as large as stated.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        let done = libc::sched_getaffinity(tid as i32, size_of_val(&set), &mut set);
+        (done >= 0).then_some(set)
+    }
+}
+
+fn set(tid: u32, set: &libc::cpu_set_t) -> bool {
+    // SAFETY: the set is as large as stated.
+    unsafe { libc::sched_setaffinity(tid as i32, size_of_val(set), set) == 0 }
+}
+
+/// Pins the calling thread.
+pub fn pin(cpu: usize) -> bool {
+    set(0, &only(cpu))
+}
+
+/// A thread of a program, as the kernel names it to who reads its faults: by its number in its own
+/// namespace of processes, which may be somebody else's here.
+#[derive(Clone, Copy, Debug)]
+pub struct Thread {
+    /// The program.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+}
+
+impl Thread {
+    /// Whether the program has a thread of this number here.
+    fn is_the_programs(self) -> bool {
+        let Thread { pid, tid } = self;
+        pid != 0 && tid != 0 && Path::new(&format!("/proc/{pid}/task/{tid}")).exists()
+    }
+}
+
+/// Narrows a thread to `cpu`, once; `slot` remembers what it had, and `remembered` is called before it
+/// is done. False where it is not the program's as far as can be told from here.
+pub fn narrow(
+    slot: &Mutex<Option<(u32, libc::cpu_set_t)>>,
+    thread: Thread,
+    cpu: usize,
+    remembered: impl FnOnce(),
+) -> bool {
+    // One thread of a program: narrowing several would make them share a CPU.
+    if slot.lock().is_some() {
+        return true;
+    }
+    if !thread.is_the_programs() {
+        return false;
+    }
+    if let Some(before) = get(thread.tid) {
+        *slot.lock() = Some((thread.tid, before));
+        remembered();
+        set(thread.tid, &only(cpu));
+    }
+    true
+}
+
+/// What [`narrow`] remembers, for a record: thread, and a bit for each CPU that it had. Only the
+/// first 256 CPUs.
+pub fn to_words((tid, set): &(u32, libc::cpu_set_t)) -> (u32, Vec<u64>) {
+    // SAFETY: CPU_ISSET reads the set only; the index is below CPU_SETSIZE.
+    let bit = |cpu: usize| u64::from(unsafe { libc::CPU_ISSET(cpu, set) }) << (cpu % 64);
+    let mut words: Vec<u64> =
+        (0..4).map(|word| (word * 64..word * 64 + 64).map(bit).sum()).collect();
+    while words.last() == Some(&0) {
+        words.pop();
+    }
+    (*tid, words)
+}
+
+/// The inverse of [`to_words`].
+pub fn from_words((tid, words): &(u32, Vec<u64>)) -> (u32, libc::cpu_set_t) {
+    // SAFETY: a zeroed set is valid; the index is below CPU_SETSIZE.
+    let set = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        for cpu in (0..words.len().min(4) * 64).filter(|c| words[c / 64] >> (c % 64) & 1 != 0) {
+            libc::CPU_SET(cpu, &mut set);
+        }
+        set
+    };
+    (*tid, set)
+}
+
+/// Gives the narrowed thread of program `pid` its affinity back, unless it was changed since, or the
+/// thread is gone.
+pub fn widen(slot: &Mutex<Option<(u32, libc::cpu_set_t)>>, pid: u32, cpu: usize) {
+    let Some((tid, before)) = slot.lock().take() else { return };
+    if !(Thread { pid, tid }).is_the_programs() {
+        return;
+    }
+    let narrow = only(cpu);
+    // SAFETY: both sets are initialised.
+    let unchanged = get(tid).is_some_and(|now| unsafe { libc::CPU_EQUAL(&now, &narrow) });
+    if unchanged {
+        set(tid, &before);
+    }
+}
+
+/// Measures both placements with a userfaultfd of this process; `None` where it has none, or one
+/// CPU only. Takes some 30 ms.
+pub fn measure() -> Option<Measured> {
+    let cpus = allowed_cpus();
+    if cpus.len() < 2 {
+        return None;
+    }
+    let same_cpu_ns = fault_round_trip(cpus[0], Some(cpus[0]))?;
+    let free_ns = fault_round_trip(cpus[0], None)?;
+    Some(Measured { same_cpu_ns, free_ns })
+}
+
+/// Median of faults with a little work in between; the handler is pinned.
+fn fault_round_trip(handler_cpu: usize, toucher_cpu: Option<usize>) -> Option<u64> {
+    const PAGES: usize = 200;
+    const PAGE: usize = 4096;
+    let uffd = Uffd::open_own().ok()?;
+    uffd.api(FEATURES).ok()?;
+    // SAFETY: a fresh mapping of our own; unmapped below, after both threads are done with it.
+    let base = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            PAGES * PAGE,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    if base == libc::MAP_FAILED {
+        return None;
+    }
+    let base = base as u64;
+    uffd.register(base, (PAGES * PAGE) as u64).ok()?;
+    let (mut times, is_free) = std::thread::scope(|scope| {
+        let uffd = &uffd;
+        let handler = scope.spawn(move || {
+            pin(handler_cpu);
+            let page = [7u8; PAGE];
+            let mut served = 0;
+            while served < PAGES {
+                let mut poll = libc::pollfd {
+                    fd: std::os::fd::AsRawFd::as_raw_fd(uffd),
+                    events: libc::POLLIN,
+                    revents: 0,
+                };
+                // SAFETY: one pollfd that lives across the call.
+                unsafe { libc::poll(&mut poll, 1, 1000) };
+                let Ok(faults) = uffd.read_faults() else { break };
+                let put = |addr: &u64| uffd.copy(*addr & !(PAGE as u64 - 1), &page).errno == 0;
+                if !faults.iter().all(put) {
+                    break;
+                }
+                served += faults.len();
+            }
+            // Also if something failed: nobody is to wait for ever. Still registered, the unmapping
+            // would wait too, for somebody to read its event.
+            uffd.unregister(base, (PAGES * PAGE) as u64).is_ok()
+        });
+        let toucher = scope.spawn(move || {
+            if let Some(cpu) = toucher_cpu {
+                pin(cpu);
+            }
+            let mut times = Vec::with_capacity(PAGES);
+            for i in 0..PAGES {
+                let start = Instant::now();
+                // SAFETY: within the mapping; the handler fills the page.
+                let value = unsafe { ((base as usize + i * PAGE) as *const u8).read_volatile() };
+                times.push(start.elapsed().as_nanos() as u64);
+                if value != 7 {
+                    return Vec::new();
+                }
+                let until = Instant::now();
+                while until.elapsed().as_micros() < 10 {
+                    std::hint::spin_loop();
+                }
+            }
+            times
+        });
+        (toucher.join().unwrap_or_default(), handler.join().unwrap_or_default())
+    });
+    if is_free {
+        // SAFETY: both threads have ended.
+        unsafe { libc::munmap(base as *mut libc::c_void, PAGES * PAGE) };
+    }
+    times.sort_unstable();
+    times.get(times.len() / 2).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_threads_of_the_program_are_narrowed() {
+        let mut other =
+            std::process::Command::new("sleep").arg("60").spawn().expect("sleep starts");
+        let cpus = |tid: u32| get(tid).map(|set| to_words(&(tid, set)));
+        let before = cpus(other.id());
+        let slot = Mutex::new(None);
+        // As when a program in a namespace of its own names a thread by a number that is another's here.
+        let stranger = Thread { pid: std::process::id(), tid: other.id() };
+        assert!(!narrow(&slot, stranger, allowed_cpus()[0], || panic!("nothing is remembered")));
+        assert_eq!(cpus(other.id()), before);
+        let thread = Thread { pid: other.id(), tid: other.id() };
+        assert!(narrow(&slot, thread, allowed_cpus()[0], || {}));
+        assert_eq!(cpus(other.id()), Some(to_words(&(other.id(), only(allowed_cpus()[0])))));
+        // As if it had ended and its number had passed to another program.
+        let remembered = *slot.lock();
+        widen(&slot, std::process::id(), allowed_cpus()[0]);
+        assert_eq!(cpus(other.id()), Some(to_words(&(other.id(), only(allowed_cpus()[0])))));
+        *slot.lock() = remembered;
+        widen(&slot, other.id(), allowed_cpus()[0]);
+        assert_eq!(cpus(other.id()), before);
+        other.kill().expect("it was ours");
+        other.wait().expect("it was ours");
+    }
+}

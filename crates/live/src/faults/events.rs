@@ -1,0 +1,630 @@
+//! What programs do with their memory: reading it from their userfaultfds, in an order that can
+//! have been.
+//!
+//! The kernel posts an event after the fact and without any lock, so events of several threads may be
+//! read in the wrong order ([`crate::faults::order`]). As long as one is known to be missing, nothing that was
+//! read is applied that has to do with it, and no fault is answered: what is known may be wrong.
+//!
+//! A message that was read is nowhere but here. The kernel writes it straight into the program's
+//! journal, where it is marked while it is applied and stays until all are: a successor goes on
+//! where this daemon died.
+//!
+//! Messages are read under the space's lock: while one that drops pages is on its way, none may be
+//! put. Who holds it waits for nobody (see [`crate::faults::uffd`]), but for 50 ms, once, where a forked
+//! child's agent has it wait. Such an agent may have read messages itself: what is stored and what the
+//! program is told of its memory do not fit any more, and its program is ended rather than served.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use clew_core::{Event, PageId, Vpn};
+use clew_store::journal::MESSAGES;
+use clew_store::points;
+
+use crate::faults::interrupter::Interrupter;
+use crate::faults::order::{self, Layout, Next, Trust};
+use crate::faults::uffd::{Message, Uffd};
+use crate::governor::Message as ToGovernor;
+use crate::programs::memory::ProgramMemory;
+use crate::programs::not_inherited::forget_what_is_missing;
+use crate::programs::process::{Process, Shared};
+use crate::survival::records::{Record, Stage};
+
+/// How long an event that is missing is waited for. It is posted by a thread that is runnable.
+const OUTSTANDING: Duration = Duration::from_secs(10);
+
+/// After how long of that what fits is taken for it.
+const FITTING: Duration = Duration::from_millis(50);
+
+/// How long a fork waits for events of other threads. They are not needed: what those move meanwhile is
+/// nothing that the child can count on.
+const FORK: Duration = Duration::from_millis(2);
+
+/// Messages read by one call.
+const READ_AT_ONCE: usize = 16;
+
+/// No program has memory there or above.
+pub(crate) const LAST_ADDRESS: u64 = 1 << 57;
+
+/// A message of the journal that was not applied yet.
+#[derive(Clone, Copy)]
+struct Pending {
+    /// Where it is in the journal.
+    at: usize,
+    message: Message,
+}
+
+/// The upper half of a mark in the journal: this message is being applied.
+const BEGUN: u32 = 1 << 16;
+/// It has been applied. The lower half says as the how manieth.
+const DONE: u32 = 2 << 16;
+
+/// Reads everything there is, applies events, and leaves the faults to the caller. The space's
+/// lock is held for writing.
+pub fn read_and_apply(
+    shared: &Shared,
+    process: &Arc<Process>,
+    interrupter: &mut Interrupter,
+    faults: &mut Vec<(u64, u32)>,
+) {
+    Reader::default().finish(shared, process, interrupter, faults);
+    look_what_is_missing(shared, process);
+}
+
+/// The same for a program that was taken over: what its last daemon had read comes first.
+pub fn resume(
+    shared: &Shared,
+    process: &Arc<Process>,
+    inherited: &dyn Inherited,
+    interrupter: &mut Interrupter,
+) {
+    let mut reader = Reader::default();
+    reader.resume(shared, process, inherited);
+    reader.finish(shared, process, interrupter, &mut Vec::new());
+}
+
+/// What a successor knows of children that its predecessor was told of.
+pub trait Inherited {
+    /// The child whose descriptor had this number, if it is recorded already.
+    fn child(&self, number: RawFd) -> Option<Arc<Process>>;
+}
+
+/// Takes the descriptors of children that nobody has recorded yet from the predecessor's keeper. To
+/// be done as long as that runs; their new numbers are written beside the old ones, with the
+/// generation for which they hold.
+pub fn take_children(
+    shared: &Shared,
+    process: &Process,
+    inherited: &dyn Inherited,
+    take: impl Fn(RawFd) -> io::Result<OwnedFd>,
+) -> io::Result<()> {
+    let journal = &process.space.journal;
+    for at in 0..MESSAGES {
+        let words = journal.message(at);
+        if words[0] as u32 == 0 {
+            break;
+        }
+        if let Some(Message::Fork { child }) = Message::parse(words)
+            && inherited.child(child).is_none()
+        {
+            let number = take(child)?.into_raw_fd();
+            journal.annotate_message(at, shared.generation << 32 | u64::from(number as u32));
+        }
+    }
+    Ok(())
+}
+
+/// The number that [`take_children`] wrote.
+fn taken(shared: &Shared, process: &Process, pending: Pending) -> Option<RawFd> {
+    let note = process.space.journal.message(pending.at)[2];
+    (note >> 32 == shared.generation & 0xffff_ffff).then_some(note as u32 as RawFd)
+}
+
+/// Reads messages of one program into its journal, and applies them from there.
+#[derive(Default)]
+struct Reader {
+    /// Messages in the journal.
+    len: usize,
+    pending: Vec<Pending>,
+    changes: Changes,
+    /// Children that nobody serves yet.
+    born: Vec<Arc<Process>>,
+}
+
+impl Reader {
+    fn finish(
+        &mut self,
+        shared: &Shared,
+        process: &Arc<Process>,
+        interrupter: &mut Interrupter,
+        faults: &mut Vec<(u64, u32)>,
+    ) {
+        self.read(process, interrupter, faults);
+        if !self.pending.is_empty() || !self.changes.is_empty() {
+            let moves = |p: &Pending| matches!(p.message, Message::Remap { .. });
+            let forks = |p: &Pending| matches!(p.message, Message::Fork { .. });
+            let matters = |p: &Pending| moves(p) || forks(p);
+            if self.pending.iter().any(matters) && !has_one_thread(process) {
+                let deadline = Instant::now() + FORK;
+                while self.pending.iter().any(forks)
+                    && Instant::now() < deadline
+                    && self.has_room(process)
+                    && process.memory.uffd.is_changing()
+                    && !process.memory.is_given_up()
+                {
+                    self.wait(process, interrupter, faults);
+                }
+                self.apply_in_order(shared, process, interrupter, faults);
+            }
+            for pending in std::mem::take(&mut self.pending) {
+                self.apply(shared, process, pending);
+            }
+            self.changes.correct_children(shared);
+            for (child, _) in &self.changes.children {
+                let _events = child.space.table.lock.write();
+                // Of one that was taken over, messages may have been read that come later.
+                if child.space.journal.message(0)[0] as u32 == 0 {
+                    look_what_is_missing(shared, child);
+                }
+            }
+            for child in self.born.drain(..) {
+                serve(shared, child);
+            }
+        }
+        process.space.journal.clear_messages(self.len);
+        points::change_cleared();
+    }
+
+    fn has_room(&self, process: &Process) -> bool {
+        process.space.journal.room_for_messages(self.len).1 > 0
+    }
+
+    fn wait(
+        &mut self,
+        process: &Process,
+        interrupter: &mut Interrupter,
+        faults: &mut Vec<(u64, u32)>,
+    ) {
+        // Sleeping, not spinning: who is to post may need this CPU.
+        std::thread::sleep(Duration::from_micros(20));
+        self.read(process, interrupter, faults);
+    }
+
+    /// Applies what several threads did, in an order that can have been.
+    fn apply_in_order(
+        &mut self,
+        shared: &Shared,
+        process: &Arc<Process>,
+        interrupter: &mut Interrupter,
+        faults: &mut Vec<(u64, u32)>,
+    ) {
+        let began = Instant::now();
+        while !self.pending.is_empty() && !process.memory.is_given_up() {
+            let messages: Vec<Message> = self.pending.iter().map(|p| p.message).collect();
+            let layout = Known { process, page_bytes: shared.page_bytes };
+            let mut next = order::next(&messages, &layout, Trust::Sure);
+            if next == Next::Wait {
+                let trust = match began.elapsed() {
+                    _ if !process.memory.uffd.is_changing() => Trust::AllThere,
+                    waited if waited >= FITTING => Trust::Fitting,
+                    _ => Trust::Sure,
+                };
+                next = order::next(&messages, &layout, trust);
+            }
+            match next {
+                Next::Apply(i) => {
+                    let pending = self.pending.remove(i);
+                    self.apply(shared, process, pending);
+                }
+                Next::Wait if began.elapsed() < OUTSTANDING && self.has_room(process) => {
+                    self.wait(process, interrupter, faults);
+                }
+                Next::Wait | Next::Unclear => {
+                    tracing::error!(pid = process.pid(), ?messages, "no order fits");
+                    process
+                        .give_up("what its threads did to its memory at once cannot be followed");
+                }
+            }
+        }
+    }
+
+    fn read(
+        &mut self,
+        process: &Process,
+        interrupter: &mut Interrupter,
+        faults: &mut Vec<(u64, u32)>,
+    ) {
+        if process.memory.is_given_up() {
+            return;
+        }
+        let journal = &process.space.journal;
+        loop {
+            let (to, room) = journal.room_for_messages(self.len);
+            let most = room.min(READ_AT_ONCE);
+            if most == 0 {
+                // What is here is applied first; the rest waits in the kernel.
+                return;
+            }
+            // SAFETY: the journal has room for `most` messages there, and only who holds the
+            // space's lock for writing uses it.
+            let read = match unsafe { process.memory.uffd.read_to(to, most, interrupter) } {
+                Ok(read) => read,
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                    process.give_up("its agent makes the daemon wait, and may read its messages");
+                    return;
+                }
+                Err(error) => {
+                    // Without a descriptor for a forked child, perhaps: the kernel keeps the message
+                    // then, and the fork waits. Faults come before it.
+                    if !process.unreadable.swap(true, Relaxed) {
+                        let pid = process.pid();
+                        tracing::error!(pid, %error, "cannot read what a program did: it may wait");
+                    }
+                    return;
+                }
+            };
+            process.unreadable.store(false, Relaxed);
+            points::change_read();
+            for at in self.len..self.len + read {
+                match Message::parse(journal.message(at)) {
+                    Some(Message::Fault { addr, tid }) => faults.push((addr, tid)),
+                    // Our own agent's, after every batch: whoever frees memory allocates none.
+                    Some(Message::Remove { start, .. })
+                        if process.memory.staging().contains(&start) => {}
+                    Some(message) => self.pending.push(Pending { at, message }),
+                    None => tracing::error!(pid = process.pid(), "an event that was not asked for"),
+                }
+            }
+            self.len += read;
+            if read < most {
+                return;
+            }
+        }
+    }
+
+    fn resume(&mut self, shared: &Shared, process: &Arc<Process>, inherited: &dyn Inherited) {
+        let journal = &process.space.journal;
+        let (mut begun, mut done) = (Vec::new(), Vec::new());
+        while self.len < MESSAGES && journal.message(self.len)[0] as u32 != 0 {
+            let words = journal.message(self.len);
+            let (at, mark) = (self.len, (words[0] >> 32) as u32);
+            self.len += 1;
+            // Its faults come again: they are woken.
+            let Some(message) = Message::parse(words) else { continue };
+            let pending = Pending { at, message };
+            match (message, mark & !0xffff) {
+                (Message::Fault { .. }, _) => {}
+                (_, 0) => self.pending.push(pending),
+                // The facts say that it was applied to them, and they come last.
+                (_, BEGUN) if mark & 0xffff != process.applied.load(Relaxed) & 0xffff => {
+                    begun.push(pending);
+                }
+                _ => done.push((mark & 0xffff, pending)),
+            }
+        }
+        if begun.is_empty() {
+            journal.set_step(0);
+        }
+        // The number of the last one is known; those before it have wrapped around once at most.
+        let last = process.applied.load(Relaxed);
+        done.sort_unstable_by_key(|(number, _)| Reverse(last.wrapping_sub(*number) & 0xffff));
+        for (_, pending) in done {
+            match pending.message {
+                Message::Remap { from, to, len } => self.changes.moved.push((from, to, len)),
+                Message::Fork { child } => {
+                    let known = inherited.child(child);
+                    self.changes.children.extend(known.map(|c| (c, self.changes.moved.len())));
+                }
+                _ => {}
+            }
+        }
+        // A child's descriptor has another number here.
+        let mut translate = |pending: &mut Pending| match pending.message {
+            Message::Fork { child } => {
+                match (inherited.child(child), taken(shared, process, *pending)) {
+                    (Some(known), _) => {
+                        self.changes.children.push((known, self.changes.moved.len()));
+                        false
+                    }
+                    (None, Some(number)) => {
+                        pending.message = Message::Fork { child: number };
+                        process.renumbered.lock().insert(number, child);
+                        true
+                    }
+                    (None, None) => {
+                        tracing::error!(pid = process.pid(), "a forked child's descriptor is lost");
+                        false
+                    }
+                }
+            }
+            _ => true,
+        };
+        begun.retain_mut(&mut translate);
+        self.pending.retain_mut(&mut translate);
+        for pending in begun {
+            self.apply(shared, process, pending);
+        }
+    }
+
+    /// Applies one message. From its mark to the next one death may come at any point: it is then
+    /// applied again, as far as the step says that it is still to be.
+    fn apply(&mut self, shared: &Shared, process: &Arc<Process>, pending: Pending) {
+        let journal = &process.space.journal;
+        let number = process.applied.load(Relaxed).wrapping_add(1);
+        journal.mark_message(pending.at, BEGUN | number & 0xffff);
+        points::change_begun();
+        match pending.message {
+            Message::Remap { from, to, len } => {
+                self.changes.moved.push((from, to, len));
+                remap(shared, process, from, to, len);
+            }
+            Message::Unmap { start, end } => unmap(shared, process, start, end),
+            Message::Remove { start, end } => remove(shared, process, start, end),
+            Message::Fork { child } => {
+                // SAFETY: the kernel, or whoever took it over from the keeper, has installed this
+                // descriptor for us, and nobody else knows its number.
+                let child = unsafe { OwnedFd::from_raw_fd(child) };
+                let child = fork(shared, process, Uffd::new(child));
+                self.changes.children.push((child.clone(), self.changes.moved.len()));
+                self.born.push(child);
+            }
+            Message::Fault { .. } => {}
+        }
+        process.applied.store(number, Relaxed);
+        points::change_applied();
+        process.save_facts();
+        points::change_facts();
+        journal.mark_message(pending.at, DONE | number & 0xffff);
+        points::change_done();
+        journal.set_step(0);
+    }
+}
+
+/// What several threads did at once, as far as it was applied.
+#[derive(Default)]
+struct Changes {
+    moved: Vec<(u64, u64, u64)>,
+    /// Children, and how many moves had been applied before their fork.
+    children: Vec<(Arc<Process>, usize)>,
+}
+
+impl Changes {
+    fn is_empty(&self) -> bool {
+        self.moved.is_empty() && self.children.is_empty()
+    }
+
+    /// Whether a child was forked before or after a move of another thread, the order of events does not
+    /// say, but its mappings do: what is known where it has no mapping is where that came from, or went
+    /// to, if it has a mapping there of which nothing is known.
+    fn correct_children(&self, shared: &Shared) {
+        for (child, before) in &self.children {
+            let _events = child.space.table.lock.write();
+            let (applied, later) = self.moved.split_at((*before).min(self.moved.len()));
+            for (from, to, len) in applied.iter().rev() {
+                correct(shared, child, (*to, *from, *len));
+            }
+            for moved in later {
+                correct(shared, child, *moved);
+            }
+        }
+    }
+}
+
+/// Moves what is known of a child along a move that it has or has not seen, if that is what its mappings
+/// say. The space's lock is held for writing.
+fn correct(shared: &Shared, child: &Process, (from, to, len): (u64, u64, u64)) {
+    let page = shared.page_bytes;
+    let known = |at: u64| is_known(child, at, at + len, page);
+    let has = |at: u64| child.memory.uffd.covers(at, page);
+    if !known(from) || known(to) || has(from) != Some(false) || has(to) != Some(true) {
+        return;
+    }
+    child.space.journal.set_step(0);
+    let (from, to) = (Vpn::of_addr(from, page), Vpn::of_addr(to, page));
+    if let Err(error) = shared.mover.remap(&child.space, from, len / page, to) {
+        child.give_up(&format!("its memory cannot be followed: {error}"));
+    }
+    child.space.journal.set_step(0);
+}
+
+/// Drops what a forked child did not get; again and again until it can be told. The space's lock is
+/// held for writing.
+fn look_what_is_missing(shared: &Shared, process: &Process) {
+    if process.may_lack.load(Relaxed)
+        && !process.memory.is_given_up()
+        && forget_what_is_missing(shared, process, 0, LAST_ADDRESS)
+    {
+        process.may_lack.store(false, Relaxed);
+        process.save_facts();
+    }
+}
+
+fn has_one_thread(process: &Process) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    // Of a child that has not said who it is, nobody knows.
+    process.pid() != 0
+        && std::fs::metadata(format!("/proc/{}/task", process.pid())).is_ok_and(|m| m.nlink() <= 3)
+}
+
+/// What is known of a program's memory.
+struct Known<'a> {
+    process: &'a Process,
+    page_bytes: u64,
+}
+
+impl Layout for Known<'_> {
+    fn is_occupied(&self, start: u64, end: u64) -> bool {
+        let below = |(_, e): (&u64, &u64)| *e > start;
+        let regions = self.process.regions.lock();
+        regions.range(..end).next_back().is_some_and(below)
+            || is_known(self.process, start, end, self.page_bytes)
+    }
+
+    fn is_mapping(&self, start: u64, end: u64) -> bool {
+        self.process.regions.lock().get(&start) == Some(&end)
+    }
+}
+
+/// Whether the table has any page of `[start, end)`.
+fn is_known(process: &Process, start: u64, end: u64, page_bytes: u64) -> bool {
+    let mut found = false;
+    let (first, pages) = (Vpn::of_addr(start, page_bytes), (end - start) / page_bytes);
+    process.space.table.for_range(first, pages, |_, _| found = true);
+    found
+}
+
+/// An unmapping that belongs to a move tells nothing new: the pages went with the move, and what
+/// another thread has moved to the free place since is not what was unmapped.
+fn unmap(shared: &Shared, process: &Process, start: u64, end: u64) {
+    if process.moves.lock().is_taken_again((start, end)) {
+        return;
+    }
+    remove(shared, process, start, end);
+    cut(&mut process.regions.lock(), start, end);
+}
+
+/// The pages of `[start, end)` hold nothing any more. The space's lock is held for writing.
+pub fn remove(shared: &Shared, process: &Process, start: u64, end: u64) {
+    if process.memory.staging().contains(&start) {
+        return; // our own agent
+    }
+    let (first, pages) =
+        (Vpn::of_addr(start, shared.page_bytes), (end - start) / shared.page_bytes);
+    shared.mover.forget(&process.space, first, pages);
+    process.runs(first, pages).for_each(|run| shared.post(Event::Freed { run }));
+}
+
+fn remap(shared: &Shared, process: &Process, from: u64, to: u64, len: u64) {
+    let page = shared.page_bytes;
+    let (first, pages) = (Vpn::of_addr(from, page), len / page);
+    let target = Vpn::of_addr(to, page);
+    if let Err(error) = shared.mover.remap(&process.space, first, pages, target) {
+        // What is stored would be zeros where it is now.
+        process.give_up(&format!("its memory cannot be followed: {error}"));
+    }
+    let mut regions = process.regions.lock();
+    cut(&mut regions, from, from + len);
+    cut(&mut regions, to, to + len);
+    regions.insert(to, to + len);
+    drop(regions);
+    process.moves.lock().push((from, from + len), (to, to + len));
+    for from in process.runs(first, pages) {
+        let to = Vpn(target.0 + (from.first.vpn().0 - first.0));
+        shared.post(Event::Moved { from, to: PageId::new(process.id, to) });
+    }
+}
+
+/// The child shares what its parent has stored. Its own pages stay until its agent has said which
+/// process it is (the kernel does not); its descriptor must be held until its memory is gone.
+fn fork(shared: &Shared, parent: &Arc<Process>, uffd: Uffd) -> Arc<Process> {
+    let epoll = shared.epolls[parent.handler].as_raw_fd();
+    let number = uffd.as_raw_fd();
+    let (Some(journal), Some(table)) = (shared.journal.begin(), shared.new_table()) else {
+        // No memory for it: slots, and numbers of spaces, are never fewer than descriptors, and the
+        // child has one. A child that no successor knows would wait for ever.
+        eprintln!("clew: no memory to write down a forked child: stopping before one is lost");
+        std::process::abort();
+    };
+    let id = table.id();
+    let memory = ProgramMemory::new(uffd, shared.page_bytes, None, None, epoll, u64::from(id.0));
+    let (stage, secret) = (Stage::Child, secret());
+    let mut record = Record { stage, pid: 0, started: 0, secret, ..parent.record.lock().clone() };
+    record.descriptors = Default::default();
+    record.narrowed = None;
+    if let Some(old) = parent.renumbered.lock().remove(&number) {
+        record.descriptors[shared.other_column()].uffd = Some(old);
+    }
+    let child = Process::new(parent.app, record, parent.handler, table, memory, journal, None);
+    *child.regions.lock() = parent.regions.lock().clone();
+    let lost = shared.mover.fork(&parent.space, &child.space);
+    if !lost.is_empty() {
+        refuse(shared, &child, &lost);
+    }
+    points::fork_table();
+    child.save_facts();
+    child.save_record(shared);
+    points::fork_recorded();
+    child.space.journal.publish(id);
+    points::fork_published();
+    child
+}
+
+/// The table has no room for these pages of a child. Whoever reads one there gets SIGBUS, or, where the
+/// kernel cannot be told so now, waits: nobody gets zeros.
+fn refuse(shared: &Shared, child: &Process, lost: &[Vpn]) {
+    let (command, pages) = (&child.command, lost.len());
+    tracing::error!(
+        command,
+        pages,
+        "no room in page tables for what a forked child shares: it gets SIGBUS"
+    );
+    let is_refused = |vpn: &Vpn| {
+        let poison = child.memory.uffd.poison(vpn.addr(shared.page_bytes), shared.page_bytes);
+        // Without a mapping the child does not have the page.
+        matches!(poison.errno, 0 | libc::EEXIST | libc::ENOENT | libc::ESRCH)
+    };
+    if !lost.iter().all(is_refused) {
+        child.give_up("no room in page tables for what it shares with its parent");
+    }
+}
+
+/// A number that nobody guesses; 0, which no agent may say, if there is none.
+fn secret() -> u64 {
+    let mut secret = 0u64;
+    // SAFETY: the buffer is as long as stated.
+    unsafe { libc::getrandom((&raw mut secret).cast(), size_of_val(&secret), 0) };
+    secret
+}
+
+fn serve(shared: &Shared, child: Arc<Process>) {
+    shared.processes.write().insert(child.id, child.clone());
+    if child.memory.is_given_up() {
+        return;
+    }
+    if let Err(error) = child.memory.watch() {
+        tracing::error!(%error, command = child.command, "cannot watch a child yet; it waits");
+    }
+    points::fork_served();
+    let _ = shared.governor.send(ToGovernor::Forked(child));
+}
+
+/// Takes `[start, end)` out of the set of regions.
+pub fn cut(regions: &mut BTreeMap<u64, u64>, start: u64, end: u64) {
+    let hit: Vec<(u64, u64)> = regions
+        .range(..end)
+        .rev()
+        .take_while(|(_, e)| **e > start)
+        .map(|(s, e)| (*s, *e))
+        .collect();
+    for (s, e) in hit {
+        regions.remove(&s);
+        if s < start {
+            regions.insert(s, start);
+        }
+        if e > end {
+            regions.insert(end, e);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn regions_are_cut() {
+        let mut regions: BTreeMap<u64, u64> = [(10, 20), (30, 40), (50, 60)].into();
+        cut(&mut regions, 15, 35);
+        assert_eq!(regions, [(10, 15), (35, 40), (50, 60)].into());
+        cut(&mut regions, 52, 55);
+        assert_eq!(regions, [(10, 15), (35, 40), (50, 52), (55, 60)].into());
+        cut(&mut regions, 0, 100);
+        assert!(regions.is_empty());
+    }
+}

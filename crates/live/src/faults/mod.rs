@@ -1,0 +1,10 @@
+//! The fault path: who answers, what programs do with their memory meanwhile, and how long it takes.
+
+pub mod affinity;
+pub mod events;
+pub mod interrupter;
+pub mod latency;
+pub mod moves;
+pub mod order;
+pub mod serve;
+pub mod uffd;

@@ -1,0 +1,180 @@
+//! The fault threads: one a CPU, each serving its share of the programs.
+//!
+//! They answer from the page table and post what happened; they ask no policy and wait for no other
+//! process. Events are read and applied under the space's lock held for writing, and before the
+//! faults that came with them: what the program gave up must not come back.
+
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use clew_core::{Event, SpaceId, Vpn};
+use clew_engine::{Answered, Fault, Memory, MoverContext};
+use parking_lot::RwLockWriteGuard;
+
+use crate::faults::affinity::{self, Placement, Thread};
+use crate::faults::events;
+use crate::faults::interrupter::Interrupter;
+use crate::programs::process::{Process, Shared};
+
+/// Token of the descriptor that ends a fault thread.
+pub const STOP_TOKEN: u64 = u64::MAX;
+
+/// What a round of faults waits while the budget is exceeded: some pages are taken out meanwhile.
+const OVER_BUDGET: Duration = Duration::from_micros(200);
+
+/// How long a thread rests that was told of a message which it could not read: it is told again at once.
+const UNREADABLE: Duration = Duration::from_millis(1);
+
+/// Serves faults on the CPU of `handler` until its stop descriptor becomes readable.
+pub fn run(shared: &Shared, handler: usize) {
+    affinity::pin(shared.handler_cpus[handler]);
+    // SAFETY: changes this thread's own priority; failing (not root) is no harm.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -10) };
+    let mut ctx = MoverContext::default();
+    let mut interrupter = Interrupter::default();
+    let (mut faults, mut told) = (Vec::with_capacity(32), Vec::new());
+    loop {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
+        // SAFETY: the array lives across the call and is as long as stated.
+        let n = unsafe {
+            libc::epoll_wait(shared.epolls[handler].as_raw_fd(), events.as_mut_ptr(), 32, -1)
+        };
+        let woken = Instant::now();
+        if n > 0 && shared.over_budget.load(Ordering::Relaxed) {
+            // As a kernel reclaims where a program asks for memory that is not there.
+            shared.room_waits.fetch_add(1, Ordering::Relaxed);
+            std::thread::sleep(OVER_BUDGET);
+        }
+        let mut rests = false;
+        for event in &events[..n.max(0) as usize] {
+            if event.u64 == STOP_TOKEN {
+                return;
+            }
+            let Some(process) = shared.process(SpaceId(event.u64 as u32)) else { continue };
+            if event.events & libc::EPOLLERR as u32 != 0 {
+                // Its agent has made it wait.
+                process.memory.uffd.set_nonblocking();
+            }
+            serve(shared, &process, woken, &mut ctx, &mut interrupter, &mut faults, &mut told);
+            rests |= process.unreadable.load(Ordering::Relaxed);
+        }
+        if rests {
+            std::thread::sleep(UNREADABLE);
+        }
+    }
+}
+
+fn serve(
+    shared: &Shared,
+    process: &Arc<Process>,
+    woken: Instant,
+    ctx: &mut MoverContext,
+    interrupter: &mut Interrupter,
+    faults: &mut Vec<(u64, u32)>,
+    told: &mut Vec<Event>,
+) {
+    faults.clear();
+    let guard = process.space.table.lock.write();
+    if process.memory.events_held() {
+        drop(guard);
+        process.memory.look_away();
+        return;
+    }
+    events::read_and_apply(shared, process, interrupter, faults);
+    if process.memory.is_given_up() {
+        return;
+    }
+    if process.may_lack.load(Ordering::Relaxed) {
+        // What is known may be its parent's. It does something to its memory; then it asks again.
+        let page = |addr| Vpn::of_addr(addr, shared.page_bytes);
+        faults.iter().for_each(|(addr, _)| process.memory.wake(page(*addr), 1));
+        return;
+    }
+    let guard = RwLockWriteGuard::downgrade(guard);
+    let narrow =
+        shared.placement == Placement::Narrow && process.relaunching.load(Ordering::Relaxed);
+    for (addr, tid) in faults.iter().copied() {
+        let vpn = Vpn::of_addr(addr, shared.page_bytes);
+        if vpn == Vpn::of_addr(process.beacon, shared.page_bytes) {
+            tell_who_it_is(shared, process, vpn);
+            continue;
+        }
+        if process.memory.staging().contains(&addr) {
+            // Nobody but the agent has business there, and the agent reads only what it moved:
+            // somebody walks the program's whole memory. Zeros are what an empty page holds.
+            process.memory.put_zero(vpn, 1);
+            continue;
+        }
+        if narrow {
+            let thread = Thread { pid: process.pid(), tid };
+            let cpu = shared.handler_cpus[process.handler];
+            let slot = &process.narrowed;
+            if !affinity::narrow(slot, thread, cpu, || process.save_record(shared)) {
+                process.relaunching.store(false, Ordering::Relaxed);
+            }
+        }
+        answer(shared, process, vpn, woken, ctx, told);
+    }
+    drop(guard);
+}
+
+/// The agent of a forked child asks which one that is.
+fn tell_who_it_is(shared: &Shared, process: &Process, beacon: Vpn) {
+    let mut page = vec![0u8; shared.page_bytes as usize];
+    for (to, word) in page.chunks_exact_mut(8).zip(process.beacon_says()) {
+        to.copy_from_slice(&word.to_ne_bytes());
+    }
+    if process.memory.put(beacon, &page).stop.is_some() {
+        process.memory.wake(beacon, 1);
+    }
+}
+
+fn answer(
+    shared: &Shared,
+    process: &Process,
+    vpn: Vpn,
+    woken: Instant,
+    ctx: &mut MoverContext,
+    told: &mut Vec<Event>,
+) {
+    let latency = &shared.latencies[process.handler];
+    process.faults.fetch_add(1, Ordering::Relaxed);
+    let fault = shared.mover.fault(&process.space, vpn, ctx, told);
+    for event in told.drain(..) {
+        match event {
+            Event::PageIn { demand: true, .. } => process.demand.fetch_add(1, Ordering::Relaxed),
+            Event::PageIn { demand: false, .. } => process.restored.fetch_add(1, Ordering::Relaxed),
+            _ => 0,
+        };
+        shared.post(event);
+    }
+    match fault {
+        Fault::Restored => {
+            // What came along came when the program ran again: nobody waited for that.
+            let Some(Answered { at, codec_ns }) = ctx.answered else { return };
+            let (took, along) = (at.saturating_duration_since(woken), at.elapsed());
+            latency.stored.record(took);
+            let ns = |time: Duration| time.as_nanos() as u64;
+            process.fault_codec_ns.fetch_add(codec_ns, Ordering::Relaxed);
+            process.fault_ns.fetch_add(ns(took), Ordering::Relaxed);
+            process.fault_along_ns.fetch_add(ns(along), Ordering::Relaxed);
+        }
+        Fault::Fresh(_) => latency.fresh.record(woken.elapsed()),
+        Fault::Spurious | Fault::Waiting => {}
+        // The thread faults anew, behind the events that stand in the way.
+        Fault::Again | Fault::Gone => process.memory.wake(vpn, 1),
+        Fault::Corrupt(error) => {
+            let addr = vpn.addr(shared.page_bytes);
+            tracing::error!(
+                pid = process.pid(),
+                command = process.command,
+                "the stored copy of the page at {addr:#x} is damaged ({error}): the program gets \
+                 SIGBUS when it touches it"
+            );
+            process.memory.uffd.poison(addr, shared.page_bytes);
+            process.memory.wake(vpn, 1);
+        }
+    }
+}

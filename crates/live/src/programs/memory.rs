@@ -1,0 +1,576 @@
+//! The memory of one live program: its userfaultfd, and its agent where it has one.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::FileExt;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use clew_agent::protocol::Run;
+use clew_core::Vpn;
+use clew_engine::{Memory, Put, PutStop, Staged, Took};
+
+use crate::agents::agent::Agent;
+use crate::faults::uffd::{Partial, Uffd};
+use crate::programs::advice;
+use crate::programs::mappings::{PageIs, page_states, present_pages};
+use crate::programs::robust::RobustLists;
+use crate::survival::records::Descriptors;
+
+/// Fresh pages given at once where touches are scattered, and at most where they are in order.
+const FRESH_RUN: u32 = 8;
+const FRESH_RUN_MAX: u32 = 64;
+
+/// How often a page is looked for, a millisecond apart, before it is given up as lost.
+const LOOKS: usize = 200;
+
+/// The memory of one program.
+pub struct ProgramMemory {
+    /// Its userfaultfd.
+    pub uffd: Uffd,
+    /// Pages that must stay.
+    pub robust: RobustLists,
+    page_bytes: u64,
+    /// Set once; for a forked child later than the rest.
+    agent: OnceLock<Agent>,
+    pagemap: OnceLock<File>,
+    /// Events are not to be read now.
+    taking: AtomicBool,
+    /// The fault thread has disarmed the descriptor and wants it armed again after `taking`.
+    disarmed: AtomicBool,
+    /// It is to be watched and is not: the system refused.
+    unwatched: AtomicBool,
+    /// It is not served any more.
+    given_up: AtomicBool,
+    epoll: RawFd,
+    token: u64,
+    fresh_next: AtomicU64,
+    fresh_len: AtomicU32,
+}
+
+impl ProgramMemory {
+    /// `epoll` and `token` are where and how its descriptor is watched.
+    pub fn new(
+        uffd: Uffd,
+        page_bytes: u64,
+        agent: Option<Agent>,
+        pagemap: Option<File>,
+        epoll: RawFd,
+        token: u64,
+    ) -> ProgramMemory {
+        ProgramMemory {
+            uffd,
+            robust: RobustLists::default(),
+            page_bytes,
+            agent: agent.map(OnceLock::from).unwrap_or_default(),
+            pagemap: pagemap.map(OnceLock::from).unwrap_or_default(),
+            taking: AtomicBool::new(false),
+            disarmed: AtomicBool::new(false),
+            unwatched: AtomicBool::new(false),
+            given_up: AtomicBool::new(false),
+            epoll,
+            token,
+            fresh_next: AtomicU64::new(0),
+            fresh_len: AtomicU32::new(FRESH_RUN),
+        }
+    }
+
+    /// Its agent, if there is one that lives.
+    fn agent(&self) -> Option<&Agent> {
+        self.agent.get().filter(|agent| agent.is_alive())
+    }
+
+    /// Whether pages can be taken out.
+    pub fn has_agent(&self) -> bool {
+        self.agent().is_some()
+    }
+
+    /// Whether its agent owes an answer: it may be frozen, and gets no orders until it has given it.
+    pub fn is_silent(&self) -> bool {
+        self.agent.get().is_some_and(Agent::is_silent)
+    }
+
+    /// Whether a worker waits for its agent, which has begun an order and does not end it.
+    pub fn holds_up_a_worker(&self) -> bool {
+        self.agent.get().is_some_and(Agent::holds_up_a_worker)
+    }
+
+    /// Whether an agent that was silent can be given orders again. Waits for nobody.
+    pub fn is_heard_again(&self) -> bool {
+        self.agent.get().is_some_and(Agent::is_heard_again)
+    }
+
+    /// Whoever waits for its agent waits no longer: its memory is gone.
+    pub fn hang_up(&self) {
+        if let Some(agent) = self.agent.get() {
+            agent.hang_up();
+        }
+    }
+
+    /// Tells the agent to end. The caller has brought every page back.
+    pub fn detach(&self) {
+        if let Some(agent) = self.agent.get() {
+            agent.detach();
+        }
+    }
+
+    /// Waits until the agent is in the middle of no order of a predecessor's.
+    pub fn sync(&self) {
+        // Also if it is not to be used any more: it may still be at work.
+        if let Some(agent) = self.agent.get() {
+            agent.sync();
+        }
+    }
+
+    /// Has the staging area emptied after a takeover ([`Agent::empty_staging`]). Waits for nobody.
+    pub fn empty_staging(&self) {
+        if let Some(agent) = self.agent.get() {
+            agent.empty_staging();
+        }
+    }
+
+    /// Waits until then for what [`ProgramMemory::empty_staging`] has ordered.
+    pub fn staging_is_emptied(&self, until: Instant) {
+        if let Some(agent) = self.agent() {
+            agent.staging_is_emptied(until);
+        }
+    }
+
+    /// Gives back the memory of a buffer that has not been needed for so long.
+    pub fn empty_idle_buffer(&self, idle: Duration) {
+        if let Some(agent) = self.agent.get() {
+            agent.empty_idle_buffer(idle);
+        }
+    }
+
+    /// Memory of the buffer that it shares with its agent.
+    pub fn buffer_bytes(&self) -> u64 {
+        self.agent.get().map_or(0, Agent::buffer_bytes)
+    }
+
+    /// Gives it its agent; nothing is to be taken out meanwhile. False if it has one.
+    pub fn set_agent(&self, agent: Agent) -> bool {
+        self.agent.set(agent).is_ok()
+    }
+
+    /// Gives it its pagemap. False if it has one.
+    pub fn set_pagemap(&self, pagemap: File) -> bool {
+        self.pagemap.set(pagemap).is_ok()
+    }
+
+    /// The first bytes of a page, at most so many; nothing where it is not in memory now or cannot be
+    /// read. May wait for a fault thread, if the page leaves at this moment.
+    pub fn beginning_of(&self, vpn: Vpn, bytes: usize) -> Vec<u8> {
+        let (address, page) = (vpn.addr(self.page_bytes), self.page_bytes);
+        let mut is_here = false;
+        if let Some(pagemap) = self.pagemap.get() {
+            let _ = present_pages(pagemap, address, address + page, page, |_| is_here = true);
+        }
+        let mem = self.agent.get().and_then(|agent| agent.mem.as_ref()).filter(|_| is_here);
+        let mut sample = vec![0; bytes.min(page as usize)];
+        match mem.map(|mem| mem.read_exact_at(&mut sample, address)) {
+            Some(Ok(())) => sample,
+            _ => Vec::new(),
+        }
+    }
+
+    /// The descriptors that a successor needs.
+    pub fn descriptors(&self) -> Descriptors {
+        let agent = self.agent.get();
+        let [socket, buffer] = agent.map(Agent::descriptors).map_or([None; 2], |d| d.map(Some));
+        Descriptors {
+            uffd: Some(self.uffd.as_raw_fd()),
+            socket,
+            buffer,
+            mem: agent.and_then(|a| a.mem.as_ref()).map(|f| f.as_raw_fd()),
+            pagemap: self.pagemap.get().map(|f| f.as_raw_fd()),
+            ..Descriptors::default()
+        }
+    }
+
+    /// Addresses of the agent's staging area and of its own.
+    pub fn agents_addresses(&self) -> (u64, u64) {
+        self.agent.get().map_or((0, 0), Agent::addresses)
+    }
+
+    /// Address range of the agent's staging area.
+    pub fn staging(&self) -> std::ops::Range<u64> {
+        self.agent.get().map_or(0..0, |agent| agent.staging(self.page_bytes))
+    }
+
+    /// Address ranges of the agent's own: never to be managed.
+    pub fn agents_own(&self) -> Vec<std::ops::Range<u64>> {
+        self.agent.get().map(Agent::area).into_iter().chain([self.staging()]).collect()
+    }
+
+    /// The program's pagemap.
+    pub fn pagemap(&self) -> Option<&File> {
+        self.pagemap.get()
+    }
+
+    /// Whether events may be read now; ask with the space's lock held for writing.
+    pub fn events_held(&self) -> bool {
+        self.taking.load(Ordering::Acquire)
+    }
+
+    /// Starts to watch the descriptor. If the system refuses, [`ProgramMemory::watch_again`] is to be
+    /// called until it does not, or the program waits for ever.
+    pub fn watch(&self) -> io::Result<()> {
+        let done = self.epoll_ctl(libc::EPOLL_CTL_ADD, libc::EPOLLIN);
+        self.unwatched.store(done.is_err(), Ordering::SeqCst);
+        done
+    }
+
+    /// Nothing is put there any more, nor taken, and nobody watches it. False if that was so before.
+    pub fn give_up(&self) -> bool {
+        if self.given_up.swap(true, Ordering::SeqCst) {
+            return false;
+        }
+        let _ = self.epoll_ctl(libc::EPOLL_CTL_DEL, 0);
+        self.unwatched.store(false, Ordering::SeqCst);
+        self.hang_up();
+        true
+    }
+
+    /// Whether [`ProgramMemory::give_up`] was called.
+    pub fn is_given_up(&self) -> bool {
+        self.given_up.load(Ordering::SeqCst)
+    }
+
+    /// Its agent's process id, if it ever had one.
+    pub fn agent_pid(&self) -> Option<u32> {
+        self.agent.get().map(Agent::pid)
+    }
+
+    /// Tries again what the system has refused; nearly always there is nothing to do.
+    pub fn watch_again(&self) {
+        if !self.unwatched.swap(false, Ordering::SeqCst) {
+            return;
+        }
+        let modified = self.epoll_ctl(libc::EPOLL_CTL_MOD, libc::EPOLLIN);
+        if modified.is_err() && self.epoll_ctl(libc::EPOLL_CTL_ADD, libc::EPOLLIN).is_err() {
+            self.unwatched.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// The fault thread found events held: it looks away until they are released.
+    pub fn look_away(&self) {
+        let _ = self.epoll_ctl(libc::EPOLL_CTL_MOD, 0);
+        self.disarmed.store(true, Ordering::SeqCst);
+        if !self.taking.load(Ordering::SeqCst) {
+            self.rearm();
+        }
+    }
+
+    fn rearm(&self) {
+        if self.disarmed.swap(false, Ordering::SeqCst)
+            && self.epoll_ctl(libc::EPOLL_CTL_MOD, libc::EPOLLIN).is_err()
+        {
+            self.unwatched.store(true, Ordering::SeqCst);
+        }
+    }
+
+    fn epoll_ctl(&self, operation: i32, events: i32) -> io::Result<()> {
+        if self.is_given_up() && operation != libc::EPOLL_CTL_DEL {
+            return Ok(());
+        }
+        let mut event = libc::epoll_event { events: events as u32, u64: self.token };
+        // SAFETY: `event` lives across the call.
+        let done =
+            unsafe { libc::epoll_ctl(self.epoll, operation, self.uffd.as_raw_fd(), &mut event) };
+        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Whether the agent runs on in memory that process `pid` has left (execve).
+    pub fn agent_outlived(&self, pid: u32) -> bool {
+        self.agent().is_some_and(|agent| {
+            crate::agents::attach::share_memory(agent.pid(), pid) == Some(false)
+        })
+    }
+
+    /// Copies what is in slot `slot` of the staging area.
+    pub fn staged(&self, slot: usize, out: &mut [u8]) -> Staged {
+        let files = self.agent.get().and_then(|a| Some((a, a.mem.as_ref()?)));
+        let (Some((agent, mem)), Some(pagemap)) = (files, self.pagemap.get()) else {
+            return Staged::Unknown;
+        };
+        let address = agent.staging(self.page_bytes).start + slot as u64 * self.page_bytes;
+        let end = address + self.page_bytes;
+        let mut tries = 0;
+        loop {
+            let mut is_there = false;
+            let looked = present_pages(pagemap, address, end, self.page_bytes, |_| is_there = true)
+                .and_then(|()| Ok(is_there || self.is_swapped(pagemap, address)?));
+            match looked {
+                Ok(false) => return Staged::Empty,
+                Ok(true) if mem.read_exact_at(out, address).is_ok() => return Staged::Copied,
+                _ => {}
+            }
+            // A page is lost with this, so it has to be certain.
+            tries += 1;
+            if tries == LOOKS || !self.uffd.is_alive() {
+                return Staged::Unknown;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Whether a page is in the kernel's swap: it may have gone there since it was moved.
+    fn is_swapped(&self, pagemap: &File, address: u64) -> io::Result<bool> {
+        match page_states(pagemap, Vpn::of_addr(address, self.page_bytes), 1) {
+            Ok(states) => Ok(states[0] == PageIs::Swapped),
+            // The memory is gone.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// `vpns` (ascending), but for those in `without` (ascending).
+    fn runs(&self, vpns: &[Vpn], without: &[Vpn]) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        let is_wanted = |(_, vpn): &(usize, &Vpn)| without.binary_search(vpn).is_err();
+        for (i, vpn) in vpns.iter().enumerate().filter(is_wanted) {
+            let src = vpn.addr(self.page_bytes);
+            match runs.last_mut() {
+                Some(last) if last.src + u64::from(last.pages) * self.page_bytes == src => {
+                    last.pages += 1;
+                }
+                _ => runs.push(Run { src, slot: i as u32, pages: 1 }),
+            }
+        }
+        runs
+    }
+
+    /// Those pages of `runs` that are registered: of others the kernel would give zeros when they are
+    /// touched again. While mappings change, the kernel moves none.
+    fn registered(&self, runs: Vec<Run>) -> Vec<Run> {
+        let covers = |run: &Run| {
+            self.uffd.covers(run.src, u64::from(run.pages) * self.page_bytes) != Some(false)
+        };
+        let mut found = Vec::with_capacity(runs.len());
+        let (mut stay, mut first) = (0, None);
+        for run in runs {
+            if covers(&run) {
+                found.push(run);
+                continue;
+            }
+            // It may lie in several mappings.
+            let page = |i: u32| {
+                let src = run.src + u64::from(i) * self.page_bytes;
+                Run { src, slot: run.slot + i, pages: 1 }
+            };
+            let pages = (0..run.pages).map(page).filter(covers);
+            let before = found.len();
+            found.extend(pages);
+            let left = run.pages as usize - (found.len() - before);
+            if left > 0 {
+                stay += left;
+                first.get_or_insert(run.src);
+            }
+        }
+        if let Some(first) = first {
+            tracing::warn!(stay, "pages from {first:#x} on are not registered: they stay");
+        }
+        found
+    }
+
+    /// A page that is said to be in the program still, and is in staging, is copied to the buffer.
+    ///
+    /// Linux 6.18 says of some pages that they could not be moved because something was in their
+    /// place: its first try failed (the program was just writing), the second moved the page and was
+    /// not counted, the third found it there (mm/userfaultfd.c, `move_pages`: `err` keeps the
+    /// -EAGAIN of the first).
+    fn find_moved(&self, agent: &Agent, runs: &[Run], took: &mut [Took]) {
+        let Some(pagemap) = self.pagemap.get() else { return };
+        let mut page = Vec::new();
+        for run in runs {
+            let first = run.slot as usize;
+            let slots = &mut took[first..][..run.pages as usize];
+            if !slots.contains(&Took::Busy) {
+                continue;
+            }
+            let from = Vpn::of_addr(run.src, self.page_bytes);
+            let Some(states) = self.states_surely(pagemap, from, slots.len()) else {
+                slots.iter_mut().filter(|t| **t == Took::Busy).for_each(|t| *t = self.unknown());
+                continue;
+            };
+            for (i, (took, is)) in slots.iter_mut().zip(states).enumerate() {
+                if *took != Took::Busy || is != PageIs::Nothing {
+                    continue;
+                }
+                page.resize(self.page_bytes as usize, 0);
+                match self.staged(first + i, &mut page) {
+                    // It was all zeros, or nothing: the program gets zeros.
+                    Staged::Empty => {}
+                    Staged::Unknown => *took = self.unknown(),
+                    Staged::Copied if !agent.fill(first + i, &page) => *took = self.unknown(),
+                    Staged::Copied => {
+                        *took = Took::Taken;
+                        tracing::debug!(
+                            pid = agent.pid(),
+                            "the kernel has moved the page at {:#x} and has not said so",
+                            run.src + i as u64 * self.page_bytes
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    /// A page that may be anywhere is lost, unless with all the memory that it was of: then nobody
+    /// asks for it any more.
+    fn unknown(&self) -> Took {
+        if self.uffd.is_alive() { Took::Lost } else { Took::Stayed }
+    }
+
+    /// As [`page_states`], asked until there is an answer; `None` once the memory is gone, or after
+    /// [`LOOKS`].
+    fn states_surely(&self, pagemap: &File, first: Vpn, count: usize) -> Option<Vec<PageIs>> {
+        for _ in 0..LOOKS {
+            match page_states(pagemap, first, count) {
+                Ok(states) => return Some(states),
+                Err(_) if self.uffd.is_alive() => std::thread::sleep(Duration::from_millis(1)),
+                Err(_) => break,
+            }
+        }
+        None
+    }
+
+    /// What a dead agent left in staging is copied to the buffer; the rest never left the program.
+    /// What cannot be looked at may be here or there, and is lost.
+    fn recover(&self, agent: &Agent, took: &mut [Took]) {
+        let mut page = vec![0u8; self.page_bytes as usize];
+        for (slot, took) in took.iter_mut().enumerate() {
+            *took = match self.staged(slot, &mut page) {
+                Staged::Empty => Took::Stayed,
+                Staged::Unknown => self.unknown(),
+                Staged::Copied if agent.fill(slot, &page) => Took::Taken,
+                Staged::Copied => self.unknown(),
+            };
+        }
+        let lost = took.iter().filter(|t| **t == Took::Lost).count();
+        if lost > 0 {
+            tracing::error!(
+                lost,
+                "an agent died in the middle of an order and its staging area cannot be read: the \
+                 program gets SIGBUS when it touches these pages"
+            );
+        }
+    }
+}
+
+/// What comes of a page for a program that is not served any more: it stays stored.
+const GIVEN_UP: Put = Put { pages: 0, stop: Some(PutStop::Gone) };
+
+fn put_result(partial: Partial, page_bytes: u64) -> Put {
+    let pages = (partial.bytes / page_bytes) as usize;
+    let stop = match partial.errno {
+        0 => None,
+        // No memory now: the page is asked for again until there is.
+        libc::EAGAIN | libc::ENOMEM => Some(PutStop::Again),
+        libc::EEXIST => Some(PutStop::Exists),
+        _ => Some(PutStop::Gone),
+    };
+    Put { pages, stop }
+}
+
+impl Memory for ProgramMemory {
+    fn hold_events(&self) {
+        self.taking.store(true, Ordering::SeqCst);
+    }
+
+    fn release_events(&self) {
+        self.taking.store(false, Ordering::SeqCst);
+        self.rearm();
+    }
+
+    fn take_out(&self, vpns: &[Vpn], took: &mut Vec<Took>) {
+        took.clear();
+        took.resize(vpns.len(), Took::Stayed);
+        if let Some(agent) = self.agent() {
+            let stay = self.robust.among(vpns, self.page_bytes);
+            let runs = self.registered(self.runs(vpns, &stay));
+            let check = |took: &mut [Took]| self.find_moved(agent, &runs, took);
+            let recover = |took: &mut [Took]| self.recover(agent, took);
+            agent.take(&runs, self.page_bytes, took, check, recover);
+        }
+    }
+
+    fn copy_taken(&self, i: usize, out: &mut [u8]) {
+        if let Some(agent) = self.agent.get() {
+            agent.copy_taken(i, out);
+        }
+    }
+
+    fn release_taken(&self) {
+        if let Some(agent) = self.agent() {
+            agent.release_taken();
+        }
+    }
+
+    fn lend(&self, vpns: &[Vpn], took: &mut Vec<Took>) {
+        took.clear();
+        took.resize(vpns.len(), Took::Stayed);
+        let Some(agent) = self.agent() else { return };
+        let Some(pagemap) = self.pagemap.get() else { return };
+        let Some(process) = agent.process().filter(|_| self.uffd.is_alive()) else { return };
+        let runs = self.runs(vpns, &[]);
+        let range = |run: &Run| (run.src, u64::from(run.pages) * self.page_bytes);
+        let ranges: Vec<(u64, u64)> = runs.iter().map(range).collect();
+        if let Err(error) = advice::advise(process, &ranges, libc::MADV_PAGEOUT) {
+            tracing::debug!(pid = agent.pid(), %error, "pages cannot be given to the kernel's swap");
+        }
+        for run in &runs {
+            let slots = &mut took[run.slot as usize..][..run.pages as usize];
+            let first = Vpn::of_addr(run.src, self.page_bytes);
+            let Ok(states) = page_states(pagemap, first, slots.len()) else { continue };
+            for (took, is) in slots.iter_mut().zip(states) {
+                *took = match is {
+                    PageIs::Swapped => Took::Taken,
+                    PageIs::Present => Took::Stayed,
+                    PageIs::Nothing => Took::Hole,
+                };
+            }
+        }
+    }
+
+    fn unshare(&self, vpns: &[Vpn]) -> bool {
+        self.agent().is_some_and(|agent| agent.unshare(&self.runs(vpns, &[])))
+    }
+
+    fn put(&self, first: Vpn, bytes: &[u8]) -> Put {
+        if self.is_given_up() {
+            return GIVEN_UP;
+        }
+        put_result(self.uffd.copy(first.addr(self.page_bytes), bytes), self.page_bytes)
+    }
+
+    fn put_zero(&self, first: Vpn, count: usize) -> Put {
+        if self.is_given_up() {
+            return GIVEN_UP;
+        }
+        let len = count as u64 * self.page_bytes;
+        put_result(self.uffd.zero(first.addr(self.page_bytes), len), self.page_bytes)
+    }
+
+    fn wake(&self, first: Vpn, count: usize) {
+        let _ = self.uffd.wake(first.addr(self.page_bytes), count as u64 * self.page_bytes);
+    }
+
+    fn fresh_run(&self, vpn: Vpn) -> usize {
+        // Touches in order get twice as much each time, as read-ahead does.
+        let in_order = self.fresh_next.load(Ordering::Relaxed) == vpn.0;
+        let len = match in_order {
+            true => (self.fresh_len.load(Ordering::Relaxed) * 2).min(FRESH_RUN_MAX),
+            false => FRESH_RUN,
+        };
+        self.fresh_len.store(len, Ordering::Relaxed);
+        self.fresh_next.store(vpn.0 + u64::from(len), Ordering::Relaxed);
+        len as usize
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,415 @@
+//! What an agent says, and what is so.
+
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use clew_agent::protocol::{Header, Kind, SLOTS, SlotState, Taken};
+
+use super::*;
+use crate::agents::seqpacket;
+use crate::faults::uffd::FEATURES;
+use crate::skip::skip;
+
+const PAGE: u64 = 4096;
+
+/// Fresh pages of our own, registered.
+fn pages(uffd: &Uffd, count: usize) -> u64 {
+    let bytes = count * PAGE as usize;
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a fresh mapping; the advice concerns it only.
+    let base = unsafe {
+        let base = libc::mmap(std::ptr::null_mut(), bytes, prot, flags, -1, 0);
+        assert_ne!(base, libc::MAP_FAILED);
+        libc::madvise(base, bytes, libc::MADV_NOHUGEPAGE);
+        base as u64
+    };
+    uffd.register(base, bytes as u64).expect("registered");
+    base
+}
+
+/// What the kernel says, 0 if nothing.
+fn move_page(uffd: &Uffd, dst: u64, src: u64) -> i32 {
+    const UFFDIO_MOVE: u64 = 0xc028_aa05;
+    let mut arg = [dst, src, PAGE, 0, 0];
+    // SAFETY: the argument is as large as the kernel's; both pages are this test's own.
+    let done = unsafe { libc::ioctl(uffd.as_raw_fd(), UFFDIO_MOVE, &raw mut arg) };
+    if done == 0 { 0 } else { io::Error::last_os_error().raw_os_error().unwrap_or(0) }
+}
+
+fn give_up(start: u64, pages: u64) {
+    let (start, bytes) = (start as *mut libc::c_void, (pages * PAGE) as usize);
+    // SAFETY: memory of this test's own, of which nobody has a reference.
+    assert_eq!(unsafe { libc::madvise(start, bytes, libc::MADV_DONTNEED) }, 0);
+}
+
+/// Memory of this process with an agent that the test plays at the other end of the socket, and
+/// where its staging area is.
+fn with_agent(uffd: Uffd) -> (ProgramMemory, OwnedFd, u64) {
+    let mut ends = [0; 2];
+    // SAFETY: the array takes both descriptors, which nobody else owns.
+    let [ours, agents] = unsafe {
+        let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+        assert_eq!(libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()), 0);
+        ends.map(|fd| OwnedFd::from_raw_fd(fd))
+    };
+    let staging = pages(&uffd, SLOTS);
+    let mem = File::open("/proc/self/mem").expect("mem");
+    let pagemap = File::open("/proc/self/pagemap").expect("pagemap");
+    let buffer = crate::agents::agent::new_buffer().expect("a buffer");
+    let agent = Agent::new(ours.into(), buffer, staging, 0, Some(mem), 1).expect("an agent");
+    (ProgramMemory::new(uffd, PAGE, Some(agent), Some(pagemap), -1, 0), agents, staging)
+}
+
+/// Carries out one order as an agent does, with `take` for what becomes of the slots of so many runs;
+/// false when the socket is closed.
+fn obey(socket: &OwnedFd, staging: u64, take: impl FnOnce(u32) -> Vec<SlotState>) -> bool {
+    let mut order = [0u8; 256];
+    let (n, _) = seqpacket::receive(socket, &mut order).expect("an order");
+    if n == 0 {
+        return false;
+    }
+    let word = |i: usize| u32::from_ne_bytes(order[i * 4..][..4].try_into().expect("a word"));
+    let (kind, slots) = match Kind::from_u32(word(1)) {
+        Some(Kind::Take) => (Kind::Taken, take(word(2))),
+        Some(Kind::Release) => {
+            give_up(staging, u64::from(word(2)));
+            (Kind::Done, Vec::new())
+        }
+        other => panic!("an order nobody gave: {other:?}"),
+    };
+    let header = Header::new(kind, 0, word(3));
+    let bytes = if kind == Kind::Taken { size_of::<Taken>() } else { size_of::<Header>() };
+    let mut answer = vec![0u8; bytes];
+    let words = [header.magic, header.kind, header.value, header.detail];
+    for (to, word) in answer.chunks_exact_mut(4).zip(words) {
+        to.copy_from_slice(&word.to_ne_bytes());
+    }
+    for (to, state) in answer.iter_mut().skip(size_of::<Header>()).zip(slots) {
+        *to = state as u8;
+    }
+    seqpacket::send(socket, [&answer], &[]).expect("sent");
+    true
+}
+
+fn own_uffd(test: &str) -> Option<Uffd> {
+    let Ok(uffd) = Uffd::open_own() else {
+        skip(test, "no userfaultfd");
+        return None;
+    };
+    uffd.api(FEATURES & !crate::faults::uffd::feature::EVENT_REMOVE).expect("the features");
+    Some(uffd)
+}
+
+#[test]
+fn a_page_that_was_moved_and_is_called_busy_is_taken() {
+    let Some(uffd) = own_uffd("a_page_that_was_moved_and_is_called_busy_is_taken") else {
+        return;
+    };
+    let (memory, agents, staging) = with_agent(uffd);
+    let program = pages(&memory.uffd, 4);
+    for i in 0..4u8 {
+        let put = memory.uffd.copy(program + u64::from(i) * PAGE, &[i + 1; PAGE as usize]);
+        assert_eq!(put.errno, 0);
+    }
+    // The first is shared, say; of the second the kernel says nothing; the third is as it says,
+    // and the place of the fourth is taken, though the page has not moved.
+    assert_eq!(move_page(&memory.uffd, staging + PAGE, program + PAGE), 0);
+    assert_eq!(move_page(&memory.uffd, staging + 2 * PAGE, program + 2 * PAGE), 0);
+    assert_eq!(memory.uffd.copy(staging + 3 * PAGE, &[9; PAGE as usize]).errno, 0);
+    let said = [SlotState::Busy, SlotState::Busy, SlotState::Taken, SlotState::Busy];
+    let mut took = Vec::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| obey(&agents, staging, |_| said.to_vec()));
+        let vpns = [0, 1, 2, 3].map(|i| Vpn::of_addr(program + i * PAGE, PAGE));
+        memory.take_out(&vpns, &mut took);
+    });
+    assert_eq!(took, [Took::Busy, Took::Taken, Took::Taken, Took::Busy]);
+    let mut page = vec![0; PAGE as usize];
+    memory.copy_taken(1, &mut page);
+    assert!(page.iter().all(|byte| *byte == 2), "the page as the program left it");
+}
+
+#[test]
+fn what_a_dead_agent_had_moved_is_taken() {
+    let Some(uffd) = own_uffd("what_a_dead_agent_had_moved_is_taken") else {
+        return;
+    };
+    let (memory, agents, staging) = with_agent(uffd);
+    let program = pages(&memory.uffd, 3);
+    for i in 0..3u8 {
+        let put = memory.uffd.copy(program + u64::from(i) * PAGE, &[i + 1; PAGE as usize]);
+        assert_eq!(put.errno, 0);
+    }
+    let mut took = Vec::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            seqpacket::receive(&agents, &mut [0; 256]).expect("an order");
+            assert_eq!(move_page(&memory.uffd, staging + PAGE, program + PAGE), 0);
+            seqpacket::hang_up(&agents);
+        });
+        memory.take_out(&[0, 1, 2].map(|i| Vpn::of_addr(program + i * PAGE, PAGE)), &mut took);
+    });
+    assert_eq!(took, [Took::Stayed, Took::Taken, Took::Stayed]);
+    let mut page = vec![0; PAGE as usize];
+    memory.copy_taken(1, &mut page);
+    assert!(page.iter().all(|byte| *byte == 2), "the page as the program left it");
+}
+
+#[test]
+fn what_is_not_registered_is_not_asked_for() {
+    let Some(uffd) = own_uffd("what_is_not_registered_is_not_asked_for") else { return };
+    let (memory, agents, staging) = with_agent(uffd);
+    let program = pages(&memory.uffd, 3);
+    for i in 0..3u8 {
+        let put = memory.uffd.copy(program + u64::from(i) * PAGE, &[i + 1; PAGE as usize]);
+        assert_eq!(put.errno, 0);
+    }
+    memory.uffd.unregister(program + PAGE, PAGE).expect("unregistered");
+    for i in [0, 2] {
+        assert_eq!(move_page(&memory.uffd, staging + i * PAGE, program + i * PAGE), 0);
+    }
+    let (mut took, asked) = (Vec::new(), std::sync::atomic::AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            obey(&agents, staging, |runs| {
+                asked.store(runs, Ordering::Relaxed);
+                vec![SlotState::Taken, SlotState::Unused, SlotState::Taken]
+            })
+        });
+        let vpns = [0, 1, 2].map(|i| Vpn::of_addr(program + i * PAGE, PAGE));
+        memory.take_out(&vpns, &mut took);
+    });
+    assert_eq!(asked.load(Ordering::Relaxed), 2, "runs");
+    assert_eq!((took[0], took[2]), (Took::Taken, Took::Taken));
+    assert_ne!(took[1], Took::Taken);
+}
+
+/// Answers that nobody asked for, without end: whoever reads them must come to an end.
+#[test]
+fn who_waits_for_an_agent_that_floods_it_waits_no_longer() {
+    let Some(uffd) = own_uffd("who_waits_for_an_agent_that_floods_it_waits_no_longer") else {
+        return;
+    };
+    let (memory, agents, _) = with_agent(uffd);
+    let program = pages(&memory.uffd, 1);
+    let mut took = Vec::new();
+    let is_over = AtomicBool::new(false);
+    let until = Instant::now() + Duration::from_secs(60);
+    let flooded = std::thread::scope(|scope| {
+        let flood = scope.spawn(|| {
+            let unasked = crate::agents::agent::header_bytes(Kind::Taken, 0, 7);
+            while !is_over.load(Ordering::Acquire) && Instant::now() < until {
+                let _ = seqpacket::send(&agents, [&unasked], &[]);
+            }
+            is_over.load(Ordering::Acquire)
+        });
+        memory.take_out(&[Vpn::of_addr(program, PAGE)], &mut took);
+        is_over.store(true, Ordering::Release);
+        // Whoever sends may wait for room.
+        memory.hang_up();
+        flood.join().expect("the flood ends")
+    });
+    assert!(flooded, "it was waited for as long as it sent");
+    assert_eq!(took, [Took::Stayed]);
+    assert!(!memory.has_agent(), "it gets no more orders");
+}
+
+/// Does `what` with the agent, or hangs up after a minute: whoever waits for it waits no longer then.
+fn does_not_wait(memory: &ProgramMemory, what: impl FnOnce() + Send) {
+    std::thread::scope(|scope| {
+        let (done, is_done) = std::sync::mpsc::channel();
+        scope.spawn(move || {
+            what();
+            let _ = done.send(());
+        });
+        if is_done.recv_timeout(Duration::from_secs(60)).is_err() {
+            memory.hang_up();
+            panic!("an agent that reads nothing is waited for");
+        }
+    });
+}
+
+/// It can know the numbers of its orders without reading any.
+#[test]
+fn an_agent_that_answers_what_it_has_not_read_gets_no_more_orders() {
+    const NAME: &str = "an_agent_that_answers_what_it_has_not_read_gets_no_more_orders";
+    let Some(uffd) = own_uffd(NAME) else { return };
+    let (memory, agents, _) = with_agent(uffd);
+    let page = Vpn::of_addr(pages(&memory.uffd, 1), PAGE);
+    let is_over = AtomicBool::new(false);
+    let (mut orders, mut took) = (0, Vec::new());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut number = 1 << 24;
+            while !is_over.load(Ordering::Acquire) {
+                let head = crate::agents::agent::header_bytes(Kind::Taken, 0, number);
+                let slots = [SlotState::Skipped as u8; SLOTS];
+                match seqpacket::send(&agents, [&head, &slots], &[]) {
+                    Ok(()) => number += 1,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        std::thread::yield_now();
+                    }
+                    // Hung up on.
+                    Err(_) => break,
+                }
+            }
+        });
+        does_not_wait(&memory, || {
+            while memory.has_agent() && orders < 100_000 {
+                memory.take_out(&[page], &mut took);
+                orders += 1;
+            }
+        });
+        is_over.store(true, Ordering::Release);
+    });
+    assert!(!memory.has_agent(), "after {orders} orders");
+    assert!(orders > 1, "the first was answered");
+    assert_eq!(took, [Took::Stayed]);
+}
+
+/// A successor empties staging areas before it serves anybody, and whoever ends tells agents so.
+#[test]
+fn an_agent_that_reads_nothing_holds_up_neither_a_takeover_nor_an_end() {
+    const NAME: &str = "an_agent_that_reads_nothing_holds_up_neither_a_takeover_nor_an_end";
+    let Some(uffd) = own_uffd(NAME) else { return };
+    let (memory, agents, _) = with_agent(uffd);
+    does_not_wait(&memory, || {
+        for _ in 0..100_000 {
+            memory.empty_staging();
+            if !memory.has_agent() {
+                break;
+            }
+        }
+        memory.detach();
+    });
+    assert!(!memory.has_agent(), "its queue is full, and it gets more orders");
+    // It has not been told to end: so it finds that nobody is there.
+    seqpacket::set_timeout(&agents, Some(Duration::from_secs(60))).expect("set");
+    while seqpacket::receive(&agents, &mut [0; 64]).expect("orders, and the end").0 > 0 {}
+}
+
+/// An agent that died with its program leaves nothing to be found damaged.
+#[test]
+fn what_was_on_its_way_out_of_memory_that_is_gone_is_not_lost() {
+    let Some(own) = own_uffd("what_was_on_its_way_out_of_memory_that_is_gone_is_not_lost") else {
+        return;
+    };
+    drop(own);
+    let mut ends = [0; 2];
+    // SAFETY: the array takes both descriptors, which nobody else owns. The child makes system calls
+    // and ends.
+    let (ours, child) = unsafe {
+        let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+        assert_eq!(libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()), 0);
+        let [ours, childs] = ends.map(|fd| OwnedFd::from_raw_fd(fd));
+        let child = libc::fork();
+        assert!(child >= 0);
+        if child == 0 {
+            let opened = Uffd::open_own().and_then(|uffd| uffd.api(FEATURES).map(|()| uffd));
+            let sent = opened.and_then(|u| seqpacket::send(&childs, [b"u"], &[u.as_raw_fd()]));
+            libc::_exit(i32::from(sent.is_err()));
+        }
+        (ours, child)
+    };
+    let mut status = 0;
+    // SAFETY: our own child, and a place for its status.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0, "the child has sent its userfaultfd");
+    let (_, mut fds) = seqpacket::receive(&ours, &mut [0; 8]).expect("a message");
+    let gone = Uffd::new(fds.pop().expect("a descriptor").into_known());
+    assert!(!gone.is_alive());
+
+    // Its agent hangs up in the middle of an order.
+    let Some(uffd) = own_uffd("") else { return };
+    let (memory, agents, _) = with_agent(uffd);
+    let ProgramMemory { mut agent, .. } = memory;
+    let memory = ProgramMemory::new(gone, PAGE, agent.take(), None, -1, 0);
+    let mut took = Vec::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            seqpacket::receive(&agents, &mut [0; 256]).expect("an order");
+            seqpacket::hang_up(&agents);
+        });
+        memory.take_out(&[Vpn(1 << 20), Vpn(1 << 20 | 1)], &mut took);
+    });
+    assert_eq!(took, [Took::Stayed, Took::Stayed]);
+}
+
+/// A thread writes to a page of zeros for the first time while the page is being moved. Linux 6.18
+/// says EEXIST in some of a hundred thousand tries.
+#[test]
+fn a_first_write_in_the_middle_of_a_move_is_not_lost() {
+    const TRIES: u64 = 50_000;
+    let Some(uffd) = own_uffd("a_first_write_in_the_middle_of_a_move_is_not_lost") else {
+        return;
+    };
+    let (memory, agents, staging) = with_agent(uffd);
+    let program = pages(&memory.uffd, 1);
+    let (begun, written) = (AtomicU64::new(0), AtomicU64::new(0));
+    let unsaid = AtomicU64::new(0);
+    let mut lost = None;
+    // A different moment each time.
+    let spin = |n: u64| (0..n * 37 % 401).for_each(|_| std::hint::spin_loop());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 1..=TRIES {
+                while begun.load(Ordering::Acquire) < n {
+                    std::hint::spin_loop();
+                }
+                spin(n);
+                // SAFETY: the page is mapped; others read it only once this is said to be done.
+                unsafe { (program as *mut u64).write_volatile(n) };
+                written.store(n, Ordering::Release);
+            }
+        });
+        scope.spawn(|| {
+            let take = |_| {
+                begun.fetch_add(1, Ordering::Release);
+                spin(begun.load(Ordering::Relaxed) * 101);
+                vec![match move_page(&memory.uffd, staging, program) {
+                    0 => {
+                        let mut copy = [0; PAGE as usize];
+                        // Zeros are no page there.
+                        memory.staged(0, &mut copy);
+                        assert!(memory.agent().expect("it lives").fill(0, &copy));
+                        SlotState::Taken
+                    }
+                    libc::EEXIST | libc::EBUSY => {
+                        unsaid.fetch_add(1, Ordering::Relaxed);
+                        SlotState::Busy
+                    }
+                    libc::ENOENT => SlotState::Hole,
+                    _ => SlotState::Skipped,
+                }]
+            };
+            while obey(&agents, staging, take) {}
+        });
+        let (mut page, mut took) = (vec![0; PAGE as usize], Vec::new());
+        for n in 1..=TRIES {
+            assert_eq!(memory.uffd.zero(program, PAGE).errno, 0);
+            memory.take_out(&[Vpn::of_addr(program, PAGE)], &mut took);
+            if took[0] == Took::Taken {
+                memory.copy_taken(0, &mut page);
+                assert_eq!(memory.uffd.copy(program, &page).errno, 0);
+            } else {
+                // What the fault of a resident page is answered with.
+                memory.uffd.zero(program, PAGE);
+            }
+            while written.load(Ordering::Acquire) < n {
+                std::thread::yield_now();
+            }
+            // SAFETY: the page is mapped, and nobody writes to it now.
+            let found = unsafe { (program as *const u64).read_volatile() };
+            if found != n {
+                lost = Some((n, found, took[0]));
+                begun.store(TRIES, Ordering::Release);
+                break;
+            }
+            memory.release_taken();
+            give_up(program, 1);
+        }
+        memory.hang_up();
+    });
+    assert_eq!(lost, None, "try, what was found instead, and what the agent said");
+    println!("pages moved and called busy: {unsaid:?} of {TRIES}");
+}

@@ -1,0 +1,13 @@
+//! Programs: their processes, their mappings and memory, and those that are left alone.
+
+pub mod advice;
+pub mod let_go;
+pub mod mappings;
+pub mod memory;
+pub mod name;
+pub mod not_inherited;
+pub mod outside;
+pub mod proc_stat;
+pub mod process;
+pub mod robust;
+pub mod without_agent;

@@ -1,0 +1,467 @@
+//! Managed processes and what the daemon's threads share.
+//!
+//! Lock order: a space's batch lock, its `table.lock`, its `regions`; `Shared::processes` is a leaf,
+//! held for moments.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use clew_core::{AppId, Event, PageId, PageRun, SpaceId, Vpn};
+use clew_engine::{ManagedSpace, Mover};
+use clew_store::{Journal, Space, SpaceJournal, State, Tables};
+use crossbeam_channel::{Receiver, Sender};
+use parking_lot::{Mutex, RwLock};
+
+use crate::agents::attach::share_memory;
+use crate::faults::affinity::{self, Placement};
+use crate::faults::latency::FaultLatency;
+use crate::faults::moves::{Move, Moves};
+use crate::faults::uffd::{FEATURES, feature};
+use crate::governor::Message;
+use crate::programs::memory::ProgramMemory;
+use crate::survival::predecessor::ProcessName;
+use crate::survival::records::{Record, Stage, column};
+use crate::survival::takeover::Lost;
+
+/// Events that fault threads post for the policies; beyond this many unread ones they are dropped
+/// (and counted): policies then know a little less, and no page is harmed.
+const RING: usize = 1 << 16;
+
+/// Moves that are written to the journal.
+const MAX_MOVES: usize = 1024;
+
+/// The first page of a space, and no fewer than it can have.
+pub const ALL_PAGES: (Vpn, u64) = (Vpn(0), u64::MAX >> 20);
+
+/// One process (or one address space of it: after execve it is another).
+pub struct Process {
+    /// Its space.
+    pub id: SpaceId,
+    /// Its app.
+    pub app: AppId,
+    /// Process id; 0 for a forked child until its agent has said which one it is.
+    pid: AtomicU32,
+    /// Whether it was forked by a managed one.
+    pub forked: bool,
+    /// Address of the page that tells its forked children who they are, and it itself if it is one.
+    pub beacon: u64,
+    /// What the beacon says to it besides its space; 0 if it is nobody's child.
+    pub secret: u64,
+    /// Command name.
+    pub command: String,
+    /// Page table.
+    pub space: Arc<ManagedSpace>,
+    /// Memory: the same that `space` uses.
+    pub memory: Arc<ProgramMemory>,
+    /// Registered mappings: start to end.
+    pub regions: Mutex<BTreeMap<u64, u64>>,
+    /// What the program moved lately.
+    pub moves: Mutex<Moves>,
+    /// Messages of the kernel applied so far.
+    pub applied: AtomicU32,
+    /// The next message of the kernel could not be read, and is there still.
+    pub unreadable: AtomicBool,
+    /// Whether it is a forked child of which nobody has looked yet what it did not get.
+    pub may_lack: AtomicBool,
+    /// What a successor must know of it.
+    pub record: Mutex<Record>,
+    /// Of descriptors taken over: their numbers in the predecessor's table, until they are recorded.
+    pub renumbered: Mutex<HashMap<RawFd, RawFd>>,
+    /// `/proc/PID/statm`, `/proc/PID/smaps` and `/proc/PID/maps`; as long as it is not known which
+    /// process it is, there are none.
+    pub files: OnceLock<Mutex<ProcFiles>>,
+    /// The CPU whose fault thread serves it.
+    pub handler: usize,
+    /// It uses a userfaultfd of its own: nothing more is taken out of it, and it is let go.
+    pub leaving: AtomicBool,
+    /// It has been let go: nothing of it is stored or registered.
+    pub left: AtomicBool,
+    /// How often a range of it was let go: what is known of mappings may be older.
+    pub left_out: AtomicU64,
+    /// Its app is being relaunched: the thread that faults is kept next to the handler.
+    pub relaunching: AtomicBool,
+    /// A thread whose affinity was narrowed, and what it was before.
+    pub narrowed: Mutex<Option<(u32, libc::cpu_set_t)>>,
+    /// Faults served.
+    pub faults: AtomicU64,
+    /// Faults among them that brought a stored page back.
+    pub demand: AtomicU64,
+    /// Time that those took, from being read to their answer, in nanoseconds.
+    pub fault_ns: AtomicU64,
+    /// Of it, the time that the store took to decompress.
+    pub fault_codec_ns: AtomicU64,
+    /// Time that was spent on what came along, after the answer, in nanoseconds.
+    pub fault_along_ns: AtomicU64,
+    /// Pages found back from the kernel's swap.
+    pub lent_back: AtomicU64,
+    /// Pages brought back otherwise.
+    pub restored: AtomicU64,
+    /// Pages taken out.
+    pub swapped_out: AtomicU64,
+}
+
+/// Open files of one process under /proc; they stay bound to it.
+pub struct ProcFiles {
+    pub statm: File,
+    pub maps: File,
+    pub smaps: File,
+}
+
+impl Process {
+    /// A process with the memory and the page table given.
+    pub fn new(
+        app: AppId,
+        record: Record,
+        handler: usize,
+        table: Space,
+        memory: ProgramMemory,
+        journal: SpaceJournal,
+        files: Option<ProcFiles>,
+    ) -> Arc<Process> {
+        memory.robust.of(record.pid);
+        let memory = Arc::new(memory);
+        Arc::new(Process {
+            id: table.id(),
+            app,
+            pid: AtomicU32::new(record.pid),
+            forked: record.stage == Stage::Child,
+            beacon: record.beacon,
+            secret: record.secret,
+            command: record.command.clone(),
+            space: Arc::new(ManagedSpace::new(table, memory.clone(), journal)),
+            memory,
+            regions: Mutex::default(),
+            moves: Mutex::default(),
+            applied: AtomicU32::new(0),
+            unreadable: AtomicBool::default(),
+            may_lack: AtomicBool::new(record.stage == Stage::Child),
+            record: Mutex::new(record),
+            renumbered: Mutex::default(),
+            files: files.map(|f| OnceLock::from(Mutex::new(f))).unwrap_or_default(),
+            handler,
+            leaving: AtomicBool::default(),
+            left: AtomicBool::default(),
+            left_out: AtomicU64::default(),
+            relaunching: AtomicBool::default(),
+            narrowed: Mutex::new(None),
+            faults: AtomicU64::default(),
+            demand: AtomicU64::default(),
+            fault_ns: AtomicU64::default(),
+            fault_codec_ns: AtomicU64::default(),
+            fault_along_ns: AtomicU64::default(),
+            lent_back: AtomicU64::default(),
+            restored: AtomicU64::default(),
+            swapped_out: AtomicU64::default(),
+        })
+    }
+
+    /// Process id; 0 for a forked child until its agent has said which one it is.
+    pub fn pid(&self) -> u32 {
+        self.pid.load(Ordering::Acquire)
+    }
+
+    /// The process, so that no later one of its number is taken for it; `None` where its start is
+    /// not known.
+    pub fn name(&self) -> Option<ProcessName> {
+        let record = self.record.lock();
+        let name = ProcessName { pid: record.pid, started: record.started };
+        (name.pid != 0 && name.started != 0).then_some(name)
+    }
+
+    /// A forked child's agent has told which process it is. False if one has before.
+    pub fn identify(
+        &self,
+        shared: &Shared,
+        name: ProcessName,
+        files: ProcFiles,
+        pagemap: File,
+    ) -> bool {
+        {
+            let mut record = self.record.lock();
+            if record.pid != 0 || !self.memory.set_pagemap(pagemap) {
+                return false;
+            }
+            (record.pid, record.started) = (name.pid, name.started);
+            let _ = self.files.set(Mutex::new(files));
+            self.memory.robust.of(name.pid);
+            self.pid.store(name.pid, Ordering::Release);
+        }
+        self.save_record(shared);
+        true
+    }
+
+    /// Has its userfaultfd report what the daemon must know, and registers what is the agent's. May be
+    /// done again, by a successor that does not know whether it was done.
+    pub fn arm(&self, page_bytes: u64) -> io::Result<()> {
+        let done = match self.memory.uffd.api(FEATURES | feature::EVENT_FORK) {
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+                // Without CAP_SYS_PTRACE a child's missing pages would read as zeros: refuse.
+                let what = "the daemon may not follow forks (CAP_SYS_PTRACE)";
+                return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+            }
+            done => done,
+        };
+        // The beacon before anything that a child inherits: who has a userfaultfd from its parent has
+        // a beacon too. If this fails, why the features were refused says more.
+        let staging = self.memory.staging();
+        let register = |start: u64, len: u64| {
+            self.memory.uffd.register(start, len).map_err(|error| match &done {
+                Err(refused) => io::Error::new(refused.kind(), refused.to_string()),
+                Ok(()) => error,
+            })
+        };
+        register(self.beacon, page_bytes)?;
+        register(staging.start, staging.end - staging.start)
+    }
+
+    /// It is served no more, because what is known of its memory may be wrong, and ended: a thread
+    /// that waits for a page gets none.
+    pub fn give_up(&self, why: &str) {
+        if !self.memory.give_up() {
+            return;
+        }
+        let pid = self.pid();
+        // Whoever has the agent's number now is the agent if it shares the memory.
+        let agent = self.memory.agent_pid().and_then(|agent| ProcessName::of(agent).ok());
+        let agent = agent.filter(|agent| share_memory(agent.pid, pid) == Some(true));
+        let killed = [self.name(), agent].map(|name| name.is_some_and(|n| n.send_kill().is_some()));
+        tracing::error!(
+            pid,
+            command = self.command,
+            why,
+            killed = killed[0],
+            "a program is ended: it cannot be served any more"
+        );
+    }
+
+    /// What its beacon says.
+    pub fn beacon_says(&self) -> [u64; 2] {
+        if self.secret == 0 { [0; 2] } else { [u64::from(self.id.0), self.secret] }
+    }
+
+    /// Address ranges of the agent's own: never to be managed.
+    pub fn agents_own(&self, page_bytes: u64) -> Vec<std::ops::Range<u64>> {
+        let mut own = self.memory.agents_own();
+        own.push(self.beacon..self.beacon + page_bytes);
+        own
+    }
+
+    /// Writes what a successor must know of it to the journal.
+    pub fn save_record(&self, shared: &Shared) {
+        let mut record = self.record.lock();
+        let mut descriptors = self.memory.descriptors();
+        if let Some(files) = self.files.get() {
+            let files = files.lock();
+            descriptors.statm = Some(files.statm.as_raw_fd());
+            descriptors.maps = Some(files.maps.as_raw_fd());
+            descriptors.smaps = Some(files.smaps.as_raw_fd());
+        }
+        record.descriptors[shared.column()] = descriptors;
+        (record.staging, record.area) = self.memory.agents_addresses();
+        record.narrowed = self.narrowed.lock().as_ref().map(affinity::to_words);
+        record.save(&self.space.journal);
+    }
+
+    /// Writes its mappings and moves to the journal, and that so many messages are applied to them.
+    /// The space's lock is held for writing.
+    pub fn save_facts(&self) {
+        let (regions, moves) = (self.regions.lock(), self.moves.lock());
+        let moves = moves.last(MAX_MOVES);
+        let mut words = Vec::with_capacity(2 + regions.len() * 2 + moves.len() * 5);
+        // Moves first: where there is not room for all, mappings are left out.
+        let applied = u64::from(self.applied.load(Ordering::Relaxed));
+        words.extend([applied << 32 | moves.len() as u64, regions.len() as u64]);
+        for m in moves {
+            words.extend([m.from.0, m.from.1, m.to.0, m.to.1, u64::from(m.owes_unmap)]);
+        }
+        regions.iter().for_each(|(start, end)| words.extend([*start, *end]));
+        self.space.journal.set_facts(&words);
+    }
+
+    /// Reads them, after a takeover. Damaged ones are as good as none: only the order of what
+    /// several threads did at once is harder to tell then.
+    pub fn load_facts(&self) {
+        let Some(words) = self.space.journal.facts().filter(|words| words.len() >= 2) else {
+            return;
+        };
+        self.applied.store((words[0] >> 32) as u32, Ordering::Relaxed);
+        let moves = (words[0] as u32 as usize).min(MAX_MOVES).min((words.len() - 2) / 5);
+        let (moves, regions) = words[2..].split_at(moves * 5);
+        *self.moves.lock() = moves
+            .chunks_exact(5)
+            .map(|m| Move {
+                from: (m[0], m[1]),
+                to: (m[2], m[3]),
+                when: Instant::now(),
+                owes_unmap: m[4] != 0,
+            })
+            .collect();
+        *self.regions.lock() = regions.chunks_exact(2).map(|r| (r[0], r[1])).collect();
+    }
+
+    /// A run of pages of this process; of more than 2^32 - 1 the first.
+    pub fn run(&self, first: Vpn, pages: u64) -> PageRun {
+        PageRun { first: PageId::new(self.id, first), count: pages.min(u64::from(u32::MAX)) as u32 }
+    }
+
+    /// The same, in as many runs as it takes.
+    pub fn runs(&self, first: Vpn, pages: u64) -> impl Iterator<Item = PageRun> {
+        let parts = (0..pages).step_by(u32::MAX as usize);
+        parts.map(move |at| self.run(Vpn(first.0 + at), pages - at))
+    }
+
+    /// Whether its pages can be taken out.
+    pub fn is_managed(&self) -> bool {
+        self.memory.has_agent() && !self.is_leaving()
+    }
+
+    /// Whether it is being let go, or has been.
+    pub fn is_leaving(&self) -> bool {
+        self.leaving.load(Ordering::SeqCst)
+    }
+
+    /// Whether it has been let go.
+    pub fn has_left(&self) -> bool {
+        self.left.load(Ordering::SeqCst)
+    }
+
+    /// Vpns of pages that are stored, also if they are parked, ascending.
+    pub fn stored_vpns(&self) -> Vec<Vpn> {
+        self.stored_vpns_of(ALL_PAGES)
+    }
+
+    /// Those of them that are among so many from the first on.
+    pub fn stored_vpns_of(&self, (first, pages): (Vpn, u64)) -> Vec<Vpn> {
+        let mut vpns = Vec::new();
+        self.space.table.for_range(first, pages, |vpn, entry| {
+            if matches!(entry.state(), State::Stored | State::Parked) {
+                vpns.push(vpn);
+            }
+        });
+        vpns
+    }
+}
+
+/// Who answers faults, and where.
+pub struct Handlers {
+    /// A descriptor each, which watches the programs it serves.
+    pub epolls: Vec<OwnedFd>,
+    /// Its CPU.
+    pub cpus: Vec<usize>,
+    /// Where the faulting thread should be during a relaunch.
+    pub placement: Placement,
+}
+
+/// What all threads of the daemon share.
+pub struct Shared {
+    /// Moves pages.
+    pub mover: Mover,
+    /// Makes page tables.
+    pub tables: Arc<Tables>,
+    /// What a successor must know besides.
+    pub journal: Arc<Journal>,
+    /// How many daemons have served these programs, this one included.
+    pub generation: u64,
+    /// Bytes of a page.
+    pub page_bytes: u64,
+    /// Managed processes by space.
+    pub processes: RwLock<HashMap<SpaceId, Arc<Process>>>,
+    /// Fault threads' epoll descriptors, one a handler.
+    pub epolls: Vec<OwnedFd>,
+    /// The CPU of each handler.
+    pub handler_cpus: Vec<usize>,
+    /// Where the faulting thread should be during a relaunch.
+    pub placement: Placement,
+    /// To the policy thread.
+    pub governor: Sender<Message>,
+    /// Events for the policies; the policy thread reads them when it next wakes.
+    pub ring: (Sender<Event>, Receiver<Event>),
+    /// Events that found the ring full.
+    pub ring_dropped: AtomicU64,
+    /// Rounds of faults that waited because more than the budget was used.
+    pub room_waits: AtomicU64,
+    /// How long faults took, one a handler.
+    pub latencies: Vec<FaultLatency>,
+    /// Groups of programs taken over that are not served yet: until then nothing may end.
+    pub recovering: AtomicUsize,
+    /// More than the budget is used, and pages are on their way out: faults give them time.
+    pub over_budget: AtomicBool,
+    /// What is kept of programs whose records were found damaged.
+    pub lost: OnceLock<Vec<Lost>>,
+}
+
+impl Shared {
+    /// Shared state around `mover`.
+    pub fn new(
+        mover: Mover,
+        tables: Arc<Tables>,
+        journal: Arc<Journal>,
+        generation: u64,
+        page_bytes: u64,
+        handlers: Handlers,
+        governor: Sender<Message>,
+    ) -> Shared {
+        let Handlers { epolls, cpus, placement } = handlers;
+        Shared {
+            mover,
+            tables,
+            journal,
+            generation,
+            page_bytes,
+            processes: RwLock::new(HashMap::new()),
+            latencies: epolls.iter().map(|_| FaultLatency::default()).collect(),
+            epolls,
+            handler_cpus: cpus,
+            placement,
+            governor,
+            ring: crossbeam_channel::bounded(RING),
+            ring_dropped: AtomicU64::new(0),
+            room_waits: AtomicU64::new(0),
+            recovering: AtomicUsize::new(0),
+            over_budget: AtomicBool::new(false),
+            lost: OnceLock::new(),
+        }
+    }
+
+    /// The column of records that is true for this daemon's descriptors.
+    pub fn column(&self) -> usize {
+        column(self.generation)
+    }
+
+    /// The one that was true for its predecessor's.
+    pub fn other_column(&self) -> usize {
+        1 - self.column()
+    }
+
+    /// The page table of a new space; `None` if there are too many.
+    pub fn new_table(&self) -> Option<Space> {
+        Space::numbered(&self.tables)
+    }
+
+    /// Memory of all page tables and of the journal.
+    pub fn tables_bytes(&self) -> u64 {
+        self.tables.used_bytes() + self.journal.used_bytes()
+    }
+
+    /// Posts an event for the policies without waking anyone.
+    pub fn post(&self, event: Event) {
+        if self.ring.0.try_send(event).is_err() {
+            self.ring_dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The process of a space.
+    pub fn process(&self, id: SpaceId) -> Option<Arc<Process>> {
+        self.processes.read().get(&id).cloned()
+    }
+
+    /// All processes of an app.
+    pub fn of_app(&self, app: AppId) -> Vec<Arc<Process>> {
+        self.processes.read().values().filter(|p| p.app == app).cloned().collect()
+    }
+}

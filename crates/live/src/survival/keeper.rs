@@ -1,0 +1,109 @@
+//! The keeper: a process that shares the daemon's descriptor table and does nothing.
+//!
+//! When the last descriptor of a userfaultfd is closed, missing pages read as zeros. The keeper
+//! outlives a daemon that is killed, and with the shared table it holds every descriptor, those of
+//! children forked a moment before included. Programs then wait; none reads a wrong byte.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
+
+use crate::survival::predecessor;
+
+/// A running keeper.
+pub struct Keeper {
+    pid: libc::pid_t,
+    /// Programs depend on it: it stays, whatever becomes of this process.
+    is_needed: bool,
+}
+
+impl Keeper {
+    /// Starts one for the daemon of `socket`. To be called before the process has threads.
+    ///
+    /// One whose daemon dies before it was written down as the one that counts ends too: nobody would
+    /// ever ask it, and descriptors that it held would keep programs waiting for events to be read.
+    pub fn start(socket: &Path) -> io::Result<Keeper> {
+        let socket = socket.to_path_buf();
+        // SAFETY: takes numbers only; the result is checked and owned by nobody else. Then as fork, with
+        // the descriptor table shared; there is one thread, so the child may do what it likes.
+        unsafe {
+            let daemon = libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) as RawFd;
+            if daemon < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            let daemon = OwnedFd::from_raw_fd(daemon);
+            let flags = libc::CLONE_FILES | libc::SIGCHLD;
+            let pid = libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0);
+            if pid < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            if pid == 0 {
+                keep(&daemon, socket);
+            }
+            // Both have it under this number.
+            std::mem::forget(daemon);
+            Ok(Keeper { pid: pid as libc::pid_t, is_needed: false })
+        }
+    }
+
+    /// From now on a successor goes by what it holds: an error or a panic of this process leaves it.
+    pub fn keep(&mut self) {
+        self.is_needed = true;
+    }
+
+    /// An orderly end: every page is back, nothing needs keeping.
+    pub fn end(mut self) {
+        self.is_needed = false;
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.pid as u32
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        if self.is_needed {
+            return;
+        }
+        // SAFETY: our own child, not reaped before this.
+        unsafe {
+            libc::kill(self.pid, libc::SIGKILL);
+            libc::waitpid(self.pid, std::ptr::null_mut(), 0);
+        }
+    }
+}
+
+/// What a keeper does. `daemon` becomes readable when that is dead.
+fn keep(daemon: &OwnedFd, socket: PathBuf) -> ! {
+    // SAFETY: the set is initialised before use; the name is a constant.
+    unsafe {
+        libc::setsid();
+        libc::prctl(libc::PR_SET_NAME, c"clew-keeper".as_ptr());
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        // Nobody can block what an instruction of its own raises.
+        for own in [libc::SIGSYS, libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE] {
+            libc::sigdelset(&mut all, own);
+        }
+        libc::sigprocmask(libc::SIG_BLOCK, &all, std::ptr::null_mut());
+    }
+    loop {
+        let mut poll = libc::pollfd { fd: daemon.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one pollfd that lives across the call.
+        let ended = unsafe { libc::poll(&mut poll, 1, -1) } > 0;
+        // In doubt it stays.
+        if ended && predecessor::counts(&socket, std::process::id()) == Some(false) {
+            // SAFETY: ends this process and nothing else.
+            unsafe { libc::_exit(0) };
+        }
+        if ended {
+            break;
+        }
+    }
+    loop {
+        // SAFETY: takes nothing.
+        unsafe { libc::pause() };
+    }
+}

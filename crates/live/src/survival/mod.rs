@@ -1,0 +1,8 @@
+//! What outlives a daemon, and how the next one goes on with it.
+
+pub mod keeper;
+pub mod predecessor;
+pub mod pressure;
+pub mod records;
+pub mod supervise;
+pub mod takeover;

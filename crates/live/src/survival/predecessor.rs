@@ -1,0 +1,401 @@
+//! Finding what a daemon left behind: who serves a socket, whose keeper holds its descriptors.
+//!
+//! Two small files beside the socket. `.pid` names who serves it, or is about to; it is changed
+//! under a lock on `.lock` that is held for a moment only, for every lock that a daemon held longer
+//! would be held on by its keeper; and so are all three removed, `.lock` last. `.keeper` names the keeper, the generation whose column of the
+//! records is true for it, and the journal's descriptor. It is replaced as a whole, and that is the
+//! moment in which a takeover becomes true.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clew_trace::regular;
+
+use crate::programs::proc_stat::Stat;
+
+/// A process, named so that no later one is mistaken for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ProcessName {
+    /// Its id.
+    pub pid: u32,
+    /// When it began, in clock ticks since the machine did.
+    pub started: u64,
+}
+
+impl std::fmt::Display for ProcessName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.pid, self.started)
+    }
+}
+
+impl std::str::FromStr for ProcessName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ProcessName, String> {
+        let name = || {
+            let (pid, started) = text.split_once(':')?;
+            Some(ProcessName { pid: pid.parse().ok()?, started: started.parse().ok()? })
+        };
+        name().ok_or_else(|| format!("'{text}' is not PID:STARTED"))
+    }
+}
+
+impl ProcessName {
+    /// The process that has this id now.
+    pub fn of(pid: u32) -> io::Result<ProcessName> {
+        Ok(ProcessName { pid, started: Stat::of(pid)?.started })
+    }
+
+    /// The process that a descriptor is of, whoever gave it; `None` if it is of none, or of one that
+    /// has ended.
+    pub fn behind(process: &OwnedFd) -> Option<ProcessName> {
+        let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_raw_fd())).ok()?;
+        let pid = info.lines().find_map(|line| line.strip_prefix("Pid:"))?;
+        let pid = pid.trim().parse().ok().filter(|pid| *pid > 0)?;
+        let name = ProcessName::of(pid).ok()?;
+        // The number was its own all the time if it has not ended since.
+        (!has_ended(process, Duration::ZERO)).then_some(name)
+    }
+
+    /// A descriptor of it; `None` if it has been reaped.
+    ///
+    /// # Errors
+    /// If that cannot be told: no descriptors, no memory.
+    pub fn open(&self) -> io::Result<Option<OwnedFd>> {
+        // SAFETY: takes numbers only; the result is checked and owned by nobody else.
+        let fd = unsafe {
+            let fd = libc::syscall(libc::SYS_pidfd_open, self.pid, 0) as RawFd;
+            if fd < 0 {
+                let error = io::Error::last_os_error();
+                return if is_gone(&error) { Ok(None) } else { Err(error) };
+            }
+            OwnedFd::from_raw_fd(fd)
+        };
+        // Looked at after it was opened: the id cannot have passed to another since.
+        match ProcessName::of(self.pid) {
+            Ok(now) => Ok((now == *self).then_some(fd)),
+            Err(error) if is_gone(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether one of its threads still runs. Where that cannot be told it is taken to.
+    pub fn is_alive(&self) -> bool {
+        match self.open() {
+            Ok(process) => process.is_some_and(|process| !has_ended(&process, Duration::ZERO)),
+            Err(_) => true,
+        }
+    }
+
+    /// Sends it SIGKILL; its descriptor, or `None` where there was nobody to be killed.
+    pub fn send_kill(&self) -> Option<OwnedFd> {
+        let process = self.open().ok()??;
+        // SAFETY: takes numbers and no info.
+        let sent = unsafe {
+            let none = std::ptr::null::<libc::siginfo_t>();
+            libc::syscall(libc::SYS_pidfd_send_signal, process.as_raw_fd(), libc::SIGKILL, none, 0)
+        };
+        (sent == 0).then_some(process)
+    }
+
+    /// Kills it and waits for the end of its last thread; false if that takes too long, or it may
+    /// not be killed.
+    pub fn kill(&self, patience: Duration) -> bool {
+        match self.send_kill() {
+            Some(process) => has_ended(&process, patience),
+            None => !self.is_alive(),
+        }
+    }
+}
+
+/// Of an error about a process: there is none of that id (any more).
+fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
+        || matches!(error.raw_os_error(), Some(libc::ESRCH | libc::EINVAL))
+}
+
+/// Whether the process ends within `patience`: then its descriptor is readable.
+pub fn has_ended(process: &OwnedFd, patience: Duration) -> bool {
+    let until = Instant::now() + patience;
+    loop {
+        let left = until.saturating_duration_since(Instant::now()).as_millis();
+        let mut poll = libc::pollfd { fd: process.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one pollfd that lives across the call.
+        match unsafe { libc::poll(&mut poll, 1, left.min(i32::MAX as u128) as i32) } {
+            // Interrupted, or no memory.
+            n if n < 0 && Instant::now() < until => {}
+            n => return n > 0,
+        }
+    }
+}
+
+/// Bytes of the files beside a socket, at most: far more than they have.
+const MAX_FILE: u64 = 64 << 10;
+
+fn beside(socket: &Path, what: &str) -> PathBuf {
+    socket.with_extension(what)
+}
+
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let partial = path.with_extension(format!("new.{}", std::process::id()));
+    let _ = fs::remove_file(&partial);
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(&partial)?;
+    let replaced = file.write_all(text.as_bytes()).and_then(|()| fs::rename(&partial, path));
+    replaced.inspect_err(|_| {
+        let _ = fs::remove_file(&partial);
+    })
+}
+
+/// The numbers in a file; `None` if there is none.
+fn numbers<const N: usize>(path: &Path) -> io::Result<Option<[u64; N]>> {
+    let text = match regular::read_text(path, MAX_FILE, libc::O_NOFOLLOW) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        text => text.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?,
+    };
+    let numbers: Vec<u64> = text.split_ascii_whitespace().map_while(|n| n.parse().ok()).collect();
+    let damaged = || {
+        let what = format!("{} is not what a daemon writes: is it damaged?", path.display());
+        io::Error::new(io::ErrorKind::InvalidData, what)
+    };
+    numbers.try_into().map(Some).map_err(|_| damaged())
+}
+
+/// The lock under which `.pid` changes; others wait as long as this lives.
+fn lock(socket: &Path) -> io::Result<File> {
+    let path = beside(socket, "lock");
+    loop {
+        let lock = regular::open(
+            &path,
+            File::options().write(true).create(true).truncate(false).mode(0o600),
+            libc::O_NOFOLLOW,
+        )
+        .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
+        lock.lock()?;
+        // Else who held it has removed it, and the next one locks another.
+        if fs::metadata(&path).is_ok_and(|m| lock.metadata().is_ok_and(|l| l.ino() == m.ino())) {
+            return Ok(lock);
+        }
+    }
+}
+
+/// Makes this process the one that serves `socket`, or names the living one that does.
+pub fn claim(socket: &Path) -> io::Result<Result<Claim, ProcessName>> {
+    let _lock = lock(socket)?;
+    if let Some(other) = server(socket)?
+        && other.pid != std::process::id()
+        && other.open()?.is_some_and(|process| !has_ended(&process, Duration::ZERO))
+    {
+        return Ok(Err(other));
+    }
+    let own = ProcessName::of(std::process::id())?;
+    replace(&beside(socket, "pid"), &format!("{} {}\n", own.pid, own.started))?;
+    Ok(Ok(Claim { socket: socket.to_path_buf() }))
+}
+
+/// That this process is the one that serves a socket. When it goes, after an orderly end or a start
+/// that failed, so does what was written about the socket; unless there is a keeper, or that cannot be
+/// told: the next one goes by it, and all is left as a daemon leaves it that dies.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Claim {
+    socket: PathBuf,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        // Without the lock two could claim it while this one removes what the first has written.
+        let Ok(_lock) = lock(&self.socket) else { return };
+        if matches!(Predecessor::find(&self.socket), Ok(None)) {
+            for what in ["keeper", "pid", "lock"] {
+                let _ = fs::remove_file(beside(&self.socket, what));
+            }
+        }
+    }
+}
+
+/// Who serves `socket`, as far as is written down.
+pub fn server(socket: &Path) -> io::Result<Option<ProcessName>> {
+    let name = |[pid, started]: [u64; 2]| ProcessName { pid: pid as u32, started };
+    Ok(numbers(&beside(socket, "pid"))?.map(name))
+}
+
+/// The keeper that holds what a daemon had.
+pub struct Predecessor {
+    keeper: OwnedFd,
+    /// The keeper.
+    pub name: ProcessName,
+    /// The generation whose descriptors it holds.
+    pub generation: u64,
+    journal: RawFd,
+}
+
+/// Writes down that `keeper` holds the descriptors of `generation`. From this moment on a successor
+/// goes by them.
+pub fn commit(socket: &Path, keeper: u32, generation: u64, journal: RawFd) -> io::Result<()> {
+    let name = ProcessName::of(keeper)?;
+    let text = format!("{} {} {generation} {journal}\n", name.pid, name.started);
+    replace(&beside(socket, "keeper"), &text)
+}
+
+/// Whether process `keeper` is the one by which a successor would go; `None` if that cannot be read.
+pub fn counts(socket: &Path, keeper: u32) -> Option<bool> {
+    match regular::read_text(&beside(socket, "keeper"), MAX_FILE, libc::O_NOFOLLOW) {
+        Ok(text) => Some(text.split(' ').next() == Some(keeper.to_string().as_str())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Some(false),
+        Err(_) => None,
+    }
+}
+
+impl Predecessor {
+    /// The keeper of whoever served `socket` before, if it still runs.
+    ///
+    /// # Errors
+    /// If that cannot be told. To begin anew then would leave its programs waiting for ever.
+    pub fn find(socket: &Path) -> io::Result<Option<Predecessor>> {
+        let Some([pid, started, generation, journal]) = numbers(&beside(socket, "keeper"))? else {
+            return Ok(None);
+        };
+        let name = ProcessName { pid: pid as u32, started };
+        let alive = name.open()?.filter(|keeper| !has_ended(keeper, Duration::ZERO));
+        Ok(alive.map(|keeper| Predecessor { keeper, name, generation, journal: journal as RawFd }))
+    }
+
+    /// A copy of the keeper's descriptor `number`.
+    pub fn take(&self, number: RawFd) -> io::Result<OwnedFd> {
+        // SAFETY: takes numbers only; the result is checked and owned by nobody else.
+        unsafe {
+            let fd = libc::syscall(libc::SYS_pidfd_getfd, self.keeper.as_raw_fd(), number, 0);
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            Ok(OwnedFd::from_raw_fd(fd as RawFd))
+        }
+    }
+
+    /// The journal.
+    pub fn journal(&self) -> io::Result<OwnedFd> {
+        self.take(self.journal)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_lies_beside_a_socket_makes_anybody_wait() {
+        let dir = std::env::temp_dir().join(format!("clew-fifos-{}", std::process::id()));
+        fs::create_dir_all(&dir).expect("a directory");
+        let socket = dir.join("clew.sock");
+        let fifo = |what: &str| {
+            let path = beside(&socket, what);
+            let made = std::process::Command::new("mkfifo").arg(&path).status();
+            assert!(made.expect("mkfifo starts").success());
+            path
+        };
+        let lock = fifo("lock");
+        claim(&socket).expect_err("a pipe cannot be locked");
+        // Nor can one that somebody reads, which can be opened.
+        let reader = File::options().read(true).write(true).open(&lock).expect("it is opened");
+        let error = claim(&socket).expect_err("a pipe is no file of ours");
+        assert!(error.to_string().contains("no regular file"), "{error}");
+        drop(reader);
+        fs::remove_file(lock).expect("it is ours");
+        let keeper = fifo("keeper");
+        assert!(Predecessor::find(&socket).is_err() && counts(&socket, 1).is_none());
+        fs::remove_file(keeper).expect("it is ours");
+        let pid = fifo("pid");
+        assert!(server(&socket).is_err());
+        fs::remove_file(&pid).expect("it is ours");
+        fs::write(&pid, "1 2 ".repeat(1 << 20)).expect("written");
+        assert!(server(&socket).expect_err("too long").to_string().contains("more than"));
+        fs::remove_file(&pid).expect("it is ours");
+        std::os::unix::fs::symlink("/dev/zero", &pid).expect("a link");
+        assert!(server(&socket).is_err());
+        fs::remove_dir_all(&dir).expect("it is ours");
+    }
+
+    #[test]
+    fn one_of_two_serves_and_the_dead_do_not() {
+        let dir = std::env::temp_dir().join(format!("clew-claim-{}", std::process::id()));
+        fs::create_dir_all(&dir).expect("a directory");
+        let socket = dir.join("clew.sock");
+        let mut other =
+            std::process::Command::new("sleep").arg("60").spawn().expect("sleep starts");
+        let name = ProcessName::of(other.id()).expect("it runs");
+        fs::write(beside(&socket, "pid"), format!("{} {}\n", name.pid, name.started))
+            .expect("written");
+        assert_eq!(claim(&socket).expect("the files can be written"), Err(name));
+        assert!(name.kill(Duration::from_secs(10)), "it does not die");
+        assert!(!name.is_alive(), "a corpse serves nobody");
+        let claimed = claim(&socket).expect("the files can be written").expect("nobody serves it");
+        other.wait().expect("it was ours");
+        assert_eq!(server(&socket).expect("readable").map(|s| s.pid), Some(std::process::id()));
+        // The same id, another process.
+        let own = ProcessName::of(std::process::id()).expect("it runs");
+        assert!(!ProcessName { started: own.started + 1, ..own }.is_alive());
+        drop(claimed);
+        fs::remove_dir(&dir).expect("nothing is left");
+    }
+
+    #[test]
+    fn where_there_is_a_keeper_all_is_left() {
+        let dir = std::env::temp_dir().join(format!("clew-kept-{}", std::process::id()));
+        fs::create_dir_all(&dir).expect("a directory");
+        let socket = dir.join("clew.sock");
+        let claimed =
+            || claim(&socket).expect("the files can be written").expect("nobody serves it");
+        let mut keeper =
+            std::process::Command::new("sleep").arg("60").spawn().expect("sleep starts");
+        let first = claimed();
+        commit(&socket, keeper.id(), 1, 3).expect("the files can be written");
+        drop(first);
+        for what in ["keeper", "pid", "lock"] {
+            assert!(beside(&socket, what).exists(), "{what}");
+        }
+        keeper.kill().and_then(|()| keeper.wait()).expect("it was ours");
+        drop(claimed());
+        fs::remove_dir(&dir).expect("nothing is left");
+    }
+
+    #[test]
+    fn a_lock_that_somebody_holds_stays() {
+        let dir = std::env::temp_dir().join(format!("clew-forget-{}", std::process::id()));
+        fs::create_dir_all(&dir).expect("a directory");
+        let socket = dir.join("clew.sock");
+        let claimed = claim(&socket).expect("the files can be written").expect("nobody serves it");
+        let path = beside(&socket, "lock");
+        let held = File::options().write(true).open(&path).expect("it is there");
+        held.lock().expect("nobody else has it");
+        let inode = format!(":{} ", held.metadata().expect("it is there").ino());
+        std::thread::scope(|scope| {
+            let forgets = scope.spawn(|| drop(claimed));
+            // Until it waits, as the kernel says, or has not waited.
+            let waits = || {
+                let locks = fs::read_to_string("/proc/locks").expect("/proc/locks");
+                locks.lines().any(|line| line.contains("->") && line.contains(&inode))
+            };
+            while !forgets.is_finished() && !waits() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let left = ["lock", "pid"].map(|what| beside(&socket, what).exists());
+            held.unlock().expect("it was ours");
+            assert_eq!(left, [true, true], "somebody else locks another one now");
+        });
+        fs::remove_dir(&dir).expect("nothing is left");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_put_in_its_place_goes() {
+        let dir = std::env::temp_dir().join(format!("clew-partial-{}", std::process::id()));
+        let socket = dir.join("clew.sock");
+        let place = beside(&socket, "keeper");
+        fs::create_dir_all(&place).expect("a directory, which no file replaces");
+        commit(&socket, std::process::id(), 1, 3).expect_err("it cannot be replaced");
+        fs::remove_dir(&place).expect("it is ours");
+        fs::remove_dir(&dir).expect("nothing else is left");
+    }
+}
