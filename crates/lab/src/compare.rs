@@ -91,7 +91,6 @@ pub fn compare(
         ByteSize(footprint)
     )];
     notes.extend(arms.first().map(about_all).unwrap_or_default());
-    notes.extend(arms.iter().filter_map(about_hot_list));
     let unseen =
         arms.iter().filter_map(|arm| Some(arm.replay.as_ref()?.unseen_writes)).sum::<u64>();
     if unseen > 0 {
@@ -135,81 +134,19 @@ const METHOD: [&str; 3] = [
     "Every page that comes back is compared with what it held; a replay ends at the first that is wrong.",
 ];
 
-fn percent(part: Option<f64>) -> String {
-    part.map_or("-".to_string(), |part| format!("{:.1} %", part * 100.0))
-}
-
 /// What is the same under every scheme.
 fn about_all(arm: &Arm) -> Vec<String> {
-    let Some(Replay { costs, pages, own_ms, hot_sets, belady, .. }) = &arm.replay else {
-        return Vec::new();
-    };
+    let Some(Replay { costs, pages, own_ms, .. }) = &arm.replay else { return Vec::new() };
     let sizes = match pages.as_str() {
         "real" => "real codecs on the trace's bytes".to_string(),
         other => format!("no contents: sizes by {other}"),
     };
-    let mut notes = vec![
+    vec![
         format!("time {} (costs: {costs}); {sizes}", arm.time),
         format!(
             "relaunches in ms, of which the programs themselves take {:.2} at the median; cold: \
              launched cold / ended; hits: of accesses to pages that held something",
             own_ms.p50
         ),
-    ];
-    if hot_sets.similarity.is_some() {
-        notes.push(format!(
-            "of what a relaunch uses, the one before used {}; of what that one used, {} is used \
-             again (Ariadne, figure 5)",
-            percent(hot_sets.similarity),
-            percent(hot_sets.reuse)
-        ));
-    }
-    if let Some(bound) = belady {
-        notes.push(format!(
-            "no scheme brings back fewer than {} pages at a ratio of {} (Belady)",
-            bound.pages, bound.ratio
-        ));
-    }
-    notes
-}
-
-fn about_hot_list(arm: &Arm) -> Option<String> {
-    let sets = arm.replay.as_ref()?.hot_sets;
-    sets.coverage?;
-    Some(format!(
-        "hot list of {}: coverage {}, accuracy {} (Ariadne, figure 14)",
-        arm.name,
-        percent(sets.coverage),
-        percent(sets.accuracy)
-    ))
-}
-
-#[cfg(test)]
-mod tests {
-    use clew_report::{Belady, HotSets};
-
-    use super::*;
-
-    #[test]
-    fn notes_say_what_the_figures_of_ariadne_and_beladys_bound_are() {
-        let hot_sets = HotSets {
-            similarity: Some(0.7),
-            reuse: Some(0.98),
-            coverage: Some(0.71),
-            accuracy: Some(0.92),
-            relaunches: 7,
-        };
-        let belady = Some(Belady { pages: 4711, ratio: 2.5 });
-        let replay = Replay { hot_sets, belady, pages: "ratio".to_string(), ..Replay::default() };
-        let arm = Arm { name: "mine".into(), replay: Some(replay), ..Arm::default() };
-        let notes = about_all(&arm).join("\n");
-        assert!(notes.contains("used 70.0 %; of what that one used, 98.0 %"), "{notes}");
-        assert!(notes.contains("4711") && notes.contains("sizes by ratio"), "{notes}");
-        let of_list = about_hot_list(&arm).expect("it has one");
-        assert!(
-            of_list.contains("hot list of mine: coverage 71.0 %, accuracy 92.0 %"),
-            "{of_list}"
-        );
-        assert_eq!(about_hot_list(&Arm::default()), None);
-    }
+    ]
 }

@@ -173,6 +173,13 @@ pub fn replay() -> Results {
             cold_launches: 3,
             kills: 4,
             read_amplification: Some(1.23),
+            hot_sets: HotSets {
+                similarity: Some(0.7),
+                reuse: Some(0.98),
+                coverage: Some(0.71),
+                accuracy: Some(0.92),
+                relaunches: 7,
+            },
             belady: Some(Belady { pages: 4711, ratio: 2.5 }),
             ..Replay::default()
         }),

@@ -317,10 +317,11 @@ fn limit(results: &Results) -> Option<(f64, &'static str)> {
 }
 
 fn memory(results: &Results) -> Figure {
-    let parts: [Part<'_, Memory>; 5] = [
+    let parts: [Part<'_, Memory>; 6] = [
         (solid(GREY), "in the programs", |held| of_mib(held.resident_bytes)),
         (solid(SKY), "parked", |held| of_mib(held.parked_bytes)),
         (solid(BLUE), "compressed pages", |held| of_mib(held.pool_bytes)),
+        (solid(MOSS), "lent to the kernel's zram", |held| of_mib(held.kernel_bytes)),
         (solid(ORANGE), "page tables", |held| of_mib(held.tables_bytes)),
         (solid(VIOLET), "the daemon", |held| of_mib(held.daemon_bytes)),
     ];

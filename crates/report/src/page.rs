@@ -103,7 +103,7 @@ mod tests {
         }
         let text = page(&replay());
         assert!(!text.contains("<mine>") && text.contains("a &amp; b.clew"));
-        assert!(text.contains("<td>4711</td>") && text.contains("lacks: flash"));
+        assert!(text.contains("<td>4711 at 2.5</td>") && text.contains("lacks: flash"));
         assert!(text.contains("<td>modelled</td>"));
     }
 

@@ -3,7 +3,7 @@
 use crate::facts::ProgramFacts;
 use crate::memory::Classes;
 use crate::percent;
-use crate::replay::Replay;
+use crate::replay::{HotSets, Replay};
 use crate::result::{Arm, Comparison, Group, GroupResult, PointResult, Results, Role};
 use crate::statistics::Estimate;
 use crate::table::{Column, Table, wrapped};
@@ -69,6 +69,7 @@ pub fn tables(results: &Results) -> Vec<Table> {
         per_program(results),
         ablations(results),
         replays(results),
+        hot_sets(results),
         breakdowns(results),
         memory(results),
         programs(results),
@@ -237,14 +238,32 @@ fn replays(results: &Results) -> Table {
             let (read, written) = (one.flash_read_bytes, arm.disk_bytes_written);
             (read > 0 || written > 0).then(|| format!("{read}/{written}"))
         }),
-        ("Belady", &|(_, one)| one.belady.map(|bound| bound.pages.to_string())),
+        ("Belady", &|(_, one)| Some(format!("{} at {}", one.belady?.pages, one.belady?.ratio))),
     ];
     let mut table =
         Table::of("CPU time of swapping, and pages that came back early", 1, all, &columns);
     table.note = "Own: relaunches without any swapping, at the median. Out: hash, compress, store. Back: find, \
                   decompress, check. Waited: programs for memory. Early: pages that came back without \
                   having been asked for; accuracy: of these, used; coverage: of stored pages that were \
-                  used, those. Flash: bytes read and written. Amplif.: pages brought back for each that was used.";
+                  used, those. Flash: bytes read and written. Amplif.: pages brought back for each that was used. Belady: no scheme brings back fewer at this ratio.";
+    table
+}
+
+/// What relaunches use again, and what a hot list knows of it.
+fn hot_sets(results: &Results) -> Table {
+    let all =
+        results.base_arms().iter().filter_map(|arm| Some((arm, arm.replay.as_ref()?.hot_sets)));
+    let columns: [Column<'_, (&Arm, HotSets)>; 5] = [
+        ("scheme", &|(arm, _)| Some(name(arm))),
+        ("alike (Ariadne, figure 5)", &|(_, one)| share(one.similarity)),
+        ("used again", &|(_, one)| share(one.reuse)),
+        ("hot list's coverage (figure 14)", &|(_, one)| share(one.coverage)),
+        ("accuracy", &|(_, one)| share(one.accuracy)),
+    ];
+    let mut table = Table::of("what relaunches use again", 1, all, &columns);
+    table.note = "Alike: of what a relaunch uses, what the one before used. Used again: of what the one before \
+                  used. Coverage: of what a relaunch uses, what was on the hot list. Accuracy: of what was \
+                  on it, what is used.";
     table
 }
 
@@ -285,11 +304,12 @@ fn memory(results: &Results) -> Table {
     let class = |of: fn(&Classes) -> u64| {
         move |(_, held): &Of<'_>| held.classes.as_ref().map(|classes| mib(of(classes)))
     };
-    let columns: [Column<'_, Of<'_>>; 15] = [
+    let columns: [Column<'_, Of<'_>>; 16] = [
         ("arm", &|(arm, _)| Some(name(arm))),
         ("resident", &|(_, held)| Some(mib(held.resident_bytes))),
         ("parked", &|(_, held)| some(held.parked_bytes)),
         ("compressed", &|(_, held)| some(held.pool_bytes)),
+        ("kernel's zram", &|(_, held)| some(held.kernel_bytes)),
         ("page tables", &|(_, held)| some(held.tables_bytes)),
         ("daemon", &|(_, held)| some(held.daemon_bytes)),
         ("stored, uncompressed", &|(_, held)| some(held.stored_bytes)),
@@ -433,6 +453,10 @@ mod tests {
             "<mine> lacks: flash",
             "modelled",
             "75.0 %",
+            "70.0 %",
+            "98.0 %",
+            "71.0 %",
+            "92.0 %",
             "3/4",
             "1.23",
         ] {
