@@ -291,12 +291,12 @@ impl Results {
     /// Wrong answers in all arms at all points. Where nothing is limited, a similarity is one run,
     /// whose arm counts once.
     pub fn wrong_answers(&self) -> u64 {
-        self.every_arm().map(|arm| arm.wrong_answers).sum()
+        self.every_arm().map(|arm| arm.wrong_answers).fold(0, u64::saturating_add)
     }
 
     /// Answers that were compared, likewise.
     pub fn answers(&self) -> u64 {
-        self.every_arm().map(|arm| arm.answers).sum()
+        self.every_arm().map(|arm| arm.answers).fold(0, u64::saturating_add)
     }
 
     fn every_arm(&self) -> impl Iterator<Item = &Arm> {

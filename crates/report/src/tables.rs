@@ -12,6 +12,7 @@ use crate::verdict::{needed, ours, peers, verdict};
 /// A figure with three digits.
 pub fn number(value: f64) -> String {
     match value.abs() {
+        v if v >= 1e9 => format!("{value:.2e}"),
         v if v >= 99.95 => format!("{value:.0}"),
         v if v >= 9.995 => format!("{value:.1}"),
         _ => format!("{value:.2}"),
@@ -20,7 +21,7 @@ pub fn number(value: f64) -> String {
 
 /// A ratio.
 pub fn ratio(value: f64) -> String {
-    if value < 9.995 { format!("{value:.2}") } else { format!("{value:.0}") }
+    if value.abs() < 9.995 { format!("{value:.2}") } else { number(value.round()) }
 }
 
 /// A figure with its interval.
@@ -437,6 +438,19 @@ mod tests {
         ] {
             assert!(text.contains(words), "'{words}' is missing: {text}");
         }
+    }
+
+    #[test]
+    fn figures_that_cannot_be_are_shown_too() {
+        let mut results = demo();
+        for arm in &mut results.points[0].arms {
+            (arm.answers, arm.wrong_answers, arm.faults) = (u64::MAX, u64::MAX, u64::MAX);
+            (arm.relaunch_ms.p50, arm.ratio) = (1e308, Some(-1e308));
+        }
+        let text = text(&results);
+        assert!(text.contains("18446744073709551615 answers were wrong"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+        assert!(crate::page(&results).contains("1.00e308"));
     }
 
     #[test]
