@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use clew_core::{
-    Admission, Admit, AppId, Arrival, Candidate, Cause, Ending, Event, Eviction, Group, Job, Ns,
-    Observe, PageCounts, PageFacts, PageId, PageRun, Place, Placement, Prefetch, SpaceId, Tier,
-    TierFacts, Trigger, Unit, View, Vpn,
+    AccessKind, Admission, Admit, AppId, Arrival, Candidate, Cause, Ending, Event, Eviction, Group,
+    Job, Ns, Observe, PageCounts, PageFacts, PageId, PageRun, Place, Placement, Prefetch, SpaceId,
+    Tier, TierFacts, Trigger, Unit, View, Vpn,
 };
 use clew_engine::budget::{Budget, Use};
 use clew_engine::decide::Engine;
-use clew_engine::driver::{Command, Driver};
+use clew_engine::driver::{Command, Driver, Sensor};
 use clew_policy::schemes::OnFull;
 use clew_policy::{Policies, Scheme};
 
@@ -422,4 +422,96 @@ fn what_is_admitted_leaves_and_the_rest_goes_where_it_is_placed() {
     assert!(machine.done().iter().all(|command| matches!(command, Command::Peek { groups, .. }
         if groups.iter().all(|group| group.pages.iter().all(|page| *page == pages[7]
             || !pages.contains(page))))));
+}
+
+fn ms(ms: u64) -> Ns {
+    Ns::from_ms(ms)
+}
+
+#[test]
+fn a_relaunch_of_which_nobody_says_so_ends_when_it_is_quiet() {
+    let mut driver = Machine::zram().driver;
+    driver.begin_relaunch(ms(1000), APP, 7);
+    assert!(driver.is_relaunching());
+    // Nothing has come yet: its program may not have run.
+    assert_eq!(driver.quiet_relaunches(ms(2900), |_| 7), []);
+    assert_eq!(driver.quiet_relaunches(ms(3100), |_| 7), [APP]);
+    assert_eq!(driver.quiet_relaunches(ms(3200), |_| 8), [], "a fault");
+    assert_eq!(driver.quiet_relaunches(ms(3390), |_| 8), []);
+    assert_eq!(driver.quiet_relaunches(ms(3401), |_| 8), [APP]);
+    driver.end_relaunch(ms(3402), APP, |_| false, &Table::default());
+    assert!(!driver.is_relaunching() && driver.quiet_relaunches(ms(9999), |_| 8).is_empty());
+    driver.begin_relaunch(ms(5000), APP, 9);
+    driver.tell(ms(5001), &Event::Exit { app: APP }, &Table::default());
+    assert!(!driver.is_relaunching());
+}
+
+/// What is to be watched, by its first page; nothing else is wanted.
+fn watched(driver: &mut Driver) -> Vec<PageId> {
+    let mut watched = Vec::new();
+    while let Some(command) = driver.next_command() {
+        let Command::Watch { space: SPACE, groups } = command else { panic!("{command:?}") };
+        watched.extend(groups.into_iter().flat_map(|group| group.pages));
+    }
+    watched
+}
+
+#[test]
+fn a_sample_is_watched_from_one_relaunch_to_the_end_of_the_next() {
+    let scheme = Scheme::preset("ariadne").expect("a preset");
+    let mut machine = Machine::new(Engine::new(&scheme), OnFull::Stop);
+    let Machine { driver, table, .. } = &mut machine;
+    let relaunch = |driver: &mut Driver, at: u64, table: &Table| {
+        driver.begin_relaunch(ms(at), APP, 0);
+        driver.tell(ms(at), &Event::Relaunch { app: APP }, table);
+        for n in 0..64 {
+            let kind = AccessKind::Seen;
+            let used = Event::Access { page: page(100 + n), kind, write: false };
+            driver.tell(ms(at + 1), &used, table);
+        }
+    };
+    let back = |driver: &mut Driver, at: u64, untouched: &[PageId], table: &Table| {
+        driver.end_relaunch(ms(at), APP, |page| untouched.contains(&page), table);
+        driver.tell(ms(at), &Event::Background { app: APP }, table);
+    };
+    // Nobody has said that anything is to be watched.
+    relaunch(driver, 100, table);
+    back(driver, 110, &[], table);
+    driver.take_samples(ms(1000), table);
+    assert_eq!(watched(driver), []);
+    driver.set_sensor(Sensor { share: 4, run_pages: 2 });
+    relaunch(driver, 1100, table);
+    driver.take_samples(ms(1110), table);
+    assert_eq!(watched(driver), [], "it is in front");
+    back(driver, 1200, &[], table);
+    driver.take_samples(ms(1399), table);
+    assert_eq!(watched(driver), [], "it may tidy up");
+    driver.take_samples(ms(1400), table);
+    let first = watched(driver);
+    assert_eq!(first.len(), 16, "one page in four of 64 hot ones");
+    driver.take_samples(ms(5000), table);
+    assert_eq!(watched(driver), [], "a sample is watched until its relaunch is over");
+    // Nothing of it was touched: the next one is as large.
+    relaunch(driver, 6000, table);
+    back(driver, 6100, &first, table);
+    let Some(Command::EndWatch { space: SPACE, pages }) = driver.next_command() else {
+        panic!("it comes back")
+    };
+    assert!(pages.is_sorted() && pages.len() == 16);
+    assert_eq!(driver.unused_pages(), 16);
+    driver.take_samples(ms(6300), table);
+    let second = watched(driver);
+    assert_eq!(second.len(), 16);
+    // All of it was touched: the next one is half as large.
+    relaunch(driver, 7000, table);
+    back(driver, 7100, &[], table);
+    assert!(
+        matches!(driver.next_command(), Some(Command::EndWatch { pages, .. }) if pages.is_empty())
+    );
+    driver.set_tier(Tier::Pool, room(64));
+    driver.take_samples(ms(7300), table);
+    assert_eq!(watched(driver), [], "the pool is nearly full");
+    driver.set_tier(Tier::Pool, room(512));
+    driver.take_samples(ms(7310), table);
+    assert!((1..=second.len() / 2 + 1).contains(&watched(driver).len()));
 }

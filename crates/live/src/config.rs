@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clew_core::ByteSize;
 use clew_engine::budget::{Budget, WATERMARKS};
+use clew_engine::driver::Sensor;
 use clew_policy::schemes::Scheme;
 use clew_trace::regular;
 use serde::Deserialize;
@@ -54,22 +55,6 @@ pub struct SensorFile {
     pub share: Option<u32>,
     /// See [`Sensor::run_pages`].
     pub run_pages: Option<u32>,
-}
-
-/// How the use of resident pages is looked at: a sample of an app in the background is taken out,
-/// and its next relaunch tells what it used of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sensor {
-    /// One in so many hot pages is watched at a time; 0: none.
-    pub share: u32,
-    /// Neighbours that are watched together, at most: the first touch tells for all.
-    pub run_pages: u32,
-}
-
-impl Default for Sensor {
-    fn default() -> Sensor {
-        Sensor { share: 16, run_pages: 8 }
-    }
 }
 
 /// What holds for one program, by its command name.

@@ -246,6 +246,7 @@ pub fn run(
     let agent_socket = std::path::absolute(&agent_socket).unwrap_or(agent_socket);
     let environment = Environment { agent_socket, agent_protocol: VERSION };
     let mut driver = Driver::new(engine, config.budget(4096), config.scheme.on_full);
+    driver.set_sensor(config.sensor);
     recorder.into_iter().for_each(|recorder| driver.listen(Box::new(Tap(recorder))));
     transcript.into_iter().for_each(|transcript| driver.listen(Box::new(transcript)));
     let crew = Crew::new(shared.clone(), work, to_governor.clone());

@@ -10,15 +10,15 @@
 mod admission;
 mod early;
 mod listener;
+mod relaunch;
+mod sensor;
 mod stayed;
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Deref;
 
-use clew_core::{
-    AppId, Event, Group, Job, Ns, PageFacts, PageId, PageRun, SpaceId, Tier, TierFacts,
-};
+use clew_core::{AppId, Event, Group, Job, Ns, PageFacts, PageId, SpaceId, Tier, TierFacts};
 use clew_policy::schemes::OnFull;
 
 use crate::budget::{Budget, Dropped, KeptCopies, RECLAIM_PAGES, Shortage, Use};
@@ -29,6 +29,9 @@ use early::Early;
 pub use early::EarlyCounts;
 use listener::Listening;
 pub use listener::{Answer, Call, Fact, Listener};
+use relaunch::Relaunches;
+use sensor::Samples;
+pub use sensor::Sensor;
 use stayed::StayedPages;
 
 /// Pages that change their tier at once.
@@ -89,6 +92,21 @@ pub enum Command {
         /// By which it is told.
         number: u64,
     },
+    /// Take these pages of one space out, as they are, to see whether they are used. They stay on the
+    /// policies' lists; a touch is told as `Access { kind: Seen }`.
+    Watch {
+        /// The space.
+        space: SpaceId,
+        /// Each a run of neighbours.
+        groups: Vec<Group>,
+    },
+    /// Bring back what was watched and not touched; it was told as `Unused`.
+    EndWatch {
+        /// The space.
+        space: SpaceId,
+        /// Ascending.
+        pages: Vec<PageId>,
+    },
     /// Give up copies that are kept of resident pages ([`Driver::give_up_kept`]), move together what
     /// is left of their pool, then say how full it is ([`Driver::gave_up`]).
     GiveUp {
@@ -124,6 +142,8 @@ pub struct Driver {
     kept: KeptCopies,
     early: Early,
     stayed: StayedPages,
+    samples: Samples,
+    relaunches: Relaunches,
     /// Spaces of which nothing is picked.
     protected: BTreeSet<SpaceId>,
     /// Apps may be ended when nothing else helps.
@@ -158,6 +178,8 @@ impl Driver {
             kept: KeptCopies::default(),
             early: Early::default(),
             stayed: StayedPages::default(),
+            samples: Samples::default(),
+            relaunches: Relaunches::default(),
             protected: BTreeSet::new(),
             may_end_apps: on_full == OnFull::Kill,
             pool_full: false,
@@ -281,8 +303,14 @@ impl Driver {
         if !self.hides(event) {
             self.tell_engine(now, event, pages);
         }
-        if let Event::SpaceEnd { space } = event {
-            self.protected.remove(space);
+        match event {
+            Event::SpaceEnd { space } => drop(self.protected.remove(space)),
+            Event::Relaunch { .. } | Event::Background { .. } => self.follow_samples(event),
+            Event::Exit { app } => {
+                self.follow_samples(event);
+                self.forget_relaunch(*app);
+            }
+            _ => {}
         }
     }
 
@@ -530,23 +558,6 @@ impl Driver {
             };
             self.commands.push_back(command);
         }
-    }
-
-    // ---- what is watched -------------------------------------------------------------------------
-
-    /// Resident pages of `app` whose use is worth watching; see [`Engine::plan_samples`].
-    pub fn pick_samples(
-        &mut self,
-        app: AppId,
-        pages_wanted: usize,
-        run_pages: u32,
-        pages: &dyn PageFacts,
-    ) -> Vec<PageRun> {
-        let ask = |engine: &mut Engine, pages: &dyn PageFacts| {
-            engine.plan_samples(app, pages_wanted, run_pages, pages)
-        };
-        let call = || Call::Samples(app, pages_wanted, run_pages);
-        self.ask(call, pages, ask, |runs| Answer::Runs(runs))
     }
 }
 

@@ -792,6 +792,8 @@ impl<'a, M: Mechanism> Replay<'a, M> {
                 | Command::Move { space, groups, tier: Tier::Kernel } => {
                     progress |= self.take_out(space, &groups, WithKernel::lend)?;
                 }
+                // A replay hears of every touch that the trace has; it has no sensor.
+                Command::Watch { .. } | Command::EndWatch { .. } => {}
                 Command::GiveUp { wanted_bytes } => {
                     let mechanism = &mut self.mechanism;
                     let give_up = |page| mechanism.drop_kept(page);

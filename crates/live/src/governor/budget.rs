@@ -28,11 +28,6 @@ fn tier_facts(facts: &PoolFacts) -> TierFacts {
     }
 }
 
-/// Whether more than one part in `parts` of the pool is free.
-pub(super) fn has_room(facts: &PoolFacts, parts: u64) -> bool {
-    tier_facts(facts).has_part_free(parts)
-}
-
 impl Governor {
     pub(super) fn resident_of(&self, process: &Process) -> u64 {
         process.files.get().map_or(0, |files| {
@@ -98,7 +93,7 @@ impl Governor {
             self.keep_own_budget(process, *resident);
         }
         // Room is made between relaunches; during one, only what must be: its faults need the CPUs.
-        let relaunching = self.apps.values().any(|a| a.relaunch_began.is_some());
+        let relaunching = self.driver.is_relaunching();
         // Where an app may be ended, a machine that stalls is reason enough.
         let stalled = self.may_kill()
             && self.last_stall.is_some_and(|when| when.elapsed() < Duration::from_secs(1));

@@ -2,23 +2,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
-use clew_core::{AppId, AppState, Event, Trigger};
+use clew_core::{AppId, AppState, Event, PageId, Trigger};
 use clew_engine::budget::Use;
-use clew_store::points;
+use clew_store::{Entry, State, points};
 use crossbeam_channel::Sender;
 
 use super::Governor;
 use super::requests::{Then, reply};
 use crate::faults::affinity;
 use crate::programs::process::Process;
-
-/// A relaunch without a response told ends when no fault came for this long.
-const RELAUNCH_QUIET: Duration = Duration::from_millis(200);
-/// And if none has come yet: its program may not have run so far, and what is watched of it would be
-/// told as unused.
-const RELAUNCH_SILENT: Duration = Duration::from_secs(2);
 
 impl Governor {
     pub(super) fn foreground(&mut self, app: AppId) {
@@ -34,14 +27,11 @@ impl Governor {
         let faults = self.faults_of(app);
         if let Some(a) = self.apps.get_mut(&app) {
             a.state = AppState::Foreground;
-            (a.faults_before, a.faults_seen) = (faults, faults);
-            a.relaunch_began = Some(Instant::now());
-            a.last_fault = Instant::now();
         }
         for process in self.shared.of_app(app) {
             process.relaunching.store(true, Ordering::Relaxed);
         }
-        self.watch_relaunch(app);
+        self.driver.begin_relaunch(self.now, app, faults);
         // What came back before is not of this relaunch.
         self.look_at_lent(app);
         self.tell(&Event::Relaunch { app });
@@ -69,42 +59,34 @@ impl Governor {
             a.state = AppState::Background;
         }
         self.tell(&Event::Background { app });
-        self.sample_soon(app);
         self.begin_window(app);
     }
 
     pub(super) fn end_relaunch(&mut self, app: AppId) {
         self.look_at_lent(app);
-        if let Some(a) = self.apps.get_mut(&app) {
-            a.relaunch_began = None;
-        }
         for process in self.shared.of_app(app) {
             process.relaunching.store(false, Ordering::Relaxed);
             let cpu = self.shared.handler_cpus[process.handler];
             affinity::widen(&process.narrowed, process.pid(), cpu);
         }
-        self.end_sample(app);
+        // Touches that are not told of yet come first.
+        self.drain_ring();
+        let shared = self.shared.clone();
+        let is_untouched = |page: PageId| {
+            let entry = shared.process(page.space()).map(|p| p.space.table.load(page.vpn()));
+            entry.is_some_and(|e| e.state() == State::Stored && e.has(Entry::SAMPLED))
+        };
+        self.driver.end_relaunch(self.now, app, is_untouched, &self.programs);
+        self.carry_out(None);
     }
 
     pub(super) fn end_quiet_relaunches(&mut self) {
-        let mut quiet = Vec::new();
-        for (id, app) in &mut self.apps {
-            let Some(began) = app.relaunch_began else { continue };
-            let faults: u64 =
-                self.shared.of_app(*id).iter().map(|p| p.faults.load(Ordering::Relaxed)).sum();
-            if faults != app.faults_seen {
-                app.faults_seen = faults;
-                app.last_fault = Instant::now();
-            }
-            let patience = match faults == app.faults_before {
-                true => RELAUNCH_SILENT,
-                false => RELAUNCH_QUIET,
-            };
-            if began.elapsed() > patience && app.last_fault.elapsed() > patience {
-                quiet.push(*id);
-            }
-        }
-        for app in quiet {
+        let shared = self.shared.clone();
+        let faults = |app| {
+            let processes = shared.of_app(app);
+            processes.iter().map(|p| p.faults.load(Ordering::Relaxed)).sum()
+        };
+        for app in self.driver.quiet_relaunches(self.now, faults) {
             self.end_relaunch(app);
         }
     }

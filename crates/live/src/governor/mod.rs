@@ -14,7 +14,6 @@ mod lifecycle;
 mod orders;
 mod outside;
 mod requests;
-mod sensor;
 mod silence;
 mod status;
 mod thrashing;
@@ -41,7 +40,7 @@ use self::requests::Promise;
 use self::windows::Windows;
 use crate::agents::attach::Candidate;
 use crate::config::Config;
-use crate::control::protocol::{Environment, Request, SensorStatus, Status, UsedBytes};
+use crate::control::protocol::{Environment, Request, Status, UsedBytes};
 use crate::programs::let_go::Plea;
 use crate::programs::mappings::resident_anonymous_bytes;
 use crate::programs::outside::Found;
@@ -52,7 +51,6 @@ use cpu_load::CpuLoad;
 use fullness::Fullness;
 use kernel_tier::KernelTier;
 use outside::Outside;
-use sensor::Sample;
 use thrashing::Thrashing;
 use told_late::Moves;
 
@@ -98,11 +96,6 @@ pub enum Message {
 struct App {
     name: String,
     state: AppState,
-    relaunch_began: Option<Instant>,
-    last_fault: Instant,
-    faults_seen: u64,
-    /// When its last relaunch began.
-    faults_before: u64,
     activity: Activity,
     /// A process that said it would become a program of it, and when; its agent has not come.
     awaited: Option<(u32, Instant)>,
@@ -119,8 +112,6 @@ struct App {
     root: Option<u32>,
     /// Pages brought back early that were then used.
     prefetch_used: u64,
-    /// Samples in a row of which nearly all was used.
-    calm_samples: u32,
 }
 
 impl App {
@@ -232,10 +223,6 @@ pub struct Governor {
     pleas: HashMap<SpaceId, Vec<Plea>>,
     /// Tickets of what comes back early, and the number of the command that each is for.
     early_tickets: HashMap<u64, u64>,
-    /// What is watched of each app, and when apps are due to be.
-    samples: HashMap<AppId, Sample>,
-    samples_due: HashMap<AppId, Instant>,
-    sensed: SensorStatus,
     last_activity: Instant,
     next_number: u64,
     inflight_pages: usize,
@@ -305,9 +292,6 @@ impl Governor {
             tickets: HashMap::new(),
             pleas: HashMap::new(),
             early_tickets: HashMap::new(),
-            samples: HashMap::new(),
-            samples_due: HashMap::new(),
-            sensed: SensorStatus::default(),
             last_activity: now,
             next_number: 1,
             inflight_pages: 0,
@@ -380,7 +364,7 @@ impl Governor {
     fn listens_to_faults(&self) -> bool {
         !self.config.scheme.prefetch.about().idle
             && self.driver.run_ahead().is_none()
-            && self.apps.values().any(|app| app.relaunch_began.is_some())
+            && self.driver.is_relaunching()
     }
 
     /// Before each message and tick: what time it is, and that things may have changed.
@@ -531,16 +515,11 @@ impl Governor {
             return *id;
         }
         let id = AppId(self.number() as u32);
-        let now = Instant::now();
         self.apps.insert(
             id,
             App {
                 name: name.to_string(),
                 state: AppState::Background,
-                relaunch_began: None,
-                last_fault: now,
-                faults_seen: 0,
-                faults_before: 0,
                 activity: Activity::default(),
                 past_faults: 0,
                 past_demand: 0,
@@ -553,7 +532,6 @@ impl Governor {
                 root: None,
                 awaited: None,
                 prefetch_used: 0,
-                calm_samples: 0,
             },
         );
         self.had_apps = true;
@@ -621,7 +599,10 @@ impl Governor {
             self.look_after_the_silent();
             self.admit_candidates();
             self.end_quiet_relaunches();
-            self.take_samples();
+            if self.stopping.is_none() {
+                self.driver.take_samples(self.now, &self.programs);
+                self.carry_out(None);
+            }
             self.look_outside();
             self.look_for_thrashing();
             self.look_at_cpus();
@@ -704,7 +685,6 @@ impl Governor {
         let gone: Vec<AppId> = self.apps.keys().filter(|id| !alive.contains(id)).copied().collect();
         for app in gone {
             self.apps.remove(&app);
-            self.forget_sample(app);
             self.tell(&Event::Exit { app });
         }
         let is_idle = self.config.exit_when_idle && self.apps.is_empty();

@@ -207,6 +207,18 @@ impl Governor {
                     self.early_tickets.insert(ticket, number);
                     self.work.send(Work::Restore { process, vpns, park, ticket });
                 }
+                Command::Watch { space, groups } => {
+                    let takes_orders = |p: &Arc<Process>| p.is_managed() && !p.memory.is_silent();
+                    if let Some(process) = self.shared.process(space).filter(takes_orders) {
+                        let ticket = self.ticket(None);
+                        self.take_out(space, Work::Sample { process, groups, ticket });
+                    }
+                }
+                Command::EndWatch { space, pages } => {
+                    let Some(process) = self.shared.process(space) else { continue };
+                    let vpns = pages.iter().map(|page| page.vpn()).collect();
+                    self.hand_out(None, |ticket| Work::EndSample { process, vpns, ticket });
+                }
                 Command::GiveUp { wanted_bytes } => self.give_up_kept(wanted_bytes),
                 Command::EndApp { app, reason } => self.end_app(app, reason),
                 Command::Run(job) => self.hand_out(None, |ticket| Work::Job { job, ticket }),

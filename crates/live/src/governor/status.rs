@@ -118,7 +118,7 @@ impl Governor {
             sensor: SensorStatus {
                 sampled_pages: sampled,
                 touches: touched,
-                ..self.sensed.clone()
+                unused_pages: self.driver.unused_pages(),
             },
             lost_programs: self.shared.lost.get().map_or(0, |lost| lost.len() as u64),
             ended_apps: self.ended.clone(),
