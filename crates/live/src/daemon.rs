@@ -157,6 +157,8 @@ pub fn run(
         .map_err(file("claiming", socket))?
         .map_err(|other| DaemonError::Running(socket.to_path_buf(), other.pid))?;
     points::start_claimed();
+    // There is one kind of pool. Another one needs a store of its own, here and in a takeover.
+    let clew_policy::schemes::PoolKind::SizeClasses = config.scheme.pool;
     let store_config = StoreConfig {
         page_bytes: 4096,
         mem_limit_bytes: config.scheme.mem_limit_bytes.map_or(config.budget.0, |limit| limit.0),

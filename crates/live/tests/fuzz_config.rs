@@ -20,7 +20,7 @@ const FIELDS: [&str; 8] = [
     "max-short-lives",
     "rule",
 ];
-const WORDS: [&str; 34] = [
+const WORDS: [&str; 36] = [
     "budget",
     "scheme",
     "min-process",
@@ -37,6 +37,8 @@ const WORDS: [&str; 34] = [
     "[rule]",
     "name",
     "on_full",
+    "pool",
+    "\"size-classes\"",
     "reclaim",
     "packing",
     "chunk",

@@ -11,7 +11,7 @@ use clew_policy::prefetch::pre_decomp::{self, Expire};
 use clew_policy::prefetch::readahead::Readahead;
 use clew_policy::prefetch::{by_trigger, recorded_set};
 use clew_policy::reclaim::hotness_org::{self, HotAfter, Lists, Unseen};
-use clew_policy::schemes::{self, About, Answer, OnFull, Registry};
+use clew_policy::schemes::{self, About, Answer, OnFull, PoolKind, Registry};
 use clew_policy::{Scheme, SchemeError};
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +29,16 @@ prefetch = { kind = "none" }
 #[test]
 fn the_preset_is_the_same_as_its_text() {
     assert_eq!(Scheme::from_toml(ZRAM).unwrap(), Scheme::preset("zram").unwrap());
+}
+
+#[test]
+fn the_pool_is_chosen_by_the_scheme() {
+    let text = ZRAM.replace("name = \"zram\"", "name = \"zram\"\npool = \"size-classes\"");
+    let chosen = Scheme::from_toml(&text).expect("a scheme");
+    assert_eq!(chosen.pool, PoolKind::SizeClasses);
+    // Which is what it is where nothing is said, and is written down.
+    assert_eq!(Ok(&chosen), Scheme::from_toml(ZRAM).as_ref());
+    assert!(chosen.to_toml().contains("pool = \"size-classes\""), "{}", chosen.to_toml());
 }
 
 #[test]
@@ -269,6 +279,11 @@ fn refusals_name_the_field_and_what_it_may_be() {
         ),
         (
             "name = \"zram\"",
+            "name = \"zram\"\npool = \"z3fold\"",
+            "scheme.pool = \"z3fold\" makes no sense: unknown variant `z3fold`, expected `size-classes`",
+        ),
+        (
+            "name = \"zram\"",
             "name = \"zram\"\ndisksize_pages = 0",
             "scheme.disksize_pages = 0 makes no sense: invalid value: integer `0`, expected a nonzero",
         ),
@@ -396,6 +411,7 @@ fn the_table_says_what_the_schemes_are() {
         [&zram.name, &zram.reclaim, &zram.admission, &zram.packing, &zram.placement],
         ["zram", "active/inactive LRU", "every anonymous page", "one page, LZ4", "pool"]
     );
+    assert_eq!((zram.pool.as_str(), table[0].pool.as_str()), ("size classes", "-"));
     assert_eq!((zram.status, zram.missing.len()), ("complete", 0));
     let ariadne = &table[2];
     assert_eq!(

@@ -40,10 +40,12 @@ pub fn schemes(format: Format, args: Args) -> Result<(), Failure> {
     let cells = rows
         .into_iter()
         .map(|r| {
-            vec![r.name, r.reclaim, r.admission, r.packing, r.eviction, r.placement, r.prefetch]
+            let asked = [r.reclaim, r.admission, r.packing, r.eviction, r.placement, r.prefetch];
+            [r.name].into_iter().chain(asked).chain([r.pool]).collect()
         })
         .collect();
-    let header = ["SCHEME", "RECLAIM", "ADMISSION", "PACKING", "EVICTION", "PLACEMENT", "PREFETCH"];
+    let header =
+        ["SCHEME", "RECLAIM", "ADMISSION", "PACKING", "EVICTION", "PLACEMENT", "PREFETCH", "POOL"];
     say!("{}", table(&header, cells));
     for line in partial {
         say!("\n{line}");

@@ -10,6 +10,7 @@
 //! retain = true             # keep the stored copy of a page that came back, while there is room
 //! disksize_pages = 786432   # optional: how many pages may be stored
 //! mem_limit_bytes = "1GiB"  # optional: how much memory the compressed data may take
+//! pool = "size-classes"     # optional: how the pool keeps it
 //! reclaim = { kind = "lru" }
 //! admission = { kind = "all" }
 //! packing = { kind = "one-page", codec = "lz4", chunk = "4KiB" }
@@ -58,6 +59,24 @@ pub enum OnFull {
     Kill,
 }
 
+/// How the pool keeps what is compressed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PoolKind {
+    /// Objects of about one size share slabs of one to eight frames, as in the kernel's zsmalloc.
+    #[default]
+    SizeClasses,
+}
+
+impl PoolKind {
+    /// What the table of schemes shows.
+    fn shown(self) -> &'static str {
+        match self {
+            PoolKind::SizeClasses => "size classes",
+        }
+    }
+}
+
 /// One scheme.
 #[derive(Clone, Debug, Serialize)]
 pub struct Scheme {
@@ -71,6 +90,8 @@ pub struct Scheme {
     /// Memory that the compressed data may take; no limit of the scheme's own if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mem_limit_bytes: Option<ByteSize>,
+    /// How the pool keeps it.
+    pub pool: PoolKind,
     /// Whether the stored copy of a page that came back is kept while there is room.
     pub retain: bool,
     /// Who leaves DRAM next?
@@ -165,6 +186,7 @@ impl Scheme {
             packing: column(self.packing.about().shown),
             eviction: column(format!("{}; {when_full}", self.eviction.about().shown)),
             placement: column(self.placement.about().shown),
+            pool: column(self.pool.shown().to_string()),
             prefetch: column(self.prefetch.about().shown),
         }
     }
@@ -189,6 +211,8 @@ pub struct SchemeRow {
     pub packing: String,
     pub eviction: String,
     pub placement: String,
+    /// How the pool keeps what is compressed.
+    pub pool: String,
     pub prefetch: String,
 }
 

@@ -11,7 +11,7 @@ use crate::prefetch::{by_trigger, hot_list, pre_decomp, runs};
 use crate::reclaim::hotness_org::{self, HotAfter, Unseen};
 use crate::{admission, eviction, placement, prefetch, reclaim};
 
-use super::{OnFull, Scheme};
+use super::{OnFull, PoolKind, Scheme};
 
 /// Every preset, in the order of the table of schemes.
 pub(super) fn all() -> Vec<Scheme> {
@@ -72,6 +72,7 @@ fn zram() -> Scheme {
         on_full: OnFull::Stop,
         disksize_pages: None,
         mem_limit_bytes: None,
+        pool: PoolKind::SizeClasses,
         retain: true,
         reclaim: Arc::new(reclaim::lru::Plain {}),
         admission: Arc::new(admission::all::Plain {}),

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer};
 use serde_path_to_error::Segment;
 use toml::{Table, Value};
 
-use super::{About, Answer, Kinds, OnFull, Scheme};
+use super::{About, Answer, Kinds, OnFull, PoolKind, Scheme};
 use crate::packing::adaptive_comp;
 use crate::prefetch::by_trigger;
 use crate::{admission, eviction, packing, placement, prefetch, reclaim};
@@ -127,6 +127,8 @@ struct Written {
     disksize_pages: Option<NonZeroU64>,
     #[serde(default, deserialize_with = "size::<65536, _, _>")]
     mem_limit_bytes: Option<ByteSize>,
+    #[serde(default)]
+    pool: PoolKind,
     retain: Option<bool>,
     reclaim: Option<Value>,
     admission: Option<Value>,
@@ -209,6 +211,7 @@ impl Registry {
             on_full: written.on_full,
             disksize_pages: written.disksize_pages.map(NonZeroU64::get),
             mem_limit_bytes: written.mem_limit_bytes,
+            pool: written.pool,
             retain: written.retain.unwrap_or(true),
             reclaim: self.reclaim.read("scheme.reclaim", written.reclaim, any)?,
             admission: self.admission.read("scheme.admission", written.admission, any)?,
