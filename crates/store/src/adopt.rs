@@ -47,4 +47,4 @@ pub enum AdoptError {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

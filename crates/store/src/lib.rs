@@ -13,6 +13,7 @@ pub mod pool;
 pub mod segment;
 pub mod store;
 pub mod table;
+pub mod tier;
 
 pub use adopt::AdoptError;
 pub use clew_core::CodecKind;
@@ -24,3 +25,4 @@ pub use store::{
     StoreConfig, StoreError,
 };
 pub use table::{Counts, Damage, Entry, Refused, Space, SpaceChunks, State, TableError, Tables};
+pub use tier::ObjectTier;

@@ -204,6 +204,7 @@ impl Segment {
 
     /// Virtual size, bytes, at least a page.
     #[expect(clippy::len_without_is_empty, reason = "none is empty")]
+    #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
@@ -354,6 +355,7 @@ impl Segment {
     ///
     /// # Panics
     /// If `offset` is behind the end.
+    #[inline]
     pub fn at(&self, offset: usize) -> *mut u8 {
         assert!(offset <= self.len, "offset {offset} in '{}' of {}", self.name, self.len);
         // SAFETY: within the mapping, or one behind its end.

@@ -27,6 +27,7 @@ pub(crate) fn worth_bytes(chunk_bytes: usize) -> usize {
 }
 
 /// Bytes of one entry of the length table.
+#[inline]
 pub fn length_width(chunk_units: u16) -> usize {
     match chunk_units {
         0 => 0,
@@ -37,6 +38,7 @@ pub fn length_width(chunk_units: u16) -> usize {
 }
 
 /// Bytes of the length table of a block.
+#[inline]
 pub fn table_bytes(block_bytes: usize, chunk_units: u16) -> usize {
     match chunk_units {
         0 => 0,
@@ -60,6 +62,7 @@ pub struct Chunk {
 
 /// The chunks that hold `wanted` of a block, by its length table. Damaged tables give ranges behind
 /// the stored bytes; whoever slices checks.
+#[inline]
 pub fn covering(
     encoded: Encoded,
     block_bytes: usize,

@@ -76,6 +76,7 @@ pub enum Stored {
 
 impl Stored {
     /// The inverse of `self as u8`.
+    #[inline]
     pub fn from_bits(bits: u8) -> Option<Stored> {
         Some(match bits {
             0 => Stored::Raw,

@@ -296,6 +296,7 @@ impl HandleTable {
     }
 
     /// One more reference; false if nobody has one.
+    #[inline]
     pub fn retain(&self, handle: u32) -> bool {
         if self.live(handle).is_none() {
             return false;
@@ -310,6 +311,7 @@ impl HandleTable {
     }
 
     /// One reference fewer; true if it was the last, and the caller must remove the object.
+    #[inline]
     pub fn release(&self, handle: u32) -> bool {
         if self.live(handle).is_none() {
             return false;

@@ -35,6 +35,7 @@ mod fullness;
 pub mod handle;
 pub mod object;
 pub mod slab;
+mod tier;
 
 use parking_lot::{RwLock, RwLockWriteGuard};
 use std::sync::atomic::AtomicUsize;
@@ -118,6 +119,7 @@ impl Pool {
     }
 
     /// The handle table.
+    #[inline]
     pub fn handles(&self) -> &HandleTable {
         &self.handles
     }

@@ -30,6 +30,7 @@ pub struct Header {
 
 impl Header {
     /// The bytes to store.
+    #[inline]
     pub fn to_bytes(self) -> [u8; HEADER_BYTES] {
         let meta = self.len | (self.codec as u16) << 12 | u16::from(self.framed) << 15;
         let mut bytes = [0; HEADER_BYTES];
@@ -40,6 +41,7 @@ impl Header {
     }
 
     /// The header, unless no header looks like this.
+    #[inline]
     pub fn from_bytes(bytes: [u8; HEADER_BYTES]) -> Option<Header> {
         let [c0, c1, c2, c3, c4, c5, c6, c7, h0, h1, h2, h3, m0, m1] = bytes;
         let meta = u16::from_le_bytes([m0, m1]);

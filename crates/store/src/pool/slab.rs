@@ -181,6 +181,7 @@ impl SlabTable {
     }
 
     /// The frames.
+    #[inline]
     pub fn arena(&self) -> &Segment {
         &self.arena
     }

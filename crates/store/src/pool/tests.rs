@@ -106,3 +106,24 @@ fn what_leaves_keeps_a_little_memory_and_the_rest_goes_to_the_kernel() {
     assert_eq!(pool.slabs.trim(&pool.budget), 0);
     pool.check();
 }
+
+/// For the suite that every tier is given to.
+struct Pools;
+
+impl crate::tier::conformance::Subject for Pools {
+    type Tier = Pool;
+
+    fn make(&self, limit_bytes: u64) -> Pool {
+        Pool::new(limit_bytes, 1 << 16, 9).unwrap()
+    }
+
+    fn left(&self, pool: &Pool) -> [std::os::fd::OwnedFd; 3] {
+        use std::os::fd::AsFd;
+        pool.segments().map(|segment| segment.as_fd().try_clone_to_owned().unwrap())
+    }
+}
+
+#[test]
+fn it_is_a_tier() {
+    crate::tier::conformance::all("it_is_a_tier", &Pools);
+}

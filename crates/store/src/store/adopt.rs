@@ -1,20 +1,19 @@
 //! A store from the segments of a process that died.
 //!
 //! Who names a block is known from the page tables, which the caller has: an item for every entry.
-//! The pool finds out what there is ([`crate::pool::Pool::adopt`]); here is what a block looks like.
+//! The pool finds out what there is ([`ObjectTier::adopt`]); here is what a block looks like.
 //! A block that was put and not published yet is named by nobody, and freed with its parts.
 //!
 //! What is stored is not decompressed. Every read verifies the checksum of its page, now as before.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::AtomicU64;
 
-use super::dictionary::{Ready, named};
+use super::dictionary::named;
 use super::front::Front;
 use super::{Handle, MAX_BLOCK_BYTES, MAX_BLOCK_PAGES, Store, StoreConfig, page_bytes_are_sound};
 use crate::adopt::AdoptError;
-use crate::pool::Pool;
 use crate::pool::object::Header;
+use crate::tier::ObjectTier;
 
 /// What was found in the segments of a predecessor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,6 +44,17 @@ impl Store {
         fds: [OwnedFd; 3],
         references: impl IntoIterator<Item = Handle>,
     ) -> Result<(Store, Adopted), AdoptError> {
+        Store::take_over(config, fds, references)
+    }
+}
+
+impl<T: ObjectTier> Store<T> {
+    /// As [`Store::adopt`], whatever the tier.
+    pub(crate) fn take_over(
+        config: StoreConfig,
+        left: T::Left,
+        references: impl IntoIterator<Item = Handle>,
+    ) -> Result<(Store<T>, Adopted), AdoptError> {
         let page_bytes = config.page_bytes;
         if !page_bytes_are_sound(page_bytes) {
             return Err(AdoptError::PageSize { page_bytes });
@@ -61,17 +71,8 @@ impl Store {
         };
         let dictionary = |header: &Header, payload: &[u8]| named(header, payload).map(Handle::raw);
         let references = references.into_iter().map(Handle::raw);
-        let (pool, found) =
-            Pool::adopt(config.mem_limit_bytes, fds, references, dictionary, block)?;
-        let store = Store {
-            config,
-            seed: pool.handles().seed(),
-            pool,
-            pages: AtomicU64::new(found.pages),
-            blocks: AtomicU64::new(found.blocks),
-            corrupt_reads: AtomicU64::new(0),
-            ready: Ready::default(),
-        };
+        let (tier, found) = T::adopt(config.mem_limit_bytes, left, references, dictionary, block)?;
+        let store = Store::over(config, tier, found.blocks, found.pages);
         let damaged = found.lost.into_iter().filter_map(Handle::from_raw).collect();
         let adopted =
             Adopted { blocks: found.blocks, pages: found.pages, freed: found.freed, damaged };

@@ -20,13 +20,25 @@ use crate::codec::dictionary::{
 };
 use crate::codec::{CodecContext, DecodeError, Stored};
 use crate::pool::object::Header;
+use crate::tier::ObjectTier;
 
 /// What is ready, by handle.
 pub(super) type Ready = RwLock<HashMap<u32, Arc<Decoder>>>;
 
+/// Where a dictionary is, for who gives it up: a store over any tier.
+trait Keeps: Send + Sync {
+    fn give_up(&self, dictionary: Handle);
+}
+
+impl<T: ObjectTier> Keeps for Store<T> {
+    fn give_up(&self, dictionary: Handle) {
+        self.release_dictionary(dictionary);
+    }
+}
+
 /// A dictionary that pages can be stored with ([`Members::dictionary`]).
 pub struct Dictionary {
-    store: Arc<Store>,
+    store: Arc<dyn Keeps>,
     pub(super) handle: Handle,
     pub(super) encoder: Encoder,
 }
@@ -39,7 +51,7 @@ impl std::fmt::Debug for Dictionary {
 
 impl Drop for Dictionary {
     fn drop(&mut self) {
-        self.store.release_dictionary(self.handle);
+        self.store.give_up(self.handle);
     }
 }
 
@@ -50,10 +62,10 @@ pub(super) fn named(header: &Header, payload: &[u8]) -> Option<Handle> {
     Handle::from_raw(u32::from_le_bytes(*name))
 }
 
-impl Store {
+impl<T: ObjectTier> Store<T> {
     /// Makes a dictionary from `samples`, whole pages, and stores it. `None` if nothing is to be
     /// learned from them, or there is no room. Takes 25 us a page.
-    pub fn learn(self: &Arc<Store>, ctx: &mut CodecContext, samples: &[u8]) -> Option<Dictionary> {
+    pub fn learn(self: &Arc<Self>, ctx: &mut CodecContext, samples: &[u8]) -> Option<Dictionary> {
         let mut bytes = train(samples, self.config.page_bytes)?;
         bytes.resize(bytes.len().next_multiple_of(self.config.page_bytes), 0);
         let (encoder, decoder) = (Encoder::new(&bytes)?, Arc::new(Decoder::new(&bytes)?));
@@ -65,15 +77,16 @@ impl Store {
         self.blocks.fetch_sub(1, Relaxed);
         // A block has one reference a page; this one is named by us alone.
         for _ in 1..pages {
-            self.pool.handles().release(handle.raw());
+            self.tier.release(handle.raw());
         }
         self.ready.write().insert(handle.raw(), decoder);
-        Some(Dictionary { store: Arc::clone(self), handle, encoder })
+        let store = Arc::clone(self) as Arc<dyn Keeps>;
+        Some(Dictionary { store, handle, encoder })
     }
 
     /// Gives up a reference of a dictionary.
     pub(super) fn release_dictionary(&self, handle: Handle) {
-        if self.pool.handles().release(handle.raw()) {
+        if self.tier.release(handle.raw()) {
             self.ready.write().remove(&handle.raw());
             self.remove_block(handle);
         }
@@ -172,7 +185,7 @@ mod tests {
     }
 
     fn named_by(store: &Store, handle: Handle) -> Option<Handle> {
-        store.pool.read(handle.raw(), named).flatten()
+        store.tier.read(handle.raw(), named).flatten()
     }
 
     #[test]
@@ -240,7 +253,7 @@ mod tests {
         let (_, handles) = stored(&store, 21, 50);
         let used = |store: &Store| handles.iter().filter_map(|h| named_by(store, *h)).next();
         let dictionary = used(&store).unwrap();
-        let header = store.pool.read(dictionary.raw(), |header, _| *header).unwrap();
+        let header = store.tier.read(dictionary.raw(), |header, _| *header).unwrap();
         assert!(header.framed);
         (40..2000).step_by(97).for_each(|at| assert!(store.damage(dictionary, at)));
         let fds = store.segments().map(|s| s.as_fd().try_clone_to_owned().unwrap());

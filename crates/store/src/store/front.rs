@@ -48,6 +48,7 @@ pub(super) struct Front<'a> {
 
 impl<'a> Front<'a> {
     /// Parses a framed payload; `None` if it is too short for what it says.
+    #[inline]
     pub fn parse(codec: Stored, payload: &'a [u8], page_bytes: usize) -> Option<Front<'a>> {
         let ([pages, parts, u0, u1], rest) = payload.split_first_chunk::<FIXED_BYTES>()?;
         let pages = u16::from(*pages) + 1;
@@ -65,6 +66,7 @@ impl<'a> Front<'a> {
     }
 
     /// The checksum of page `index`; `first` is the one in the header.
+    #[inline]
     pub fn checksum(&self, first: u64, index: u16) -> Option<u64> {
         match index {
             0 => Some(first),
@@ -76,12 +78,14 @@ impl<'a> Front<'a> {
     }
 
     /// How far each page is from the first one, as far as that is known.
+    #[inline]
     pub fn offsets(&self) -> impl Iterator<Item = Option<i32>> + use<'a> {
         let others = self.offsets.as_chunks::<4>().0.iter().map(|bytes| i32::from_le_bytes(*bytes));
         std::iter::once(0).chain(others).map(|offset| (offset != FAR).then_some(offset))
     }
 
     /// Handles of the parts.
+    #[inline]
     pub fn parts(&self) -> impl ExactSizeIterator<Item = u32> + use<'a> {
         self.parts.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes))
     }

@@ -10,6 +10,7 @@ use super::{Handle, ReadError, Store};
 use crate::codec::chunks::{MIN_CHUNK_BYTES, covering};
 use crate::codec::{CodecContext, DecodeError, Stored};
 use crate::pool::object::{Header, MAX_PAYLOAD_BYTES};
+use crate::tier::ObjectTier;
 
 /// What came with a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +32,7 @@ enum Wanted {
     Chunk(u16),
 }
 
-impl Store {
+impl<T: ObjectTier> Store<T> {
     /// Restores page `index` of a block into `out`, which is one page. Decompresses no chunk that
     /// does not hold it, and takes no lock but the read lock of a size class, for a copy.
     ///
@@ -87,7 +88,7 @@ impl Store {
         // A copy of what is compressed, so that nobody who stores or frees waits for a codec.
         let mut payload = std::mem::take(&mut ctx.front);
         payload.clear();
-        let header = self.pool.read(handle.raw(), |header, bytes| {
+        let header = self.tier.read(handle.raw(), |header, bytes| {
             payload.extend_from_slice(bytes);
             *header
         });
@@ -273,7 +274,7 @@ impl Store {
         let full = parts.len() * MAX_PAYLOAD_BYTES;
         match parts.last() {
             Some(last) if front.tail.is_empty() => {
-                let len = self.pool.read(last, |header, _| usize::from(header.len)).unwrap_or(0);
+                let len = self.tier.read(last, |header, _| usize::from(header.len)).unwrap_or(0);
                 full - MAX_PAYLOAD_BYTES + len
             }
             _ => full,
@@ -296,7 +297,7 @@ impl Store {
             let (from, to) = (range.start.max(starts), range.end.min(ends));
             if from < to {
                 let out = &mut out[from - range.start..to - range.start];
-                let copied = self.pool.read(part, |header, payload| {
+                let copied = self.tier.read(part, |header, payload| {
                     match payload.get(from - starts..to - starts) {
                         Some(bytes) if header.codec == Stored::Part => {
                             out.copy_from_slice(bytes);

@@ -41,6 +41,7 @@ use crate::pool::Pool;
 use crate::pool::handle::NO_HANDLE;
 use crate::pool::object::Header;
 use crate::segment::{Segment, SegmentError};
+use crate::tier::ObjectTier;
 
 /// Largest block, bytes.
 pub const MAX_BLOCK_BYTES: usize = 512 << 10;
@@ -232,11 +233,12 @@ pub struct PoolFacts {
     pub punch_failures: u64,
 }
 
-/// The compressed tier in memory. All methods may be called from any thread.
+/// Compressed pages, in objects of a tier; of the pool, unless said otherwise. All methods may be called from
+/// any thread.
 #[derive(Debug)]
-pub struct Store {
+pub struct Store<T: ObjectTier = Pool> {
     config: StoreConfig,
-    pool: Pool,
+    tier: T,
     seed: u64,
     pages: AtomicU64,
     blocks: AtomicU64,
@@ -259,7 +261,7 @@ fn random_seed() -> Result<u64, StoreError> {
 }
 
 impl Store {
-    /// An empty store. It takes address space for its limits and one page of memory.
+    /// An empty store in a pool. It takes address space for its limits and one page of memory.
     pub fn new(config: StoreConfig) -> Result<Store, StoreError> {
         let page_bytes = config.page_bytes;
         if !page_bytes_are_sound(page_bytes) {
@@ -269,25 +271,32 @@ impl Store {
         // A block has a page at least, a part a frame of its own.
         let handles = config.disksize_pages.saturating_add(config.mem_limit_bytes / 4096 + 1);
         let pool = Pool::new(config.mem_limit_bytes, handles, seed)?;
-        Ok(Store {
+        Ok(Store::over(config, pool, 0, 0))
+    }
+
+    /// Arena, slab records and handle table (with the seed), for a successor.
+    pub fn segments(&self) -> [&Segment; 3] {
+        self.tier.segments()
+    }
+}
+
+impl<T: ObjectTier> Store<T> {
+    /// A store in `tier`, in which there are so many blocks and pages of them.
+    pub(crate) fn over(config: StoreConfig, tier: T, blocks: u64, pages: u64) -> Store<T> {
+        Store {
             config,
-            pool,
-            seed,
-            pages: AtomicU64::new(0),
-            blocks: AtomicU64::new(0),
+            seed: tier.seed(),
+            tier,
+            pages: AtomicU64::new(pages),
+            blocks: AtomicU64::new(blocks),
             corrupt_reads: AtomicU64::new(0),
             ready: dictionary::Ready::default(),
-        })
+        }
     }
 
     /// What it was made with.
     pub fn config(&self) -> &StoreConfig {
         &self.config
-    }
-
-    /// Arena, slab records and handle table (with the seed), for a successor.
-    pub fn segments(&self) -> [&Segment; 3] {
-        self.pool.segments()
     }
 
     /// The checksum of a page: xxh3-64 with this store's seed.
@@ -303,14 +312,14 @@ impl Store {
             Header { framed: false, .. } => 1,
             _ => self.front(handle, header.codec, payload).map_or(0, |front| front.pages),
         };
-        self.pool.read(handle.raw(), pages).unwrap_or(0)
+        self.tier.read(handle.raw(), pages).unwrap_or(0)
     }
 
     /// The codec with which a block was stored, raw if it did not become smaller. LZ4
     /// for a repeated word, and where there is no such block.
     pub fn codec(&self, handle: Handle) -> CodecKind {
         let codec = |header: &Header, _: &[u8]| header.codec;
-        match self.pool.read(handle.raw(), codec) {
+        match self.tier.read(handle.raw(), codec) {
             Some(Stored::Raw) => CodecKind::Raw,
             Some(Stored::Zstd) => CodecKind::Zstd,
             Some(Stored::ZstdDictionary) => CodecKind::ZstdDictionary,
@@ -332,13 +341,13 @@ impl Store {
                 units => u32::from(units) * MIN_CHUNK_BYTES,
             }),
         };
-        self.pool.read(handle.raw(), chunk).unwrap_or(page_bytes)
+        self.tier.read(handle.raw(), chunk).unwrap_or(page_bytes)
     }
 
     /// The checksum that page `index` of a block had when it was stored; zero if there is no such
     /// page.
     pub fn checksum(&self, handle: Handle, index: u16) -> u64 {
-        self.pool
+        self.tier
             .read(handle.raw(), |header, payload| match header.codec {
                 Stored::Part => 0,
                 _ if !header.framed => match index {
@@ -357,12 +366,12 @@ impl Store {
     /// Adds a reference; false, and nothing done, if there is no such block. A block with four
     /// million references keeps them for ever.
     pub fn retain(&self, handle: Handle) -> bool {
-        self.pool.handles().retain(handle.raw())
+        self.tier.retain(handle.raw())
     }
 
     /// Drops a reference; true if it was the last and the block is gone.
     pub fn release(&self, handle: Handle) -> bool {
-        if !self.pool.handles().release(handle.raw()) {
+        if !self.tier.release(handle.raw()) {
             return false;
         }
         let pages = self.remove_block(handle);
@@ -375,7 +384,7 @@ impl Store {
     fn remove_block(&self, handle: Handle) -> u16 {
         // 129 at most; the count in the front has one byte.
         let mut parts = [0u32; 256];
-        let seen = self.pool.read_unowned(handle.raw(), |header, payload| {
+        let seen = self.tier.read_unowned(handle.raw(), |header, payload| {
             if !header.framed {
                 return (1, 0, dictionary::named(header, payload));
             }
@@ -388,9 +397,9 @@ impl Store {
             (front.pages, front.parts().len(), None)
         });
         let (pages, count, dictionary) = seen.unwrap_or((1, 0, None));
-        self.pool.remove(handle.raw());
+        self.tier.remove(handle.raw());
         for part in &parts[..count] {
-            self.pool.remove(*part);
+            self.tier.remove(*part);
         }
         if let Some(dictionary) = dictionary {
             self.release_dictionary(dictionary);
@@ -401,9 +410,9 @@ impl Store {
     /// Bytes that the objects of a block take in the pool; zero if there is no such block.
     pub fn stored_bytes(&self, handle: Handle) -> u32 {
         let (own, parts) = self
-            .pool
+            .tier
             .read(handle.raw(), |header, payload| {
-                let own = self.pool.object_bytes(payload.len());
+                let own = self.tier.object_bytes(payload.len());
                 let front = header.framed.then(|| self.front(handle, header.codec, payload).ok());
                 let parts: Vec<u32> =
                     front.flatten().map(|front| front.parts().collect()).unwrap_or_default();
@@ -411,8 +420,8 @@ impl Store {
             })
             .unwrap_or_default();
         let of_part = |part| {
-            let bytes = |_: &_, payload: &[u8]| self.pool.object_bytes(payload.len());
-            self.pool.read(part, bytes).unwrap_or(0)
+            let bytes = |_: &_, payload: &[u8]| self.tier.object_bytes(payload.len());
+            self.tier.read(part, bytes).unwrap_or(0)
         };
         (own + parts.into_iter().map(of_part).sum::<usize>()) as u32
     }
@@ -421,17 +430,17 @@ impl Store {
     /// memory back. Returns frames of 4 KiB freed. Releasing frees empty slabs by itself; this is
     /// for those that are nearly empty, and takes about 2 us an object.
     pub fn compact(&self, max_objects: usize) -> usize {
-        self.pool.compact(max_objects)
+        self.tier.compact(max_objects)
     }
 
     /// Frames in use, bytes; much cheaper than [`Store::facts`].
     pub fn used_bytes(&self) -> u64 {
-        self.pool.used_bytes()
+        self.tier.used_bytes()
     }
 
     /// What it holds.
     pub fn facts(&self) -> PoolFacts {
-        let usage = self.pool.usage();
+        let usage = self.tier.usage();
         PoolFacts {
             used_bytes: usage.used_bytes,
             payload_bytes: usage.payload_bytes,
@@ -452,13 +461,13 @@ impl Store {
     /// Inverts byte `offset` of what is stored of a block; false if it is not that long.
     #[cfg(any(test, feature = "fault-injection"))]
     pub fn damage(&self, handle: Handle, offset: usize) -> bool {
-        self.pool.damage(handle.raw(), offset)
+        self.tier.damage(handle.raw(), offset)
     }
 
     /// Panics unless the pool's invariants hold.
     #[cfg(test)]
     pub(crate) fn check(&self) {
-        self.pool.check();
+        self.tier.check();
     }
 }
 

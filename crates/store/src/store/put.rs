@@ -12,29 +12,30 @@ use crate::codec::same::repeated_word;
 use crate::codec::{CodecContext, Stored};
 use crate::pool::handle::REFS_PINNED;
 use crate::pool::object::{Header, MAX_PAYLOAD_BYTES};
+use crate::tier::ObjectTier;
 use clew_core::CodecKind;
 
 /// Objects of a block that is not complete yet; dropped, it removes them.
-struct Unfinished<'a> {
-    store: &'a Store,
+struct Unfinished<'a, T: ObjectTier> {
+    store: &'a Store<T>,
     pages: u64,
     parts: Vec<u32>,
     done: bool,
 }
 
-impl Drop for Unfinished<'_> {
+impl<T: ObjectTier> Drop for Unfinished<'_, T> {
     fn drop(&mut self) {
         if self.done {
             return;
         }
         for part in &self.parts {
-            self.store.pool.remove(*part);
+            self.store.tier.remove(*part);
         }
         self.store.pages.fetch_sub(self.pages, Relaxed);
     }
 }
 
-impl Store {
+impl<T: ObjectTier> Store<T> {
     /// Compresses `bytes` (whole pages, up to 512 KiB and 128 pages) in chunks of `chunk_bytes` (a
     /// multiple of 256, up to 128 KiB; more than the block: one chunk) and stores them as a block
     /// with one reference a page. A single page that repeats one word of eight bytes takes the
@@ -99,7 +100,7 @@ impl Store {
             }
             None => Err(PutError::Full {
                 limit: Limit::Bytes {
-                    used: self.pool.used_bytes(),
+                    used: self.tier.used_bytes(),
                     limit: self.config.mem_limit_bytes,
                 },
                 pages,
@@ -179,9 +180,9 @@ impl Store {
         let part_header =
             Header { checksum: 0, handle: 0, len: 0, codec: Stored::Part, framed: false };
         for piece in data.chunks(MAX_PAYLOAD_BYTES).take(needed) {
-            let part = self.pool.reserve().ok()?;
-            if self.pool.insert(part, REFS_PINNED, part_header, &[piece]).is_err() {
-                self.pool.unreserve(part);
+            let part = self.tier.reserve().ok()?;
+            if self.tier.insert(part, REFS_PINNED, part_header, &[piece]).is_err() {
+                self.tier.unreserve(part);
                 return None;
             }
             parts.push(part);
@@ -207,11 +208,11 @@ impl Store {
     }
 
     fn insert(&self, pages: usize, header: Header, pieces: &[&[u8]]) -> Option<u32> {
-        let handle = self.pool.reserve().ok()?;
-        match self.pool.insert(handle, pages as u32, header, pieces) {
+        let handle = self.tier.reserve().ok()?;
+        match self.tier.insert(handle, pages as u32, header, pieces) {
             Ok(()) => Some(handle),
             Err(_) => {
-                self.pool.unreserve(handle);
+                self.tier.unreserve(handle);
                 None
             }
         }

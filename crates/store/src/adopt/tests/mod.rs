@@ -5,7 +5,7 @@ mod damage;
 mod image;
 mod killed;
 mod owners;
-mod step;
+pub(crate) mod step;
 mod world;
 
 use image::Image;
