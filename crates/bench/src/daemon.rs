@@ -7,7 +7,9 @@ use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use clew_live::control::protocol::{Client, ControlError, Request, Status};
+use clew_live::control::client::{Client, ControlError};
+use clew_live::control::protocol::Request;
+use clew_live::control::status::Status;
 
 use crate::cgroup::Cgroup;
 use crate::error::{BenchError, file_error};

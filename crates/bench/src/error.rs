@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use clew_live::control::protocol::ControlError;
+use clew_live::control::client::ControlError;
 
 /// Any failure of this crate.
 #[derive(Debug, thiserror::Error)]

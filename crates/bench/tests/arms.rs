@@ -17,7 +17,7 @@ use clew_bench::cgroup::Cgroup;
 use clew_bench::programs::Kind;
 use clew_bench::progress::Silent;
 use clew_bench::{DemoConfig, demo};
-use clew_live::control::protocol::{AppStatus, PoolStatus, ProcessStatus, Status};
+use clew_live::control::status::{AppStatus, PoolStatus, ProcessStatus, Status};
 use clew_report::{Arm, Results};
 use skip::skip;
 

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use clew_live::control::protocol::ControlError;
+use clew_live::control::client::ControlError;
 
 use output::Format;
 

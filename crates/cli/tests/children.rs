@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Duration;
 
-use clew_live::control::protocol::ProcessStatus;
+use clew_live::control::status::ProcessStatus;
 use support::touch::{BYTES, ZRAM, swapped_out};
 use support::*;
 

@@ -2,7 +2,7 @@
 
 mod support;
 
-use clew_live::control::protocol::Status;
+use clew_live::control::status::Status;
 use serde_json::Value;
 use support::*;
 

@@ -15,7 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clew_live::agents::preload;
-use clew_live::control::protocol::{Client, ControlError, Request};
+use clew_live::control::client::{Client, ControlError};
+use clew_live::control::protocol::Request;
 use clew_live::survival::predecessor::ProcessName;
 use support::*;
 

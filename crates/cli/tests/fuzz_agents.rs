@@ -12,7 +12,8 @@ use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use clew_live::control::protocol::{Client, Request};
+use clew_live::control::client::Client;
+use clew_live::control::protocol::Request;
 use fuzz::{Random, Run, corpus};
 use support::{
     Fixture, LONG, Program, SetAtEnd, TempDir, can_run, compile, kill, kill_tree, poll, rss_anon,

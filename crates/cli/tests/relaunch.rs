@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::Duration;
 
-use clew_live::control::protocol::{HotPages, Request, SensorStatus};
+use clew_live::control::protocol::Request;
+use clew_live::control::status::{HotPages, SensorStatus};
 use support::*;
 
 const PAGES: u64 = 8192;

@@ -29,7 +29,7 @@ fn storm(test: &str, flags: &[&str]) {
     let limit = Duration::from_secs(seconds * 3) + 5 * LONG;
     let began = Instant::now();
     let (mut rounds, mut refused, mut told) = (0u64, None, false);
-    let mut last = clew_live::control::protocol::AppStatus::default();
+    let mut last = clew_live::control::status::AppStatus::default();
     while program.is_running() {
         if began.elapsed() > limit {
             let report = program.report();

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
-use clew_live::control::protocol::{Client, Request};
+use clew_live::control::client::Client;
+use clew_live::control::protocol::Request;
 use support::*;
 
 const PAGES: u64 = 6144;

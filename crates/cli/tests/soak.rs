@@ -12,7 +12,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use clew_live::control::protocol::{Client, Status};
+use clew_live::control::client::Client;
+use clew_live::control::status::Status;
 use support::redis::{KEYS, Redis, redis_server};
 use support::*;
 

@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clew_live::agents::preload;
-use clew_live::control::protocol::{Client, ControlError, Request};
+use clew_live::control::client::{Client, ControlError};
+use clew_live::control::protocol::Request;
 use support::touch::{BYTES, PAGES, ZRAM, swapped_out};
 use support::*;
 

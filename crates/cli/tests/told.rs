@@ -7,7 +7,9 @@ use std::fs;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use clew_live::control::protocol::{Client, ControlError, OutsideStatus, Request};
+use clew_live::control::client::{Client, ControlError};
+use clew_live::control::protocol::Request;
+use clew_live::control::status::OutsideStatus;
 use support::touch::{MIB, PAGES_OF_MIB, ZRAM, run_as, swapped_out};
 use support::*;
 

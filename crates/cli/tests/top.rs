@@ -6,7 +6,8 @@ mod support;
 use std::process::Child;
 use std::time::Duration;
 
-use clew_live::control::protocol::{AppStatus, Request};
+use clew_live::control::protocol::Request;
+use clew_live::control::status::AppStatus;
 use serde_json::Value;
 use support::terminal::Terminal;
 use support::touch::{PAGES, ZRAM, swapped_out};

@@ -8,7 +8,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use clew_live::control::protocol::{Request, Status};
+use clew_live::control::protocol::Request;
+use clew_live::control::status::Status;
 use clew_policy::Scheme;
 
 use super::kernel::{ALGORITHM, swap_bytes};
@@ -300,7 +301,7 @@ impl Arm for Clew {
 
 #[cfg(test)]
 mod tests {
-    use clew_live::control::protocol::{AppStatus, ProcessStatus};
+    use clew_live::control::status::{AppStatus, ProcessStatus};
 
     use super::*;
 

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use clew_live::control::protocol::{AppStatus, HotPages, Request};
+use clew_live::control::protocol::Request;
+use clew_live::control::status::{AppStatus, HotPages};
 
 use super::MicroConfig;
 use super::orders::Layout;

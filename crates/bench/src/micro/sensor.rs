@@ -11,7 +11,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use clew_live::control::protocol::HotPages;
+use clew_live::control::status::HotPages;
 
 use super::clew_side::ClewSide;
 use super::measured::{Costs, Measured};

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use clew_live::control::protocol::{Client, Request};
+use clew_live::control::client::Client;
+use clew_live::control::protocol::Request;
 
 use crate::Failure;
 

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use clew_core::ByteSize;
 use clew_core::shown::shown;
-use clew_live::control::protocol::{AppStatus, Client, Status};
+use clew_live::control::client::Client;
+use clew_live::control::status::{AppStatus, Status};
 
 use crate::Failure;
 use crate::output::{Format, json, table};
@@ -122,7 +123,7 @@ fn outside_of(app: &AppStatus) -> Vec<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clew_live::control::protocol::{
+    use clew_live::control::status::{
         OutsideProcess, OutsideStatus, PoolStatus, ProcessStatus, ThrashingStatus,
     };
 

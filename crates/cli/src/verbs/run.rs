@@ -12,7 +12,8 @@ use anyhow::{Context, anyhow};
 use clew_core::ByteSize;
 use clew_live::agents::preload;
 use clew_live::config::Overrides;
-use clew_live::control::protocol::{Client, ControlError, Environment, MAX_NAME, Request};
+use clew_live::control::client::{Client, ControlError};
+use clew_live::control::protocol::{Environment, MAX_NAME, Request};
 use clew_live::programs::without_agent;
 use clew_live::survival::predecessor::{self, ProcessName};
 

@@ -29,9 +29,9 @@ use std::time::{Duration, Instant};
 
 pub use skip::skip;
 
-use clew_live::control::protocol::{
-    AppStatus, Client, ControlError, ProcessStatus, Request, Status,
-};
+use clew_live::control::client::{Client, ControlError};
+use clew_live::control::protocol::Request;
+use clew_live::control::status::{AppStatus, ProcessStatus, Status};
 
 /// Longer than anything here takes on a slow and busy machine; a wait that long is a hang.
 pub const LONG: Duration = Duration::from_secs(120);

@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use clew_live::control::protocol::Status;
+use clew_live::control::status::Status;
 
 use super::{
     LONG, Program, TempDir, is_alive, kill, kill_tree, poll, run_to_end, texts, wait_for_end,

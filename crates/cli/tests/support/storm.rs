@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use clew_live::control::protocol::Status;
+use clew_live::control::status::Status;
 
 use super::{Fixture, Program, Random, number_from_env};
 

@@ -10,7 +10,9 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use clew_live::agents::preload;
-use clew_live::control::protocol::{Client, ControlError, Environment, Request, Status};
+use clew_live::control::client::{Client, ControlError};
+use clew_live::control::protocol::{Environment, Request};
+use clew_live::control::status::Status;
 
 use super::hook::Tools;
 use super::{Program, TempDir, clew, kill, poll, tail, wait_for_end};
@@ -347,7 +349,7 @@ impl<'a> World<'a> {
         let until = Instant::now() + Duration::from_millis(600);
         while Instant::now() < until {
             let status = self.status();
-            let process = |p: &&clew_live::control::protocol::ProcessStatus| p.pid == pid;
+            let process = |p: &&clew_live::control::status::ProcessStatus| p.pid == pid;
             let found = status.apps.iter().flat_map(|app| &app.processes).find(process).is_some();
             if found == listed {
                 break;

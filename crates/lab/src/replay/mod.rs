@@ -21,7 +21,9 @@
 //! trace brings it back; until then what the trace says about it is passed over.
 
 mod ahead;
+mod apps;
 mod backlog;
+mod commands;
 mod hot_sets;
 mod own;
 mod tally;
@@ -29,20 +31,17 @@ mod tally;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use clew_core::{
-    AccessKind, AppId, Arrival, Event, Group, Hotness, Ns, PageFacts, PageId, PageRun, SpaceId,
-    Tier, Trigger,
-};
-use clew_engine::budget::{Budget, Use, WATERMARKS};
+use clew_core::{AccessKind, AppId, Arrival, Event, Ns, PageId, PageRun, SpaceId, Trigger};
+use clew_engine::budget::{Budget, WATERMARKS};
 use clew_engine::decide::Engine;
-use clew_engine::driver::{Command, Driver, SAMPLE_BYTES};
+use clew_engine::driver::Driver;
 use clew_policy::Scheme;
 use clew_policy::schemes::OnFull;
-use clew_report::{Arm, Memory, Time};
+use clew_report::{Arm, Time};
 use clew_store::{State, StoreConfig};
 use clew_trace::{ContentsKind, Record, Source, Stamped, Trace};
 
-use crate::costs::{Clock, Costs, Spent};
+use crate::costs::{Clock, Costs};
 use crate::error::LabError;
 use crate::mechanism::{Buffer, Bytes, Mechanism, SizeModel, Sizes, WithKernel};
 use crate::spaces::Spaces;
@@ -383,135 +382,6 @@ impl<'a, M: Mechanism> Replay<'a, M> {
         self.now.0 as f64 + self.window.as_ref().map_or(0.0, |window| window.stalled_ns)
     }
 
-    // ---- apps -------------------------------------------------------------------------------------
-
-    fn life(&mut self, record: &Record) -> Result<(), LabError> {
-        match *record {
-            Record::SpaceStart { space, app, file } => {
-                self.end_space(space);
-                self.spaces.note(record);
-                if let Some(world) = &mut self.world {
-                    world.end(space);
-                }
-                if !file && !self.dead.contains(&app) {
-                    self.mechanism.start(space)?;
-                    self.tell(&Event::SpaceStart { space, app });
-                }
-            }
-            Record::SpaceEnd { space } => {
-                self.end_space(space);
-                self.spaces.note(record);
-                if let Some(world) = &mut self.world {
-                    world.end(space);
-                }
-            }
-            Record::Launch { app } => {
-                self.revive(app)?;
-                self.window = None;
-                self.hot_sets.close();
-                self.tally.launches += 1;
-                self.tell(&Event::Launch { app });
-            }
-            Record::Relaunch { app } => {
-                self.window = None;
-                self.hot_sets.close();
-                if self.dead.contains(&app) {
-                    self.revive(app)?;
-                    self.tally.cold_launches += 1;
-                    self.tell(&Event::Launch { app });
-                    return Ok(());
-                }
-                self.own.begin();
-                self.window = Some(Window { app, stalled_ns: 0.0 });
-                self.tell(&Event::Relaunch { app });
-                self.follow_relaunch(app);
-                self.prefetch(Trigger::Relaunch(app));
-            }
-            Record::ResponseComplete { app, response_ns } if !self.dead.contains(&app) => {
-                let mut response_ns = response_ns;
-                if let Some(window) = self.window.take_if(|window| window.app == app) {
-                    let own = self.own.of(response_ns);
-                    let took = own + window.stalled_ns;
-                    response_ns = took.round() as u64;
-                    self.tally.relaunched(own, took);
-                }
-                self.hot_sets.responded(app);
-                self.tell(&Event::ResponseComplete { app, response_ns });
-                self.tables_bytes = self.mechanism.tables_bytes();
-            }
-            Record::Background { app } if !self.dead.contains(&app) => {
-                self.window.take_if(|window| window.app == app);
-                self.hot_sets.close_app(app);
-                self.tell(&Event::Background { app });
-            }
-            Record::Exit { app } => {
-                self.end_app(app);
-                self.dead.remove(&app);
-                for space in self.spaces.note(record) {
-                    if let Some(world) = &mut self.world {
-                        world.end(space);
-                    }
-                }
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// What this relaunch uses is compared with the hot list as it is now.
-    fn follow_relaunch(&mut self, app: AppId) {
-        let Replay { spaces, mechanism, driver, hot_sets, .. } = self;
-        let mut hot = Vec::new();
-        if self.has_hot_list {
-            for space in spaces.of_app(app) {
-                mechanism.for_each(space, &mut |page, _| {
-                    if driver.class(page) == Some(Hotness::Hot) {
-                        hot.push(page);
-                    }
-                });
-            }
-        }
-        hot_sets.relaunch(app, spaces.of_app(app), hot.into_iter());
-    }
-
-    fn end_space(&mut self, space: SpaceId) {
-        if self.plays(space) {
-            self.hot_sets.end_space(space);
-            self.mechanism.end(space);
-            self.tally.ahead_unused += self.ahead.gone_space(space);
-            self.tell(&Event::SpaceEnd { space });
-        }
-    }
-
-    /// All of an app ends; nothing, if it has ended already.
-    fn end_app(&mut self, app: AppId) {
-        self.window.take_if(|window| window.app == app);
-        self.hot_sets.close_app(app);
-        if self.dead.contains(&app) {
-            return;
-        }
-        let spaces: Vec<SpaceId> = self.spaces.of_app(app).collect();
-        for space in spaces {
-            self.end_space(space);
-        }
-        self.tell(&Event::Exit { app });
-    }
-
-    /// An app that was ended here begins anew, without memory.
-    fn revive(&mut self, app: AppId) -> Result<(), LabError> {
-        if !self.dead.remove(&app) {
-            return Ok(());
-        }
-        let of_app = self.spaces.of_app(app);
-        let of_app: Vec<SpaceId> =
-            of_app.filter(|space| self.spaces.is_anonymous(*space)).collect();
-        for space in of_app {
-            self.mechanism.start(space)?;
-            self.tell(&Event::SpaceStart { space, app });
-        }
-        Ok(())
-    }
-
     // ---- memory of programs -----------------------------------------------------------------------
 
     fn resident(&mut self, run: PageRun) -> Result<(), LabError> {
@@ -692,180 +562,4 @@ impl<'a, M: Mechanism> Replay<'a, M> {
         self.driver.bring_wanted(self.used(), &self.mechanism);
         Ok(())
     }
-
-    /// What a relaunch is expected to use comes back.
-    fn prefetch(&mut self, trigger: Trigger) {
-        self.driver.want_early(trigger, &self.mechanism);
-        self.driver.bring_wanted(self.used(), &self.mechanism);
-    }
-
-    /// Brings back what nobody has asked for yet; how many pages came.
-    fn restore(&mut self, pages: &[PageId], park: bool) -> Result<usize, LabError> {
-        self.tally.decided(4, pages.iter().map(|page| page.raw()));
-        let mut events = std::mem::take(&mut self.events);
-        let world = self.world.as_ref();
-        let spent = self.mechanism.restore(pages, park, world, &mut events)?;
-        self.tally.spend(&spent);
-        let came = |event: &&Event| matches!(event, Event::PageIn { .. });
-        let count = events.iter().filter(came).count();
-        self.ahead.begin(self.program_ns(), spent.cpu_ns(), count);
-        self.tell_all(&mut events, false)?;
-        self.ahead.end();
-        Ok(count)
-    }
-
-    // ---- budget -----------------------------------------------------------------------------------
-
-    #[inline]
-    fn used(&self) -> Use {
-        let resident_bytes = self.mechanism.resident_pages() * self.driver.budget().page_bytes;
-        let relaunching = self.window.is_some();
-        Use { used_bytes: self.used_bytes(), resident_bytes, relaunching, ..Use::default() }
-    }
-
-    #[inline]
-    fn used_bytes(&self) -> u64 {
-        let pages = self.mechanism.resident_pages() + self.mechanism.parked_pages();
-        pages * self.driver.budget().page_bytes
-            + self.mechanism.pool_used_bytes()
-            + self.mechanism.kernel_used_bytes()
-            + self.tables_bytes
-    }
-
-    /// Reclaims what is short. As the daemon does at its ticks.
-    fn keep_budget(&mut self) -> Result<(), LabError> {
-        if self.driver.has_commands() {
-            self.carry_out()?;
-        }
-        while !self.nobody_leaves {
-            let now = self.used();
-            let page_bytes = self.driver.budget().page_bytes;
-            self.tally.peak(now.used_bytes, || Memory {
-                resident_bytes: self.mechanism.resident_pages() * page_bytes,
-                parked_bytes: self.mechanism.parked_pages() * page_bytes,
-                pool_bytes: self.mechanism.pool_used_bytes(),
-                kernel_bytes: self.mechanism.kernel_used_bytes(),
-                tables_bytes: self.tables_bytes,
-                ..Memory::default()
-            });
-            let is_short = self.driver.budget().shortage(now).is_some();
-            if !is_short || self.now < self.not_before {
-                return Ok(());
-            }
-            self.tables_bytes = self.mechanism.tables_bytes();
-            self.driver.set_tier(Tier::Pool, self.mechanism.pool());
-            if let Some(kernel) = self.mechanism.kernel() {
-                self.driver.set_tier(Tier::Kernel, kernel);
-            }
-            self.driver.keep_budget(self.now, now, &self.mechanism);
-            if !self.carry_out()? {
-                self.not_before = Ns(self.now.0 + TICK.0);
-                return Ok(());
-            }
-        }
-        Ok(())
-    }
-
-    /// Does what the driver wants done; true if that freed memory.
-    fn carry_out(&mut self) -> Result<bool, LabError> {
-        let mut progress = false;
-        while let Some(command) = self.driver.next_command() {
-            match command {
-                Command::SwapOut { space, groups }
-                | Command::Move { space, groups, tier: Tier::Pool } => {
-                    progress |= self.take_out(space, &groups, WithKernel::swap_out)?;
-                    if self.mechanism.was_full() {
-                        self.driver.no_room(self.mechanism.pool());
-                    }
-                }
-                Command::Restore { space, pages, park, number } => {
-                    let came = if self.plays(space) { self.restore(&pages, park)? } else { 0 };
-                    self.driver.came_early(number, came);
-                }
-                Command::Peek { space, groups } => {
-                    if self.plays(space) {
-                        let samples = self.peek(&groups)?;
-                        self.driver.peeked(self.now, groups, &samples, &self.mechanism);
-                    }
-                }
-                Command::Lend { space, groups }
-                | Command::Move { space, groups, tier: Tier::Kernel } => {
-                    progress |= self.take_out(space, &groups, WithKernel::lend)?;
-                }
-                // A replay hears of every touch that the trace has; it has no sensor.
-                Command::Watch { .. } | Command::EndWatch { .. } => {}
-                Command::GiveUp { wanted_bytes } => {
-                    let mechanism = &mut self.mechanism;
-                    let give_up = |page| mechanism.drop_kept(page);
-                    let dropped = self.driver.give_up_kept(wanted_bytes, give_up);
-                    if dropped.copies > 0 {
-                        self.mechanism.compact(dropped.copies);
-                    }
-                    self.tally.kept_dropped += dropped.copies;
-                    progress |= dropped.bytes > 0;
-                    self.driver.gave_up(dropped, self.mechanism.pool(), &self.mechanism);
-                }
-                Command::EndApp { app, .. } => {
-                    let in_front = self.driver.facts().foreground == Some(app);
-                    if self.on_full == OnFull::Kill && !in_front && !self.dead.contains(&app) {
-                        self.tally.decided(2, [u64::from(app.0)]);
-                        self.end_app(app);
-                        self.dead.insert(app);
-                        self.tally.kills += 1;
-                        progress = true;
-                    }
-                }
-                Command::Run(job) => {
-                    (job.run)();
-                    self.tell(&Event::JobDone { job: job.id });
-                }
-            }
-        }
-        Ok(progress)
-    }
-
-    /// How each page of these begins; nothing of those that are not resident any more.
-    fn peek(&mut self, groups: &[Group]) -> Result<Vec<Vec<u8>>, LabError> {
-        let (mechanism, world) = (&mut self.mechanism, self.world.as_ref());
-        let sample = |page: &PageId| match mechanism.state(*page) {
-            State::Resident => mechanism.beginning_of(*page, SAMPLE_BYTES, world),
-            _ => Ok(Vec::new()),
-        };
-        groups.iter().flat_map(|group| &group.pages).map(sample).collect()
-    }
-
-    /// Takes groups out of a space, or of their tier; true if something left.
-    fn take_out(
-        &mut self,
-        space: SpaceId,
-        groups: &[Group],
-        how: How<M>,
-    ) -> Result<bool, LabError> {
-        if !self.plays(space) {
-            // It was ended, and what it had is gone.
-            return Ok(false);
-        }
-        for group in groups {
-            self.tally.decided(1, group.pages.iter().map(|page| page.raw()));
-        }
-        let used = self.used_bytes();
-        let mut events = std::mem::take(&mut self.events);
-        let world = self.world.as_ref();
-        let spent = how(&mut self.mechanism, space, groups, world, &mut events)?;
-        self.tally.spend(&spent);
-        let freed = used.saturating_sub(self.used_bytes());
-        self.backlog.push(self.program_ns(), spent.cpu_ns(), freed);
-        let left = events.iter().any(|event| matches!(event, Event::Stored { .. }));
-        self.tell_all(&mut events, false)?;
-        Ok(left)
-    }
 }
-
-/// How pages are taken out.
-type How<M> = fn(
-    &mut WithKernel<M>,
-    SpaceId,
-    &[Group],
-    Option<&World<'_>>,
-    &mut Vec<Event>,
-) -> Result<Spent, LabError>;

@@ -189,7 +189,7 @@ fn response(status: &str, body: &str, with_body: bool) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::protocol::Status;
+    use crate::control::status::Status;
 
     fn any_port() -> SocketAddr {
         "127.0.0.1:0".parse().expect("an address")

@@ -9,7 +9,7 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
-use crate::control::protocol::{AppStatus, ClassPages, Status, TierStatus};
+use crate::control::status::{AppStatus, ClassPages, Status, TierStatus};
 use crate::faults::latency::Latency;
 
 /// The media type of what [`text`] gives.
@@ -274,7 +274,7 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
-    use crate::control::protocol::{ClassStatus, PolicyMetric, TierStatus};
+    use crate::control::status::{ClassStatus, PolicyMetric, TierStatus};
     use crate::faults::latency::Histogram;
 
     /// One of everything.

@@ -11,7 +11,7 @@ use clew_store::PoolFacts;
 
 use super::Governor;
 use super::fullness::Say;
-use crate::control::protocol::UsedBytes;
+use crate::control::status::UsedBytes;
 use crate::programs::mappings::resident_anonymous_bytes;
 use crate::programs::process::Process;
 use crate::work::Work;

@@ -5,6 +5,8 @@
 
 mod activity;
 mod budget;
+mod burial;
+mod candidates;
 mod cpu_load;
 mod fullness;
 mod kernel_tier;
@@ -13,6 +15,7 @@ mod leaving;
 mod lifecycle;
 mod orders;
 mod outside;
+mod page_tables;
 mod requests;
 mod silence;
 mod status;
@@ -20,29 +23,24 @@ mod thrashing;
 mod told_late;
 mod windows;
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs::File;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use clew_agent::protocol::MAX_NAME;
-use clew_core::view::PageCounts;
-use clew_core::{
-    AppId, AppState, Event, Ns, PageFacts, PageId, PageRun, SpaceId, Tier, Trigger, Vpn,
-};
+use clew_core::{AppId, AppState, Event, Ns, PageRun, SpaceId, Trigger, Vpn};
 use clew_engine::driver::Driver;
-use clew_store::{Entry as TableEntry, State, points};
+use clew_store::State;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 
 use self::requests::Promise;
 use self::windows::Windows;
 use crate::agents::attach::Candidate;
 use crate::config::Config;
-use crate::control::protocol::{Environment, Request, Status, UsedBytes};
+use crate::control::protocol::{Environment, Request};
+use crate::control::status::{Status, UsedBytes};
 use crate::programs::let_go::Plea;
-use crate::programs::mappings::resident_anonymous_bytes;
 use crate::programs::outside::Found;
 use crate::programs::process::{Process, Shared};
 use crate::work::{Crew, Desk, Done, Work};
@@ -51,6 +49,7 @@ use cpu_load::CpuLoad;
 use fullness::Fullness;
 use kernel_tier::KernelTier;
 use outside::Outside;
+use page_tables::Programs;
 use thrashing::Thrashing;
 use told_late::Moves;
 
@@ -137,70 +136,6 @@ struct Waiting {
     reason: Option<String>,
 }
 
-/// Where pages are, as the page tables say. Most questions in a row are about one space.
-struct Programs {
-    shared: Arc<Shared>,
-    last: RefCell<Option<Arc<Process>>>,
-}
-
-impl Programs {
-    fn with<T>(&self, space: SpaceId, ask: impl FnOnce(&Process) -> T) -> Option<T> {
-        let mut last = self.last.borrow_mut();
-        if last.as_ref().is_none_or(|p| p.id != space) {
-            *last = self.shared.process(space);
-        }
-        last.as_deref().map(ask)
-    }
-
-    /// Ends what was remembered: processes come and go.
-    fn look_again(&self) {
-        self.last.take();
-    }
-}
-
-impl PageFacts for Programs {
-    fn tier(&self, page: PageId) -> Option<Tier> {
-        let entry = self.with(page.space(), |p| p.space.table.load(page.vpn()))?;
-        if entry.state() == State::Lent {
-            return Some(Tier::Kernel);
-        }
-        let is_stored = matches!(entry.state(), State::Stored | State::Restoring);
-        (is_stored && !entry.has(TableEntry::SAMPLED)).then_some(Tier::Pool)
-    }
-
-    fn counts(&self, space: SpaceId) -> PageCounts {
-        let counts = self.with(space, |p| p.space.table.counts());
-        let Some(counts) = counts else { return PageCounts::default() };
-        let resident = counts.resident + counts.moving + counts.parked;
-        let mut result = PageCounts { resident, ..PageCounts::default() };
-        result.stored[Tier::Pool.index()] = counts.stored + counts.restoring;
-        result.stored[Tier::Kernel.index()] = counts.lent;
-        result
-    }
-
-    fn may_have_copy(&self, page: PageId) -> bool {
-        let entry = self.with(page.space(), |p| p.space.table.load(page.vpn()));
-        entry.is_some_and(|entry| {
-            let is_in = matches!(entry.state(), State::Resident | State::Moving);
-            is_in && entry.handle().is_some()
-        })
-    }
-
-    fn for_each(&self, space: SpaceId, visit: &mut dyn FnMut(PageId, Option<Tier>)) {
-        let Some(process) = self.shared.process(space) else { return };
-        process.space.table.for_range(Vpn(0), u64::MAX >> 20, |vpn, entry| {
-            let page = PageId::new(space, vpn);
-            match entry.state() {
-                State::Resident => visit(page, None),
-                State::Stored if entry.has(TableEntry::SAMPLED) => visit(page, None),
-                State::Stored => visit(page, Some(Tier::Pool)),
-                State::Lent => visit(page, Some(Tier::Kernel)),
-                State::Absent | State::Moving | State::Restoring | State::Parked => {}
-            }
-        });
-    }
-}
-
 /// The policy thread's state.
 pub struct Governor {
     shared: Arc<Shared>,
@@ -275,7 +210,7 @@ impl Governor {
     ) -> Governor {
         let now = Instant::now();
         Governor {
-            programs: Programs { shared: shared.clone(), last: RefCell::new(None) },
+            programs: Programs::new(shared.clone()),
             now: Ns(0),
             over_budget: HashMap::new(),
             shared,
@@ -437,76 +372,6 @@ impl Governor {
         }
     }
 
-    fn hello(&mut self, mut candidate: Box<Candidate>) {
-        let app = match &candidate.child {
-            Some(child) => child.app,
-            None if candidate.app_name.is_empty() => self.app_named(&candidate.command.clone()),
-            None => self.app_named(&candidate.app_name.clone()),
-        };
-        candidate.app = app;
-        if let Some(app) = self.apps.get_mut(&app) {
-            app.awaited = None;
-        }
-        // The same pid with a new memory: the old one is gone, or will be noticed as gone.
-        self.waiting.retain(|w| w.pid != candidate.pid);
-        let (pid, command) = (candidate.pid, candidate.command.clone());
-        let reason = (self.config.rule(&command).never).then(|| "a rule says never".to_string());
-        let forked = candidate.child.is_some();
-        self.waiting.push(Waiting {
-            candidate: Some(candidate),
-            app,
-            pid,
-            command,
-            forked,
-            reason,
-        });
-    }
-
-    fn protect_by_rule(&mut self, process: &Process) {
-        if self.config.rule(&process.command).protect {
-            self.driver.protect(process.id, process.app);
-        }
-    }
-
-    /// The policies learn of a program that a predecessor managed, or of a forked child from which
-    /// pages can be taken from now on, as if all had happened now.
-    fn introduce(&mut self, process: &Arc<Process>) {
-        self.protect_by_rule(process);
-        self.tell(&Event::SpaceStart { space: process.id, app: process.app });
-        let mut stored = Vec::new();
-        let mut runs: Vec<PageRun> = Vec::new();
-        let lent_bytes = self.kernel.page_bytes;
-        let store = self.shared.mover.store.clone();
-        process.space.table.for_range(Vpn(0), u64::MAX >> 20, |vpn, entry| {
-            let page = PageId::new(process.id, vpn);
-            match entry.state() {
-                State::Stored | State::Restoring | State::Parked => {
-                    let of = |h| store.stored_bytes(h) / u32::from(store.block_pages(h).max(1));
-                    stored.push((page, Tier::Pool, entry.handle().map_or(0, of)));
-                }
-                State::Lent => stored.push((page, Tier::Kernel, lent_bytes)),
-                State::Resident => {
-                    if entry.handle().is_some() {
-                        self.driver.keep_copy(page);
-                    }
-                    match runs.last_mut() {
-                        Some(last) if last.first.vpn().0 + u64::from(last.count) == vpn.0 => {
-                            last.count += 1;
-                        }
-                        _ => runs.push(process.run(vpn, 1)),
-                    }
-                }
-                State::Absent | State::Moving => {}
-            }
-        });
-        for run in runs {
-            self.tell(&Event::Resident { run });
-        }
-        for (page, tier, bytes) in stored {
-            self.tell(&Event::Stored { page, tier, bytes });
-        }
-    }
-
     /// The app of this name, which is new if there is none. Of a longer name it is the first
     /// [`MAX_NAME`] bytes.
     pub fn app_named(&mut self, name: &str) -> AppId {
@@ -544,16 +409,6 @@ impl Governor {
     fn number(&mut self) -> u64 {
         self.next_number += 1;
         self.next_number
-    }
-
-    fn manage(&mut self, index: usize, promise: Option<u64>) {
-        let Some(mut candidate) = self.waiting[index].candidate.take() else { return };
-        self.waiting[index].reason = Some(BEING_PREPARED.to_string());
-        let load =
-            |h: usize| self.shared.processes.read().values().filter(|p| p.handler == h).count();
-        candidate.handler = (0..self.shared.epolls.len()).min_by_key(|h| load(*h)).unwrap_or(0);
-        let ticket = self.ticket(promise);
-        self.work.prepare(candidate, ticket);
     }
 
     // ---- ticks -------------------------------------------------------------------------------
@@ -614,103 +469,6 @@ impl Governor {
             self.driver.tick(self.now, &self.programs);
             self.keep_budget();
             self.keep_windows();
-        }
-    }
-
-    /// Frees what programs that ended have left.
-    fn bury_the_dead(&mut self) {
-        let check_memory = self.last_kcmp.elapsed() > Duration::from_secs(2);
-        if check_memory {
-            self.last_kcmp = Instant::now();
-            self.look_for_own_userfaultfds();
-            let is_left = |w: &Waiting| w.candidate.as_ref().is_some_and(|c| c.is_left());
-            self.waiting.retain(|w| !is_left(w));
-        }
-        let processes: Vec<Arc<Process>> = self.shared.processes.read().values().cloned().collect();
-        for process in processes {
-            process.memory.watch_again();
-            if check_memory && process.pid() != 0 && process.memory.agent_outlived(process.pid()) {
-                // execve, and the agent has not noticed.
-                process.memory.detach();
-            }
-            let lives_on = process.memory.uffd.is_alive();
-            if lives_on && !process.has_left() {
-                continue;
-            }
-            if self.swap_outs.contains_key(&process.id) {
-                // Its end is waited for where waiting is done.
-                process.memory.hang_up();
-                continue;
-            }
-            self.shared.processes.write().remove(&process.id);
-            self.waiting.retain(|w| !w.forked || w.pid != process.pid());
-            if lives_on {
-                self.list_as_left_alone(&process);
-            }
-            self.scans.remove(&process.id);
-            self.kernel.forget(process.id);
-            self.over_budget.remove(&process.id);
-            self.shared.mover.end(&process.space);
-            points::gone_forgotten();
-            process.space.journal.end();
-            points::gone_ended();
-            self.tell(&Event::SpaceEnd { space: process.id });
-            if let Some(app) = self.apps.get_mut(&process.app) {
-                app.past_faults += process.faults.load(Ordering::Relaxed);
-                app.past_demand += process.demand.load(Ordering::Relaxed);
-                app.past_lent_back += process.lent_back.load(Ordering::Relaxed);
-                app.past_fault_ns += process.fault_ns.load(Ordering::Relaxed);
-                app.past_fault_codec_ns += process.fault_codec_ns.load(Ordering::Relaxed);
-                app.past_fault_along_ns += process.fault_along_ns.load(Ordering::Relaxed);
-                app.past_restored += process.demand.load(Ordering::Relaxed)
-                    + process.restored.load(Ordering::Relaxed);
-                app.past_swapped_out += process.swapped_out.load(Ordering::Relaxed);
-            }
-        }
-        self.waiting.retain(|w| std::fs::metadata(format!("/proc/{}", w.pid)).is_ok());
-        if self.shared.recovering.load(Ordering::SeqCst) > 0 {
-            // Apps whose programs are still being taken over have none yet.
-            return;
-        }
-        let alive: Vec<AppId> = self
-            .shared
-            .processes
-            .read()
-            .values()
-            .map(|p| p.app)
-            .chain(self.waiting.iter().map(|w| w.app))
-            .chain(self.apps.iter().filter(|(_, app)| app.is_awaited()).map(|(id, _)| *id))
-            .chain(self.outside.apps_with_processes())
-            .collect();
-        let gone: Vec<AppId> = self.apps.keys().filter(|id| !alive.contains(id)).copied().collect();
-        for app in gone {
-            self.apps.remove(&app);
-            self.tell(&Event::Exit { app });
-        }
-        let is_idle = self.config.exit_when_idle && self.apps.is_empty();
-        if is_idle && (self.had_apps || self.nobody_comes()) && self.stopping.is_none() {
-            self.stop(None);
-        }
-    }
-
-    /// Whether this is a private daemon, and its first app will not come any more.
-    fn nobody_comes(&self) -> bool {
-        self.config
-            .starter
-            .is_some_and(|starter| self.started.elapsed() > NOBODY_CAME || !starter.is_alive())
-    }
-
-    fn admit_candidates(&mut self) {
-        for i in 0..self.waiting.len() {
-            let w = &self.waiting[i];
-            if w.candidate.is_none() || w.reason.is_some() {
-                continue;
-            }
-            let resident = File::open(format!("/proc/{}/statm", w.pid))
-                .map_or(0, |mut f| resident_anonymous_bytes(&mut f, self.shared.page_bytes));
-            if resident >= self.config.min_process.0 {
-                self.manage(i, None);
-            }
         }
     }
 }

@@ -8,7 +8,7 @@ use clew_core::{AppId, AppState, Hotness, PageId, Tier, Vpn};
 use clew_store::{Entry, State};
 
 use super::{App, Governor, Waiting};
-use crate::control::protocol::{
+use crate::control::status::{
     AppStatus, ClassPages, ClassStatus, EarlyStatus, HotPages, PolicyMetric, PoolStatus,
     ProcessStatus, SensorStatus, Status, TierStatus, Totals,
 };

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use clew_core::{AppId, PageId, SpaceId};
 
 use super::Governor;
-use crate::control::protocol::ThrashingStatus;
+use crate::control::status::ThrashingStatus;
 
 /// One page in so many is looked at; a power of two.
 const SAMPLE: u64 = 32;

@@ -13,7 +13,7 @@ use clew_core::AppId;
 use crossbeam_channel::{Receiver, Sender};
 
 use crate::agents::attach::share_memory;
-use crate::control::protocol::{OutsideProcess, OutsideStatus};
+use crate::control::status::{OutsideProcess, OutsideStatus};
 use crate::governor::Message;
 use crate::programs::name;
 use crate::programs::proc_stat::Stat;

@@ -7,7 +7,8 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use clew_live::control::protocol::{Client, ControlError, Status};
+use clew_live::control::client::{Client, ControlError};
+use clew_live::control::status::Status;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 

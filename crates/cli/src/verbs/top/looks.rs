@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use clew_live::control::protocol::{AppStatus, Status};
+use clew_live::control::status::{AppStatus, Status};
 use serde::Serialize;
 
 /// Rates of everything.
@@ -88,7 +88,7 @@ impl Rates {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clew_live::control::protocol::Totals;
+    use clew_live::control::status::Totals;
 
     #[test]
     fn rates_are_of_what_happened_in_between() {

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use clew_live::control::protocol::Client;
+use clew_live::control::client::Client;
 use serde::Serialize;
 
 use crate::Failure;
@@ -42,7 +42,7 @@ struct Snapshot<'a> {
     /// Seconds over which rates were taken.
     interval_seconds: f64,
     /// As `clew ps --format json`.
-    status: &'a clew_live::control::protocol::Status,
+    status: &'a clew_live::control::status::Status,
     /// What happened meanwhile.
     rates: &'a Rates,
 }

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use clap::ValueEnum;
 use clew_core::shown::shown;
-use clew_live::control::protocol::{AppStatus, ClassPages, Status};
+use clew_live::control::status::{AppStatus, ClassPages, Status};
 
 use super::looks::{AppRates, Rates};
 
@@ -162,7 +162,7 @@ impl Row<'_> {
     fn number(&self, column: Column) -> Option<f64> {
         let (app, rates) = (self.app, self.rates);
         let bytes = |pages: u64| pages as f64 * PAGE_BYTES as f64;
-        let class = |pages: fn(&clew_live::control::protocol::ClassStatus) -> ClassPages| {
+        let class = |pages: fn(&clew_live::control::status::ClassStatus) -> ClassPages| {
             app.classes.as_ref().map(|c| bytes(pages(c).pages()))
         };
         match column {
@@ -237,7 +237,7 @@ pub fn count(count: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clew_live::control::protocol::ClassStatus;
+    use clew_live::control::status::ClassStatus;
 
     fn app(name: &str, resident: u64, hot: Option<u64>) -> AppStatus {
         AppStatus {

@@ -2,7 +2,7 @@
 
 use clew_core::ByteSize;
 use clew_core::shown::shown as seen;
-use clew_live::control::protocol::Status;
+use clew_live::control::status::Status;
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout};
 use ratatui::style::{Color, Modifier, Style};
@@ -190,9 +190,7 @@ fn table(frame: &mut Frame<'_>, shown: &Shown<'_>, area: ratatui::layout::Rect) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clew_live::control::protocol::{
-        AppStatus, ClassPages, ClassStatus, PoolStatus, TierStatus,
-    };
+    use clew_live::control::status::{AppStatus, ClassPages, ClassStatus, PoolStatus, TierStatus};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 

@@ -1,0 +1,217 @@
+//! Between question and orders: victims are packed, groups placed, room is made and kept to.
+
+use std::collections::HashSet;
+
+use clew_core::{
+    Cause, Ending, Group, PageFacts, PageId, Place, Tier, Unit, Verdict, Victim, View,
+};
+use clew_policy::schemes::OnFull;
+use clew_policy::{Policies, low_memory_killer};
+
+use super::orders::{
+    Placed, count_pages, cut_by_space, into_orders, keep_what_fits, room_pages, stored_page_bytes,
+};
+use super::{Engine, Order, pages_of};
+
+impl Engine {
+    /// Asks eviction to make room for so many pages in the pool; how many leave it.
+    pub(super) fn evict(
+        &mut self,
+        pages_wanted: u64,
+        pages: &dyn PageFacts,
+        out: &mut Vec<Order>,
+    ) -> u64 {
+        let Some(pool) = self.known.facts.tiers.get(&Tier::Pool) else { return 0 };
+        let each = stored_page_bytes(pool, self.known.facts.page_bytes);
+        let Policies { reclaim, eviction, .. } = &mut self.policies;
+        let view = View { facts: &self.known.facts, pages, classes: Some(&**reclaim) };
+        let mut units = Vec::new();
+        eviction.pick_evictions(pages_wanted.saturating_mul(each), &view, &mut units);
+        let (mut victims, mut seen) = (Vec::new(), HashSet::new());
+        for unit in units {
+            let mut of_unit = Vec::new();
+            match unit {
+                Unit::Page(page) => of_unit.push(page),
+                Unit::Pages(pages) => of_unit = pages,
+                Unit::App(app) => {
+                    for space in self.known.facts.spaces_of(app) {
+                        pages.for_each(space, &mut |page, tier| {
+                            of_unit.extend((tier == Some(Tier::Pool)).then_some(page));
+                        });
+                    }
+                }
+            }
+            of_unit.retain(|page| pages.tier(*page) == Some(Tier::Pool) && seen.insert(*page));
+            let Some(first) = of_unit.first() else { continue };
+            let hotness = self.policies.reclaim.class(*first);
+            victims.push(Victim { unit: Unit::Pages(of_unit), hotness });
+        }
+        self.pack_and_move(victims, pages, out)
+    }
+
+    /// All tiers are full and nothing may leave them: the scheme's last resort. An app that was
+    /// ordered to end and is not gone yet will make room.
+    pub(super) fn full(&mut self, urgent: bool, out: &mut Vec<Order>) {
+        self.counted.full += 1;
+        if urgent && self.on_full == OnFull::Kill && self.ending.is_empty() {
+            let spared = |app| self.spared.contains(&app);
+            let ending = low_memory_killer::pick(&self.known.facts, spared);
+            ending.into_iter().for_each(|ending| self.end(ending, out));
+        }
+    }
+
+    /// Turns verdicts into victims that are made of pages.
+    pub(super) fn expand(
+        &mut self,
+        verdicts: Vec<Verdict>,
+        pages: &dyn PageFacts,
+        victims: &mut Vec<Victim>,
+        out: &mut Vec<Order>,
+    ) {
+        for verdict in verdicts {
+            match verdict {
+                Verdict::EndApp { app, reason } => self.end(Ending { app, reason }, out),
+                Verdict::Take(Victim { unit: Unit::App(app), hotness }) => {
+                    for space in self.known.facts.spaces_of(app) {
+                        pages.for_each(space, &mut |page, tier| {
+                            if tier.is_none() && !self.waiting_pages.contains(&page) {
+                                victims.push(Victim { unit: Unit::Page(page), hotness });
+                            }
+                        });
+                    }
+                }
+                Verdict::Take(victim) => victims.push(victim),
+            }
+        }
+    }
+
+    /// What leaves DRAM.
+    pub(super) fn pack_and_place(
+        &mut self,
+        mut victims: Vec<Victim>,
+        flush: bool,
+        made_room: u64,
+        pages: &dyn PageFacts,
+        out: &mut Vec<Order>,
+    ) {
+        let groups = self.pack(&mut victims, flush, pages);
+        let mut stay: Vec<PageId> = Vec::new();
+        if flush {
+            stay.extend(victims.iter().flat_map(|victim| pages_of(&victim.unit)));
+        } else {
+            self.waiting_pages.extend(victims.iter().flat_map(|victim| pages_of(&victim.unit)));
+            self.waiting.append(&mut victims);
+        }
+        let mut placed = self.place_all(groups, Cause::SwapOut, pages, &mut stay, out);
+
+        let mut room = self.room();
+        let pool = &mut room[Tier::Pool.index()];
+        *pool = pool.saturating_add(made_room);
+        let to_pool: u64 = placed
+            .iter()
+            .filter(|(_, _, tier, _)| *tier == Tier::Pool)
+            .map(|(.., group)| group.pages.len() as u64)
+            .sum();
+        let beyond = to_pool.saturating_sub(*pool);
+        // Once a round: what is evicted is where it was until that is done.
+        if beyond > 0 && made_room == 0 {
+            room[Tier::Pool.index()] += self.evict(beyond, pages, out);
+        }
+        keep_what_fits(&mut placed, &mut room, &mut stay);
+        self.counted.ordered_pages += count_pages(&placed);
+        into_orders(placed, out, |app, space, groups, tier| Order::SwapOut {
+            app,
+            space,
+            groups,
+            tier,
+        });
+        self.hand_back(stay, pages);
+    }
+
+    /// What goes from one tier to another; how many pages do.
+    pub(super) fn pack_and_move(
+        &mut self,
+        mut victims: Vec<Victim>,
+        pages: &dyn PageFacts,
+        out: &mut Vec<Order>,
+    ) -> u64 {
+        if victims.is_empty() {
+            return 0;
+        }
+        let groups = self.pack(&mut victims, true, pages);
+        let mut stay: Vec<PageId> =
+            victims.iter().flat_map(|victim| pages_of(&victim.unit)).copied().collect();
+        let mut placed = self.place_all(groups, Cause::Evicted, pages, &mut stay, out);
+        placed.retain(|(_, _, tier, group)| {
+            let is_there = |page: &PageId| pages.tier(*page) == Some(*tier);
+            let leaves = !group.pages.iter().any(is_there);
+            if !leaves {
+                stay.extend(&group.pages);
+            }
+            leaves
+        });
+        keep_what_fits(&mut placed, &mut self.room(), &mut stay);
+        let moved = count_pages(&placed);
+        self.counted.moved_pages += moved;
+        into_orders(placed, out, |app, space, groups, tier| Order::Move {
+            app,
+            space,
+            groups,
+            tier,
+        });
+        self.hand_back(stay, pages);
+        moved
+    }
+
+    pub(super) fn pack(
+        &mut self,
+        victims: &mut Vec<Victim>,
+        flush: bool,
+        pages: &dyn PageFacts,
+    ) -> Vec<Group> {
+        let Policies { reclaim, packing, .. } = &mut self.policies;
+        let view = View { facts: &self.known.facts, pages, classes: Some(&**reclaim) };
+        let mut groups = Vec::new();
+        packing.pack(victims, flush, &view, &mut groups);
+        let page_bytes = self.known.facts.page_bytes;
+        groups.into_iter().flat_map(|group| cut_by_space(group, page_bytes)).collect()
+    }
+
+    /// Where each group goes; what has no place is added to `stay`.
+    pub(super) fn place_all(
+        &mut self,
+        groups: Vec<Group>,
+        cause: Cause,
+        pages: &dyn PageFacts,
+        stay: &mut Vec<PageId>,
+        out: &mut Vec<Order>,
+    ) -> Vec<Placed> {
+        let mut placed = Vec::new();
+        for group in groups {
+            let space = group.pages[0].space();
+            let Some(app) = self.known.facts.app_of(space) else {
+                stay.extend(&group.pages);
+                continue;
+            };
+            match self.place(&group, app, cause, pages) {
+                Place::Tier(tier) => placed.push((app, space, tier, group)),
+                Place::Stay => stay.extend(&group.pages),
+                Place::EndApp(ended) => {
+                    stay.extend(&group.pages);
+                    let reason = "there is no place for its memory";
+                    self.end(Ending { app: ended, reason }, out);
+                }
+            }
+        }
+        placed
+    }
+
+    /// Pages that each tier has room for, by [`Tier::index`].
+    pub(super) fn room(&self) -> [u64; Tier::COUNT] {
+        let mut room = [0u64; Tier::COUNT];
+        for (tier, facts) in &self.known.facts.tiers {
+            room[tier.index()] = room_pages(facts, self.known.facts.page_bytes);
+        }
+        room
+    }
+}

@@ -1,0 +1,137 @@
+//! Apps come to the front, go back and end.
+
+use clew_core::{AppId, Event, Hotness, PageFacts, SpaceId, Trigger};
+use clew_trace::Record;
+
+use super::{Replay, Window};
+use crate::error::LabError;
+use crate::mechanism::Mechanism;
+
+impl<M: Mechanism> Replay<'_, M> {
+    pub(super) fn life(&mut self, record: &Record) -> Result<(), LabError> {
+        match *record {
+            Record::SpaceStart { space, app, file } => {
+                self.end_space(space);
+                self.spaces.note(record);
+                if let Some(world) = &mut self.world {
+                    world.end(space);
+                }
+                if !file && !self.dead.contains(&app) {
+                    self.mechanism.start(space)?;
+                    self.tell(&Event::SpaceStart { space, app });
+                }
+            }
+            Record::SpaceEnd { space } => {
+                self.end_space(space);
+                self.spaces.note(record);
+                if let Some(world) = &mut self.world {
+                    world.end(space);
+                }
+            }
+            Record::Launch { app } => {
+                self.revive(app)?;
+                self.window = None;
+                self.hot_sets.close();
+                self.tally.launches += 1;
+                self.tell(&Event::Launch { app });
+            }
+            Record::Relaunch { app } => {
+                self.window = None;
+                self.hot_sets.close();
+                if self.dead.contains(&app) {
+                    self.revive(app)?;
+                    self.tally.cold_launches += 1;
+                    self.tell(&Event::Launch { app });
+                    return Ok(());
+                }
+                self.own.begin();
+                self.window = Some(Window { app, stalled_ns: 0.0 });
+                self.tell(&Event::Relaunch { app });
+                self.follow_relaunch(app);
+                self.prefetch(Trigger::Relaunch(app));
+            }
+            Record::ResponseComplete { app, response_ns } if !self.dead.contains(&app) => {
+                let mut response_ns = response_ns;
+                if let Some(window) = self.window.take_if(|window| window.app == app) {
+                    let own = self.own.of(response_ns);
+                    let took = own + window.stalled_ns;
+                    response_ns = took.round() as u64;
+                    self.tally.relaunched(own, took);
+                }
+                self.hot_sets.responded(app);
+                self.tell(&Event::ResponseComplete { app, response_ns });
+                self.tables_bytes = self.mechanism.tables_bytes();
+            }
+            Record::Background { app } if !self.dead.contains(&app) => {
+                self.window.take_if(|window| window.app == app);
+                self.hot_sets.close_app(app);
+                self.tell(&Event::Background { app });
+            }
+            Record::Exit { app } => {
+                self.end_app(app);
+                self.dead.remove(&app);
+                for space in self.spaces.note(record) {
+                    if let Some(world) = &mut self.world {
+                        world.end(space);
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// What this relaunch uses is compared with the hot list as it is now.
+    pub(super) fn follow_relaunch(&mut self, app: AppId) {
+        let Replay { spaces, mechanism, driver, hot_sets, .. } = self;
+        let mut hot = Vec::new();
+        if self.has_hot_list {
+            for space in spaces.of_app(app) {
+                mechanism.for_each(space, &mut |page, _| {
+                    if driver.class(page) == Some(Hotness::Hot) {
+                        hot.push(page);
+                    }
+                });
+            }
+        }
+        hot_sets.relaunch(app, spaces.of_app(app), hot.into_iter());
+    }
+
+    pub(super) fn end_space(&mut self, space: SpaceId) {
+        if self.plays(space) {
+            self.hot_sets.end_space(space);
+            self.mechanism.end(space);
+            self.tally.ahead_unused += self.ahead.gone_space(space);
+            self.tell(&Event::SpaceEnd { space });
+        }
+    }
+
+    /// All of an app ends; nothing, if it has ended already.
+    pub(super) fn end_app(&mut self, app: AppId) {
+        self.window.take_if(|window| window.app == app);
+        self.hot_sets.close_app(app);
+        if self.dead.contains(&app) {
+            return;
+        }
+        let spaces: Vec<SpaceId> = self.spaces.of_app(app).collect();
+        for space in spaces {
+            self.end_space(space);
+        }
+        self.tell(&Event::Exit { app });
+    }
+
+    /// An app that was ended here begins anew, without memory.
+    pub(super) fn revive(&mut self, app: AppId) -> Result<(), LabError> {
+        if !self.dead.remove(&app) {
+            return Ok(());
+        }
+        let of_app = self.spaces.of_app(app);
+        let of_app: Vec<SpaceId> =
+            of_app.filter(|space| self.spaces.is_anonymous(*space)).collect();
+        for space in of_app {
+            self.mechanism.start(space)?;
+            self.tell(&Event::SpaceStart { space, app });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,190 @@
+//! The budget, and what the driver wants done for it.
+
+use clew_core::{Event, Group, Ns, PageId, SpaceId, Tier, Trigger};
+use clew_engine::budget::Use;
+use clew_engine::driver::{Command, SAMPLE_BYTES};
+use clew_policy::schemes::OnFull;
+use clew_report::Memory;
+use clew_store::State;
+
+use super::{Replay, TICK};
+use crate::costs::Spent;
+use crate::error::LabError;
+use crate::mechanism::{Mechanism, WithKernel};
+use crate::world::World;
+
+/// How pages are taken out.
+type How<M> = fn(
+    &mut WithKernel<M>,
+    SpaceId,
+    &[Group],
+    Option<&World<'_>>,
+    &mut Vec<Event>,
+) -> Result<Spent, LabError>;
+
+impl<M: Mechanism> Replay<'_, M> {
+    /// What a relaunch is expected to use comes back.
+    pub(super) fn prefetch(&mut self, trigger: Trigger) {
+        self.driver.want_early(trigger, &self.mechanism);
+        self.driver.bring_wanted(self.used(), &self.mechanism);
+    }
+
+    /// Brings back what nobody has asked for yet; how many pages came.
+    pub(super) fn restore(&mut self, pages: &[PageId], park: bool) -> Result<usize, LabError> {
+        self.tally.decided(4, pages.iter().map(|page| page.raw()));
+        let mut events = std::mem::take(&mut self.events);
+        let world = self.world.as_ref();
+        let spent = self.mechanism.restore(pages, park, world, &mut events)?;
+        self.tally.spend(&spent);
+        let came = |event: &&Event| matches!(event, Event::PageIn { .. });
+        let count = events.iter().filter(came).count();
+        self.ahead.begin(self.program_ns(), spent.cpu_ns(), count);
+        self.tell_all(&mut events, false)?;
+        self.ahead.end();
+        Ok(count)
+    }
+
+    #[inline]
+    pub(super) fn used(&self) -> Use {
+        let resident_bytes = self.mechanism.resident_pages() * self.driver.budget().page_bytes;
+        let relaunching = self.window.is_some();
+        Use { used_bytes: self.used_bytes(), resident_bytes, relaunching, ..Use::default() }
+    }
+
+    #[inline]
+    pub(super) fn used_bytes(&self) -> u64 {
+        let pages = self.mechanism.resident_pages() + self.mechanism.parked_pages();
+        pages * self.driver.budget().page_bytes
+            + self.mechanism.pool_used_bytes()
+            + self.mechanism.kernel_used_bytes()
+            + self.tables_bytes
+    }
+
+    /// Reclaims what is short. As the daemon does at its ticks.
+    pub(super) fn keep_budget(&mut self) -> Result<(), LabError> {
+        if self.driver.has_commands() {
+            self.carry_out()?;
+        }
+        while !self.nobody_leaves {
+            let now = self.used();
+            let page_bytes = self.driver.budget().page_bytes;
+            self.tally.peak(now.used_bytes, || Memory {
+                resident_bytes: self.mechanism.resident_pages() * page_bytes,
+                parked_bytes: self.mechanism.parked_pages() * page_bytes,
+                pool_bytes: self.mechanism.pool_used_bytes(),
+                kernel_bytes: self.mechanism.kernel_used_bytes(),
+                tables_bytes: self.tables_bytes,
+                ..Memory::default()
+            });
+            let is_short = self.driver.budget().shortage(now).is_some();
+            if !is_short || self.now < self.not_before {
+                return Ok(());
+            }
+            self.tables_bytes = self.mechanism.tables_bytes();
+            self.driver.set_tier(Tier::Pool, self.mechanism.pool());
+            if let Some(kernel) = self.mechanism.kernel() {
+                self.driver.set_tier(Tier::Kernel, kernel);
+            }
+            self.driver.keep_budget(self.now, now, &self.mechanism);
+            if !self.carry_out()? {
+                self.not_before = Ns(self.now.0 + TICK.0);
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Does what the driver wants done; true if that freed memory.
+    pub(super) fn carry_out(&mut self) -> Result<bool, LabError> {
+        let mut progress = false;
+        while let Some(command) = self.driver.next_command() {
+            match command {
+                Command::SwapOut { space, groups }
+                | Command::Move { space, groups, tier: Tier::Pool } => {
+                    progress |= self.take_out(space, &groups, WithKernel::swap_out)?;
+                    if self.mechanism.was_full() {
+                        self.driver.no_room(self.mechanism.pool());
+                    }
+                }
+                Command::Restore { space, pages, park, number } => {
+                    let came = if self.plays(space) { self.restore(&pages, park)? } else { 0 };
+                    self.driver.came_early(number, came);
+                }
+                Command::Peek { space, groups } => {
+                    if self.plays(space) {
+                        let samples = self.peek(&groups)?;
+                        self.driver.peeked(self.now, groups, &samples, &self.mechanism);
+                    }
+                }
+                Command::Lend { space, groups }
+                | Command::Move { space, groups, tier: Tier::Kernel } => {
+                    progress |= self.take_out(space, &groups, WithKernel::lend)?;
+                }
+                // A replay hears of every touch that the trace has; it has no sensor.
+                Command::Watch { .. } | Command::EndWatch { .. } => {}
+                Command::GiveUp { wanted_bytes } => {
+                    let mechanism = &mut self.mechanism;
+                    let give_up = |page| mechanism.drop_kept(page);
+                    let dropped = self.driver.give_up_kept(wanted_bytes, give_up);
+                    if dropped.copies > 0 {
+                        self.mechanism.compact(dropped.copies);
+                    }
+                    self.tally.kept_dropped += dropped.copies;
+                    progress |= dropped.bytes > 0;
+                    self.driver.gave_up(dropped, self.mechanism.pool(), &self.mechanism);
+                }
+                Command::EndApp { app, .. } => {
+                    let in_front = self.driver.facts().foreground == Some(app);
+                    if self.on_full == OnFull::Kill && !in_front && !self.dead.contains(&app) {
+                        self.tally.decided(2, [u64::from(app.0)]);
+                        self.end_app(app);
+                        self.dead.insert(app);
+                        self.tally.kills += 1;
+                        progress = true;
+                    }
+                }
+                Command::Run(job) => {
+                    (job.run)();
+                    self.tell(&Event::JobDone { job: job.id });
+                }
+            }
+        }
+        Ok(progress)
+    }
+
+    /// How each page of these begins; nothing of those that are not resident any more.
+    pub(super) fn peek(&mut self, groups: &[Group]) -> Result<Vec<Vec<u8>>, LabError> {
+        let (mechanism, world) = (&mut self.mechanism, self.world.as_ref());
+        let sample = |page: &PageId| match mechanism.state(*page) {
+            State::Resident => mechanism.beginning_of(*page, SAMPLE_BYTES, world),
+            _ => Ok(Vec::new()),
+        };
+        groups.iter().flat_map(|group| &group.pages).map(sample).collect()
+    }
+
+    /// Takes groups out of a space, or of their tier; true if something left.
+    pub(super) fn take_out(
+        &mut self,
+        space: SpaceId,
+        groups: &[Group],
+        how: How<M>,
+    ) -> Result<bool, LabError> {
+        if !self.plays(space) {
+            // It was ended, and what it had is gone.
+            return Ok(false);
+        }
+        for group in groups {
+            self.tally.decided(1, group.pages.iter().map(|page| page.raw()));
+        }
+        let used = self.used_bytes();
+        let mut events = std::mem::take(&mut self.events);
+        let world = self.world.as_ref();
+        let spent = how(&mut self.mechanism, space, groups, world, &mut events)?;
+        self.tally.spend(&spent);
+        let freed = used.saturating_sub(self.used_bytes());
+        self.backlog.push(self.program_ns(), spent.cpu_ns(), freed);
+        let left = events.iter().any(|event| matches!(event, Event::Stored { .. }));
+        self.tell_all(&mut events, false)?;
+        Ok(left)
+    }
+}

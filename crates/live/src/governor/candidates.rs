@@ -1,0 +1,109 @@
+//! Programs that come: they wait until they are large enough, and are prepared; what a predecessor or a
+//! parent already managed is introduced.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use clew_core::{Event, PageId, PageRun, Tier, Vpn};
+use clew_store::State;
+
+use super::{BEING_PREPARED, Governor, Waiting};
+use crate::agents::attach::Candidate;
+use crate::programs::mappings::resident_anonymous_bytes;
+use crate::programs::process::Process;
+
+impl Governor {
+    pub(super) fn hello(&mut self, mut candidate: Box<Candidate>) {
+        let app = match &candidate.child {
+            Some(child) => child.app,
+            None if candidate.app_name.is_empty() => self.app_named(&candidate.command.clone()),
+            None => self.app_named(&candidate.app_name.clone()),
+        };
+        candidate.app = app;
+        if let Some(app) = self.apps.get_mut(&app) {
+            app.awaited = None;
+        }
+        // The same pid with a new memory: the old one is gone, or will be noticed as gone.
+        self.waiting.retain(|w| w.pid != candidate.pid);
+        let (pid, command) = (candidate.pid, candidate.command.clone());
+        let reason = (self.config.rule(&command).never).then(|| "a rule says never".to_string());
+        let forked = candidate.child.is_some();
+        self.waiting.push(Waiting {
+            candidate: Some(candidate),
+            app,
+            pid,
+            command,
+            forked,
+            reason,
+        });
+    }
+
+    pub(super) fn protect_by_rule(&mut self, process: &Process) {
+        if self.config.rule(&process.command).protect {
+            self.driver.protect(process.id, process.app);
+        }
+    }
+
+    /// The policies learn of a program that a predecessor managed, or of a forked child from which
+    /// pages can be taken from now on, as if all had happened now.
+    pub(super) fn introduce(&mut self, process: &Arc<Process>) {
+        self.protect_by_rule(process);
+        self.tell(&Event::SpaceStart { space: process.id, app: process.app });
+        let mut stored = Vec::new();
+        let mut runs: Vec<PageRun> = Vec::new();
+        let lent_bytes = self.kernel.page_bytes;
+        let store = self.shared.mover.store.clone();
+        process.space.table.for_range(Vpn(0), u64::MAX >> 20, |vpn, entry| {
+            let page = PageId::new(process.id, vpn);
+            match entry.state() {
+                State::Stored | State::Restoring | State::Parked => {
+                    let of = |h| store.stored_bytes(h) / u32::from(store.block_pages(h).max(1));
+                    stored.push((page, Tier::Pool, entry.handle().map_or(0, of)));
+                }
+                State::Lent => stored.push((page, Tier::Kernel, lent_bytes)),
+                State::Resident => {
+                    if entry.handle().is_some() {
+                        self.driver.keep_copy(page);
+                    }
+                    match runs.last_mut() {
+                        Some(last) if last.first.vpn().0 + u64::from(last.count) == vpn.0 => {
+                            last.count += 1;
+                        }
+                        _ => runs.push(process.run(vpn, 1)),
+                    }
+                }
+                State::Absent | State::Moving => {}
+            }
+        });
+        for run in runs {
+            self.tell(&Event::Resident { run });
+        }
+        for (page, tier, bytes) in stored {
+            self.tell(&Event::Stored { page, tier, bytes });
+        }
+    }
+
+    pub(super) fn manage(&mut self, index: usize, promise: Option<u64>) {
+        let Some(mut candidate) = self.waiting[index].candidate.take() else { return };
+        self.waiting[index].reason = Some(BEING_PREPARED.to_string());
+        let load =
+            |h: usize| self.shared.processes.read().values().filter(|p| p.handler == h).count();
+        candidate.handler = (0..self.shared.epolls.len()).min_by_key(|h| load(*h)).unwrap_or(0);
+        let ticket = self.ticket(promise);
+        self.work.prepare(candidate, ticket);
+    }
+
+    pub(super) fn admit_candidates(&mut self) {
+        for i in 0..self.waiting.len() {
+            let w = &self.waiting[i];
+            if w.candidate.is_none() || w.reason.is_some() {
+                continue;
+            }
+            let resident = File::open(format!("/proc/{}/statm", w.pid))
+                .map_or(0, |mut f| resident_anonymous_bytes(&mut f, self.shared.page_bytes));
+            if resident >= self.config.min_process.0 {
+                self.manage(i, None);
+            }
+        }
+    }
+}
