@@ -161,7 +161,7 @@ impl ProgramMemory {
     }
 
     /// The first bytes of a page, at most so many; nothing where it is not in memory now or cannot be
-    /// read. May wait for a fault thread, if the page leaves at this moment.
+    /// read. Waits for nobody: a page that leaves at this moment is an error of `/proc/PID/mem`.
     pub fn beginning_of(&self, vpn: Vpn, bytes: usize) -> Vec<u8> {
         let (address, page) = (vpn.addr(self.page_bytes), self.page_bytes);
         let mut is_here = false;
