@@ -143,11 +143,17 @@ impl Bars {
         sizes.sort_by(f64::total_cmp);
         let limit = self.limit.map_or(0.0, |limit| limit.0);
         let most = sizes.last().copied().unwrap_or_default().max(limit);
-        // Where one arm is far beyond all others, its bar is cut: the others are to be seen.
+        // Where one arm is far beyond all others, its bar is cut, so that the others are seen; not within
+        // its first part, which is what is compared.
         let second = sizes.iter().rev().nth(1).copied().unwrap_or(most).max(limit);
+        let parts = |row: &Bar| row.parts.iter().map(|part| part.0).find(|part| *part > 0.0);
+        let first_parts = self.rows.iter().filter_map(parts);
+        let first = first_parts.filter(|part| part.is_finite()).fold(0.0, f64::max);
         let has_dots = self.rows.iter().any(|row| !row.dots.is_empty());
-        let cut =
-            if most > second * 2.5 && second > 0.0 && !has_dots { second * 1.15 } else { most };
+        let cut = match most > second * 2.5 && second > 0.0 && !has_dots {
+            true => (second * 1.15).max(first * 1.3).min(most),
+            false => most,
+        };
         let end = if cut > 0.0 { cut } else { 1.0 };
         area.draw(&Text::new(self.title.clone(), (4, 4), words(14, &INK)))?;
         let mut chart = ChartBuilder::on(area)
@@ -451,6 +457,24 @@ mod tests {
             let bars = Bars { title: "t".into(), unit: "ms", rows, limit: None };
             assert!(!bars.svg().contains("NaN"));
         }
+    }
+
+    #[test]
+    fn a_bar_is_cut_behind_its_first_part() {
+        let row = |first: f64, rest: f64, note: &str| Bar {
+            name: note.into(),
+            parts: vec![(0.0, INK.mix(1.0)), (first, BLUE.mix(1.0)), (rest, ORANGE.mix(1.0))],
+            note: note.into(),
+            ..Bar::default()
+        };
+        let rows = vec![row(10.0, 2.0, "short"), row(18.0, 50.0, "long")];
+        let svg = Bars { title: "t".into(), unit: "ms", rows, limit: None }.svg();
+        assert!(svg.contains("→ long") && !svg.contains("→ short"), "{svg}");
+        let bars = |ink: RGBColor| {
+            let ink = hex(ink);
+            svg.lines().filter(move |l| l.contains("<rect") && l.contains(&ink)).count()
+        };
+        assert_eq!((bars(BLUE), bars(ORANGE)), (2, 2), "what follows the first part begins, too");
     }
 
     #[test]
