@@ -94,7 +94,7 @@ struct record {
 struct worker {
     uint64_t random;
     size_t bytes; // of this structure with its cells
-    uint64_t ops, verified, forks, refused;
+    uint64_t ops, verified, forks, refused, cut;
     uint64_t done[OPS];
     int id, depth;
     uint32_t next_uid, next_version;
@@ -143,6 +143,25 @@ static void say(const char *format, ...) {
 static void fail(const char *what) {
     say("shadow: %s: %s (pid %d)\n", what, strerror(errno), getpid());
     _exit(1);
+}
+
+// Which mappings the range lies in, before the program ends for it.
+static void say_mappings(const char *base, size_t bytes) {
+    FILE *smaps = fopen("/proc/self/smaps", "r");
+    if (!smaps) return;
+    char line[256];
+    int near = 0;
+    say("shadow: %p to %p lies in\n", base, base + bytes);
+    while (fgets(line, sizeof line, smaps)) {
+        unsigned long start, end;
+        if (sscanf(line, "%lx-%lx ", &start, &end) == 2) {
+            near = start <= (unsigned long)base + bytes && (unsigned long)base <= end;
+            if (near) say("shadow: %s", line);
+        } else if (near && !strncmp(line, "VmFlags:", 8)) {
+            say("shadow: %s", line);
+        }
+    }
+    fclose(smaps);
 }
 
 static uint64_t mix(uint64_t x) {
@@ -364,6 +383,19 @@ static void map_region(struct worker *w, struct region *r, uint32_t pages) {
     clear_cells(w, r, 0, pages);
 }
 
+// mremap of a whole region. While its registration is under way it may lie in two mappings: for some
+// microseconds, or until the next daemon comes. Then the kernel refuses, once.
+static char *mremap_whole(struct worker *w, struct region *r, size_t bytes, int flags, char *to) {
+    char *base = mremap(r->base, r->pages * page_size, bytes, flags, to);
+    if (base != MAP_FAILED || errno != EFAULT || r->patched) return base;
+    w->cut++;
+    for (int i = 0; i < 10000 && base == MAP_FAILED && errno == EFAULT; i++) {
+        usleep(1000);
+        base = mremap(r->base, r->pages * page_size, bytes, flags, to);
+    }
+    return base;
+}
+
 static void release_guard(struct region *r) {
     char *from = address(r, r->guard_first);
     size_t bytes = r->guard_count * page_size;
@@ -393,19 +425,23 @@ static void remap(struct worker *w, struct region *r, enum op op) {
     if (op == SHRINK && pages > 16) pages -= 1 + below(w, pages / 4);
     if (pages > r->max_pages) pages = r->max_pages;
     record(w, op, r, pages < r->pages ? pages : 0, r->pages > pages ? r->pages - pages : pages);
-    char *base;
+    char *to = NULL;
+    int flags = MREMAP_MAYMOVE;
     if (op == MOVE && !r->patched) {
-        char *to = mmap(NULL, pages * page_size, PROT_NONE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        to = mmap(NULL, pages * page_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                  -1, 0);
         if (to == MAP_FAILED) fail("mmap of a target");
-        base = mremap(r->base, r->pages * page_size, pages * page_size,
-                      MREMAP_MAYMOVE | MREMAP_FIXED, to);
-    } else {
-        base = mremap(r->base, r->pages * page_size, pages * page_size, MREMAP_MAYMOVE);
+        flags |= MREMAP_FIXED;
     }
+    char *base = mremap_whole(w, r, pages * page_size, flags, to);
     if (base == MAP_FAILED) {
         // The kernel's right where it is several mappings, and there only.
-        if (errno != EFAULT || !r->patched) fail(op_names[op]);
+        if (errno != EFAULT || !r->patched) {
+            int error = errno;
+            say_mappings(r->base, r->pages * page_size);
+            errno = error;
+            fail(op_names[op]);
+        }
         w->refused++;
         return;
     }
@@ -421,7 +457,7 @@ static void remap_and_remain(struct worker *w, struct region *r) {
     record(w, REMAIN, r, 0, r->pages);
     char *old = r->base;
     size_t bytes = r->pages * page_size;
-    char *base = mremap(old, bytes, bytes, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, NULL);
+    char *base = mremap_whole(w, r, bytes, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, NULL);
     if (base == MAP_FAILED) fail("mremap DONTUNMAP");
     r->base = base;
     for (int i = 0; i < 4; i++) {
@@ -1017,13 +1053,14 @@ int main(int argc, char **argv) {
     await_all(own);
     verify_all(own);
     workers[threads] = own;
-    uint64_t ops = 0, verified = 0, forks = 0, refused = 0, met = 0, done[OPS] = {0};
+    uint64_t ops = 0, verified = 0, forks = 0, refused = 0, cut = 0, met = 0, done[OPS] = {0};
     for (int i = 0; i <= threads; i++) {
         if (i < threads && pthread_join(handles[i], NULL)) fail("pthread_join");
         ops += workers[i]->ops;
         verified += workers[i]->verified;
         forks += workers[i]->forks;
         refused += workers[i]->refused;
+        cut += workers[i]->cut;
         for (int op = 0; op < OPS; op++) done[op] += workers[i]->done[op];
         if (meeting->of[workers[i]->id] != workers[i]->done[FUTEX]) {
             say("shadow: thread %d met %lu times, the page says %lu\n", workers[i]->id,
@@ -1037,6 +1074,6 @@ int main(int argc, char **argv) {
         return 1;
     }
     for (int op = 0; op < OPS; op++) printf("%s=%lu ", op_names[op], done[op]);
-    printf("mremap-refused=%lu\nOK ops=%lu verified_pages=%lu forks=%lu\n", refused, ops, verified, forks);
+    printf("mremap-refused=%lu mremap-cut=%lu\nOK ops=%lu verified_pages=%lu forks=%lu\n", refused, cut, ops, verified, forks);
     return 0;
 }

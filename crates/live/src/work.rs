@@ -1,6 +1,5 @@
 //! The workers: everything that takes time and asks no policy.
 
-use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,9 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use clew_core::{Event, Group, Job, PageId, Vpn};
 use clew_engine::driver::SAMPLE_BYTES;
 use clew_engine::{MoverContext, SwapOut};
-use clew_store::{ReadError, State, points};
+use clew_store::{ReadError, State};
 use crossbeam_channel::{Receiver, Sender, select, unbounded};
-use parking_lot::RwLockWriteGuard;
 
 use crate::agents::attach::Candidate;
 use crate::agents::strangers::{self, Stranger};
@@ -18,9 +16,10 @@ use crate::faults::events::remove;
 use crate::governor::Message;
 use crate::kernel_swap::KernelSwap;
 use crate::programs::let_go::{self, Plea};
-use crate::programs::mappings::{self, Mapping, Span};
+use crate::programs::mappings;
 use crate::programs::not_inherited::forget_what_is_missing;
 use crate::programs::process::{Process, Shared};
+use crate::programs::scan::scan;
 
 /// One piece of work. Each is answered by one [`Message::Done`].
 pub enum Work {
@@ -162,14 +161,8 @@ pub struct Done {
     pub managed: Option<Result<Arc<Process>, (u32, String)>>,
 }
 
-/// Times that a span's edges are looked at again when they move while one looks.
-const MAX_LOOKS: usize = 8;
-
 /// Pages between two lent ones that are asked about with them.
 const NEAR_PAGES: u64 = 512;
-
-/// Neighbours that a registration may have to take in, one after the other.
-const MAX_EDGES: usize = 16;
 
 /// The workers. One that waits for an agent which has begun an order and is frozen can do nothing
 /// else; then another takes its place, and one too many leaves when the agent is heard again.
@@ -454,189 +447,4 @@ pub(crate) fn poison_if_damaged(
          it touches it"
     );
     process.memory.uffd.poison(addr, shared.page_bytes);
-}
-
-/// Registers mappings that are new, and adopts pages that are present.
-pub(crate) fn scan(shared: &Shared, process: &Process) -> std::io::Result<Vec<Event>> {
-    let mut events = Vec::new();
-    let (Some(files), Some(pagemap)) = (process.files.get(), process.memory.pagemap()) else {
-        return Ok(events);
-    };
-    let (pointers, _) = mappings::stack_pointers(process.pid());
-    let own = process.agents_own(shared.page_bytes);
-    let left_out = process.left_out.load(Ordering::SeqCst);
-    let known = process.regions.lock().clone();
-    let is_known =
-        |start: u64, end: u64| known.range(..=start).next_back().is_some_and(|(_, e)| *e >= end);
-    let maps = mappings::parse(&mappings::read_again(&mut files.lock().maps)?);
-    let wanted = |span: &Span| span.parts.iter().any(|p| !is_known(p.0, p.1));
-    if mappings::spans(&maps, &pointers, &own).iter().any(wanted) {
-        // Flags are only in smaps, which walks the page tables: read it when it matters.
-        let smaps = mappings::parse(&mappings::read_again(&mut files.lock().smaps)?);
-        for span in mappings::spans(&smaps, &pointers, &own).iter().filter(|s| wanted(s)) {
-            let seen = Seen { smaps: &smaps, pointers: &pointers, own: &own, left_out };
-            // The lock keeps events unread while what is seen here is put down.
-            let events_wait = process.space.table.lock.write();
-            let done = register(shared, process, pagemap, span, &seen, &mut events);
-            // Faults that came meanwhile are answered before the next span.
-            RwLockWriteGuard::unlock_fair(events_wait);
-            done?;
-        }
-    }
-    // Pages that are present though the table says Absent: given up by a madvise that only marks
-    // them (MADV_FREE) and in use again without a fault, or about to be dropped by a call whose
-    // event was read. The latter is ruled out once every thread was seen elsewhere, while no
-    // further event is read.
-    let _events_wait = process.space.table.lock.write();
-    if mappings::stack_pointers(process.pid()).1 {
-        for (start, end) in process.regions.lock().clone() {
-            adopt(shared, process, pagemap, start, end, &mut events)?;
-        }
-    }
-    Ok(events)
-}
-
-/// What a scan saw a moment ago.
-struct Seen<'a> {
-    smaps: &'a [Mapping],
-    pointers: &'a [u64],
-    own: &'a [Range<u64>],
-    left_out: u64,
-}
-
-/// Registers a span of mappings together with the free addresses around it: a mapping that grows
-/// or is joined by a neighbour before the kernel gets to it is still registered whole.
-///
-/// A mapping that is cut in two by this can be moved by no mremap until its other part has
-/// followed. So the span's edges are looked at again right before, and once more right after. The
-/// space's lock is held for writing.
-fn register(
-    shared: &Shared,
-    process: &Process,
-    pagemap: &File,
-    wanted: &Span,
-    seen: &Seen<'_>,
-    events: &mut Vec<Event>,
-) -> std::io::Result<()> {
-    let Some(files) = process.files.get() else { return Ok(()) };
-    // What was left out since has other flags than were seen: the next scan sees them.
-    if process.is_leaving() || process.left_out.load(Ordering::SeqCst) != seen.left_out {
-        return Ok(());
-    }
-    let mut files = files.lock();
-    let uffd = &process.memory.uffd;
-    let is_known = |part: &(u64, u64)| {
-        let regions = process.regions.lock();
-        regions.range(..=part.0).next_back().is_some_and(|(_, end)| *end >= part.1)
-    };
-    let mut before = Vec::new();
-    let mut registered = None;
-    for _ in 0..MAX_LOOKS {
-        let maps = mappings::parse(&mappings::read_again(&mut files.maps)?);
-        before = mappings::with_flags(maps, seen.smaps);
-        let spans = mappings::spans(&before, seen.pointers, seen.own);
-        let overlaps = |s: &&Span| {
-            s.start < wanted.end && wanted.start < s.end && !s.parts.iter().all(is_known)
-        };
-        let Some(span) = spans.iter().find(overlaps) else { return Ok(()) };
-        let (start, end) = (span.start, span.end);
-        // What is known of memory that is not registered is another's, which was there before.
-        if !forget_what_is_missing(shared, process, start, end) {
-            return Ok(());
-        }
-        let is_cut =
-            |edge: u64| mappings::covering(&files.maps, edge).is_some_and(|m| m.start < edge);
-        if is_cut(start) || is_cut(end) {
-            continue;
-        }
-        if uffd.register(start, end - start).is_ok() {
-            registered = Some((start, end));
-            break;
-        }
-        // Something else has come into the gaps.
-        let (first, last) = (span.parts[0].0, span.parts[span.parts.len() - 1].1);
-        match uffd.register(first, last - first) {
-            Ok(()) => registered = Some((first, last)),
-            Err(error) => tracing::debug!(
-                pid = process.pid(),
-                "mappings {first:#x}-{last:#x} not registered: {error}"
-            ),
-        }
-        break;
-    }
-    let Some((mut low, mut high)) = registered else { return Ok(()) };
-    points::register_done();
-    // Left out on purpose: it was there before, as it is now.
-    let left_out = |m: &Mapping| before.iter().any(|b| (b.start, b.end) == (m.start, m.end));
-    let cut_off = |m: &Mapping| {
-        m.private_anonymous()
-            && m.permissions.starts_with('r')
-            && !left_out(m)
-            && !seen.own.iter().any(|o| m.start < o.end && o.start < m.end)
-            && !is_known(&(m.start, m.end))
-    };
-    // What lay at the edges may have gone meanwhile, and a mapping of the span may have grown
-    // beyond them: then it is cut in two now, and its other part must follow at once.
-    for _ in 0..MAX_EDGES {
-        let below = mappings::covering(&files.maps, low.saturating_sub(1));
-        let above = mappings::covering(&files.maps, high);
-        let Some(m) = below.into_iter().chain(above).find(cut_off) else { break };
-        if uffd.register(m.start, m.bytes()).is_err() {
-            break;
-        }
-        (low, high) = (low.min(m.start), high.max(m.end));
-    }
-    for _ in 0..MAX_EDGES {
-        let maps = mappings::parse(&mappings::read_again(&mut files.maps)?);
-        for m in maps.iter().filter(|m| m.start < high && low < m.end) {
-            if !m.private_anonymous() {
-                // Shared memory that came into a gap a moment ago is not ours.
-                let _ = uffd.unregister(m.start, m.bytes());
-                continue;
-            }
-            // What came into a gap after the kernel was asked is not registered: a page that left it
-            // would be zeros when it is touched again. The next scan finds it.
-            if uffd.covers(m.start, m.bytes()) != Some(true) {
-                continue;
-            }
-            let mut regions = process.regions.lock();
-            crate::faults::events::cut(&mut regions, m.start, m.end);
-            regions.insert(m.start, m.end);
-        }
-        // The same where the kernel does not answer single questions.
-        let edge = maps.iter().find(|m| (m.start == high || m.end == low) && cut_off(m));
-        let Some(m) = edge.filter(|m| uffd.register(m.start, m.bytes()).is_ok()) else { break };
-        (low, high) = (low.min(m.start), high.max(m.end));
-    }
-    drop(files);
-    let registered: Vec<(u64, u64)> =
-        process.regions.lock().range(low..high).map(|(s, e)| (*s, *e)).collect();
-    for (start, end) in registered {
-        adopt(shared, process, pagemap, start, end, events)?;
-    }
-    points::register_adopted();
-    Ok(())
-}
-
-/// Adopts the present pages of a registered range. The space's lock is held for writing.
-fn adopt(
-    shared: &Shared,
-    process: &Process,
-    pagemap: &File,
-    start: u64,
-    end: u64,
-    events: &mut Vec<Event>,
-) -> std::io::Result<()> {
-    let mut found = Vec::new();
-    mappings::present_pages(pagemap, start, end, shared.page_bytes, |p| found.push(p))?;
-    // Between our look at the table of regions and the scan the range may have been unmapped, and
-    // mapped anew without us. Then the program still waits for its event to be read, which takes
-    // the lock that we hold: the kernel tells.
-    if process.memory.uffd.is_changing() {
-        return Ok(());
-    }
-    for present in found {
-        shared.mover.adopt(&process.space, present.first, present.pages, events);
-    }
-    Ok(())
 }

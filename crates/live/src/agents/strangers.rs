@@ -11,7 +11,8 @@ use crossbeam_channel::{Receiver, Sender};
 use crate::agents::attach::{Asked, AttachError, Candidate, manage};
 use crate::governor::Message;
 use crate::programs::process::{Process, Shared};
-use crate::work::{self, Done};
+use crate::programs::scan::scan;
+use crate::work::Done;
 
 /// How long nobody looks whether there is somebody new, milliseconds.
 const LOOK: libc::c_int = 10;
@@ -26,7 +27,7 @@ pub fn prepare(shared: &Arc<Shared>, strangers: &Receiver<Stranger>, answer: &Se
         let outcome = outcome.map_err(|error| (pid, error.to_string()));
         let mut done = Done { ticket, ..Done::default() };
         if let Ok(process) = &outcome {
-            done.events = work::scan(shared, process).unwrap_or_default();
+            done.events = scan(shared, process).unwrap_or_default();
             done.process = Some(process.clone());
         }
         done.managed = Some(outcome);

@@ -10,6 +10,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
 use crate::control::status::{AppStatus, ClassPages, Status, TierStatus};
+use crate::faults::account::{CauseStatus, FaultAccount};
 use crate::faults::latency::Latency;
 
 /// The media type of what [`text`] gives.
@@ -37,6 +38,7 @@ impl Collector for Scraped {
         let kinds =
             [("stored", &status.stored_fault_latency), ("fresh", &status.fresh_fault_latency)];
         histogram(&mut out, "clew_fault_duration_seconds", help, "kind", &kinds)?;
+        fault_account(&mut out, &status.fault_account)?;
         tiers(&mut out, &status.tiers)?;
         apps(&mut out, &status.apps)?;
         for metric in &status.policies {
@@ -194,6 +196,22 @@ fn totals(out: &mut DescriptorEncoder<'_>, s: &Status) -> fmt::Result {
     Ok(())
 }
 
+fn fault_account(out: &mut DescriptorEncoder<'_>, account: &FaultAccount) -> fmt::Result {
+    type Value = fn(&CauseStatus) -> f64;
+    let families: [(&str, &str, Value); 2] = [
+        ("clew_fault_seconds", "Where the time of faults on stored pages went.", |c| c.seconds),
+        ("clew_slow_faults", "Faults of more than 100 us, by what took the most.", |c| {
+            c.slow_faults as f64
+        }),
+    ];
+    let labels: Vec<_> = account.causes.iter().map(|c| [("cause", c.cause.as_str())]).collect();
+    for (name, help, value) in families {
+        let samples = labels.iter().zip(&account.causes).map(|(of, c)| (&of[..], value(c)));
+        family(out, MetricType::Counter, name, help, samples)?;
+    }
+    Ok(())
+}
+
 fn tiers(out: &mut DescriptorEncoder<'_>, tiers: &[TierStatus]) -> fmt::Result {
     let limit = |limit: Option<u64>| limit.map_or(f64::INFINITY, |limit| limit as f64);
     type Value = fn(&TierStatus) -> Option<u64>;
@@ -275,6 +293,7 @@ mod tests {
 
     use super::*;
     use crate::control::status::{ClassStatus, PolicyMetric, TierStatus};
+    use crate::faults::account::Account;
     use crate::faults::latency::Histogram;
 
     /// One of everything.
@@ -298,6 +317,7 @@ mod tests {
             apps: vec![app],
             tiers: vec![TierStatus { tier: "pool".into(), ..TierStatus::default() }],
             stored_fault_latency: Latency::sum([&histogram].into_iter()),
+            fault_account: FaultAccount::sum([&Account::default()].into_iter()),
             policies: vec![PolicyMetric {
                 name: "lru_active_pages".into(),
                 value: 7.0,

@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::faults::account::FaultAccount;
 use crate::faults::latency::Latency;
 
 /// `clew ps --format json`.
@@ -53,6 +54,9 @@ pub struct Status {
     /// The same of first touches of fresh memory.
     #[serde(default)]
     pub fresh_fault_latency: Latency,
+    /// Where the time of faults went that brought a stored page back.
+    #[serde(default)]
+    pub fault_account: FaultAccount,
     /// What the engine and the scheme's policies count.
     #[serde(default)]
     pub policies: Vec<PolicyMetric>,

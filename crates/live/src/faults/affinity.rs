@@ -74,6 +74,36 @@ pub fn pin(cpu: usize) -> bool {
     set(0, &only(cpu))
 }
 
+/// The calling thread keeps its CPU as long as this lives, whoever else wants it: for some microseconds.
+/// Where the system does not allow it (it takes CAP_SYS_NICE) nothing changes.
+pub struct Unpreempted {
+    before: Option<(i32, libc::sched_param)>,
+}
+
+impl Unpreempted {
+    /// From now on.
+    pub fn now() -> Unpreempted {
+        // SAFETY: takes numbers, and a structure that lives across the calls; zeros are a valid one.
+        unsafe {
+            let mut had: libc::sched_param = std::mem::zeroed();
+            let policy = libc::sched_getscheduler(0);
+            let known = policy >= 0 && libc::sched_getparam(0, &mut had) == 0;
+            let first = libc::sched_param { sched_priority: 1 };
+            let done = known && libc::sched_setscheduler(0, libc::SCHED_FIFO, &first) == 0;
+            Unpreempted { before: done.then_some((policy, had)) }
+        }
+    }
+}
+
+impl Drop for Unpreempted {
+    fn drop(&mut self) {
+        if let Some((policy, had)) = &self.before {
+            // SAFETY: as above.
+            unsafe { libc::sched_setscheduler(0, *policy, had) };
+        }
+    }
+}
+
 /// A thread of a program, as the kernel names it to who reads its faults: by its number in its own
 /// namespace of processes, which may be somebody else's here.
 #[derive(Clone, Copy, Debug)]

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::faults::account::Account;
+
 /// Upper bound of the first bucket, microseconds; each next one is twice as wide, and the last that
 /// has a bound ends at 1.05 s.
 const FIRST_US: u64 = 2;
@@ -38,6 +40,8 @@ pub struct FaultLatency {
     pub stored: Histogram,
     /// First touches of fresh memory.
     pub fresh: Histogram,
+    /// Where the time of the former went.
+    pub account: Account,
 }
 
 /// What several threads counted of one kind, at one moment.

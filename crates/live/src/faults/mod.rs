@@ -1,5 +1,6 @@
 //! The fault path: who answers, what programs do with their memory meanwhile, and how long it takes.
 
+pub mod account;
 pub mod affinity;
 pub mod events;
 pub mod interrupter;

@@ -13,6 +13,7 @@ use clew_core::{Event, SpaceId, Vpn};
 use clew_engine::{Answered, Fault, Memory, MoverContext};
 use parking_lot::RwLockWriteGuard;
 
+use crate::faults::account::{Cause, Spent, Stopwatch};
 use crate::faults::affinity::{self, Placement, Thread};
 use crate::faults::events;
 use crate::faults::interrupter::Interrupter;
@@ -41,11 +42,12 @@ pub fn run(shared: &Shared, handler: usize) {
         let n = unsafe {
             libc::epoll_wait(shared.epolls[handler].as_raw_fd(), events.as_mut_ptr(), 32, -1)
         };
-        let woken = Instant::now();
+        let mut watch = Stopwatch::since(Instant::now());
         if n > 0 && shared.over_budget.load(Ordering::Relaxed) {
             // As a kernel reclaims where a program asks for memory that is not there.
             shared.room_waits.fetch_add(1, Ordering::Relaxed);
             std::thread::sleep(OVER_BUDGET);
+            watch.to(Cause::Room);
         }
         let mut rests = false;
         for event in &events[..n.max(0) as usize] {
@@ -57,7 +59,9 @@ pub fn run(shared: &Shared, handler: usize) {
                 // Its agent has made it wait.
                 process.memory.uffd.set_nonblocking();
             }
-            serve(shared, &process, woken, &mut ctx, &mut interrupter, &mut faults, &mut told);
+            // Its faults wait for those of the programs before it.
+            watch.to(Cause::Queue);
+            serve(shared, &process, &mut watch, &mut ctx, &mut interrupter, &mut faults, &mut told);
             rests |= process.unreadable.load(Ordering::Relaxed);
         }
         if rests {
@@ -69,7 +73,7 @@ pub fn run(shared: &Shared, handler: usize) {
 fn serve(
     shared: &Shared,
     process: &Arc<Process>,
-    woken: Instant,
+    round: &mut Stopwatch,
     ctx: &mut MoverContext,
     interrupter: &mut Interrupter,
     faults: &mut Vec<(u64, u32)>,
@@ -79,10 +83,17 @@ fn serve(
     let guard = process.space.table.lock.write();
     if process.memory.events_held() {
         drop(guard);
+        process.held_since.lock().get_or_insert(round.last());
         process.memory.look_away();
         return;
     }
+    let mut watch = *round;
+    if let Some(since) = process.held_since.lock().take() {
+        watch.spent.add(Cause::Held, round.last().saturating_duration_since(since));
+    }
+    watch.to(Cause::Lock);
     events::read_and_apply(shared, process, interrupter, faults);
+    watch.to(Cause::Events);
     if process.memory.is_given_up() {
         return;
     }
@@ -115,7 +126,8 @@ fn serve(
                 process.relaunching.store(false, Ordering::Relaxed);
             }
         }
-        answer(shared, process, vpn, woken, ctx, told);
+        watch.to(Cause::Queue);
+        answer(shared, process, vpn, &watch, ctx, told);
     }
     drop(guard);
 }
@@ -135,7 +147,7 @@ fn answer(
     shared: &Shared,
     process: &Process,
     vpn: Vpn,
-    woken: Instant,
+    before: &Stopwatch,
     ctx: &mut MoverContext,
     told: &mut Vec<Event>,
 ) {
@@ -154,14 +166,19 @@ fn answer(
         Fault::Restored => {
             // What came along came when the program ran again: nobody waited for that.
             let Some(Answered { at, codec_ns }) = ctx.answered else { return };
-            let (took, along) = (at.saturating_duration_since(woken), at.elapsed());
-            latency.stored.record(took);
+            let (own, along) = (at.saturating_duration_since(before.last()), at.elapsed());
+            let codec = Duration::from_nanos(codec_ns);
+            let mut spent: Spent = before.spent;
+            spent.add(Cause::Codec, codec);
+            spent.add(Cause::Put, own.saturating_sub(codec));
+            latency.stored.record(spent.total());
+            latency.account.enter(&spent);
             let ns = |time: Duration| time.as_nanos() as u64;
             process.fault_codec_ns.fetch_add(codec_ns, Ordering::Relaxed);
-            process.fault_ns.fetch_add(ns(took), Ordering::Relaxed);
+            process.fault_ns.fetch_add(ns(spent.total()), Ordering::Relaxed);
             process.fault_along_ns.fetch_add(ns(along), Ordering::Relaxed);
         }
-        Fault::Fresh(_) => latency.fresh.record(woken.elapsed()),
+        Fault::Fresh(_) => latency.fresh.record(before.spent.total() + before.last().elapsed()),
         Fault::Spurious | Fault::Waiting => {}
         // The thread faults anew, behind the events that stand in the way.
         Fault::Again | Fault::Gone => process.memory.wake(vpn, 1),

@@ -12,6 +12,7 @@ use crate::control::status::{
     AppStatus, ClassPages, ClassStatus, EarlyStatus, HotPages, PolicyMetric, PoolStatus,
     ProcessStatus, SensorStatus, Status, TierStatus, Totals,
 };
+use crate::faults::account::FaultAccount;
 use crate::faults::affinity::Placement;
 use crate::faults::latency::Latency;
 use crate::programs::mappings::resident_anonymous_bytes;
@@ -59,6 +60,7 @@ impl Governor {
         let latencies = &self.shared.latencies;
         let stored_fault_latency = Latency::sum(latencies.iter().map(|l| &l.stored));
         let fresh_fault_latency = Latency::sum(latencies.iter().map(|l| &l.fresh));
+        let fault_account = FaultAccount::sum(latencies.iter().map(|l| &l.account));
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (sampled, touched) = (count(&counters.sampled), count(&counters.sampled_used));
         let early = self.driver.early();
@@ -104,6 +106,7 @@ impl Governor {
             totals: self.totals(),
             stored_fault_latency,
             fresh_fault_latency,
+            fault_account,
             policies: self
                 .driver
                 .metrics()

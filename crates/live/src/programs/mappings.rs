@@ -135,6 +135,36 @@ pub fn with_flags(mappings: Vec<Mapping>, smaps: &[Mapping]) -> Vec<Mapping> {
 /// kernel cannot be asked (PROCMAP_QUERY is of Linux 6.11). A question takes a microsecond, where
 /// reading `maps` takes a hundred.
 pub fn covering(maps: &File, addr: u64) -> Option<Mapping> {
+    query(maps, addr, 0).ok()
+}
+
+/// The mappings that overlap `[low, high)` or touch its edges, ascending: one question each, or all of
+/// `maps` where the kernel does not answer those.
+pub fn touching(maps: &mut File, low: u64, high: u64) -> io::Result<Vec<Mapping>> {
+    const COVERING_OR_NEXT: u64 = 0x10;
+    let mut found = Vec::new();
+    let mut at = low.saturating_sub(1);
+    while at <= high {
+        match query(maps, at, COVERING_OR_NEXT) {
+            Ok(m) if m.start > high => break,
+            Ok(m) => {
+                at = m.end;
+                found.push(m);
+            }
+            // There is none above.
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => break,
+            Err(_) => {
+                found = parse(&read_again(maps)?);
+                found.retain(|m| m.start <= high && low <= m.end);
+                break;
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// One PROCMAP_QUERY.
+fn query(maps: &File, addr: u64, flags: u64) -> io::Result<Mapping> {
     #[derive(Default)]
     #[repr(C)]
     struct Query {
@@ -154,14 +184,19 @@ pub fn covering(maps: &File, addr: u64) -> Option<Mapping> {
         build_id_addr: u64,
     }
     const PROCMAP_QUERY: u64 = 0xc068_6611;
-    let mut query = Query { size: size_of::<Query>() as u64, query_addr: addr, ..Query::default() };
+    let mut query = Query {
+        size: size_of::<Query>() as u64,
+        query_flags: flags,
+        query_addr: addr,
+        ..Query::default()
+    };
     // SAFETY: the query lives across the call and is as large as stated; it asks for no name.
     let asked = unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY, &raw mut query) };
     if asked != 0 {
-        return None;
+        return Err(io::Error::last_os_error());
     }
     let flag = |bit: u64, yes: char, no: char| if query.vma_flags & bit != 0 { yes } else { no };
-    Some(Mapping {
+    Ok(Mapping {
         start: query.vma_start,
         end: query.vma_end,
         permissions: [flag(1, 'r', '-'), flag(2, 'w', '-'), flag(4, 'x', '-'), flag(8, 's', 'p')]

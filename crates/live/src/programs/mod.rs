@@ -10,4 +10,5 @@ pub mod outside;
 pub mod proc_stat;
 pub mod process;
 pub mod robust;
+pub mod scan;
 pub mod without_agent;

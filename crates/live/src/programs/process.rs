@@ -87,6 +87,8 @@ pub struct Process {
     pub relaunching: AtomicBool,
     /// A thread whose affinity was narrowed, and what it was before.
     pub narrowed: Mutex<Option<(u32, libc::cpu_set_t)>>,
+    /// Since when faults wait for its events, which are held.
+    pub held_since: Mutex<Option<Instant>>,
     /// Faults served.
     pub faults: AtomicU64,
     /// Faults among them that brought a stored page back.
@@ -152,6 +154,7 @@ impl Process {
             faults: AtomicU64::default(),
             demand: AtomicU64::default(),
             fault_ns: AtomicU64::default(),
+            held_since: Mutex::default(),
             fault_codec_ns: AtomicU64::default(),
             fault_along_ns: AtomicU64::default(),
             lent_back: AtomicU64::default(),

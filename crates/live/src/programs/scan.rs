@@ -1,0 +1,251 @@
+//! Finding memory that is new: registering mappings, and adopting the pages that are in them.
+//!
+//! The space's lock is held in short pieces: for one registration, and for one window of pages that are
+//! adopted. What takes long, `maps`, `smaps` and the threads' states, is read without it; so is which
+//! pages are there, and that is believed if no event was applied meanwhile.
+
+use std::fs::File;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use clew_core::Event;
+use clew_store::points;
+use parking_lot::RwLockWriteGuard;
+
+use crate::faults::affinity::Unpreempted;
+use crate::faults::events::cut;
+use crate::programs::mappings::{self, Mapping, Present, Span};
+use crate::programs::not_inherited::forget_what_is_missing;
+use crate::programs::process::{Process, Shared};
+
+/// Times that a span's edges are looked at again when they move while one looks.
+const MAX_LOOKS: usize = 8;
+
+/// Neighbours that a registration may have to take in, one after the other.
+const MAX_EDGES: usize = 16;
+
+/// Pages adopted at a time: some tens of microseconds.
+const WINDOW_PAGES: u64 = 4096;
+
+/// Registers mappings that are new, and adopts pages that are present.
+pub fn scan(shared: &Shared, process: &Process) -> std::io::Result<Vec<Event>> {
+    let mut events = Vec::new();
+    let (Some(files), Some(pagemap)) = (process.files.get(), process.memory.pagemap()) else {
+        return Ok(events);
+    };
+    let (pointers, _) = mappings::stack_pointers(process.pid());
+    let own = process.agents_own(shared.page_bytes);
+    let left_out = process.left_out.load(Ordering::SeqCst);
+    let known = process.regions.lock().clone();
+    let is_known =
+        |start: u64, end: u64| known.range(..=start).next_back().is_some_and(|(_, e)| *e >= end);
+    let maps = mappings::parse(&mappings::read_again(&mut files.lock().maps)?);
+    let wanted = |span: &Span| span.parts.iter().any(|p| !is_known(p.0, p.1));
+    if mappings::spans(&maps, &pointers, &own).iter().any(wanted) {
+        // Flags are only in smaps, which walks the page tables: read it when it matters.
+        let smaps = mappings::parse(&mappings::read_again(&mut files.lock().smaps)?);
+        for span in mappings::spans(&smaps, &pointers, &own).iter().filter(|s| wanted(s)) {
+            let seen = Seen { smaps: &smaps, pointers: &pointers, own: &own, left_out };
+            let registered = register(shared, process, span, &seen)?;
+            for (start, end) in registered {
+                adopt(shared, process, pagemap, start..end, Calm::Now, &mut events)?;
+            }
+            points::register_adopted();
+        }
+    }
+    // Pages that are present though the table says Absent: given up by a madvise that only marks
+    // them (MADV_FREE) and in use again without a fault, or about to be dropped by a call whose
+    // event was read. The latter is ruled out once every thread was seen elsewhere, if no further
+    // event has been read since.
+    let applied = process.applied.load(Ordering::SeqCst);
+    if mappings::stack_pointers(process.pid()).1 {
+        // Not held meanwhile: who reads events has the space's lock, and takes this one then.
+        let regions = process.regions.lock().clone();
+        for (start, end) in regions {
+            let calm = Calm::Since(applied);
+            adopt(shared, process, pagemap, start..end, calm, &mut events)?;
+        }
+    }
+    Ok(events)
+}
+
+/// What a scan saw a moment ago.
+struct Seen<'a> {
+    smaps: &'a [Mapping],
+    pointers: &'a [u64],
+    own: &'a [Range<u64>],
+    left_out: u64,
+}
+
+/// Registers a span of mappings together with the free addresses around it: a mapping that grows
+/// or is joined by a neighbour before the kernel gets to it is still registered whole. Returns the
+/// mappings that are registered now.
+///
+/// A mapping that is cut in two by this can be moved by no mremap until its other part has
+/// followed. So the span's edges are looked at again right before, and once more right after, and
+/// no other thread gets this CPU in between.
+fn register(
+    shared: &Shared,
+    process: &Process,
+    wanted: &Span,
+    seen: &Seen<'_>,
+) -> std::io::Result<Vec<(u64, u64)>> {
+    let Some(files) = process.files.get() else { return Ok(Vec::new()) };
+    let uffd = &process.memory.uffd;
+    let is_known = |part: &(u64, u64)| {
+        let regions = process.regions.lock();
+        regions.range(..=part.0).next_back().is_some_and(|(_, end)| *end >= part.1)
+    };
+    for _ in 0..MAX_LOOKS {
+        let maps = mappings::parse(&mappings::read_again(&mut files.lock().maps)?);
+        let before = mappings::with_flags(maps, seen.smaps);
+        let spans = mappings::spans(&before, seen.pointers, seen.own);
+        let overlaps = |s: &&Span| {
+            s.start < wanted.end && wanted.start < s.end && !s.parts.iter().all(is_known)
+        };
+        let Some(span) = spans.iter().find(overlaps) else { return Ok(Vec::new()) };
+        let (start, end) = (span.start, span.end);
+        // It keeps events unread while what is seen here is put down.
+        let events_wait = process.space.table.lock.write();
+        let maps = &mut files.lock().maps;
+        let _unpreempted = Unpreempted::now();
+        // What was left out since has other flags than were seen: the next scan sees them. And what
+        // is known of memory that is not registered is another's, which was there before.
+        if process.is_leaving()
+            || process.left_out.load(Ordering::SeqCst) != seen.left_out
+            || !forget_what_is_missing(shared, process, start, end)
+        {
+            return Ok(Vec::new());
+        }
+        let is_cut = |edge: u64| mappings::covering(maps, edge).is_some_and(|m| m.start < edge);
+        if is_cut(start) || is_cut(end) {
+            continue;
+        }
+        // Something else may have come into the gaps.
+        let (first, last) = (span.parts[0].0, span.parts[span.parts.len() - 1].1);
+        let whole = uffd.register(start, end - start).map(|()| (start, end));
+        let registered =
+            match whole.or_else(|_| uffd.register(first, last - first).map(|()| (first, last))) {
+                Ok(range) => range,
+                Err(error) => {
+                    tracing::debug!(
+                        pid = process.pid(),
+                        "mappings {first:#x}-{last:#x} not registered: {error}"
+                    );
+                    return Ok(Vec::new());
+                }
+            };
+        points::register_done();
+        // Left out on purpose: it was there before, as it is now.
+        let left_out = |m: &Mapping| before.iter().any(|b| (b.start, b.end) == (m.start, m.end));
+        let cut_off = |m: &Mapping| {
+            m.private_anonymous()
+                && m.permissions.starts_with('r')
+                && !left_out(m)
+                && !seen.own.iter().any(|o| m.start < o.end && o.start < m.end)
+                && !is_known(&(m.start, m.end))
+        };
+        let done = put_down(process, maps, registered, cut_off);
+        // Faults that came meanwhile are answered before the next span.
+        RwLockWriteGuard::unlock_fair(events_wait);
+        return done;
+    }
+    Ok(Vec::new())
+}
+
+/// Has what was cut off at the edges of a range that was registered follow it, and notes which mappings
+/// of it are registered now. The space's lock is held for writing.
+fn put_down(
+    process: &Process,
+    maps: &mut File,
+    (mut low, mut high): (u64, u64),
+    cut_off: impl Fn(&Mapping) -> bool,
+) -> std::io::Result<Vec<(u64, u64)>> {
+    let uffd = &process.memory.uffd;
+    // What lay at the edges may have gone meanwhile, and a mapping of the span may have grown
+    // beyond them: then it is cut in two now, and its other part must follow at once.
+    for _ in 0..MAX_EDGES {
+        let below = mappings::covering(maps, low.saturating_sub(1));
+        let above = mappings::covering(maps, high);
+        let Some(m) = below.into_iter().chain(above).find(&cut_off) else { break };
+        if uffd.register(m.start, m.bytes()).is_err() {
+            break;
+        }
+        (low, high) = (low.min(m.start), high.max(m.end));
+    }
+    for _ in 0..MAX_EDGES {
+        let found = mappings::touching(maps, low, high)?;
+        for m in found.iter().filter(|m| m.start < high && low < m.end) {
+            if !m.private_anonymous() {
+                // Shared memory that came into a gap a moment ago is not ours.
+                let _ = uffd.unregister(m.start, m.bytes());
+                continue;
+            }
+            // What came into a gap after the kernel was asked is not registered: a page that left it
+            // would be zeros when it is touched again. The next scan finds it.
+            if uffd.covers(m.start, m.bytes()) != Some(true) {
+                continue;
+            }
+            let mut regions = process.regions.lock();
+            cut(&mut regions, m.start, m.end);
+            regions.insert(m.start, m.end);
+        }
+        // The same where the kernel does not answer single questions.
+        let edge = found.iter().find(|m| (m.start == high || m.end == low) && cut_off(m));
+        let Some(m) = edge.filter(|m| uffd.register(m.start, m.bytes()).is_ok()) else { break };
+        (low, high) = (low.min(m.start), high.max(m.end));
+    }
+    Ok(process.regions.lock().range(low..high).map(|(s, e)| (*s, *e)).collect())
+}
+
+/// When it is known that no page that is present is about to be dropped.
+#[derive(Clone, Copy)]
+enum Calm {
+    /// While no event is unread.
+    Now,
+    /// As long as no other event is applied than this number of them.
+    Since(u32),
+}
+
+/// Adopts the present pages of a registered range, window by window.
+fn adopt(
+    shared: &Shared,
+    process: &Process,
+    pagemap: &File,
+    range: Range<u64>,
+    calm: Calm,
+    events: &mut Vec<Event>,
+) -> std::io::Result<()> {
+    let window = WINDOW_PAGES * shared.page_bytes;
+    let mut found = Vec::new();
+    let look = |from: u64, found: &mut Vec<Present>| {
+        let to = range.end.min(from + window);
+        found.clear();
+        mappings::present_pages(pagemap, from, to, shared.page_bytes, |p| found.push(p))
+    };
+    for from in range.clone().step_by(window as usize) {
+        let seen = process.applied.load(Ordering::SeqCst);
+        look(from, &mut found)?;
+        if found.is_empty() {
+            continue;
+        }
+        let events_wait = process.space.table.lock.write();
+        let now = process.applied.load(Ordering::SeqCst);
+        match calm {
+            Calm::Since(applied) if applied != now => return Ok(()),
+            _ if seen != now => look(from, &mut found)?,
+            _ => {}
+        }
+        // Between our look at the table of regions and the scan the range may have been unmapped, and
+        // mapped anew without us. Then the program still waits for its event to be read, which takes
+        // the lock that we hold: the kernel tells.
+        if process.memory.uffd.is_changing() {
+            return Ok(());
+        }
+        for present in &found {
+            shared.mover.adopt(&process.space, present.first, present.pages, events);
+        }
+        RwLockWriteGuard::unlock_fair(events_wait);
+    }
+    Ok(())
+}
