@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use clew_core::{
-    AccessKind, AppId, Event, Ns, PageCounts, PageFacts, PageId, PageRun, SpaceId, Tier, TierFacts,
-    Vpn,
+    AccessKind, AppId, Event, Ns, PageCounts, PageFacts, PageId, PageRun, SampleDemand, SpaceId,
+    Tier, TierFacts, Vpn,
 };
 use clew_engine::budget::{Budget, Use};
 use clew_engine::decide::Engine;
@@ -317,7 +317,7 @@ fn what_was_sampled_is_asked_again() {
         tell(driver, Event::ResponseComplete { app, response_ns: 1 });
         tell(driver, Event::Background { app });
         for expected in [100, 108] {
-            let runs = driver.pick_samples(app, 8, 4, &NoPages);
+            let runs = driver.pick_samples(SampleDemand { app, pages: 8, run_pages: 4 }, &NoPages);
             assert_eq!(runs, [run(expected, 4), run(expected + 4, 4)], "they take turns");
         }
         // All that is cold, and what is hot as far as its turn has come.

@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 
 use clew_core::{
     Admission, Admit, AppId, Arrival, Candidate, Cause, CodecKind, Demand, Event, Eviction, Group,
-    Hotness, Out, Packing, PageId, Place, Placement, Prefetch, Reclaim, SpaceId, Tier, Trigger,
-    Unit, Verdict, Victim,
+    Hotness, Out, Packing, PageId, Place, Placement, Prefetch, Reclaim, SampleDemand, SpaceId,
+    Tier, Trigger, Unit, Verdict, Victim,
 };
 
 use crate::life::{Answered, Broken, Life, play};
@@ -73,7 +73,7 @@ pub fn reclaim(build: impl Fn() -> Box<dyn Reclaim>) -> Result<(), Broken> {
 fn samples(life: &mut Life<dyn Reclaim>, app: AppId) -> Answered {
     let runs = life.ask(|policy, view| {
         let mut out = Vec::new();
-        policy.pick_samples(app, 8, 4, view, &mut out);
+        policy.pick_samples(SampleDemand { app, pages: 8, run_pages: 4 }, view, &mut out);
         out
     });
     let takeable = life.takeable();

@@ -4,6 +4,7 @@
 
 pub mod app;
 pub mod event;
+pub mod order;
 pub mod page;
 pub mod policy;
 pub mod seeded;
@@ -13,11 +14,12 @@ pub mod view;
 
 pub use app::{AppId, AppState, AppStats, SpaceId};
 pub use event::{AccessKind, Event, Tier};
+pub use order::Order;
 pub use page::{Hotness, PageId, PageRun, SPACES, Vpn};
 pub use policy::{
     Admission, Admit, Arrival, Candidate, Cause, CodecKind, Demand, Ending, Eviction, Group, Job,
-    Metric, Observe, Packing, Place, Placement, Prefetch, Reclaim, RunAhead, Trigger, Unit,
-    Verdict, Victim,
+    Metric, Observe, Packing, Place, Placement, Prefetch, Reclaim, RunAhead, SampleDemand, Trigger,
+    Unit, Verdict, Victim,
 };
 pub use seeded::Seeded;
 pub use units::{ByteSize, Ns, Whole};

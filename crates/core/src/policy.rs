@@ -82,6 +82,17 @@ pub struct Demand {
     pub urgent: bool,
 }
 
+/// What is to be watched of an app.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SampleDemand {
+    /// The app.
+    pub app: AppId,
+    /// About so many pages.
+    pub pages: usize,
+    /// Neighbours in a run, at most.
+    pub run_pages: u32,
+}
+
 /// What a chooser points at: schemes differ in their unit, callers need not care.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Unit {
@@ -127,20 +138,11 @@ pub trait Reclaim: Observe + Classes {
     /// off the lists as with [`Reclaim::pick_victims`].
     fn pick_app(&mut self, app: AppId, view: &View<'_>, out: &mut Vec<Verdict>);
 
-    /// Appends resident pages of `app` of which it is worth knowing whether the next relaunch uses
-    /// them, as runs of up to `run_pages` neighbours, about `pages` together. They stay on the
-    /// lists; asked again, others come first. Whoever asks watches them (live: parks them, and the
-    /// first touch brings back the run) and tells `Access { kind: Seen }` of what was touched and
-    /// [`Event::Unused`] of what was not.
-    fn pick_samples(
-        &mut self,
-        _app: AppId,
-        _pages: usize,
-        _run_pages: u32,
-        _view: &View<'_>,
-        _out: &mut Vec<PageRun>,
-    ) {
-    }
+    /// Appends resident pages of an app of which it is worth knowing whether the next relaunch uses
+    /// them, as runs of neighbours. They stay on the lists; asked again, others come first. Whoever
+    /// asks watches them (live: takes them out, and the first touch brings back the run) and tells
+    /// `Access { kind: Seen }` of what was touched and [`Event::Unused`] of what was not.
+    fn pick_samples(&mut self, _: SampleDemand, _: &View<'_>, _out: &mut Vec<PageRun>) {}
 }
 
 /// A page that asks to be let into the pool.

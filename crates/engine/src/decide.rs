@@ -27,8 +27,8 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use clew_core::{
     Admit, AppId, Arrival, Candidate, Cause, ClassCounts, Classes, Demand, Ending, Event, Facts,
-    Group, Hotness, Job, Metric, Ns, Observe, PageFacts, PageId, PageRun, Place, RunAhead, SpaceId,
-    Tier, TierFacts, Trigger, Unit, Victim, View,
+    Group, Hotness, Job, Metric, Ns, Observe, Order, PageFacts, PageId, PageRun, Place, RunAhead,
+    SampleDemand, Tier, TierFacts, Trigger, Unit, Victim, View,
 };
 use clew_policy::schemes::OnFull;
 use clew_policy::{Policies, Scheme};
@@ -37,44 +37,8 @@ use serde::Serialize;
 use facts::FactsKeeper;
 use orders::{room_pages, with_pages};
 
-/// Pages an order holds at most (a single larger group excepted).
+/// Pages an [`Order`] holds at most (a single larger group excepted).
 pub const ORDER_PAGES: usize = crate::space::MAX_BATCH;
-
-/// What the mechanism is to do.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub enum Order {
-    /// Take these pages out of the program and put them there.
-    SwapOut {
-        /// Whose they are.
-        app: AppId,
-        /// The one address space they are of.
-        space: SpaceId,
-        /// By the address of their first page, at most [`ORDER_PAGES`] together.
-        groups: Vec<Group>,
-        /// Where to.
-        tier: Tier,
-    },
-    /// Take these pages out of the tier that they are in and put them into another. Every page must
-    /// end in one `Stored` (in its new tier, or in its old one if it could not be moved), `PageIn`,
-    /// `Freed`, or the end of its space.
-    Move {
-        /// Whose they are.
-        app: AppId,
-        /// The one address space they are of.
-        space: SpaceId,
-        /// By the address of their first page, at most [`ORDER_PAGES`] together.
-        groups: Vec<Group>,
-        /// Where to.
-        tier: Tier,
-    },
-    /// End this app and tell `Exit`. Until then no other is ended for lack of memory.
-    EndApp {
-        /// The app.
-        app: AppId,
-        /// Why; shown to the user.
-        reason: &'static str,
-    },
-}
 
 /// What admission made of a group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -176,19 +140,6 @@ impl Engine {
     /// Sets the CPU load of the machine, 0 to 1.
     pub fn set_cpu_load(&mut self, cpu_load: f32) {
         self.known.facts.cpu_load = cpu_load;
-    }
-
-    /// What an earlier run knew about an app (ElasticZRAM 3.2: profiles outlive a restart).
-    pub fn set_profile(
-        &mut self,
-        app: AppId,
-        launches: u64,
-        footprint_pages: u64,
-        responses_ns: Vec<u64>,
-    ) {
-        let stats = self.known.app(app);
-        (stats.launches, stats.footprint_pages) = (launches, footprint_pages);
-        stats.responses_ns = responses_ns;
     }
 
     /// Whether pages need not be shown to [`Engine::admit`].
@@ -419,18 +370,11 @@ impl Engine {
         });
     }
 
-    /// Resident pages of `app` whose use is worth watching, as runs of up to `run_pages` neighbours,
-    /// about `pages` together; see [`clew_core::Reclaim::pick_samples`].
-    pub fn plan_samples(
-        &mut self,
-        app: AppId,
-        pages_wanted: usize,
-        run_pages: u32,
-        pages: &dyn PageFacts,
-    ) -> Vec<PageRun> {
+    /// Resident pages whose use is worth watching; see [`clew_core::Reclaim::pick_samples`].
+    pub fn plan_samples(&mut self, wanted: SampleDemand, pages: &dyn PageFacts) -> Vec<PageRun> {
         let view = View { facts: &self.known.facts, pages, classes: None };
         let mut runs = Vec::new();
-        self.policies.reclaim.pick_samples(app, pages_wanted, run_pages, &view, &mut runs);
+        self.policies.reclaim.pick_samples(wanted, &view, &mut runs);
         runs
     }
 

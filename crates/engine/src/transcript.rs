@@ -130,9 +130,7 @@ fn put(driver: &mut Driver, call: &Call, pages: &dyn PageFacts) {
         Call::Spare(app) => driver.spare(*app),
         Call::AppOut(app) => driver.take_out_app(*app, pages),
         Call::Prefetch(trigger) => drop(driver.pick_early(*trigger, pages)),
-        Call::Samples(app, wanted, run) => {
-            drop(driver.pick_samples(*app, *wanted, *run, pages));
-        }
+        Call::Samples(wanted) => drop(driver.pick_samples(*wanted, pages)),
         Call::Admit(group, samples) => {
             let samples: Vec<&[u8]> = samples.iter().map(Vec::as_slice).collect();
             drop(driver.admit(group, &samples, pages));

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use clew_core::{
     AccessKind, Admission, Admit, AppId, AppState, Arrival, Candidate, Cause, Classes, CodecKind,
-    Demand, Ending, Event, Eviction, Group, Hotness, Job, Ns, Observe, Packing, PageCounts,
-    PageFacts, PageId, PageRun, Place, Placement, Prefetch, Reclaim, SpaceId, Tier, TierFacts,
-    Trigger, Unit, Verdict, Victim, View, Vpn, Whole,
+    Demand, Ending, Event, Eviction, Group, Hotness, Job, Ns, Observe, Order, Packing, PageCounts,
+    PageFacts, PageId, PageRun, Place, Placement, Prefetch, Reclaim, SampleDemand, SpaceId, Tier,
+    TierFacts, Trigger, Unit, Verdict, Victim, View, Vpn, Whole,
 };
-use clew_engine::decide::{Engine, ORDER_PAGES, Order};
+use clew_engine::decide::{Engine, ORDER_PAGES};
 use clew_policy::eviction::cold_first::ColdFirst;
 use clew_policy::prefetch::readahead::Readahead;
 use clew_policy::schemes::OnFull;
@@ -120,6 +120,11 @@ impl Machine {
         let mut orders = Vec::new();
         self.engine.plan_swap_out(demand, &self.world, &mut orders);
         orders
+    }
+
+    /// Of app 1.
+    fn samples(&mut self, pages: usize, run_pages: u32) -> Vec<PageRun> {
+        self.engine.plan_samples(SampleDemand { app: AppId(1), pages, run_pages }, &self.world)
     }
 
     fn app_out(&mut self, app: u32) -> Vec<Order> {
@@ -769,16 +774,16 @@ fn ariadne_restores_the_hot_list_then_goes_on_by_sector() {
 fn samples_are_hot_resident_pages() {
     let mut m = Machine::of("ariadne");
     m.start(1, 64);
-    assert_eq!(m.engine.plan_samples(AppId(1), 8, 4, &m.world), [], "nothing is known to be hot");
+    assert_eq!(m.samples(8, 4), [], "nothing is known to be hot");
     m.relaunch(1, 1010..1030);
-    let first = m.engine.plan_samples(AppId(1), 8, 4, &m.world);
+    let first = m.samples(8, 4);
     assert_eq!(first, [run(1, 1010, 4), run(1, 1014, 4)]);
-    assert_eq!(m.engine.plan_samples(AppId(1), 4, 8, &m.world), [run(1, 1018, 4)]);
+    assert_eq!(m.samples(4, 8), [run(1, 1018, 4)]);
     m.tell(Event::Unused { run: first[0] });
     assert_eq!(m.engine.class_counts(AppId(1), Hotness::Hot).resident, 16);
     let mut zram = Machine::zram();
     zram.start(1, 64);
-    assert_eq!(zram.engine.plan_samples(AppId(1), 8, 4, &zram.world), []);
+    assert_eq!(zram.samples(8, 4), []);
 }
 
 #[test]

@@ -10,9 +10,10 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use clew_core::{
-    AppId, Demand, Event, PageCounts, PageFacts, PageId, PageRun, SpaceId, Tier, Trigger, Vpn,
+    AppId, Demand, Event, PageCounts, PageFacts, PageId, PageRun, SampleDemand, SpaceId, Tier,
+    Trigger, Vpn,
 };
-use clew_engine::decide::{Engine, Order};
+use clew_engine::decide::Engine;
 use clew_policy::Scheme;
 use clew_trace::{Note, Record, Source, Stamped, Trace};
 use serde::Serialize;
@@ -77,7 +78,7 @@ enum Question {
     Pages(Demand),
     App(AppId),
     Prefetch(Trigger),
-    Samples { app: AppId, pages: u64, run_pages: u32 },
+    Samples(SampleDemand),
 }
 
 /// Pages that a daemon manages at most.
@@ -202,7 +203,8 @@ impl Asker {
             Record::Note(Note::AskedApp { app }) => Question::App(app),
             Record::Note(Note::AskedPrefetch { trigger }) => Question::Prefetch(trigger),
             Record::Note(Note::AskedSamples { app, pages, run_pages }) => {
-                Question::Samples { app, pages, run_pages }
+                let pages = usize::try_from(pages).unwrap_or(usize::MAX);
+                Question::Samples(SampleDemand { app, pages, run_pages })
             }
             Record::Note(Note::Spared { app }) => return self.engine.spare(app),
             ref record => return self.event(number, at, record),
@@ -260,11 +262,11 @@ impl Asker {
         let replayed: Vec<Note> = match question {
             Question::Pages(demand) => {
                 self.engine.plan_swap_out(demand, &self.pages, &mut orders);
-                orders.iter().flat_map(notes).collect()
+                orders.iter().flat_map(Note::of_order).collect()
             }
             Question::App(app) => {
                 self.engine.plan_app_out(app, &self.pages, &mut orders);
-                orders.iter().flat_map(notes).collect()
+                orders.iter().flat_map(Note::of_order).collect()
             }
             Question::Prefetch(trigger) => {
                 self.asked_for = Some(trigger);
@@ -275,9 +277,8 @@ impl Asker {
                 self.engine.plan_prefetch(trigger, &self.pages, &mut picked);
                 picked.into_iter().map(|page| Note::Prefetch { page }).collect()
             }
-            Question::Samples { app, pages, run_pages } => {
-                let wanted = usize::try_from(pages).unwrap_or(usize::MAX);
-                let runs = self.engine.plan_samples(app, wanted, run_pages, &self.pages);
+            Question::Samples(wanted) => {
+                let runs = self.engine.plan_samples(wanted, &self.pages);
                 runs.into_iter().map(|run| Note::Sample { run }).collect()
             }
         };
@@ -338,17 +339,6 @@ impl Chosen {
         }
         chosen.groups.extend(group);
         chosen
-    }
-}
-
-/// An order, as a recording daemon writes it down.
-fn notes(order: &Order) -> Vec<Note> {
-    match order {
-        Order::SwapOut { groups, tier, .. } => {
-            groups.iter().flat_map(|group| Note::of_group(group, *tier)).collect()
-        }
-        Order::EndApp { app, .. } => vec![Note::EndApp { app: *app }],
-        Order::Move { .. } => Vec::new(),
     }
 }
 

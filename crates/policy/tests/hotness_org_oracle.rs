@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 
 use clew_core::{
     AccessKind, AppId, ByteSize, Classes, Demand, Event, Hotness, Observe, Out, PageId, PageRun,
-    Reclaim, SpaceId, Tier, Unit, Verdict, View,
+    Reclaim, SampleDemand, SpaceId, Tier, Unit, Verdict, View,
 };
 use clew_policy::reclaim::hotness_org::{HotAfter, HotnessOrg, Lists, Params, Unseen};
 use proptest::prelude::*;
@@ -389,7 +389,7 @@ proptest! {
                     let hot = naive.listed(app, Side::In, Hotness::Hot, &view);
                     let unsure = hot.iter().filter(|page| !naive.known[page].used).count();
                     let mut runs = Vec::new();
-                    org.pick_samples(app, pages, run_pages, &view, &mut runs);
+                    org.pick_samples(SampleDemand { app, pages, run_pages }, &view, &mut runs);
                     let sampled: Vec<PageId> = runs.iter().flat_map(|run| run.pages()).collect();
                     prop_assert_eq!(sampled.len(), pages.min(unsure));
                     prop_assert!(runs.iter().all(|run| run.count <= run_pages));
@@ -607,7 +607,8 @@ fn samples_are_runs_of_hot_neighbours_and_take_turns() {
     let mut seen = Vec::new();
     for _ in 0..5 {
         let mut runs = Vec::new();
-        m.org.pick_samples(AppId(0), 8, 4, &m.world.view(), &mut runs);
+        let wanted = SampleDemand { app: AppId(0), pages: 8, run_pages: 4 };
+        m.org.pick_samples(wanted, &m.world.view(), &mut runs);
         assert_eq!(runs.iter().map(|run| run.count).collect::<Vec<_>>(), [4, 4]);
         seen.extend(runs.iter().flat_map(|run| run.pages()));
     }

@@ -1,7 +1,7 @@
 //! What a trace is made of.
 
 use clew_core::{
-    AccessKind, AppId, CodecKind, Event, Group, Hotness, Ns, PageId, PageRun, SpaceId, Tier,
+    AccessKind, AppId, CodecKind, Event, Group, Hotness, Ns, Order, PageId, PageRun, SpaceId, Tier,
     Trigger,
 };
 
@@ -128,8 +128,19 @@ pub enum Note {
 }
 
 impl Note {
+    /// What is noted of an order of the policies.
+    pub fn of_order(order: &Order) -> Vec<Note> {
+        match order {
+            Order::SwapOut { groups, tier, .. } => {
+                groups.iter().flat_map(|group| Note::of_group(group, *tier)).collect()
+            }
+            Order::EndApp { app, .. } => vec![Note::EndApp { app: *app }],
+            Order::Move { .. } => Vec::new(),
+        }
+    }
+
     /// What is noted of a group that is to leave for `tier`.
-    pub fn of_group(group: &Group, tier: Tier) -> impl Iterator<Item = Note> + '_ {
+    fn of_group(group: &Group, tier: Tier) -> impl Iterator<Item = Note> + '_ {
         let head = Note::Group {
             pages: group.pages.len() as u32,
             tier,

@@ -131,7 +131,7 @@ impl FactsKeeper {
         }
     }
 
-    pub(super) fn app(&mut self, app: AppId) -> &mut AppStats {
+    fn app(&mut self, app: AppId) -> &mut AppStats {
         self.facts.apps.entry(app).or_default()
     }
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use clew_core::{AppId, Group, PageId, SpaceId, Tier, TierFacts};
+use clew_core::{AppId, Cause, Group, Order, PageId, SpaceId, Tier, TierFacts};
 
-use super::{ORDER_PAGES, Order};
+use super::ORDER_PAGES;
 
 /// What a page takes in `tier`, on average so far; half a page as long as nothing is known.
 pub(super) fn stored_page_bytes(tier: &TierFacts, page_bytes: u32) -> u64 {
@@ -64,12 +64,9 @@ pub(super) fn keep_what_fits(
     });
 }
 
-/// Sorts groups by space, tier and address and cuts them into orders.
-pub(super) fn into_orders(
-    mut placed: Vec<Placed>,
-    out: &mut Vec<Order>,
-    order: impl Fn(AppId, SpaceId, Vec<Group>, Tier) -> Order,
-) {
+/// Sorts groups by space, tier and address and cuts them into orders: to leave their program, or if
+/// they are evicted, their tier.
+pub(super) fn into_orders(mut placed: Vec<Placed>, cause: Cause, out: &mut Vec<Order>) {
     placed.sort_by_key(|(app, space, tier, group)| (*app, *space, *tier, group.pages[0]));
     let mut rest = placed.into_iter().peekable();
     while let Some((app, space, tier, group)) = rest.next() {
@@ -82,6 +79,9 @@ pub(super) fn into_orders(
             pages += group.pages.len();
             groups.push(group);
         }
-        out.push(order(app, space, groups, tier));
+        out.push(match cause {
+            Cause::SwapOut | Cause::Rejected => Order::SwapOut { app, space, groups, tier },
+            Cause::Evicted => Order::Move { app, space, groups, tier },
+        });
     }
 }

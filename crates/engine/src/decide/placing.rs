@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use clew_core::{
-    Cause, Ending, Group, PageFacts, PageId, Place, Tier, Unit, Verdict, Victim, View,
+    AppId, Cause, Ending, Group, Order, PageFacts, PageId, Place, Tier, Unit, Verdict, Victim, View,
 };
 use clew_policy::schemes::OnFull;
 use clew_policy::{Policies, low_memory_killer};
@@ -11,7 +11,7 @@ use clew_policy::{Policies, low_memory_killer};
 use super::orders::{
     Placed, count_pages, cut_by_space, into_orders, keep_what_fits, room_pages, stored_page_bytes,
 };
-use super::{Engine, Order, pages_of};
+use super::{Engine, pages_of};
 
 impl Engine {
     /// Asks eviction to make room for so many pages in the pool; how many leave it.
@@ -29,18 +29,11 @@ impl Engine {
         eviction.pick_evictions(pages_wanted.saturating_mul(each), &view, &mut units);
         let (mut victims, mut seen) = (Vec::new(), HashSet::new());
         for unit in units {
-            let mut of_unit = Vec::new();
-            match unit {
-                Unit::Page(page) => of_unit.push(page),
-                Unit::Pages(pages) => of_unit = pages,
-                Unit::App(app) => {
-                    for space in self.known.facts.spaces_of(app) {
-                        pages.for_each(space, &mut |page, tier| {
-                            of_unit.extend((tier == Some(Tier::Pool)).then_some(page));
-                        });
-                    }
-                }
-            }
+            let mut of_unit = match unit {
+                Unit::Page(page) => vec![page],
+                Unit::Pages(pages) => pages,
+                Unit::App(app) => self.pages_in(app, Some(Tier::Pool), pages),
+            };
             of_unit.retain(|page| pages.tier(*page) == Some(Tier::Pool) && seen.insert(*page));
             let Some(first) = of_unit.first() else { continue };
             let hotness = self.policies.reclaim.class(*first);
@@ -72,17 +65,23 @@ impl Engine {
             match verdict {
                 Verdict::EndApp { app, reason } => self.end(Ending { app, reason }, out),
                 Verdict::Take(Victim { unit: Unit::App(app), hotness }) => {
-                    for space in self.known.facts.spaces_of(app) {
-                        pages.for_each(space, &mut |page, tier| {
-                            if tier.is_none() && !self.waiting_pages.contains(&page) {
-                                victims.push(Victim { unit: Unit::Page(page), hotness });
-                            }
-                        });
-                    }
+                    let mut resident = self.pages_in(app, None, pages);
+                    resident.retain(|page| !self.waiting_pages.contains(page));
+                    let victim = |page| Victim { unit: Unit::Page(page), hotness };
+                    victims.extend(resident.into_iter().map(victim));
                 }
                 Verdict::Take(victim) => victims.push(victim),
             }
         }
+    }
+
+    /// The pages of `app` that are in `tier`, or resident.
+    fn pages_in(&self, app: AppId, tier: Option<Tier>, pages: &dyn PageFacts) -> Vec<PageId> {
+        let mut there = Vec::new();
+        for space in self.known.facts.spaces_of(app) {
+            pages.for_each(space, &mut |page, is_in| there.extend((is_in == tier).then_some(page)));
+        }
+        there
     }
 
     /// What leaves DRAM.
@@ -119,12 +118,7 @@ impl Engine {
         }
         keep_what_fits(&mut placed, &mut room, &mut stay);
         self.counted.ordered_pages += count_pages(&placed);
-        into_orders(placed, out, |app, space, groups, tier| Order::SwapOut {
-            app,
-            space,
-            groups,
-            tier,
-        });
+        into_orders(placed, Cause::SwapOut, out);
         self.hand_back(stay, pages);
     }
 
@@ -153,17 +147,12 @@ impl Engine {
         keep_what_fits(&mut placed, &mut self.room(), &mut stay);
         let moved = count_pages(&placed);
         self.counted.moved_pages += moved;
-        into_orders(placed, out, |app, space, groups, tier| Order::Move {
-            app,
-            space,
-            groups,
-            tier,
-        });
+        into_orders(placed, Cause::Evicted, out);
         self.hand_back(stay, pages);
         moved
     }
 
-    pub(super) fn pack(
+    fn pack(
         &mut self,
         victims: &mut Vec<Victim>,
         flush: bool,
@@ -178,7 +167,7 @@ impl Engine {
     }
 
     /// Where each group goes; what has no place is added to `stay`.
-    pub(super) fn place_all(
+    fn place_all(
         &mut self,
         groups: Vec<Group>,
         cause: Cause,
@@ -207,7 +196,7 @@ impl Engine {
     }
 
     /// Pages that each tier has room for, by [`Tier::index`].
-    pub(super) fn room(&self) -> [u64; Tier::COUNT] {
+    fn room(&self) -> [u64; Tier::COUNT] {
         let mut room = [0u64; Tier::COUNT];
         for (tier, facts) in &self.known.facts.tiers {
             room[tier.index()] = room_pages(facts, self.known.facts.page_bytes);

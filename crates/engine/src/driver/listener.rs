@@ -3,13 +3,13 @@
 use std::cell::RefCell;
 
 use clew_core::{
-    AppId, Demand, Event, Group, Ns, PageCounts, PageFacts, PageId, PageRun, SpaceId, Tier,
-    TierFacts, Trigger,
+    AppId, Demand, Event, Group, Ns, Order, PageCounts, PageFacts, PageId, PageRun, SampleDemand,
+    SpaceId, Tier, TierFacts, Trigger,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::budget::{Budget, Dropped, Shortage, Use};
-use crate::decide::{Admitted, Engine, Order};
+use crate::decide::{Admitted, Engine};
 
 /// An input of the engine, the budget or the kept copies.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -38,8 +38,8 @@ pub enum Call {
     Prefetch(Trigger),
     /// [`Engine::admit`]: a group, and the beginning of each of its pages.
     Admit(Group, Vec<Vec<u8>>),
-    /// [`Engine::plan_samples`]: the app, pages, pages of a run.
-    Samples(AppId, usize, u32),
+    /// [`Engine::plan_samples`].
+    Samples(SampleDemand),
     /// [`crate::budget::KeptCopies::push`].
     Keep(PageId),
     /// [`crate::budget::KeptCopies::tidy`].

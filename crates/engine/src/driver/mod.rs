@@ -18,11 +18,11 @@ use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Deref;
 
-use clew_core::{AppId, Event, Group, Job, Ns, PageFacts, PageId, SpaceId, Tier, TierFacts};
+use clew_core::{AppId, Event, Group, Job, Ns, Order, PageFacts, PageId, SpaceId, Tier, TierFacts};
 use clew_policy::schemes::OnFull;
 
 use crate::budget::{Budget, Dropped, KeptCopies, RECLAIM_PAGES, Shortage, Use};
-use crate::decide::{Engine, Order};
+use crate::decide::Engine;
 
 pub use admission::SAMPLE_BYTES;
 use early::Early;

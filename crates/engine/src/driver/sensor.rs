@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 
 use clew_core::{
     AppId, AppState, CodecKind, Event, Group, Hotness, Ns, PageFacts, PageId, PageRun,
+    SampleDemand, SpaceId, Tier,
 };
-use clew_core::{SpaceId, Tier};
 
 use super::{Answer, Call, Command, Driver};
 use crate::decide::Engine;
@@ -121,8 +121,9 @@ impl Driver {
         if wanted == 0 {
             return;
         }
+        let wanted = SampleDemand { app, pages: wanted, run_pages: sensor.run_pages };
         let mut by_space: BTreeMap<SpaceId, Vec<PageRun>> = BTreeMap::new();
-        for run in self.pick_samples(app, wanted, sensor.run_pages, pages) {
+        for run in self.pick_samples(wanted, pages) {
             by_space.entry(run.first.space()).or_default().push(run);
         }
         let mut watched = BTreeMap::new();
@@ -177,18 +178,9 @@ impl Driver {
         }
     }
 
-    /// Resident pages of `app` whose use is worth watching; see [`Engine::plan_samples`].
-    pub fn pick_samples(
-        &mut self,
-        app: AppId,
-        pages_wanted: usize,
-        run_pages: u32,
-        pages: &dyn PageFacts,
-    ) -> Vec<PageRun> {
-        let ask = |engine: &mut Engine, pages: &dyn PageFacts| {
-            engine.plan_samples(app, pages_wanted, run_pages, pages)
-        };
-        let call = || Call::Samples(app, pages_wanted, run_pages);
-        self.ask(call, pages, ask, |runs| Answer::Runs(runs))
+    /// Resident pages whose use is worth watching.
+    pub fn pick_samples(&mut self, wanted: SampleDemand, pages: &dyn PageFacts) -> Vec<PageRun> {
+        let ask = |engine: &mut Engine, pages: &dyn PageFacts| engine.plan_samples(wanted, pages);
+        self.ask(|| Call::Samples(wanted), pages, ask, |runs| Answer::Runs(runs))
     }
 }

@@ -2,8 +2,8 @@
 //! trace. What is asked is written down too, as pages that were picked have their turn last the next
 //! time.
 
-use clew_core::{Demand, Event, PageId, Tier, TierFacts, Trigger};
-use clew_engine::decide::{Engine, Order};
+use clew_core::{Demand, Event, PageId, SampleDemand, Tier, TierFacts, Trigger};
+use clew_engine::decide::Engine;
 use clew_engine::driver::{Answer, Call, Fact, Listener};
 use clew_trace::{Note, Record};
 
@@ -39,7 +39,7 @@ impl Listener for Tap {
             Call::Prefetch(trigger) if is_noted(trigger, answer) => {
                 records.push(note(Note::AskedPrefetch { trigger }));
             }
-            Call::Samples(app, pages, run_pages) => {
+            Call::Samples(SampleDemand { app, pages, run_pages }) => {
                 records.push(note(Note::AskedSamples { app, pages: pages as u64, run_pages }));
             }
             // While a trace is recorded no page is lent to the kernel's zram, and none has to move
@@ -58,7 +58,9 @@ impl Listener for Tap {
             | Call::EarlyPages(..) => {}
         }
         match answer {
-            Answer::Orders(orders) => records.extend(orders.iter().flat_map(of_order).map(note)),
+            Answer::Orders(orders) => {
+                records.extend(orders.iter().flat_map(Note::of_order).map(note))
+            }
             Answer::Pages(pages) => {
                 let picked = |page: &PageId| note(Note::Prefetch { page: *page });
                 records.extend(pages.iter().map(picked));
@@ -94,14 +96,4 @@ fn tiers(engine: &Engine) -> impl Iterator<Item = Record> {
         Record::Note(Note::TierUse { tier: *tier, used_bytes, pages })
     };
     engine.facts().tiers.iter().map(note)
-}
-
-fn of_order(order: &Order) -> Vec<Note> {
-    match order {
-        Order::SwapOut { groups, tier, .. } => {
-            groups.iter().flat_map(|group| Note::of_group(group, *tier)).collect()
-        }
-        Order::EndApp { app, .. } => vec![Note::EndApp { app: *app }],
-        Order::Move { .. } => Vec::new(),
-    }
 }

@@ -42,7 +42,8 @@ use std::ops::ControlFlow;
 
 use clew_core::{
     AccessKind, AppId, ByteSize, ClassCounts, Classes, Demand, Event, Facts, Hotness, Metric,
-    Observe, Out, PageId, PageRun, Reclaim, SpaceId, Starting, Tier, Unit, Verdict, Victim, View,
+    Observe, Out, PageId, PageRun, Reclaim, SampleDemand, SpaceId, Starting, Tier, Unit, Verdict,
+    Victim, View,
 };
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -646,14 +647,8 @@ impl Reclaim for HotnessOrg {
         }
     }
 
-    fn pick_samples(
-        &mut self,
-        app: AppId,
-        pages: usize,
-        run_pages: u32,
-        _view: &View<'_>,
-        out: &mut Vec<PageRun>,
-    ) {
+    fn pick_samples(&mut self, wanted: SampleDemand, _: &View<'_>, out: &mut Vec<PageRun>) {
+        let SampleDemand { app, pages, run_pages } = wanted;
         let Some(number) = self.numbers.get(&app) else { return };
         let hot = self.app(*number as usize).lists[IN][HOT];
         let mut picked = HashSet::new();
