@@ -38,7 +38,7 @@ pub struct Use {
     pub used_bytes: u64,
     /// Part of it that programs have resident.
     pub resident_bytes: u64,
-    /// Part of it that is on its way out.
+    /// Part of it that is on its way out; a driver counts it by itself.
     pub leaving_bytes: u64,
     /// An app is being relaunched: its faults need the CPUs, so only what must be is reclaimed.
     pub relaunching: bool,

@@ -136,7 +136,7 @@ fn put(driver: &mut Driver, call: &Call, pages: &dyn PageFacts) {
             drop(driver.admit(group, &samples, pages));
         }
         Call::Keep(page) => driver.keep_copy(*page),
-        Call::Shortage(now, _, used) => driver.keep_budget(*now, *used, pages),
+        Call::Shortage(now, _, used) => driver.weigh(*now, *used, pages),
         Call::EarlyPages(_, used) => {
             driver.early_pages(*used);
         }

@@ -53,10 +53,12 @@ impl Driver {
             }
         }
         if let Some(page) = admitted.first().and_then(|group: &Group| group.pages.first()) {
-            self.commands.push_back(Command::SwapOut { space: page.space(), groups: admitted });
+            let (space, number) = (page.space(), self.under_way.number());
+            self.commands.push_back(Command::SwapOut { space, groups: admitted, number });
         }
         if let Some(page) = lent.first().and_then(|group| group.pages.first()) {
-            self.commands.push_back(Command::Lend { space: page.space(), groups: lent });
+            let (space, number) = (page.space(), self.under_way.number());
+            self.commands.push_back(Command::Lend { space, groups: lent, number });
         }
     }
 

@@ -1,8 +1,6 @@
 //! What comes back before it is asked for: what the scheme expects to be used in a relaunch, or after
 //! a fault, as far as there is room.
 
-use std::collections::BTreeMap;
-
 use clew_core::{Arrival, PageFacts, PageId, Tier, Trigger};
 
 use super::{Answer, Call, Command, Driver};
@@ -27,16 +25,14 @@ pub struct EarlyCounts {
 pub(super) struct Early {
     /// In the order wanted, and whether each is to be parked.
     wanted: Vec<(PageId, bool)>,
-    /// Commands that are being carried out, and how many pages each is for.
-    coming: BTreeMap<u64, usize>,
-    commands: u64,
     asked_pages: u64,
     came_pages: u64,
 }
 
 impl Early {
-    fn coming_pages(&self) -> u64 {
-        self.coming.values().sum::<usize>() as u64
+    /// So many pages are back.
+    pub fn came(&mut self, pages: usize) {
+        self.came_pages += pages as u64;
     }
 }
 
@@ -59,7 +55,7 @@ impl Driver {
         let mut wanted = std::mem::take(&mut self.early.wanted);
         // What is lent comes back by itself.
         wanted.retain(|(page, _)| pages.tier(*page).is_some_and(|tier| tier != Tier::Kernel));
-        let coming_bytes = self.early.coming_pages() * self.budget.page_bytes;
+        let coming_bytes = self.under_way.back_pages() as u64 * self.budget.page_bytes;
         wanted.truncate(self.early_pages(Use {
             used_bytes: used.used_bytes + coming_bytes,
             resident_bytes: used.resident_bytes + coming_bytes,
@@ -81,23 +77,14 @@ impl Driver {
         let (first, park) = wanted[0];
         let mut pages: Vec<PageId> = wanted.iter().map(|(page, _)| *page).collect();
         pages.dedup();
-        let number = self.early.commands;
-        self.early.commands += 1;
-        self.early.coming.insert(number, pages.len());
+        let number = self.under_way.begin_back(pages.len());
         self.commands.push_back(Command::Restore { space: first.space(), pages, park, number });
-    }
-
-    /// A [`Command::Restore`] was carried out, and brought back so many pages.
-    pub fn came_early(&mut self, number: u64, pages: usize) {
-        if self.early.coming.remove(&number).is_some() {
-            self.early.came_pages += pages as u64;
-        }
     }
 
     /// What came back early so far.
     pub fn early(&self) -> EarlyCounts {
         let Early { asked_pages, came_pages, .. } = self.early;
-        EarlyCounts { asked_pages, came_pages, coming_pages: self.early.coming_pages() }
+        EarlyCounts { asked_pages, came_pages, coming_pages: self.under_way.back_pages() as u64 }
     }
 
     /// Stored pages worth restoring now, in the order wanted, each once.

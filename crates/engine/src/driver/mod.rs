@@ -13,6 +13,7 @@ mod listener;
 mod relaunch;
 mod sensor;
 mod stayed;
+mod under_way;
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
@@ -33,6 +34,7 @@ use relaunch::Relaunches;
 use sensor::Samples;
 pub use sensor::Sensor;
 use stayed::StayedPages;
+use under_way::UnderWay;
 
 /// Pages that change their tier at once.
 const MOVED_PAGES: usize = 256;
@@ -43,7 +45,8 @@ const ROOM_AGAIN: u64 = 16;
 /// When something did not fit, kept copies are given up until one part of the pool in so many is free.
 const MADE_ROOM: u64 = 8;
 
-/// What is to be done.
+/// What is to be done. Of those with a number the end is told ([`Driver::carried_out`]), also where
+/// nothing could be done.
 #[derive(Debug)]
 pub enum Command {
     /// Take these pages out of the program and put them into the pool. Every page must end in one
@@ -53,6 +56,8 @@ pub enum Command {
         space: SpaceId,
         /// By the address of their first page.
         groups: Vec<Group>,
+        /// By which its end is told.
+        number: u64,
     },
     /// Read the beginning of each of these pages, which are in their program, then say it
     /// ([`Driver::peeked`]). Pages of a space that is gone need not be told of.
@@ -61,6 +66,8 @@ pub enum Command {
         space: SpaceId,
         /// What is to leave for the pool, if it is admitted.
         groups: Vec<Group>,
+        /// By which its end is told.
+        number: u64,
     },
     /// Take these stored pages out of the tier that they are in, and put them into this one. Every page
     /// must end in one `Stored` (in its new tier, or in its old one if it could not be moved),
@@ -72,6 +79,8 @@ pub enum Command {
         groups: Vec<Group>,
         /// Where to.
         tier: Tier,
+        /// By which its end is told.
+        number: u64,
     },
     /// Give these pages of one space to the kernel's zram. Ends as [`Command::SwapOut`] does.
     Lend {
@@ -79,9 +88,11 @@ pub enum Command {
         space: SpaceId,
         /// By the address of their first page.
         groups: Vec<Group>,
+        /// By which its end is told.
+        number: u64,
     },
-    /// Bring these pages of one space back before they are asked for, then say how many came
-    /// ([`Driver::came_early`]). Each that comes is told as `PageIn`.
+    /// Bring these pages of one space back before they are asked for. Each that comes is told as
+    /// `PageIn`.
     Restore {
         /// The space.
         space: SpaceId,
@@ -89,7 +100,7 @@ pub enum Command {
         pages: Vec<PageId>,
         /// They wait parked; else they become resident.
         park: bool,
-        /// By which it is told.
+        /// By which its end is told.
         number: u64,
     },
     /// Take these pages of one space out, as they are, to see whether they are used. They stay on the
@@ -156,6 +167,7 @@ pub struct Driver {
     /// Of each [`Command::GiveUp`] that is not carried out yet, in their order.
     giving_up: VecDeque<GivingUp>,
     commands: VecDeque<Command>,
+    under_way: UnderWay,
     listeners: Vec<Box<dyn Listener>>,
     now: Ns,
     orders: Vec<Order>,
@@ -187,6 +199,7 @@ impl Driver {
             rounds: 0,
             giving_up: VecDeque::new(),
             commands: VecDeque::new(),
+            under_way: UnderWay::default(),
             listeners: Vec::new(),
             now: Ns(0),
             orders: Vec::new(),
@@ -228,7 +241,9 @@ impl Driver {
     /// What is to be done next. Asked until there is nothing more, after each input.
     #[inline]
     pub fn next_command(&mut self) -> Option<Command> {
-        self.commands.pop_front()
+        let next = self.commands.pop_front()?;
+        self.under_way.begin(&next);
+        Some(next)
     }
 
     // ---- who listens -----------------------------------------------------------------------------
@@ -380,6 +395,12 @@ impl Driver {
 
     /// So much is used. What is short leaves, after copies that can be given up.
     pub fn keep_budget(&mut self, now: Ns, used: Use, pages: &dyn PageFacts) {
+        let leaving_bytes = self.leaving_pages() as u64 * self.budget.page_bytes;
+        self.weigh(now, Use { leaving_bytes, ..used }, pages);
+    }
+
+    /// The same, where it is known how much is leaving.
+    pub(crate) fn weigh(&mut self, now: Ns, used: Use, pages: &dyn PageFacts) {
         self.now = self.now.max(now);
         let budget = self.budget;
         let shortage = budget.shortage(used);
@@ -440,7 +461,7 @@ impl Driver {
         let demand = budget.demand(short, dropped.bytes);
         self.note(|| Call::Demand(budget, short, dropped.bytes), Answer::Demand(demand));
         let Some(demand) = demand else { return };
-        if self.leaving_pages(used) >= RECLAIM_PAGES * 2 {
+        if used.leaving_bytes >= 2 * RECLAIM_PAGES as u64 * budget.page_bytes {
             return;
         }
         self.rounds += 1;
@@ -510,16 +531,12 @@ impl Driver {
     /// Moves what has its place in another tier by now, a little at a time, and never during a
     /// relaunch.
     fn move_between_tiers(&mut self, used: Use, pages: &dyn PageFacts) {
-        let busy = self.leaving_pages(used) >= RECLAIM_PAGES;
+        let busy = used.leaving_bytes >= RECLAIM_PAGES as u64 * self.budget.page_bytes;
         if !used.relaunching && !self.pool_full && !busy {
             self.orders(Call::Moves(MOVED_PAGES), pages, |engine, pages, orders| {
                 engine.plan_moves(MOVED_PAGES, pages, orders);
             });
         }
-    }
-
-    fn leaving_pages(&self, used: Use) -> usize {
-        (used.leaving_bytes / self.budget.page_bytes) as usize
     }
 
     fn has_room_beside_pool(&self) -> bool {
@@ -547,13 +564,18 @@ impl Driver {
 
     fn put_orders(&mut self) {
         for order in self.orders.drain(..) {
+            let number = self.under_way.number();
             let command = match order {
                 Order::EndApp { app, reason } => Command::EndApp { app, reason },
-                Order::Move { space, groups, tier, .. } => Command::Move { space, groups, tier },
+                Order::Move { space, groups, tier, .. } => {
+                    Command::Move { space, groups, tier, number }
+                }
                 Order::SwapOut { space, groups, tier, .. } => match tier {
-                    Tier::Pool if self.engine.admits_all() => Command::SwapOut { space, groups },
-                    Tier::Pool => Command::Peek { space, groups },
-                    Tier::Kernel => Command::Lend { space, groups },
+                    Tier::Pool if self.engine.admits_all() => {
+                        Command::SwapOut { space, groups, number }
+                    }
+                    Tier::Pool => Command::Peek { space, groups, number },
+                    Tier::Kernel => Command::Lend { space, groups, number },
                 },
             };
             self.commands.push_back(command);

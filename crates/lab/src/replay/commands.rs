@@ -99,26 +99,27 @@ impl<M: Mechanism> Replay<'_, M> {
         let mut progress = false;
         while let Some(command) = self.driver.next_command() {
             match command {
-                Command::SwapOut { space, groups }
-                | Command::Move { space, groups, tier: Tier::Pool } => {
-                    progress |= self.take_out(space, &groups, WithKernel::swap_out)?;
+                Command::SwapOut { space, groups, number }
+                | Command::Move { space, groups, tier: Tier::Pool, number } => {
+                    progress |= self.take_out(space, &groups, WithKernel::swap_out, number)?;
                     if self.mechanism.was_full() {
                         self.driver.no_room(self.mechanism.pool());
                     }
                 }
                 Command::Restore { space, pages, park, number } => {
                     let came = if self.plays(space) { self.restore(&pages, park)? } else { 0 };
-                    self.driver.came_early(number, came);
+                    self.driver.carried_out(number, came);
                 }
-                Command::Peek { space, groups } => {
+                Command::Peek { space, groups, number } => {
+                    self.driver.carried_out(number, 0);
                     if self.plays(space) {
                         let samples = self.peek(&groups)?;
                         self.driver.peeked(self.now, groups, &samples, &self.mechanism);
                     }
                 }
-                Command::Lend { space, groups }
-                | Command::Move { space, groups, tier: Tier::Kernel } => {
-                    progress |= self.take_out(space, &groups, WithKernel::lend)?;
+                Command::Lend { space, groups, number }
+                | Command::Move { space, groups, tier: Tier::Kernel, number } => {
+                    progress |= self.take_out(space, &groups, WithKernel::lend, number)?;
                 }
                 // A replay hears of every touch that the trace has; it has no sensor.
                 Command::Watch { .. } | Command::EndWatch { .. } => {}
@@ -168,7 +169,10 @@ impl<M: Mechanism> Replay<'_, M> {
         space: SpaceId,
         groups: &[Group],
         how: How<M>,
+        number: u64,
     ) -> Result<bool, LabError> {
+        // It takes the reclaimer's time, and none of the driver's.
+        self.driver.carried_out(number, 0);
         if !self.plays(space) {
             // It was ended, and what it had is gone.
             return Ok(false);

@@ -97,13 +97,13 @@ impl Governor {
         // Where an app may be ended, a machine that stalls is reason enough.
         let stalled = self.may_kill()
             && self.last_stall.is_some_and(|when| when.elapsed() < Duration::from_secs(1));
-        let leaving_bytes = self.inflight_pages as u64 * self.shared.page_bytes;
         let (used_bytes, resident_bytes) = (self.used_bytes, self.resident_bytes);
-        let now = Use { used_bytes, resident_bytes, leaving_bytes, relaunching, stalled };
-        if budget.shortage(now).is_some() || leaving_bytes > 0 {
+        let now = Use { used_bytes, resident_bytes, relaunching, stalled, ..Use::default() };
+        let leaves = self.driver.leaving_pages() > 0;
+        if leaves || budget.shortage(now).is_some() {
             self.last_busy = Instant::now();
         }
-        let over = budget.free_bytes(self.used_bytes) == 0 && self.inflight_pages > 0;
+        let over = leaves && budget.free_bytes(self.used_bytes) == 0;
         self.shared.over_budget.store(over, Ordering::Relaxed);
         self.driver.keep_budget(self.now, now, &self.programs);
         self.carry_out(None);

@@ -156,11 +156,10 @@ pub struct Governor {
     tickets: HashMap<u64, u64>,
     /// Who waits until a process is let go.
     pleas: HashMap<SpaceId, Vec<Plea>>,
-    /// Tickets of what comes back early, and the number of the command that each is for.
-    early_tickets: HashMap<u64, u64>,
+    /// Tickets of the driver's commands, and their numbers there.
+    commands: HashMap<u64, u64>,
     last_activity: Instant,
     next_number: u64,
-    inflight_pages: usize,
     /// Processes of which something is being taken out, and what waits for that.
     swap_outs: HashMap<SpaceId, VecDeque<Work>>,
     moves: Moves,
@@ -226,10 +225,9 @@ impl Governor {
             promises: HashMap::new(),
             tickets: HashMap::new(),
             pleas: HashMap::new(),
-            early_tickets: HashMap::new(),
+            commands: HashMap::new(),
             last_activity: now,
             next_number: 1,
-            inflight_pages: 0,
             swap_outs: HashMap::new(),
             moves: Moves::default(),
             scans: HashMap::new(),

@@ -72,8 +72,8 @@ impl Governor {
 
     pub(super) fn done(&mut self, done: Done) {
         let promise = self.tickets.remove(&done.ticket).unwrap_or(0);
-        if let Some(number) = self.early_tickets.remove(&done.ticket) {
-            self.driver.came_early(number, done.pages);
+        if let Some(number) = self.commands.remove(&done.ticket) {
+            self.driver.carried_out(number, done.pages);
         }
         if let Some(process) = done.process.as_ref().filter(|_| done.taken_out) {
             self.next_swap_out(process.id);
@@ -106,7 +106,6 @@ impl Governor {
                 self.tell(&event);
             }
         }
-        self.inflight_pages = self.inflight_pages.saturating_sub(done.asked);
         let is_on_its_way = done.peeked.is_some();
         if let Some(Peeked { groups, samples }) = done.peeked {
             self.driver.peeked(self.now, groups, &samples, &self.programs);
@@ -169,46 +168,65 @@ impl Governor {
     pub(super) fn carry_out(&mut self, promise: Option<u64>) {
         while let Some(command) = self.driver.next_command() {
             match command {
-                Command::SwapOut { space, groups } => {
-                    self.take_groups_out(space, groups, promise, |process, groups, ticket| {
-                        Work::SwapOut { process, groups, ticket }
-                    });
+                Command::SwapOut { space, groups, number } => {
+                    self.take_groups_out(
+                        space,
+                        groups,
+                        number,
+                        promise,
+                        |process, groups, ticket| Work::SwapOut { process, groups, ticket },
+                    );
                 }
-                Command::Peek { space, groups } => {
-                    self.take_groups_out(space, groups, promise, |process, groups, ticket| {
-                        Work::Peek { process, groups, ticket }
-                    });
+                Command::Peek { space, groups, number } => {
+                    self.take_groups_out(
+                        space,
+                        groups,
+                        number,
+                        promise,
+                        |process, groups, ticket| Work::Peek { process, groups, ticket },
+                    );
                 }
-                Command::Move { space, groups, tier: Tier::Pool } => {
+                Command::Move { space, groups, tier: Tier::Pool, number } => {
                     self.kernel.to_compact = true;
-                    self.take_groups_out(space, groups, promise, |process, groups, ticket| {
-                        Work::SwapOut { process, groups, ticket }
-                    });
+                    self.take_groups_out(
+                        space,
+                        groups,
+                        number,
+                        promise,
+                        |process, groups, ticket| Work::SwapOut { process, groups, ticket },
+                    );
                 }
-                Command::Move { space, groups, tier: Tier::Kernel } => {
+                Command::Move { space, groups, tier: Tier::Kernel, number } => {
                     let bytes = self.kernel.page_bytes;
-                    self.take_groups_out(space, groups, promise, |process, groups, ticket| {
-                        Work::PassOn { process, groups, bytes, ticket }
-                    });
+                    self.take_groups_out(
+                        space,
+                        groups,
+                        number,
+                        promise,
+                        |process, groups, ticket| Work::PassOn { process, groups, bytes, ticket },
+                    );
                 }
-                Command::Lend { space, groups } => {
+                Command::Lend { space, groups, number } => {
                     let bytes = self.kernel.page_bytes;
-                    self.take_groups_out(space, groups, promise, |process, groups, ticket| {
-                        Work::Lend { process, groups, bytes, ticket }
-                    });
+                    self.take_groups_out(
+                        space,
+                        groups,
+                        number,
+                        promise,
+                        |process, groups, ticket| Work::Lend { process, groups, bytes, ticket },
+                    );
                 }
                 Command::Restore { space, pages, park, number } => {
                     let Some(process) = self.shared.process(space) else {
-                        self.driver.came_early(number, 0);
+                        self.driver.carried_out(number, 0);
                         continue;
                     };
                     let vpns = pages.iter().map(|page| page.vpn()).collect();
                     let ticket = self.ticket(None);
-                    self.early_tickets.insert(ticket, number);
+                    self.commands.insert(ticket, number);
                     self.work.send(Work::Restore { process, vpns, park, ticket });
                 }
                 Command::Watch { space, groups } => {
-                    let takes_orders = |p: &Arc<Process>| p.is_managed() && !p.memory.is_silent();
                     if let Some(process) = self.shared.process(space).filter(takes_orders) {
                         let ticket = self.ticket(None);
                         self.take_out(space, Work::Sample { process, groups, ticket });
@@ -230,16 +248,21 @@ impl Governor {
         &mut self,
         space: SpaceId,
         groups: Vec<Group>,
+        number: u64,
         promise: Option<u64>,
         make: impl FnOnce(Arc<Process>, Vec<Group>, u64) -> Work,
     ) {
-        let Some(process) = self.shared.process(space) else { return };
-        if !process.is_managed() || process.memory.is_silent() {
-            // Off the lists until it is managed or heard again: else they were picked at once.
-            return;
-        }
-        self.inflight_pages += groups.iter().map(|group| group.pages.len()).sum::<usize>();
+        // Of who takes none they are off the lists until it is managed or heard again: else they
+        // were picked at once.
+        let Some(process) = self.shared.process(space).filter(takes_orders) else {
+            return self.driver.carried_out(number, 0);
+        };
         let ticket = self.ticket(promise);
+        self.commands.insert(ticket, number);
         self.take_out(space, make(process, groups, ticket));
     }
+}
+
+fn takes_orders(process: &Arc<Process>) -> bool {
+    process.is_managed() && !process.memory.is_silent()
 }

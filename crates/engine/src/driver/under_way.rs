@@ -1,0 +1,75 @@
+//! Commands that are being carried out: what is on its way out, which the budget counts as good as
+//! gone, and what is on its way back.
+
+use std::collections::BTreeMap;
+
+use super::{Command, Driver};
+
+#[derive(Default)]
+pub(super) struct UnderWay {
+    /// Numbers that were given.
+    numbers: u64,
+    /// How many pages each command is to take out.
+    out: BTreeMap<u64, usize>,
+    out_pages: usize,
+    /// How many pages each command is to bring back.
+    back: BTreeMap<u64, usize>,
+}
+
+impl UnderWay {
+    /// For the next command.
+    pub fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    /// Somebody carries `command` out.
+    #[inline]
+    pub fn begin(&mut self, command: &Command) {
+        match command {
+            Command::SwapOut { groups, number, .. }
+            | Command::Peek { groups, number, .. }
+            | Command::Move { groups, number, .. }
+            | Command::Lend { groups, number, .. } => {
+                let pages = groups.iter().map(|group| group.pages.len()).sum();
+                self.out.insert(*number, pages);
+                self.out_pages += pages;
+            }
+            Command::Watch { .. }
+            | Command::Restore { .. }
+            | Command::EndWatch { .. }
+            | Command::GiveUp { .. }
+            | Command::EndApp { .. }
+            | Command::Run(_) => {}
+        }
+    }
+
+    /// So many pages are wanted back.
+    pub fn begin_back(&mut self, pages: usize) -> u64 {
+        let number = self.number();
+        self.back.insert(number, pages);
+        number
+    }
+
+    /// Pages on their way back.
+    pub fn back_pages(&self) -> usize {
+        self.back.values().sum()
+    }
+}
+
+impl Driver {
+    /// The command of this number is over. It took out or brought back so many pages.
+    pub fn carried_out(&mut self, number: u64, pages: usize) {
+        if let Some(left) = self.under_way.out.remove(&number) {
+            self.under_way.out_pages -= left;
+        } else if self.under_way.back.remove(&number).is_some() {
+            self.early.came(pages);
+        }
+    }
+
+    /// Pages that are on their way out.
+    #[inline]
+    pub fn leaving_pages(&self) -> usize {
+        self.under_way.out_pages
+    }
+}
