@@ -37,6 +37,8 @@ use serde::Serialize;
 use facts::FactsKeeper;
 use orders::{room_pages, with_pages};
 
+/// Policies of a scheme, one a question.
+const PARTS: usize = 6;
 /// Pages an [`Order`] holds at most (a single larger group excepted).
 pub const ORDER_PAGES: usize = crate::space::MAX_BATCH;
 
@@ -190,34 +192,31 @@ impl Engine {
 
     // ---- jobs, endings, numbers --------------------------------------------------------------
 
-    fn parts(&mut self) -> [&mut dyn Observe; 6] {
+    /// The policy of this number, below [`PARTS`].
+    #[inline]
+    fn part(&mut self, number: usize) -> &mut dyn Observe {
         let p = &mut self.policies;
-        [
-            &mut *p.reclaim,
-            &mut *p.admission,
-            &mut *p.packing,
-            &mut *p.eviction,
-            &mut *p.placement,
-            &mut *p.prefetch,
-        ]
+        match number {
+            0 => &mut *p.reclaim,
+            1 => &mut *p.admission,
+            2 => &mut *p.packing,
+            3 => &mut *p.eviction,
+            4 => &mut *p.placement,
+            _ => &mut *p.prefetch,
+        }
     }
 
-    /// Long work that policies want done: run each, in the background or at once, then tell
-    /// `JobDone` with its number.
-    pub fn take_jobs(&mut self) -> Vec<Job> {
-        let mut taken = Vec::new();
-        for (part, policy) in self.parts().into_iter().enumerate() {
-            while let Some(job) = policy.take_job() {
-                taken.push((part, job));
+    /// Long work that policies want done: `take` runs each, in the background or at once, then
+    /// `JobDone` is told with its number.
+    pub fn take_jobs(&mut self, mut take: impl FnMut(Job)) {
+        for part in 0..PARTS {
+            while let Some(Job { id: own, run }) = self.part(part).take_job() {
+                let id = self.next_job;
+                self.next_job += 1;
+                self.jobs.insert(id, (part, own));
+                take(Job { id, run });
             }
         }
-        let mut renumber = |(part, job): (usize, Job)| {
-            let id = self.next_job;
-            self.next_job += 1;
-            self.jobs.insert(id, (part, job.id));
-            Job { id, run: job.run }
-        };
-        taken.into_iter().map(&mut renumber).collect()
     }
 
     /// Only the policy that asked for the job is told, with its own number.
@@ -238,11 +237,11 @@ impl Engine {
 
     /// Orders that an event called for without a question: apps that must end.
     pub fn take_orders(&mut self, out: &mut Vec<Order>) {
-        let mut endings = Vec::new();
-        for policy in self.parts() {
-            endings.extend(std::iter::from_fn(|| policy.take_ending()));
+        for part in 0..PARTS {
+            while let Some(ending) = self.part(part).take_ending() {
+                self.end(ending, out);
+            }
         }
-        endings.into_iter().for_each(|ending| self.end(ending, out));
     }
 
     fn end(&mut self, ending: Ending, out: &mut Vec<Order>) {

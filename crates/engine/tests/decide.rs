@@ -613,7 +613,8 @@ fn a_finished_job_is_told_to_who_asked_under_its_own_number() {
     script.placement.job = job(5);
     script.placement.told = Some(told);
     let mut m = script.machine();
-    let jobs = m.engine.take_jobs();
+    let mut jobs = Vec::new();
+    m.engine.take_jobs(|job| jobs.push(job));
     assert_eq!(jobs.len(), 2);
     assert_ne!(jobs[0].id, jobs[1].id);
     m.tell(Event::JobDone { job: jobs[1].id });

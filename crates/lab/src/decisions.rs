@@ -235,9 +235,7 @@ impl Asker {
     fn tell(&mut self, at: clew_core::Ns, event: &Event) {
         self.engine.tell(at, event, &self.pages);
         // The trace says when each was done.
-        for job in self.engine.take_jobs() {
-            (job.run)();
-        }
+        self.engine.take_jobs(|job| (job.run)());
     }
 
     /// Pages that came back with the one that is asked about are back, though nobody was told.

@@ -61,7 +61,7 @@ impl<T: Copy + Default + PartialEq> PageMap<T> {
     pub fn entry(&mut self, page: PageId) -> &mut T {
         let key = key(page);
         if key != self.last.0 {
-            self.last = (key, self.chunk(key, page.space()));
+            self.go_to(key, page.space());
         }
         &mut self.chunks[self.last.1 as usize][offset(page)]
     }
@@ -69,6 +69,11 @@ impl<T: Copy + Default + PartialEq> PageMap<T> {
     /// Chunks that take memory.
     pub fn chunks(&self) -> usize {
         self.chunks.len()
+    }
+
+    #[inline(never)]
+    fn go_to(&mut self, key: u64, space: SpaceId) {
+        self.last = (key, self.chunk(key, space));
     }
 
     fn chunk(&mut self, key: u64, space: SpaceId) -> u32 {

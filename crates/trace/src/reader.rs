@@ -5,6 +5,7 @@ use std::io::{self, BufRead, BufReader, Read, Seek};
 
 use clew_core::AppId;
 
+use crate::VERSION;
 use crate::block::{BlockHeader, BlockKind, Unpacker};
 use crate::contents::{Index, entry_bytes};
 use crate::error::{Bad, TraceError};
@@ -214,8 +215,10 @@ impl<R: Read> Reader<R> {
         let mut scan = Scan::new(&self.raw, self.at);
         let stamped = scan.record(&mut self.before)?;
         self.at = scan.position();
-        let kind = Kind::of(&stamped.record);
-        if !kind.is_of(self.version) {
+        if self.version < VERSION
+            && let kind = Kind::of(&stamped.record)
+            && !kind.is_of(self.version)
+        {
             let why = format!("{} in version {}", kind.name(), self.version);
             return Err(Bad::new("tag", why));
         }

@@ -27,12 +27,19 @@ pub(super) fn with_pages(group: &Group, pages: Vec<PageId>, page_bytes: u32) -> 
     Group { chunk_bytes: group.chunk_bytes.min(group_bytes), pages, ..*group }
 }
 
-/// The group, or a group for each of the spaces that its pages are of.
-pub(super) fn cut_by_space(group: Group, page_bytes: u32) -> Vec<Group> {
-    let Some(first) = group.pages.first() else { return Vec::new() };
-    if group.pages.iter().all(|page| page.space() == first.space()) {
-        return vec![group];
+/// Puts a group for each of the spaces that pages of several are of in its place.
+pub(super) fn cut_by_space(groups: Vec<Group>, page_bytes: u32) -> Vec<Group> {
+    let is_cut = |group: &Group| {
+        let of_first = |page: &PageId| page.space() == group.pages[0].space();
+        !group.pages.is_empty() && group.pages.iter().all(of_first)
+    };
+    match groups.iter().all(is_cut) {
+        true => groups,
+        false => groups.into_iter().flat_map(|group| of_each_space(group, page_bytes)).collect(),
     }
+}
+
+fn of_each_space(group: Group, page_bytes: u32) -> Vec<Group> {
     let mut spaces: BTreeMap<SpaceId, Vec<PageId>> = BTreeMap::new();
     for page in &group.pages {
         spaces.entry(page.space()).or_default().push(*page);

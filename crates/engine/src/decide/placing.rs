@@ -162,8 +162,7 @@ impl Engine {
         let view = View { facts: &self.known.facts, pages, classes: Some(&**reclaim) };
         let mut groups = Vec::new();
         packing.pack(victims, flush, &view, &mut groups);
-        let page_bytes = self.known.facts.page_bytes;
-        groups.into_iter().flat_map(|group| cut_by_space(group, page_bytes)).collect()
+        cut_by_space(groups, self.known.facts.page_bytes)
     }
 
     /// Where each group goes; what has no place is added to `stay`.

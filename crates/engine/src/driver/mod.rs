@@ -248,17 +248,6 @@ impl Driver {
 
     // ---- who listens -----------------------------------------------------------------------------
 
-    /// Puts something to the engine.
-    #[inline]
-    fn put(
-        &mut self,
-        call: impl FnOnce() -> Call,
-        pages: &dyn PageFacts,
-        put: impl FnOnce(&mut Engine, &dyn PageFacts),
-    ) {
-        self.ask(call, pages, put, |()| Answer::Nothing);
-    }
-
     /// Asks the engine something.
     #[inline]
     fn ask<T>(
@@ -314,9 +303,17 @@ impl Driver {
     #[inline]
     pub fn tell(&mut self, now: Ns, event: &Event, pages: &dyn PageFacts) {
         self.now = self.now.max(now);
+        // Nothing else follows from what happens to a page, and nothing happens more often.
+        if is_of_a_page(event) {
+            if self.protected.is_empty() || !self.hides(event) {
+                self.put_event(now, event, pages);
+            }
+            return;
+        }
         self.follow_stayed(event, pages);
         if !self.hides(event) {
-            self.tell_engine(now, event, pages);
+            self.put_event(now, event, pages);
+            self.attend();
         }
         match event {
             Event::SpaceEnd { space } => drop(self.protected.remove(space)),
@@ -330,12 +327,13 @@ impl Driver {
     }
 
     #[inline]
-    fn tell_engine(&mut self, now: Ns, event: &Event, pages: &dyn PageFacts) {
-        let call = || Call::Tell(now, event.clone());
-        self.put(call, pages, |engine, pages| engine.tell(now, event, pages));
-        if !is_of_a_page(event) {
-            self.attend();
+    fn put_event(&mut self, now: Ns, event: &Event, pages: &dyn PageFacts) {
+        if self.listeners.is_empty() {
+            return self.engine.tell(now, event, pages);
         }
+        let call = || Call::Tell(now, event.clone());
+        let tell = |engine: &mut Engine, pages: &dyn PageFacts| engine.tell(now, event, pages);
+        self.ask(call, pages, tell, |()| Answer::Nothing);
     }
 
     /// A page came back, and its copy may have been kept.
@@ -388,7 +386,8 @@ impl Driver {
         if !self.orders.is_empty() {
             self.put_orders();
         }
-        self.commands.extend(self.engine.take_jobs().into_iter().map(Command::Run));
+        let commands = &mut self.commands;
+        self.engine.take_jobs(|job| commands.push_back(Command::Run(job)));
     }
 
     // ---- what leaves -----------------------------------------------------------------------------
@@ -583,6 +582,7 @@ impl Driver {
     }
 }
 
+#[inline]
 fn is_of_a_page(event: &Event) -> bool {
     matches!(
         event,

@@ -129,7 +129,8 @@ impl Driver {
 
     /// Resident pages of a protected space can be picked after all: its user asked.
     pub fn offer(&mut self, now: Ns, run: PageRun, pages: &dyn PageFacts) {
-        self.tell_engine(now, &Event::Resident { run }, pages);
+        self.put_event(now, &Event::Resident { run }, pages);
+        self.attend();
     }
 
     /// Whether policies are not told of it.

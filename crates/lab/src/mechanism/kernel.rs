@@ -234,7 +234,8 @@ impl<M: Mechanism> Mechanism for WithKernel<M> {
         events: &mut Vec<Event>,
     ) -> Result<Spent, LabError> {
         let mut back = Spent::default();
-        for page in groups.iter().flat_map(|group| group.pages.iter()) {
+        let groups_with_lent = if self.lent.pages > 0 { groups } else { &[] };
+        for page in groups_with_lent.iter().flat_map(|group| group.pages.iter()) {
             if self.lent.remove(*page) {
                 back.back_ns += self.cost.back_ns;
                 back.kernel_ns += self.costs.put_ns;
