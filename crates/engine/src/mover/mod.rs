@@ -4,7 +4,8 @@
 //! `Parked` is `Stored` with a decompressed copy at hand.
 //! `Lent` is in its program for everybody but the kernel, which has it in its own swap; from `Resident`,
 //! back to it when that is found out, or on to `Moving`.
-//! `out` takes pages out, `back` brings them back, `parked` keeps what came back early, `lend` gives
+//! `out` takes pages out (`publish` ends it for each), `back` answers faults and `restore` brings
+//! back what nobody waits for (`borrowed` is what both do), `parked` keeps what came back early, `lend` gives
 //! pages to the kernel's swap and finds those that came back, `changes` applies what programs do with
 //! their memory, `recover` ends what a predecessor that died had begun.
 //!
@@ -42,11 +43,14 @@
 
 mod back;
 mod blocks;
+mod borrowed;
 mod changes;
 mod lend;
 mod out;
 mod parked;
+mod publish;
 mod recover;
+mod restore;
 
 pub use blocks::BlockStore;
 pub use parked::Parking;

@@ -5,10 +5,6 @@
 //! to [`crate::space::Batch`], children that it forks meanwhile join the batch and get their copy
 //! of every page that was on its way.
 //!
-//! A page is published to children before it is published to the space itself, each under its own
-//! lock. As long as it is `Moving` here, children may still join; so who publishes looks, under the
-//! lock, whether all of them have it.
-//!
 //! A *sample* is taken out the same way, raw, to see whether it is used ([`Mover::sample`]): its
 //! entries are flagged, and policies take its pages for resident. A touch brings it back as any
 //! stored page. If one of its pages is to leave, it is compressed from where it is.
@@ -16,39 +12,13 @@
 use std::sync::Arc;
 
 use clew_core::{Event, Group, PageId, PageRun, Tier, Vpn};
-use clew_store::{Entry, Handle, Members, State, points};
+use clew_store::{Entry, Members, State, points};
 
-use super::back::borrow;
-use super::{BlockStore, Mover, MoverContext, SwapOut, count, is_sample, page_entry, replace};
+use super::borrowed::borrow;
+use super::publish::{Home, Landed};
+use super::{BlockStore, Mover, MoverContext, SwapOut, count, is_sample, replace};
 use crate::learn::Learner;
-use crate::space::{MAX_BATCH, ManagedSpace, Memory, PutStop, Took};
-
-/// Where a page of a batch is, once that is known.
-#[derive(Clone, Copy)]
-enum Home {
-    /// A copy in the store; the publisher owns one reference. `None` is the page of zeros.
-    Stored(Option<Handle>, u16),
-    /// In the hands of the publisher: it must go back.
-    Nowhere,
-    /// It never left the program.
-    Program,
-    /// There was no page.
-    Hole,
-    /// Nobody can say: whoever asks for it must not go on.
-    Lost,
-}
-
-/// What became of a page, where it is now.
-enum Landed {
-    /// Stored, in so many bytes.
-    Stored(Vpn, u32),
-    /// In the program, as before.
-    Program(Vpn),
-    /// There was none; the program had dropped it.
-    Hole(Vpn),
-    /// The program gave it up meanwhile, and its event says so.
-    Gone,
-}
+use crate::space::{MAX_BATCH, ManagedSpace, Memory, Took};
 
 /// The pages of a batch.
 #[derive(Default)]
@@ -339,192 +309,6 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         self.store.get(&mut ctx.codec, handle, entry.index(), out).is_ok()
     }
 
-    /// A page that was out as a sample is stored from now on: in the block `home`, of which one
-    /// reference is consumed, or where it is. Takes no lock: whoever moves the entry meanwhile finds
-    /// it borrowed, or stored with the reference that is then its own.
-    fn publish_sample(
-        &self,
-        space: &ManagedSpace<M>,
-        vpn: Vpn,
-        sample: Entry,
-        home: Option<(Handle, u16)>,
-    ) -> Landed {
-        let stored = match home {
-            Some((handle, index)) => page_entry(State::Stored, Some(handle), index),
-            None => sample.without(Entry::SAMPLED),
-        };
-        let lent = sample.with_state(State::Restoring);
-        let done = space.table.compare_exchange(vpn, lent, stored).is_ok();
-        // Given up or moved: then both references are ours.
-        if !done {
-            self.release(home.map(|(handle, _)| handle));
-        }
-        if !done || home.is_some() {
-            self.release(sample.handle());
-        }
-        // Who came meanwhile waits for it.
-        space.memory.wake(vpn, 1);
-        match done {
-            true => Landed::Stored(vpn, self.share(stored.handle())),
-            false => Landed::Gone,
-        }
-    }
-
-    /// The page's home, where finding one takes no codec: nobody needs it stored, it is all zeros,
-    /// or its kept copy is still valid.
-    fn without_compressing(
-        &self,
-        space: &ManagedSpace<M>,
-        slot: usize,
-        bytes: &[S::Unit],
-    ) -> Option<Home> {
-        let is_zeros = S::is_zeros(bytes);
-        let entry = space.moving(slot).map(|(_, entry)| entry);
-        if !is_zeros && entry.is_some_and(|e| e.handle().is_none() && !e.has(Entry::WANTED)) {
-            return None;
-        }
-        // Else the kept copy could go, and its handle name another block, before it is retained.
-        let _events = space.table.lock.read();
-        let entry = space.moving(slot).map(|(_, entry)| entry);
-        if entry.is_none_or(|entry| entry.has(Entry::WANTED)) && space.joined() == 0 {
-            return Some(Home::Nowhere);
-        }
-        if is_zeros {
-            count(&self.counters.zeros, 1);
-            return Some(Home::Stored(None, 0));
-        }
-        let entry = entry?;
-        let kept = entry.handle()?;
-        if !self.store.is_kept(kept, entry, bytes) {
-            return None;
-        }
-        // Events may take the entry's own reference away before this is published.
-        self.store.retain(kept);
-        count(&self.counters.reused, 1);
-        Some(Home::Stored(Some(kept), entry.index()))
-    }
-
-    /// Ends `Moving` for a page, here and in the children that depend on it. Consumes one reference
-    /// of the home's handle.
-    fn publish(
-        &self,
-        space: &ManagedSpace<M>,
-        slot: usize,
-        home: Home,
-        bytes: &[S::Unit],
-        flags: u8,
-    ) -> Landed {
-        let mut told = 0;
-        loop {
-            {
-                let _events = space.table.lock.read();
-                if space.joined() == told
-                    && let Some(landed) = self.publish_here(space, slot, home, bytes, flags)
-                {
-                    return landed;
-                }
-            }
-            // Without this space's lock: a put may have to wait for a child's events.
-            let children = space.dependents(told);
-            if children.is_empty() {
-                std::thread::yield_now();
-            }
-            for child in children {
-                if let Home::Stored(Some(handle), _) = home {
-                    self.store.retain(handle);
-                }
-                // It is a sample of its parent's only.
-                self.publish(&child, slot, home, bytes, 0);
-                told += 1;
-            }
-        }
-    }
-
-    /// The same for one space, whose lock is held for reading. `None`: read events, try again.
-    fn publish_here(
-        &self,
-        space: &ManagedSpace<M>,
-        slot: usize,
-        home: Home,
-        bytes: &[S::Unit],
-        flags: u8,
-    ) -> Option<Landed> {
-        let (handle, index) = match home {
-            Home::Stored(handle, index) => (handle, index),
-            Home::Nowhere | Home::Program | Home::Hole | Home::Lost => (None, 0),
-        };
-        // Nothing but WANTED is added to the entry while the lock is held.
-        let Some((at, entry)) = space.moving(slot) else {
-            self.release(handle);
-            return Some(Landed::Gone);
-        };
-        match home {
-            Home::Hole => {
-                let entry = replace(space, at, entry, |_| Entry::ABSENT);
-                self.release(entry.handle());
-                wake_if_wanted(space, at, entry);
-                Some(Landed::Hole(at))
-            }
-            Home::Program => {
-                let entry = replace(space, at, entry, |old| {
-                    page_entry(State::Resident, old.handle(), old.index())
-                });
-                wake_if_wanted(space, at, entry);
-                Some(Landed::Program(at))
-            }
-            Home::Lost => {
-                let lost = page_entry(State::Stored, Some(Handle::LOST), 0);
-                let entry = replace(space, at, entry, |_| lost);
-                self.release(entry.handle());
-                wake_if_wanted(space, at, entry);
-                Some(Landed::Stored(at, 0))
-            }
-            Home::Stored(..) if !entry.has(Entry::WANTED) => {
-                let stored = page_entry(State::Stored, handle, index).with(flags);
-                if space.table.compare_exchange(at, entry, stored).is_err() {
-                    return None; // wanted since
-                }
-                points::out_published();
-                self.release(entry.handle());
-                Some(Landed::Stored(at, self.share(handle)))
-            }
-            Home::Stored(..) | Home::Nowhere => {
-                let stop = space.memory.put(at, bytes).stop;
-                points::out_put_back();
-                let state = match (stop, home) {
-                    (Some(PutStop::Again), _) => return None,
-                    // It is stored: whoever waits asks again.
-                    (Some(PutStop::Gone), Home::Stored(..)) => State::Stored,
-                    // Back, or the mapping is gone and its event will say so.
-                    _ => State::Resident,
-                };
-                let keep = handle.filter(|_| state == State::Stored);
-                let flags = if state == State::Stored { flags } else { 0 };
-                let entry =
-                    replace(space, at, entry, |_| page_entry(state, keep, index).with(flags));
-                self.release(entry.handle());
-                if stop.is_some() {
-                    wake_if_wanted(space, at, entry);
-                }
-                if state == State::Stored {
-                    return Some(Landed::Stored(at, self.share(handle)));
-                }
-                self.release(handle);
-                if stop == Some(PutStop::Exists) {
-                    count(&self.counters.conflicts, 1);
-                }
-                count(&self.counters.returned, 1);
-                Some(Landed::Program(at))
-            }
-        }
-    }
-
-    /// What a page of a block takes; the page of zeros takes nothing.
-    pub(super) fn share(&self, handle: Option<Handle>) -> u32 {
-        let of = |h| self.store.stored_bytes(h) / u32::from(self.store.block_pages(h).max(1));
-        handle.map_or(0, of)
-    }
-
     /// Marks the groups' pages and holds events; false if there is nothing to take. Parked pages
     /// are stored again; samples are borrowed, unless it is a sample that is wanted.
     fn mark(
@@ -608,10 +392,4 @@ fn only(group: &Group, vpns: &[Vpn]) -> Option<Group> {
     let chosen = |page: &PageId| vpns.binary_search(&page.vpn()).is_ok();
     let pages: Vec<PageId> = group.pages.iter().copied().filter(chosen).collect();
     (!pages.is_empty()).then(|| Group { pages, ..group.clone() })
-}
-
-fn wake_if_wanted<U, M: Memory<U> + ?Sized>(space: &ManagedSpace<M>, vpn: Vpn, entry: Entry) {
-    if entry.has(Entry::WANTED) {
-        space.memory.wake(vpn, 1);
-    }
 }

@@ -37,125 +37,26 @@
 //! [`super::page_lists`], 9.5 bytes a page, resident or stored, where neighbours are known too, and
 //! some hundred bytes an app.
 
-use std::collections::{BTreeMap, HashSet};
-use std::ops::ControlFlow;
+mod members;
+mod params;
+mod picks;
+
+use std::collections::BTreeMap;
 
 use clew_core::{
-    AccessKind, AppId, ByteSize, ClassCounts, Classes, Demand, Event, Facts, Hotness, Metric,
-    Observe, Out, PageId, PageRun, Reclaim, SampleDemand, SpaceId, Starting, Tier, Unit, Verdict,
-    Victim, View,
+    AccessKind, AppId, ClassCounts, Classes, Event, Hotness, Metric, Observe, PageId, PageRun,
+    Starting, Tier, View,
 };
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use serde::{Deserialize, Serialize};
 
-use crate::schemes::{About, Answer, size};
+use super::page_lists::PageLists;
+use members::{App, BEYOND, COLD, HOT, IN, IS_OUT, OUT, SIDES, USED, WARM};
+pub use params::{HotAfter, Lists, Params, Unseen};
+pub use picks::in_lru_order;
 
-use super::page_lists::{Flag, ListId, PageLists, Slot};
-
-/// Which lists are compressed (Ariadne 5).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Lists {
-    /// AL: all lists.
-    All,
-    /// EHL: the hot list stays in DRAM, unless nothing else can make room that must be made.
-    ExcludeHot,
-}
-
-/// What becomes of an old hot page that stayed resident through a relaunch in which nobody could
-/// have seen its use.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Unseen {
-    /// It stays hot.
-    Keep,
-    /// It becomes warm, as if it had not been used.
-    Warm,
-}
-
-/// When a page that a relaunch uses becomes hot.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum HotAfter {
-    /// At once, as in the paper.
-    FirstUse,
-    /// When it was used before: a cold page becomes warm first. What is used once leaves before what
-    /// is used each time, and is not brought back early.
-    SecondUse,
-}
-
-/// Parameters.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Params {
-    /// EHL or AL.
-    pub lists: Lists,
-    /// Size of the hot list that a launch fills before any relaunch of the app was profiled.
-    #[serde(deserialize_with = "size::<0, _, _>")]
-    pub initial_hot: ByteSize,
-    /// What becomes of hot pages of which nothing was seen.
-    pub unseen: Unseen,
-    /// When a page becomes hot.
-    pub hot_after: HotAfter,
-}
-
-impl Default for Params {
-    fn default() -> Params {
-        Params {
-            lists: Lists::All,
-            initial_hot: ByteSize(32 << 20),
-            unseen: Unseen::Warm,
-            hot_after: HotAfter::FirstUse,
-        }
-    }
-}
-
-impl Answer<dyn Reclaim> for Params {
-    fn about(&self) -> About {
-        let shown = match self.lists {
-            Lists::All => "HotnessOrg, all lists",
-            Lists::ExcludeHot => "HotnessOrg, hot list stays",
-        };
-        About { keeps_hot_list: true, ..About::of("hotness-org", shown) }
-    }
-
-    fn build(&self) -> Box<dyn Reclaim> {
-        Box::new(HotnessOrg::new(*self))
-    }
-}
-
-/// Where a page of a list is.
-const IN: usize = 0;
-/// Handed out, or in the pool.
-const OUT: usize = 1;
-/// In another tier.
-const BEYOND: usize = 2;
-const SIDES: [usize; 3] = [IN, OUT, BEYOND];
-/// Classes as they are kept: hot pages that the present relaunch used are apart until it is over.
-const COLD: usize = 0;
-const WARM: usize = 1;
-const HOT: usize = 2;
-const USED: usize = 3;
-/// The order in which classes leave.
-const CLASSES: [usize; 4] = [COLD, WARM, HOT, USED];
-
-/// The bits of a page's class, and where it is. A page beyond the pool is out too.
-const CLASS_LOW: Flag = Flag::A;
-const CLASS_HIGH: Flag = Flag::B;
-const IS_OUT: Flag = Flag::C;
-const IS_BEYOND: Flag = Flag::D;
-
-/// No app, in the table of owners.
-const NOBODY: u32 = u32::MAX;
 /// Profiles kept; apps that ended keep theirs for their next launch.
 const PROFILES: usize = 4096;
-
-struct App {
-    id: AppId,
-    lists: [[ListId; 4]; 3],
-    pages: [[u64; 4]; 3],
-}
 
 /// The policy. See the module.
 pub struct HotnessOrg {
@@ -186,34 +87,6 @@ struct Counted {
     relaunches: u64,
 }
 
-/// `apps` in the order in which they give pages: that of their most recently used page, longest
-/// ago first, the app in front last (Ariadne 4.2, across applications).
-pub fn in_lru_order(apps: impl Iterator<Item = AppId>, facts: &Facts) -> Vec<AppId> {
-    let mut apps: Vec<AppId> = apps.collect();
-    apps.sort_unstable_by_key(|app| {
-        let last_access = facts.apps.get(app).map(|stats| stats.last_access);
-        (facts.foreground == Some(*app), last_access, *app)
-    });
-    apps
-}
-
-fn hotness(class: usize) -> Hotness {
-    match class {
-        COLD => Hotness::Cold,
-        WARM => Hotness::Warm,
-        _ => Hotness::Hot,
-    }
-}
-
-/// The lists that make up a class, least recently used pages first.
-fn lists_of(class: Hotness) -> &'static [usize] {
-    match class {
-        Hotness::Cold => &[COLD],
-        Hotness::Warm => &[WARM],
-        Hotness::Hot => &[HOT, USED],
-    }
-}
-
 impl HotnessOrg {
     /// Empty lists.
     pub fn new(params: Params) -> HotnessOrg {
@@ -229,111 +102,6 @@ impl HotnessOrg {
             counted: Counted::default(),
         }
     }
-
-    // ---- pages and apps ------------------------------------------------------------------------
-
-    /// The number of the app that owns `page`, which is new if it was not heard of.
-    fn app_of(&mut self, page: PageId, view: &View<'_>) -> Option<usize> {
-        let space = page.space().0 as usize;
-        match self.owners.get(space) {
-            Some(&number) if number != NOBODY => return Some(number as usize),
-            Some(_) => {}
-            None => self.owners.resize(space + 1, NOBODY),
-        }
-        let id = view.app_of(page)?;
-        let HotnessOrg { numbers, apps, lists, .. } = self;
-        let number = *numbers.entry(id).or_insert_with(|| {
-            let number = apps.iter().position(Option::is_none).unwrap_or(apps.len());
-            let mut list = || lists.new_list();
-            let lists = std::array::from_fn(|_| std::array::from_fn(|_| list()));
-            let app = Some(App { id, lists, pages: [[0; 4]; 3] });
-            match apps.get_mut(number) {
-                Some(free) => *free = app,
-                None => apps.push(app),
-            }
-            number as u32
-        });
-        self.owners[space] = number;
-        Some(number as usize)
-    }
-
-    fn app(&self, number: usize) -> &App {
-        self.apps[number].as_ref().expect("an app that has pages")
-    }
-
-    fn app_mut(&mut self, number: usize) -> &mut App {
-        self.apps[number].as_mut().expect("an app that has pages")
-    }
-
-    fn owner(&self, slot: Slot) -> usize {
-        self.owners[self.lists.page(slot).space().0 as usize] as usize
-    }
-
-    fn place(&self, slot: Slot) -> (usize, usize) {
-        place(&self.lists, slot)
-    }
-
-    fn label(&mut self, slot: Slot, side: usize, class: usize) {
-        self.lists.set_flag(slot, IS_OUT, side != IN);
-        self.lists.set_flag(slot, IS_BEYOND, side == BEYOND);
-        self.lists.set_flag(slot, CLASS_LOW, class & 1 != 0);
-        self.lists.set_flag(slot, CLASS_HIGH, class & 2 != 0);
-    }
-
-    /// Puts a listed page at the front of another (or the same) list of its app.
-    fn move_to(&mut self, slot: Slot, side: usize, class: usize) {
-        let number = self.owner(slot);
-        let (old_side, old_class) = self.place(slot);
-        let app = self.app_mut(number);
-        app.pages[old_side][old_class] -= 1;
-        app.pages[side][class] += 1;
-        let list = app.lists[side][class];
-        self.label(slot, side, class);
-        self.lists.move_to_front(list, slot);
-    }
-
-    /// Lists a page that is not known.
-    fn enter(&mut self, page: PageId, number: usize, side: usize, class: usize) {
-        let slot = self.lists.slot(page);
-        self.label(slot, side, class);
-        let app = self.app_mut(number);
-        app.pages[side][class] += 1;
-        let list = app.lists[side][class];
-        self.lists.push_front(list, slot);
-    }
-
-    fn forget_run(&mut self, run: PageRun) {
-        let HotnessOrg { lists, apps, owners, .. } = self;
-        lists.forget_run(run, |lists, slot| uncount(lists, slot, apps, owners));
-    }
-
-    fn forget_space(&mut self, space: SpaceId) {
-        let HotnessOrg { lists, apps, owners, .. } = self;
-        lists.forget_space(space, |lists, slot| uncount(lists, slot, apps, owners));
-        if let Some(owner) = owners.get_mut(space.0 as usize) {
-            *owner = NOBODY;
-        }
-    }
-
-    fn forget_app(&mut self, app: AppId) {
-        let Some(number) = self.numbers.remove(&app) else { return };
-        for space in 0..self.owners.len() {
-            if self.owners[space] == number {
-                self.forget_space(SpaceId(space as u32));
-            }
-        }
-        let Some(ended) = self.apps[number as usize].take() else { return };
-        ended.lists.into_iter().flatten().for_each(|list| self.lists.end_list(list));
-    }
-
-    /// Both are of one space: a page stays its app's.
-    fn moved(&mut self, from: PageRun, to: PageId) {
-        debug_assert_eq!(from.first.space(), to.space(), "moved between spaces");
-        let HotnessOrg { lists, apps, owners, .. } = self;
-        lists.move_run(from, to, |lists, slot| uncount(lists, slot, apps, owners));
-    }
-
-    // ---- what happens to a page ----------------------------------------------------------------
 
     /// Hot pages that the present launch may still add.
     fn launch_room(&self, app: AppId, page_bytes: u32) -> u64 {
@@ -426,8 +194,6 @@ impl HotnessOrg {
         }
     }
 
-    // ---- launches and relaunches ---------------------------------------------------------------
-
     /// Notices that a launch or relaunch began or is over.
     fn follow(&mut self, event: &Event, view: &View<'_>) {
         let began = matches!(event, Event::Launch { .. } | Event::Relaunch { .. });
@@ -474,29 +240,6 @@ impl HotnessOrg {
             self.profiles.pop_first();
         }
     }
-
-    /// Hands out the page at `slot`.
-    fn take(&mut self, slot: Slot, class: usize, out: &mut Vec<Verdict>) {
-        let unit = Unit::Page(self.lists.page(slot));
-        out.push(Verdict::Take(Victim { unit, hotness: Some(hotness(class)) }));
-        self.move_to(slot, OUT, class);
-        self.counted.picked[class] += 1;
-    }
-
-    fn apps(&self) -> impl Iterator<Item = &App> {
-        self.apps.iter().flatten()
-    }
-}
-
-fn place(lists: &PageLists, slot: Slot) -> (usize, usize) {
-    let bit = |flag| usize::from(lists.flag(slot, flag));
-    (bit(IS_OUT) + bit(IS_BEYOND), bit(CLASS_LOW) | bit(CLASS_HIGH) << 1)
-}
-
-fn uncount(lists: &PageLists, slot: Slot, apps: &mut [Option<App>], owners: &[u32]) {
-    let (side, class) = place(lists, slot);
-    let number = owners[lists.page(slot).space().0 as usize] as usize;
-    apps[number].as_mut().expect("an app that has pages").pages[side][class] -= 1;
 }
 
 impl Observe for HotnessOrg {
@@ -579,101 +322,5 @@ impl Observe for HotnessOrg {
         ]
         .map(|(name, value, help)| Metric { name, value: value as f64, help })
         .into()
-    }
-}
-
-impl Classes for HotnessOrg {
-    fn class(&self, page: PageId) -> Option<Hotness> {
-        self.lists.find(page).map(|slot| hotness(self.place(slot).1))
-    }
-
-    fn class_counts(&self, app: AppId, class: Hotness) -> ClassCounts {
-        let Some(number) = self.numbers.get(&app) else { return ClassCounts::default() };
-        let app = self.app(*number as usize);
-        let count =
-            |side: usize| lists_of(class).iter().map(|list| app.pages[side][*list]).sum::<u64>();
-        ClassCounts { resident: count(IN), out: count(OUT) + count(BEYOND) }
-    }
-
-    fn for_each_out(
-        &self,
-        app: AppId,
-        class: Hotness,
-        place: Out,
-        visit: &mut dyn FnMut(PageId) -> ControlFlow<()>,
-    ) {
-        let Some(number) = self.numbers.get(&app) else { return };
-        let app = self.app(*number as usize);
-        for list in lists_of(class) {
-            let list = app.lists[if place == Out::Pool { OUT } else { BEYOND }][*list];
-            let mut at = self.lists.tail(list);
-            while let Some(slot) = at {
-                if visit(self.lists.page(slot)).is_break() {
-                    return;
-                }
-                at = self.lists.newer(list, slot);
-            }
-        }
-    }
-}
-
-impl Reclaim for HotnessOrg {
-    fn pick_victims(&mut self, demand: Demand, view: &View<'_>, out: &mut Vec<Verdict>) {
-        let order = in_lru_order(self.apps().map(|app| app.id), view.facts);
-        let mut wanted = demand.pages;
-        for class in CLASSES {
-            let hot = matches!(class, HOT | USED);
-            if hot && self.params.lists == Lists::ExcludeHot && !demand.urgent {
-                return;
-            }
-            for app in &order {
-                let list = self.app(self.numbers[app] as usize).lists[IN][class];
-                while wanted > 0 {
-                    let Some(slot) = self.lists.tail(list) else { break };
-                    self.take(slot, class, out);
-                    wanted -= 1;
-                }
-            }
-        }
-    }
-
-    fn pick_app(&mut self, app: AppId, _view: &View<'_>, out: &mut Vec<Verdict>) {
-        let Some(number) = self.numbers.get(&app) else { return };
-        let lists = self.app(*number as usize).lists[IN];
-        for class in CLASSES {
-            while let Some(slot) = self.lists.tail(lists[class]) {
-                self.take(slot, class, out);
-            }
-        }
-    }
-
-    fn pick_samples(&mut self, wanted: SampleDemand, _: &View<'_>, out: &mut Vec<PageRun>) {
-        let SampleDemand { app, pages, run_pages } = wanted;
-        let Some(number) = self.numbers.get(&app) else { return };
-        let hot = self.app(*number as usize).lists[IN][HOT];
-        let mut picked = HashSet::new();
-        while picked.len() < pages {
-            let Some(slot) = self.lists.tail(hot) else { break };
-            let page = self.lists.page(slot);
-            if picked.contains(&page) {
-                break;
-            }
-            let room = u64::from(run_pages.max(1)).min((pages - picked.len()) as u64);
-            let fits = |n: &u64| {
-                let next = PageId::from_raw(page.raw().wrapping_add(*n));
-                let same_space = next.space() == page.space() && !picked.contains(&next);
-                let slot = self.lists.find(next).filter(|_| same_space);
-                slot.is_some_and(|slot| self.place(slot) == (IN, HOT))
-            };
-            let more = (1..room).take_while(fits).count() as u32;
-            let run = PageRun { first: page, count: 1 + more };
-            for page in run.pages() {
-                picked.insert(page);
-                let slot = self.lists.find(page).expect("a page of a run is listed");
-                self.move_to(slot, IN, HOT);
-            }
-            out.push(run);
-        }
-        self.counted.sampled += picked.len() as u64;
     }
 }

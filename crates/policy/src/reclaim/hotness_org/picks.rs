@@ -1,0 +1,147 @@
+//! Who leaves, what is watched, and what others are told of classes.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
+use clew_core::{
+    AppId, ClassCounts, Classes, Demand, Facts, Hotness, Out, PageId, PageRun, Reclaim,
+    SampleDemand, Unit, Verdict, Victim, View,
+};
+
+use super::members::{BEYOND, CLASSES, COLD, HOT, IN, OUT, USED, WARM};
+use super::{HotnessOrg, Lists};
+use crate::reclaim::page_lists::Slot;
+
+/// `apps` in the order in which they give pages: that of their most recently used page, longest
+/// ago first, the app in front last (Ariadne 4.2, across applications).
+pub fn in_lru_order(apps: impl Iterator<Item = AppId>, facts: &Facts) -> Vec<AppId> {
+    let mut apps: Vec<AppId> = apps.collect();
+    apps.sort_unstable_by_key(|app| {
+        let last_access = facts.apps.get(app).map(|stats| stats.last_access);
+        (facts.foreground == Some(*app), last_access, *app)
+    });
+    apps
+}
+
+fn hotness(class: usize) -> Hotness {
+    match class {
+        COLD => Hotness::Cold,
+        WARM => Hotness::Warm,
+        _ => Hotness::Hot,
+    }
+}
+
+/// The lists that make up a class, least recently used pages first.
+fn lists_of(class: Hotness) -> &'static [usize] {
+    match class {
+        Hotness::Cold => &[COLD],
+        Hotness::Warm => &[WARM],
+        Hotness::Hot => &[HOT, USED],
+    }
+}
+
+impl HotnessOrg {
+    /// Hands out the page at `slot`.
+    fn take(&mut self, slot: Slot, class: usize, out: &mut Vec<Verdict>) {
+        let unit = Unit::Page(self.lists.page(slot));
+        out.push(Verdict::Take(Victim { unit, hotness: Some(hotness(class)) }));
+        self.move_to(slot, OUT, class);
+        self.counted.picked[class] += 1;
+    }
+}
+
+impl Classes for HotnessOrg {
+    fn class(&self, page: PageId) -> Option<Hotness> {
+        self.lists.find(page).map(|slot| hotness(self.place(slot).1))
+    }
+
+    fn class_counts(&self, app: AppId, class: Hotness) -> ClassCounts {
+        let Some(number) = self.numbers.get(&app) else { return ClassCounts::default() };
+        let app = self.app(*number as usize);
+        let count =
+            |side: usize| lists_of(class).iter().map(|list| app.pages[side][*list]).sum::<u64>();
+        ClassCounts { resident: count(IN), out: count(OUT) + count(BEYOND) }
+    }
+
+    fn for_each_out(
+        &self,
+        app: AppId,
+        class: Hotness,
+        place: Out,
+        visit: &mut dyn FnMut(PageId) -> ControlFlow<()>,
+    ) {
+        let Some(number) = self.numbers.get(&app) else { return };
+        let app = self.app(*number as usize);
+        for list in lists_of(class) {
+            let list = app.lists[if place == Out::Pool { OUT } else { BEYOND }][*list];
+            let mut at = self.lists.tail(list);
+            while let Some(slot) = at {
+                if visit(self.lists.page(slot)).is_break() {
+                    return;
+                }
+                at = self.lists.newer(list, slot);
+            }
+        }
+    }
+}
+
+impl Reclaim for HotnessOrg {
+    fn pick_victims(&mut self, demand: Demand, view: &View<'_>, out: &mut Vec<Verdict>) {
+        let order = in_lru_order(self.apps().map(|app| app.id), view.facts);
+        let mut wanted = demand.pages;
+        for class in CLASSES {
+            let hot = matches!(class, HOT | USED);
+            if hot && self.params.lists == Lists::ExcludeHot && !demand.urgent {
+                return;
+            }
+            for app in &order {
+                let list = self.app(self.numbers[app] as usize).lists[IN][class];
+                while wanted > 0 {
+                    let Some(slot) = self.lists.tail(list) else { break };
+                    self.take(slot, class, out);
+                    wanted -= 1;
+                }
+            }
+        }
+    }
+
+    fn pick_app(&mut self, app: AppId, _view: &View<'_>, out: &mut Vec<Verdict>) {
+        let Some(number) = self.numbers.get(&app) else { return };
+        let lists = self.app(*number as usize).lists[IN];
+        for class in CLASSES {
+            while let Some(slot) = self.lists.tail(lists[class]) {
+                self.take(slot, class, out);
+            }
+        }
+    }
+
+    fn pick_samples(&mut self, wanted: SampleDemand, _: &View<'_>, out: &mut Vec<PageRun>) {
+        let SampleDemand { app, pages, run_pages } = wanted;
+        let Some(number) = self.numbers.get(&app) else { return };
+        let hot = self.app(*number as usize).lists[IN][HOT];
+        let mut picked = HashSet::new();
+        while picked.len() < pages {
+            let Some(slot) = self.lists.tail(hot) else { break };
+            let page = self.lists.page(slot);
+            if picked.contains(&page) {
+                break;
+            }
+            let room = u64::from(run_pages.max(1)).min((pages - picked.len()) as u64);
+            let fits = |n: &u64| {
+                let next = PageId::from_raw(page.raw().wrapping_add(*n));
+                let same_space = next.space() == page.space() && !picked.contains(&next);
+                let slot = self.lists.find(next).filter(|_| same_space);
+                slot.is_some_and(|slot| self.place(slot) == (IN, HOT))
+            };
+            let more = (1..room).take_while(fits).count() as u32;
+            let run = PageRun { first: page, count: 1 + more };
+            for page in run.pages() {
+                picked.insert(page);
+                let slot = self.lists.find(page).expect("a page of a run is listed");
+                self.move_to(slot, IN, HOT);
+            }
+            out.push(run);
+        }
+        self.counted.sampled += picked.len() as u64;
+    }
+}
