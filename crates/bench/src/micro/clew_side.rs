@@ -17,7 +17,8 @@ use crate::session::Launch;
 
 /// Name of this side in messages.
 pub const NAME: &str = "clew";
-const APP: &str = "worker";
+/// The name of its app.
+pub const APP: &str = "worker";
 const MANAGED_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Fields end in this order: the worker, then the daemon, then the group.
@@ -36,22 +37,23 @@ impl ClewSide {
         layout: Layout,
         pages: u64,
     ) -> Result<ClewSide, BenchError> {
-        ClewSide::start_with(config, scratch, layout, pages, "")
+        ClewSide::start_with(config, scratch, layout, pages, None, "")
     }
 
-    /// The same with the configuration `toml`.
+    /// The same with a budget and the configuration `toml`.
     pub fn start_with(
         config: &MicroConfig,
         scratch: &Path,
         layout: Layout,
         pages: u64,
+        budget_bytes: Option<u64>,
         toml: &str,
     ) -> Result<ClewSide, BenchError> {
         let group = Cgroup::create("bench-clew")?;
         let settings = DaemonSettings {
             exe: &config.clew_exe,
             scheme: &config.scheme,
-            budget_bytes: None,
+            budget_bytes,
             toml,
             scratch,
             options: &[],

@@ -51,6 +51,12 @@ impl KernelSide {
         self.worker.is_out(self.pages, NAME)
     }
 
+    /// Limits the memory of the worker, as a container's would be.
+    pub fn limit(&self, bytes: u64) -> Result<(), BenchError> {
+        self.group.prefer_swapping()?;
+        self.group.limit(bytes)
+    }
+
     /// Processor time of the group and of the kernel's own swap threads.
     pub fn cpu_time(&self) -> Result<Duration, BenchError> {
         Ok(self.group.cpu_time()? + kernel_swap_threads())

@@ -10,7 +10,7 @@ use clew_report::percentile;
 /// `clew bench CASE --format json` is a list of these.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// The benchmark: `fault`, `swap-out`, `restore`, `codec`, `idle`, `sensor`.
+    /// The benchmark: `fault`, `fault-under-load`, `swap-out`, `restore`, `codec`, `idle`, `sensor`.
     pub bench: String,
     /// Which variant of it.
     pub case: String,

@@ -7,6 +7,7 @@
 mod clew_side;
 mod codec;
 mod fault;
+mod fault_under_load;
 mod idle;
 mod kernel_side;
 mod measured;
@@ -39,6 +40,8 @@ pub const WORKER_FLAG: &str = "--touch-worker";
 pub enum Case {
     /// One demand fault.
     Fault,
+    /// Demand faults while pages of the same program leave and come back.
+    FaultUnderLoad,
     /// Processor time of taking pages out.
     SwapOut,
     /// Time until many pages are back.
@@ -53,13 +56,21 @@ pub enum Case {
 
 impl Case {
     /// All, in the order in which they run.
-    pub const ALL: [Case; 6] =
-        [Case::Fault, Case::SwapOut, Case::Restore, Case::Codec, Case::Idle, Case::Sensor];
+    pub const ALL: [Case; 7] = [
+        Case::Fault,
+        Case::FaultUnderLoad,
+        Case::SwapOut,
+        Case::Restore,
+        Case::Codec,
+        Case::Idle,
+        Case::Sensor,
+    ];
 
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Case::Fault => "fault",
+            Case::FaultUnderLoad => "fault-under-load",
             Case::SwapOut => "swap-out",
             Case::Restore => "restore",
             Case::Codec => "codec",
@@ -138,6 +149,7 @@ pub fn measure(
     let scratch = Scratch::new("clew-bench-")?;
     match case {
         Case::Fault => fault::measure(config, scratch.path(), progress),
+        Case::FaultUnderLoad => fault_under_load::measure(config, scratch.path(), progress),
         Case::SwapOut => swap_out::measure(config, scratch.path(), progress),
         Case::Restore => restore::measure(config, scratch.path(), progress),
         Case::Codec => codec::measure(config, scratch.path(), progress),
@@ -159,7 +171,7 @@ mod tests {
 
     #[test]
     fn cases_have_names() {
-        assert_eq!("all".parse::<Cases>().expect("known").0.len(), 6);
+        assert_eq!("all".parse::<Cases>().expect("known").0.len(), 7);
         assert_eq!("swap-out".parse::<Cases>().expect("known").0, [Case::SwapOut]);
         let error = "swapout".parse::<Cases>().expect_err("unknown");
         assert!(error.to_string().contains("swap-out"), "{error}");

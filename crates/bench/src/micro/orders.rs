@@ -23,6 +23,9 @@ pub enum Order {
     /// Read from `count` pages of data (all if there are fewer), single pages or runs in random
     /// order, with `gap_ns` of work between two touches. With `willneed` the kernel is told first.
     Touch { seed: u64, count: u64, gap_ns: u64, willneed: bool },
+    /// Read from random pages of data, `count` times, with `gap_ns` of work between two, and tell of
+    /// those reads that met a fault.
+    Wander { seed: u64, count: u64, gap_ns: u64 },
     /// Read from these pages of the region.
     Visit { pages: Vec<u64> },
     /// Write to every page of data.
@@ -43,6 +46,8 @@ pub enum Answer {
     Mapped { address: u64, region_pages: u64 },
     /// How long single touches took.
     Touched { p50_ns: f64, p99_ns: f64 },
+    /// Reads that met a fault, and how long they took.
+    Faulted { faults: u64, p50_ns: f64, p99_ns: f64, p999_ns: f64, slow_share: f64 },
     /// How long it took.
     Done { wall_ns: u64 },
     /// Pages that held something else.

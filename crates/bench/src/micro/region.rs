@@ -142,6 +142,19 @@ impl Region {
         let mut pages: Vec<u64> =
             runs.iter().flat_map(|&(first, run)| first..first + run).collect();
         pages.truncate(count as usize);
+        self.read(&pages, gap)
+    }
+
+    /// Reads one word of a random page with data, `count` times; how long each took, in nanoseconds.
+    pub fn wander(&self, seed: u64, count: u64, gap: Duration) -> Vec<f64> {
+        let mut seeded = Seeded::of(seed, &[6]);
+        let data: Vec<u64> = self.data_pages().collect();
+        let page = |_| data[seeded.below(data.len() as u64) as usize];
+        let pages: Vec<u64> = (0..count).map(page).collect();
+        self.read(&pages, gap)
+    }
+
+    fn read(&self, pages: &[u64], gap: Duration) -> Vec<f64> {
         // Filled, so that writing to it is no first touch later.
         let mut each = vec![1.0; pages.len()];
         let mut found = 0u64;

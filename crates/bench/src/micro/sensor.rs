@@ -100,7 +100,7 @@ fn one(
     toml: &str,
     progress: &dyn Progress,
 ) -> Result<Learned, BenchError> {
-    let mut clew = ClewSide::start_with(config, scratch, Layout::Dense, config.pages, toml)?;
+    let mut clew = ClewSide::start_with(config, scratch, Layout::Dense, config.pages, None, toml)?;
     clew.background()?;
     clew.swap_out()?;
     let mut learned = Learned::default();

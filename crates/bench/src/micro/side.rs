@@ -26,6 +26,19 @@ pub struct Touches {
     pub p99_us: f64,
 }
 
+/// Reads that met a fault.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faulted {
+    /// How many.
+    pub faults: u64,
+    /// One of them, microseconds.
+    pub p50_us: f64,
+    pub p99_us: f64,
+    pub p999_us: f64,
+    /// Share of their time that those of more than 100 us took.
+    pub slow_share: f64,
+}
+
 /// A running worker.
 pub struct Worker {
     child: Child,
@@ -100,6 +113,22 @@ impl Worker {
         let answer = self.ask(&Order::Touch { seed, count, gap_ns, willneed })?;
         let Answer::Touched { p50_ns, p99_ns } = answer else { return Err(mistaken(&answer)) };
         Ok(Touches { p50_us: p50_ns / 1e3, p99_us: p99_ns / 1e3 })
+    }
+
+    /// Reads from random pages.
+    pub fn wander(&mut self, seed: u64, count: u64, gap: Duration) -> Result<Faulted, BenchError> {
+        let gap_ns = gap.as_nanos() as u64;
+        let answer = self.ask(&Order::Wander { seed, count, gap_ns })?;
+        let Answer::Faulted { faults, p50_ns, p99_ns, p999_ns, slow_share } = answer else {
+            return Err(mistaken(&answer));
+        };
+        let [p50_us, p99_us, p999_us] = [p50_ns, p99_ns, p999_ns].map(|ns| ns / 1e3);
+        Ok(Faulted { faults, p50_us, p99_us, p999_us, slow_share })
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// Gives an order whose answer is only how long it took.

@@ -6,7 +6,11 @@ use std::time::{Duration, Instant};
 
 use super::orders::{Answer, Order};
 use super::region::Region;
+use clew_live::faults::account::SLOW;
 use clew_report::percentile;
+
+/// A read that took longer met a fault: what is in memory is read in a tenth of that.
+const LEAST_FAULT: Duration = Duration::from_micros(2);
 
 /// Obeys until there are no more orders.
 pub fn work() -> io::Result<()> {
@@ -60,6 +64,19 @@ fn obey(held: &mut Option<Region>, order: &Order) -> Answer {
             let mut each = region.touch(seed, count, Duration::from_nanos(gap_ns));
             each.sort_by(f64::total_cmp);
             Answer::Touched { p50_ns: percentile(&each, 50.0), p99_ns: percentile(&each, 99.0) }
+        }
+        Order::Wander { seed, count, gap_ns } => {
+            let mut each = region.wander(seed, count, Duration::from_nanos(gap_ns));
+            each.retain(|ns| *ns > LEAST_FAULT.as_nanos() as f64);
+            each.sort_by(f64::total_cmp);
+            let slow = each.iter().filter(|ns| **ns > SLOW.as_nanos() as f64);
+            Answer::Faulted {
+                faults: each.len() as u64,
+                p50_ns: percentile(&each, 50.0),
+                p99_ns: percentile(&each, 99.0),
+                p999_ns: percentile(&each, 99.9),
+                slow_share: slow.sum::<f64>() / each.iter().sum::<f64>().max(1.0),
+            }
         }
         Order::Write => {
             region.write();
