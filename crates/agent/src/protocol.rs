@@ -7,7 +7,7 @@
 /// First word of every message.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"CLEW");
 /// Changes with every change of this file.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 /// Pages that the staging area and the shared buffer hold: one huge page.
 pub const SLOTS: usize = 512;
 /// Bytes of the shared buffer: the pages, and one page that begins with the call word.
@@ -41,7 +41,8 @@ pub enum Kind {
     Ready = 3,
     /// Daemon: move these runs into staging and copy them into the buffer ([`Order`]).
     Take = 4,
-    /// Agent: the outcome of each slot ([`Taken`]).
+    /// Agent: the outcome of each slot ([`Taken`]), as soon as they are in staging. If any was taken,
+    /// `Copied` follows.
     Taken = 5,
     /// Daemon: forget what is in staging, slots 0 to `value`.
     Release = 6,
@@ -59,15 +60,19 @@ pub enum Kind {
     /// only those of one range ([`RANGE_BYTES`]), which is in the name's place. As [`Hello`], without a
     /// descriptor. Answered by `Done`.
     LetGo = 12,
+    /// Agent: what was taken is in the buffer; `detail` is the order's number.
+    Copied = 13,
 }
 
 impl Kind {
     /// The kind with this number.
     pub fn from_u32(n: u32) -> Option<Kind> {
         use Kind::*;
-        [Hello, Manage, Ready, Take, Taken, Release, Unshare, Done, Detach, Refused, Sync, LetGo]
-            .into_iter()
-            .find(|kind| *kind as u32 == n)
+        let kinds = [
+            Hello, Manage, Ready, Take, Taken, Release, Unshare, Done, Detach, Refused, Sync,
+            LetGo, Copied,
+        ];
+        kinds.into_iter().find(|kind| *kind as u32 == n)
     }
 }
 
@@ -179,7 +184,7 @@ pub struct Taken {
 pub enum SlotState {
     /// Not part of the order.
     Unused = 0,
-    /// Out of the program and in the buffer.
+    /// Out of the program, and in the buffer once `Copied` says so.
     Taken = 1,
     /// There was nothing.
     Hole = 2,
@@ -210,7 +215,7 @@ mod tests {
                 assert_eq!(kind as u32, n);
             }
         }
-        assert_eq!((1..=12).filter(|n| Kind::from_u32(*n).is_some()).count(), 12);
+        assert_eq!((1..=13).filter(|n| Kind::from_u32(*n).is_some()).count(), 13);
         for n in 0..=4u8 {
             assert_eq!(SlotState::from_u8(n) as u8, n);
         }

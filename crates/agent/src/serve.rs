@@ -364,7 +364,14 @@ fn obey(socket: i32, area: usize, prepared: &mut Option<Prepared>) -> bool {
             if begin(p, number) {
                 take(p, runs, &mut taken.slots);
             }
-            send(socket, &taken, size_of::<Taken>(), None)
+            // The program may change its mappings from here on: the copies need not be waited for.
+            let sent = send(socket, &taken, size_of::<Taken>(), None);
+            match copy(p, &taken.slots) {
+                true if sent >= 0 => {
+                    send(socket, &Header::new(Kind::Copied, 0, number), size_of::<Header>(), None)
+                }
+                _ => sent,
+            }
         }
         (Some(Kind::Release), Some(p)) => {
             let bytes = (order.header.value as usize).min(SLOTS) * PAGE;
@@ -458,7 +465,7 @@ fn prepare(fds: [i32; 2], given: bool) -> Result<(Prepared, bool), (u32, isize)>
     }
 }
 
-/// Moves the runs into staging and copies what moved into the buffer.
+/// Moves the runs into staging.
 fn take(prepared: &Prepared, runs: &[Run], slots: &mut [u8; SLOTS]) {
     for (i, run) in runs.iter().enumerate() {
         let (first, pages) = (run.slot as usize, run.pages as usize);
@@ -477,11 +484,17 @@ fn take(prepared: &Prepared, runs: &[Run], slots: &mut [u8; SLOTS]) {
             break;
         }
     }
+}
+
+/// Copies what moved into the buffer; false if nothing did.
+fn copy(prepared: &Prepared, slots: &[u8; SLOTS]) -> bool {
+    let mut any = false;
     let mut at = 0;
     while at < SLOTS {
         let taken = |s: &u8| *s == SlotState::Taken as u8;
         let count = slots[at..].iter().take_while(|s| taken(s)).count();
         if count > 0 {
+            any = true;
             // SAFETY: both areas hold SLOTS pages; these staging pages are there (in memory or in
             // the kernel's swap), since it has just moved them, and nobody else touches them.
             unsafe {
@@ -494,6 +507,7 @@ fn take(prepared: &Prepared, runs: &[Run], slots: &mut [u8; SLOTS]) {
         }
         at += count.max(1);
     }
+    any
 }
 
 /// False when the program is changing its mappings and nothing more can be taken now.

@@ -5,7 +5,7 @@
 //! to anybody else yet.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use clew_core::{SpaceId, Vpn};
@@ -60,12 +60,15 @@ pub trait Memory<U = u8>: Send + Sync {
     fn hold_events(&self);
 
     /// Takes `vpns` (ascending, at most [`MAX_BATCH`]) out of the program, each atomically; `took`
-    /// gets one entry each. The bytes stay available to [`Memory::copy_taken`] until
-    /// [`Memory::release_taken`]. One batch at a time.
+    /// gets one entry each. The bytes are available to [`Memory::copy_taken`] from
+    /// [`Memory::finish_taking`] to [`Memory::release_taken`]. One batch at a time.
     fn take_out(&self, vpns: &[Vpn], took: &mut Vec<Took>);
 
     /// Ends [`Memory::hold_events`].
     fn release_events(&self);
+
+    /// Waits until the bytes of what was taken are there; corrects `took` where they never will be.
+    fn finish_taking(&self, _took: &mut Vec<Took>) {}
 
     /// Copies the `i`-th page of the batch, which was [`Took::Taken`], to `out` (one page).
     fn copy_taken(&self, i: usize, out: &mut [U]);
@@ -101,6 +104,9 @@ pub trait Memory<U = u8>: Send + Sync {
 /// Most pages one batch takes out.
 pub const MAX_BATCH: usize = 512;
 
+/// The same of a program that runs: its faults wait until the pages of a batch have left.
+pub(crate) const BATCH_IN_USE: usize = 64;
+
 /// A batch between mark and publish, as one of its spaces sees it. Where its pages are now is in
 /// the journal.
 pub(crate) struct Batch<M: ?Sized> {
@@ -127,6 +133,8 @@ pub struct ManagedSpace<M: ?Sized = dyn Memory> {
     pub(crate) under_way: Mutex<Option<Batch<M>>>,
     /// Children that joined it.
     joined: AtomicUsize,
+    /// Faults so far; wraps around.
+    faults: AtomicU32,
     /// The runs of its faults. A leaf, held for moments.
     pub(crate) runs: Mutex<Runs>,
     /// Held for the whole of a swap-out: one at a time.
@@ -136,13 +144,29 @@ pub struct ManagedSpace<M: ?Sized = dyn Memory> {
 impl<M: ?Sized> ManagedSpace<M> {
     /// Manages `table`, whose bytes are in `memory`.
     pub fn new(table: Space, memory: Arc<M>, journal: SpaceJournal) -> ManagedSpace<M> {
-        let (under_way, joined, runs, one_swap_out) = Default::default();
-        ManagedSpace { table, memory, journal, under_way, joined, runs, one_swap_out }
+        let (under_way, joined, faults, runs, one_swap_out) = Default::default();
+        ManagedSpace { table, memory, journal, under_way, joined, faults, runs, one_swap_out }
     }
 
     /// Its number.
     pub fn id(&self) -> SpaceId {
         self.table.id()
+    }
+
+    /// It has met a fault.
+    pub(crate) fn count_fault(&self) {
+        self.faults.fetch_add(1, Relaxed);
+    }
+
+    /// Faults so far, for [`ManagedSpace::is_in_use`].
+    pub(crate) fn faults(&self) -> u32 {
+        self.faults.load(Relaxed)
+    }
+
+    /// Whether it has met a fault since `seen` was what is here now.
+    pub(crate) fn is_in_use(&self, seen: &mut u32) -> bool {
+        let now = self.faults.load(Relaxed);
+        std::mem::replace(seen, now) != now
     }
 
     /// Nothing is taken out as long as the guard lives.

@@ -88,6 +88,8 @@ points! {
     out_marked
     /// The agent has moved the pages to staging.
     out_taken
+    /// It has copied them to the buffer; the program's events are read again.
+    out_copied
     /// A block is stored that no entry names.
     out_stored
     /// An entry names it.

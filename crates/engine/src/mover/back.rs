@@ -26,6 +26,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         events: &mut Vec<Event>,
     ) -> Fault {
         (ctx.codec_ns, ctx.answered) = (0, None);
+        space.count_fault();
         loop {
             let entry = space.table.load(vpn);
             match entry.state() {

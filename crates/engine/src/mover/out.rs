@@ -18,7 +18,7 @@ use super::borrowed::borrow;
 use super::publish::{Home, Landed};
 use super::{BlockStore, Mover, MoverContext, SwapOut, count, is_sample, replace};
 use crate::learn::Learner;
-use crate::space::{MAX_BATCH, ManagedSpace, Memory, Took};
+use crate::space::{BATCH_IN_USE, MAX_BATCH, ManagedSpace, Memory, Took};
 
 /// The pages of a batch.
 #[derive(Default)]
@@ -122,13 +122,15 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         out.events.reserve(groups.iter().map(|group| group.pages.len()).sum());
         let mut learner = space.one_swap_out.lock();
         let mut rest = groups;
+        let mut faults = space.faults();
         while let Some(first) = rest.first()
             && out.full.is_none()
         {
+            let most = if space.is_in_use(&mut faults) { BATCH_IN_USE } else { MAX_BATCH };
             let mut pages = first.pages.len();
             let fits = |group: &&Group| {
                 pages += group.pages.len();
-                pages <= MAX_BATCH
+                pages <= most
             };
             let (now, later) = rest.split_at(1 + rest[1..].iter().take_while(fits).count());
             let mut busy = self.batch(space, now, flags, &mut learner, ctx, &mut out);
@@ -179,6 +181,8 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
             space.memory.take_out(&marked.vpns, &mut marked.took);
             points::out_taken();
             space.memory.release_events();
+            space.memory.finish_taking(&mut marked.took);
+            points::out_copied();
         }
         marked.took.resize(marked.vpns.len(), Took::Stayed);
         let (mut first, mut slot) = (0, 0);

@@ -10,6 +10,13 @@ use crate::space::{ManagedSpace, Memory};
 /// Pages that come along with one run of a restore, at most: what they take is a thread's own.
 const ALONG: usize = 128;
 
+/// Pages of a run while the program runs: a fault on one of them waits for all of it, and any fault
+/// for the call that puts it.
+const RUN_IN_USE: usize = 8;
+
+/// Runs without a fault, after which the program counts as one that does not run.
+const CALM: u32 = 16;
+
 impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
     /// Brings stored and parked pages back: `vpns` ascending. Pages that are neither are skipped,
     /// damaged ones stay stored.
@@ -55,16 +62,19 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         mut finish: impl FnMut(&[Borrowed], &mut MoverContext<S>),
     ) {
         let mut run: Vec<Borrowed> = Vec::with_capacity(RUN);
+        let (mut faults, mut calm) = (space.faults(), CALM);
         for (i, vpn) in vpns.iter().copied().enumerate() {
             let entry = space.table.load(vpn);
             if wanted(entry) && borrow(space, vpn, entry) {
                 run.push(Borrowed { vpn, entry, at: run.len() });
             }
             let ends = vpns.get(i + 1).is_none_or(|next| next.0 != vpn.0 + 1);
-            if !run.is_empty() && (ends || run.len() == RUN) {
+            let most = if calm < CALM { RUN_IN_USE } else { RUN };
+            if !run.is_empty() && (ends || run.len() >= most) {
                 self.read_run(space, &mut run, ctx, corrupt);
                 finish(&run, ctx);
                 run.clear();
+                calm = if space.is_in_use(&mut faults) { 0 } else { calm + 1 };
             }
         }
     }

@@ -153,6 +153,8 @@ pub struct Agent {
 struct Link {
     /// What each page of the batch under way occupies.
     slots: Vec<Took>,
+    /// The order whose pages the agent still copies to the buffer.
+    copying: Option<u32>,
     /// The order whose answer the agent owes.
     owed: Option<(u32, Kind)>,
     /// When the buffer was filled last, unless its memory was given back since.
@@ -217,7 +219,8 @@ impl Agent {
         let is_fit = matches!(buffer, Buffer::Sealed(_));
         let pid = seqpacket::peer(&socket)?.pid as u32;
         // A predecessor may have filled the buffer.
-        let link = Link { slots: Vec::new(), owed: None, filled: Some(Instant::now()) };
+        let filled = Some(Instant::now());
+        let link = Link { slots: Vec::new(), copying: None, owed: None, filled };
         Ok(Agent {
             socket,
             pid,
@@ -315,9 +318,9 @@ impl Agent {
 
     // ---- orders ------------------------------------------------------------------------------
 
-    /// Has it move the runs to staging and copy what moved to the buffer. If it dies meanwhile,
-    /// `recover` says what became of each page. If it lives, `check` corrects what it was told.
-    /// Nothing was taken where it is silent.
+    /// Has it move the runs to staging and copy what moved to the buffer, which [`Agent::copied`] waits
+    /// for. If it dies meanwhile, `recover` says what became of each page. If it lives, `check` corrects
+    /// what it was told. Nothing was taken where it is silent.
     pub fn take(
         &self,
         runs: &[Run],
@@ -331,6 +334,9 @@ impl Agent {
         match self.order(&mut link, (Kind::Take, runs.len() as u32), runs, &mut answer) {
             Ok(n) if n == size_of::<Taken>() => {
                 let states = &answer[size_of::<Header>()..];
+                let is_taken = |state: &u8| *state == SlotState::Taken as u8;
+                let number = |b: &[u8]| u32::from_ne_bytes(b.try_into().expect("four bytes"));
+                link.copying = states.iter().any(is_taken).then(|| number(&answer[12..16]));
                 for (took, state) in took.iter_mut().zip(states) {
                     *took = match SlotState::from_u8(*state) {
                         SlotState::Taken => Took::Taken,
@@ -353,6 +359,24 @@ impl Agent {
         link.filled = Some(Instant::now());
         let filled = took.len() * page_bytes as usize;
         self.buffer_bytes.fetch_max(filled, Ordering::Relaxed);
+    }
+
+    /// Waits until what was taken last is in the buffer. If it dies meanwhile, `recover` says what became
+    /// of each page.
+    pub fn copied(&self, took: &mut Vec<Took>, recover: impl FnOnce(&mut [Took])) {
+        let mut link = self.link.lock();
+        let Some(number) = link.copying.take() else { return };
+        let mut answer = [0u8; size_of::<Header>()];
+        let mut copied = self.answer_to(number, Some(PATIENCE), &mut answer);
+        if matches!(copied, Ok(None)) {
+            copied = self.patiently_answer_to(number, &mut answer);
+        }
+        if !matches!(copied, Ok(Some(_))) {
+            tracing::debug!(?copied, "an agent is gone in the middle of a copy");
+            self.dies();
+            recover(took);
+            link.slots.clone_from(took);
+        }
     }
 
     /// Copies page `slot` of the buffer. What the program writes there meanwhile is what its own agent
@@ -492,15 +516,20 @@ impl Agent {
             _ => false,
         };
         if is_begun {
-            self.holds_up.store(true, Ordering::Release);
-            let answered = self.answer_to(number, None, answer);
-            self.holds_up.store(false, Ordering::Release);
-            return answered?.ok_or(Unanswered::Silent);
+            return self.patiently_answer_to(number, answer)?.ok_or(Unanswered::Silent);
         }
         tracing::info!(agent = self.pid, ?kind, "an agent is silent; it may be frozen");
         link.owed = Some((number, kind));
         self.silent.store(true, Ordering::Release);
         Err(Unanswered::Silent)
+    }
+
+    /// The answer to an order that it has begun, however long it takes: it may be frozen.
+    fn patiently_answer_to(&self, number: u32, answer: &mut [u8]) -> io::Result<Option<usize>> {
+        self.holds_up.store(true, Ordering::Release);
+        let answered = self.answer_to(number, None, answer);
+        self.holds_up.store(false, Ordering::Release);
+        answered
     }
 
     /// Gives an order without waiting for its answer; its number. Orders that are not read add up only

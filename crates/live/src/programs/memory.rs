@@ -438,6 +438,26 @@ impl ProgramMemory {
         None
     }
 
+    /// What an agent moved to staging, and has not copied before it died, is copied to the buffer.
+    fn recover_copies(&self, agent: &Agent, took: &mut [Took]) {
+        let mut page = vec![0u8; self.page_bytes as usize];
+        for (slot, took) in took.iter_mut().enumerate().filter(|(_, t)| **t == Took::Taken) {
+            let found = match self.staged(slot, &mut page) {
+                Staged::Copied => true,
+                // It was the page of zeros.
+                Staged::Empty => {
+                    page.fill(0);
+                    true
+                }
+                Staged::Unknown => false,
+            };
+            if !found || !agent.fill(slot, &page) {
+                *took = self.unknown();
+            }
+        }
+        self.tell_lost(took);
+    }
+
     /// What a dead agent left in staging is copied to the buffer; the rest never left the program.
     /// What cannot be looked at may be here or there, and is lost.
     fn recover(&self, agent: &Agent, took: &mut [Took]) {
@@ -450,6 +470,10 @@ impl ProgramMemory {
                 Staged::Copied => self.unknown(),
             };
         }
+        self.tell_lost(took);
+    }
+
+    fn tell_lost(&self, took: &[Took]) {
         let lost = took.iter().filter(|t| **t == Took::Lost).count();
         if lost > 0 {
             tracing::error!(
@@ -495,6 +519,12 @@ impl Memory for ProgramMemory {
             let check = |took: &mut [Took]| self.find_moved(agent, &runs, took);
             let recover = |took: &mut [Took]| self.recover(agent, took);
             agent.take(&runs, self.page_bytes, took, check, recover);
+        }
+    }
+
+    fn finish_taking(&self, took: &mut Vec<Took>) {
+        if let Some(agent) = self.agent.get() {
+            agent.copied(took, |took| self.recover_copies(agent, took));
         }
     }
 
