@@ -89,6 +89,8 @@ pub enum Call {
     Begun = 2,
     /// Daemon: not to be carried out; it is answered all the same.
     CalledOff = 3,
+    /// Agent: what is to be taken is in staging, and its program may change its mappings again.
+    Moved = 4,
 }
 
 /// The call word for the order with this number.

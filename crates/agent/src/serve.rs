@@ -6,7 +6,7 @@
 //! then refuses to move pages while an unread event says that mappings are changing.
 
 use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::attach::{BEACON, State, read_beacon, tell_started};
 use crate::protocol::{
@@ -363,6 +363,7 @@ fn obey(socket: i32, area: usize, prepared: &mut Option<Prepared>) -> bool {
             let mut taken = Taken { header, slots: [0; SLOTS] };
             if begin(p, number) {
                 take(p, runs, &mut taken.slots);
+                call(p).store(call_word(number, Call::Moved), Release);
             }
             // The program may change its mappings from here on: the copies need not be waited for.
             let sent = send(socket, &taken, size_of::<Taken>(), None);
@@ -400,9 +401,12 @@ fn obey(socket: i32, area: usize, prepared: &mut Option<Prepared>) -> bool {
 /// Begins an order, unless the daemon has called it off.
 fn begin(prepared: &Prepared, number: u32) -> bool {
     let (pending, begun) = (call_word(number, Call::Pending), call_word(number, Call::Begun));
+    call(prepared).compare_exchange(pending, begun, AcqRel, Acquire).is_ok()
+}
+
+fn call(prepared: &Prepared) -> &AtomicU64 {
     // SAFETY: the buffer is mapped as long as the agent lives, and the word is aligned.
-    let word = unsafe { &*((prepared.buffer + CALL_AT) as *const AtomicU64) };
-    word.compare_exchange(pending, begun, AcqRel, Acquire).is_ok()
+    unsafe { &*((prepared.buffer + CALL_AT) as *const AtomicU64) }
 }
 
 fn advise(address: usize, bytes: usize, advice: usize) -> u32 {

@@ -26,6 +26,8 @@ pub enum Took {
     Busy,
     /// It cannot be moved, or not now: still in the program.
     Stayed,
+    /// Nothing was tried, because a fault came first: still in the program.
+    CalledOff,
     /// Whether it left, and where it is, nobody can say any more: the program must not go on without.
     Lost,
 }
@@ -55,9 +57,10 @@ pub enum PutStop {
 /// ([`crate::BlockStore::Unit`]). Live it is a process with an agent; in tests a table of bytes; in replay what the
 /// trace says.
 pub trait Memory<U = u8>: Send + Sync {
-    /// From now until [`Memory::release_events`], no event of this program is read: what the page
-    /// table says stays true while pages are taken. Called with the space's lock held for writing.
-    fn hold_events(&self);
+    /// From now until [`Memory::release_events`], no event of this program is read until its pages are
+    /// taken: what the page table says stays true meanwhile. `yields`: a fault that comes before that has
+    /// begun may call it off ([`Took::CalledOff`]). Called with the space's lock held for writing.
+    fn hold_events(&self, yields: bool);
 
     /// Takes `vpns` (ascending, at most [`MAX_BATCH`]) out of the program, each atomically; `took`
     /// gets one entry each. The bytes are available to [`Memory::copy_taken`] from

@@ -34,6 +34,18 @@ pub(super) struct Marked {
     took: Vec<Took>,
 }
 
+/// How pages are taken out.
+#[derive(Clone, Copy)]
+struct How {
+    /// Flags that their entries get.
+    flags: u8,
+    /// A fault may call it off.
+    yields: bool,
+}
+
+/// How often a batch may be called off.
+const YIELDS: u32 = 3;
+
 /// Where a page of a group comes from.
 #[derive(Clone, Copy)]
 pub(super) enum Source {
@@ -133,11 +145,22 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                 pages <= most
             };
             let (now, later) = rest.split_at(1 + rest[1..].iter().take_while(fits).count());
-            let mut busy = self.batch(space, now, flags, &mut learner, ctx, &mut out);
+            let (mut busy, mut called_off) =
+                self.batch(space, now, How { flags, yields: true }, &mut learner, ctx, &mut out);
+            let mut tries = 1;
+            while called_off {
+                // A fault came first, and is answered now.
+                busy.sort_unstable();
+                let again: Vec<Group> = now.iter().filter_map(|g| only(g, &busy)).collect();
+                let how = How { flags, yields: tries < YIELDS };
+                (busy, called_off) = self.batch(space, &again, how, &mut learner, ctx, &mut out);
+                tries += 1;
+            }
             busy.sort_unstable();
             if !busy.is_empty() && out.full.is_none() && space.memory.unshare(&busy) {
                 let again: Vec<Group> = now.iter().filter_map(|g| only(g, &busy)).collect();
-                busy = self.batch(space, &again, flags, &mut learner, ctx, &mut out);
+                let how = How { flags, yields: false };
+                (busy, _) = self.batch(space, &again, how, &mut learner, ctx, &mut out);
             }
             self.store.learn(&mut learner, &mut ctx.codec);
             for vpn in busy {
@@ -151,16 +174,17 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         out
     }
 
-    /// One batch; returns the pages that are busy, of which nothing was told.
+    /// One batch; returns the pages that are busy, or that it was called off for, of which nothing was
+    /// told, and whether it was called off.
     fn batch(
         &self,
         space: &Arc<ManagedSpace<M>>,
         groups: &[Group],
-        flags: u8,
+        how: How,
         learner: &mut Learner,
         ctx: &mut MoverContext<S>,
         out: &mut SwapOut,
-    ) -> Vec<Vpn> {
+    ) -> (Vec<Vpn>, bool) {
         let mut busy = Vec::new();
         // What is in the kernel's swap comes in first: the agent moves pages, not swap entries.
         if space.table.counts().lent > 0 {
@@ -173,9 +197,9 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
             space.memory.unshare(&lent);
         }
         let mut marked = std::mem::take(&mut ctx.marked);
-        if !self.mark(space, groups, flags, &mut marked, out) {
+        if !self.mark(space, groups, how, &mut marked, out) {
             ctx.marked = marked;
-            return busy;
+            return (busy, false);
         }
         if !marked.vpns.is_empty() {
             space.memory.take_out(&marked.vpns, &mut marked.took);
@@ -198,7 +222,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                     (*vpn, Source::Slot(slot - 1, marked.took[slot - 1]))
                 }
             });
-            self.store_group(space, group, flags, sources, learner, ctx, out, &mut busy);
+            self.store_group(space, group, how.flags, sources, learner, ctx, out, &mut busy);
             first = end;
         }
         if !marked.vpns.is_empty() {
@@ -208,8 +232,9 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
             space.memory.release_taken();
             points::out_released();
         }
+        let called_off = marked.took.contains(&Took::CalledOff);
         ctx.marked = marked;
-        busy
+        (busy, called_off)
     }
 
     /// Stores a group of pages from wherever they are.
@@ -250,7 +275,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
             };
             let home = match took {
                 Took::Hole => Home::Hole,
-                Took::Busy | Took::Stayed => Home::Program,
+                Took::Busy | Took::Stayed | Took::CalledOff => Home::Program,
                 Took::Lost => Home::Lost,
                 Took::Taken => {
                     space.memory.copy_taken(slot, slot_bytes);
@@ -265,8 +290,11 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                     home
                 }
             };
+            // A page that is waited for is about to be used: it is not tried again.
+            let is_wanted = space.moving(slot).is_some_and(|(_, entry)| entry.has(Entry::WANTED));
+            let again = took == Took::Busy || took == Took::CalledOff && !is_wanted;
             match self.publish(space, slot, home, slot_bytes, flags) {
-                Landed::Program(now) if took == Took::Busy && now == vpn => busy.push(vpn),
+                Landed::Program(now) if again && now == vpn => busy.push(vpn),
                 landed => out.tell(space, landed),
             }
         }
@@ -319,7 +347,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         &self,
         space: &ManagedSpace<M>,
         groups: &[Group],
-        flags: u8,
+        how: How,
         marked: &mut Marked,
         out: &mut SwapOut,
     ) -> bool {
@@ -340,7 +368,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                 if entry.state() == State::Parked {
                     self.unpark(space, page.vpn(), entry, &mut out.events);
                 }
-                let is_sample = is_sample(entry) && flags == 0;
+                let is_sample = is_sample(entry) && how.flags == 0;
                 let is_in = matches!(entry.state(), State::Resident | State::Lent);
                 if !is_in && !is_sample {
                     continue;
@@ -374,7 +402,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         }
         points::out_marked();
         space.begin_part();
-        space.memory.hold_events();
+        space.memory.hold_events(how.yields);
         true
     }
 }

@@ -400,7 +400,7 @@ impl Kernel {
 }
 
 impl Memory for Kernel {
-    fn hold_events(&self) {
+    fn hold_events(&self, _yields: bool) {
         self.held.store(true, Ordering::SeqCst);
     }
 

@@ -56,7 +56,7 @@ impl Program {
 }
 
 impl Memory for Program {
-    fn hold_events(&self) {}
+    fn hold_events(&self, _yields: bool) {}
 
     fn take_out(&self, vpns: &[Vpn], took: &mut Vec<Took>) {
         let inside = &mut *self.inside();

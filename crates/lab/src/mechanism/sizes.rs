@@ -52,7 +52,7 @@ impl Nothing {
 }
 
 impl Memory<Weight> for Nothing {
-    fn hold_events(&self) {}
+    fn hold_events(&self, _yields: bool) {}
 
     fn take_out(&self, vpns: &[Vpn], took: &mut Vec<Took>) {
         took.resize(vpns.len(), Took::Taken);

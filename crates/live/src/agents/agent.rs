@@ -80,6 +80,11 @@ impl Buffer {
         call.compare_exchange(pending, off, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
+    /// Whether the order of this number has come so far.
+    fn is_at(&self, number: u32, state: Call) -> bool {
+        self.call().is_some_and(|call| call.load(Ordering::Acquire) == call_word(number, state))
+    }
+
     fn read(&self, at: usize, out: &mut [u8]) -> io::Result<()> {
         match self {
             Buffer::Sealed(segment) => segment.read_at(at, out).map_err(io::Error::other),
@@ -320,18 +325,23 @@ impl Agent {
 
     /// Has it move the runs to staging and copy what moved to the buffer, which [`Agent::copied`] waits
     /// for. If it dies meanwhile, `recover` says what became of each page. If it lives, `check` corrects
-    /// what it was told. Nothing was taken where it is silent.
+    /// what it was told. Nothing was taken where it is silent, or where `sends`, which is told the
+    /// order's number, says that it is not to be sent.
     pub fn take(
         &self,
         runs: &[Run],
         page_bytes: u64,
         took: &mut Vec<Took>,
+        sends: impl FnOnce(u32) -> bool,
         check: impl FnOnce(&mut [Took]),
         recover: impl FnOnce(&mut [Took]),
     ) {
         let mut link = self.link.lock();
         let mut answer = vec![0u8; size_of::<Taken>()];
-        match self.order(&mut link, (Kind::Take, runs.len() as u32), runs, &mut answer) {
+        let order = (Kind::Take, runs.len() as u32);
+        match self.order_if(&mut link, order, runs, &mut answer, sends) {
+            // Called off before it was sent.
+            Ok(0) => {}
             Ok(n) if n == size_of::<Taken>() => {
                 let states = &answer[size_of::<Header>()..];
                 let is_taken = |state: &u8| *state == SlotState::Taken as u8;
@@ -359,6 +369,16 @@ impl Agent {
         link.filled = Some(Instant::now());
         let filled = took.len() * page_bytes as usize;
         self.buffer_bytes.fetch_max(filled, Ordering::Relaxed);
+    }
+
+    /// Whether what the order of this number takes has been moved.
+    pub fn has_moved(&self, order: u32) -> bool {
+        self.buffer.is_at(order, Call::Moved)
+    }
+
+    /// Calls off the order of this number; false if it has begun, or was never sent.
+    pub fn calls_off(&self, order: u32) -> bool {
+        self.buffer.call_off(Some(order))
     }
 
     /// Waits until what was taken last is in the buffer. If it dies meanwhile, `recover` says what became
@@ -449,8 +469,9 @@ impl Agent {
             return;
         }
         let mut link = self.link.lock();
-        match self.give((Kind::Release, SLOTS as u32), &[]) {
-            Ok(number) => link.owed = Some((number, Kind::Release)),
+        let number = self.orders.fetch_add(1, Ordering::Relaxed);
+        match self.give(number, (Kind::Release, SLOTS as u32), &[]) {
+            Ok(()) => link.owed = Some((number, Kind::Release)),
             Err(_) => self.dies(),
         }
     }
@@ -485,13 +506,29 @@ impl Agent {
     fn order(
         &self,
         link: &mut Link,
-        (kind, value): (Kind, u32),
+        order: (Kind, u32),
         runs: &[Run],
         answer: &mut [u8],
     ) -> Result<usize, Unanswered> {
+        self.order_if(link, order, runs, answer, |_| true)
+    }
+
+    /// The same, if `sends` still says so; else the answer has no bytes.
+    fn order_if(
+        &self,
+        link: &mut Link,
+        (kind, value): (Kind, u32),
+        runs: &[Run],
+        answer: &mut [u8],
+        sends: impl FnOnce(u32) -> bool,
+    ) -> Result<usize, Unanswered> {
         // Not waited for: its answer may have to wait for events that are held.
         self.settle(link, Duration::ZERO)?;
-        let result = self.fresh_order(link, (kind, value), runs, answer);
+        let number = self.orders.fetch_add(1, Ordering::Relaxed);
+        if !sends(number) {
+            return Ok(0);
+        }
+        let result = self.fresh_order(link, number, (kind, value), runs, answer);
         if matches!(result, Err(Unanswered::Gone(_))) {
             self.dies();
         }
@@ -501,16 +538,20 @@ impl Agent {
     fn fresh_order(
         &self,
         link: &mut Link,
+        number: u32,
         (kind, value): (Kind, u32),
         runs: &[Run],
         answer: &mut [u8],
     ) -> Result<usize, Unanswered> {
-        let number = self.give((kind, value), runs)?;
+        self.give(number, (kind, value), runs)?;
         if let Some(n) = self.answer_to(number, Some(PATIENCE), answer)? {
             return Ok(n);
         }
         let is_begun = match kind {
-            Kind::Take | Kind::Unshare => !self.buffer.call_off(Some(number)),
+            // A fault may have called it off already.
+            Kind::Take | Kind::Unshare => {
+                !self.buffer.call_off(Some(number)) && !self.buffer.is_at(number, Call::CalledOff)
+            }
             // A successor must know what became of its predecessor's orders.
             Kind::Sync => true,
             _ => false,
@@ -532,11 +573,10 @@ impl Agent {
         answered
     }
 
-    /// Gives an order without waiting for its answer; its number. Orders that are not read add up only
+    /// Gives an order without waiting for its answer. Orders that are not read add up only
     /// where an agent answers what it has not read: it is as good as dead. But before it is known what
     /// became of a predecessor's order it is waited for.
-    fn give(&self, (kind, value): (Kind, u32), runs: &[Run]) -> io::Result<u32> {
-        let number = self.orders.fetch_add(1, Ordering::Relaxed);
+    fn give(&self, number: u32, (kind, value): (Kind, u32), runs: &[Run]) -> io::Result<()> {
         if matches!(kind, Kind::Take | Kind::Unshare) {
             let Some(call) = self.buffer.call() else {
                 return Err(io::ErrorKind::PermissionDenied.into());
@@ -553,7 +593,7 @@ impl Agent {
             match sent.as_ref().err() {
                 Some(error) if seqpacket::is_out_of_memory(error) && tries < TRIES => tries += 1,
                 Some(error) if error.kind() == io::ErrorKind::WouldBlock && kind == Kind::Sync => {}
-                _ => return sent.map(|()| number),
+                _ => return sent,
             }
             pause();
         }

@@ -26,6 +26,41 @@ const FRESH_RUN_MAX: u32 = 64;
 /// How often a page is looked for, a millisecond apart, before it is given up as lost.
 const LOOKS: usize = 200;
 
+/// Whether a program's events may be read. They must not while its agent moves pages; before it has begun,
+/// a fault may call that off. What an agent says of itself is believed: it is its own program's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Hold {
+    /// They may.
+    None,
+    /// Pages are marked, and the order is not sent.
+    Marked { yields: bool },
+    /// The order of this number is.
+    Sent { yields: bool, order: u32 },
+    /// A fault came first.
+    CalledOff,
+}
+
+impl Hold {
+    const fn word(self) -> u64 {
+        match self {
+            Hold::None => 0,
+            Hold::CalledOff => 1,
+            Hold::Marked { yields } => 2 | (yields as u64) << 2,
+            Hold::Sent { yields, order } => 3 | (yields as u64) << 2 | (order as u64) << 32,
+        }
+    }
+
+    const fn of(word: u64) -> Hold {
+        let yields = word & 4 != 0;
+        match word & 3 {
+            0 => Hold::None,
+            1 => Hold::CalledOff,
+            2 => Hold::Marked { yields },
+            _ => Hold::Sent { yields, order: (word >> 32) as u32 },
+        }
+    }
+}
+
 /// The memory of one program.
 pub struct ProgramMemory {
     /// Its userfaultfd.
@@ -36,9 +71,9 @@ pub struct ProgramMemory {
     /// Set once; for a forked child later than the rest.
     agent: OnceLock<Agent>,
     pagemap: OnceLock<File>,
-    /// Events are not to be read now.
-    taking: AtomicBool,
-    /// The fault thread has disarmed the descriptor and wants it armed again after `taking`.
+    /// Whether events may be read now: a [`Hold`].
+    hold: AtomicU64,
+    /// The fault thread has disarmed the descriptor and wants it armed again when events may be read.
     disarmed: AtomicBool,
     /// It is to be watched and is not: the system refused.
     unwatched: AtomicBool,
@@ -66,7 +101,7 @@ impl ProgramMemory {
             page_bytes,
             agent: agent.map(OnceLock::from).unwrap_or_default(),
             pagemap: pagemap.map(OnceLock::from).unwrap_or_default(),
-            taking: AtomicBool::new(false),
+            hold: AtomicU64::new(Hold::None.word()),
             disarmed: AtomicBool::new(false),
             unwatched: AtomicBool::new(false),
             given_up: AtomicBool::new(false),
@@ -210,9 +245,23 @@ impl ProgramMemory {
         self.pagemap.get()
     }
 
-    /// Whether events may be read now; ask with the space's lock held for writing.
+    /// Whether events must not be read now; ask with the space's lock held for writing. What was not
+    /// begun, and may be called off, is.
     pub fn events_held(&self) -> bool {
-        self.taking.load(Ordering::Acquire)
+        let hold = self.hold.load(Ordering::SeqCst);
+        let called_off = || {
+            let off = Hold::CalledOff.word();
+            self.hold.compare_exchange(hold, off, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        };
+        match Hold::of(hold) {
+            Hold::None | Hold::CalledOff => false,
+            Hold::Marked { yields } => !(yields && called_off()),
+            Hold::Sent { yields, order } => {
+                let Some(agent) = self.agent.get() else { return true };
+                let is_off = || yields && agent.calls_off(order) && called_off();
+                !(agent.has_moved(order) || is_off())
+            }
+        }
     }
 
     /// Starts to watch the descriptor. If the system refuses, [`ProgramMemory::watch_again`] is to be
@@ -259,7 +308,7 @@ impl ProgramMemory {
     pub fn look_away(&self) {
         let _ = self.epoll_ctl(libc::EPOLL_CTL_MOD, 0);
         self.disarmed.store(true, Ordering::SeqCst);
-        if !self.taking.load(Ordering::SeqCst) {
+        if self.hold.load(Ordering::SeqCst) == Hold::None.word() {
             self.rearm();
         }
     }
@@ -325,6 +374,17 @@ impl ProgramMemory {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    /// The order of this number is about to be sent; false if it was called off.
+    fn sends(&self, order: u32) -> bool {
+        let before = self.hold.load(Ordering::SeqCst);
+        let Hold::Marked { yields } = Hold::of(before) else {
+            // Nobody holds events, or they are not held any more.
+            return before != Hold::CalledOff.word();
+        };
+        let sent = Hold::Sent { yields, order }.word();
+        self.hold.compare_exchange(before, sent, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
     /// `vpns` (ascending), but for those in `without` (ascending).
@@ -501,12 +561,12 @@ fn put_result(partial: Partial, page_bytes: u64) -> Put {
 }
 
 impl Memory for ProgramMemory {
-    fn hold_events(&self) {
-        self.taking.store(true, Ordering::SeqCst);
+    fn hold_events(&self, yields: bool) {
+        self.hold.store(Hold::Marked { yields }.word(), Ordering::SeqCst);
     }
 
     fn release_events(&self) {
-        self.taking.store(false, Ordering::SeqCst);
+        self.hold.store(Hold::None.word(), Ordering::SeqCst);
         self.rearm();
     }
 
@@ -518,7 +578,11 @@ impl Memory for ProgramMemory {
             let runs = self.registered(self.runs(vpns, &stay));
             let check = |took: &mut [Took]| self.find_moved(agent, &runs, took);
             let recover = |took: &mut [Took]| self.recover(agent, took);
-            agent.take(&runs, self.page_bytes, took, check, recover);
+            let sends = |order: u32| self.sends(order);
+            agent.take(&runs, self.page_bytes, took, sends, check, recover);
+            if self.hold.load(Ordering::SeqCst) == Hold::CalledOff.word() {
+                took.fill(Took::CalledOff);
+            }
         }
     }
 
