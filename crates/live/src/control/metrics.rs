@@ -186,7 +186,7 @@ fn totals(out: &mut DescriptorEncoder<'_>, s: &Status) -> fmt::Result {
         ("clew_lost_events", "Events that policies were not told.", t.lost_events as f64),
         (
             "clew_room_waits",
-            "Rounds of faults that waited because more than the budget was used.",
+            "First touches that waited because more than the budget was used.",
             t.room_waits as f64,
         ),
     ];

@@ -166,7 +166,7 @@ pub struct Totals {
     pub conflicts: u64,
     /// Events that the policies were not told because too many came at once.
     pub lost_events: u64,
-    /// Rounds of faults that waited 0.2 ms because more than the budget was used.
+    /// First touches of fresh memory that waited 0.2 ms because more than the budget was used.
     pub room_waits: u64,
 }
 

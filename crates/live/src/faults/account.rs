@@ -15,8 +15,6 @@ pub const SLOW: Duration = Duration::from_micros(100);
 pub enum Cause {
     /// Its program's events were held, because pages of it were on their way out.
     Held,
-    /// More than the budget was used.
-    Room,
     /// Its space's lock, which a worker had.
     Lock,
     /// Reading and applying what its program did before.
@@ -31,21 +29,13 @@ pub enum Cause {
 
 impl Cause {
     /// All of them, in the order in which a fault meets them.
-    pub const ALL: [Cause; 7] = [
-        Cause::Held,
-        Cause::Room,
-        Cause::Lock,
-        Cause::Events,
-        Cause::Queue,
-        Cause::Codec,
-        Cause::Put,
-    ];
+    pub const ALL: [Cause; 6] =
+        [Cause::Held, Cause::Lock, Cause::Events, Cause::Queue, Cause::Codec, Cause::Put];
 
     /// Its name in output.
     pub fn name(self) -> &'static str {
         match self {
             Cause::Held => "held",
-            Cause::Room => "room",
             Cause::Lock => "lock",
             Cause::Events => "events",
             Cause::Queue => "queue",
@@ -148,7 +138,7 @@ pub struct FaultAccount {
 /// One cause in it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CauseStatus {
-    /// `held`, `room`, `lock`, `events`, `queue`, `codec` or `put`.
+    /// `held`, `lock`, `events`, `queue`, `codec` or `put`.
     pub cause: String,
     /// Time of all faults, seconds.
     pub seconds: f64,
@@ -203,15 +193,15 @@ mod tests {
         threads[0].enter(&spent(&[(Cause::Held, 300), (Cause::Codec, 8)]));
         threads[1].enter(&spent(&[(Cause::Lock, 60), (Cause::Queue, 50)]));
         // Exactly as long as one may take.
-        threads[1].enter(&spent(&[(Cause::Room, 100)]));
+        threads[1].enter(&spent(&[(Cause::Events, 100)]));
         let all = FaultAccount::sum(threads.iter());
         assert_eq!((all.faults, all.slow_faults), (4, 2));
         let of = |cause: Cause| all.causes[cause as usize].clone();
         assert_eq!((of(Cause::Held).slow_faults, of(Cause::Lock).slow_faults), (1, 1));
-        assert_eq!(of(Cause::Room).slow_faults + of(Cause::Queue).slow_faults, 0);
+        assert_eq!(of(Cause::Events).slow_faults + of(Cause::Queue).slow_faults, 0);
         assert!((of(Cause::Codec).seconds - 16e-6).abs() < 1e-12);
         assert!((of(Cause::Codec).slow_seconds - 8e-6).abs() < 1e-12);
-        assert!((of(Cause::Room).slow_seconds).abs() < 1e-12);
+        assert!((of(Cause::Events).slow_seconds).abs() < 1e-12);
     }
 
     #[test]

@@ -7,5 +7,6 @@ pub mod interrupter;
 pub mod latency;
 pub mod moves;
 pub mod order;
+pub mod room;
 pub mod serve;
 pub mod uffd;

@@ -4,26 +4,25 @@
 //! process. Events are read and applied under the space's lock held for writing, and before the
 //! faults that came with them: what the program gave up must not come back.
 
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use clew_core::{Event, SpaceId, Vpn};
 use clew_engine::{Answered, Fault, Memory, MoverContext};
+use clew_store::Entry;
 use parking_lot::RwLockWriteGuard;
 
 use crate::faults::account::{Cause, Spent, Stopwatch};
 use crate::faults::affinity::{self, Placement, Thread};
 use crate::faults::events;
 use crate::faults::interrupter::Interrupter;
+use crate::faults::room::WaitForRoom;
 use crate::programs::process::{Process, Shared};
 
 /// Token of the descriptor that ends a fault thread.
 pub const STOP_TOKEN: u64 = u64::MAX;
-
-/// What a round of faults waits while the budget is exceeded: some pages are taken out meanwhile.
-const OVER_BUDGET: Duration = Duration::from_micros(200);
 
 /// How long a thread rests that was told of a message which it could not read: it is told again at once.
 const UNREADABLE: Duration = Duration::from_millis(1);
@@ -36,22 +35,17 @@ pub fn run(shared: &Shared, handler: usize) {
     let mut ctx = MoverContext::default();
     let mut interrupter = Interrupter::default();
     let (mut faults, mut told) = (Vec::with_capacity(32), Vec::new());
+    let mut room = WaitForRoom::default();
     loop {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
-        // SAFETY: the array lives across the call and is as long as stated.
-        let n = unsafe {
-            libc::epoll_wait(shared.epolls[handler].as_raw_fd(), events.as_mut_ptr(), 32, -1)
-        };
+        let n = wait(shared.epolls[handler].as_raw_fd(), &mut events, room.remaining());
         let mut watch = Stopwatch::since(Instant::now());
-        if n > 0 && shared.over_budget.load(Ordering::Relaxed) {
-            // As a kernel reclaims where a program asks for memory that is not there.
-            shared.room_waits.fetch_add(1, Ordering::Relaxed);
-            std::thread::sleep(OVER_BUDGET);
-            watch.to(Cause::Room);
-        }
+        let waited = room.end_due() as u64;
+        shared.room_waits.fetch_add(waited, Ordering::Relaxed);
         let mut rests = false;
         for event in &events[..n.max(0) as usize] {
             if event.u64 == STOP_TOKEN {
+                room.end();
                 return;
             }
             let Some(process) = shared.process(SpaceId(event.u64 as u32)) else { continue };
@@ -61,7 +55,8 @@ pub fn run(shared: &Shared, handler: usize) {
             }
             // Its faults wait for those of the programs before it.
             watch.to(Cause::Queue);
-            serve(shared, &process, &mut watch, &mut ctx, &mut interrupter, &mut faults, &mut told);
+            let mut round = Round { watch: &mut watch, room: &mut room };
+            serve(shared, &process, &mut round, &mut ctx, &mut interrupter, &mut faults, &mut told);
             rests |= process.unreadable.load(Ordering::Relaxed);
         }
         if rests {
@@ -70,10 +65,37 @@ pub fn run(shared: &Shared, handler: usize) {
     }
 }
 
+/// Waits for messages, at most so long; how many descriptors have some.
+fn wait(epoll: RawFd, events: &mut [libc::epoll_event; 32], most: Option<Duration>) -> i32 {
+    let timeout = most.map(|most| libc::timespec {
+        tv_sec: most.as_secs() as libc::time_t,
+        tv_nsec: libc::c_long::from(most.subsec_nanos() as i32),
+    });
+    let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: array and time live across the call, and the array is as long as stated.
+    unsafe {
+        libc::syscall(
+            libc::SYS_epoll_pwait2,
+            epoll,
+            events.as_mut_ptr(),
+            events.len(),
+            timeout,
+            std::ptr::null::<libc::sigset_t>(),
+            size_of::<libc::c_ulong>(),
+        ) as i32
+    }
+}
+
+/// What the programs of one round share.
+struct Round<'a> {
+    watch: &'a mut Stopwatch,
+    room: &'a mut WaitForRoom,
+}
+
 fn serve(
     shared: &Shared,
     process: &Arc<Process>,
-    round: &mut Stopwatch,
+    round: &mut Round<'_>,
     ctx: &mut MoverContext,
     interrupter: &mut Interrupter,
     faults: &mut Vec<(u64, u32)>,
@@ -83,13 +105,13 @@ fn serve(
     let guard = process.space.table.lock.write();
     if process.memory.events_held() {
         drop(guard);
-        process.held_since.lock().get_or_insert(round.last());
+        process.held_since.lock().get_or_insert(round.watch.last());
         process.memory.look_away();
         return;
     }
-    let mut watch = *round;
+    let mut watch = *round.watch;
     if let Some(since) = process.held_since.lock().take() {
-        watch.spent.add(Cause::Held, round.last().saturating_duration_since(since));
+        watch.spent.add(Cause::Held, watch.last().saturating_duration_since(since));
     }
     watch.to(Cause::Lock);
     events::read_and_apply(shared, process, interrupter, faults);
@@ -125,6 +147,13 @@ fn serve(
             if !affinity::narrow(slot, thread, cpu, || process.save_record(shared)) {
                 process.relaunching.store(false, Ordering::Relaxed);
             }
+        }
+        if shared.over_budget.load(Ordering::Relaxed)
+            && process.space.table.load(vpn) == Entry::ABSENT
+            && !WaitForRoom::lets_through(process)
+            && round.room.add(process, vpn)
+        {
+            continue;
         }
         watch.to(Cause::Queue);
         answer(shared, process, vpn, &watch, ctx, told);

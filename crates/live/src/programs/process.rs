@@ -89,6 +89,8 @@ pub struct Process {
     pub narrowed: Mutex<Option<(u32, libc::cpu_set_t)>>,
     /// Since when faults wait for its events, which are held.
     pub held_since: Mutex<Option<Instant>>,
+    /// Since when a first touch of fresh memory waits for room.
+    pub waits_for_room_since: Mutex<Option<Instant>>,
     /// Faults served.
     pub faults: AtomicU64,
     /// Faults among them that brought a stored page back.
@@ -155,6 +157,7 @@ impl Process {
             demand: AtomicU64::default(),
             fault_ns: AtomicU64::default(),
             held_since: Mutex::default(),
+            waits_for_room_since: Mutex::default(),
             fault_codec_ns: AtomicU64::default(),
             fault_along_ns: AtomicU64::default(),
             lent_back: AtomicU64::default(),
@@ -386,13 +389,14 @@ pub struct Shared {
     pub ring: (Sender<Event>, Receiver<Event>),
     /// Events that found the ring full.
     pub ring_dropped: AtomicU64,
-    /// Rounds of faults that waited because more than the budget was used.
+    /// First touches of fresh memory that waited because more than the budget was used.
     pub room_waits: AtomicU64,
     /// How long faults took, one a handler.
     pub latencies: Vec<FaultLatency>,
     /// Groups of programs taken over that are not served yet: until then nothing may end.
     pub recovering: AtomicUsize,
-    /// More than the budget is used, and pages are on their way out: faults give them time.
+    /// More than the budget is used, and pages are on their way out: who wants fresh memory gives them
+    /// time.
     pub over_budget: AtomicBool,
     /// What is kept of programs whose records were found damaged.
     pub lost: OnceLock<Vec<Lost>>,
