@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn the_textbook_example() {
-        // Belady's anomaly string with three frames and backing store that costs nothing.
+        // Belady's anomaly string with room for three pages and backing store that costs nothing.
         let uses = [1, 2, 3, 4, 1, 2, 5, 1, 2, 3, 4, 5];
         let steps: Vec<Step> = uses.iter().map(|page| Step::Use(page - 1)).collect();
         // 7 faults, 5 of them first touches.

@@ -19,7 +19,7 @@ use clew_trace::{Note, Record, Source, Stamped, Trace};
 use serde::Serialize;
 
 use crate::error::LabError;
-use crate::page_map::CHUNK;
+use crate::page_map::LEAF;
 use crate::replay::Progress;
 use crate::sane;
 use crate::spaces::Spaces;
@@ -352,7 +352,7 @@ enum At {
 struct OfSpace {
     pages: BTreeMap<Vpn, At>,
     counts: PageCounts,
-    chunks: HashSet<u64>,
+    leaves: HashSet<u64>,
 }
 
 impl OfSpace {
@@ -382,8 +382,8 @@ struct Pages {
     spaces: HashMap<SpaceId, OfSpace>,
     /// Pages of all of them.
     known: u64,
-    /// And chunks of neighbours that had one.
-    chunks: u64,
+    /// And leaves of neighbours that had one.
+    leaves: u64,
 }
 
 impl Pages {
@@ -392,22 +392,22 @@ impl Pages {
         let before = of_space.set(page.vpn(), at);
         if at.is_some() && before.is_none() {
             self.known += 1;
-            self.chunks += u64::from(of_space.chunks.insert(page.vpn().0 / CHUNK as u64));
+            self.leaves += u64::from(of_space.leaves.insert(page.vpn().0 / LEAF as u64));
         } else if at.is_none() && before.is_some() {
             self.known -= 1;
         }
         before
     }
 
-    /// Whether there are more than `most`, or where nobody has neighbours as many chunks as those need.
+    /// Whether there are more than `most`, or where nobody has neighbours as many leaves as those need.
     fn is_too_much(&self, most: u64) -> bool {
-        self.known > most || self.chunks > most / CHUNK as u64
+        self.known > most || self.leaves > most / LEAF as u64
     }
 
     fn remove(&mut self, space: SpaceId) {
         if let Some(gone) = self.spaces.remove(&space) {
             self.known -= gone.pages.len() as u64;
-            self.chunks -= gone.chunks.len() as u64;
+            self.leaves -= gone.leaves.len() as u64;
         }
     }
 
@@ -486,7 +486,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_without_neighbours_count_as_their_chunks() {
+    fn pages_without_neighbours_count_as_their_leaves() {
         let mut pages = Pages::default();
         let page = |space, vpn| PageId::new(SpaceId(space), Vpn(vpn));
         let resident =
@@ -494,10 +494,10 @@ mod tests {
         pages.note(&resident(1, 0, 1024));
         assert!(!pages.is_too_much(1024) && pages.is_too_much(1023));
         pages.note(&Event::Freed { run: PageRun { first: page(1, 0), count: 1023 } });
-        assert_eq!((pages.known, pages.chunks), (1, 2));
+        assert_eq!((pages.known, pages.leaves), (1, 2));
         pages.note(&resident(2, 4096, 1));
         assert!(!pages.is_too_much(3 * 512) && pages.is_too_much(2 * 512));
         pages.remove(SpaceId(1));
-        assert_eq!((pages.known, pages.chunks), (1, 1));
+        assert_eq!((pages.known, pages.leaves), (1, 1));
     }
 }

@@ -1,40 +1,40 @@
-//! Values by page, in chunks of 512 neighbours.
+//! Values by page, in leaves of 512 neighbours.
 //!
-//! Memory: 512 values a chunk and about 40 bytes to find it; a page without neighbours costs a
-//! whole chunk. The default value stands for "nothing".
+//! Memory: 512 values a leaf and about 40 bytes to find it; a page without neighbours costs a
+//! whole leaf. The default value stands for "nothing".
 
 use clew_core::{PageId, PageRun, SpaceId};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-const CHUNK_BITS: u32 = 9;
-/// Neighbours in a chunk.
-pub const CHUNK: usize = 1 << CHUNK_BITS;
+const LEAF_BITS: u32 = 9;
+/// Neighbours in a leaf.
+pub const LEAF: usize = 1 << LEAF_BITS;
 
 /// A value a page. See the module.
 pub struct PageMap<T> {
     by_key: HashMap<u64, u32, FixedState>,
-    chunks: Vec<Box<[T; CHUNK]>>,
+    leaves: Vec<Box<[T; LEAF]>>,
     free: Vec<u32>,
-    /// Keys of the chunks of each space, in no order.
+    /// Keys of the leaves of each space, in no order.
     spaces: Vec<Vec<u64>>,
-    /// The chunk used last.
+    /// The leaf used last.
     last: (u64, u32),
 }
 
 fn key(page: PageId) -> u64 {
-    page.raw() >> CHUNK_BITS
+    page.raw() >> LEAF_BITS
 }
 
 fn offset(page: PageId) -> usize {
-    page.raw() as usize & (CHUNK - 1)
+    page.raw() as usize & (LEAF - 1)
 }
 
 impl<T: Copy + Default + PartialEq> Default for PageMap<T> {
     fn default() -> PageMap<T> {
         PageMap {
             by_key: HashMap::with_hasher(FixedState::default()),
-            chunks: Vec::new(),
+            leaves: Vec::new(),
             free: Vec::new(),
             spaces: Vec::new(),
             last: (u64::MAX, 0),
@@ -48,10 +48,10 @@ impl<T: Copy + Default + PartialEq> PageMap<T> {
     pub fn get(&self, page: PageId) -> T {
         let key = key(page);
         if key == self.last.0 {
-            return self.chunks[self.last.1 as usize][offset(page)];
+            return self.leaves[self.last.1 as usize][offset(page)];
         }
         match self.by_key.get(&key) {
-            Some(chunk) => self.chunks[*chunk as usize][offset(page)],
+            Some(leaf) => self.leaves[*leaf as usize][offset(page)],
             None => T::default(),
         }
     }
@@ -63,42 +63,42 @@ impl<T: Copy + Default + PartialEq> PageMap<T> {
         if key != self.last.0 {
             self.go_to(key, page.space());
         }
-        &mut self.chunks[self.last.1 as usize][offset(page)]
+        &mut self.leaves[self.last.1 as usize][offset(page)]
     }
 
-    /// Chunks that take memory.
-    pub fn chunks(&self) -> usize {
-        self.chunks.len()
+    /// Leaves that take memory.
+    pub fn leaves(&self) -> usize {
+        self.leaves.len()
     }
 
     #[inline(never)]
     fn go_to(&mut self, key: u64, space: SpaceId) {
-        self.last = (key, self.chunk(key, space));
+        self.last = (key, self.leaf(key, space));
     }
 
-    fn chunk(&mut self, key: u64, space: SpaceId) -> u32 {
-        if let Some(chunk) = self.by_key.get(&key) {
-            return *chunk;
+    fn leaf(&mut self, key: u64, space: SpaceId) -> u32 {
+        if let Some(leaf) = self.by_key.get(&key) {
+            return *leaf;
         }
-        let chunk = self.free.pop().unwrap_or_else(|| {
-            self.chunks.push(Box::new([T::default(); CHUNK]));
-            (self.chunks.len() - 1) as u32
+        let leaf = self.free.pop().unwrap_or_else(|| {
+            self.leaves.push(Box::new([T::default(); LEAF]));
+            (self.leaves.len() - 1) as u32
         });
-        self.by_key.insert(key, chunk);
+        self.by_key.insert(key, leaf);
         let number = space.0 as usize;
         if self.spaces.len() <= number {
             self.spaces.resize_with(number + 1, Vec::new);
         }
         self.spaces[number].push(key);
-        chunk
+        leaf
     }
 
-    /// Takes every value of a run, in address order; costs the chunks that are there, and no others.
+    /// Takes every value of a run, in address order; costs the leaves that are there, and no others.
     pub fn take_run(&mut self, run: PageRun, mut taken: impl FnMut(PageId, T)) {
         let space = run.first.space();
         let Some(keys) = self.spaces.get(space.0 as usize) else { return };
         let end = run.first.raw() + u64::from(run.count);
-        let (first_key, last_key) = (key(run.first), (end - 1) >> CHUNK_BITS);
+        let (first_key, last_key) = (key(run.first), (end - 1) >> LEAF_BITS);
         let mut of_run: Vec<u64> = if last_key - first_key < keys.len() as u64 {
             (first_key..=last_key).filter(|key| self.by_key.contains_key(key)).collect()
         } else {
@@ -106,11 +106,11 @@ impl<T: Copy + Default + PartialEq> PageMap<T> {
         };
         of_run.sort_unstable();
         for key in of_run {
-            let chunk = self.by_key[&key] as usize;
-            let from = (key << CHUNK_BITS).max(run.first.raw());
-            for raw in from..((key + 1) << CHUNK_BITS).min(end) {
+            let leaf = self.by_key[&key] as usize;
+            let from = (key << LEAF_BITS).max(run.first.raw());
+            for raw in from..((key + 1) << LEAF_BITS).min(end) {
                 let page = PageId::from_raw(raw);
-                let value = std::mem::take(&mut self.chunks[chunk][offset(page)]);
+                let value = std::mem::take(&mut self.leaves[leaf][offset(page)]);
                 if value != T::default() {
                     taken(page, value);
                 }
@@ -131,8 +131,8 @@ impl<T: Copy + Default + PartialEq> PageMap<T> {
     /// Every value of a space that may be another than the default, in no order.
     pub fn each_of_space(&mut self, space: SpaceId, mut each: impl FnMut(&mut T)) {
         let Some(keys) = self.spaces.get(space.0 as usize) else { return };
-        for chunk in keys.iter().filter_map(|key| self.by_key.get(key)) {
-            self.chunks[*chunk as usize].iter_mut().for_each(&mut each);
+        for leaf in keys.iter().filter_map(|key| self.by_key.get(key)) {
+            self.leaves[*leaf as usize].iter_mut().for_each(&mut each);
         }
     }
 
@@ -141,17 +141,14 @@ impl<T: Copy + Default + PartialEq> PageMap<T> {
         self.take_space(space, |_| {});
     }
 
-    /// Takes every value of a space, by chunk in the order in which they came to be.
+    /// Takes every value of a space, by leaf in the order in which they came to be.
     pub fn take_space(&mut self, space: SpaceId, mut taken: impl FnMut(T)) {
         let Some(keys) = self.spaces.get_mut(space.0 as usize) else { return };
         for key in std::mem::take(keys) {
             if let Some(number) = self.by_key.remove(&key) {
-                let chunk = &mut *self.chunks[number as usize];
-                chunk
-                    .iter()
-                    .filter(|value| **value != T::default())
-                    .for_each(|value| taken(*value));
-                *chunk = [T::default(); CHUNK];
+                let leaf = &mut *self.leaves[number as usize];
+                leaf.iter().filter(|value| **value != T::default()).for_each(|value| taken(*value));
+                *leaf = [T::default(); LEAF];
                 self.free.push(number);
             }
         }

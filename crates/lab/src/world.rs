@@ -11,7 +11,7 @@ use clew_trace::{ContentId, Record, Trace};
 
 use crate::error::LabError;
 use crate::mechanism::MAX_PAGES;
-use crate::page_map::{CHUNK, PageMap};
+use crate::page_map::{LEAF, PageMap};
 use crate::sane;
 use crate::spaces::Spaces;
 
@@ -56,7 +56,7 @@ pub struct Lookahead {
 /// What a trace may have of pages, so that following it takes a few GiB at most.
 #[derive(Clone, Copy)]
 struct Most {
-    /// There at once; and as many in chunks of neighbours of which one is there.
+    /// There at once; and as many in leaves of neighbours of which one is there.
     pages: u64,
     /// Come into being, one after the other.
     begun: u64,
@@ -122,8 +122,8 @@ impl Lookahead {
             }
             alive += (firsts.len() - before) as u64;
             peak_pages = peak_pages.max(alive);
-            let in_chunks = (pages.chunks() * CHUNK) as u64;
-            if alive.max(in_chunks) > most.pages || firsts.len() as u64 > most.begun {
+            let in_leaves = (pages.leaves() * LEAF) as u64;
+            if alive.max(in_leaves) > most.pages || firsts.len() as u64 > most.begun {
                 let why = "more pages than a replay has room for".to_string();
                 return Err(LabError::Record { record: number, field: "pages", why });
             }

@@ -16,27 +16,27 @@ pub enum AdoptError {
     /// Without the seed no page can be verified.
     #[error("the handle table has no first page: memory was damaged")]
     NoSeed,
-    /// The owner of a chunk cannot be made out, and whose pages it has.
-    #[error("the owner record of page table chunk {chunk} is no record: memory was damaged")]
+    /// The owner of a leaf cannot be made out, and whose pages it has.
+    #[error("the owner record of page table leaf {leaf} is no record: memory was damaged")]
     Owner {
-        /// The chunk.
-        chunk: u32,
+        /// The leaf.
+        leaf: u32,
     },
-    /// A chunk has entries and is nobody's.
-    #[error("page table chunk {chunk} has entries and no owner: memory was damaged")]
+    /// A leaf has entries and is nobody's.
+    #[error("page table leaf {leaf} has entries and no owner: memory was damaged")]
     Unowned {
-        /// The chunk.
-        chunk: usize,
+        /// The leaf.
+        leaf: usize,
     },
-    /// Two chunks say that they are for the same pages.
-    #[error("page table chunks {first} and {second} are both part {number} of space {}: memory \
+    /// Two leaves say that they are for the same pages.
+    #[error("page table leaves {first} and {second} are both part {number} of space {}: memory \
         was damaged", space.0)]
     Twice {
         /// The space.
         space: SpaceId,
         /// Which 512 pages of it.
         number: u64,
-        /// One chunk.
+        /// One leaf.
         first: u32,
         /// The other.
         second: u32,

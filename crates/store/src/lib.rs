@@ -2,7 +2,7 @@
 //! page table that says which page is where.
 //!
 //! [`Store`] is the face of the pool, [`Space`] the page table of one address space. What must
-//! outlive the daemon lies in [`Segment`]s: the arena, the slab and handle tables, the chunks of
+//! outlive the daemon lies in [`Segment`]s: the arena, the slab and handle tables, the leaves of
 //! the page tables and their owners.
 
 pub mod adopt;
@@ -24,5 +24,5 @@ pub use store::{
     Adopted, Dictionary, Handle, Limit, Members, Piece, PoolFacts, PutError, ReadError, Store,
     StoreConfig, StoreError,
 };
-pub use table::{Counts, Damage, Entry, Refused, Space, SpaceChunks, State, TableError, Tables};
+pub use table::{Counts, Damage, Entry, Refused, Space, SpaceLeaves, State, TableError, Tables};
 pub use tier::ObjectTier;

@@ -88,9 +88,9 @@ impl World {
         World { mover: self.mover.with_run_ahead(Some(run_ahead)), ..self }
     }
 
-    /// The same, with page tables of so many chunks.
-    pub fn with_chunks(self, chunks: u64) -> World {
-        World { tables: Arc::new(Tables::new(chunks * 512).unwrap()), ..self }
+    /// The same, with page tables of so many leaves.
+    pub fn with_leaves(self, leaves: u64) -> World {
+        World { tables: Arc::new(Tables::new(leaves * 512).unwrap()), ..self }
     }
 
     pub fn roomy(retain: bool) -> World {
@@ -140,13 +140,13 @@ impl World {
         let fd = |segment: &Segment| segment.as_fd().try_clone_to_owned().unwrap();
         let journal = Journal::adopt(fd(self.journal.segment()), PAGE as u64).unwrap();
         let journal = Arc::new(journal);
-        let (tables, mut chunks) = Tables::adopt(self.tables.segments().map(fd)).unwrap();
+        let (tables, mut leaves) = Tables::adopt(self.tables.segments().map(fd)).unwrap();
         let tables = Arc::new(tables);
         let (mut programs, mut references) = (BTreeMap::new(), Vec::new());
         for (id, journal) in journal.in_use() {
             let before = self.program(id.0).expect("a program that lives");
-            let chunks = chunks.remove(&id).unwrap_or_default();
-            let (table, damage) = Space::adopt(id, Arc::clone(&tables), chunks);
+            let leaves = leaves.remove(&id).unwrap_or_default();
+            let (table, damage) = Space::adopt(id, Arc::clone(&tables), leaves);
             assert_eq!(damage.pages, []);
             references.extend(table.handles());
             before.kernel.change_hands();

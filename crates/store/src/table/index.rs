@@ -1,21 +1,21 @@
-//! From the number of a chunk in its address space (page number / 512) to the chunk.
+//! From the number of a leaf in its address space (page number / 512) to the leaf.
 //!
 //! An open-addressing table with linear probing, at most half full: one word a slot, 36 bits of
-//! number and 28 of chunk, zero for an empty one (no chunk is zero). Slots are only ever filled, so
+//! number and 28 of leaf, zero for an empty one (no leaf is zero). Slots are only ever filled, so
 //! readers need no lock and no version. To grow, a copy is published; the old arrays stay until the
 //! index is dropped, which costs no more than the newest one.
 //!
-//! A reader that still looks at an old array may miss a chunk that is being added; whoever wants to
+//! A reader that still looks at an old array may miss a leaf that is being added; whoever wants to
 //! add one looks again under the lock.
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use super::chunks::TableError;
+use super::leaves::TableError;
 
-const CHUNK_BITS: u32 = 28;
+const LEAF_BITS: u32 = 28;
 const FIRST_BITS: u32 = 6;
-const CHUNK_MASK: u64 = (1 << CHUNK_BITS) - 1;
+const LEAF_MASK: u64 = (1 << LEAF_BITS) - 1;
 
 #[derive(Debug)]
 struct Slots {
@@ -39,7 +39,7 @@ impl Slots {
         loop {
             let slot = &self.slots[at & mask];
             let word = slot.load(Ordering::Acquire);
-            if word == 0 || word >> CHUNK_BITS == number {
+            if word == 0 || word >> LEAF_BITS == number {
                 return (slot, word);
             }
             at += 1;
@@ -57,31 +57,31 @@ struct Growth {
 
 /// The index of one address space.
 #[derive(Debug)]
-pub(super) struct ChunkIndex {
+pub(super) struct LeafIndex {
     current: AtomicPtr<Slots>,
     growth: Mutex<Growth>,
 }
 
-impl ChunkIndex {
-    pub fn new() -> ChunkIndex {
-        ChunkIndex::with_slots(FIRST_BITS)
+impl LeafIndex {
+    pub fn new() -> LeafIndex {
+        LeafIndex::with_slots(FIRST_BITS)
     }
 
-    fn with_slots(bits: u32) -> ChunkIndex {
+    fn with_slots(bits: u32) -> LeafIndex {
         let first = Slots::new(bits);
         let current = AtomicPtr::new(std::ptr::from_ref(&*first).cast_mut());
-        ChunkIndex { current, growth: Mutex::new(Growth { used: 0, arrays: vec![first] }) }
+        LeafIndex { current, growth: Mutex::new(Growth { used: 0, arrays: vec![first] }) }
     }
 
-    /// An index of these chunks, whose numbers differ.
-    pub fn of(chunks: Vec<(u64, u32)>) -> ChunkIndex {
-        let bits = (chunks.len() * 2).next_power_of_two().trailing_zeros().max(FIRST_BITS);
-        let index = ChunkIndex::with_slots(bits);
-        for &(number, chunk) in &chunks {
-            let word = number << CHUNK_BITS | u64::from(chunk);
+    /// An index of these leaves, whose numbers differ.
+    pub fn of(leaves: Vec<(u64, u32)>) -> LeafIndex {
+        let bits = (leaves.len() * 2).next_power_of_two().trailing_zeros().max(FIRST_BITS);
+        let index = LeafIndex::with_slots(bits);
+        for &(number, leaf) in &leaves {
+            let word = number << LEAF_BITS | u64::from(leaf);
             index.slots().probe(number).0.store(word, Ordering::Release);
         }
-        index.growth.lock().used = chunks.len();
+        index.growth.lock().used = leaves.len();
         index
     }
 
@@ -91,56 +91,56 @@ impl ChunkIndex {
         unsafe { &*self.current.load(Ordering::Acquire) }
     }
 
-    /// The chunk of `number`.
+    /// The leaf of `number`.
     #[inline]
     pub fn get(&self, number: u64) -> Option<u32> {
         let (_, word) = self.slots().probe(number);
-        (word != 0).then_some((word & CHUNK_MASK) as u32)
+        (word != 0).then_some((word & LEAF_MASK) as u32)
     }
 
-    /// The chunk of `number`, made by `alloc` if there is none. Calls for new chunks wait for each
+    /// The leaf of `number`, made by `alloc` if there is none. Calls for new leaves wait for each
     /// other.
     pub fn get_or_insert(
         &self,
         number: u64,
         alloc: impl FnOnce() -> Result<u32, TableError>,
     ) -> Result<u32, TableError> {
-        if let Some(chunk) = self.get(number) {
-            return Ok(chunk);
+        if let Some(leaf) = self.get(number) {
+            return Ok(leaf);
         }
         let mut growth = self.growth.lock();
-        if let Some(chunk) = self.get(number) {
-            return Ok(chunk);
+        if let Some(leaf) = self.get(number) {
+            return Ok(leaf);
         }
-        let chunk = alloc()?;
+        let leaf = alloc()?;
         let slots = self.slots();
         if (growth.used + 1) * 2 > slots.slots.len() {
             let larger = Slots::new(64 - slots.shift + 1);
             for slot in &slots.slots {
                 let word = slot.load(Ordering::Relaxed);
                 if word != 0 {
-                    larger.probe(word >> CHUNK_BITS).0.store(word, Ordering::Relaxed);
+                    larger.probe(word >> LEAF_BITS).0.store(word, Ordering::Relaxed);
                 }
             }
             self.current.store(std::ptr::from_ref(&*larger).cast_mut(), Ordering::Release);
             growth.arrays.push(larger);
         }
-        let word = number << CHUNK_BITS | u64::from(chunk);
+        let word = number << LEAF_BITS | u64::from(leaf);
         self.slots().probe(number).0.store(word, Ordering::Release);
         growth.used += 1;
-        Ok(chunk)
+        Ok(leaf)
     }
 
-    /// How many chunks there are.
+    /// How many leaves there are.
     pub fn len(&self) -> usize {
         self.growth.lock().used
     }
 
-    /// All numbers with their chunks, in no order.
+    /// All numbers with their leaves, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
         self.slots().slots.iter().filter_map(|slot| {
             let word = slot.load(Ordering::Acquire);
-            (word != 0).then_some((word >> CHUNK_BITS, (word & CHUNK_MASK) as u32))
+            (word != 0).then_some((word >> LEAF_BITS, (word & LEAF_MASK) as u32))
         })
     }
 }

@@ -1,18 +1,18 @@
 //! The page table: which page of a program is where.
 //!
-//! One word a page ([`Entry`]), 512 words a chunk ([`Tables`] hands them out, from one segment for
+//! One word a page ([`Entry`]), 512 words a leaf ([`Tables`] hands them out, from one segment for
 //! all), found through a small hash table per address space ([`Space`]). Readers take no lock.
 
 mod adopt;
-mod chunks;
 mod entry;
 mod index;
+mod leaves;
 mod numbers;
 mod space;
 
-pub use adopt::{Damage, SpaceChunks};
-pub use chunks::{TableError, Tables};
+pub use adopt::{Damage, SpaceLeaves};
 pub use entry::{Entry, State};
+pub use leaves::{TableError, Tables};
 pub use space::{Counts, Refused, Space};
 
 #[cfg(test)]

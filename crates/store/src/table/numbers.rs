@@ -1,7 +1,7 @@
 //! Numbers of spaces.
 //!
 //! There are fewer than there are programs in a daemon's life, so they come round: one is given again
-//! once the space that had it, and its chunks, are gone. The next one is always the first that is free
+//! once the space that had it, and its leaves, are gone. The next one is always the first that is free
 //! behind the last: whoever still speaks of a space that has ended means none that has just begun.
 //!
 //! The lock is a leaf.

@@ -1,7 +1,7 @@
 //! The page table of one address space.
 //!
 //! Every single operation is atomic for its page and takes no lock, except that the first touch of
-//! 512 pages takes the one for adding chunks. Chunks are freed with the space, not before: what a
+//! 512 pages takes the one for adding leaves. Leaves are freed with the space, not before: what a
 //! program once used costs 8 bytes a page as long as it lives.
 //!
 //! [`Space::lock`] is not taken here. It is for whoever must see several pages, or pages and the
@@ -16,9 +16,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use clew_core::{SpaceId, Vpn};
 
-use super::chunks::{CHUNK_PAGES, SPARE_ONE_IN, TableError, Tables};
 use super::entry::{Entry, State};
-use super::index::ChunkIndex;
+use super::index::LeafIndex;
+use super::leaves::{LEAF_PAGES, SPARE_ONE_IN, TableError, Tables};
 
 pub(super) const VPN_LIMIT: u64 = 1 << 45;
 
@@ -57,7 +57,7 @@ pub struct Space {
     /// See the head of this module.
     pub lock: RwLock<()>,
     tables: Arc<Tables>,
-    index: ChunkIndex,
+    index: LeafIndex,
     counts: [AtomicI64; State::ALL.len()],
 }
 
@@ -65,40 +65,40 @@ impl Space {
     /// An empty table with memory from `tables`.
     pub fn new(id: SpaceId, tables: Arc<Tables>) -> Space {
         tables.numbers.claim(id);
-        Space::with(id, tables, ChunkIndex::new(), Default::default())
+        Space::with(id, tables, LeafIndex::new(), Default::default())
     }
 
     /// An empty table of a number that no other space has; `None` if all are taken.
     pub fn numbered(tables: &Arc<Tables>) -> Option<Space> {
         let id = tables.numbers.take()?;
-        Some(Space::with(id, Arc::clone(tables), ChunkIndex::new(), Default::default()))
+        Some(Space::with(id, Arc::clone(tables), LeafIndex::new(), Default::default()))
     }
 
     fn with(
         id: SpaceId,
         tables: Arc<Tables>,
-        index: ChunkIndex,
+        index: LeafIndex,
         counts: [AtomicI64; State::ALL.len()],
     ) -> Space {
         Space { id, lock: RwLock::new(()), tables, index, counts }
     }
 
-    /// A table of chunks that have entries, `counts` of them in each state.
-    pub(super) fn of_chunks(
+    /// A table of leaves that have entries, `counts` of them in each state.
+    pub(super) fn of_leaves(
         id: SpaceId,
         tables: Arc<Tables>,
-        chunks: Vec<(u64, u32)>,
+        leaves: Vec<(u64, u32)>,
         counts: [i64; State::ALL.len()],
     ) -> Space {
         tables.numbers.claim(id);
-        Space::with(id, tables, ChunkIndex::of(chunks), counts.map(AtomicI64::new))
+        Space::with(id, tables, LeafIndex::of(leaves), counts.map(AtomicI64::new))
     }
 
     /// Entries that are not absent, in no order.
     pub(super) fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
-        self.index.iter().flat_map(move |(_, chunk)| {
-            (0..CHUNK_PAGES).filter_map(move |page| {
-                let entry = Entry::from_raw(self.tables.word(chunk, page).load(Ordering::Acquire));
+        self.index.iter().flat_map(move |(_, leaf)| {
+            (0..LEAF_PAGES).filter_map(move |page| {
+                let entry = Entry::from_raw(self.tables.word(leaf, page).load(Ordering::Acquire));
                 (!entry.is_absent()).then_some(entry)
             })
         })
@@ -110,19 +110,19 @@ impl Space {
         self.id
     }
 
-    /// Chunks of 512 pages (4 KiB each) that it takes.
-    pub fn chunks(&self) -> usize {
+    /// Leaves of 512 pages (4 KiB each) that it takes.
+    pub fn leaves(&self) -> usize {
         self.index.len()
     }
 
-    /// The chunk of a page, made if there is none and more than `spare` are left: never of pages behind
+    /// The leaf of a page, made if there is none and more than `spare` are left: never of pages behind
     /// the limit.
     #[inline]
-    fn chunk(&self, vpn: Vpn, spare: u32) -> Result<u32, TableError> {
+    fn leaf(&self, vpn: Vpn, spare: u32) -> Result<u32, TableError> {
         if vpn.0 >= VPN_LIMIT {
             return Err(TableError::Range { vpn });
         }
-        let number = vpn.0 / CHUNK_PAGES;
+        let number = vpn.0 / LEAF_PAGES;
         self.index.get_or_insert(number, || self.tables.alloc(self.id, number, spare))
     }
 
@@ -138,8 +138,8 @@ impl Space {
     /// The entry of `vpn`; absent where nothing was ever stored.
     #[inline]
     pub fn load(&self, vpn: Vpn) -> Entry {
-        match self.index.get(vpn.0 / CHUNK_PAGES) {
-            Some(chunk) => Entry::from_raw(self.tables.word(chunk, vpn.0).load(Ordering::Acquire)),
+        match self.index.get(vpn.0 / LEAF_PAGES) {
+            Some(leaf) => Entry::from_raw(self.tables.word(leaf, vpn.0).load(Ordering::Acquire)),
             None => Entry::ABSENT,
         }
     }
@@ -147,33 +147,33 @@ impl Space {
     /// Sets the entry of `vpn` and returns the one before.
     ///
     /// # Errors
-    /// If a chunk is needed and there is none. Never where `vpn` has a neighbour in its chunk.
+    /// If a leaf is needed and there is none. Never where `vpn` has a neighbour in its leaf.
     #[inline]
     pub fn store(&self, vpn: Vpn, entry: Entry) -> Result<Entry, TableError> {
-        let chunk = match entry.is_absent() {
-            false => self.chunk(vpn, 0)?,
-            true => match self.index.get(vpn.0 / CHUNK_PAGES) {
-                Some(chunk) => chunk,
+        let leaf = match entry.is_absent() {
+            false => self.leaf(vpn, 0)?,
+            true => match self.index.get(vpn.0 / LEAF_PAGES) {
+                Some(leaf) => leaf,
                 None => return Ok(Entry::ABSENT),
             },
         };
-        Ok(self.swap(chunk, vpn.0, entry))
+        Ok(self.swap(leaf, vpn.0, entry))
     }
 
-    /// As [`Space::store`], for a page that need not be known, as it is in its program: some chunks are
+    /// As [`Space::store`], for a page that need not be known, as it is in its program: some leaves are
     /// left for those that must be.
     ///
     /// # Errors
-    /// If a chunk is needed and there is none for such pages.
+    /// If a leaf is needed and there is none for such pages.
     #[inline]
     pub fn note(&self, vpn: Vpn, entry: Entry) -> Result<Entry, TableError> {
-        let chunk = self.chunk(vpn, self.tables.max / SPARE_ONE_IN)?;
-        Ok(self.swap(chunk, vpn.0, entry))
+        let leaf = self.leaf(vpn, self.tables.max / SPARE_ONE_IN)?;
+        Ok(self.swap(leaf, vpn.0, entry))
     }
 
     #[inline]
-    fn swap(&self, chunk: u32, offset: u64, entry: Entry) -> Entry {
-        let old = self.tables.word(chunk, offset).swap(entry.raw(), Ordering::AcqRel);
+    fn swap(&self, leaf: u32, offset: u64, entry: Entry) -> Entry {
+        let old = self.tables.word(leaf, offset).swap(entry.raw(), Ordering::AcqRel);
         let old = Entry::from_raw(old);
         self.count(old, entry);
         old
@@ -182,17 +182,17 @@ impl Space {
     /// Sets the entry of `vpn` to `new` if it is `old`.
     ///
     /// # Errors
-    /// [`Refused::Found`] with the entry if it was another, [`Refused::Table`] if a chunk is needed
+    /// [`Refused::Found`] with the entry if it was another, [`Refused::Table`] if a leaf is needed
     /// and there is none.
     #[inline]
     pub fn compare_exchange(&self, vpn: Vpn, old: Entry, new: Entry) -> Result<(), Refused> {
-        let chunk = match self.index.get(vpn.0 / CHUNK_PAGES) {
-            Some(chunk) => chunk,
+        let leaf = match self.index.get(vpn.0 / LEAF_PAGES) {
+            Some(leaf) => leaf,
             _ if !old.is_absent() => return Err(Refused::Found(Entry::ABSENT)),
             _ if new.is_absent() => return Ok(()),
-            _ => self.chunk(vpn, 0)?,
+            _ => self.leaf(vpn, 0)?,
         };
-        let word = self.tables.word(chunk, vpn.0);
+        let word = self.tables.word(leaf, vpn.0);
         match word.compare_exchange(old.raw(), new.raw(), Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => {
                 self.count(old, new);
@@ -202,33 +202,33 @@ impl Space {
         }
     }
 
-    /// Chunks with pages of a range, by address, each with its part of the range.
+    /// Leaves with pages of a range, by address, each with its part of the range.
     fn parts(&self, first: Vpn, count: u64) -> Vec<(Range<u64>, u32)> {
         let end = first.0.saturating_add(count).min(VPN_LIMIT);
         if first.0 >= end {
             return Vec::new();
         }
-        let numbers = first.0 / CHUNK_PAGES..=(end - 1) / CHUNK_PAGES;
-        let mut chunks: Vec<(u64, u32)> =
+        let numbers = first.0 / LEAF_PAGES..=(end - 1) / LEAF_PAGES;
+        let mut leaves: Vec<(u64, u32)> =
             if numbers.end() - numbers.start() <= self.index.len() as u64 {
-                numbers.filter_map(|n| self.index.get(n).map(|chunk| (n, chunk))).collect()
+                numbers.filter_map(|n| self.index.get(n).map(|leaf| (n, leaf))).collect()
             } else {
                 self.index.iter().filter(|(n, _)| numbers.contains(n)).collect()
             };
-        chunks.sort_unstable();
-        let part = |(number, chunk)| {
-            let from: u64 = number * CHUNK_PAGES;
-            (from.max(first.0)..(from + CHUNK_PAGES).min(end), chunk)
+        leaves.sort_unstable();
+        let part = |(number, leaf)| {
+            let from: u64 = number * LEAF_PAGES;
+            (from.max(first.0)..(from + LEAF_PAGES).min(end), leaf)
         };
-        chunks.into_iter().map(part).collect()
+        leaves.into_iter().map(part).collect()
     }
 
     /// Calls `f` for every page of `count` from `first` whose entry is not absent, by address.
-    /// Takes time for the pages of chunks that are there, and for no others.
+    /// Takes time for the pages of leaves that are there, and for no others.
     pub fn for_range(&self, first: Vpn, count: u64, mut f: impl FnMut(Vpn, Entry)) {
-        for (pages, chunk) in self.parts(first, count) {
+        for (pages, leaf) in self.parts(first, count) {
             for page in pages {
-                let entry = self.tables.word(chunk, page).load(Ordering::Acquire);
+                let entry = self.tables.word(leaf, page).load(Ordering::Acquire);
                 if entry != 0 {
                     f(Vpn(page), Entry::from_raw(entry));
                 }
@@ -260,7 +260,7 @@ impl Space {
 impl Drop for Space {
     fn drop(&mut self) {
         if self.tables.settled.load(Ordering::Acquire) {
-            self.tables.free(self.index.iter().map(|(_, chunk)| chunk).collect());
+            self.tables.free(self.index.iter().map(|(_, leaf)| leaf).collect());
         }
         // Last: what is still there of a space is nobody else's.
         self.tables.numbers.give_back(self.id);

@@ -62,10 +62,10 @@ fn a_full_table_says_so_and_gets_its_memory_back() {
     for vpn in [0, 512] {
         assert_eq!(one.store(Vpn(vpn), resident).unwrap(), Entry::ABSENT);
     }
-    assert!(matches!(one.store(Vpn(1024), resident), Err(TableError::Full { chunks: 2 })));
+    assert!(matches!(one.store(Vpn(1024), resident), Err(TableError::Full { leaves: 2 })));
     assert_eq!(one.load(Vpn(0)), resident);
     assert!(matches!(one.store(Vpn(1 << 45), resident), Err(TableError::Range { .. })));
-    assert_eq!((tables.used_bytes(), one.chunks()), (3 * 4096, 2));
+    assert_eq!((tables.used_bytes(), one.leaves()), (3 * 4096, 2));
     drop(one);
     assert_eq!(tables.used_bytes(), 4096);
     let two = Space::new(SpaceId(2), Arc::clone(&tables));
@@ -91,7 +91,7 @@ fn pages_behind_the_limit_are_absent_and_refused() {
         let refused = space.compare_exchange(vpn, resident, Entry::ABSENT);
         assert!(matches!(refused, Err(Refused::Found(Entry::ABSENT))));
     }
-    assert_eq!((space.counts().resident, space.chunks()), (1, 1));
+    assert_eq!((space.counts().resident, space.leaves()), (1, 1));
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn a_kernel_sees_no_more_memory_than_we_count() {
 }
 
 #[test]
-fn threads_see_each_others_chunks() {
+fn threads_see_each_others_leaves() {
     let (_, space) = space();
     std::thread::scope(|scope| {
         for worker in 0..4u64 {
@@ -220,17 +220,17 @@ proptest! {
 }
 
 #[test]
-fn some_chunks_are_left_for_pages_that_must_be_known() {
+fn some_leaves_are_left_for_pages_that_must_be_known() {
     let tables = Arc::new(Tables::new(16 * 512).unwrap());
     let space = Space::new(SpaceId(1), Arc::clone(&tables));
     let resident = Entry::new(State::Resident);
     let noted = (0..20).filter(|n| space.note(Vpn(n * 512), resident).is_ok()).count();
     assert_eq!(noted, 14);
-    assert!(space.note(Vpn(1), resident).is_ok(), "its chunk is there");
+    assert!(space.note(Vpn(1), resident).is_ok(), "its leaf is there");
     let stored = (20..40).filter(|n| space.store(Vpn(n * 512), resident).is_ok()).count();
-    assert_eq!((stored, space.chunks()), (2, 16));
+    assert_eq!((stored, space.leaves()), (2, 16));
     drop(space);
     let space = Space::new(SpaceId(2), tables);
     let noted = (0..20).filter(|n| space.note(Vpn(n * 512), resident).is_ok()).count();
-    assert_eq!(noted, 14, "chunks that were given back count");
+    assert_eq!(noted, 14, "leaves that were given back count");
 }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
-use super::image::{ARENA, CHUNKS, Copy, FRAME, HANDLES, OWNERS, RECORDS};
+use super::image::{ARENA, Copy, FRAME, HANDLES, LEAVES, OWNERS, RECORDS};
 use super::world::{PAGE, clear, config, op};
 use super::{Content, Image, Model, Op, Random, World};
 use crate::pool::object::{HEADER_BYTES, Header};
@@ -355,7 +355,7 @@ fn damage(image: &mut Image, random: &mut Random) {
             copy.frames.entry(frame as usize).or_insert(bytes);
         }
         // Entries would be entries of other pages, which nothing tells.
-        _ if segment == CHUNKS => {}
+        _ if segment == LEAVES => {}
         10 => {
             let from = any_frame(copy, random).cloned();
             if let (Some(from), Some(to)) = (from, any_frame(copy, random)) {
@@ -371,14 +371,14 @@ fn damage(image: &mut Image, random: &mut Random) {
     }
 }
 
-/// The word of a page, where its chunk was before the damage.
+/// The word of a page, where its leaf was before the damage.
 fn word_of(before: &Image, now: &Image, (space, vpn): (u32, u64)) -> u64 {
-    let owner = |chunk: &usize| {
-        before.0[OWNERS].word(chunk * 2) == vpn / 512 + 1
-            && before.0[OWNERS].word(chunk * 2 + 1) as u32 == space
+    let owner = |leaf: &usize| {
+        before.0[OWNERS].word(leaf * 2) == vpn / 512 + 1
+            && before.0[OWNERS].word(leaf * 2 + 1) as u32 == space
     };
-    let chunk = (1..300).find(owner).unwrap();
-    now.0[CHUNKS].word(chunk * 512 + (vpn % 512) as usize)
+    let leaf = (1..300).find(owner).unwrap();
+    now.0[LEAVES].word(leaf * 512 + (vpn % 512) as usize)
 }
 
 fn right_or_an_error(world: &mut World, model: &Model, whole: &Image, now: &Image) -> (u32, u32) {
@@ -530,7 +530,7 @@ fn adopting_garbage_is_an_error() {
         }
         if garbage && random.below(2) == 0 {
             // Tables that are sound, and a store that is not.
-            image.0[CHUNKS] = whole.0[CHUNKS].clone();
+            image.0[LEAVES] = whole.0[LEAVES].clone();
             image.0[OWNERS] = whole.0[OWNERS].clone();
         }
         let bytes = image.bytes() as u64;

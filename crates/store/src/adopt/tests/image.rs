@@ -75,11 +75,11 @@ impl Copy {
     }
 }
 
-/// All segments: chunks, owners, arena, slab records, handles.
+/// All segments: leaves, owners, arena, slab records, handles.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Image(pub [Copy; 5]);
 
-pub const CHUNKS: usize = 0;
+pub const LEAVES: usize = 0;
 pub const OWNERS: usize = 1;
 pub const ARENA: usize = 2;
 pub const RECORDS: usize = 3;

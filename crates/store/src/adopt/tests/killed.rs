@@ -213,7 +213,7 @@ fn a_space_may_come_and_go_anywhere() {
     let zeros: Vec<Op> = some().into_iter().chain(zeros).collect();
     at_every_instruction("a space with entries is dropped", &zeros, Op::Drop { space: 2 });
     far.push(Op::End { space: 2 });
-    at_every_instruction("a chunk taken again", &far, put(1, 5000, 1, 1, 1));
+    at_every_instruction("a leaf taken again", &far, put(1, 5000, 1, 1, 1));
     let zero = Op::Zero { space: 1, first: 510, pages: 4 };
     at_every_instruction("zeros over a border", &some(), zero);
     let share = Op::Share { from: 0, first: 0, pages: 6, to: 2, at: 1 << 40 };
@@ -278,7 +278,7 @@ fn an_adoption_may_end_anywhere() {
     let before = world.image();
     let fds = world.fds();
     let child = step::traced("an_adoption_may_end_anywhere", || {
-        // Dropped, it would free the chunks.
+        // Dropped, it would free the leaves.
         std::mem::forget(World::adopt(fds, &ids, config()).unwrap());
     });
     let segments = world.segments();
@@ -429,7 +429,7 @@ fn threads_may_be_killed_by_surprise() {
         std::thread::sleep(Duration::from_micros(random.below(12_000)));
         child.kill();
         let fds = world.fds();
-        // It would free the chunks that it knows of.
+        // It would free the leaves that it knows of.
         std::mem::forget(world);
         let (mut successor, adopted, damage) = World::adopt(fds, &ids, limits).unwrap();
         assert!(damage.iter().all(|d| d.pages.is_empty()) && adopted.damaged.is_empty());

@@ -7,7 +7,7 @@ use clew_core::{SpaceId, Vpn};
 
 use super::image::{Copy, FRAME};
 use crate::{
-    AdoptError, Damage, Entry, Handle, ReadError, Segment, Space, SpaceChunks, State, Store, Tables,
+    AdoptError, Damage, Entry, Handle, ReadError, Segment, Space, SpaceLeaves, State, Store, Tables,
 };
 
 const RESIDENT: Entry = Entry::new(State::Resident);
@@ -28,7 +28,7 @@ fn copies(tables: &Tables) -> [Copy; 2] {
     tables.segments().map(Copy::of)
 }
 
-fn adopt(copies: &[Copy; 2]) -> Result<(Tables, SpaceChunks), AdoptError> {
+fn adopt(copies: &[Copy; 2]) -> Result<(Tables, SpaceLeaves), AdoptError> {
     Tables::adopt([copies[0].write(), copies[1].write()]).inspect(|(tables, _)| tables.settle())
 }
 
@@ -36,14 +36,14 @@ fn held(tables: &Tables) -> u64 {
     tables.segments().iter().map(|s| s.resident_bytes().unwrap()).sum()
 }
 
-fn sorted(spaces: &SpaceChunks) -> Vec<(u32, Vec<(u64, u32)>)> {
-    let mut all: Vec<_> = spaces.iter().map(|(id, chunks)| (id.0, chunks.clone())).collect();
+fn sorted(spaces: &SpaceLeaves) -> Vec<(u32, Vec<(u64, u32)>)> {
+    let mut all: Vec<_> = spaces.iter().map(|(id, leaves)| (id.0, leaves.clone())).collect();
     all.sort();
     all
 }
 
 #[test]
-fn every_space_gets_its_chunks_back() {
+fn every_space_gets_its_leaves_back() {
     let tables = tables();
     let one = space(1, &tables, &[0, 600, 1 << 44]);
     let two = space(2, &tables, &[0]);
@@ -59,12 +59,12 @@ fn every_space_gets_its_chunks_back() {
     let (again, damage) =
         Space::adopt(SpaceId(1), Arc::clone(&next), spaces.remove(&SpaceId(1)).unwrap());
     assert_eq!(damage, Damage::default());
-    assert_eq!((again.counts(), again.chunks()), (one.counts(), 3));
+    assert_eq!((again.counts(), again.leaves()), (one.counts(), 3));
     for vpn in [0, 600, 1 << 44, 1] {
         assert_eq!(again.load(Vpn(vpn)), one.load(Vpn(vpn)));
     }
-    // The others are not wanted. Chunks of those that went come first.
-    spaces.into_values().for_each(|chunks| next.discard(chunks));
+    // The others are not wanted. Leaves of those that went come first.
+    spaces.into_values().for_each(|leaves| next.discard(leaves));
     assert_eq!((held(&next), next.used_bytes()), (4 * 4096, 4 * 4096));
     again.store(Vpn(9 << 20), RESIDENT).unwrap();
     assert_eq!(next.used_bytes(), 5 * 4096);
@@ -76,15 +76,14 @@ fn every_space_gets_its_chunks_back() {
 }
 
 #[test]
-fn tables_that_are_full_are_found_to_the_last_chunk() {
-    for chunks in [1, 2, 255, 256] {
-        let tables = Arc::new(Tables::new(chunks * 512).unwrap());
-        let vpns: Vec<u64> = (0..chunks).map(|chunk| chunk * 512).collect();
+fn tables_that_are_full_are_found_to_the_last_leaf() {
+    for leaves in [1, 2, 255, 256] {
+        let tables = Arc::new(Tables::new(leaves * 512).unwrap());
+        let vpns: Vec<u64> = (0..leaves).map(|leaf| leaf * 512).collect();
         let full = space(1, &tables, &vpns);
         assert!(full.store(Vpn(1 << 30), RESIDENT).is_err());
         let (next, spaces) = adopt(&copies(&tables)).unwrap();
-        let expected: Vec<(u64, u32)> =
-            (0..chunks).map(|chunk| (chunk, chunk as u32 + 1)).collect();
+        let expected: Vec<(u64, u32)> = (0..leaves).map(|leaf| (leaf, leaf as u32 + 1)).collect();
         assert_eq!(sorted(&spaces), [(1, expected)]);
         assert_eq!((held(&next), next.used_bytes()), (held(&tables), tables.used_bytes()));
     }
@@ -125,13 +124,13 @@ fn what_was_being_made_or_freed_is_free() {
             2,
         ),
     ];
-    for (name, change, chunks) in half {
+    for (name, change, leaves) in half {
         let mut copies = whole.clone();
         change(&mut copies);
         let (tables, spaces) = adopt(&copies).unwrap_or_else(|error| panic!("{name}: {error}"));
-        assert_eq!(spaces[&SpaceId(1)].len(), chunks, "{name}");
+        assert_eq!(spaces[&SpaceId(1)].len(), leaves, "{name}");
         assert_eq!(held(&tables), tables.used_bytes(), "{name}");
-        assert_eq!(tables.used_bytes(), (chunks as u64 + 1) * 4096, "{name}");
+        assert_eq!(tables.used_bytes(), (leaves as u64 + 1) * 4096, "{name}");
     }
 }
 
@@ -140,16 +139,16 @@ fn an_owner_that_is_none_is_an_error() {
     let tables = tables();
     let _spaces = (space(1, &tables, &[0, 600]), space(9, &tables, &[512 * 77]));
     let whole = copies(&tables);
-    for chunk in 1..=3usize {
+    for leaf in 1..=3usize {
         for bit in 0..128 {
             let mut copies = whole.clone();
-            let word = chunk * 2 + bit / 64;
+            let word = leaf * 2 + bit / 64;
             copies[1].set_word(word, copies[1].word(word) ^ 1 << (bit % 64));
             match adopt(&copies) {
-                Err(AdoptError::Owner { chunk: c }) => assert_eq!(c as usize, chunk),
+                Err(AdoptError::Owner { leaf: c }) => assert_eq!(c as usize, leaf),
                 // The number plus one was a power of two.
-                Err(AdoptError::Unowned { chunk: c }) => assert_eq!(c, chunk),
-                other => panic!("bit {bit} of chunk {chunk}: {other:?}"),
+                Err(AdoptError::Unowned { leaf: c }) => assert_eq!(c, leaf),
+                other => panic!("bit {bit} of leaf {leaf}: {other:?}"),
             }
         }
     }
@@ -159,22 +158,22 @@ fn an_owner_that_is_none_is_an_error() {
         moved[1].set_word(2 + half, other);
         moved[1].set_word(6 + half, one);
     }
-    assert!(matches!(adopt(&moved), Err(AdoptError::Owner { chunk: 1 })));
+    assert!(matches!(adopt(&moved), Err(AdoptError::Owner { leaf: 1 })));
     let mut hole = whole.clone();
     hole[1].frames.remove(&0);
-    assert!(matches!(adopt(&hole), Err(AdoptError::Unowned { chunk: 1 })));
+    assert!(matches!(adopt(&hole), Err(AdoptError::Unowned { leaf: 1 })));
     hole[1].frames.insert(1, vec![0; FRAME]);
-    assert!(matches!(adopt(&hole), Err(AdoptError::Owner { chunk: 256 })));
+    assert!(matches!(adopt(&hole), Err(AdoptError::Owner { leaf: 256 })));
     for frame in [0, 4, 200, 900] {
         let mut foreign = whole.clone();
         foreign[0].frames.insert(frame, vec![1; FRAME]);
         let refused = adopt(&foreign);
-        assert!(matches!(refused, Err(AdoptError::Unowned { chunk }) if chunk == frame));
+        assert!(matches!(refused, Err(AdoptError::Unowned { leaf }) if leaf == frame));
     }
 }
 
 #[test]
-fn two_chunks_for_one_place_are_an_error() {
+fn two_leaves_for_one_place_are_an_error() {
     let tables = tables();
     let _twice = (space(5, &tables, &[700]), space(5, &tables, &[700]));
     let refused = adopt(&copies(&tables));
@@ -189,7 +188,7 @@ fn no_segment_is_an_error() {
     let file = |len| -> OwnedFd { Copy { len, ..Copy::default() }.write() };
     let (pipe, other) = std::io::pipe().unwrap();
     assert!(Tables::adopt([pipe.into(), other.into()]).is_err());
-    // The least that can be: one chunk, which is nobody's.
+    // The least that can be: one leaf, which is nobody's.
     let (tables, spaces) = Tables::adopt([file(4096), file(4096)]).unwrap();
     tables.settle();
     assert!(spaces.is_empty());
@@ -250,8 +249,8 @@ fn what_is_no_entry_is_stored_nowhere() {
     for round in 0..2 {
         let (tables, mut spaces) = adopt(&damaged).unwrap();
         let tables = Arc::new(tables);
-        let chunks = spaces.remove(&SpaceId(1)).unwrap();
-        let (space, damage) = Space::adopt(SpaceId(1), Arc::clone(&tables), chunks);
+        let leaves = spaces.remove(&SpaceId(1)).unwrap();
+        let (space, damage) = Space::adopt(SpaceId(1), Arc::clone(&tables), leaves);
         let pages =
             if round == 0 { words.map(|(page, _)| Vpn(page as u64)).to_vec() } else { vec![] };
         assert_eq!(damage, Damage { pages });
@@ -272,8 +271,8 @@ fn what_is_no_entry_is_stored_nowhere() {
 #[test]
 fn asking_does_not_make_memory() {
     let tables = Tables::new(1 << 30).unwrap();
-    let [chunks, owners] = tables.segments();
-    let fds = [chunks, owners].map(|s: &Segment| Copy::of(s).write());
+    let [leaves, owners] = tables.segments();
+    let fds = [leaves, owners].map(|s: &Segment| Copy::of(s).write());
     let (tables, _) = Tables::adopt(fds).unwrap();
     tables.settle();
     assert_eq!(held(&tables), 0);

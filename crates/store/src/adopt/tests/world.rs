@@ -142,9 +142,9 @@ impl World {
         World::sized(config(), 64)
     }
 
-    /// With `chunks` chunks.
-    pub fn sized(config: StoreConfig, chunks: u64) -> World {
-        let tables = Arc::new(Tables::new(chunks * 512).unwrap());
+    /// With `leaves` leaves.
+    pub fn sized(config: StoreConfig, leaves: u64) -> World {
+        let tables = Arc::new(Tables::new(leaves * 512).unwrap());
         let space = |id| Space::new(SpaceId(id), Arc::clone(&tables));
         World {
             store: Store::new(config).unwrap(),
@@ -157,9 +157,9 @@ impl World {
     }
 
     pub fn segments(&self) -> [&Segment; 5] {
-        let [chunks, owners] = self.tables.segments();
+        let [leaves, owners] = self.tables.segments();
         let [arena, records, handles] = self.store.segments();
-        [chunks, owners, arena, records, handles]
+        [leaves, owners, arena, records, handles]
     }
 
     pub fn fds(&self) -> [OwnedFd; 5] {
@@ -176,18 +176,18 @@ impl World {
         ids: &[u32],
         config: StoreConfig,
     ) -> Result<(World, Adopted, Vec<Damage>), AdoptError> {
-        let [chunks, owners, arena, records, handles] = fds;
-        let (tables, mut found) = Tables::adopt([chunks, owners])?;
+        let [leaves, owners, arena, records, handles] = fds;
+        let (tables, mut found) = Tables::adopt([leaves, owners])?;
         tables.settle();
         let tables = Arc::new(tables);
         let (spaces, damage): (Vec<Space>, Vec<Damage>) = ids
             .iter()
             .map(|id| {
-                let chunks = found.remove(&SpaceId(*id)).unwrap_or_default();
-                Space::adopt(SpaceId(*id), Arc::clone(&tables), chunks)
+                let leaves = found.remove(&SpaceId(*id)).unwrap_or_default();
+                Space::adopt(SpaceId(*id), Arc::clone(&tables), leaves)
             })
             .unzip();
-        found.into_values().for_each(|chunks| tables.discard(chunks));
+        found.into_values().for_each(|leaves| tables.discard(leaves));
         let references: Vec<Handle> = spaces.iter().flat_map(Space::handles).collect();
         let (store, adopted) = Store::adopt(config, [arena, records, handles], references)?;
         let next_space = ids.iter().max().map_or(0, |id| id + 1);
