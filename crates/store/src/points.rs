@@ -1,4 +1,4 @@
-//! The steps of the order of updates (docs/design.md, "Takeover"), by name.
+//! Failpoints: the steps of the order of updates (docs/design.md, "Takeover"), by name.
 //!
 //! Each is one `nop` where the step before it is over and the next has not begun, and a note of its
 //! address in the section `clew_points` of the program, which is not loaded: what a tracer needs to
@@ -105,7 +105,7 @@ points! {
 
     // Back.
     /// The entry is `Restoring`.
-    back_lent
+    back_borrowed
     /// The page is in the program.
     back_put
     /// The entry is `Resident`.

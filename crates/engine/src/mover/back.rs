@@ -258,7 +258,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                 Some(Borrowed { vpn, entry, at })
             })
             .collect();
-        found.sort_unstable_by_key(|lent| lent.vpn);
+        found.sort_unstable_by_key(|borrowed| borrowed.vpn);
         found
     }
 
@@ -270,33 +270,35 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         ctx: &MoverContext<S>,
         events: &mut Vec<Event>,
     ) -> bool {
-        let lend = |lent: &&Borrowed| borrow(space, lent.vpn, lent.entry);
-        let lent: Vec<Borrowed> = others.iter().filter(lend).copied().collect();
-        self.put_borrowed(space, &lent, &ctx.pages, events)
+        let is_ours = |borrowed: &&Borrowed| borrow(space, borrowed.vpn, borrowed.entry);
+        let borrowed: Vec<Borrowed> = others.iter().filter(is_ours).copied().collect();
+        self.put_borrowed(space, &borrowed, &ctx.pages, events)
     }
 
     /// Makes borrowed pages resident; false if events have to be read first: the rest stays stored.
     fn put_borrowed(
         &self,
         space: &ManagedSpace<M>,
-        lent: &[Borrowed],
+        borrowed: &[Borrowed],
         buffer: &[S::Unit],
         events: &mut Vec<Event>,
     ) -> bool {
         let (mut done, mut most) = (0, RUN);
-        while done < lent.len() {
-            let step = self.put_some(space, &lent[done..], most, buffer, events);
+        while done < borrowed.len() {
+            let step = self.put_some(space, &borrowed[done..], most, buffer, events);
             // The first touch of a run of samples tells for the run.
-            for lent in lent[done..done + step.back].iter().filter(|lent| is_sample(lent.entry)) {
-                let page = PageId::new(space.id(), lent.vpn);
+            for borrowed in
+                borrowed[done..done + step.back].iter().filter(|borrowed| is_sample(borrowed.entry))
+            {
+                let page = PageId::new(space.id(), borrowed.vpn);
                 events.push(Event::Access { page, kind: AccessKind::Seen, write: false });
             }
             (done, most) = (done + step.done, step.most);
             count(&self.counters.along, step.back);
             if step.again {
-                for lent in &lent[done..] {
-                    self.not_back(space, lent.vpn, lent.entry);
-                    space.memory.wake(lent.vpn, 1);
+                for borrowed in &borrowed[done..] {
+                    self.not_back(space, borrowed.vpn, borrowed.entry);
+                    space.memory.wake(borrowed.vpn, 1);
                 }
                 return false;
             }
@@ -312,9 +314,9 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         ctx: &mut MoverContext<S>,
         events: &mut Vec<Event>,
     ) -> bool {
-        for lent in others {
-            let bytes = &ctx.pages[lent.at * self.page_units..][..self.page_units];
-            self.park_page(space, lent.vpn, lent.entry, bytes, &mut ctx.codec, events);
+        for borrowed in others {
+            let bytes = &ctx.pages[borrowed.at * self.page_units..][..self.page_units];
+            self.park_page(space, borrowed.vpn, borrowed.entry, bytes, &mut ctx.codec, events);
         }
         true
     }

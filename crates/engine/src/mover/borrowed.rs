@@ -73,8 +73,8 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         // A sample is stored raw, unless it has a kept copy: not worth keeping.
         let kept = stored.handle().filter(|_| self.retain && !stored.has(Entry::SAMPLED));
         let resident = page_entry(State::Resident, kept, stored.index());
-        let lent = stored.with_state(State::Restoring);
-        let done = space.table.compare_exchange(vpn, lent, resident).is_ok();
+        let borrowed = stored.with_state(State::Restoring);
+        let done = space.table.compare_exchange(vpn, borrowed, resident).is_ok();
         points::back_resident();
         if !done || kept.is_none() {
             self.release(stored.handle());
@@ -92,8 +92,8 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
 
     /// The page of a borrowed entry does not come back now. Who waits for it is not woken.
     pub(super) fn not_back(&self, space: &ManagedSpace<M>, vpn: Vpn, stored: Entry) {
-        let lent = stored.with_state(State::Restoring);
-        if space.table.compare_exchange(vpn, lent, stored).is_err() {
+        let borrowed = stored.with_state(State::Restoring);
+        if space.table.compare_exchange(vpn, borrowed, stored).is_err() {
             self.release(stored.handle());
         }
     }
@@ -109,8 +109,9 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         events: &mut Vec<Event>,
     ) -> Step {
         let first = run[0];
-        let still =
-            |lent: &Borrowed| space.table.load(lent.vpn) == lent.entry.with_state(State::Restoring);
+        let still = |borrowed: &Borrowed| {
+            space.table.load(borrowed.vpn) == borrowed.entry.with_state(State::Restoring)
+        };
         let step = |done, back| Step { done, back, most: RUN, again: false };
         if !still(&first) {
             // Given up or moved; who waits here has to ask again.
@@ -119,21 +120,23 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
             return step(1, 0);
         }
         // The pages of a run are neighbours unless one was skipped between them.
-        let follows = |(i, lent): &(usize, &Borrowed)| {
-            lent.vpn.0 == first.vpn.0 + *i as u64 && lent.at == first.at + i && still(lent)
+        let follows = |(i, borrowed): &(usize, &Borrowed)| {
+            borrowed.vpn.0 == first.vpn.0 + *i as u64
+                && borrowed.at == first.at + i
+                && still(borrowed)
         };
         let n = run.iter().take(most).enumerate().take_while(follows).count();
         let page = self.page_units;
         let put = space.memory.put(first.vpn, &buffer[first.at * page..(first.at + n) * page]);
         points::back_put();
-        for lent in &run[..put.pages] {
-            self.back(space, lent.vpn, lent.entry);
-            let page = PageId::new(space.id(), lent.vpn);
-            if lent.entry.state() == State::Parked {
+        for borrowed in &run[..put.pages] {
+            self.back(space, borrowed.vpn, borrowed.entry);
+            let page = PageId::new(space.id(), borrowed.vpn);
+            if borrowed.entry.state() == State::Parked {
                 // The policies take it for resident already.
                 self.parked.remove(page);
                 events.push(Event::PrefetchExpired { page });
-            } else if !is_sample(lent.entry) {
+            } else if !is_sample(borrowed.entry) {
                 events.push(Event::PageIn { page, tier: Tier::Pool, demand: false });
             }
         }
@@ -142,16 +145,16 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
             None => step(done, back),
             Some(PutStop::Again) => Step { again: true, ..step(done, back) },
             Some(PutStop::Exists) => {
-                let lent = run[done];
-                self.present(space, lent.vpn, lent.entry);
+                let borrowed = run[done];
+                self.present(space, borrowed.vpn, borrowed.entry);
                 step(done + 1, back)
             }
             // Perhaps only the run as a whole: it may leave its mapping for the next one.
             Some(PutStop::Gone) if put.pages == 0 && n > 1 => Step { most: n / 2, ..step(0, 0) },
             Some(PutStop::Gone) => {
-                let lent = run[done];
-                self.not_back(space, lent.vpn, lent.entry);
-                space.memory.wake(lent.vpn, 1);
+                let borrowed = run[done];
+                self.not_back(space, borrowed.vpn, borrowed.entry);
+                space.memory.wake(borrowed.vpn, 1);
                 step(done + 1, back)
             }
         }
@@ -162,7 +165,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
 /// changed.
 pub(super) fn borrow<M: ?Sized>(space: &ManagedSpace<M>, vpn: Vpn, entry: Entry) -> bool {
     let done = space.table.compare_exchange(vpn, entry, entry.with_state(State::Restoring)).is_ok();
-    points::back_lent();
+    points::back_borrowed();
     done
 }
 

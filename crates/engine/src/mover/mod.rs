@@ -17,8 +17,8 @@
 //! - Only `Resident` and `Lent` pages are taken out. A page that is present but `Absent` here may still be
 //!   about to be dropped by a madvise whose event was read: it is left alone until the program
 //!   touches it afresh, or until it was seen that no such call is under way.
-//! - An entry owns one reference of the handle it names. A `Restoring` entry has lent its reference
-//!   to the restorer, who gives it back with the exchange that ends `Restoring`, or, where somebody
+//! - An entry owns one reference of the handle it names. A `Restoring` entry's reference is borrowed
+//!   by the restorer, who gives it back with the exchange that ends `Restoring`, or, where somebody
 //!   else ended it, to the store.
 //! - A page is `Moving` only in a space whose `under_way` is set, and a batch ends by publishing
 //!   every page it marked: no entry stays `Moving`. A page that moves to another address meanwhile

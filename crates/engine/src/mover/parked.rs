@@ -313,16 +313,16 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         };
         self.for_borrowed_runs(space, vpns, wanted, ctx, &mut result.corrupt, |run, ctx| {
             let _events = space.table.lock.read();
-            for lent in run {
-                let bytes = &ctx.pages[lent.at * self.page_units..][..self.page_units];
-                let now = lent.entry.with_state(State::Restoring);
-                if self.park_page(space, lent.vpn, now, bytes, &mut ctx.codec, events) {
+            for borrowed in run {
+                let bytes = &ctx.pages[borrowed.at * self.page_units..][..self.page_units];
+                let now = borrowed.entry.with_state(State::Restoring);
+                if self.park_page(space, borrowed.vpn, now, bytes, &mut ctx.codec, events) {
                     result.pages += 1;
                 } else {
-                    // Given up or moved while it was lent.
-                    self.release(lent.entry.handle());
+                    // Given up or moved while it was borrowed.
+                    self.release(borrowed.entry.handle());
                 }
-                space.memory.wake(lent.vpn, 1);
+                space.memory.wake(borrowed.vpn, 1);
             }
         });
         result

@@ -52,8 +52,8 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
             Some((handle, index)) => page_entry(State::Stored, Some(handle), index),
             None => sample.without(Entry::SAMPLED),
         };
-        let lent = sample.with_state(State::Restoring);
-        let done = space.table.compare_exchange(vpn, lent, stored).is_ok();
+        let borrowed = sample.with_state(State::Restoring);
+        let done = space.table.compare_exchange(vpn, borrowed, stored).is_ok();
         // Given up or moved: then both references are ours.
         if !done {
             self.release(home.map(|(handle, _)| handle));

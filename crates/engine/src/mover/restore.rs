@@ -115,22 +115,22 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
             let back = (vpn, handle, entry.index());
             let from = end;
             // Of the run itself: each to its place, so that neighbours stay neighbours.
-            for (other, lent) in run.iter().enumerate().skip(i) {
-                let is_of_piece = lent.entry.handle() == Some(handle)
-                    && piece.pages.contains(&lent.entry.index());
+            for (other, borrowed) in run.iter().enumerate().skip(i) {
+                let is_of_piece = borrowed.entry.handle() == Some(handle)
+                    && piece.pages.contains(&borrowed.entry.index());
                 if is_read[other] || !is_of_piece {
                     continue;
                 }
-                let found = from + usize::from(lent.entry.index() - piece.pages.start);
+                let found = from + usize::from(borrowed.entry.index() - piece.pages.start);
                 let bytes = found * page..(found + 1) * page;
                 // What was asked for is verified; the others are read anew if they are damaged.
                 if other == i
                     || self
                         .store
-                        .check_page(handle, lent.entry.index(), &ctx.pages[bytes.clone()])
+                        .check_page(handle, borrowed.entry.index(), &ctx.pages[bytes.clone()])
                         .is_ok()
                 {
-                    ctx.pages.copy_within(bytes, lent.at * page);
+                    ctx.pages.copy_within(bytes, borrowed.at * page);
                     is_read[other] = true;
                 }
             }
@@ -153,7 +153,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         run.retain(|_| read.next().unwrap_or(false));
         if !along.is_empty() {
             run.append(&mut along);
-            run.sort_unstable_by_key(|lent| lent.vpn);
+            run.sort_unstable_by_key(|borrowed| borrowed.vpn);
         }
     }
 
@@ -161,15 +161,15 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
     fn cannot_read(
         &self,
         space: &ManagedSpace<M>,
-        lent: Borrowed,
+        borrowed: Borrowed,
         error: ReadError,
         corrupt: &mut Option<(Vpn, ReadError)>,
     ) {
         count(&self.counters.corrupt, 1);
-        corrupt.get_or_insert((lent.vpn, error));
+        corrupt.get_or_insert((borrowed.vpn, error));
         let _events = space.table.lock.read();
-        self.not_back(space, lent.vpn, lent.entry);
-        space.memory.wake(lent.vpn, 1);
+        self.not_back(space, borrowed.vpn, borrowed.entry);
+        space.memory.wake(borrowed.vpn, 1);
     }
 
     /// Puts the pages of a run; returns how many came back.
