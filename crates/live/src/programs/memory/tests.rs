@@ -2,7 +2,7 @@
 
 use std::os::fd::{FromRawFd, OwnedFd};
 
-use clew_agent::protocol::{Header, Kind, SLOTS, SlotState, Taken};
+use clew_agent::protocol::{CALL_AT, Call, Header, Kind, SLOTS, SlotState, Taken, call_word};
 
 use super::*;
 use crate::agents::agent::header_bytes;
@@ -424,4 +424,81 @@ fn a_first_write_in_the_middle_of_a_move_is_not_lost() {
     });
     assert_eq!(lost, None, "try, what was found instead, and what the agent said");
     println!("pages moved and called busy: {unsaid:?} of {TRIES}");
+}
+
+/// Writes the call word as an agent does that has come so far with its order.
+fn comes_to(memory: &ProgramMemory, order: u32, state: Call) {
+    let [_, buffer] = memory.agent.get().expect("an agent").descriptors();
+    let buffer = File::options().write(true).open(format!("/proc/self/fd/{buffer}"));
+    let word = call_word(order, state).to_ne_bytes();
+    buffer.and_then(|buffer| buffer.write_all_at(&word, CALL_AT as u64)).expect("written");
+}
+
+/// Takes one page out, while `fault` is what a fault thread does once the order is sent, which is told
+/// its number; the agent takes nothing then.
+fn one_page_out(
+    (memory, agents, staging): (&ProgramMemory, &OwnedFd, u64),
+    page: Vpn,
+    yields: bool,
+    fault: impl FnOnce(u32) + Send,
+) -> Vec<Took> {
+    let mut took = Vec::new();
+    memory.hold_events(yields);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            assert!(seqpacket::is_readable(agents, Duration::from_secs(60)), "an order");
+            let Hold::Sent { order, .. } = Hold::of(memory.hold.load(Ordering::SeqCst)) else {
+                panic!("an order that nobody sent");
+            };
+            fault(order);
+            obey(agents, staging, |_| vec![SlotState::Skipped]);
+        });
+        memory.take_out(&[page], &mut took);
+    });
+    memory.release_events();
+    memory.finish_taking(&mut took);
+    assert!(!memory.events_held(), "it is over");
+    took
+}
+
+#[test]
+fn a_fault_calls_off_what_has_not_begun() {
+    let Some(uffd) = own_uffd("a_fault_calls_off_what_has_not_begun") else { return };
+    let (memory, agents, staging) = with_agent(uffd);
+    let page = Vpn::of_addr(pages(&memory.uffd, 1), PAGE);
+    let all = (&memory, &agents, staging);
+
+    // Not even sent: its agent never hears of it.
+    let mut took = Vec::new();
+    memory.hold_events(true);
+    assert!(!memory.events_held());
+    memory.take_out(&[page], &mut took);
+    memory.release_events();
+    assert_eq!(took, [Took::CalledOff]);
+    assert!(!seqpacket::is_readable(&agents, Duration::ZERO));
+
+    let sent = |order| {
+        assert!(!memory.events_held(), "sent, and not begun");
+        assert!(!memory.events_held(), "it stays called off");
+        assert!(
+            memory.agent().is_some_and(|agent| !agent.calls_off(order)),
+            "the agent's word says so"
+        );
+    };
+    assert_eq!(one_page_out(all, page, true, sent), [Took::CalledOff]);
+    let begun = |order| {
+        comes_to(&memory, order, Call::Begun);
+        assert!(memory.events_held(), "it has begun");
+        comes_to(&memory, order, Call::Moved);
+        assert!(!memory.events_held(), "what is moved is moved");
+    };
+    assert_eq!(one_page_out(all, page, true, begun), [Took::Stayed]);
+    let firm = |order| {
+        assert!(memory.events_held(), "firmly");
+        comes_to(&memory, order - 1, Call::Moved);
+        assert!(memory.events_held(), "that was another order");
+        comes_to(&memory, order, Call::Moved);
+        assert!(!memory.events_held());
+    };
+    assert_eq!(one_page_out(all, page, false, firm), [Took::Stayed]);
 }
