@@ -20,6 +20,7 @@ demo-full: build
 test:
 	scripts/setup.sh cc redis-server redis-benchmark node python3 sqlite3 perl java memcached \
 		stress-ng unshare strace gdb perf setpriv cpython-tests fio chromium postgres
+	scripts/natural.sh tsserver jupyter compile
 	scripts/test.sh
 
 ## The long form of the tests that can be long, three to four hours: the stress program, stress-ng, 200

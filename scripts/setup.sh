@@ -7,6 +7,7 @@ set -eu
 is_there() {
     case $1 in
         cpython-tests) /usr/bin/python3 -c 'import test.test_dict, test.test_asyncio' 2>/dev/null ;;
+        python3-venv) /usr/bin/python3 -c 'import ensurepip, venv' 2>/dev/null ;;
         postgres) command -v postgres >/dev/null || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 ;;
         *) command -v "$1" >/dev/null ;;
     esac

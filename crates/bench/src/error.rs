@@ -12,6 +12,10 @@ pub enum BenchError {
         "{program} is not installed: none of {looked_for} was found (apt-get install {package})"
     )]
     ProgramMissing { program: &'static str, looked_for: String, package: &'static str },
+    #[error("{program} is not there: {path} is missing (scripts/natural.sh {program})")]
+    NotFetched { program: &'static str, path: PathBuf },
+    #[error("{program} does not do as it was asked: {reason}")]
+    Refused { program: &'static str, reason: String },
     #[error("{program} does not start: {source}")]
     Start { program: String, source: io::Error },
     #[error("{program} ended ({status}) in the middle of its work{last_words}")]

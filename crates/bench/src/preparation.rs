@@ -41,8 +41,8 @@ pub fn rehearse(work: &Work, scratch: &Path, progress: &dyn Progress) -> Result<
         let launch = Launch { scratch: scratch.clone(), ..Launch::default() };
         let mut session = Session::start(kind.with(load), &launch)?;
         session.fill(&crate::interrupt::check)?;
-        let batches = session.program().interaction(0);
-        session.interact(&batches)?;
+        session.prepare(0)?;
+        session.visit()?;
         progress.step(kind.name());
     }
     progress.done(&format!("{} programs work here", work.programs.len()));

@@ -16,26 +16,35 @@ use crate::cgroup::Cgroup;
 use crate::cpu_time;
 use crate::error::BenchError;
 use crate::interrupt;
-use crate::plan;
 use crate::process_memory::{ProgramMemory, clear_referenced, filled_bytes, referenced_bytes};
-use crate::programs::{Kind, Load};
+use crate::programs::{Answers, Kind, Load};
 use crate::progress::Progress;
 use crate::session::{Launch, Session};
 use crate::totals::{Watch, zram_use};
 
 /// A fill that has to wait longer for memory than this has failed.
 const FILL_PATIENCE: Duration = Duration::from_secs(30);
-/// Programs that are not filled by then, or a relaunch that is not over: pages go round in circles.
+/// Programs that are not filled by then: pages go round in circles.
 const FILL_LIMIT: Duration = Duration::from_secs(180);
-const RELAUNCH_LIMIT: Duration = Duration::from_secs(30);
 
 /// The work, equal in all arms.
 #[derive(Clone, Debug)]
 pub struct Work {
     pub programs: Vec<Kind>,
     pub load: Load,
-    pub switches: usize,
+    /// The program of each measured visit, as its place among `programs`. Who is asked twice in a row
+    /// stays in the foreground.
+    pub sequence: Vec<usize>,
+    /// Which of them works in front ([`Load::is_front`]), if any.
+    pub front: Option<usize>,
     pub pause: Duration,
+}
+
+impl Work {
+    /// What that program is asked for.
+    fn load_of(&self, app: usize) -> Load {
+        Load { is_front: self.front == Some(app), ..self.load }
+    }
 }
 
 /// What one arm gave.
@@ -43,6 +52,8 @@ pub struct Outcome {
     pub result: clew_report::Arm,
     /// Memory of each program, in the order of [`Work::programs`].
     pub memory: Vec<ProgramMemory>,
+    /// Digests of the answers of each visit, the first ones included ([`Answers::digests`]).
+    pub digests: Vec<Vec<u32>>,
 }
 
 /// Runs `work` on `arm`, whose group is that of `ground`.
@@ -53,7 +64,7 @@ fn run_arm(
     progress: &dyn Progress,
 ) -> Result<Outcome, BenchError> {
     let kind = arm.kind();
-    let steps = (work.programs.len() * 2 + work.switches) as u64;
+    let steps = (work.programs.len() * 2 + work.sequence.len()) as u64;
     progress.begin(&format!("{kind}: filling and switching"), steps);
     arm.begin(ground)?;
     let watch = Watch::start(ground.group.usage_file(), arm.mm_stat());
@@ -108,13 +119,15 @@ fn switch_through(
     let mut visits = vec![0; sessions.len()];
     let mut answers = 0;
     let mut wrong_before = 0;
+    let mut digests = Vec::new();
     for app in 0..sessions.len() {
         // Marks are cleared only where they mislead no reclaim.
         let marked = arm.kind() == ArmKind::Dram && clear_referenced(sessions[app].pid());
         interrupt::sleep(work.pause)?;
-        let visit = visit(arm, &mut sessions[app], &mut visits[app])?;
-        answers += visit.answers;
-        wrong_before += visit.wrong;
+        let visit = visit(arm, &mut sessions[app], &mut visits[app], Turn::BOTH)?;
+        answers += visit.answers.count;
+        wrong_before += visit.answers.wrong;
+        digests.push(visit.answers.digests);
         if marked {
             memory[app].touched_bytes = referenced_bytes(sessions[app].pid());
         }
@@ -122,11 +135,10 @@ fn switch_through(
     }
 
     let before = arm.tally()?;
-    let mut samples: Vec<Sample> = Vec::with_capacity(work.switches);
-    let mut kept = Vec::with_capacity(work.switches);
+    let mut samples: Vec<Sample> = Vec::with_capacity(work.sequence.len());
+    let mut kept = Vec::with_capacity(work.sequence.len());
     let mut last: Option<(usize, Look, Duration)> = None;
-    let sequence = plan::switches(work.load.seed, sessions.len(), work.switches);
-    for (switch, app) in sequence.into_iter().enumerate() {
+    for (switch, &app) in work.sequence.iter().enumerate() {
         let program = work.programs[app];
         interrupt::sleep(work.pause)?;
         let (look, used) = (arm.look(&apps)?, cpu(arm)?);
@@ -134,15 +146,17 @@ fn switch_through(
             account(sample, &last, &look, used);
         }
         kept.push(look.kept);
-        let visit = visit(arm, &mut sessions[app], &mut visits[app])?;
-        answers += visit.answers;
+        let turn = Turn::of(&work.sequence, switch);
+        let visit = visit(arm, &mut sessions[app], &mut visits[app], turn)?;
+        answers += visit.answers.count;
+        digests.push(visit.answers.digests);
         let relaunch_ms = visit.time.as_secs_f64() * 1e3;
         samples.push(Sample {
             switch,
             program: program.to_string(),
             relaunch_ms,
             call_ms: visit.call.as_secs_f64() * 1e3,
-            wrong_answers: visit.wrong,
+            wrong_answers: visit.answers.wrong,
             ..Sample::default()
         });
         last = Some((app, look, used));
@@ -184,7 +198,7 @@ fn switch_through(
         fill_seconds: Some(fill_seconds),
         ..clew_report::Arm::default()
     };
-    Ok(Outcome { result, memory })
+    Ok(Outcome { result, memory, digests })
 }
 
 /// Starts and fills the programs one after the other, as a user starts them. All at once, at a
@@ -197,14 +211,14 @@ fn start_and_fill(
 ) -> Result<Vec<Session>, BenchError> {
     let since = Instant::now();
     let mut sessions = Vec::with_capacity(work.programs.len());
-    for &kind in &work.programs {
+    for (app, &kind) in work.programs.iter().enumerate() {
         let launch = Launch {
             entrances: ground.group.entrances(),
             launcher: arm.launcher(kind),
             scratch: ground.scratch.clone(),
         };
         let (ceiling, mm_stat) = (arm.fill_ceiling_bytes(), arm.mm_stat());
-        let mut session = Session::start(kind.with(work.load), &launch)?;
+        let mut session = Session::start(kind.with(work.load_of(app)), &launch)?;
         session.fill(&|| {
             within(FILL_LIMIT, since, "filling the programs")?;
             pace(&ground.group, mm_stat.as_deref(), ceiling)
@@ -257,28 +271,58 @@ struct Visit {
     /// From the switch to the last answer; of it, until the program could be asked.
     time: Duration,
     call: Duration,
-    answers: u64,
-    wrong: u64,
+    answers: Answers,
 }
 
-/// One switch: requests are made, the clock runs from the switch to the last answer, then the app
+/// Whether a program comes to the foreground with a visit, and goes after it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Turn {
+    comes: bool,
+    goes: bool,
+}
+
+impl Turn {
+    const BOTH: Turn = Turn { comes: true, goes: true };
+
+    /// Of that visit of a sequence.
+    fn of(sequence: &[usize], position: usize) -> Turn {
+        let here = sequence[position];
+        let is_here = |other: Option<&usize>| other == Some(&here);
+        let before = position.checked_sub(1).and_then(|before| sequence.get(before));
+        Turn { comes: !is_here(before), goes: !is_here(sequence.get(position + 1)) }
+    }
+}
+
+/// One visit: requests are made, the clock runs from the switch to the last answer, then the app
 /// goes back and room is made for the next one.
-fn visit(arm: &mut dyn Arm, session: &mut Session, visits: &mut u32) -> Result<Visit, BenchError> {
-    let kind = session.program().kind();
-    let batches = session.program().interaction(*visits);
+fn visit(
+    arm: &mut dyn Arm,
+    session: &mut Session,
+    visits: &mut u32,
+    turn: Turn,
+) -> Result<Visit, BenchError> {
+    let (kind, patience) = (session.program().kind(), session.program().patience());
+    session.prepare(*visits)?;
     *visits += 1;
-    arm.before_foreground(kind)?;
+    if turn.comes {
+        arm.before_foreground(kind)?;
+    }
     let clock = Instant::now();
-    arm.to_foreground(kind)?;
+    if turn.comes {
+        arm.to_foreground(kind)?;
+    }
     let call = clock.elapsed();
-    let wrong = session.interact(&batches)?;
+    let answers = session.visit()?;
     let time = clock.elapsed();
-    within(RELAUNCH_LIMIT, clock, "a relaunch")?;
-    arm.responded(kind, time)?;
-    arm.to_background(kind)?;
-    arm.make_room()?;
-    let answers = batches.iter().map(|batch| batch.expected.len() as u64).sum();
-    Ok(Visit { time, call, answers, wrong })
+    within(patience / 2, clock, "a relaunch")?;
+    if turn.comes {
+        arm.responded(kind, time)?;
+    }
+    if turn.goes {
+        arm.to_background(kind)?;
+        arm.make_room()?;
+    }
+    Ok(Visit { time, call, answers })
 }
 
 /// Adds what came back since the look before this switch, and what it cost.
@@ -352,7 +396,16 @@ mod tests {
     fn what_takes_too_long_is_an_error_that_says_so() {
         let minute_ago = Instant::now() - Duration::from_secs(60);
         assert!(within(Duration::from_secs(90), minute_ago, "a relaunch").is_ok());
-        let error = within(RELAUNCH_LIMIT, minute_ago, "a relaunch").expect_err("too long");
+        let limit = Duration::from_secs(30);
+        let error = within(limit, minute_ago, "a relaunch").expect_err("too long");
         assert!(error.to_string().contains("a relaunch takes more than 30 s"), "{error}");
+    }
+    #[test]
+    fn who_is_asked_twice_stays_in_the_foreground() {
+        let turn = |position| Turn::of(&[0, 0, 0, 1, 0], position);
+        assert_eq!(turn(0), Turn { comes: true, goes: false });
+        assert_eq!(turn(1), Turn { comes: false, goes: false });
+        assert_eq!(turn(2), Turn { comes: false, goes: true });
+        assert_eq!((turn(3), turn(4)), (Turn::BOTH, Turn::BOTH));
     }
 }

@@ -12,11 +12,8 @@ use std::time::{Duration, Instant};
 
 use crate::error::{BenchError, file_error};
 use crate::interrupt;
-use crate::programs::{Batch, Link, Program};
+use crate::programs::{Answers, Link, Program};
 use crate::wire::Wire;
-
-/// Longer silence of a program is an error: far above any relaunch, far below patience.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Where and how programs are started.
 #[derive(Clone, Debug, Default)]
@@ -64,10 +61,8 @@ impl Session {
         let fail = |source| BenchError::Start { program: name.to_string(), source };
         let said = launch.scratch.join(format!("{name}.stderr"));
         let stderr = File::create(&said).map_err(file_error("create", &said))?;
-        let mut argv = vec![program.executable()?.into_os_string()];
-        argv.extend(program.arguments(&launch.scratch)?);
-        let mut command = launch.command(&argv);
-        command.stderr(stderr);
+        let mut command = launch.command(&program.command(&launch.scratch)?);
+        command.envs(program.environment(&launch.scratch)).stderr(stderr);
         let link = program.link(&launch.scratch);
         let ours = match &link {
             Link::Stdio => {
@@ -91,7 +86,7 @@ impl Session {
             (None, Link::Socket(path)) => session.connect(&path)?,
             (None, Link::Stdio) => unreachable!("stdio links were made above"),
         };
-        session.wire = Some(Wire::new(name, stream, PATIENCE)?);
+        session.wire = Some(Wire::new(name, stream, session.program.patience())?);
         Ok(session)
     }
 
@@ -114,8 +109,8 @@ impl Session {
     }
 
     /// The program.
-    pub fn program(&mut self) -> &mut dyn Program {
-        &mut *self.program
+    pub fn program(&self) -> &dyn Program {
+        &*self.program
     }
 
     /// Its process id (the launcher's, where there is one that stays).
@@ -123,46 +118,31 @@ impl Session {
         self.child.id()
     }
 
-    /// Fills it with its data, calling `pace` before each batch. Any wrong answer is an error.
+    /// Fills it with its data, calling `pace` in between. Any wrong answer is an error.
     pub fn fill(&mut self, pace: &dyn Fn() -> Result<(), BenchError>) -> Result<(), BenchError> {
-        let (mut wrong, mut of) = (0, 0);
-        for index in 0..self.program.fill_batches() {
-            pace()?;
-            let batch = self.program.fill_batch(index);
-            of += batch.expected.len() as u64;
-            wrong += self.exchange(&batch)?;
-        }
-        if wrong > 0 {
-            let program = self.program.kind().name().to_string();
-            return Err(BenchError::Fill { program, wrong, of });
-        }
-        Ok(())
+        self.speak(|program, wire| program.fill(wire, pace))
     }
 
-    /// Sends all batches one after the other and compares the answers; the number of wrong ones.
-    pub fn interact(&mut self, batches: &[Batch]) -> Result<u64, BenchError> {
-        batches.iter().map(|batch| self.exchange(batch)).sum()
+    /// Makes up what its user does at that visit. Outside the clock.
+    pub fn prepare(&mut self, visit: u32) -> Result<(), BenchError> {
+        self.program.prepare(visit)
     }
 
-    fn exchange(&mut self, batch: &Batch) -> Result<u64, BenchError> {
-        let result = self.try_exchange(batch);
-        match result {
+    /// Does it, and waits for all answers.
+    pub fn visit(&mut self) -> Result<Answers, BenchError> {
+        self.speak(|program, wire| program.visit(wire))
+    }
+
+    fn speak<T>(
+        &mut self,
+        what: impl FnOnce(&mut dyn Program, &mut Wire) -> Result<T, BenchError>,
+    ) -> Result<T, BenchError> {
+        let wire = self.wire.as_mut().expect("a session is connected until it ends");
+        match what(&mut *self.program, wire) {
             // The end of a program is the reason; the broken connection is only what it looks like.
             Err(BenchError::Connection { .. }) if self.has_ended() => Err(self.ended()),
             other => other,
         }
-    }
-
-    fn try_exchange(&mut self, batch: &Batch) -> Result<u64, BenchError> {
-        let wire = self.wire.as_mut().expect("a session is connected until it ends");
-        wire.send(&batch.request)?;
-        let mut answer = Vec::new();
-        let mut wrong = 0;
-        for expected in &batch.expected {
-            self.program.read_answer(wire, &mut answer)?;
-            wrong += u64::from(answer != *expected);
-        }
-        Ok(wrong)
     }
 
     /// A broken connection may come a moment before the process is gone.
@@ -194,7 +174,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         if let Some(mut wire) = self.wire.take() {
-            let _ = wire.send(self.program.goodbye());
+            self.program.goodbye(&mut wire);
         }
         let patience = Instant::now() + Duration::from_secs(5);
         while Instant::now() < patience {

@@ -55,9 +55,9 @@ fn of_program(program: Kind, load: Load, launch: &Launch) -> Result<Touched, Ben
     let mut data_bytes = 0;
     // The first visit is a first time for much that later ones do again.
     for visit in 0..=RELAUNCHES {
-        let batches = session.program().interaction(visit);
+        session.prepare(visit)?;
         let out = page_out(session.pid())?;
-        session.interact(&batches)?;
+        session.visit()?;
         let after = look(session.pid())?;
         if visit > 0 {
             data_bytes = out.len() as u64 * page_bytes();

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use crate::error::BenchError;
 use crate::interrupt;
 
+/// Of one line or block; a program that sends more makes no sense.
+pub const MOST_BYTES: usize = 64 << 20;
 const SLICE: Duration = Duration::from_millis(100);
 
 /// A connected stream with a read buffer.
@@ -30,6 +32,12 @@ impl Wire {
         stream.set_read_timeout(Some(SLICE)).map_err(fail)?;
         stream.set_write_timeout(Some(SLICE)).map_err(fail)?;
         Ok(Wire { program, stream, buffer: Vec::with_capacity(1 << 16), begin: 0, patience })
+    }
+
+    /// The error for what no program that works would say.
+    pub fn nonsense(&self, what: &str) -> BenchError {
+        let source = io::Error::new(ErrorKind::InvalidData, what.to_string());
+        BenchError::Connection { program: self.program.to_string(), source }
     }
 
     /// What an i/o error means here; `Ok` if it was only the end of a time slice.
@@ -103,6 +111,9 @@ impl Wire {
                 return Ok(());
             }
             searched = held.len();
+            if searched > MOST_BYTES {
+                return Err(self.nonsense("a line of more than 64 MiB"));
+            }
             self.read_more()?;
         }
     }
@@ -110,6 +121,9 @@ impl Wire {
     /// The next `count` bytes into `into`.
     pub fn exactly(&mut self, count: usize, into: &mut Vec<u8>) -> Result<(), BenchError> {
         into.clear();
+        if count > MOST_BYTES {
+            return Err(self.nonsense("a block of more than 64 MiB"));
+        }
         while self.buffer.len() - self.begin < count {
             self.read_more()?;
         }
@@ -140,6 +154,16 @@ mod tests {
         assert_eq!(answer, b"two");
         wire.exactly(4, &mut answer).expect("a block");
         assert_eq!(answer, b"1234");
+    }
+
+    #[test]
+    fn absurd_lengths_are_refused_before_anything_is_read() {
+        let (mut wire, _theirs) = pair();
+        let mut answer = Vec::new();
+        for count in [MOST_BYTES + 1, usize::MAX] {
+            let error = wire.exactly(count, &mut answer).expect_err("too much");
+            assert!(error.to_string().contains("64 MiB"), "{error}");
+        }
     }
 
     #[test]

@@ -22,26 +22,16 @@ fn answers_rightly(kind: Kind) {
     }
     let scratch = scratch(kind.name());
     let launch = Launch { scratch: scratch.clone(), ..Launch::default() };
-    let load = Load { seed: 42, data_bytes: 6 << 20, similarity: 0.7, updates: 0.2 };
+    let load =
+        Load { seed: 42, data_bytes: 6 << 20, similarity: 0.7, updates: 0.2, is_front: false };
     let mut session = Session::start(kind.with(load), &launch).expect("it starts");
     session.fill(&|| Ok(())).expect("it takes its data");
     for visit in 0..4 {
-        let batches = session.program().interaction(visit);
-        let queries: usize = batches.iter().map(|batch| batch.expected.len()).sum();
-        assert!(queries >= 14, "{kind}: only {queries} queries");
-        let wrong = session.interact(&batches).expect("it answers");
-        assert_eq!(wrong, 0, "{kind}: visit {visit}");
+        session.prepare(visit).expect("there is something to ask");
+        let answers = session.visit().expect("it answers");
+        assert!(answers.count >= 14, "{kind}: only {} queries", answers.count);
+        assert_eq!(answers.wrong, 0, "{kind}: visit {visit}");
     }
-    // The model is a real oracle: another model's expectations are not met.
-    let mut stranger = kind.with(Load { seed: 43, ..load });
-    let mut batches = session.program().interaction(4);
-    for (ours, theirs) in batches.iter_mut().zip(stranger.interaction(4)) {
-        ours.expected.truncate(theirs.expected.len());
-        for (answer, other) in ours.expected.iter_mut().zip(theirs.expected) {
-            *answer = other;
-        }
-    }
-    assert!(session.interact(&batches[..1]).expect("it answers") > 0, "{kind}: nothing noticed");
     let pid = session.pid();
     session.end();
     assert!(!PathBuf::from(format!("/proc/{pid}")).exists(), "{kind} is still there");
@@ -81,4 +71,64 @@ fn java() {
 #[test]
 fn memcached() {
     answers_rightly(Kind::Memcached);
+}
+
+/// Answers of a natural program are right if they are the same each time.
+fn answers_the_same(kind: Kind) {
+    if let Err(error) = kind.executable() {
+        return skip(&format!("programs::{}", kind.name()), &error.to_string());
+    }
+    let load =
+        Load { seed: 42, data_bytes: 4 << 20, similarity: 0.7, updates: 0.0, is_front: false };
+    let answers = |name: &str, load: Load| -> Vec<Vec<u32>> {
+        let scratch = scratch(&format!("{}-{name}", kind.name()));
+        let launch = Launch { scratch: scratch.clone(), ..Launch::default() };
+        let mut session = Session::start(kind.with(load), &launch).expect("it starts");
+        session.fill(&|| Ok(())).expect("it gets ready");
+        let one = |visit| {
+            session.prepare(visit).expect("there is something to ask");
+            let answers = session.visit().expect("it answers");
+            assert_eq!((answers.wrong, answers.count), (0, answers.digests.len() as u64));
+            answers.digests
+        };
+        let all = (0..4).map(one).collect();
+        session.end();
+        std::fs::remove_dir_all(&scratch).expect("still there");
+        all
+    };
+    let once = answers("once", load);
+    assert_eq!(once, answers("again", load), "{kind}");
+    assert_ne!(once[0], once[1], "{kind} is asked the same each time");
+    assert_ne!(once, answers("other", Load { seed: 43, ..load }), "{kind}");
+}
+
+#[test]
+fn tsserver() {
+    answers_the_same(Kind::Tsserver);
+}
+
+#[test]
+fn jupyter() {
+    answers_the_same(Kind::Jupyter);
+}
+
+#[test]
+fn compile() {
+    let kind = Kind::Compile;
+    if let Err(error) = kind.executable() {
+        return skip("programs::compile", &error.to_string());
+    }
+    let scratch = scratch("compile");
+    let launch = Launch { scratch: scratch.clone(), ..Launch::default() };
+    let load = Load { seed: 1, data_bytes: 0, similarity: 0.0, updates: 0.0, is_front: true };
+    let mut session = Session::start(kind.with(load), &launch).expect("it starts");
+    session.fill(&|| Ok(())).expect("it gets ready");
+    // The first visit does not optimise, which is enough here.
+    session.prepare(0).expect("there is a file");
+    let first = session.visit().expect("it compiles");
+    session.prepare(0).expect("there is a file");
+    assert_eq!(session.visit().expect("it compiles"), first);
+    assert_eq!((first.count, first.wrong, first.digests.len()), (1, 0, 1));
+    session.end();
+    std::fs::remove_dir_all(&scratch).expect("still there");
 }

@@ -373,7 +373,7 @@ mod tests {
     fn arm_result(run: &Run) -> Arm {
         let samples: Vec<Sample> = (0..28)
             .map(|switch| {
-                let program = Kind::ALL[switch % Kind::ALL.len()].to_string();
+                let program = Kind::SYNTHETIC[switch % Kind::SYNTHETIC.len()].to_string();
                 let work_ms = 8.0 + switch as f64 + run.round as f64;
                 let clew = run.arm.is_clew();
                 Sample {
@@ -440,8 +440,8 @@ mod tests {
         let points = schedule::points(totals, similarities);
         let total = |point: Point| total_bytes(NEED, point.total_part.expect("it is known"));
         let points: Vec<(Point, u64)> = points.iter().map(|&point| (point, total(point))).collect();
-        let labels = Kind::ALL.map(label);
-        results(1, &points, &arms, &facts_of(&Kind::ALL, &labels, &[]), &runs)
+        let labels = Kind::SYNTHETIC.map(label);
+        results(1, &points, &arms, &facts_of(&Kind::SYNTHETIC, &labels, &[]), &runs)
     }
 
     /// A made-up result whose figures are known.

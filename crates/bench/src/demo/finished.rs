@@ -67,7 +67,7 @@ impl Conditions {
             data_bytes: work.load.data_bytes,
             similarity: work.load.similarity,
             updates: work.load.updates,
-            switches: work.switches,
+            switches: work.sequence.len(),
             pause_ms: config.pause.as_millis() as u64,
             headroom_bytes: config.headroom_bytes,
             total_bytes,

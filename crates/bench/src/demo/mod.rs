@@ -22,6 +22,7 @@ use crate::arms::{ArmKind, ArmSettings};
 use crate::error::BenchError;
 use crate::interrupt::InterruptGuard;
 use crate::pagemap::page_bytes;
+use crate::plan;
 use crate::preparation::{installed, rehearse};
 use crate::process_memory::ProgramMemory;
 use crate::programs::{Kind, Load};
@@ -110,7 +111,7 @@ impl DemoConfig {
             arms: ArmKind::FULL.to_vec(),
             relaunches: 112,
             rounds: 2,
-            programs: Kind::ALL.to_vec(),
+            programs: Kind::SYNTHETIC.to_vec(),
             pause: Duration::from_millis(200),
             kept_in: Some(directory),
             ..DemoConfig::default()
@@ -122,6 +123,9 @@ impl DemoConfig {
         let is_part = |part: &f64| (0.0..=1.0).contains(part);
         if self.programs.is_empty() || self.arms.is_empty() {
             return fail("at least one program and one arm are needed");
+        }
+        if let Some(natural) = self.programs.iter().find(|kind| Kind::NATURAL.contains(kind)) {
+            return fail(&format!("no model knows the answers of {natural}: ask for a scenario"));
         }
         if self.relaunches == 0 || self.rounds == 0 {
             return fail("at least one relaunch and one round are needed");
@@ -149,15 +153,19 @@ impl DemoConfig {
 
     fn work(&self, programs: &[Kind], run: Run) -> Work {
         let (relaunches, rounds) = (self.relaunches, self.rounds);
+        let switches = relaunches / rounds + usize::from(run.round < relaunches % rounds);
+        let seed = self.seed + run.round as u64;
         Work {
             programs: programs.to_vec(),
             load: Load {
-                seed: self.seed + run.round as u64,
+                seed,
                 data_bytes: self.data_bytes,
                 similarity: run.similarity,
                 updates: self.updates,
+                is_front: false,
             },
-            switches: relaunches / rounds + usize::from(run.round < relaunches % rounds),
+            sequence: plan::switches(seed, programs.len(), switches),
+            front: None,
             pause: self.pause,
         }
     }
@@ -231,7 +239,7 @@ pub fn demo(config: &DemoConfig, progress: &dyn Progress) -> Result<Results, Ben
                 let begin = Instant::now();
                 let (headroom, scratch) = (config.headroom_bytes, scratch.path());
                 match run::one(run.arm, &settings, total, headroom, &work, scratch, &told) {
-                    Ok(Outcome { result, memory: of_programs }) => {
+                    Ok(Outcome { result, memory: of_programs, .. }) => {
                         finished.keep(run, &conditions, &result, begin.elapsed())?;
                         if run.arm == ArmKind::Dram && memory.is_empty() {
                             memory = of_programs;
@@ -346,6 +354,7 @@ mod tests {
         let bad = [
             DemoConfig { programs: Vec::new(), ..fine.clone() },
             DemoConfig { arms: Vec::new(), ..fine.clone() },
+            DemoConfig { programs: vec![Kind::Tsserver], ..fine.clone() },
             DemoConfig { relaunches: 0, ..fine.clone() },
             DemoConfig { rounds: 33, ..fine.clone() },
             DemoConfig { similarities: vec![0.7, 1.5], ..fine.clone() },

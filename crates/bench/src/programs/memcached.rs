@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use super::versions::{Step, Versions};
-use super::{Batch, Kind, Link, Load, Program, batches, units};
+use super::{Batch, Kind, Link, Load, Model, batches, units};
 use crate::content::prose;
 use crate::error::BenchError;
 use crate::wire::Wire;
@@ -67,7 +67,7 @@ fn socket(scratch: &Path) -> PathBuf {
     scratch.join("memcached.sock")
 }
 
-impl Program for Memcached {
+impl Model for Memcached {
     fn kind(&self) -> Kind {
         Kind::Memcached
     }

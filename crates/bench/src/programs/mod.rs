@@ -1,40 +1,54 @@
 //! The programs of the demo: unmodified, from what the system ships, one file each.
 //!
-//! A program is a pure model of its data (what was written, so what each query must answer) plus
-//! the way to start it and to speak with it. Requests and the answers that are right are made before
-//! the clock starts; [`crate::session::Session`] sends the ones and compares the others.
+//! A program says how it is started, filled and visited. Synthetic ones are pure models of their data
+//! ([`modelled`]): the right answers are made before the clock starts. Natural ones do what their users
+//! have them do, scripted from a seed: an answer is right if it is the same in memory.
 
+mod cache;
+mod compile;
+mod framed;
+mod jupyter;
 mod memcached;
+mod modelled;
 mod node;
 mod python;
 mod record_lines;
 mod redis;
+mod source;
 mod sqlite;
+mod tsserver;
 mod versions;
+mod zmtp;
 
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
 pub use clew_report::Layout;
+pub use modelled::{Batch, Model, Modelled};
 use serde::{Deserialize, Serialize};
 
+use crate::checksum::crc32;
 use crate::error::BenchError;
 use crate::wire::Wire;
 
-/// Requests that are sent together, and the answers that are right, in order.
+/// What a visit has answered.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Batch {
-    pub request: Vec<u8>,
-    pub expected: Vec<Vec<u8>>,
+pub struct Answers {
+    pub count: u64,
+    /// Those that are known to be wrong by themselves.
+    pub wrong: u64,
+    /// A digest of each that is right if the same visit has the same in memory.
+    pub digests: Vec<u32>,
 }
 
-impl Batch {
-    /// With the line upon which scripts write their answers out.
-    fn closed(mut self) -> Batch {
-        self.request.extend_from_slice(b".\n");
-        self
+impl Answers {
+    /// One more, to be compared with what it is in memory.
+    pub fn see(&mut self, answer: &[u8]) {
+        self.count += 1;
+        self.digests.push(crc32(answer));
     }
 }
 
@@ -58,6 +72,8 @@ pub struct Load {
     pub similarity: f64,
     /// Part of the queries that change data, 0 to 1.
     pub updates: f64,
+    /// Whether it is the program in front of all others, which goes over its data again and again.
+    pub is_front: bool,
 }
 
 /// One program with its data.
@@ -65,37 +81,39 @@ pub trait Program: Send {
     /// What it is.
     fn kind(&self) -> Kind;
 
-    /// The file to execute.
-    fn executable(&self) -> Result<PathBuf, BenchError> {
-        self.kind().executable()
-    }
+    /// The file to execute and its arguments; it may put files into `scratch`.
+    fn command(&self, scratch: &Path) -> Result<Vec<OsString>, BenchError>;
 
-    /// Its arguments; it may put files into `scratch`.
-    fn arguments(&self, scratch: &Path) -> Result<Vec<OsString>, BenchError>;
+    /// What it finds in its environment besides.
+    fn environment(&self, _scratch: &Path) -> Vec<(&'static str, OsString)> {
+        Vec::new()
+    }
 
     /// How one speaks with it.
     fn link(&self, _scratch: &Path) -> Link {
         Link::Stdio
     }
 
-    /// Number of batches that fill it.
-    fn fill_batches(&self) -> u32;
-
-    /// One of them. Batches are sent in order.
-    fn fill_batch(&self, index: u32) -> Batch;
-
-    /// The batches of interaction number `visit`. Updates among them are remembered as done.
-    fn interaction(&mut self, visit: u32) -> Vec<Batch>;
-
-    /// Reads one answer.
-    fn read_answer(&self, wire: &mut Wire, into: &mut Vec<u8>) -> Result<(), BenchError> {
-        wire.line(into)
+    /// Longer silence of it is an error: far above any visit, far below a user's patience.
+    fn patience(&self) -> Duration {
+        Duration::from_secs(60)
     }
 
-    /// The request upon which it ends; the end of its input does the same where this is empty.
-    fn goodbye(&self) -> &'static [u8] {
-        b""
-    }
+    /// Brings it to where its user has it all day, calling `pace` in between.
+    fn fill(
+        &mut self,
+        wire: &mut Wire,
+        pace: &dyn Fn() -> Result<(), BenchError>,
+    ) -> Result<(), BenchError>;
+
+    /// Makes up what its user does at that visit, before the clock starts.
+    fn prepare(&mut self, visit: u32) -> Result<(), BenchError>;
+
+    /// Does it, and waits for every answer.
+    fn visit(&mut self, wire: &mut Wire) -> Result<Answers, BenchError>;
+
+    /// Asks it to end; the end of its input does the same where nothing is said.
+    fn goodbye(&mut self, _wire: &mut Wire) {}
 }
 
 /// The programs there are.
@@ -112,11 +130,14 @@ pub enum Kind {
     Perl,
     Java,
     Memcached,
+    Tsserver,
+    Jupyter,
+    Compile,
 }
 
 impl Kind {
-    /// All of them.
-    pub const ALL: [Kind; 7] = [
+    /// Those of which a model knows every answer.
+    pub const SYNTHETIC: [Kind; 7] = [
         Kind::Redis,
         Kind::Node,
         Kind::Python,
@@ -125,6 +146,8 @@ impl Kind {
         Kind::Memcached,
         Kind::Java,
     ];
+    /// Those that do what their users have them do; those that only work in front come last.
+    pub const NATURAL: [Kind; 3] = [Kind::Tsserver, Kind::Jupyter, Kind::Compile];
     /// Those of the quick comparison.
     pub const QUICK: [Kind; 4] = [Kind::Redis, Kind::Python, Kind::Node, Kind::Sqlite];
 
@@ -138,14 +161,21 @@ impl Kind {
             Kind::Perl => "perl",
             Kind::Java => "java",
             Kind::Memcached => "memcached",
+            Kind::Tsserver => "tsserver",
+            Kind::Jupyter => "jupyter",
+            Kind::Compile => "compile",
         }
     }
 
     /// How its working set lies in memory.
     pub fn layout(self) -> Layout {
         match self {
-            Kind::Redis | Kind::Python | Kind::Perl | Kind::Java => Layout::Scattered,
-            Kind::Node | Kind::Sqlite | Kind::Memcached => Layout::Clustered,
+            Kind::Redis | Kind::Python | Kind::Perl | Kind::Java | Kind::Tsserver => {
+                Layout::Scattered
+            }
+            Kind::Node | Kind::Sqlite | Kind::Memcached | Kind::Jupyter | Kind::Compile => {
+                Layout::Clustered
+            }
         }
     }
 
@@ -159,6 +189,11 @@ impl Kind {
             Kind::Perl => "perl: records in a hash, looked up one by one",
             Kind::Java => "java: records in a HashMap, looked up one by one",
             Kind::Memcached => "memcached: rendered pages of 20 to 60 KiB, fetched whole",
+            Kind::Tsserver => {
+                "tsserver: a project over the types of five libraries, asked as an editor asks"
+            }
+            Kind::Jupyter => "jupyter: an ipykernel with tables of pandas, two cells at a visit",
+            Kind::Compile => "compile: gcc -O2 on sqlite3.c",
         }
     }
 
@@ -173,11 +208,26 @@ impl Kind {
             Kind::Perl => (&["/usr/bin/perl", "perl"], "perl"),
             Kind::Java => (&["java"], "default-jdk-headless"),
             Kind::Memcached => (&["memcached"], "memcached"),
+            Kind::Tsserver => (&["/usr/bin/node", "node", "nodejs"], "nodejs"),
+            Kind::Compile => (&["gcc"], "gcc"),
+            Kind::Jupyter => (&[], ""),
         }
     }
 
     /// The file to execute.
+    ///
+    /// # Errors
+    /// If it, or what else its program needs, is not there.
     pub fn executable(self) -> Result<PathBuf, BenchError> {
+        match self {
+            Kind::Jupyter => {
+                cache::place(self.name(), "python/installed")?;
+                return cache::place(self.name(), "python/bin/python");
+            }
+            Kind::Tsserver => cache::place(self.name(), "tsserver/installed").map(|_| ())?,
+            Kind::Compile => cache::place(self.name(), "sources/installed").map(|_| ())?,
+            _ => {}
+        }
         let (names, package) = self.candidates();
         names.iter().find_map(|name| find(name)).ok_or_else(|| BenchError::ProgramMissing {
             program: self.name(),
@@ -189,6 +239,19 @@ impl Kind {
     /// The program with data as `load` says.
     pub fn with(self, load: Load) -> Box<dyn Program> {
         match self {
+            Kind::Tsserver => Box::new(tsserver::Tsserver::new(load)),
+            Kind::Jupyter => Box::new(jupyter::Jupyter::new(load)),
+            Kind::Compile => Box::new(compile::Compile::default()),
+            synthetic => {
+                let model = synthetic.model(load).expect("a synthetic program has a model");
+                Box::new(Modelled::new(model))
+            }
+        }
+    }
+
+    /// The model of its data; natural programs have none.
+    fn model(self, load: Load) -> Option<Box<dyn Model>> {
+        Some(match self {
             Kind::Redis => Box::new(redis::Redis::new(load)),
             Kind::Python => Box::new(python::Python::new(load)),
             Kind::Node => Box::new(node::Node::new(load)),
@@ -196,7 +259,8 @@ impl Kind {
             Kind::Perl => Box::new(record_lines::RecordLines::perl(load)),
             Kind::Java => Box::new(record_lines::RecordLines::java(load)),
             Kind::Memcached => Box::new(memcached::Memcached::new(load)),
-        }
+            Kind::Tsserver | Kind::Jupyter | Kind::Compile => return None,
+        })
     }
 }
 
@@ -210,8 +274,9 @@ impl FromStr for Kind {
     type Err = BenchError;
 
     fn from_str(text: &str) -> Result<Kind, BenchError> {
-        Kind::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(|| {
-            let names = Kind::ALL.map(Kind::name).join(", ");
+        let all = [&Kind::SYNTHETIC[..], &Kind::NATURAL].concat();
+        all.iter().copied().find(|kind| kind.name() == text).ok_or_else(|| {
+            let names = all.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ");
             BenchError::Setting(format!("there is no program '{text}' (there are {names})"))
         })
     }
@@ -254,11 +319,16 @@ fn batches(requests: impl Iterator<Item = (Vec<u8>, Vec<u8>)>, size: usize) -> V
 mod tests {
     use super::*;
 
-    const LOAD: Load = Load { seed: 3, data_bytes: 2 << 20, similarity: 0.7, updates: 0.1 };
+    const LOAD: Load =
+        Load { seed: 3, data_bytes: 2 << 20, similarity: 0.7, updates: 0.1, is_front: false };
+
+    fn model(kind: Kind, load: Load) -> Box<dyn Model> {
+        kind.model(load).expect("a synthetic program")
+    }
 
     #[test]
     fn names_are_read_back() {
-        for kind in Kind::ALL {
+        for kind in Kind::SYNTHETIC.into_iter().chain(Kind::NATURAL) {
             assert_eq!(kind.name().parse::<Kind>().ok(), Some(kind));
         }
         assert!("emacs".parse::<Kind>().is_err());
@@ -267,14 +337,14 @@ mod tests {
 
     #[test]
     fn both_layouts_are_there() {
-        let layouts = Kind::ALL.map(Kind::layout);
+        let layouts = Kind::SYNTHETIC.map(Kind::layout);
         assert!(layouts.contains(&Layout::Clustered) && layouts.contains(&Layout::Scattered));
     }
 
     #[test]
     fn equal_seeds_make_equal_requests() {
-        for kind in Kind::ALL {
-            let (mut one, mut two) = (kind.with(LOAD), kind.with(LOAD));
+        for kind in Kind::SYNTHETIC {
+            let (mut one, mut two) = (model(kind, LOAD), model(kind, LOAD));
             assert_eq!(one.fill_batches(), two.fill_batches());
             assert_eq!(one.fill_batch(1), two.fill_batch(1));
             for visit in 0..3 {
@@ -282,16 +352,17 @@ mod tests {
                 assert!(!batches.is_empty(), "{kind} has nothing to ask");
                 assert_eq!(batches, two.interaction(visit), "{kind}, visit {visit}");
             }
-            let other = kind.with(Load { seed: 4, ..LOAD });
+            let other = model(kind, Load { seed: 4, ..LOAD });
             assert_ne!(one.fill_batch(1), other.fill_batch(1));
         }
     }
 
     #[test]
     fn updates_change_the_answers_that_are_expected() {
-        for kind in Kind::ALL {
-            let mut reads_only = kind.with(Load { updates: 0.0, similarity: 1.0, ..LOAD });
-            let mut updating = kind.with(Load { updates: 0.5, similarity: 1.0, ..LOAD });
+        for kind in Kind::SYNTHETIC {
+            let still = Load { updates: 0.0, similarity: 1.0, ..LOAD };
+            let mut reads_only = model(kind, still);
+            let mut updating = model(kind, Load { updates: 0.5, ..still });
             let expected = |batches: Vec<Batch>| -> Vec<Vec<u8>> {
                 batches.into_iter().flat_map(|batch| batch.expected).collect()
             };

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use super::versions::{Step, Versions};
-use super::{Batch, Kind, Load, Program, batches, units};
+use super::{Batch, Kind, Load, Model, batches, units};
 use crate::checksum::fnv1a_words;
 use crate::content::prose;
 use crate::error::BenchError;
@@ -86,7 +86,7 @@ impl Node {
     }
 }
 
-impl Program for Node {
+impl Model for Node {
     fn kind(&self) -> Kind {
         Kind::Node
     }

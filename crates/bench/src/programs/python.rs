@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use super::versions::{Step, Versions};
-use super::{Batch, Kind, Load, Program, batches, units};
+use super::{Batch, Kind, Load, Model, batches, units};
 use crate::checksum::crc32;
 use crate::content::{Record, Shape};
 use crate::error::BenchError;
@@ -60,7 +60,7 @@ impl Python {
     }
 }
 
-impl Program for Python {
+impl Model for Python {
     fn kind(&self) -> Kind {
         Kind::Python
     }

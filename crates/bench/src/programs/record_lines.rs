@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use super::versions::{Step, Versions};
-use super::{Batch, Kind, Load, Program, batches, units};
+use super::{Batch, Kind, Load, Model, batches, units};
 use crate::content::{Record, Shape};
 use crate::error::{BenchError, file_error};
 use crate::working_set::WorkingSet;
@@ -111,7 +111,7 @@ impl RecordLines {
     }
 }
 
-impl Program for RecordLines {
+impl Model for RecordLines {
     fn kind(&self) -> Kind {
         self.kind
     }

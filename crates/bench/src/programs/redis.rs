@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use super::versions::{Step, Versions};
-use super::{Batch, Kind, Link, Load, Program, batches, units};
+use super::{Batch, Kind, Link, Load, Model, batches, units};
 use crate::content::{Record, Shape};
 use crate::error::BenchError;
 use crate::wire::Wire;
@@ -69,7 +69,7 @@ fn socket(scratch: &Path) -> PathBuf {
     scratch.join("redis.sock")
 }
 
-impl Program for Redis {
+impl Model for Redis {
     fn kind(&self) -> Kind {
         Kind::Redis
     }
@@ -146,7 +146,7 @@ mod tests {
         let (ours, mut theirs) = UnixStream::pair().expect("a socket pair");
         let mut wire = Wire::new("redis", ours, Duration::from_secs(1)).expect("timeouts");
         theirs.write_all(b"+OK\r\n$5\r\na\r\nbc\r\n-ERR no\r\n$-1\r\n").expect("sent");
-        let load = Load { seed: 1, data_bytes: 0, similarity: 0.7, updates: 0.1 };
+        let load = Load { seed: 1, data_bytes: 0, similarity: 0.7, updates: 0.1, is_front: false };
         let redis = Redis::new(load);
         let mut answer = Vec::new();
         for expected in [&b"OK"[..], b"a\r\nbc", b"-ERR no", b"$-1"] {
@@ -158,7 +158,13 @@ mod tests {
     #[test]
     fn keys_are_distinct() {
         for seed in 1..20 {
-            let load = Load { seed, data_bytes: 112 << 20, similarity: 0.7, updates: 0.1 };
+            let load = Load {
+                seed,
+                data_bytes: 112 << 20,
+                similarity: 0.7,
+                updates: 0.1,
+                is_front: false,
+            };
             let redis = Redis::new(load);
             let keys: std::collections::HashSet<String> =
                 (0..redis.records).map(|id| redis.key(id)).collect();

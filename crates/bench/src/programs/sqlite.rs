@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use super::versions::{Step, Versions};
-use super::{Batch, Kind, Load, Program, batches, units};
+use super::{Batch, Kind, Load, Model, batches, units};
 use crate::content::{Record, Shape};
 use crate::error::BenchError;
 use crate::working_set::WorkingSet;
@@ -104,7 +104,7 @@ impl Sqlite {
     }
 }
 
-impl Program for Sqlite {
+impl Model for Sqlite {
     fn kind(&self) -> Kind {
         Kind::Sqlite
     }

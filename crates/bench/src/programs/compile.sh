@@ -1,0 +1,3 @@
+while read -r level file out; do
+    gcc "$level" -c "$file" -o "$out" && cksum <"$out" || echo failed
+done
