@@ -3,7 +3,7 @@
 CARGO ?= cargo
 CLEW := target/release/clew
 
-.PHONY: demo demo-full test soak mutants promises bench build lint install clean
+.PHONY: demo demo-full scenarios test soak mutants promises bench build lint install clean
 
 ## Swap real programs out and back, beside the kernel's zram; three minutes, as root.
 demo: build
@@ -15,6 +15,14 @@ demo: build
 demo-full: build
 	scripts/setup.sh redis-server node python3 sqlite3 perl java memcached
 	$(CLEW) demo --full --ablations
+
+## Natural programs (an editor's language server, a notebook, a compiler) in turn and beside each other;
+## a quarter of an hour, as root. Fetches them from npm, PyPI and crates once (about 150 MB).
+scenarios: build
+	scripts/setup.sh redis-server
+	scripts/natural.sh tsserver jupyter compile
+	$(CLEW) demo --scenario return
+	$(CLEW) demo --scenario pressure
 
 ## All tests; what .ci/run calls.
 test:

@@ -159,6 +159,21 @@ impl Cgroup {
         fs::write(&path, bytes.to_string()).map_err(file_error("write to", &path))
     }
 
+    /// From now on, who finds no memory in the group waits for it and is not ended. Version 2 cannot.
+    pub fn wait_for_memory(&self) -> Result<(), BenchError> {
+        if self.v2 {
+            return Ok(());
+        }
+        let path = self.memory.join("memory.oom_control");
+        fs::write(&path, "1").map_err(file_error("write to", &path))
+    }
+
+    /// Whether somebody waits so.
+    pub fn is_waited_in(&self) -> bool {
+        let path = self.memory.join("memory.oom_control");
+        !self.v2 && read_field(&path, "under_oom").is_ok_and(|waits| waits > 0)
+    }
+
     /// Makes reclaim prefer anonymous memory, as is right where swap is as fast as here. Version 2
     /// has no such setting for one group.
     pub fn prefer_swapping(&self) -> Result<(), BenchError> {

@@ -25,6 +25,7 @@ pub mod process_memory;
 pub mod programs;
 pub mod progress;
 pub mod run;
+pub mod scenario;
 pub mod scratch;
 pub mod session;
 #[cfg(test)]
@@ -39,3 +40,4 @@ pub mod zram;
 
 pub use demo::{DemoConfig, demo};
 pub use error::BenchError;
+pub use scenario::{Scenario, ScenarioConfig, scenario};

@@ -38,12 +38,20 @@ pub struct Work {
     /// Which of them works in front ([`Load::is_front`]), if any.
     pub front: Option<usize>,
     pub pause: Duration,
+    /// Whether programs are filled before they are limited: those that ask for hundreds of MiB while
+    /// they get ready, and that nobody can have wait. What is used counts from then on, and Clew has
+    /// no hard limit but its budget.
+    pub fills_freely: bool,
 }
 
 impl Work {
     /// What that program is asked for.
     fn load_of(&self, app: usize) -> Load {
-        Load { is_front: self.front == Some(app), ..self.load }
+        match self.front == Some(app) {
+            // What it goes over again and again should be much of all memory.
+            true => Load { is_front: true, data_bytes: self.load.data_bytes * 2, ..self.load },
+            false => self.load,
+        }
     }
 }
 
@@ -54,6 +62,8 @@ pub struct Outcome {
     pub memory: Vec<ProgramMemory>,
     /// Digests of the answers of each visit, the first ones included ([`Answers::digests`]).
     pub digests: Vec<Vec<u32>>,
+    /// The mean of what was used in total.
+    pub total_bytes_mean: u64,
 }
 
 /// Runs `work` on `arm`, whose group is that of `ground`.
@@ -93,7 +103,7 @@ fn switch_through(
     ground: &Ground,
     work: &Work,
     progress: &dyn Progress,
-    watch: Watch,
+    mut watch: Watch,
 ) -> Result<Outcome, BenchError> {
     let since = Instant::now();
     let kernel_before = cpu_time::kernel_swap_threads();
@@ -113,6 +123,9 @@ fn switch_through(
         .collect();
     arm.filled(&apps)?;
     arm.make_room()?;
+    if work.fills_freely {
+        watch = Watch::start(ground.group.usage_file(), arm.mm_stat());
+    }
     let fill_cpu = cpu(arm)?;
     let fill_seconds = since.elapsed().as_secs_f64();
 
@@ -198,7 +211,7 @@ fn switch_through(
         fill_seconds: Some(fill_seconds),
         ..clew_report::Arm::default()
     };
-    Ok(Outcome { result, memory, digests })
+    Ok(Outcome { result, memory, digests, total_bytes_mean: totals.mean_bytes })
 }
 
 /// Starts and fills the programs one after the other, as a user starts them. All at once, at a
@@ -371,7 +384,7 @@ pub fn one(
         (_, some) => some,
     };
     let arm = arms::make(kind, settings)?;
-    let ground = ground(&*arm, total_bytes, headroom_bytes, scratch)?;
+    let ground = ground(&*arm, total_bytes, headroom_bytes, work.fills_freely, scratch)?;
     run_arm(arm, &ground, work, progress)
 }
 
@@ -380,12 +393,13 @@ fn ground(
     arm: &dyn Arm,
     total_bytes: Option<u64>,
     headroom_bytes: u64,
+    fills_freely: bool,
     scratch: &Path,
 ) -> Result<Ground, BenchError> {
     let scratch = scratch.join(arm.kind().name());
     fs::create_dir_all(&scratch).map_err(crate::error::file_error("create", &scratch))?;
     let group = Arc::new(Cgroup::create(arm.kind().name())?);
-    Ok(Ground { group, total_bytes, headroom_bytes, scratch })
+    Ok(Ground { group, total_bytes, headroom_bytes, fills_freely, scratch })
 }
 
 #[cfg(test)]

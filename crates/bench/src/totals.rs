@@ -22,6 +22,8 @@ const POINTS: usize = 600;
 pub struct Totals {
     /// The highest total.
     pub peak_bytes: u64,
+    /// The mean total.
+    pub mean_bytes: u64,
     /// What zram held when it took most memory.
     pub zram_peak: ZramUse,
     /// The total over time.
@@ -68,16 +70,19 @@ pub fn zram_use(mm_stat: &Path) -> ZramUse {
 fn watch(usage: &Path, mm_stat: Option<&Path>, stop: &AtomicBool) -> Totals {
     let begin = Instant::now();
     let mut totals = Totals::default();
+    let mut sum = 0u128;
     while !stop.load(Ordering::Relaxed) {
         let zram = mm_stat.map(zram_use).unwrap_or_default();
         let bytes = read_number(usage).unwrap_or_default() + zram.used_bytes;
         totals.peak_bytes = totals.peak_bytes.max(bytes);
+        sum += u128::from(bytes);
         if zram.used_bytes > totals.zram_peak.used_bytes {
             totals.zram_peak = zram;
         }
         totals.curve.push(TotalPoint { at_ms: begin.elapsed().as_millis() as u64, bytes });
         thread::sleep(PERIOD);
     }
+    totals.mean_bytes = (sum / totals.curve.len().max(1) as u128) as u64;
     totals.curve = thinned(&totals.curve, POINTS);
     totals
 }
@@ -112,7 +117,8 @@ mod tests {
         fs::write(&path, "4096\n").expect("a temporary file");
         let watch = Watch::start(path.clone(), None);
         thread::sleep(Duration::from_millis(30));
-        assert_eq!(watch.finish().peak_bytes, 4096);
+        let totals = watch.finish();
+        assert_eq!((totals.peak_bytes, totals.mean_bytes), (4096, 4096));
         fs::remove_file(&path).expect("still there");
     }
 }

@@ -31,6 +31,17 @@ pub fn json(value: &impl Serialize) -> Result<String, ReportError> {
     Ok(serde_json::to_string_pretty(value)? + "\n")
 }
 
+/// Writes `value` as JSON to `path`, in a directory that is made where it is missing; that text.
+pub fn write_json(value: &impl Serialize, path: &Path) -> Result<String, ReportError> {
+    let text = json(value)?;
+    let failed = |source| ReportError::File { action: "write", path: path.to_path_buf(), source };
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory).map_err(failed)?;
+    }
+    write_whole(path, &text).map_err(failed)?;
+    Ok(text)
+}
+
 /// Writes NAME.json, NAME.html and NAME.svg into `directory` and tells where they are.
 pub fn write_all(
     results: &Results,

@@ -23,7 +23,7 @@ mod verdict;
 
 pub use facts::{Breakdown, Layout, ProgramFacts, ProgramResult, Sample, TotalPoint, Touched};
 pub use figures::picture;
-pub use file::{ReportError, json, read, write_all};
+pub use file::{ReportError, json, read, write_all, write_json};
 pub use machine::Machine;
 pub use memory::{Classes, Memory};
 pub use page::page;

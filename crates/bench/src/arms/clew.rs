@@ -1,5 +1,7 @@
 //! Clew: its daemon and the programs that it manages, all inside the group whose hard limit is the
 //! total. The daemon's budget is lower by what it does not count; of that it keeps a part free by itself.
+//! Programs that fill freely have no hard limit, which would end them while the daemon makes room: what is
+//! used says how well the budget is kept.
 //!
 //! A scheme that uses the kernel's zram as a tier finds a device, the same as the kernel's own arm has,
 //! and what that takes is taken off the limit ([`super::limit`]).
@@ -26,6 +28,9 @@ use crate::programs::Kind;
 use crate::totals::zram_use;
 use crate::zram::ZramSwap;
 
+/// As the kernel writes it of a group that has none.
+const NO_LIMIT_BYTES: u64 = i64::MAX as u64 & !4095;
+const FITTING_PATIENCE: Duration = Duration::from_secs(60);
 const MANAGED_PATIENCE: Duration = Duration::from_secs(5);
 /// What a recording daemon may keep that is not written down yet, and its file's pages.
 const RECORDER_BYTES: u64 = 96 << 20;
@@ -99,6 +104,25 @@ impl Clew {
         Ok(scheme.map_err(unavailable)?.kernel_share_pct() > 0)
     }
 
+    /// Waits until the daemon has everything within the total.
+    fn wait_until_it_fits(&mut self, ground: &Ground) -> Result<(), BenchError> {
+        let (since, total) = (Instant::now(), ground.total()?);
+        loop {
+            self.make_room()?;
+            let zram = self.mm_stat().as_deref().map(zram_use).unwrap_or_default().used_bytes;
+            let used = ground.group.usage_bytes()? + zram;
+            if used <= total {
+                return Ok(());
+            }
+            if since.elapsed() > FITTING_PATIENCE {
+                let (used, total) = (used >> 20, total >> 20);
+                let reason = format!("{used} MiB stay in use of {total}");
+                return Err(BenchError::Unavailable { what: "the budget", reason });
+            }
+            interrupt::sleep(Duration::from_millis(50))?;
+        }
+    }
+
     fn order(&mut self, request: &Request) -> Result<(), BenchError> {
         self.daemon().order(request)
     }
@@ -122,9 +146,10 @@ impl Clew {
     }
 }
 
-/// An error if a program is not managed: its times would say nothing about Clew.
+/// An error if a program is not managed: its times would say nothing about Clew. A compiler is none yet:
+/// each file has processes of its own.
 fn all_managed(status: &Status, apps: &[(Kind, u32)]) -> Result<(), BenchError> {
-    for (kind, _) in apps {
+    for (kind, _) in apps.iter().filter(|(kind, _)| *kind != Kind::Compile) {
         let app = status.apps.iter().find(|app| app.name == kind.name());
         let processes = app.map(|app| app.processes.as_slice()).unwrap_or_default();
         if processes.iter().any(|process| process.managed) {
@@ -175,14 +200,18 @@ impl Arm for Clew {
         // Who records compares nothing, and needs memory for what is not written down yet.
         let recorder = if self.options.is_empty() { 0 } else { RECORDER_BYTES };
         ground.group.never_swap()?;
-        ground.group.limit(ground.total()? + recorder)?;
+        if !ground.fills_freely {
+            ground.group.limit(ground.total()? + recorder)?;
+        }
         if let ArmKind::Without(ablation) = self.kind {
             self.scheme = ablation.write_scheme(&self.exe, &ground.scratch)?;
         }
         if self.lends()? {
             self.zram = Some(ZramSwap::start(ALGORITHM, swap_bytes(ground.total()?))?);
-            let total = ground.total()? + recorder;
-            self.limit = Some(LimitKeeper::start(ground, total, MARGIN_BYTES, self.mm_stat()));
+            if !ground.fills_freely {
+                let total = ground.total()? + recorder;
+                self.limit = Some(LimitKeeper::start(ground, total, MARGIN_BYTES, self.mm_stat()));
+            }
         }
         // Lower by what the group holds and the daemon does not count: page tables, stacks, sockets,
         // file pages.
@@ -210,7 +239,7 @@ impl Arm for Clew {
 
     /// The hard limit kills; the daemon needs a moment where programs grow without pause.
     fn fill_ceiling_bytes(&self) -> Option<u64> {
-        let ground = self.ground.as_ref()?;
+        let ground = self.ground.as_ref().filter(|ground| !ground.fills_freely)?;
         Some(ground.total_bytes?.saturating_sub(ground.headroom_bytes / 2))
     }
 
@@ -223,7 +252,11 @@ impl Arm for Clew {
             }
             interrupt::sleep(Duration::from_millis(50))?;
         }
-        apps.iter().try_for_each(|&(app, _)| self.to_background(app))
+        apps.iter().try_for_each(|&(app, _)| self.to_background(app))?;
+        match self.ground.clone() {
+            Some(ground) if ground.fills_freely => self.wait_until_it_fits(&ground),
+            _ => Ok(()),
+        }
     }
 
     fn to_foreground(&mut self, app: Kind) -> Result<(), BenchError> {
@@ -252,8 +285,9 @@ impl Arm for Clew {
     /// would do in time on a whole machine, and does only at the limit in a group.
     fn make_room(&mut self) -> Result<(), BenchError> {
         let Some(ground) = &self.ground else { return Ok(()) };
-        let (limit, group) = (ground.total()?, &ground.group);
-        let excess = (group.usage_bytes()? + ground.headroom_bytes).saturating_sub(limit);
+        let (total, group) = (ground.total()?, &ground.group);
+        let excess = (group.usage_bytes()? + ground.headroom_bytes).saturating_sub(total);
+        let limit = if ground.fills_freely { NO_LIMIT_BYTES } else { total };
         let idle = group.idle_file_bytes()?;
         let before = cpu_time::this_thread();
         if excess.min(idle) > 1 << 20 {

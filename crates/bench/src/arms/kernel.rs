@@ -85,6 +85,10 @@ impl Arm for KernelSwap {
         self.swapped_before = pages_swapped_out();
         ground.group.prefer_swapping()?;
         ground.group.limit(total)?;
+        if ground.fills_freely {
+            // Who asks for much at once would be ended where there is enough to reclaim.
+            ground.group.wait_for_memory()?;
+        }
         let margin = ground.headroom_bytes.max(MARGIN_BYTES);
         self.limit = Some(LimitKeeper::start(ground, total, margin, self.mm_stat()));
         Ok(())

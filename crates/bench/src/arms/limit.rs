@@ -22,6 +22,9 @@ const STEP_BYTES: u64 = 256 << 10;
 /// when it grows longest, it is the headroom.
 pub(super) const MARGIN_BYTES: u64 = 1 << 20;
 
+/// What is reclaimed for a program that waits for memory.
+const RELIEF_BYTES: u64 = 8 << 20;
+
 struct Shared {
     group: Arc<Cgroup>,
     total_bytes: u64,
@@ -57,6 +60,12 @@ impl Shared {
                 let mut limit = self.limit.lock().unwrap_or_else(PoisonError::into_inner);
                 let fitting = self.fitting_limit();
                 if fitting.abs_diff(*limit) >= STEP_BYTES {
+                    self.write(&mut limit, fitting);
+                }
+                if self.group.is_waited_in() {
+                    // Raising the limit again wakes who waits.
+                    self.write(&mut limit, fitting.saturating_sub(RELIEF_BYTES));
+                    let fitting = self.fitting_limit();
                     self.write(&mut limit, fitting);
                 }
             }

@@ -145,6 +145,8 @@ pub struct Ground {
     pub total_bytes: Option<u64>,
     /// What it should keep free for the next relaunch.
     pub headroom_bytes: u64,
+    /// Whether programs fill before anything limits them ([`crate::run::Work::fills_freely`]).
+    pub fills_freely: bool,
     /// A directory for its files.
     pub scratch: PathBuf,
 }

@@ -35,10 +35,11 @@ impl DemoConfig {
             Some(_) => "as given".to_string(),
             None => format!("{} % of what dram used", percent(self.totals[0])),
         };
-        (total > 0)
-            .then(|| format!("Equal totals at the base point: {} MiB ({how}).", total >> 20))
-            .into_iter()
-            .collect()
+        let scenario = "Scenario scatter: synthetic requests drawn at random, the worst case for \
+             whoever learns from what was.";
+        let totals = (total > 0)
+            .then(|| format!("Equal totals at the base point: {} MiB ({how}).", total >> 20));
+        std::iter::once(scenario.to_string()).chain(totals).collect()
     }
 
     /// As people read it.

@@ -32,7 +32,8 @@ use crate::scratch::Scratch;
 use crate::survey::survey;
 
 use finished::{Conditions, Finished};
-use schedule::{Run, total_bytes};
+use schedule::Run;
+pub(crate) use schedule::total_bytes;
 
 /// What the demo runs.
 #[derive(Clone, Debug)]
@@ -167,6 +168,7 @@ impl DemoConfig {
             sequence: plan::switches(seed, programs.len(), switches),
             front: None,
             pause: self.pause,
+            fills_freely: false,
         }
     }
 

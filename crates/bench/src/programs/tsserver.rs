@@ -85,7 +85,9 @@ impl Program for Tsserver {
     fn command(&self, _scratch: &Path) -> Result<Vec<OsString>, BenchError> {
         let script = cache::place("tsserver", "tsserver/node_modules/typescript/lib/tsserver.js")?;
         let options = ["--disableAutomaticTypingAcquisition", "--suppressDiagnosticEvents"];
-        let mut command = vec![Kind::Tsserver.executable()?.into_os_string(), script.into()];
+        // Else its heap may be as large as the limit of its group allows: another one in each arm.
+        let heap = OsString::from("--max-old-space-size=2048");
+        let mut command = vec![Kind::Tsserver.executable()?.into_os_string(), heap, script.into()];
         command.extend(options.map(OsString::from));
         Ok(command)
     }

@@ -3,22 +3,28 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::str::FromStr;
 
 use anyhow::{Context, anyhow};
 use clew_bench::arms::{Ablation, ArmKind};
 use clew_bench::programs::Kind;
 use clew_bench::progress::Console;
-use clew_bench::{BenchError, DemoConfig};
+use clew_bench::{BenchError, DemoConfig, Scenario, ScenarioConfig};
 use clew_core::ByteSize;
 use clew_report::{Results, Skipped};
 
 use super::report::{tell, write};
 use crate::Failure;
-use crate::output::Format;
+use crate::output::{Format, json_text};
 
 /// What to compare, and where the report goes.
 #[derive(clap::Args)]
 pub struct Args {
+    /// What is done: `scatter`, synthetic requests drawn at random, the worst case for whoever
+    /// learns from what was; or natural programs: `return`, in turn, `pressure`, beside one that
+    /// works in front. Natural ones need `make scenarios` once.
+    #[arg(long, value_name = "NAME", default_value = "scatter")]
+    scenario: Which,
     /// The settings that end within three minutes on two CPUs: the default, said aloud.
     #[arg(long, conflicts_with_all = ["switches", "fraction", "total", "full"])]
     quick: bool,
@@ -29,13 +35,14 @@ pub struct Args {
     /// Where the results go [default: clew-demo, with --full clew-demo-full].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Memory of the arms, as a part of what the programs use without a limit [default: 0.6].
+    /// Memory of the arms, as a part of what the programs use without a limit [default: 0.6; of
+    /// natural programs 0.5].
     #[arg(long, value_name = "PART", conflicts_with = "total")]
     fraction: Option<f64>,
     /// Memory of the arms.
     #[arg(long, value_name = "SIZE")]
     total: Option<ByteSize>,
-    /// Measured switches of each arm [default: 32].
+    /// Measured switches of each arm [default: 32; of natural programs by scenario].
     #[arg(long, value_name = "N")]
     switches: Option<usize>,
     /// Seed of data, queries and the sequence of switches.
@@ -44,7 +51,7 @@ pub struct Args {
     /// Arms to run [default: dram, kernel-zram, clew; with --full all].
     #[arg(long, value_name = "ARM,…", value_delimiter = ',')]
     arms: Vec<ArmKind>,
-    /// Programs [default: redis, python, node, sqlite; with --full all].
+    /// Programs [default: redis, python, node, sqlite; with --full all; those of a scenario].
     #[arg(long, value_name = "PROGRAM,…", value_delimiter = ',')]
     programs: Vec<Kind>,
     /// Scheme of the clew arm: a preset's name, or a TOML file.
@@ -52,6 +59,28 @@ pub struct Args {
     scheme: String,
     #[command(flatten)]
     of_full: OfFull,
+}
+
+/// What `--scenario` names.
+#[derive(Clone, Copy, Debug)]
+enum Which {
+    Scatter,
+    Natural(Scenario),
+}
+
+impl FromStr for Which {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Which, String> {
+        let names = Scenario::ALL.map(Scenario::name).join(", ");
+        match text {
+            "scatter" => Ok(Which::Scatter),
+            other => other
+                .parse()
+                .map(Which::Natural)
+                .map_err(|_: BenchError| format!("there are scatter, {names}")),
+        }
+    }
 }
 
 /// What only the full comparison knows.
@@ -88,6 +117,9 @@ struct OfFull {
 pub fn demo(format: Format, args: Args) -> Result<(), Failure> {
     clew_live::config::load_scheme(&args.scheme).map_err(|e| Failure::Input(e.into()))?;
     let own = std::env::current_exe().context("finding this program")?;
+    if let Which::Natural(scenario) = args.scenario {
+        return natural(format, args, scenario, own);
+    }
     let (name, place) = if args.full { ("full", "clew-demo-full") } else { ("demo", "clew-demo") };
     let out = args.out.unwrap_or_else(|| place.into());
     let defaults = match args.full {
@@ -139,6 +171,41 @@ pub fn demo(format: Format, args: Args) -> Result<(), Failure> {
     right_answers(&result)
 }
 
+/// `clew demo --scenario`.
+fn natural(format: Format, args: Args, scenario: Scenario, own: PathBuf) -> Result<(), Failure> {
+    if args.full || args.quick {
+        return Err(Failure::Input(anyhow!("--full and --quick are for scenario scatter only")));
+    }
+    let defaults = ScenarioConfig::new(scenario);
+    let config = ScenarioConfig {
+        commit: commit_of(&own),
+        clew_exe: Some(own),
+        clew_scheme: absolute_scheme(&args.scheme),
+        arms: or(args.arms, defaults.arms.clone()),
+        programs: args.programs,
+        fraction: args.fraction.unwrap_or(defaults.fraction),
+        total_bytes: args.total.map(|total| total.0),
+        returns: args.switches,
+        seed: args.seed,
+        ..defaults
+    };
+    let result = clew_bench::scenario(&config, &Console::new()).map_err(failure)?;
+    if result.parts.is_empty() {
+        return Err(Failure::Unfit(anyhow!("no part could run{}", reasons(&result.skipped))));
+    }
+    let out = args.out.unwrap_or_else(|| "clew-demo".into());
+    let path = out.join(format!("{scenario}.json"));
+    let json = clew_report::write_json(&result, &path).map_err(|error| anyhow!("{error}"))?;
+    match format {
+        Format::Json => json_text(&json),
+        Format::Text => {
+            say_part!("{}", clew_bench::scenario::text(&result));
+            say!("wrote {}", path.display());
+        }
+    }
+    all_right(result.wrong_answers())
+}
+
 /// What was asked for, or else the default.
 fn or<T>(asked: Vec<T>, default: Vec<T>) -> Vec<T> {
     if asked.is_empty() { default } else { asked }
@@ -146,7 +213,11 @@ fn or<T>(asked: Vec<T>, default: Vec<T>) -> Vec<T> {
 
 /// An error if any answer was wrong.
 pub fn right_answers(result: &Results) -> Result<(), Failure> {
-    match result.wrong_answers() {
+    all_right(result.wrong_answers())
+}
+
+fn all_right(wrong: u64) -> Result<(), Failure> {
+    match wrong {
         0 => Ok(()),
         wrong => Err(Failure::Failed(anyhow!("{wrong} answers were wrong"))),
     }
@@ -157,7 +228,9 @@ pub fn failure(error: BenchError) -> Failure {
     let text = anyhow!("{error}");
     match error {
         BenchError::Setting(_) => Failure::Input(text),
-        BenchError::Unavailable { .. } | BenchError::ProgramMissing { .. } => Failure::Unfit(text),
+        BenchError::Unavailable { .. }
+        | BenchError::ProgramMissing { .. }
+        | BenchError::NotFetched { .. } => Failure::Unfit(text),
         BenchError::File { source, .. } if source.kind() == ErrorKind::PermissionDenied => {
             Failure::Unfit(text.context("run this as root"))
         }
