@@ -38,6 +38,15 @@ for program in "$@"; do
             "$here/setup.sh" python3-venv
             ask python "$here/natural/requirements.txt" pip_install
             ;;
+        pyright)
+            "$here/setup.sh" node npm python3-venv
+            ask python "$here/natural/requirements.txt" pip_install
+            ask pyright "$here/natural/pyright/package.json" npm_install
+            ;;
+        clangd)
+            "$here/setup.sh" clangd
+            ask clangd "$here/natural/clangd/Cargo.toml" sources
+            ;;
         compile)
             "$here/setup.sh" cc
             ask sources "$here/natural/Cargo.toml" sources

@@ -113,6 +113,16 @@ fn jupyter() {
 }
 
 #[test]
+fn clangd() {
+    answers_the_same(Kind::Clangd);
+}
+
+#[test]
+fn pyright() {
+    answers_the_same(Kind::Pyright);
+}
+
+#[test]
 fn compile() {
     let kind = Kind::Compile;
     if let Err(error) = kind.executable() {

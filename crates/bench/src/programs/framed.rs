@@ -34,6 +34,12 @@ pub fn receive(wire: &mut Wire) -> Result<Value, BenchError> {
     }
 }
 
+/// Sends `message`.
+pub fn send(wire: &mut Wire, message: &Value) -> Result<(), BenchError> {
+    let text = message.to_string();
+    wire.send(format!("Content-Length: {}\r\n\r\n{text}", text.len()).as_bytes())
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Write;

@@ -5,12 +5,15 @@
 //! have them do, scripted from a seed: an answer is right if it is the same in memory.
 
 mod cache;
+mod clangd;
 mod compile;
 mod framed;
 mod jupyter;
+mod lsp;
 mod memcached;
 mod modelled;
 mod node;
+mod pyright;
 mod python;
 mod record_lines;
 mod redis;
@@ -133,6 +136,8 @@ pub enum Kind {
     Tsserver,
     Jupyter,
     Compile,
+    Clangd,
+    Pyright,
 }
 
 impl Kind {
@@ -147,7 +152,8 @@ impl Kind {
         Kind::Java,
     ];
     /// Those that do what their users have them do; those that only work in front come last.
-    pub const NATURAL: [Kind; 3] = [Kind::Tsserver, Kind::Jupyter, Kind::Compile];
+    pub const NATURAL: [Kind; 5] =
+        [Kind::Tsserver, Kind::Jupyter, Kind::Pyright, Kind::Clangd, Kind::Compile];
     /// Those of the quick comparison.
     pub const QUICK: [Kind; 4] = [Kind::Redis, Kind::Python, Kind::Node, Kind::Sqlite];
 
@@ -164,18 +170,26 @@ impl Kind {
             Kind::Tsserver => "tsserver",
             Kind::Jupyter => "jupyter",
             Kind::Compile => "compile",
+            Kind::Clangd => "clangd",
+            Kind::Pyright => "pyright",
         }
     }
 
     /// How its working set lies in memory.
     pub fn layout(self) -> Layout {
         match self {
-            Kind::Redis | Kind::Python | Kind::Perl | Kind::Java | Kind::Tsserver => {
-                Layout::Scattered
-            }
-            Kind::Node | Kind::Sqlite | Kind::Memcached | Kind::Jupyter | Kind::Compile => {
-                Layout::Clustered
-            }
+            Kind::Redis
+            | Kind::Python
+            | Kind::Perl
+            | Kind::Java
+            | Kind::Tsserver
+            | Kind::Pyright => Layout::Scattered,
+            Kind::Node
+            | Kind::Sqlite
+            | Kind::Memcached
+            | Kind::Jupyter
+            | Kind::Compile
+            | Kind::Clangd => Layout::Clustered,
         }
     }
 
@@ -194,6 +208,8 @@ impl Kind {
             }
             Kind::Jupyter => "jupyter: an ipykernel with tables of pandas, two cells at a visit",
             Kind::Compile => "compile: gcc -O2 on sqlite3.c",
+            Kind::Clangd => "clangd: C sources of libgit2 and zstd, asked as an editor asks",
+            Kind::Pyright => "pyright: pandas, numpy and IPython, asked as an editor asks",
         }
     }
 
@@ -210,6 +226,8 @@ impl Kind {
             Kind::Memcached => (&["memcached"], "memcached"),
             Kind::Tsserver => (&["/usr/bin/node", "node", "nodejs"], "nodejs"),
             Kind::Compile => (&["gcc"], "gcc"),
+            Kind::Clangd => (&["clangd"], "clangd"),
+            Kind::Pyright => (&["/usr/bin/node", "node", "nodejs"], "nodejs"),
             Kind::Jupyter => (&[], ""),
         }
     }
@@ -226,6 +244,11 @@ impl Kind {
             }
             Kind::Tsserver => cache::place(self.name(), "tsserver/installed").map(|_| ())?,
             Kind::Compile => cache::place(self.name(), "sources/installed").map(|_| ())?,
+            Kind::Clangd => cache::place(self.name(), "clangd/installed").map(|_| ())?,
+            Kind::Pyright => {
+                cache::place(self.name(), "python/installed")?;
+                cache::place(self.name(), "pyright/installed").map(|_| ())?;
+            }
             _ => {}
         }
         let (names, package) = self.candidates();
@@ -242,6 +265,8 @@ impl Kind {
             Kind::Tsserver => Box::new(tsserver::Tsserver::new(load)),
             Kind::Jupyter => Box::new(jupyter::Jupyter::new(load)),
             Kind::Compile => Box::new(compile::Compile::default()),
+            Kind::Clangd => Box::new(clangd::Clangd::new(load)),
+            Kind::Pyright => Box::new(pyright::Pyright::new(load)),
             synthetic => {
                 let model = synthetic.model(load).expect("a synthetic program has a model");
                 Box::new(Modelled::new(model))
@@ -259,7 +284,9 @@ impl Kind {
             Kind::Perl => Box::new(record_lines::RecordLines::perl(load)),
             Kind::Java => Box::new(record_lines::RecordLines::java(load)),
             Kind::Memcached => Box::new(memcached::Memcached::new(load)),
-            Kind::Tsserver | Kind::Jupyter | Kind::Compile => return None,
+            Kind::Tsserver | Kind::Jupyter | Kind::Compile | Kind::Clangd | Kind::Pyright => {
+                return None;
+            }
         })
     }
 }
