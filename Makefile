@@ -20,7 +20,7 @@ demo-full: build
 ## a quarter of an hour, as root. Fetches them from npm, PyPI and crates once (about 150 MB).
 scenarios: build
 	scripts/setup.sh redis-server
-	scripts/natural.sh tsserver jupyter compile
+	scripts/natural.sh tsserver jupyter pyright clangd compile
 	$(CLEW) demo --scenario return
 	$(CLEW) demo --scenario pressure
 

@@ -2,18 +2,26 @@
 //! waits for what is wrong in it, and asks what stands there.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clew_core::Seeded;
 
 use super::lsp::{Diagnostics, Editor};
 use super::{Answers, Kind, Load, Program, cache, source};
-use crate::error::BenchError;
+use crate::error::{BenchError, file_error};
 use crate::wire::Wire;
 
-/// Where the packages are, below the cache, and those of which files are opened.
-const PACKAGES: &str = "python/lib/python3.11/site-packages";
+/// Packages of which files are opened.
 const OPENED: [&str; 3] = ["pandas/core", "IPython/core", "numpy/lib"];
+
+/// Where the packages are: below the version that the environment was made with.
+fn packages() -> Result<PathBuf, BenchError> {
+    let lib = cache::place("pyright", "python/lib")?;
+    let missing = || BenchError::NotFetched { program: "pyright", path: lib.clone() };
+    let versions = std::fs::read_dir(&lib).map_err(file_error("read", &lib))?;
+    let found = versions.flatten().map(|entry| entry.path().join("site-packages"));
+    found.filter(|path| path.is_dir()).min().ok_or_else(missing)
+}
 
 /// The editor's side of pyright.
 pub struct Pyright {
@@ -44,7 +52,7 @@ impl Program for Pyright {
         wire: &mut Wire,
         pace: &dyn Fn() -> Result<(), BenchError>,
     ) -> Result<(), BenchError> {
-        let root = cache::place("pyright", PACKAGES)?;
+        let root = packages()?;
         let mut files = Vec::new();
         for package in OPENED {
             files.extend(source::files(&root.join(package), ".py", (3_000, 80_000))?);

@@ -42,7 +42,8 @@ impl Scenario {
         let (tsserver, jupyter) = (Kind::Tsserver, Kind::Jupyter);
         match self {
             Scenario::Return => {
-                vec![part("programs in turn", &[tsserver, jupyter], None, 0, 16)]
+                let programs = [tsserver, jupyter, Kind::Pyright, Kind::Clangd];
+                vec![part("programs in turn", &programs, None, 0, 32)]
             }
             Scenario::Pressure => vec![
                 part(
