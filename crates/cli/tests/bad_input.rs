@@ -48,6 +48,15 @@ fn unknown_words_are_usage_errors() {
     {
         expect_error(&run(arguments), 2, &[arguments[arguments.len() - 1]]);
     }
+    expect_error(&run(&["demo", "--scenario", "growth"]), 2, &["growth", "scatter", "pressure"]);
+    for (arguments, word) in [
+        (&["demo", "--scenario", "return", "--full"][..], "scatter"),
+        (&["demo", "--scenario", "return", "--programs", "sqlite"], "sqlite"),
+        (&["demo", "--scenario", "return", "--switches", "0"], "one return"),
+        (&["demo", "--programs", "tsserver"], "scenario"),
+    ] {
+        expect_error(&run(arguments), 2, &[word]);
+    }
     expect_error(&run(&[]), 2, &["Usage"]);
     expect_error(&run(&["run"]), 2, &["Usage"]);
     expect_error(&run(&["fg"]), 2, &["Usage"]);
