@@ -36,15 +36,14 @@ pub(super) struct Marked {
 
 /// How pages are taken out.
 #[derive(Clone, Copy)]
-struct How {
+struct How<'a> {
     /// Flags that their entries get.
     flags: u8,
     /// A fault may call it off.
     yields: bool,
+    /// Only these (ascending).
+    among: Option<&'a [Vpn]>,
 }
-
-/// How often a batch may be called off.
-const YIELDS: u32 = 3;
 
 /// Where a page of a group comes from.
 #[derive(Clone, Copy)]
@@ -145,22 +144,21 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                 pages <= most
             };
             let (now, later) = rest.split_at(1 + rest[1..].iter().take_while(fits).count());
-            let (mut busy, mut called_off) =
-                self.batch(space, now, How { flags, yields: true }, &mut learner, ctx, &mut out);
-            let mut tries = 1;
-            while called_off {
+            let mut how = How { flags, yields: true, among: None };
+            let (mut busy, called_off) = self.batch(space, now, how, &mut learner, ctx, &mut out);
+            how.yields = false;
+            if called_off {
                 // A fault came first, and is answered now.
                 busy.sort_unstable();
-                let again: Vec<Group> = now.iter().filter_map(|g| only(g, &busy)).collect();
-                let how = How { flags, yields: tries < YIELDS };
-                (busy, called_off) = self.batch(space, &again, how, &mut learner, ctx, &mut out);
-                tries += 1;
+                how.among = Some(&busy);
+                let (still, _) = self.batch(space, now, how, &mut learner, ctx, &mut out);
+                busy = still;
             }
             busy.sort_unstable();
             if !busy.is_empty() && out.full.is_none() && space.memory.unshare(&busy) {
-                let again: Vec<Group> = now.iter().filter_map(|g| only(g, &busy)).collect();
-                let how = How { flags, yields: false };
-                (busy, _) = self.batch(space, &again, how, &mut learner, ctx, &mut out);
+                let how = How { flags, yields: false, among: Some(&busy) };
+                let (still, _) = self.batch(space, now, how, &mut learner, ctx, &mut out);
+                busy = still;
             }
             self.store.learn(&mut learner, &mut ctx.codec);
             for vpn in busy {
@@ -180,7 +178,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         &self,
         space: &Arc<ManagedSpace<M>>,
         groups: &[Group],
-        how: How,
+        how: How<'_>,
         learner: &mut Learner,
         ctx: &mut MoverContext<S>,
         out: &mut SwapOut,
@@ -347,7 +345,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         &self,
         space: &ManagedSpace<M>,
         groups: &[Group],
-        how: How,
+        how: How<'_>,
         marked: &mut Marked,
         out: &mut SwapOut,
     ) -> bool {
@@ -359,11 +357,19 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         let _events = space.table.lock.write();
         if space.under_way.lock().is_some() {
             // Forked out of a batch of its parent's that is not over.
-            groups.iter().for_each(|group| out.tell_untried(space, &group.pages));
+            match how.among {
+                None => groups.iter().for_each(|group| out.tell_untried(space, &group.pages)),
+                Some(among) => {
+                    among.iter().for_each(|vpn| out.tell_stayed(PageId::new(space.id(), *vpn)));
+                }
+            }
             return false;
         }
         for group in groups {
             for page in &group.pages {
+                if how.among.is_some_and(|among| among.binary_search(&page.vpn()).is_err()) {
+                    continue;
+                }
                 let entry = space.table.load(page.vpn());
                 if entry.state() == State::Parked {
                     self.unpark(space, page.vpn(), entry, &mut out.events);
@@ -417,11 +423,4 @@ fn end_part<M: ?Sized>(space: &ManagedSpace<M>) {
     for child in children {
         end_part(&child);
     }
-}
-
-/// `group` with those of its pages that are in `vpns`, which are ascending.
-fn only(group: &Group, vpns: &[Vpn]) -> Option<Group> {
-    let chosen = |page: &PageId| vpns.binary_search(&page.vpn()).is_ok();
-    let pages: Vec<PageId> = group.pages.iter().copied().filter(chosen).collect();
-    (!pages.is_empty()).then(|| Group { pages, ..group.clone() })
 }
