@@ -322,6 +322,7 @@ const READY: &str = "send 434c45570300000000000000NUMBER**\
 const READY_CHILD: &str = "send 434c45570300000000000000NUMBER**\
     STAGING*********AREA************BEACON**********";
 const TAKEN: &str = "send 434c45570500000000000000NUMBER**";
+const COPIED: &str = "send 434c45570d00000000000000NUMBER**";
 const DONE: &str = "send 434c45570800000000000000NUMBER**";
 
 /// The answer that all pages were taken.
@@ -441,10 +442,12 @@ fn nobody_changes_the_size_of_what_the_daemon_maps() {
     let sum = program.ask("sum");
     fixture.swap_out("touch");
     let (hello, taken) = (hello(SAYS_NOTHING), all_taken());
-    let before = ["truncate 0", READY, "await", &taken, "recv 500", DONE];
-    let meanwhile = [READY, "await", "begin", "truncate 0", &taken, "recv 500", DONE];
-    let longer = [READY, "await", "begin", "truncate 99999744", "append", &taken, "recv 500", DONE];
-    let holes = [READY, "await", "begin", "punch", &taken, "punch", "recv 500", "punch", DONE];
+    let before = ["truncate 0", READY, "await", &taken, COPIED, "recv 500", DONE];
+    let meanwhile = [READY, "await", "begin", "truncate 0", &taken, COPIED, "recv 500", DONE];
+    let longer =
+        [READY, "await", "begin", "truncate 99999744", "append", &taken, COPIED, "recv 500", DONE];
+    let holes =
+        [READY, "await", "begin", "punch", &taken, COPIED, "punch", "recv 500", "punch", DONE];
     for steps in [&before[..], &meanwhile, &longer, &holes] {
         let all: Vec<&str> = [&hello, "await"].iter().chain(steps).copied().collect();
         let mut hostile = Hostile::to_the_end(&fixture, "size", &all);
@@ -471,7 +474,7 @@ fn no_successor_touches_a_buffer_that_can_be_cut_short() {
     let sum = program.ask("sum");
     fixture.swap_out("touch");
     let (hello, taken) = (hello(SAYS_NOTHING), all_taken());
-    let steps = [&hello, "await", READY, "await", "begin", "truncate 0", &taken];
+    let steps = [&hello, "await", READY, "await", "begin", "truncate 0", &taken, COPIED];
     let mut hostile = Hostile::start(&fixture, "cuts", &steps);
     let is_over = AtomicBool::new(false);
     let socket = fixture.socket.clone();
