@@ -482,8 +482,8 @@ fn no_successor_touches_a_buffer_that_can_be_cut_short() {
         let _at_end = SetAtEnd(&is_over);
         scope.spawn(|| swap_out_hostile(&socket, &is_over));
         hostile.wait_done();
-        // Its next order is the last; on a busy machine it may wait for this program instead.
-        fixture.end_daemon(LONG / 4);
+        // Its next order is the last.
+        fixture.wait_daemon(2 * LONG);
     });
     for _ in 0..2 {
         fixture.start_successor(&[]);

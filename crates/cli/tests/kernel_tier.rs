@@ -66,16 +66,10 @@ fn wait_for_tier(fixture: &Fixture, wanted: bool) {
 /// Takes everything out; most of it is in the kernel's zram then.
 fn lend(fixture: &Fixture) -> u64 {
     fixture.swap_out_at_least(APP, BYTES * 8 / 10);
-    // A child that ends in this moment still shares pages, which then stay for now.
-    let lent = poll(LONG, || {
-        let app = fixture.app(APP);
-        let is_out = app.lent_pages * 10 >= PAGES * 7 && app.resident_bytes < BYTES / 2;
-        if !is_out {
-            fixture.swap_out_at_least(APP, BYTES * 8 / 10);
-        }
-        (is_out && app.ratio > 1.2).then_some(app.lent_pages)
-    });
-    lent.unwrap_or_else(|| panic!("{:?}", fixture.app(APP)))
+    let app = fixture.app(APP);
+    assert!(app.lent_pages * 10 >= PAGES * 7, "{app:?}");
+    assert!(app.ratio > 1.2 && app.resident_bytes < BYTES / 2, "{app:?}");
+    app.lent_pages
 }
 
 fn relaunch(fixture: &Fixture, act: impl FnOnce()) {

@@ -792,13 +792,6 @@ impl Fixture {
         wait_for_end(&mut self.daemon, LONG).expect("a killed daemon ends");
     }
 
-    /// Waits for the daemon's end, and sees to it where it does not come.
-    pub fn end_daemon(&mut self, limit: Duration) {
-        if wait_for_end(&mut self.daemon, limit).is_none() {
-            self.kill_daemon();
-        }
-    }
-
     /// Waits for the daemon's end.
     pub fn wait_daemon(&mut self, limit: Duration) -> ExitStatus {
         let ended = wait_for_end(&mut self.daemon, limit);
