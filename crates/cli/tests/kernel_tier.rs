@@ -103,6 +103,21 @@ fn what_was_lent_comes_back_without_a_message_and_is_found() {
 }
 
 #[test]
+fn what_came_back_by_itself_a_moment_ago_leaves_again() {
+    let Some((mut fixture, _swap, mut program, _dir)) = lending("kernel_tier::again") else {
+        return;
+    };
+    let sum = program.ask("sum");
+    for _ in 0..3 {
+        lend(&fixture);
+        // All of it is back, and nobody has looked since.
+        assert_eq!(program.ask("sum"), sum);
+    }
+    program.quit();
+    fixture.assert_daemon_lives();
+}
+
+#[test]
 fn lent_memory_can_be_changed_moved_dropped_and_forked() {
     let Some((mut fixture, _swap, mut program, _dir)) = lending("kernel_tier::changes") else {
         return;

@@ -76,6 +76,9 @@ fn storm(test: &str, flags: &[&str]) {
     assert!(status.success(), "{}", message());
     assert!(lines.last().is_some_and(|line| line.starts_with("OK ")), "{}", message());
     assert!(told, "it ended before it was told to: {}", message());
+    // A mapping is in two parts only while it is being registered, and nobody gets the CPU meanwhile.
+    let cut = lines.iter().find_map(|line| number_behind(line, "mremap-cut="));
+    assert!(cut.is_some_and(|cut| cut <= 1), "{cut:?}: {}", message());
     println!(
         "{test}: {rounds} swap-outs, {} pages out, {} restored, {} faults\n{}",
         last.swapped_out_pages,
@@ -85,6 +88,10 @@ fn storm(test: &str, flags: &[&str]) {
     );
     fixture.wait_all_freed("shadow");
     fixture.assert_daemon_lives();
+}
+
+fn number_behind(line: &str, name: &str) -> Option<u64> {
+    line.split_whitespace().find_map(|word| word.strip_prefix(name))?.parse().ok()
 }
 
 #[test]

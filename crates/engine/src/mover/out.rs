@@ -289,8 +289,9 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                 }
             };
             // A page that is waited for is about to be used: it is not tried again.
-            let is_wanted = space.moving(slot).is_some_and(|(_, entry)| entry.has(Entry::WANTED));
-            let again = took == Took::Busy || took == Took::CalledOff && !is_wanted;
+            let is_wanted =
+                || space.moving(slot).is_some_and(|(_, entry)| entry.has(Entry::WANTED));
+            let again = took == Took::Busy || took == Took::CalledOff && !is_wanted();
             match self.publish(space, slot, home, slot_bytes, flags) {
                 Landed::Program(now) if again && now == vpn => busy.push(vpn),
                 landed => out.tell(space, landed),

@@ -339,14 +339,18 @@ impl Agent {
         let mut link = self.link.lock();
         let mut answer = vec![0u8; size_of::<Taken>()];
         let order = (Kind::Take, runs.len() as u32);
+        let mut number = None;
+        let sends = |order| {
+            number = Some(order);
+            sends(order)
+        };
         match self.order_if(&mut link, order, runs, &mut answer, sends) {
             // Called off before it was sent.
             Ok(0) => {}
             Ok(n) if n == size_of::<Taken>() => {
                 let states = &answer[size_of::<Header>()..];
                 let is_taken = |state: &u8| *state == SlotState::Taken as u8;
-                let number = |b: &[u8]| u32::from_ne_bytes(b.try_into().expect("four bytes"));
-                link.copying = states.iter().any(is_taken).then(|| number(&answer[12..16]));
+                link.copying = number.filter(|_| states.iter().any(is_taken));
                 for (took, state) in took.iter_mut().zip(states) {
                     *took = match SlotState::from_u8(*state) {
                         SlotState::Taken => Took::Taken,

@@ -103,7 +103,7 @@ fn serve(
 ) {
     faults.clear();
     let guard = process.space.table.lock.write();
-    if process.memory.events_held() {
+    if !process.memory.claim_events() {
         drop(guard);
         process.held_since.lock().get_or_insert(round.watch.last());
         process.memory.look_away();

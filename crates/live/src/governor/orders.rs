@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Instant;
 
-use clew_core::{Event, Group, SpaceId, Tier};
+use clew_core::{Event, SpaceId, Tier};
 use clew_engine::driver::Command;
 use clew_store::State;
 
@@ -167,54 +167,28 @@ impl Governor {
     /// Does what the driver wants done; `promise` waits for what is taken out.
     pub(super) fn carry_out(&mut self, promise: Option<u64>) {
         while let Some(command) = self.driver.next_command() {
+            let bytes = self.kernel.page_bytes;
             match command {
                 Command::SwapOut { space, groups, number } => {
-                    self.take_groups_out(
-                        space,
-                        groups,
-                        number,
-                        promise,
-                        |process, groups, ticket| Work::SwapOut { process, groups, ticket },
-                    );
+                    let make = |process, ticket| Work::SwapOut { process, groups, ticket };
+                    self.take_groups_out(space, number, promise, make);
                 }
                 Command::Peek { space, groups, number } => {
-                    self.take_groups_out(
-                        space,
-                        groups,
-                        number,
-                        promise,
-                        |process, groups, ticket| Work::Peek { process, groups, ticket },
-                    );
+                    let make = |process, ticket| Work::Peek { process, groups, ticket };
+                    self.take_groups_out(space, number, promise, make);
                 }
                 Command::Move { space, groups, tier: Tier::Pool, number } => {
                     self.kernel.to_compact = true;
-                    self.take_groups_out(
-                        space,
-                        groups,
-                        number,
-                        promise,
-                        |process, groups, ticket| Work::SwapOut { process, groups, ticket },
-                    );
+                    let make = |process, ticket| Work::SwapOut { process, groups, ticket };
+                    self.take_groups_out(space, number, promise, make);
                 }
                 Command::Move { space, groups, tier: Tier::Kernel, number } => {
-                    let bytes = self.kernel.page_bytes;
-                    self.take_groups_out(
-                        space,
-                        groups,
-                        number,
-                        promise,
-                        |process, groups, ticket| Work::PassOn { process, groups, bytes, ticket },
-                    );
+                    let make = |process, ticket| Work::PassOn { process, groups, bytes, ticket };
+                    self.take_groups_out(space, number, promise, make);
                 }
                 Command::Lend { space, groups, number } => {
-                    let bytes = self.kernel.page_bytes;
-                    self.take_groups_out(
-                        space,
-                        groups,
-                        number,
-                        promise,
-                        |process, groups, ticket| Work::Lend { process, groups, bytes, ticket },
-                    );
+                    let make = |process, ticket| Work::Lend { process, groups, bytes, ticket };
+                    self.take_groups_out(space, number, promise, make);
                 }
                 Command::Restore { space, pages, park, number } => {
                     let Some(process) = self.shared.process(space) else {
@@ -247,10 +221,9 @@ impl Governor {
     fn take_groups_out(
         &mut self,
         space: SpaceId,
-        groups: Vec<Group>,
         number: u64,
         promise: Option<u64>,
-        make: impl FnOnce(Arc<Process>, Vec<Group>, u64) -> Work,
+        make: impl FnOnce(Arc<Process>, u64) -> Work,
     ) {
         // Of who takes none they are off the lists until it is managed or heard again: else they
         // were picked at once.
@@ -259,7 +232,7 @@ impl Governor {
         };
         let ticket = self.ticket(promise);
         self.commands.insert(ticket, number);
-        self.take_out(space, make(process, groups, ticket));
+        self.take_out(space, make(process, ticket));
     }
 }
 

@@ -245,22 +245,20 @@ impl ProgramMemory {
         self.pagemap.get()
     }
 
-    /// Whether events must not be read now; ask with the space's lock held for writing. What was not
-    /// begun, and may be called off, is.
-    pub fn events_held(&self) -> bool {
+    /// Whether events may be read now; ask with the space's lock held for writing. What was not begun, and
+    /// may be called off, is called off for that.
+    pub fn claim_events(&self) -> bool {
         let hold = self.hold.load(Ordering::SeqCst);
         let called_off = || {
             let off = Hold::CalledOff.word();
             self.hold.compare_exchange(hold, off, Ordering::SeqCst, Ordering::SeqCst).is_ok()
         };
         match Hold::of(hold) {
-            Hold::None | Hold::CalledOff => false,
-            Hold::Marked { yields } => !(yields && called_off()),
-            Hold::Sent { yields, order } => {
-                let Some(agent) = self.agent.get() else { return true };
-                let is_off = || yields && agent.calls_off(order) && called_off();
-                !(agent.has_moved(order) || is_off())
-            }
+            Hold::None | Hold::CalledOff => true,
+            Hold::Marked { yields } => yields && called_off(),
+            Hold::Sent { yields, order } => self.agent.get().is_some_and(|agent| {
+                agent.has_moved(order) || yields && agent.calls_off(order) && called_off()
+            }),
         }
     }
 

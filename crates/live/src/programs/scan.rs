@@ -48,7 +48,7 @@ pub fn scan(shared: &Shared, process: &Process) -> std::io::Result<Vec<Event>> {
             let seen = Seen { smaps: &smaps, pointers: &pointers, own: &own, left_out };
             let registered = register(shared, process, span, &seen)?;
             for (start, end) in registered {
-                adopt(shared, process, pagemap, start..end, Calm::Now, &mut events)?;
+                adopt(shared, process, pagemap, start..end, None, &mut events)?;
             }
             points::register_adopted();
         }
@@ -62,8 +62,7 @@ pub fn scan(shared: &Shared, process: &Process) -> std::io::Result<Vec<Event>> {
         // Not held meanwhile: who reads events has the space's lock, and takes this one then.
         let regions = process.regions.lock().clone();
         for (start, end) in regions {
-            let calm = Calm::Since(applied);
-            adopt(shared, process, pagemap, start..end, calm, &mut events)?;
+            adopt(shared, process, pagemap, start..end, Some(applied), &mut events)?;
         }
     }
     Ok(events)
@@ -108,7 +107,6 @@ fn register(
         // It keeps events unread while what is seen here is put down.
         let events_wait = process.space.table.lock.write();
         let maps = &mut files.lock().maps;
-        let _unpreempted = Unpreempted::now();
         // What was left out since has other flags than were seen: the next scan sees them. And what
         // is known of memory that is not registered is another's, which was there before.
         if process.is_leaving()
@@ -117,6 +115,7 @@ fn register(
         {
             return Ok(Vec::new());
         }
+        let unpreempted = Unpreempted::now();
         let is_cut = |edge: u64| mappings::covering(maps, edge).is_some_and(|m| m.start < edge);
         if is_cut(start) || is_cut(end) {
             continue;
@@ -145,6 +144,8 @@ fn register(
                 && !seen.own.iter().any(|o| m.start < o.end && o.start < m.end)
                 && !is_known(&(m.start, m.end))
         };
+        let registered = join_edges(process, maps, registered, cut_off);
+        drop(unpreempted);
         let done = put_down(process, maps, registered, cut_off);
         // Faults that came meanwhile are answered before the next span.
         RwLockWriteGuard::unlock_fair(events_wait);
@@ -153,17 +154,16 @@ fn register(
     Ok(Vec::new())
 }
 
-/// Has what was cut off at the edges of a range that was registered follow it, and notes which mappings
-/// of it are registered now. The space's lock is held for writing.
-fn put_down(
+/// Has what was cut off at the edges of a range that was registered follow it; the range with that. What lay
+/// at the edges may have gone meanwhile, and a mapping of the span may have grown beyond them: then it is
+/// cut in two now, and its other part must follow at once.
+fn join_edges(
     process: &Process,
     maps: &mut File,
     (mut low, mut high): (u64, u64),
     cut_off: impl Fn(&Mapping) -> bool,
-) -> std::io::Result<Vec<(u64, u64)>> {
+) -> (u64, u64) {
     let uffd = &process.memory.uffd;
-    // What lay at the edges may have gone meanwhile, and a mapping of the span may have grown
-    // beyond them: then it is cut in two now, and its other part must follow at once.
     for _ in 0..MAX_EDGES {
         let below = mappings::covering(maps, low.saturating_sub(1));
         let above = mappings::covering(maps, high);
@@ -173,6 +173,18 @@ fn put_down(
         }
         (low, high) = (low.min(m.start), high.max(m.end));
     }
+    (low, high)
+}
+
+/// Notes which mappings of a range that was registered are registered now. The space's lock is held for
+/// writing.
+fn put_down(
+    process: &Process,
+    maps: &mut File,
+    (mut low, mut high): (u64, u64),
+    cut_off: impl Fn(&Mapping) -> bool,
+) -> std::io::Result<Vec<(u64, u64)>> {
+    let uffd = &process.memory.uffd;
     for _ in 0..MAX_EDGES {
         let found = mappings::touching(maps, low, high)?;
         for m in found.iter().filter(|m| m.start < high && low < m.end) {
@@ -198,22 +210,18 @@ fn put_down(
     Ok(process.regions.lock().range(low..high).map(|(s, e)| (*s, *e)).collect())
 }
 
-/// When it is known that no page that is present is about to be dropped.
-#[derive(Clone, Copy)]
-enum Calm {
-    /// While no event is unread.
-    Now,
-    /// As long as no other event is applied than this number of them.
-    Since(u32),
-}
-
-/// Adopts the present pages of a registered range, window by window.
+/// Adopts the present pages of a registered range, window by window; with `since` only as long as that is
+/// the number of the last event that was applied.
+///
+/// Without it, a page may be adopted that a call is about to drop whose event is not read. Nothing is lost by
+/// that: the page is taken for resident, a touch of it gets zeros as it must, and who takes it out
+/// finds a hole. A stored page is never adopted over.
 fn adopt(
     shared: &Shared,
     process: &Process,
     pagemap: &File,
     range: Range<u64>,
-    calm: Calm,
+    since: Option<u32>,
     events: &mut Vec<Event>,
 ) -> std::io::Result<()> {
     let window = WINDOW_PAGES * shared.page_bytes;
@@ -231,10 +239,11 @@ fn adopt(
         }
         let events_wait = process.space.table.lock.write();
         let now = process.applied.load(Ordering::SeqCst);
-        match calm {
-            Calm::Since(applied) if applied != now => return Ok(()),
-            _ if seen != now => look(from, &mut found)?,
-            _ => {}
+        if since.is_some_and(|applied| applied != now) {
+            return Ok(());
+        }
+        if seen != now {
+            look(from, &mut found)?;
         }
         // Between our look at the table of regions and the scan the range may have been unmapped, and
         // mapped anew without us. Then the program still waits for its event to be read, which takes

@@ -457,7 +457,7 @@ fn one_page_out(
     });
     memory.release_events();
     memory.finish_taking(&mut took);
-    assert!(!memory.events_held(), "it is over");
+    assert!(memory.claim_events(), "it is over");
     took
 }
 
@@ -471,15 +471,15 @@ fn a_fault_calls_off_what_has_not_begun() {
     // Not even sent: its agent never hears of it.
     let mut took = Vec::new();
     memory.hold_events(true);
-    assert!(!memory.events_held());
+    assert!(memory.claim_events());
     memory.take_out(&[page], &mut took);
     memory.release_events();
     assert_eq!(took, [Took::CalledOff]);
     assert!(!seqpacket::is_readable(&agents, Duration::ZERO));
 
     let sent = |order| {
-        assert!(!memory.events_held(), "sent, and not begun");
-        assert!(!memory.events_held(), "it stays called off");
+        assert!(memory.claim_events(), "sent, and not begun");
+        assert!(memory.claim_events(), "it stays called off");
         assert!(
             memory.agent().is_some_and(|agent| !agent.calls_off(order)),
             "the agent's word says so"
@@ -488,17 +488,17 @@ fn a_fault_calls_off_what_has_not_begun() {
     assert_eq!(one_page_out(all, page, true, sent), [Took::CalledOff]);
     let begun = |order| {
         comes_to(&memory, order, Call::Begun);
-        assert!(memory.events_held(), "it has begun");
+        assert!(!memory.claim_events(), "it has begun");
         comes_to(&memory, order, Call::Moved);
-        assert!(!memory.events_held(), "what is moved is moved");
+        assert!(memory.claim_events(), "what is moved is moved");
     };
     assert_eq!(one_page_out(all, page, true, begun), [Took::Stayed]);
     let firm = |order| {
-        assert!(memory.events_held(), "firmly");
+        assert!(!memory.claim_events(), "firmly");
         comes_to(&memory, order - 1, Call::Moved);
-        assert!(memory.events_held(), "that was another order");
+        assert!(!memory.claim_events(), "that was another order");
         comes_to(&memory, order, Call::Moved);
-        assert!(!memory.events_held());
+        assert!(memory.claim_events());
     };
     assert_eq!(one_page_out(all, page, false, firm), [Took::Stayed]);
 }
