@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use clew_report::{Memory, ProgramResult, Sample, Summary};
 
+use crate::arms::wait::{self, Wait};
 use crate::arms::{self, Arm, ArmKind, ArmSettings, Ground, Look};
 use crate::cgroup::Cgroup;
 use crate::cpu_time;
@@ -64,6 +65,8 @@ pub struct Outcome {
     pub digests: Vec<Vec<u32>>,
     /// The mean of what was used in total.
     pub total_bytes_mean: u64,
+    /// What faults waited for after the fill, where the arm knows it.
+    pub waits: Vec<Wait>,
 }
 
 /// Runs `work` on `arm`, whose group is that of `ground`.
@@ -211,7 +214,8 @@ fn switch_through(
         fill_seconds: Some(fill_seconds),
         ..clew_report::Arm::default()
     };
-    Ok(Outcome { result, memory, digests, total_bytes_mean: totals.mean_bytes })
+    let waits = wait::between(&before.waits, &after.waits);
+    Ok(Outcome { result, memory, digests, total_bytes_mean: totals.mean_bytes, waits })
 }
 
 /// Starts and fills the programs one after the other, as a user starts them. All at once, at a

@@ -18,7 +18,7 @@ use super::kernel::{ALGORITHM, swap_bytes};
 use super::limit::{LimitKeeper, MARGIN_BYTES};
 use clew_report::{Classes, Memory};
 
-use super::{Arm, ArmKind, ArmSettings, Ground, Look, Moved, Tally};
+use super::{Arm, ArmKind, ArmSettings, Ground, Look, Moved, Tally, wait};
 use crate::cpu_time;
 use crate::daemon::{Daemon, DaemonSettings};
 use crate::error::BenchError;
@@ -329,7 +329,7 @@ impl Arm for Clew {
     fn tally(&mut self) -> Result<Tally, BenchError> {
         let status = self.status()?;
         let faults = status.apps.iter().map(|app| app.demand_faults + app.lent_back_pages).sum();
-        Ok(Tally { faults, ratio: self.densest.1 })
+        Ok(Tally { faults, ratio: self.densest.1, waits: wait::of(&status) })
     }
 }
 

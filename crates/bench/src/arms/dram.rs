@@ -35,6 +35,6 @@ impl Arm for Dram {
             Some(ground) => ground.group.major_faults()?,
             None => 0,
         };
-        Ok(Tally { faults, ratio: None })
+        Ok(Tally { faults, ..Tally::default() })
     }
 }

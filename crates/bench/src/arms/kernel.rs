@@ -157,7 +157,7 @@ impl Arm for KernelSwap {
             Some(ground) => ground.group.major_faults()?,
             None => 0,
         };
-        Ok(Tally { faults, ratio: None })
+        Ok(Tally { faults, ..Tally::default() })
     }
 
     fn swap_bytes_written(&self) -> u64 {

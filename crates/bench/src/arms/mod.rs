@@ -5,6 +5,7 @@ mod clew;
 mod dram;
 mod kernel;
 mod limit;
+pub mod wait;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -23,6 +24,7 @@ use crate::programs::Kind;
 use crate::totals::zram_use;
 
 pub use ablation::Ablation;
+use wait::Wait;
 
 /// The arms there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -159,12 +161,14 @@ impl Ground {
 }
 
 /// What an arm counted.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// Faults that had to wait for a stored page, so far.
     pub faults: u64,
     /// Compression ratio, where the arm itself knows it.
     pub ratio: Option<f64>,
+    /// What faults waited for, so far, where the arm itself knows it.
+    pub waits: Vec<Wait>,
 }
 
 /// What brought the pages of one app back, since it began.

@@ -15,6 +15,7 @@ use std::time::Duration;
 use clew_report::{Machine, Skipped};
 use serde::Serialize;
 
+use crate::arms::wait::Wait;
 use crate::arms::{ArmKind, ArmSettings};
 use crate::demo::total_bytes;
 use crate::error::BenchError;
@@ -144,6 +145,9 @@ pub struct ArmResult {
     pub answers: u64,
     /// Those that differ from the model's, or from those in memory.
     pub wrong_answers: u64,
+    /// What faults waited for after the fill, where the arm knows it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub waits: Vec<Wait>,
 }
 
 impl ScenarioResult {
@@ -256,6 +260,7 @@ fn arm_result(part: &Part, memory: &Outcome, arm: &Outcome) -> ArmResult {
         faults: result.faults,
         answers: result.answers,
         wrong_answers: result.wrong_answers + paired::differing(&memory.digests, &arm.digests),
+        waits: arm.waits.clone(),
     }
 }
 

@@ -3,6 +3,7 @@
 use clew_report::aligned;
 
 use super::{Added, ArmResult, PartResult, ScenarioResult};
+use crate::arms::wait::Wait;
 
 const LEGEND: &str = "added: the time of a visit minus that of the same visit in memory (dram);\n\
     sum: of all measured visits; x kernel: that sum / kernel-zram's; CPU: of everything, after the fill;\nmean, peak: memory in use; the kernel's is held by a hard limit, Clew's by its budget alone\n";
@@ -22,6 +23,10 @@ pub fn text(result: &ScenarioResult) -> String {
         text.push('\n');
         text += &costs(part);
         text.push('\n');
+        for arm in part.arms.iter().filter(|arm| !arm.waits.is_empty()) {
+            text += &waits(arm);
+            text.push('\n');
+        }
     }
     if !result.parts.is_empty() {
         text += LEGEND;
@@ -94,6 +99,26 @@ fn costs(part: &PartResult) -> String {
     aligned(&header, &rows, 1)
 }
 
+/// What the faults of an arm waited for.
+fn waits(arm: &ArmResult) -> String {
+    let header =
+        [&format!("{}: waits for", arm.name), "faults", "sum s", "mean us", "slow", "sum s"]
+            .map(|name| name.to_string());
+    let row = |wait: &Wait| {
+        let mean_us = wait.seconds * 1e6 / wait.faults.max(1) as f64;
+        vec![
+            wait.cause.clone(),
+            wait.faults.to_string(),
+            format!("{:.2}", wait.seconds),
+            format!("{mean_us:.1}"),
+            wait.slow_faults.to_string(),
+            format!("{:.2}", wait.slow_seconds),
+        ]
+    };
+    let rows: Vec<Vec<String>> = arm.waits.iter().map(row).collect();
+    aligned(&header, &rows, 1)
+}
+
 fn ms(ms: f64) -> String {
     format!("{ms:.0}")
 }
@@ -134,6 +159,7 @@ mod tests {
                 faults: 123_456_789,
                 answers: 100,
                 wrong_answers: 0,
+                waits: vec![Wait { cause: "lock".to_string(), faults: 4, ..Wait::default() }],
             }
         };
         let arms = vec![arm("dram", 1_000.0), arm("kernel-zram", 3_000.0), arm("clew", 2_000.0)];
@@ -155,6 +181,7 @@ mod tests {
         };
         let text = text(&result);
         assert!(text.contains("jupyter, in front") && text.contains("0.50"), "{text}");
+        assert!(text.contains("clew: waits for"), "{text}");
         assert!(text.contains("123.5") && text.contains("not run: x: none"), "{text}");
         assert!(text.lines().all(|line| line.len() <= 100), "{text}");
         assert_eq!(ratio(5.0, Some(0.0)), "-");
