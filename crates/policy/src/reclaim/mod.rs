@@ -1,5 +1,6 @@
 //! Who leaves DRAM next?
 
+pub mod footprint_stream;
 pub mod hotness_org;
 pub mod lru;
 pub mod none;
