@@ -248,7 +248,7 @@ fn refusals_name_the_field_and_what_it_may_be() {
         (
             "reclaim = { kind = \"lru\" }",
             "reclaim = 7",
-            "scheme.reclaim = 7 makes no sense: expected \"none\" or \"lru\" or \"hotness-org\", or a table",
+            "scheme.reclaim = 7 makes no sense: expected \"none\" or \"lru\" or \"hotness-org\" or \"ft-list\", or a table",
         ),
         (
             "reclaim = { kind = \"lru\" }\n",

@@ -18,13 +18,14 @@
 //! An item is a page of an address space. The paper's is a physical page, because virtual addresses of
 //! several apps are equal; a space and a virtual page are not. What that changes: memory that two
 //! processes share counts as two pages, and a page keeps its name while it is swapped out and back,
-//! when a physical one has another one each time.
+//! when a physical one has another one each time. A page that is unmapped or moved meanwhile keeps its old
+//! name here, of which nobody will find anything resident.
 //!
 //! Memory: 16 bytes an item, 4 KiB at 256. The paper stores no times, and counts 8.
 
 use std::collections::VecDeque;
 
-use clew_core::{Ns, PageId, PageRun, SpaceId};
+use clew_core::{Ns, PageId, SpaceId};
 
 /// Pages that were used close to each other in time, in the order of use, some more than once.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,19 +124,9 @@ impl FootprintStream {
         Transaction { at, pages: taken.into_iter().map(|(_, page)| page).collect() }
     }
 
-    /// These pages are gone: nothing is said of them any more.
-    pub fn forget_run(&mut self, run: PageRun) {
-        self.queue.retain(|(_, page)| !run.contains(*page));
-    }
-
     /// All pages of `space` are gone; another one may get its number.
     pub fn forget_space(&mut self, space: SpaceId) {
         self.queue.retain(|(_, page)| page.space() != space);
-    }
-
-    /// Pages have another name now; what had it before is gone.
-    pub fn moved(&mut self, from: PageRun, to: PageId) {
-        move_pages(&mut self.queue, |(_, page)| page, from, to);
     }
 
     /// Items told so far.
@@ -156,24 +147,6 @@ impl FootprintStream {
 
 fn after(time: Ns, timeout: Ns) -> Ns {
     Ns(time.0.saturating_add(timeout.0))
-}
-
-/// Gives the pages of `from` their names in the run that begins at `to`, where others had these.
-pub(super) fn move_pages<T>(
-    items: &mut VecDeque<T>,
-    page_of: impl Fn(&mut T) -> &mut PageId,
-    from: PageRun,
-    to: PageId,
-) {
-    let over = PageRun { first: to, ..from };
-    items.retain_mut(|item| {
-        let page = page_of(item);
-        let moves = from.contains(*page);
-        if moves {
-            *page = to.plus(page.raw() - from.first.raw());
-        }
-        moves || !over.contains(*page)
-    });
 }
 
 #[cfg(test)]
@@ -275,20 +248,17 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_or_moves_does_so_in_the_queue() {
+    fn what_ends_leaves_the_queue() {
         let mut stream = of_figure_5(10);
-        for vpn in [1, 2, 3, 8, 9] {
+        for vpn in 1..6 {
             stream.push(ms(0), page(vpn));
+            stream.push(ms(0), PageId::new(SpaceId(1), Vpn(vpn)));
         }
-        stream.push(ms(0), PageId::new(SpaceId(1), Vpn(2)));
-        stream.push(ms(0), page(20));
-        // 1 to 3 are 2 to 4 now.
-        stream.moved(PageRun { first: page(1), count: 3 }, page(2));
-        stream.forget_run(PageRun { first: page(9), count: 4 });
         stream.forget_space(SpaceId(1));
+        assert_eq!(stream.next(ms(1)), None);
         stream.push(ms(1), page(21));
         let found = stream.next(ms(1)).expect("a window");
-        assert_eq!(vpns(&found), [2, 3, 4, 8, 20, 21]);
+        assert_eq!(vpns(&found), [1, 2, 3, 4, 5, 21]);
     }
 
     proptest! {

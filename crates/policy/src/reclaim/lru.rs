@@ -84,7 +84,8 @@ impl Lru {
         Lru::default()
     }
 
-    fn enter(&mut self, page: PageId) {
+    /// A page that is resident, on no list and was never used.
+    pub(super) fn enter(&mut self, page: PageId) {
         let slot = self.lists.slot(page);
         if !self.lists.is_listed(slot) {
             self.lists.push_front(INACTIVE, slot);
@@ -174,6 +175,24 @@ impl Lru {
             self.inactive += 1;
             self.counted.deactivated += 1;
         }
+    }
+
+    /// Knows a page no more; whether it was on a list (`Some(true)`), or had left.
+    pub(super) fn give_away(&mut self, page: PageId) -> Option<bool> {
+        let slot = self.lists.find(page)?;
+        let listed = self.lists.is_listed(slot);
+        if listed {
+            uncount(&self.lists, slot, &mut self.active, &mut self.inactive);
+        }
+        self.lists.forget(slot);
+        Some(listed)
+    }
+
+    /// A page that was never on these lists has left.
+    pub(super) fn has_left(&mut self, page: PageId) {
+        let slot = self.lists.slot(page);
+        self.lists.set_gone(slot, self.age as u32);
+        self.age += 1;
     }
 
     /// Looks at the page at the tail of `list`: it goes round once more, or leaves.
@@ -271,8 +290,16 @@ impl Classes for Lru {
     }
 }
 
-impl Reclaim for Lru {
-    fn pick_victims(&mut self, demand: Demand, view: &View<'_>, out: &mut Vec<Verdict>) {
+impl Lru {
+    /// As [`Reclaim::pick_victims`]; without `spared` the app in front is spared even if nobody else is
+    /// left. How many of the wanted pages were not found.
+    pub(super) fn pick(
+        &mut self,
+        demand: Demand,
+        spared: bool,
+        view: &View<'_>,
+        out: &mut Vec<Verdict>,
+    ) -> usize {
         if demand.urgent || self.spared_for != view.facts.foreground {
             self.lists.append(SPARED, INACTIVE);
             self.spared_for = view.facts.foreground;
@@ -294,16 +321,23 @@ impl Reclaim for Lru {
                     continue;
                 }
                 self.look_at(slot, INACTIVE)
-            } else if let Some(slot) = self.lists.tail(SPARED) {
+            } else if let Some(slot) = self.lists.tail(SPARED).filter(|_| spared) {
                 self.look_at(slot, SPARED)
             } else {
-                return;
+                break;
             };
             if let Some(verdict) = verdict {
                 out.push(verdict);
                 wanted -= 1;
             }
         }
+        wanted
+    }
+}
+
+impl Reclaim for Lru {
+    fn pick_victims(&mut self, demand: Demand, view: &View<'_>, out: &mut Vec<Verdict>) {
+        self.pick(demand, true, view, out);
     }
 
     fn pick_app(&mut self, app: AppId, view: &View<'_>, out: &mut Vec<Verdict>) {

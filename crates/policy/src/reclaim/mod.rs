@@ -1,6 +1,8 @@
 //! Who leaves DRAM next?
 
 pub mod footprint_stream;
+pub mod fp_tree;
+pub mod ft_list;
 pub mod hotness_org;
 pub mod lru;
 pub mod none;

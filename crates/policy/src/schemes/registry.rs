@@ -157,7 +157,8 @@ impl Default for Registry {
             reclaim: Kinds::none()
                 .with::<reclaim::none::Plain>()
                 .with::<reclaim::lru::Plain>()
-                .with::<reclaim::hotness_org::Params>(),
+                .with::<reclaim::hotness_org::Params>()
+                .with::<reclaim::ft_list::Params>(),
             admission: Kinds::none().with::<admission::all::Plain>(),
             packing: Kinds::none()
                 .with::<packing::one_page::OnePage>()
