@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use clew_core::{Event, Group, Job, PageId, Vpn};
 use clew_engine::driver::SAMPLE_BYTES;
@@ -147,8 +148,8 @@ pub struct Done {
     pub asked: usize,
     /// Its process can be taken out of again.
     pub taken_out: bool,
-    /// It has looked for mappings.
-    pub scanned: bool,
+    /// It has looked for mappings, for so long.
+    pub scanned: Option<Duration>,
     /// The pool was full.
     pub full: bool,
     /// The long work of a policy that this was.
@@ -317,11 +318,13 @@ fn perform(shared: &Arc<Shared>, work: Work, ctx: &mut MoverContext) -> Done {
             Done { ticket, process: Some(process), ..Done::default() }
         }
         Work::Scan { process, ticket } => {
+            let began = Instant::now();
             let events = scan(shared, &process).unwrap_or_else(|error| {
                 tracing::debug!(pid = process.pid(), %error, "cannot scan a process");
                 Vec::new()
             });
-            Done { ticket, events, scanned: true, process: Some(process), ..Done::default() }
+            let scanned = Some(began.elapsed());
+            Done { ticket, events, scanned, process: Some(process), ..Done::default() }
         }
         Work::LookForOwn { process, ticket } => {
             let has_own = let_go::has_own_userfaultfd(process.pid());

@@ -12,7 +12,7 @@ pub use table::text;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clew_report::{Machine, Skipped};
+use clew_report::{Machine, Memory, Sample, Skipped};
 use serde::Serialize;
 
 use crate::arms::wait::Wait;
@@ -148,6 +148,10 @@ pub struct ArmResult {
     /// What faults waited for after the fill, where the arm knows it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waits: Vec<Wait>,
+    /// Where memory was, in the mean, between visits.
+    pub kept: Option<Memory>,
+    /// The measured visits.
+    pub visits: Vec<Sample>,
 }
 
 impl ScenarioResult {
@@ -261,6 +265,8 @@ fn arm_result(part: &Part, memory: &Outcome, arm: &Outcome) -> ArmResult {
         answers: result.answers,
         wrong_answers: result.wrong_answers + paired::differing(&memory.digests, &arm.digests),
         waits: arm.waits.clone(),
+        kept: result.kept,
+        visits: result.samples.clone(),
     }
 }
 

@@ -159,6 +159,8 @@ mod tests {
                 faults: 123_456_789,
                 answers: 100,
                 wrong_answers: 0,
+                kept: None,
+                visits: Vec::new(),
                 waits: vec![Wait { cause: "lock".to_string(), faults: 4, ..Wait::default() }],
             }
         };

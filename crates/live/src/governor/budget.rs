@@ -14,7 +14,6 @@ use super::fullness::Say;
 use crate::control::status::UsedBytes;
 use crate::programs::mappings::resident_anonymous_bytes;
 use crate::programs::process::Process;
-use crate::work::Work;
 
 /// A buffer between daemon and agent that was not needed for so long gives its memory back.
 const BUFFER_IDLE: Duration = Duration::from_secs(1);
@@ -77,15 +76,8 @@ impl Governor {
         let near = budget.free_bytes(self.used_bytes) < budget.high_bytes * 4;
         // New memory is found in time: when a program has grown, and more eagerly near the limit.
         for (process, resident) in processes.iter().zip(&residents) {
-            let (last, then) = self.scans.get(&process.id).copied().unwrap_or((self.started, 0));
-            let step = if near { 1 << 20 } else { 16 << 20 };
-            let grown = resident.abs_diff(then) > step;
-            let due = last.elapsed() > Duration::from_millis(if near { 50 } else { 500 });
-            if grown && due && process.is_managed() {
-                let process = process.clone();
-                self.scans.insert(process.id, (Instant::now(), *resident));
-                self.scanning += 1;
-                self.hand_out(None, |ticket| Work::Scan { process, ticket });
+            if process.is_managed() && self.scans.is_due(process.id, *resident, near) {
+                self.scan(process.clone(), None);
             }
         }
         for (process, resident) in processes.iter().zip(&residents) {

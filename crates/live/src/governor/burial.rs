@@ -41,7 +41,7 @@ impl Governor {
             if lives_on {
                 self.list_as_left_alone(&process);
             }
-            self.scans.remove(&process.id);
+            self.scans.forget(process.id);
             self.kernel.forget(process.id);
             self.over_budget.remove(&process.id);
             self.shared.mover.end(&process.space);

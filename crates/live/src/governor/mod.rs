@@ -17,6 +17,7 @@ mod orders;
 mod outside;
 mod page_tables;
 mod requests;
+mod scans;
 mod silence;
 mod status;
 mod thrashing;
@@ -50,6 +51,7 @@ use fullness::Fullness;
 use kernel_tier::KernelTier;
 use outside::Outside;
 use page_tables::Programs;
+use scans::Scans;
 use thrashing::Thrashing;
 use told_late::Moves;
 
@@ -163,8 +165,7 @@ pub struct Governor {
     /// Processes of which something is being taken out, and what waits for that.
     swap_outs: HashMap<SpaceId, VecDeque<Work>>,
     moves: Moves,
-    scans: HashMap<SpaceId, (Instant, u64)>,
-    scanning: usize,
+    scans: Scans,
     pool: Fullness,
     /// The kernel's swap, where the scheme uses it.
     kernel: KernelTier,
@@ -230,8 +231,7 @@ impl Governor {
             next_number: 1,
             swap_outs: HashMap::new(),
             moves: Moves::default(),
-            scans: HashMap::new(),
-            scanning: 0,
+            scans: Scans::default(),
             pool: Fullness::default(),
             kernel: KernelTier::default(),
             last_liveness: now,

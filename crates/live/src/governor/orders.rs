@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
-use std::time::Instant;
 
 use clew_core::{Event, SpaceId, Tier};
 use clew_engine::driver::Command;
@@ -130,10 +129,8 @@ impl Governor {
             }
             None => {}
         }
-        if let Some(process) = done.process.as_ref().filter(|_| done.scanned) {
-            self.scanning = self.scanning.saturating_sub(1);
-            let resident = self.resident_of(process);
-            self.scans.insert(process.id, (Instant::now(), resident));
+        if let (Some(process), Some(took)) = (&done.process, done.scanned) {
+            self.scans.ended(process.id, self.resident_of(process), took);
         }
         if let Some(promised) = self.promises.get_mut(&promise) {
             if !is_on_its_way {

@@ -8,7 +8,6 @@ use crossbeam_channel::Sender;
 
 use super::{Governor, Waiting};
 use crate::control::protocol::{ENDING, Reply, Request};
-use crate::work::Work;
 
 /// Clients that wait for several pieces of work.
 pub(super) struct Promise {
@@ -195,8 +194,7 @@ impl Governor {
             }
             SCAN => {
                 for process in self.shared.of_app(app).into_iter().filter(|p| p.is_managed()) {
-                    self.scanning += 1;
-                    self.hand_out(Some(promise), |ticket| Work::Scan { process, ticket });
+                    self.scan(process, Some(promise));
                 }
             }
             _ => {

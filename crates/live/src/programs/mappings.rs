@@ -28,8 +28,32 @@ pub struct Mapping {
     pub permissions: String,
     /// Of no file.
     pub anonymous: bool,
-    /// Two-letter flags, where smaps was read.
-    pub flags: String,
+    /// What its flags say, where smaps was read.
+    pub flags: Flags,
+}
+
+/// What the flags of a mapping mean here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flags {
+    /// For I/O, wiped in forked children, or a stack that grows: never to be registered.
+    refused: bool,
+    /// Its pages must stay in memory.
+    locked: bool,
+}
+
+impl Flags {
+    /// Of the two-letter words of smaps.
+    fn of(words: &str) -> Flags {
+        let mut flags = Flags::default();
+        for word in words.split_ascii_whitespace() {
+            match word {
+                "io" | "pf" | "wf" | "gd" | "ht" | "mm" | "ss" => flags.refused = true,
+                "lo" => flags.locked = true,
+                _ => {}
+            }
+        }
+        flags
+    }
 }
 
 impl Mapping {
@@ -43,24 +67,17 @@ impl Mapping {
         self.anonymous && self.permissions.ends_with('p')
     }
 
-    fn has_flag(&self, flag: &str) -> bool {
-        self.flags.split(' ').any(|f| f == flag)
-    }
-
     fn is_guard(&self) -> bool {
         self.permissions.starts_with("---")
     }
 
-    /// Not for I/O, not wiped in forked children, not a stack that grows.
     fn may_be_registered(&self) -> bool {
-        self.private_anonymous()
-            && !self.is_guard()
-            && !["io", "pf", "wf", "gd", "ht", "mm", "ss"].iter().any(|f| self.has_flag(f))
+        self.private_anonymous() && !self.is_guard() && !self.flags.refused
     }
 
     /// The kernel would move its pages: writable, not locked.
     fn can_be_taken(&self) -> bool {
-        self.permissions.starts_with("rw") && !self.has_flag("lo")
+        self.permissions.starts_with("rw") && !self.flags.locked
     }
 }
 
@@ -125,7 +142,7 @@ pub fn spans(mappings: &[Mapping], stack_pointers: &[u64], own: &[Range<u64>]) -
 pub fn with_flags(mappings: Vec<Mapping>, smaps: &[Mapping]) -> Vec<Mapping> {
     let known = |mut m: Mapping| {
         let overlap = smaps.partition_point(|s| s.end <= m.start);
-        m.flags = smaps.get(overlap).filter(|s| s.start < m.end)?.flags.clone();
+        m.flags = smaps.get(overlap).filter(|s| s.start < m.end)?.flags;
         Some(m)
     };
     mappings.into_iter().filter_map(known).collect()
@@ -203,7 +220,7 @@ fn query(maps: &File, addr: u64, flags: u64) -> io::Result<Mapping> {
             .iter()
             .collect(),
         anonymous: query.inode == 0 && query.vma_flags & 0x20 == 0,
-        flags: String::new(),
+        flags: Flags::default(),
     })
 }
 
@@ -213,7 +230,7 @@ pub fn parse(text: &str) -> Vec<Mapping> {
     for line in text.lines() {
         if let Some(flags) = line.strip_prefix("VmFlags:") {
             if let Some(last) = mappings.last_mut() {
-                last.flags = flags.trim().to_string();
+                last.flags = Flags::of(flags);
             }
             continue;
         }
@@ -230,7 +247,7 @@ pub fn parse(text: &str) -> Vec<Mapping> {
         let anonymous =
             inode == "0" && (name.is_empty() || name == "[heap]" || name.starts_with("[anon:"));
         let permissions = permissions.to_string();
-        mappings.push(Mapping { start, end, permissions, anonymous, flags: String::new() });
+        mappings.push(Mapping { start, end, permissions, anonymous, flags: Flags::default() });
     }
     mappings
 }
@@ -438,6 +455,10 @@ VmFlags: rd wr mr mw me lo ac sd
         );
         assert_eq!((spans[1].start, spans[1].end), (0x7f0002200000, 0x7f0003102000));
         assert_eq!(super::spans(&m, &[0x55d0c0000010], &[]).len(), 1, "a stack was taken");
+        for flag in ["io", "pf", "wf", "gd", "ht", "mm", "ss"] {
+            let refused = parse(&SMAPS.replacen("ac sd", flag, 1));
+            assert_eq!(super::spans(&refused, &[], own).len(), 1, "{flag}");
+        }
     }
 
     #[test]
@@ -448,8 +469,8 @@ VmFlags: rd wr mr mw me lo ac sd
             7f0005000000-7f0006000000 rw-p 00000000 00:00 0\n";
         let now = with_flags(parse(fresh), &smaps);
         assert_eq!(now.len(), 2, "what is new has flags that nobody knows");
-        assert!(now[0].is_guard() || now[0].flags.starts_with("mr mw"));
-        assert!(now[1].has_flag("lo"));
+        assert!(!now[0].flags.locked);
+        assert!(now[1].flags.locked);
     }
 
     #[test]

@@ -76,6 +76,20 @@ struct Seen<'a> {
     left_out: u64,
 }
 
+/// Whether what lies in a span now is what was seen there: the same mappings, with the same protection.
+fn is_as_seen(maps: &mut File, span: &Span, seen: &Seen<'_>) -> std::io::Result<bool> {
+    let is_within = |m: &&Mapping| span.start <= m.start && m.end <= span.end;
+    let mut now = mappings::touching(maps, span.start, span.end)?;
+    now.retain(|m| is_within(&m));
+    let first = seen.smaps.partition_point(|m| m.start < span.start);
+    let then = seen.smaps[first..].iter().take_while(is_within);
+    let is_same = |(now, then): (&Mapping, &Mapping)| {
+        (now.start, now.end, &now.permissions, now.private_anonymous())
+            == (then.start, then.end, &then.permissions, then.private_anonymous())
+    };
+    Ok(now.len() == then.clone().count() && now.iter().zip(then).all(is_same))
+}
+
 /// Registers a span of mappings together with the free addresses around it: a mapping that grows
 /// or is joined by a neighbour before the kernel gets to it is still registered whole. Returns the
 /// mappings that are registered now.
@@ -95,14 +109,22 @@ fn register(
         let regions = process.regions.lock();
         regions.range(..=part.0).next_back().is_some_and(|(_, end)| *end >= part.1)
     };
-    for _ in 0..MAX_LOOKS {
-        let maps = mappings::parse(&mappings::read_again(&mut files.lock().maps)?);
-        let before = mappings::with_flags(maps, seen.smaps);
-        let spans = mappings::spans(&before, seen.pointers, seen.own);
-        let overlaps = |s: &&Span| {
-            s.start < wanted.end && wanted.start < s.end && !s.parts.iter().all(is_known)
+    for look in 0..MAX_LOOKS {
+        let (spans, before);
+        // Nearly always it is as it was seen, which a few questions tell: reading all there is takes
+        // long where mappings are many.
+        let (span, before) = if look == 0 && is_as_seen(&mut files.lock().maps, wanted, seen)? {
+            (Some(wanted), seen.smaps)
+        } else {
+            let maps = mappings::parse(&mappings::read_again(&mut files.lock().maps)?);
+            before = mappings::with_flags(maps, seen.smaps);
+            spans = mappings::spans(&before, seen.pointers, seen.own);
+            let overlaps = |s: &&Span| s.start < wanted.end && wanted.start < s.end;
+            (spans.iter().find(overlaps), before.as_slice())
         };
-        let Some(span) = spans.iter().find(overlaps) else { return Ok(Vec::new()) };
+        let Some(span) = span.filter(|span| !span.parts.iter().all(is_known)) else {
+            return Ok(Vec::new());
+        };
         let (start, end) = (span.start, span.end);
         // It keeps events unread while what is seen here is put down.
         let events_wait = process.space.table.lock.write();
