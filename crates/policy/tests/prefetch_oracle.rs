@@ -7,11 +7,14 @@ use clew_core::{
     AccessKind, AppId, Arrival, ByteSize, Event, Observe, PageId, PageRun, Prefetch, SpaceId, Tier,
     Trigger, Whole,
 };
+use clew_policy::prefetch::asap::{self, Asap};
 use clew_policy::prefetch::by_trigger::ByTrigger;
+use clew_policy::prefetch::group;
 use clew_policy::prefetch::hot_list::{self, HotList};
 use clew_policy::prefetch::pre_decomp::{self, Expire, PreDecomp};
 use clew_policy::prefetch::recorded_set::{self, RecordedSet};
 use clew_policy::reclaim::hotness_org::{self, HotAfter, HotnessOrg, Lists, Unseen};
+use clew_policy::schemes::Answer;
 use proptest::prelude::*;
 
 use clew_conformance::{World, page, run};
@@ -529,4 +532,54 @@ fn two_prefetchers_answer_by_trigger() {
     assert_eq!(out, [page(0, 12)]);
     let names: Vec<&str> = policy.metrics().iter().map(|metric| metric.name).collect();
     assert!(names.contains(&"recorded_set_pages") && names.contains(&"pre_decomp_used_pages"));
+}
+
+#[test]
+fn asap_restores_what_enough_of_the_last_switches_used_newest_first() {
+    let mut world = world();
+    let app = AppId(0);
+    let sets: [&[u64]; 4] = [&[30, 31], &[32, 33, 30], &[33, 40], &[41, 33, 30]];
+    let sets = sets.map(|set| set.iter().map(|vpn| page(0, *vpn)).collect());
+    world.facts.launch_sets.insert(app, sets.to_vec());
+    for vpn in [30, 31, 32, 33, 41] {
+        world.table.stored.insert(page(0, vpn), Tier::Pool);
+    }
+    let pick = |switches, used_in, batch_pages| {
+        let params = asap::Params {
+            switches: Whole::of(switches),
+            used_in: Whole::of(used_in),
+            batch_pages: Whole::of(batch_pages),
+        };
+        let mut out = Vec::new();
+        let mut policy = Asap::new(params);
+        policy.pick_prefetch(Trigger::Relaunch(app), &world.view(), &mut out);
+        policy.pick_prefetch(Trigger::Relaunch(AppId(1)), &world.view(), &mut out);
+        policy.pick_prefetch(Trigger::Fault(page(0, 30)), &world.view(), &mut out);
+        out.iter().map(|page| page.vpn().0).collect::<Vec<u64>>()
+    };
+    // 40 is not stored.
+    assert_eq!(pick(4, 1, 1), [41, 33, 30, 32, 31]);
+    assert_eq!(pick(4, 1, 3), [30, 33, 41, 31, 32]);
+    assert_eq!(pick(2, 1, 1), [41, 33, 30]);
+    assert_eq!(pick(4, 3, 1), [33, 30]);
+    assert_eq!(pick(3, 3, 1), [33]);
+    assert_eq!(pick(1, 1, 512), [30, 33, 41]);
+}
+
+#[test]
+fn a_group_waits_parked_and_its_use_is_counted() {
+    let mut world = world();
+    let mut policy = group::Params { buffer_pages: Whole::of(7) }.build();
+    assert_eq!(policy.arrival(), Arrival::Parked { pages: 7, keep: true });
+    for vpn in [30, 31, 32] {
+        tell(&mut world, &mut [&mut *policy], &stored(page(0, vpn)));
+        tell(&mut world, &mut [&mut *policy], &back(page(0, vpn), vpn == 30));
+    }
+    tell(&mut world, &mut [&mut *policy], &Event::PrefetchUsed { page: page(0, 31) });
+    tell(&mut world, &mut [&mut *policy], &Event::PrefetchExpired { page: page(0, 32) });
+    let counted: Vec<f64> = policy.metrics().iter().map(|metric| metric.value).collect();
+    assert_eq!(counted, [2.0, 1.0, 1.0]);
+    let mut out = Vec::new();
+    policy.pick_prefetch(Trigger::Fault(page(0, 30)), &world.view(), &mut out);
+    assert!(out.is_empty());
 }

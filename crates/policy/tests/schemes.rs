@@ -5,11 +5,13 @@ use std::sync::Arc;
 use clew_core::{ByteSize, CodecKind, Placement, Tier, Whole};
 use clew_policy::packing::adaptive_comp::{self, ChunkSizes, Successive};
 use clew_policy::packing::one_page::OnePage;
+use clew_policy::packing::{adaptive_region, fixed_blocks};
 use clew_policy::placement::kernel_first;
 use clew_policy::placement::pool::ToPool;
 use clew_policy::prefetch::pre_decomp::{self, Expire};
 use clew_policy::prefetch::readahead::Readahead;
-use clew_policy::prefetch::{by_trigger, recorded_set};
+use clew_policy::prefetch::{asap, by_trigger, group, recorded_set};
+use clew_policy::reclaim::ft_list;
 use clew_policy::reclaim::hotness_org::{self, HotAfter, Lists, Unseen};
 use clew_policy::schemes::{self, About, Answer, OnFull, PoolKind, Registry};
 use clew_policy::{Scheme, SchemeError};
@@ -176,6 +178,123 @@ fn ariadne_paper_is_what_the_paper_says() {
     assert!(ours.retain);
     let reclaim = ours.reclaim.parameters::<hotness_org::Params>().expect("its parameters");
     assert_eq!(reclaim.unseen, Unseen::Keep);
+}
+
+/// Archer 4.2 to 4.4 and 5.1, written out by hand.
+#[test]
+fn archer_is_what_the_paper_says() {
+    let archer = Scheme::preset("archer").unwrap();
+    let ft_list = ft_list::Params {
+        // 5.1: "woken up when the parameter order in one round reclamation is detected larger than 8".
+        wide_pages: Whole::of(512),
+        // "the queue length (Lq) and ring buffer size are set to 256 and 128KB", of 32 items of 8 bytes.
+        queue: Whole::of(256),
+        transactions: Whole::of((128 << 10) / (32 * 8)),
+        // "the confidence and support count are set to 70% and 0.2".
+        confidence_pct: Whole::of(70),
+        support_pct: Whole::of(20),
+        // "The width w and the timeout threshold are set to 32 and 3s".
+        window: Whole::of(32),
+        timeout_ms: Whole::of(3000),
+        // 4.3.1: "a cycle of three seconds", "when CPU utilization exceeds 80%".
+        heartbeat_ms: Whole::of(3000),
+        busy_pct: Whole::of(80),
+        // Ours: the paper says nothing.
+        least_transactions: Whole::of(5),
+        together: Whole::of(1),
+        tree_nodes: Whole::of(131_072),
+    };
+    assert_eq!(archer.reclaim.parameters(), Some(&ft_list));
+    // "we set the compression buffer as 128KB", "use lz4"; 4.4: the others wait in the swap cache.
+    let region = adaptive_region::Params {
+        codec: CodecKind::Lz4,
+        buffer: ByteSize(128 << 10),
+        park_siblings: true,
+    };
+    assert_eq!(archer.packing.parameters(), Some(&region));
+    let group = group::Params { buffer_pages: Whole::of(1024) };
+    assert_eq!(archer.prefetch.parameters(), Some(&group));
+    // All else is the kernel's zram, as it is of those that it is compared with.
+    let zram = Scheme::preset("zram").unwrap();
+    for name in ["archer", "shsc", "asap"] {
+        let scheme = Scheme::preset(name).unwrap();
+        assert_eq!(scheme.missing(), [""; 0]);
+        assert_eq!((scheme.retain, scheme.on_full), (zram.retain, zram.on_full));
+        assert_eq!(scheme.placement.about(), zram.placement.about());
+    }
+}
+
+const ARCHER: &str = r#"
+[scheme]
+name = "mine"
+reclaim = { kind = "ft-list", wide_pages = 64, queue = 512, window = 16, timeout_ms = 100, heartbeat_ms = 500, busy_pct = 50, transactions = 64, least_transactions = 1, support_pct = 0, confidence_pct = 90, together = 2, tree_nodes = 4096 }
+admission = "all"
+packing = { kind = "adaptive-region", codec = "zstd", buffer = "512KiB", park_siblings = false }
+eviction = "none"
+placement = "pool"
+prefetch = { kind = "by-trigger", relaunch = { kind = "asap", switches = 3, used_in = 2, batch_pages = 64 }, fault = { kind = "group", buffer_pages = 64 } }
+"#;
+
+#[test]
+fn every_parameter_of_archer_is_read_and_survives_being_written() {
+    let scheme = Scheme::from_toml(ARCHER).unwrap();
+    let expected = Scheme {
+        name: "mine".to_string(),
+        reclaim: Arc::new(ft_list::Params {
+            wide_pages: Whole::of(64),
+            queue: Whole::of(512),
+            window: Whole::of(16),
+            timeout_ms: Whole::of(100),
+            heartbeat_ms: Whole::of(500),
+            busy_pct: Whole::of(50),
+            transactions: Whole::of(64),
+            least_transactions: Whole::of(1),
+            support_pct: Whole::of(0),
+            confidence_pct: Whole::of(90),
+            together: Whole::of(2),
+            tree_nodes: Whole::of(4096),
+        }),
+        packing: Arc::new(adaptive_region::Params {
+            codec: CodecKind::Zstd,
+            buffer: ByteSize(512 << 10),
+            park_siblings: false,
+        }),
+        prefetch: Arc::new(by_trigger::Params {
+            relaunch: Arc::new(asap::Params {
+                switches: Whole::of(3),
+                used_in: Whole::of(2),
+                batch_pages: Whole::of(64),
+            }),
+            fault: Arc::new(group::Params { buffer_pages: Whole::of(64) }),
+        }),
+        ..Scheme::preset("zram").unwrap()
+    };
+    assert_eq!(scheme, expected);
+    assert_eq!(Scheme::from_toml(&scheme.to_toml()), Ok(scheme));
+    let fixed = ARCHER
+        .replace("adaptive-region", "fixed-blocks")
+        .replace("buffer = \"512", "block = \"512");
+    let scheme = Scheme::from_toml(&fixed).unwrap();
+    let block = fixed_blocks::Params {
+        codec: CodecKind::Zstd,
+        block: ByteSize(512 << 10),
+        park_siblings: false,
+    };
+    assert_eq!(scheme.packing.parameters(), Some(&block));
+    assert_eq!(Scheme::from_toml(&scheme.to_toml()), Ok(scheme));
+    for (from, to, expected) in [
+        (
+            "512KiB",
+            "1MiB",
+            "scheme.packing.buffer = \"1MiB\" makes no sense: expected a power of two from 8KiB",
+        ),
+        ("512KiB", "24KiB", "a power of two"),
+        ("zstd", "zstd-dictionary", "a dictionary is for single pages"),
+        ("used_in = 2", "used_in = 4", "used_in and switches contradict each other"),
+    ] {
+        let message = Scheme::from_toml(&ARCHER.replace(from, to)).expect_err(to).to_string();
+        assert!(message.contains(expected), "'{to}' gave: {message}");
+    }
 }
 
 #[test]
@@ -397,7 +516,7 @@ fn an_unknown_preset_names_the_known_ones() {
     assert!(matches!(error, SchemeError::UnknownPreset { .. }));
     assert_eq!(
         error.to_string(),
-        "there is no scheme 'zram2'; known: dram, zram, ariadne, ariadne-paper, clew (or name a TOML file)"
+        "there is no scheme 'zram2'; known: dram, zram, ariadne, ariadne-paper, archer, shsc, asap, clew (or name a TOML file)"
     );
 }
 

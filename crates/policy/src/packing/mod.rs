@@ -1,4 +1,6 @@
 //! What is compressed together, in what chunks?
 
 pub mod adaptive_comp;
+pub mod adaptive_region;
+pub mod fixed_blocks;
 pub mod one_page;

@@ -1,7 +1,9 @@
 //! What comes back early?
 
+pub mod asap;
 pub mod by_trigger;
 pub mod cluster;
+pub mod group;
 pub mod hot_list;
 pub mod leave_out;
 pub mod none;

@@ -6,8 +6,10 @@ use clew_core::{ByteSize, CodecKind, Whole};
 
 use crate::packing::adaptive_comp::{self, ChunkSizes, Successive};
 use crate::packing::one_page::OnePage;
+use crate::packing::{adaptive_region, fixed_blocks};
 use crate::placement::kernel_first;
-use crate::prefetch::{by_trigger, hot_list, pre_decomp, runs};
+use crate::prefetch::{by_trigger, group, hot_list, pre_decomp, runs};
+use crate::reclaim::ft_list;
 use crate::reclaim::hotness_org::{self, HotAfter, Unseen};
 use crate::{admission, eviction, placement, prefetch, reclaim};
 
@@ -15,7 +17,7 @@ use super::{OnFull, PoolKind, Scheme};
 
 /// Every preset, in the order of the table of schemes.
 pub(super) fn all() -> Vec<Scheme> {
-    vec![dram(), zram(), ariadne(), ariadne_paper(), clew()]
+    vec![dram(), zram(), ariadne(), ariadne_paper(), archer(), shsc(), asap(), clew()]
 }
 
 /// What this version lacks of the system that preset `name` is named after.
@@ -123,6 +125,37 @@ fn ariadne_paper() -> Scheme {
         reclaim: Arc::new(hotness_org::Params::default()),
         packing: Arc::new(adaptive_comp::Params::default()),
         prefetch: Arc::new(pre_decomp::Params::default()),
+        ..zram()
+    }
+}
+
+/// Archer (sections 4 and 5.1), with LZ4. As the kernel's swap cache does, it keeps the copy of what came
+/// back while there is room. What the paper leaves open is told in docs/design.md.
+fn archer() -> Scheme {
+    Scheme {
+        name: "archer".to_string(),
+        reclaim: Arc::new(ft_list::Params::default()),
+        packing: Arc::new(adaptive_region::Params::default()),
+        prefetch: Arc::new(group::Params::default()),
+        ..zram()
+    }
+}
+
+/// Static Huge-Size Compression, with which Archer is compared (5.2).
+fn shsc() -> Scheme {
+    Scheme {
+        name: "shsc".to_string(),
+        packing: Arc::new(fixed_blocks::Params::default()),
+        ..zram()
+    }
+}
+
+/// ASAP, with which Archer is compared (5.2): `zram`, with the launch sets of the last switches restored
+/// ahead.
+fn asap() -> Scheme {
+    Scheme {
+        name: "asap".to_string(),
+        prefetch: Arc::new(prefetch::asap::Params::default()),
         ..zram()
     }
 }

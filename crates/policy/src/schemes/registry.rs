@@ -162,7 +162,9 @@ impl Default for Registry {
             admission: Kinds::none().with::<admission::all::Plain>(),
             packing: Kinds::none()
                 .with::<packing::one_page::OnePage>()
-                .with_reader(adaptive_comp::Params::default().about(), adaptive_comp::read),
+                .with_reader(adaptive_comp::Params::default().about(), adaptive_comp::read)
+                .with::<packing::adaptive_region::Params>()
+                .with::<packing::fixed_blocks::Params>(),
             eviction: Kinds::none()
                 .with::<eviction::none::Plain>()
                 .with::<eviction::cold_first::Plain>(),
@@ -178,6 +180,8 @@ impl Default for Registry {
                 .with::<prefetch::pre_decomp::Params>()
                 .with::<prefetch::recorded_set::Params>()
                 .with::<prefetch::hot_list::Params>()
+                .with::<prefetch::group::Params>()
+                .with::<prefetch::asap::Params>()
                 .with_reader(About::of(by_trigger::KIND, ""), by_trigger::read),
             tiers: vec![Tier::Pool],
         }
