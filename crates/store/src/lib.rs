@@ -7,6 +7,7 @@
 
 pub mod adopt;
 pub mod codec;
+pub mod flash;
 pub mod journal;
 pub mod points;
 pub mod pool;

@@ -1,0 +1,53 @@
+//! What the tier tells of itself.
+
+/// What the tier holds and did. Taken without stopping it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FlashFacts {
+    /// What all slots hold together, bytes.
+    pub capacity_bytes: u64,
+    /// What lives, with tags, bytes.
+    pub live_bytes: u64,
+    /// Slots.
+    pub slots: u64,
+    /// Of these, free ones.
+    pub free_slots: u64,
+    /// Segments in memory.
+    pub buffers_in_use: u64,
+    /// Appended by who stores, bytes.
+    pub appended_bytes: u64,
+    /// Appended by cleaning, bytes.
+    pub cleaned_bytes: u64,
+    /// Written to the device, bytes.
+    pub written_bytes: u64,
+    /// Segments written.
+    pub segments_written: u64,
+    /// Segments that were freed before they were written.
+    pub segments_dropped: u64,
+    /// Objects read from the device.
+    pub reads: u64,
+    /// Bytes read from the device.
+    pub read_bytes: u64,
+    /// Objects read from buffers.
+    pub memory_reads: u64,
+    /// Reads that were tried again.
+    pub retries: u64,
+    /// Reads that failed for good.
+    pub read_errors: u64,
+    /// Why nothing is taken any more.
+    pub latched: Option<String>,
+}
+
+impl FlashFacts {
+    /// Bytes written to the device for each byte that was stored; 1 if none was.
+    pub fn write_amplification(&self) -> f64 {
+        match self.appended_bytes {
+            0 => 1.0,
+            appended => self.written_bytes as f64 / appended as f64,
+        }
+    }
+
+    /// Which part of the device lives, 0 to 1.
+    pub fn utilisation(&self) -> f64 {
+        self.live_bytes as f64 / self.capacity_bytes.max(1) as f64
+    }
+}

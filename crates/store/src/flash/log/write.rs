@@ -1,0 +1,115 @@
+//! Full segments, for threads that write them.
+
+use parking_lot::MutexGuard;
+
+use super::{Buffer, Lies, Log, State, Use, free_if_idle};
+use crate::flash::device::ALIGN;
+
+/// A segment that is to be written.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::flash) struct ToWrite {
+    buffer: usize,
+    slot: u32,
+    /// Where it is in the segment of all buffers.
+    pub offset: usize,
+    pub len: usize,
+    /// Where it goes on the device.
+    pub at: u64,
+}
+
+impl Log {
+    /// Waits for a segment that can be written; `None` when it ends.
+    pub fn next_to_write(&self) -> Option<ToWrite> {
+        let mut state = self.state.lock();
+        loop {
+            if state.ends {
+                return None;
+            }
+            let ready = |buffer: &Buffer| buffer.is == Use::Full && buffer.fillers == 0;
+            let oldest = (0..state.buffers.len())
+                .filter(|number| ready(&state.buffers[*number]))
+                .min_by_key(|number| state.slots[state.buffers[*number].slot as usize].generation);
+            match oldest {
+                Some(number) if state.latched.is_none() => {
+                    let Buffer { slot, fill, .. } = state.buffers[number];
+                    if state.slots[slot as usize].live == 0 {
+                        // All of it was freed before it was written.
+                        state.counts.segments_dropped += 1;
+                        state = self.give_up(state, number);
+                        continue;
+                    }
+                    state.buffers[number].is = Use::Writing;
+                    let len = (fill as usize).next_multiple_of(ALIGN);
+                    let (offset, at) = (self.ledger.offset(number, 0), self.ledger.shape.at(slot));
+                    return Some(ToWrite { buffer: number, slot, offset, len, at });
+                }
+                _ => self.full.wait(&mut state),
+            }
+        }
+    }
+
+    /// A segment was written.
+    pub fn wrote(&self, written: ToWrite) {
+        let mut state = self.state.lock();
+        debug_assert_eq!(state.buffers[written.buffer].slot, written.slot);
+        state.counts.written_bytes += written.len as u64;
+        state.counts.segments_written += 1;
+        drop(self.give_up(state, written.buffer));
+    }
+
+    /// A buffer is not needed any more: its slot has its bytes, or no object.
+    fn give_up<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        buffer: usize,
+    ) -> MutexGuard<'a, State> {
+        let slot = state.buffers[buffer].slot;
+        state.buffers[buffer].is = Use::Emptying;
+        state.slots[slot as usize].lies = Lies::OnDevice;
+        self.ledger.clear(buffer);
+        free_if_idle(&mut state, slot);
+        let emptied = MutexGuard::unlocked(&mut state, || self.ledger.empty(buffer));
+        // What cannot be emptied is a buffer less: it must be zeros behind what is filled.
+        let is = if emptied.is_ok() { Use::Free } else { Use::Stuck };
+        state.buffers[buffer] = Buffer { is, ..Buffer::FREE };
+        self.written.notify_all();
+        state
+    }
+
+    /// A segment could not be written: nothing is taken any more.
+    pub fn not_written(&self, failed: ToWrite, why: String) {
+        let mut state = self.state.lock();
+        state.buffers[failed.buffer].is = Use::Stuck;
+        state.latched.get_or_insert(why);
+        self.written.notify_all();
+        self.full.notify_all();
+    }
+
+    /// Has everything written that was appended, and waits for that; false if it cannot be.
+    pub fn flush(&self) -> bool {
+        let mut state = self.state.lock();
+        for head in 0..state.open.len() {
+            if let Some(open) = state.open[head].take() {
+                state.buffers[open].is = Use::Full;
+            }
+        }
+        self.full.notify_all();
+        loop {
+            let waits = |b: &Buffer| matches!(b.is, Use::Full | Use::Writing | Use::Emptying);
+            if state.latched.is_some() || state.ends {
+                return false;
+            }
+            if !state.buffers.iter().any(waits) {
+                return true;
+            }
+            self.written.wait(&mut state);
+        }
+    }
+
+    /// Nothing is written any more.
+    pub fn end(&self) {
+        self.state.lock().ends = true;
+        self.full.notify_all();
+        self.written.notify_all();
+    }
+}

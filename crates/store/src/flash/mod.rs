@@ -1,0 +1,397 @@
+//! The flash tier: bytes of blocks on a file or a block device, encrypted, in a log.
+//!
+//! - [`log`]: where an object is, what lives, what is free; `ledger`: what of it outlives the daemon.
+//! - [`cipher`]: encryption, and the key.
+//! - [`clean`]: how slots become free again.
+//! - [`device`], `uring`, `threads`: the file or block device.
+//!
+//! Whoever puts an object has its place at once and may read it at once; it is written with its neighbours, later.
+//! Who reads is told on a thread of the tier's own, or before the call returns where the bytes are in memory. Nobody
+//! waits for the device but the threads that write.
+//!
+//! An error on writing latches the tier: it takes nothing more and says why. What it has stays readable.
+
+pub mod cipher;
+mod clean;
+pub mod device;
+mod facts;
+mod ledger;
+mod log;
+mod refusal;
+mod threads;
+mod uring;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::{fmt, io};
+
+pub use clean::{CleanError, Cleaned, Names};
+pub use facts::FlashFacts;
+pub use refusal::{AdoptFlashError, AppendError, FlashError, ReadFlashError};
+
+use cipher::{Cipher, TAG_BYTES};
+use device::{ALIGN, Blocks, Device, HEAD_BYTES, Read};
+use ledger::{Ledger, Shape};
+use log::{Found, Head, KEPT_SLOTS, Log, ToWrite};
+
+/// Threads that write, each one segment at a time.
+const WRITERS: usize = 2;
+/// How often a read is tried.
+const TRIES: u32 = 3;
+
+/// Where an object is on flash.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Place {
+    /// The slot of the device.
+    pub slot: u32,
+    /// Which of all segments it is in; used once for ever.
+    pub generation: u64,
+    /// Where in the segment, bytes.
+    pub offset: u32,
+    /// Its bytes, the tag behind them not counted.
+    pub len: u32,
+}
+
+/// Bytes of a place, as it is stored.
+pub const PLACE_BYTES: usize = 20;
+
+impl Place {
+    /// The bytes to store.
+    pub fn to_bytes(self) -> [u8; PLACE_BYTES] {
+        let mut bytes = [0; PLACE_BYTES];
+        bytes[..4].copy_from_slice(&self.slot.to_le_bytes());
+        bytes[4..12].copy_from_slice(&self.generation.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.offset.to_le_bytes());
+        bytes[16..].copy_from_slice(&self.len.to_le_bytes());
+        bytes
+    }
+
+    /// The place that has these bytes.
+    pub fn from_bytes(bytes: [u8; PLACE_BYTES]) -> Place {
+        let [s0, s1, s2, s3, g0, g1, g2, g3, g4, g5, g6, g7, o0, o1, o2, o3, l0, l1, l2, l3] =
+            bytes;
+        Place {
+            slot: u32::from_le_bytes([s0, s1, s2, s3]),
+            generation: u64::from_le_bytes([g0, g1, g2, g3, g4, g5, g6, g7]),
+            offset: u32::from_le_bytes([o0, o1, o2, o3]),
+            len: u32::from_le_bytes([l0, l1, l2, l3]),
+        }
+    }
+}
+
+/// How the tier uses its device and memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlashConfig {
+    /// Bytes of a segment: what is written at once. A multiple of 64 KiB, 64 MiB at most.
+    pub segment_bytes: u32,
+    /// Segments that may be in memory, being filled and written: 1 to 256, two more than needed if
+    /// cleaning is to go on beside.
+    pub buffers: u32,
+}
+
+impl Default for FlashConfig {
+    fn default() -> FlashConfig {
+        FlashConfig { segment_bytes: 1 << 20, buffers: 6 }
+    }
+}
+
+impl FlashConfig {
+    /// The smallest device that is of use, bytes.
+    pub fn least_bytes(&self) -> u64 {
+        HEAD_BYTES + u64::from(self.segment_bytes) * (KEPT_SLOTS as u64 + 2)
+    }
+}
+
+/// What a successor needs, beside the device.
+#[derive(Debug)]
+pub struct FlashLeft {
+    /// [`Flash::segments`], one after the other.
+    pub fds: [OwnedFd; 3],
+}
+
+#[derive(Debug, Default)]
+struct Reads {
+    reads: AtomicU64,
+    bytes: AtomicU64,
+    memory: AtomicU64,
+    retries: AtomicU64,
+    errors: AtomicU64,
+}
+
+/// Who is told of what was read.
+type Told = Box<dyn FnOnce(Result<Vec<u8>, ReadFlashError>) + Send>;
+
+/// What threads share.
+struct Core {
+    log: Log,
+    cipher: Cipher,
+    device: Box<dyn Device>,
+    reads: Reads,
+}
+
+/// The tier. All methods may be called from any thread.
+pub struct Flash {
+    core: Arc<Core>,
+    writers: Vec<JoinHandle<()>>,
+}
+
+impl fmt::Debug for Flash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Flash")
+            .field("device", &self.core.device)
+            .field("facts", &self.facts())
+            .finish()
+    }
+}
+
+impl Flash {
+    /// An empty tier on `device`, whose contents are lost.
+    ///
+    /// # Errors
+    /// See [`FlashError`].
+    pub fn new(config: FlashConfig, device: Box<dyn Device>) -> Result<Flash, FlashError> {
+        let FlashConfig { segment_bytes, buffers } = config;
+        let (bytes, least) = (device.bytes(), config.least_bytes());
+        let shape = Shape { slot_bytes: segment_bytes, slots: 1, buffers };
+        if !shape.is_sound() {
+            return Err(FlashError::Config { segment_bytes, buffers });
+        }
+        if bytes < least {
+            return Err(FlashError::TooSmall { bytes, least });
+        }
+        let slots = (bytes - HEAD_BYTES) / u64::from(segment_bytes);
+        let shape = Shape { slots: u32::try_from(slots).unwrap_or(u32::MAX), ..shape };
+        let log = Log::new(Ledger::new(shape)?);
+        Flash::of(log, Cipher::new()?, device).map_err(FlashError::Thread)
+    }
+
+    /// Takes over what a predecessor, which has ended, left. `named` are the objects that somebody names: handle and
+    /// place. What nobody names is free. With it, the handles whose place cannot be true.
+    ///
+    /// # Errors
+    /// See [`AdoptFlashError`]. Can be tried again.
+    pub fn adopt(
+        left: FlashLeft,
+        device: Box<dyn Device>,
+        named: &[(u32, Place)],
+    ) -> Result<(Flash, Vec<u32>), AdoptFlashError> {
+        let [words, buffers, key] = left.fds;
+        let cipher = Cipher::adopt(key)?;
+        let (ledger, is_known) = Ledger::adopt(words, buffers)?;
+        let needed = ledger.shape.at(ledger.shape.slots);
+        let bytes = device.bytes();
+        if bytes < needed {
+            return Err(AdoptFlashError::Device { bytes, needed });
+        }
+        let (log, lost) = Log::adopt(ledger, is_known, named)?;
+        let flash = Flash::of(log, cipher, device).map_err(AdoptFlashError::Thread)?;
+        Ok((flash, lost))
+    }
+
+    fn of(log: Log, cipher: Cipher, device: Box<dyn Device>) -> io::Result<Flash> {
+        let core = Arc::new(Core { log, cipher, device, reads: Reads::default() });
+        let mut flash = Flash { core, writers: Vec::new() };
+        for _ in 0..WRITERS {
+            let core = Arc::clone(&flash.core);
+            let named = std::thread::Builder::new().name("clew-flash-write".into());
+            flash.writers.push(named.spawn(move || core.write_all())?);
+        }
+        Ok(flash)
+    }
+
+    /// Ledger, buffers and key, for a successor ([`FlashLeft`]); the device has a descriptor of its own.
+    pub fn segments(&self) -> [BorrowedFd<'_>; 3] {
+        let [words, buffers] = self.core.log.ledger().segments();
+        [words.as_fd(), buffers.as_fd(), self.core.cipher.as_fd()]
+    }
+
+    /// What it is on.
+    pub fn device(&self) -> &dyn Device {
+        &*self.core.device
+    }
+
+    /// Whether the key is in memory that the kernel keeps from itself.
+    pub fn has_secret_memory(&self) -> bool {
+        self.core.cipher.is_secret()
+    }
+
+    /// Stores `bytes`, which are encrypted in place, as the object of `handle`. It can be read from now on, and outlives
+    /// this process if somebody names its place by then.
+    ///
+    /// # Errors
+    /// See [`AppendError`].
+    pub fn put(&self, handle: u32, bytes: &mut [u8]) -> Result<Place, AppendError> {
+        self.core.append(Head::New, handle, bytes)
+    }
+
+    /// Asks for the object of `handle` at `place`. `told` is called once: before this returns, if its bytes are in
+    /// memory or it is gone, or else from a thread of the tier, which must not be held up for long.
+    pub fn read(
+        &self,
+        handle: u32,
+        place: Place,
+        told: impl FnOnce(Result<Vec<u8>, ReadFlashError>) + Send + 'static,
+    ) {
+        self.core.read(handle, place, Box::new(told));
+    }
+
+    /// As [`Flash::read`], and waits for it.
+    ///
+    /// # Errors
+    /// See [`ReadFlashError`].
+    pub fn read_now(&self, handle: u32, place: Place) -> Result<Vec<u8>, ReadFlashError> {
+        let (tell, told) = std::sync::mpsc::sync_channel(1);
+        self.read(handle, place, move |read| drop(tell.send(read)));
+        let gone = ReadFlashError::Device { why: "its thread is gone".into() };
+        told.recv().unwrap_or(Err(gone))
+    }
+
+    /// Nobody names `place` any more. Reads of it that are under way are told the bytes all the same.
+    pub fn free(&self, place: Place) {
+        self.core.log.free(place);
+    }
+
+    /// Has everything written that is in memory, and waits for it; false if it cannot be.
+    pub fn flush(&self) -> bool {
+        self.core.log.flush()
+    }
+
+    /// What it holds and did.
+    pub fn facts(&self) -> FlashFacts {
+        let (live_bytes, free_slots, in_use, counts, latched) = self.core.log.look();
+        let Shape { slot_bytes, slots, .. } = self.core.log.ledger().shape;
+        let reads = &self.core.reads;
+        FlashFacts {
+            capacity_bytes: u64::from(slot_bytes) * u64::from(slots),
+            live_bytes,
+            slots: u64::from(slots),
+            free_slots: free_slots as u64,
+            buffers_in_use: in_use as u64,
+            appended_bytes: counts.appended_bytes,
+            cleaned_bytes: counts.cleaned_bytes,
+            written_bytes: counts.written_bytes,
+            segments_written: counts.segments_written,
+            segments_dropped: counts.segments_dropped,
+            reads: reads.reads.load(Relaxed),
+            read_bytes: reads.bytes.load(Relaxed),
+            memory_reads: reads.memory.load(Relaxed),
+            retries: reads.retries.load(Relaxed),
+            read_errors: reads.errors.load(Relaxed),
+            latched,
+        }
+    }
+
+    /// Panics unless `places` are all that lives.
+    #[cfg(test)]
+    pub(crate) fn check(&self, places: &[Place]) {
+        self.core.log.check(places);
+    }
+}
+
+impl Drop for Flash {
+    fn drop(&mut self) {
+        self.core.log.end();
+        for writer in self.writers.drain(..) {
+            let _ = writer.join();
+        }
+    }
+}
+
+impl Core {
+    fn append(&self, head: Head, handle: u32, bytes: &mut [u8]) -> Result<Place, AppendError> {
+        let reserved = self.log.reserve(head, handle, bytes.len())?;
+        let tag = self.cipher.seal(handle, reserved.place, bytes);
+        Ok(self.log.fill(reserved, bytes, tag))
+    }
+
+    /// Decrypts what lay at `place`, with its tag behind it.
+    fn open(&self, handle: u32, place: Place, mut bytes: Vec<u8>) -> Option<Vec<u8>> {
+        let tag = *bytes.last_chunk::<TAG_BYTES>()?;
+        bytes.truncate(bytes.len() - TAG_BYTES);
+        self.cipher.open(handle, place, &mut bytes, tag).ok().map(|()| bytes)
+    }
+
+    fn read(self: &Arc<Self>, handle: u32, place: Place, told: Told) {
+        match self.log.find(place) {
+            Found::Moved => told(Err(ReadFlashError::Moved)),
+            Found::Copy(bytes) => {
+                self.reads.memory.fetch_add(1, Relaxed);
+                let opened = self.open(handle, place, bytes);
+                if opened.is_none() {
+                    self.reads.errors.fetch_add(1, Relaxed);
+                }
+                told(opened.ok_or(ReadFlashError::Damaged));
+            }
+            Found::OnDevice => {
+                self.reads.reads.fetch_add(1, Relaxed);
+                self.read_device(handle, place, TRIES - 1, told);
+            }
+        }
+    }
+
+    /// Reads a place that stays where it is.
+    fn read_device(self: &Arc<Self>, handle: u32, place: Place, tries: u32, told: Told) {
+        let start = self.log.ledger().shape.at(place.slot) + u64::from(place.offset);
+        let at = start / ALIGN as u64 * ALIGN as u64;
+        let skip = (start - at) as usize;
+        let needed = skip + place.len as usize + TAG_BYTES;
+        let core = Arc::clone(self);
+        let told = move |result: io::Result<usize>, blocks: Blocks| {
+            let failed = match result {
+                Ok(got) if got >= needed => {
+                    core.reads.bytes.fetch_add(got as u64, Relaxed);
+                    let bytes = blocks.bytes()[skip..needed].to_vec();
+                    drop(blocks);
+                    match core.open(handle, place, bytes) {
+                        Some(bytes) => {
+                            core.log.read_over(place.slot);
+                            return told(Ok(bytes));
+                        }
+                        None => ReadFlashError::Damaged,
+                    }
+                }
+                Ok(got) => ReadFlashError::Device { why: format!("{got} of {needed} bytes") },
+                Err(error) => ReadFlashError::Device { why: error.to_string() },
+            };
+            if tries > 0 {
+                core.reads.retries.fetch_add(1, Relaxed);
+                return core.read_device(handle, place, tries - 1, told);
+            }
+            core.reads.errors.fetch_add(1, Relaxed);
+            core.log.read_over(place.slot);
+            told(Err(failed));
+        };
+        self.device.read(Read { at, into: Blocks::zeroed(needed), told: Box::new(told) });
+    }
+
+    /// Writes segments until the end.
+    fn write_all(&self) {
+        while let Some(segment) = self.log.next_to_write() {
+            match self.write(segment) {
+                Ok(()) => self.log.wrote(segment),
+                Err(why) => self.log.not_written(segment, why),
+            }
+        }
+    }
+
+    fn write(&self, ToWrite { offset, len, at, .. }: ToWrite) -> Result<(), String> {
+        let [_, buffers] = self.log.ledger().segments();
+        let mut done = 0;
+        while done < len {
+            // What was written in part is written again from the block that was begun.
+            let from = done / ALIGN * ALIGN;
+            match self.device.write(at + from as u64, buffers, offset + from, len - from) {
+                Ok(wrote) if from + wrote > done && from + wrote <= len => done = from + wrote,
+                Ok(wrote) => return Err(format!("{wrote} of {} bytes written", len - from)),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(format!("{} bytes at {at}: {error}", len - from)),
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;
