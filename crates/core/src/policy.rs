@@ -174,13 +174,15 @@ pub trait Admission: Observe {
     }
 }
 
-/// How many of the pages behind a fault may come with it.
+/// How many of the pages behind a fault, and around it, may come with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct RunAhead {
-    /// At most.
+    /// Behind it, at most.
     pub max_pages: u32,
-    /// One fault in so many that begin a run brings nothing, to see whether the run goes on.
+    /// One fault in so many that begin a run or a block brings nothing, to see what would have been used.
     pub probe_one_in: u32,
+    /// Pages of the aligned block around it that may come; below two, none.
+    pub around_pages: u32,
 }
 
 /// The codecs that a group can ask for.

@@ -25,5 +25,8 @@ pub use store::{
     Adopted, Dictionary, Handle, Limit, Members, Piece, PoolFacts, PutError, ReadError, Store,
     StoreConfig, StoreError,
 };
-pub use table::{Counts, Damage, Entry, Refused, Space, SpaceLeaves, State, TableError, Tables};
+pub use table::{
+    Counts, Damage, Entry, Refused, Space, SpaceLeaves, SpaceLock, SpaceReadGuard, SpaceWriteGuard,
+    State, TableError, Tables,
+};
 pub use tier::ObjectTier;

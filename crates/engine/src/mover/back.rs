@@ -4,6 +4,7 @@
 //! the page that is waited for, and then the others, or parks them (Ariadne 4.3, Archer 4.4). Where the
 //! others are, the block remembers; that they are still there, the page table says.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -123,8 +124,11 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                     self.store.release(handle);
                 }
                 if let Some(run_ahead) = self.run_ahead {
-                    let pages = space.runs.lock().fault(vpn, run_ahead);
-                    self.bring_behind(space, vpn, pages, ctx, events);
+                    let is_stored = |vpn: &u64| is_there(space.table.load(Vpn(*vpn)));
+                    let others = |range: Range<u64>| range.filter(|other| *other != vpn.0);
+                    let stored = |range| others(range).filter(is_stored).count() as u32;
+                    let range = space.runs.lock().fault(vpn, run_ahead, stored);
+                    self.bring_near(space, others(range), ctx, events);
                 }
                 Fault::Restored
             }
@@ -201,24 +205,23 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         }
     }
 
-    /// Brings back those of the `pages` pages behind a fault that are stored. The caller holds
-    /// `table.lock` for reading.
-    fn bring_behind(
+    /// Brings back those of some pages, ascending, that are stored. The caller holds `table.lock` for
+    /// reading.
+    fn bring_near(
         &self,
         space: &ManagedSpace<M>,
-        vpn: Vpn,
-        pages: u32,
+        pages: impl Iterator<Item = u64>,
         ctx: &mut MoverContext<S>,
         events: &mut Vec<Event>,
     ) {
         let mut run: Vec<Borrowed> = Vec::new();
         let mut end = 0;
-        for next in (1..=u64::from(pages)).map_while(|n| vpn.0.checked_add(n)).map(Vpn) {
+        for next in pages.map(Vpn) {
             let entry = space.table.load(next);
-            let Some(handle) = entry.handle().filter(|_| entry.state() == State::Stored) else {
+            let Some(handle) = entry.handle().filter(|_| is_there(entry)) else {
                 continue;
             };
-            if is_sample(entry) || !borrow(space, next, entry) {
+            if !borrow(space, next, entry) {
                 continue;
             }
             match self.read_chunk(ctx, handle, entry.index(), end) {
@@ -351,4 +354,9 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
             Some(PutStop::Again) | None => Fault::Again,
         }
     }
+}
+
+/// Whether a page can come along with another: it is in a block, and nobody watches whether it is used.
+fn is_there(entry: Entry) -> bool {
+    entry.state() == State::Stored && entry.handle().is_some() && !is_sample(entry)
 }

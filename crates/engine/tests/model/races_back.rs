@@ -7,8 +7,8 @@ use std::sync::{Arc, Barrier};
 
 use clew_core::{Event, PageId, Vpn};
 use clew_engine::{Fault, MoverContext, Restored};
+use clew_store::SpaceWriteGuard;
 use clew_store::State;
-use parking_lot::RwLockWriteGuard;
 
 use crate::contents::page;
 use crate::races_out::{done, writer};
@@ -20,7 +20,7 @@ fn while_restoring(
     world: &World,
     program: &Program,
     vpns: Range<u64>,
-    act: impl FnOnce(&RwLockWriteGuard<'_, ()>),
+    act: impl FnOnce(&SpaceWriteGuard<'_>),
 ) -> (usize, bool) {
     let restore = |vpns: &[Vpn]| {
         let mut ctx = MoverContext::default();
@@ -34,7 +34,7 @@ fn while_parking(
     world: &World,
     program: &Program,
     vpns: Range<u64>,
-    act: impl FnOnce(&RwLockWriteGuard<'_, ()>),
+    act: impl FnOnce(&SpaceWriteGuard<'_>),
 ) -> (usize, bool) {
     let park = |vpns: &[Vpn]| {
         let mut ctx = MoverContext::default();
@@ -47,7 +47,7 @@ fn while_lent(
     program: &Program,
     vpns: Range<u64>,
     bring: impl FnOnce(&[Vpn]) -> Restored + Send,
-    act: impl FnOnce(&RwLockWriteGuard<'_, ()>),
+    act: impl FnOnce(&SpaceWriteGuard<'_>),
 ) -> (usize, bool) {
     std::thread::scope(|scope| {
         let guard = program.space.table.lock.write();

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use clew_core::{CodecKind, Group, PageId, RunAhead, SpaceId, Vpn};
 use clew_engine::{Fault, ManagedSpace, Memory, Mover, MoverContext, Parking, Staged, SwapOut};
+use clew_store::SpaceWriteGuard;
 use clew_store::{Entry, Journal, Segment, Space, State, Store, StoreConfig, Tables};
-use parking_lot::RwLockWriteGuard;
 
 use crate::contents::{PAGE, page};
 use crate::kernel::{Calls, Change, Kernel};
@@ -84,7 +84,7 @@ impl World {
 
     /// The same, where pages behind a fault come along.
     pub fn running_ahead(self) -> World {
-        let run_ahead = RunAhead { max_pages: 8, probe_one_in: 2 };
+        let run_ahead = RunAhead { max_pages: 8, probe_one_in: 2, around_pages: 4 };
         World { mover: self.mover.with_run_ahead(Some(run_ahead)), ..self }
     }
 
@@ -206,7 +206,7 @@ impl World {
     // ---- the reader of events and faults, as it is live -----------------------------------------
 
     /// Applies every unread event. The lock is the space's own, held for writing.
-    pub fn apply(&self, program: &Program, _guard: &RwLockWriteGuard<'_, ()>) {
+    pub fn apply(&self, program: &Program, _guard: &SpaceWriteGuard<'_>) {
         let space = &program.space;
         while let Some(change) = program.kernel.read_change() {
             match change {
@@ -239,7 +239,7 @@ impl World {
         }
         let faults = program.kernel.read_faults();
         self.apply(program, &guard);
-        let _guard = RwLockWriteGuard::downgrade(guard);
+        let _guard = guard.downgrade();
         for vpn in faults {
             match self.mover.fault(&program.space, Vpn(vpn), ctx, &mut Vec::new()) {
                 Fault::Again | Fault::Gone => program.kernel.wake(Vpn(vpn), 1),

@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 use clew_core::{Event, SpaceId, Vpn};
 use clew_engine::{Answered, Fault, Memory, MoverContext};
 use clew_store::Entry;
-use parking_lot::RwLockWriteGuard;
 
 use crate::faults::account::{Cause, Spent, Stopwatch};
 use crate::faults::affinity::{self, Placement, Thread};
@@ -102,7 +101,7 @@ fn serve(
     told: &mut Vec<Event>,
 ) {
     faults.clear();
-    let guard = process.space.table.lock.write();
+    let guard = process.space.table.lock.write_for_a_fault();
     if !process.memory.claim_events() {
         drop(guard);
         process.held_since.lock().get_or_insert(round.watch.last());
@@ -125,7 +124,7 @@ fn serve(
         faults.iter().for_each(|(addr, _)| process.memory.wake(page(*addr), 1));
         return;
     }
-    let guard = RwLockWriteGuard::downgrade(guard);
+    let guard = guard.downgrade();
     let narrow =
         shared.placement == Placement::Narrow && process.relaunching.load(Ordering::Relaxed);
     for (addr, tid) in faults.iter().copied() {

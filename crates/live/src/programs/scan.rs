@@ -10,7 +10,6 @@ use std::sync::atomic::Ordering;
 
 use clew_core::Event;
 use clew_store::points;
-use parking_lot::RwLockWriteGuard;
 
 use crate::faults::affinity::Unpreempted;
 use crate::faults::events::cut;
@@ -170,7 +169,7 @@ fn register(
         drop(unpreempted);
         let done = put_down(process, maps, registered, cut_off);
         // Faults that came meanwhile are answered before the next span.
-        RwLockWriteGuard::unlock_fair(events_wait);
+        events_wait.unlock_fair();
         return done;
     }
     Ok(Vec::new())
@@ -276,7 +275,7 @@ fn adopt(
         for present in &found {
             shared.mover.adopt(&process.space, present.first, present.pages, events);
         }
-        RwLockWriteGuard::unlock_fair(events_wait);
+        events_wait.unlock_fair();
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! What comes back early?
 
+pub mod around;
 pub mod asap;
 pub mod by_trigger;
 pub mod cluster;

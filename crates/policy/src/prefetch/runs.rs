@@ -9,15 +9,17 @@
 //!   says how long runs are. The rest bring as many pages as half of those had.
 //!
 //! Where memory is used at random that is none, and where it is used in long pieces nearly all of
-//! them. It must be asked where faults are answered, once for each fault of a space.
+//! them. What is stored of the block around the fault comes as well where that pays ([`super::around`]). It must be asked where faults are answered, once for each fault of a space.
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 
 use clew_core::{
     Event, Metric, Observe, PageId, Prefetch, RunAhead, SpaceId, Trigger, View, Vpn, Whole,
 };
 use serde::{Deserialize, Serialize};
 
+use super::around::Around;
 use crate::schemes::{About, Answer};
 
 /// Runs of a space that are followed at once: what several threads do, or one that copies.
@@ -43,6 +45,7 @@ struct Run {
 /// The runs of one space.
 #[derive(Clone, Debug, Default)]
 pub struct Runs {
+    around: Around,
     /// The last ones, the latest in front.
     runs: Vec<Run>,
     /// How many pages the last probes had behind the first one.
@@ -53,8 +56,14 @@ pub struct Runs {
 }
 
 impl Runs {
-    /// A fault at `vpn`; how many of the pages behind it are to come with it.
-    pub fn fault(&mut self, vpn: Vpn, params: RunAhead) -> u32 {
+    /// A fault at `vpn`; which pages are to come with it, of those that are stored. `stored` counts the
+    /// stored pages of a range.
+    pub fn fault(
+        &mut self,
+        vpn: Vpn,
+        params: RunAhead,
+        stored: impl FnOnce(Range<u64>) -> u32,
+    ) -> Range<u64> {
         let follows = |run: &Run| (run.next..run.next + GAP).contains(&vpn.0);
         let (first, window, probe) = match self.runs.iter().position(follows) {
             Some(at) => {
@@ -76,9 +85,10 @@ impl Runs {
             }
         };
         let window = window.min(params.max_pages);
-        let next = vpn.0 + 1 + u64::from(window);
+        let around = self.around.fault(vpn, params, stored);
+        let next = (vpn.0 + 1 + u64::from(window)).max(around.end);
         self.runs.insert(0, Run { first, next, window, probe });
-        window
+        around.start.min(vpn.0)..next
     }
 
     /// A probe is over. How much of what came last was used is not known: half of it.
@@ -100,6 +110,8 @@ pub struct Params {
     pub max_pages: Whole<1, 512, 32>,
     /// One fault in so many that begin a run brings nothing, to see whether the run goes on.
     pub probe_one_in: Whole<2, 1024, 8>,
+    /// Pages of the aligned block around a fault that may come with it; 0: none.
+    pub around_pages: Whole<0, 128, 0>,
 }
 
 impl Answer<dyn Prefetch> for Params {
@@ -109,7 +121,8 @@ impl Answer<dyn Prefetch> for Params {
 
     fn build(&self) -> Box<dyn Prefetch> {
         let (max_pages, probe_one_in) = (self.max_pages.get(), self.probe_one_in.get());
-        Box::new(RunsPrefetch::new(RunAhead { max_pages, probe_one_in }))
+        let around_pages = self.around_pages.get();
+        Box::new(RunsPrefetch::new(RunAhead { max_pages, probe_one_in, around_pages }))
     }
 }
 
@@ -149,11 +162,17 @@ impl Prefetch for RunsPrefetch {
     fn pick_prefetch(&mut self, trigger: Trigger, view: &View<'_>, out: &mut Vec<PageId>) {
         let Trigger::Fault(page) = trigger else { return };
         let runs = self.spaces.entry(page.space()).or_default();
-        let behind = 1..=u64::from(runs.fault(page.vpn(), self.params));
+        let is_stored = |page: &PageId| view.pages.tier(*page).is_some();
+        let first = page.raw() - page.vpn().0;
+        let near = |range: Range<u64>| {
+            let others = range.filter(move |vpn| *vpn != page.vpn().0);
+            let pages = others.map_while(move |vpn| first.checked_add(vpn).map(PageId::from_raw));
+            pages.take_while(move |other| other.space() == page.space())
+        };
+        let stored = |range| near(range).filter(is_stored).count() as u32;
+        let range = runs.fault(page.vpn(), self.params, stored);
         let before = out.len();
-        let next = |n| page.raw().checked_add(n).map(PageId::from_raw);
-        let pages = behind.map_while(next).take_while(|next| next.space() == page.space());
-        out.extend(pages.filter(|next| view.pages.tier(*next).is_some()));
+        out.extend(near(range).filter(is_stored));
         self.picked += (out.len() - before) as u64;
     }
 }
@@ -162,7 +181,14 @@ impl Prefetch for RunsPrefetch {
 mod tests {
     use super::*;
 
-    const PARAMS: RunAhead = RunAhead { max_pages: 32, probe_one_in: 8 };
+    const PARAMS: RunAhead = RunAhead { max_pages: 32, probe_one_in: 8, around_pages: 0 };
+
+    /// How many pages behind a fault are to come.
+    fn behind(runs: &mut Runs, vpn: u64) -> u64 {
+        let range = runs.fault(Vpn(vpn), PARAMS, |_| 0);
+        assert_eq!(range.start, vpn, "nothing comes that lies before it");
+        range.end - vpn - 1
+    }
 
     /// Faults of pieces of `pages` pages, far apart; how many pages were asked for that were not used,
     /// and how many faults there were, of the last half.
@@ -173,7 +199,7 @@ mod tests {
             let first = piece * 7919 % 100_000 * 1000;
             let mut at = 0;
             while at < pages {
-                let with = u64::from(runs.fault(Vpn(first + at), PARAMS));
+                let with = behind(&mut runs, first + at);
                 at += 1 + with;
                 if piece >= count / 2 {
                     faults += 1;
@@ -202,11 +228,11 @@ mod tests {
     fn what_is_learned_is_forgotten_when_it_is_no_longer_true() {
         let mut runs = Runs::default();
         for page in 0..2000 {
-            runs.fault(Vpn(page / 10 * 1000 + page % 10), PARAMS);
+            behind(&mut runs, page / 10 * 1000 + page % 10);
         }
         assert!(runs.usual > 0, "{runs:?}");
         for page in 0..2000 {
-            runs.fault(Vpn((1 << 30) + page * 1000), PARAMS);
+            behind(&mut runs, (1 << 30) + page * 1000);
         }
         assert_eq!(runs.usual, 0, "{runs:?}");
     }
@@ -218,8 +244,8 @@ mod tests {
         let mut last = [0; 3];
         for _ in 0..16 {
             for (stream, at) in at.iter_mut().enumerate() {
-                last[stream] = runs.fault(Vpn(*at), PARAMS);
-                *at += 1 + u64::from(last[stream]);
+                last[stream] = behind(&mut runs, *at);
+                *at += 1 + last[stream];
             }
         }
         assert_eq!(last, [32; 3]);

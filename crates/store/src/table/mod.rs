@@ -7,12 +7,14 @@ mod adopt;
 mod entry;
 mod index;
 mod leaves;
+mod lock;
 mod numbers;
 mod space;
 
 pub use adopt::{Damage, SpaceLeaves};
 pub use entry::{Entry, State};
 pub use leaves::{TableError, Tables};
+pub use lock::{SpaceLock, SpaceReadGuard, SpaceWriteGuard};
 pub use space::{Counts, Refused, Space};
 
 #[cfg(test)]

@@ -9,7 +9,6 @@
 //! while doing so, who puts pages in or commits them holds it for reading. It comes before all
 //! other locks of this crate.
 
-use parking_lot::RwLock;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -19,6 +18,7 @@ use clew_core::{SpaceId, Vpn};
 use super::entry::{Entry, State};
 use super::index::LeafIndex;
 use super::leaves::{LEAF_PAGES, SPARE_ONE_IN, TableError, Tables};
+use super::lock::SpaceLock;
 
 pub(super) const VPN_LIMIT: u64 = 1 << 45;
 
@@ -55,7 +55,7 @@ pub enum Refused {
 pub struct Space {
     id: SpaceId,
     /// See the head of this module.
-    pub lock: RwLock<()>,
+    pub lock: SpaceLock,
     tables: Arc<Tables>,
     index: LeafIndex,
     counts: [AtomicI64; State::ALL.len()],
@@ -80,7 +80,7 @@ impl Space {
         index: LeafIndex,
         counts: [AtomicI64; State::ALL.len()],
     ) -> Space {
-        Space { id, lock: RwLock::new(()), tables, index, counts }
+        Space { id, lock: SpaceLock::default(), tables, index, counts }
     }
 
     /// A table of leaves that have entries, `counts` of them in each state.
