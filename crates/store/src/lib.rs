@@ -22,8 +22,9 @@ pub use codec::{CodecContext, DecodeError};
 pub use journal::{Journal, JournalError, SpaceJournal};
 pub use segment::{Segment, SegmentError};
 pub use store::{
-    Adopted, Dictionary, Handle, Limit, Members, Piece, PoolFacts, PutError, ReadError, Store,
-    StoreConfig, StoreError,
+    Adopted, BackError, Dictionary, EvictError, FetchError, Fetched, Form, Get, Handle, Limit,
+    Members, OnFlash, Piece, PoolFacts, PutError, PutOnFlashError, ReadError, Store, StoreConfig,
+    StoreError,
 };
 pub use table::{
     Counts, Damage, Entry, Refused, Space, SpaceLeaves, SpaceLock, SpaceReadGuard, SpaceWriteGuard,

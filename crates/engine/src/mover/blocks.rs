@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use clew_core::{CodecKind, Vpn};
-use clew_store::{CodecContext, Entry, Handle, Members, Piece, PutError, ReadError, Store};
+use clew_store::{CodecContext, Entry, Get, Handle, Members, Piece, PutError, ReadError, Store};
 
 use crate::learn::Learner;
 
@@ -134,7 +134,8 @@ impl BlockStore for Arc<Store> {
         index: u16,
         out: &mut [u8],
     ) -> Result<(), ReadError> {
-        Store::get(self, scratch, handle, index, out)
+        // No daemon and no replay has flash yet: a block that is there cannot be waited for.
+        Store::get(self, scratch, handle, index, out).and_then(Get::here)
     }
 
     fn get_chunk(
@@ -144,7 +145,7 @@ impl BlockStore for Arc<Store> {
         index: u16,
         out: &mut [u8],
     ) -> Result<Piece, ReadError> {
-        Store::get_chunk(self, scratch, handle, index, out)
+        Store::get_chunk(self, scratch, handle, index, out).and_then(Get::here)
     }
 
     fn sibling(scratch: &CodecContext, index: u16, vpn: Vpn, other: u16) -> Option<Vpn> {

@@ -344,7 +344,7 @@ impl World {
                     (None, State::Stored | State::Parked) => {
                         if let Some(handle) = entry.handle() {
                             let got =
-                                self.store.get(&mut ctx.codec, handle, entry.index(), &mut bytes);
+                                self.store.get(&mut ctx.codec, handle, entry.index(), &mut bytes).and_then(clew_store::Get::here);
                             assert_eq!(got, Ok(()), "{at}");
                         }
                     }

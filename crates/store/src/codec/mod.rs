@@ -70,6 +70,8 @@ pub enum Stored {
     Zstd = 3,
     /// A Zstandard frame that needs the dictionary it names.
     ZstdDictionary = 4,
+    /// The place of a block that is on flash, and its front.
+    Stub = 6,
     /// A piece of a block that another object describes.
     Part = 7,
 }
@@ -84,6 +86,7 @@ impl Stored {
             2 => Stored::Lz4,
             3 => Stored::Zstd,
             4 => Stored::ZstdDictionary,
+            6 => Stored::Stub,
             7 => Stored::Part,
             _ => return None,
         })
@@ -136,7 +139,7 @@ impl CodecContext {
             Stored::Lz4 => self.lz4.compress(src, dst),
             Stored::Zstd => self.zstd.compress(src, dst),
             // What names a dictionary is for the store.
-            Stored::ZstdDictionary | Stored::Part => None,
+            Stored::ZstdDictionary | Stored::Stub | Stored::Part => None,
         }
     }
 
@@ -152,7 +155,7 @@ impl CodecContext {
             Stored::Same => Same.decompress(src, dst),
             Stored::Lz4 => self.lz4.decompress(src, dst),
             Stored::Zstd => self.zstd.decompress(src, dst),
-            Stored::ZstdDictionary | Stored::Part => Err(DecodeError {
+            Stored::ZstdDictionary | Stored::Stub | Stored::Part => Err(DecodeError {
                 codec: "chunk",
                 stored_bytes: src.len(),
                 wanted_bytes: dst.len(),
@@ -171,7 +174,7 @@ impl CodecContext {
             Stored::Same => Same.decompress_prefix(src, dst),
             Stored::Lz4 => self.lz4.decompress_prefix(src, dst),
             Stored::Zstd => self.zstd.decompress_prefix(src, dst),
-            Stored::ZstdDictionary | Stored::Part => None,
+            Stored::ZstdDictionary | Stored::Stub | Stored::Part => None,
         }
     }
 }

@@ -394,4 +394,4 @@ impl Core {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

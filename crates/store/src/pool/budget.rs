@@ -9,12 +9,27 @@ use super::class::FRAME_BYTES;
 pub struct Budget {
     used_frames: AtomicU64,
     limit_frames: u64,
+    /// Frames below the limit that only [`For::Replacing`] takes.
+    kept_frames: AtomicU64,
+}
+
+/// What frames are taken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum For {
+    /// Something new.
+    New,
+    /// Something smaller in the place of what there is: that goes on where nothing new has room.
+    Replacing,
 }
 
 impl Budget {
     /// A budget of whole frames within `limit_bytes`.
     pub fn new(limit_bytes: u64) -> Budget {
-        Budget { used_frames: AtomicU64::new(0), limit_frames: limit_bytes / FRAME_BYTES as u64 }
+        Budget {
+            used_frames: AtomicU64::new(0),
+            limit_frames: limit_bytes / FRAME_BYTES as u64,
+            kept_frames: AtomicU64::new(0),
+        }
     }
 
     /// Counts frames that are in use already, even beyond the limit: then nothing is taken until
@@ -23,9 +38,24 @@ impl Budget {
         *self.used_frames.get_mut() += frames;
     }
 
-    /// Takes `frames`, or nothing and says false.
+    /// Keeps so many frames for replacing, of those that are not taken by others yet.
+    pub(super) fn keep(&self, frames: u64) {
+        self.kept_frames.store(frames, Relaxed);
+    }
+
+    /// Takes `frames` for something new, or nothing and says false.
     pub fn charge(&self, frames: u64) -> bool {
-        let fits = |used: u64| used.checked_add(frames).filter(|sum| *sum <= self.limit_frames);
+        self.charge_for(For::New, frames)
+    }
+
+    /// Takes `frames`, or nothing and says false.
+    pub fn charge_for(&self, what: For, frames: u64) -> bool {
+        let kept = match what {
+            For::New => self.kept_frames.load(Relaxed),
+            For::Replacing => 0,
+        };
+        let limit = self.limit_frames.saturating_sub(kept);
+        let fits = |used: u64| used.checked_add(frames).filter(|sum| *sum <= limit);
         self.used_frames.fetch_update(Relaxed, Relaxed, fits).is_ok()
     }
 

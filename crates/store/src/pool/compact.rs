@@ -7,6 +7,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use super::budget::For;
 use super::handle::Place;
 use super::object::{HEADER_BYTES, Header};
 use super::slab::{NO_SLAB, SlabRecord};
@@ -81,7 +82,7 @@ impl Pool {
                 continue;
             }
             // There is room, so no slab is begun for it; a frame may be missing all the same.
-            let Ok(to) = self.take_object(&mut state, number) else { break };
+            let Ok(to) = self.take_object(&mut state, number, For::New) else { break };
             let to_at = self.address(shape, to);
             // SAFETY: two different objects of the class, `to` was free; the write lock keeps
             // readers off both.

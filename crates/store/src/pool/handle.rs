@@ -288,6 +288,21 @@ impl HandleTable {
         in_order();
     }
 
+    /// Says that the object is another, which is complete at its place; false, and nothing said, if
+    /// nobody has a reference any more. The old one may be written over from now on. The caller holds
+    /// the write locks of both classes.
+    pub fn exchange(&self, handle: u32, place: Place, class: u8) -> bool {
+        let word = self.entries.word(handle as usize);
+        in_order();
+        let other = |entry: u64| match HandleEntry(entry).refs() {
+            0 => None,
+            refs => Some(HandleEntry::new(place, class, refs).0),
+        };
+        let done = word.fetch_update(AcqRel, Acquire, other).is_ok();
+        in_order();
+        done
+    }
+
     /// Says that there is no object any more; its place may be written over from now on. The caller
     /// holds the class's write lock.
     pub fn clear(&self, handle: u32) {

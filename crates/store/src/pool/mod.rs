@@ -20,11 +20,12 @@
 //!   is free or somebody else's.
 //! - *move*: the object is copied, header and all, then the word, then the old place is marked free.
 //!   Until then the header names the handle at both places, and the word says which of them counts.
+//! - *replace*: as a move, of other contents to an object of another class (`replace`).
 //! - *count*: a change of references changes the word and nothing that counts.
 //! - Frames are given memory before and lose it after all objects that lie on them.
 //!
-//! Lock order: one class lock, then at most one of the leaf locks (free handles, free slabs). No
-//! two class locks at a time. Memory is asked for under a class lock (1 to 2 frames, some us), but
+//! Lock order: one class lock, then at most one of the leaf locks (free handles, free slabs). Two
+//! class locks are held by who replaces an object only, the lower number's first. Memory is asked for under a class lock (1 to 2 frames, some us), but
 //! slabs that became empty are given back after it.
 
 mod adopt;
@@ -34,6 +35,7 @@ mod compact;
 mod fullness;
 pub mod handle;
 pub mod object;
+mod replace;
 pub mod slab;
 mod tier;
 
@@ -43,7 +45,7 @@ use std::sync::atomic::AtomicUsize;
 pub use adopt::Found;
 
 use crate::segment::{Segment, SegmentError};
-use budget::Budget;
+use budget::{Budget, For};
 use class::{ClassShape, ClassTable, FRAME_BYTES, SLAB_BYTES};
 use fullness::ClassState;
 use handle::{HandleEntry, HandleTable, MAX_SLABS, Place};
@@ -176,7 +178,7 @@ impl Pool {
         let class_number = self.table.class_of(HEADER_BYTES + len);
         let class = &self.classes[usize::from(class_number)];
         let mut state = class.state.write();
-        let place = match self.take_object(&mut state, class_number) {
+        let place = match self.take_object(&mut state, class_number, For::New) {
             Ok(place) => place,
             Err(NoRoom) => {
                 drop(state);
@@ -184,7 +186,7 @@ impl Pool {
                     return Err(NoRoom);
                 }
                 state = class.state.write();
-                self.take_object(&mut state, class_number)?
+                self.take_object(&mut state, class_number, For::New)?
             }
         };
         let to = self.address(&class.shape, place);
@@ -205,13 +207,18 @@ impl Pool {
     }
 
     /// Takes a free object of a class, with memory under it.
-    fn take_object(&self, state: &mut ClassState, class_number: u8) -> Result<Place, NoRoom> {
+    fn take_object(
+        &self,
+        state: &mut ClassState,
+        class_number: u8,
+        what: For,
+    ) -> Result<Place, NoRoom> {
         let shape = &self.classes[usize::from(class_number)].shape;
         let slab = match state.fullest() {
             Some(slab) => slab,
             None => {
                 let max = shape.frames;
-                let slab = self.slabs.alloc(class_number, max, &self.budget).ok_or(NoRoom)?;
+                let slab = self.slabs.alloc(class_number, max, what, &self.budget).ok_or(NoRoom)?;
                 state.slabs += 1;
                 let mut record = self.slabs.get(slab);
                 state.link(&self.slabs, slab, &mut record, shape.objects);
@@ -219,11 +226,11 @@ impl Pool {
                 slab
             }
         };
-        match self.take_object_of(state, slab, shape) {
+        match self.take_object_of(state, slab, shape, what) {
             // No frame to be had: a free object elsewhere may still lie on one.
             Err(NoRoom) => {
                 let slab = state.with_free_object(&self.slabs).ok_or(NoRoom)?;
-                self.take_object_of(state, slab, shape)
+                self.take_object_of(state, slab, shape, what)
             }
             taken => taken,
         }
@@ -234,6 +241,7 @@ impl Pool {
         state: &mut ClassState,
         slab: u32,
         shape: &ClassShape,
+        what: For,
     ) -> Result<Place, NoRoom> {
         let mut record = self.slabs.get(slab);
         let used_before = record.used;
@@ -253,8 +261,9 @@ impl Pool {
                 let step = state.slabs * u32::from(shape.frames) / 16;
                 let wanted = (u32::from(record.frames) + step).min(u32::from(shape.frames)) as u8;
                 let from = record.frames;
-                let got =
-                    [wanted.max(needed), needed].into_iter().find(|to| self.grow(slab, from, *to));
+                let got = [wanted.max(needed), needed]
+                    .into_iter()
+                    .find(|to| self.grow(slab, from, *to, what));
                 let Some(frames) = got else {
                     if used_before == 0 {
                         self.drop_slab(state, slab, shape);
@@ -271,9 +280,9 @@ impl Pool {
         Ok(Place { slab, object })
     }
 
-    fn grow(&self, slab: u32, from: u8, to: u8) -> bool {
+    fn grow(&self, slab: u32, from: u8, to: u8, what: For) -> bool {
         let frames = usize::from(to - from);
-        if !self.budget.charge(frames as u64) {
+        if !self.budget.charge_for(what, frames as u64) {
             return false;
         }
         let offset = slab as usize * SLAB_BYTES + usize::from(from) * FRAME_BYTES;

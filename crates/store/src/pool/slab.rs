@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::budget::Budget;
+use super::budget::{Budget, For};
 use super::class::{FRAME_BYTES, SLAB_BYTES, SLAB_FRAMES};
 use super::handle::MAX_SLABS;
 use crate::segment::{Segment, SegmentError};
@@ -230,7 +230,7 @@ impl SlabTable {
 
     /// A slab for `class`, empty, of at most `max_frames` frames; `None` if the address space or,
     /// for its record, the budget is exhausted.
-    pub fn alloc(&self, class: u8, max_frames: u8, budget: &Budget) -> Option<u32> {
+    pub fn alloc(&self, class: u8, max_frames: u8, what: For, budget: &Budget) -> Option<u32> {
         let mut free = self.free.lock();
         let mut frames = 0;
         let slab = if let Some(slab) = free.kept.pop() {
@@ -248,7 +248,7 @@ impl SlabTable {
                 return None;
             }
             if offset.is_multiple_of(FRAME_BYTES) {
-                if !budget.charge(1) {
+                if !budget.charge_for(what, 1) {
                     return None;
                 }
                 if self.records.populate(offset, FRAME_BYTES).is_err() {

@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
+use super::class::FRAME_BYTES;
 use super::object::Header;
 use super::{Found, NoRoom, Pool, Usage};
 use crate::adopt::AdoptError;
@@ -44,6 +45,20 @@ impl ObjectTier for Pool {
         pieces: &[&[u8]],
     ) -> Result<(), NoRoom> {
         Pool::insert(self, handle, refs, header, pieces)
+    }
+
+    fn replace(
+        &self,
+        handle: u32,
+        header: Header,
+        pieces: &[&[u8]],
+        still: impl Fn(&Header, &[u8]) -> bool,
+    ) -> Result<bool, NoRoom> {
+        Pool::replace(self, handle, header, pieces, still)
+    }
+
+    fn keep_for_replacing(&self, bytes: u64) {
+        self.budget.keep(bytes / FRAME_BYTES as u64);
     }
 
     #[inline]

@@ -6,12 +6,15 @@
 //!
 //! What is stored is not decompressed. Every read verifies the checksum of its page, now as before.
 
+use std::cell::RefCell;
+use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 
-use super::dictionary::named;
 use super::front::Front;
+use super::stub::Seen;
 use super::{Handle, MAX_BLOCK_BYTES, MAX_BLOCK_PAGES, Store, StoreConfig, page_bytes_are_sound};
 use crate::adopt::AdoptError;
+use crate::flash::Place;
 use crate::pool::object::Header;
 use crate::tier::ObjectTier;
 
@@ -27,6 +30,8 @@ pub struct Adopted {
     /// Handles that are named and have no block, ascending: memory was damaged. Reading them is an
     /// error, and no other block gets these handles while they are named.
     pub damaged: Vec<Handle>,
+    /// Blocks that are on flash, and where: what [`crate::flash::Flash::adopt`] wants to know.
+    pub on_flash: Vec<(u32, Place)>,
 }
 
 impl Store {
@@ -59,23 +64,44 @@ impl<T: ObjectTier> Store<T> {
         if !page_bytes_are_sound(page_bytes) {
             return Err(AdoptError::PageSize { page_bytes });
         }
+        let places = RefCell::new(Vec::new());
         let block = |header: &Header, payload: &[u8], parts: &mut Vec<u32>| {
-            if !header.framed {
-                return Some(1);
+            let seen = Seen::of(header, payload)?;
+            let mut pages = 1;
+            if seen.framed {
+                let front = Front::parse(seen.codec, seen.body, page_bytes)?;
+                pages = front.pages;
+                // A stub lists none.
+                if seen.place.is_some() && front.parts().len() > 0 {
+                    return None;
+                }
+                parts.extend(front.parts());
             }
-            let front = Front::parse(header.codec, payload, page_bytes)?;
-            let pages = usize::from(front.pages);
-            parts.extend(front.parts());
-            (pages <= MAX_BLOCK_PAGES && pages * page_bytes <= MAX_BLOCK_BYTES)
-                .then_some(front.pages)
+            let bytes = usize::from(pages) * page_bytes;
+            if usize::from(pages) > MAX_BLOCK_PAGES || bytes > MAX_BLOCK_BYTES {
+                return None;
+            }
+            places.borrow_mut().extend(seen.place.map(|place| (header.handle, place)));
+            Some(pages)
         };
-        let dictionary = |header: &Header, payload: &[u8]| named(header, payload).map(Handle::raw);
+        let dictionary = |header: &Header, payload: &[u8]| {
+            Seen::of(header, payload)?.dictionary.map(Handle::raw)
+        };
         let references = references.into_iter().map(Handle::raw);
         let (tier, found) = T::adopt(config.mem_limit_bytes, left, references, dictionary, block)?;
         let store = Store::over(config, tier, found.blocks, found.pages);
+        let mut on_flash = places.into_inner();
+        // What two claimed is lost to both.
+        let lost: HashSet<u32> = found.lost.iter().copied().collect();
+        on_flash.retain(|(handle, _)| !lost.contains(handle));
         let damaged = found.lost.into_iter().filter_map(Handle::from_raw).collect();
-        let adopted =
-            Adopted { blocks: found.blocks, pages: found.pages, freed: found.freed, damaged };
+        let adopted = Adopted {
+            blocks: found.blocks,
+            pages: found.pages,
+            freed: found.freed,
+            damaged,
+            on_flash,
+        };
         Ok((store, adopted))
     }
 }

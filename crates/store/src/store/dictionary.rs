@@ -133,7 +133,7 @@ impl<T: ObjectTier> Store<T> {
             return Err(ReadError::WrongSize { wanted: most, found: bytes.len() });
         }
         for (index, page) in (0..).zip(bytes.chunks_exact_mut(page_bytes)) {
-            self.get(ctx, handle, index, page)?;
+            self.get(ctx, handle, index, page)?.here()?;
         }
         Ok(bytes)
     }
@@ -168,7 +168,7 @@ mod tests {
     fn assert_holds(store: &Store, bytes: &[u8], handles: &[Handle]) {
         let (mut ctx, mut out) = (CodecContext::new(), [0; PAGE]);
         for (page, handle) in bytes.chunks_exact(PAGE).zip(handles) {
-            store.get(&mut ctx, *handle, 0, &mut out).unwrap();
+            store.get(&mut ctx, *handle, 0, &mut out).and_then(crate::Get::here).unwrap();
             assert!(out == *page);
         }
     }
@@ -260,7 +260,7 @@ mod tests {
         let (next, _) = Store::adopt(CONFIG, fds, handles.iter().copied()).unwrap();
         let (mut ctx, mut out) = (CodecContext::new(), [0; PAGE]);
         for handle in handles.iter().filter(|h| named_by(&next, **h).is_some()) {
-            let read = next.get(&mut ctx, *handle, 0, &mut out);
+            let read = next.get(&mut ctx, *handle, 0, &mut out).and_then(crate::Get::here);
             assert!(matches!(read, Err(ReadError::Damaged { .. })), "{read:?}");
         }
     }
@@ -281,7 +281,7 @@ mod tests {
             assert_ne!(put.unwrap(), lost);
         }
         for handle in handles.iter().filter(|h| named_by(&next, **h).is_some()) {
-            assert!(next.get(&mut ctx, *handle, 0, &mut out).is_err());
+            assert!(next.get(&mut ctx, *handle, 0, &mut out).and_then(crate::Get::here).is_err());
         }
     }
 

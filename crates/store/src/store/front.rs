@@ -65,6 +65,14 @@ impl<'a> Front<'a> {
         Some(Front { pages, park, encoded, checksums, offsets, table, parts, tail })
     }
 
+    /// The front of a block whose stored bytes are `bytes`, none of them in parts.
+    pub fn with_bytes<'b>(self, bytes: &'b [u8]) -> Front<'b>
+    where
+        'a: 'b,
+    {
+        Front { tail: bytes, ..self }
+    }
+
     /// The checksum of page `index`; `first` is the one in the header.
     #[inline]
     pub fn checksum(&self, first: u64, index: u16) -> Option<u64> {
@@ -124,6 +132,11 @@ pub(super) fn begin(
     front.push(parts as u8);
     let flags = if has_offsets { HAS_OFFSETS } else { 0 } | if park { PARK } else { 0 };
     front.extend_from_slice(&(chunk_units | flags).to_le_bytes());
+}
+
+/// The word of a front that says how it is cut, as it is of a block that is one chunk.
+pub(super) fn without_chunk_units(word: u16) -> u16 {
+    word & !CHUNK_UNITS
 }
 
 /// The offset of the page at `vpn` from the first one at `first`, as it is stored.

@@ -1,11 +1,13 @@
 //! Restoring pages: only the chunks that hold them, and without a lock while a codec works.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use clew_core::Vpn;
 
+use super::fetch::OnFlash;
 use super::front::Front;
+use super::stub::Seen;
 use super::{Handle, ReadError, Store};
 use crate::codec::chunks::{MIN_CHUNK_BYTES, covering};
 use crate::codec::{CodecContext, DecodeError, Stored};
@@ -23,9 +25,39 @@ pub struct Piece {
     pub park: bool,
 }
 
+/// What reading a block comes to: it is where it can be read, or it has to be waited for.
+#[must_use = "a block on flash has not been read"]
+#[derive(Debug)]
+pub enum Get<P> {
+    /// It was read.
+    Here(P),
+    /// It is on flash: [`Store::fetch`].
+    OnFlash(OnFlash),
+}
+
+impl<P> Get<P> {
+    /// What was read, for those who cannot wait.
+    ///
+    /// # Errors
+    /// [`ReadError::OnFlash`] if it is on flash.
+    pub fn here(self) -> Result<P, ReadError> {
+        match self {
+            Get::Here(read) => Ok(read),
+            Get::OnFlash(block) => Err(ReadError::OnFlash { handle: block.handle() }),
+        }
+    }
+
+    fn map<Q>(self, f: impl FnOnce(P) -> Q) -> Get<Q> {
+        match self {
+            Get::Here(read) => Get::Here(f(read)),
+            Get::OnFlash(block) => Get::OnFlash(block),
+        }
+    }
+}
+
 /// What is to be restored of a block.
 #[derive(Clone, Copy)]
-enum Wanted {
+pub(super) enum Wanted {
     /// This page alone.
     Page(u16),
     /// The chunks that hold this page.
@@ -44,11 +76,11 @@ impl<T: ObjectTier> Store<T> {
         handle: Handle,
         index: u16,
         out: &mut [u8],
-    ) -> Result<(), ReadError> {
+    ) -> Result<Get<()>, ReadError> {
         if out.len() != self.config.page_bytes {
             return Err(ReadError::WrongSize { wanted: self.config.page_bytes, found: out.len() });
         }
-        self.read(ctx, handle, Wanted::Page(index), out).map(drop)
+        self.read(ctx, handle, Wanted::Page(index), out).map(|read| read.map(drop))
     }
 
     /// Restores page `index` of a block and what is decompressed with it, one page after the other,
@@ -66,7 +98,7 @@ impl<T: ObjectTier> Store<T> {
         handle: Handle,
         index: u16,
         out: &mut [u8],
-    ) -> Result<Piece, ReadError> {
+    ) -> Result<Get<Piece>, ReadError> {
         self.read(ctx, handle, Wanted::Chunk(index), out)
     }
 
@@ -75,7 +107,8 @@ impl<T: ObjectTier> Store<T> {
     /// # Errors
     /// [`ReadError::Corrupt`] if it is not.
     pub fn check_page(&self, handle: Handle, index: u16, page: &[u8]) -> Result<(), ReadError> {
-        self.verify(handle, index, self.checksum(handle, index), page)
+        let checked = self.verify(handle, index, self.checksum(handle, index), page);
+        checked.map_err(|error| self.count(error))
     }
 
     fn read(
@@ -84,7 +117,25 @@ impl<T: ObjectTier> Store<T> {
         handle: Handle,
         wanted: Wanted,
         out: &mut [u8],
-    ) -> Result<Piece, ReadError> {
+    ) -> Result<Get<Piece>, ReadError> {
+        loop {
+            let moved = self.moved.load(Acquire);
+            let read = self.try_read(ctx, handle, wanted, out);
+            let failed = matches!(read, Err(ReadError::Damaged { .. } | ReadError::Corrupt { .. }));
+            // Its parts may have been taken away meanwhile, or those of the dictionary it needs.
+            if !failed || moved == self.moved.load(Acquire) {
+                return read.map_err(|error| self.count(error));
+            }
+        }
+    }
+
+    fn try_read(
+        &self,
+        ctx: &mut CodecContext,
+        handle: Handle,
+        wanted: Wanted,
+        out: &mut [u8],
+    ) -> Result<Get<Piece>, ReadError> {
         // A copy of what is compressed, so that nobody who stores or frees waits for a codec.
         let mut payload = std::mem::take(&mut ctx.front);
         payload.clear();
@@ -93,17 +144,34 @@ impl<T: ObjectTier> Store<T> {
             *header
         });
         let read = match header {
-            Some(header) if header.codec != Stored::Part => {
-                self.read_copied(ctx, handle, header, &payload, wanted, out)
+            Some(Header { codec: Stored::Part, .. }) | None => Err(ReadError::Unknown { handle }),
+            Some(Header { codec: Stored::Stub, checksum, .. }) => {
+                OnFlash::of(handle, checksum, &payload).map(Get::OnFlash)
             }
-            _ => Err(ReadError::Unknown { handle }),
+            Some(header) => {
+                let read = self.read_copied(ctx, handle, header, &payload, wanted, out);
+                read.and_then(|(piece, expected)| {
+                    self.verify_wanted(handle, wanted, &piece, expected, out)?;
+                    Ok(Get::Here(piece))
+                })
+            }
         };
         ctx.front = payload;
-        let (piece, expected) = read.map_err(|error| self.count(error))?;
+        read
+    }
+
+    /// Compares the page that was asked for with its checksum.
+    pub(super) fn verify_wanted(
+        &self,
+        handle: Handle,
+        wanted: Wanted,
+        piece: &Piece,
+        expected: u64,
+        out: &[u8],
+    ) -> Result<(), ReadError> {
         let (Wanted::Page(index) | Wanted::Chunk(index)) = wanted;
         let at = usize::from(index - piece.pages.start) * self.config.page_bytes;
-        self.verify(handle, index, expected, &out[at..at + self.config.page_bytes])?;
-        Ok(piece)
+        self.verify(handle, index, expected, &out[at..at + self.config.page_bytes])
     }
 
     /// Restores what is wanted of a block from its first object; with it, the page's checksum.
@@ -116,13 +184,35 @@ impl<T: ObjectTier> Store<T> {
         wanted: Wanted,
         out: &mut [u8],
     ) -> Result<(Piece, u64), ReadError> {
+        let damaged = || ReadError::Damaged {
+            handle,
+            source: DecodeError { codec: "block", stored_bytes: payload.len(), wanted_bytes: 0 },
+        };
+        let seen = Seen::of(&header, payload).ok_or_else(damaged)?;
+        let front = if seen.framed { Some(self.front(handle, &seen)?) } else { None };
+        self.read_seen(ctx, handle, header.checksum, &seen, front, payload, wanted, out)
+    }
+
+    /// Restores what is wanted of a block of which it has front and bytes, those that are in parts apart; `payload` are
+    /// the bytes of one that is not framed.
+    #[expect(clippy::too_many_arguments, reason = "all that a block consists of")]
+    pub(super) fn read_seen(
+        &self,
+        ctx: &mut CodecContext,
+        handle: Handle,
+        checksum: u64,
+        seen: &Seen<'_>,
+        front: Option<Front<'_>>,
+        payload: &[u8],
+        wanted: Wanted,
+        out: &mut [u8],
+    ) -> Result<(Piece, u64), ReadError> {
         let (Wanted::Page(index) | Wanted::Chunk(index)) = wanted;
         let page_bytes = self.config.page_bytes;
         let absent = |pages| ReadError::NoSuchPage { handle, index, pages };
         ctx.offsets.clear();
-        if header.framed {
-            let front = self.front(handle, header.codec, payload)?;
-            let expected = front.checksum(header.checksum, index).ok_or(absent(front.pages))?;
+        if let Some(front) = front {
+            let expected = front.checksum(checksum, index).ok_or(absent(front.pages))?;
             return Ok((self.read_framed(ctx, handle, &front, wanted, out)?, expected));
         }
         if index != 0 {
@@ -131,12 +221,12 @@ impl<T: ObjectTier> Store<T> {
         let found = out.len();
         let out =
             out.get_mut(..page_bytes).ok_or(ReadError::WrongSize { wanted: page_bytes, found })?;
-        match header.codec {
+        match seen.codec {
             Stored::ZstdDictionary => self.decompress_learned(ctx, payload, out),
             codec => ctx.decompress(codec, payload, out),
         }
         .map_err(|source| ReadError::Damaged { handle, source })?;
-        Ok((Piece { pages: 0..1, of: 1, park: false }, header.checksum))
+        Ok((Piece { pages: 0..1, of: 1, park: false }, checksum))
     }
 
     /// Restores what is wanted of a block whose page it has.
@@ -189,26 +279,26 @@ impl<T: ObjectTier> Store<T> {
         from..from + self.config.page_bytes
     }
 
+    /// The front of a framed block.
     pub(super) fn front<'a>(
         &self,
         handle: Handle,
-        codec: Stored,
-        payload: &'a [u8],
+        Seen { codec, body, .. }: &Seen<'a>,
     ) -> Result<Front<'a>, ReadError> {
-        Front::parse(codec, payload, self.config.page_bytes).ok_or(ReadError::Damaged {
+        Front::parse(*codec, body, self.config.page_bytes).ok_or(ReadError::Damaged {
             handle,
-            source: DecodeError { codec: "front", stored_bytes: payload.len(), wanted_bytes: 0 },
+            source: DecodeError { codec: "front", stored_bytes: body.len(), wanted_bytes: 0 },
         })
     }
 
-    fn count(&self, error: ReadError) -> ReadError {
+    pub(super) fn count(&self, error: ReadError) -> ReadError {
         if matches!(error, ReadError::Damaged { .. } | ReadError::Corrupt { .. }) {
             self.corrupt_reads.fetch_add(1, Relaxed);
         }
         error
     }
 
-    fn verify(
+    pub(super) fn verify(
         &self,
         handle: Handle,
         index: u16,
@@ -217,12 +307,12 @@ impl<T: ObjectTier> Store<T> {
     ) -> Result<(), ReadError> {
         match self.hash(page) {
             found if found == expected => Ok(()),
-            found => Err(self.count(ReadError::Corrupt { handle, index, expected, found })),
+            found => Err(ReadError::Corrupt { handle, index, expected, found }),
         }
     }
 
     /// Restores `wanted` of a block into `out`.
-    fn decode(
+    pub(super) fn decode(
         &self,
         ctx: &mut CodecContext,
         front: &Front<'_>,
@@ -282,7 +372,7 @@ impl<T: ObjectTier> Store<T> {
     }
 
     /// Copies `range` of the stored bytes of a block, from parts and tail.
-    fn gather(
+    pub(super) fn gather(
         &self,
         front: &Front<'_>,
         in_parts: usize,

@@ -21,27 +21,39 @@
 
 mod adopt;
 mod dictionary;
+mod evict;
+mod fetch;
 mod front;
 mod get;
 mod put;
+mod refusal;
+mod stub;
 
 pub use adopt::Adopted;
 pub use dictionary::Dictionary;
-pub use get::Piece;
+pub use evict::{BackError, EvictError, Form};
+pub use fetch::{FetchError, Fetched, OnFlash};
+pub use get::{Get, Piece};
+pub use put::PutOnFlashError;
+pub use refusal::{Limit, PutError, ReadError, StoreError};
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 use clew_core::{CodecKind, Vpn};
+use parking_lot::Mutex;
 use twox_hash::XxHash3_64;
 
+use crate::codec::Stored;
 use crate::codec::chunks::MIN_CHUNK_BYTES;
-use crate::codec::{DecodeError, Stored};
+use crate::flash::Flash;
 use crate::pool::Pool;
 use crate::pool::handle::NO_HANDLE;
 use crate::pool::object::Header;
-use crate::segment::{Segment, SegmentError};
+use crate::segment::Segment;
 use crate::tier::ObjectTier;
+use stub::Seen;
 
 /// Largest block, bytes.
 pub const MAX_BLOCK_BYTES: usize = 512 << 10;
@@ -90,118 +102,6 @@ pub struct Members<'a> {
     pub dictionary: Option<&'a Dictionary>,
 }
 
-/// Why there is no store.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// Pages must be a power of two of 4 to 64 KiB.
-    #[error("pages of {page_bytes} bytes: not a power of two from 4096 to 65536")]
-    PageSize {
-        /// What was asked for.
-        page_bytes: usize,
-    },
-    /// The system gave no randomness.
-    #[error("getrandom: {0}")]
-    Random(std::io::Error),
-    /// The system gave no memory.
-    #[error(transparent)]
-    Segment(#[from] SegmentError),
-}
-
-/// What is exhausted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Limit {
-    /// Pages (`disksize_pages`).
-    Pages {
-        /// In the store.
-        stored: u64,
-        /// At most.
-        limit: u64,
-    },
-    /// Memory: `mem_limit_bytes`, or that of the machine where `used` is well below.
-    Bytes {
-        /// In use.
-        used: u64,
-        /// At most.
-        limit: u64,
-    },
-}
-
-/// Why a block was not stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PutError {
-    /// There is no room for it; nothing was stored.
-    #[error("no room for {pages} pages: {limit:?}")]
-    Full {
-        /// What is exhausted.
-        limit: Limit,
-        /// What was to be stored.
-        pages: usize,
-    },
-    /// A block is 1 to 128 whole pages, 512 KiB at most.
-    #[error("a block of {bytes} bytes is not 1 to 128 pages of {page_bytes} (512 KiB at most)")]
-    BlockSize {
-        /// What was to be stored.
-        bytes: usize,
-        /// Bytes of a page.
-        page_bytes: usize,
-    },
-    /// A chunk is a multiple of 256 bytes, 128 KiB at most.
-    #[error("chunks of {chunk_bytes} bytes: not a multiple of 256 up to 131072")]
-    ChunkSize {
-        /// What was asked for.
-        chunk_bytes: u32,
-    },
-}
-
-/// Why a page was not restored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ReadError {
-    /// No block has this handle.
-    #[error("handle {} names no block", handle.raw())]
-    Unknown {
-        /// The handle.
-        handle: Handle,
-    },
-    /// The block has fewer pages.
-    #[error("block {} has {pages} pages, no page {index}", handle.raw())]
-    NoSuchPage {
-        /// The block.
-        handle: Handle,
-        /// The page asked for.
-        index: u16,
-        /// Pages it has.
-        pages: u16,
-    },
-    /// The buffer has the wrong length.
-    #[error("a buffer of {found} bytes for {wanted}")]
-    WrongSize {
-        /// Bytes needed.
-        wanted: usize,
-        /// Bytes given.
-        found: usize,
-    },
-    /// The stored bytes do not decode: memory was damaged.
-    #[error("block {} is damaged: {source}", handle.raw())]
-    Damaged {
-        /// The block.
-        handle: Handle,
-        /// What failed.
-        source: DecodeError,
-    },
-    /// The restored page is not the one that was stored: memory was damaged.
-    #[error("page {index} of block {} has checksum {found:#x}, not {expected:#x}", handle.raw())]
-    Corrupt {
-        /// The block.
-        handle: Handle,
-        /// The page.
-        index: u16,
-        /// Checksum when stored.
-        expected: u64,
-        /// Checksum now.
-        found: u64,
-    },
-}
-
 /// What a store holds. Taken without stopping it: exact only while nobody changes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolFacts {
@@ -244,6 +144,12 @@ pub struct Store<T: ObjectTier = Pool> {
     blocks: AtomicU64,
     corrupt_reads: AtomicU64,
     ready: dictionary::Ready,
+    /// Where blocks go that leave the tier.
+    flash: OnceLock<Arc<Flash>>,
+    /// Blocks that lost their parts without losing their pages.
+    moved: AtomicU64,
+    /// Held by whoever takes a block's parts away, or gives it some, for so long.
+    moving: Mutex<()>,
 }
 
 fn page_bytes_are_sound(page_bytes: usize) -> bool {
@@ -291,6 +197,9 @@ impl<T: ObjectTier> Store<T> {
             blocks: AtomicU64::new(blocks),
             corrupt_reads: AtomicU64::new(0),
             ready: dictionary::Ready::default(),
+            flash: OnceLock::new(),
+            moved: AtomicU64::new(0),
+            moving: Mutex::new(()),
         }
     }
 
@@ -307,10 +216,10 @@ impl<T: ObjectTier> Store<T> {
 
     /// Pages of a block; zero if there is no such block.
     pub fn block_pages(&self, handle: Handle) -> u16 {
-        let pages = |header: &Header, payload: &[u8]| match header {
-            Header { codec: Stored::Part, .. } => 0,
-            Header { framed: false, .. } => 1,
-            _ => self.front(handle, header.codec, payload).map_or(0, |front| front.pages),
+        let pages = |header: &Header, payload: &[u8]| match Seen::of(header, payload) {
+            None => 0,
+            Some(Seen { framed: false, .. }) => 1,
+            Some(seen) => self.front(handle, &seen).map_or(0, |front| front.pages),
         };
         self.tier.read(handle.raw(), pages).unwrap_or(0)
     }
@@ -318,12 +227,12 @@ impl<T: ObjectTier> Store<T> {
     /// The codec with which a block was stored, raw if it did not become smaller. LZ4
     /// for a repeated word, and where there is no such block.
     pub fn codec(&self, handle: Handle) -> CodecKind {
-        let codec = |header: &Header, _: &[u8]| header.codec;
-        match self.tier.read(handle.raw(), codec) {
+        let codec = |header: &Header, payload: &[u8]| Some(Seen::of(header, payload)?.codec);
+        match self.tier.read(handle.raw(), codec).flatten() {
             Some(Stored::Raw) => CodecKind::Raw,
             Some(Stored::Zstd) => CodecKind::Zstd,
             Some(Stored::ZstdDictionary) => CodecKind::ZstdDictionary,
-            Some(Stored::Lz4 | Stored::Same | Stored::Part) | None => CodecKind::Lz4,
+            Some(Stored::Lz4 | Stored::Same | Stored::Stub | Stored::Part) | None => CodecKind::Lz4,
         }
     }
 
@@ -331,14 +240,13 @@ impl<T: ObjectTier> Store<T> {
     /// block where it was one chunk or is stored as it is. A page, where there is no such block.
     pub fn chunk_bytes(&self, handle: Handle) -> u32 {
         let page_bytes = self.config.page_bytes as u32;
-        let chunk = |header: &Header, payload: &[u8]| match header {
-            Header { codec: Stored::Part, .. } | Header { framed: false, .. } => page_bytes,
-            _ => self.front(handle, header.codec, payload).map_or(page_bytes, |front| match front
-                .encoded
-                .chunk_units
-            {
-                0 => u32::from(front.pages) * page_bytes,
-                units => u32::from(units) * MIN_CHUNK_BYTES,
+        let chunk = |header: &Header, payload: &[u8]| match Seen::of(header, payload) {
+            None | Some(Seen { framed: false, .. }) => page_bytes,
+            Some(seen) => self.front(handle, &seen).map_or(page_bytes, |front| {
+                match front.encoded.chunk_units {
+                    0 => u32::from(front.pages) * page_bytes,
+                    units => u32::from(units) * MIN_CHUNK_BYTES,
+                }
             }),
         };
         self.tier.read(handle.raw(), chunk).unwrap_or(page_bytes)
@@ -348,14 +256,14 @@ impl<T: ObjectTier> Store<T> {
     /// page.
     pub fn checksum(&self, handle: Handle, index: u16) -> u64 {
         self.tier
-            .read(handle.raw(), |header, payload| match header.codec {
-                Stored::Part => 0,
-                _ if !header.framed => match index {
+            .read(handle.raw(), |header, payload| match Seen::of(header, payload) {
+                None => 0,
+                Some(Seen { framed: false, .. }) => match index {
                     0 => header.checksum,
                     _ => 0,
                 },
-                codec => self
-                    .front(handle, codec, payload)
+                Some(seen) => self
+                    .front(handle, &seen)
                     .ok()
                     .and_then(|front| front.checksum(header.checksum, index))
                     .unwrap_or(0),
@@ -385,24 +293,28 @@ impl<T: ObjectTier> Store<T> {
         // 129 at most; the count in the front has one byte.
         let mut parts = [0u32; 256];
         let seen = self.tier.read_unowned(handle.raw(), |header, payload| {
-            if !header.framed {
-                return (1, 0, dictionary::named(header, payload));
+            let Some(seen) = Seen::of(header, payload) else { return (1, 0, None, None) };
+            let Seen { dictionary, place, .. } = seen;
+            match self.front(handle, &seen) {
+                Ok(front) if seen.framed => {
+                    for (slot, part) in parts.iter_mut().zip(front.parts()) {
+                        *slot = part;
+                    }
+                    (front.pages, front.parts().len(), dictionary, place)
+                }
+                _ => (1, 0, dictionary, place),
             }
-            let Ok(front) = self.front(handle, header.codec, payload) else {
-                return (1, 0, None);
-            };
-            for (slot, part) in parts.iter_mut().zip(front.parts()) {
-                *slot = part;
-            }
-            (front.pages, front.parts().len(), None)
         });
-        let (pages, count, dictionary) = seen.unwrap_or((1, 0, None));
+        let (pages, count, dictionary, place) = seen.unwrap_or((1, 0, None, None));
         self.tier.remove(handle.raw());
         for part in &parts[..count] {
             self.tier.remove(*part);
         }
         if let Some(dictionary) = dictionary {
             self.release_dictionary(dictionary);
+        }
+        if let (Some(place), Some(flash)) = (place, self.flash()) {
+            flash.free(place);
         }
         pages
     }
@@ -413,7 +325,8 @@ impl<T: ObjectTier> Store<T> {
             .tier
             .read(handle.raw(), |header, payload| {
                 let own = self.tier.object_bytes(payload.len());
-                let front = header.framed.then(|| self.front(handle, header.codec, payload).ok());
+                let seen = Seen::of(header, payload).filter(|seen| seen.framed);
+                let front = seen.map(|seen| self.front(handle, &seen).ok());
                 let parts: Vec<u32> =
                     front.flatten().map(|front| front.parts().collect()).unwrap_or_default();
                 (own, parts)

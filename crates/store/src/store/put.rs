@@ -1,5 +1,6 @@
 //! Storing a block: hash, compress, find room, and take everything back where there is none.
 
+use std::cell::Cell;
 use std::num::NonZeroU32;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -10,10 +11,32 @@ use super::{
 use crate::codec::chunks::{MAX_CHUNK_BYTES, MIN_CHUNK_BYTES, worth_bytes};
 use crate::codec::same::repeated_word;
 use crate::codec::{CodecContext, Stored};
+use crate::flash::{AppendError, Flash};
 use crate::pool::handle::REFS_PINNED;
 use crate::pool::object::{Header, MAX_PAYLOAD_BYTES};
 use crate::tier::ObjectTier;
 use clew_core::CodecKind;
+
+/// Why a block was not stored on flash; it is nowhere.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PutOnFlashError {
+    /// There is no flash.
+    #[error("there is no flash")]
+    NoFlash,
+    /// It would not have been stored in the pool either.
+    #[error(transparent)]
+    Put(PutError),
+    /// Flash did not take it.
+    #[error(transparent)]
+    Append(AppendError),
+}
+
+/// Where a block is stored.
+#[derive(Clone, Copy)]
+enum To<'a> {
+    Pool,
+    Flash { flash: &'a Flash, refused: &'a Cell<Option<AppendError>> },
+}
 
 /// Objects of a block that is not complete yet; dropped, it removes them.
 struct Unfinished<'a, T: ObjectTier> {
@@ -66,6 +89,41 @@ impl<T: ObjectTier> Store<T> {
         chunk_bytes: u32,
         members: Members<'_>,
     ) -> Result<Handle, PutError> {
+        self.put_to(To::Pool, ctx, bytes, codec, chunk_bytes, members)
+    }
+
+    /// As [`Store::put_group`], but on flash: only a stub takes room in the pool, and nothing of a page that
+    /// repeats one word is on flash.
+    ///
+    /// # Errors
+    /// As [`Store::put`], and if flash does not take it. Nothing is stored then.
+    pub fn put_on_flash(
+        &self,
+        ctx: &mut CodecContext,
+        bytes: &[u8],
+        codec: CodecKind,
+        chunk_bytes: u32,
+        members: Members<'_>,
+    ) -> Result<Handle, PutOnFlashError> {
+        let flash = self.flash().ok_or(PutOnFlashError::NoFlash)?;
+        let refused = Cell::new(None);
+        let to = To::Flash { flash, refused: &refused };
+        let put = self.put_to(to, ctx, bytes, codec, chunk_bytes, members);
+        put.map_err(|error| match refused.take() {
+            Some(refused) => PutOnFlashError::Append(refused),
+            None => PutOnFlashError::Put(error),
+        })
+    }
+
+    fn put_to(
+        &self,
+        to: To<'_>,
+        ctx: &mut CodecContext,
+        bytes: &[u8],
+        codec: CodecKind,
+        chunk_bytes: u32,
+        members: Members<'_>,
+    ) -> Result<Handle, PutError> {
         let pages = bytes.len() / self.config.page_bytes;
         if pages == 0
             || pages > MAX_BLOCK_PAGES
@@ -90,7 +148,7 @@ impl<T: ObjectTier> Store<T> {
         let mut unfinished =
             Unfinished { store: self, pages: pages as u64, parts: Vec::new(), done: false };
         let parts = &mut unfinished.parts;
-        let handle = self.put_block(ctx, bytes, pages, codec, chunk_bytes, members, parts);
+        let handle = self.put_block(to, ctx, bytes, pages, codec, chunk_bytes, members, parts);
         unfinished.done = handle.is_some();
         drop(unfinished);
         match handle.and_then(NonZeroU32::new) {
@@ -111,6 +169,7 @@ impl<T: ObjectTier> Store<T> {
     #[expect(clippy::too_many_arguments, reason = "what put_group has, and where parts go")]
     fn put_block(
         &self,
+        to: To<'_>,
         ctx: &mut CodecContext,
         bytes: &[u8],
         pages: usize,
@@ -139,7 +198,12 @@ impl<T: ObjectTier> Store<T> {
                     && let Some(len) = self.pack_learned(ctx, bytes, dictionary)
                 {
                     header.codec = Stored::ZstdDictionary;
-                    let handle = self.insert(1, header, &[&ctx.packed[..len]]);
+                    let name = Some(dictionary.handle);
+                    let packed = &ctx.packed[..len];
+                    let handle = match to {
+                        To::Pool => self.insert(1, header, &[packed]),
+                        To::Flash { .. } => self.insert_stub(to, 1, header, name, None, packed),
+                    };
                     if handle.is_none() {
                         self.release_dictionary(dictionary.handle);
                     }
@@ -154,8 +218,16 @@ impl<T: ObjectTier> Store<T> {
             Stored::Raw => bytes,
             _ => &ctx.packed[..ctx.packed_len],
         };
-        if pages == 1 && encoded.chunk_units == 0 && data.len() <= MAX_PAYLOAD_BYTES {
-            return self.insert(pages, header, &[data]);
+        if pages == 1 && encoded.chunk_units == 0 {
+            match to {
+                To::Flash { .. } => {
+                    return self.insert_stub(to, pages, header, None, None, data);
+                }
+                To::Pool if data.len() <= MAX_PAYLOAD_BYTES => {
+                    return self.insert(pages, header, &[data]);
+                }
+                To::Pool => {}
+            }
         }
         header.framed = true;
         let mut tables = (pages - 1) * 8 + ctx.lengths.len();
@@ -166,7 +238,10 @@ impl<T: ObjectTier> Store<T> {
         if has_offsets {
             tables += (pages - 1) * 4;
         }
-        let needed = parts_needed(data.len(), tables);
+        let needed = match to {
+            To::Pool => parts_needed(data.len(), tables),
+            To::Flash { .. } => 0,
+        };
         let front = &mut ctx.front;
         begin(front, pages, needed, encoded.chunk_units, has_offsets, members.park);
         for page in bytes.chunks_exact(page_bytes).skip(1) {
@@ -177,6 +252,9 @@ impl<T: ObjectTier> Store<T> {
         }
         front.extend_from_slice(&ctx.lengths);
         debug_assert_eq!(front.len(), FIXED_BYTES + tables, "what is written is what was counted");
+        if let To::Flash { .. } = to {
+            return self.insert_stub(to, pages, header, None, Some(front), data);
+        }
         let part_header =
             Header { checksum: 0, handle: 0, len: 0, codec: Stored::Part, framed: false };
         for piece in data.chunks(MAX_PAYLOAD_BYTES).take(needed) {
@@ -190,6 +268,26 @@ impl<T: ObjectTier> Store<T> {
         }
         let tail = data.get(needed * MAX_PAYLOAD_BYTES..).unwrap_or(&[]);
         self.insert(pages, header, &[front, tail])
+    }
+
+    /// Stores a block on flash.
+    fn insert_stub(
+        &self,
+        to: To<'_>,
+        pages: usize,
+        header: Header,
+        dictionary: Option<Handle>,
+        front: Option<&[u8]>,
+        data: &[u8],
+    ) -> Option<u32> {
+        let To::Flash { flash, refused } = to else { return None };
+        let mut stub = Vec::new();
+        super::stub::write(&mut stub, header.codec, dictionary, front);
+        if stub.len() > MAX_PAYLOAD_BYTES {
+            return None;
+        }
+        let stored = self.insert_on_flash(flash, pages, header, &mut stub, &mut data.to_vec());
+        stored.inspect_err(|error| refused.set(error.clone())).ok()
     }
 
     /// Compresses a page with a dictionary, and takes a reference of that; `None`, and nothing taken,

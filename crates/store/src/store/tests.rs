@@ -32,13 +32,14 @@ fn assert_holds(store: &Store, ctx: &mut CodecContext, handle: Handle, contents:
     assert_eq!(usize::from(store.block_pages(handle)), pages);
     let mut out = vec![0; contents.len()];
     for (index, page) in (0..).zip(contents.chunks(PAGE)) {
-        store.get(ctx, handle, index, &mut out[..PAGE]).unwrap();
+        store.get(ctx, handle, index, &mut out[..PAGE]).and_then(crate::Get::here).unwrap();
         assert!(out[..PAGE] == *page, "page {index} of {pages}");
         assert_eq!(store.checksum(handle, index), store.hash(page));
     }
     let mut index = 0;
     while usize::from(index) < pages {
-        let piece = store.get_chunk(ctx, handle, index, &mut out).unwrap();
+        let piece =
+            store.get_chunk(ctx, handle, index, &mut out).and_then(crate::Get::here).unwrap();
         assert!(piece.pages.contains(&index) && usize::from(piece.of) == pages, "{piece:?}");
         let (from, to) = (usize::from(piece.pages.start), usize::from(piece.pages.end));
         let restored = &out[..(to - from) * PAGE];
@@ -48,7 +49,10 @@ fn assert_holds(store: &Store, ctx: &mut CodecContext, handle: Handle, contents:
         }
         index = piece.pages.end;
     }
-    let error = store.get(ctx, handle, pages as u16, &mut out[..PAGE]).unwrap_err();
+    let error = store
+        .get(ctx, handle, pages as u16, &mut out[..PAGE])
+        .and_then(crate::Get::here)
+        .unwrap_err();
     assert!(matches!(error, ReadError::NoSuchPage { .. }), "{error}");
 }
 
@@ -94,7 +98,8 @@ fn a_block_knows_where_its_pages_were() {
                 store.put_group(&mut ctx, &contents, CodecKind::Lz4, chunk_bytes, members).unwrap();
             assert_holds(&store, &mut ctx, handle, &contents);
             let mut out = vec![0; 5 * PAGE];
-            let piece = store.get_chunk(&mut ctx, handle, 2, &mut out).unwrap();
+            let piece =
+                store.get_chunk(&mut ctx, handle, 2, &mut out).and_then(crate::Get::here).unwrap();
             assert_eq!((piece.of, piece.park), (5, park));
             // As it was, and after all of it has moved by a thousand pages.
             for (now, moved) in [(101, 0i64), (1101, 1000)] {
@@ -116,7 +121,10 @@ fn a_block_knows_where_its_pages_were() {
     let members = Members { vpns: &vpns, park: true, dictionary: None };
     let handle = store.put_group(&mut ctx, &words, CodecKind::Lz4, 256, members).unwrap();
     assert_holds(&store, &mut ctx, handle, &words);
-    let piece = store.get_chunk(&mut ctx, handle, 2, &mut vec![0; 3 * PAGE]).unwrap();
+    let piece = store
+        .get_chunk(&mut ctx, handle, 2, &mut vec![0; 3 * PAGE])
+        .and_then(crate::Get::here)
+        .unwrap();
     assert_eq!((piece.of, ctx.sibling(2, Vpn(2), 3)), (128, None));
 }
 
@@ -129,7 +137,7 @@ fn other_page_sizes_work() {
         let handle = store.put(&mut ctx, &contents, CodecKind::Lz4, 4096).unwrap();
         let mut out = vec![0; 16 << 10];
         for index in 0..3 {
-            store.get(&mut ctx, handle, index, &mut out).unwrap();
+            store.get(&mut ctx, handle, index, &mut out).and_then(crate::Get::here).unwrap();
             assert!(out == contents[usize::from(index) << 14..][..16 << 10]);
         }
     }
@@ -150,7 +158,10 @@ fn wrong_arguments_are_errors() {
     let mut out = [0; PAGE];
     for raw in [1, 500, u32::MAX] {
         let handle = Handle::from_raw(raw).unwrap();
-        assert_eq!(store.get(&mut ctx, handle, 0, &mut out), Err(ReadError::Unknown { handle }));
+        assert_eq!(
+            store.get(&mut ctx, handle, 0, &mut out).and_then(crate::Get::here),
+            Err(ReadError::Unknown { handle })
+        );
         assert!(!store.retain(handle) && !store.release(handle));
         assert_eq!((store.checksum(handle, 0), store.stored_bytes(handle)), (0, 0));
     }
@@ -160,16 +171,16 @@ fn wrong_arguments_are_errors() {
         let handle = Handle::from_raw(raw).unwrap();
         if handle != block {
             assert_eq!(
-                store.get(&mut ctx, handle, 0, &mut out),
+                store.get(&mut ctx, handle, 0, &mut out).and_then(crate::Get::here),
                 Err(ReadError::Unknown { handle })
             );
             assert!(!store.release(handle));
         }
     }
     assert_holds(&store, &mut ctx, block, &noise(2, 1));
-    let found = store.get(&mut ctx, block, 0, &mut out[..8]);
+    let found = store.get(&mut ctx, block, 0, &mut out[..8]).and_then(crate::Get::here);
     assert_eq!(found, Err(ReadError::WrongSize { wanted: PAGE, found: 8 }));
-    let small = store.get_chunk(&mut ctx, block, 0, &mut out[..8]);
+    let small = store.get_chunk(&mut ctx, block, 0, &mut out[..8]).and_then(crate::Get::here);
     assert_eq!(small, Err(ReadError::WrongSize { wanted: PAGE, found: 8 }));
 }
 
@@ -250,7 +261,10 @@ fn damage_is_found_and_told() {
                         continue;
                     }
                     let whole = (0..pages as u16).any(|index| {
-                        match store.get_chunk(&mut ctx, handle, index, &mut out) {
+                        match store
+                            .get_chunk(&mut ctx, handle, index, &mut out)
+                            .and_then(crate::Get::here)
+                        {
                             Err(_) => true,
                             Ok(piece) => piece.pages.zip(out.chunks(PAGE)).any(|(index, page)| {
                                 let is_it = store.check_page(handle, index, page).is_ok();
@@ -261,7 +275,9 @@ fn damage_is_found_and_told() {
                         }
                     });
                     let seen = (0..pages as u16).any(|index| {
-                        let got = store.get(&mut ctx, handle, index, &mut out[..PAGE]);
+                        let got = store
+                            .get(&mut ctx, handle, index, &mut out[..PAGE])
+                            .and_then(crate::Get::here);
                         // Whatever is not an error is right.
                         let at = usize::from(index) * PAGE;
                         assert!(got.is_err() || out[..PAGE] == contents[at..at + PAGE]);
@@ -278,7 +294,8 @@ fn damage_is_found_and_told() {
     let handle = store.put(&mut ctx, &vec![6; PAGE], CodecKind::Raw, 4096).unwrap();
     let expected = store.hash(&vec![6; PAGE]);
     store.damage(handle, 0);
-    let error = store.get(&mut ctx, handle, 0, &mut out[..PAGE]).unwrap_err();
+    let error =
+        store.get(&mut ctx, handle, 0, &mut out[..PAGE]).and_then(crate::Get::here).unwrap_err();
     assert!(
         matches!(error, ReadError::Corrupt { index: 0, expected: e, found, .. }
             if e == expected && found == store.hash(&out[..PAGE])),
@@ -421,7 +438,7 @@ fn reads_that_race_with_the_last_release_are_errors_or_right() {
             let reader = scope.spawn(|| {
                 let (mut ctx, mut out) = (CodecContext::new(), vec![0; PAGE]);
                 loop {
-                    match store.get(&mut ctx, handle, 0, &mut out) {
+                    match store.get(&mut ctx, handle, 0, &mut out).and_then(crate::Get::here) {
                         Ok(()) => assert!(out == contents),
                         Err(error) => break assert_eq!(error, ReadError::Unknown { handle }),
                     }

@@ -6,6 +6,7 @@
 //!
 //! - what was put is read as it was put, header and payload, until it is removed; then it is nowhere;
 //! - references are counted, and the last one says so; a handle in use is given to nobody else;
+//! - what is replaced is the one or the other, also for whoever reads meanwhile or takes over;
 //! - where there is no room, nothing changed; what is in use stays within the limit; what was removed makes room;
 //! - a damaged byte is in its own object and nowhere else;
 //! - several threads do not disturb each other;
@@ -94,6 +95,17 @@ impl Object {
         }
     }
 
+    /// Puts it in the place of `old`, whose references it keeps; `None` for no room.
+    fn replace(&self, tier: &impl ObjectTier, handle: u32, old: &Object) -> Option<bool> {
+        let Object { checksum, codec, framed, .. } = *self;
+        let header = Header { checksum, handle: 0, len: 0, codec, framed };
+        let (one, other) = self.payload.split_at(self.payload.len() / 3);
+        let still = |header: &Header, payload: &[u8]| {
+            header.checksum == old.checksum && payload == old.payload
+        };
+        tier.replace(handle, header, &[one, other], still).ok()
+    }
+
     fn is_at(&self, tier: &impl ObjectTier, handle: u32) -> bool {
         tier.read(handle, |header, payload| {
             let same = (header.checksum, header.codec, header.framed)
@@ -116,15 +128,17 @@ enum Act {
     Retain,
     Release,
     Remove,
+    Replace,
     Compact,
 }
 
 fn act(draw: &mut Seeded) -> Act {
-    match draw.below(12) {
+    match draw.below(14) {
         0..=4 => Act::Put,
         5 => Act::Retain,
         6..=8 => Act::Release,
         9..=10 => Act::Remove,
+        11..=12 => Act::Replace,
         _ => Act::Compact,
     }
 }
@@ -150,6 +164,9 @@ impl<T: ObjectTier> Played<T> {
     fn gone(&self, handle: u32) {
         assert_eq!(self.tier.read(handle, |_, _| ()), None, "{handle} was removed");
         assert!(!self.tier.retain(handle), "{handle} was removed");
+        let header = Header { checksum: 0, handle: 0, len: 0, codec: Stored::Raw, framed: false };
+        let replaced = self.tier.replace(handle, header, &[&[1]], |_, _| true);
+        assert_ne!(replaced, Ok(true), "{handle} was removed");
     }
 
     fn play(&mut self, act: Act, draw: &mut Seeded) {
@@ -181,6 +198,20 @@ impl<T: ObjectTier> Played<T> {
                 }
             }
             (Act::Remove, Some(handle)) => self.remove(handle),
+            (Act::Replace, Some(handle)) => {
+                let old = self.objects[&handle].clone();
+                let new = Object { refs: old.refs, ..Object::drawn(draw, MAX_PAYLOAD_BYTES) };
+                let other = Object { checksum: !old.checksum, ..old.clone() };
+                assert_ne!(new.replace(&self.tier, handle, &other), Some(true), "{handle}");
+                assert!(old.is_at(&self.tier, handle), "{handle} was left alone");
+                match new.replace(&self.tier, handle, &old) {
+                    Some(done) => {
+                        assert!(done, "{handle} is {old:?}");
+                        self.objects.insert(handle, new);
+                    }
+                    None => assert!(old.is_at(&self.tier, handle), "no room"),
+                }
+            }
             (Act::Compact, _) => drop(self.tier.compact(draw.below(40) as usize)),
             (_, None) => {}
         }
@@ -225,7 +256,17 @@ fn adopted<S: Subject>(
     played: Played<S::Tier>,
     limit: u64,
 ) -> (Played<S::Tier>, Found) {
-    let Played { tier, objects } = played;
+    adopted_or(subject, played, limit, None)
+}
+
+/// One object may be another one.
+fn adopted_or<S: Subject>(
+    subject: &S,
+    played: Played<S::Tier>,
+    limit: u64,
+    or: Option<(u32, Object)>,
+) -> (Played<S::Tier>, Found) {
+    let Played { tier, mut objects } = played;
     let left = subject.left(&tier);
     drop(tier);
     let named = objects.iter().flat_map(|(handle, o)| (0..o.refs).map(move |_| *handle));
@@ -233,6 +274,9 @@ fn adopted<S: Subject>(
         S::Tier::adopt(limit, left, named, |_, _| None, |_, _, _| Some(1)).expect("a successor");
     assert!(found.lost.is_empty(), "{found:?}");
     assert_eq!((found.blocks, found.pages), (objects.len() as u64, objects.len() as u64));
+    if let Some((handle, object)) = or.filter(|(handle, object)| object.is_at(&tier, *handle)) {
+        objects.insert(handle, object);
+    }
     let played = Played { tier, objects };
     played.check();
     (played, found)
@@ -316,6 +360,13 @@ fn threads<S: Subject>(subject: &S) {
                         0 | 1 => {
                             let object = Object::drawn(&mut draw, 2000);
                             mine.push((object.put(tier).expect("there is room"), object));
+                        }
+                        2 if !mine.is_empty() && draw.below(3) == 0 => {
+                            let at = draw.below(mine.len() as u64) as usize;
+                            let (handle, old) = &mut mine[at];
+                            let new = Object { refs: old.refs, ..Object::drawn(&mut draw, 2000) };
+                            assert_eq!(new.replace(tier, *handle, old), Some(true));
+                            *old = new;
                         }
                         2 if !mine.is_empty() => {
                             let at = draw.below(mine.len() as u64) as usize;
@@ -404,8 +455,8 @@ fn deaths_between<S: Subject>(subject: &S) {
 
 /// In a process of its own, the next operation is begun, and ends behind so many instructions.
 fn deaths_inside<S: Subject>(name: &str, subject: &S) {
-    let acts = [Act::Put, Act::Retain, Act::Release, Act::Remove, Act::Compact];
-    for seed in 0..60 {
+    let acts = [Act::Put, Act::Retain, Act::Release, Act::Remove, Act::Compact, Act::Replace];
+    for seed in 0..72 {
         let mut draw = Seeded::of(seed, &[6]);
         let mut played = Played::begin(subject.make(LIMIT));
         for _ in 0..draw.below(150) {
@@ -421,6 +472,11 @@ fn deaths_inside<S: Subject>(name: &str, subject: &S) {
             Act::Release => played.objects[handle].refs == 1,
             _ => false,
         });
+        let mut replaced = draw.clone();
+        let or = played.any(&mut replaced).filter(|_| act == Act::Replace).map(|handle| {
+            let refs = played.objects[&handle].refs;
+            (handle, Object { refs, ..Object::drawn(&mut replaced, MAX_PAYLOAD_BYTES) })
+        });
         let before = played.objects.clone();
         let child = step::traced(name, || played.play(act, &mut of_child));
         let Some(mut child) = child else { return };
@@ -434,7 +490,7 @@ fn deaths_inside<S: Subject>(name: &str, subject: &S) {
         if let Some(handle) = goes {
             played.objects.remove(&handle);
         }
-        let (mut successor, found) = adopted(subject, played, LIMIT);
+        let (mut successor, found) = adopted_or(subject, played, LIMIT, or);
         assert!(found.freed <= 1, "{act:?}: {found:?}");
         for _ in 0..40 {
             let act = self::act(&mut draw);

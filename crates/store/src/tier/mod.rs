@@ -62,6 +62,24 @@ pub trait ObjectTier: fmt::Debug + Send + Sync + Sized + 'static {
         pieces: &[&[u8]],
     ) -> Result<(), NoRoom>;
 
+    /// Puts another object in the place of that of `handle`, at once for whoever reads, whose references it
+    /// keeps; false, and nothing done, if nobody has one, or the object is not one of which `still` says so.
+    /// `header.handle` and `header.len` are filled in here. Whoever dies leaves the one or the other.
+    ///
+    /// # Errors
+    /// [`NoRoom`], and nothing changed.
+    fn replace(
+        &self,
+        handle: u32,
+        header: Header,
+        pieces: &[&[u8]],
+        still: impl Fn(&Header, &[u8]) -> bool,
+    ) -> Result<bool, NoRoom>;
+
+    /// Lets nothing new have the last `bytes` of the room there is, so that replacing something by something
+    /// smaller goes on where there is no room for anything new.
+    fn keep_for_replacing(&self, bytes: u64);
+
     /// Adds a reference; false, and nothing done, if there is no such object.
     fn retain(&self, handle: u32) -> bool;
 

@@ -317,9 +317,11 @@ impl World {
         let mut out = vec![0; PAGE];
         Some(match entry.handle() {
             None => Ok(out),
-            Some(handle) => {
-                self.store.get(&mut self.ctx, handle, entry.index(), &mut out).map(|()| out)
-            }
+            Some(handle) => self
+                .store
+                .get(&mut self.ctx, handle, entry.index(), &mut out)
+                .and_then(crate::Get::here)
+                .map(|()| out),
         })
     }
 
