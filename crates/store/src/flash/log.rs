@@ -269,12 +269,15 @@ impl Log {
         if state.free.len() <= kept {
             return Err(AppendError::NoSlot);
         }
-        let is_free = |buffer: &Buffer| buffer.is == Use::Free;
-        let buffer = state.buffers.iter().position(is_free).ok_or(AppendError::NoBuffer)?;
+        // One that has memory, if there is such a one.
+        let free = (0..state.buffers.len()).filter(|n| state.buffers[*n].is == Use::Free);
+        let buffer = free.max_by_key(|number| state.buffers[*number].memory);
+        let buffer = buffer.ok_or(AppendError::NoBuffer)?;
         let slot = state.free.pop_front().ok_or(AppendError::NoSlot)?;
         let generation = self.ledger.take_generation();
         self.ledger.note(buffer, generation, slot);
-        state.buffers[buffer] = Buffer { is: Use::Open, slot, ..Buffer::FREE };
+        let memory = state.buffers[buffer].memory;
+        state.buffers[buffer] = Buffer { is: Use::Open, slot, memory, ..Buffer::FREE };
         let lies = Lies::Buffered(buffer);
         state.slots[slot as usize] = Slot { generation, lies, ..Slot::FREE };
         Ok(buffer)

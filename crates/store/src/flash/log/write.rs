@@ -5,6 +5,9 @@ use parking_lot::MutexGuard;
 use super::{Buffer, Lies, Log, State, Use, free_if_idle};
 use crate::flash::device::ALIGN;
 
+/// Free buffers that keep their memory: asking for it and giving it back takes a tenth of a millisecond.
+const KEPT_BUFFERS: usize = 2;
+
 /// A segment that is to be written.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::flash) struct ToWrite {
@@ -68,10 +71,17 @@ impl Log {
         state.slots[slot as usize].lies = Lies::OnDevice;
         self.ledger.clear(buffer);
         free_if_idle(&mut state, slot);
-        let emptied = MutexGuard::unlocked(&mut state, || self.ledger.empty(buffer));
-        // What cannot be emptied is a buffer less: it must be zeros behind what is filled.
-        let is = if emptied.is_ok() { Use::Free } else { Use::Stuck };
-        state.buffers[buffer] = Buffer { is, ..Buffer::FREE };
+        let kept = |buffer: &&Buffer| buffer.is == Use::Free && buffer.memory > 0;
+        let memory = state.buffers[buffer].memory;
+        state.buffers[buffer] = match state.buffers.iter().filter(kept).count() {
+            KEPT_BUFFERS.. => {
+                let emptied = MutexGuard::unlocked(&mut state, || self.ledger.empty(buffer));
+                // What cannot be emptied has its memory still.
+                let memory = if emptied.is_ok() { 0 } else { memory };
+                Buffer { memory, ..Buffer::FREE }
+            }
+            _ => Buffer { memory, ..Buffer::FREE },
+        };
         self.written.notify_all();
         state
     }
