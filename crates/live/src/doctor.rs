@@ -181,7 +181,7 @@ pub fn examine() -> Vec<Check> {
             "kernel zram (tier)",
             Level::Info,
             why,
-            "scheme clew keeps everything in its pool then; with zram as swap, what nobody foresees \
+            "a scheme with kernel-first keeps everything in its pool then; with zram as swap, what nobody foresees \
              comes back at the price of the kernel's own fault",
         ),
     });

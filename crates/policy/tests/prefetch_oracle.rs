@@ -419,7 +419,6 @@ fn the_hot_list_restores_what_is_hot_and_stored_newest_batch_first() {
         batch_pages: Whole::of(3),
         warm_relaunches: Whole::of(1),
         leave_out_one_in: Whole::of(0),
-        ..hot_list::Params::default()
     };
     let mut policy = HotList::new(params);
     tell(&mut world, &mut [&mut org, &mut policy], &Event::Resident { run: run(0, 30, 20) });
@@ -446,51 +445,6 @@ fn the_hot_list_restores_what_is_hot_and_stored_newest_batch_first() {
     assert_eq!(out, []);
 }
 
-/// Of a program that uses other pages each time, nothing is restored; of one that uses the same, all but
-/// what is left out, from the second relaunch on that asked.
-#[test]
-fn the_hot_list_is_withheld_where_too_little_of_it_is_used() {
-    let (mut org, mut world) = (hotness_org(), world());
-    let mut policy = HotList::new(hot_list::Params {
-        leave_out_one_in: Whole::of(4),
-        min_used_pct: Whole::of(60),
-        ..hot_list::Params::default()
-    });
-    let pages: Vec<PageId> = run(0, 0, 960).pages().collect();
-    tell(&mut world, &mut [&mut org, &mut policy], &Event::Resident { run: run(0, 0, 960) });
-    let mut restored = Vec::new();
-    // The same half, five times; then one half and the other in turns.
-    let uses = [0, 0, 0, 0, 0, 1, 0, 1, 0, 1];
-    for half in uses {
-        let is_in = |page: &&PageId| !world.table.stored.contains_key(*page);
-        let inside: Vec<PageId> = pages.iter().filter(is_in).copied().collect();
-        for page in inside {
-            tell(&mut world, &mut [&mut org, &mut policy], &stored(page));
-        }
-        tell(&mut world, &mut [&mut org, &mut policy], &Event::Relaunch { app: AppId(0) });
-        let mut out = Vec::new();
-        let trigger = Trigger::Relaunch(AppId(0));
-        policy.pick_prefetch(trigger, &world.view_with(&org), &mut out);
-        for page in &out {
-            tell(&mut world, &mut [&mut org, &mut policy], &back(*page, false));
-        }
-        for page in pages.iter().filter(|page| page.vpn().0 / 480 == half) {
-            if world.table.stored.contains_key(page) {
-                let fault = Event::Access { page: *page, kind: AccessKind::Fault, write: false };
-                tell(&mut world, &mut [&mut org, &mut policy], &fault);
-                tell(&mut world, &mut [&mut org, &mut policy], &back(*page, true));
-            }
-        }
-        let end = Event::ResponseComplete { app: AppId(0), response_ns: 1 };
-        tell(&mut world, &mut [&mut org, &mut policy], &end);
-        restored.push(out.len());
-    }
-    // There is no hot list before the second relaunch, and nothing was watched before the third.
-    assert_eq!(restored[..2], [0, 0], "{restored:?}");
-    assert!(restored[2..6].iter().all(|n| (300..=420).contains(n)), "{restored:?}");
-    assert_eq!(restored[8..], [0, 0], "{restored:?}");
-}
-
 /// Ten relaunches of a program whose uses change, where only faults are seen: what is no longer used
 /// stops being restored, what is used goes on being so.
 #[test]
@@ -507,8 +461,8 @@ fn leaving_out_forgets_what_is_no_longer_used() {
         } else {
             Box::new(HotList::new(hot_list::Params {
                 batch_pages: Whole::of(64),
+                warm_relaunches: Whole::of(0),
                 leave_out_one_in: Whole::of(3),
-                ..hot_list::Params::default()
             }))
         };
         let all: BTreeSet<PageId> = run(0, 0, 240).pages().collect();

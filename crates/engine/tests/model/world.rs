@@ -343,8 +343,10 @@ impl World {
                     (None, State::Absent | State::Resident | State::Lent) => {}
                     (None, State::Stored | State::Parked) => {
                         if let Some(handle) = entry.handle() {
-                            let got =
-                                self.store.get(&mut ctx.codec, handle, entry.index(), &mut bytes).and_then(clew_store::Get::here);
+                            let got = self
+                                .store
+                                .get(&mut ctx.codec, handle, entry.index(), &mut bytes)
+                                .and_then(clew_store::Get::here);
                             assert_eq!(got, Ok(()), "{at}");
                         }
                     }

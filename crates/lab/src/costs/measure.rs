@@ -115,7 +115,9 @@ fn row(bytes: &[u8], page: usize, codec: CodecKind, chunk: u32) -> Result<CodecC
         let mut whole = vec![0; block];
         let began = Instant::now();
         for (handle, length) in &handles {
-            let read = store.get_chunk(&mut ctx, *handle, 0, &mut whole[..*length]).and_then(clew_store::Get::here);
+            let read = store
+                .get_chunk(&mut ctx, *handle, 0, &mut whole[..*length])
+                .and_then(clew_store::Get::here);
             read.map_err(|error| LabError::Setting {
                 what: format!("{codec:?} in chunks of {chunk}"),
                 why: error.to_string(),
