@@ -7,7 +7,7 @@ use clew_core::{
     TierFacts, Unit,
 };
 use clew_policy::eviction::cold_first::ColdFirst;
-use clew_policy::reclaim::hotness_org::{HotAfter, HotnessOrg, Lists, Params, Unseen};
+use clew_policy::reclaim::hotness_org::{Front, HotAfter, HotnessOrg, Lists, Params, Unseen};
 use proptest::prelude::*;
 
 use clew_conformance::{World, page, run};
@@ -18,6 +18,7 @@ fn hotness_org() -> HotnessOrg {
         initial_hot: ByteSize(0),
         unseen: Unseen::Keep,
         hot_after: HotAfter::FirstUse,
+        front: Front::InClass,
     })
 }
 

@@ -8,7 +8,7 @@ use clew_core::{
     AccessKind, AppId, ByteSize, Classes, Demand, Event, Hotness, Observe, Out, PageId, PageRun,
     Reclaim, SampleDemand, SpaceId, Tier, Unit, Verdict, View,
 };
-use clew_policy::reclaim::hotness_org::{HotAfter, HotnessOrg, Lists, Params, Unseen};
+use clew_policy::reclaim::hotness_org::{Front, HotAfter, HotnessOrg, Lists, Params, Unseen};
 use proptest::prelude::*;
 
 use clew_conformance::{World, page, run};
@@ -207,7 +207,7 @@ impl Naive {
         let mut apps: Vec<AppId> = view.facts.apps.keys().copied().collect();
         apps.sort_by_key(|app| view.facts.apps[app].last_access);
         apps.sort_by_key(|app| view.facts.foreground == Some(*app));
-        let mut picked = Vec::new();
+        let mut all = Vec::new();
         for class in CLASSES {
             let excluded = self.params.lists == Lists::ExcludeHot && !demand.urgent;
             if class == Hotness::Hot && excluded {
@@ -217,13 +217,21 @@ impl Naive {
             for used in [false, true] {
                 for app in &apps {
                     for page in self.listed(*app, Side::In, class, view) {
-                        if picked.len() < demand.pages && self.known[&page].used == used {
-                            picked.push((page, class));
+                        if self.known[&page].used == used {
+                            all.push((page, class));
                         }
                     }
                 }
             }
         }
+        if self.params.front == Front::AfterWarm {
+            let in_front = |page: PageId| view.facts.foreground == view.app_of(page);
+            all.sort_by_key(|&(page, class)| match class {
+                Hotness::Hot => 2,
+                _ => u8::from(in_front(page)),
+            });
+        }
+        let picked: Vec<_> = all.into_iter().take(demand.pages).collect();
         for (page, _) in &picked {
             let known = self.known[page];
             self.put_first(*page, Known { side: Side::Pool, ..known });
@@ -336,13 +344,14 @@ proptest! {
         lists in prop_oneof![Just(Lists::All), Just(Lists::ExcludeHot)],
         unseen in prop_oneof![Just(Unseen::Keep), Just(Unseen::Warm)],
         again in any::<bool>(),
+        front in prop_oneof![Just(Front::InClass), Just(Front::AfterWarm)],
         initial_pages in 0u64..50,
         all_touches_seen: bool,
         steps in proptest::collection::vec(step(), 1..80),
     ) {
         let hot_after = if again { HotAfter::SecondUse } else { HotAfter::FirstUse };
         let initial_hot = ByteSize(initial_pages * 4096);
-        let params = Params { lists, initial_hot, unseen, hot_after };
+        let params = Params { lists, initial_hot, unseen, hot_after, front };
         let mut org = HotnessOrg::new(params);
         let mut naive = Naive::new(params);
         let mut world = World::new(&[0, 0, 1, 2]);
@@ -414,6 +423,7 @@ const PAPER: Params = Params {
     initial_hot: ByteSize(0),
     unseen: Unseen::Warm,
     hot_after: HotAfter::FirstUse,
+    front: Front::InClass,
 };
 
 /// HotnessOrg in a world of two apps with a space each, of the same numbers.
@@ -520,6 +530,22 @@ fn cold_pages_of_all_apps_leave_first_then_warm_then_hot_the_foreground_last() {
     let apps: Vec<(u32, Hotness)> = rest.iter().map(|(page, c)| (page.space().0, *c)).collect();
     let expected = [(1, Warm), (1, Warm), (0, Warm), (1, Hot), (1, Hot), (0, Hot), (0, Hot)];
     assert_eq!(apps, expected, "the app in front is last within each class");
+}
+
+/// Not the paper's: what is in front leaves only once others have nothing but what is hot.
+#[test]
+fn after_warm_keeps_the_cold_and_warm_pages_in_front_until_others_have_only_hot_ones() {
+    let mut m = Machine::new(Params { front: Front::AfterWarm, ..PAPER }, true);
+    for app in [0, 1] {
+        m.tell(Event::Resident { run: run(app, 10, 6) });
+        m.relaunch(app, &[run(app, 10, 2)]);
+        m.use_pages(AccessKind::Seen, run(app, 12, 2));
+    }
+    m.tell(Event::Relaunch { app: AppId(0) });
+    let picked = m.pick(100, false);
+    let apps: Vec<(u32, Hotness)> =
+        picked.iter().step_by(2).map(|(page, c)| (page.space().0, *c)).collect();
+    assert_eq!(apps, [(1, Cold), (1, Warm), (0, Cold), (0, Warm), (1, Hot), (0, Hot)]);
 }
 
 /// "If the application accesses data in the cold list during execution, the system moves the data to the

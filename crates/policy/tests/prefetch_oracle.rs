@@ -409,6 +409,7 @@ fn hotness_org() -> HotnessOrg {
         initial_hot: ByteSize(0),
         unseen: Unseen::Keep,
         hot_after: HotAfter::FirstUse,
+        front: hotness_org::Front::InClass,
     })
 }
 

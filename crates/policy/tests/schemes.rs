@@ -12,7 +12,7 @@ use clew_policy::prefetch::pre_decomp::{self, Expire};
 use clew_policy::prefetch::readahead::Readahead;
 use clew_policy::prefetch::{asap, by_trigger, group, recorded_set};
 use clew_policy::reclaim::ft_list;
-use clew_policy::reclaim::hotness_org::{self, HotAfter, Lists, Unseen};
+use clew_policy::reclaim::hotness_org::{self, Front, HotAfter, Lists, Unseen};
 use clew_policy::schemes::{self, About, Answer, OnFull, PoolKind, Registry};
 use clew_policy::{Scheme, SchemeError};
 use serde::{Deserialize, Serialize};
@@ -85,7 +85,7 @@ fn the_share_of_the_kernels_zram_is_read_and_survives_being_written() {
 const ARIADNE: &str = r#"
 [scheme]
 name = "mine"
-reclaim = { kind = "hotness-org", lists = "exclude-hot", initial_hot = "1MiB", unseen = "warm", hot_after = "second-use" }
+reclaim = { kind = "hotness-org", lists = "exclude-hot", initial_hot = "1MiB", unseen = "warm", hot_after = "second-use", front = "after-warm" }
 admission = "all"
 packing = { kind = "adaptive-comp", sizes = "256B-4K-32K", codec = "zstd", hot_codec = "lz4", successive = "addresses", park_siblings = true }
 eviction = "none"
@@ -107,6 +107,7 @@ fn every_parameter_of_ariadne_is_read_and_survives_being_written() {
             initial_hot: ByteSize(1 << 20),
             unseen: Unseen::Warm,
             hot_after: HotAfter::SecondUse,
+            front: Front::AfterWarm,
         }),
         packing: Arc::new(adaptive_comp::Params {
             sizes: ChunkSizes { hot: 256, warm: 4096, cold: 32 << 10 },
@@ -158,6 +159,7 @@ fn ariadne_paper_is_what_the_paper_says() {
         // the warm list and adds the data from this relaunch to the hot list".
         unseen: Unseen::Warm,
         hot_after: HotAfter::FirstUse,
+        front: Front::InClass,
     };
     assert_eq!(paper.reclaim.parameters(), Some(&hotness_org));
     let adaptive_comp = adaptive_comp::Params {

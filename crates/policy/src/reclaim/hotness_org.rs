@@ -11,7 +11,8 @@
 //!   tail of their list. With [`Lists::ExcludeHot`] (EHL) hot pages leave only when the demand is
 //!   urgent and nothing else is left ("if absolutely necessary").
 //! - *Across apps.* Apps in the order of their most recently used page, longest ago first, the app in
-//!   front last.
+//!   front last within its class. With [`Front::AfterWarm`], which is ours, its cold and warm pages leave
+//!   behind the warm ones of all others.
 //! - A page that has left keeps its place among those of its class that have left, and ages like
 //!   the others: what is answered to [`Classes`] is its present class, never one from swap-out.
 //!
@@ -52,7 +53,7 @@ use hashbrown::HashMap;
 
 use super::page_lists::PageLists;
 use members::{App, BEYOND, COLD, HOT, IN, IS_OUT, OUT, SIDES, USED, WARM};
-pub use params::{HotAfter, Lists, Params, Unseen};
+pub use params::{Front, HotAfter, Lists, Params, Unseen};
 pub use picks::in_lru_order;
 
 /// Profiles kept; apps that ended keep theirs for their next launch.

@@ -9,7 +9,7 @@ use crate::packing::one_page::OnePage;
 use crate::packing::{adaptive_region, fixed_blocks};
 use crate::prefetch::{by_trigger, group, hot_list, pre_decomp, runs};
 use crate::reclaim::ft_list;
-use crate::reclaim::hotness_org::{self, HotAfter, Unseen};
+use crate::reclaim::hotness_org::{self, Front, HotAfter, Unseen};
 use crate::{admission, eviction, placement, prefetch, reclaim};
 
 use super::{OnFull, PoolKind, Scheme};
@@ -32,7 +32,7 @@ pub(super) fn missing(name: &str) -> &'static [&'static str] {
 }
 
 /// The best of what is there, chosen by measurement on natural programs (`docs/results.md`): what was
-/// asked for twice stays longest, every page is stored alone and with a dictionary, and a fault brings the
+/// asked for twice stays longest, then what the app in front has, every page is stored alone and with a dictionary, and a fault brings the
 /// run that it begins and the 64 KiB around it, where that pays. Nothing is restored before it is asked
 /// for: of what real programs used before, too little is used again.
 fn clew() -> Scheme {
@@ -42,6 +42,7 @@ fn clew() -> Scheme {
             initial_hot: ByteSize(0),
             unseen: Unseen::Keep,
             hot_after: HotAfter::SecondUse,
+            front: Front::AfterWarm,
             ..hotness_org::Params::default()
         }),
         packing: Arc::new(OnePage { codec: CodecKind::ZstdDictionary, ..OnePage::default() }),

@@ -38,6 +38,17 @@ pub enum HotAfter {
     SecondUse,
 }
 
+/// When the pages of the app in front leave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Front {
+    /// Behind those of all other apps of the same class, as in the paper.
+    InClass,
+    /// Its cold and warm pages behind the warm ones of all other apps. What is new is cold, so an app that
+    /// makes much of it would lose what it has just written before others lose what they used long ago.
+    AfterWarm,
+}
+
 /// Parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -51,6 +62,8 @@ pub struct Params {
     pub unseen: Unseen,
     /// When a page becomes hot.
     pub hot_after: HotAfter,
+    /// When the pages of the app in front leave.
+    pub front: Front,
 }
 
 impl Default for Params {
@@ -60,6 +73,7 @@ impl Default for Params {
             initial_hot: ByteSize(32 << 20),
             unseen: Unseen::Warm,
             hot_after: HotAfter::FirstUse,
+            front: Front::InClass,
         }
     }
 }

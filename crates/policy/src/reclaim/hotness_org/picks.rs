@@ -9,7 +9,7 @@ use clew_core::{
 };
 
 use super::members::{BEYOND, CLASSES, COLD, HOT, IN, OUT, USED, WARM};
-use super::{HotnessOrg, Lists};
+use super::{Front, HotnessOrg, Lists};
 use crate::reclaim::page_lists::Slot;
 
 /// `apps` in the order in which they give pages: that of their most recently used page, longest
@@ -88,13 +88,28 @@ impl Classes for HotnessOrg {
 impl Reclaim for HotnessOrg {
     fn pick_victims(&mut self, demand: Demand, view: &View<'_>, out: &mut Vec<Verdict>) {
         let order = in_lru_order(self.apps().map(|app| app.id), view.facts);
+        let (others, front) = match order.split_last() {
+            Some((last, others)) if view.facts.foreground == Some(*last) => (others, &[*last][..]),
+            _ => (&order[..], &[][..]),
+        };
+        let rounds: &[(usize, &[AppId])] = match self.params.front {
+            Front::InClass => &CLASSES.map(|class| (class, &order[..])),
+            Front::AfterWarm => &[
+                (COLD, others),
+                (WARM, others),
+                (COLD, front),
+                (WARM, front),
+                (HOT, &order),
+                (USED, &order),
+            ],
+        };
         let mut wanted = demand.pages;
-        for class in CLASSES {
+        for &(class, apps) in rounds {
             let hot = matches!(class, HOT | USED);
             if hot && self.params.lists == Lists::ExcludeHot && !demand.urgent {
                 return;
             }
-            for app in &order {
+            for app in apps {
                 let list = self.app(self.numbers[app] as usize).lists[IN][class];
                 while wanted > 0 {
                     let Some(slot) = self.lists.tail(list) else { break };
