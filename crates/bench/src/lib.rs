@@ -40,4 +40,4 @@ pub mod zram;
 
 pub use demo::{DemoConfig, demo};
 pub use error::BenchError;
-pub use scenario::{Scenario, ScenarioConfig, scenario};
+pub use scenario::{Scenario, ScenarioConfig, growth, scenario};

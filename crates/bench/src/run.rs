@@ -229,22 +229,33 @@ fn start_and_fill(
     let since = Instant::now();
     let mut sessions = Vec::with_capacity(work.programs.len());
     for (app, &kind) in work.programs.iter().enumerate() {
-        let launch = Launch {
-            entrances: ground.group.entrances(),
-            launcher: arm.launcher(kind),
-            scratch: ground.scratch.clone(),
-        };
-        let (ceiling, mm_stat) = (arm.fill_ceiling_bytes(), arm.mm_stat());
-        let mut session = Session::start(kind.with(work.load_of(app)), &launch)?;
-        session.fill(&|| {
-            within(FILL_LIMIT, since, "filling the programs")?;
-            pace(&ground.group, mm_stat.as_deref(), ceiling)
-        })?;
-        sessions.push(session);
-        arm.make_room()?;
+        sessions.push(start_one(arm, ground, kind, work.load_of(app), since)?);
         progress.step(&format!("{kind}: filled"));
     }
     Ok(sessions)
+}
+
+/// Starts and fills one program, in what is left of the time for filling since `since`, and has room made.
+pub(crate) fn start_one(
+    arm: &mut dyn Arm,
+    ground: &Ground,
+    kind: Kind,
+    load: Load,
+    since: Instant,
+) -> Result<Session, BenchError> {
+    let launch = Launch {
+        entrances: ground.group.entrances(),
+        launcher: arm.launcher(kind),
+        scratch: ground.scratch.clone(),
+    };
+    let (ceiling, mm_stat) = (arm.fill_ceiling_bytes(), arm.mm_stat());
+    let mut session = Session::start(kind.with(load), &launch)?;
+    session.fill(&|| {
+        within(FILL_LIMIT, since, "filling the programs")?;
+        pace(&ground.group, mm_stat.as_deref(), ceiling)
+    })?;
+    arm.make_room()?;
+    Ok(session)
 }
 
 /// An error if what began at `since` takes longer than `limit`.
@@ -284,22 +295,23 @@ fn pace(group: &Cgroup, mm_stat: Option<&Path>, ceiling: Option<u64>) -> Result<
     Ok(())
 }
 
-struct Visit {
+/// What a visit took and gave.
+pub(crate) struct Visit {
     /// From the switch to the last answer; of it, until the program could be asked.
-    time: Duration,
+    pub(crate) time: Duration,
     call: Duration,
-    answers: Answers,
+    pub(crate) answers: Answers,
 }
 
 /// Whether a program comes to the foreground with a visit, and goes after it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Turn {
+pub(crate) struct Turn {
     comes: bool,
     goes: bool,
 }
 
 impl Turn {
-    const BOTH: Turn = Turn { comes: true, goes: true };
+    pub(crate) const BOTH: Turn = Turn { comes: true, goes: true };
 
     /// Of that visit of a sequence.
     fn of(sequence: &[usize], position: usize) -> Turn {
@@ -312,7 +324,7 @@ impl Turn {
 
 /// One visit: requests are made, the clock runs from the switch to the last answer, then the app
 /// goes back and room is made for the next one.
-fn visit(
+pub(crate) fn visit(
     arm: &mut dyn Arm,
     session: &mut Session,
     visits: &mut u32,
@@ -393,7 +405,7 @@ pub fn one(
 }
 
 /// A fresh group for an arm.
-fn ground(
+pub(crate) fn ground(
     arm: &dyn Arm,
     total_bytes: Option<u64>,
     headroom_bytes: u64,

@@ -48,7 +48,7 @@ fn unknown_words_are_usage_errors() {
     {
         expect_error(&run(arguments), 2, &[arguments[arguments.len() - 1]]);
     }
-    expect_error(&run(&["demo", "--scenario", "growth"]), 2, &["growth", "scatter", "pressure"]);
+    expect_error(&run(&["demo", "--scenario", "shrink"]), 2, &["shrink", "scatter", "pressure"]);
     for (arguments, word) in [
         (&["demo", "--scenario", "return", "--full"][..], "scatter"),
         (&["demo", "--scenario", "return", "--programs", "sqlite"], "sqlite"),

@@ -1,10 +1,14 @@
 //! Scenarios of natural programs: every arm does the same, and each visit is compared with the same
 //! visit in memory. So a result says what swapping adds, not how long programs work.
 
+mod growth;
+mod growth_table;
 mod paired;
 mod parts;
 mod table;
 
+pub use growth::{GrowthArm, GrowthResult, GrowthStep, growth};
+pub use growth_table::text as growth_text;
 pub use paired::Added;
 pub use parts::{Part, Scenario};
 pub use table::text;
@@ -84,6 +88,14 @@ impl ScenarioConfig {
         match self.programs.iter().find(|kind| !known.contains(kind)) {
             Some(other) => fail(&format!("{} has no {other}", self.scenario)),
             None => Ok(()),
+        }
+    }
+
+    fn settings(&self) -> ArmSettings {
+        ArmSettings {
+            clew_exe: self.clew_exe.clone(),
+            clew_scheme: self.clew_scheme.clone(),
+            daemon_options: Vec::new(),
         }
     }
 
@@ -212,11 +224,7 @@ fn one_part(
     skipped: &mut Vec<Skipped>,
     progress: &dyn Progress,
 ) -> Result<PartResult, BenchError> {
-    let settings = ArmSettings {
-        clew_exe: config.clew_exe.clone(),
-        clew_scheme: config.clew_scheme.clone(),
-        daemon_options: Vec::new(),
-    };
+    let settings = config.settings();
     let work = config.work(part);
     rehearse(&work, scratch, progress)?;
     let run = |arm, total| {

@@ -17,16 +17,19 @@ pub enum Scenario {
     /// One program works in front, and the memory of all does not fit; the others are visited in
     /// between.
     Pressure,
+    /// One program after the other is started, until something has to give.
+    Growth,
 }
 
 impl Scenario {
-    pub const ALL: [Scenario; 2] = [Scenario::Return, Scenario::Pressure];
+    pub const ALL: [Scenario; 3] = [Scenario::Return, Scenario::Pressure, Scenario::Growth];
 
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Scenario::Return => "return",
             Scenario::Pressure => "pressure",
+            Scenario::Growth => "growth",
         }
     }
 
@@ -41,6 +44,13 @@ impl Scenario {
         };
         let (tsserver, jupyter) = (Kind::Tsserver, Kind::Jupyter);
         match self {
+            // Natural ones first; the last three are synthetic.
+            Scenario::Growth => {
+                let natural = [tsserver, jupyter, Kind::Redis, Kind::Pyright, Kind::Clangd];
+                let synthetic = [Kind::Node, Kind::Sqlite, Kind::Python];
+                let programs = [&natural[..], &synthetic].concat();
+                vec![part("one after the other", &programs, None, 0, 0)]
+            }
             Scenario::Return => {
                 let programs = [tsserver, jupyter, Kind::Pyright, Kind::Clangd];
                 vec![part("programs in turn", &programs, None, 0, 32)]
@@ -139,12 +149,12 @@ mod tests {
         for scenario in Scenario::ALL {
             assert_eq!(scenario.name().parse::<Scenario>().ok(), Some(scenario));
         }
-        assert!("growth".parse::<Scenario>().is_err());
+        assert!("shrink".parse::<Scenario>().is_err());
     }
 
     #[test]
     fn the_one_in_front_works_between_the_returns() {
-        for part in Scenario::ALL.into_iter().flat_map(Scenario::parts) {
+        for part in [Scenario::Return, Scenario::Pressure].into_iter().flat_map(Scenario::parts) {
             let (sequence, front) = (part.sequence(1), part.front_place());
             let is_front = |place: &&usize| Some(**place) == front;
             assert_eq!(sequence.iter().filter(|place| !is_front(place)).count(), part.returns);

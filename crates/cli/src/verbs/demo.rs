@@ -12,6 +12,7 @@ use clew_bench::progress::Console;
 use clew_bench::{BenchError, DemoConfig, Scenario, ScenarioConfig};
 use clew_core::ByteSize;
 use clew_report::{Results, Skipped};
+use serde::Serialize;
 
 use super::report::{tell, write};
 use crate::Failure;
@@ -22,7 +23,7 @@ use crate::output::{Format, json_text};
 pub struct Args {
     /// What is done: `scatter`, synthetic requests drawn at random, the worst case for whoever
     /// learns from what was; or natural programs: `return`, in turn, `pressure`, beside one that
-    /// works in front. Natural ones need `make scenarios` once.
+    /// works in front, `growth`, one more after the other. Natural ones need `make scenarios` once.
     #[arg(long, value_name = "NAME", default_value = "scatter")]
     scenario: Which,
     /// The settings that end within three minutes on two CPUs: the default, said aloud.
@@ -189,21 +190,36 @@ fn natural(format: Format, args: Args, scenario: Scenario, own: PathBuf) -> Resu
         seed: args.seed,
         ..defaults
     };
+    let path = args.out.unwrap_or_else(|| "clew-demo".into()).join(format!("{scenario}.json"));
+    if scenario == Scenario::Growth {
+        let result = clew_bench::growth(&config, &Console::new()).map_err(failure)?;
+        tell_scenario(format, &result, &path, clew_bench::scenario::growth_text)?;
+        return all_right(result.wrong_answers());
+    }
     let result = clew_bench::scenario(&config, &Console::new()).map_err(failure)?;
     if result.parts.is_empty() {
         return Err(Failure::Unfit(anyhow!("no part could run{}", reasons(&result.skipped))));
     }
-    let out = args.out.unwrap_or_else(|| "clew-demo".into());
-    let path = out.join(format!("{scenario}.json"));
-    let json = clew_report::write_json(&result, &path).map_err(|error| anyhow!("{error}"))?;
+    tell_scenario(format, &result, &path, clew_bench::scenario::text)?;
+    all_right(result.wrong_answers())
+}
+
+/// Writes a scenario's result to `path`, and says it.
+fn tell_scenario<R: Serialize>(
+    format: Format,
+    result: &R,
+    path: &Path,
+    text: fn(&R) -> String,
+) -> Result<(), Failure> {
+    let json = clew_report::write_json(result, path).map_err(|error| anyhow!("{error}"))?;
     match format {
         Format::Json => json_text(&json),
         Format::Text => {
-            say_part!("{}", clew_bench::scenario::text(&result));
+            say_part!("{}", text(result));
             say!("wrote {}", path.display());
         }
     }
-    all_right(result.wrong_answers())
+    Ok(())
 }
 
 /// What was asked for, or else the default.
