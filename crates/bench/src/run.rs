@@ -248,6 +248,7 @@ pub(crate) fn start_one(
         launcher: arm.launcher(kind),
         scratch: ground.scratch.clone(),
     };
+    arm.filling();
     let (ceiling, mm_stat) = (arm.fill_ceiling_bytes(), arm.mm_stat());
     let mut session = Session::start(kind.with(load), &launch)?;
     session.fill(&|| {

@@ -89,9 +89,14 @@ impl Arm for KernelSwap {
             // Who asks for much at once would be ended where there is enough to reclaim.
             ground.group.wait_for_memory()?;
         }
-        let margin = ground.headroom_bytes.max(MARGIN_BYTES);
-        self.limit = Some(LimitKeeper::start(ground, total, margin, self.mm_stat()));
+        self.limit = Some(LimitKeeper::start(ground, total, fill_margin(ground), self.mm_stat()));
         Ok(())
+    }
+
+    fn filling(&mut self) {
+        if let (Some(limit), Some(ground)) = (&self.limit, &self.ground) {
+            limit.keep_back(fill_margin(ground));
+        }
     }
 
     fn fill_ceiling_bytes(&self) -> Option<u64> {
@@ -172,6 +177,11 @@ impl Arm for KernelSwap {
         let reclaim = self.limit.as_ref().map_or(Duration::ZERO, LimitKeeper::spent);
         reclaim + Duration::from_nanos(hints)
     }
+}
+
+/// What is kept back during a fill, when zram grows longest.
+fn fill_margin(ground: &Ground) -> u64 {
+    ground.headroom_bytes.max(MARGIN_BYTES)
 }
 
 /// Pages that this machine has swapped out since it started.

@@ -208,6 +208,9 @@ pub trait Arm {
         Vec::new()
     }
 
+    /// A program is about to be started and filled.
+    fn filling(&mut self) {}
+
     /// While more than this is in use (zram's memory included), the fill waits: programs that grow
     /// without pause outrun whoever makes room for them.
     fn fill_ceiling_bytes(&self) -> Option<u64> {

@@ -1,5 +1,5 @@
 //! *Growth*: one program after the other is started under the same total, and after each start every one
-//! is visited in turn, until something has to give. How many stay usable?
+//! is visited twice in turn, until something has to give. How many stay usable?
 //!
 //! A program is usable if swapping adds at most a fifth to what its visit takes in memory, or at most what
 //! a person does not notice.
@@ -29,6 +29,10 @@ const ADDED_PART: f64 = 0.2;
 /// What it may always add: answers within 0.1 s are felt as immediate (Miller, "Response time in man-computer
 /// conversational transactions", 1968).
 const UNNOTICED_MS: f64 = 100.0;
+
+/// Visits of each program after each start; the last ones tell whether it is usable, when what the new
+/// program displaced has settled.
+const ROUNDS: u32 = 2;
 
 /// What *growth* gave.
 #[derive(Clone, Debug, Serialize)]
@@ -76,7 +80,7 @@ pub struct GrowthStep {
     /// Programs that ran, and how many of them were usable.
     pub running: usize,
     pub usable: usize,
-    /// What swapping added to the visit of each, in the order of their starts.
+    /// What swapping added to the second visit of each, in the order of their starts.
     pub added_ms: Vec<f64>,
     /// Memory in use after the visits.
     pub used_bytes: u64,
@@ -89,7 +93,7 @@ impl GrowthResult {
     }
 }
 
-/// What was seen after a start: the visit of each program.
+/// What was seen after a start: the last visit of each program.
 struct Seen {
     start: Duration,
     visits: Vec<(Duration, Vec<u32>)>,
@@ -235,15 +239,18 @@ fn one_more(
         .collect();
     arm.filled(&apps)?;
     let mut visits = Vec::new();
-    let last = sessions.len();
-    for (app, session) in sessions.iter_mut().enumerate() {
-        interrupt::sleep(work.pause)?;
-        // The first visit of each is right after its start.
-        let mut number = (last - app - 1) as u32;
-        let visit = run::visit(arm, session, &mut number, Turn::BOTH)?;
-        grown.answers += visit.answers.count;
-        grown.wrong += visit.answers.wrong;
-        visits.push((visit.time, visit.answers.digests));
+    for round in 0..ROUNDS {
+        visits.clear();
+        let last = sessions.len();
+        for (app, session) in sessions.iter_mut().enumerate() {
+            interrupt::sleep(work.pause)?;
+            // The first visits of each are right after its start.
+            let mut number = (last - app - 1) as u32 * ROUNDS + round;
+            let visit = run::visit(arm, session, &mut number, Turn::BOTH)?;
+            grown.answers += visit.answers.count;
+            grown.wrong += visit.answers.wrong;
+            visits.push((visit.time, visit.answers.digests));
+        }
     }
     let zram = arm.mm_stat().map_or(0, |path| zram_use(Path::new(&path)).used_bytes);
     Ok(Seen { start, visits, used_bytes: ground.group.usage_bytes()? + zram })
