@@ -5,10 +5,13 @@ CLEW := target/release/clew
 
 .PHONY: demo demo-full scenarios test soak mutants promises bench build lint install clean
 
-## Swap real programs out and back, beside the kernel's zram; three minutes, as root.
+## Natural programs (an editor's language server, a notebook, redis) in turn and beside each other, with Clew
+## and with the kernel's zram; three minutes, as root. Fetches some 100 MB from npm and PyPI once.
 demo: build
-	scripts/setup.sh redis-server node python3 sqlite3
-	$(CLEW) demo
+	scripts/setup.sh redis-server
+	scripts/natural.sh tsserver jupyter
+	$(CLEW) demo --scenario return --programs tsserver,jupyter --switches 12
+	$(CLEW) demo --scenario pressure --programs jupyter,tsserver,redis --switches 4
 
 ## Every arm at several totals and similarities, with intervals: about an hour, as root. What is
 ## finished is kept: the same command goes on after an interruption.
@@ -16,13 +19,15 @@ demo-full: build
 	scripts/setup.sh redis-server node python3 sqlite3 perl java memcached
 	$(CLEW) demo --full --ablations
 
-## Natural programs (an editor's language server, a notebook, a compiler) in turn and beside each other;
-## a quarter of an hour, as root. Fetches them from npm, PyPI and crates once (about 150 MB).
+## Every scenario with all its programs: natural ones in turn, beside one in front, one more after the other, and
+## synthetic requests at random; twenty minutes, as root. Fetches some 150 MB from npm, PyPI and crates once.
 scenarios: build
-	scripts/setup.sh redis-server
+	scripts/setup.sh redis-server node python3 sqlite3
 	scripts/natural.sh tsserver jupyter pyright clangd compile
 	$(CLEW) demo --scenario return
 	$(CLEW) demo --scenario pressure
+	$(CLEW) demo --scenario growth
+	$(CLEW) demo --scenario scatter
 
 ## All tests; what .ci/run calls.
 test:

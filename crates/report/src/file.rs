@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::page::page;
 use crate::result::{FORMAT, Results};
+use crate::sheet::Sheet;
 
 /// Bytes of a result file, at most.
 const MOST_BYTES: u64 = 256 << 20;
@@ -31,31 +32,39 @@ pub fn json(value: &impl Serialize) -> Result<String, ReportError> {
     Ok(serde_json::to_string_pretty(value)? + "\n")
 }
 
-/// Writes `value` as JSON to `path`, in a directory that is made where it is missing; that text.
-pub fn write_json(value: &impl Serialize, path: &Path) -> Result<String, ReportError> {
-    let text = json(value)?;
-    let failed = |source| ReportError::File { action: "write", path: path.to_path_buf(), source };
-    if let Some(directory) = path.parent() {
-        fs::create_dir_all(directory).map_err(failed)?;
-    }
-    write_whole(path, &text).map_err(failed)?;
-    Ok(text)
-}
-
 /// Writes NAME.json, NAME.html and NAME.svg into `directory` and tells where they are.
 pub fn write_all(
     results: &Results,
     directory: &Path,
     name: &str,
 ) -> Result<Vec<PathBuf>, ReportError> {
+    let picture = crate::figures::picture(results);
+    write_three(directory, name, [json(results)?, page(results), picture])
+}
+
+/// The same of a result whose JSON is that text, and which is shown as that sheet.
+pub fn write_sheet(
+    json: String,
+    sheet: &Sheet,
+    directory: &Path,
+    name: &str,
+) -> Result<Vec<PathBuf>, ReportError> {
+    write_three(directory, name, [json, sheet.page(), sheet.picture()])
+}
+
+fn write_three(
+    directory: &Path,
+    name: &str,
+    texts: [String; 3],
+) -> Result<Vec<PathBuf>, ReportError> {
     let failed = |action, path: &Path| {
         let path = path.to_path_buf();
         move |source| ReportError::File { action, path, source }
     };
     fs::create_dir_all(directory).map_err(failed("create", directory))?;
-    let picture = crate::figures::picture(results);
-    [("json", json(results)?), ("html", page(results)), ("svg", picture)]
+    ["json", "html", "svg"]
         .into_iter()
+        .zip(texts)
         .map(|(ending, text)| {
             let path = directory.join(format!("{name}.{ending}"));
             write_whole(&path, &text).map_err(failed("write", &path))?;

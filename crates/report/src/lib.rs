@@ -16,6 +16,7 @@ mod memory;
 mod page;
 mod replay;
 mod result;
+mod sheet;
 mod statistics;
 mod table;
 mod tables;
@@ -23,7 +24,7 @@ mod verdict;
 
 pub use facts::{Breakdown, Layout, ProgramFacts, ProgramResult, Sample, TotalPoint, Touched};
 pub use figures::picture;
-pub use file::{ReportError, json, read, write_all, write_json};
+pub use file::{ReportError, json, read, write_all, write_sheet};
 pub use machine::Machine;
 pub use memory::{Classes, Memory};
 pub use page::page;
@@ -32,8 +33,9 @@ pub use result::{
     Arm, Comparison, EqualMemory, FORMAT, Group, GroupResult, Point, PointResult, Results, Role,
     Skipped, Time,
 };
+pub use sheet::{Chart, Part, Row, Shade, Sheet, TIMES};
 pub use statistics::{COVERAGE, Crossing, Estimate, Summary, percentile};
-pub use table::aligned;
+pub use table::{Column, Table, aligned};
 pub use tables::text;
 pub use verdict::verdict;
 

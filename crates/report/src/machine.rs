@@ -29,6 +29,11 @@ impl Machine {
             memory_bytes: kib << 10,
         }
     }
+
+    /// In a few words.
+    pub fn shown(&self) -> String {
+        format!("Linux {}, {} CPUs", self.kernel, self.cpus)
+    }
 }
 
 #[cfg(test)]

@@ -6,14 +6,14 @@ use crate::result::Results;
 use crate::tables::{facts, missing, named, tables};
 use crate::verdict::{cards, verdict};
 
-const TEMPLATE: &str = include_str!("page.htm");
+pub(crate) const TEMPLATE: &str = include_str!("page.htm");
 
 /// Text that is safe in HTML.
 pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-fn items(lines: &[String]) -> String {
+pub(crate) fn items(lines: &[String]) -> String {
     lines.iter().map(|line| format!("<li>{}</li>\n", escaped(line))).collect()
 }
 
@@ -53,7 +53,7 @@ pub fn page(results: &Results) -> String {
 }
 
 /// Puts each value in its `{{place}}`, in one pass: what a value contains is not looked at again.
-fn filled(template: &str, values: &[(&str, String)]) -> String {
+pub(crate) fn filled(template: &str, values: &[(&str, String)]) -> String {
     let mut text = String::new();
     let mut rest = template;
     while let Some((before, after)) = rest.split_once("{{") {

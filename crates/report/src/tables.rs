@@ -353,10 +353,7 @@ pub fn facts(results: &Results) -> String {
     if !results.programs.is_empty() {
         facts.push(format!("{} programs", results.programs.len()));
     }
-    if let Some(machine) = &results.machine {
-        facts.push(format!("Linux {}", machine.kernel));
-        facts.push(format!("{} CPUs", machine.cpus));
-    }
+    facts.extend(results.machine.as_ref().map(|machine| machine.shown()));
     facts.extend(results.seed.map(|seed| format!("seed {seed}")));
     facts.extend(results.duration_seconds.map(|seconds| match seconds {
         long if long >= 600.0 => format!("{:.0} min", long / 60.0),

@@ -2,16 +2,16 @@
 //! visit in memory. So a result says what swapping adds, not how long programs work.
 
 mod growth;
-mod growth_table;
+mod growth_sheet;
 mod paired;
 mod parts;
-mod table;
+mod sheet;
 
 pub use growth::{GrowthArm, GrowthResult, GrowthStep, growth};
-pub use growth_table::text as growth_text;
+pub use growth_sheet::sheet as growth_sheet;
 pub use paired::Added;
 pub use parts::{Part, Scenario};
-pub use table::text;
+pub use sheet::sheet;
 
 use std::path::PathBuf;
 use std::time::Duration;

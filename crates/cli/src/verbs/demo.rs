@@ -9,10 +9,10 @@ use anyhow::{Context, anyhow};
 use clew_bench::arms::{Ablation, ArmKind};
 use clew_bench::programs::Kind;
 use clew_bench::progress::Console;
+use clew_bench::scenario::{growth_sheet, sheet};
 use clew_bench::{BenchError, DemoConfig, Scenario, ScenarioConfig};
 use clew_core::ByteSize;
 use clew_report::{Results, Skipped};
-use serde::Serialize;
 
 use super::report::{tell, write};
 use crate::Failure;
@@ -190,36 +190,29 @@ fn natural(format: Format, args: Args, scenario: Scenario, own: PathBuf) -> Resu
         seed: args.seed,
         ..defaults
     };
-    let path = args.out.unwrap_or_else(|| "clew-demo".into()).join(format!("{scenario}.json"));
-    if scenario == Scenario::Growth {
+    let out = args.out.unwrap_or_else(|| "clew-demo".into());
+    let (sheet, json, wrong) = if scenario == Scenario::Growth {
         let result = clew_bench::growth(&config, &Console::new()).map_err(failure)?;
-        tell_scenario(format, &result, &path, clew_bench::scenario::growth_text)?;
-        return all_right(result.wrong_answers());
-    }
-    let result = clew_bench::scenario(&config, &Console::new()).map_err(failure)?;
-    if result.parts.is_empty() {
-        return Err(Failure::Unfit(anyhow!("no part could run{}", reasons(&result.skipped))));
-    }
-    tell_scenario(format, &result, &path, clew_bench::scenario::text)?;
-    all_right(result.wrong_answers())
-}
-
-/// Writes a scenario's result to `path`, and says it.
-fn tell_scenario<R: Serialize>(
-    format: Format,
-    result: &R,
-    path: &Path,
-    text: fn(&R) -> String,
-) -> Result<(), Failure> {
-    let json = clew_report::write_json(result, path).map_err(|error| anyhow!("{error}"))?;
+        (growth_sheet(&result), clew_report::json(&result), result.wrong_answers())
+    } else {
+        let result = clew_bench::scenario(&config, &Console::new()).map_err(failure)?;
+        if result.parts.is_empty() {
+            return Err(Failure::Unfit(anyhow!("no part could run{}", reasons(&result.skipped))));
+        }
+        (sheet(&result), clew_report::json(&result), result.wrong_answers())
+    };
+    let failed = |error| Failure::Failed(anyhow!("{error}"));
+    let json = json.map_err(failed)?;
+    let files =
+        clew_report::write_sheet(json.clone(), &sheet, &out, scenario.name()).map_err(failed)?;
     match format {
         Format::Json => json_text(&json),
         Format::Text => {
-            say_part!("{}", text(result));
-            say!("wrote {}", path.display());
+            say_part!("{}", sheet.text());
+            files.iter().for_each(|path| say!("wrote {}", path.display()));
         }
     }
-    Ok(())
+    all_right(wrong)
 }
 
 /// What was asked for, or else the default.

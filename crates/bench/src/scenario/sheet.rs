@@ -1,47 +1,102 @@
-//! A scenario's result as text, at most 100 columns wide.
+//! A scenario's result as charts and tables.
 
-use clew_report::aligned;
+use clew_report::{Chart, Row, Sheet, Skipped, TIMES, Table};
 
 use super::{Added, ArmResult, PartResult, ScenarioResult};
 use crate::arms::wait::Wait;
 
-const LEGEND: &str = "added: the time of a visit minus that of the same visit in memory (dram);\n\
-    sum: of all measured visits; x kernel: that sum / kernel-zram's; CPU: of everything, after the fill;\nmean, peak: memory in use; the kernel's is held by a hard limit, Clew's by its budget alone\n";
+const ADDED: &str = "added: the time of a visit minus that of the same visit in memory (dram); sum: of all measured \
+    visits; x kernel: that sum / kernel-zram's; CPU: of everything, after the fill; mean, peak: memory in use; \
+    the kernel's is held by a hard limit, Clew's by its budget alone. Bars: median / 95th percentile / worst, ms.";
 
 /// All parts, an arm a line, and what the columns mean.
-pub fn text(result: &ScenarioResult) -> String {
-    let mut text = format!("Clew scenario: {}\n\n", result.scenario);
+pub fn sheet(result: &ScenarioResult) -> Sheet {
+    let wrong = result.wrong_answers();
+    let verdicts: Vec<String> = result.parts.iter().filter_map(verdict).collect();
+    let mut facts = vec![result.machine.shown(), format!("seed {}", result.seed)];
+    facts.extend(result.commit.clone());
+    let answers = result.parts.iter().flat_map(|part| &part.arms).map(|arm| arm.answers);
+    facts.push(format!("{wrong} wrong of {} answers", answers.sum::<u64>()));
+    let mut tables = Vec::new();
     for part in &result.parts {
-        text += &format!(
-            "{} ({}):\n{} MiB for each arm, {} were used in memory\n\n",
-            part.title,
-            part.programs.join(", "),
-            part.total_bytes >> 20,
-            part.need_bytes >> 20
-        );
-        text += &visits(part);
-        text.push('\n');
-        text += &costs(part);
-        text.push('\n');
-        for arm in part.arms.iter().filter(|arm| !arm.waits.is_empty()) {
-            text += &waits(arm);
-            text.push('\n');
+        tables.push(visits(part));
+        tables.push(costs(part));
+        tables.extend(part.arms.iter().filter(|arm| !arm.waits.is_empty()).map(waits));
+    }
+    let mut notes: Vec<String> = result.parts.iter().map(memory).collect();
+    if !result.parts.is_empty() {
+        notes.push(ADDED.to_string());
+    }
+    notes.extend(result.skipped.iter().map(not_run));
+    Sheet {
+        title: format!("Clew scenario: {}", result.scenario),
+        verdict: match wrong {
+            0 => verdicts.join(" "),
+            wrong => format!("{wrong} answers were wrong."),
+        },
+        is_bad: wrong > 0,
+        facts: facts.join(", "),
+        charts: result.parts.iter().map(chart).collect(),
+        tables,
+        notes,
+    }
+}
+
+/// What did not run.
+pub(super) fn not_run(one: &Skipped) -> String {
+    format!("not run: {}: {}", one.name, one.reason)
+}
+
+fn named_part(part: &PartResult) -> String {
+    format!("{} ({})", part.title, part.programs.join(", "))
+}
+
+fn memory(part: &PartResult) -> String {
+    let (total, need) = (part.total_bytes >> 20, part.need_bytes >> 20);
+    format!("{}: {total} MiB for each arm, {need} were used in memory", part.title)
+}
+
+/// What swapping adds in sum, with Clew and with the kernel's zram.
+fn verdict(part: &PartResult) -> Option<String> {
+    let sum_s = |name: &str| {
+        let arm = part.arms.iter().find(|arm| arm.name == name)?;
+        // Where there is one for all who return, it is that and who is in front.
+        let all = arm.added.iter().any(|one| one.program == "all");
+        let counted = arm.added.iter().filter(|one| !all || one.is_front || one.program == "all");
+        Some(counted.map(|one| one.added_sum_ms).sum::<f64>() / 1e3)
+    };
+    let (clew, kernel) = (sum_s("clew")?, sum_s("kernel-zram")?);
+    let title = &part.title;
+    Some(format!(
+        "{title}: swapping adds {clew:.1} s with clew, {kernel:.1} s with the kernel's zram."
+    ))
+}
+
+/// The visits of each program, with each arm.
+fn chart(part: &PartResult) -> Chart {
+    let count = part.arms.first().map_or(0, |arm| arm.added.len());
+    let mut rows = Vec::new();
+    for number in 0..count {
+        for arm in &part.arms {
+            let one = &arm.added[number];
+            let name = format!("{}, {}", one.program, arm.name);
+            rows.push(Row::times(name, one.in_memory_ms.p50, &one.visit_ms));
         }
     }
-    if !result.parts.is_empty() {
-        text += LEGEND;
-    }
-    for one in &result.skipped {
-        text += &format!("not run: {}: {}\n", one.name, one.reason);
-    }
-    text
+    rows.retain(|row| !row.name.starts_with("all,"));
+    Chart { title: named_part(part), unit: "ms", parts: TIMES, rows }
+}
+
+/// A table of what is there already.
+pub(super) fn table(title: String, keys: usize, header: &[&str], rows: Vec<Vec<String>>) -> Table {
+    let header = header.iter().map(|head| head.to_string()).collect();
+    Table { title, note: "", keys, header, rows, detail: false }
 }
 
 /// What each program's visits took, and what swapping added.
-fn visits(part: &PartResult) -> String {
+fn visits(part: &PartResult) -> Table {
     let header =
-        ["program", "arm", "visits", "p50 ms", "p95", "added p50", "p95", "sum s", "x kernel"]
-            .map(String::from);
+        ["program", "arm", "visits", "p50 ms", "p95", "added p50", "p95", "sum s", "x kernel"];
     let count = part.arms.first().map_or(0, |arm| arm.added.len());
     let mut rows = Vec::new();
     for number in 0..count {
@@ -69,7 +124,7 @@ fn visits(part: &PartResult) -> String {
             rows.push(row);
         }
     }
-    aligned(&header, &rows, 2)
+    table(named_part(part), 2, &header, rows)
 }
 
 fn named(one: &Added) -> String {
@@ -80,9 +135,8 @@ fn named(one: &Added) -> String {
 }
 
 /// What the arms cost.
-fn costs(part: &PartResult) -> String {
-    let header = ["arm", "CPU s", "mean MiB", "peak", "ratio", "faults", "answers", "wrong"]
-        .map(String::from);
+fn costs(part: &PartResult) -> Table {
+    let header = ["arm", "CPU s", "mean MiB", "peak", "ratio", "faults", "answers", "wrong"];
     let row = |arm: &ArmResult| {
         vec![
             arm.name.clone(),
@@ -95,15 +149,13 @@ fn costs(part: &PartResult) -> String {
             arm.wrong_answers.to_string(),
         ]
     };
-    let rows: Vec<Vec<String>> = part.arms.iter().map(row).collect();
-    aligned(&header, &rows, 1)
+    table(String::new(), 1, &header, part.arms.iter().map(row).collect())
 }
 
 /// What the faults of an arm waited for.
-fn waits(arm: &ArmResult) -> String {
-    let header =
-        [&format!("{}: waits for", arm.name), "faults", "sum s", "mean us", "slow", "sum s"]
-            .map(|name| name.to_string());
+fn waits(arm: &ArmResult) -> Table {
+    let first = format!("{}: waits for", arm.name);
+    let header = [&first, "faults", "sum s", "mean us", "slow", "sum s"];
     let row = |wait: &Wait| {
         let mean_us = wait.seconds * 1e6 / wait.faults.max(1) as f64;
         vec![
@@ -115,8 +167,7 @@ fn waits(arm: &ArmResult) -> String {
             format!("{:.2}", wait.slow_seconds),
         ]
     };
-    let rows: Vec<Vec<String>> = arm.waits.iter().map(row).collect();
-    aligned(&header, &rows, 1)
+    table(String::new(), 1, &header, arm.waits.iter().map(row).collect())
 }
 
 fn ms(ms: f64) -> String {
@@ -181,7 +232,15 @@ mod tests {
             parts: vec![part],
             skipped: vec![Skipped { name: "x".to_string(), reason: "none".to_string() }],
         };
-        let text = text(&result);
+        let sheet = sheet(&result);
+        assert_eq!(
+            sheet.verdict,
+            "in front: the same data again and again: swapping adds 2.0 s with clew, 4.0 s with the \
+             kernel's zram."
+        );
+        assert_eq!(sheet.charts[0].rows.len(), 6);
+        assert!(sheet.page().contains("jupyter, in front"));
+        let text = sheet.text();
         assert!(text.contains("jupyter, in front") && text.contains("0.50"), "{text}");
         assert!(text.contains("clew: waits for"), "{text}");
         assert!(text.contains("123.5") && text.contains("not run: x: none"), "{text}");
