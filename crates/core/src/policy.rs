@@ -201,6 +201,8 @@ pub enum CodecKind {
     /// Zstandard with a dictionary learned from the pages of the same program: for groups of one
     /// page in one chunk. Others are stored as [`CodecKind::Zstd`] does.
     ZstdDictionary,
+    /// LZO1X.
+    Lzo,
 }
 
 impl CodecKind {
@@ -211,6 +213,7 @@ impl CodecKind {
             CodecKind::Lz4 => "LZ4",
             CodecKind::Zstd => "zstd",
             CodecKind::ZstdDictionary => "zstd with a learned dictionary",
+            CodecKind::Lzo => "LZO",
         }
     }
 

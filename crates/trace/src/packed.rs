@@ -190,6 +190,7 @@ fn put_note(pen: &mut Pen<'_>, note: Note) {
                 CodecKind::Lz4 => 1,
                 CodecKind::Zstd => 2,
                 CodecKind::ZstdDictionary => 3,
+                CodecKind::Lzo => 4,
             };
             pen.out.push(tier.index() as u8 | codec << 2 | hotness << 5);
         }
@@ -420,6 +421,7 @@ impl<'a> Scan<'a> {
                     1 => CodecKind::Lz4,
                     2 => CodecKind::Zstd,
                     3 => CodecKind::ZstdDictionary,
+                    4 => CodecKind::Lzo,
                     other => return Err(Bad::new("codec", format!("{other} is unknown"))),
                 };
                 let hotness = match packed >> 5 {

@@ -68,7 +68,13 @@ fn hotness() -> impl Strategy<Value = Option<Hotness>> {
 }
 
 fn note() -> impl Strategy<Value = Note> {
-    let codec = prop_oneof![Just(CodecKind::Raw), Just(CodecKind::Lz4), Just(CodecKind::Zstd)];
+    let codec = proptest::sample::select(vec![
+        CodecKind::Raw,
+        CodecKind::Lz4,
+        CodecKind::Zstd,
+        CodecKind::ZstdDictionary,
+        CodecKind::Lzo,
+    ]);
     prop_oneof![
         (any::<u64>(), any::<bool>())
             .prop_map(|(pages, urgent)| Note::AskedPages { pages, urgent }),

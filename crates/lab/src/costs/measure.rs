@@ -29,7 +29,13 @@ pub fn measure(trace: &Trace, progress: &mut dyn FnMut(u64, u64)) -> Result<Cost
         let why = format!("{pages} different pages with bytes; 64 are the least");
         return Err(LabError::Setting { what: trace.path().display().to_string(), why });
     }
-    let codecs = [CodecKind::Raw, CodecKind::Lz4, CodecKind::Zstd, CodecKind::ZstdDictionary];
+    let codecs = [
+        CodecKind::Raw,
+        CodecKind::Lz4,
+        CodecKind::Lzo,
+        CodecKind::Zstd,
+        CodecKind::ZstdDictionary,
+    ];
     let rows = (codecs.len() * CHUNKS.len()) as u64;
     let mut codec = Vec::new();
     for (position, kind) in codecs.into_iter().enumerate() {

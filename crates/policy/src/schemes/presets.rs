@@ -24,7 +24,7 @@ pub(super) fn missing(name: &str) -> &'static [&'static str] {
     match name {
         "ariadne" | "ariadne-paper" => &[
             "flash: cold data stays in the pool, and nothing is evicted from it",
-            "the codecs LZO and base-delta-immediate",
+            "the codec base-delta-immediate",
         ],
         "clew" => &["all that is planned of the other systems"],
         _ => &[],

@@ -7,12 +7,14 @@
 pub mod chunks;
 pub(crate) mod dictionary;
 mod lz4;
+mod lzo;
 mod raw;
 pub mod same;
 mod zstd;
 
 pub use dictionary::Learned;
 pub use lz4::Lz4;
+pub use lzo::Lzo;
 pub use raw::Raw;
 pub use same::Same;
 pub use zstd::Zstd;
@@ -70,6 +72,8 @@ pub enum Stored {
     Zstd = 3,
     /// A Zstandard frame that needs the dictionary it names.
     ZstdDictionary = 4,
+    /// LZO1X chunks.
+    Lzo = 5,
     /// The place of a block that is on flash, and its front.
     Stub = 6,
     /// A piece of a block that another object describes.
@@ -86,6 +90,7 @@ impl Stored {
             2 => Stored::Lz4,
             3 => Stored::Zstd,
             4 => Stored::ZstdDictionary,
+            5 => Stored::Lzo,
             6 => Stored::Stub,
             7 => Stored::Part,
             _ => return None,
@@ -96,6 +101,7 @@ impl Stored {
 /// The scratch memory of one thread.
 pub struct CodecContext {
     lz4: Lz4,
+    lzo: Lzo,
     zstd: Zstd,
     pub(crate) dictionary: dictionary::Contexts,
     /// Compressed chunks of the block being stored.
@@ -120,6 +126,7 @@ impl CodecContext {
     pub fn new() -> CodecContext {
         CodecContext {
             lz4: Lz4,
+            lzo: Lzo::default(),
             zstd: Zstd::default(),
             dictionary: dictionary::Contexts::default(),
             packed: Vec::new(),
@@ -137,6 +144,7 @@ impl CodecContext {
             Stored::Raw => Raw.compress(src, dst),
             Stored::Same => Same.compress(src, dst),
             Stored::Lz4 => self.lz4.compress(src, dst),
+            Stored::Lzo => self.lzo.compress(src, dst),
             Stored::Zstd => self.zstd.compress(src, dst),
             // What names a dictionary is for the store.
             Stored::ZstdDictionary | Stored::Stub | Stored::Part => None,
@@ -154,6 +162,7 @@ impl CodecContext {
             Stored::Raw => Raw.decompress(src, dst),
             Stored::Same => Same.decompress(src, dst),
             Stored::Lz4 => self.lz4.decompress(src, dst),
+            Stored::Lzo => self.lzo.decompress(src, dst),
             Stored::Zstd => self.zstd.decompress(src, dst),
             Stored::ZstdDictionary | Stored::Stub | Stored::Part => Err(DecodeError {
                 codec: "chunk",
@@ -173,6 +182,7 @@ impl CodecContext {
             Stored::Raw => Raw.decompress_prefix(src, dst),
             Stored::Same => Same.decompress_prefix(src, dst),
             Stored::Lz4 => self.lz4.decompress_prefix(src, dst),
+            Stored::Lzo => self.lzo.decompress_prefix(src, dst),
             Stored::Zstd => self.zstd.decompress_prefix(src, dst),
             Stored::ZstdDictionary | Stored::Stub | Stored::Part => None,
         }

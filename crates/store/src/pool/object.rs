@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn headers_survive_their_bytes() {
         use Stored::*;
-        for codec in [Raw, Same, Lz4, Zstd, ZstdDictionary, Part] {
+        for codec in [Raw, Same, Lz4, Zstd, ZstdDictionary, Lzo, Part] {
             for (len, framed) in [(0, false), (1, true), (MAX_PAYLOAD_BYTES as u16, true)] {
                 let header =
                     Header { checksum: u64::MAX - 1, handle: 0x8000_0001, len, codec, framed };

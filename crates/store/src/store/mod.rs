@@ -232,6 +232,7 @@ impl<T: ObjectTier> Store<T> {
             Some(Stored::Raw) => CodecKind::Raw,
             Some(Stored::Zstd) => CodecKind::Zstd,
             Some(Stored::ZstdDictionary) => CodecKind::ZstdDictionary,
+            Some(Stored::Lzo) => CodecKind::Lzo,
             Some(Stored::Lz4 | Stored::Same | Stored::Stub | Stored::Part) | None => CodecKind::Lz4,
         }
     }

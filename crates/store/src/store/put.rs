@@ -190,6 +190,7 @@ impl<T: ObjectTier> Store<T> {
         let stored = match codec {
             CodecKind::Raw => Stored::Raw,
             CodecKind::Lz4 => Stored::Lz4,
+            CodecKind::Lzo => Stored::Lzo,
             CodecKind::Zstd => Stored::Zstd,
             CodecKind::ZstdDictionary => {
                 if pages == 1
