@@ -349,7 +349,7 @@ fn refusals_name_the_field_and_what_it_may_be() {
             "codec = \"lz4\"",
             "codec = \"lzma\"",
             "scheme.packing.codec = \"lzma\" makes no sense: unknown variant `lzma`, expected one of `raw`, \
-             `lz4`, `zstd`, `zstd-dictionary`",
+             `lz4`, `zstd`, `zstd-dictionary`, `lzo`",
         ),
         (
             "codec =",
