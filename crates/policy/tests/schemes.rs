@@ -439,8 +439,8 @@ fn refusals_name_the_field_and_what_it_may_be() {
         ),
         (
             "\"one-page\", codec = \"lz4\", chunk = \"4KiB\"",
-            "\"adaptive-comp\", cold_codec = \"lzo\"",
-            "scheme.packing.cold_codec = \"lzo\" makes no sense: unknown variant `lzo`, expected one of `raw`, `lz4`",
+            "\"adaptive-comp\", cold_codec = \"lzma\"",
+            "scheme.packing.cold_codec = \"lzma\" makes no sense: unknown variant `lzma`, expected one of `raw`, `lz4`",
         ),
         (
             "\"one-page\", codec = \"lz4\", chunk = \"4KiB\"",
