@@ -23,11 +23,13 @@ pub enum Tier {
     Pool,
     /// The kernel's own zram.
     Kernel,
+    /// A file or a block device.
+    Flash,
 }
 
 impl Tier {
     /// How many tiers there can be.
-    pub const COUNT: usize = 2;
+    pub const COUNT: usize = 3;
 
     /// Position in arrays of [`Tier::COUNT`] elements.
     pub fn index(self) -> usize {

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::app::{AppId, AppStats, SpaceId};
 use crate::event::Tier;
@@ -37,7 +38,19 @@ pub struct PageCounts {
     /// Resident or parked.
     pub resident: u64,
     /// Stored, by [`Tier::index`].
+    #[serde(deserialize_with = "by_tier")]
     pub stored: [u64; Tier::COUNT],
+}
+
+/// What was written when there were fewer tiers has nothing in those that came since.
+fn by_tier<'de, D: Deserializer<'de>>(from: D) -> Result<[u64; Tier::COUNT], D::Error> {
+    let written = Vec::<u64>::deserialize(from)?;
+    let mut stored = [0; Tier::COUNT];
+    match stored.get_mut(..written.len()) {
+        Some(known) => known.copy_from_slice(&written),
+        None => return Err(D::Error::invalid_length(written.len(), &"one number a tier")),
+    }
+    Ok(stored)
 }
 
 impl PageCounts {

@@ -42,6 +42,8 @@ pub struct ConfigFile {
     /// How the use of resident pages is looked at.
     #[serde(default)]
     pub sensor: SensorFile,
+    /// Where blocks go that leave the pool.
+    pub flash: Option<FlashPlace>,
     /// Rules for programs.
     #[serde(default)]
     pub rule: Vec<Rule>,
@@ -55,6 +57,16 @@ pub struct SensorFile {
     pub share: Option<u32>,
     /// See [`Sensor::run_pages`].
     pub run_pages: Option<u32>,
+}
+
+/// The table `[flash]`: a file or a block device.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct FlashPlace {
+    /// Its name. A file that is not there is made.
+    pub path: PathBuf,
+    /// Bytes of it; needed for a file.
+    pub size: Option<ByteSize>,
 }
 
 /// What holds for one program, by its command name.
@@ -98,6 +110,8 @@ pub struct Config {
     pub activity: bool,
     /// How the use of resident pages is looked at.
     pub sensor: Sensor,
+    /// Where blocks go that leave the pool, if the scheme has them leave.
+    pub flash: Option<FlashPlace>,
     /// Rules for programs.
     pub rules: Vec<Rule>,
     /// End when the last app has ended (the private daemon of `clew run`).
@@ -135,6 +149,8 @@ pub struct Overrides {
     pub metrics: Option<String>,
     /// `--metrics-public`.
     pub metrics_public: bool,
+    /// `--flash` and `--flash-size`.
+    pub flash: Option<FlashPlace>,
     /// See [`Config::exit_when_idle`].
     pub exit_when_idle: bool,
     /// See [`Config::starter`].
@@ -155,6 +171,14 @@ const MAX_FILE: u64 = 1 << 20;
 const MAX_COMMAND_BYTES: usize = 15;
 
 impl Config {
+    /// What the pool may take at most: what the scheme says, or all of the budget, or half of it where
+    /// blocks can go on to flash: what is used takes the rest.
+    pub fn pool_limit_bytes(&self) -> u64 {
+        let goes_on = self.flash.is_some() && !self.scheme.eviction.about().idle;
+        let most = if goes_on { self.budget.0 / 2 } else { self.budget.0 };
+        self.scheme.mem_limit_bytes.map_or(most, |limit| limit.0)
+    }
+
     /// Puts file and command line together. `file` names a TOML file, `None` means defaults.
     pub fn load(file: Option<&Path>, over: &Overrides) -> Result<Config, ConfigError> {
         let from_file = match file {
@@ -194,6 +218,8 @@ impl Config {
                 share: from_file.sensor.share.unwrap_or(Sensor::default().share),
                 run_pages: from_file.sensor.run_pages.unwrap_or(Sensor::default().run_pages),
             },
+            // Two daemons cannot have one file.
+            flash: over.flash.clone().or(from_file.flash.filter(|_| !over.exit_when_idle)),
             rules: from_file.rule,
             exit_when_idle: over.exit_when_idle,
             starter: over.starter,

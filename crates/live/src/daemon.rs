@@ -37,8 +37,8 @@ use crate::survival::records::{DaemonDescriptors, DaemonRecord, column};
 use crate::survival::takeover::{self, Estate, Programs, TakeoverError};
 use crate::work::Crew;
 use crate::{
-    agents::seqpacket, control::clients, control::exporter, doctor, faults::serve,
-    programs::outside, survival::pressure, work,
+    agents::seqpacket, control::clients, control::exporter, doctor, faults::far, faults::serve,
+    flash_tier, programs::outside, survival::pressure, work,
 };
 
 /// Pages that one daemon manages at most: 256 GiB of programs.
@@ -82,6 +82,8 @@ pub enum DaemonError {
     Descriptors(#[source] io::Error),
     #[error("{what} {path}: {source}")]
     File { what: &'static str, path: PathBuf, source: io::Error },
+    #[error("flash at {path}: {source}")]
+    Flash { path: PathBuf, source: flash_tier::FlashTierError },
     #[error("metrics: cannot listen at {at}: {source}")]
     Metrics { at: SocketAddr, source: io::Error },
     #[error("{what}: {source}")]
@@ -162,7 +164,7 @@ pub fn run(
     let clew_policy::schemes::PoolKind::SizeClasses = config.scheme.pool;
     let store_config = StoreConfig {
         page_bytes: 4096,
-        mem_limit_bytes: config.scheme.mem_limit_bytes.map_or(config.budget.0, |limit| limit.0),
+        mem_limit_bytes: config.pool_limit_bytes(),
         disksize_pages: config.scheme.disksize_pages.unwrap_or(MAX_PAGES),
     };
     let began = Instant::now();
@@ -208,9 +210,8 @@ pub fn run(
         lost,
         mut bound,
     } = match left {
-        Some(estate) => Belongings::inherited(estate, config.metrics)
-            .map_err(system("listening where the last daemon did"))?,
-        None => Belongings::new(socket, store_config, config.metrics)?,
+        Some(estate) => Belongings::inherited(estate, config.metrics)?,
+        None => Belongings::new(socket, store_config, &config)?,
     };
     // A predecessor's has as many slots as that wanted.
     pressure::limit_descriptors(journal.capacity() as u64);
@@ -221,6 +222,7 @@ pub fn run(
         control: control.as_raw_fd(),
         agents: agents.as_raw_fd(),
         metrics: metrics.as_ref().map(AsRawFd::as_raw_fd),
+        flash: store.flash().and_then(|flash| flash_tier::descriptors(flash)),
     });
     let gives_up = record.short_lives >= config.max_short_lives;
 
@@ -303,6 +305,8 @@ pub fn run(
         let shared = shared.clone();
         spawn(format!("fault-{handler}"), Box::new(move || serve::run(&shared, handler)));
     }
+    let for_flash = shared.clone();
+    spawn("far".into(), Box::new(move || far::run(&for_flash)));
     let (asked, least_bytes) = governor.outside_asked();
     let answer = to_governor.clone();
     spawn("outside".into(), Box::new(move || outside::watch(&asked, least_bytes, &answer)));
@@ -487,11 +491,31 @@ impl Drop for Bound {
 
 impl Belongings {
     /// Fails where it cannot listen: clients would be told that the last daemon does, which is dead.
-    fn inherited(estate: Estate, metrics_at: Option<SocketAddr>) -> io::Result<Belongings> {
-        let Estate { from, journal, tables, store, record, control, agents, metrics, programs } =
-            estate;
-        seqpacket::listen_again(&control)?;
-        seqpacket::listen_again(&agents)?;
+    fn inherited(
+        estate: Estate,
+        metrics_at: Option<SocketAddr>,
+    ) -> Result<Belongings, DaemonError> {
+        let Estate {
+            from,
+            journal,
+            tables,
+            store,
+            flash,
+            record,
+            control,
+            agents,
+            metrics,
+            programs,
+        } = estate;
+        for listener in [&control, &agents] {
+            seqpacket::listen_again(listener).map_err(|source| DaemonError::System {
+                what: "listening where the last daemon did",
+                source,
+            })?;
+        }
+        if let Some(flash) = flash {
+            store.attach_flash(Arc::new(flash.adopt().map_err(DaemonError::Takeover)?));
+        }
         let metrics = match (metrics_at, metrics) {
             (Some(at), inherited) => exporter::listen(at, inherited)
                 .inspect_err(|error| {
@@ -523,9 +547,10 @@ impl Belongings {
 
     fn new(
         socket: &Path,
-        config: StoreConfig,
-        metrics_at: Option<SocketAddr>,
+        store_config: StoreConfig,
+        config: &Config,
     ) -> Result<Belongings, DaemonError> {
+        let metrics_at = config.metrics;
         let metrics = metrics_at
             .map(|at| {
                 exporter::listen(at, None).map_err(|source| DaemonError::Metrics { at, source })
@@ -562,11 +587,19 @@ impl Belongings {
         let placement = measured.map_or(Placement::Free, |m| m.choose());
         tracing::info!(?measured, ?placement, "fault placement");
         let segment = clew_store::StoreError::from;
+        let store = Arc::new(Store::new(store_config)?);
+        if let Some(place) = &config.flash {
+            let opened = flash_tier::open(place);
+            let refused = |source| DaemonError::Flash { path: place.path.clone(), source };
+            store.attach_flash(Arc::new(opened.map_err(refused)?));
+        }
         Ok(Belongings {
             generation: 1,
-            journal: Arc::new(Journal::new(MAX_SPACES, config.page_bytes as u64).map_err(segment)?),
+            journal: Arc::new(
+                Journal::new(MAX_SPACES, store_config.page_bytes as u64).map_err(segment)?,
+            ),
             tables: Arc::new(Tables::new(MAX_PAGES).map_err(segment)?),
-            store: Arc::new(Store::new(config)?),
+            store,
             control,
             agents,
             metrics,

@@ -9,6 +9,7 @@ pub mod control;
 pub mod daemon;
 pub mod doctor;
 pub mod faults;
+pub mod flash_tier;
 pub mod governor;
 pub mod kernel_swap;
 pub mod programs;

@@ -26,6 +26,10 @@ use crate::programs::scan::scan;
 pub enum Work {
     /// Take groups out of one process.
     SwapOut { process: Arc<Process>, groups: Vec<Group>, ticket: u64 },
+    /// Take groups out of one process, onto flash.
+    PutOnFlash { process: Arc<Process>, groups: Vec<Group>, ticket: u64 },
+    /// Move the blocks of stored groups of one process to flash.
+    Evict { process: Arc<Process>, groups: Vec<Group>, ticket: u64 },
     /// Read the beginning of each page.
     Peek { process: Arc<Process>, groups: Vec<Group>, ticket: u64 },
     /// Give groups of one process to the kernel's swap, where a page takes about `bytes`.
@@ -34,6 +38,8 @@ pub enum Work {
     PassOn { process: Arc<Process>, groups: Vec<Group>, bytes: u32, ticket: u64 },
     /// Have the kernel's zram give back memory that it does not use.
     Compact { swap: KernelSwap, ticket: u64 },
+    /// Make slots of flash free.
+    CleanFlash { ticket: u64 },
     /// Bring pages back (ascending), or only decompress and park them.
     Restore { process: Arc<Process>, vpns: Vec<Vpn>, park: bool, ticket: u64 },
     /// Bring pages back (ascending), and forget those that can never come.
@@ -90,6 +96,8 @@ impl Desk {
             | Work::LetGo { .. }
             | Work::LeaveOut { .. } => &self.urgent,
             Work::SwapOut { .. }
+            | Work::PutOnFlash { .. }
+            | Work::Evict { .. }
             | Work::Peek { .. }
             | Work::Lend { .. }
             | Work::PassOn { .. }
@@ -98,7 +106,8 @@ impl Desk {
             | Work::EndSample { .. }
             | Work::Scan { .. }
             | Work::LookForOwn { .. } => &self.other,
-            Work::Job { .. } => &self.jobs,
+            // Both take long.
+            Work::Job { .. } | Work::CleanFlash { .. } => &self.jobs,
         };
         // Without workers the daemon is ending.
         let _ = to.send(work);
@@ -154,6 +163,8 @@ pub struct Done {
     pub full: bool,
     /// The long work of a policy that this was.
     pub job: Option<u64>,
+    /// A slot of flash was cleaned, or none is worth it.
+    pub cleaned: bool,
     /// Its process has a userfaultfd of its own.
     pub has_own: bool,
     /// Its process has been let go, or cannot be.
@@ -257,6 +268,14 @@ fn perform(shared: &Arc<Shared>, work: Work, ctx: &mut MoverContext) -> Done {
             let out = shared.mover.swap_out(&process.space, &groups, ctx);
             taken_out(process, &groups, out, ticket)
         }
+        Work::PutOnFlash { process, groups, ticket } => {
+            let out = shared.mover.swap_out_to_flash(&process.space, &groups, ctx);
+            taken_out(process, &groups, out, ticket)
+        }
+        Work::Evict { process, groups, ticket } => {
+            let out = shared.mover.evict(&process.space, &groups, ctx);
+            taken_out(process, &groups, out, ticket)
+        }
         Work::Lend { process, groups, bytes, ticket } => {
             let out = shared.mover.lend(&process.space, &groups, bytes, ctx);
             taken_out(process, &groups, out, ticket)
@@ -277,6 +296,13 @@ fn perform(shared: &Arc<Shared>, work: Work, ctx: &mut MoverContext) -> Done {
             let (out, corrupt) = pass_on(shared, &process, &groups, bytes, ctx);
             poison_if_damaged(shared, &process, corrupt);
             taken_out(process, &groups, out, ticket)
+        }
+        Work::CleanFlash { ticket } => {
+            let cleaned = shared.mover.store.clean_flash();
+            if let Err(error) = &cleaned {
+                tracing::debug!(%error, "flash was not cleaned");
+            }
+            Done { ticket, cleaned: true, ..Done::default() }
         }
         Work::Compact { swap, ticket } => {
             swap.compact();

@@ -466,6 +466,7 @@ fn tier(number: u64) -> Result<Tier, Bad> {
     match number {
         0 => Ok(Tier::Pool),
         1 => Ok(Tier::Kernel),
+        2 => Ok(Tier::Flash),
         other => Err(Bad::new("tier", format!("{other} is unknown"))),
     }
 }

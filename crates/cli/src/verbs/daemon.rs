@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clew_core::ByteSize;
-use clew_live::config::{Config, Overrides};
+use clew_live::config::{Config, FlashPlace, Overrides};
 use clew_live::daemon::{DaemonError, run};
 use clew_live::survival::predecessor::ProcessName;
 
@@ -30,6 +30,13 @@ pub struct Args {
     /// Serve metrics to others than this machine, too.
     #[arg(long)]
     metrics_public: bool,
+    /// A file or block device for what leaves the pool, if the scheme has it leave. What it held is lost;
+    /// what is written there is encrypted, and worth nothing after this daemon and its successors.
+    #[arg(long, value_name = "FILE|DEVICE")]
+    flash: Option<PathBuf>,
+    /// Bytes of it; a file gets that size [default: all of a device].
+    #[arg(long, value_name = "SIZE", requires = "flash")]
+    flash_size: Option<ByteSize>,
     #[command(flatten)]
     record: RecordArgs,
     /// End when the last program has ended.
@@ -64,6 +71,7 @@ pub fn daemon(socket: &Path, args: Args) -> Result<(), Failure> {
         scheme: args.scheme,
         metrics: args.metrics,
         metrics_public: args.metrics_public,
+        flash: args.flash.map(|path| FlashPlace { path, size: args.flash_size }),
         exit_when_idle: args.exit_when_idle,
         starter: args.starter,
         record: args.record.recording()?,
@@ -89,6 +97,7 @@ pub fn daemon(socket: &Path, args: Args) -> Result<(), Failure> {
         | DaemonError::NoSocket(_)
         | DaemonError::TooLong(_)
         | DaemonError::Ending(_)
+        | DaemonError::Flash { .. }
         | DaemonError::Served(_) => Failure::Input(e.into()),
         DaemonError::GaveUp(_) => Failure::GaveUp(e.into()),
         _ => Failure::Failed(e.into()),

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use anyhow::anyhow;
 use clap::ValueEnum;
+use clew_core::ByteSize;
 use clew_lab::decisions::{Agreement, Decisions};
 use clew_lab::{Clock, Costs, Device, Input, LabError, Memory, Pages, Settings};
 use clew_policy::Scheme;
@@ -56,6 +57,9 @@ pub struct Options {
     /// Replay without contents: sizes by the trace's statistics, or by the table of costs.
     #[arg(long)]
     policy_only: bool,
+    /// There is flash of this size, whose time is modelled: a scheme that evicts to it does.
+    #[arg(long, value_name = "SIZE")]
+    flash: Option<ByteSize>,
     /// The machine swaps to zram, too, which is modelled: a scheme that lends pages to it does.
     #[arg(long)]
     kernel_zram: bool,
@@ -102,6 +106,7 @@ impl Options {
                 true => Pages::Weightless { ratio: self.ratio },
                 false => Pages::Real,
             },
+            flash_bytes: self.flash.map(|size| size.0),
             kernel_zram: self.kernel_zram,
             ..Settings::new(scheme, self.budget.bytes(input).map_err(failure)?)
         })

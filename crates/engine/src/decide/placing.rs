@@ -13,6 +13,9 @@ use super::orders::{
 };
 use super::{Engine, pages_of};
 
+/// One part of the pool in so many.
+const KEPT_FREE: u64 = 16;
+
 impl Engine {
     /// Asks eviction to make room for so many pages in the pool; how many leave it.
     pub(super) fn evict(
@@ -21,7 +24,8 @@ impl Engine {
         pages: &dyn PageFacts,
         out: &mut Vec<Order>,
     ) -> u64 {
-        let Some(pool) = self.known.facts.tiers.get(&Tier::Pool) else { return 0 };
+        let tiers = &self.known.facts.tiers;
+        let Some(pool) = tiers.get(&Tier::Pool).filter(|_| tiers.len() > 1) else { return 0 };
         let each = stored_page_bytes(pool, self.known.facts.page_bytes);
         let Policies { reclaim, eviction, .. } = &mut self.policies;
         let view = View { facts: &self.known.facts, pages, classes: Some(&**reclaim) };
@@ -194,11 +198,16 @@ impl Engine {
         placed
     }
 
-    /// Pages that each tier has room for, by [`Tier::index`].
+    /// Pages that each tier has room for, by [`Tier::index`]. Of a pool that can give to flash, some is kept
+    /// free: what a block will take is not foreseen to the byte.
     fn room(&self) -> [u64; Tier::COUNT] {
         let mut room = [0u64; Tier::COUNT];
         for (tier, facts) in &self.known.facts.tiers {
-            room[tier.index()] = room_pages(facts, self.known.facts.page_bytes);
+            let mut facts = *facts;
+            if *tier == Tier::Pool && self.known.facts.tiers.contains_key(&Tier::Flash) {
+                facts.limit_bytes -= facts.limit_bytes / KEPT_FREE;
+            }
+            room[tier.index()] = room_pages(&facts, self.known.facts.page_bytes);
         }
         room
     }

@@ -24,7 +24,7 @@ impl Driver {
     ) {
         self.now = self.now.max(now);
         let mut rest = samples.iter();
-        let (mut admitted, mut lent) = (Vec::new(), Vec::new());
+        let (mut admitted, mut lent, mut far) = (Vec::new(), Vec::new(), Vec::new());
         for group in groups {
             let read: Vec<(PageId, &[u8])> =
                 group.pages.iter().copied().zip(rest.by_ref().map(Vec::as_slice)).collect();
@@ -40,6 +40,7 @@ impl Driver {
             admitted.extend(answer.group);
             match answer.rejected {
                 Some((group, Place::Tier(Tier::Kernel))) => lent.push(group),
+                Some((group, Place::Tier(Tier::Flash))) => far.push(group),
                 // Rejected once, it is not asked about again at once.
                 Some((group, Place::Tier(Tier::Pool) | Place::Stay)) => {
                     group.pages.into_iter().for_each(|page| self.stayed(now, page));
@@ -59,6 +60,10 @@ impl Driver {
         if let Some(page) = lent.first().and_then(|group| group.pages.first()) {
             let (space, number) = (page.space(), self.under_way.number());
             self.commands.push_back(Command::Lend { space, groups: lent, number });
+        }
+        if let Some(page) = far.first().and_then(|group| group.pages.first()) {
+            let (space, number) = (page.space(), self.under_way.number());
+            self.commands.push_back(Command::PutOnFlash { space, groups: far, number });
         }
     }
 

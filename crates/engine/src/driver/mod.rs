@@ -82,6 +82,15 @@ pub enum Command {
         /// By which its end is told.
         number: u64,
     },
+    /// As [`Command::SwapOut`], but onto flash, past the pool.
+    PutOnFlash {
+        /// The space.
+        space: SpaceId,
+        /// By the address of their first page.
+        groups: Vec<Group>,
+        /// By which its end is told.
+        number: u64,
+    },
     /// Give these pages of one space to the kernel's zram. Ends as [`Command::SwapOut`] does.
     Lend {
         /// The space.
@@ -501,6 +510,7 @@ impl Driver {
         for command in self.commands.split_off(before) {
             match command {
                 Command::SwapOut { groups, .. }
+                | Command::PutOnFlash { groups, .. }
                 | Command::Peek { groups, .. }
                 | Command::Lend { groups, .. }
                     if left == 0 =>
@@ -509,6 +519,7 @@ impl Driver {
                     continue;
                 }
                 Command::SwapOut { ref groups, .. }
+                | Command::PutOnFlash { ref groups, .. }
                 | Command::Peek { ref groups, .. }
                 | Command::Lend { ref groups, .. } => {
                     let pages = groups.iter().map(|group| group.pages.len()).sum();
@@ -575,6 +586,7 @@ impl Driver {
                     }
                     Tier::Pool => Command::Peek { space, groups, number },
                     Tier::Kernel => Command::Lend { space, groups, number },
+                    Tier::Flash => Command::PutOnFlash { space, groups, number },
                 },
             };
             self.commands.push_back(command);

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use clew_core::Tier;
+
 use super::{Command, Driver};
 
 #[derive(Default)]
@@ -28,13 +30,16 @@ impl UnderWay {
     pub fn begin(&mut self, command: &Command) {
         match command {
             Command::SwapOut { groups, number, .. }
+            | Command::PutOnFlash { groups, number, .. }
             | Command::Peek { groups, number, .. }
-            | Command::Move { groups, number, .. }
+            | Command::Move { groups, number, tier: Tier::Pool | Tier::Kernel, .. }
             | Command::Lend { groups, number, .. } => {
                 let pages = groups.iter().map(|group| group.pages.len()).sum();
                 self.out.insert(*number, pages);
                 self.out_pages += pages;
             }
+            // What goes from the pool to flash frees what it takes in the pool, and no pages.
+            Command::Move { number, tier: Tier::Flash, .. } => drop(self.out.insert(*number, 0)),
             Command::Watch { .. }
             | Command::Restore { .. }
             | Command::EndWatch { .. }

@@ -9,10 +9,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clew_core::{AccessKind, Event, PageId, PageRun, Tier, Vpn};
-use clew_store::{Entry, Handle, Piece, State, points};
+use clew_store::{Entry, FetchError, Get, Handle, Piece, State, points};
 
 use super::borrowed::{Borrowed, RUN, borrow, is_sibling};
-use super::{Answered, BlockStore, Fault, Mover, MoverContext, count, is_sample, note, page_entry};
+use super::{
+    Answered, Awaited, BlockStore, Fault, Mover, MoverContext, count, is_sample, note, page_entry,
+};
 use crate::space::{ManagedSpace, Memory, PutStop};
 
 impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
@@ -25,7 +27,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         vpn: Vpn,
         ctx: &mut MoverContext<S>,
         events: &mut Vec<Event>,
-    ) -> Fault {
+    ) -> Fault<S::Far> {
         (ctx.codec_ns, ctx.answered) = (0, None);
         space.count_fault();
         loop {
@@ -43,7 +45,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                 State::Restoring => return Fault::Waiting,
                 State::Stored | State::Parked => {
                     if borrow(space, vpn, entry) {
-                        return self.fault_stored(space, vpn, entry, ctx, events);
+                        return self.fault_stored(space, vpn, entry, None, ctx, events);
                     }
                 }
             }
@@ -52,7 +54,12 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
 
     /// Restored a moment ago, and this only wakes the program; or dropped by the program between
     /// our reading its event and its return, and zeros are due.
-    fn dropped_or_back(&self, space: &ManagedSpace<M>, vpn: Vpn, events: &mut Vec<Event>) -> Fault {
+    fn dropped_or_back(
+        &self,
+        space: &ManagedSpace<M>,
+        vpn: Vpn,
+        events: &mut Vec<Event>,
+    ) -> Fault<S::Far> {
         match space.memory.put_zero(vpn, 1).stop {
             Some(PutStop::Exists) => {
                 space.memory.wake(vpn, 1);
@@ -78,14 +85,48 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         events.push(Event::Access { page, kind: AccessKind::Fresh, write: false });
     }
 
+    /// Ends a fault that was answered with [`Fault::Far`]: the block was fetched, or not. The caller holds
+    /// `table.lock` for reading. As [`Mover::fault`] otherwise, and who waits is woken if the page is no
+    /// longer waited for here.
+    pub fn arrived(
+        &self,
+        space: &Arc<ManagedSpace<M>>,
+        awaited: Awaited,
+        fetched: Result<S::Fetched, FetchError>,
+        ctx: &mut MoverContext<S>,
+        events: &mut Vec<Event>,
+    ) -> Fault<S::Far> {
+        (ctx.codec_ns, ctx.answered) = (0, None);
+        let Awaited { vpn, entry } = awaited;
+        if space.table.load(vpn) != entry.with_state(State::Restoring) {
+            // Given up or moved meanwhile; who waits here has to ask again.
+            self.release(entry.handle());
+            space.memory.wake(vpn, 1);
+            return Fault::Spurious;
+        }
+        match fetched {
+            Ok(bytes) => self.fault_stored(space, vpn, entry, Some(&bytes), ctx, events),
+            // Cleaning has carried it elsewhere: it is read anew.
+            Err(FetchError::Moved { .. }) => {
+                self.fault_stored(space, vpn, entry, None, ctx, events)
+            }
+            Err(lost) => {
+                self.not_back(space, vpn, entry);
+                count(&self.counters.corrupt, 1);
+                Fault::Corrupt(lost.into())
+            }
+        }
+    }
+
     fn fault_stored(
         &self,
         space: &Arc<ManagedSpace<M>>,
         vpn: Vpn,
         entry: Entry,
+        fetched: Option<&S::Fetched>,
         ctx: &mut MoverContext<S>,
         events: &mut Vec<Event>,
-    ) -> Fault {
+    ) -> Fault<S::Far> {
         let page = PageId::new(space.id(), vpn);
         let mut others = None;
         let put = match entry.handle() {
@@ -93,8 +134,9 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
             Some(_) if entry.state() == State::Parked && self.copy_parked(page, entry, ctx) => {
                 space.memory.put(vpn, &ctx.pages[..self.page_units])
             }
-            Some(handle) => match self.read_chunk(ctx, handle, entry.index(), 0) {
-                Ok(piece) => {
+            Some(handle) => match self.read_chunk(ctx, handle, entry.index(), 0, fetched) {
+                Ok(Get::OnFlash(far)) => return Fault::Far(Awaited { vpn, entry }, far),
+                Ok(Get::Here(piece)) => {
                     let at = usize::from(entry.index() - piece.pages.start) * self.page_units;
                     let put = space.memory.put(vpn, &ctx.pages[at..at + self.page_units]);
                     if piece.of > 1 && put.stop.is_none() {
@@ -118,9 +160,11 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                     ctx.answered = Some(Answered { at: Instant::now(), codec_ns: ctx.codec_ns });
                 }
                 self.back(space, vpn, entry);
-                self.tell_used(page, entry, events);
+                let tier = if fetched.is_some() { Tier::Flash } else { Tier::Pool };
+                self.tell_used(page, entry, tier, events);
                 if let Some((handle, piece)) = others {
-                    self.bring_others(space, (vpn, handle, entry.index()), piece, ctx, events);
+                    let back = (vpn, handle, entry.index());
+                    self.bring_others(space, back, piece, fetched, ctx, events);
                     self.store.release(handle);
                 }
                 if let Some(run_ahead) = self.run_ahead {
@@ -149,7 +193,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
     }
 
     /// A page that was not in the program was asked for, and is back.
-    fn tell_used(&self, page: PageId, entry: Entry, events: &mut Vec<Event>) {
+    fn tell_used(&self, page: PageId, entry: Entry, tier: Tier, events: &mut Vec<Event>) {
         if entry.state() == State::Parked {
             self.parked.remove(page);
             count(&self.counters.parked_used, 1);
@@ -160,8 +204,9 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
             events.push(Event::Access { page, kind: AccessKind::Seen, write: false });
         } else {
             count(&self.counters.demand, 1);
+            count(&self.counters.demand_flash, usize::from(tier == Tier::Flash));
             events.push(Event::Access { page, kind: AccessKind::Fault, write: false });
-            events.push(Event::PageIn { page, tier: Tier::Pool, demand: true });
+            events.push(Event::PageIn { page, tier, demand: true });
         }
     }
 
@@ -172,6 +217,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         space: &Arc<ManagedSpace<M>>,
         back: (Vpn, Handle, u16),
         piece: Piece,
+        fetched: Option<&S::Fetched>,
         ctx: &mut MoverContext<S>,
         events: &mut Vec<Event>,
     ) {
@@ -201,7 +247,10 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
             let Some(found) = (index..of).find(wanted) else { return };
             index = found + 1;
             // What is damaged is told when it is asked for.
-            next = self.read_chunk(ctx, handle, found, 0).ok();
+            next = match self.read_chunk(ctx, handle, found, 0, fetched) {
+                Ok(Get::Here(piece)) => Some(piece),
+                Ok(Get::OnFlash(_)) | Err(_) => None,
+            };
         }
     }
 
@@ -224,14 +273,14 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
             if !borrow(space, next, entry) {
                 continue;
             }
-            match self.read_chunk(ctx, handle, entry.index(), end) {
-                Ok(piece) => {
+            match self.read_chunk(ctx, handle, entry.index(), end, None) {
+                Ok(Get::Here(piece)) => {
                     let at = end + usize::from(entry.index() - piece.pages.start);
                     run.push(Borrowed { vpn: next, entry, at });
                     end += piece.pages.len();
                 }
-                // It is told when it is asked for.
-                Err(_) => {
+                // It is fetched, or told of, when it is asked for.
+                Ok(Get::OnFlash(_)) | Err(_) => {
                     self.not_back(space, next, entry);
                     space.memory.wake(next, 1);
                 }
@@ -324,7 +373,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         true
     }
 
-    fn fresh(&self, space: &ManagedSpace<M>, vpn: Vpn, events: &mut Vec<Event>) -> Fault {
+    fn fresh(&self, space: &ManagedSpace<M>, vpn: Vpn, events: &mut Vec<Event>) -> Fault<S::Far> {
         let wish = space.memory.fresh_run(vpn).max(1);
         let mut run = 1;
         while run < wish && space.table.load(Vpn(vpn.0 + run as u64)) == Entry::ABSENT {
@@ -358,5 +407,8 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
 
 /// Whether a page can come along with another: it is in a block, and nobody watches whether it is used.
 fn is_there(entry: Entry) -> bool {
-    entry.state() == State::Stored && entry.handle().is_some() && !is_sample(entry)
+    entry.state() == State::Stored
+        && entry.handle().is_some()
+        && !is_sample(entry)
+        && !entry.has(Entry::FLASH)
 }

@@ -7,7 +7,10 @@
 use std::sync::Arc;
 
 use clew_core::{CodecKind, Vpn};
-use clew_store::{CodecContext, Entry, Get, Handle, Members, Piece, PutError, ReadError, Store};
+use clew_store::{
+    CodecContext, Entry, EvictError, FetchError, Fetched, Form, Get, Handle, Members, OnFlash,
+    Piece, PutError, PutOnFlashError, ReadError, Store,
+};
 
 use crate::learn::Learner;
 
@@ -17,6 +20,10 @@ pub trait BlockStore {
     type Unit: Copy + Default + 'static;
     /// Scratch of one thread.
     type Scratch: Default;
+    /// Where a block is that has to be waited for.
+    type Far;
+    /// The bytes of one.
+    type Fetched;
     /// Whether anybody asks how long reading took, and when a fault was answered.
     const IS_TIMED: bool;
 
@@ -49,7 +56,7 @@ pub trait BlockStore {
         handle: Handle,
         index: u16,
         out: &mut [Self::Unit],
-    ) -> Result<(), ReadError>;
+    ) -> Result<Get<(), Self::Far>, ReadError>;
 
     /// See [`Store::get_chunk`].
     ///
@@ -61,7 +68,50 @@ pub trait BlockStore {
         handle: Handle,
         index: u16,
         out: &mut [Self::Unit],
+    ) -> Result<Get<Piece, Self::Far>, ReadError>;
+
+    /// See [`Store::get_chunk_fetched`].
+    ///
+    /// # Errors
+    /// As there.
+    fn get_chunk_fetched(
+        &self,
+        scratch: &mut Self::Scratch,
+        fetched: &Self::Fetched,
+        index: u16,
+        out: &mut [Self::Unit],
     ) -> Result<Piece, ReadError>;
+
+    /// The bytes of a block that is far away. Waits for them.
+    ///
+    /// # Errors
+    /// See [`FetchError`].
+    fn fetch_now(&self, far: Self::Far) -> Result<Self::Fetched, FetchError>;
+
+    /// See [`Store::put_on_flash`].
+    ///
+    /// # Errors
+    /// As there.
+    fn put_group_on_flash(
+        &self,
+        scratch: &mut Self::Scratch,
+        pages: &[Self::Unit],
+        codec: CodecKind,
+        chunk_bytes: u32,
+        members: Members<'_>,
+    ) -> Result<Handle, PutOnFlashError>;
+
+    /// See [`Store::evict`]: as it is stored.
+    ///
+    /// # Errors
+    /// As there.
+    fn evict(&self, scratch: &mut Self::Scratch, handle: Handle) -> Result<(), EvictError>;
+
+    /// See [`Store::is_on_flash`]. Cheap where there is no flash.
+    fn is_on_flash(&self, handle: Handle) -> bool;
+
+    /// See [`Store::look`].
+    fn look(&self, scratch: &mut Self::Scratch, handle: Handle) -> u16;
 
     /// See [`CodecContext::sibling`].
     fn sibling(scratch: &Self::Scratch, index: u16, vpn: Vpn, other: u16) -> Option<Vpn>;
@@ -106,6 +156,8 @@ pub trait BlockStore {
 impl BlockStore for Arc<Store> {
     type Unit = u8;
     type Scratch = CodecContext;
+    type Far = OnFlash;
+    type Fetched = Fetched;
     const IS_TIMED: bool = true;
 
     fn page_units(&self) -> usize {
@@ -133,9 +185,8 @@ impl BlockStore for Arc<Store> {
         handle: Handle,
         index: u16,
         out: &mut [u8],
-    ) -> Result<(), ReadError> {
-        // No daemon and no replay has flash yet: a block that is there cannot be waited for.
-        Store::get(self, scratch, handle, index, out).and_then(Get::here)
+    ) -> Result<Get<()>, ReadError> {
+        Store::get(self, scratch, handle, index, out)
     }
 
     fn get_chunk(
@@ -144,8 +195,48 @@ impl BlockStore for Arc<Store> {
         handle: Handle,
         index: u16,
         out: &mut [u8],
+    ) -> Result<Get<Piece>, ReadError> {
+        Store::get_chunk(self, scratch, handle, index, out)
+    }
+
+    fn get_chunk_fetched(
+        &self,
+        scratch: &mut CodecContext,
+        fetched: &Fetched,
+        index: u16,
+        out: &mut [u8],
     ) -> Result<Piece, ReadError> {
-        Store::get_chunk(self, scratch, handle, index, out).and_then(Get::here)
+        Store::get_chunk_fetched(self, scratch, fetched, index, out)
+    }
+
+    fn fetch_now(&self, far: OnFlash) -> Result<Fetched, FetchError> {
+        let handle = far.handle();
+        let (tell, told) = std::sync::mpsc::sync_channel(1);
+        self.fetch(far, move |fetched| drop(tell.send(fetched)));
+        told.recv().unwrap_or(Err(FetchError::NoFlash { handle }))
+    }
+
+    fn put_group_on_flash(
+        &self,
+        scratch: &mut CodecContext,
+        pages: &[u8],
+        codec: CodecKind,
+        chunk_bytes: u32,
+        members: Members<'_>,
+    ) -> Result<Handle, PutOnFlashError> {
+        self.put_on_flash(scratch, pages, codec, chunk_bytes, members)
+    }
+
+    fn evict(&self, scratch: &mut CodecContext, handle: Handle) -> Result<(), EvictError> {
+        Store::evict(self, scratch, handle, Form::AsStored)
+    }
+
+    fn is_on_flash(&self, handle: Handle) -> bool {
+        self.flash().is_some() && Store::is_on_flash(self, handle)
+    }
+
+    fn look(&self, scratch: &mut CodecContext, handle: Handle) -> u16 {
+        Store::look(self, scratch, handle)
     }
 
     fn sibling(scratch: &CodecContext, index: u16, vpn: Vpn, other: u16) -> Option<Vpn> {

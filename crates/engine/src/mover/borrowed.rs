@@ -11,10 +11,10 @@
 
 use std::time::Instant;
 
-use clew_core::{Event, PageId, Tier, Vpn};
-use clew_store::{Entry, Handle, Piece, ReadError, State, points};
+use clew_core::{Event, PageId, Vpn};
+use clew_store::{Entry, FetchError, Get, Handle, Piece, ReadError, State, points};
 
-use super::{BlockStore, Mover, MoverContext, count, is_sample, page_entry};
+use super::{BlockStore, Mover, MoverContext, count, is_sample, page_entry, tier_of};
 use crate::space::{ManagedSpace, Memory, PutStop};
 
 /// Pages put by one call.
@@ -44,19 +44,27 @@ pub(super) struct Step {
 
 impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
     /// Restores page `index` of a block with what is decompressed with it, from page `at` of the
-    /// thread's buffer on.
+    /// thread's buffer on; if it is far away, from what was `fetched` of it.
     pub(super) fn read_chunk(
         &self,
         ctx: &mut MoverContext<S>,
         handle: Handle,
         index: u16,
         at: usize,
-    ) -> Result<Piece, ReadError> {
+        fetched: Option<&S::Fetched>,
+    ) -> Result<Get<Piece, S::Far>, ReadError> {
         let from = at * self.page_units;
         ctx.pages.resize((from + self.page_units).max(ctx.pages.len()), S::Unit::default());
         let begin = S::IS_TIMED.then(Instant::now);
         loop {
-            match self.store.get_chunk(&mut ctx.codec, handle, index, &mut ctx.pages[from..]) {
+            let (scratch, out) = (&mut ctx.codec, &mut ctx.pages[from..]);
+            let read = match fetched {
+                None => self.store.get_chunk(scratch, handle, index, out),
+                Some(fetched) => {
+                    self.store.get_chunk_fetched(scratch, fetched, index, out).map(Get::Here)
+                }
+            };
+            match read {
                 Err(ReadError::WrongSize { wanted, .. }) => {
                     ctx.pages.resize(from + wanted, S::Unit::default())
                 }
@@ -64,6 +72,28 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                     ctx.codec_ns += begin.map_or(0, |begin| begin.elapsed().as_nanos() as u64);
                     return read;
                 }
+            }
+        }
+    }
+
+    /// The same, and waits for a block that is far away.
+    pub(super) fn read_chunk_and_wait(
+        &self,
+        ctx: &mut MoverContext<S>,
+        handle: Handle,
+        index: u16,
+        at: usize,
+    ) -> Result<Piece, ReadError> {
+        let mut fetched = None;
+        loop {
+            match self.read_chunk(ctx, handle, index, at, fetched.as_ref())? {
+                Get::Here(piece) => return Ok(piece),
+                Get::OnFlash(far) => match self.store.fetch_now(far) {
+                    Ok(bytes) => fetched = Some(bytes),
+                    // Cleaning has carried it elsewhere: it is read anew.
+                    Err(FetchError::Moved { .. }) => {}
+                    Err(lost) => return Err(lost.into()),
+                },
             }
         }
     }
@@ -137,7 +167,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                 self.parked.remove(page);
                 events.push(Event::PrefetchExpired { page });
             } else if !is_sample(borrowed.entry) {
-                events.push(Event::PageIn { page, tier: Tier::Pool, demand: false });
+                events.push(Event::PageIn { page, tier: tier_of(borrowed.entry), demand: false });
             }
         }
         let (done, back) = (put.pages, put.pages);

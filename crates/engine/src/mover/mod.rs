@@ -5,7 +5,7 @@
 //! `Lent` is in its program for everybody but the kernel, which has it in its own swap; from `Resident`,
 //! back to it when that is found out, or on to `Moving`.
 //! `out` takes pages out (`publish` ends it for each), `back` answers faults and `restore` brings
-//! back what nobody waits for (`borrowed` is what both do), `parked` keeps what came back early, `lend` gives
+//! back what nobody waits for (`borrowed` is what both do), `evict` moves blocks to flash, `parked` keeps what came back early, `lend` gives
 //! pages to the kernel's swap and finds those that came back, `changes` applies what programs do with
 //! their memory, `recover` ends what a predecessor that died had begun.
 //!
@@ -45,6 +45,7 @@ mod back;
 mod blocks;
 mod borrowed;
 mod changes;
+mod evict;
 mod lend;
 mod out;
 mod parked;
@@ -60,9 +61,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use clew_core::{Event, PageId, RunAhead, Vpn};
+use clew_core::{Event, PageId, RunAhead, Tier, Vpn};
 use clew_store::table::Refused;
-use clew_store::{Entry, Handle, PutError, ReadError, State, Store};
+use clew_store::{Entry, Handle, OnFlash, PutError, ReadError, State, Store};
 
 use crate::space::{ManagedSpace, Memory};
 use parked::ParkedPages;
@@ -119,12 +120,16 @@ pub struct MoverCounters {
     pub zeros: AtomicU64,
     /// Pages taken out and given back at once: asked for meanwhile, or no room.
     pub returned: AtomicU64,
+    /// Pages moved to flash.
+    pub evicted: AtomicU64,
     /// Pages brought back by a fault.
     pub demand: AtomicU64,
     /// Pages given to the kernel's swap.
     pub lent: AtomicU64,
     /// Pages found to have come back from there: the kernel's own faults.
     pub lent_back: AtomicU64,
+    /// Of these, pages that were waited for on flash.
+    pub demand_flash: AtomicU64,
     /// Pages brought back by restore.
     pub restored: AtomicU64,
     /// Pages that a fault brought back with the one asked for, as of the same block or run.
@@ -149,9 +154,19 @@ pub struct MoverCounters {
     pub corrupt: AtomicU64,
 }
 
-/// How a fault was answered.
+/// A page that somebody waits for, and whose block is being fetched. Its entry stays borrowed until
+/// [`Mover::arrived`].
+#[derive(Clone, Copy, Debug)]
+#[must_use = "its program waits for ever"]
+pub struct Awaited {
+    /// The page.
+    pub vpn: Vpn,
+    entry: Entry,
+}
+
+/// How a fault was answered; `F` is where a block is that has to be waited for.
 #[derive(Debug)]
-pub enum Fault {
+pub enum Fault<F = OnFlash> {
     /// The stored page is back.
     Restored,
     /// Fresh zeros, this many pages.
@@ -160,6 +175,8 @@ pub enum Fault {
     Spurious,
     /// It is on its way; whoever moves it will wake the program.
     Waiting,
+    /// It is far away: whoever asked has it fetched, and then calls [`Mover::arrived`].
+    Far(Awaited, F),
     /// The program is changing its mappings: read events, then ask again.
     Again,
     /// The program or the mapping is gone.
@@ -238,6 +255,15 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         Mover { run_ahead, ..self }
     }
 
+    /// A page that is stored in this block.
+    fn stored_entry(&self, handle: Option<Handle>, index: u16) -> Entry {
+        let entry = page_entry(State::Stored, handle, index);
+        match handle.is_some_and(|handle| self.store.is_on_flash(handle)) {
+            true => entry.with(Entry::FLASH),
+            false => entry,
+        }
+    }
+
     fn release(&self, handle: Option<Handle>) {
         if let Some(handle) = handle {
             self.store.release(handle);
@@ -251,6 +277,11 @@ fn page_entry(state: State, handle: Option<Handle>, index: u16) -> Entry {
         Some(handle) => Entry::with_block(state, handle, index),
         None => Entry::new(state),
     }
+}
+
+/// The tier that a stored page is in, as far as its entry knows.
+pub fn tier_of(entry: Entry) -> Tier {
+    if entry.has(Entry::FLASH) { Tier::Flash } else { Tier::Pool }
 }
 
 /// Whether a page is out as a sample.

@@ -11,8 +11,8 @@
 
 use std::sync::Arc;
 
-use clew_core::{Event, Group, PageId, PageRun, Tier, Vpn};
-use clew_store::{Entry, Members, State, points};
+use clew_core::{CodecKind, Event, Group, PageId, PageRun, Tier, Vpn};
+use clew_store::{Entry, Get, Handle, Limit, Members, PutError, PutOnFlashError, State, points};
 
 use super::borrowed::borrow;
 use super::publish::{Home, Landed};
@@ -41,6 +41,8 @@ struct How<'a> {
     flags: u8,
     /// A fault may call it off.
     yields: bool,
+    /// New blocks go to flash.
+    to_flash: bool,
     /// Only these (ascending).
     among: Option<&'a [Vpn]>,
 }
@@ -55,9 +57,9 @@ pub(super) enum Source {
 }
 
 impl SwapOut {
-    fn tell_stored(&mut self, page: PageId, bytes: u32) {
+    fn tell_stored(&mut self, page: PageId, tier: Tier, bytes: u32) {
         self.stored += 1;
-        self.events.push(Event::Stored { page, tier: Tier::Pool, bytes });
+        self.events.push(Event::Stored { page, tier, bytes });
     }
 
     /// It is in the kernel's swap.
@@ -71,7 +73,9 @@ impl SwapOut {
 
     fn tell<M: ?Sized>(&mut self, space: &ManagedSpace<M>, landed: Landed) {
         match landed {
-            Landed::Stored(at, bytes) => self.tell_stored(PageId::new(space.id(), at), bytes),
+            Landed::Stored(at, tier, bytes) => {
+                self.tell_stored(PageId::new(space.id(), at), tier, bytes);
+            }
             Landed::Program(at) => self.tell_stayed(PageId::new(space.id(), at)),
             Landed::Hole(at) => {
                 let run = PageRun { first: PageId::new(space.id(), at), count: 1 };
@@ -102,7 +106,19 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         groups: &[Group],
         ctx: &mut MoverContext<S>,
     ) -> SwapOut {
-        let out = self.take(space, groups, 0, ctx);
+        let out = self.take(space, groups, 0, false, ctx);
+        count(&self.counters.swapped_out, out.stored);
+        out
+    }
+
+    /// As [`Mover::swap_out`], but the blocks are stored on flash.
+    pub fn swap_out_to_flash(
+        &self,
+        space: &Arc<ManagedSpace<M>>,
+        groups: &[Group],
+        ctx: &mut MoverContext<S>,
+    ) -> SwapOut {
+        let out = self.take(space, groups, 0, true, ctx);
         count(&self.counters.swapped_out, out.stored);
         out
     }
@@ -115,7 +131,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         groups: &[Group],
         ctx: &mut MoverContext<S>,
     ) -> SwapOut {
-        let mut out = self.take(space, groups, Entry::SAMPLED, ctx);
+        let mut out = self.take(space, groups, Entry::SAMPLED, false, ctx);
         out.events.retain(|event| matches!(event, Event::Freed { .. }));
         count(&self.counters.sampled, out.stored);
         out
@@ -127,6 +143,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         space: &Arc<ManagedSpace<M>>,
         groups: &[Group],
         flags: u8,
+        to_flash: bool,
         ctx: &mut MoverContext<S>,
     ) -> SwapOut {
         let mut out = SwapOut::default();
@@ -144,7 +161,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                 pages <= most
             };
             let (now, later) = rest.split_at(1 + rest[1..].iter().take_while(fits).count());
-            let mut how = How { flags, yields: true, among: None };
+            let mut how = How { flags, yields: true, to_flash, among: None };
             let (mut busy, called_off) = self.batch(space, now, how, &mut learner, ctx, &mut out);
             how.yields = false;
             if called_off {
@@ -156,7 +173,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
             }
             busy.sort_unstable();
             if !busy.is_empty() && out.full.is_none() && space.memory.unshare(&busy) {
-                let how = How { flags, yields: false, among: Some(&busy) };
+                let how = How { flags, yields: false, to_flash, among: Some(&busy) };
                 let (still, _) = self.batch(space, now, how, &mut learner, ctx, &mut out);
                 busy = still;
             }
@@ -220,7 +237,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                     (*vpn, Source::Slot(slot - 1, marked.took[slot - 1]))
                 }
             });
-            self.store_group(space, group, how.flags, sources, learner, ctx, out, &mut busy);
+            self.store_group(space, group, how, sources, learner, ctx, out, &mut busy);
             first = end;
         }
         if !marked.vpns.is_empty() {
@@ -241,7 +258,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         &self,
         space: &Arc<ManagedSpace<M>>,
         group: &Group,
-        flags: u8,
+        how: How<'_>,
         sources: impl Iterator<Item = (Vpn, Source)>,
         learner: &mut Learner,
         ctx: &mut MoverContext<S>,
@@ -292,7 +309,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
             let is_wanted =
                 || space.moving(slot).is_some_and(|(_, entry)| entry.has(Entry::WANTED));
             let again = took == Took::Busy || took == Took::CalledOff && !is_wanted();
-            match self.publish(space, slot, home, slot_bytes, flags) {
+            match self.publish(space, slot, home, slot_bytes, how.flags) {
                 Landed::Program(now) if again && now == vpn => busy.push(vpn),
                 landed => out.tell(space, landed),
             }
@@ -308,7 +325,12 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                 }
                 let dictionary = learner.dictionary();
                 let members = Members { vpns: &vpns, park: group.park_siblings, dictionary };
-                match self.store.put_group(&mut ctx.codec, block, codec, chunk_bytes, members) {
+                let scratch = &mut ctx.codec;
+                let stored = match how.to_flash {
+                    false => self.store.put_group(scratch, block, codec, chunk_bytes, members),
+                    true => self.put_far(scratch, block, codec, chunk_bytes, members),
+                };
+                match stored {
                     Ok(handle) => {
                         points::out_stored();
                         put = Some(handle);
@@ -321,7 +343,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                 let landed = match source {
                     Source::Slot(slot, _) => {
                         let home = put.map_or(Home::Nowhere, |h| Home::Stored(Some(h), index));
-                        self.publish(space, slot, home, bytes, flags)
+                        self.publish(space, slot, home, bytes, how.flags)
                     }
                     Source::Sample(entry) => {
                         self.publish_sample(space, *vpn, entry, put.map(|h| (h, index)))
@@ -333,11 +355,31 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         (ctx.pages, ctx.sources, ctx.members) = (bytes, fresh, vpns);
     }
 
+    /// Stores a group on flash; what flash does not take has no room.
+    fn put_far(
+        &self,
+        scratch: &mut S::Scratch,
+        block: &[S::Unit],
+        codec: CodecKind,
+        chunk_bytes: u32,
+        members: Members<'_>,
+    ) -> Result<Handle, PutError> {
+        let put = self.store.put_group_on_flash(scratch, block, codec, chunk_bytes, members);
+        put.map_err(|error| match error {
+            PutOnFlashError::Put(error) => error,
+            PutOnFlashError::NoFlash | PutOnFlashError::Append(_) => {
+                let pages = block.len() / self.page_units;
+                PutError::Full { limit: Limit::Flash, pages }
+            }
+        })
+    }
+
     /// Reads a page that is out as a sample; false if it needs no other place: it is all zeros, or
     /// damaged, which is told when it is asked for.
     fn read_sample(&self, entry: Entry, out: &mut [S::Unit], ctx: &mut MoverContext<S>) -> bool {
         let Some(handle) = entry.handle() else { return false };
-        self.store.get(&mut ctx.codec, handle, entry.index(), out).is_ok()
+        // The kept copy of a page that is out as a sample may be on flash: it stays there.
+        matches!(self.store.get(&mut ctx.codec, handle, entry.index(), out), Ok(Get::Here(())))
     }
 
     /// Marks the groups' pages and holds events; false if there is nothing to take. Parked pages

@@ -15,13 +15,13 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
-use clew_core::{Event, PageId, SpaceId, Tier, Vpn};
+use clew_core::{Event, PageId, SpaceId, Vpn};
 use clew_store::{Entry, Handle, Members, PutError, State, points};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use parking_lot::{Mutex, MutexGuard};
 
-use super::{BlockStore, Mover, MoverContext, count, is_sample, page_entry};
+use super::{BlockStore, Mover, MoverContext, count, is_sample, page_entry, tier_of};
 use crate::space::{ManagedSpace, Memory};
 
 /// How pages that came back early wait for their use.
@@ -222,7 +222,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         points::back_parked();
         if done {
             count(&self.counters.parked, 1);
-            events.push(Event::PageIn { page, tier: Tier::Pool, demand: false });
+            events.push(Event::PageIn { page, tier: tier_of(now), demand: false });
         } else {
             self.parked.remove(page);
         }
@@ -248,7 +248,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         let again = (!self.parking.keep).then(|| self.recompress(handle, copy, codec));
         let again = again.and_then(Result::ok);
         let (home, at) = again.map_or((handle, index), |new| (new, 0));
-        let stored = page_entry(State::Stored, Some(home), at);
+        let stored = self.stored_entry(Some(home), at);
         if space.table.compare_exchange(page.vpn(), parked, stored).is_err() {
             // Used, given up, or moved.
             self.release(again);
@@ -257,7 +257,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         if again.is_some() {
             self.store.release(handle);
         }
-        self.tell_expired(page, home, events);
+        self.tell_expired(page, stored, events);
     }
 
     /// Compresses a page as its block was, whose form packing had chosen: the same codec, in chunks of
@@ -281,21 +281,21 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         parked: Entry,
         events: &mut Vec<Event>,
     ) -> bool {
-        let stored = parked.with_state(State::Stored);
+        let stored = self.stored_entry(parked.handle(), parked.index());
         let done = space.table.compare_exchange(vpn, parked, stored).is_ok();
-        if let (true, Some(handle)) = (done, parked.handle()) {
+        if done && parked.handle().is_some() {
             let page = PageId::new(space.id(), vpn);
             self.parked.remove(page);
-            self.tell_expired(page, handle, events);
+            self.tell_expired(page, stored, events);
         }
         done
     }
 
-    fn tell_expired(&self, page: PageId, home: Handle, events: &mut Vec<Event>) {
+    fn tell_expired(&self, page: PageId, stored: Entry, events: &mut Vec<Event>) {
         count(&self.counters.parked_expired, 1);
         events.push(Event::PrefetchExpired { page });
-        let bytes = self.share(Some(home));
-        events.push(Event::Stored { page, tier: Tier::Pool, bytes });
+        let bytes = self.share(stored.handle());
+        events.push(Event::Stored { page, tier: tier_of(stored), bytes });
     }
 
     /// Decompresses stored pages and parks them: `vpns` ascending. Pages that are not stored are

@@ -4,10 +4,10 @@
 //! lock. As long as it is `Moving` here, children may still join; so who publishes looks, under the
 //! lock, whether all of them have it.
 
-use clew_core::Vpn;
+use clew_core::{Tier, Vpn};
 use clew_store::{Entry, Handle, State, points};
 
-use super::{BlockStore, Mover, count, page_entry, replace};
+use super::{BlockStore, Mover, count, page_entry, replace, tier_of};
 use crate::space::{ManagedSpace, Memory, PutStop};
 
 /// Where a page of a batch is, once that is known.
@@ -27,8 +27,8 @@ pub(super) enum Home {
 
 /// What became of a page, where it is now.
 pub(super) enum Landed {
-    /// Stored, in so many bytes.
-    Stored(Vpn, u32),
+    /// Stored, in so many bytes of this tier.
+    Stored(Vpn, Tier, u32),
     /// In the program, as before.
     Program(Vpn),
     /// There was none; the program had dropped it.
@@ -49,7 +49,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         home: Option<(Handle, u16)>,
     ) -> Landed {
         let stored = match home {
-            Some((handle, index)) => page_entry(State::Stored, Some(handle), index),
+            Some((handle, index)) => self.stored_entry(Some(handle), index),
             None => sample.without(Entry::SAMPLED),
         };
         let borrowed = sample.with_state(State::Restoring);
@@ -64,7 +64,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         // Who came meanwhile waits for it.
         space.memory.wake(vpn, 1);
         match done {
-            true => Landed::Stored(vpn, self.share(stored.handle())),
+            true => self.landed(vpn, stored),
             false => Landed::Gone,
         }
     }
@@ -176,16 +176,16 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                 let entry = replace(space, at, entry, |_| lost);
                 self.release(entry.handle());
                 wake_if_wanted(space, at, entry);
-                Some(Landed::Stored(at, 0))
+                Some(Landed::Stored(at, Tier::Pool, 0))
             }
             Home::Stored(..) if !entry.has(Entry::WANTED) => {
-                let stored = page_entry(State::Stored, handle, index).with(flags);
+                let stored = self.stored_entry(handle, index).with(flags);
                 if space.table.compare_exchange(at, entry, stored).is_err() {
                     return None; // wanted since
                 }
                 points::out_published();
                 self.release(entry.handle());
-                Some(Landed::Stored(at, self.share(handle)))
+                Some(self.landed(at, stored))
             }
             Home::Stored(..) | Home::Nowhere => {
                 let stop = space.memory.put(at, bytes).stop;
@@ -199,14 +199,18 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                 };
                 let keep = handle.filter(|_| state == State::Stored);
                 let flags = if state == State::Stored { flags } else { 0 };
-                let entry =
-                    replace(space, at, entry, |_| page_entry(state, keep, index).with(flags));
+                let new = match state {
+                    State::Stored => self.stored_entry(keep, index),
+                    _ => page_entry(state, keep, index),
+                };
+                let new = new.with(flags);
+                let entry = replace(space, at, entry, |_| new);
                 self.release(entry.handle());
                 if stop.is_some() {
                     wake_if_wanted(space, at, entry);
                 }
                 if state == State::Stored {
-                    return Some(Landed::Stored(at, self.share(handle)));
+                    return Some(self.landed(at, new));
                 }
                 self.release(handle);
                 if stop == Some(PutStop::Exists) {
@@ -216,6 +220,10 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                 Some(Landed::Program(at))
             }
         }
+    }
+
+    fn landed(&self, at: Vpn, stored: Entry) -> Landed {
+        Landed::Stored(at, tier_of(stored), self.share(stored.handle()))
     }
 
     /// What a page of a block takes; the page of zeros takes nothing.

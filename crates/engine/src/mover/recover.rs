@@ -5,7 +5,7 @@
 //! stored and not named by an entry yet were freed when the store was adopted.
 
 use clew_core::Vpn;
-use clew_store::{Entry, Handle, State};
+use clew_store::{Entry, Get, Handle, State};
 
 use super::{BlockStore, Mover, MoverContext, is_sample, page_entry, set};
 use crate::space::{ManagedSpace, Memory, Put, PutStop};
@@ -83,8 +83,9 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                 }
                 (_, None) => space.memory.put_zero(vpn, 1),
                 (_, Some(handle)) => {
-                    if self.store.get(&mut ctx.codec, handle, entry.index(), bytes).is_err() {
-                        // Said, and acted upon, when the program asks for it.
+                    let read = self.store.get(&mut ctx.codec, handle, entry.index(), bytes);
+                    if !matches!(read, Ok(Get::Here(()))) {
+                        // Fetched, or said and acted upon, when the program asks for it.
                         set(space, vpn, entry.without(ALL_FLAGS).with_state(State::Stored));
                         continue;
                     }

@@ -30,6 +30,10 @@ pub enum Act {
     },
     Fork,
     SwapOut(Out),
+    /// To flash, past the pool.
+    PutOnFlash(Out),
+    /// From the pool to flash.
+    Evict(u64, u64),
     Restore(u64, u64),
     Park(u64, u64),
     Sample(u64, u64),
@@ -137,6 +141,8 @@ fn act() -> impl Strategy<Value = Act> {
         }),
         2 => Just(Act::Fork),
         3 => out().prop_map(Act::SwapOut),
+        1 => out().prop_map(Act::PutOnFlash),
+        3 => range().prop_map(|(first, n)| Act::Evict(first, n)),
         3 => range().prop_map(|(first, n)| Act::Restore(first, n)),
         2 => range().prop_map(|(first, n)| Act::Park(first, n)),
         2 => range().prop_map(|(first, n)| Act::Sample(first, n)),

@@ -4,6 +4,7 @@
 //! [`world`] ties programs, spaces and the mover together, and checks them against the model.
 //! [`races_out`] and [`races_back`] are interleavings one by one, [`deaths`] a daemon that dies in them
 //! and the next one, [`blocks`] what comes back with what and waits parked, [`lending`] to the kernel,
+//! [`far`] what goes to flash and is waited for,
 //! [`full_tables`] what happens without room for more entries, [`figure_6`] a block of Archer's,
 //! [`sequences`] of random
 //! [`acts`] are many at once, [`threads`] real ones.
@@ -12,6 +13,7 @@ mod acts;
 mod blocks;
 mod contents;
 mod deaths;
+mod far;
 mod figure_6;
 mod full_tables;
 mod kernel;

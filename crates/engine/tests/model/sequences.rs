@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use clew_core::{CodecKind, Event, Group, Vpn};
-use clew_engine::{MoverContext, SwapOut};
+use clew_engine::{Fault, MoverContext, SwapOut};
 use clew_store::{Entry, State};
 use proptest::prelude::*;
 
@@ -135,6 +135,26 @@ impl Runner {
         self.swapping.lock().unwrap().remove(&program.id());
     }
 
+    /// Moves pages to flash; each that is stored is told of once, and so is what goes along.
+    fn evict(&self, program: &Arc<Program>, pages: Range<u64>, ctx: &mut MoverContext) {
+        let is_out = |vpn: &u64| {
+            let entry = program.entry(*vpn);
+            entry.state() == State::Stored && !entry.has(Entry::SAMPLED)
+        };
+        let pages: Vec<u64> = pages.collect();
+        let out: BTreeSet<u64> = pages.iter().copied().filter(is_out).collect();
+        let groups = [group(program, &pages, CodecKind::Lz4, 4096)];
+        let done = self.world.mover.evict(&program.space, &groups, ctx);
+        let mut told = BTreeSet::new();
+        for event in &done.events {
+            let Event::Stored { page, .. } = event else { panic!("{event:?}") };
+            assert!(told.insert(page.vpn().0), "{page:?} is told of twice");
+        }
+        // In the course of a restore or a batch, others may be on their way.
+        assert!(told.is_superset(&out), "{told:?} of {out:?}");
+        let _ = self.world.store.clean_flash();
+    }
+
     fn turn(&self, turn: &Turn, ctx: &mut MoverContext) {
         let program = self.who(turn.who);
         let usable = |vpn| program.kernel.is_mapped(vpn) && !program.kernel.is_changing(vpn, 1);
@@ -149,6 +169,13 @@ impl Runner {
                 }
             }
             Act::SwapOut(out) => drop(self.swap_out(&program, out, ctx)),
+            Act::PutOnFlash(out) if self.swapping.lock().unwrap().insert(program.id()) => {
+                let groups = out.groups(&program);
+                self.world.mover.swap_out_to_flash(&program.space, &groups, ctx);
+                self.swapping.lock().unwrap().remove(&program.id());
+            }
+            Act::PutOnFlash(_) => {}
+            Act::Evict(first, count) => self.evict(&program, *first..first + count, ctx),
             // What stands in the way of a put could not be read.
             Act::Restore(first, count) if !program.kernel.events_held() => {
                 let vpns: Vec<Vpn> = (*first..first + count).map(Vpn).collect();
@@ -246,7 +273,10 @@ impl Runner {
         let stored = |vpn: &u64| program.entry(*vpn).state() == State::Stored;
         let Some(first) = (first..PAGES).find(stored) else { return };
         let vpns: Vec<Vpn> = (first..PAGES).take_while(stored).take(32).map(Vpn).collect();
-        let last = first + vpns.len() as u64 - 1;
+        // A page on flash ends a run: the next one is borrowed when this one is back.
+        let far = |vpn: &Vpn| program.entry(vpn.0).is_on_flash();
+        let run = vpns.iter().position(far).map_or(vpns.len(), |at| at + 1);
+        let last = first + run as u64 - 1;
         std::thread::scope(|scope| {
             let guard = program.space.table.lock.write();
             let restore = || {
@@ -266,7 +296,11 @@ impl Runner {
                     // Under the lock, as the reader of events would.
                     for vpn in program.kernel.read_faults() {
                         let ctx = &mut *ctx;
-                        self.world.mover.fault(&program.space, Vpn(vpn), ctx, &mut Vec::new());
+                        let space = &program.space;
+                        let fault = self.world.mover.fault(space, Vpn(vpn), ctx, &mut Vec::new());
+                        if let Fault::Far(awaited, far) = fault {
+                            self.world.fetch_later(&program, awaited, far);
+                        }
                     }
                 } else if self.change(&program, act) {
                     self.world.apply(&program, &guard);
@@ -276,6 +310,7 @@ impl Runner {
             drop(guard);
             restorer.join().unwrap();
         });
+        self.world.arrive(ctx);
     }
 
     fn run(self: &Arc<Self>, ops: &[Op]) {
@@ -347,9 +382,11 @@ proptest! {
         (memory, pages) in limits(),
         retain in any::<bool>(),
         ahead in any::<bool>(),
+        flash in any::<bool>(),
         ops in prop::collection::vec(op(), 1..40),
     ) {
         let world = World::new(memory, pages, retain);
+        let world = if flash { world.with_flash() } else { world };
         let world = Arc::new(if ahead { world.running_ahead() } else { world });
         world.start();
         let runner = Arc::new(Runner { world: Arc::clone(&world), swapping: Mutex::default() });

@@ -132,6 +132,13 @@ fn swap(world: &World, program: &Arc<Program>, stop: &AtomicBool) {
             })
             .collect();
         world.mover.swap_out(&program.space, &groups, &mut ctx);
+        if world.store.flash().is_some() {
+            let first = random.below(PAGES);
+            let pages: Vec<u64> = (first..(first + 30).min(PAGES)).collect();
+            let groups = [group(program, &pages, CodecKind::Lz4, 4096)];
+            world.mover.evict(&program.space, &groups, &mut ctx);
+            let _ = world.store.clean_flash();
+        }
         if random.below(8) == 0 {
             world.store.compact(64);
         }
@@ -162,11 +169,20 @@ fn touch(program: &Program, stop: &AtomicBool) {
     }
 }
 
+/// Blocks that faults wait for arrive, in their time.
+fn arrive(world: &World, stop: &AtomicBool) {
+    let mut ctx = MoverContext::default();
+    while world.arrive(&mut ctx) > 0 || !stop.load(Ordering::SeqCst) {
+        std::thread::yield_now();
+    }
+}
+
 fn everything_at_once(world: &World, steps: u64, seed: u64) {
     let program = world.start();
     let (done, unserved) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| serve(world, &program, &unserved));
+        scope.spawn(|| arrive(world, &unserved));
         let _finally = Finally(&unserved, &program);
         std::thread::scope(|scope| {
             scope.spawn(|| swap(world, &program, &done));
@@ -184,6 +200,17 @@ fn everything_at_once(world: &World, steps: u64, seed: u64) {
         assert_ne!(counter.load(Ordering::Relaxed), 0);
     }
     world.finish();
+}
+
+#[test]
+fn programs_and_workers_and_flash_at_once() {
+    let world = World::roomy(true).with_flash();
+    world.is_late.store(true, Ordering::SeqCst);
+    everything_at_once(&world, 4000, 4);
+    let counters = &world.mover.counters;
+    for counter in [&counters.evicted, &counters.demand_flash] {
+        assert_ne!(counter.load(Ordering::Relaxed), 0);
+    }
 }
 
 #[test]

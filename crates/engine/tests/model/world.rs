@@ -6,9 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use clew_core::{CodecKind, Group, PageId, RunAhead, SpaceId, Vpn};
-use clew_engine::{Fault, ManagedSpace, Memory, Mover, MoverContext, Parking, Staged, SwapOut};
+use clew_engine::{
+    Awaited, BlockStore, Fault, ManagedSpace, Memory, Mover, MoverContext, Parking, Staged, SwapOut,
+};
 use clew_store::SpaceWriteGuard;
-use clew_store::{Entry, Journal, Segment, Space, State, Store, StoreConfig, Tables};
+use clew_store::flash::{Flash, FlashConfig, FlashLeft, MemoryDevice};
+use clew_store::{Entry, Get, Journal, OnFlash, Segment, Space, State, Store, StoreConfig, Tables};
 
 use crate::contents::{PAGE, page};
 use crate::kernel::{Calls, Change, Kernel};
@@ -34,6 +37,10 @@ pub struct World {
     programs: Mutex<BTreeMap<u32, Arc<Program>>>,
     next_id: AtomicU32,
     version: AtomicU64,
+    device: Option<MemoryDevice>,
+    /// Blocks of faults arrive when [`World::arrive`] says so.
+    pub is_late: AtomicBool,
+    late: Mutex<Vec<(u32, Awaited, OnFlash)>>,
 }
 
 impl Program {
@@ -79,7 +86,19 @@ impl World {
             programs: Mutex::default(),
             next_id: AtomicU32::new(1),
             version: AtomicU64::new(1),
+            device: None,
+            is_late: AtomicBool::new(false),
+            late: Mutex::default(),
         }
+    }
+
+    /// The same, with flash.
+    pub fn with_flash(self) -> World {
+        let config = FlashConfig { segment_bytes: 64 << 10, buffers: 4 };
+        let device = MemoryDevice::new(8 << 20);
+        let flash = Flash::new(config, Box::new(device.clone())).unwrap();
+        assert!(self.store.attach_flash(Arc::new(flash)));
+        World { device: Some(device), ..self }
     }
 
     /// The same, where pages behind a fault come along.
@@ -162,6 +181,16 @@ impl World {
         let (store, adopted) = Store::adopt(*self.store.config(), fds, references).unwrap();
         assert_eq!(adopted.damaged, []);
         let store = Arc::new(store);
+        if let (Some(flash), Some(device)) = (self.store.flash(), &self.device) {
+            // Its threads outlive it here: they have nothing more to do.
+            assert!(flash.flush());
+            let left =
+                FlashLeft { fds: flash.segments().map(|fd| fd.try_clone_to_owned().unwrap()) };
+            let (flash, lost) =
+                Flash::adopt(left, Box::new(device.clone()), &adopted.on_flash).unwrap();
+            assert!(lost.is_empty());
+            assert!(store.attach_flash(Arc::new(flash)));
+        }
         let next = World {
             mover: Mover::new(Arc::clone(&store), retain, Parking { pages: 6, keep: retain }),
             store,
@@ -171,6 +200,9 @@ impl World {
             programs: Mutex::new(programs),
             next_id: self.next_id.load(Ordering::SeqCst).into(),
             version: self.version.load(Ordering::SeqCst).into(),
+            device: self.device.clone(),
+            is_late: AtomicBool::new(false),
+            late: Mutex::default(),
         };
         // Who died frees nothing.
         std::mem::forget(self);
@@ -231,6 +263,32 @@ impl World {
         }
     }
 
+    /// The block of a fault arrives later.
+    pub fn fetch_later(&self, program: &Program, awaited: Awaited, far: OnFlash) {
+        self.late.lock().unwrap().push((program.id(), awaited, far));
+    }
+
+    /// The blocks that faults wait for arrive; how many did.
+    pub fn arrive(&self, ctx: &mut MoverContext) -> usize {
+        let late = std::mem::take(&mut *self.late.lock().unwrap());
+        let arrived = late.len();
+        for (id, awaited, far) in late {
+            let Some(program) = self.program(id) else { continue };
+            let (fetched, told) = (self.store.fetch_now(far), &mut Vec::new());
+            let fault = {
+                let _events = program.space.table.lock.read();
+                self.mover.arrived(&program.space, awaited, fetched, ctx, told)
+            };
+            match fault {
+                Fault::Far(awaited, far) => self.late.lock().unwrap().push((id, awaited, far)),
+                Fault::Again | Fault::Gone => program.kernel.wake(awaited.vpn, 1),
+                Fault::Corrupt(error) => panic!("{awaited:?}: {error}"),
+                Fault::Restored | Fault::Fresh(_) | Fault::Spurious | Fault::Waiting => {}
+            }
+        }
+        arrived
+    }
+
     /// Reads and applies events, then answers faults. False if events are held.
     pub fn serve(&self, program: &Program, ctx: &mut MoverContext) -> bool {
         let guard = program.space.table.lock.write();
@@ -241,10 +299,22 @@ impl World {
         self.apply(program, &guard);
         let _guard = guard.downgrade();
         for vpn in faults {
-            match self.mover.fault(&program.space, Vpn(vpn), ctx, &mut Vec::new()) {
+            let mut fault = self.mover.fault(&program.space, Vpn(vpn), ctx, &mut Vec::new());
+            while let Fault::Far(awaited, far) = fault {
+                if self.is_late.load(Ordering::SeqCst) {
+                    self.fetch_later(program, awaited, far);
+                    fault = Fault::Waiting;
+                    break;
+                }
+                let fetched = self.store.fetch_now(far);
+                let (space, told) = (&program.space, &mut Vec::new());
+                fault = self.mover.arrived(space, awaited, fetched, ctx, told);
+            }
+            match fault {
                 Fault::Again | Fault::Gone => program.kernel.wake(Vpn(vpn), 1),
                 Fault::Corrupt(error) => panic!("page {vpn}: {error}"),
                 Fault::Restored | Fault::Fresh(_) | Fault::Spurious | Fault::Waiting => {}
+                Fault::Far(..) => unreachable!("it was fetched"),
             }
         }
         true
@@ -343,10 +413,14 @@ impl World {
                     (None, State::Absent | State::Resident | State::Lent) => {}
                     (None, State::Stored | State::Parked) => {
                         if let Some(handle) = entry.handle() {
-                            let got = self
-                                .store
-                                .get(&mut ctx.codec, handle, entry.index(), &mut bytes)
-                                .and_then(clew_store::Get::here);
+                            let (store, index) = (&self.store, entry.index());
+                            let got = match store.get(&mut ctx.codec, handle, index, &mut bytes) {
+                                Ok(Get::OnFlash(far)) => {
+                                    let fetched = store.fetch_now(far).unwrap();
+                                    store.get_fetched(&mut ctx.codec, &fetched, index, &mut bytes)
+                                }
+                                got => got.and_then(Get::here),
+                            };
                             assert_eq!(got, Ok(()), "{at}");
                         }
                     }

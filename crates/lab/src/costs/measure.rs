@@ -55,6 +55,8 @@ pub fn measure(trace: &Trace, progress: &mut dyn FnMut(u64, u64)) -> Result<Cost
     }
     let reference = Costs::reference();
     Ok(Costs {
+        // What no device was named for is not measured.
+        flash: None,
         name: "measured".to_string(),
         source: format!(
             "measured on {pages} pages of {}; crossings to the kernel as in the reference table",

@@ -27,12 +27,18 @@ pub struct Spent {
     pub back_ns: f64,
     /// Crossing to the kernel and back (always by the table).
     pub kernel_ns: f64,
+    /// Reading flash, by the table: a device's time, and not a CPU's.
+    pub device_ns: f64,
     /// Of all that, what the program that faulted waited for.
     pub wait_ns: f64,
     /// Pages decompressed.
     pub decompressed_pages: u64,
     /// Pages compressed.
     pub compressed_pages: u64,
+    /// Read from flash, bytes.
+    pub flash_read_bytes: u64,
+    /// Stored on flash, bytes.
+    pub flash_written_bytes: u64,
 }
 
 impl std::ops::AddAssign for Spent {
@@ -40,9 +46,12 @@ impl std::ops::AddAssign for Spent {
         self.out_ns += more.out_ns;
         self.back_ns += more.back_ns;
         self.kernel_ns += more.kernel_ns;
+        self.device_ns += more.device_ns;
         self.wait_ns += more.wait_ns;
         self.decompressed_pages += more.decompressed_pages;
         self.compressed_pages += more.compressed_pages;
+        self.flash_read_bytes += more.flash_read_bytes;
+        self.flash_written_bytes += more.flash_written_bytes;
     }
 }
 
@@ -95,6 +104,32 @@ pub struct CodecCost {
     pub ratio: f64,
 }
 
+/// What flash costs.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FlashCost {
+    /// Nanoseconds until a block of one byte has been read, at random.
+    pub read_ns: f64,
+    /// Nanoseconds for each byte of it.
+    pub read_byte_ns: f64,
+    /// Nanoseconds of a CPU for each byte that is encrypted and handed to the device.
+    pub put_byte_ns: f64,
+}
+
+impl FlashCost {
+    /// What reading one block of so many bytes takes.
+    pub fn read(&self, bytes: u64) -> Spent {
+        let device_ns = self.read_ns + self.read_byte_ns * bytes as f64;
+        Spent { device_ns, flash_read_bytes: bytes, ..Spent::default() }
+    }
+
+    /// What handing so many bytes to the device takes.
+    pub fn put(&self, bytes: u64) -> Spent {
+        let out_ns = self.put_byte_ns * bytes as f64;
+        Spent { out_ns, flash_written_bytes: bytes, ..Spent::default() }
+    }
+}
+
 /// A table of costs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -115,6 +150,8 @@ pub struct Costs {
     pub look_ns: f64,
     /// A page copied.
     pub copy_ns: f64,
+    /// Flash, where the table has it.
+    pub flash: Option<FlashCost>,
     /// By codec and chunk size, ascending.
     pub codec: Vec<CodecCost>,
 }
@@ -139,8 +176,14 @@ impl Costs {
         let bad = |why: String| LabError::Setting { what: what.to_string(), why };
         let mut costs: Costs = toml::from_str(text).map_err(|error| bad(error.to_string()))?;
         let single = [costs.fault_ns, costs.put_ns, costs.take_ns, costs.look_ns, costs.copy_ns];
+        let flash = costs.flash.iter().flat_map(|f| [f.read_ns, f.read_byte_ns, f.put_byte_ns]);
         let rows = costs.codec.iter().flat_map(|row| [row.out_ns, row.back_ns, row.ratio]);
-        if single.into_iter().chain(rows).any(|number| !number.is_finite() || number < 0.0) {
+        if single
+            .into_iter()
+            .chain(flash)
+            .chain(rows)
+            .any(|number| !number.is_finite() || number < 0.0)
+        {
             return Err(bad("a cost is no number, or negative".to_string()));
         }
         if costs.codec.iter().any(|row| row.ratio <= 0.0 || row.chunk.0 == 0) {
@@ -167,11 +210,24 @@ impl Costs {
         ] {
             *cost *= factor;
         }
+        // The device is no slower for it.
+        if let Some(flash) = &mut self.flash {
+            flash.put_byte_ns *= factor;
+        }
         for row in &mut self.codec {
             row.out_ns *= factor;
             row.back_ns *= factor;
         }
         self
+    }
+
+    /// What flash costs.
+    ///
+    /// # Errors
+    /// [`LabError::NoCost`] if the table does not say.
+    pub fn flash(&self) -> Result<FlashCost, LabError> {
+        let missing = || LabError::NoCost { table: self.name.clone(), what: "[flash]".into() };
+        self.flash.ok_or_else(missing)
     }
 
     /// What `codec` costs in chunks of `chunk_bytes`, for a page of `page_bytes`. Between two sizes

@@ -13,7 +13,8 @@ use std::time::Instant;
 use clew_core::{
     CodecKind, Event, Group, PageCounts, PageFacts, PageId, PageRun, SpaceId, Tier, TierFacts, Vpn,
 };
-use clew_engine::{Memory, Put, PutStop, Took};
+use clew_engine::{ManagedSpace, Memory, Mover, MoverContext, Put, PutStop, SwapOut, Took};
+use clew_store::flash::{Flash, FlashConfig, FlashError, MemoryDevice};
 use clew_store::{Entry, Handle, State, Store, StoreConfig};
 use clew_trace::{Content, Contents, Trace};
 
@@ -109,6 +110,17 @@ impl Memory for Program {
     }
 }
 
+/// One slot of flash in so many: fewer free ones are few.
+const FEW_SLOTS: usize = 4;
+
+/// How groups are taken out.
+type TakeOut = fn(
+    &Mover<Arc<Store>, Program>,
+    &Arc<ManagedSpace<Program>>,
+    &[Group],
+    &mut MoverContext<Arc<Store>>,
+) -> SwapOut;
+
 /// The mechanism. See the module.
 pub struct Bytes {
     programs: Programs<Arc<Store>, Program>,
@@ -129,8 +141,18 @@ impl Bytes {
         retain: bool,
         buffer: Option<Buffer>,
         clock: Clock,
+        flash_bytes: Option<u64>,
     ) -> Result<Bytes, LabError> {
         let store = Arc::new(Store::new(limits)?);
+        if let Some(bytes) = flash_bytes {
+            let device = Box::new(MemoryDevice::new(bytes as usize));
+            let flash = Flash::new(FlashConfig::default(), device);
+            let wrong = |why: FlashError| LabError::Setting {
+                what: "flash".to_string(),
+                why: why.to_string(),
+            };
+            store.attach_flash(Arc::new(flash.map_err(wrong)?));
+        }
         Ok(Bytes {
             programs: Programs::new(store, retain, buffer)?,
             contents: trace.contents().map_err(LabError::trace(trace.path()))?,
@@ -143,6 +165,37 @@ impl Bytes {
 
     fn store(&self) -> &Store {
         &self.programs.mover.store
+    }
+
+    /// What reading a block takes of flash, if it is there.
+    fn far(&self, handle: Handle) -> Result<Spent, LabError> {
+        match self.store().is_on_flash(handle) {
+            true => {
+                let bytes = u64::from(self.store().flash_bytes(handle));
+                Ok(self.clock.costs().flash()?.read(bytes))
+            }
+            false => Ok(Spent::default()),
+        }
+    }
+
+    /// Does something that puts blocks on flash; what that takes of flash. Everything is written when it is
+    /// over, and slots are cleaned if few are free, so that what fits does not depend on who is quicker.
+    fn with_flash<T>(
+        &mut self,
+        act: impl FnOnce(&mut Bytes) -> Result<T, LabError>,
+    ) -> Result<(T, Spent), LabError> {
+        let Some(flash) = self.store().flash().cloned() else {
+            return Ok((act(self)?, Spent::default()));
+        };
+        let before = flash.facts().appended_bytes;
+        let done = act(self)?;
+        let put = flash.facts().appended_bytes - before;
+        flash.flush();
+        let slots = flash.facts().slots as usize;
+        while flash.free_slots() < slots / FEW_SLOTS && self.store().clean_flash().is_ok() {
+            flash.flush();
+        }
+        Ok((done, self.clock.costs().flash()?.put(put)))
     }
 
     fn entry(&self, page: PageId) -> Entry {
@@ -246,6 +299,52 @@ impl Bytes {
         }
         again
     }
+
+    /// Takes groups out of one space.
+    fn take_out(
+        &mut self,
+        space: SpaceId,
+        groups: &[Group],
+        how: TakeOut,
+        world: Option<&World<'_>>,
+        events: &mut Vec<Event>,
+    ) -> Result<Spent, LabError> {
+        let mut spent = Spent::default();
+        self.full = false;
+        for groups in by_form(groups) {
+            let form = Form::of(&groups[0]);
+            let cost = self.cost(form)?;
+            let world = needs_world(groups[0].pages[0], world)?;
+            self.prepare(space, groups, world)?;
+            let counted = |bytes: &Bytes| {
+                let counters = &bytes.programs.mover.counters;
+                [&counters.swapped_out, &counters.zeros, &counters.reused].map(|c| c.load(Relaxed))
+            };
+            let before = counted(self);
+            let began = Instant::now();
+            let out = self.programs.with(space, |mover, space, ctx| how(mover, space, groups, ctx));
+            let took = began.elapsed();
+            let Some(out) = out else { continue };
+            let [stored, zeros, reused] = counted(self);
+            let looked_at = zeros - before[1] + reused - before[2];
+            let compressed = (stored - before[0]).saturating_sub(looked_at);
+            let costs = self.clock.costs();
+            let modelled = compressed as f64 * cost.out_ns + looked_at as f64 * costs.look_ns;
+            spent.out_ns += self.clock.or_real(modelled, took);
+            spent.kernel_ns += (stored - before[0]) as f64 * costs.take_ns;
+            spent.compressed_pages += compressed;
+            self.full |= out.full.is_some();
+            for event in &out.events {
+                let Event::Stored { page, .. } = event else { continue };
+                if let Some(handle) = self.entry(*page).handle() {
+                    self.forms.insert(handle, form);
+                }
+            }
+            events.extend(out.events);
+            self.compare(space, world)?;
+        }
+        Ok(spent)
+    }
 }
 
 fn failed(source: clew_trace::TraceError) -> LabError {
@@ -307,6 +406,7 @@ impl Mechanism for Bytes {
                 let (cost, pages) = self.block(handle)?;
                 chunk_pages = pages;
                 spent.decompressed_pages = pages;
+                spent += self.far(handle)?;
                 cost.back_ns
             }
             _ => costs.copy_ns,
@@ -332,7 +432,9 @@ impl Mechanism for Bytes {
         spent.compressed_pages += again;
         let all = modelled * (chunk_pages + others) as f64;
         spent.back_ns = self.clock.or_real(all, took);
-        spent.wait_ns = spent.kernel_ns + self.clock.or_real(modelled * chunk_pages as f64, waited);
+        spent.wait_ns = spent.kernel_ns
+            + spent.device_ns
+            + self.clock.or_real(modelled * chunk_pages as f64, waited);
         spent.kernel_ns += along as f64 * put_ns;
         self.compare(space, needs_world(page, world)?)?;
         Ok(spent)
@@ -364,42 +466,41 @@ impl Mechanism for Bytes {
         world: Option<&World<'_>>,
         events: &mut Vec<Event>,
     ) -> Result<Spent, LabError> {
-        let mut spent = Spent::default();
-        self.full = false;
-        for groups in by_form(groups) {
-            let form = Form::of(&groups[0]);
-            let cost = self.cost(form)?;
-            let world = needs_world(groups[0].pages[0], world)?;
-            self.prepare(space, groups, world)?;
-            let counted = |bytes: &Bytes| {
-                let counters = &bytes.programs.mover.counters;
-                [&counters.swapped_out, &counters.zeros, &counters.reused].map(|c| c.load(Relaxed))
-            };
-            let before = counted(self);
-            let began = Instant::now();
-            let out =
-                self.programs.with(space, |mover, space, ctx| mover.swap_out(space, groups, ctx));
-            let took = began.elapsed();
-            let Some(out) = out else { continue };
-            let [stored, zeros, reused] = counted(self);
-            let looked_at = zeros - before[1] + reused - before[2];
-            let compressed = (stored - before[0]).saturating_sub(looked_at);
-            let costs = self.clock.costs();
-            let modelled = compressed as f64 * cost.out_ns + looked_at as f64 * costs.look_ns;
-            spent.out_ns += self.clock.or_real(modelled, took);
-            spent.kernel_ns += (stored - before[0]) as f64 * costs.take_ns;
-            spent.compressed_pages += compressed;
-            self.full |= out.full.is_some();
-            for event in &out.events {
-                let Event::Stored { page, .. } = event else { continue };
-                if let Some(handle) = self.entry(*page).handle() {
-                    self.forms.insert(handle, form);
-                }
-            }
-            events.extend(out.events);
-            self.compare(space, world)?;
-        }
+        self.take_out(space, groups, Mover::swap_out, world, events)
+    }
+
+    fn put_on_flash(
+        &mut self,
+        space: SpaceId,
+        groups: &[Group],
+        world: Option<&World<'_>>,
+        events: &mut Vec<Event>,
+    ) -> Result<Spent, LabError> {
+        let how: TakeOut = Mover::swap_out_to_flash;
+        let (mut spent, put) =
+            self.with_flash(|bytes| bytes.take_out(space, groups, how, world, events))?;
+        spent += put;
         Ok(spent)
+    }
+
+    fn evict(
+        &mut self,
+        space: SpaceId,
+        groups: &[Group],
+        events: &mut Vec<Event>,
+    ) -> Result<Spent, LabError> {
+        let began = Instant::now();
+        let (out, mut spent) = self.with_flash(|bytes| {
+            Ok(bytes.programs.with(space, |mover, space, ctx| mover.evict(space, groups, ctx)))
+        })?;
+        spent.out_ns = self.clock.or_real(spent.out_ns, began.elapsed());
+        events.extend(out.into_iter().flat_map(|out| out.events));
+        Ok(spent)
+    }
+
+    fn flash(&self) -> Option<TierFacts> {
+        let pages = self.store().facts().flash_pages;
+        self.store().flash().map(|flash| flash.facts().tier(pages))
     }
 
     fn restore(
@@ -413,12 +514,15 @@ impl Mechanism for Bytes {
         let space = first.space();
         let vpns: Vec<Vpn> = pages.iter().map(|page| page.vpn()).collect();
         let mut spent = Spent::default();
-        let mut chunks = HashSet::new();
+        let (mut chunks, mut far) = (HashSet::new(), HashSet::new());
         let mut modelled = 0.0;
         for vpn in &vpns {
             let entry = self.entry(PageId::new(space, *vpn));
             let (State::Stored, Some(handle)) = (entry.state(), entry.handle()) else { continue };
             let (cost, chunk_pages) = self.block(handle)?;
+            if far.insert(handle) {
+                spent += self.far(handle)?;
+            }
             if chunks.insert((handle, u64::from(entry.index()) / chunk_pages)) {
                 modelled += cost.back_ns * chunk_pages as f64;
                 spent.decompressed_pages += chunk_pages;
@@ -469,8 +573,8 @@ impl Mechanism for Bytes {
         TierFacts {
             used_bytes: facts.used_bytes,
             limit_bytes: facts.limit_bytes,
-            pages: facts.pages,
-            limit_pages: facts.limit_pages,
+            pages: facts.pages - facts.flash_pages.min(facts.pages),
+            limit_pages: facts.limit_pages - facts.flash_pages.min(facts.limit_pages),
         }
     }
 

@@ -247,6 +247,29 @@ impl<M: Mechanism> Mechanism for WithKernel<M> {
         Ok(spent)
     }
 
+    fn put_on_flash(
+        &mut self,
+        space: SpaceId,
+        groups: &[Group],
+        world: Option<&World<'_>>,
+        events: &mut Vec<Event>,
+    ) -> Result<Spent, LabError> {
+        self.inner.put_on_flash(space, groups, world, events)
+    }
+
+    fn evict(
+        &mut self,
+        space: SpaceId,
+        groups: &[Group],
+        events: &mut Vec<Event>,
+    ) -> Result<Spent, LabError> {
+        self.inner.evict(space, groups, events)
+    }
+
+    fn flash(&self) -> Option<TierFacts> {
+        self.inner.flash()
+    }
+
     fn restore(
         &mut self,
         pages: &[PageId],

@@ -82,6 +82,26 @@ pub trait Mechanism: PageFacts {
         events: &mut Vec<Event>,
     ) -> Result<Spent, LabError>;
 
+    /// As [`Mechanism::swap_out`], onto flash.
+    fn put_on_flash(
+        &mut self,
+        space: SpaceId,
+        groups: &[Group],
+        world: Option<&World<'_>>,
+        events: &mut Vec<Event>,
+    ) -> Result<Spent, LabError>;
+
+    /// Moves the blocks of stored pages of one space to flash.
+    fn evict(
+        &mut self,
+        space: SpaceId,
+        groups: &[Group],
+        events: &mut Vec<Event>,
+    ) -> Result<Spent, LabError>;
+
+    /// How full flash is, if there is one.
+    fn flash(&self) -> Option<TierFacts>;
+
     /// Brings stored pages of one space back (ascending): resident, or to the buffer if `park`.
     fn restore(
         &mut self,

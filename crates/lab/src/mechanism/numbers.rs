@@ -9,13 +9,18 @@
 use std::cell::RefCell;
 use std::fs::File;
 
-use clew_core::{CodecKind, Vpn};
+use std::convert::Infallible;
+
+use clew_core::{CodecKind, TierFacts, Vpn};
 use clew_engine::BlockStore;
-use clew_store::{Entry, Handle, Limit, Members, Piece, PutError, ReadError, StoreConfig};
+use clew_store::{
+    Entry, EvictError, FetchError, Get, Handle, Limit, Members, Piece, PutError, PutOnFlashError,
+    ReadError, StoreConfig,
+};
 use clew_trace::{Content, ContentId, ContentStats, Contents};
 
 use super::Form;
-use crate::costs::{CodecCost, Costs, Spent};
+use crate::costs::{CodecCost, Costs, FlashCost, Spent};
 use crate::error::LabError;
 use crate::world::Holds;
 
@@ -65,19 +70,41 @@ struct Member {
     weight: Weight,
 }
 
+/// What stays in the pool of a block that is on flash, bytes: a place, checksums, what names the block.
+const STUB_BYTES: u32 = 64;
+/// Flag of [`Block::form`]: the block is on flash.
+const FAR: u16 = 1 << 15;
+
 /// A stored block.
 #[derive(Clone)]
 struct Block {
+    /// What it takes, here or there.
     bytes: u32,
     /// References of it; none, and it is free.
     refs: u16,
-    /// Position in [`Inside::forms`].
+    /// Position in [`Inside::forms`], with [`FAR`].
     form: u16,
     /// Its pages, unless it is one of which nothing is known.
     members: Option<Box<[Member]>>,
 }
 
 impl Block {
+    #[inline]
+    fn is_far(&self) -> bool {
+        self.form & FAR != 0
+    }
+
+    #[inline]
+    fn form(&self) -> usize {
+        usize::from(self.form & !FAR)
+    }
+
+    /// What it takes in the pool.
+    #[inline]
+    fn pool_bytes(&self) -> u32 {
+        if self.is_far() { STUB_BYTES.min(self.bytes) } else { self.bytes }
+    }
+
     #[inline]
     fn pages(&self) -> u16 {
         self.members.as_ref().map_or(1, |members| members.len() as u16)
@@ -91,7 +118,10 @@ struct Inside {
     model: SizeModel,
     costs: Costs,
     limits: StoreConfig,
+    /// How full flash is, and what it costs.
+    flash: Option<(TierFacts, FlashCost)>,
     used_bytes: u64,
+    /// On flash and in the pool.
     pages: u64,
     /// There was no room, and nothing is tried until somebody says so.
     full: bool,
@@ -111,7 +141,15 @@ pub struct Siblings(Vec<Vpn>);
 
 impl Numbers {
     /// Blocks that take what `model` says.
-    pub fn new(model: SizeModel, limits: StoreConfig, costs: Costs) -> Numbers {
+    pub fn new(
+        model: SizeModel,
+        limits: StoreConfig,
+        costs: Costs,
+        flash: Option<(u64, FlashCost)>,
+    ) -> Numbers {
+        let flash = flash.map(|(limit_bytes, cost)| {
+            (TierFacts { limit_bytes, limit_pages: u64::MAX, ..TierFacts::default() }, cost)
+        });
         let inside = Inside {
             blocks: Vec::new(),
             free: Vec::new(),
@@ -119,6 +157,7 @@ impl Numbers {
             model,
             costs,
             limits,
+            flash,
             used_bytes: 0,
             pages: 0,
             full: false,
@@ -160,13 +199,38 @@ impl Numbers {
         self.inside.borrow().used_bytes
     }
 
-    /// Pages of all blocks.
+    /// Pages of the blocks that are in the pool.
     pub fn pages(&self) -> u64 {
-        self.inside.borrow().pages
+        let inside = self.inside.borrow();
+        inside.pages - inside.flash.map_or(0, |(flash, _)| flash.pages)
+    }
+
+    /// How many of them there may be.
+    pub fn limit_pages(&self) -> u64 {
+        let inside = self.inside.borrow();
+        inside.limits.disksize_pages - inside.flash.map_or(0, |(flash, _)| flash.pages)
+    }
+
+    /// How full flash is, if there is one.
+    pub fn flash(&self) -> Option<TierFacts> {
+        self.inside.borrow().flash.map(|(flash, _)| flash)
     }
 }
 
 impl Inside {
+    fn has_flash_room(&self, bytes: u32) -> bool {
+        self.flash
+            .is_some_and(|(flash, _)| flash.used_bytes + u64::from(bytes) <= flash.limit_bytes)
+    }
+
+    fn add_to_flash(&mut self, block: &Block) {
+        if let Some((flash, cost)) = &mut self.flash {
+            flash.used_bytes += u64::from(block.bytes);
+            flash.pages += u64::from(block.pages());
+            self.spent += cost.put(u64::from(block.bytes));
+        }
+    }
+
     fn block(&self, handle: Handle) -> &Block {
         &self.blocks[handle.raw() as usize - 1]
     }
@@ -206,11 +270,14 @@ impl Inside {
         pages: &[Weight],
         form: Form,
         vpns: &[Vpn],
+        to_flash: bool,
     ) -> Result<Option<Handle>, LabError> {
         let form = self.form(form)?;
         let bytes = self.block_bytes(form, pages)?;
         let used = self.used_bytes + u64::from(bytes);
         let stored = self.pages + pages.len() as u64;
+        let to_flash = to_flash && self.has_flash_room(bytes);
+        let used = if to_flash { self.used_bytes + u64::from(STUB_BYTES.min(bytes)) } else { used };
         if used > self.limits.mem_limit_bytes || stored > self.limits.disksize_pages {
             self.full = true;
             return Ok(None);
@@ -223,7 +290,11 @@ impl Inside {
             let vpns = vpns.iter().copied().chain(std::iter::repeat(Vpn(0)));
             pages.iter().zip(vpns).map(|(weight, vpn)| Member { vpn, weight: *weight }).collect()
         });
+        let form = if to_flash { form | FAR } else { form };
         let block = Block { bytes, refs: pages.len() as u16, form, members };
+        if to_flash {
+            self.add_to_flash(&block);
+        }
         let number = match self.free.pop() {
             Some(number) => {
                 self.blocks[number as usize] = block;
@@ -279,6 +350,9 @@ fn stored_bytes(stats: &ContentStats, form: Form, page_bytes: f64) -> f64 {
 impl BlockStore for Numbers {
     type Unit = Weight;
     type Scratch = Siblings;
+    // Nobody waits: what a device would take is summed up.
+    type Far = Infallible;
+    type Fetched = Infallible;
     const IS_TIMED: bool = false;
 
     #[inline]
@@ -302,7 +376,7 @@ impl BlockStore for Numbers {
         let form = Form { codec, chunk_bytes, park: members.park };
         let put = match inside.full {
             true => Ok(None),
-            false => inside.put(pages, form, members.vpns),
+            false => inside.put(pages, form, members.vpns, false),
         };
         let put = put.unwrap_or_else(|error| {
             inside.error = Some(error);
@@ -318,8 +392,8 @@ impl BlockStore for Numbers {
         handle: Handle,
         index: u16,
         out: &mut [Weight],
-    ) -> Result<(), ReadError> {
-        self.get_chunk(scratch, handle, index, out).map(drop)
+    ) -> Result<Get<(), Infallible>, ReadError> {
+        self.get_chunk(scratch, handle, index, out).map(|_| Get::Here(()))
     }
 
     #[inline]
@@ -329,10 +403,10 @@ impl BlockStore for Numbers {
         handle: Handle,
         index: u16,
         out: &mut [Weight],
-    ) -> Result<Piece, ReadError> {
+    ) -> Result<Get<Piece, Infallible>, ReadError> {
         let inside = &mut *self.inside.borrow_mut();
         let block = &inside.blocks[handle.raw() as usize - 1];
-        let (form, cost) = &inside.forms[block.form as usize];
+        let (form, cost) = &inside.forms[block.form()];
         let of = block.pages();
         let each = (form.chunk_bytes as usize / self.page_bytes).clamp(1, usize::from(of)) as u16;
         let start = index / each * each;
@@ -356,7 +430,77 @@ impl BlockStore for Numbers {
         }
         inside.spent.back_ns += ns;
         inside.spent.decompressed_pages += u64::from(each);
-        Ok(Piece { pages, of, park: form.park })
+        // The rest of a block is read ahead with its first chunk.
+        if let (true, Some((_, cost))) = (block.is_far() && start == 0, &inside.flash) {
+            inside.spent += cost.read(u64::from(block.bytes));
+        }
+        Ok(Get::Here(Piece { pages, of, park: form.park }))
+    }
+
+    fn get_chunk_fetched(
+        &self,
+        _: &mut Siblings,
+        fetched: &Infallible,
+        _: u16,
+        _: &mut [Weight],
+    ) -> Result<Piece, ReadError> {
+        match *fetched {}
+    }
+
+    fn fetch_now(&self, far: Infallible) -> Result<Infallible, FetchError> {
+        match far {}
+    }
+
+    fn put_group_on_flash(
+        &self,
+        _scratch: &mut Siblings,
+        pages: &[Weight],
+        codec: CodecKind,
+        chunk_bytes: u32,
+        members: Members<'_>,
+    ) -> Result<Handle, PutOnFlashError> {
+        let mut inside = self.inside.borrow_mut();
+        let form = Form { codec, chunk_bytes, park: members.park };
+        let put = inside.put(pages, form, members.vpns, true).unwrap_or_else(|error| {
+            inside.error = Some(error);
+            None
+        });
+        put.ok_or(PutOnFlashError::NoFlash)
+    }
+
+    fn evict(&self, _: &mut Siblings, handle: Handle) -> Result<(), EvictError> {
+        let inside = &mut *self.inside.borrow_mut();
+        let number = handle.raw() as usize - 1;
+        let block = &inside.blocks[number];
+        if block.is_far() {
+            return Err(EvictError::There { handle });
+        }
+        if block.bytes <= STUB_BYTES {
+            return Err(EvictError::NotWorth { handle });
+        }
+        if !inside.has_flash_room(block.bytes) {
+            return Err(EvictError::NoFlash);
+        }
+        let block = &mut inside.blocks[number];
+        block.form |= FAR;
+        inside.used_bytes -= u64::from(block.bytes - STUB_BYTES);
+        let block = block.clone();
+        inside.add_to_flash(&block);
+        Ok(())
+    }
+
+    #[inline]
+    fn is_on_flash(&self, handle: Handle) -> bool {
+        let inside = self.inside.borrow();
+        inside.flash.is_some() && inside.block(handle).is_far()
+    }
+
+    fn look(&self, scratch: &mut Siblings, handle: Handle) -> u16 {
+        let inside = self.inside.borrow();
+        let block = inside.block(handle);
+        scratch.0.clear();
+        scratch.0.extend(block.members.iter().flatten().map(|member| member.vpn));
+        block.pages()
     }
 
     #[inline]
@@ -395,8 +539,13 @@ impl BlockStore for Numbers {
         if block.refs > 0 {
             return false;
         }
-        inside.used_bytes -= u64::from(block.bytes);
-        inside.pages -= u64::from(block.pages());
+        inside.used_bytes -= u64::from(block.pool_bytes());
+        let pages = u64::from(block.pages());
+        inside.pages -= pages;
+        if let (true, Some((flash, _))) = (block.is_far(), &mut inside.flash) {
+            flash.used_bytes -= u64::from(block.bytes);
+            flash.pages -= pages;
+        }
         block.members = None;
         inside.free.push(number);
         true
@@ -404,7 +553,7 @@ impl BlockStore for Numbers {
 
     #[inline]
     fn stored_bytes(&self, handle: Handle) -> u32 {
-        self.inside.borrow().block(handle).bytes
+        self.inside.borrow().block(handle).pool_bytes()
     }
 
     #[inline]
@@ -414,11 +563,11 @@ impl BlockStore for Numbers {
 
     fn codec(&self, handle: Handle) -> CodecKind {
         let inside = self.inside.borrow();
-        inside.forms[inside.block(handle).form as usize].0.codec
+        inside.forms[inside.block(handle).form()].0.codec
     }
 
     fn chunk_bytes(&self, handle: Handle) -> u32 {
         let inside = self.inside.borrow();
-        inside.forms[inside.block(handle).form as usize].0.chunk_bytes
+        inside.forms[inside.block(handle).form()].0.chunk_bytes
     }
 }

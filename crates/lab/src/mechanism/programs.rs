@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use clew_core::{Event, PageCounts, PageFacts, PageId, PageRun, SpaceId, Tier, Vpn};
-use clew_engine::{BlockStore, Fault, ManagedSpace, Memory, Mover, MoverContext, Parking};
+use clew_engine::{BlockStore, Fault, ManagedSpace, Memory, Mover, MoverContext, Parking, tier_of};
 use clew_store::{Journal, Space, State, Tables};
 
 use super::{Buffer, MAX_PAGES};
@@ -110,14 +110,22 @@ impl<S: BlockStore, M: Memory<S::Unit>> Programs<S, M> {
     #[inline]
     pub fn fault(&mut self, page: PageId, events: &mut Vec<Event>) -> Result<bool, LabError> {
         let fault = self.with(page.space(), |mover, managed, ctx| {
-            let _lock = managed.table.lock.read();
-            mover.fault(managed, page.vpn(), ctx, events)
+            let mut fault = {
+                let _lock = managed.table.lock.read();
+                mover.fault(managed, page.vpn(), ctx, events)
+            };
+            while let Fault::Far(awaited, far) = fault {
+                let fetched = mover.store.fetch_now(far);
+                let _lock = managed.table.lock.read();
+                fault = mover.arrived(managed, awaited, fetched, ctx, events);
+            }
+            fault
         });
         match fault {
             Some(Fault::Restored) => Ok(true),
             Some(Fault::Fresh(_)) => Ok(false),
             Some(Fault::Corrupt(error)) => Err(defect(page, &error.to_string())),
-            Some(other) => Err(defect(page, &format!("a fault was answered with {other:?}"))),
+            Some(_) => Err(defect(page, "a fault was answered with nothing")),
             None => Err(missing(page.space())),
         }
     }
@@ -182,7 +190,8 @@ impl<S: BlockStore, M: Memory<S::Unit>> Programs<S, M> {
 
 impl<S: BlockStore, M: Memory<S::Unit>> PageFacts for Programs<S, M> {
     fn tier(&self, page: PageId) -> Option<Tier> {
-        (self.state(page) == State::Stored).then_some(Tier::Pool)
+        let entry = self.table(page.space())?.load(page.vpn());
+        (entry.state() == State::Stored).then(|| tier_of(entry))
     }
 
     fn counts(&self, space: SpaceId) -> PageCounts {
@@ -190,7 +199,9 @@ impl<S: BlockStore, M: Memory<S::Unit>> PageFacts for Programs<S, M> {
         if let Some(table) = self.table(space) {
             let by_state = table.counts();
             counts.resident = by_state.resident;
-            counts.stored[Tier::Pool.index()] = by_state.stored + by_state.parked;
+            let stored = by_state.stored + by_state.parked;
+            counts.stored[Tier::Pool.index()] = stored - by_state.flash.min(stored);
+            counts.stored[Tier::Flash.index()] = by_state.flash;
         }
         counts
     }
@@ -201,7 +212,7 @@ impl<S: BlockStore, M: Memory<S::Unit>> PageFacts for Programs<S, M> {
             let page = PageId::new(table.id(), vpn);
             match entry.state() {
                 State::Resident => visit(page, None),
-                State::Stored => visit(page, Some(Tier::Pool)),
+                State::Stored => visit(page, Some(tier_of(entry))),
                 State::Absent | State::Moving | State::Restoring | State::Parked | State::Lent => {}
             }
         });

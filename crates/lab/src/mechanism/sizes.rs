@@ -4,19 +4,19 @@
 //! What a block takes is modelled ([`SizeModel`]). Pages are zeros only where the trace says so. Everything
 //! else is what the mover does with bytes too.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clew_core::{
     Event, Group, PageCounts, PageFacts, PageId, PageRun, SpaceId, Tier, TierFacts, Vpn,
 };
-use clew_engine::{Memory, Put, Took};
+use clew_engine::{ManagedSpace, Memory, Mover, MoverContext, Put, SwapOut, Took};
 use clew_store::{State, StoreConfig};
 use clew_trace::Trace;
 
 use super::numbers::{DIRTY, Numbers, SizeModel, Weight};
 use super::programs::Programs;
 use super::{Buffer, Mechanism, by_form};
-use crate::costs::{Costs, Spent};
+use crate::costs::{Costs, FlashCost, Spent};
 use crate::error::LabError;
 use crate::world::World;
 
@@ -98,6 +98,14 @@ impl Memory<Weight> for Nothing {
     }
 }
 
+/// How groups are taken out.
+type TakeOut = fn(
+    &Mover<Numbers, Nothing>,
+    &Arc<ManagedSpace<Nothing>>,
+    &[Group],
+    &mut MoverContext<Numbers>,
+) -> SwapOut;
+
 /// The mechanism. See the module.
 pub struct Sizes {
     programs: Programs<Numbers, Nothing>,
@@ -114,8 +122,9 @@ impl Sizes {
         retain: bool,
         buffer: Option<Buffer>,
         costs: Costs,
+        flash: Option<(u64, FlashCost)>,
     ) -> Result<Sizes, LabError> {
-        let store = Numbers::new(model, limits, costs.clone());
+        let store = Numbers::new(model, limits, costs.clone(), flash);
         let programs = Programs::new(store, retain, buffer)?;
         Ok(Sizes { programs, vpns: Vec::new(), costs, limits })
     }
@@ -128,6 +137,32 @@ impl Sizes {
 
     fn store(&self) -> &Numbers {
         &self.programs.mover.store
+    }
+
+    /// Takes groups out of one space.
+    fn take_out(
+        &mut self,
+        space: SpaceId,
+        groups: &[Group],
+        how: TakeOut,
+        world: Option<&World<'_>>,
+        events: &mut Vec<Event>,
+    ) -> Result<Spent, LabError> {
+        self.store().look_for_room();
+        let mut stored = 0;
+        for groups in by_form(groups) {
+            if let (Some(memory), Some(world)) = (self.programs.memory(space), world) {
+                memory.leave(groups, world);
+            }
+            let out = self.programs.with(space, |mover, space, ctx| how(mover, space, groups, ctx));
+            let Some(out) = out else { continue };
+            stored += out.stored as u64;
+            events.extend(out.events);
+        }
+        let mut spent = self.store().take_spent()?;
+        spent.kernel_ns += self.costs.take_ns * stored as f64;
+        spent.out_ns += self.costs.look_ns * (stored - spent.compressed_pages) as f64;
+        Ok(spent)
     }
 }
 
@@ -180,7 +215,8 @@ impl Mechanism for Sizes {
         }
         let came_along = |event: &&Event| matches!(event, Event::PageIn { demand: false, .. });
         let along = events[before..].iter().filter(came_along).count() as u64;
-        spent.wait_ns = spent.wait_ns.max(self.costs.copy_ns) + self.costs.fault_ns;
+        spent.wait_ns =
+            spent.wait_ns.max(self.costs.copy_ns) + self.costs.fault_ns + spent.device_ns;
         spent.kernel_ns += self.costs.fault_ns + self.costs.put_ns * along as f64;
         Ok(spent)
     }
@@ -211,22 +247,32 @@ impl Mechanism for Sizes {
         world: Option<&World<'_>>,
         events: &mut Vec<Event>,
     ) -> Result<Spent, LabError> {
-        self.store().look_for_room();
-        let mut stored = 0;
-        for groups in by_form(groups) {
-            if let (Some(memory), Some(world)) = (self.programs.memory(space), world) {
-                memory.leave(groups, world);
-            }
-            let out =
-                self.programs.with(space, |mover, space, ctx| mover.swap_out(space, groups, ctx));
-            let Some(out) = out else { continue };
-            stored += out.stored as u64;
-            events.extend(out.events);
-        }
-        let mut spent = self.store().take_spent()?;
-        spent.kernel_ns += self.costs.take_ns * stored as f64;
-        spent.out_ns += self.costs.look_ns * (stored - spent.compressed_pages) as f64;
-        Ok(spent)
+        self.take_out(space, groups, Mover::swap_out, world, events)
+    }
+
+    fn put_on_flash(
+        &mut self,
+        space: SpaceId,
+        groups: &[Group],
+        world: Option<&World<'_>>,
+        events: &mut Vec<Event>,
+    ) -> Result<Spent, LabError> {
+        self.take_out(space, groups, Mover::swap_out_to_flash, world, events)
+    }
+
+    fn evict(
+        &mut self,
+        space: SpaceId,
+        groups: &[Group],
+        events: &mut Vec<Event>,
+    ) -> Result<Spent, LabError> {
+        let out = self.programs.with(space, |mover, space, ctx| mover.evict(space, groups, ctx));
+        events.extend(out.into_iter().flat_map(|out| out.events));
+        self.store().take_spent()
+    }
+
+    fn flash(&self) -> Option<TierFacts> {
+        self.store().flash()
     }
 
     fn restore(
@@ -271,7 +317,7 @@ impl Mechanism for Sizes {
             used_bytes: self.store().used_bytes(),
             limit_bytes: self.limits.mem_limit_bytes,
             pages: self.store().pages(),
-            limit_pages: self.limits.disksize_pages,
+            limit_pages: self.store().limit_pages(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use clew_core::{CodecKind, Event, Group, PageFacts, PageId, PageRun, SpaceId, Vpn};
+use clew_core::{CodecKind, Event, Group, PageFacts, PageId, PageRun, SpaceId, TierFacts, Vpn};
 use clew_store::{State, StoreConfig};
 use clew_trace::{ContentId, ContentsKind, Draft, Header, Provenance, Source, Trace, Writer};
 use proptest::prelude::*;
@@ -45,6 +45,10 @@ enum Act {
     Touch(u64),
     Write(u64),
     Out(Vec<(u64, u64)>, u32, bool),
+    /// Onto flash, past the pool.
+    Far(u64, u64),
+    /// From the pool to flash.
+    Evict(u64, u64),
     Restore(u64, u64, bool),
     Free(u64, u32),
     Move(u64, u32, u64),
@@ -60,12 +64,25 @@ fn act() -> impl Strategy<Value = Act> {
         4 => vpn().prop_map(Act::Touch),
         2 => vpn().prop_map(Act::Write),
         4 => (groups, chunk, any::<bool>()).prop_map(|(g, c, p)| Act::Out(g, c, p)),
+        1 => (vpn(), 1u64..9).prop_map(|(a, n)| Act::Far(a, n)),
+        2 => (vpn(), 1u64..16).prop_map(|(a, n)| Act::Evict(a, n)),
         3 => (vpn(), 1u64..50, any::<bool>()).prop_map(|(a, n, p)| Act::Restore(a, n, p)),
         1 => (vpn(), 1u32..12).prop_map(|(a, n)| Act::Free(a, n)),
         1 => (vpn(), 1u32..12, PAGES..2 * PAGES).prop_map(|(a, n, to)| Act::Move(a, n, to)),
         1 => vpn().prop_map(Act::DropKept),
         2 => (vpn(), 1u32..16).prop_map(|(a, n)| Act::Adopt(a, n)),
     ]
+}
+
+/// Pages as one group, in chunks of a page.
+fn single(first: u64, count: u64) -> Group {
+    Group {
+        pages: (first..first + count).map(page).collect(),
+        hotness: None,
+        codec: CodecKind::Lz4,
+        chunk_bytes: 4096,
+        park_siblings: false,
+    }
 }
 
 /// Both, side by side, and what pages hold.
@@ -93,6 +110,8 @@ impl Both<'_> {
         assert_eq!(self.bytes.parked_pages(), self.sizes.parked_pages());
         assert_eq!(self.bytes.counts(SPACE), self.sizes.counts(SPACE));
         assert_eq!(self.bytes.pool().pages, self.sizes.pool().pages);
+        let far = |flash: Option<TierFacts>| flash.map(|facts| facts.pages);
+        assert_eq!(far(self.bytes.flash()), far(self.sizes.flash()));
         for vpn in 0..3 * PAGES {
             assert_eq!(self.bytes.state(page(vpn)), self.sizes.state(page(vpn)), "page {vpn}");
         }
@@ -152,6 +171,20 @@ impl Both<'_> {
                     mechanism.swap_out(SPACE, &groups, Some(world), events).expect("a swap-out");
                 });
             }
+            Act::Far(first, count) => {
+                let group = single(first, count);
+                self.same(|mechanism, world, events| {
+                    let groups = std::slice::from_ref(&group);
+                    mechanism.put_on_flash(SPACE, groups, Some(world), events).expect("a swap-out");
+                });
+            }
+            Act::Evict(first, count) => {
+                let group = single(first, count);
+                self.same(|mechanism, _, events| {
+                    let groups = std::slice::from_ref(&group);
+                    mechanism.evict(SPACE, groups, events).expect("an eviction");
+                });
+            }
             Act::Restore(first, count, park) => {
                 let pages: Vec<PageId> = (first..first + count).map(page).collect();
                 self.same(|mechanism, world, events| {
@@ -197,6 +230,7 @@ proptest! {
         retain in any::<bool>(),
         keep in any::<bool>(),
         buffer in 1usize..40,
+        flash in any::<bool>(),
     ) {
         let directory = tempfile::tempdir().expect("a directory");
         let trace = trace(directory.path());
@@ -209,9 +243,12 @@ proptest! {
         let buffer = Some(Buffer { pages: buffer, keep });
         let clock = Clock::Modelled(costs.clone());
         let lookahead = Lookahead::default();
+        let flash = flash.then_some(64 << 20);
+        let counted = flash.map(|bytes| (bytes, costs.flash().expect("what flash costs")));
+        let ratio = SizeModel::Ratio(3.0);
         let mut both = Both {
-            bytes: Bytes::new(&trace, limits, retain, buffer, clock).expect("a store"),
-            sizes: Sizes::new(SizeModel::Ratio(3.0), limits, retain, buffer, costs).expect("tables"),
+            bytes: Bytes::new(&trace, limits, retain, buffer, clock, flash).expect("a store"),
+            sizes: Sizes::new(ratio, limits, retain, buffer, costs, counted).expect("tables"),
             world: World::new(&lookahead),
             next: 0,
         };
@@ -238,7 +275,7 @@ fn wrong_bytes_are_noticed() {
     let limits =
         StoreConfig { page_bytes: 4096, mem_limit_bytes: 64 << 20, disksize_pages: 1 << 20 };
     let clock = Clock::Modelled(Costs::reference());
-    let mut bytes = Bytes::new(&trace, limits, true, None, clock).expect("a store");
+    let mut bytes = Bytes::new(&trace, limits, true, None, clock, None).expect("a store");
     let lookahead = Lookahead::default();
     let mut world = World::new(&lookahead);
     bytes.start(SPACE).expect("a space");
@@ -273,8 +310,9 @@ fn what_is_pushed_out_of_the_buffer_takes_what_it_took() {
     let costs = Costs::reference();
     let buffer = Some(Buffer { pages: 1, keep: false });
     let clock = Clock::Modelled(costs.clone());
-    let mut bytes = Bytes::new(&trace, limits, false, buffer, clock).expect("a store");
-    let mut sizes = Sizes::new(SizeModel::Table, limits, false, buffer, costs).expect("tables");
+    let mut bytes = Bytes::new(&trace, limits, false, buffer, clock, None).expect("a store");
+    let mut sizes =
+        Sizes::new(SizeModel::Table, limits, false, buffer, costs, None).expect("tables");
     let chunks = [(0, 256), (1, 2048), (2, 4096)];
     let both: [&mut dyn Mechanism; 2] = [&mut bytes, &mut sizes];
     for mechanism in both {

@@ -38,7 +38,7 @@ impl<M: Mechanism> Replay<'_, M> {
         self.tally.spend(&spent);
         let came = |event: &&Event| matches!(event, Event::PageIn { .. });
         let count = events.iter().filter(came).count();
-        self.ahead.begin(self.program_ns(), spent.cpu_ns(), count);
+        self.ahead.begin(self.program_ns(), spent.cpu_ns() + spent.device_ns, count);
         self.tell_all(&mut events, false)?;
         self.ahead.end();
         Ok(count)
@@ -82,6 +82,9 @@ impl<M: Mechanism> Replay<'_, M> {
             }
             self.tables_bytes = self.mechanism.tables_bytes();
             self.driver.set_tier(Tier::Pool, self.mechanism.pool());
+            if let Some(flash) = self.mechanism.flash() {
+                self.driver.set_tier(Tier::Flash, flash);
+            }
             if let Some(kernel) = self.mechanism.kernel() {
                 self.driver.set_tier(Tier::Kernel, kernel);
             }
@@ -105,6 +108,15 @@ impl<M: Mechanism> Replay<'_, M> {
                     if self.mechanism.was_full() {
                         self.driver.no_room(self.mechanism.pool());
                     }
+                }
+                Command::PutOnFlash { space, groups, number } => {
+                    progress |= self.take_out(space, &groups, WithKernel::put_on_flash, number)?;
+                }
+                Command::Move { space, groups, tier: Tier::Flash, number } => {
+                    let how: How<M> = |mechanism, space, groups, _, events| {
+                        mechanism.evict(space, groups, events)
+                    };
+                    progress |= self.take_out(space, &groups, how, number)?;
                 }
                 Command::Restore { space, pages, park, number } => {
                     let came = if self.plays(space) { self.restore(&pages, park)? } else { 0 };

@@ -87,6 +87,8 @@ pub struct Settings {
     pub clock: Clock,
     /// What moves pages.
     pub pages: Pages,
+    /// Bytes of flash, if there is one (its time is always modelled).
+    pub flash_bytes: Option<u64>,
     /// The machine swaps to zram, so that a scheme can lend pages to it (always modelled).
     pub kernel_zram: bool,
 }
@@ -100,6 +102,7 @@ impl Settings {
             watermarks: WATERMARKS,
             clock: Clock::Modelled(Costs::reference()),
             pages: Pages::Real,
+            flash_bytes: None,
             kernel_zram: false,
         }
     }
@@ -129,7 +132,7 @@ pub fn replay(
         Arrival::Resident => None,
         Arrival::Parked { pages, keep } => Some(Buffer { pages, keep }),
     };
-    let clock = settings.clock.clone();
+    let (clock, flash_bytes) = (settings.clock.clone(), settings.flash_bytes);
     let has = trace.header().contents;
     let (arm, pages) = match settings.pages {
         Pages::Real if has != ContentsKind::Bytes => {
@@ -139,7 +142,7 @@ pub fn replay(
             });
         }
         Pages::Real => {
-            let mechanism = Bytes::new(trace, limits, scheme.retain, buffer, clock)?;
+            let mechanism = Bytes::new(trace, limits, scheme.retain, buffer, clock, flash_bytes)?;
             let replay = Replay::new(engine, mechanism, trace, Some(lookahead), settings)?;
             (replay.play(trace, progress)?, "real")
         }
@@ -164,7 +167,11 @@ pub fn replay(
             };
             let told = matches!(model, SizeModel::Stats(_)).then_some(lookahead);
             let costs = clock.costs().clone();
-            let mechanism = Sizes::new(model, limits, scheme.retain, buffer, costs)?;
+            let flash = match flash_bytes {
+                Some(bytes) => Some((bytes, costs.flash()?)),
+                None => None,
+            };
+            let mechanism = Sizes::new(model, limits, scheme.retain, buffer, costs, flash)?;
             let replay = Replay::new(engine, mechanism, trace, told, settings)?;
             (replay.play(trace, progress)?, pages)
         }

@@ -88,6 +88,11 @@ impl Stopwatch {
         self.last = now;
     }
 
+    /// When it was started.
+    pub fn began(&self) -> Instant {
+        self.last.checked_sub(self.spent.total()).unwrap_or(self.last)
+    }
+
     /// When it was last read.
     pub fn last(&self) -> Instant {
         self.last

@@ -40,7 +40,9 @@ pub struct FaultLatency {
     pub stored: Histogram,
     /// First touches of fresh memory.
     pub fresh: Histogram,
-    /// Where the time of the former went.
+    /// Faults that waited for flash: until the page was put.
+    pub flash: Histogram,
+    /// Where the time of the first went.
     pub account: Account,
 }
 

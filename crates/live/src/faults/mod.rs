@@ -3,6 +3,7 @@
 pub mod account;
 pub mod affinity;
 pub mod events;
+pub mod far;
 pub mod interrupter;
 pub mod latency;
 pub mod moves;

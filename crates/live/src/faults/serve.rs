@@ -173,7 +173,7 @@ fn tell_who_it_is(shared: &Shared, process: &Process, beacon: Vpn) {
 
 fn answer(
     shared: &Shared,
-    process: &Process,
+    process: &Arc<Process>,
     vpn: Vpn,
     before: &Stopwatch,
     ctx: &mut MoverContext,
@@ -182,14 +182,7 @@ fn answer(
     let latency = &shared.latencies[process.handler];
     process.faults.fetch_add(1, Ordering::Relaxed);
     let fault = shared.mover.fault(&process.space, vpn, ctx, told);
-    for event in told.drain(..) {
-        match event {
-            Event::PageIn { demand: true, .. } => process.demand.fetch_add(1, Ordering::Relaxed),
-            Event::PageIn { demand: false, .. } => process.restored.fetch_add(1, Ordering::Relaxed),
-            _ => 0,
-        };
-        shared.post(event);
-    }
+    tell(shared, process, told);
     match fault {
         Fault::Restored => {
             // What came along came when the program ran again: nobody waited for that.
@@ -207,6 +200,29 @@ fn answer(
             process.fault_along_ns.fetch_add(ns(along), Ordering::Relaxed);
         }
         Fault::Fresh(_) => latency.fresh.record(before.spent.total() + before.last().elapsed()),
+        Fault::Far(awaited, far) => {
+            shared.arrivals.fetch(shared, process, (awaited, far), before.began());
+        }
+        fault => ended(shared, process, vpn, fault),
+    }
+}
+
+/// Tells the policies.
+pub(super) fn tell(shared: &Shared, process: &Process, told: &mut Vec<Event>) {
+    for event in told.drain(..) {
+        match event {
+            Event::PageIn { demand: true, .. } => process.demand.fetch_add(1, Ordering::Relaxed),
+            Event::PageIn { demand: false, .. } => process.restored.fetch_add(1, Ordering::Relaxed),
+            _ => 0,
+        };
+        shared.post(event);
+    }
+}
+
+/// A fault is over and has put no page: what its thread hears.
+pub(super) fn ended(shared: &Shared, process: &Process, vpn: Vpn, fault: Fault) {
+    match fault {
+        Fault::Restored | Fault::Fresh(_) | Fault::Far(..) => {}
         Fault::Spurious | Fault::Waiting => {}
         // The thread faults anew, behind the events that stand in the way.
         Fault::Again | Fault::Gone => process.memory.wake(vpn, 1),

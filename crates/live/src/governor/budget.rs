@@ -8,12 +8,17 @@ use std::time::{Duration, Instant};
 use clew_core::{AppState, Tier, TierFacts};
 use clew_engine::budget::Use;
 use clew_store::PoolFacts;
+use clew_store::flash::FlashFacts;
 
 use super::Governor;
 use super::fullness::Say;
 use crate::control::status::UsedBytes;
 use crate::programs::mappings::resident_anonymous_bytes;
 use crate::programs::process::Process;
+use crate::work::Work;
+
+/// One slot of flash in so many: fewer free ones are few.
+const FEW_SLOTS: u64 = 8;
 
 /// A buffer between daemon and agent that was not needed for so long gives its memory back.
 const BUFFER_IDLE: Duration = Duration::from_secs(1);
@@ -22,8 +27,8 @@ fn tier_facts(facts: &PoolFacts) -> TierFacts {
     TierFacts {
         used_bytes: facts.used_bytes,
         limit_bytes: facts.limit_bytes,
-        pages: facts.pages,
-        limit_pages: facts.limit_pages,
+        pages: facts.pages - facts.flash_pages.min(facts.pages),
+        limit_pages: facts.limit_pages - facts.flash_pages.min(facts.limit_pages),
     }
 }
 
@@ -69,6 +74,11 @@ impl Governor {
         };
         self.used_bytes = self.used.total();
         self.driver.set_tier(Tier::Pool, tier_facts(&facts));
+        if let Some(flash) = self.shared.mover.store.flash() {
+            let flash = flash.facts();
+            self.driver.set_tier(Tier::Flash, flash.tier(facts.flash_pages));
+            self.clean_flash(&flash);
+        }
         let (full, times) = self.driver.pool_full();
         let said = self.pool.look(full, times, Instant::now());
         self.log_of_pool(said);
@@ -99,6 +109,19 @@ impl Governor {
         self.shared.over_budget.store(over, Ordering::Relaxed);
         self.driver.keep_budget(self.now, now, &self.programs);
         self.carry_out(None);
+    }
+
+    /// Has slots of flash made free before none is.
+    fn clean_flash(&mut self, flash: &FlashFacts) {
+        let few = flash.free_slots < flash.slots / FEW_SLOTS;
+        if few && flash.latched.is_none() && !self.cleaning {
+            self.cleaning = true;
+            self.hand_out(None, |ticket| Work::CleanFlash { ticket });
+        }
+        if let Some(why) = flash.latched.as_ref().filter(|_| !self.flash_latched) {
+            self.flash_latched = true;
+            tracing::error!("flash takes nothing more: {why}; what is there stays readable");
+        }
     }
 
     /// Takes a background process down to the budget that a rule gives it.

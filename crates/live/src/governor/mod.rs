@@ -172,6 +172,10 @@ pub struct Governor {
     last_liveness: Instant,
     last_kcmp: Instant,
     last_busy: Instant,
+    /// Flash is being cleaned.
+    cleaning: bool,
+    /// It was said that flash takes nothing more.
+    flash_latched: bool,
     last_tick: Instant,
     own_statm: Option<File>,
     used: UsedBytes,
@@ -237,6 +241,8 @@ impl Governor {
             last_liveness: now,
             last_kcmp: now,
             last_busy: now,
+            cleaning: false,
+            flash_latched: false,
             last_tick: now,
             own_statm: File::open("/proc/self/statm").ok(),
             used: UsedBytes::default(),

@@ -113,6 +113,7 @@ impl Governor {
         if let Some(job) = done.job {
             self.tell(&Event::JobDone { job });
         }
+        self.cleaning &= !done.cleaned;
         if done.full {
             self.look_at_room();
         }
@@ -172,6 +173,14 @@ impl Governor {
                 }
                 Command::Peek { space, groups, number } => {
                     let make = |process, ticket| Work::Peek { process, groups, ticket };
+                    self.take_groups_out(space, number, promise, make);
+                }
+                Command::PutOnFlash { space, groups, number } => {
+                    let make = |process, ticket| Work::PutOnFlash { process, groups, ticket };
+                    self.take_groups_out(space, number, promise, make);
+                }
+                Command::Move { space, groups, tier: Tier::Flash, number } => {
+                    let make = |process, ticket| Work::Evict { process, groups, ticket };
                     self.take_groups_out(space, number, promise, make);
                 }
                 Command::Move { space, groups, tier: Tier::Pool, number } => {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use clew_core::view::PageCounts;
 use clew_core::{PageFacts, PageId, SpaceId, Tier, Vpn};
+use clew_engine::tier_of;
 use clew_store::{Entry as TableEntry, State};
 
 use crate::programs::process::{Process, Shared};
@@ -41,7 +42,7 @@ impl PageFacts for Programs {
             return Some(Tier::Kernel);
         }
         let is_stored = matches!(entry.state(), State::Stored | State::Restoring);
-        (is_stored && !entry.has(TableEntry::SAMPLED)).then_some(Tier::Pool)
+        (is_stored && !entry.has(TableEntry::SAMPLED)).then(|| tier_of(entry))
     }
 
     fn counts(&self, space: SpaceId) -> PageCounts {
@@ -49,7 +50,9 @@ impl PageFacts for Programs {
         let Some(counts) = counts else { return PageCounts::default() };
         let resident = counts.resident + counts.moving + counts.parked;
         let mut result = PageCounts { resident, ..PageCounts::default() };
-        result.stored[Tier::Pool.index()] = counts.stored + counts.restoring;
+        let stored = counts.stored + counts.restoring;
+        result.stored[Tier::Pool.index()] = stored - counts.flash.min(stored);
+        result.stored[Tier::Flash.index()] = counts.flash;
         result.stored[Tier::Kernel.index()] = counts.lent;
         result
     }
@@ -69,7 +72,7 @@ impl PageFacts for Programs {
             match entry.state() {
                 State::Resident => visit(page, None),
                 State::Stored if entry.has(TableEntry::SAMPLED) => visit(page, None),
-                State::Stored => visit(page, Some(Tier::Pool)),
+                State::Stored => visit(page, Some(tier_of(entry))),
                 State::Lent => visit(page, Some(Tier::Kernel)),
                 State::Absent | State::Moving | State::Restoring | State::Parked => {}
             }

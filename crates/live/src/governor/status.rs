@@ -256,6 +256,7 @@ impl Governor {
             tier: match tier {
                 Tier::Pool => "pool".into(),
                 Tier::Kernel => "kernel".into(),
+                Tier::Flash => "flash".into(),
             },
             used_bytes: facts.used_bytes,
             limit_bytes: limit(facts.limit_bytes),

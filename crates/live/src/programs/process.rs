@@ -19,6 +19,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::agents::attach::share_memory;
 use crate::faults::affinity::{self, Placement};
+use crate::faults::far::Arrivals;
 use crate::faults::latency::FaultLatency;
 use crate::faults::moves::{Move, Moves};
 use crate::faults::uffd::{FEATURES, feature};
@@ -391,6 +392,8 @@ pub struct Shared {
     pub ring_dropped: AtomicU64,
     /// First touches of fresh memory that waited because more than the budget was used.
     pub room_waits: AtomicU64,
+    /// Where blocks arrive that faults wait for.
+    pub arrivals: Arrivals,
     /// How long faults took, one a handler.
     pub latencies: Vec<FaultLatency>,
     /// Groups of programs taken over that are not served yet: until then nothing may end.
@@ -421,6 +424,7 @@ impl Shared {
             generation,
             page_bytes,
             processes: RwLock::new(HashMap::new()),
+            arrivals: Arrivals::default(),
             latencies: epolls.iter().map(|_| FaultLatency::default()).collect(),
             epolls,
             handler_cpus: cpus,

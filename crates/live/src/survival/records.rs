@@ -91,6 +91,17 @@ pub struct Record {
     pub narrowed: Option<(u32, Vec<u64>)>,
 }
 
+/// Descriptors of flash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlashDescriptors {
+    /// Its ledger, buffers and key.
+    pub log: [RawFd; 3],
+    /// The file or block device.
+    pub device: RawFd,
+    /// Bytes of that.
+    pub bytes: u64,
+}
+
 /// Descriptors of the daemon itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DaemonDescriptors {
@@ -105,6 +116,9 @@ pub struct DaemonDescriptors {
     /// Where metrics are served, if they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics: Option<RawFd>,
+    /// Flash, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flash: Option<FlashDescriptors>,
 }
 
 /// The daemon.

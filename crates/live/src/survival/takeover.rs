@@ -19,6 +19,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use clew_agent::protocol::VERSION;
 use clew_core::{AppId, SpaceId};
 use clew_engine::{MoverContext, Staged};
+use clew_store::flash::device::{DeviceError, FileDevice};
+use clew_store::flash::{AdoptFlashError, Flash, FlashLeft, Place};
 use clew_store::{Handle, Journal, Space, SpaceJournal, Store, StoreConfig, Tables, points};
 
 use crate::agents::agent::{Agent, PATIENCE};
@@ -32,7 +34,9 @@ use crate::governor::Message;
 use crate::programs::memory::ProgramMemory;
 use crate::programs::process::{ProcFiles, Process, Shared};
 use crate::survival::predecessor::{Predecessor, ProcessName};
-use crate::survival::records::{DaemonRecord, Descriptors, Record, Stage, column};
+use crate::survival::records::{
+    DaemonRecord, Descriptors, FlashDescriptors, Record, Stage, column,
+};
 use crate::survival::supervise;
 
 /// A generation that died within this time died at once.
@@ -51,6 +55,10 @@ pub enum TakeoverError {
     Tables(clew_store::AdoptError),
     #[error("the pool: {0}")]
     Store(clew_store::AdoptError),
+    #[error("flash: {0}")]
+    Flash(#[from] AdoptFlashError),
+    #[error("flash: {0}")]
+    FlashDevice(#[from] DeviceError),
 }
 
 /// What a daemon left, adopted but not served yet.
@@ -63,6 +71,8 @@ pub struct Estate {
     pub tables: Arc<Tables>,
     /// Its pool.
     pub store: Arc<Store>,
+    /// Its flash, if it had one.
+    pub flash: Option<FlashEstate>,
     /// What it wrote down about itself.
     pub record: DaemonRecord,
     /// Where clients connect.
@@ -73,6 +83,32 @@ pub struct Estate {
     pub metrics: Option<OwnedFd>,
     /// Its programs.
     pub programs: Programs,
+}
+
+/// Flash that a daemon left. It has threads when it is adopted, and so it is only after the keeper.
+pub struct FlashEstate {
+    left: FlashLeft,
+    device: OwnedFd,
+    bytes: u64,
+    named: Vec<(u32, Place)>,
+}
+
+impl FlashEstate {
+    /// Adopts it.
+    ///
+    /// # Errors
+    /// [`TakeoverError::Flash`], [`TakeoverError::FlashDevice`]. The keeper stays, and programs wait.
+    pub fn adopt(self) -> Result<Flash, TakeoverError> {
+        let device = FileDevice::adopt(self.device, self.bytes)?;
+        let (flash, lost) = Flash::adopt(self.left, Box::new(device), &self.named)?;
+        if !lost.is_empty() {
+            tracing::error!(
+                blocks = lost.len(),
+                "blocks on flash are lost: programs get SIGBUS where they need them"
+            );
+        }
+        Ok(flash)
+    }
 }
 
 /// The programs of an estate.
@@ -194,9 +230,29 @@ impl Estate {
         let (control, agents) =
             (take("control socket", own.control)?, take("agents' socket", own.agents)?);
         let metrics = own.metrics.and_then(|number| from.take(number).ok());
+        let flash =
+            own.flash.map(|FlashDescriptors { log: [words, buffers, key], device, bytes }| {
+                let left = FlashLeft {
+                    fds: [take("flash", words)?, take("flash", buffers)?, take("flash", key)?],
+                };
+                let device = take("flash device", device)?;
+                Ok::<_, TakeoverError>(FlashEstate { left, device, bytes, named: adopted.on_flash })
+            });
+        let flash = flash.transpose()?;
         let programs = Programs { managed, candidates, lost };
         let store = Arc::new(store);
-        Ok(Estate { from, journal, tables, store, record, control, agents, metrics, programs })
+        Ok(Estate {
+            from,
+            journal,
+            tables,
+            store,
+            flash,
+            record,
+            control,
+            agents,
+            metrics,
+            programs,
+        })
     }
 }
 

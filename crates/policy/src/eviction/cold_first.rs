@@ -7,7 +7,8 @@
 //! takes in the pool on average. Pages of one space that follow each other are one unit.
 //!
 //! A page that was answered is not answered again until something is told of it (it moved, came
-//! back, or is gone): the order may still be under way.
+//! back, or is gone): the order may still be under way. One that was told to be in the pool after all
+//! (nothing is gained by moving it) is not answered before it has come back or is gone.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -24,6 +25,8 @@ use crate::schemes::About;
 #[derive(Default)]
 pub struct ColdFirst {
     under_way: HashSet<PageId>,
+    /// Answered, and still in the pool.
+    refused: HashSet<PageId>,
     /// By class, cold, warm, hot.
     evicted: [u64; 3],
 }
@@ -37,18 +40,29 @@ impl ColdFirst {
     }
 
     fn forget_spaces(&mut self, ended: impl Fn(SpaceId) -> bool) {
-        self.under_way.retain(|page| !ended(page.space()));
+        for pages in [&mut self.under_way, &mut self.refused] {
+            pages.retain(|page| !ended(page.space()));
+        }
     }
 }
 
 impl Observe for ColdFirst {
     fn on_event(&mut self, event: &Event, view: &View<'_>) {
         match *event {
-            Event::Stored { page, .. } | Event::PageIn { page, .. } | Event::Stayed { page } => {
-                self.under_way.remove(&page);
+            Event::Stored { page, tier, .. } => {
+                if self.under_way.remove(&page) && tier == Tier::Pool {
+                    self.refused.insert(page);
+                }
             }
-            Event::Freed { run } => self.under_way.retain(|page| !run.contains(*page)),
-            Event::Moved { from, .. } => self.under_way.retain(|page| !from.contains(*page)),
+            Event::PageIn { page, .. } | Event::Stayed { page } => {
+                self.under_way.remove(&page);
+                self.refused.remove(&page);
+            }
+            Event::Freed { run } | Event::Moved { from: run, .. } => {
+                for pages in [&mut self.under_way, &mut self.refused] {
+                    pages.retain(|page| !run.contains(*page));
+                }
+            }
             Event::SpaceEnd { space } => self.forget_spaces(|of| of == space),
             Event::Exit { app } => {
                 self.forget_spaces(|of| view.facts.app_of(of).is_none_or(|owner| owner == app));
@@ -84,7 +98,10 @@ impl Eviction for ColdFirst {
                     if wanted == 0 {
                         return ControlFlow::Break(());
                     }
-                    if view.pages.tier(page) == Some(Tier::Pool) && self.under_way.insert(page) {
+                    if view.pages.tier(page) == Some(Tier::Pool)
+                        && !self.refused.contains(&page)
+                        && self.under_way.insert(page)
+                    {
                         self.evicted[rank] += 1;
                         wanted -= 1;
                         pages.push(page);

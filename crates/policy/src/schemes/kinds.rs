@@ -49,6 +49,8 @@ pub struct About {
     pub at_fault: bool,
     /// The tiers that a placement can do nothing without.
     pub tiers: &'static [Tier],
+    /// The tiers that it uses where they are there, and does without where they are not.
+    pub may_use: &'static [Tier],
     /// What a placement lends to the kernel's zram, where there is one, in per cent of the budget.
     pub kernel_share_pct: u32,
 }

@@ -171,6 +171,7 @@ impl Default for Registry {
             placement: Kinds::none()
                 .with::<placement::none::Plain>()
                 .with::<placement::pool::Plain>()
+                .with::<placement::flash_last::Plain>()
                 .with::<placement::kernel_first::Params>(),
             prefetch: Kinds::none()
                 .with::<prefetch::none::Plain>()
@@ -238,7 +239,8 @@ impl Registry {
             return Err(SchemeError::field("scheme.placement", None, why));
         }
         let only_pool =
-            tiers.iter().all(|tier| *tier == Tier::Pool) && scheme.kernel_share_pct() == 0;
+            tiers.iter().chain(scheme.placement.about().may_use).all(|tier| *tier == Tier::Pool)
+                && scheme.kernel_share_pct() == 0;
         let contradictions = [
             (
                 tiers.is_empty() && !reclaim.idle,

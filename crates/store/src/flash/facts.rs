@@ -1,5 +1,10 @@
 //! What the tier tells of itself.
 
+use clew_core::TierFacts;
+
+/// One part of the device in so many stays free, so that cleaning finds slots that are worth it.
+const KEPT_FREE: u64 = 8;
+
 /// What the tier holds and did. Taken without stopping it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FlashFacts {
@@ -44,6 +49,16 @@ impl FlashFacts {
             0 => 1.0,
             appended => self.written_bytes as f64 / appended as f64,
         }
+    }
+
+    /// How full it is, for policies, with so many pages on it. One that takes nothing more is full.
+    pub fn tier(&self, pages: u64) -> TierFacts {
+        let used_bytes = self.live_bytes;
+        let limit_bytes = match self.latched {
+            None => self.capacity_bytes - self.capacity_bytes / KEPT_FREE,
+            Some(_) => used_bytes,
+        };
+        TierFacts { used_bytes, limit_bytes, pages, limit_pages: u64::MAX }
     }
 
     /// Which part of the device lives, 0 to 1.

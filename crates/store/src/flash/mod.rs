@@ -17,6 +17,7 @@ pub mod device;
 mod facts;
 mod ledger;
 mod log;
+mod memory;
 mod refusal;
 mod threads;
 mod uring;
@@ -29,6 +30,7 @@ use std::{fmt, io};
 
 pub use clean::{CleanError, Cleaned, Names};
 pub use facts::FlashFacts;
+pub use memory::MemoryDevice;
 pub use refusal::{AdoptFlashError, AppendError, FlashError, ReadFlashError};
 
 use cipher::{Cipher, TAG_BYTES};

@@ -6,9 +6,10 @@
 //!
 //! What is stored is not decompressed. Every read verifies the checksum of its page, now as before.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::front::Front;
 use super::stub::Seen;
@@ -64,7 +65,7 @@ impl<T: ObjectTier> Store<T> {
         if !page_bytes_are_sound(page_bytes) {
             return Err(AdoptError::PageSize { page_bytes });
         }
-        let places = RefCell::new(Vec::new());
+        let (places, flash_pages) = (RefCell::new(Vec::new()), Cell::new(0));
         let block = |header: &Header, payload: &[u8], parts: &mut Vec<u32>| {
             let seen = Seen::of(header, payload)?;
             let mut pages = 1;
@@ -81,6 +82,9 @@ impl<T: ObjectTier> Store<T> {
             if usize::from(pages) > MAX_BLOCK_PAGES || bytes > MAX_BLOCK_BYTES {
                 return None;
             }
+            if seen.place.is_some() {
+                flash_pages.set(flash_pages.get() + u64::from(pages));
+            }
             places.borrow_mut().extend(seen.place.map(|place| (header.handle, place)));
             Some(pages)
         };
@@ -90,6 +94,7 @@ impl<T: ObjectTier> Store<T> {
         let references = references.into_iter().map(Handle::raw);
         let (tier, found) = T::adopt(config.mem_limit_bytes, left, references, dictionary, block)?;
         let store = Store::over(config, tier, found.blocks, found.pages);
+        store.flash_pages.store(flash_pages.get(), Relaxed);
         let mut on_flash = places.into_inner();
         // What two claimed is lost to both.
         let lost: HashSet<u32> = found.lost.iter().copied().collect();

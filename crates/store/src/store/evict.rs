@@ -7,7 +7,7 @@
 //! What death leaves: an object of the log that no stub names, or parts that no block lists; both are free then.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Release;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use super::fetch::Fetched;
 use super::front::{FIXED_BYTES, Front, parts_needed};
@@ -174,6 +174,8 @@ impl<T: ObjectTier> Store<T> {
         match self.tier.replace(handle.raw(), of_stub, &[&stub], still) {
             Ok(true) => {
                 self.moved.fetch_add(1, Release);
+                let pages = front.as_ref().map_or(1, |front| front.pages);
+                self.flash_pages.fetch_add(u64::from(pages), Relaxed);
                 for part in parts {
                     self.tier.remove(part);
                 }
@@ -260,7 +262,10 @@ impl<T: ObjectTier> Store<T> {
             self.bring_back_held(fetched, &mut parts)
         };
         match done {
-            Ok(true) => flash.free(fetched.block.place()),
+            Ok(true) => {
+                flash.free(fetched.block.place());
+                self.flash_pages.fetch_sub(u64::from(self.block_pages(handle)), Relaxed);
+            }
             _ => parts.iter().for_each(|part| self.tier.remove(*part)),
         }
         self.release(handle);
@@ -332,7 +337,10 @@ impl<T: ObjectTier> Store<T> {
         stub::set_place(stub, place);
         let header = Header { codec: Stored::Stub, framed: false, ..header };
         match self.tier.insert(handle, pages as u32, header, &[stub]) {
-            Ok(()) => Ok(handle),
+            Ok(()) => {
+                self.flash_pages.fetch_add(pages as u64, Relaxed);
+                Ok(handle)
+            }
             Err(NoRoom) => {
                 flash.free(place);
                 self.tier.unreserve(handle);

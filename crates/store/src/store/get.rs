@@ -28,11 +28,11 @@ pub struct Piece {
 /// What reading a block comes to: it is where it can be read, or it has to be waited for.
 #[must_use = "a block on flash has not been read"]
 #[derive(Debug)]
-pub enum Get<P> {
+pub enum Get<P, F = OnFlash> {
     /// It was read.
     Here(P),
     /// It is on flash: [`Store::fetch`].
-    OnFlash(OnFlash),
+    OnFlash(F),
 }
 
 impl<P> Get<P> {
@@ -46,8 +46,10 @@ impl<P> Get<P> {
             Get::OnFlash(block) => Err(ReadError::OnFlash { handle: block.handle() }),
         }
     }
+}
 
-    fn map<Q>(self, f: impl FnOnce(P) -> Q) -> Get<Q> {
+impl<P, F> Get<P, F> {
+    fn map<Q>(self, f: impl FnOnce(P) -> Q) -> Get<Q, F> {
         match self {
             Get::Here(read) => Get::Here(f(read)),
             Get::OnFlash(block) => Get::OnFlash(block),
@@ -109,6 +111,29 @@ impl<T: ObjectTier> Store<T> {
     pub fn check_page(&self, handle: Handle, index: u16, page: &[u8]) -> Result<(), ReadError> {
         let checked = self.verify(handle, index, self.checksum(handle, index), page);
         checked.map_err(|error| self.count(error))
+    }
+
+    /// How many pages a block has, wherever it is; then `ctx` knows where they were
+    /// ([`CodecContext::sibling`]). Zero if there is no such block.
+    pub fn look(&self, ctx: &mut CodecContext, handle: Handle) -> u16 {
+        ctx.offsets.clear();
+        let offsets = &mut ctx.offsets;
+        let look = |header: &Header, payload: &[u8]| {
+            let seen = Seen::of(header, payload)?;
+            if !seen.framed {
+                return Some(1);
+            }
+            let front = self.front(handle, &seen).ok()?;
+            offsets.extend(front.offsets());
+            Some(front.pages)
+        };
+        self.tier.read(handle.raw(), look).flatten().unwrap_or(0)
+    }
+
+    /// Bytes that a block takes on flash; zero if it is not there.
+    pub fn flash_bytes(&self, handle: Handle) -> u32 {
+        let place = |header: &Header, payload: &[u8]| Seen::of(header, payload)?.place;
+        self.tier.read(handle.raw(), place).flatten().map_or(0, |place| place.len)
     }
 
     fn read(

@@ -117,6 +117,8 @@ pub struct PoolFacts {
     pub slab_table_bytes: u64,
     /// Pages of all blocks, however many references they have.
     pub pages: u64,
+    /// Of `pages`, those of blocks that are on flash.
+    pub flash_pages: u64,
     /// Blocks.
     pub blocks: u64,
     /// Objects; a block has one or, if it is large, several.
@@ -142,6 +144,8 @@ pub struct Store<T: ObjectTier = Pool> {
     seed: u64,
     pages: AtomicU64,
     blocks: AtomicU64,
+    /// Of these pages, those that are on flash.
+    flash_pages: AtomicU64,
     corrupt_reads: AtomicU64,
     ready: dictionary::Ready,
     /// Where blocks go that leave the tier.
@@ -195,6 +199,7 @@ impl<T: ObjectTier> Store<T> {
             tier,
             pages: AtomicU64::new(pages),
             blocks: AtomicU64::new(blocks),
+            flash_pages: AtomicU64::new(0),
             corrupt_reads: AtomicU64::new(0),
             ready: dictionary::Ready::default(),
             flash: OnceLock::new(),
@@ -317,6 +322,9 @@ impl<T: ObjectTier> Store<T> {
         if let (Some(place), Some(flash)) = (place, self.flash()) {
             flash.free(place);
         }
+        if place.is_some() {
+            self.flash_pages.fetch_sub(u64::from(pages), Relaxed);
+        }
         pages
     }
 
@@ -362,6 +370,7 @@ impl<T: ObjectTier> Store<T> {
             handle_table_bytes: usage.handle_table_bytes,
             slab_table_bytes: usage.slab_table_bytes,
             pages: self.pages.load(Relaxed),
+            flash_pages: self.flash_pages.load(Relaxed),
             blocks: self.blocks.load(Relaxed),
             objects: usage.objects,
             slabs: usage.slabs,

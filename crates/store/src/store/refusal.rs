@@ -1,6 +1,6 @@
 //! Why the store does not do what it is asked for.
 
-use super::Handle;
+use super::{FetchError, Handle};
 use crate::codec::DecodeError;
 use crate::segment::SegmentError;
 
@@ -24,6 +24,8 @@ pub enum StoreError {
 /// What is exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
+    /// Flash took nothing.
+    Flash,
     /// Pages (`disksize_pages`).
     Pages {
         /// In the store.
@@ -68,7 +70,7 @@ pub enum PutError {
 }
 
 /// Why a page was not restored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     /// No block has this handle.
     #[error("handle {} names no block", handle.raw())]
@@ -82,6 +84,9 @@ pub enum ReadError {
         /// The handle.
         handle: Handle,
     },
+    /// It is on flash, which did not give it.
+    #[error(transparent)]
+    Lost(#[from] FetchError),
     /// The block has fewer pages.
     #[error("block {} has {pages} pages, no page {index}", handle.raw())]
     NoSuchPage {

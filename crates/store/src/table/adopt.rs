@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use super::entry::{Entry, State};
 use super::leaves::{FreeLeaves, LEAF_BYTES, LEAF_PAGES, MAX_LEAVES, OWNER_BYTES, Owner, Tables};
 use super::numbers::Numbers;
-use super::space::Space;
+use super::space::{COUNTS, ON_FLASH, Space};
 use crate::adopt::AdoptError;
 use crate::segment::Segment;
 use crate::store::Handle;
@@ -143,7 +143,7 @@ impl Space {
     pub fn adopt(id: SpaceId, tables: Arc<Tables>, leaves: Vec<(u64, u32)>) -> (Space, Damage) {
         let mut damage = Damage::default();
         let lost = Entry::with_block(State::Stored, Handle::LOST, 0);
-        let mut counts = [0; State::ALL.len()];
+        let mut counts = [0; COUNTS];
         for &(number, leaf) in &leaves {
             for page in number * LEAF_PAGES..(number + 1) * LEAF_PAGES {
                 let word = tables.word(leaf, page);
@@ -157,6 +157,7 @@ impl Space {
                     lost
                 });
                 counts[entry.state() as usize] += 1;
+                counts[ON_FLASH] += i64::from(entry.is_on_flash());
             }
         }
         (Space::of_leaves(id, tables, leaves, counts), damage)

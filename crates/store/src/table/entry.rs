@@ -3,7 +3,7 @@
 //! | bits | what |
 //! |---|---|
 //! | 0..4 | state |
-//! | 4..8 | flags: WANTED, SAMPLED, two free |
+//! | 4..8 | flags: WANTED, SAMPLED, FLASH, one free |
 //! | 8..24 | index of the page in its block |
 //! | 24..32 | CRC-8 of the other bytes |
 //! | 32..64 | handle of the block, zero for none |
@@ -107,6 +107,8 @@ impl Entry {
     pub const WANTED: u8 = 1;
     /// Flag of a stored page: it was taken out only to see whether it is used, and counts as resident.
     pub const SAMPLED: u8 = 2;
+    /// Flag of a stored page: its block was seen on flash. The block itself knows better.
+    pub const FLASH: u8 = 4;
 
     /// A page in `state`, without flags, index or handle.
     #[inline]
@@ -129,7 +131,7 @@ impl Entry {
     /// The word of the table, whoever wrote it; `None` if that was none of ours, or memory was
     /// damaged since.
     pub fn checked(raw: u64) -> Option<Entry> {
-        const FREE_FLAGS: u64 = 0xc0;
+        const FREE_FLAGS: u64 = 0x80;
         let entry = Entry(raw);
         let fields = match State::ALL.get(raw as usize & 0xf)? {
             State::Absent => raw == 0,
@@ -181,6 +183,12 @@ impl Entry {
         Entry(with_low(self.0, self.0 as u8 & !(flags << 4)))
     }
 
+    /// Whether it is a stored page, or one on its way back, whose block was seen on flash.
+    #[inline]
+    pub fn is_on_flash(self) -> bool {
+        self.has(Entry::FLASH) && matches!(self.state(), State::Stored | State::Restoring)
+    }
+
     /// Index of the page in its block.
     #[inline]
     pub fn index(self) -> u16 {
@@ -208,6 +216,9 @@ impl fmt::Debug for Entry {
         }
         if self.has(Entry::SAMPLED) {
             f.write_str("+sampled")?;
+        }
+        if self.has(Entry::FLASH) {
+            f.write_str("+flash")?;
         }
         match self.handle() {
             Some(handle) => write!(f, "({}[{}])", handle.raw(), self.index()),

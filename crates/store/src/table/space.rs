@@ -21,6 +21,9 @@ use super::leaves::{LEAF_PAGES, SPARE_ONE_IN, TableError, Tables};
 use super::lock::SpaceLock;
 
 pub(super) const VPN_LIMIT: u64 = 1 << 45;
+/// Entries are counted by their states, and those on flash once more, behind these.
+pub(super) const COUNTS: usize = State::ALL.len() + 1;
+pub(super) const ON_FLASH: usize = State::ALL.len();
 
 /// Pages in each state. Taken without stopping the space: exact only while nobody changes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,6 +40,8 @@ pub struct Counts {
     pub parked: u64,
     /// Given to the kernel's swap.
     pub lent: u64,
+    /// Of those stored and being put back: on flash.
+    pub flash: u64,
 }
 
 /// Why an entry was not exchanged.
@@ -58,7 +63,7 @@ pub struct Space {
     pub lock: SpaceLock,
     tables: Arc<Tables>,
     index: LeafIndex,
-    counts: [AtomicI64; State::ALL.len()],
+    counts: [AtomicI64; COUNTS],
 }
 
 impl Space {
@@ -78,7 +83,7 @@ impl Space {
         id: SpaceId,
         tables: Arc<Tables>,
         index: LeafIndex,
-        counts: [AtomicI64; State::ALL.len()],
+        counts: [AtomicI64; COUNTS],
     ) -> Space {
         Space { id, lock: SpaceLock::default(), tables, index, counts }
     }
@@ -88,7 +93,7 @@ impl Space {
         id: SpaceId,
         tables: Arc<Tables>,
         leaves: Vec<(u64, u32)>,
-        counts: [i64; State::ALL.len()],
+        counts: [i64; COUNTS],
     ) -> Space {
         tables.numbers.claim(id);
         Space::with(id, tables, LeafIndex::of(leaves), counts.map(AtomicI64::new))
@@ -128,6 +133,10 @@ impl Space {
 
     #[inline]
     fn count(&self, old: Entry, new: Entry) {
+        let flash = i64::from(new.is_on_flash()) - i64::from(old.is_on_flash());
+        if flash != 0 {
+            self.counts[ON_FLASH].fetch_add(flash, Ordering::Relaxed);
+        }
         let (old, new) = (old.state(), new.state());
         if old != new {
             self.counts[old as usize].fetch_sub(1, Ordering::Relaxed);
@@ -253,6 +262,7 @@ impl Space {
             restoring: of(State::Restoring),
             parked: of(State::Parked),
             lent: of(State::Lent),
+            flash: self.counts[ON_FLASH].load(Ordering::Relaxed).max(0) as u64,
         }
     }
 }

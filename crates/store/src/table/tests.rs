@@ -215,6 +215,7 @@ proptest! {
             restoring: of(State::Restoring),
             parked: of(State::Parked),
             lent: of(State::Lent),
+            flash: model.values().filter(|entry| entry.is_on_flash()).count() as u64,
         });
     }
 }

@@ -1,0 +1,235 @@
+//! What goes to flash, is waited for there, and what happens meanwhile.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use clew_core::{CodecKind, Event, Tier, Vpn};
+use clew_engine::{BlockStore, Fault, MoverContext, tier_of};
+use clew_store::{FetchError, State};
+
+use crate::races_out::{done, writer};
+use crate::world::{Program, World, group};
+
+fn on_flash(program: &Program) -> u64 {
+    program.space.table.counts().flash
+}
+
+/// Moves the blocks of these pages to flash; which pages are said to be in which tier.
+fn evict(world: &World, program: &Program, pages: &[u64]) -> Vec<(u64, Tier)> {
+    let groups = [group(program, pages, CodecKind::Lz4, 4096)];
+    let space = world.program(program.id()).unwrap();
+    let out = world.mover.evict(&space.space, &groups, &mut MoverContext::default());
+    let mut told: Vec<_> = out
+        .events
+        .iter()
+        .map(|event| match event {
+            Event::Stored { page, tier, .. } => (page.vpn().0, *tier),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    told.sort_unstable();
+    told
+}
+
+#[test]
+fn a_block_goes_as_a_whole_and_each_of_its_pages_is_told() {
+    let world = World::roomy(false).with_flash();
+    let program = writer(&world, 1..9);
+    let ctx = &mut MoverContext::default();
+    world.out(&program, &[&[1, 2, 3], &[5], &[7]], ctx);
+    assert_eq!(on_flash(&program), 0);
+    let told = evict(&world, &program, &[2, 5, 8]);
+    let flash = [1, 2, 3, 5].map(|vpn| (vpn, Tier::Flash));
+    assert_eq!(told, flash, "8 is in its program");
+    assert_eq!((on_flash(&program), world.store.facts().flash_pages), (4, 4));
+    assert_eq!(tier_of(program.entry(7)), Tier::Pool);
+    // Again, and nothing more goes.
+    assert_eq!(evict(&world, &program, &[1, 5]), [(1, Tier::Flash), (5, Tier::Flash)]);
+    assert_eq!(world.mover.counters.evicted.load(Ordering::Relaxed), 4);
+    done(&world);
+}
+
+#[test]
+fn a_fault_on_flash_is_told_so_and_brings_its_block() {
+    for retain in [false, true] {
+        let world = World::roomy(retain).with_flash();
+        let program = writer(&world, 1..9);
+        let ctx = &mut MoverContext::default();
+        world.out(&program, &[&[1, 2, 3], &[5]], ctx);
+        evict(&world, &program, &[1, 5]);
+        let mut events = Vec::new();
+        let space = &program.space;
+        let guard = space.table.lock.read();
+        let Fault::Far(awaited, far) = world.mover.fault(space, Vpn(2), ctx, &mut events) else {
+            panic!("it is on flash");
+        };
+        assert_eq!((awaited.vpn, events.len()), (Vpn(2), 0));
+        assert_eq!(program.entry(2).state(), State::Restoring);
+        // Another thread that touches it waits, and memory answers meanwhile.
+        let second = world.mover.fault(space, Vpn(2), ctx, &mut events);
+        assert!(matches!(second, Fault::Waiting));
+        let fetched = world.store.fetch_now(far);
+        let arrived = world.mover.arrived(space, awaited, fetched, ctx, &mut events);
+        drop(guard);
+        assert!(matches!(arrived, Fault::Restored));
+        let came: Vec<_> = events
+            .iter()
+            .filter_map(|event| match event {
+                Event::PageIn { page, tier, demand } => Some((page.vpn().0, *tier, *demand)),
+                _ => None,
+            })
+            .collect();
+        let flash = |vpn, demand| (vpn, Tier::Flash, demand);
+        assert_eq!(came, [flash(2, true), flash(1, false), flash(3, false)]);
+        assert_eq!(
+            (on_flash(&program), world.mover.counters.demand_flash.load(Ordering::Relaxed)),
+            (1, 1)
+        );
+        (1..4).for_each(|vpn| assert!(world.read(&program, vpn, ctx)));
+        // With a copy that was kept on flash, leaving again is nothing to be written.
+        let appended = world.store.flash().unwrap().facts().appended_bytes;
+        let out = world.out(&program, &[&[1, 2, 3]], ctx);
+        let is_flash = |e: &&Event| matches!(e, Event::Stored { tier: Tier::Flash, .. });
+        assert_eq!(out.events.iter().filter(is_flash).count(), if retain { 3 } else { 0 });
+        assert_eq!(world.store.flash().unwrap().facts().appended_bytes, appended);
+        done(&world);
+    }
+}
+
+#[test]
+fn what_is_given_up_or_moved_while_its_block_is_fetched_is_asked_for_anew() {
+    for moved in [false, true] {
+        let world = World::roomy(true).with_flash();
+        world.is_late.store(true, Ordering::SeqCst);
+        let program = writer(&world, 1..9);
+        let ctx = &mut MoverContext::default();
+        world.out(&program, &[&[1, 2, 3]], ctx);
+        evict(&world, &program, &[1]);
+        assert!(!program.kernel.touch(2));
+        assert!(world.serve(&program, ctx));
+        if moved {
+            program.kernel.remap(2, 1, 40, true, true);
+            let version = program.model.lock().unwrap().remove(&2).unwrap();
+            program.model.lock().unwrap().insert(40, version);
+        } else {
+            program.kernel.remove(2, 1);
+            program.forget(2, 1);
+        }
+        assert!(world.serve(&program, ctx));
+        program.kernel.drop_removed();
+        assert_eq!(world.arrive(ctx), 1);
+        world.is_late.store(false, Ordering::SeqCst);
+        [1, 3, if moved { 40 } else { 2 }]
+            .into_iter()
+            .for_each(|vpn| assert!(world.read(&program, vpn, ctx)));
+        done(&world);
+    }
+}
+
+#[test]
+fn a_child_that_was_forked_while_a_block_was_fetched_has_its_own() {
+    let world = World::roomy(false).with_flash();
+    world.is_late.store(true, Ordering::SeqCst);
+    let program = writer(&world, 1..9);
+    let ctx = &mut MoverContext::default();
+    world.out(&program, &[&[1, 2, 3], &[4]], ctx);
+    evict(&world, &program, &[1, 4]);
+    assert!(!program.kernel.touch(2));
+    assert!(world.serve(&program, ctx));
+    let child = world.fork(&program);
+    assert!(world.serve(&program, ctx));
+    assert_eq!(world.arrive(ctx), 1);
+    world.is_late.store(false, Ordering::SeqCst);
+    for program in [&program, &child] {
+        (1..9).for_each(|vpn| assert!(world.read(program, vpn, ctx), "{vpn}"));
+    }
+    done(&world);
+}
+
+#[test]
+fn what_flash_does_not_give_is_told_and_stays_stored() {
+    let world = World::roomy(false).with_flash();
+    let program = writer(&world, 1..9);
+    let ctx = &mut MoverContext::default();
+    world.out(&program, &[&[1, 2, 3]], ctx);
+    evict(&world, &program, &[1]);
+    let space = &program.space;
+    let Fault::Far(awaited, far) = world.mover.fault(space, Vpn(1), ctx, &mut Vec::new()) else {
+        panic!("it is on flash");
+    };
+    let lost = Err(FetchError::NoFlash { handle: far.handle() });
+    let arrived = world.mover.arrived(space, awaited, lost, ctx, &mut Vec::new());
+    assert!(matches!(arrived, Fault::Corrupt(_)), "{arrived:?}");
+    assert_eq!(program.entry(1).state(), State::Stored);
+    assert_eq!(world.mover.counters.corrupt.swap(0, Ordering::Relaxed), 1);
+    // It was said of this time only.
+    assert!(world.read(&program, 1, ctx));
+    done(&world);
+}
+
+#[test]
+fn a_restore_waits_for_flash_and_brings_all() {
+    let world = World::roomy(true).with_flash();
+    let program = writer(&world, 1..20);
+    let ctx = &mut MoverContext::default();
+    world.out(&program, &[&[1, 2, 3], &[4], &[5], &[6, 7], &[8]], ctx);
+    evict(&world, &program, &[2, 5, 8]);
+    let vpns: Vec<Vpn> = (1..20).map(Vpn).collect();
+    let mut events = Vec::new();
+    let restored = world.mover.restore(space_of(&program), &vpns, ctx, &mut events);
+    assert_eq!((restored.pages, restored.corrupt), (8, None));
+    let from_flash = |e: &&Event| matches!(e, Event::PageIn { tier: Tier::Flash, .. });
+    assert_eq!(events.iter().filter(from_flash).count(), 5);
+    done(&world);
+}
+
+fn space_of(program: &Program) -> &Arc<clew_engine::ManagedSpace> {
+    &program.space
+}
+
+#[test]
+fn what_leaves_past_the_pool_is_on_flash() {
+    let world = World::roomy(true).with_flash();
+    let program = writer(&world, 1..9);
+    let ctx = &mut MoverContext::default();
+    let groups = [group(&program, &[1, 2, 3], CodecKind::Raw, 4096)];
+    let out = world.mover.swap_out_to_flash(&program.space, &groups, ctx);
+    assert!(out.stored == 3 && out.full.is_none());
+    let is_flash = |e: &Event| matches!(e, Event::Stored { tier: Tier::Flash, .. });
+    assert!(out.events.iter().all(is_flash), "{:?}", out.events);
+    assert_eq!(on_flash(&program), 3);
+    (1..4).for_each(|vpn| assert!(world.read(&program, vpn, ctx)));
+    done(&world);
+}
+
+#[test]
+fn without_flash_everything_stays_where_it_is() {
+    let world = World::roomy(true);
+    let program = writer(&world, 1..9);
+    let ctx = &mut MoverContext::default();
+    world.out(&program, &[&[1, 2]], ctx);
+    assert_eq!(evict(&world, &program, &[1, 2]), [(1, Tier::Pool), (2, Tier::Pool)]);
+    let groups = [group(&program, &[3], CodecKind::Lz4, 4096)];
+    let out = world.mover.swap_out_to_flash(&program.space, &groups, ctx);
+    assert!(out.stored == 0 && out.full.is_some());
+    done(&world);
+}
+
+#[test]
+fn a_successor_reads_what_is_on_flash_and_what_was_on_its_way_from_there() {
+    let world = Arc::new(World::roomy(true).with_flash());
+    world.is_late.store(true, Ordering::SeqCst);
+    let program = writer(&world, 1..9);
+    let ctx = &mut MoverContext::default();
+    world.out(&program, &[&[1, 2, 3], &[4], &[5]], ctx);
+    evict(&world, &program, &[1, 4]);
+    assert!(!program.kernel.touch(2));
+    assert!(world.serve(&program, ctx));
+    assert_eq!(program.entry(2).state(), State::Restoring);
+    let next = world.succeed(true);
+    next.recover(ctx);
+    let program = next.programs().remove(0);
+    assert_eq!((on_flash(&program), program.entry(2).state()), (4, State::Stored));
+    (1..9).for_each(|vpn| assert!(next.read(&program, vpn, ctx), "{vpn}"));
+    done(&next);
+}
