@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use clew_core::{
-    AccessKind, AppId, ByteSize, Classes, Event, Eviction, Hotness, Observe, PageId, Tier,
+    AccessKind, AppId, ByteSize, Classes, Event, Eviction, Hotness, Ns, Observe, PageId, Tier,
     TierFacts, Unit,
 };
 use clew_policy::eviction::cold_first::ColdFirst;
@@ -39,7 +39,7 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let app = || (0u32..2).prop_map(AppId);
     let any_page = || (0u32..3, 30u64..60).prop_map(|(space, vpn)| page(space, vpn));
-    let tier = prop_oneof![4 => Just(Tier::Pool), 1 => Just(Tier::Kernel)];
+    let tier = prop_oneof![4 => Just(Tier::Pool), 1 => Just(Tier::Flash)];
     let used = |page| Step::Tell(Event::Access { page, kind: AccessKind::Seen, write: false });
     prop_oneof![
         8 => (any_page(), tier)
@@ -64,6 +64,8 @@ proptest! {
     ) {
         let (mut org, mut policy, mut world) = (hotness_org(), ColdFirst::new(), World::new(&[0, 0, 1]));
         let mut under_way: BTreeSet<PageId> = BTreeSet::new();
+        // Picked, and told to be in the pool after all.
+        let mut refused: BTreeSet<PageId> = BTreeSet::new();
         for step in steps {
             let bytes = match step {
                 Step::Tell(event) => {
@@ -72,10 +74,19 @@ proptest! {
                     policy.on_event(&event, &world.view_with(&org));
                     world.after(&event);
                     match event {
-                        Event::Stored { page, .. } | Event::PageIn { page, .. } => {
-                            under_way.remove(&page);
+                        Event::Stored { page, tier, .. } => {
+                            if under_way.remove(&page) && tier == Tier::Pool {
+                                refused.insert(page);
+                            }
                         }
-                        Event::Freed { run } => under_way.retain(|page| !run.contains(*page)),
+                        Event::PageIn { page, .. } => {
+                            under_way.remove(&page);
+                            refused.remove(&page);
+                        }
+                        Event::Freed { run } => {
+                            under_way.retain(|page| !run.contains(*page));
+                            refused.retain(|page| !run.contains(*page));
+                        }
                         _ => {}
                     }
                     continue;
@@ -87,6 +98,7 @@ proptest! {
                 .stored
                 .iter()
                 .filter(|(page, tier)| **tier == Tier::Pool && !under_way.contains(page))
+                .filter(|(page, _)| !refused.contains(page))
                 .map(|(page, _)| *page)
                 .collect();
             // A page takes 100 bytes on average.
@@ -151,4 +163,26 @@ fn the_class_that_counts_is_the_present_one_and_among_equals_the_app_used_longes
         })
         .collect();
     assert_eq!(pages, expected, "cold of both apps, then the warm page, then the hot one");
+}
+
+#[test]
+fn what_stayed_in_the_pool_is_asked_for_again_after_a_while() {
+    let (mut org, mut policy, mut world) = (hotness_org(), ColdFirst::new(), World::new(&[0]));
+    let stored = Event::Stored { page: page(0, 10), tier: Tier::Pool, bytes: 100 };
+    let pool = TierFacts { used_bytes: 100, pages: 1, ..TierFacts::default() };
+    world.facts.tiers.insert(Tier::Pool, pool);
+    world.facts.now = Ns(1_000_000_000_000);
+    let mut tell = |world: &mut World, policy: &mut ColdFirst| {
+        world.before(&stored);
+        org.on_event(&stored, &world.view());
+        policy.on_event(&stored, &world.view_with(&org));
+        world.after(&stored);
+        let mut out = Vec::new();
+        policy.pick_evictions(100, &world.view_with(&org), &mut out);
+        out.len()
+    };
+    assert_eq!(tell(&mut world, &mut policy), 1);
+    assert_eq!(tell(&mut world, &mut policy), 0, "it stayed");
+    world.facts.now = Ns(1_010_000_000_000);
+    assert_eq!(tell(&mut world, &mut policy), 1);
 }

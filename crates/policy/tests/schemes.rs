@@ -597,7 +597,7 @@ fn a_kind_of_somebody_else_is_read_with_the_tiers_that_there_are() {
     );
     let unknown = Scheme::from_toml(&whole).expect_err("nobody else knows it").to_string();
     let expected = "scheme.placement.kind = \"to-kernel\" makes no sense: expected \"none\" or \"pool\" or \
-                    \"kernel-first\"";
+                    \"flash-last\" or \"kernel-first\"";
     assert_eq!(unknown, expected);
     // What leaves the pool needs a place beyond it.
     assert!(says(&registry, &text("\"pool\"")).contains("contradict each other"));

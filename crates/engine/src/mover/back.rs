@@ -128,7 +128,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         events: &mut Vec<Event>,
     ) -> Fault<S::Far> {
         let page = PageId::new(space.id(), vpn);
-        let mut others = None;
+        let (mut others, mut tier) = (None, Tier::Pool);
         let put = match entry.handle() {
             None => space.memory.put_zero(vpn, 1),
             Some(_) if entry.state() == State::Parked && self.copy_parked(page, entry, ctx) => {
@@ -137,6 +137,9 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
             Some(handle) => match self.read_chunk(ctx, handle, entry.index(), 0, fetched) {
                 Ok(Get::OnFlash(far)) => return Fault::Far(Awaited { vpn, entry }, far),
                 Ok(Get::Here(piece)) => {
+                    if fetched.is_some() || self.store.is_on_flash(handle) {
+                        tier = Tier::Flash;
+                    }
                     let at = usize::from(entry.index() - piece.pages.start) * self.page_units;
                     let put = space.memory.put(vpn, &ctx.pages[at..at + self.page_units]);
                     if piece.of > 1 && put.stop.is_none() {
@@ -160,7 +163,6 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                     ctx.answered = Some(Answered { at: Instant::now(), codec_ns: ctx.codec_ns });
                 }
                 self.back(space, vpn, entry);
-                let tier = if fetched.is_some() { Tier::Flash } else { Tier::Pool };
                 self.tell_used(page, entry, tier, events);
                 if let Some((handle, piece)) = others {
                     let back = (vpn, handle, entry.index());

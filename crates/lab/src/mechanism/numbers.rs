@@ -276,7 +276,9 @@ impl Inside {
         let bytes = self.block_bytes(form, pages)?;
         let used = self.used_bytes + u64::from(bytes);
         let stored = self.pages + pages.len() as u64;
-        let to_flash = to_flash && self.has_flash_room(bytes);
+        if to_flash && !self.has_flash_room(bytes) {
+            return Ok(None);
+        }
         let used = if to_flash { self.used_bytes + u64::from(STUB_BYTES.min(bytes)) } else { used };
         if used > self.limits.mem_limit_bytes || stored > self.limits.disksize_pages {
             self.full = true;

@@ -23,7 +23,7 @@ fn run(vpn: u64, count: u32) -> PageRun {
     PageRun { first: page(vpn), count }
 }
 
-/// Contents that all differ, and none of which are zeros.
+/// Contents that all differ, a third of each as good as random, and none of which are zeros.
 fn trace(directory: &std::path::Path) -> Trace {
     let path = directory.join("contents.clew");
     let provenance = Provenance::new(Source::Generated, "a test");
@@ -32,6 +32,11 @@ fn trace(directory: &std::path::Path) -> Trace {
         Writer::new(Draft::new(&path, false).expect("a draft"), &header).expect("a writer");
     for id in 0..CONTENTS {
         let mut bytes = vec![id as u8 ^ 0x5a; 4096];
+        let mut random = u64::from(id) + 1;
+        bytes[..1300].fill_with(|| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 56) as u8
+        });
         bytes[..4].copy_from_slice(&(id + 1).to_le_bytes());
         assert_eq!(writer.bytes(&bytes).expect("contents"), ContentId(id));
     }

@@ -8,18 +8,22 @@
 //!
 //! A page that was answered is not answered again until something is told of it (it moved, came
 //! back, or is gone): the order may still be under way. One that was told to be in the pool after all
-//! (nothing is gained by moving it) is not answered before it has come back or is gone.
+//! (nothing is gained by moving it, or there was no room for it just then) is not answered again before it
+//! has come back or is gone, or ten seconds have passed.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use clew_core::{
-    Event, Eviction, Hotness, Metric, Observe, Out, PageId, SpaceId, Tier, Unit, View,
+    Event, Eviction, Hotness, Metric, Ns, Observe, Out, PageId, SpaceId, Tier, Unit, View,
 };
 
 use crate::plain;
 use crate::reclaim::hotness_org::in_lru_order;
 use crate::schemes::About;
+
+/// So long what stayed in the pool is not answered again, at most.
+const REFUSED_FOR: Ns = Ns(10_000_000_000);
 
 /// The policy. See the module.
 #[derive(Default)]
@@ -27,6 +31,8 @@ pub struct ColdFirst {
     under_way: HashSet<PageId>,
     /// Answered, and still in the pool.
     refused: HashSet<PageId>,
+    /// When those that are refused were forgotten last.
+    forgotten: Ns,
     /// By class, cold, warm, hot.
     evicted: [u64; 3],
 }
@@ -88,6 +94,10 @@ impl Eviction for ColdFirst {
         let (Some(classes), Some(pool)) = (view.classes, view.facts.tiers.get(&Tier::Pool)) else {
             return;
         };
+        if view.facts.now.0.saturating_sub(self.forgotten.0) >= REFUSED_FOR.0 {
+            self.refused.clear();
+            self.forgotten = view.facts.now;
+        }
         let average = pool.used_bytes.checked_div(pool.pages).unwrap_or(0).max(1);
         let mut wanted = bytes.div_ceil(average);
         let apps = in_lru_order(view.facts.apps.keys().copied(), view.facts);
