@@ -22,10 +22,7 @@ pub(super) fn all() -> Vec<Scheme> {
 /// What this version lacks of the system that preset `name` is named after.
 pub(super) fn missing(name: &str) -> &'static [&'static str] {
     match name {
-        "ariadne" | "ariadne-paper" => &[
-            "flash: cold data stays in the pool, and nothing is evicted from it",
-            "the codec base-delta-immediate",
-        ],
+        "ariadne" | "ariadne-paper" => &["the codec base-delta-immediate"],
         "clew" => &["all that is planned of the other systems"],
         _ => &[],
     }
@@ -108,8 +105,8 @@ fn ariadne() -> Scheme {
     }
 }
 
-/// Ariadne as in its paper (HPCA 2025, sections 4 and 5), AL-1K-2K-16K with LZ4. What the paper says
-/// and what it leaves open is told in docs/design.md. Parameters are the paper's where nothing else is said.
+/// Ariadne as in its paper (HPCA 2025, sections 4 and 5), AL-1K-2K-16K with LZO; cold data goes to flash where
+/// there is some. What the paper says and what it leaves open is told in docs/design.md. Parameters are the paper's where nothing else is said.
 fn ariadne_paper() -> Scheme {
     Scheme {
         name: "ariadne-paper".to_string(),
@@ -117,7 +114,15 @@ fn ariadne_paper() -> Scheme {
         retain: false,
         // 4.2, where after a relaunch all old data of the hot list moves to the warm list.
         reclaim: Arc::new(hotness_org::Params::default()),
-        packing: Arc::new(adaptive_comp::Params::default()),
+        packing: Arc::new(adaptive_comp::Params {
+            hot_codec: CodecKind::Lzo,
+            warm_codec: CodecKind::Lzo,
+            cold_codec: CodecKind::Lzo,
+            ..adaptive_comp::Params::default()
+        }),
+        // 4.2: when the pool is full, cold data is the first to go to flash, compressed.
+        eviction: Arc::new(eviction::cold_first::Plain {}),
+        placement: Arc::new(placement::flash_last::Plain {}),
         prefetch: Arc::new(pre_decomp::Params::default()),
         ..zram()
     }
