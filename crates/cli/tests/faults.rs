@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use clew_store::points::NAMES;
 use support::hook::{ALLOCATION, PTHREAD_CREATE, Site, Table, Tools};
-use support::world::{BOUND, Setting, World, life, succession};
+use support::world::{BOUND, FLASH, Setting, World, life, succession};
 use support::*;
 
 /// How many of the times that a site is passed are tried.
@@ -168,6 +168,8 @@ fn call_of(site: &Site) -> Option<(String, [i32; 2])> {
 enum Part {
     /// The daemon of a whole life.
     Daemon,
+    /// The daemon of a whole life, with flash.
+    Flash,
     /// The successor of one that died in the middle of a batch.
     Successor,
     /// The agents of a program and its children, and what runs in the program to start them.
@@ -210,6 +212,7 @@ fn tell(tools: &Tools, part: Part, fail: Option<(u64, u64, i32)>) -> Told {
     setting.push(("CLEW_HOOK_FAIL", fail.clone()));
     let mut world = match part {
         Part::Daemon => World::new(tools, "zram", vec![setting], Vec::new()),
+        Part::Flash => World::new(tools, FLASH, vec![setting], Vec::new()),
         Part::Successor => {
             let mut first = tools.environment(&other, &[]);
             first.push(tools.with_points());
@@ -222,7 +225,7 @@ fn tell(tools: &Tools, part: Part, fail: Option<(u64, u64, i32)>) -> Told {
         }
     };
     match part {
-        Part::Daemon | Part::Agent => life(&mut world),
+        Part::Daemon | Part::Flash | Part::Agent => life(&mut world),
         Part::Successor => succession(&mut world),
     }
     assert!(table.is_ready(), "the hook was not loaded");
@@ -402,6 +405,14 @@ fn cases_of(part: Part, only: &str, limit: Option<Duration>) {
 #[test]
 fn the_daemons_system_calls_fail() {
     matrix(Part::Daemon, 4);
+}
+
+/// Reads are tried again, after a write that failed nothing more is taken, and nothing is lost.
+#[test]
+fn what_flash_asks_of_the_kernel_fails() {
+    let seconds = number_from_env("CLEW_FAULT_SECONDS", 40);
+    let limit = (seconds > 0).then(|| Duration::from_secs(seconds) * 3 / 10);
+    cases_of(Part::Flash, "flash::", limit);
 }
 
 #[test]

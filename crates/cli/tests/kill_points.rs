@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use clew_store::points::NAMES;
 use support::hook::{Table, Tools};
-use support::world::{Setting, World, life, succession};
+use support::world::{FLASH, Setting, World, life, succession};
 use support::*;
 
 /// What daemons live through.
@@ -24,11 +24,12 @@ struct Story {
     is_first: bool,
 }
 
-const STORIES: [Story; 3] = [
+const STORIES: [Story; 4] = [
     Story { name: "life", tell: life, scheme: "zram", is_first: true },
     Story { name: "succession", tell: succession, scheme: "zram", is_first: false },
     // Blocks of many pages, some of which are parked.
     Story { name: "ariadne", tell: life, scheme: "ariadne", is_first: true },
+    Story { name: "flash", tell: life, scheme: FLASH, is_first: true },
 ];
 
 /// The point at which the first of two daemons dies in [`succession`]: in the middle of a batch.
@@ -140,12 +141,11 @@ fn a_daemon_that_dies_at_any_step_is_succeeded() {
     });
     let (killed, failures) =
         (killed.into_inner().expect("whole"), failures.into_inner().expect("whole"));
-    let [life, succession, ariadne] = STORIES.map(|story| story.name);
-    println!("{:>22} {life:>7} {succession:>10} {ariadne:>7} {:>6}", "point", "killed");
+    let columns = |names: [String; STORIES.len()]| names.map(|name| format!("{name:>10}")).concat();
+    println!("{:>22} {} {:>6}", "point", columns(STORIES.map(|s| s.name.to_string())), "killed");
     for (point, counts) in counts.iter().enumerate() {
-        let [life, succession, ariadne] = counts;
-        let (name, killed) = (NAMES[point], killed[point]);
-        println!("{name:>22} {life:>7} {succession:>10} {ariadne:>7} {killed:>6}");
+        let counts = columns(counts.map(|count| count.to_string()));
+        println!("{:>22} {counts} {:>6}", NAMES[point], killed[point]);
     }
     let sum: u64 = killed.iter().sum();
     println!(

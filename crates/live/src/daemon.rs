@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clew_agent::protocol::VERSION;
-use clew_core::Arrival;
+use clew_core::{Arrival, Tier};
 use clew_engine::decide::Engine;
 use clew_engine::driver::Driver;
 use clew_engine::{Mover, Parking};
@@ -589,6 +589,9 @@ impl Belongings {
         let segment = clew_store::StoreError::from;
         let store = Arc::new(Store::new(store_config)?);
         if let Some(place) = &config.flash {
+            if !config.scheme.uses(Tier::Flash) {
+                tracing::warn!("scheme {} puts nothing on flash", config.scheme_name);
+            }
             let opened = flash_tier::open(place);
             let refused = |source| DaemonError::Flash { path: place.path.clone(), source };
             store.attach_flash(Arc::new(opened.map_err(refused)?));

@@ -113,6 +113,18 @@ points! {
     /// Or it is `Parked`: stored as before, with a copy at hand.
     back_parked
 
+    // Flash.
+    /// A block's bytes are in the log; no stub names them.
+    evict_appended
+    /// Its stub is in the pool; its parts are still there.
+    evict_replaced
+    /// The entries of its pages say where it is.
+    evict_flagged
+    /// A fault found its block on flash: the entry is `Restoring`, and nobody has the page yet.
+    far_asked
+    /// The bytes are there; the page is not yet in its program.
+    far_arrived
+
     // Changes.
     /// Messages were read into the journal.
     change_read

@@ -40,6 +40,21 @@ fn text(status: &Status) -> String {
         if status.pool.full { ", FULL" } else { "" },
         size(status.daemon_bytes),
     );
+    let on_flash = status.tiers.iter().find(|tier| tier.tier == "flash");
+    if let (Some(flash), Some(tier)) = (&status.flash, on_flash) {
+        out.push_str(&format!(
+            "flash {} of {}, {} pages; {} written, {} read{}\n",
+            size(tier.used_bytes),
+            tier.limit_bytes.map_or("-".to_string(), size),
+            tier.stored_pages,
+            size(flash.written_bytes),
+            size(flash.read_bytes),
+            flash
+                .latched
+                .as_ref()
+                .map_or(String::new(), |why| { format!("; TAKES NOTHING MORE: {}", shown(why)) }),
+        ));
+    }
     if status.apps.is_empty() {
         out.push_str("no apps ('clew run -- CMD' starts one)\n");
         return out;

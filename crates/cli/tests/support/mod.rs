@@ -542,6 +542,21 @@ fn spawn_daemon(
     command.spawn().expect("clew daemon starts")
 }
 
+/// Arguments of a daemon with a pool of so many bytes, from which cold pages go to a file in `dir`.
+pub fn flash_arguments(dir: &TempDir, pool: &str, flash: &str) -> Vec<String> {
+    let scheme = dir.join("with-flash.toml");
+    let text = format!(
+        "[scheme]\nname = \"with-flash\"\nmem_limit_bytes = \"{pool}\"\nreclaim = \"hotness-org\"\n\
+         admission = \"all\"\nplacement = \"flash-last\"\neviction = \"cold-first\"\n\
+         packing = {{ kind = \"one-page\", codec = \"lz4\", chunk = \"4KiB\" }}\nprefetch = \"none\"\n"
+    );
+    fs::write(&scheme, text).expect("a scheme");
+    let path = |name| dir.join(name).to_str().expect("UTF-8").to_string();
+    let words =
+        ["--scheme", &path("with-flash.toml"), "--flash", &path("flash"), "--flash-size", flash];
+    words.map(str::to_string).to_vec()
+}
+
 /// A daemon of the test's own.
 pub struct Fixture {
     /// Its files.
@@ -582,6 +597,14 @@ impl Fixture {
         fs::write(&file, toml).expect("a file");
         let file = file.to_str().expect("UTF-8").to_string();
         Fixture::start_in(dir, budget, &["--scheme", scheme, "--config", &file], Vec::new())
+    }
+
+    /// Starts one with [`flash_arguments`].
+    pub fn start_with_flash(budget: &str, pool: &str, flash: &str) -> Fixture {
+        let dir = TempDir::new();
+        let words = flash_arguments(&dir, pool, flash);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        Fixture::start_in(dir, budget, &words, Vec::new())
     }
 
     /// Starts one of another command that has the same words.

@@ -15,13 +15,16 @@ use clew_live::control::protocol::{Environment, Request};
 use clew_live::control::status::Status;
 
 use super::hook::Tools;
-use super::{Program, TempDir, clew, kill, poll, tail, wait_for_end};
+use super::{Program, TempDir, clew, flash_arguments, kill, poll, tail, wait_for_end};
 
 /// Nothing that a program or a client waits for takes longer, whatever fails.
 pub const BOUND: Duration = Duration::from_secs(30);
 
 const APP: &str = "touch";
 const PAGES: u64 = 1024;
+
+/// A scheme for [`World::new`].
+pub const FLASH: &str = "with flash";
 
 /// Environment of a daemon.
 pub type Setting = Vec<(&'static str, String)>;
@@ -57,7 +60,8 @@ impl End {
 /// A program and its daemons.
 pub struct World<'a> {
     tools: &'a Tools,
-    scheme: &'static str,
+    /// Of all daemons, after `daemon`.
+    arguments: Vec<String>,
     pub dir: TempDir,
     socket: PathBuf,
     daemon: Option<Child>,
@@ -87,19 +91,24 @@ fn bounded<T: Send + 'static>(what: &str, run: impl FnOnce() -> T + Send + 'stat
 }
 
 impl<'a> World<'a> {
-    /// The first daemons have these settings, the program's command is preceded by `before`.
+    /// The first daemons have these settings, the program's command is preceded by `before`. Scheme
+    /// [`FLASH`] has a pool that is far too small, and flash.
     pub fn new(
         tools: &'a Tools,
-        scheme: &'static str,
+        scheme: &str,
         settings: Vec<Setting>,
         before: Vec<String>,
     ) -> World<'a> {
         let dir = TempDir::new();
         // What is tried here is not a restart loop.
         fs::write(dir.join("clew.toml"), "max-short-lives = 1000000\n").expect("a config");
+        let arguments = match scheme {
+            FLASH => flash_arguments(&dir, "1MiB", "16MiB"),
+            scheme => vec!["--scheme".to_string(), scheme.to_string()],
+        };
         World {
             tools,
-            scheme,
+            arguments,
             socket: dir.join("s"),
             dir,
             daemon: None,
@@ -131,8 +140,9 @@ impl<'a> World<'a> {
         let log = File::create(self.log_path()).expect("a log");
         let mut command = clew();
         command
-            .args(["daemon", "--budget", "1GiB", "--scheme", self.scheme, "--socket"])
+            .args(["daemon", "--budget", "1GiB", "--socket"])
             .arg(&self.socket)
+            .args(&self.arguments)
             .arg("--config")
             .arg(self.dir.join("clew.toml"))
             .env("RUST_BACKTRACE", "0")

@@ -118,12 +118,31 @@ impl Engine {
         let beyond = to_pool.saturating_sub(*pool);
         // Once a round: what is evicted is where it was until that is done.
         if beyond > 0 && made_room == 0 {
-            room[Tier::Pool.index()] += self.evict(beyond, pages, out);
+            let evicted = self.evict(beyond, pages, out);
+            room[Tier::Pool.index()] += evicted;
+            self.pass_on(&mut placed, beyond.saturating_sub(evicted), pages);
         }
         keep_what_fits(&mut placed, &mut room, &mut stay);
         self.counted.ordered_pages += count_pages(&placed);
         into_orders(placed, Cause::SwapOut, out);
         self.hand_back(stay, pages);
+    }
+
+    /// More is to leave than the pool will have room for: what would be evicted right behind, the first of
+    /// the victims, is placed as if it had been in the pool.
+    fn pass_on(&mut self, placed: &mut [Placed], mut beyond: u64, pages: &dyn PageFacts) {
+        if !self.known.facts.tiers.contains_key(&Tier::Flash) {
+            return;
+        }
+        for (app, _, tier, group) in placed.iter_mut().filter(|(_, _, to, _)| *to == Tier::Pool) {
+            if beyond == 0 {
+                return;
+            }
+            if let Place::Tier(other) = self.place(group, *app, Cause::Evicted, pages) {
+                *tier = other;
+                beyond = beyond.saturating_sub(group.pages.len() as u64);
+            }
+        }
     }
 
     /// What goes from one tier to another; how many pages do.

@@ -231,9 +231,9 @@ impl Driver {
         &self.budget
     }
 
-    /// Whether the pool has no room, and how often that has begun.
+    /// Whether the pool has no room, nor any tier beside it, and how often that has begun.
     pub fn pool_full(&self) -> (bool, u64) {
-        (self.pool_full, self.times_full)
+        (self.pool_full && !self.has_room_beside_pool(), self.times_full)
     }
 
     /// How often memory was asked of the policies.
@@ -447,7 +447,7 @@ impl Driver {
             Some(GivingUp::For(short, used)) => self.reclaim(short, used, dropped, pool, pages),
             Some(GivingUp::Room) if !pool.has_part_free(NO_ROOM) && !self.pool_full => {
                 self.pool_full = true;
-                self.times_full += 1;
+                self.times_full += u64::from(!self.has_room_beside_pool());
             }
             Some(GivingUp::Room) | None => {}
         }

@@ -104,6 +104,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
             space.memory.wake(vpn, 1);
             return Fault::Spurious;
         }
+        points::far_arrived();
         match fetched {
             Ok(bytes) => self.fault_stored(space, vpn, entry, Some(&bytes), ctx, events),
             // Cleaning has carried it elsewhere: it is read anew.
@@ -135,7 +136,10 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                 space.memory.put(vpn, &ctx.pages[..self.page_units])
             }
             Some(handle) => match self.read_chunk(ctx, handle, entry.index(), 0, fetched) {
-                Ok(Get::OnFlash(far)) => return Fault::Far(Awaited { vpn, entry }, far),
+                Ok(Get::OnFlash(far)) => {
+                    points::far_asked();
+                    return Fault::Far(Awaited { vpn, entry }, far);
+                }
                 Ok(Get::Here(piece)) => {
                     if fetched.is_some() || self.store.is_on_flash(handle) {
                         tier = Tier::Flash;

@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use clew_core::{Event, Group, PageId, Vpn};
-use clew_store::{EvictError, Handle, State};
+use clew_store::{EvictError, Handle, State, points};
 
 use super::{BlockStore, Entry, Mover, MoverContext, SwapOut, count, is_sample, tier_of};
 use crate::space::{ManagedSpace, Memory};
@@ -42,6 +42,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
             });
             if let (true, Some(handle)) = (gone, handle) {
                 self.flag(space, (vpn, handle, entry.index()), &mut told, ctx, &mut out);
+                points::evict_flagged();
             }
             if told.insert(vpn) {
                 self.tell_where(space, *page, &mut out);

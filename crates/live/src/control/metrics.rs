@@ -9,7 +9,7 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
-use crate::control::status::{AppStatus, ClassPages, Status, TierStatus};
+use crate::control::status::{AppStatus, ClassPages, FlashStatus, Status, TierStatus};
 use crate::faults::account::{CauseStatus, FaultAccount};
 use crate::faults::latency::Latency;
 
@@ -35,11 +35,15 @@ impl Collector for Scraped {
         daemon(&mut out, status)?;
         totals(&mut out, status)?;
         let help = "Time from a fault thread's being woken to its answer.";
-        let kinds =
-            [("stored", &status.stored_fault_latency), ("fresh", &status.fresh_fault_latency)];
+        let kinds = [
+            ("stored", &status.stored_fault_latency),
+            ("fresh", &status.fresh_fault_latency),
+            ("flash", &status.flash_fault_latency),
+        ];
         histogram(&mut out, "clew_fault_duration_seconds", help, "kind", &kinds)?;
         fault_account(&mut out, &status.fault_account)?;
         tiers(&mut out, &status.tiers)?;
+        flash(&mut out, status.flash.as_ref())?;
         apps(&mut out, &status.apps)?;
         for metric in &status.policies {
             let is_valid = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -227,6 +231,28 @@ fn tiers(out: &mut DescriptorEncoder<'_>, tiers: &[TierStatus]) -> fmt::Result {
         family(out, MetricType::Gauge, name, help, samples)?;
     }
     Ok(())
+}
+
+/// Nothing where there is no flash.
+fn flash(out: &mut DescriptorEncoder<'_>, flash: Option<&FlashStatus>) -> fmt::Result {
+    let Some(flash) = flash else { return Ok(()) };
+    let counters: [(&str, &str, u64); 7] = [
+        ("clew_flash_evicted_pages", "Pages that left the pool for flash.", flash.evicted_pages),
+        ("clew_flash_demand_pages", "Pages that faults waited for on flash.", flash.demand_pages),
+        ("clew_flash_stored_bytes", "What was stored on flash.", flash.stored_bytes),
+        ("clew_flash_written_bytes", "What was written to the device.", flash.written_bytes),
+        ("clew_flash_cleaned_bytes", "Of these, what cleaning wrote anew.", flash.cleaned_bytes),
+        ("clew_flash_read_bytes", "What was read from the device.", flash.read_bytes),
+        ("clew_flash_read_errors", "Reads that failed for good.", flash.read_errors),
+    ];
+    for (name, help, value) in counters {
+        alone(out, MetricType::Counter, name, help, value as f64)?;
+    }
+    let help = "1 if flash takes nothing more after an error.";
+    let latched = f64::from(u8::from(flash.latched.is_some()));
+    alone(out, MetricType::Gauge, "clew_flash_latched", help, latched)?;
+    let help = "Which part of the device lives, 0 to 1.";
+    alone(out, MetricType::Gauge, "clew_flash_utilisation", help, flash.utilisation)
 }
 
 fn apps(out: &mut DescriptorEncoder<'_>, apps: &[AppStatus]) -> fmt::Result {

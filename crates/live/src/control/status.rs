@@ -44,6 +44,9 @@ pub struct Status {
     /// The places for stored pages.
     #[serde(default)]
     pub tiers: Vec<TierStatus>,
+    /// What flash did, if there is some.
+    #[serde(default)]
+    pub flash: Option<FlashStatus>,
     /// Counts over all apps, ended ones included, since the daemon began.
     #[serde(default)]
     pub totals: Totals,
@@ -54,6 +57,9 @@ pub struct Status {
     /// The same of first touches of fresh memory.
     #[serde(default)]
     pub fresh_fault_latency: Latency,
+    /// The same of faults that waited for flash, until the page was there.
+    #[serde(default)]
+    pub flash_fault_latency: Latency,
     /// Where the time of faults went that brought a stored page back.
     #[serde(default)]
     pub fault_account: FaultAccount,
@@ -135,6 +141,31 @@ pub struct TierStatus {
     pub stored_pages: u64,
     /// Pages it may store; `None` without a limit.
     pub limit_pages: Option<u64>,
+}
+
+/// What flash did since it was made, or taken over, in [`Status`].
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
+pub struct FlashStatus {
+    /// Pages that left the pool for it.
+    pub evicted_pages: u64,
+    /// Pages that faults waited for.
+    pub demand_pages: u64,
+    /// What was stored there, bytes.
+    pub stored_bytes: u64,
+    /// What was written to the device, bytes: whole segments, and what cleaning wrote anew.
+    pub written_bytes: u64,
+    /// Of these, what cleaning wrote anew.
+    pub cleaned_bytes: u64,
+    /// What was read from the device, bytes.
+    pub read_bytes: u64,
+    /// Bytes written to the device for each byte that was stored.
+    pub write_amplification: f64,
+    /// Which part of the device lives, 0 to 1.
+    pub utilisation: f64,
+    /// Reads that failed for good.
+    pub read_errors: u64,
+    /// Why it takes nothing more, if so: what is there stays readable.
+    pub latched: Option<String>,
 }
 
 /// Counts over all apps, in [`Status`].

@@ -35,7 +35,7 @@ impl Fullness {
             self.room_since = (!full).then_some(now);
             self.times = times;
             let first = self.said.is_none();
-            self.said.get_or_insert(times - 1);
+            self.said.get_or_insert(times.saturating_sub(1));
             return first.then_some(Say::Full);
         }
         let since = *self.room_since.get_or_insert(now);

@@ -9,8 +9,8 @@ use clew_store::{Entry, State};
 
 use super::{App, Governor, Waiting};
 use crate::control::status::{
-    AppStatus, ClassPages, ClassStatus, EarlyStatus, HotPages, PolicyMetric, PoolStatus,
-    ProcessStatus, SensorStatus, Status, TierStatus, Totals,
+    AppStatus, ClassPages, ClassStatus, EarlyStatus, FlashStatus, HotPages, PolicyMetric,
+    PoolStatus, ProcessStatus, SensorStatus, Status, TierStatus, Totals,
 };
 use crate::faults::account::FaultAccount;
 use crate::faults::affinity::Placement;
@@ -60,7 +60,9 @@ impl Governor {
         let latencies = &self.shared.latencies;
         let stored_fault_latency = Latency::sum(latencies.iter().map(|l| &l.stored));
         let fresh_fault_latency = Latency::sum(latencies.iter().map(|l| &l.fresh));
+        let flash_fault_latency = Latency::sum(latencies.iter().map(|l| &l.flash));
         let fault_account = FaultAccount::sum(latencies.iter().map(|l| &l.account));
+        let pool_pages = facts.pages.saturating_sub(facts.flash_pages);
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (sampled, touched) = (count(&counters.sampled), count(&counters.sampled_used));
         let early = self.driver.early();
@@ -96,16 +98,18 @@ impl Governor {
             pool: PoolStatus {
                 used_bytes: facts.used_bytes,
                 limit_bytes: facts.limit_bytes,
-                stored_pages: facts.pages,
-                ratio: self.ratio(facts.pages, facts.used_bytes as f64),
+                stored_pages: pool_pages,
+                ratio: self.ratio(pool_pages, facts.used_bytes as f64),
                 full: self.driver.pool_full().0,
                 reused_pages: reused,
                 corrupt_pages: corrupt,
             },
             tiers: self.tiers(),
+            flash: self.flash(),
             totals: self.totals(),
             stored_fault_latency,
             fresh_fault_latency,
+            flash_fault_latency,
             fault_account,
             policies: self
                 .driver
@@ -127,6 +131,23 @@ impl Governor {
             ended_apps: self.ended.clone(),
             apps,
         }
+    }
+
+    fn flash(&self) -> Option<FlashStatus> {
+        let counters = &self.shared.mover.counters;
+        let facts = self.shared.mover.store.flash()?.facts();
+        Some(FlashStatus {
+            evicted_pages: counters.evicted.load(Ordering::Relaxed),
+            demand_pages: counters.demand_flash.load(Ordering::Relaxed),
+            stored_bytes: facts.appended_bytes,
+            written_bytes: facts.written_bytes,
+            cleaned_bytes: facts.cleaned_bytes,
+            read_bytes: facts.read_bytes,
+            write_amplification: facts.write_amplification(),
+            utilisation: facts.utilisation(),
+            read_errors: facts.read_errors,
+            latched: facts.latched,
+        })
     }
 
     fn managed_pages(&self) -> u64 {

@@ -163,6 +163,12 @@ impl Scheme {
         self.placement.about().tiers
     }
 
+    /// Whether pages can come to be in this tier, where it is there.
+    pub fn uses(&self, tier: Tier) -> bool {
+        let about = self.placement.about();
+        about.tiers.iter().chain(about.may_use).any(|of| *of == tier)
+    }
+
     /// What this version lacks of the system that a preset is named after.
     pub fn missing(&self) -> &'static [&'static str] {
         presets::missing(&self.name)

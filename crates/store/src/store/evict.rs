@@ -15,6 +15,7 @@ use super::stub::{self, Seen};
 use super::{Handle, ReadError, Store};
 use crate::codec::{CodecContext, Stored};
 use crate::flash::{AppendError, CleanError, Cleaned, Flash, Names, Place};
+use crate::points;
 use crate::pool::NoRoom;
 use crate::pool::handle::REFS_PINNED;
 use crate::pool::object::{Header, MAX_PAYLOAD_BYTES};
@@ -168,11 +169,13 @@ impl<T: ObjectTier> Store<T> {
             return Err(EvictError::NotWorth { handle });
         }
         let place = flash.put(handle.raw(), &mut bytes)?;
+        points::evict_appended();
         stub::set_place(&mut stub, place);
         let of_stub = Header { codec: Stored::Stub, framed: false, ..header };
         let still = |found: &Header, bytes: &[u8]| found.codec == header.codec && bytes == payload;
         match self.tier.replace(handle.raw(), of_stub, &[&stub], still) {
             Ok(true) => {
+                points::evict_replaced();
                 self.moved.fetch_add(1, Release);
                 let pages = front.as_ref().map_or(1, |front| front.pages);
                 self.flash_pages.fetch_add(u64::from(pages), Relaxed);

@@ -57,6 +57,9 @@ pub fn header(status: &Status, rates: Option<&Rates>, width: usize) -> Vec<Strin
         if tier.tier == "pool" && status.pool.full {
             text.push_str(", FULL");
         }
+        if tier.tier == "flash" && status.flash.as_ref().is_some_and(|f| f.latched.is_some()) {
+            text.push_str(", TAKES NOTHING MORE");
+        }
         lines.push(gauge(&tier.tier, share(tier.used_bytes, tier.limit_bytes), width, &text));
     }
     let most = |us: Option<u64>| us.map_or("-".to_string(), |us| format!("{us} us"));
