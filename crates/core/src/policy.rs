@@ -203,6 +203,8 @@ pub enum CodecKind {
     ZstdDictionary,
     /// LZO1X.
     Lzo,
+    /// Base-delta-immediate.
+    BaseDeltaImmediate,
 }
 
 impl CodecKind {
@@ -214,6 +216,7 @@ impl CodecKind {
             CodecKind::Zstd => "zstd",
             CodecKind::ZstdDictionary => "zstd with a learned dictionary",
             CodecKind::Lzo => "LZO",
+            CodecKind::BaseDeltaImmediate => "base-delta-immediate",
         }
     }
 

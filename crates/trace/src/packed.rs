@@ -191,6 +191,7 @@ fn put_note(pen: &mut Pen<'_>, note: Note) {
                 CodecKind::Zstd => 2,
                 CodecKind::ZstdDictionary => 3,
                 CodecKind::Lzo => 4,
+                CodecKind::BaseDeltaImmediate => 5,
             };
             pen.out.push(tier.index() as u8 | codec << 2 | hotness << 5);
         }
@@ -422,6 +423,7 @@ impl<'a> Scan<'a> {
                     2 => CodecKind::Zstd,
                     3 => CodecKind::ZstdDictionary,
                     4 => CodecKind::Lzo,
+                    5 => CodecKind::BaseDeltaImmediate,
                     other => return Err(Bad::new("codec", format!("{other} is unknown"))),
                 };
                 let hotness = match packed >> 5 {

@@ -74,6 +74,7 @@ fn note() -> impl Strategy<Value = Note> {
         CodecKind::Zstd,
         CodecKind::ZstdDictionary,
         CodecKind::Lzo,
+        CodecKind::BaseDeltaImmediate,
     ]);
     prop_oneof![
         (any::<u64>(), any::<bool>())

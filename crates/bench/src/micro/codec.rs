@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Instant;
 
-use clew_store::codec::{Codec, Learned, Lz4, Lzo, Zstd};
+use clew_store::codec::{BaseDeltaImmediate, Codec, Learned, Lz4, Lzo, Zstd};
 
 use super::measured::{Costs, Measured};
 use super::{MicroConfig, place};
@@ -40,7 +40,9 @@ pub fn measure(
     }
     let mut columns: Vec<Column> = CHUNKS
         .iter()
-        .flat_map(|&chunk| ["lz4", "lzo", "zstd"].map(|codec| Column::new(codec, chunk)))
+        .flat_map(|&chunk| {
+            ["lz4", "lzo", BaseDeltaImmediate::NAME, "zstd"].map(|codec| Column::new(codec, chunk))
+        })
         .chain([Column::new(Learned::NAME, PAGE)])
         .collect();
     // One page in sixteen, of both programs together; the daemon has a dictionary for each.
@@ -55,6 +57,7 @@ pub fn measure(
             match column.codec {
                 "lz4" => column.run(&mut Lz4, &blocks)?,
                 "lzo" => column.run(&mut Lzo::default(), &blocks)?,
+                BaseDeltaImmediate::NAME => column.run(&mut BaseDeltaImmediate, &blocks)?,
                 Learned::NAME => column.run(&mut learned, &blocks)?,
                 _ => column.run(&mut Zstd::default(), &blocks)?,
             }

@@ -113,8 +113,13 @@ fn out() -> impl Strategy<Value = Out> {
     let page = (vpn(), prop::bool::weighted(0.4));
     let few = prop::collection::vec(page, 1..14);
     let all = Just((0..PAGES).map(|vpn| (vpn, vpn % 20 == 0)).collect());
-    let codec =
-        prop::sample::select(vec![CodecKind::Raw, CodecKind::Lz4, CodecKind::Lzo, CodecKind::Zstd]);
+    let codec = prop::sample::select(vec![
+        CodecKind::Raw,
+        CodecKind::Lz4,
+        CodecKind::Lzo,
+        CodecKind::BaseDeltaImmediate,
+        CodecKind::Zstd,
+    ]);
     let chunk = prop::sample::select(vec![1024u32, 4096, 16384]);
     (prop_oneof![4 => few, 1 => all], codec, chunk, any::<bool>()).prop_map(
         |(pages, codec, chunk_bytes, park_siblings)| Out {

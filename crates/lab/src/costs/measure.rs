@@ -33,6 +33,7 @@ pub fn measure(trace: &Trace, progress: &mut dyn FnMut(u64, u64)) -> Result<Cost
         CodecKind::Raw,
         CodecKind::Lz4,
         CodecKind::Lzo,
+        CodecKind::BaseDeltaImmediate,
         CodecKind::Zstd,
         CodecKind::ZstdDictionary,
     ];

@@ -22,7 +22,6 @@ pub(super) fn all() -> Vec<Scheme> {
 /// What this version lacks of the system that preset `name` is named after.
 pub(super) fn missing(name: &str) -> &'static [&'static str] {
     match name {
-        "ariadne" | "ariadne-paper" => &["the codec base-delta-immediate"],
         "clew" => &["all that is planned of the other systems"],
         _ => &[],
     }

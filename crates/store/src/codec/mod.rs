@@ -4,6 +4,7 @@
 //! handed, whatever the bytes are. All scratch state is in a [`CodecContext`], one a thread; once
 //! it is warm, no call allocates. [`chunks`] cuts blocks into chunks.
 
+mod base_delta_immediate;
 pub mod chunks;
 pub(crate) mod dictionary;
 mod lz4;
@@ -12,6 +13,7 @@ mod raw;
 pub mod same;
 mod zstd;
 
+pub use base_delta_immediate::BaseDeltaImmediate;
 pub use dictionary::Learned;
 pub use lz4::Lz4;
 pub use lzo::Lzo;
@@ -58,7 +60,7 @@ fn decode_error<C: Codec>(src: &[u8], dst: &[u8]) -> DecodeError {
     DecodeError { codec: C::NAME, stored_bytes: src.len(), wanted_bytes: dst.len() }
 }
 
-/// What stored bytes are, in three bits of their header.
+/// What stored bytes are. All but the last two are codecs, whose numbers are stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Stored {
@@ -74,14 +76,16 @@ pub enum Stored {
     ZstdDictionary = 4,
     /// LZO1X chunks.
     Lzo = 5,
+    /// Chunks of [`BaseDeltaImmediate`].
+    BaseDeltaImmediate = 6,
     /// The place of a block that is on flash, and its front.
-    Stub = 6,
+    Stub = 7,
     /// A piece of a block that another object describes.
-    Part = 7,
+    Part = 8,
 }
 
 impl Stored {
-    /// The inverse of `self as u8`.
+    /// The codec of this number.
     #[inline]
     pub fn from_bits(bits: u8) -> Option<Stored> {
         Some(match bits {
@@ -91,8 +95,7 @@ impl Stored {
             3 => Stored::Zstd,
             4 => Stored::ZstdDictionary,
             5 => Stored::Lzo,
-            6 => Stored::Stub,
-            7 => Stored::Part,
+            6 => Stored::BaseDeltaImmediate,
             _ => return None,
         })
     }
@@ -145,6 +148,7 @@ impl CodecContext {
             Stored::Same => Same.compress(src, dst),
             Stored::Lz4 => self.lz4.compress(src, dst),
             Stored::Lzo => self.lzo.compress(src, dst),
+            Stored::BaseDeltaImmediate => BaseDeltaImmediate.compress(src, dst),
             Stored::Zstd => self.zstd.compress(src, dst),
             // What names a dictionary is for the store.
             Stored::ZstdDictionary | Stored::Stub | Stored::Part => None,
@@ -163,6 +167,7 @@ impl CodecContext {
             Stored::Same => Same.decompress(src, dst),
             Stored::Lz4 => self.lz4.decompress(src, dst),
             Stored::Lzo => self.lzo.decompress(src, dst),
+            Stored::BaseDeltaImmediate => BaseDeltaImmediate.decompress(src, dst),
             Stored::Zstd => self.zstd.decompress(src, dst),
             Stored::ZstdDictionary | Stored::Stub | Stored::Part => Err(DecodeError {
                 codec: "chunk",
@@ -183,6 +188,7 @@ impl CodecContext {
             Stored::Same => Same.decompress_prefix(src, dst),
             Stored::Lz4 => self.lz4.decompress_prefix(src, dst),
             Stored::Lzo => self.lzo.decompress_prefix(src, dst),
+            Stored::BaseDeltaImmediate => BaseDeltaImmediate.decompress_prefix(src, dst),
             Stored::Zstd => self.zstd.decompress_prefix(src, dst),
             Stored::ZstdDictionary | Stored::Stub | Stored::Part => None,
         }

@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use super::chunks::{Encoded, covering};
 use super::*;
 
-const CODECS: [Stored; 4] = [Stored::Raw, Stored::Lz4, Stored::Lzo, Stored::Zstd];
+const CODECS: [Stored; 5] =
+    [Stored::Raw, Stored::Lz4, Stored::Lzo, Stored::BaseDeltaImmediate, Stored::Zstd];
 const CHUNKS: [u32; 10] = [256, 512, 768, 1024, 2048, 4096, 12288, 16 << 10, 64 << 10, 128 << 10];
 
 /// Pages as programs have them: runs, text, pointers, noise.
@@ -147,6 +148,7 @@ fn any_codec() -> impl Strategy<Value = Stored> {
         Stored::Same,
         Stored::Lz4,
         Stored::Lzo,
+        Stored::BaseDeltaImmediate,
         Stored::Zstd,
     ])
 }

@@ -5,6 +5,8 @@
 //! | 0..8 | checksum of the (first) page | - |
 //! | 8..12 | handle, never zero | zero |
 //! | 12..14 | payload length (12 bits), codec (3), framed (1) | index of the next free object |
+//!
+//! Seven is no codec: an object that says so is a stub, if framed, and else a part.
 
 use crate::codec::Stored;
 
@@ -12,6 +14,8 @@ use crate::codec::Stored;
 pub const HEADER_BYTES: usize = 14;
 /// Longest payload, bytes.
 pub const MAX_PAYLOAD_BYTES: usize = super::class::MAX_OBJECT_BYTES - HEADER_BYTES;
+
+const NO_CODEC: u16 = 7;
 
 /// What is known of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +28,7 @@ pub struct Header {
     pub len: u16,
     /// What the payload is.
     pub codec: Stored,
-    /// The payload begins with the front of a block.
+    /// The payload begins with the front of a block. Never of a stub or a part.
     pub framed: bool,
 }
 
@@ -32,7 +36,12 @@ impl Header {
     /// The bytes to store.
     #[inline]
     pub fn to_bytes(self) -> [u8; HEADER_BYTES] {
-        let meta = self.len | (self.codec as u16) << 12 | u16::from(self.framed) << 15;
+        let (codec, framed) = match self.codec {
+            Stored::Stub => (NO_CODEC, true),
+            Stored::Part => (NO_CODEC, false),
+            codec => (codec as u16, self.framed),
+        };
+        let meta = self.len | codec << 12 | u16::from(framed) << 15;
         let mut bytes = [0; HEADER_BYTES];
         bytes[..8].copy_from_slice(&self.checksum.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.handle.to_le_bytes());
@@ -45,12 +54,17 @@ impl Header {
     pub fn from_bytes(bytes: [u8; HEADER_BYTES]) -> Option<Header> {
         let [c0, c1, c2, c3, c4, c5, c6, c7, h0, h1, h2, h3, m0, m1] = bytes;
         let meta = u16::from_le_bytes([m0, m1]);
+        let (codec, framed) = match (meta >> 12 & 7, meta >> 15 != 0) {
+            (NO_CODEC, true) => (Stored::Stub, false),
+            (NO_CODEC, false) => (Stored::Part, false),
+            (codec, framed) => (Stored::from_bits(codec as u8)?, framed),
+        };
         Some(Header {
             checksum: u64::from_le_bytes([c0, c1, c2, c3, c4, c5, c6, c7]),
             handle: u32::from_le_bytes([h0, h1, h2, h3]),
             len: meta & 0xfff,
-            codec: Stored::from_bits((meta >> 12 & 7) as u8)?,
-            framed: meta >> 15 != 0,
+            codec,
+            framed,
         })
     }
 
@@ -75,8 +89,9 @@ mod tests {
     #[test]
     fn headers_survive_their_bytes() {
         use Stored::*;
-        for codec in [Raw, Same, Lz4, Zstd, ZstdDictionary, Lzo, Part] {
+        for codec in [Raw, Same, Lz4, Zstd, ZstdDictionary, Lzo, BaseDeltaImmediate, Stub, Part] {
             for (len, framed) in [(0, false), (1, true), (MAX_PAYLOAD_BYTES as u16, true)] {
+                let framed = framed && !matches!(codec, Stub | Part);
                 let header =
                     Header { checksum: u64::MAX - 1, handle: 0x8000_0001, len, codec, framed };
                 assert_eq!(Header::from_bytes(header.to_bytes()), Some(header));

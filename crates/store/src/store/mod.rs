@@ -238,6 +238,7 @@ impl<T: ObjectTier> Store<T> {
             Some(Stored::Zstd) => CodecKind::Zstd,
             Some(Stored::ZstdDictionary) => CodecKind::ZstdDictionary,
             Some(Stored::Lzo) => CodecKind::Lzo,
+            Some(Stored::BaseDeltaImmediate) => CodecKind::BaseDeltaImmediate,
             Some(Stored::Lz4 | Stored::Same | Stored::Stub | Stored::Part) | None => CodecKind::Lz4,
         }
     }

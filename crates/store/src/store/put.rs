@@ -191,6 +191,7 @@ impl<T: ObjectTier> Store<T> {
             CodecKind::Raw => Stored::Raw,
             CodecKind::Lz4 => Stored::Lz4,
             CodecKind::Lzo => Stored::Lzo,
+            CodecKind::BaseDeltaImmediate => Stored::BaseDeltaImmediate,
             CodecKind::Zstd => Stored::Zstd,
             CodecKind::ZstdDictionary => {
                 if pages == 1

@@ -59,9 +59,8 @@ impl<'a> Seen<'a> {
             dictionary = Some(Handle::from_raw(u32::from_le_bytes(*name))?);
             body = rest;
         }
-        let sound = !matches!(codec, Stored::Stub | Stored::Part);
         let place = Some(Place::from_bytes(*place));
-        sound.then_some(Seen { codec, framed, body, dictionary, place })
+        Some(Seen { codec, framed, body, dictionary, place })
     }
 }
 

@@ -11,7 +11,13 @@ use crate::codec::tests::block_of;
 use clew_core::CodecKind;
 
 const PAGE: usize = 4096;
-const CODECS: [CodecKind; 4] = [CodecKind::Raw, CodecKind::Lz4, CodecKind::Lzo, CodecKind::Zstd];
+const CODECS: [CodecKind; 5] = [
+    CodecKind::Raw,
+    CodecKind::Lz4,
+    CodecKind::Lzo,
+    CodecKind::BaseDeltaImmediate,
+    CodecKind::Zstd,
+];
 
 fn store(mem_limit_bytes: u64, disksize_pages: u64) -> Store {
     Store::new(StoreConfig { page_bytes: PAGE, mem_limit_bytes, disksize_pages }).unwrap()

@@ -17,7 +17,13 @@ use crate::{
 
 pub const PAGE: usize = 4096;
 const SPACES: usize = 3;
-const CODECS: [CodecKind; 4] = [CodecKind::Raw, CodecKind::Lz4, CodecKind::Lzo, CodecKind::Zstd];
+const CODECS: [CodecKind; 5] = [
+    CodecKind::Raw,
+    CodecKind::Lz4,
+    CodecKind::Lzo,
+    CodecKind::BaseDeltaImmediate,
+    CodecKind::Zstd,
+];
 const CHUNKS: [u32; 5] = [256, 1024, 4096, 16384, 131072];
 const STATES: [State; 6] =
     [State::Resident, State::Moving, State::Stored, State::Restoring, State::Parked, State::Lent];
