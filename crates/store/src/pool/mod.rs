@@ -39,6 +39,7 @@ pub mod object;
 mod replace;
 pub mod slab;
 mod tier;
+pub mod z3fold;
 
 use parking_lot::{RwLock, RwLockWriteGuard};
 use std::sync::atomic::AtomicUsize;

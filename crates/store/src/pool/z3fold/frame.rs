@@ -34,7 +34,7 @@ pub struct FrameRecord {
     pub middle: u8,
     pub last: u8,
     /// Where the middle one begins, if there is one.
-    start_middle: u8,
+    pub start_middle: u8,
     /// It has memory.
     pub memory: bool,
 }
@@ -62,8 +62,7 @@ impl FrameRecord {
             return CHUNKS - self.first - self.last;
         }
         let before = if self.first == 0 { self.start_middle } else { 0 };
-        let after =
-            if self.last == 0 { CHUNKS - self.start_middle - self.middle } else { 0 };
+        let after = if self.last == 0 { CHUNKS - self.start_middle - self.middle } else { 0 };
         before.max(after)
     }
 
@@ -132,9 +131,7 @@ impl FrameRecord {
             (_, 0, _) => return None,
             (0, _, 0) => 0,
             (_, _, 0) if start_middle - first >= BIG_GAP => first,
-            (0, _, _) if CHUNKS - last - middle - start_middle >= BIG_GAP => {
-                CHUNKS - last - middle
-            }
+            (0, _, _) if CHUNKS - last - middle - start_middle >= BIG_GAP => CHUNKS - last - middle,
             _ => return None,
         };
         (to != start_middle || (first, last) == (0, 0)).then_some((start_middle, to))
@@ -205,11 +202,10 @@ mod tests {
         assert_eq!((frame.put(20), frame.free_chunks()), ((Buddy::First, 0), 44));
         assert_eq!((frame.put(10), frame.free_chunks()), ((Buddy::Last, 54), 34));
         assert_eq!((frame.put(5), frame.free_chunks()), ((Buddy::Middle, 20), 0));
-        assert_eq!((frame.at(0), frame.at(20), frame.at(54)), (
-            Some(Buddy::First),
-            Some(Buddy::Middle),
-            Some(Buddy::Last)
-        ));
+        assert_eq!(
+            (frame.at(0), frame.at(20), frame.at(54)),
+            (Some(Buddy::First), Some(Buddy::Middle), Some(Buddy::Last))
+        );
         assert_eq!((frame.at(1), frame.zpages()), (None, 3));
         assert_eq!(FrameRecord::of_words(frame.to_words()), frame);
         assert_eq!(FrameRecord::of(&[(0, 20), (20, 5), (54, 10)]), Some(frame));
