@@ -9,7 +9,7 @@ pub(crate) mod step;
 mod world;
 
 use image::Image;
-use world::{Content, Model, Op, World};
+use world::{Content, Model, Op, POOLS, World};
 
 /// Numbers for tests that choose by themselves; the same for the same seed.
 #[derive(Clone)]

@@ -177,6 +177,14 @@ impl Z3fold {
         }
     }
 
+    /// Gives the spare frames back, until the next one is needed.
+    fn give_up_spares(&self) {
+        for shard in &self.shards {
+            let spare = shard.0.write().spare.take();
+            self.release_frame(spare);
+        }
+    }
+
     /// Writes a zpage, to which no handle leads yet.
     fn put_zpage(
         &self,
@@ -249,7 +257,7 @@ impl Z3fold {
         let mut source = at(from);
         if from.abs_diff(to) < chunks {
             if state.spare.is_none() {
-                state.spare = self.new_frame(For::New).ok();
+                state.spare = self.new_frame(For::Replacing).ok();
             }
             let Some(spare) = state.spare else { return };
             let spare = Place { slab: spare, object: 0 };

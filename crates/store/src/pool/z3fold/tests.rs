@@ -1,6 +1,9 @@
 //! z3fold's own promises; that it is a tier is the suite's.
 
+use std::os::fd::{AsFd, OwnedFd};
+
 use super::*;
+use crate::adopt::tests::step;
 use crate::codec::Stored;
 use crate::tier::ObjectTier;
 
@@ -168,6 +171,50 @@ fn a_full_pool_evicts_and_takes_more() {
     tier.check();
 }
 
+fn left(tier: &Z3fold) -> [OwnedFd; 5] {
+    tier.segments().map(|segment| segment.as_fd().try_clone_to_owned().unwrap())
+}
+
+/// Whoever moves the middle zpage, by way of the spare frame or not, and dies at any instruction, leaves it whole.
+#[test]
+fn a_move_may_end_anywhere() {
+    for (goes, steps) in [(0, 20), (1, 20), (2, 11)] {
+        let mut ended = false;
+        for at in 0..300 {
+            let tier = Z3fold::new(1 << 20, 1000, 0).unwrap();
+            let zpages = [(20, 1), (30, 2), (10, 3)];
+            let handles = zpages.map(|(chunks, of)| put(&tier, chunks, of).unwrap());
+            if goes == 2 {
+                // Between the middle one and the last is room enough that they do not overlap.
+                tier.remove(handles[1]);
+            }
+            let gone = handles[goes % 2];
+            let Some(mut child) = step::traced("a_move_may_end_anywhere", || tier.remove(gone))
+            else {
+                return;
+            };
+            ended = !(0..at * steps).all(|_| child.step());
+            child.kill();
+            let left = left(&tier);
+            drop(tier);
+            let stays: Vec<usize> = if goes == 2 { vec![2] } else { vec![1 - goes, 2] };
+            let named = stays.iter().map(|i| handles[*i]);
+            let adopted = Z3fold::adopt(1 << 20, left, named, |_, _| None, |_, _, _| Some(1));
+            let (next, found) = adopted.unwrap();
+            assert_eq!((found.blocks, found.lost.len()), (stays.len() as u64, 0), "at {at}");
+            for i in stays {
+                let (chunks, of) = zpages[i];
+                holds(&next, handles[i], chunks, of);
+            }
+            Z3fold::check(&next);
+            if ended {
+                break;
+            }
+        }
+        assert!(ended, "removing takes more instructions than were tried");
+    }
+}
+
 /// For the suite that every tier is given to.
 struct Frames;
 
@@ -178,9 +225,8 @@ impl crate::tier::conformance::Subject for Frames {
         Z3fold::new(limit_bytes, 1 << 16, 9).unwrap()
     }
 
-    fn left(&self, tier: &Z3fold) -> [std::os::fd::OwnedFd; 5] {
-        use std::os::fd::AsFd;
-        tier.segments().map(|segment| segment.as_fd().try_clone_to_owned().unwrap())
+    fn left(&self, tier: &Z3fold) -> [OwnedFd; 5] {
+        left(tier)
     }
 }
 

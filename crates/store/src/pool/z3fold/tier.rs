@@ -89,8 +89,9 @@ impl ObjectTier for Z3fold {
     }
 
     /// Within a frame what is left is together already, and between frames nothing moves, as in the z3fold of the
-    /// paper's kernel: what is given back are frames that lie idle, and of the slabs what they can.
+    /// paper's kernel: what is given back are frames that lie idle, spare ones too, and of the slabs what they can.
     fn compact(&self, max_objects: usize) -> usize {
+        self.give_up_spares();
         let frames = self.frames.trim(&self.small.budget) as usize;
         frames + self.small.compact(max_objects)
     }

@@ -201,7 +201,8 @@ impl World {
 
     fn die(self) -> World {
         let World { store, plan, blocks, .. } = self;
-        let fds = store.segments().map(|s| s.as_fd().try_clone_to_owned().unwrap());
+        let fds =
+            store.segments().into_iter().map(|s| s.as_fd().try_clone_to_owned().unwrap()).collect();
         let of_flash = left(store.flash().unwrap());
         let config = *store.config();
         drop(store);
@@ -388,7 +389,12 @@ fn damage_on_flash_is_an_error_and_never_another_page() {
     }
     assert!(failed > world.blocks.len(), "{failed}");
     // A store that has lost its flash says so.
-    let fds = world.store.segments().map(|s| s.as_fd().try_clone_to_owned().unwrap());
+    let fds = world
+        .store
+        .segments()
+        .into_iter()
+        .map(|s| s.as_fd().try_clone_to_owned().unwrap())
+        .collect();
     let names = world.blocks.iter().flat_map(|(h, block)| (0..block.refs).map(|_| *h));
     let (without, _) = Store::adopt(CONFIG, fds, names.collect::<Vec<_>>()).unwrap();
     let without = Arc::new(without);
