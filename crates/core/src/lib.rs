@@ -24,5 +24,5 @@ pub use policy::{
 pub use seeded::Seeded;
 pub use units::{ByteSize, Ns, Whole};
 pub use view::{
-    ClassCounts, Classes, Facts, Out, PageCounts, PageFacts, Starting, TierFacts, View,
+    ClassCounts, Classes, Facts, FrameFacts, Out, PageCounts, PageFacts, Starting, TierFacts, View,
 };

@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use clew_core::{
-    CodecKind, Event, Group, PageCounts, PageFacts, PageId, PageRun, SpaceId, Tier, TierFacts, Vpn,
+    CodecKind, Event, FrameFacts, Group, PageCounts, PageFacts, PageId, PageRun, PoolKind, SpaceId,
+    Tier, TierFacts, Vpn,
 };
 use clew_engine::{ManagedSpace, Memory, Mover, MoverContext, Put, PutStop, SwapOut, Took};
 use clew_store::flash::{Flash, FlashConfig, FlashError, MemoryDevice};
@@ -137,13 +138,14 @@ impl Bytes {
     /// Moves the pages of `trace`, which has their bytes.
     pub fn new(
         trace: &Trace,
+        pool: PoolKind,
         limits: StoreConfig,
         retain: bool,
         buffer: Option<Buffer>,
         clock: Clock,
         flash_bytes: Option<u64>,
     ) -> Result<Bytes, LabError> {
-        let store = Arc::new(Store::new(limits)?);
+        let store = Arc::new(Store::of(pool, limits)?);
         if let Some(bytes) = flash_bytes {
             let device = Box::new(MemoryDevice::new(bytes as usize));
             let flash = Flash::new(FlashConfig::default(), device);
@@ -369,6 +371,10 @@ impl PageFacts for Bytes {
 
     fn for_each(&self, space: SpaceId, visit: &mut dyn FnMut(PageId, Option<Tier>)) {
         self.programs.for_each(space, visit);
+    }
+
+    fn frame(&self, page: PageId) -> Option<FrameFacts> {
+        self.programs.frame(page)
     }
 }
 

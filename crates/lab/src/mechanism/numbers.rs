@@ -11,7 +11,7 @@ use std::fs::File;
 
 use std::convert::Infallible;
 
-use clew_core::{CodecKind, TierFacts, Vpn};
+use clew_core::{CodecKind, FrameFacts, TierFacts, Vpn};
 use clew_engine::BlockStore;
 use clew_store::{
     Entry, EvictError, FetchError, Get, Handle, Limit, Members, Piece, PutError, PutOnFlashError,
@@ -561,6 +561,11 @@ impl BlockStore for Numbers {
     #[inline]
     fn block_pages(&self, handle: Handle) -> u16 {
         self.inside.borrow().block(handle).pages()
+    }
+
+    /// Numbers share no frames.
+    fn frame(&self, _handle: Handle) -> Option<FrameFacts> {
+        None
     }
 
     fn codec(&self, handle: Handle) -> CodecKind {

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clew_core::{
-    Event, Group, PageCounts, PageFacts, PageId, PageRun, SpaceId, Tier, TierFacts, Vpn,
+    Event, FrameFacts, Group, PageCounts, PageFacts, PageId, PageRun, SpaceId, Tier, TierFacts, Vpn,
 };
 use clew_engine::{ManagedSpace, Memory, Mover, MoverContext, Put, SwapOut, Took};
 use clew_store::{State, StoreConfig};
@@ -177,6 +177,10 @@ impl PageFacts for Sizes {
 
     fn for_each(&self, space: SpaceId, visit: &mut dyn FnMut(PageId, Option<Tier>)) {
         self.programs.for_each(space, visit);
+    }
+
+    fn frame(&self, page: PageId) -> Option<FrameFacts> {
+        self.programs.frame(page)
     }
 }
 

@@ -31,7 +31,9 @@ mod tally;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use clew_core::{AccessKind, AppId, Arrival, Event, Ns, PageId, PageRun, SpaceId, Trigger};
+use clew_core::{
+    AccessKind, AppId, Arrival, Event, Ns, PageId, PageRun, PoolKind, SpaceId, Trigger,
+};
 use clew_engine::budget::{Budget, WATERMARKS};
 use clew_engine::decide::Engine;
 use clew_engine::driver::Driver;
@@ -142,7 +144,8 @@ pub fn replay(
             });
         }
         Pages::Real => {
-            let mechanism = Bytes::new(trace, limits, scheme.retain, buffer, clock, flash_bytes)?;
+            let (pool, retain) = (scheme.pool, scheme.retain);
+            let mechanism = Bytes::new(trace, pool, limits, retain, buffer, clock, flash_bytes)?;
             let replay = Replay::new(engine, mechanism, trace, Some(lookahead), settings)?;
             (replay.play(trace, progress)?, "real")
         }
@@ -157,6 +160,15 @@ pub fn replay(
                 what: "scheme".to_string(),
                 why: "what it admits depends on what pages hold: it is not for policies alone"
                     .to_string(),
+            });
+        }
+        Pages::Weightless { .. } if scheme.pool == PoolKind::Z3fold => {
+            return Err(LabError::Setting {
+                what: "scheme".to_string(),
+                why:
+                    "which pages share a frame of z3fold depends on what they hold: it is not for \
+                    policies alone"
+                        .to_string(),
             });
         }
         Pages::Weightless { ratio } => {

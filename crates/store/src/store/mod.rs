@@ -41,7 +41,7 @@ use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-use clew_core::{CodecKind, PoolKind, Vpn};
+use clew_core::{CodecKind, FrameFacts, PoolKind, Vpn};
 use parking_lot::Mutex;
 use twox_hash::XxHash3_64;
 
@@ -362,6 +362,17 @@ impl<T: ObjectTier> Store<T> {
             self.tier.read(part, bytes).unwrap_or(0)
         };
         (own + parts.into_iter().map(of_part).sum::<usize>()) as u32
+    }
+
+    /// The frame of the pool that a block is in, if the pool has frames that zpages share; that of its first part, if
+    /// it has parts.
+    pub fn frame(&self, handle: Handle) -> Option<FrameFacts> {
+        let part = |header: &Header, payload: &[u8]| {
+            let seen = Seen::of(header, payload).filter(|seen| seen.framed)?;
+            self.front(handle, &seen).ok()?.parts().next()
+        };
+        let part = self.tier.read(handle.raw(), part)?;
+        self.tier.frame(part.unwrap_or(handle.raw()))
     }
 
     /// Moves up to about `max_objects` objects together, so that slabs become free, and gives their

@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use clew_core::PoolKind;
+use clew_core::{FrameFacts, PoolKind};
 
 use super::ObjectTier;
 use crate::adopt::AdoptError;
@@ -155,6 +155,10 @@ impl ObjectTier for AnyTier {
     #[inline]
     fn object_bytes(&self, payload_bytes: usize) -> usize {
         whichever!(self, tier => ObjectTier::object_bytes(tier, payload_bytes))
+    }
+
+    fn frame(&self, handle: u32) -> Option<FrameFacts> {
+        whichever!(self, tier => ObjectTier::frame(tier, handle))
     }
 
     fn compact(&self, max_objects: usize) -> usize {

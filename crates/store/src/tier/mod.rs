@@ -14,6 +14,8 @@ use std::fmt;
 
 pub use any::AnyTier;
 
+use clew_core::FrameFacts;
+
 use crate::adopt::AdoptError;
 use crate::pool::object::Header;
 use crate::pool::{Found, NoRoom, Usage};
@@ -102,6 +104,11 @@ pub trait ObjectTier: fmt::Debug + Send + Sync + Sized + 'static {
 
     /// Bytes that an object of `payload_bytes` takes.
     fn object_bytes(&self, payload_bytes: usize) -> usize;
+
+    /// The frame in which the object of `handle` is, if the tier's frames are shared by a few objects each.
+    fn frame(&self, _handle: u32) -> Option<FrameFacts> {
+        None
+    }
 
     /// Moves up to about `max_objects` together, so that memory becomes free; frames of 4 KiB given back.
     fn compact(&self, max_objects: usize) -> usize;

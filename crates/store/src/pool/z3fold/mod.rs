@@ -38,6 +38,7 @@ mod tests;
 mod tier;
 mod unbuddied;
 
+use clew_core::FrameFacts;
 use parking_lot::RwLock;
 
 use self::frame::{Buddy, CHUNK_BYTES, FrameRecord};
@@ -342,6 +343,19 @@ impl Z3fold {
         let place = entry.place();
         let (header, payload) = self.zpage(place)?;
         (header.handle == handle).then(|| f(&header, payload))
+    }
+
+    /// The frame that the zpage of a handle is in.
+    fn frame(&self, handle: u32) -> Option<FrameFacts> {
+        let _state = self.shard(handle).read();
+        let entry = self.small.handles.load(handle)?;
+        let frame = entry.place().slab;
+        let record = || self.frames.get(frame);
+        (entry.class() == Some(IN_FRAME)).then(record).map(|record| FrameFacts {
+            frame,
+            zpages: record.zpages(),
+            free_chunks: record.free_chunks(),
+        })
     }
 
     /// What is in use.

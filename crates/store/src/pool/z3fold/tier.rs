@@ -2,6 +2,8 @@
 
 use std::os::fd::OwnedFd;
 
+use clew_core::FrameFacts;
+
 use super::super::class::FRAME_BYTES;
 use super::super::object::Header;
 use super::super::{Found, NoRoom, Usage};
@@ -86,6 +88,10 @@ impl ObjectTier for Z3fold {
 
     fn object_bytes(&self, payload_bytes: usize) -> usize {
         Z3fold::object_bytes(self, payload_bytes)
+    }
+
+    fn frame(&self, handle: u32) -> Option<FrameFacts> {
+        Z3fold::frame(self, handle)
     }
 
     /// Within a frame what is left is together already, and between frames nothing moves, as in the z3fold of the
