@@ -255,7 +255,7 @@ proptest! {
         let ratio = SizeModel::Ratio(3.0);
         let mut both = Both {
             bytes: Bytes::new(&trace, PoolKind::SizeClasses, limits, retain, buffer, clock, flash).expect("a store"),
-            sizes: Sizes::new(ratio, limits, retain, buffer, costs, counted).expect("tables"),
+            sizes: Sizes::new(ratio, PoolKind::SizeClasses, limits, retain, buffer, costs, counted).expect("tables"),
             world: World::new(&lookahead),
             next: 0,
         };
@@ -321,7 +321,8 @@ fn what_is_pushed_out_of_the_buffer_takes_what_it_took() {
     let mut bytes = Bytes::new(&trace, PoolKind::SizeClasses, limits, false, buffer, clock, None)
         .expect("a store");
     let mut sizes =
-        Sizes::new(SizeModel::Table, limits, false, buffer, costs, None).expect("tables");
+        Sizes::new(SizeModel::Table, PoolKind::SizeClasses, limits, false, buffer, costs, None)
+            .expect("tables");
     let chunks = [(0, 256), (1, 2048), (2, 4096)];
     let both: [&mut dyn Mechanism; 2] = [&mut bytes, &mut sizes];
     for mechanism in both {

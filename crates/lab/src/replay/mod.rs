@@ -31,9 +31,7 @@ mod tally;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use clew_core::{
-    AccessKind, AppId, Arrival, Event, Ns, PageId, PageRun, PoolKind, SpaceId, Trigger,
-};
+use clew_core::{AccessKind, AppId, Arrival, Event, Ns, PageId, PageRun, SpaceId, Trigger};
 use clew_engine::budget::{Budget, WATERMARKS};
 use clew_engine::decide::Engine;
 use clew_engine::driver::Driver;
@@ -135,6 +133,7 @@ pub fn replay(
         Arrival::Parked { pages, keep } => Some(Buffer { pages, keep }),
     };
     let (clock, flash_bytes) = (settings.clock.clone(), settings.flash_bytes);
+    let (pool, retain) = (scheme.pool, scheme.retain);
     let has = trace.header().contents;
     let (arm, pages) = match settings.pages {
         Pages::Real if has != ContentsKind::Bytes => {
@@ -144,7 +143,6 @@ pub fn replay(
             });
         }
         Pages::Real => {
-            let (pool, retain) = (scheme.pool, scheme.retain);
             let mechanism = Bytes::new(trace, pool, limits, retain, buffer, clock, flash_bytes)?;
             let replay = Replay::new(engine, mechanism, trace, Some(lookahead), settings)?;
             (replay.play(trace, progress)?, "real")
@@ -162,15 +160,6 @@ pub fn replay(
                     .to_string(),
             });
         }
-        Pages::Weightless { .. } if scheme.pool == PoolKind::Z3fold => {
-            return Err(LabError::Setting {
-                what: "scheme".to_string(),
-                why:
-                    "which pages share a frame of z3fold depends on what they hold: it is not for \
-                    policies alone"
-                        .to_string(),
-            });
-        }
         Pages::Weightless { ratio } => {
             let (model, pages) = match (ratio, has) {
                 (Some(ratio), _) => (SizeModel::Ratio(ratio), "ratio"),
@@ -183,7 +172,7 @@ pub fn replay(
                 Some(bytes) => Some((bytes, costs.flash()?)),
                 None => None,
             };
-            let mechanism = Sizes::new(model, limits, scheme.retain, buffer, costs, flash)?;
+            let mechanism = Sizes::new(model, pool, limits, retain, buffer, costs, flash)?;
             let replay = Replay::new(engine, mechanism, trace, told, settings)?;
             (replay.play(trace, progress)?, pages)
         }

@@ -31,12 +31,12 @@
 //! Lock order: a shard, then a class of the slabs, then one of the leaf locks.
 
 mod adopt;
-mod frame;
+pub mod frame;
 mod replace;
 #[cfg(test)]
 mod tests;
 mod tier;
-mod unbuddied;
+pub mod unbuddied;
 
 use clew_core::FrameFacts;
 use parking_lot::RwLock;

@@ -7,12 +7,37 @@
 use super::super::slab::{NO_SLAB, SlabTable};
 use super::frame::{CHUNKS, FrameRecord};
 
+/// Where the records of frames are kept.
+pub trait Records {
+    /// The record of a frame.
+    fn record(&self, frame: u32) -> FrameRecord;
+
+    /// Changes it.
+    fn set_record(&self, frame: u32, record: FrameRecord);
+}
+
+impl Records for SlabTable<FrameRecord> {
+    fn record(&self, frame: u32) -> FrameRecord {
+        self.get(frame)
+    }
+
+    fn set_record(&self, frame: u32, record: FrameRecord) {
+        self.set(frame, record);
+    }
+}
+
 /// The lists, by free chunks.
 #[derive(Debug)]
 pub struct Unbuddied {
     heads: [u32; CHUNKS as usize + 1],
     /// Which lists have somebody: bit i - 1 for i free chunks.
     some: u64,
+}
+
+impl Default for Unbuddied {
+    fn default() -> Unbuddied {
+        Unbuddied::new()
+    }
 }
 
 impl Unbuddied {
@@ -28,23 +53,23 @@ impl Unbuddied {
     }
 
     /// Writes the record of a frame that is in no list, and puts it in the one that it belongs to.
-    pub fn link(&mut self, table: &SlabTable<FrameRecord>, frame: u32, mut record: FrameRecord) {
+    pub fn link(&mut self, table: &impl Records, frame: u32, mut record: FrameRecord) {
         let free = record.free_chunks();
         (record.prev, record.next) = (NO_SLAB, NO_SLAB);
         if free > 0 {
             let head = &mut self.heads[usize::from(free)];
             record.next = std::mem::replace(head, frame);
             if record.next != NO_SLAB {
-                let next = table.get(record.next);
-                table.set(record.next, FrameRecord { prev: frame, ..next });
+                let next = table.record(record.next);
+                table.set_record(record.next, FrameRecord { prev: frame, ..next });
             }
             self.some |= 1 << (free - 1);
         }
-        table.set(frame, record);
+        table.set_record(frame, record);
     }
 
     /// Takes a frame out of its list, if it is in one.
-    pub fn unlink(&mut self, table: &SlabTable<FrameRecord>, record: FrameRecord) {
+    pub fn unlink(&mut self, table: &impl Records, record: FrameRecord) {
         let free = record.free_chunks();
         if free == 0 {
             return;
@@ -56,23 +81,23 @@ impl Unbuddied {
                     self.some &= !(1 << (free - 1));
                 }
             }
-            prev => table.set(prev, FrameRecord { next: record.next, ..table.get(prev) }),
+            prev => table.set_record(prev, FrameRecord { next: record.next, ..table.record(prev) }),
         }
         if record.next != NO_SLAB {
-            let next = table.get(record.next);
-            table.set(record.next, FrameRecord { prev: record.prev, ..next });
+            let next = table.record(record.next);
+            table.set_record(record.next, FrameRecord { prev: record.prev, ..next });
         }
     }
 
     /// All frames that are in a list, with the list's number.
     #[cfg(test)]
-    pub fn all(&self, table: &SlabTable<FrameRecord>) -> Vec<(u32, u8)> {
+    pub fn all(&self, table: &impl Records) -> Vec<(u32, u8)> {
         let mut all = Vec::new();
         for (free, head) in (0..).zip(self.heads) {
             let mut frame = head;
             while frame != NO_SLAB {
                 all.push((frame, free));
-                frame = table.get(frame).next;
+                frame = table.record(frame).next;
             }
         }
         all
