@@ -86,7 +86,7 @@ impl Naive {
         self.answered.retain(|page| !gone(*page));
     }
 
-    fn to_front(&mut self, frame: u32) {
+    fn newest(&mut self, frame: u32) {
         self.lru.retain(|other| *other != frame);
         self.lru.insert(0, frame);
     }
@@ -94,7 +94,7 @@ impl Naive {
     fn put(&mut self, page: PageId, frame: Option<u32>) {
         let stays = frame.is_some_and(|frame| self.pages.contains(&(page, frame)));
         if !stays || self.answered.contains(&page) {
-            frame.into_iter().for_each(|frame| self.to_front(frame));
+            frame.into_iter().for_each(|frame| self.newest(frame));
         }
         self.gone(|of| of == page);
         self.pages.extend(frame.map(|frame| (page, frame)));
@@ -131,8 +131,8 @@ proptest! {
         steps in proptest::collection::vec(step(), 1..150),
     ) {
         let (mut policy, mut naive, mut pool) = (Z3foldLru::new(), Naive::default(), Pool::default());
-        let mut facts = Facts::default();
-        facts.space_app = [0, 0, 1].map(|app| Some(AppId(app))).to_vec();
+        let space_app = [0, 0, 1].map(|app| Some(AppId(app))).to_vec();
+        let facts = Facts { space_app, ..Facts::default() };
         for step in steps {
             let mut tell = |pool: &Pool, event: &Event| {
                 policy.on_event(event, &View { facts: &facts, pages: pool, classes: None });
@@ -182,7 +182,7 @@ proptest! {
                         naive.pages.push((renamed(of), frame));
                         // Its order was for another page, and its frame is not empty.
                         if answered {
-                            naive.to_front(frame);
+                            naive.newest(frame);
                         }
                     }
                 }

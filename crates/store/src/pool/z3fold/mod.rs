@@ -32,6 +32,8 @@
 
 mod adopt;
 pub mod frame;
+#[cfg(test)]
+mod oracle;
 mod replace;
 #[cfg(test)]
 mod tests;
