@@ -9,7 +9,8 @@ pub(crate) mod step;
 mod world;
 
 use image::Image;
-use world::{Content, Model, Op, POOLS, World};
+pub(crate) use world::POOLS;
+use world::{Content, Model, Op, World};
 
 /// Numbers for tests that choose by themselves; the same for the same seed.
 #[derive(Clone)]
