@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use clew_core::{
-    AccessKind, AppId, Classes, Event, Facts, Ns, PageCounts, PageFacts, PageId, PageRun, SpaceId,
-    Starting, Tier, View, Vpn,
+    AccessKind, AppId, Classes, Event, Facts, FrameFacts, Ns, PageCounts, PageFacts, PageId,
+    PageRun, SpaceId, Starting, Tier, View, Vpn,
 };
 
 /// Page `vpn` of a space.
@@ -16,6 +16,9 @@ pub fn page(space: u32, vpn: u64) -> PageId {
 pub fn run(space: u32, vpn: u64, count: u32) -> PageRun {
     PageRun { first: page(space, vpn), count }
 }
+
+/// Neighbours in the pool that share a frame.
+const ZPAGES: u32 = 3;
 
 /// Where pages are. Those that are nowhere are unknown, or resident and never told of.
 #[derive(Default)]
@@ -48,6 +51,20 @@ impl PageFacts for Table {
             counts.stored[tier.index()] += 1;
         }
         counts
+    }
+
+    /// Three neighbours in the pool share a frame.
+    fn frame(&self, page: PageId) -> Option<FrameFacts> {
+        let number = page.vpn().0 / u64::from(ZPAGES);
+        let first = PageId::new(page.space(), Vpn(number * u64::from(ZPAGES)));
+        let neighbours = PageRun { first, count: ZPAGES };
+        let in_pool = |page: &PageId| self.stored.get(page) == Some(&Tier::Pool);
+        let zpages = neighbours.pages().filter(in_pool).count() as u8;
+        in_pool(&page).then_some(FrameFacts {
+            frame: number as u32 ^ page.space().0 << 24,
+            zpages,
+            free_chunks: if u32::from(zpages) < ZPAGES { 64 - 20 * zpages } else { 0 },
+        })
     }
 
     fn for_each(&self, space: SpaceId, visit: &mut dyn FnMut(PageId, Option<Tier>)) {

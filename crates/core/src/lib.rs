@@ -18,11 +18,11 @@ pub use order::Order;
 pub use page::{Hotness, PageId, PageRun, SPACES, Vpn};
 pub use policy::{
     Admission, Admit, Arrival, Candidate, Cause, CodecKind, Demand, Ending, Eviction, Group, Job,
-    Metric, Observe, Packing, Place, Placement, Prefetch, Reclaim, RunAhead, SampleDemand, Trigger,
-    Unit, Verdict, Victim,
+    Metric, Observe, Packing, Place, Placement, PoolKind, Prefetch, Reclaim, RunAhead,
+    SampleDemand, Trigger, Unit, Verdict, Victim,
 };
 pub use seeded::Seeded;
 pub use units::{ByteSize, Ns, Whole};
 pub use view::{
-    ClassCounts, Classes, Facts, Out, PageCounts, PageFacts, Starting, TierFacts, View,
+    ClassCounts, Classes, Facts, FrameFacts, Out, PageCounts, PageFacts, Starting, TierFacts, View,
 };

@@ -226,6 +226,27 @@ impl CodecKind {
     }
 }
 
+/// How the pool keeps what is compressed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PoolKind {
+    /// Objects of about one size share slabs of one to eight frames, as in the kernel's zsmalloc.
+    #[default]
+    SizeClasses,
+    /// Up to three zpages share a frame, as in the kernel's z3fold. Frames can be evicted.
+    Z3fold,
+}
+
+impl PoolKind {
+    /// Its name where people read it.
+    pub fn shown(self) -> &'static str {
+        match self {
+            PoolKind::SizeClasses => "size classes",
+            PoolKind::Z3fold => "z3fold",
+        }
+    }
+}
+
 /// Pages that are compressed together as one block.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {

@@ -156,6 +156,24 @@ pub trait PageFacts {
     fn may_have_copy(&self, _page: PageId) -> bool {
         true
     }
+
+    /// The frame of the pool that a page's zpage is in, and what that holds now. `None` where the page is not in
+    /// the pool, or takes no part of a frame there (a page of one repeated word), and always where frames are
+    /// nothing that the pool shares out and gives back as such.
+    fn frame(&self, _page: PageId) -> Option<FrameFacts> {
+        None
+    }
+}
+
+/// A frame of a pool whose frames are shared by a few zpages each (z3fold), and can be evicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FrameFacts {
+    /// Which one. Of one that was given back the number is used again.
+    pub frame: u32,
+    /// Zpages in it.
+    pub zpages: u8,
+    /// Chunks of the largest zpage that it could take.
+    pub free_chunks: u8,
 }
 
 /// How many pages of a class are where.

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::io::{self, BufRead, Write};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use clew_core::{Event, PageCounts, PageFacts, PageId, SpaceId, Tier};
+use clew_core::{Event, FrameFacts, PageCounts, PageFacts, PageId, SpaceId, Tier};
 use clew_policy::Scheme;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -284,6 +284,13 @@ impl PageFacts for Said {
     fn may_have_copy(&self, page: PageId) -> bool {
         self.next(|fact| match fact {
             Fact::Copy(of, may) if *of == page => Some(*may),
+            _ => None,
+        })
+    }
+
+    fn frame(&self, page: PageId) -> Option<FrameFacts> {
+        self.next(|fact| match fact {
+            Fact::Frame(of, frame) if *of == page => Some(*frame),
             _ => None,
         })
     }

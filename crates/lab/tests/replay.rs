@@ -81,6 +81,35 @@ fn every_scheme_brings_back_what_it_took() {
     }
 }
 
+/// zswap's pool is full: whole frames leave it for flash, and come back from there, every byte of them.
+#[test]
+fn zswap_evicts_the_oldest_frames() {
+    let traces = Traces::new();
+    let with_bytes = Plan { wild: false, ..Plan::small(2) };
+    for (contents, pages) in [
+        (ContentsKind::Bytes, Pages::Real),
+        (ContentsKind::None, Pages::Weightless { ratio: Some(3.0) }),
+    ] {
+        let input = traces.input(Plan { contents, ..with_bytes });
+        let mut settings = settings("zswap", pages);
+        settings.scheme.mem_limit_bytes = Some(ByteSize(2 << 20));
+        let without = run(&input, &settings);
+        settings.flash_bytes = Some(256 << 20);
+        let outcome = run(&input, &settings);
+        everything_is_accounted_for(&outcome);
+        let of = |outcome: &Arm, name: &str| counts(outcome).policies[name];
+        assert_eq!(of(&without, "z3fold_lru_evicted_frames"), 0.0, "there is nowhere to go");
+        let frames = of(&outcome, "z3fold_lru_evicted_frames");
+        let zpages = of(&outcome, "z3fold_lru_evicted_pages");
+        assert!(frames > 100.0 && zpages > 1.2 * frames && zpages <= 3.0 * frames, "{outcome:?}");
+        assert!(outcome.disk_bytes_written > 0 && counts(&outcome).flash_read_bytes > 0);
+        assert!(counts(&outcome).swapped_out_pages > 2 * counts(&without).swapped_out_pages);
+        // They are within the limit.
+        let known = of(&outcome, "z3fold_lru_known_frames") * 4096.0;
+        assert!(known <= f64::from(2 << 20), "{known}");
+    }
+}
+
 #[test]
 fn pages_of_16_kib_too() {
     let traces = Traces::new();

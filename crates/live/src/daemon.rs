@@ -160,8 +160,6 @@ pub fn run(
         .map_err(file("claiming", socket))?
         .map_err(|other| DaemonError::Running(socket.to_path_buf(), other.pid))?;
     points::start_claimed();
-    // There is one kind of pool. Another one needs a store of its own, here and in a takeover.
-    let clew_policy::schemes::PoolKind::SizeClasses = config.scheme.pool;
     let store_config = StoreConfig {
         page_bytes: 4096,
         mem_limit_bytes: config.pool_limit_bytes(),
@@ -216,9 +214,11 @@ pub fn run(
     // A predecessor's has as many slots as that wanted.
     pressure::limit_descriptors(journal.capacity() as u64);
     let metrics_at = metrics.as_ref().and_then(|m| m.local_addr().ok());
+    let of_pool: Vec<_> = store.segments().iter().map(|segment| segment.as_raw_fd()).collect();
     record.descriptors[column(generation)] = Some(DaemonDescriptors {
         tables: tables.segments().map(AsRawFd::as_raw_fd),
-        store: store.segments().map(AsRawFd::as_raw_fd),
+        store: std::array::from_fn(|i| of_pool[i]),
+        frames: of_pool.get(3..).and_then(|frames| frames.try_into().ok()),
         control: control.as_raw_fd(),
         agents: agents.as_raw_fd(),
         metrics: metrics.as_ref().map(AsRawFd::as_raw_fd),
@@ -587,7 +587,7 @@ impl Belongings {
         let placement = measured.map_or(Placement::Free, |m| m.choose());
         tracing::info!(?measured, ?placement, "fault placement");
         let segment = clew_store::StoreError::from;
-        let store = Arc::new(Store::new(store_config)?);
+        let store = Arc::new(Store::of(config.scheme.pool, store_config)?);
         if let Some(place) = &config.flash {
             if !config.scheme.uses(Tier::Flash) {
                 tracing::warn!("scheme {} puts nothing on flash", config.scheme_name);

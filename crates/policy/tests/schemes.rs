@@ -410,8 +410,8 @@ fn refusals_name_the_field_and_what_it_may_be() {
         ),
         (
             "name = \"zram\"",
-            "name = \"zram\"\npool = \"z3fold\"",
-            "scheme.pool = \"z3fold\" makes no sense: unknown variant `z3fold`, expected `size-classes`",
+            "name = \"zram\"\npool = \"zbud\"",
+            "scheme.pool = \"zbud\" makes no sense: unknown variant `zbud`, expected `size-classes` or `z3fold`",
         ),
         (
             "name = \"zram\"",
@@ -528,7 +528,7 @@ fn an_unknown_preset_names_the_known_ones() {
     assert!(matches!(error, SchemeError::UnknownPreset { .. }));
     assert_eq!(
         error.to_string(),
-        "there is no scheme 'zram2'; known: dram, zram, ariadne, ariadne-paper, archer, shsc, asap, clew (or name a TOML file)"
+        "there is no scheme 'zram2'; known: dram, zram, zswap, ariadne, ariadne-paper, archer, shsc, asap, clew (or name a TOML file)"
     );
 }
 
@@ -544,7 +544,13 @@ fn the_table_says_what_the_schemes_are() {
     );
     assert_eq!((zram.pool.as_str(), table[0].pool.as_str()), ("size classes", "-"));
     assert_eq!((zram.status, zram.missing.len()), ("complete", 0));
-    let ariadne = &table[2];
+    let zswap = &table[2];
+    assert_eq!(
+        [&zswap.name, &zswap.packing, &zswap.pool, &zswap.placement, &zswap.prefetch],
+        ["zswap", "one page, LZO", "z3fold", "pool, then flash where there is one", "nothing"]
+    );
+    assert!(zswap.eviction.starts_with("frames by last insertion"), "{}", zswap.eviction);
+    let ariadne = &table[3];
     assert_eq!(
         [&ariadne.name, &ariadne.reclaim, &ariadne.packing, &ariadne.prefetch],
         [
@@ -557,6 +563,21 @@ fn the_table_says_what_the_schemes_are() {
     assert_eq!((ariadne.status, ariadne.missing.len()), ("complete", 0));
     let clew = table.last().expect("clew is the last");
     assert_eq!((clew.name.as_str(), clew.status, clew.missing.len()), ("clew", "partial", 1));
+}
+
+/// Frames are evicted where there are some.
+#[test]
+fn frames_leave_a_pool_of_frames_only() {
+    let zswap = Scheme::preset("zswap").unwrap();
+    assert!(!zswap.retain, "what comes back leaves the pool");
+    assert_eq!(Scheme::from_toml(&zswap.to_toml()), Ok(zswap.clone()));
+    let other = Scheme { pool: PoolKind::SizeClasses, ..zswap };
+    let said = Scheme::from_toml(&other.to_toml()).unwrap_err().to_string();
+    assert_eq!(
+        said,
+        "scheme.eviction and scheme.pool contradict each other: frames can leave a pool in which \
+         few zpages share one; choose pool \"z3fold\""
+    );
 }
 
 /// A placement of somebody else.

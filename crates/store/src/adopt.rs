@@ -16,6 +16,12 @@ pub enum AdoptError {
     /// Without the seed no page can be verified.
     #[error("the handle table has no first page: memory was damaged")]
     NoSeed,
+    /// A pool has three or five.
+    #[error("{count} segments of a pool: no pool has so many")]
+    Segments {
+        /// How many there are.
+        count: usize,
+    },
     /// The owner of a leaf cannot be made out, and whose pages it has.
     #[error("the owner record of page table leaf {leaf} is no record: memory was damaged")]
     Owner {

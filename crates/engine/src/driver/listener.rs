@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 
 use clew_core::{
-    AppId, Demand, Event, Group, Ns, Order, PageCounts, PageFacts, PageId, PageRun, SampleDemand,
-    SpaceId, Tier, TierFacts, Trigger,
+    AppId, Demand, Event, FrameFacts, Group, Ns, Order, PageCounts, PageFacts, PageId, PageRun,
+    SampleDemand, SpaceId, Tier, TierFacts, Trigger,
 };
 use serde::{Deserialize, Serialize};
 
@@ -89,6 +89,8 @@ pub enum Fact {
     Pages(SpaceId, Vec<(PageId, Option<Tier>)>),
     /// [`PageFacts::may_have_copy`].
     Copy(PageId, bool),
+    /// [`PageFacts::frame`].
+    Frame(PageId, Option<FrameFacts>),
 }
 
 /// Somebody who listens.
@@ -137,5 +139,11 @@ impl PageFacts for Listening<'_> {
         let may = self.pages.may_have_copy(page);
         self.said(Fact::Copy(page, may));
         may
+    }
+
+    fn frame(&self, page: PageId) -> Option<FrameFacts> {
+        let frame = self.pages.frame(page);
+        self.said(Fact::Frame(page, frame));
+        frame
     }
 }

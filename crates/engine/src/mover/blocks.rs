@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use clew_core::{CodecKind, Vpn};
+use clew_core::{CodecKind, FrameFacts, Vpn};
 use clew_store::{
     CodecContext, Entry, EvictError, FetchError, Fetched, Form, Get, Handle, Members, OnFlash,
     Piece, PutError, PutOnFlashError, ReadError, Store,
@@ -140,6 +140,9 @@ pub trait BlockStore {
     /// See [`Store::block_pages`].
     fn block_pages(&self, handle: Handle) -> u16;
 
+    /// See [`Store::frame`].
+    fn frame(&self, handle: Handle) -> Option<FrameFacts>;
+
     /// See [`Store::codec`].
     fn codec(&self, handle: Handle) -> CodecKind;
 
@@ -269,6 +272,10 @@ impl BlockStore for Arc<Store> {
 
     fn block_pages(&self, handle: Handle) -> u16 {
         Store::block_pages(self, handle)
+    }
+
+    fn frame(&self, handle: Handle) -> Option<FrameFacts> {
+        Store::frame(self, handle)
     }
 
     fn codec(&self, handle: Handle) -> CodecKind {

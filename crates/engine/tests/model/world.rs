@@ -177,7 +177,7 @@ impl World {
             programs.insert(id.0, Arc::new(Program { kernel, space, model, born }));
         }
         assert_eq!(programs.len(), self.programs().len());
-        let fds = self.store.segments().map(fd);
+        let fds = self.store.segments().into_iter().map(fd).collect();
         let (store, adopted) = Store::adopt(*self.store.config(), fds, references).unwrap();
         assert_eq!(adopted.damaged, []);
         let store = Arc::new(store);

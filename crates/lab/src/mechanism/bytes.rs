@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use clew_core::{
-    CodecKind, Event, Group, PageCounts, PageFacts, PageId, PageRun, SpaceId, Tier, TierFacts, Vpn,
+    CodecKind, Event, FrameFacts, Group, PageCounts, PageFacts, PageId, PageRun, PoolKind, SpaceId,
+    Tier, TierFacts, Vpn,
 };
 use clew_engine::{ManagedSpace, Memory, Mover, MoverContext, Put, PutStop, SwapOut, Took};
 use clew_store::flash::{Flash, FlashConfig, FlashError, MemoryDevice};
@@ -137,13 +138,14 @@ impl Bytes {
     /// Moves the pages of `trace`, which has their bytes.
     pub fn new(
         trace: &Trace,
+        pool: PoolKind,
         limits: StoreConfig,
         retain: bool,
         buffer: Option<Buffer>,
         clock: Clock,
         flash_bytes: Option<u64>,
     ) -> Result<Bytes, LabError> {
-        let store = Arc::new(Store::new(limits)?);
+        let store = Arc::new(Store::of(pool, limits)?);
         if let Some(bytes) = flash_bytes {
             let device = Box::new(MemoryDevice::new(bytes as usize));
             let flash = Flash::new(FlashConfig::default(), device);
@@ -192,8 +194,15 @@ impl Bytes {
         let put = flash.facts().appended_bytes - before;
         flash.flush();
         let slots = flash.facts().slots as usize;
-        while flash.free_slots() < slots / FEW_SLOTS && self.store().clean_flash().is_ok() {
+        let mut free = flash.free_slots();
+        while free < slots / FEW_SLOTS && self.store().clean_flash().is_ok() {
             flash.flush();
+            // Where almost everything lives, a slot is paid for with a slot.
+            let now = flash.free_slots();
+            if now <= free {
+                break;
+            }
+            free = now;
         }
         Ok((done, self.clock.costs().flash()?.put(put)))
     }
@@ -369,6 +378,10 @@ impl PageFacts for Bytes {
 
     fn for_each(&self, space: SpaceId, visit: &mut dyn FnMut(PageId, Option<Tier>)) {
         self.programs.for_each(space, visit);
+    }
+
+    fn frame(&self, page: PageId) -> Option<FrameFacts> {
+        self.programs.frame(page)
     }
 }
 

@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use clew_core::{
-    AccessKind, CodecKind, Event, Group, PageCounts, PageFacts, PageId, PageRun, SpaceId, Tier,
-    TierFacts,
+    AccessKind, CodecKind, Event, FrameFacts, Group, PageCounts, PageFacts, PageId, PageRun,
+    SpaceId, Tier, TierFacts,
 };
 use clew_store::State;
 
@@ -175,6 +175,10 @@ impl<M: Mechanism> PageFacts for WithKernel<M> {
 
     fn may_have_copy(&self, page: PageId) -> bool {
         self.inner.may_have_copy(page)
+    }
+
+    fn frame(&self, page: PageId) -> Option<FrameFacts> {
+        self.inner.frame(page)
     }
 }
 

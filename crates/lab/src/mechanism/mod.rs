@@ -7,6 +7,7 @@
 //! Both tell the same events in the same order, which is a test.
 
 mod bytes;
+mod frames;
 mod kernel;
 mod numbers;
 mod programs;

@@ -1,17 +1,17 @@
 //! A store without bytes: a block of the pool is a number of bytes, and its pages are what is known of
 //! their sizes.
 //!
-//! What a block takes is modelled ([`SizeModel`]); the waste of size classes is not. What work costs is
-//! summed up as it is done.
+//! What a block takes is modelled ([`SizeModel`]); the waste of size classes is not, that of z3fold is
+//! ([`Frames`]). What work costs is summed up as it is done.
 //!
-//! Memory: 24 bytes a block.
+//! Memory: 24 bytes a block; of z3fold about as much more.
 
 use std::cell::RefCell;
 use std::fs::File;
 
 use std::convert::Infallible;
 
-use clew_core::{CodecKind, TierFacts, Vpn};
+use clew_core::{CodecKind, FrameFacts, PoolKind, TierFacts, Vpn};
 use clew_engine::BlockStore;
 use clew_store::{
     Entry, EvictError, FetchError, Get, Handle, Limit, Members, Piece, PutError, PutOnFlashError,
@@ -20,6 +20,7 @@ use clew_store::{
 use clew_trace::{Content, ContentId, ContentStats, Contents};
 
 use super::Form;
+use super::frames::Frames;
 use crate::costs::{CodecCost, Costs, FlashCost, Spent};
 use crate::error::LabError;
 use crate::world::Holds;
@@ -120,6 +121,8 @@ struct Inside {
     limits: StoreConfig,
     /// How full flash is, and what it costs.
     flash: Option<(TierFacts, FlashCost)>,
+    /// Of a z3fold pool.
+    frames: Option<Frames>,
     used_bytes: u64,
     /// On flash and in the pool.
     pages: u64,
@@ -143,6 +146,7 @@ impl Numbers {
     /// Blocks that take what `model` says.
     pub fn new(
         model: SizeModel,
+        pool: PoolKind,
         limits: StoreConfig,
         costs: Costs,
         flash: Option<(u64, FlashCost)>,
@@ -158,6 +162,10 @@ impl Numbers {
             costs,
             limits,
             flash,
+            frames: match pool {
+                PoolKind::SizeClasses => None,
+                PoolKind::Z3fold => Some(Frames::default()),
+            },
             used_bytes: 0,
             pages: 0,
             full: false,
@@ -223,6 +231,25 @@ impl Inside {
             .is_some_and(|(flash, _)| flash.used_bytes + u64::from(bytes) <= flash.limit_bytes)
     }
 
+    /// What so many bytes more take of the pool.
+    fn cost(&self, bytes: u32) -> u64 {
+        self.frames.as_ref().map_or(u64::from(bytes), |frames| frames.cost(bytes))
+    }
+
+    /// A block comes into the pool.
+    fn enter(&mut self, number: u32, bytes: u32) {
+        self.used_bytes += self.cost(bytes);
+        if let Some(frames) = &mut self.frames {
+            frames.put(number, bytes);
+        }
+    }
+
+    /// What a block takes of the pool is free.
+    fn leave(&mut self, number: u32, bytes: u32) {
+        let frames = self.frames.as_mut();
+        self.used_bytes -= frames.map_or(u64::from(bytes), |frames| frames.take(number, bytes));
+    }
+
     fn add_to_flash(&mut self, block: &Block) {
         if let Some((flash, cost)) = &mut self.flash {
             flash.used_bytes += u64::from(block.bytes);
@@ -274,17 +301,17 @@ impl Inside {
     ) -> Result<Option<Handle>, LabError> {
         let form = self.form(form)?;
         let bytes = self.block_bytes(form, pages)?;
-        let used = self.used_bytes + u64::from(bytes);
         let stored = self.pages + pages.len() as u64;
         if to_flash && !self.has_flash_room(bytes) {
             return Ok(None);
         }
-        let used = if to_flash { self.used_bytes + u64::from(STUB_BYTES.min(bytes)) } else { used };
+        let in_pool = if to_flash { STUB_BYTES.min(bytes) } else { bytes };
+        let used = self.used_bytes + self.cost(in_pool);
         if used > self.limits.mem_limit_bytes || stored > self.limits.disksize_pages {
             self.full = true;
             return Ok(None);
         }
-        (self.used_bytes, self.pages) = (used, stored);
+        self.pages = stored;
         self.spent.out_ns += self.forms[form as usize].1.out_ns * pages.len() as f64;
         self.spent.compressed_pages += pages.len() as u64;
         let is_plain = pages.len() == 1 && pages[0] == Weight::Any;
@@ -307,6 +334,7 @@ impl Inside {
                 (self.blocks.len() - 1) as u32
             }
         };
+        self.enter(number, in_pool);
         Ok(Handle::from_raw(number + 1))
     }
 }
@@ -493,8 +521,9 @@ impl BlockStore for Numbers {
         }
         let block = &mut inside.blocks[number];
         block.form |= FAR;
-        inside.used_bytes -= u64::from(block.bytes - STUB_BYTES);
         let block = block.clone();
+        inside.leave(number as u32, block.bytes);
+        inside.enter(number as u32, STUB_BYTES);
         inside.add_to_flash(&block);
         Ok(())
     }
@@ -549,7 +578,7 @@ impl BlockStore for Numbers {
         if block.refs > 0 {
             return false;
         }
-        inside.used_bytes -= u64::from(block.pool_bytes());
+        let in_pool = block.pool_bytes();
         let pages = u64::from(block.pages());
         inside.pages -= pages;
         if let (true, Some((flash, _))) = (block.is_far(), &mut inside.flash) {
@@ -557,6 +586,7 @@ impl BlockStore for Numbers {
             flash.pages -= pages;
         }
         block.members = None;
+        inside.leave(number, in_pool);
         inside.free.push(number);
         true
     }
@@ -569,6 +599,10 @@ impl BlockStore for Numbers {
     #[inline]
     fn block_pages(&self, handle: Handle) -> u16 {
         self.inside.borrow().block(handle).pages()
+    }
+
+    fn frame(&self, handle: Handle) -> Option<FrameFacts> {
+        self.inside.borrow().frames.as_ref()?.of(handle.raw() - 1)
     }
 
     fn codec(&self, handle: Handle) -> CodecKind {

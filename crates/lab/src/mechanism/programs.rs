@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use clew_core::{Event, PageCounts, PageFacts, PageId, PageRun, SpaceId, Tier, Vpn};
+use clew_core::{Event, FrameFacts, PageCounts, PageFacts, PageId, PageRun, SpaceId, Tier, Vpn};
 use clew_engine::{BlockStore, Fault, ManagedSpace, Memory, Mover, MoverContext, Parking, tier_of};
 use clew_store::{Journal, Space, State, Tables};
 
@@ -192,6 +192,11 @@ impl<S: BlockStore, M: Memory<S::Unit>> PageFacts for Programs<S, M> {
     fn tier(&self, page: PageId) -> Option<Tier> {
         let entry = self.table(page.space())?.load(page.vpn());
         (entry.state() == State::Stored).then(|| tier_of(entry))
+    }
+
+    fn frame(&self, page: PageId) -> Option<FrameFacts> {
+        let entry = self.table(page.space())?.load(page.vpn());
+        self.mover.store.frame(entry.handle().filter(|_| entry.state() == State::Stored)?)
     }
 
     fn counts(&self, space: SpaceId) -> PageCounts {

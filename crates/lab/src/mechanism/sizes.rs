@@ -7,7 +7,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clew_core::{
-    Event, Group, PageCounts, PageFacts, PageId, PageRun, SpaceId, Tier, TierFacts, Vpn,
+    Event, FrameFacts, Group, PageCounts, PageFacts, PageId, PageRun, PoolKind, SpaceId, Tier,
+    TierFacts, Vpn,
 };
 use clew_engine::{ManagedSpace, Memory, Mover, MoverContext, Put, SwapOut, Took};
 use clew_store::{State, StoreConfig};
@@ -118,13 +119,14 @@ impl Sizes {
     /// Moves pages that weigh what `model` says.
     pub fn new(
         model: SizeModel,
+        pool: PoolKind,
         limits: StoreConfig,
         retain: bool,
         buffer: Option<Buffer>,
         costs: Costs,
         flash: Option<(u64, FlashCost)>,
     ) -> Result<Sizes, LabError> {
-        let store = Numbers::new(model, limits, costs.clone(), flash);
+        let store = Numbers::new(model, pool, limits, costs.clone(), flash);
         let programs = Programs::new(store, retain, buffer)?;
         Ok(Sizes { programs, vpns: Vec::new(), costs, limits })
     }
@@ -177,6 +179,10 @@ impl PageFacts for Sizes {
 
     fn for_each(&self, space: SpaceId, visit: &mut dyn FnMut(PageId, Option<Tier>)) {
         self.programs.for_each(space, visit);
+    }
+
+    fn frame(&self, page: PageId) -> Option<FrameFacts> {
+        self.programs.frame(page)
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use clew_core::{CodecKind, Event, Group, PageFacts, PageId, PageRun, SpaceId, TierFacts, Vpn};
+use clew_core::{
+    CodecKind, Event, Group, PageFacts, PageId, PageRun, PoolKind, SpaceId, TierFacts, Vpn,
+};
 use clew_store::{State, StoreConfig};
 use clew_trace::{ContentId, ContentsKind, Draft, Header, Provenance, Source, Trace, Writer};
 use proptest::prelude::*;
@@ -252,8 +254,8 @@ proptest! {
         let counted = flash.map(|bytes| (bytes, costs.flash().expect("what flash costs")));
         let ratio = SizeModel::Ratio(3.0);
         let mut both = Both {
-            bytes: Bytes::new(&trace, limits, retain, buffer, clock, flash).expect("a store"),
-            sizes: Sizes::new(ratio, limits, retain, buffer, costs, counted).expect("tables"),
+            bytes: Bytes::new(&trace, PoolKind::SizeClasses, limits, retain, buffer, clock, flash).expect("a store"),
+            sizes: Sizes::new(ratio, PoolKind::SizeClasses, limits, retain, buffer, costs, counted).expect("tables"),
             world: World::new(&lookahead),
             next: 0,
         };
@@ -280,7 +282,8 @@ fn wrong_bytes_are_noticed() {
     let limits =
         StoreConfig { page_bytes: 4096, mem_limit_bytes: 64 << 20, disksize_pages: 1 << 20 };
     let clock = Clock::Modelled(Costs::reference());
-    let mut bytes = Bytes::new(&trace, limits, true, None, clock, None).expect("a store");
+    let mut bytes = Bytes::new(&trace, PoolKind::SizeClasses, limits, true, None, clock, None)
+        .expect("a store");
     let lookahead = Lookahead::default();
     let mut world = World::new(&lookahead);
     bytes.start(SPACE).expect("a space");
@@ -315,9 +318,11 @@ fn what_is_pushed_out_of_the_buffer_takes_what_it_took() {
     let costs = Costs::reference();
     let buffer = Some(Buffer { pages: 1, keep: false });
     let clock = Clock::Modelled(costs.clone());
-    let mut bytes = Bytes::new(&trace, limits, false, buffer, clock, None).expect("a store");
+    let mut bytes = Bytes::new(&trace, PoolKind::SizeClasses, limits, false, buffer, clock, None)
+        .expect("a store");
     let mut sizes =
-        Sizes::new(SizeModel::Table, limits, false, buffer, costs, None).expect("tables");
+        Sizes::new(SizeModel::Table, PoolKind::SizeClasses, limits, false, buffer, costs, None)
+            .expect("tables");
     let chunks = [(0, 256), (1, 2048), (2, 4096)];
     let both: [&mut dyn Mechanism; 2] = [&mut bytes, &mut sizes];
     for mechanism in both {

@@ -133,6 +133,7 @@ pub fn replay(
         Arrival::Parked { pages, keep } => Some(Buffer { pages, keep }),
     };
     let (clock, flash_bytes) = (settings.clock.clone(), settings.flash_bytes);
+    let (pool, retain) = (scheme.pool, scheme.retain);
     let has = trace.header().contents;
     let (arm, pages) = match settings.pages {
         Pages::Real if has != ContentsKind::Bytes => {
@@ -142,7 +143,7 @@ pub fn replay(
             });
         }
         Pages::Real => {
-            let mechanism = Bytes::new(trace, limits, scheme.retain, buffer, clock, flash_bytes)?;
+            let mechanism = Bytes::new(trace, pool, limits, retain, buffer, clock, flash_bytes)?;
             let replay = Replay::new(engine, mechanism, trace, Some(lookahead), settings)?;
             (replay.play(trace, progress)?, "real")
         }
@@ -171,7 +172,7 @@ pub fn replay(
                 Some(bytes) => Some((bytes, costs.flash()?)),
                 None => None,
             };
-            let mechanism = Sizes::new(model, limits, scheme.retain, buffer, costs, flash)?;
+            let mechanism = Sizes::new(model, pool, limits, retain, buffer, costs, flash)?;
             let replay = Replay::new(engine, mechanism, trace, told, settings)?;
             (replay.play(trace, progress)?, pages)
         }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use clew_core::view::PageCounts;
-use clew_core::{PageFacts, PageId, SpaceId, Tier, Vpn};
+use clew_core::{FrameFacts, PageFacts, PageId, SpaceId, Tier, Vpn};
 use clew_engine::tier_of;
 use clew_store::{Entry as TableEntry, State};
 
@@ -63,6 +63,11 @@ impl PageFacts for Programs {
             let is_in = matches!(entry.state(), State::Resident | State::Moving);
             is_in && entry.handle().is_some()
         })
+    }
+
+    fn frame(&self, page: PageId) -> Option<FrameFacts> {
+        let entry = self.with(page.space(), |p| p.space.table.load(page.vpn()))?;
+        self.shared.mover.store.frame(entry.handle().filter(|_| entry.state() == State::Stored)?)
     }
 
     fn for_each(&self, space: SpaceId, visit: &mut dyn FnMut(PageId, Option<Tier>)) {

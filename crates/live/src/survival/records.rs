@@ -109,6 +109,9 @@ pub struct DaemonDescriptors {
     pub tables: [RawFd; 2],
     /// Arena, slabs, handles.
     pub store: [RawFd; 3],
+    /// Of a z3fold pool: frames, and their records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frames: Option<[RawFd; 2]>,
     /// Where clients connect.
     pub control: RawFd,
     /// Where agents connect.

@@ -217,8 +217,8 @@ impl Estate {
         }
         // Of children that were not published, and of programs that ended.
         chunks.into_values().for_each(|chunks| tables.discard(chunks));
-        let [arena, slabs, handles] = own.store;
-        let fds = [take("pool", arena)?, take("pool", slabs)?, take("pool", handles)?];
+        let numbers = own.store.into_iter().chain(own.frames.into_iter().flatten());
+        let fds = numbers.map(|number| take("pool", number)).collect::<Result<Vec<_>, _>>()?;
         let (store, adopted) =
             Store::adopt(config, fds, references).map_err(TakeoverError::Store)?;
         if !adopted.damaged.is_empty() {

@@ -2,3 +2,4 @@
 
 pub mod cold_first;
 pub mod none;
+pub mod z3fold_lru;

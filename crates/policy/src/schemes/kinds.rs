@@ -51,6 +51,8 @@ pub struct About {
     pub tiers: &'static [Tier],
     /// The tiers that it uses where they are there, and does without where they are not.
     pub may_use: &'static [Tier],
+    /// An eviction that picks frames: it needs a pool whose frames zpages share.
+    pub needs_frames: bool,
     /// What a placement lends to the kernel's zram, where there is one, in per cent of the budget.
     pub kernel_share_pct: u32,
 }

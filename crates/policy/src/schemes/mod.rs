@@ -10,7 +10,7 @@
 //! retain = true             # keep the stored copy of a page that came back, while there is room
 //! disksize_pages = 786432   # optional: how many pages may be stored
 //! mem_limit_bytes = "1GiB"  # optional: how much memory the compressed data may take
-//! pool = "size-classes"     # optional: how the pool keeps it
+//! pool = "size-classes"     # optional: how the pool keeps it; or "z3fold"
 //! reclaim = { kind = "lru" }
 //! admission = { kind = "all" }
 //! packing = { kind = "one-page", codec = "lz4", chunk = "4KiB" }
@@ -29,6 +29,7 @@ mod registry;
 use clew_core::{Admission, ByteSize, Eviction, Packing, Placement, Prefetch, Reclaim, Tier};
 use serde::{Deserialize, Serialize};
 
+pub use clew_core::PoolKind;
 pub use kinds::{About, Answer, Choice, Kinds};
 pub use registry::{Registry, SchemeError, parameters, size};
 
@@ -57,24 +58,6 @@ pub enum OnFull {
     Stop,
     /// When the demand is urgent, the low-memory killer ends a background app.
     Kill,
-}
-
-/// How the pool keeps what is compressed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum PoolKind {
-    /// Objects of about one size share slabs of one to eight frames, as in the kernel's zsmalloc.
-    #[default]
-    SizeClasses,
-}
-
-impl PoolKind {
-    /// What the table of schemes shows.
-    fn shown(self) -> &'static str {
-        match self {
-            PoolKind::SizeClasses => "size classes",
-        }
-    }
 }
 
 /// One scheme.

@@ -16,12 +16,13 @@ use super::{OnFull, PoolKind, Scheme};
 
 /// Every preset, in the order of the table of schemes.
 pub(super) fn all() -> Vec<Scheme> {
-    vec![dram(), zram(), ariadne(), ariadne_paper(), archer(), shsc(), asap(), clew()]
+    vec![dram(), zram(), zswap(), ariadne(), ariadne_paper(), archer(), shsc(), asap(), clew()]
 }
 
 /// What this version lacks of the system that preset `name` is named after.
 pub(super) fn missing(name: &str) -> &'static [&'static str] {
     match name {
+"zswap" => &["what is evicted goes to flash as it is stored, and not decompressed"],
         "clew" => &["all that is planned of the other systems"],
         _ => &[],
     }
@@ -72,6 +73,20 @@ fn zram() -> Scheme {
         eviction: Arc::new(eviction::none::Plain {}),
         placement: Arc::new(placement::pool::Plain {}),
         prefetch: Arc::new(prefetch::none::Plain {}),
+    }
+}
+
+/// zswap with z3fold and LZO, as ezswap is compared with it (II-B, IV): a full pool evicts its oldest frames, and what
+/// comes back leaves the pool. How large the pool may be is for whoever uses it to say (there: 100 MB).
+fn zswap() -> Scheme {
+    Scheme {
+        name: "zswap".to_string(),
+        pool: PoolKind::Z3fold,
+        retain: false,
+        packing: Arc::new(OnePage { codec: CodecKind::Lzo, ..OnePage::default() }),
+        eviction: Arc::new(eviction::z3fold_lru::Plain {}),
+        placement: Arc::new(placement::flash_last::Plain {}),
+        ..zram()
     }
 }
 

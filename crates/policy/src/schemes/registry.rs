@@ -167,7 +167,8 @@ impl Default for Registry {
                 .with::<packing::fixed_blocks::Params>(),
             eviction: Kinds::none()
                 .with::<eviction::none::Plain>()
-                .with::<eviction::cold_first::Plain>(),
+                .with::<eviction::cold_first::Plain>()
+                .with::<eviction::z3fold_lru::Plain>(),
             placement: Kinds::none()
                 .with::<placement::none::Plain>()
                 .with::<placement::pool::Plain>()
@@ -252,6 +253,11 @@ impl Registry {
                 ["scheme.eviction", "scheme.placement"],
                 "what leaves the pool needs another place, and this placement has none; choose \
                  eviction \"none\"",
+            ),
+            (
+                eviction.needs_frames && scheme.pool != PoolKind::Z3fold,
+                ["scheme.eviction", "scheme.pool"],
+                "frames can leave a pool in which few zpages share one; choose pool \"z3fold\"",
             ),
             (
                 prefetch.needs_hot_list && !reclaim.keeps_hot_list,

@@ -30,6 +30,7 @@
 
 mod adopt;
 pub mod budget;
+mod census;
 pub mod class;
 mod compact;
 mod fullness;
@@ -38,19 +39,20 @@ pub mod object;
 mod replace;
 pub mod slab;
 mod tier;
+pub mod z3fold;
 
 use parking_lot::{RwLock, RwLockWriteGuard};
 use std::sync::atomic::AtomicUsize;
 
-pub use adopt::Found;
+pub use census::Found;
 
 use crate::segment::{Segment, SegmentError};
 use budget::{Budget, For};
 use class::{ClassShape, ClassTable, FRAME_BYTES, SLAB_BYTES};
 use fullness::ClassState;
 use handle::{HandleEntry, HandleTable, MAX_SLABS, Place};
-use object::{HEADER_BYTES, Header};
-use slab::{NO_OBJECT, SlabTable};
+use object::{HEADER_BYTES, Header, payload_bytes};
+use slab::{NO_OBJECT, SlabRecord, SlabTable};
 
 /// No room: the budget, the machine's memory or the handles are exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,37 +175,51 @@ impl Pool {
         header: Header,
         pieces: &[&[u8]],
     ) -> Result<(), NoRoom> {
-        let len: usize = pieces.iter().map(|piece| piece.len()).sum();
-        let header = Header { handle, len: len as u16, ..header };
+        let header = Header { handle, len: payload_bytes(pieces) as u16, ..header };
+        let publish = |place, class| {
+            self.handles.publish(handle, place, class, refs);
+            true
+        };
+        match self.put(&header, pieces, For::New, publish) {
+            Err(NoRoom) if self.slabs.trim(&self.budget) > 0 => {
+                self.put(&header, pieces, For::New, publish).map(drop)
+            }
+            put => put.map(drop),
+        }
+    }
+
+    /// Writes an object and has `publish` say whether a handle leads to it; else it is gone again.
+    fn put(
+        &self,
+        header: &Header,
+        pieces: &[&[u8]],
+        what: For,
+        publish: impl FnOnce(Place, u8) -> bool,
+    ) -> Result<bool, NoRoom> {
+        let len = usize::from(header.len);
         let class_number = self.table.class_of(HEADER_BYTES + len);
         let class = &self.classes[usize::from(class_number)];
         let mut state = class.state.write();
-        let place = match self.take_object(&mut state, class_number, For::New) {
-            Ok(place) => place,
-            Err(NoRoom) => {
-                drop(state);
-                if self.slabs.trim(&self.budget) == 0 {
-                    return Err(NoRoom);
-                }
-                state = class.state.write();
-                self.take_object(&mut state, class_number, For::New)?
-            }
-        };
-        let to = self.address(&class.shape, place);
+        let place = self.take_object(&mut state, class_number, what)?;
         // SAFETY: the object is ours until it is published: it was free, and the write lock keeps
         // readers and compaction off. Header and pieces fit, for the class was chosen by their sum.
-        unsafe {
-            to.cast::<[u8; HEADER_BYTES]>().write(header.to_bytes());
-            let mut to = to.add(HEADER_BYTES);
-            for piece in pieces {
-                to.copy_from_nonoverlapping(piece.as_ptr(), piece.len());
-                to = to.add(piece.len());
-            }
-        }
+        unsafe { object::write(self.address(&class.shape, place), header, pieces) };
         state.objects += 1;
         state.payload_bytes += len as u64;
-        self.handles.publish(handle, place, class_number, refs);
-        Ok(())
+        let done = publish(place, class_number);
+        if !done {
+            let emptied = self.drop_object(&mut state, class_number, place, len);
+            drop(state);
+            self.release(emptied);
+        }
+        Ok(done)
+    }
+
+    /// Gives back a slab that became empty, whose class is not locked any more.
+    fn release(&self, emptied: Option<u32>) {
+        if let Some(slab) = emptied {
+            self.slabs.release(slab, &self.budget);
+        }
     }
 
     /// Takes a free object of a class, with memory under it.
@@ -218,9 +234,9 @@ impl Pool {
             Some(slab) => slab,
             None => {
                 let max = shape.frames;
-                let slab = self.slabs.alloc(class_number, max, what, &self.budget).ok_or(NoRoom)?;
+                let (slab, frames) = self.slabs.alloc(max, what, &self.budget).ok_or(NoRoom)?;
                 state.slabs += 1;
-                let mut record = self.slabs.get(slab);
+                let mut record = SlabRecord::of(class_number, frames);
                 state.link(&self.slabs, slab, &mut record, shape.objects);
                 self.slabs.set(slab, record);
                 slab
@@ -336,19 +352,11 @@ impl Pool {
         let from = self.address(shape, entry.place());
         // SAFETY: the entry leads to a live object, and the write lock keeps it in place.
         let bytes = unsafe { from.cast::<[u8; HEADER_BYTES]>().read() };
-        state.objects -= 1;
-        state.payload_bytes -= Header::from_bytes(bytes).map_or(0, |h| u64::from(h.len));
+        let len = Header::from_bytes(bytes).map_or(0, |header| usize::from(header.len));
         self.handles.clear(handle);
-        let emptied = self.put_object(&mut state, shape, entry.place());
-        if emptied {
-            let slab = entry.place().slab;
-            state.unlink(&self.slabs, &self.slabs.get(slab), shape.objects);
-            state.slabs -= 1;
-            drop(state);
-            self.slabs.release(slab, &self.budget);
-        } else {
-            drop(state);
-        }
+        let emptied = self.drop_object(&mut state, class, entry.place(), len);
+        drop(state);
+        self.release(emptied);
         self.handles.free(handle);
     }
 

@@ -82,6 +82,27 @@ impl Header {
     }
 }
 
+/// Bytes of the payload that `pieces` make.
+pub(super) fn payload_bytes(pieces: &[&[u8]]) -> usize {
+    pieces.iter().map(|piece| piece.len()).sum()
+}
+
+/// Writes an object of these pieces, one behind the other.
+///
+/// # Safety
+/// Header and pieces fit there, and nobody else reads or writes it.
+pub(super) unsafe fn write(to: *mut u8, header: &Header, pieces: &[&[u8]]) {
+    // SAFETY: as the caller says.
+    unsafe {
+        to.cast::<[u8; HEADER_BYTES]>().write(header.to_bytes());
+        let mut to = to.add(HEADER_BYTES);
+        for piece in pieces {
+            to.copy_from_nonoverlapping(piece.as_ptr(), piece.len());
+            to = to.add(piece.len());
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

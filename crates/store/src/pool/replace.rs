@@ -9,7 +9,7 @@ use parking_lot::RwLockWriteGuard;
 use super::budget::For;
 use super::fullness::ClassState;
 use super::handle::{HandleEntry, Place};
-use super::object::{HEADER_BYTES, Header};
+use super::object::{self, HEADER_BYTES, Header, payload_bytes};
 use super::{NoRoom, Pool};
 
 /// The write locks of two classes, or of one that is both.
@@ -58,7 +58,7 @@ impl Pool {
         pieces: &[&[u8]],
         still: &impl Fn(&Header, &[u8]) -> bool,
     ) -> Result<bool, NoRoom> {
-        let len: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let len = payload_bytes(pieces);
         let header = Header { handle, len: len as u16, ..header };
         let new_class = self.table.class_of(HEADER_BYTES + len);
         let Some((old_class, old, mut both)) = self.lock_both(handle, new_class) else {
@@ -72,14 +72,7 @@ impl Pool {
         let to = self.address(&self.classes[usize::from(new_class)].shape, place);
         // SAFETY: the object was free, and the write lock of its class keeps readers and compaction off. Header
         // and pieces fit, for the class was chosen by their sum.
-        unsafe {
-            to.cast::<[u8; HEADER_BYTES]>().write(header.to_bytes());
-            let mut to = to.add(HEADER_BYTES);
-            for piece in pieces {
-                to.copy_from_nonoverlapping(piece.as_ptr(), piece.len());
-                to = to.add(piece.len());
-            }
-        }
+        unsafe { object::write(to, &header, pieces) };
         let state = both.of(new_class);
         state.objects += 1;
         state.payload_bytes += len as u64;
@@ -88,8 +81,31 @@ impl Pool {
             if done { (old_class, old.place(), old_len) } else { (new_class, place, len) };
         let emptied = self.drop_object(both.of(class), class, place, len);
         drop(both);
-        if let Some(slab) = emptied {
-            self.slabs.release(slab, &self.budget);
+        self.release(emptied);
+        Ok(done)
+    }
+
+    /// Gives up the object of a handle, if it is one of which `still` says so and somebody has a reference,
+    /// once `leave`, which is told its payload bytes, has made the handle lead elsewhere. False, and nothing
+    /// done, if it has not.
+    ///
+    /// # Errors
+    /// As `leave`.
+    pub(super) fn leave(
+        &self,
+        handle: u32,
+        still: &impl Fn(&Header, &[u8]) -> bool,
+        leave: impl FnOnce(usize) -> Result<bool, NoRoom>,
+    ) -> Result<bool, NoRoom> {
+        let Some((class, entry, mut state)) = self.lock_class(handle) else { return Ok(false) };
+        let Some(len) = self.payload_if(class, entry.place(), handle, still) else {
+            return Ok(false);
+        };
+        let done = leave(len)?;
+        if done {
+            let emptied = self.drop_object(&mut state, class, entry.place(), len);
+            drop(state);
+            self.release(emptied);
         }
         Ok(done)
     }
@@ -132,7 +148,7 @@ impl Pool {
 
     /// Marks an object free to which no handle leads, or not any more; its slab, if that is empty now, and off the
     /// lists.
-    fn drop_object(
+    pub(super) fn drop_object(
         &self,
         state: &mut ClassState,
         class: u8,

@@ -2,7 +2,8 @@
 //!
 //! A slab owns 32 KiB of address space and memory for its first `frames` frames, as far as its
 //! objects reach and a little further, which is what it is charged for. Its 16-byte record is kept
-//! in a segment of its own. Records of slabs that a class owns change only under that class's write
+//! in a segment of its own. The same table has the frames of z3fold, of which each is a slab of one frame
+//! with another record ([`Record`]). Records of slabs that a class owns change only under that class's write
 //! lock, records of free slabs under the lock here, which is a leaf below the class locks.
 //!
 //! Some freed slabs keep their frames, for taking memory from the kernel and giving it back costs
@@ -14,11 +15,12 @@
 //! into use from the first on and kept, those of a slab too until it is empty.
 
 use parking_lot::Mutex;
+use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::budget::{Budget, For};
-use super::class::{FRAME_BYTES, SLAB_BYTES, SLAB_FRAMES};
+use super::class::{FRAME_BYTES, SLAB_FRAMES};
 use super::handle::MAX_SLABS;
 use crate::segment::{Segment, SegmentError};
 
@@ -28,6 +30,27 @@ pub const NO_SLAB: u32 = u32::MAX;
 pub const NO_OBJECT: u16 = u16::MAX;
 const RECORD_HALVES: usize = 4;
 const RECORD_BYTES: usize = RECORD_HALVES * 4;
+
+/// What is known of a slab, whatever lies in it: four words of four bytes, of which the second is the
+/// next slab's number.
+pub trait Record: Copy {
+    /// Frames of address space that each has, 8 at most.
+    const SLAB_FRAMES: usize;
+    /// What the segments are called: frames, records.
+    const NAMES: [&str; 2];
+
+    /// Of a free slab, which has so many frames.
+    fn free(next: u32, frames: u8) -> Self;
+
+    /// Frames that have memory.
+    fn frames(self) -> u8;
+
+    /// How it is kept.
+    fn to_words(self) -> [u32; RECORD_HALVES];
+
+    /// As it was kept.
+    fn of_words(words: [u32; RECORD_HALVES]) -> Self;
+}
 
 /// What is known of a slab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +86,38 @@ impl SlabRecord {
     }
 }
 
+impl Record for SlabRecord {
+    const SLAB_FRAMES: usize = SLAB_FRAMES;
+    const NAMES: [&str; 2] = ["clew-arena", "clew-slabs"];
+
+    fn free(next: u32, frames: u8) -> SlabRecord {
+        SlabRecord { next, ..SlabRecord::of(0, frames) }
+    }
+
+    fn frames(self) -> u8 {
+        self.frames
+    }
+
+    fn to_words(self) -> [u32; RECORD_HALVES] {
+        let counts = u32::from(self.used) | u32::from(self.fresh) << 16;
+        let rest =
+            u32::from(self.free) | u32::from(self.class) << 16 | u32::from(self.frames) << 24;
+        [self.prev, self.next, counts, rest]
+    }
+
+    fn of_words([prev, next, counts, rest]: [u32; RECORD_HALVES]) -> SlabRecord {
+        SlabRecord {
+            prev,
+            next,
+            used: counts as u16,
+            fresh: (counts >> 16) as u16,
+            free: rest as u16,
+            class: (rest >> 16) as u8,
+            frames: (rest >> 24) as u8,
+        }
+    }
+}
+
 #[derive(Debug)]
 struct FreeSlabs {
     /// Free slabs with frames, at most `kept_frames` in sum.
@@ -76,29 +131,37 @@ struct FreeSlabs {
 
 /// All slabs, and the arena they lie in.
 #[derive(Debug)]
-pub struct SlabTable {
+pub struct SlabTable<R = SlabRecord> {
     arena: Segment,
     records: Segment,
     max: u32,
     free: Mutex<FreeSlabs>,
     punch_failures: AtomicU64,
+    of: PhantomData<fn() -> R>,
 }
 
-impl SlabTable {
+impl<R: Record> SlabTable<R> {
+    /// Address space of a slab, bytes.
+    const SLAB_BYTES: usize = R::SLAB_FRAMES * FRAME_BYTES;
+
     /// Address space for `slabs` slabs.
-    pub fn new(slabs: usize) -> Result<SlabTable, SegmentError> {
-        Ok(SlabTable {
-            arena: Segment::new("clew-arena", slabs * SLAB_BYTES)?,
-            records: Segment::new("clew-slabs", slabs * RECORD_BYTES)?,
-            max: slabs as u32,
-            free: Mutex::new(FreeSlabs {
-                kept: Vec::new(),
-                kept_frames: 0,
-                bare: NO_SLAB,
-                high: 0,
-            }),
+    pub fn new(slabs: usize) -> Result<SlabTable<R>, SegmentError> {
+        let [arena, records] = R::NAMES;
+        let arena = Segment::new(arena, slabs * Self::SLAB_BYTES)?;
+        Ok(SlabTable::over(arena, Segment::new(records, slabs * RECORD_BYTES)?, slabs, 0))
+    }
+
+    /// In these segments, with `high` slabs that were ever used and are not free.
+    fn over(arena: Segment, records: Segment, max: usize, high: usize) -> SlabTable<R> {
+        let free = FreeSlabs { kept: Vec::new(), kept_frames: 0, bare: NO_SLAB, high: high as u32 };
+        SlabTable {
+            arena,
+            records,
+            max: max as u32,
+            free: Mutex::new(free),
             punch_failures: AtomicU64::new(0),
-        })
+            of: PhantomData,
+        }
     }
 
     /// A predecessor's slabs, with all records that there is memory for; what they say means nothing
@@ -109,31 +172,20 @@ impl SlabTable {
     pub(super) fn adopt(
         arena: OwnedFd,
         records: OwnedFd,
-    ) -> Result<(SlabTable, Vec<u8>), SegmentError> {
-        let arena = Segment::adopt("clew-arena", arena)?;
-        let records = Segment::adopt("clew-slabs", records)?;
-        let max = (arena.len() / SLAB_BYTES).min(records.len() / RECORD_BYTES).min(MAX_SLABS);
+    ) -> Result<(SlabTable<R>, Vec<u8>), SegmentError> {
+        let arena = Segment::adopt(R::NAMES[0], arena)?;
+        let records = Segment::adopt(R::NAMES[1], records)?;
+        let max = (arena.len() / Self::SLAB_BYTES).min(records.len() / RECORD_BYTES).min(MAX_SLABS);
         let known = (records.leading_bytes()? / RECORD_BYTES).min(max);
         let mut frames = vec![0u8; known];
         arena.for_data(|data| {
             for frame in data.start / FRAME_BYTES..data.end / FRAME_BYTES {
-                if let Some(slab) = frames.get_mut(frame / SLAB_FRAMES) {
-                    *slab |= 1 << (frame % SLAB_FRAMES);
+                if let Some(slab) = frames.get_mut(frame / R::SLAB_FRAMES) {
+                    *slab |= 1 << (frame % R::SLAB_FRAMES);
                 }
             }
         })?;
-        let table = SlabTable {
-            arena,
-            records,
-            max: max as u32,
-            free: Mutex::new(FreeSlabs {
-                kept: Vec::new(),
-                kept_frames: 0,
-                bare: NO_SLAB,
-                high: known as u32,
-            }),
-            punch_failures: AtomicU64::new(0),
-        };
+        let table = SlabTable::over(arena, records, max, known);
         Ok((table, frames))
     }
 
@@ -147,7 +199,8 @@ impl SlabTable {
         // Neighbouring slabs in one call.
         let mut pending: Option<(usize, usize)> = None;
         for (slab, (frames, kept)) in frames.iter().zip(keep).take(high).enumerate() {
-            let (from, to) = (slab * SLAB_FRAMES + usize::from(*kept), (slab + 1) * SLAB_FRAMES);
+            let (from, to) =
+                (slab * R::SLAB_FRAMES + usize::from(*kept), (slab + 1) * R::SLAB_FRAMES);
             if u32::from(*frames) >> kept == 0 {
                 continue;
             }
@@ -160,7 +213,7 @@ impl SlabTable {
                 None => Some((from, to)),
             };
         }
-        let behind = high * SLAB_FRAMES;
+        let behind = high * R::SLAB_FRAMES;
         let (start, end) = pending.unwrap_or((behind, behind));
         self.arena.punch(start * FRAME_BYTES, (end - start) * FRAME_BYTES)?;
         self.arena.punch(behind * FRAME_BYTES, self.arena.len() - behind * FRAME_BYTES)?;
@@ -170,8 +223,7 @@ impl SlabTable {
         // Descending: the lowest is taken first.
         for slab in (0..high as u32).rev() {
             if keep[slab as usize] == 0 {
-                let free = SlabRecord { next: bare, ..SlabRecord::of(0, 0) };
-                self.set(slab, free);
+                self.set(slab, R::free(bare, 0));
                 bare = slab;
             }
         }
@@ -202,44 +254,36 @@ impl SlabTable {
     }
 
     /// The record of `slab`.
-    pub fn get(&self, slab: u32) -> SlabRecord {
+    pub fn get(&self, slab: u32) -> R {
         let at = slab as usize * RECORD_HALVES;
-        let [prev, next, counts, rest] =
-            std::array::from_fn(|i| self.records.half(at + i).load(Relaxed));
-        SlabRecord {
-            prev,
-            next,
-            used: counts as u16,
-            fresh: (counts >> 16) as u16,
-            free: rest as u16,
-            class: (rest >> 16) as u8,
-            frames: (rest >> 24) as u8,
-        }
+        R::of_words(std::array::from_fn(|i| self.records.half(at + i).load(Relaxed)))
     }
 
     /// Changes the record of `slab`.
-    pub fn set(&self, slab: u32, record: SlabRecord) {
+    pub fn set(&self, slab: u32, record: R) {
         let at = slab as usize * RECORD_HALVES;
-        let counts = u32::from(record.used) | u32::from(record.fresh) << 16;
-        let rest =
-            u32::from(record.free) | u32::from(record.class) << 16 | u32::from(record.frames) << 24;
-        for (i, half) in [record.prev, record.next, counts, rest].into_iter().enumerate() {
+        for (i, half) in record.to_words().into_iter().enumerate() {
             self.records.half(at + i).store(half, Relaxed);
         }
     }
 
-    /// A slab for `class`, empty, of at most `max_frames` frames; `None` if the address space or,
-    /// for its record, the budget is exhausted.
-    pub fn alloc(&self, class: u8, max_frames: u8, what: For, budget: &Budget) -> Option<u32> {
+    /// The slab behind a free one in the list of those without frames.
+    fn next_of(&self, slab: u32) -> u32 {
+        self.records.half(slab as usize * RECORD_HALVES + 1).load(Relaxed)
+    }
+
+    /// An empty slab, and how many frames it has, at most `max_frames`; whoever asks writes its record. `None` if
+    /// the address space or, for its record, the budget is exhausted.
+    pub fn alloc(&self, max_frames: u8, what: For, budget: &Budget) -> Option<(u32, u8)> {
         let mut free = self.free.lock();
         let mut frames = 0;
         let slab = if let Some(slab) = free.kept.pop() {
-            frames = self.get(slab).frames;
+            frames = self.get(slab).frames();
             free.kept_frames -= u64::from(frames);
             slab
         } else if free.bare != NO_SLAB {
             let slab = free.bare;
-            free.bare = self.get(slab).next;
+            free.bare = self.next_of(slab);
             slab
         } else {
             let slab = free.high;
@@ -264,13 +308,12 @@ impl SlabTable {
             self.punch(slab, max_frames, frames, budget);
             frames = max_frames;
         }
-        self.set(slab, SlabRecord::of(class, frames));
-        Some(slab)
+        Some((slab, frames))
     }
 
     /// Gives frames `from..to` of a slab back.
     fn punch(&self, slab: u32, from: u8, to: u8, budget: &Budget) {
-        let offset = slab as usize * SLAB_BYTES + usize::from(from) * FRAME_BYTES;
+        let offset = slab as usize * Self::SLAB_BYTES + usize::from(from) * FRAME_BYTES;
         let frames = usize::from(to - from);
         if self.arena.punch(offset, frames * FRAME_BYTES).is_err() {
             // The memory stays ours until the slab is used and freed again.
@@ -282,8 +325,7 @@ impl SlabTable {
     /// Takes an empty slab from its class, which holds no lock any more. Returns the frames given
     /// back to the kernel.
     pub fn release(&self, slab: u32, budget: &Budget) -> u64 {
-        let record = self.get(slab);
-        let frames = u64::from(record.frames);
+        let frames = u64::from(self.get(slab).frames());
         {
             let mut free = self.free.lock();
             if free.kept_frames + frames <= 16 + budget.used_frames() / 64 {
@@ -296,13 +338,10 @@ impl SlabTable {
     }
 
     fn release_bare(&self, slab: u32, budget: &Budget) -> u64 {
-        let mut record = self.get(slab);
-        let frames = record.frames;
+        let frames = self.get(slab).frames();
         self.punch(slab, 0, frames, budget);
-        record.frames = 0;
         let mut free = self.free.lock();
-        record.next = free.bare;
-        self.set(slab, record);
+        self.set(slab, R::free(free.bare, 0));
         free.bare = slab;
         u64::from(frames)
     }
@@ -319,7 +358,7 @@ impl SlabTable {
 }
 
 #[cfg(test)]
-impl SlabTable {
+impl<R: Record> SlabTable<R> {
     pub(super) fn high(&self) -> u32 {
         self.free.lock().high
     }
@@ -335,7 +374,7 @@ impl SlabTable {
             if bare == slab {
                 return true;
             }
-            bare = self.get(bare).next;
+            bare = self.next_of(bare);
         }
         free.kept.contains(&slab)
     }

@@ -41,13 +41,14 @@ impl Store {
     /// [`crate::Space::handles`]. References are counted from it and from nothing else.
     ///
     /// `page_bytes` must be what it was. The limits may be others: below what is in use, nothing is
-    /// stored until enough was released; above what the segments have room for, that is the limit.
+    /// stored until enough was released; above what the segments have room for, that is the limit. The pool stays of
+    /// the kind that it was.
     ///
     /// # Errors
     /// See [`AdoptError`]. Can be tried again.
     pub fn adopt(
         config: StoreConfig,
-        fds: [OwnedFd; 3],
+        fds: Vec<OwnedFd>,
         references: impl IntoIterator<Item = Handle>,
     ) -> Result<(Store, Adopted), AdoptError> {
         Store::take_over(config, fds, references)

@@ -141,13 +141,17 @@ impl<T: ObjectTier> Store<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd;
+    use std::os::fd::{AsFd, OwnedFd};
 
     use super::*;
     use crate::codec::tests::block_of;
     use crate::store::{PoolFacts, StoreConfig};
 
     const PAGE: usize = 4096;
+
+    fn left(store: &Store) -> Vec<OwnedFd> {
+        store.segments().iter().map(|s| s.as_fd().try_clone_to_owned().unwrap()).collect()
+    }
     const CONFIG: StoreConfig =
         StoreConfig { page_bytes: PAGE, mem_limit_bytes: 64 << 20, disksize_pages: 1 << 20 };
 
@@ -234,7 +238,7 @@ mod tests {
         // One that nobody names any more when its store dies.
         let unused = store.learn(&mut CodecContext::new(), &block_of(256, 3)).unwrap();
         std::mem::forget(unused);
-        let fds = store.segments().map(|s| s.as_fd().try_clone_to_owned().unwrap());
+        let fds = left(&store);
         // One page twice, as after a fork.
         let names = handles.iter().chain(&handles[..1]).copied();
         let (next, adopted) = Store::adopt(CONFIG, fds, names).unwrap();
@@ -256,7 +260,7 @@ mod tests {
         let header = store.tier.read(dictionary.raw(), |header, _| *header).unwrap();
         assert!(header.framed);
         (40..2000).step_by(97).for_each(|at| assert!(store.damage(dictionary, at)));
-        let fds = store.segments().map(|s| s.as_fd().try_clone_to_owned().unwrap());
+        let fds = left(&store);
         let (next, _) = Store::adopt(CONFIG, fds, handles.iter().copied()).unwrap();
         let (mut ctx, mut out) = (CodecContext::new(), [0; PAGE]);
         for handle in handles.iter().filter(|h| named_by(&next, **h).is_some()) {
@@ -270,9 +274,9 @@ mod tests {
         let store = store();
         let (_, handles) = stored(&store, 31, 50);
         let lost = handles.iter().find_map(|handle| named_by(&store, *handle)).unwrap();
-        let [.., entries] = store.segments();
+        let entries = store.segments()[2];
         entries.word(lost.raw() as usize).store(0, Relaxed);
-        let fds = store.segments().map(|s| s.as_fd().try_clone_to_owned().unwrap());
+        let fds = left(&store);
         let (next, adopted) = Store::adopt(CONFIG, fds, handles.iter().copied()).unwrap();
         assert!(adopted.damaged.contains(&lost), "{adopted:?}");
         let (mut ctx, mut out) = (CodecContext::new(), [0; PAGE]);

@@ -41,18 +41,17 @@ use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-use clew_core::{CodecKind, Vpn};
+use clew_core::{CodecKind, FrameFacts, PoolKind, Vpn};
 use parking_lot::Mutex;
 use twox_hash::XxHash3_64;
 
 use crate::codec::Stored;
 use crate::codec::chunks::MIN_CHUNK_BYTES;
 use crate::flash::Flash;
-use crate::pool::Pool;
 use crate::pool::handle::NO_HANDLE;
 use crate::pool::object::Header;
 use crate::segment::Segment;
-use crate::tier::ObjectTier;
+use crate::tier::{AnyTier, ObjectTier};
 use stub::Seen;
 
 /// Largest block, bytes.
@@ -135,10 +134,10 @@ pub struct PoolFacts {
     pub punch_failures: u64,
 }
 
-/// Compressed pages, in objects of a tier; of the pool, unless said otherwise. All methods may be called from
+/// Compressed pages, in objects of a tier; of whichever pool there is, unless said otherwise. All methods may be called from
 /// any thread.
 #[derive(Debug)]
-pub struct Store<T: ObjectTier = Pool> {
+pub struct Store<T: ObjectTier = AnyTier> {
     config: StoreConfig,
     tier: T,
     seed: u64,
@@ -171,8 +170,19 @@ fn random_seed() -> Result<u64, StoreError> {
 }
 
 impl Store {
-    /// An empty store in a pool. It takes address space for its limits and one page of memory.
+    /// An empty store in size classes: see [`Store::of`].
+    ///
+    /// # Errors
+    /// As there.
     pub fn new(config: StoreConfig) -> Result<Store, StoreError> {
+        Store::of(PoolKind::SizeClasses, config)
+    }
+
+    /// An empty store in a pool of this kind. It takes address space for its limits and one page of memory.
+    ///
+    /// # Errors
+    /// If pages of that size cannot be, or the system refuses.
+    pub fn of(pool: PoolKind, config: StoreConfig) -> Result<Store, StoreError> {
         let page_bytes = config.page_bytes;
         if !page_bytes_are_sound(page_bytes) {
             return Err(StoreError::PageSize { page_bytes });
@@ -180,13 +190,19 @@ impl Store {
         let seed = random_seed()?;
         // A block has a page at least, a part a frame of its own.
         let handles = config.disksize_pages.saturating_add(config.mem_limit_bytes / 4096 + 1);
-        let pool = Pool::new(config.mem_limit_bytes, handles, seed)?;
-        Ok(Store::over(config, pool, 0, 0))
+        let tier = AnyTier::new(pool, config.mem_limit_bytes, handles, seed)?;
+        Ok(Store::over(config, tier, 0, 0))
     }
 
-    /// Arena, slab records and handle table (with the seed), for a successor.
-    pub fn segments(&self) -> [&Segment; 3] {
+    /// What a successor needs, which knows by their number how the pool keeps its objects: arena, slab records and
+    /// handle table (with the seed); of a z3fold pool also frames and their records.
+    pub fn segments(&self) -> Vec<&Segment> {
         self.tier.segments()
+    }
+
+    /// How the pool keeps its objects.
+    pub fn pool(&self) -> PoolKind {
+        self.tier.kind()
     }
 }
 
@@ -347,6 +363,17 @@ impl<T: ObjectTier> Store<T> {
             self.tier.read(part, bytes).unwrap_or(0)
         };
         (own + parts.into_iter().map(of_part).sum::<usize>()) as u32
+    }
+
+    /// The frame of the pool that a block is in, if the pool has frames that zpages share; that of its first part, if
+    /// it has parts.
+    pub fn frame(&self, handle: Handle) -> Option<FrameFacts> {
+        let part = |header: &Header, payload: &[u8]| {
+            let seen = Seen::of(header, payload).filter(|seen| seen.framed)?;
+            self.front(handle, &seen).ok()?.parts().next()
+        };
+        let part = self.tier.read(handle.raw(), part)?;
+        self.tier.frame(part.unwrap_or(handle.raw()))
     }
 
     /// Moves up to about `max_objects` objects together, so that slabs become free, and gives their

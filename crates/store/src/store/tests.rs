@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use proptest::prelude::*;
 
 use super::*;
+use crate::adopt::tests::POOLS;
 use crate::codec::CodecContext;
 use crate::codec::tests::block_of;
 use clew_core::CodecKind;
@@ -20,7 +21,11 @@ const CODECS: [CodecKind; 5] = [
 ];
 
 fn store(mem_limit_bytes: u64, disksize_pages: u64) -> Store {
-    Store::new(StoreConfig { page_bytes: PAGE, mem_limit_bytes, disksize_pages }).unwrap()
+    store_in(PoolKind::SizeClasses, mem_limit_bytes, disksize_pages)
+}
+
+fn store_in(pool: PoolKind, mem_limit_bytes: u64, disksize_pages: u64) -> Store {
+    Store::of(pool, StoreConfig { page_bytes: PAGE, mem_limit_bytes, disksize_pages }).unwrap()
 }
 
 fn noise(pages: usize, seed: u64) -> Vec<u8> {
@@ -492,9 +497,12 @@ fn op() -> impl Strategy<Value = Op> {
 
 proptest! {
     #[test]
-    fn behaves_as_a_map_of_blocks(ops in proptest::collection::vec(op(), 1..150)) {
+    fn behaves_as_a_map_of_blocks(
+        pool in proptest::sample::select(&POOLS),
+        ops in proptest::collection::vec(op(), 1..150),
+    ) {
         let (limit_bytes, limit_pages) = (160 * 4096, 400);
-        let (store, mut ctx) = (store(limit_bytes, limit_pages), CodecContext::new());
+        let (store, mut ctx) = (store_in(pool, limit_bytes, limit_pages), CodecContext::new());
         let mut model: HashMap<Handle, (Vec<u8>, u32)> = HashMap::new();
         let mut order: Vec<Handle> = Vec::new();
         for op in ops {

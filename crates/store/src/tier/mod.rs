@@ -1,14 +1,20 @@
 //! Where a store keeps its objects: header and payload of up to a frame each, behind handles that count
 //! references.
 //!
-//! Today it is the pool ([`crate::pool::Pool`]). What is to hold objects elsewhere, or otherwise, is one more
+//! It is the pool, in size classes ([`crate::pool::Pool`]) or as z3fold ([`crate::pool::z3fold::Z3fold`]), and
+//! [`AnyTier`] is whichever a scheme has chosen. What is to hold objects elsewhere, or otherwise, is one more
 //! [`ObjectTier`]: the store, the page table and the mover are the same for all, and so is what must be
 //! kept (`conformance`). The store is made for each of them, so reading costs no call that was not there.
 
+mod any;
 #[cfg(test)]
 pub(crate) mod conformance;
 
 use std::fmt;
+
+pub use any::AnyTier;
+
+use clew_core::FrameFacts;
 
 use crate::adopt::AdoptError;
 use crate::pool::object::Header;
@@ -98,6 +104,11 @@ pub trait ObjectTier: fmt::Debug + Send + Sync + Sized + 'static {
 
     /// Bytes that an object of `payload_bytes` takes.
     fn object_bytes(&self, payload_bytes: usize) -> usize;
+
+    /// The frame in which the object of `handle` is, if the tier's frames are shared by a few objects each.
+    fn frame(&self, _handle: u32) -> Option<FrameFacts> {
+        None
+    }
 
     /// Moves up to about `max_objects` together, so that memory becomes free; frames of 4 KiB given back.
     fn compact(&self, max_objects: usize) -> usize;

@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use clew_core::Vpn;
+use clew_core::{PoolKind, Vpn};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
 use super::image::{ARENA, Copy, FRAME, HANDLES, LEAVES, OWNERS, RECORDS};
 use super::world::{PAGE, clear, config, op};
-use super::{Content, Image, Model, Op, Random, World};
+use super::{Content, Image, Model, Op, POOLS, Random, World};
 use crate::pool::object::{HEADER_BYTES, Header};
 use crate::{
     AdoptError, Adopted, Entry, Handle, Limit, PutError, ReadError, State, Store, StoreConfig,
@@ -24,7 +24,11 @@ fn put(first: u64, pages: u64, kind: u8) -> Op {
 }
 
 fn made(ops: &[Op]) -> (World, Model) {
-    let (mut world, mut model) = (World::new(), Model::new());
+    made_in(PoolKind::SizeClasses, ops)
+}
+
+fn made_in(pool: PoolKind, ops: &[Op]) -> (World, Model) {
+    let (mut world, mut model) = (World::of(pool), Model::new());
     ops.iter().for_each(|op| world.apply(op, &mut model));
     (world, model)
 }
@@ -83,7 +87,8 @@ fn an_object_must_name_its_handle() {
     let (world, mut model) = made(&[put(0, 1, 1), put(1, 1, 1), put(2, 1, 2)]);
     let mut image = world.image();
     let one = image.0[HANDLES].word(1);
-    image.0[HANDLES].set_word(1, image.0[HANDLES].word(2));
+    let other = image.0[HANDLES].word(2);
+    image.0[HANDLES].set_word(1, other);
     image.0[HANDLES].set_word(2, one);
     let (mut next, adopted) = adopt(&image);
     assert_eq!(damaged(&adopted), [1, 2]);
@@ -181,7 +186,7 @@ fn memory_that_is_gone_is_damage() {
 #[test]
 fn handles_that_pages_name_are_not_given_away() {
     let config = StoreConfig { mem_limit_bytes: 8 << 20, disksize_pages: 9000, ..config() };
-    let mut world = World::sized(config, 64);
+    let mut world = World::sized(PoolKind::SizeClasses, config, 64);
     let mut model = Model::new();
     world.apply(&put(0, 1, 1), &mut model);
     // In the table, in a page of it that is not there, and beyond.
@@ -270,7 +275,7 @@ fn other_page_sizes_are_adopted() {
     let store = Store::new(config).unwrap();
     let block = [put(0, 12, 3).block(), put(0, 4, 0).block()].concat();
     let named = store.put(&mut ctx, &block, clew_core::CodecKind::Lz4, 4096).unwrap();
-    let fds = store.segments().map(|segment| Copy::of(segment).write());
+    let fds = store.segments().into_iter().map(|segment| Copy::of(segment).write()).collect();
     let (next, adopted) = Store::adopt(config, fds, [named, named]).unwrap();
     assert_eq!((adopted.blocks, adopted.pages, adopted.freed), (1, 4, 0));
     next.check();
@@ -282,7 +287,7 @@ fn other_page_sizes_are_adopted() {
     // Two entries named it, so there were two references.
     assert!(!next.release(named) && next.release(named));
     // Pages of another size are none that anybody could read as his own.
-    let fds = store.segments().map(|segment| Copy::of(segment).write());
+    let fds = store.segments().into_iter().map(|segment| Copy::of(segment).write()).collect();
     let config = StoreConfig { page_bytes: 4096, ..config };
     let (next, _) = Store::adopt(config, fds, [named]).unwrap();
     assert!(next.get(&mut ctx, named, 0, &mut out[..4096]).and_then(crate::Get::here).is_err());
@@ -317,7 +322,7 @@ fn any_frame<'a>(copy: &'a mut Copy, random: &mut Random) -> Option<&'a mut Vec<
 
 /// Bits flipped, bytes written over, words zeroed, frames that are gone, too many, or another's.
 fn damage(image: &mut Image, random: &mut Random) {
-    let segment = random.below(5) as usize;
+    let segment = random.below(image.0.len() as u64) as usize;
     let copy = &mut image.0[segment];
     let at = random.below(FRAME as u64) as usize;
     match random.below(12) {
@@ -402,10 +407,11 @@ proptest! {
 
     #[test]
     fn damage_is_never_read(
+        pool in proptest::sample::select(&POOLS),
         ops in proptest::collection::vec(op(), 5..40),
         seed in any::<u64>(),
     ) {
-        let (mut world, mut model) = (World::new(), Model::new());
+        let (mut world, mut model) = (World::of(pool), Model::new());
         for op in ops.iter().filter(|op| !matches!(op, Op::End { .. })) {
             world.apply(op, &mut model);
         }
@@ -480,7 +486,7 @@ fn number(name: &str) -> Option<u64> {
 
 /// Segments of any length with anything in them.
 fn noise(random: &mut Random) -> Image {
-    Image(std::array::from_fn(|_| {
+    let segment = |random: &mut Random| {
         let size = random.below(14);
         let len = (1 + random.below(1 << size)) as usize * FRAME;
         let mut copy = Copy { len, ..Copy::default() };
@@ -498,7 +504,10 @@ fn noise(random: &mut Random) -> Image {
             }
         }
         copy
-    }))
+    };
+    // Of either pool.
+    let segments = [5, 7][random.below(2) as usize];
+    Image((0..segments).map(|_| segment(random)).collect())
 }
 
 /// For `CLEW_FUZZ_SECONDS` (2), from `CLEW_FUZZ_SEED`.
@@ -513,9 +522,9 @@ fn adopting_garbage_is_an_error() {
     let (mut rounds, mut adopted_ones, mut read) = (0u64, 0u64, 0u64);
     let mut runner = TestRunner::deterministic();
     let mut worlds = Vec::new();
-    for _ in 0..8 {
+    for pool in POOLS.repeat(4) {
         let ops = proptest::collection::vec(op(), 10..60).new_tree(&mut runner).unwrap().current();
-        let (world, model) = made(&ops);
+        let (world, model) = made_in(pool, &ops);
         worlds.push((world.image(), world.ids(), model));
     }
     while Instant::now() < end || rounds == 0 {

@@ -75,9 +75,9 @@ impl Copy {
     }
 }
 
-/// All segments: leaves, owners, arena, slab records, handles.
+/// All segments: leaves, owners, arena, slab records, handles; of a z3fold pool frames and their records, too.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Image(pub [Copy; 5]);
+pub struct Image(pub Vec<Copy>);
 
 pub const LEAVES: usize = 0;
 pub const OWNERS: usize = 1;
@@ -86,16 +86,16 @@ pub const RECORDS: usize = 3;
 pub const HANDLES: usize = 4;
 
 impl Image {
-    pub fn of(segments: [&Segment; 5]) -> Image {
-        Image(segments.map(Copy::of))
+    pub fn of(segments: &[&Segment]) -> Image {
+        Image(segments.iter().map(|segment| Copy::of(segment)).collect())
     }
 
-    pub fn write(&self) -> [OwnedFd; 5] {
-        std::array::from_fn(|i| self.0[i].write())
+    pub fn write(&self) -> Vec<OwnedFd> {
+        self.0.iter().map(Copy::write).collect()
     }
 
     /// Whether the segments are still this; sooner told than by another copy.
-    pub fn is_of(&self, segments: [&Segment; 5]) -> bool {
+    pub fn is_of(&self, segments: &[&Segment]) -> bool {
         self.0.iter().zip(segments).all(|(copy, segment)| copy.is_of(segment))
     }
 
@@ -104,7 +104,7 @@ impl Image {
         let differ = |(a, b): (&Copy, &Copy)| a != b;
         let differing = self.0.iter().zip(&other.0).map(differ).collect::<Vec<_>>();
         let (ours, theirs) = (&self.0[ARENA].frames, &other.0[ARENA].frames);
-        differing == [false, false, true, false, false]
+        differing.iter().zip(0..).all(|(differs, segment)| *differs == (segment == ARENA))
             && ours.keys().eq(theirs.keys())
             && 1 == ours
                 .values()

@@ -9,6 +9,7 @@ pub(crate) mod step;
 mod world;
 
 use image::Image;
+pub(crate) use world::POOLS;
 use world::{Content, Model, Op, World};
 
 /// Numbers for tests that choose by themselves; the same for the same seed.

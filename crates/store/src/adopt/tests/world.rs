@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use clew_core::{CodecKind, SpaceId, Vpn};
+use clew_core::{CodecKind, PoolKind, SpaceId, Vpn};
 use proptest::prelude::*;
 
 use super::Image;
@@ -139,21 +139,28 @@ pub struct World {
     pub prepared: Option<Vec<u8>>,
 }
 
+/// Whatever the pool, a successor has the same.
+pub const POOLS: [PoolKind; 2] = [PoolKind::SizeClasses, PoolKind::Z3fold];
+
 pub fn config() -> StoreConfig {
     StoreConfig { page_bytes: PAGE, mem_limit_bytes: 200 * 4096, disksize_pages: 600 }
 }
 
 impl World {
     pub fn new() -> World {
-        World::sized(config(), 64)
+        World::of(PoolKind::SizeClasses)
+    }
+
+    pub fn of(pool: PoolKind) -> World {
+        World::sized(pool, config(), 64)
     }
 
     /// With `leaves` leaves.
-    pub fn sized(config: StoreConfig, leaves: u64) -> World {
+    pub fn sized(pool: PoolKind, config: StoreConfig, leaves: u64) -> World {
         let tables = Arc::new(Tables::new(leaves * 512).unwrap());
         let space = |id| Space::new(SpaceId(id), Arc::clone(&tables));
         World {
-            store: Store::new(config).unwrap(),
+            store: Store::of(pool, config).unwrap(),
             spaces: (0..SPACES as u32).map(space).collect(),
             next_space: SPACES as u32,
             ctx: CodecContext::new(),
@@ -162,28 +169,27 @@ impl World {
         }
     }
 
-    pub fn segments(&self) -> [&Segment; 5] {
-        let [leaves, owners] = self.tables.segments();
-        let [arena, records, handles] = self.store.segments();
-        [leaves, owners, arena, records, handles]
+    pub fn segments(&self) -> Vec<&Segment> {
+        self.tables.segments().into_iter().chain(self.store.segments()).collect()
     }
 
-    pub fn fds(&self) -> [OwnedFd; 5] {
-        self.segments().map(|segment| segment.as_fd().try_clone_to_owned().unwrap())
+    pub fn fds(&self) -> Vec<OwnedFd> {
+        let fd = |segment: &Segment| segment.as_fd().try_clone_to_owned().unwrap();
+        self.segments().into_iter().map(fd).collect()
     }
 
     pub fn image(&self) -> Image {
-        Image::of(self.segments())
+        Image::of(&self.segments())
     }
 
     /// The successor that wants `ids`.
     pub fn adopt(
-        fds: [OwnedFd; 5],
+        mut fds: Vec<OwnedFd>,
         ids: &[u32],
         config: StoreConfig,
     ) -> Result<(World, Adopted, Vec<Damage>), AdoptError> {
-        let [leaves, owners, arena, records, handles] = fds;
-        let (tables, mut found) = Tables::adopt([leaves, owners])?;
+        let of_store = fds.split_off(2);
+        let (tables, mut found) = Tables::adopt(fds.try_into().unwrap())?;
         tables.settle();
         let tables = Arc::new(tables);
         let (spaces, damage): (Vec<Space>, Vec<Damage>) = ids
@@ -195,7 +201,7 @@ impl World {
             .unzip();
         found.into_values().for_each(|leaves| tables.discard(leaves));
         let references: Vec<Handle> = spaces.iter().flat_map(Space::handles).collect();
-        let (store, adopted) = Store::adopt(config, [arena, records, handles], references)?;
+        let (store, adopted) = Store::adopt(config, of_store, references)?;
         let next_space = ids.iter().max().map_or(0, |id| id + 1);
         let ctx = CodecContext::new();
         Ok((World { tables, store, spaces, next_space, ctx, prepared: None }, adopted, damage))

@@ -10,7 +10,7 @@ fn whoever_dies_while_moving_a_block_leaves_it_here_or_there() {
     let (mut here, mut there) = (0, 0);
     for seed in 0..48 {
         let mut draw = Seeded::of(seed, &[6]);
-        let mut world = World::begin(20);
+        let mut world = World::of(POOLS[seed as usize % 2], plan(20), CONFIG);
         for _ in 0..draw.below(60) {
             world.play(&mut draw);
         }
@@ -51,7 +51,7 @@ fn whoever_dies_while_moving_a_block_leaves_it_here_or_there() {
 fn whoever_dies_by_surprise_leaves_what_was_named() {
     for seed in 0..12 {
         let mut draw = Seeded::of(seed, &[7]);
-        let mut world = World::begin(60);
+        let mut world = World::of(POOLS[seed as usize % 2], plan(60), CONFIG);
         for _ in 0..40 {
             world.play(&mut draw);
         }

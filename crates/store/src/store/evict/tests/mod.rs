@@ -8,9 +8,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use clew_core::seeded::Seeded;
-use clew_core::{CodecKind, Vpn};
+use clew_core::{CodecKind, PoolKind, Vpn};
 
 use super::*;
+use crate::adopt::tests::POOLS;
 use crate::codec::tests::block_of;
 use crate::flash::tests::{CONFIG as FLASH, Plan, left, plan};
 use crate::store::{FetchError, Get, Members, OnFlash, PutOnFlashError, StoreConfig};
@@ -19,8 +20,8 @@ const PAGE: usize = 4096;
 const CONFIG: StoreConfig =
     StoreConfig { page_bytes: PAGE, mem_limit_bytes: 16 << 20, disksize_pages: 1 << 16 };
 
-fn store_on(plan: &Arc<Plan>, config: StoreConfig) -> Arc<Store> {
-    let store = Arc::new(Store::new(config).unwrap());
+fn store_on(pool: PoolKind, plan: &Arc<Plan>, config: StoreConfig) -> Arc<Store> {
+    let store = Arc::new(Store::of(pool, config).unwrap());
     let flash = Flash::new(FLASH, plan.device()).unwrap();
     assert!(store.attach_flash(Arc::new(flash)));
     store
@@ -86,11 +87,11 @@ fn back(store: &Arc<Store>, handle: Handle) -> Result<(), BackError> {
 
 impl World {
     fn begin(slots: usize) -> World {
-        World::of(plan(slots), CONFIG)
+        World::of(PoolKind::SizeClasses, plan(slots), CONFIG)
     }
 
-    fn of(plan: Arc<Plan>, config: StoreConfig) -> World {
-        let store = store_on(&plan, config);
+    fn of(pool: PoolKind, plan: Arc<Plan>, config: StoreConfig) -> World {
+        let store = store_on(pool, &plan, config);
         World { store, plan, ctx: CodecContext::new(), blocks: HashMap::new() }
     }
 
@@ -201,7 +202,8 @@ impl World {
 
     fn die(self) -> World {
         let World { store, plan, blocks, .. } = self;
-        let fds = store.segments().map(|s| s.as_fd().try_clone_to_owned().unwrap());
+        let fds =
+            store.segments().into_iter().map(|s| s.as_fd().try_clone_to_owned().unwrap()).collect();
         let of_flash = left(store.flash().unwrap());
         let config = *store.config();
         drop(store);
@@ -232,7 +234,8 @@ impl World {
 fn drawn_histories_are_those_of_a_map() {
     for seed in 0..10 {
         let mut draw = Seeded::of(seed, &[1]);
-        let mut world = World::begin(6 + 3 * seed as usize);
+        let pool = POOLS[seed as usize % 2];
+        let mut world = World::of(pool, plan(6 + 3 * seed as usize), CONFIG);
         for step in 0..300 {
             world.play(&mut draw);
             if step % 60 == 0 {
@@ -249,7 +252,7 @@ fn drawn_histories_are_those_of_a_map() {
 fn whoever_takes_over_has_all_blocks_where_they_were() {
     for seed in 0..6 {
         let mut draw = Seeded::of(seed, &[2]);
-        let mut world = World::begin(20);
+        let mut world = World::of(POOLS[seed as usize % 2], plan(20), CONFIG);
         for _ in 0..8 {
             for _ in 0..50 {
                 world.play(&mut draw);
@@ -298,8 +301,12 @@ fn pages_of_a_group_come_together_and_know_where_the_others_were() {
 
 #[test]
 fn a_full_pool_can_evict() {
+    POOLS.into_iter().for_each(full_pool_can_evict);
+}
+
+fn full_pool_can_evict(pool: PoolKind) {
     let config = StoreConfig { mem_limit_bytes: 4 << 20, ..CONFIG };
-    let mut world = World::of(plan(200), config);
+    let mut world = World::of(pool, plan(200), config);
     let mut draw = Seeded::of(1, &[3]);
     while world.put(&mut draw, false).is_some() {}
     let full = world.store.used_bytes();
@@ -388,7 +395,12 @@ fn damage_on_flash_is_an_error_and_never_another_page() {
     }
     assert!(failed > world.blocks.len(), "{failed}");
     // A store that has lost its flash says so.
-    let fds = world.store.segments().map(|s| s.as_fd().try_clone_to_owned().unwrap());
+    let fds = world
+        .store
+        .segments()
+        .into_iter()
+        .map(|s| s.as_fd().try_clone_to_owned().unwrap())
+        .collect();
     let names = world.blocks.iter().flat_map(|(h, block)| (0..block.refs).map(|_| *h));
     let (without, _) = Store::adopt(CONFIG, fds, names.collect::<Vec<_>>()).unwrap();
     let without = Arc::new(without);
@@ -400,9 +412,13 @@ fn damage_on_flash_is_an_error_and_never_another_page() {
 
 #[test]
 fn threads_read_what_others_evict_bring_back_and_clean() {
+    POOLS.into_iter().for_each(threads_evict_bring_back_and_clean);
+}
+
+fn threads_evict_bring_back_and_clean(pool: PoolKind) {
     let plan = plan(40);
     plan.is_slow.store(true, Relaxed);
-    let store = &store_on(&plan, CONFIG);
+    let store = &store_on(pool, &plan, CONFIG);
     let mut ctx = CodecContext::new();
     let bytes: Vec<Vec<u8>> = (0..24).map(|i| block_of(1 + i % 9, i as u64)).collect();
     let put = |bytes: &Vec<u8>| {
@@ -461,8 +477,12 @@ fn threads_read_what_others_evict_bring_back_and_clean() {
 /// The last reference goes while the block is moved: by whoever is last, and once.
 #[test]
 fn threads_release_what_others_move() {
+    POOLS.into_iter().for_each(threads_release_and_move);
+}
+
+fn threads_release_and_move(pool: PoolKind) {
     let plan = plan(60);
-    let store = &store_on(&plan, CONFIG);
+    let store = &store_on(pool, &plan, CONFIG);
     for round in 0..150 {
         let bytes = block_of(1 + round % 6, round as u64);
         let pages = bytes.len() / PAGE;
