@@ -5,6 +5,7 @@ mod support;
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
 
 use clew_live::control::status::{FlashStatus, Status, TierStatus};
 use support::touch::{MIB, run_as};
@@ -93,6 +94,45 @@ fn a_successor_reads_what_its_predecessor_wrote() {
     assert_eq!(program.ask("sum"), sum, "{}", fixture.log());
     assert_eq!(fixture.status().pool.corrupt_pages, 0);
     program.quit();
+}
+
+/// zswap's pool: frames leave it whole, and a successor has those that did not.
+#[test]
+fn frames_leave_a_full_pool_and_a_successor_goes_on_with_it() {
+    if !can_run("flash::frames", &["cc"]) {
+        return;
+    }
+    let dir = TempDir::new();
+    let (scheme, file) = (dir.join("frames.toml"), dir.join("flash"));
+    let text = "[scheme]\nname = \"frames\"\npool = \"z3fold\"\nretain = false\n\
+        mem_limit_bytes = \"8MiB\"\nreclaim = \"lru\"\nadmission = \"all\"\n\
+        packing = { kind = \"one-page\", codec = \"lzo\" }\neviction = \"z3fold-lru\"\n\
+        placement = \"flash-last\"\nprefetch = \"none\"\n";
+    fs::write(&scheme, text).expect("a scheme");
+    let [scheme, file] = [&scheme, &file].map(|path| path.to_str().expect("UTF-8"));
+    let words = ["--scheme", scheme, "--flash", file, "--flash-size", "128MiB"];
+    let mut fixture = Fixture::start_of(Path::new(env!("CARGO_BIN_EXE_clew")), "1GiB", &words);
+    let mut programs = ["first", "second", "third"].map(|name| run_as(&fixture, name, 10, 50));
+    let sums = programs.each_mut().map(|program| program.ask("sum"));
+    for name in ["first", "second", "third"] {
+        fixture.swap_out_at_least(name, 8 * MIB);
+    }
+    let status = fixture.status();
+    let (counts, tier) = flash(&status);
+    assert!(counts.evicted_pages > 512 && tier.stored_pages > 512, "{status:?}");
+    assert!(status.pool.used_bytes <= 8 * MIB, "{:?}", status.pool);
+    fixture.kill_daemon();
+    fixture.start_successor(&[]);
+    let sums_now = programs.each_mut().map(|program| program.ask("sum"));
+    assert_eq!(sums_now, sums, "{}", fixture.log());
+    for name in ["first", "second", "third"] {
+        fixture.swap_out_at_least(name, 8 * MIB);
+    }
+    let status = fixture.status();
+    assert!(flash(&status).0.evicted_pages > 256, "{status:?}\n{}", fixture.log());
+    assert_eq!(status.pool.corrupt_pages, 0);
+    assert_eq!(programs.each_mut().map(|program| program.ask("sum")), sums);
+    programs.into_iter().for_each(Program::quit);
 }
 
 #[test]

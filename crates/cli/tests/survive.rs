@@ -354,6 +354,13 @@ fn a_storm_of_kills_and_switches_loses_no_dictionary() {
     storm_of_kills("survive::storm of dictionaries", "clew", kills, true);
 }
 
+/// Pages share frames, in which they move when another leaves.
+#[test]
+fn a_storm_of_kills_loses_nothing_of_frames() {
+    let kills = number_from_env("CLEW_KILLS", 20).div_ceil(2);
+    storm_of_kills("survive::storm of frames", "zswap", kills, false);
+}
+
 /// Kills the daemon at random moments while programs work and pages go out; and, if so wished, while
 /// apps come to the front and go back.
 fn storm_of_kills(test: &str, scheme: &str, kills: u64, switches: bool) {
