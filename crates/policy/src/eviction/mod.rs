@@ -1,4 +1,7 @@
 //! What leaves the pool?
 
+mod answered;
+pub mod by_app;
 pub mod cold_first;
 pub mod none;
+pub mod oldest_first;

@@ -51,6 +51,9 @@ pub struct About {
     pub tiers: &'static [Tier],
     /// The tiers that it uses where they are there, and does without where they are not.
     pub may_use: &'static [Tier],
+    /// How often a placement wants the device that flash is on to be looked at, seconds; never, if it
+    /// does not ask for it.
+    pub device_sample_s: Option<u32>,
     /// What a placement lends to the kernel's zram, where there is one, in per cent of the budget.
     pub kernel_share_pct: u32,
 }

@@ -156,7 +156,8 @@ impl Default for Registry {
         Registry {
             reclaim: Kinds::none()
                 .with::<reclaim::none::Plain>()
-                .with::<reclaim::lru::Plain>()
+                .with::<reclaim::lru::Params>()
+                .with::<reclaim::least_used_app::Plain>()
                 .with::<reclaim::hotness_org::Params>()
                 .with::<reclaim::ft_list::Params>(),
             admission: Kinds::none().with::<admission::all::Plain>(),
@@ -167,11 +168,16 @@ impl Default for Registry {
                 .with::<packing::fixed_blocks::Params>(),
             eviction: Kinds::none()
                 .with::<eviction::none::Plain>()
+                .with::<eviction::oldest_first::Plain>()
+                .with::<eviction::by_app::Params>()
                 .with::<eviction::cold_first::Plain>(),
             placement: Kinds::none()
                 .with::<placement::none::Plain>()
                 .with::<placement::pool::Plain>()
-                .with::<placement::flash_last::Plain>()
+                .with::<placement::flash::ToFlash>()
+                .with::<placement::flash_last::FlashLast>()
+                .with::<placement::launch_pages::Params>()
+                .with::<placement::adaptive_path::Params>()
                 .with::<placement::kernel_first::Params>(),
             prefetch: Kinds::none()
                 .with::<prefetch::none::Plain>()
@@ -184,7 +190,7 @@ impl Default for Registry {
                 .with::<prefetch::group::Params>()
                 .with::<prefetch::asap::Params>()
                 .with_reader(About::of(by_trigger::KIND, ""), by_trigger::read),
-            tiers: vec![Tier::Pool],
+            tiers: vec![Tier::Pool, Tier::Flash],
         }
     }
 }
