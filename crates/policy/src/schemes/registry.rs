@@ -157,9 +157,9 @@ impl Default for Registry {
             reclaim: Kinds::none()
                 .with::<reclaim::none::Plain>()
                 .with::<reclaim::lru::Params>()
-                .with::<reclaim::least_used_app::Plain>()
                 .with::<reclaim::hotness_org::Params>()
-                .with::<reclaim::ft_list::Params>(),
+                .with::<reclaim::ft_list::Params>()
+                .with::<reclaim::least_used_app::Plain>(),
             admission: Kinds::none().with::<admission::all::Plain>(),
             packing: Kinds::none()
                 .with::<packing::one_page::OnePage>()
@@ -168,17 +168,17 @@ impl Default for Registry {
                 .with::<packing::fixed_blocks::Params>(),
             eviction: Kinds::none()
                 .with::<eviction::none::Plain>()
+                .with::<eviction::cold_first::Plain>()
                 .with::<eviction::oldest_first::Plain>()
-                .with::<eviction::by_app::Params>()
-                .with::<eviction::cold_first::Plain>(),
+                .with::<eviction::by_app::Params>(),
             placement: Kinds::none()
                 .with::<placement::none::Plain>()
                 .with::<placement::pool::Plain>()
-                .with::<placement::flash::ToFlash>()
                 .with::<placement::flash_last::FlashLast>()
+                .with::<placement::kernel_first::Params>()
+                .with::<placement::flash::ToFlash>()
                 .with::<placement::launch_pages::Params>()
-                .with::<placement::adaptive_path::Params>()
-                .with::<placement::kernel_first::Params>(),
+                .with::<placement::adaptive_path::Params>(),
             prefetch: Kinds::none()
                 .with::<prefetch::none::Plain>()
                 .with::<prefetch::readahead::Readahead>()
