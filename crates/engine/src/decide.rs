@@ -55,8 +55,8 @@ pub struct Admitted {
 pub struct Engine {
     policies: Policies,
     on_full: OnFull,
-    /// The scheme takes nothing out.
-    is_idle: bool,
+    /// The scheme takes nothing out: ending apps is all there is.
+    only_kills: bool,
     known: FactsKeeper,
     /// Left by the packer for a fuller group.
     waiting: Vec<Victim>,
@@ -98,7 +98,7 @@ impl Engine {
         Engine {
             policies,
             on_full: scheme.on_full,
-            is_idle: scheme.reclaim.about().idle,
+            only_kills: scheme.reclaim.about().idle && scheme.on_full == OnFull::Kill,
             known: FactsKeeper::new(Facts { tiers, ..Facts::default() }),
             waiting: Vec::new(),
             waiting_pages: BTreeSet::new(),
@@ -306,7 +306,7 @@ impl Engine {
         let mut verdicts = Vec::new();
         let view = View { facts: &self.known.facts, pages, classes: None };
         self.policies.reclaim.pick_victims(demand, &view, &mut verdicts);
-        if self.is_idle && verdicts.is_empty() {
+        if self.only_kills && verdicts.is_empty() {
             return self.full(demand.urgent, out);
         }
         let flush = demand.urgent || verdicts.is_empty();

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use clew_core::{ByteSize, CodecKind, Placement, Tier, Whole};
+use clew_policy::eviction::by_app;
 use clew_policy::packing::adaptive_comp::{self, ChunkSizes, Successive};
 use clew_policy::packing::one_page::OnePage;
 use clew_policy::packing::{adaptive_region, fixed_blocks};
-use clew_policy::eviction::by_app;
 use clew_policy::placement::flash_last::FlashLast;
-use clew_policy::placement::{adaptive_path, kernel_first};
 use clew_policy::placement::pool::ToPool;
+use clew_policy::placement::{adaptive_path, kernel_first};
 use clew_policy::prefetch::pre_decomp::{self, Expire};
 use clew_policy::prefetch::readahead::Readahead;
 use clew_policy::prefetch::{asap, by_trigger, group, recorded_set};

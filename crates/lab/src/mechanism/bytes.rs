@@ -185,8 +185,15 @@ impl Bytes {
         let put = flash.facts().appended_bytes - before;
         flash.flush();
         let slots = flash.facts().slots as usize;
-        while flash.free_slots() < slots / FEW_SLOTS && self.store().clean_flash().is_ok() {
+        let mut free = flash.free_slots();
+        while free < slots / FEW_SLOTS && self.store().clean_flash().is_ok() {
             flash.flush();
+            // Where almost everything lives, a slot is paid for with a slot.
+            let now = flash.free_slots();
+            if now <= free {
+                break;
+            }
+            free = now;
         }
         Ok((done, self.clock.costs().flash()?.put(put)))
     }

@@ -203,9 +203,22 @@ impl<M: Mechanism> Replay<'_, M> {
         }?;
         self.tally.spend(&spent);
         let freed = used.saturating_sub(self.used_bytes());
-        self.backlog.push(self.program_ns(), spent.cpu_ns(), freed);
-        let left = events.iter().any(|event| matches!(event, Event::Stored { .. }));
-        self.tell_all(&mut events, false)?;
+        // What is on its way to flash is in memory until the device has it.
+        let took_ns = spent.cpu_ns() + spent.device_ns;
+        self.backlog.push(self.program_ns(), took_ns, freed);
+        // A page that could not be evicted is told of as stored, too.
+        let left = events.iter().any(|event| match event {
+            Event::Stored { tier, .. } => !matches!(how, How::Evict(_)) || *tier == Tier::Flash,
+            _ => false,
+        });
+        if let How::Evict(_) = how {
+            // They left their program before.
+            events.iter().for_each(|event| self.tell(event));
+            events.clear();
+            self.events = events;
+        } else {
+            self.tell_all(&mut events, false)?;
+        }
         Ok(left)
     }
 }

@@ -5,10 +5,10 @@
 //! How many pages the wanted bytes are is reckoned from what a page takes in the pool on average. Pages of one
 //! space that follow each other are one unit.
 //!
-//! A page that was answered is off the list until it is told where it is; one that stayed in the pool is the
-//! youngest then. Memory: [`page_lists`](crate::reclaim::page_lists), 9.5 bytes a page of the pool.
+//! A page that was answered is off the list until it is told where it is. One that stayed in the pool (nothing is
+//! gained by moving it, or there was no room for it just then) is among the oldest again after ten seconds. Memory: [`page_lists`](crate::reclaim::page_lists), 9.5 bytes a page of the pool.
 
-use clew_core::{Event, Eviction, Metric, Observe, PageId, PageRun, Tier, Unit, View};
+use clew_core::{Event, Eviction, Metric, Ns, Observe, PageId, PageRun, Tier, Unit, View};
 
 use crate::plain;
 use crate::reclaim::page_lists::{ListId, PageLists};
@@ -16,11 +16,18 @@ use crate::schemes::About;
 
 /// Pages of the pool, the last one that entered it in front.
 const IN_POOL: ListId = ListId(0);
+/// Those that were answered and stayed.
+const REFUSED: ListId = ListId(1);
+/// So long they are not answered again, at most.
+const REFUSED_FOR: Ns = Ns(10_000_000_000);
 
 /// The policy. See the module.
 #[derive(Default)]
 pub struct OldestFirst {
+    /// Pages that are under way count as gone.
     lists: PageLists,
+    /// When those that were refused were offered again last.
+    offered: Ns,
     evicted: u64,
 }
 
@@ -34,10 +41,13 @@ impl OldestFirst {
     }
 
     fn stored(&mut self, page: PageId, tier: Tier) {
+        let slot = self.lists.find(page);
+        let list =
+            if slot.and_then(|slot| self.lists.stamp(slot)).is_some() { REFUSED } else { IN_POOL };
         self.forget(page);
         if tier == Tier::Pool {
             let slot = self.lists.slot(page);
-            self.lists.push_front(IN_POOL, slot);
+            self.lists.push_front(list, slot);
         }
     }
 
@@ -80,6 +90,11 @@ impl Observe for OldestFirst {
 impl Eviction for OldestFirst {
     fn pick_evictions(&mut self, bytes: u64, view: &View<'_>, out: &mut Vec<Unit>) {
         let Some(pool) = view.facts.tiers.get(&Tier::Pool) else { return };
+        let now = view.facts.now;
+        if now.0.saturating_sub(self.offered.0) >= REFUSED_FOR.0 {
+            self.lists.append(REFUSED, IN_POOL);
+            self.offered = now;
+        }
         let average = pool.used_bytes.checked_div(pool.pages).unwrap_or(0).max(1);
         let mut wanted = bytes.div_ceil(average);
         let mut pages: Vec<PageId> = Vec::new();
@@ -87,10 +102,12 @@ impl Eviction for OldestFirst {
             && let Some(slot) = self.lists.tail(IN_POOL)
         {
             let page = self.lists.page(slot);
-            self.lists.forget(slot);
             if view.pages.tier(page) == Some(Tier::Pool) {
+                self.lists.set_gone(slot, 0);
                 pages.push(page);
                 wanted -= 1;
+            } else {
+                self.lists.forget(slot);
             }
         }
         self.evicted += pages.len() as u64;
