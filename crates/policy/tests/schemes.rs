@@ -643,13 +643,13 @@ fn elastic_zram_and_what_it_is_compared_with_are_what_the_paper_says() {
     assert_eq!(zram_flash.placement.parameters(), Some(&FlashLast { compressed: false }));
     assert_eq!(zram_flash.eviction.about().kind, "oldest-first");
     let seal = of("seal");
-    assert!(seal.uses_flash() && !seal.needs_flash() && seal.eviction.about().idle);
+    assert!(seal.uses(Tier::Flash) && !seal.needs_flash() && seal.eviction.about().idle);
     for scheme in [elastic, flash_swap, zram_flash, seal] {
-        assert!(scheme.uses_flash() && scheme.missing().is_empty(), "{}", scheme.name);
+        assert!(scheme.uses(Tier::Flash) && scheme.missing().is_empty(), "{}", scheme.name);
     }
     // Nothing ever leaves.
     let nosw = of("nosw");
-    assert!(nosw.reclaim.about().idle && nosw.on_full == OnFull::Kill && !nosw.uses_flash());
+    assert!(nosw.reclaim.about().idle && nosw.on_full == OnFull::Kill && !nosw.uses(Tier::Flash));
 }
 
 /// A placement of somebody else.
@@ -693,7 +693,7 @@ fn a_kind_of_somebody_else_is_read_with_the_tiers_that_there_are() {
     registry.tiers.push(Tier::Kernel);
     let scheme = registry.read(&whole).expect("there is such a tier");
     assert_eq!(scheme.tiers(), [Tier::Pool, Tier::Kernel]);
-    assert!(!scheme.uses_flash());
+    assert!(!scheme.uses(Tier::Flash));
     assert_eq!(scheme.row().placement, "20 % kernel");
     assert_eq!(registry.read(&scheme.to_toml()), Ok(scheme));
     assert_eq!(

@@ -32,7 +32,7 @@ mod tally;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use clew_core::{AccessKind, AppId, Arrival, Event, Ns, PageId, PageRun, SpaceId, Trigger};
+use clew_core::{AccessKind, AppId, Arrival, Event, Ns, PageId, PageRun, SpaceId, Tier, Trigger};
 use clew_engine::budget::{Budget, WATERMARKS};
 use clew_engine::decide::Engine;
 use clew_engine::driver::Driver;
@@ -139,7 +139,7 @@ pub fn replay(
         Arrival::Parked { pages, keep } => Some(Buffer { pages, keep }),
     };
     let clock = settings.clock.clone().at_utilisation(settings.flash_used_pct);
-    let flash_bytes = settings.flash_bytes.filter(|_| scheme.uses_flash());
+    let flash_bytes = settings.flash_bytes.filter(|_| scheme.uses(Tier::Flash));
     if scheme.needs_flash() && flash_bytes.is_none() {
         return Err(LabError::Setting {
             what: format!("scheme {}", scheme.name),
