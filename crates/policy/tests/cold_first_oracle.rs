@@ -75,7 +75,8 @@ proptest! {
                     world.after(&event);
                     match event {
                         Event::Stored { page, tier, .. } => {
-                            if under_way.remove(&page) && tier == Tier::Pool {
+                            let answered = under_way.remove(&page);
+                            if answered && tier == Tier::Pool {
                                 refused.insert(page);
                             }
                         }

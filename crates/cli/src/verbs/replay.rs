@@ -82,6 +82,11 @@ pub struct Options {
 }
 
 impl Options {
+    /// Whether there is flash.
+    pub fn has_flash(&self) -> bool {
+        self.flash.is_some()
+    }
+
     /// The settings for `input` under `scheme`.
     pub fn settings(&self, input: &Input, scheme: Scheme) -> Result<Settings, Failure> {
         let mut costs = match &self.costs {

@@ -27,7 +27,8 @@ impl Answered {
     pub fn on_event(&mut self, event: &Event, view: &View<'_>) {
         match *event {
             Event::Stored { page, tier, .. } => {
-                if self.under_way.remove(&page) && tier == Tier::Pool {
+                let answered = self.under_way.remove(&page);
+                if answered && tier == Tier::Pool {
                     self.refused.insert(page);
                 }
             }
