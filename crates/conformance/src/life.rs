@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use clew_core::{
-    AccessKind, AppId, ClassCounts, Classes, Event, Hotness, Observe, Out, PageId, PageRun, Seeded,
-    SpaceId, Tier, TierFacts, View,
+    AccessKind, AppId, ClassCounts, Classes, DeviceFacts, Event, Hotness, Observe, Out, PageId,
+    PageRun, Seeded, SpaceId, Tier, TierFacts, View,
 };
 
 use crate::world::{World, page, run};
@@ -84,7 +84,11 @@ fn one<P: Observe + ?Sized>(
         handed_out: false,
     };
     life.world.facts.all_touches_seen = history.is_multiple_of(2);
-    let tiers: &[Tier] = if history % 4 < 2 { &[Tier::Pool] } else { &[Tier::Pool, Tier::Kernel] };
+    let tiers: &[Tier] = match history % 6 {
+        0 | 1 => &[Tier::Pool],
+        2 | 3 => &[Tier::Pool, Tier::Kernel],
+        _ => &[Tier::Pool, Tier::Flash],
+    };
     life.world.facts.tiers = tiers.iter().map(|tier| (*tier, TierFacts::default())).collect();
     for step in 0..STEPS {
         let broken = |what| Broken { what, history, step };
@@ -235,6 +239,11 @@ impl<P: Observe + ?Sized> Life<P> {
             21 => {
                 let urgent = self.one_in(2);
                 self.tell(Event::Pressure { pages: 8, urgent })?;
+                if self.one_in(4) {
+                    let [used_bytes, written_bytes] = [100, 1 << 40].map(|n| self.random.below(n));
+                    let device = DeviceFacts { used_bytes, total_bytes: 100, written_bytes };
+                    self.tell(Event::DeviceSample { device })?;
+                }
                 self.tell(Event::Tick)
             }
             22 => {

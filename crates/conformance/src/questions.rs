@@ -270,13 +270,18 @@ pub fn placement(build: impl Fn() -> Box<dyn Placement>) -> Result<(), Broken> {
         let Some(app) = life.world.facts.app_of(page.space()) else { return Ok(()) };
         let hotness =
             [None, Some(Hotness::Cold), Some(Hotness::Hot)][life.random.below(3) as usize];
-        let (codec, chunk_bytes) = (CodecKind::Lz4, life.world.facts.page_bytes);
+        let page_bytes = life.world.facts.page_bytes;
+        let (codec, chunk_bytes) = (CodecKind::Lz4, page_bytes);
         let group = Group { pages: vec![page], hotness, codec, chunk_bytes, park_siblings: false };
         match life.ask(|policy, view| policy.place(&group, app, cause, view)) {
             Place::Tier(tier) if life.world.facts.tiers.contains_key(&tier) => {
                 life.tell(Event::Stored { page, tier, bytes: 1000 })
             }
             Place::Tier(tier) => Err(format!("it places in {tier:?}, which is not there")),
+            Place::FlashPages if life.world.facts.tiers.contains_key(&Tier::Flash) => {
+                life.tell(Event::Stored { page, tier: Tier::Flash, bytes: page_bytes })
+            }
+            Place::FlashPages => Err("it places on flash, which is not there".to_string()),
             Place::Stay | Place::EndApp(_) => Ok(()),
         }
     })

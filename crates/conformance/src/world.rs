@@ -192,8 +192,28 @@ impl World {
                 let facts = &self.facts;
                 self.table.forget(|page| facts.app_of(page.space()) == Some(app));
             }
+            Event::DeviceSample { device } => self.facts.device = Some(device),
             _ => {}
         }
+        self.count();
+    }
+
+    /// Counts the pages of each app.
+    fn count(&mut self) {
+        let spaces = (0..).map(SpaceId).zip(&self.facts.space_app);
+        let mut app_pages: BTreeMap<AppId, PageCounts> = BTreeMap::new();
+        for (space, app) in spaces.filter_map(|(space, app)| app.map(|app| (space, app))) {
+            let (of_space, sum) = (self.table.counts(space), app_pages.entry(app).or_default());
+            sum.resident += of_space.resident;
+            for (sum, pages) in sum.stored.iter_mut().zip(of_space.stored) {
+                *sum += pages;
+            }
+        }
+        for (app, stats) in &mut self.facts.apps {
+            let pages = app_pages.get(app).copied().unwrap_or_default();
+            (stats.resident_pages, stats.stored_pages) = (pages.resident, pages.stored_total());
+        }
+        self.facts.app_pages = app_pages;
     }
 
     /// Ends the launch or relaunch of `app`, or of whichever it is.

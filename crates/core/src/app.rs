@@ -41,6 +41,27 @@ pub struct AppStats {
     pub last_access: Ns,
     /// When the app last came to the foreground.
     pub last_foreground: Ns,
-    /// The last responses, newest last, nanoseconds each (ElasticZRAM 3.4).
+    /// The last responses to relaunches, newest last, nanoseconds each (ElasticZRAM 3.4).
     pub responses_ns: Vec<u64>,
+}
+
+/// How an app is used (ElasticZRAM 3.2): what is known of it beyond its end.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Profile {
+    /// See [`AppStats::launches`].
+    pub launches: u64,
+    /// See [`AppStats::footprint_pages`].
+    pub footprint_pages: u64,
+    /// See [`AppStats::responses_ns`].
+    pub responses_ns: Vec<u64>,
+}
+
+impl From<&AppStats> for Profile {
+    fn from(stats: &AppStats) -> Profile {
+        Profile {
+            launches: stats.launches,
+            footprint_pages: stats.footprint_pages,
+            responses_ns: stats.responses_ns.clone(),
+        }
+    }
 }

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::app::{AppId, SpaceId};
 use crate::page::{PageId, PageRun};
+use crate::view::DeviceFacts;
 
 /// Where a stored page is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
@@ -93,6 +94,8 @@ pub enum Event {
     PrefetchExpired { page: PageId },
     /// A background job that a policy asked for is done. Only the policy that asked is told.
     JobDone { job: u64 },
+    /// The device that flash is on was looked at, as often as the scheme wants it.
+    DeviceSample { device: DeviceFacts },
     /// Memory is short: pages wanted back.
     Pressure { pages: u64, urgent: bool },
     /// Time passed.

@@ -12,17 +12,18 @@ pub mod shown;
 pub mod units;
 pub mod view;
 
-pub use app::{AppId, AppState, AppStats, SpaceId};
+pub use app::{AppId, AppState, AppStats, Profile, SpaceId};
 pub use event::{AccessKind, Event, Tier};
 pub use order::Order;
 pub use page::{Hotness, PageId, PageRun, SPACES, Vpn};
 pub use policy::{
-    Admission, Admit, Arrival, Candidate, Cause, CodecKind, Demand, Ending, Eviction, Group, Job,
-    Metric, Observe, Packing, Place, Placement, PoolKind, Prefetch, Reclaim, RunAhead,
+    Admission, Admit, Arrival, Candidate, Cause, CodecKind, Demand, Ending, Eviction, FlashForm,
+    Group, Job, Metric, Observe, Packing, Place, Placement, PoolKind, Prefetch, Reclaim, RunAhead,
     SampleDemand, Trigger, Unit, Verdict, Victim,
 };
 pub use seeded::Seeded;
 pub use units::{ByteSize, Ns, Whole};
 pub use view::{
-    ClassCounts, Classes, Facts, FrameFacts, Out, PageCounts, PageFacts, Starting, TierFacts, View,
+    ClassCounts, Classes, DeviceFacts, Facts, FrameFacts, Out, PageCounts, PageFacts, Starting,
+    TierFacts, View,
 };

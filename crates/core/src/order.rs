@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::app::{AppId, SpaceId};
 use crate::event::Tier;
-use crate::policy::Group;
+use crate::policy::{FlashForm, Group};
 
 /// What the mechanism is to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -19,6 +19,9 @@ pub enum Order {
         groups: Vec<Group>,
         /// Where to.
         tier: Tier,
+        /// How they lie there, if that is flash.
+        #[serde(skip_serializing_if = "FlashForm::is_as_stored")]
+        form: FlashForm,
     },
     /// Take these pages out of the tier that they are in and put them into another. Every page must
     /// end in one `Stored` (in its new tier, or in its old one if it could not be moved), `PageIn`,
@@ -32,6 +35,9 @@ pub enum Order {
         groups: Vec<Group>,
         /// Where to.
         tier: Tier,
+        /// How they lie there, if that is flash.
+        #[serde(skip_serializing_if = "FlashForm::is_as_stored")]
+        form: FlashForm,
     },
     /// End this app and tell `Exit`. Until then no other is ended for lack of memory.
     EndApp {

@@ -286,6 +286,26 @@ pub trait Eviction: Observe {
     fn pick_evictions(&mut self, bytes: u64, view: &View<'_>, out: &mut Vec<Unit>);
 }
 
+/// How the pages of a block lie on flash.
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum FlashForm {
+    /// As they are stored in the pool, or would be.
+    #[default]
+    AsStored,
+    /// Decompressed (ElasticZRAM 2.2.1).
+    Pages,
+}
+
+impl FlashForm {
+    /// Whether nothing needs to be said of it.
+    pub fn is_as_stored(&self) -> bool {
+        *self == FlashForm::AsStored
+    }
+}
+
 /// Why a group needs a place.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Cause {
@@ -300,8 +320,10 @@ pub enum Cause {
 /// An answer to "which tier?".
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub enum Place {
-    /// To this tier.
+    /// To this tier; to flash as it is stored, or would be in the pool.
     Tier(Tier),
+    /// To flash, as pages that are not compressed.
+    FlashPages,
     /// It stays where it is.
     Stay,
     /// End the app (its data is gone, or there is nowhere to put it).

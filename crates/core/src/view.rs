@@ -32,6 +32,17 @@ impl TierFacts {
     }
 }
 
+/// The device that flash is on, as it was when it was last looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceFacts {
+    /// Bytes used of it by everybody: of the file system, or of a device that is Clew's alone.
+    pub used_bytes: u64,
+    /// Bytes it has.
+    pub total_bytes: u64,
+    /// Bytes that were written to it, as far as anybody counts.
+    pub written_bytes: u64,
+}
+
 /// How many pages of a space or an app are where. Moving pages count as resident.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PageCounts {
@@ -102,6 +113,8 @@ pub struct Facts {
     pub launch_sets: BTreeMap<AppId, Vec<Vec<PageId>>>,
     /// The tiers that exist.
     pub tiers: BTreeMap<Tier, TierFacts>,
+    /// The device that flash is on, once it was looked at.
+    pub device: Option<DeviceFacts>,
     /// CPU load of the machine, 0 to 1, over the last second. In a replay: what swapping takes of one
     /// CPU (modelled or measured, as its time is).
     pub cpu_load: f32,
@@ -120,6 +133,7 @@ impl Default for Facts {
             all_touches_seen: false,
             launch_sets: BTreeMap::new(),
             tiers: BTreeMap::new(),
+            device: None,
             cpu_load: 0.0,
         }
     }

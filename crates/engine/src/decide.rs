@@ -55,6 +55,8 @@ pub struct Admitted {
 pub struct Engine {
     policies: Policies,
     on_full: OnFull,
+    /// The scheme takes nothing out: ending apps is all there is.
+    only_kills: bool,
     known: FactsKeeper,
     /// Left by the packer for a fuller group.
     waiting: Vec<Victim>,
@@ -96,6 +98,7 @@ impl Engine {
         Engine {
             policies,
             on_full: scheme.on_full,
+            only_kills: scheme.reclaim.about().idle && scheme.on_full == OnFull::Kill,
             known: FactsKeeper::new(Facts { tiers, ..Facts::default() }),
             waiting: Vec::new(),
             waiting_pages: BTreeSet::new(),
@@ -303,11 +306,20 @@ impl Engine {
         let mut verdicts = Vec::new();
         let view = View { facts: &self.known.facts, pages, classes: None };
         self.policies.reclaim.pick_victims(demand, &view, &mut verdicts);
+        if self.only_kills && verdicts.is_empty() {
+            return self.full(demand.urgent, out);
+        }
         let flush = demand.urgent || verdicts.is_empty();
         let mut victims = std::mem::take(&mut self.waiting);
         self.expand(verdicts, pages, &mut victims, out);
         self.waiting_pages.clear();
+        let (before, found) = (out.len(), !victims.is_empty());
         self.pack_and_place(victims, flush, made_room, pages, out);
+        // One tier may have room that this scheme has no use for now, while the other is full.
+        let tiers = self.known.facts.tiers.len();
+        if tiers > 1 && flush && found && made_room == 0 && out.len() == before {
+            self.full(demand.urgent, out);
+        }
     }
 
     /// Appends orders that take out everything of `app` that can leave, wherever it is on the

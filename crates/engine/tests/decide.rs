@@ -186,7 +186,7 @@ fn orders_are_of_one_space_sorted_and_not_too_large() {
     let orders = m.swap_out(demand(2 * ORDER_PAGES + 200));
     let mut seen = Vec::new();
     for order in &orders {
-        let Order::SwapOut { app, space, groups, tier } = order else { panic!("{order:?}") };
+        let Order::SwapOut { app, space, groups, tier, .. } = order else { panic!("{order:?}") };
         assert_eq!(app.0, space.0);
         assert_eq!(*tier, Tier::Pool);
         let pages: Vec<PageId> = groups.iter().flat_map(|group| group.pages.clone()).collect();

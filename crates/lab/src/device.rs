@@ -124,7 +124,7 @@ impl Device {
         self.numbers.get(field).map(|number| number.value).ok_or_else(missing)
     }
 
-    /// `costs` on this device: slowed by how much longer it takes to compress a page with LZ4, or
+    /// `costs` on this device: how its flash ages as its source says; the rest slowed by how much longer it takes to compress a page with LZ4, or
     /// by its `cpu_scale` if it has one. One factor for everything: nothing finer is published.
     pub fn costs(&self, costs: Costs) -> Result<Costs, LabError> {
         let factor = match self.numbers.get("cpu_scale") {
@@ -136,7 +136,17 @@ impl Device {
                 page_ns / costs.codec(CodecKind::Lz4, PAGE_BYTES, PAGE_BYTES)?.out_ns
             }
         };
-        Ok(costs.slowed(factor, &self.name))
+        let mut costs = costs.slowed(factor, &self.name);
+        if let Some(flash) = &mut costs.flash {
+            let known = |field: &str| self.numbers.get(field).map(|number| number.value);
+            let share = known("flash_read_share_at_90_pct").filter(|share| *share <= 1.0);
+            flash.read_share_at_90 = share.unwrap_or(flash.read_share_at_90);
+            let share = known("flash_write_share_at_90_pct").filter(|share| *share <= 1.0);
+            flash.write_share_at_90 = share.unwrap_or(flash.write_share_at_90);
+            let each_ns = known("flash_write_bytes_per_second").map(|speed| 1e9 / speed);
+            flash.write_byte_ns = each_ns.unwrap_or(flash.write_byte_ns);
+        }
+        Ok(costs)
     }
 }
 

@@ -5,10 +5,12 @@ mod support;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use clew_core::{AppId, ByteSize, Ns, PageId, PageRun, SpaceId, Vpn};
+use clew_core::{AppId, ByteSize, Ns, PageId, PageRun, SpaceId, Vpn, Whole};
 use clew_lab::belady::belady;
 use clew_lab::{Clock, Costs, Input, LabError, Pages, Settings, compare, replay};
 use clew_policy::Scheme;
+use clew_policy::placement::adaptive_path;
+use clew_policy::placement::flash_last::FlashLast;
 use clew_policy::schemes::OnFull;
 use clew_report::{Arm, Replay};
 use clew_trace::{
@@ -17,6 +19,7 @@ use clew_trace::{
 use support::{Plan, trace};
 
 const BUDGET: u64 = 24 << 20;
+const FLASH: u64 = 128 << 20;
 
 struct Traces {
     directory: tempfile::TempDir,
@@ -39,7 +42,8 @@ impl Traces {
 
 fn settings(scheme: &str, pages: Pages) -> Settings {
     let scheme = Scheme::preset(scheme).expect("a preset");
-    Settings { pages, ..Settings::new(scheme, BUDGET) }
+    // Who does not use flash does not see it.
+    Settings { pages, flash_bytes: Some(FLASH), ..Settings::new(scheme, BUDGET) }
 }
 
 fn run(input: &Input, settings: &Settings) -> Arm {
@@ -67,16 +71,24 @@ fn every_scheme_brings_back_what_it_took() {
         for scheme in clew_policy::schemes::all() {
             let outcome = run(&input, &settings(&scheme.name, Pages::Real));
             everything_is_accounted_for(&outcome);
-            let swaps = scheme.name != "dram";
+            let swaps = !scheme.reclaim.about().idle;
+            let (compresses, kills) = (swaps && !scheme.needs_flash(), scheme.name == "nosw");
             assert_eq!(outcome.faults > 1000, swaps, "{outcome:?}");
-            assert_eq!(outcome.ratio.is_some_and(|ratio| ratio > 1.5), swaps, "{outcome:?}");
+            assert!(outcome.ratio.is_some() == swaps, "{outcome:?}");
+            assert!(!compresses || outcome.ratio > Some(1.5), "{outcome:?}");
             assert_eq!(outcome.swapping_cpu_ms > Some(0.0), swaps, "{outcome:?}");
             // Kept within the budget, but for what a round of reclaim takes and where nobody may be
             // taken out.
             assert!(!swaps || outcome.total_bytes_peak < BUDGET + (5 << 20), "{outcome:?}");
             assert!(outcome.relaunch_ms.p50 >= counts(&outcome).own_ms.p50, "{outcome:?}");
             assert_eq!(outcome.relaunch_ms.p50 > counts(&outcome).own_ms.p50, swaps, "{outcome:?}");
-            assert_eq!(outcome.relaunch_ms.n, 24, "{outcome:?}");
+            let Replay { kills: ended, cold_launches, .. } = *counts(&outcome);
+            assert_eq!(ended > 0, kills, "{outcome:?}");
+            assert_eq!(outcome.relaunch_ms.n as u64 + cold_launches, 24, "{outcome:?}");
+            // With a pool that has no limit of its own, only who wants to writes to flash.
+            let writes = ["flash-swap", "seal", "elasticzram"].contains(&scheme.name.as_str());
+            assert_eq!(outcome.disk_bytes_written > 0, writes, "{outcome:?}");
+            assert_eq!(counts(&outcome).flash_read_bytes > 0, writes, "{outcome:?}");
         }
     }
 }
@@ -108,6 +120,133 @@ fn zswap_evicts_the_oldest_frames() {
         let known = of(&outcome, "z3fold_lru_known_frames") * 4096.0;
         assert!(known <= f64::from(2 << 20), "{known}");
     }
+}
+
+/// The schemes of ElasticZRAM 4.1, where the pool is small: what does not fit goes to flash, decompressed,
+/// and every page comes back as it was.
+#[test]
+fn where_the_pool_is_small_the_rest_is_on_flash() {
+    let traces = Traces::new();
+    let input = traces.input(Plan::small(11));
+    let of = |name: &str, used_pct| {
+        let mut settings = settings(name, Pages::Real);
+        settings.scheme.mem_limit_bytes = Some(ByteSize(2 << 20));
+        settings.flash_used_pct = used_pct;
+        let outcome = run(&input, &settings);
+        everything_is_accounted_for(&outcome);
+        outcome
+    };
+    let metric = |arm: &Arm, name: &str| counts(arm).policies[name];
+    let alone = of("zram", 0);
+    assert_eq!(alone.disk_bytes_written, 0, "{alone:?}");
+    assert!(alone.total_bytes_peak > BUDGET, "{alone:?}");
+    for name in ["flash-swap", "zram-flash", "seal", "elasticzram"] {
+        let outcome = of(name, 0);
+        assert!(outcome.total_bytes_peak < BUDGET + (5 << 20), "{outcome:?}");
+        assert!(outcome.disk_bytes_written > 10 << 20, "{outcome:?}");
+        assert!(counts(&outcome).flash_read_bytes > 5 << 20, "{outcome:?}");
+        // As pages: a fault reads about one (and its tag), however dense it was.
+        let each = counts(&outcome).flash_read_bytes as f64 / outcome.faults as f64;
+        assert!(each > 2000.0 && each < 4600.0, "{each}: {outcome:?}");
+        assert_eq!(outcome.relaunch_ms.n, 24, "{outcome:?}");
+    }
+    let oldest = of("zram-flash", 0);
+    assert!(metric(&oldest, "oldest_first_pages") > 3000.0, "{oldest:?}");
+    // As they are stored they take less, and less is read.
+    let mut settings = settings("zram-flash", Pages::Real);
+    settings.scheme.mem_limit_bytes = Some(ByteSize(2 << 20));
+    settings.scheme.placement = std::sync::Arc::new(FlashLast { compressed: true });
+    let dense = run(&input, &settings);
+    assert!(dense.disk_bytes_written * 3 < oldest.disk_bytes_written * 2, "{dense:?}");
+}
+
+/// ElasticZRAM 3.3: three periods of the device, three sets of paths.
+#[test]
+fn elastic_zram_uses_flash_less_the_fuller_its_device_is() {
+    let traces = Traces::new();
+    let input = traces.input(Plan::small(12));
+    for pages in [Pages::Real, Pages::Weightless { ratio: None }] {
+        let of = |used_pct| {
+            let mut settings = settings("elasticzram", pages);
+            settings.scheme.mem_limit_bytes = Some(ByteSize(3 << 20));
+            settings.flash_used_pct = used_pct;
+            run(&input, &settings)
+        };
+        let metric = |arm: &Arm, name: &str| counts(arm).policies[name];
+        let [stable, degraded, ended] = [39, 40, 85].map(of);
+        assert!(metric(&stable, "elastic_zram_path3_pages") > 0.0, "{stable:?}");
+        assert!(metric(&stable, "elastic_zram_path2_pool_pages") > 1000.0, "{stable:?}");
+        assert_eq!(metric(&degraded, "elastic_zram_path3_pages"), 0.0, "{degraded:?}");
+        assert!(metric(&degraded, "elastic_zram_path2_flash_pages") > 1000.0, "{degraded:?}");
+        assert!(metric(&ended, "elastic_zram_pool_only_pages") > 1000.0, "{ended:?}");
+        assert_eq!(
+            (ended.disk_bytes_written, counts(&ended).flash_read_bytes),
+            (0, 0),
+            "{ended:?}"
+        );
+        assert!(stable.disk_bytes_written > degraded.disk_bytes_written, "{stable:?} {degraded:?}");
+        let moved = |name| metric(&stable, name) + metric(&degraded, name);
+        assert!(moved("elastic_zram_grown") > 0.0 && moved("elastic_zram_shrunk") > 0.0);
+    }
+}
+
+/// What was written ends the device's life, as a sample says that comes once a day, or as the scheme says.
+#[test]
+fn a_device_that_has_been_written_to_enough_is_spared() {
+    let traces = Traces::new();
+    let input = traces.input(Plan::small(13));
+    let of = |life: Option<ByteSize>, sample_s: u32| {
+        let mut settings = settings("elasticzram", Pages::Weightless { ratio: None });
+        settings.scheme.placement = std::sync::Arc::new(adaptive_path::Params {
+            life,
+            sample_s: Whole::of(sample_s),
+            ..adaptive_path::Params::default()
+        });
+        run(&input, &settings).disk_bytes_written
+    };
+    let life = ByteSize(8 << 20);
+    let (never, daily, at_once) = (of(None, 1), of(Some(life), 86_400), of(Some(life), 1));
+    assert_eq!(never, daily, "the trace is shorter than a day");
+    assert!(at_once >= life.0 && at_once < never / 2, "{at_once} of {never}");
+}
+
+/// ElasticZRAM 4.2.2 and figure 8: what waits for flash waits longer when its device is full.
+#[test]
+fn a_full_device_makes_relaunches_slower_but_for_elastic_zram() {
+    let traces = Traces::new();
+    let input = traces.input(Plan::small(14));
+    let of = |name: &str, used_pct| {
+        let mut settings = settings(name, Pages::Real);
+        settings.scheme.mem_limit_bytes = Some(ByteSize(3 << 20));
+        settings.flash_used_pct = used_pct;
+        run(&input, &settings)
+    };
+    for name in ["flash-swap", "zram-flash", "seal"] {
+        let [new, old] = [of(name, 30), of(name, 90)];
+        assert_eq!((new.faults, new.disk_bytes_written), (old.faults, old.disk_bytes_written));
+        assert!(old.relaunch_ms.p50 > new.relaunch_ms.p50 * 1.1, "{name}: {new:?} {old:?}");
+    }
+}
+
+/// Nothing leaves, so somebody has to.
+#[test]
+fn without_swap_apps_end() {
+    let traces = Traces::new();
+    let input = traces.input(Plan::small(9));
+    let [kept, ended] = ["dram", "nosw"].map(|name| run(&input, &settings(name, Pages::Real)));
+    assert_eq!((counts(&kept).kills, ended.faults), (0, 0));
+    assert!(counts(&ended).kills > 3 && counts(&ended).cold_launches > 0, "{ended:?}");
+    assert!(ended.total_bytes_peak < kept.total_bytes_peak, "{ended:?}");
+}
+
+#[test]
+fn a_scheme_that_has_no_place_but_flash_says_so() {
+    let traces = Traces::new();
+    let input = traces.input(Plan { apps: 1, rounds: 1, ..Plan::small(1) });
+    let settings = Settings { flash_bytes: None, ..settings("flash-swap", Pages::Real) };
+    let error = replay(&input.trace, &input.lookahead, &settings, &mut |_, _| {});
+    let error = error.expect_err("there is none");
+    assert!(error.is_bad_input() && error.to_string().contains("--flash"), "{error}");
 }
 
 #[test]
@@ -173,6 +312,10 @@ fn golden_results_without_contents() {
             {
                 let mut settings = settings(&scheme.name, Pages::Weightless { ratio });
                 settings.budget_bytes = 16 << 20;
+                // Ariadne's are those of a machine without flash.
+                if scheme.name.starts_with("ariadne") {
+                    settings.flash_bytes = None;
+                }
                 settings.scheme.mem_limit_bytes = mem_limit_bytes;
                 outcomes.push(run(&input, &settings));
             }

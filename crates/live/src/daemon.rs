@@ -82,6 +82,10 @@ pub enum DaemonError {
     Descriptors(#[source] io::Error),
     #[error("{what} {path}: {source}")]
     File { what: &'static str, path: PathBuf, source: io::Error },
+    #[error(
+        "scheme {0} has no place but flash: name a file or a block device (--flash, or [flash])"
+    )]
+    NeedsFlash(String),
     #[error("flash at {path}: {source}")]
     Flash { path: PathBuf, source: flash_tier::FlashTierError },
     #[error("metrics: cannot listen at {at}: {source}")]
@@ -147,6 +151,9 @@ pub fn run(
     let system = |what| move |source| DaemonError::System { what, source };
     if let Some(missing) = doctor::first_missing() {
         return Err(DaemonError::Unfit(missing));
+    }
+    if config.scheme.needs_flash() && config.flash.is_none() {
+        return Err(DaemonError::NeedsFlash(config.scheme_name));
     }
     check_names(socket)?;
     trusted_path::make(trusted_path::directory_of(socket), 0o700)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use clew_core::{Event, Group, Job, PageId, Vpn};
+use clew_core::{Event, FlashForm, Group, Job, PageId, Vpn};
 use clew_engine::driver::SAMPLE_BYTES;
 use clew_engine::{MoverContext, SwapOut};
 use clew_store::{ReadError, State};
@@ -26,10 +26,10 @@ use crate::programs::scan::scan;
 pub enum Work {
     /// Take groups out of one process.
     SwapOut { process: Arc<Process>, groups: Vec<Group>, ticket: u64 },
-    /// Take groups out of one process, onto flash.
-    PutOnFlash { process: Arc<Process>, groups: Vec<Group>, ticket: u64 },
-    /// Move the blocks of stored groups of one process to flash.
-    Evict { process: Arc<Process>, groups: Vec<Group>, ticket: u64 },
+    /// Take groups out of one process, onto flash, in this form.
+    PutOnFlash { process: Arc<Process>, groups: Vec<Group>, form: FlashForm, ticket: u64 },
+    /// Move the blocks of stored groups of one process to flash, in this form.
+    Evict { process: Arc<Process>, groups: Vec<Group>, form: FlashForm, ticket: u64 },
     /// Read the beginning of each page.
     Peek { process: Arc<Process>, groups: Vec<Group>, ticket: u64 },
     /// Give groups of one process to the kernel's swap, where a page takes about `bytes`.
@@ -268,12 +268,12 @@ fn perform(shared: &Arc<Shared>, work: Work, ctx: &mut MoverContext) -> Done {
             let out = shared.mover.swap_out(&process.space, &groups, ctx);
             taken_out(process, &groups, out, ticket)
         }
-        Work::PutOnFlash { process, groups, ticket } => {
-            let out = shared.mover.swap_out_to_flash(&process.space, &groups, ctx);
+        Work::PutOnFlash { process, groups, form, ticket } => {
+            let out = shared.mover.swap_out_to_flash(&process.space, &groups, form, ctx);
             taken_out(process, &groups, out, ticket)
         }
-        Work::Evict { process, groups, ticket } => {
-            let out = shared.mover.evict(&process.space, &groups, ctx);
+        Work::Evict { process, groups, form, ticket } => {
+            let out = shared.mover.evict(&process.space, &groups, form, ctx);
             taken_out(process, &groups, out, ticket)
         }
         Work::Lend { process, groups, bytes, ticket } => {

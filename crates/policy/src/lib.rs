@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod admission;
+pub mod elastic_zram;
 pub mod eviction;
 pub mod low_memory_killer;
 pub mod packing;

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use clew_core::{ByteSize, CodecKind, Placement, Tier, Whole};
+use clew_policy::eviction::by_app;
 use clew_policy::packing::adaptive_comp::{self, ChunkSizes, Successive};
 use clew_policy::packing::one_page::OnePage;
 use clew_policy::packing::{adaptive_region, fixed_blocks};
-use clew_policy::placement::kernel_first;
+use clew_policy::placement::flash_last::FlashLast;
 use clew_policy::placement::pool::ToPool;
+use clew_policy::placement::{adaptive_path, kernel_first};
 use clew_policy::prefetch::pre_decomp::{self, Expire};
 use clew_policy::prefetch::readahead::Readahead;
 use clew_policy::prefetch::{asap, by_trigger, group, recorded_set};
@@ -379,7 +381,7 @@ fn refusals_name_the_field_and_what_it_may_be() {
         (
             "reclaim = { kind = \"lru\" }",
             "reclaim = 7",
-            "scheme.reclaim = 7 makes no sense: expected \"none\" or \"lru\" or \"hotness-org\" or \"ft-list\", or a table",
+            "scheme.reclaim = 7 makes no sense: expected \"none\" or \"lru\" or \"hotness-org\" or \"ft-list\" or \"least-used-app\", or a table",
         ),
         (
             "reclaim = { kind = \"lru\" }\n",
@@ -528,7 +530,8 @@ fn an_unknown_preset_names_the_known_ones() {
     assert!(matches!(error, SchemeError::UnknownPreset { .. }));
     assert_eq!(
         error.to_string(),
-        "there is no scheme 'zram2'; known: dram, zram, zswap, ariadne, ariadne-paper, archer, shsc, asap, clew (or name a TOML file)"
+        "there is no scheme 'zram2'; known: dram, nosw, zram, zswap, flash-swap, \
+         zram-flash, ariadne, ariadne-paper, elasticzram, seal, archer, shsc, asap, clew (or name a TOML file)"
     );
 }
 
@@ -537,20 +540,21 @@ fn the_table_says_what_the_schemes_are() {
     let table = schemes::table();
     assert_eq!(table[0].reclaim, "nobody");
     assert_eq!(table[0].packing, "-");
-    let zram = &table[1];
+    let of = |name: &str| table.iter().find(|row| row.name == name).expect("a row");
+    let zram = of("zram");
     assert_eq!(
         [&zram.name, &zram.reclaim, &zram.admission, &zram.packing, &zram.placement],
         ["zram", "active/inactive LRU", "every anonymous page", "one page, LZ4", "pool"]
     );
     assert_eq!((zram.pool.as_str(), table[0].pool.as_str()), ("size classes", "-"));
     assert_eq!((zram.status, zram.missing.len()), ("complete", 0));
-    let zswap = &table[2];
+    let zswap = of("zswap");
     assert_eq!(
         [&zswap.name, &zswap.packing, &zswap.pool, &zswap.placement, &zswap.prefetch],
         ["zswap", "one page, LZO", "z3fold", "pool, then flash where there is one", "nothing"]
     );
     assert!(zswap.eviction.starts_with("frames by last insertion"), "{}", zswap.eviction);
-    let ariadne = &table[3];
+    let ariadne = of("ariadne");
     assert_eq!(
         [&ariadne.name, &ariadne.reclaim, &ariadne.packing, &ariadne.prefetch],
         [
@@ -578,6 +582,96 @@ fn frames_leave_a_pool_of_frames_only() {
         "scheme.eviction and scheme.pool contradict each other: frames can leave a pool in which \
          few zpages share one; choose pool \"z3fold\""
     );
+}
+
+const ELASTIC_ZRAM: &str = r#"
+[scheme]
+name = "elastic"
+reclaim = "least-used-app"
+admission = "all"
+packing = "one-page"
+eviction = { kind = "by-app", u1_pct = 30, life = "1GiB" }
+prefetch = "none"
+
+[scheme.placement]
+kind = "adaptive-path"
+u1_pct = 30
+u2_pct = 80
+life = "1GiB"
+share_pct = 50
+delta_pct = 100
+responses = 8
+compressed = true
+sample_s = 60
+"#;
+
+#[test]
+fn every_parameter_of_elastic_zram_is_read_and_survives_being_written() {
+    let scheme = Scheme::from_toml(ELASTIC_ZRAM).expect("a scheme");
+    let life = Some(ByteSize(1 << 30));
+    let expected = Scheme {
+        name: "elastic".to_string(),
+        eviction: Arc::new(by_app::Params { u1_pct: Whole::of(30), life }),
+        placement: Arc::new(adaptive_path::Params {
+            u1_pct: Whole::of(30),
+            u2_pct: Whole::of(80),
+            life,
+            share_pct: Whole::of(50),
+            delta_pct: Whole::of(100),
+            responses: Whole::of(8),
+            compressed: true,
+            sample_s: Whole::of(60),
+        }),
+        ..Scheme::preset("elasticzram").expect("a preset")
+    };
+    assert_eq!(scheme, expected);
+    assert_eq!(scheme.device_sample_s(), Some(60));
+    assert_eq!(Scheme::from_toml(&scheme.to_toml()), Ok(scheme));
+    let late = ELASTIC_ZRAM.replace("u1_pct = 30\nu2", "u1_pct = 81\nu2");
+    let error = Scheme::from_toml(&late).expect_err("it ends before it begins").to_string();
+    assert!(error.contains("scheme.placement") && error.contains("u1_pct"), "{error}");
+}
+
+/// ElasticZRAM 3.3, 3.4, 4.1 and 4.3, written out by hand.
+#[test]
+fn elastic_zram_and_what_it_is_compared_with_are_what_the_paper_says() {
+    let of = |name| Scheme::preset(name).expect("a preset");
+    let elastic = of("elasticzram");
+    let placement = adaptive_path::Params {
+        // 3.3: "In our implementation, U1 is 40%, and U2 is 85%".
+        u1_pct: Whole::of(40),
+        u2_pct: Whole::of(85),
+        // No figure is given for the device's life.
+        life: None,
+        // 4.3: "The initial value of ZRAM tends to be around 30%-50%".
+        share_pct: Whole::of(40),
+        // 3.4: "If it is set to 20%".
+        delta_pct: Whole::of(20),
+        // "N depends on the usage frequency of an application": as many as are kept.
+        responses: Whole::of(32),
+        // 2.2.1: "the page is decompressed and written to the storage device".
+        compressed: false,
+        // Algorithm 1, line 28: "Once a day".
+        sample_s: Whole::of(24 * 60 * 60),
+    };
+    assert_eq!(elastic.placement.parameters(), Some(&placement));
+    assert_eq!(elastic.reclaim.about().kind, "least-used-app");
+    let eviction = by_app::Params { u1_pct: Whole::of(40), life: None };
+    assert_eq!(elastic.eviction.parameters(), Some(&eviction));
+    // 4.1: the schemes it is compared with.
+    let flash_swap = of("flash-swap");
+    assert!(flash_swap.needs_flash() && flash_swap.placement.about().kind == "flash");
+    let zram_flash = of("zram-flash");
+    assert_eq!(zram_flash.placement.parameters(), Some(&FlashLast { compressed: false }));
+    assert_eq!(zram_flash.eviction.about().kind, "oldest-first");
+    let seal = of("seal");
+    assert!(seal.uses(Tier::Flash) && !seal.needs_flash() && seal.eviction.about().idle);
+    for scheme in [elastic, flash_swap, zram_flash, seal] {
+        assert!(scheme.uses(Tier::Flash) && scheme.missing().is_empty(), "{}", scheme.name);
+    }
+    // Nothing ever leaves.
+    let nosw = of("nosw");
+    assert!(nosw.reclaim.about().idle && nosw.on_full == OnFull::Kill && !nosw.uses(Tier::Flash));
 }
 
 /// A placement of somebody else.
@@ -616,11 +710,12 @@ fn a_kind_of_somebody_else_is_read_with_the_tiers_that_there_are() {
     };
     assert_eq!(
         says(&registry, &whole),
-        "scheme.placement: there is no tier Kernel here, only [Pool]"
+        "scheme.placement: there is no tier Kernel here, only [Pool, Flash]"
     );
     registry.tiers.push(Tier::Kernel);
     let scheme = registry.read(&whole).expect("there is such a tier");
     assert_eq!(scheme.tiers(), [Tier::Pool, Tier::Kernel]);
+    assert!(!scheme.uses(Tier::Flash));
     assert_eq!(scheme.row().placement, "20 % kernel");
     assert_eq!(registry.read(&scheme.to_toml()), Ok(scheme));
     assert_eq!(
@@ -629,7 +724,7 @@ fn a_kind_of_somebody_else_is_read_with_the_tiers_that_there_are() {
     );
     let unknown = Scheme::from_toml(&whole).expect_err("nobody else knows it").to_string();
     let expected = "scheme.placement.kind = \"to-kernel\" makes no sense: expected \"none\" or \"pool\" or \
-                    \"flash-last\" or \"kernel-first\"";
+                    \"flash-last\" or \"kernel-first\" or \"flash\" or \"launch-pages\" or \"adaptive-path\"";
     assert_eq!(unknown, expected);
     // What leaves the pool needs a place beyond it.
     assert!(says(&registry, &text("\"pool\"")).contains("contradict each other"));

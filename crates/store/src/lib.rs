@@ -22,8 +22,8 @@ pub use codec::{CodecContext, DecodeError};
 pub use journal::{Journal, JournalError, SpaceJournal};
 pub use segment::{Segment, SegmentError};
 pub use store::{
-    Adopted, BackError, Dictionary, EvictError, FetchError, Fetched, Form, Get, Handle, Limit,
-    Members, OnFlash, Piece, PoolFacts, PutError, PutOnFlashError, ReadError, Store, StoreConfig,
+    Adopted, BackError, Dictionary, EvictError, FetchError, Fetched, Get, Handle, Limit, Members,
+    OnFlash, Piece, PoolFacts, PutError, PutOnFlashError, ReadError, Store, StoreConfig,
     StoreError,
 };
 pub use table::{

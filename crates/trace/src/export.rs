@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use clew_core::{AppId, PageRun, Trigger};
+use clew_core::{AppId, DeviceFacts, PageRun, Trigger};
 
 use crate::error::TraceError;
 use crate::reader::Reader;
@@ -110,6 +110,11 @@ fn detail(note: Note) -> (&'static str, String) {
         }
         Note::AskedSamples { pages, run_pages, .. } => {
             ("", format!("wanted={pages} run_pages={run_pages}"))
+        }
+        Note::DeviceSample { device } => {
+            let DeviceFacts { used_bytes, total_bytes, written_bytes } = device;
+            let sizes = format!("used_bytes={used_bytes} total_bytes={total_bytes}");
+            ("", format!("{sizes} written_bytes={written_bytes}"))
         }
         Note::JobDone { job } => ("", format!("job={job}")),
         Note::AskedPrefetch { trigger: Trigger::Hit(_) } => ("hit", String::new()),

@@ -169,7 +169,8 @@ impl Known {
                 | Note::TierUse { .. }
                 | Note::Tick
                 | Note::Pressure { .. }
-                | Note::JobDone { .. },
+                | Note::JobDone { .. }
+                | Note::DeviceSample { .. },
             ) => Ok(()),
         }
     }

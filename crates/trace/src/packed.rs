@@ -7,7 +7,8 @@
 //! with each block.
 
 use clew_core::{
-    AccessKind, AppId, CodecKind, Hotness, Ns, PageId, PageRun, SPACES, SpaceId, Tier, Trigger, Vpn,
+    AccessKind, AppId, CodecKind, DeviceFacts, Hotness, Ns, PageId, PageRun, SPACES, SpaceId, Tier,
+    Trigger, Vpn,
 };
 
 use crate::error::Bad;
@@ -152,6 +153,11 @@ fn put_note(pen: &mut Pen<'_>, note: Note) {
     match note {
         Note::Tick => {}
         Note::JobDone { job } => pen.number(job),
+        Note::DeviceSample { device } => {
+            pen.number(device.used_bytes);
+            pen.number(device.total_bytes);
+            pen.number(device.written_bytes);
+        }
         Note::AskedPages { pages, urgent } | Note::Pressure { pages, urgent } => {
             pen.flag(urgent);
             pen.number(pages);
@@ -393,6 +399,13 @@ impl<'a> Scan<'a> {
             Kind::Tick => Note::Tick,
             Kind::Pressure => Note::Pressure { pages: self.number("pages")?, urgent: flag },
             Kind::JobDone => Note::JobDone { job: self.number("job")? },
+            Kind::DeviceSample => {
+                let (used_bytes, total_bytes) = (self.number("bytes")?, self.number("bytes")?);
+                let written_bytes = self.number("bytes")?;
+                Note::DeviceSample {
+                    device: DeviceFacts { used_bytes, total_bytes, written_bytes },
+                }
+            }
             Kind::AskedPages => Note::AskedPages { pages: self.number("pages")?, urgent: flag },
             Kind::AskedApp => Note::AskedApp { app: self.app()? },
             Kind::AskedRelaunch => Note::AskedPrefetch { trigger: Trigger::Relaunch(self.app()?) },

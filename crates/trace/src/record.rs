@@ -1,8 +1,8 @@
 //! What a trace is made of.
 
 use clew_core::{
-    AccessKind, AppId, CodecKind, Event, Group, Hotness, Ns, Order, PageId, PageRun, SpaceId, Tier,
-    Trigger,
+    AccessKind, AppId, CodecKind, DeviceFacts, Event, Group, Hotness, Ns, Order, PageId, PageRun,
+    SpaceId, Tier, Trigger,
 };
 
 /// Contents of a page, by the order in which they came up in a trace: 0, 1, 2, …
@@ -125,6 +125,8 @@ pub enum Note {
     Pressure { pages: u64, urgent: bool },
     /// Long work that a policy had asked for was done.
     JobDone { job: u64 },
+    /// The device that flash is on was looked at.
+    DeviceSample { device: DeviceFacts },
 }
 
 impl Note {
@@ -181,6 +183,7 @@ impl Record {
             Event::PrefetchExpired { page } => Record::Note(Note::PrefetchExpired { page }),
             Event::JobDone { job } => Record::Note(Note::JobDone { job }),
             Event::Pressure { pages, urgent } => Record::Note(Note::Pressure { pages, urgent }),
+            Event::DeviceSample { device } => Record::Note(Note::DeviceSample { device }),
             Event::Tick => Record::Note(Note::Tick),
         }
     }
@@ -207,6 +210,7 @@ impl Record {
                 Note::PageIn { page, tier, demand } => Event::PageIn { page, tier, demand },
                 Note::JobDone { job } => Event::JobDone { job },
                 Note::Pressure { pages, urgent } => Event::Pressure { pages, urgent },
+                Note::DeviceSample { device } => Event::DeviceSample { device },
                 Note::Tick => Event::Tick,
                 Note::Unused { run } => Event::Unused { run },
                 Note::PrefetchUsed { page } => Event::PrefetchUsed { page },
@@ -262,6 +266,7 @@ impl Record {
                 | Note::Tick
                 | Note::Pressure { .. }
                 | Note::JobDone { .. }
+                | Note::DeviceSample { .. }
                 | Note::TierUse { .. } => None,
             },
             Record::Launch { .. }

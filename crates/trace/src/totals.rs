@@ -72,6 +72,7 @@ kinds! {
     Tick = 35, "tick";
     Pressure = 36, "pressure";
     JobDone = 37, "job-done";
+    DeviceSample = 38, "device-sample";
 }
 
 impl Kind {
@@ -80,7 +81,8 @@ impl Kind {
         let last = match version {
             1 => Kind::PrefetchEnd,
             2 => Kind::Spared,
-            _ => Kind::JobDone,
+            3 => Kind::JobDone,
+            _ => Kind::DeviceSample,
         };
         self as u8 <= last as u8
     }
@@ -129,12 +131,13 @@ impl Kind {
                 Note::Tick => Kind::Tick,
                 Note::Pressure { .. } => Kind::Pressure,
                 Note::JobDone { .. } => Kind::JobDone,
+                Note::DeviceSample { .. } => Kind::DeviceSample,
             },
         }
     }
 }
 
-const KINDS: usize = Kind::JobDone as usize + 1;
+const KINDS: usize = Kind::DeviceSample as usize + 1;
 
 /// Counts of a whole trace.
 #[derive(Clone, PartialEq, Debug)]

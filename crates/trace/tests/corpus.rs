@@ -5,7 +5,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use clew_core::{
-    AccessKind, AppId, CodecKind, Hotness, Ns, PageId, PageRun, SpaceId, Tier, Trigger, Vpn,
+    AccessKind, AppId, CodecKind, DeviceFacts, Hotness, Ns, PageId, PageRun, SpaceId, Tier,
+    Trigger, Vpn,
 };
 use clew_trace::{
     ContentId, ContentStats, ContentsKind, Header, Note, Provenance, Reader, Record, Source, Trace,
@@ -52,6 +53,9 @@ fn all_records() -> Vec<Record> {
         Note::Tick,
         Note::Pressure { pages: 77, urgent: true },
         Note::JobDone { job: 5 },
+        Note::DeviceSample {
+            device: DeviceFacts { used_bytes: 300, total_bytes: 1 << 40, written_bytes: 4096 },
+        },
     ];
     let mut records = vec![
         Record::Launch { app },
@@ -140,6 +144,7 @@ fn as_version(mut bytes: Vec<u8>, version: u16) -> Vec<u8> {
 /// Whether traces of an older version have it.
 fn is_of(record: &Record, version: u16) -> bool {
     match record {
+        Record::Note(Note::DeviceSample { .. }) => version >= 4,
         Record::Note(Note::Tick | Note::Pressure { .. } | Note::JobDone { .. }) => version >= 3,
         Record::Note(Note::AskedSamples { .. } | Note::Sample { .. } | Note::Spared { .. }) => {
             version >= 2
@@ -149,7 +154,7 @@ fn is_of(record: &Record, version: u16) -> bool {
 }
 
 /// tests/corpus/trace/version-1 was written before there were kinds above 31, version-2 before there
-/// were kinds above 34.
+/// were kinds above 34, version-3 before there were kinds above 37.
 #[test]
 fn older_versions_are_read_and_have_no_later_kinds() {
     let corpus = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/corpus/trace"));
@@ -157,7 +162,7 @@ fn older_versions_are_read_and_have_no_later_kinds() {
         let reader = Reader::new(bytes)?.checking_contents();
         reader.map(|stamped| stamped.map(|stamped| stamped.record)).collect()
     };
-    for version in [1, 2] {
+    for version in [1, 2, 3] {
         let path = corpus.join(format!("version-{version}"));
         let old = fs::read(&path).expect("a trace");
         assert_eq!(old[8..10], [version, 0]);
@@ -168,11 +173,15 @@ fn older_versions_are_read_and_have_no_later_kinds() {
         assert_eq!(opened.totals().records(), known.len() as u64);
     }
     let new = trace(ContentsKind::Bytes, 4096, 100);
-    for (version, first) in [(1, "asked-samples in version 1"), (2, "tick in version 2")] {
+    for (version, first) in [
+        (1, "asked-samples in version 1"),
+        (2, "tick in version 2"),
+        (3, "device-sample in version 3"),
+    ] {
         let error = read(&as_version(new.clone(), version)).expect_err("kinds of a later version");
         assert!(error.to_string().contains(first), "{error}");
     }
-    for unknown in [0, 4] {
+    for unknown in [0, 5] {
         let error = read(&as_version(new.clone(), unknown)).expect_err("unknown");
         assert!(matches!(error, TraceError::Version { .. }), "{error}");
     }

@@ -3,7 +3,8 @@
 use std::io::Cursor;
 
 use clew_core::{
-    AccessKind, AppId, CodecKind, Hotness, Ns, PageId, PageRun, SpaceId, Tier, Trigger, Vpn,
+    AccessKind, AppId, CodecKind, DeviceFacts, Hotness, Ns, PageId, PageRun, SpaceId, Tier,
+    Trigger, Vpn,
 };
 use clew_trace::{
     Content, ContentId, ContentStats, ContentsKind, Draft, Header, Kind, Note, Provenance, Reader,
@@ -108,6 +109,9 @@ fn note() -> impl Strategy<Value = Note> {
         Just(Note::Tick),
         (any::<u64>(), any::<bool>()).prop_map(|(pages, urgent)| Note::Pressure { pages, urgent }),
         any::<u64>().prop_map(|job| Note::JobDone { job }),
+        any::<[u64; 3]>().prop_map(|[used_bytes, total_bytes, written_bytes]| {
+            Note::DeviceSample { device: DeviceFacts { used_bytes, total_bytes, written_bytes } }
+        }),
         (app(), any::<u64>(), any::<u32>())
             .prop_map(|(app, pages, run_pages)| Note::AskedSamples { app, pages, run_pages }),
         (page(), tier(), any::<bool>()).prop_map(|(page, tier, demand)| Note::PageIn {

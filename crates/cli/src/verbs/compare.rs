@@ -18,7 +18,7 @@ use crate::progress::Bar;
 pub struct Args {
     /// The trace.
     trace: PathBuf,
-    /// Presets or TOML files; all: every preset.
+    /// Presets or TOML files; all: every preset (those that are nothing without flash only with --flash).
     #[arg(long, value_name = "NAME|FILE.toml,…", value_delimiter = ',', default_value = "all")]
     schemes: Vec<String>,
     #[command(flatten)]
@@ -40,16 +40,20 @@ pub fn jobs(asked: Option<usize>) -> Result<usize, Failure> {
     }
 }
 
-fn chosen(names: &[String]) -> Result<Vec<Scheme>, Failure> {
+fn chosen(names: &[String], has_flash: bool) -> Result<Vec<Scheme>, Failure> {
     match names {
-        [all] if all == "all" => Ok(schemes::all()),
+        [all] if all == "all" => {
+            let fits = |scheme: &Scheme| has_flash || !scheme.needs_flash();
+            Ok(schemes::all().into_iter().filter(fits).collect())
+        }
         names => names.iter().map(|name| scheme(name)).collect(),
     }
 }
 
 /// `clew compare TRACE`.
 pub fn compare(format: Format, args: Args) -> Result<(), Failure> {
-    let (schemes, jobs) = (chosen(&args.schemes)?, jobs(args.jobs)?);
+    let has_flash = args.options.has_flash();
+    let (schemes, jobs) = (chosen(&args.schemes, has_flash)?, jobs(args.jobs)?);
     let Some(first) = schemes.first().cloned() else {
         return Err(Failure::Input(anyhow!("--schemes names none")));
     };

@@ -97,6 +97,7 @@ pub fn daemon(socket: &Path, args: Args) -> Result<(), Failure> {
         | DaemonError::NoSocket(_)
         | DaemonError::TooLong(_)
         | DaemonError::Ending(_)
+        | DaemonError::NeedsFlash(_)
         | DaemonError::Flash { .. }
         | DaemonError::Served(_) => Failure::Input(e.into()),
         DaemonError::GaveUp(_) => Failure::GaveUp(e.into()),

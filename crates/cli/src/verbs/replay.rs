@@ -60,6 +60,10 @@ pub struct Options {
     /// There is flash of this size, whose time is modelled: a scheme that evicts to it does.
     #[arg(long, value_name = "SIZE")]
     flash: Option<ByteSize>,
+    /// So much of the device that flash is on is used: the fuller, the slower.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0, requires = "flash",
+          value_parser = clap::value_parser!(u32).range(0..=100))]
+    flash_used: u32,
     /// The machine swaps to zram, too, which is modelled: a scheme that lends pages to it does.
     #[arg(long)]
     kernel_zram: bool,
@@ -78,6 +82,11 @@ pub struct Options {
 }
 
 impl Options {
+    /// Whether there is flash.
+    pub fn has_flash(&self) -> bool {
+        self.flash.is_some()
+    }
+
     /// The settings for `input` under `scheme`.
     pub fn settings(&self, input: &Input, scheme: Scheme) -> Result<Settings, Failure> {
         let mut costs = match &self.costs {
@@ -107,6 +116,7 @@ impl Options {
                 false => Pages::Real,
             },
             flash_bytes: self.flash.map(|size| size.0),
+            flash_used_pct: self.flash_used,
             kernel_zram: self.kernel_zram,
             ..Settings::new(scheme, self.budget.bytes(input).map_err(failure)?)
         })

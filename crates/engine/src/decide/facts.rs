@@ -3,15 +3,17 @@
 //! Counts of pages are not summed up from events but asked from the page table, which is right even
 //! where an event names pages that nobody ever heard of.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use clew_core::{
     AccessKind, AppId, AppState, AppStats, Event, Facts, Ns, PageCounts, PageFacts, PageId,
-    PageRun, SpaceId, Starting,
+    PageRun, Profile, SpaceId, Starting,
 };
 
 /// Launch sets kept of each app.
 const LAUNCH_SETS: usize = 4;
+/// Profiles kept of apps that have ended, for their next launch.
+const PROFILES: usize = 4096;
 /// Responses kept of each app.
 const RESPONSES: usize = 32;
 /// A launch or relaunch that nobody declares complete counts as complete after this.
@@ -25,6 +27,8 @@ pub(super) struct FactsKeeper {
     /// As last asked from the page table, by space.
     space_pages: Vec<PageCounts>,
     recorded: Recorded,
+    /// Of apps that have ended.
+    profiles: BTreeMap<AppId, Profile>,
 }
 
 /// What the relaunch that is going on used so far.
@@ -45,7 +49,8 @@ impl Recorded {
 
 impl FactsKeeper {
     pub(super) fn new(facts: Facts) -> FactsKeeper {
-        FactsKeeper { facts, space_pages: Vec::new(), recorded: Recorded::default() }
+        let (space_pages, profiles) = (Vec::new(), BTreeMap::new());
+        FactsKeeper { facts, space_pages, recorded: Recorded::default(), profiles }
     }
 
     /// Whether `app` is known and not in front.
@@ -59,11 +64,16 @@ impl FactsKeeper {
             Event::Launch { app } => self.foreground(app, false),
             Event::Relaunch { app } => self.foreground(app, true),
             Event::ResponseComplete { app, response_ns } => {
+                // Of a launch nothing was swapped: its response says nothing of swapping.
+                let of_launch = |starting: Starting| starting.app == app && !starting.relaunch;
+                let is_cold = self.facts.starting.is_some_and(of_launch);
                 let responses = &mut self.app(app).responses_ns;
-                if responses.len() >= RESPONSES {
-                    responses.remove(0);
+                if !is_cold {
+                    if responses.len() >= RESPONSES {
+                        responses.remove(0);
+                    }
+                    responses.push(response_ns);
                 }
-                responses.push(response_ns);
                 self.end_start(Some(app));
             }
             Event::Background { app } => {
@@ -101,6 +111,7 @@ impl FactsKeeper {
                 self.count(page.space(), pages);
             }
             Event::Tick => self.end_start(None),
+            Event::DeviceSample { device } => self.facts.device = Some(device),
             Event::Exit { .. }
             | Event::SpaceEnd { .. }
             | Event::Stayed { .. }
@@ -119,7 +130,9 @@ impl FactsKeeper {
             Event::Exit { app } => {
                 let spaces: Vec<SpaceId> = self.facts.spaces_of(app).collect();
                 spaces.into_iter().for_each(|space| self.forget_space(space));
-                self.facts.apps.remove(&app);
+                if let Some(stats) = self.facts.apps.remove(&app) {
+                    self.keep_profile(app, Profile::from(&stats));
+                }
                 self.facts.app_pages.remove(&app);
                 self.facts.launch_sets.remove(&app);
                 self.facts.starting.take_if(|starting| starting.app == app);
@@ -132,7 +145,20 @@ impl FactsKeeper {
     }
 
     fn app(&mut self, app: AppId) -> &mut AppStats {
-        self.facts.apps.entry(app).or_default()
+        let profiles = &mut self.profiles;
+        self.facts.apps.entry(app).or_insert_with(|| {
+            let known = profiles.remove(&app).unwrap_or_default();
+            let Profile { launches, footprint_pages, responses_ns } = known;
+            AppStats { launches, footprint_pages, responses_ns, ..AppStats::default() }
+        })
+    }
+
+    /// What is known of an app that does not live, for its next launch.
+    pub(super) fn keep_profile(&mut self, app: AppId, profile: Profile) {
+        self.profiles.insert(app, profile);
+        if self.profiles.len() > PROFILES {
+            self.profiles.pop_first();
+        }
     }
 
     fn foreground(&mut self, app: AppId, relaunch: bool) {

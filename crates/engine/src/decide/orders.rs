@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use clew_core::{AppId, Cause, Group, Order, PageId, SpaceId, Tier, TierFacts};
+use clew_core::{AppId, Cause, FlashForm, Group, Order, PageId, SpaceId, Tier, TierFacts};
 
 use super::ORDER_PAGES;
 
@@ -47,8 +47,8 @@ fn of_each_space(group: Group, page_bytes: u32) -> Vec<Group> {
     spaces.into_values().map(|pages| with_pages(&group, pages, page_bytes)).collect()
 }
 
-/// A group with its place.
-pub(super) type Placed = (AppId, SpaceId, Tier, Group);
+/// A group with its place: a tier, and how it lies there if that is flash.
+pub(super) type Placed = (AppId, SpaceId, (Tier, FlashForm), Group);
 
 pub(super) fn count_pages(placed: &[Placed]) -> u64 {
     placed.iter().map(|(.., group)| group.pages.len() as u64).sum()
@@ -60,7 +60,7 @@ pub(super) fn keep_what_fits(
     room: &mut [u64; Tier::COUNT],
     stay: &mut Vec<PageId>,
 ) {
-    placed.retain(|(_, _, tier, group)| {
+    placed.retain(|(_, _, (tier, _), group)| {
         let room = &mut room[tier.index()];
         let left = room.checked_sub(group.pages.len() as u64);
         match left {
@@ -74,21 +74,22 @@ pub(super) fn keep_what_fits(
 /// Sorts groups by space, tier and address and cuts them into orders: to leave their program, or if
 /// they are evicted, their tier.
 pub(super) fn into_orders(mut placed: Vec<Placed>, cause: Cause, out: &mut Vec<Order>) {
-    placed.sort_by_key(|(app, space, tier, group)| (*app, *space, *tier, group.pages[0]));
+    placed.sort_by_key(|(app, space, to, group)| (*app, *space, *to, group.pages[0]));
     let mut rest = placed.into_iter().peekable();
-    while let Some((app, space, tier, group)) = rest.next() {
+    while let Some((app, space, to, group)) = rest.next() {
         let mut pages = group.pages.len();
         let mut groups = vec![group];
         let fits = |(a, s, t, group): &Placed, pages: usize| {
-            (*a, *s, *t) == (app, space, tier) && pages + group.pages.len() <= ORDER_PAGES
+            (*a, *s, *t) == (app, space, to) && pages + group.pages.len() <= ORDER_PAGES
         };
         while let Some((.., group)) = rest.next_if(|next| fits(next, pages)) {
             pages += group.pages.len();
             groups.push(group);
         }
+        let (tier, form) = to;
         out.push(match cause {
-            Cause::SwapOut | Cause::Rejected => Order::SwapOut { app, space, groups, tier },
-            Cause::Evicted => Order::Move { app, space, groups, tier },
+            Cause::SwapOut | Cause::Rejected => Order::SwapOut { app, space, groups, tier, form },
+            Cause::Evicted => Order::Move { app, space, groups, tier, form },
         });
     }
 }

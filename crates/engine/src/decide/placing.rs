@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 
 use clew_core::{
-    AppId, Cause, Ending, Group, Order, PageFacts, PageId, Place, Tier, Unit, Verdict, Victim, View,
+    AppId, Cause, Ending, FlashForm, Group, Order, PageFacts, PageId, Place, Tier, Unit, Verdict,
+    Victim, View,
 };
 use clew_policy::schemes::OnFull;
 use clew_policy::{Policies, low_memory_killer};
@@ -112,7 +113,7 @@ impl Engine {
         *pool = pool.saturating_add(made_room);
         let to_pool: u64 = placed
             .iter()
-            .filter(|(_, _, tier, _)| *tier == Tier::Pool)
+            .filter(|(_, _, (tier, _), _)| *tier == Tier::Pool)
             .map(|(.., group)| group.pages.len() as u64)
             .sum();
         let beyond = to_pool.saturating_sub(*pool);
@@ -134,14 +135,16 @@ impl Engine {
         if !self.known.facts.tiers.contains_key(&Tier::Flash) {
             return;
         }
-        for (app, _, tier, group) in placed.iter_mut().filter(|(_, _, to, _)| *to == Tier::Pool) {
+        for (app, _, to, group) in placed.iter_mut().filter(|(_, _, to, _)| to.0 == Tier::Pool) {
             if beyond == 0 {
                 return;
             }
-            if let Place::Tier(other) = self.place(group, *app, Cause::Evicted, pages) {
-                *tier = other;
-                beyond = beyond.saturating_sub(group.pages.len() as u64);
-            }
+            *to = match self.place(group, *app, Cause::Evicted, pages) {
+                Place::Tier(other) => (other, FlashForm::AsStored),
+                Place::FlashPages => (Tier::Flash, FlashForm::Pages),
+                Place::Stay | Place::EndApp(_) => continue,
+            };
+            beyond = beyond.saturating_sub(group.pages.len() as u64);
         }
     }
 
@@ -159,7 +162,7 @@ impl Engine {
         let mut stay: Vec<PageId> =
             victims.iter().flat_map(|victim| pages_of(&victim.unit)).copied().collect();
         let mut placed = self.place_all(groups, Cause::Evicted, pages, &mut stay, out);
-        placed.retain(|(_, _, tier, group)| {
+        placed.retain(|(_, _, (tier, _), group)| {
             let is_there = |page: &PageId| pages.tier(*page) == Some(*tier);
             let leaves = !group.pages.iter().any(is_there);
             if !leaves {
@@ -205,7 +208,12 @@ impl Engine {
                 continue;
             };
             match self.place(&group, app, cause, pages) {
-                Place::Tier(tier) => placed.push((app, space, tier, group)),
+                Place::Tier(tier) => {
+                    placed.push((app, space, (tier, FlashForm::AsStored), group));
+                }
+                Place::FlashPages => {
+                    placed.push((app, space, (Tier::Flash, FlashForm::Pages), group));
+                }
                 Place::Stay => stay.extend(&group.pages),
                 Place::EndApp(ended) => {
                     stay.extend(&group.pages);

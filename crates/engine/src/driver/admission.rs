@@ -1,7 +1,7 @@
 //! What may enter the pool (ezswap III-B): of what is to leave for it, the adapter reads the beginning of
 //! each page, and the scheme says which go on.
 
-use clew_core::{Group, Ns, PageFacts, PageId, Place, Tier};
+use clew_core::{FlashForm, Group, Ns, PageFacts, PageId, Place, Tier};
 
 use super::{Answer, Call, Command, Driver};
 use crate::decide::{Admitted, Engine};
@@ -24,7 +24,8 @@ impl Driver {
     ) {
         self.now = self.now.max(now);
         let mut rest = samples.iter();
-        let (mut admitted, mut lent, mut far) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut admitted, mut lent) = (Vec::new(), Vec::new());
+        let (mut far, mut far_pages) = (Vec::new(), Vec::new());
         for group in groups {
             let read: Vec<(PageId, &[u8])> =
                 group.pages.iter().copied().zip(rest.by_ref().map(Vec::as_slice)).collect();
@@ -41,6 +42,7 @@ impl Driver {
             match answer.rejected {
                 Some((group, Place::Tier(Tier::Kernel))) => lent.push(group),
                 Some((group, Place::Tier(Tier::Flash))) => far.push(group),
+                Some((group, Place::FlashPages)) => far_pages.push(group),
                 // Rejected once, it is not asked about again at once.
                 Some((group, Place::Tier(Tier::Pool) | Place::Stay)) => {
                     group.pages.into_iter().for_each(|page| self.stayed(now, page));
@@ -61,9 +63,11 @@ impl Driver {
             let (space, number) = (page.space(), self.under_way.number());
             self.commands.push_back(Command::Lend { space, groups: lent, number });
         }
-        if let Some(page) = far.first().and_then(|group| group.pages.first()) {
-            let (space, number) = (page.space(), self.under_way.number());
-            self.commands.push_back(Command::PutOnFlash { space, groups: far, number });
+        for (groups, form) in [(far, FlashForm::AsStored), (far_pages, FlashForm::Pages)] {
+            if let Some(page) = groups.first().and_then(|group: &Group| group.pages.first()) {
+                let (space, number) = (page.space(), self.under_way.number());
+                self.commands.push_back(Command::PutOnFlash { space, groups, form, number });
+            }
         }
     }
 

@@ -19,7 +19,9 @@ use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Deref;
 
-use clew_core::{AppId, Event, Group, Job, Ns, Order, PageFacts, PageId, SpaceId, Tier, TierFacts};
+use clew_core::{
+    AppId, Event, FlashForm, Group, Job, Ns, Order, PageFacts, PageId, SpaceId, Tier, TierFacts,
+};
 use clew_policy::schemes::OnFull;
 
 use crate::budget::{Budget, Dropped, KeptCopies, RECLAIM_PAGES, Shortage, Use};
@@ -79,6 +81,8 @@ pub enum Command {
         groups: Vec<Group>,
         /// Where to.
         tier: Tier,
+        /// How they lie there, if that is flash.
+        form: FlashForm,
         /// By which its end is told.
         number: u64,
     },
@@ -88,6 +92,8 @@ pub enum Command {
         space: SpaceId,
         /// By the address of their first page.
         groups: Vec<Group>,
+        /// How they lie there.
+        form: FlashForm,
         /// By which its end is told.
         number: u64,
     },
@@ -577,16 +583,16 @@ impl Driver {
             let number = self.under_way.number();
             let command = match order {
                 Order::EndApp { app, reason } => Command::EndApp { app, reason },
-                Order::Move { space, groups, tier, .. } => {
-                    Command::Move { space, groups, tier, number }
+                Order::Move { space, groups, tier, form, .. } => {
+                    Command::Move { space, groups, tier, form, number }
                 }
-                Order::SwapOut { space, groups, tier, .. } => match tier {
+                Order::SwapOut { space, groups, tier, form, .. } => match tier {
                     Tier::Pool if self.engine.admits_all() => {
                         Command::SwapOut { space, groups, number }
                     }
                     Tier::Pool => Command::Peek { space, groups, number },
                     Tier::Kernel => Command::Lend { space, groups, number },
-                    Tier::Flash => Command::PutOnFlash { space, groups, number },
+                    Tier::Flash => Command::PutOnFlash { space, groups, form, number },
                 },
             };
             self.commands.push_back(command);

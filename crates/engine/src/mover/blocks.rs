@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
-use clew_core::{CodecKind, FrameFacts, Vpn};
+use clew_core::{CodecKind, FlashForm, FrameFacts, Vpn};
 use clew_store::{
-    CodecContext, Entry, EvictError, FetchError, Fetched, Form, Get, Handle, Members, OnFlash,
-    Piece, PutError, PutOnFlashError, ReadError, Store,
+    CodecContext, Entry, EvictError, FetchError, Fetched, Get, Handle, Members, OnFlash, Piece,
+    PutError, PutOnFlashError, ReadError, Store,
 };
 
 use crate::learn::Learner;
@@ -101,11 +101,16 @@ pub trait BlockStore {
         members: Members<'_>,
     ) -> Result<Handle, PutOnFlashError>;
 
-    /// See [`Store::evict`]: as it is stored.
+    /// See [`Store::evict`].
     ///
     /// # Errors
     /// As there.
-    fn evict(&self, scratch: &mut Self::Scratch, handle: Handle) -> Result<(), EvictError>;
+    fn evict(
+        &self,
+        scratch: &mut Self::Scratch,
+        handle: Handle,
+        form: FlashForm,
+    ) -> Result<(), EvictError>;
 
     /// See [`Store::is_on_flash`]. Cheap where there is no flash.
     fn is_on_flash(&self, handle: Handle) -> bool;
@@ -230,8 +235,13 @@ impl BlockStore for Arc<Store> {
         self.put_on_flash(scratch, pages, codec, chunk_bytes, members)
     }
 
-    fn evict(&self, scratch: &mut CodecContext, handle: Handle) -> Result<(), EvictError> {
-        Store::evict(self, scratch, handle, Form::AsStored)
+    fn evict(
+        &self,
+        scratch: &mut CodecContext,
+        handle: Handle,
+        form: FlashForm,
+    ) -> Result<(), EvictError> {
+        Store::evict(self, scratch, handle, form)
     }
 
     fn is_on_flash(&self, handle: Handle) -> bool {

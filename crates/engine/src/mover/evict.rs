@@ -1,4 +1,5 @@
-//! Eviction: blocks that are in the pool go to flash, as they are (Ariadne 4.2).
+//! Eviction: blocks that are in the pool go to flash, as they are (Ariadne 4.2) or decompressed
+//! (ElasticZRAM 2.2.1).
 //!
 //! A block goes whole, with all pages that are in it; policies name pages, and hear of each page that
 //! went along. That a page is on flash its entry says ([`Entry::FLASH`]), for whoever counts or asks
@@ -10,20 +11,21 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use clew_core::{Event, Group, PageId, Vpn};
+use clew_core::{Event, FlashForm, Group, PageId, Vpn};
 use clew_store::{EvictError, Handle, State, points};
 
 use super::{BlockStore, Entry, Mover, MoverContext, SwapOut, count, is_sample, tier_of};
 use crate::space::{ManagedSpace, Memory};
 
 impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
-    /// Moves the blocks of the groups' pages to flash. The pages are of this space. Each that is stored is
+    /// Moves the blocks of the groups' pages to flash, in this form. The pages are of this space. Each that is stored is
     /// told once as `Stored`, where it is then; those that went along are told, too. What is not stored any
     /// more was told of by whoever brought it back.
     pub fn evict(
         &self,
         space: &Arc<ManagedSpace<M>>,
         groups: &[Group],
+        form: FlashForm,
         ctx: &mut MoverContext<S>,
     ) -> SwapOut {
         let mut out = SwapOut::default();
@@ -37,7 +39,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
             }
             let handle = entry.handle().filter(|_| entry.state() == State::Stored);
             let gone = handle.filter(|_| !entry.has(Entry::FLASH)).is_some_and(|handle| {
-                let evicted = self.store.evict(&mut ctx.codec, handle);
+                let evicted = self.store.evict(&mut ctx.codec, handle, form);
                 matches!(evicted, Ok(()) | Err(EvictError::There { .. }))
             });
             if let (true, Some(handle)) = (gone, handle) {

@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use clew_core::{CodecKind, Event, Group, PageId, PageRun, Tier, Vpn};
+use clew_core::{CodecKind, Event, FlashForm, Group, PageId, PageRun, Tier, Vpn};
 use clew_store::{Entry, Get, Handle, Limit, Members, PutError, PutOnFlashError, State, points};
 
 use super::borrowed::borrow;
@@ -41,8 +41,8 @@ struct How<'a> {
     flags: u8,
     /// A fault may call it off.
     yields: bool,
-    /// New blocks go to flash.
-    to_flash: bool,
+    /// New blocks go to flash, in this form.
+    to_flash: Option<FlashForm>,
     /// Only these (ascending).
     among: Option<&'a [Vpn]>,
 }
@@ -106,19 +106,20 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         groups: &[Group],
         ctx: &mut MoverContext<S>,
     ) -> SwapOut {
-        let out = self.take(space, groups, 0, false, ctx);
+        let out = self.take(space, groups, 0, None, ctx);
         count(&self.counters.swapped_out, out.stored);
         out
     }
 
-    /// As [`Mover::swap_out`], but the blocks are stored on flash.
+    /// As [`Mover::swap_out`], but the blocks are stored on flash, in this form.
     pub fn swap_out_to_flash(
         &self,
         space: &Arc<ManagedSpace<M>>,
         groups: &[Group],
+        form: FlashForm,
         ctx: &mut MoverContext<S>,
     ) -> SwapOut {
-        let out = self.take(space, groups, 0, true, ctx);
+        let out = self.take(space, groups, 0, Some(form), ctx);
         count(&self.counters.swapped_out, out.stored);
         out
     }
@@ -131,7 +132,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         groups: &[Group],
         ctx: &mut MoverContext<S>,
     ) -> SwapOut {
-        let mut out = self.take(space, groups, Entry::SAMPLED, false, ctx);
+        let mut out = self.take(space, groups, Entry::SAMPLED, None, ctx);
         out.events.retain(|event| matches!(event, Event::Freed { .. }));
         count(&self.counters.sampled, out.stored);
         out
@@ -143,7 +144,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         space: &Arc<ManagedSpace<M>>,
         groups: &[Group],
         flags: u8,
-        to_flash: bool,
+        to_flash: Option<FlashForm>,
         ctx: &mut MoverContext<S>,
     ) -> SwapOut {
         let mut out = SwapOut::default();
@@ -319,7 +320,10 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
             let mut put = None;
             if out.full.is_none() {
                 let block = &bytes[..fresh.len() * page];
-                let (codec, chunk_bytes) = (group.codec, group.chunk_bytes);
+                let (codec, chunk_bytes) = match how.to_flash {
+                    Some(FlashForm::Pages) => (CodecKind::Raw, self.store.page_bytes() as u32),
+                    Some(FlashForm::AsStored) | None => (group.codec, group.chunk_bytes),
+                };
                 if codec.learns() && fresh.len() == 1 {
                     self.store.see(learner, block);
                 }
@@ -327,8 +331,8 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                 let members = Members { vpns: &vpns, park: group.park_siblings, dictionary };
                 let scratch = &mut ctx.codec;
                 let stored = match how.to_flash {
-                    false => self.store.put_group(scratch, block, codec, chunk_bytes, members),
-                    true => self.put_far(scratch, block, codec, chunk_bytes, members),
+                    None => self.store.put_group(scratch, block, codec, chunk_bytes, members),
+                    Some(_) => self.put_far(scratch, block, codec, chunk_bytes, members),
                 };
                 match stored {
                     Ok(handle) => {

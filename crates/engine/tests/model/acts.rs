@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use clew_core::{CodecKind, Group};
+use clew_core::{CodecKind, FlashForm, Group};
 use proptest::prelude::*;
 
 use crate::kernel::Point;
@@ -31,9 +31,9 @@ pub enum Act {
     Fork,
     SwapOut(Out),
     /// To flash, past the pool.
-    PutOnFlash(Out),
+    PutOnFlash(Out, FlashForm),
     /// From the pool to flash.
-    Evict(u64, u64),
+    Evict(u64, u64, FlashForm),
     Restore(u64, u64),
     Park(u64, u64),
     Sample(u64, u64),
@@ -131,6 +131,10 @@ fn out() -> impl Strategy<Value = Out> {
     )
 }
 
+fn form() -> impl Strategy<Value = FlashForm> {
+    prop::sample::select(vec![FlashForm::AsStored, FlashForm::Pages])
+}
+
 fn act() -> impl Strategy<Value = Act> {
     let remap = (range(), vpn(), any::<bool>(), any::<bool>());
     prop_oneof![
@@ -146,8 +150,8 @@ fn act() -> impl Strategy<Value = Act> {
         }),
         2 => Just(Act::Fork),
         3 => out().prop_map(Act::SwapOut),
-        1 => out().prop_map(Act::PutOnFlash),
-        3 => range().prop_map(|(first, n)| Act::Evict(first, n)),
+        1 => (out(), form()).prop_map(|(out, form)| Act::PutOnFlash(out, form)),
+        3 => (range(), form()).prop_map(|((first, n), form)| Act::Evict(first, n, form)),
         3 => range().prop_map(|(first, n)| Act::Restore(first, n)),
         2 => range().prop_map(|(first, n)| Act::Park(first, n)),
         2 => range().prop_map(|(first, n)| Act::Sample(first, n)),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use clew_core::{CodecKind, Event, Tier, Vpn};
+use clew_core::{CodecKind, Event, FlashForm, Tier, Vpn};
 use clew_engine::{BlockStore, Fault, MoverContext, tier_of};
 use clew_store::{FetchError, State};
 
@@ -18,7 +18,8 @@ fn on_flash(program: &Program) -> u64 {
 fn evict(world: &World, program: &Program, pages: &[u64]) -> Vec<(u64, Tier)> {
     let groups = [group(program, pages, CodecKind::Lz4, 4096)];
     let space = world.program(program.id()).unwrap();
-    let out = world.mover.evict(&space.space, &groups, &mut MoverContext::default());
+    let out =
+        world.mover.evict(&space.space, &groups, FlashForm::AsStored, &mut MoverContext::default());
     let mut told: Vec<_> = out
         .events
         .iter()
@@ -193,12 +194,34 @@ fn what_leaves_past_the_pool_is_on_flash() {
     let program = writer(&world, 1..9);
     let ctx = &mut MoverContext::default();
     let groups = [group(&program, &[1, 2, 3], CodecKind::Raw, 4096)];
-    let out = world.mover.swap_out_to_flash(&program.space, &groups, ctx);
+    let out = world.mover.swap_out_to_flash(&program.space, &groups, FlashForm::AsStored, ctx);
     assert!(out.stored == 3 && out.full.is_none());
     let is_flash = |e: &Event| matches!(e, Event::Stored { tier: Tier::Flash, .. });
     assert!(out.events.iter().all(is_flash), "{:?}", out.events);
     assert_eq!(on_flash(&program), 3);
     (1..4).for_each(|vpn| assert!(world.read(&program, vpn, ctx)));
+    done(&world);
+}
+
+/// ElasticZRAM 2.2.1: what is written to flash is decompressed, from the pool or past it.
+#[test]
+fn what_goes_as_pages_takes_as_much_there_as_its_pages() {
+    let world = World::roomy(false).with_flash();
+    let program = writer(&world, 1..9);
+    let ctx = &mut MoverContext::default();
+    world.out(&program, &[&[1, 2, 3]], ctx);
+    let groups = [group(&program, &[2], CodecKind::Lz4, 4096)];
+    let out = world.mover.evict(&program.space, &groups, FlashForm::Pages, ctx);
+    assert_eq!(out.stored, 3);
+    let groups = [group(&program, &[5, 6], CodecKind::Lz4, 4096)];
+    let out = world.mover.swap_out_to_flash(&program.space, &groups, FlashForm::Pages, ctx);
+    assert!(out.stored == 2 && out.full.is_none());
+    for (vpn, pages) in [(1, 3), (5, 2)] {
+        let handle = program.entry(vpn).handle().expect("it is stored");
+        assert!(world.store.flash_bytes(handle) >= pages * 4096, "page {vpn}");
+        assert_eq!(world.store.codec(handle), CodecKind::Raw, "page {vpn}");
+    }
+    (1..9).for_each(|vpn| assert!(world.read(&program, vpn, ctx), "{vpn}"));
     done(&world);
 }
 
@@ -210,7 +233,7 @@ fn without_flash_everything_stays_where_it_is() {
     world.out(&program, &[&[1, 2]], ctx);
     assert_eq!(evict(&world, &program, &[1, 2]), [(1, Tier::Pool), (2, Tier::Pool)]);
     let groups = [group(&program, &[3], CodecKind::Lz4, 4096)];
-    let out = world.mover.swap_out_to_flash(&program.space, &groups, ctx);
+    let out = world.mover.swap_out_to_flash(&program.space, &groups, FlashForm::AsStored, ctx);
     assert!(out.stored == 0 && out.full.is_some());
     done(&world);
 }

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use clew_core::{CodecKind, Event, Group, Vpn};
+use clew_core::{CodecKind, Event, FlashForm, Group, Vpn};
 use clew_engine::{Fault, MoverContext, SwapOut};
 use clew_store::{Entry, State};
 use proptest::prelude::*;
@@ -136,7 +136,13 @@ impl Runner {
     }
 
     /// Moves pages to flash; each that is stored is told of once, and so is what goes along.
-    fn evict(&self, program: &Arc<Program>, pages: Range<u64>, ctx: &mut MoverContext) {
+    fn evict(
+        &self,
+        program: &Arc<Program>,
+        pages: Range<u64>,
+        form: FlashForm,
+        ctx: &mut MoverContext,
+    ) {
         let is_out = |vpn: &u64| {
             let entry = program.entry(*vpn);
             entry.state() == State::Stored && !entry.has(Entry::SAMPLED)
@@ -144,7 +150,7 @@ impl Runner {
         let pages: Vec<u64> = pages.collect();
         let out: BTreeSet<u64> = pages.iter().copied().filter(is_out).collect();
         let groups = [group(program, &pages, CodecKind::Lz4, 4096)];
-        let done = self.world.mover.evict(&program.space, &groups, ctx);
+        let done = self.world.mover.evict(&program.space, &groups, form, ctx);
         let mut told = BTreeSet::new();
         for event in &done.events {
             let Event::Stored { page, .. } = event else { panic!("{event:?}") };
@@ -169,13 +175,15 @@ impl Runner {
                 }
             }
             Act::SwapOut(out) => drop(self.swap_out(&program, out, ctx)),
-            Act::PutOnFlash(out) if self.swapping.lock().unwrap().insert(program.id()) => {
+            Act::PutOnFlash(out, form) if self.swapping.lock().unwrap().insert(program.id()) => {
                 let groups = out.groups(&program);
-                self.world.mover.swap_out_to_flash(&program.space, &groups, ctx);
+                self.world.mover.swap_out_to_flash(&program.space, &groups, *form, ctx);
                 self.swapping.lock().unwrap().remove(&program.id());
             }
-            Act::PutOnFlash(_) => {}
-            Act::Evict(first, count) => self.evict(&program, *first..first + count, ctx),
+            Act::PutOnFlash(..) => {}
+            Act::Evict(first, count, form) => {
+                self.evict(&program, *first..first + count, *form, ctx);
+            }
             // What stands in the way of a put could not be read.
             Act::Restore(first, count) if !program.kernel.events_held() => {
                 let vpns: Vec<Vpn> = (*first..first + count).map(Vpn).collect();

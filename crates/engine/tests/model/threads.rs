@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use clew_core::{CodecKind, Vpn};
+use clew_core::{CodecKind, FlashForm, Vpn};
 use clew_engine::MoverContext;
 
 use crate::contents::page;
@@ -136,7 +136,8 @@ fn swap(world: &World, program: &Arc<Program>, stop: &AtomicBool) {
             let first = random.below(PAGES);
             let pages: Vec<u64> = (first..(first + 30).min(PAGES)).collect();
             let groups = [group(program, &pages, CodecKind::Lz4, 4096)];
-            world.mover.evict(&program.space, &groups, &mut ctx);
+            let form = [FlashForm::AsStored, FlashForm::Pages][random.below(2) as usize];
+            world.mover.evict(&program.space, &groups, form, &mut ctx);
             let _ = world.store.clean_flash();
         }
         if random.below(8) == 0 {

@@ -27,7 +27,7 @@ pub struct Spent {
     pub back_ns: f64,
     /// Crossing to the kernel and back (always by the table).
     pub kernel_ns: f64,
-    /// Reading flash, by the table: a device's time, and not a CPU's.
+    /// Reading and writing flash, by the table: a device's time, and not a CPU's.
     pub device_ns: f64,
     /// Of all that, what the program that faulted waited for.
     pub wait_ns: f64,
@@ -79,6 +79,14 @@ impl Clock {
         }
     }
 
+    /// The same, where so much of flash is used, per cent.
+    pub(crate) fn at_utilisation(self, used_pct: u32) -> Clock {
+        match self {
+            Clock::Measured(costs) => Clock::Measured(costs.at_utilisation(used_pct)),
+            Clock::Modelled(costs) => Clock::Modelled(costs.at_utilisation(used_pct)),
+        }
+    }
+
     /// `modelled`, or, if time is measured, how long it really took.
     pub(crate) fn or_real(&self, modelled: f64, real: Duration) -> f64 {
         match self {
@@ -114,7 +122,25 @@ pub struct FlashCost {
     pub read_byte_ns: f64,
     /// Nanoseconds of a CPU for each byte that is encrypted and handed to the device.
     pub put_byte_ns: f64,
+    /// Nanoseconds that the device takes to write a byte. Nobody waits for it but who needs the memory.
+    #[serde(default)]
+    pub write_byte_ns: f64,
+    /// What is left of the reading speed when 90 % of the device are used.
+    #[serde(default = "as_new")]
+    pub read_share_at_90: f64,
+    /// What is left of the writing speed then.
+    #[serde(default = "as_new")]
+    pub write_share_at_90: f64,
 }
+
+fn as_new() -> f64 {
+    1.0
+}
+
+/// A device is as good as new up to this utilisation, per cent (ElasticZRAM 2.2.2 and figure 3b compare
+/// with it), and no worse from [`WORST_PCT`] on.
+const BEST_PCT: f64 = 20.0;
+const WORST_PCT: f64 = 90.0;
 
 impl FlashCost {
     /// What reading one block of so many bytes takes.
@@ -125,8 +151,23 @@ impl FlashCost {
 
     /// What handing so many bytes to the device takes.
     pub fn put(&self, bytes: u64) -> Spent {
-        let out_ns = self.put_byte_ns * bytes as f64;
-        Spent { out_ns, flash_written_bytes: bytes, ..Spent::default() }
+        let [out_ns, device_ns] =
+            [self.put_byte_ns, self.write_byte_ns].map(|each_ns| each_ns * bytes as f64);
+        Spent { out_ns, device_ns, flash_written_bytes: bytes, ..Spent::default() }
+    }
+
+    /// The same device when so much of it is used, per cent: between 20 and 90 on the line between what is
+    /// known, of the speed. One factor for a read, however small: nothing finer is published.
+    pub fn at_utilisation(self, used_pct: f64) -> FlashCost {
+        let part = ((used_pct - BEST_PCT) / (WORST_PCT - BEST_PCT)).clamp(0.0, 1.0);
+        let speed = |at_worst: f64| 1.0 - (1.0 - at_worst) * part;
+        let (read, write) = (speed(self.read_share_at_90), speed(self.write_share_at_90));
+        FlashCost {
+            read_ns: self.read_ns / read,
+            read_byte_ns: self.read_byte_ns / read,
+            write_byte_ns: self.write_byte_ns / write,
+            ..self
+        }
     }
 }
 
@@ -176,7 +217,14 @@ impl Costs {
         let bad = |why: String| LabError::Setting { what: what.to_string(), why };
         let mut costs: Costs = toml::from_str(text).map_err(|error| bad(error.to_string()))?;
         let single = [costs.fault_ns, costs.put_ns, costs.take_ns, costs.look_ns, costs.copy_ns];
-        let flash = costs.flash.iter().flat_map(|f| [f.read_ns, f.read_byte_ns, f.put_byte_ns]);
+        let flash = costs
+            .flash
+            .iter()
+            .flat_map(|f| [f.read_ns, f.read_byte_ns, f.put_byte_ns, f.write_byte_ns]);
+        let shares = costs.flash.iter().flat_map(|f| [f.read_share_at_90, f.write_share_at_90]);
+        if shares.into_iter().any(|share| !(share > 0.0 && share <= 1.0)) {
+            return Err(bad("flash: a share is not above 0 and at most 1".to_string()));
+        }
         let rows = costs.codec.iter().flat_map(|row| [row.out_ns, row.back_ns, row.ratio]);
         if single
             .into_iter()
@@ -218,6 +266,12 @@ impl Costs {
             row.out_ns *= factor;
             row.back_ns *= factor;
         }
+        self
+    }
+
+    /// The same, where so much of the device is used, per cent.
+    pub fn at_utilisation(mut self, used_pct: u32) -> Costs {
+        self.flash = self.flash.map(|flash| flash.at_utilisation(f64::from(used_pct)));
         self
     }
 
@@ -283,6 +337,36 @@ mod tests {
             }
         }
         assert_eq!(Costs::parse(&costs.to_toml(), "itself").expect("its own text"), costs);
+    }
+
+    /// ElasticZRAM 2.2.2: "when the storage utilization exceeds 90%, compared with 20%, the sequential read
+    /// performance drops by 43%, and the sequential write performance drops by 52%".
+    #[test]
+    fn a_fuller_device_is_slower_as_figure_3b_says() {
+        let new = Costs::reference().flash().expect("what flash costs");
+        let device = |used: u32| Costs::reference().at_utilisation(used).flash().expect("the same");
+        let slower = |used: u32| {
+            let aged = device(used);
+            let speed = |new: f64, aged: f64| (new / aged * 1000.0).round() / 1000.0;
+            assert_eq!(
+                speed(new.read_ns, aged.read_ns),
+                speed(new.read_byte_ns, aged.read_byte_ns)
+            );
+            assert_eq!(new.put_byte_ns, aged.put_byte_ns);
+            (speed(new.read_ns, aged.read_ns), speed(new.write_byte_ns, aged.write_byte_ns))
+        };
+        for (used, expected) in [
+            (0, (1.0, 1.0)),
+            (20, (1.0, 1.0)),
+            (55, (0.785, 0.74)),
+            (90, (0.57, 0.48)),
+            (100, (0.57, 0.48)),
+        ] {
+            assert_eq!(slower(used), expected, "{used} %");
+        }
+        let (read, put) = (device(90).read(4096), device(90).put(4096));
+        assert!(read.device_ns > new.read(4096).device_ns * 1.7, "{read:?}");
+        assert!(put.device_ns > new.put(4096).device_ns * 2.0 && put.wait_ns == 0.0, "{put:?}");
     }
 
     #[test]

@@ -8,13 +8,13 @@ use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clew_core::{
-    CodecKind, Event, FrameFacts, Group, PageCounts, PageFacts, PageId, PageRun, PoolKind, SpaceId,
-    Tier, TierFacts, Vpn,
+    CodecKind, Event, FlashForm, FrameFacts, Group, PageCounts, PageFacts, PageId, PageRun,
+    PoolKind, SpaceId, Tier, TierFacts, Vpn,
 };
-use clew_engine::{ManagedSpace, Memory, Mover, MoverContext, Put, PutStop, SwapOut, Took};
+use clew_engine::{Memory, Mover, Put, PutStop, Took};
 use clew_store::flash::{Flash, FlashConfig, FlashError, MemoryDevice};
 use clew_store::{Entry, Handle, State, Store, StoreConfig};
 use clew_trace::{Content, Contents, Trace};
@@ -113,14 +113,6 @@ impl Memory for Program {
 
 /// One slot of flash in so many: fewer free ones are few.
 const FEW_SLOTS: usize = 4;
-
-/// How groups are taken out.
-type TakeOut = fn(
-    &Mover<Arc<Store>, Program>,
-    &Arc<ManagedSpace<Program>>,
-    &[Group],
-    &mut MoverContext<Arc<Store>>,
-) -> SwapOut;
 
 /// The mechanism. See the module.
 pub struct Bytes {
@@ -309,12 +301,31 @@ impl Bytes {
         again
     }
 
-    /// Takes groups out of one space.
+    /// Of these blocks, those that are on flash now were decompressed for it.
+    fn note_decompressed(&mut self, blocks: &[Handle], spent: &mut Spent) -> Result<(), LabError> {
+        for handle in blocks {
+            if !self.store().is_on_flash(*handle) {
+                continue;
+            }
+            let (cost, _) = self.block(*handle)?;
+            let pages = u64::from(self.store().block_pages(*handle));
+            spent.back_ns += self.clock.or_real(cost.back_ns * pages as f64, Duration::ZERO);
+            spent.decompressed_pages += pages;
+            let (raw, page_bytes) = (CodecKind::Raw, self.page_bytes as u32);
+            let before = self.forms.get(handle).copied();
+            let was = Form { codec: raw, chunk_bytes: page_bytes, park: false };
+            let form = before.unwrap_or(was).on_flash(FlashForm::Pages, page_bytes);
+            self.forms.insert(*handle, form);
+        }
+        Ok(())
+    }
+
+    /// Takes groups out of one space, to the pool, or onto flash in that form.
     fn take_out(
         &mut self,
         space: SpaceId,
         groups: &[Group],
-        how: TakeOut,
+        to_flash: Option<FlashForm>,
         world: Option<&World<'_>>,
         events: &mut Vec<Event>,
     ) -> Result<Spent, LabError> {
@@ -322,6 +333,7 @@ impl Bytes {
         self.full = false;
         for groups in by_form(groups) {
             let form = Form::of(&groups[0]);
+            let form = to_flash.map_or(form, |to| form.on_flash(to, self.page_bytes as u32));
             let cost = self.cost(form)?;
             let world = needs_world(groups[0].pages[0], world)?;
             self.prepare(space, groups, world)?;
@@ -331,7 +343,10 @@ impl Bytes {
             };
             let before = counted(self);
             let began = Instant::now();
-            let out = self.programs.with(space, |mover, space, ctx| how(mover, space, groups, ctx));
+            let out = self.programs.with(space, |mover, space, ctx| match to_flash {
+                None => mover.swap_out(space, groups, ctx),
+                Some(form) => mover.swap_out_to_flash(space, groups, form, ctx),
+            });
             let took = began.elapsed();
             let Some(out) = out else { continue };
             let [stored, zeros, reused] = counted(self);
@@ -479,19 +494,19 @@ impl Mechanism for Bytes {
         world: Option<&World<'_>>,
         events: &mut Vec<Event>,
     ) -> Result<Spent, LabError> {
-        self.take_out(space, groups, Mover::swap_out, world, events)
+        self.take_out(space, groups, None, world, events)
     }
 
     fn put_on_flash(
         &mut self,
         space: SpaceId,
         groups: &[Group],
+        form: FlashForm,
         world: Option<&World<'_>>,
         events: &mut Vec<Event>,
     ) -> Result<Spent, LabError> {
-        let how: TakeOut = Mover::swap_out_to_flash;
         let (mut spent, put) =
-            self.with_flash(|bytes| bytes.take_out(space, groups, how, world, events))?;
+            self.with_flash(|bytes| bytes.take_out(space, groups, Some(form), world, events))?;
         spent += put;
         Ok(spent)
     }
@@ -500,12 +515,23 @@ impl Mechanism for Bytes {
         &mut self,
         space: SpaceId,
         groups: &[Group],
+        form: FlashForm,
         events: &mut Vec<Event>,
     ) -> Result<Spent, LabError> {
+        let pages = groups.iter().flat_map(|group| &group.pages);
+        let mut blocks: Vec<Handle> = pages.filter_map(|page| self.entry(*page).handle()).collect();
+        blocks.sort_unstable_by_key(|handle| handle.raw());
+        blocks.dedup();
+        blocks.retain(|handle| !self.store().is_on_flash(*handle));
         let began = Instant::now();
         let (out, mut spent) = self.with_flash(|bytes| {
-            Ok(bytes.programs.with(space, |mover, space, ctx| mover.evict(space, groups, ctx)))
+            let evict =
+                |mover: &Mover<_, _>, space: &_, ctx: &mut _| mover.evict(space, groups, form, ctx);
+            Ok(bytes.programs.with(space, evict))
         })?;
+        if form == FlashForm::Pages {
+            self.note_decompressed(&blocks, &mut spent)?;
+        }
         spent.out_ns = self.clock.or_real(spent.out_ns, began.elapsed());
         events.extend(out.into_iter().flat_map(|out| out.events));
         Ok(spent)

@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use clew_core::{
-    AccessKind, CodecKind, Event, FrameFacts, Group, PageCounts, PageFacts, PageId, PageRun,
-    SpaceId, Tier, TierFacts,
+    AccessKind, CodecKind, Event, FlashForm, FrameFacts, Group, PageCounts, PageFacts, PageId,
+    PageRun, SpaceId, Tier, TierFacts,
 };
 use clew_store::State;
 
@@ -255,19 +255,21 @@ impl<M: Mechanism> Mechanism for WithKernel<M> {
         &mut self,
         space: SpaceId,
         groups: &[Group],
+        form: FlashForm,
         world: Option<&World<'_>>,
         events: &mut Vec<Event>,
     ) -> Result<Spent, LabError> {
-        self.inner.put_on_flash(space, groups, world, events)
+        self.inner.put_on_flash(space, groups, form, world, events)
     }
 
     fn evict(
         &mut self,
         space: SpaceId,
         groups: &[Group],
+        form: FlashForm,
         events: &mut Vec<Event>,
     ) -> Result<Spent, LabError> {
-        self.inner.evict(space, groups, events)
+        self.inner.evict(space, groups, form, events)
     }
 
     fn flash(&self) -> Option<TierFacts> {

@@ -20,7 +20,9 @@ pub use kernel::WithKernel;
 pub use numbers::SizeModel;
 pub use sizes::Sizes;
 
-use clew_core::{CodecKind, Event, Group, PageFacts, PageId, PageRun, SpaceId, TierFacts};
+use clew_core::{
+    CodecKind, Event, FlashForm, Group, PageFacts, PageId, PageRun, SpaceId, TierFacts,
+};
 use clew_store::State;
 
 use crate::costs::Spent;
@@ -83,20 +85,22 @@ pub trait Mechanism: PageFacts {
         events: &mut Vec<Event>,
     ) -> Result<Spent, LabError>;
 
-    /// As [`Mechanism::swap_out`], onto flash.
+    /// As [`Mechanism::swap_out`], onto flash, in this form.
     fn put_on_flash(
         &mut self,
         space: SpaceId,
         groups: &[Group],
+        form: FlashForm,
         world: Option<&World<'_>>,
         events: &mut Vec<Event>,
     ) -> Result<Spent, LabError>;
 
-    /// Moves the blocks of stored pages of one space to flash.
+    /// Moves the blocks of stored pages of one space to flash, in this form.
     fn evict(
         &mut self,
         space: SpaceId,
         groups: &[Group],
+        form: FlashForm,
         events: &mut Vec<Event>,
     ) -> Result<Spent, LabError>;
 
@@ -154,6 +158,14 @@ pub(crate) struct Form {
 impl Form {
     pub fn of(group: &Group) -> Form {
         Form { codec: group.codec, chunk_bytes: group.chunk_bytes, park: group.park_siblings }
+    }
+
+    /// The same, of a block that lies on flash in that form.
+    pub fn on_flash(self, form: FlashForm, page_bytes: u32) -> Form {
+        match form {
+            FlashForm::AsStored => self,
+            FlashForm::Pages => Form { codec: CodecKind::Raw, chunk_bytes: page_bytes, ..self },
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use std::fs::File;
 
 use std::convert::Infallible;
 
-use clew_core::{CodecKind, FrameFacts, PoolKind, TierFacts, Vpn};
+use clew_core::{CodecKind, FlashForm, FrameFacts, PoolKind, TierFacts, Vpn};
 use clew_engine::BlockStore;
 use clew_store::{
     Entry, EvictError, FetchError, Get, Handle, Limit, Members, Piece, PutError, PutOnFlashError,
@@ -277,6 +277,7 @@ impl Inside {
         let page_bytes = self.limits.page_bytes as f64;
         let (form, cost) = self.forms[form as usize];
         let ratio = match self.model {
+            SizeModel::Ratio(_) if form.codec == CodecKind::Raw => 1.0,
             SizeModel::Ratio(ratio) => ratio,
             SizeModel::Table | SizeModel::Stats(_) => cost.ratio,
         };
@@ -506,23 +507,41 @@ impl BlockStore for Numbers {
         put.ok_or(PutOnFlashError::NoFlash)
     }
 
-    fn evict(&self, _: &mut Siblings, handle: Handle) -> Result<(), EvictError> {
+    fn evict(&self, _: &mut Siblings, handle: Handle, form: FlashForm) -> Result<(), EvictError> {
         let inside = &mut *self.inside.borrow_mut();
         let number = handle.raw() as usize - 1;
         let block = &inside.blocks[number];
         if block.is_far() {
             return Err(EvictError::There { handle });
         }
-        if block.bytes <= STUB_BYTES {
+        let (in_pool, was) = (block.bytes, block.form());
+        if in_pool <= STUB_BYTES {
             return Err(EvictError::NotWorth { handle });
         }
-        if !inside.has_flash_room(block.bytes) {
+        let pages = u32::from(block.pages());
+        let page_bytes = inside.limits.page_bytes as u32;
+        let (bytes, now) = match form {
+            FlashForm::AsStored => (in_pool, was as u16),
+            FlashForm::Pages => {
+                let raw = inside.forms[was].0.on_flash(form, page_bytes);
+                let now = inside.form(raw).map_err(|error| {
+                    inside.error = Some(error);
+                    EvictError::NoFlash
+                })?;
+                (pages * page_bytes, now)
+            }
+        };
+        if !inside.has_flash_room(bytes) {
             return Err(EvictError::NoFlash);
         }
+        if form == FlashForm::Pages {
+            inside.spent.back_ns += inside.forms[was].1.back_ns * f64::from(pages);
+            inside.spent.decompressed_pages += u64::from(pages);
+        }
         let block = &mut inside.blocks[number];
-        block.form |= FAR;
+        (block.form, block.bytes) = (now | FAR, bytes);
         let block = block.clone();
-        inside.leave(number as u32, block.bytes);
+        inside.leave(number as u32, in_pool);
         inside.enter(number as u32, STUB_BYTES);
         inside.add_to_flash(&block);
         Ok(())

@@ -4,13 +4,13 @@
 //! What a block takes is modelled ([`SizeModel`]). Pages are zeros only where the trace says so. Everything
 //! else is what the mover does with bytes too.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use clew_core::{
-    Event, FrameFacts, Group, PageCounts, PageFacts, PageId, PageRun, PoolKind, SpaceId, Tier,
-    TierFacts, Vpn,
+    Event, FlashForm, FrameFacts, Group, PageCounts, PageFacts, PageId, PageRun, PoolKind, SpaceId,
+    Tier, TierFacts, Vpn,
 };
-use clew_engine::{ManagedSpace, Memory, Mover, MoverContext, Put, SwapOut, Took};
+use clew_engine::{Memory, Put, Took};
 use clew_store::{State, StoreConfig};
 use clew_trace::Trace;
 
@@ -99,14 +99,6 @@ impl Memory<Weight> for Nothing {
     }
 }
 
-/// How groups are taken out.
-type TakeOut = fn(
-    &Mover<Numbers, Nothing>,
-    &Arc<ManagedSpace<Nothing>>,
-    &[Group],
-    &mut MoverContext<Numbers>,
-) -> SwapOut;
-
 /// The mechanism. See the module.
 pub struct Sizes {
     programs: Programs<Numbers, Nothing>,
@@ -141,12 +133,12 @@ impl Sizes {
         &self.programs.mover.store
     }
 
-    /// Takes groups out of one space.
+    /// Takes groups out of one space, to the pool, or onto flash in that form.
     fn take_out(
         &mut self,
         space: SpaceId,
         groups: &[Group],
-        how: TakeOut,
+        to_flash: Option<FlashForm>,
         world: Option<&World<'_>>,
         events: &mut Vec<Event>,
     ) -> Result<Spent, LabError> {
@@ -156,7 +148,10 @@ impl Sizes {
             if let (Some(memory), Some(world)) = (self.programs.memory(space), world) {
                 memory.leave(groups, world);
             }
-            let out = self.programs.with(space, |mover, space, ctx| how(mover, space, groups, ctx));
+            let out = self.programs.with(space, |mover, space, ctx| match to_flash {
+                None => mover.swap_out(space, groups, ctx),
+                Some(form) => mover.swap_out_to_flash(space, groups, form, ctx),
+            });
             let Some(out) = out else { continue };
             stored += out.stored as u64;
             events.extend(out.events);
@@ -253,26 +248,29 @@ impl Mechanism for Sizes {
         world: Option<&World<'_>>,
         events: &mut Vec<Event>,
     ) -> Result<Spent, LabError> {
-        self.take_out(space, groups, Mover::swap_out, world, events)
+        self.take_out(space, groups, None, world, events)
     }
 
     fn put_on_flash(
         &mut self,
         space: SpaceId,
         groups: &[Group],
+        form: FlashForm,
         world: Option<&World<'_>>,
         events: &mut Vec<Event>,
     ) -> Result<Spent, LabError> {
-        self.take_out(space, groups, Mover::swap_out_to_flash, world, events)
+        self.take_out(space, groups, Some(form), world, events)
     }
 
     fn evict(
         &mut self,
         space: SpaceId,
         groups: &[Group],
+        form: FlashForm,
         events: &mut Vec<Event>,
     ) -> Result<Spent, LabError> {
-        let out = self.programs.with(space, |mover, space, ctx| mover.evict(space, groups, ctx));
+        let out =
+            self.programs.with(space, |mover, space, ctx| mover.evict(space, groups, form, ctx));
         events.extend(out.into_iter().flat_map(|out| out.events));
         self.store().take_spent()
     }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use clew_core::{
-    CodecKind, Event, Group, PageFacts, PageId, PageRun, PoolKind, SpaceId, TierFacts, Vpn,
+    CodecKind, Event, FlashForm, Group, PageFacts, PageId, PageRun, PoolKind, SpaceId, TierFacts,
+    Vpn,
 };
 use clew_store::{State, StoreConfig};
 use clew_trace::{ContentId, ContentsKind, Draft, Header, Provenance, Source, Trace, Writer};
@@ -53,9 +54,9 @@ enum Act {
     Write(u64),
     Out(Vec<(u64, u64)>, u32, bool),
     /// Onto flash, past the pool.
-    Far(u64, u64),
+    Far(u64, u64, FlashForm),
     /// From the pool to flash.
-    Evict(u64, u64),
+    Evict(u64, u64, FlashForm),
     Restore(u64, u64, bool),
     Free(u64, u32),
     Move(u64, u32, u64),
@@ -65,14 +66,15 @@ enum Act {
 
 fn act() -> impl Strategy<Value = Act> {
     let vpn = || 0..PAGES - 16;
+    let form = || prop_oneof![Just(FlashForm::AsStored), Just(FlashForm::Pages)];
     let groups = prop::collection::vec((vpn(), 1u64..9), 1..6);
     let chunk = prop_oneof![Just(1024u32), Just(4096), Just(8192), Just(32768)];
     prop_oneof![
         4 => vpn().prop_map(Act::Touch),
         2 => vpn().prop_map(Act::Write),
         4 => (groups, chunk, any::<bool>()).prop_map(|(g, c, p)| Act::Out(g, c, p)),
-        1 => (vpn(), 1u64..9).prop_map(|(a, n)| Act::Far(a, n)),
-        2 => (vpn(), 1u64..16).prop_map(|(a, n)| Act::Evict(a, n)),
+        1 => (vpn(), 1u64..9, form()).prop_map(|(a, n, form)| Act::Far(a, n, form)),
+        2 => (vpn(), 1u64..16, form()).prop_map(|(a, n, form)| Act::Evict(a, n, form)),
         3 => (vpn(), 1u64..50, any::<bool>()).prop_map(|(a, n, p)| Act::Restore(a, n, p)),
         1 => (vpn(), 1u32..12).prop_map(|(a, n)| Act::Free(a, n)),
         1 => (vpn(), 1u32..12, PAGES..2 * PAGES).prop_map(|(a, n, to)| Act::Move(a, n, to)),
@@ -178,18 +180,20 @@ impl Both<'_> {
                     mechanism.swap_out(SPACE, &groups, Some(world), events).expect("a swap-out");
                 });
             }
-            Act::Far(first, count) => {
+            Act::Far(first, count, form) => {
                 let group = single(first, count);
                 self.same(|mechanism, world, events| {
                     let groups = std::slice::from_ref(&group);
-                    mechanism.put_on_flash(SPACE, groups, Some(world), events).expect("a swap-out");
+                    mechanism
+                        .put_on_flash(SPACE, groups, form, Some(world), events)
+                        .expect("a swap-out");
                 });
             }
-            Act::Evict(first, count) => {
+            Act::Evict(first, count, form) => {
                 let group = single(first, count);
                 self.same(|mechanism, _, events| {
                     let groups = std::slice::from_ref(&group);
-                    mechanism.evict(SPACE, groups, events).expect("an eviction");
+                    mechanism.evict(SPACE, groups, form, events).expect("an eviction");
                 });
             }
             Act::Restore(first, count, park) => {

@@ -1,6 +1,6 @@
 //! The budget, and what the driver wants done for it.
 
-use clew_core::{Event, Group, Ns, PageId, SpaceId, Tier, Trigger};
+use clew_core::{Event, FlashForm, Group, Ns, PageId, SpaceId, Tier, Trigger};
 use clew_engine::budget::Use;
 use clew_engine::driver::{Command, SAMPLE_BYTES};
 use clew_policy::schemes::OnFull;
@@ -8,19 +8,21 @@ use clew_report::Memory;
 use clew_store::State;
 
 use super::{Replay, TICK};
-use crate::costs::Spent;
 use crate::error::LabError;
-use crate::mechanism::{Mechanism, WithKernel};
-use crate::world::World;
+use crate::mechanism::Mechanism;
 
-/// How pages are taken out.
-type How<M> = fn(
-    &mut WithKernel<M>,
-    SpaceId,
-    &[Group],
-    Option<&World<'_>>,
-    &mut Vec<Event>,
-) -> Result<Spent, LabError>;
+/// Where pages go that leave their program, or their tier.
+#[derive(Clone, Copy)]
+pub(super) enum How {
+    /// Into the pool.
+    ToPool,
+    /// Onto flash, past the pool.
+    ToFlash(FlashForm),
+    /// From the pool to flash.
+    Evict(FlashForm),
+    /// To the kernel's zram.
+    Lend,
+}
 
 impl<M: Mechanism> Replay<'_, M> {
     /// What a relaunch is expected to use comes back.
@@ -103,20 +105,17 @@ impl<M: Mechanism> Replay<'_, M> {
         while let Some(command) = self.driver.next_command() {
             match command {
                 Command::SwapOut { space, groups, number }
-                | Command::Move { space, groups, tier: Tier::Pool, number } => {
-                    progress |= self.take_out(space, &groups, WithKernel::swap_out, number)?;
+                | Command::Move { space, groups, tier: Tier::Pool, form: _, number } => {
+                    progress |= self.take_out(space, &groups, How::ToPool, number)?;
                     if self.mechanism.was_full() {
                         self.driver.no_room(self.mechanism.pool());
                     }
                 }
-                Command::PutOnFlash { space, groups, number } => {
-                    progress |= self.take_out(space, &groups, WithKernel::put_on_flash, number)?;
+                Command::PutOnFlash { space, groups, form, number } => {
+                    progress |= self.take_out(space, &groups, How::ToFlash(form), number)?;
                 }
-                Command::Move { space, groups, tier: Tier::Flash, number } => {
-                    let how: How<M> = |mechanism, space, groups, _, events| {
-                        mechanism.evict(space, groups, events)
-                    };
-                    progress |= self.take_out(space, &groups, how, number)?;
+                Command::Move { space, groups, tier: Tier::Flash, form, number } => {
+                    progress |= self.take_out(space, &groups, How::Evict(form), number)?;
                 }
                 Command::Restore { space, pages, park, number } => {
                     let came = if self.plays(space) { self.restore(&pages, park)? } else { 0 };
@@ -130,8 +129,8 @@ impl<M: Mechanism> Replay<'_, M> {
                     }
                 }
                 Command::Lend { space, groups, number }
-                | Command::Move { space, groups, tier: Tier::Kernel, number } => {
-                    progress |= self.take_out(space, &groups, WithKernel::lend, number)?;
+                | Command::Move { space, groups, tier: Tier::Kernel, form: _, number } => {
+                    progress |= self.take_out(space, &groups, How::Lend, number)?;
                 }
                 // A replay hears of every touch that the trace has; it has no sensor.
                 Command::Watch { .. } | Command::EndWatch { .. } => {}
@@ -180,7 +179,7 @@ impl<M: Mechanism> Replay<'_, M> {
         &mut self,
         space: SpaceId,
         groups: &[Group],
-        how: How<M>,
+        how: How,
         number: u64,
     ) -> Result<bool, LabError> {
         // It takes the reclaimer's time, and none of the driver's.
@@ -195,12 +194,31 @@ impl<M: Mechanism> Replay<'_, M> {
         let used = self.used_bytes();
         let mut events = std::mem::take(&mut self.events);
         let world = self.world.as_ref();
-        let spent = how(&mut self.mechanism, space, groups, world, &mut events)?;
+        let mechanism = &mut self.mechanism;
+        let spent = match how {
+            How::ToPool => mechanism.swap_out(space, groups, world, &mut events),
+            How::ToFlash(form) => mechanism.put_on_flash(space, groups, form, world, &mut events),
+            How::Evict(form) => mechanism.evict(space, groups, form, &mut events),
+            How::Lend => mechanism.lend(space, groups, world, &mut events),
+        }?;
         self.tally.spend(&spent);
         let freed = used.saturating_sub(self.used_bytes());
-        self.backlog.push(self.program_ns(), spent.cpu_ns(), freed);
-        let left = events.iter().any(|event| matches!(event, Event::Stored { .. }));
-        self.tell_all(&mut events, false)?;
+        // What is on its way to flash is in memory until the device has it.
+        let took_ns = spent.cpu_ns() + spent.device_ns;
+        self.backlog.push(self.program_ns(), took_ns, freed);
+        // A page that could not be evicted is told of as stored, too.
+        let left = events.iter().any(|event| match event {
+            Event::Stored { tier, .. } => !matches!(how, How::Evict(_)) || *tier == Tier::Flash,
+            _ => false,
+        });
+        if let How::Evict(_) = how {
+            // They left their program before.
+            events.iter().for_each(|event| self.tell(event));
+            events.clear();
+            self.events = events;
+        } else {
+            self.tell_all(&mut events, false)?;
+        }
         Ok(left)
     }
 }

@@ -24,6 +24,7 @@ mod ahead;
 mod apps;
 mod backlog;
 mod commands;
+mod device;
 mod hot_sets;
 mod own;
 mod tally;
@@ -31,7 +32,7 @@ mod tally;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use clew_core::{AccessKind, AppId, Arrival, Event, Ns, PageId, PageRun, SpaceId, Trigger};
+use clew_core::{AccessKind, AppId, Arrival, Event, Ns, PageId, PageRun, SpaceId, Tier, Trigger};
 use clew_engine::budget::{Budget, WATERMARKS};
 use clew_engine::decide::Engine;
 use clew_engine::driver::Driver;
@@ -48,6 +49,7 @@ use crate::spaces::Spaces;
 use crate::world::{Lookahead, World};
 use ahead::Ahead;
 use backlog::Backlog;
+use device::Device;
 use hot_sets::Follower;
 use own::OwnTime;
 use tally::Tally;
@@ -87,8 +89,11 @@ pub struct Settings {
     pub clock: Clock,
     /// What moves pages.
     pub pages: Pages,
-    /// Bytes of flash, if there is one (its time is always modelled).
+    /// Bytes of flash, if there is one (its time is always modelled). Schemes that do not use it do not
+    /// see it.
     pub flash_bytes: Option<u64>,
+    /// How much of the device that flash is on is used, by everybody, per cent: the fuller, the slower.
+    pub flash_used_pct: u32,
     /// The machine swaps to zram, so that a scheme can lend pages to it (always modelled).
     pub kernel_zram: bool,
 }
@@ -103,6 +108,7 @@ impl Settings {
             clock: Clock::Modelled(Costs::reference()),
             pages: Pages::Real,
             flash_bytes: None,
+            flash_used_pct: 0,
             kernel_zram: false,
         }
     }
@@ -132,7 +138,14 @@ pub fn replay(
         Arrival::Resident => None,
         Arrival::Parked { pages, keep } => Some(Buffer { pages, keep }),
     };
-    let (clock, flash_bytes) = (settings.clock.clone(), settings.flash_bytes);
+    let clock = settings.clock.clone().at_utilisation(settings.flash_used_pct);
+    let flash_bytes = settings.flash_bytes.filter(|_| scheme.uses(Tier::Flash));
+    if scheme.needs_flash() && flash_bytes.is_none() {
+        return Err(LabError::Setting {
+            what: format!("scheme {}", scheme.name),
+            why: "it has no place but flash: say how large that is (--flash)".to_string(),
+        });
+    }
     let (pool, retain) = (scheme.pool, scheme.retain);
     let has = trace.header().contents;
     let (arm, pages) = match settings.pages {
@@ -214,6 +227,8 @@ struct Replay<'a, M> {
     now: Ns,
     /// The last tick.
     ticked: Ns,
+    /// The device that flash is on, and how often it is looked at, if the scheme asks for it.
+    device: Option<Device>,
     /// When the load was last told, and what swapping had taken of a CPU by then, nanoseconds.
     loaded: (Ns, f64),
     record: u64,
@@ -261,6 +276,7 @@ impl<'a, M: Mechanism> Replay<'a, M> {
             costs,
             now: Ns::default(),
             ticked: Ns::default(),
+            device: Device::of(settings),
             loaded: (Ns::default(), 0.0),
             record: 0,
             window: None,
@@ -280,6 +296,7 @@ impl<'a, M: Mechanism> Replay<'a, M> {
         let failed = |source| LabError::trace(trace.path())(source);
         let total = trace.file_bytes();
         let mut reader = trace.records().map_err(failed)?;
+        self.look_at_device();
         while let Some(stamped) = reader.next() {
             let stamped = stamped.map_err(failed)?;
             self.step(&stamped).map_err(|error| self.placed(error, trace.path()))?;
@@ -313,6 +330,7 @@ impl<'a, M: Mechanism> Replay<'a, M> {
             self.driver.set_cpu_load(load.clamp(0.0, 1.0) as f32);
             self.loaded = (self.now, now_ns);
         }
+        self.look_at_device();
         self.driver.tick(self.now, &self.mechanism);
     }
 
@@ -552,8 +570,9 @@ impl<'a, M: Mechanism> Replay<'a, M> {
                     triggers.push(Trigger::Hit(*page));
                 }
                 Event::PrefetchExpired { .. } => self.tally.ahead_unused += 1,
-                Event::Stored { page, bytes, .. } => {
-                    self.tally.stored(u64::from(*bytes), self.driver.budget().page_bytes);
+                Event::Stored { page, tier, bytes } => {
+                    let page_bytes = self.driver.budget().page_bytes;
+                    self.tally.stored(*tier, u64::from(*bytes), page_bytes);
                     self.tally.ahead_unused += u64::from(self.ahead.used(*page).is_some());
                 }
                 _ => {}

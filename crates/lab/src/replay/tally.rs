@@ -1,5 +1,6 @@
 //! What a replay counts.
 
+use clew_core::Tier;
 use clew_engine::driver::Driver;
 use clew_report::{Arm, HotSets, Memory, Prefetched, Replay, Summary};
 
@@ -38,6 +39,11 @@ impl Tally {
         self.spent += *spent;
     }
 
+    /// What was written to flash so far, bytes.
+    pub fn flash_written_bytes(&self) -> u64 {
+        self.spent.flash_written_bytes
+    }
+
     /// CPU time of all so far, nanoseconds.
     pub fn spent_ns(&self) -> f64 {
         self.spent.cpu_ns()
@@ -48,10 +54,13 @@ impl Tally {
         self.relaunch_ns.push(took_ns);
     }
 
-    pub fn stored(&mut self, bytes: u64, page_bytes: u64) {
+    /// A page left its program. Of one that went to flash, what stays in memory says nothing of how dense it is.
+    pub fn stored(&mut self, tier: Tier, bytes: u64, page_bytes: u64) {
         self.swapped_out += 1;
-        self.stored_bytes += bytes;
-        self.original_bytes += page_bytes;
+        if tier != Tier::Flash {
+            self.stored_bytes += bytes;
+            self.original_bytes += page_bytes;
+        }
     }
 
     /// A decision: of a kind, about these.

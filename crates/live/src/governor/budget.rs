@@ -76,7 +76,10 @@ impl Governor {
         self.driver.set_tier(Tier::Pool, tier_facts(&facts));
         if let Some(flash) = self.shared.mover.store.flash() {
             let flash = flash.facts();
-            self.driver.set_tier(Tier::Flash, flash.tier(facts.flash_pages));
+            // Who puts nothing there has no room there.
+            if self.config.scheme.uses(Tier::Flash) {
+                self.driver.set_tier(Tier::Flash, flash.tier(facts.flash_pages));
+            }
             self.clean_flash(&flash);
         }
         let (full, times) = self.driver.pool_full();

@@ -8,6 +8,7 @@ mod budget;
 mod burial;
 mod candidates;
 mod cpu_load;
+mod flash_device;
 mod fullness;
 mod kernel_tier;
 mod last_resort;
@@ -47,6 +48,7 @@ use crate::programs::process::{Process, Shared};
 use crate::work::{Crew, Desk, Done, Work};
 use activity::Activity;
 use cpu_load::CpuLoad;
+use flash_device::FlashDevice;
 use fullness::Fullness;
 use kernel_tier::KernelTier;
 use outside::Outside;
@@ -199,6 +201,7 @@ pub struct Governor {
     last_second: Instant,
     outside: Outside,
     cpu_load: CpuLoad,
+    flash_device: FlashDevice,
 }
 
 impl Governor {
@@ -260,6 +263,7 @@ impl Governor {
             last_second: now,
             outside: Outside::new(now),
             cpu_load: CpuLoad::default(),
+            flash_device: FlashDevice::default(),
         }
     }
 
@@ -465,6 +469,7 @@ impl Governor {
             self.look_outside();
             self.look_for_thrashing();
             self.look_at_cpus();
+            self.look_at_flash_device();
         }
         if self.stopping.is_none() {
             self.watch_activity();

@@ -175,20 +175,20 @@ impl Governor {
                     let make = |process, ticket| Work::Peek { process, groups, ticket };
                     self.take_groups_out(space, number, promise, make);
                 }
-                Command::PutOnFlash { space, groups, number } => {
-                    let make = |process, ticket| Work::PutOnFlash { process, groups, ticket };
+                Command::PutOnFlash { space, groups, form, number } => {
+                    let make = |process, ticket| Work::PutOnFlash { process, groups, form, ticket };
                     self.take_groups_out(space, number, promise, make);
                 }
-                Command::Move { space, groups, tier: Tier::Flash, number } => {
-                    let make = |process, ticket| Work::Evict { process, groups, ticket };
+                Command::Move { space, groups, tier: Tier::Flash, form, number } => {
+                    let make = |process, ticket| Work::Evict { process, groups, form, ticket };
                     self.take_groups_out(space, number, promise, make);
                 }
-                Command::Move { space, groups, tier: Tier::Pool, number } => {
+                Command::Move { space, groups, tier: Tier::Pool, form: _, number } => {
                     self.kernel.to_compact = true;
                     let make = |process, ticket| Work::SwapOut { process, groups, ticket };
                     self.take_groups_out(space, number, promise, make);
                 }
-                Command::Move { space, groups, tier: Tier::Kernel, number } => {
+                Command::Move { space, groups, tier: Tier::Kernel, form: _, number } => {
                     let make = |process, ticket| Work::PassOn { process, groups, bytes, ticket };
                     self.take_groups_out(space, number, promise, make);
                 }

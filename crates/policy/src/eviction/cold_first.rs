@@ -6,33 +6,21 @@
 //! HotnessOrg takes them from DRAM. How many pages the wanted bytes are is reckoned from what a page
 //! takes in the pool on average. Pages of one space that follow each other are one unit.
 //!
-//! A page that was answered is not answered again until something is told of it (it moved, came
-//! back, or is gone): the order may still be under way. One that was told to be in the pool after all
-//! (nothing is gained by moving it, or there was no room for it just then) is not answered again before it
-//! has come back or is gone, or ten seconds have passed.
+//! What was answered is not answered again at once: `answered`.
 
-use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-use clew_core::{
-    Event, Eviction, Hotness, Metric, Ns, Observe, Out, PageId, SpaceId, Tier, Unit, View,
-};
+use clew_core::{Event, Eviction, Hotness, Metric, Observe, Out, PageId, Tier, Unit, View};
 
+use super::answered::Answered;
 use crate::plain;
 use crate::reclaim::hotness_org::in_lru_order;
 use crate::schemes::About;
 
-/// So long what stayed in the pool is not answered again, at most.
-const REFUSED_FOR: Ns = Ns(10_000_000_000);
-
 /// The policy. See the module.
 #[derive(Default)]
 pub struct ColdFirst {
-    under_way: HashSet<PageId>,
-    /// Answered, and still in the pool.
-    refused: HashSet<PageId>,
-    /// When those that are refused were forgotten last.
-    forgotten: Ns,
+    answered: Answered,
     /// By class, cold, warm, hot.
     evicted: [u64; 3],
 }
@@ -44,38 +32,11 @@ impl ColdFirst {
     pub fn new() -> ColdFirst {
         ColdFirst::default()
     }
-
-    fn forget_spaces(&mut self, ended: impl Fn(SpaceId) -> bool) {
-        for pages in [&mut self.under_way, &mut self.refused] {
-            pages.retain(|page| !ended(page.space()));
-        }
-    }
 }
 
 impl Observe for ColdFirst {
     fn on_event(&mut self, event: &Event, view: &View<'_>) {
-        match *event {
-            Event::Stored { page, tier, .. } => {
-                let answered = self.under_way.remove(&page);
-                if answered && tier == Tier::Pool {
-                    self.refused.insert(page);
-                }
-            }
-            Event::PageIn { page, .. } | Event::Stayed { page } => {
-                self.under_way.remove(&page);
-                self.refused.remove(&page);
-            }
-            Event::Freed { run } | Event::Moved { from: run, .. } => {
-                for pages in [&mut self.under_way, &mut self.refused] {
-                    pages.retain(|page| !run.contains(*page));
-                }
-            }
-            Event::SpaceEnd { space } => self.forget_spaces(|of| of == space),
-            Event::Exit { app } => {
-                self.forget_spaces(|of| view.facts.app_of(of).is_none_or(|owner| owner == app));
-            }
-            _ => {}
-        }
+        self.answered.on_event(event, view);
     }
 
     fn metrics(&self) -> Vec<Metric> {
@@ -95,10 +56,7 @@ impl Eviction for ColdFirst {
         let (Some(classes), Some(pool)) = (view.classes, view.facts.tiers.get(&Tier::Pool)) else {
             return;
         };
-        if view.facts.now.0.saturating_sub(self.forgotten.0) >= REFUSED_FOR.0 {
-            self.refused.clear();
-            self.forgotten = view.facts.now;
-        }
+        self.answered.asked(view.facts.now);
         let average = pool.used_bytes.checked_div(pool.pages).unwrap_or(0).max(1);
         let mut wanted = bytes.div_ceil(average);
         let apps = in_lru_order(view.facts.apps.keys().copied(), view.facts);
@@ -109,10 +67,7 @@ impl Eviction for ColdFirst {
                     if wanted == 0 {
                         return ControlFlow::Break(());
                     }
-                    if view.pages.tier(page) == Some(Tier::Pool)
-                        && !self.refused.contains(&page)
-                        && self.under_way.insert(page)
-                    {
+                    if view.pages.tier(page) == Some(Tier::Pool) && self.answered.answer(page) {
                         self.evicted[rank] += 1;
                         wanted -= 1;
                         pages.push(page);

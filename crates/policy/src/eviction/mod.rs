@@ -1,5 +1,8 @@
 //! What leaves the pool?
 
+mod answered;
+pub mod by_app;
 pub mod cold_first;
 pub mod none;
+pub mod oldest_first;
 pub mod z3fold_lru;

@@ -181,12 +181,14 @@ impl Placement for KernelFirst {
             return;
         }
         let mut wanted = self.to_move.min(pages as u64);
+        // Of a page that was lent twice there may be two notes.
+        let mut seen = HashSet::new();
         while wanted > 0 {
             let Some(page) = self.lent.pop_front() else {
                 self.to_move = 0;
                 return;
             };
-            if view.pages.tier(page) == Some(Tier::Kernel) {
+            if view.pages.tier(page) == Some(Tier::Kernel) && seen.insert(page) {
                 out.push(page);
                 self.counted.moved += 1;
                 self.to_move -= 1;

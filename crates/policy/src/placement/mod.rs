@@ -1,6 +1,9 @@
 //! Which tier?
 
+pub mod adaptive_path;
+pub mod flash;
 pub mod flash_last;
 pub mod kernel_first;
+pub mod launch_pages;
 pub mod none;
 pub mod pool;

@@ -18,6 +18,9 @@
 //! - the pages of the app in front are spared (set aside in order) until the demand is urgent or
 //!   nothing else is left (Ariadne 4.2 describes this option of Android's kernel).
 //!
+//! *Swappiness.* The larger it is, the more aggressively memory is swapped (ElasticZRAM 2.2.2): of what is wanted
+//! a round takes this part, per cent; what is urgent is taken in any case.
+//!
 //! Anonymous pages only: file pages are no business of this list. A fault tells nothing here, the
 //! `PageIn` that goes with it does.
 //!
@@ -28,11 +31,11 @@
 
 use clew_core::{
     AccessKind, AppId, Classes, Demand, Event, Hotness, Metric, Observe, PageId, PageRun, Reclaim,
-    Unit, Verdict, Victim, View,
+    Unit, Verdict, Victim, View, Whole,
 };
+use serde::{Deserialize, Serialize};
 
-use crate::plain;
-use crate::schemes::About;
+use crate::schemes::{About, Answer};
 
 use super::page_lists::{Flag, ListId, PageLists, Slot};
 
@@ -54,6 +57,7 @@ const BATCH_PAGES: u32 = 32;
 /// The policy. See the module.
 #[derive(Default)]
 pub struct Lru {
+    swappiness: Whole<0, 200, 100>,
     lists: PageLists,
     active: u64,
     /// Spared pages included.
@@ -76,7 +80,28 @@ struct Counted {
     refaults_inactive: u64,
 }
 
-plain!(Lru as dyn Reclaim, About::of("lru", "active/inactive LRU"));
+/// Parameters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Params {
+    /// Of the pages that are wanted so many leave, per cent (the kernel's `vm.swappiness`, which shares
+    /// reclaim out to anonymous and file pages, of which only the former are here).
+    pub swappiness: Whole<0, 200, 100>,
+}
+
+impl Answer<dyn Reclaim> for Params {
+    fn about(&self) -> About {
+        let shown = match self.swappiness.get() {
+            100 => "active/inactive LRU".to_string(),
+            other => format!("active/inactive LRU, swappiness {other}"),
+        };
+        About::of("lru", shown)
+    }
+
+    fn build(&self) -> Box<dyn Reclaim> {
+        Box::new(Lru { swappiness: self.swappiness, ..Lru::default() })
+    }
+}
 
 impl Lru {
     /// Empty lists.
@@ -337,7 +362,9 @@ impl Lru {
 
 impl Reclaim for Lru {
     fn pick_victims(&mut self, demand: Demand, view: &View<'_>, out: &mut Vec<Verdict>) {
-        self.pick(demand, true, view, out);
+        let scaled = demand.pages * self.swappiness.get() as usize / 100;
+        let pages = if demand.urgent { scaled.max(demand.pages) } else { scaled };
+        self.pick(Demand { pages, ..demand }, true, view, out);
     }
 
     fn pick_app(&mut self, app: AppId, view: &View<'_>, out: &mut Vec<Verdict>) {

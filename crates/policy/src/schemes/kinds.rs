@@ -53,6 +53,9 @@ pub struct About {
     pub may_use: &'static [Tier],
     /// An eviction that picks frames: it needs a pool whose frames zpages share.
     pub needs_frames: bool,
+    /// How often a placement wants the device that flash is on to be looked at, seconds; never, if it
+    /// does not ask for it.
+    pub device_sample_s: Option<u32>,
     /// What a placement lends to the kernel's zram, where there is one, in per cent of the budget.
     pub kernel_share_pct: u32,
 }

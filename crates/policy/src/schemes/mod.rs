@@ -141,6 +141,16 @@ impl Scheme {
         self.placement.about().kernel_share_pct
     }
 
+    /// How often the device that flash is on is to be looked at, in seconds, if the scheme asks for it.
+    pub fn device_sample_s(&self) -> Option<u32> {
+        self.placement.about().device_sample_s
+    }
+
+    /// Whether it can do nothing without flash.
+    pub fn needs_flash(&self) -> bool {
+        self.tiers().contains(&Tier::Flash)
+    }
+
     /// The tiers that the scheme can place pages in.
     pub fn tiers(&self) -> &'static [Tier] {
         self.placement.about().tiers

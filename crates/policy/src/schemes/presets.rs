@@ -16,13 +16,27 @@ use super::{OnFull, PoolKind, Scheme};
 
 /// Every preset, in the order of the table of schemes.
 pub(super) fn all() -> Vec<Scheme> {
-    vec![dram(), zram(), zswap(), ariadne(), ariadne_paper(), archer(), shsc(), asap(), clew()]
+    vec![
+        dram(),
+        nosw(),
+        zram(),
+        zswap(),
+        flash_swap(),
+        zram_flash(),
+        ariadne(),
+        ariadne_paper(),
+        elastic_zram(),
+        seal(),
+        archer(),
+        shsc(),
+        asap(),
+        clew(),
+    ]
 }
 
 /// What this version lacks of the system that preset `name` is named after.
 pub(super) fn missing(name: &str) -> &'static [&'static str] {
     match name {
-"zswap" => &["what is evicted goes to flash as it is stored, and not decompressed"],
         "clew" => &["all that is planned of the other systems"],
         _ => &[],
     }
@@ -58,6 +72,52 @@ fn dram() -> Scheme {
     }
 }
 
+/// `dram` where memory is short: the low-memory killer ends an app (MobileSwap IV-A, "no swap").
+fn nosw() -> Scheme {
+    Scheme { name: "nosw".to_string(), on_full: OnFull::Kill, ..dram() }
+}
+
+/// Swapping to flash and nothing else (ElasticZRAM 4.1).
+fn flash_swap() -> Scheme {
+    Scheme {
+        name: "flash-swap".to_string(),
+        packing: Arc::new(OnePage { codec: CodecKind::Raw, ..OnePage::default() }),
+        placement: Arc::new(placement::flash::ToFlash::default()),
+        ..zram()
+    }
+}
+
+/// The two-level swapping of today's devices (ElasticZRAM 2.1, 4.1): what entered a full pool longest ago is
+/// decompressed and written to flash.
+fn zram_flash() -> Scheme {
+    Scheme {
+        name: "zram-flash".to_string(),
+        eviction: Arc::new(eviction::oldest_first::Plain {}),
+        placement: Arc::new(placement::flash_last::FlashLast { compressed: false }),
+        ..zram()
+    }
+}
+
+/// ElasticZRAM as in its paper (DAC 2024, 3 and 4.1). What the paper leaves open is told in docs/design.md.
+fn elastic_zram() -> Scheme {
+    Scheme {
+        name: "elasticzram".to_string(),
+        reclaim: Arc::new(reclaim::least_used_app::Plain {}),
+        eviction: Arc::new(eviction::by_app::Params::default()),
+        placement: Arc::new(placement::adaptive_path::Params::default()),
+        ..zram()
+    }
+}
+
+/// SEAL, with which ElasticZRAM is compared (4.1).
+fn seal() -> Scheme {
+    Scheme {
+        name: "seal".to_string(),
+        placement: Arc::new(placement::launch_pages::Params::default()),
+        ..zram()
+    }
+}
+
 /// What Linux and Android do with zram as their swap device (Ariadne 5, ElasticZRAM 4.1).
 fn zram() -> Scheme {
     Scheme {
@@ -67,7 +127,7 @@ fn zram() -> Scheme {
         mem_limit_bytes: None,
         pool: PoolKind::SizeClasses,
         retain: true,
-        reclaim: Arc::new(reclaim::lru::Plain {}),
+        reclaim: Arc::new(reclaim::lru::Params::default()),
         admission: Arc::new(admission::all::Plain {}),
         packing: Arc::new(OnePage::default()),
         eviction: Arc::new(eviction::none::Plain {}),
@@ -85,7 +145,7 @@ fn zswap() -> Scheme {
         retain: false,
         packing: Arc::new(OnePage { codec: CodecKind::Lzo, ..OnePage::default() }),
         eviction: Arc::new(eviction::z3fold_lru::Plain {}),
-        placement: Arc::new(placement::flash_last::Plain {}),
+        placement: Arc::new(placement::flash_last::FlashLast { compressed: false }),
         ..zram()
     }
 }
@@ -136,7 +196,7 @@ fn ariadne_paper() -> Scheme {
         }),
         // 4.2: when the pool is full, cold data is the first to go to flash, compressed.
         eviction: Arc::new(eviction::cold_first::Plain {}),
-        placement: Arc::new(placement::flash_last::Plain {}),
+        placement: Arc::new(placement::flash_last::FlashLast::default()),
         prefetch: Arc::new(pre_decomp::Params::default()),
         ..zram()
     }

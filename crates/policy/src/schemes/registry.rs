@@ -156,9 +156,10 @@ impl Default for Registry {
         Registry {
             reclaim: Kinds::none()
                 .with::<reclaim::none::Plain>()
-                .with::<reclaim::lru::Plain>()
+                .with::<reclaim::lru::Params>()
                 .with::<reclaim::hotness_org::Params>()
-                .with::<reclaim::ft_list::Params>(),
+                .with::<reclaim::ft_list::Params>()
+                .with::<reclaim::least_used_app::Plain>(),
             admission: Kinds::none().with::<admission::all::Plain>(),
             packing: Kinds::none()
                 .with::<packing::one_page::OnePage>()
@@ -168,12 +169,17 @@ impl Default for Registry {
             eviction: Kinds::none()
                 .with::<eviction::none::Plain>()
                 .with::<eviction::cold_first::Plain>()
+                .with::<eviction::oldest_first::Plain>()
+                .with::<eviction::by_app::Params>()
                 .with::<eviction::z3fold_lru::Plain>(),
             placement: Kinds::none()
                 .with::<placement::none::Plain>()
                 .with::<placement::pool::Plain>()
-                .with::<placement::flash_last::Plain>()
-                .with::<placement::kernel_first::Params>(),
+                .with::<placement::flash_last::FlashLast>()
+                .with::<placement::kernel_first::Params>()
+                .with::<placement::flash::ToFlash>()
+                .with::<placement::launch_pages::Params>()
+                .with::<placement::adaptive_path::Params>(),
             prefetch: Kinds::none()
                 .with::<prefetch::none::Plain>()
                 .with::<prefetch::readahead::Readahead>()
@@ -185,7 +191,7 @@ impl Default for Registry {
                 .with::<prefetch::group::Params>()
                 .with::<prefetch::asap::Params>()
                 .with_reader(About::of(by_trigger::KIND, ""), by_trigger::read),
-            tiers: vec![Tier::Pool],
+            tiers: vec![Tier::Pool, Tier::Flash],
         }
     }
 }

@@ -9,6 +9,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
+use clew_core::FlashForm;
+
 use super::fetch::Fetched;
 use super::front::{FIXED_BYTES, Front, parts_needed};
 use super::stub::{self, Seen};
@@ -23,15 +25,6 @@ use crate::tier::ObjectTier;
 
 /// What only stubs may take of the pool's room, bytes: a full pool must be able to evict.
 const KEPT_FOR_STUBS: u64 = 128 << 10;
-
-/// How a block is written to flash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// As it is stored.
-    AsStored,
-    /// Decompressed, as ElasticZRAM does (2.2.1).
-    Pages,
-}
 
 /// Why a block did not go to flash; it is where it was.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -116,7 +109,7 @@ impl<T: ObjectTier> Store<T> {
         &self,
         ctx: &mut CodecContext,
         handle: Handle,
-        form: Form,
+        form: FlashForm,
     ) -> Result<(), EvictError> {
         let flash = self.flash().ok_or(EvictError::NoFlash)?;
         if !self.retain(handle) {
@@ -135,7 +128,7 @@ impl<T: ObjectTier> Store<T> {
         ctx: &mut CodecContext,
         flash: &Flash,
         handle: Handle,
-        form: Form,
+        form: FlashForm,
     ) -> Result<(), EvictError> {
         let mut payload = Vec::new();
         let header = self.tier.read(handle.raw(), |header, bytes| {
@@ -151,12 +144,12 @@ impl<T: ObjectTier> Store<T> {
         let parts: Vec<u32> = front.iter().flat_map(Front::parts).collect();
         let (mut bytes, mut stub) = (Vec::new(), Vec::new());
         match form {
-            Form::AsStored => {
+            FlashForm::AsStored => {
                 self.stored_bytes_of(handle, front.as_ref(), &payload, &mut bytes)?;
                 let front = front.as_ref().map(|front| without_parts(front, &payload));
                 stub::write(&mut stub, seen.codec, seen.dictionary, front.as_deref());
             }
-            Form::Pages => {
+            FlashForm::Pages => {
                 self.pages_of(ctx, handle, &header, &seen, front.as_ref(), &payload, &mut bytes)?;
                 let front = front.as_ref().map(|front| without_chunks(front, &payload));
                 stub::write(&mut stub, Stored::Raw, None, front.as_deref());
@@ -182,7 +175,7 @@ impl<T: ObjectTier> Store<T> {
                 for part in parts {
                     self.tier.remove(part);
                 }
-                if let (Some(dictionary), Form::Pages) = (seen.dictionary, form) {
+                if let (Some(dictionary), FlashForm::Pages) = (seen.dictionary, form) {
                     self.release_dictionary(dictionary);
                 }
                 Ok(())

@@ -31,7 +31,7 @@ mod stub;
 
 pub use adopt::Adopted;
 pub use dictionary::Dictionary;
-pub use evict::{BackError, EvictError, Form};
+pub use evict::{BackError, EvictError};
 pub use fetch::{FetchError, Fetched, OnFlash};
 pub use get::{Get, Piece};
 pub use put::PutOnFlashError;

@@ -23,7 +23,7 @@ fn whoever_dies_while_moving_a_block_leaves_it_here_or_there() {
         let (store, ctx) = (&world.store, &mut world.ctx);
         let child = step::traced(name, || match fetched {
             Some(fetched) => drop(store.bring_back(&fetched)),
-            None => drop(store.evict(ctx, handle, Form::AsStored)),
+            None => drop(store.evict(ctx, handle, FlashForm::AsStored)),
         });
         let Some(mut child) = child else { return };
         for _ in 0..draw.size(100, 40_000) {
@@ -63,7 +63,7 @@ fn whoever_dies_by_surprise_leaves_what_was_named() {
             let mut draw = Seeded::of(seed, &[8]);
             loop {
                 let handle = handles[draw.below(handles.len() as u64) as usize];
-                let _ = store.evict(&mut ctx, handle, Form::AsStored);
+                let _ = store.evict(&mut ctx, handle, FlashForm::AsStored);
                 // Without a thread that writes, only what is in memory can be read.
                 let put = store.put_on_flash(
                     &mut ctx,

@@ -143,7 +143,7 @@ impl World {
             (0..=4, _) => drop(self.put(draw, false)),
             (5..=6, _) => drop(self.put(draw, true)),
             (7..=10, Some(handle)) => {
-                let form = [Form::AsStored, Form::Pages][draw.below(2) as usize];
+                let form = [FlashForm::AsStored, FlashForm::Pages][draw.below(2) as usize];
                 let was_there = self.store.is_on_flash(handle);
                 match self.store.evict(&mut self.ctx, handle, form) {
                     Ok(()) => assert!(!was_there && self.store.is_on_flash(handle)),
@@ -273,7 +273,7 @@ fn pages_of_a_group_come_together_and_know_where_the_others_were() {
     let bytes = block_of(4, 1);
     let vpns = [5, 9, 7, 6].map(Vpn);
     let members = Members { vpns: &vpns, park: true, dictionary: None };
-    for form in [Form::AsStored, Form::Pages] {
+    for form in [FlashForm::AsStored, FlashForm::Pages] {
         let ctx = &mut world.ctx;
         let put = world.store.put_group(ctx, &bytes, CodecKind::Lz4, 128 << 10, members);
         let handle = put.unwrap();
@@ -287,10 +287,10 @@ fn pages_of_a_group_come_together_and_know_where_the_others_were() {
         let piece = world.store.get_chunk_fetched(ctx, &fetched, 2, &mut out).unwrap();
         let (from, to) = (usize::from(piece.pages.start), usize::from(piece.pages.end));
         assert_eq!((piece.of, piece.park), (4, true));
-        assert_eq!((from, to), if form == Form::Pages { (2, 3) } else { (0, 4) });
+        assert_eq!((from, to), if form == FlashForm::Pages { (2, 3) } else { (0, 4) });
         assert!(out[..(to - from) * PAGE] == bytes[from * PAGE..to * PAGE]);
         assert_eq!(ctx.sibling(2, Vpn(107), 1), Some(Vpn(109)));
-        let codec = [CodecKind::Lz4, CodecKind::Raw][usize::from(form == Form::Pages)];
+        let codec = [CodecKind::Lz4, CodecKind::Raw][usize::from(form == FlashForm::Pages)];
         assert_eq!(world.store.codec(handle), codec);
         for _ in 0..4 {
             world.store.release(handle);
@@ -313,7 +313,7 @@ fn full_pool_can_evict(pool: PoolKind) {
     let handles: Vec<Handle> = world.blocks.keys().copied().collect();
     let mut evicted = 0;
     for handle in handles {
-        match world.store.evict(&mut world.ctx, handle, Form::AsStored) {
+        match world.store.evict(&mut world.ctx, handle, FlashForm::AsStored) {
             Ok(()) => evicted += 1,
             Err(EvictError::NotWorth { .. }) => {}
             Err(EvictError::Append(AppendError::NoBuffer)) => {
@@ -335,20 +335,20 @@ fn nothing_is_taken_where_nothing_can_be() {
     let mut ctx = CodecContext::new();
     let bare = Store::new(CONFIG).unwrap();
     let handle = bare.put(&mut ctx, &block_of(1, 1), CodecKind::Lz4, 4096).unwrap();
-    assert_eq!(bare.evict(&mut ctx, handle, Form::AsStored), Err(EvictError::NoFlash));
+    assert_eq!(bare.evict(&mut ctx, handle, FlashForm::AsStored), Err(EvictError::NoFlash));
     let world = World::begin(20);
     let store = &world.store;
     let unknown = Err(EvictError::Unknown { handle: Handle::LOST });
-    assert_eq!(store.evict(&mut ctx, Handle::LOST, Form::AsStored), unknown);
+    assert_eq!(store.evict(&mut ctx, Handle::LOST, FlashForm::AsStored), unknown);
     let zeros = store.put(&mut ctx, &[0; PAGE], CodecKind::Lz4, 4096).unwrap();
-    let refused = store.evict(&mut ctx, zeros, Form::AsStored);
+    let refused = store.evict(&mut ctx, zeros, FlashForm::AsStored);
     assert_eq!(refused, Err(EvictError::NotWorth { handle: zeros }));
     world.plan.fail_writes.lock().replace((0, libc::EIO));
     let one = store.put(&mut ctx, &block_of(1, 2), CodecKind::Lz4, 4096).unwrap();
-    store.evict(&mut ctx, one, Form::AsStored).unwrap();
+    store.evict(&mut ctx, one, FlashForm::AsStored).unwrap();
     assert!(!store.flash().unwrap().flush());
     let other = store.put(&mut ctx, &block_of(1, 3), CodecKind::Lz4, 4096).unwrap();
-    let refused = store.evict(&mut ctx, other, Form::AsStored);
+    let refused = store.evict(&mut ctx, other, FlashForm::AsStored);
     assert!(matches!(refused, Err(EvictError::Append(AppendError::Latched { .. }))));
     let put =
         store.put_on_flash(&mut ctx, &block_of(1, 4), CodecKind::Lz4, 4096, Members::default());
@@ -436,7 +436,7 @@ fn threads_evict_bring_back_and_clean(pool: PoolKind) {
                 while !over.load(Relaxed) {
                     let handle = handles[draw.below(24) as usize];
                     let done = match draw.below(8) {
-                        0..=3 => store.evict(&mut ctx, handle, Form::AsStored).is_ok(),
+                        0..=3 => store.evict(&mut ctx, handle, FlashForm::AsStored).is_ok(),
                         4..=6 => back(store, handle).is_ok(),
                         _ => store.clean_flash().is_ok(),
                     };
@@ -490,7 +490,7 @@ fn threads_release_and_move(pool: PoolKind) {
         let handle = store.put(&mut ctx, &bytes, CodecKind::Raw, 128 << 10).unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let _ = store.evict(&mut CodecContext::new(), handle, Form::AsStored);
+                let _ = store.evict(&mut CodecContext::new(), handle, FlashForm::AsStored);
                 let read = store.get(&mut CodecContext::new(), handle, 0, &mut [0; PAGE]);
                 if let Ok(Get::OnFlash(block)) = read
                     && let Ok(fetched) = fetch(store, block)
