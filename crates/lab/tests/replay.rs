@@ -105,6 +105,7 @@ fn zswap_evicts_the_oldest_frames() {
         let input = traces.input(Plan { contents, ..with_bytes });
         let mut settings = settings("zswap", pages);
         settings.scheme.mem_limit_bytes = Some(ByteSize(2 << 20));
+        settings.flash_bytes = None;
         let without = run(&input, &settings);
         settings.flash_bytes = Some(256 << 20);
         let outcome = run(&input, &settings);
