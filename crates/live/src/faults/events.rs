@@ -30,6 +30,7 @@ use crate::faults::interrupter::Interrupter;
 use crate::faults::order::{self, Layout, Next, Trust};
 use crate::faults::uffd::{Message, Uffd};
 use crate::governor::Message as ToGovernor;
+use crate::programs::facts;
 use crate::programs::memory::ProgramMemory;
 use crate::programs::not_inherited::forget_what_is_missing;
 use crate::programs::process::{Process, Shared};
@@ -300,7 +301,8 @@ impl Reader {
             match (message, mark & !0xffff) {
                 (Message::Fault { .. }, _) => {}
                 (_, 0) => self.pending.push(pending),
-                // The facts say that it was applied to them, and they come last.
+                // The facts say that it was applied to them, and they come last. Of one that changes none
+                // of them they do not say so: that is applied again.
                 (_, BEGUN) if mark & 0xffff != process.applied.load(Relaxed) & 0xffff => {
                     begun.push(pending);
                 }
@@ -377,7 +379,9 @@ impl Reader {
         }
         process.applied.store(number, Relaxed);
         points::change_applied();
-        process.save_facts();
+        if facts::are_changed_by(&pending.message, number) {
+            process.save_facts();
+        }
         points::change_facts();
         journal.mark_message(pending.at, DONE | number & 0xffff);
         points::change_done();

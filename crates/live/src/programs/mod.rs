@@ -1,6 +1,7 @@
 //! Programs: their processes, their mappings and memory, and those that are left alone.
 
 pub mod advice;
+pub mod facts;
 pub mod let_go;
 pub mod mappings;
 pub mod memory;

@@ -21,7 +21,7 @@ use crate::agents::attach::share_memory;
 use crate::faults::affinity::{self, Placement};
 use crate::faults::far::Arrivals;
 use crate::faults::latency::FaultLatency;
-use crate::faults::moves::{Move, Moves};
+use crate::faults::moves::Moves;
 use crate::faults::uffd::{FEATURES, feature};
 use crate::governor::Message;
 use crate::programs::memory::ProgramMemory;
@@ -32,9 +32,6 @@ use crate::survival::takeover::Lost;
 /// Events that fault threads post for the policies; beyond this many unread ones they are dropped
 /// (and counted): policies then know a little less, and no page is harmed.
 const RING: usize = 1 << 16;
-
-/// Moves that are written to the journal.
-const MAX_MOVES: usize = 1024;
 
 /// The first page of a space, and no fewer than it can have.
 pub const ALL_PAGES: (Vpn, u64) = (Vpn(0), u64::MAX >> 20);
@@ -272,43 +269,6 @@ impl Process {
         (record.staging, record.area) = self.memory.agents_addresses();
         record.narrowed = self.narrowed.lock().as_ref().map(affinity::to_words);
         record.save(&self.space.journal);
-    }
-
-    /// Writes its mappings and moves to the journal, and that so many messages are applied to them.
-    /// The space's lock is held for writing.
-    pub fn save_facts(&self) {
-        let (regions, moves) = (self.regions.lock(), self.moves.lock());
-        let moves = moves.last(MAX_MOVES);
-        let mut words = Vec::with_capacity(2 + regions.len() * 2 + moves.len() * 5);
-        // Moves first: where there is not room for all, mappings are left out.
-        let applied = u64::from(self.applied.load(Ordering::Relaxed));
-        words.extend([applied << 32 | moves.len() as u64, regions.len() as u64]);
-        for m in moves {
-            words.extend([m.from.0, m.from.1, m.to.0, m.to.1, u64::from(m.owes_unmap)]);
-        }
-        regions.iter().for_each(|(start, end)| words.extend([*start, *end]));
-        self.space.journal.set_facts(&words);
-    }
-
-    /// Reads them, after a takeover. Damaged ones are as good as none: only the order of what
-    /// several threads did at once is harder to tell then.
-    pub fn load_facts(&self) {
-        let Some(words) = self.space.journal.facts().filter(|words| words.len() >= 2) else {
-            return;
-        };
-        self.applied.store((words[0] >> 32) as u32, Ordering::Relaxed);
-        let moves = (words[0] as u32 as usize).min(MAX_MOVES).min((words.len() - 2) / 5);
-        let (moves, regions) = words[2..].split_at(moves * 5);
-        *self.moves.lock() = moves
-            .chunks_exact(5)
-            .map(|m| Move {
-                from: (m[0], m[1]),
-                to: (m[2], m[3]),
-                when: Instant::now(),
-                owes_unmap: m[4] != 0,
-            })
-            .collect();
-        *self.regions.lock() = regions.chunks_exact(2).map(|r| (r[0], r[1])).collect();
     }
 
     /// A run of pages of this process; of more than 2^32 - 1 the first.
