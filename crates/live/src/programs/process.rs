@@ -19,6 +19,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::agents::attach::share_memory;
 use crate::faults::affinity::{self, Placement};
+use crate::faults::events::LAST_ADDRESS;
 use crate::faults::far::Arrivals;
 use crate::faults::latency::FaultLatency;
 use crate::faults::moves::Moves;
@@ -64,8 +65,8 @@ pub struct Process {
     pub applied: AtomicU32,
     /// The next message of the kernel could not be read, and is there still.
     pub unreadable: AtomicBool,
-    /// Whether it is a forked child of which nobody has looked yet what it did not get.
-    pub may_lack: AtomicBool,
+    /// Up to which address it was looked at for what it did not get when it was forked.
+    pub looked_to: AtomicU64,
     /// What a successor must know of it.
     pub record: Mutex<Record>,
     /// Of descriptors taken over: their numbers in the predecessor's table, until they are recorded.
@@ -77,6 +78,8 @@ pub struct Process {
     pub handler: usize,
     /// It uses a userfaultfd of its own: nothing more is taken out of it, and it is let go.
     pub leaving: AtomicBool,
+    /// Somebody asks whether it has left its memory.
+    pub is_asked_about: AtomicBool,
     /// It has been let go: nothing of it is stored or registered.
     pub left: AtomicBool,
     /// How often a range of it was let go: what is known of mappings may be older.
@@ -141,12 +144,16 @@ impl Process {
             moves: Mutex::default(),
             applied: AtomicU32::new(0),
             unreadable: AtomicBool::default(),
-            may_lack: AtomicBool::new(record.stage == Stage::Child),
+            looked_to: AtomicU64::new(match record.stage {
+                Stage::Child => 0,
+                _ => LAST_ADDRESS,
+            }),
             record: Mutex::new(record),
             renumbered: Mutex::default(),
             files: files.map(|f| OnceLock::from(Mutex::new(f))).unwrap_or_default(),
             handler,
             leaving: AtomicBool::default(),
+            is_asked_about: AtomicBool::default(),
             left: AtomicBool::default(),
             left_out: AtomicU64::default(),
             relaunching: AtomicBool::default(),
@@ -285,6 +292,11 @@ impl Process {
     /// Whether its pages can be taken out.
     pub fn is_managed(&self) -> bool {
         self.memory.has_agent() && !self.is_leaving()
+    }
+
+    /// Whether it is a forked child that was not looked at to the end for what it did not get.
+    pub fn may_lack(&self) -> bool {
+        self.looked_to.load(Ordering::Relaxed) < LAST_ADDRESS
     }
 
     /// Whether it is being let go, or has been.
