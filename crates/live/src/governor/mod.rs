@@ -37,11 +37,12 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 
 use self::requests::Promise;
 use self::windows::Windows;
-use crate::agents::attach::Candidate;
+use crate::agents::attach::{Candidate, Who};
 use crate::config::Config;
 use crate::control::protocol::{Environment, Request};
 use crate::control::status::{Status, UsedBytes};
 use crate::programs::let_go::Plea;
+use crate::programs::looks::Looks;
 use crate::programs::outside::Found;
 use crate::programs::process::{Process, Shared};
 use crate::work::{Crew, Desk, Done, Work};
@@ -88,6 +89,10 @@ pub enum Message {
     Look(Sender<Box<Status>>),
     /// What apps have that cannot be taken.
     Outside(Found),
+    /// The memory of some programs has.
+    Ended,
+    /// A candidate's program has left the memory of its agent.
+    Left(Who),
     /// The machine stalls for want of memory.
     Stalled,
     /// Bring everything back and end.
@@ -171,6 +176,7 @@ pub struct Governor {
     kernel: KernelTier,
     last_liveness: Instant,
     last_kcmp: Instant,
+    looks: Looks,
     last_busy: Instant,
     /// Flash is being cleaned.
     cleaning: bool,
@@ -240,6 +246,7 @@ impl Governor {
             kernel: KernelTier::default(),
             last_liveness: now,
             last_kcmp: now,
+            looks: Looks::default(),
             last_busy: now,
             cleaning: false,
             flash_latched: false,
@@ -371,6 +378,8 @@ impl Governor {
                 let _ = answer.send(Box::new(status));
             }
             Message::Outside(found) => self.outside.found = found,
+            Message::Ended => self.bury_the_dead(),
+            Message::Left(who) => self.is_left(who),
             Message::Stalled => self.last_stall = Some(Instant::now()),
             Message::Stop => self.stop(None),
         }
@@ -452,6 +461,7 @@ impl Governor {
         self.drain_ring();
         if self.last_liveness.elapsed() >= LIVENESS {
             self.last_liveness = Instant::now();
+            self.look_for_the_dead();
             self.bury_the_dead();
             self.empty_idle_buffers();
             self.look_for_kernel_swap();

@@ -44,8 +44,7 @@ fn words<'a>(
     regions: impl Iterator<Item = (u64, u64)>,
 ) -> Vec<u64> {
     let room = (FACTS_WORDS - HEAD - moves.len() * OF_MOVE) / OF_REGION;
-    let mut words =
-        Vec::with_capacity(HEAD + moves.len() * OF_MOVE + count.min(room) * OF_REGION);
+    let mut words = Vec::with_capacity(HEAD + moves.len() * OF_MOVE + count.min(room) * OF_REGION);
     words.extend([u64::from(applied) << 32 | moves.len() as u64, count as u64]);
     for m in moves {
         words.extend([m.from.0, m.from.1, m.to.0, m.to.1, u64::from(m.owes_unmap)]);

@@ -3,6 +3,7 @@
 pub mod advice;
 pub mod facts;
 pub mod let_go;
+pub mod looks;
 pub mod mappings;
 pub mod memory;
 pub mod name;
