@@ -208,6 +208,10 @@ pub(super) fn hello(shared: &Shared, socket: Foreign, order: u64) -> Result<Said
     match Kind::from_u32(words[1]) {
         Some(Kind::Hello) => {}
         Some(Kind::LetGo) => {
+            // Each is a descriptor until it is granted. Who is not heard asks again.
+            if !pressure::has_descriptors_for_others(&socket) {
+                return Err(AttachError::TooMany);
+            }
             let range = (name_len > 0).then(|| range(shared, &bytes, name_len)).transpose()?;
             return Plea::of(shared, socket, beacon, range).map(Said::LetGo);
         }

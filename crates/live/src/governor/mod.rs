@@ -466,6 +466,7 @@ impl Governor {
             self.empty_idle_buffers();
             self.look_for_kernel_swap();
             self.look_after_the_silent();
+            self.end_pleas_that_cannot_begin();
             self.admit_candidates();
             self.end_quiet_relaunches();
             if self.stopping.is_none() {

@@ -42,6 +42,17 @@ impl Governor {
         }
     }
 
+    /// The same, before all that waits.
+    pub(super) fn take_out_next(&mut self, space: SpaceId, work: Work) {
+        match self.swap_outs.entry(space) {
+            Entry::Occupied(mut waiting) => waiting.get_mut().push_front(work),
+            Entry::Vacant(none) => {
+                none.insert(VecDeque::new());
+                self.work.send(work);
+            }
+        }
+    }
+
     /// The next swap-out of a process that waited for the last one.
     pub(super) fn next_swap_out(&mut self, space: SpaceId) {
         let next = self.swap_outs.get_mut(&space).and_then(VecDeque::pop_front);

@@ -76,6 +76,8 @@ pub struct Process {
     pub files: OnceLock<Mutex<ProcFiles>>,
     /// The CPU whose fault thread serves it.
     pub handler: usize,
+    /// Pleas of it that wait to be granted.
+    pub pleas: AtomicUsize,
     /// It uses a userfaultfd of its own: nothing more is taken out of it, and it is let go.
     pub leaving: AtomicBool,
     /// Somebody asks whether it has left its memory.
@@ -152,6 +154,7 @@ impl Process {
             renumbered: Mutex::default(),
             files: files.map(|f| OnceLock::from(Mutex::new(f))).unwrap_or_default(),
             handler,
+            pleas: AtomicUsize::default(),
             leaving: AtomicBool::default(),
             is_asked_about: AtomicBool::default(),
             left: AtomicBool::default(),
