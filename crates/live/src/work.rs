@@ -11,7 +11,7 @@ use clew_engine::{MoverContext, SwapOut};
 use clew_store::{ReadError, State};
 use crossbeam_channel::{Receiver, Sender, select, unbounded};
 
-use crate::agents::attach::Candidate;
+use crate::agents::attach::{AttachError, Candidate};
 use crate::agents::strangers::{self, Stranger};
 use crate::faults::events::remove;
 use crate::governor::Message;
@@ -170,7 +170,7 @@ pub struct Done {
     /// Its process has been let go, or cannot be.
     pub let_go: Option<bool>,
     /// A candidate that became managed, or why not.
-    pub managed: Option<Result<Arc<Process>, (u32, String)>>,
+    pub managed: Option<Result<Arc<Process>, (u32, AttachError)>>,
 }
 
 /// Pages between two lent ones that are asked about with them.

@@ -27,6 +27,7 @@ use crate::programs::let_go::{self, Plea};
 use crate::programs::memory::ProgramMemory;
 use crate::programs::name;
 use crate::programs::process::{ProcFiles, Process, Shared};
+use crate::programs::sharing;
 use crate::survival::predecessor::ProcessName;
 use crate::survival::pressure;
 use crate::survival::records::{Descriptors, Record, Stage};
@@ -92,6 +93,13 @@ impl Candidate {
     pub fn who(&self) -> Option<Who> {
         let agent = seqpacket::peer(&self.socket).ok()?.pid as u32;
         Some(Who { agent, pid: self.pid, order: self.order })
+    }
+
+    /// Whether nobody is managed who shares its memory. A forked child is served as what it is already.
+    fn has_memory_of_its_own(&self, shared: &Shared) -> Result<(), AttachError> {
+        let agent = seqpacket::peer(&self.socket).map_err(AttachError::NoAnswer)?.pid as u32;
+        let other = sharing::who_has_it(shared, agent, self.pid).filter(|_| self.child.is_none());
+        other.map_or(Ok(()), |other| Err(AttachError::Shared { pid: other.pid() }))
     }
 
     /// A candidate that a predecessor had accepted.
@@ -164,6 +172,8 @@ pub enum AttachError {
     Foreign { uid: u32 },
     #[error("{}", let_go::REASON)]
     OwnUserfaultfd,
+    #[error("its memory is that of process {pid}, which is managed already")]
+    Shared { pid: u32 },
     #[error("there are too many programs: raise the daemon's limit of descriptors, 'ulimit -n'")]
     TooMany,
     #[error("userfaultfd: {0}")]
@@ -404,6 +414,7 @@ impl Asked {
         if is_leaving || let_go::has_own_userfaultfd(candidate.pid) {
             return Err(AttachError::OwnUserfaultfd);
         }
+        candidate.has_memory_of_its_own(shared)?;
         let Candidate { socket, child, .. } = &candidate;
         let until = Instant::now() + PREPARES;
         let buffer = agent::new_buffer().map_err(no_buffer)?;
@@ -472,6 +483,8 @@ pub fn manage(
     let Asked { candidate, buffer, .. } = asked;
     let Answer { bytes, len: n, received } = answer;
     let head = words::<4>(&bytes);
+    // One of two that were asked at once may have it by now.
+    candidate.has_memory_of_its_own(shared)?;
     let mut record = candidate.record();
     let Candidate { socket, app, pid, started, handler, child, mut slot, .. } = candidate;
     let no_answer = AttachError::NoAnswer;

@@ -532,6 +532,7 @@ fn fork(shared: &Shared, parent: &Arc<Process>, uffd: Uffd) -> Arc<Process> {
         record.descriptors[shared.other_column()].uffd = Some(old);
     }
     let child = Process::new(parent.app, record, parent.handler, table, memory, journal, None);
+    let _ = child.parent.set(parent.id);
     *child.regions.lock() = parent.regions.lock().clone();
     let lost = shared.mover.fork(&parent.space, &child.space);
     if !lost.is_empty() {

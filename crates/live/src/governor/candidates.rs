@@ -42,6 +42,7 @@ impl Governor {
             command,
             forked,
             reason,
+            shares_with: None,
         });
     }
 

@@ -98,7 +98,15 @@ impl Governor {
         if pid != 0 {
             let (candidate, forked, reason) = (None, false, Some(REASON.to_string()));
             self.waiting.retain(|w| w.pid != pid);
-            self.waiting.push(Waiting { candidate, app, pid, command, forked, reason });
+            self.waiting.push(Waiting {
+                candidate,
+                app,
+                pid,
+                command,
+                forked,
+                reason,
+                shares_with: None,
+            });
         }
     }
 }

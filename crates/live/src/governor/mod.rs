@@ -141,6 +141,8 @@ struct Waiting {
     forked: bool,
     /// Being prepared, or refused for a reason.
     reason: Option<String>,
+    /// The managed process that has the same memory, which is counted there.
+    shares_with: Option<u32>,
 }
 
 /// The policy thread's state.

@@ -9,6 +9,7 @@ use clew_engine::driver::Command;
 use clew_store::State;
 
 use super::Governor;
+use crate::agents::attach::AttachError;
 use crate::programs::process::Process;
 use crate::work::{Done, Peeked, Work};
 
@@ -133,10 +134,14 @@ impl Governor {
                 self.waiting.retain(|w| w.pid != process.pid());
                 tracing::info!(pid = process.pid(), command = process.command, "managed");
             }
-            Some(Err((pid, reason))) => {
-                tracing::info!(pid, reason, "cannot be managed");
+            Some(Err((pid, error))) => {
+                tracing::info!(pid, %error, "cannot be managed");
                 if let Some(w) = self.waiting.iter_mut().find(|w| w.pid == pid) {
-                    w.reason = Some(reason);
+                    w.shares_with = match error {
+                        AttachError::Shared { pid } => Some(pid),
+                        _ => None,
+                    };
+                    w.reason = Some(error.to_string());
                 }
             }
             None => {}

@@ -13,4 +13,5 @@ pub mod proc_stat;
 pub mod process;
 pub mod robust;
 pub mod scan;
+pub mod sharing;
 pub mod without_agent;

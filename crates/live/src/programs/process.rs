@@ -47,6 +47,10 @@ pub struct Process {
     pid: AtomicU32,
     /// Whether it was forked by a managed one.
     pub forked: bool,
+    /// The process that forked it, as far as this daemon was told.
+    pub parent: OnceLock<SpaceId>,
+    /// Of a forked child: resident memory that it has from others, as it was when that was looked at.
+    pub from_parent_bytes: AtomicU64,
     /// Address of the page that tells its forked children who they are, and it itself if it is one.
     pub beacon: u64,
     /// What the beacon says to it besides its space; 0 if it is nobody's child.
@@ -137,6 +141,8 @@ impl Process {
             app,
             pid: AtomicU32::new(record.pid),
             forked: record.stage == Stage::Child,
+            parent: OnceLock::new(),
+            from_parent_bytes: AtomicU64::default(),
             beacon: record.beacon,
             secret: record.secret,
             command: record.command.clone(),
@@ -205,6 +211,7 @@ impl Process {
             self.memory.robust.of(name.pid);
             self.pid.store(name.pid, Ordering::Release);
         }
+        self.begins_to_count(shared.page_bytes);
         self.save_record(shared);
         true
     }
