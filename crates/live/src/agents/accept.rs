@@ -38,6 +38,9 @@ const HEARERS: Patience = Patience {
     stack_bytes: 512 << 10,
 };
 
+/// How long who has said something may stay unheard where descriptors are few.
+const STUCK: Duration = Duration::from_secs(1);
+
 /// Connections that wait to be heard; further ones are closed.
 const MAX_UNHEARD: usize = 1024;
 
@@ -76,7 +79,7 @@ pub fn accept_agents(shared: &Arc<Shared>, listener: &OwnedFd, to_governor: &Sen
             match seqpacket::accept(listener) {
                 Ok(socket) => {
                     if !pressure::has_descriptors_for_others(&socket) {
-                        closer::catch_up();
+                        catch_up(&hearers);
                     }
                     silent.push_back((socket, Instant::now()));
                 }
@@ -89,6 +92,16 @@ pub fn accept_agents(shared: &Arc<Shared>, listener: &OwnedFd, to_governor: &Sen
             }
         }
     }
+}
+
+/// Waits until who has said something is heard, and what is dropped then is closed, or as long as it takes
+/// to find out that they cannot be: for who runs out of descriptors.
+fn catch_up(hearers: &Sender<Unheard>) {
+    let until = Instant::now() + STUCK;
+    while !hearers.is_empty() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    closer::catch_up();
 }
 
 /// Those who hear; they are there before anybody can have said anything. Without a thread now there may be
