@@ -3,6 +3,7 @@
 // A line of the script is one step:
 //
 //     open, close           connects again, closes
+//     besides               connects again, and leaves the connection as it is
 //     opens N               connects N times besides, and says nothing there
 //     mark FILE             makes a file: so far it has come
 //     wait MS, recv MS      sleeps; waits for a message
@@ -398,6 +399,7 @@ static int agent(void *unused) {
         if (strcmp(line, "begin") == 0) begin();
         if (strcmp(line, "close") == 0 && connection >= 0) close(connection), connection = -1;
         if (strcmp(line, "open") == 0 && connection < 0) open_connection();
+        if (strcmp(line, "besides") == 0) open_connection();
     }
     _exit(outcome);
 }

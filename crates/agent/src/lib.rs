@@ -23,6 +23,7 @@ pub mod protocol;
 pub mod serve;
 pub mod shut_in;
 pub mod sys;
+pub mod users;
 
 #[cfg(clew_preload)]
 mod preload {

@@ -15,6 +15,7 @@ use crate::protocol::{
 };
 use crate::shut_in;
 use crate::sys::{close, errno, exit, nr, syscall4, syscall6};
+use crate::users::is_trusted;
 
 const PAGE: usize = 4096;
 const AREA: usize = SLOTS * PAGE;
@@ -207,23 +208,6 @@ fn still_the_programs_memory(program: i32) -> bool {
     unsafe {
         let me = syscall4(nr::GETPID, 0, 0, 0, 0) as usize;
         syscall6(nr::KCMP, me, program as usize, KCMP_VM, 0, 0, 0) <= 0
-    }
-}
-
-/// Whether this user, or root, listens at the other end: whoever does gets this program's memory. The
-/// path outlives the daemon and its directory, and may be somebody else's by now.
-fn is_trusted(socket: i32) -> bool {
-    const SOL_SOCKET: usize = 1;
-    const SO_PEERCRED: usize = 17;
-    // struct ucred: process, user, group.
-    let mut peer = [u32::MAX; 3];
-    let mut len = size_of_val(&peer) as u32;
-    // SAFETY: both live across the calls, and the buffer is as long as stated.
-    unsafe {
-        let (to, len) = (peer.as_mut_ptr() as usize, &raw mut len as usize);
-        let done = syscall6(nr::GETSOCKOPT, socket as usize, SOL_SOCKET, SO_PEERCRED, to, len, 0);
-        let own = syscall4(nr::GETEUID, 0, 0, 0, 0);
-        done == 0 && (peer[1] == 0 || peer[1] as isize == own)
     }
 }
 

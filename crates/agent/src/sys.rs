@@ -10,6 +10,7 @@ use core::arch::asm;
 
 /// System call numbers that the agent uses.
 pub mod nr {
+    pub const READ: usize = 0;
     pub const CLOSE: usize = 3;
     pub const FSTAT: usize = 5;
     pub const MMAP: usize = 9;
@@ -36,6 +37,7 @@ pub mod nr {
     pub const PRCTL: usize = 157;
     pub const EXIT_GROUP: usize = 231;
     pub const CLOCK_GETTIME: usize = 228;
+    pub const OPENAT: usize = 257;
     pub const NEWFSTATAT: usize = 262;
     pub const PPOLL: usize = 271;
     pub const PIPE2: usize = 293;

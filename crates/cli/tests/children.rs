@@ -5,7 +5,7 @@ mod support;
 use std::time::Duration;
 
 use clew_live::control::status::ProcessStatus;
-use support::touch::{BYTES, ZRAM, swapped_out};
+use support::touch::{BYTES, PAGES, ZRAM, swapped_out};
 use support::*;
 
 fn fork(program: &mut Program, line: &str) -> u32 {
@@ -36,6 +36,36 @@ fn swap_out(fixture: &Fixture, pid: u32) {
     let log = || format!("{status:?}\n{}", fixture.log());
     assert!(status.stored_pages * 4096 >= BYTES * 8 / 10, "{}", log());
     assert!(rss_anon(pid) <= BYTES * 3 / 10, "{} resident: {}", rss_anon(pid), log());
+}
+
+/// A child's pages are its parent's until one of them writes: both have them, and there is room for others.
+#[test]
+fn what_a_child_has_from_its_parent_is_counted_once() {
+    if !can_run("children::counted", &["cc"]) {
+        return;
+    }
+    let mut fixture = Fixture::start_with("2GiB", &ZRAM);
+    let mut program = fixture.run_touch("touch", PAGES, 50, 7);
+    fixture.wait_resident("touch", BYTES * 9 / 10);
+    let child = fork(&mut program, "fork-keep");
+    let known = poll(LONG, || fixture.process("touch", child));
+    assert!(known.is_some_and(|p| p.resident_bytes >= BYTES / 2), "{:?}", fixture.app("touch"));
+    // Before it was looked at, and after: that is every two seconds.
+    for _ in 0..60 {
+        let counted = fixture.status().used.programs_bytes;
+        assert!(counted < BYTES * 7 / 4, "{counted} bytes of {BYTES}\n{}", fixture.log());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let pages = PAGES * 8;
+    program.expect(&format!("child write {pages} 3"), &format!("wrote {pages}"));
+    let counted = || fixture.status().used.programs_bytes;
+    let is_counted = poll(LONG, || (counted() > BYTES * 7 / 4).then_some(()));
+    assert!(is_counted.is_some(), "{} bytes of its own are not", counted());
+    program.expect("child quit", "child ended");
+    let is_gone = poll(LONG, || (counted() < BYTES * 5 / 4).then_some(()));
+    assert!(is_gone.is_some(), "{} bytes without it", counted());
+    program.quit();
+    fixture.assert_daemon_lives();
 }
 
 #[test]

@@ -212,19 +212,24 @@ while True:
     c.close()
 "#;
 
+/// What is preloaded into programs.
+fn preloaded(fixture: &Fixture) -> String {
+    let program = fixture.run_touch("touch", 2048, 50, 3);
+    let environment = fs::read(format!("/proc/{}/environ", program.pid)).expect("it runs");
+    environment
+        .split(|byte| *byte == 0)
+        .find_map(|entry| entry.strip_prefix(b"LD_PRELOAD="))
+        .map(|path| String::from_utf8_lossy(path).into_owned())
+        .expect("it has an agent")
+}
+
 #[test]
 fn an_agent_tells_a_daemon_of_another_user_nothing() {
     if !can_run("doors::agent", &["cc", "python3"]) {
         return;
     }
     let fixture = Fixture::start("1GiB");
-    let program = fixture.run_touch("touch", 2048, 50, 3);
-    let environment = fs::read(format!("/proc/{}/environ", program.pid)).expect("it runs");
-    let preload = environment
-        .split(|byte| *byte == 0)
-        .find_map(|entry| entry.strip_prefix(b"LD_PRELOAD="))
-        .map(|path| String::from_utf8_lossy(path).into_owned())
-        .expect("it has an agent");
+    let preload = preloaded(&fixture);
     // What is left of a daemon: its path, in the environment of programs that run on.
     let hello = |uid: u32| {
         let socket = fixture.dir.join(format!("agents-{uid}"));
@@ -241,6 +246,36 @@ fn an_agent_tells_a_daemon_of_another_user_nothing() {
     };
     assert_eq!(hello(NOBODY), "0", "bytes that it got");
     assert_ne!(hello(0), "0", "root's is told who it is");
+}
+
+/// In a user namespace that maps nobody, root's program looks like the other user to itself.
+#[test]
+fn an_agent_tells_nobody_where_all_users_look_alike() {
+    if !can_run("doors::agent_unmapped", &["cc", "python3", "unshare"]) {
+        return;
+    }
+    let may = run_to_end(Command::new("unshare").args(["-U", "true"]), LONG);
+    if !may.status.success() {
+        skip("doors::agent_unmapped", "no user namespaces");
+        return;
+    }
+    let fixture = Fixture::start("1GiB");
+    let preload = preloaded(&fixture);
+    let hello = |unshare: &[&str]| {
+        let socket = fixture.dir.join(format!("agents{}", unshare.concat()));
+        let mut command = Command::new("python3");
+        command.args(["-c", FAKE_DAEMON]).arg(&socket).arg(NOBODY.to_string());
+        let mut server = Program::start(&fixture.dir, "server", command);
+        server.wait_line("serves", LONG);
+        let mut command = Command::new("unshare");
+        command.args(unshare).args(["sh", "-c", "LD_PRELOAD=$1 exec sleep 60", "sh", &preload]);
+        let _program =
+            KilledAtEnd(command.env("CLEW_AGENT_SOCKET", &socket).spawn().expect("unshare starts"));
+        server.read(LONG)
+    };
+    assert_eq!(hello(&["-U"]), "0", "bytes that it got");
+    // There it is root.
+    assert_eq!(hello(&["-U", "-r"]), "0", "bytes that it got");
 }
 
 /// Says what becomes of a request of its own.

@@ -7,7 +7,6 @@ mod support;
 mod fuzz;
 
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -15,9 +14,9 @@ use std::time::{Duration, Instant};
 use clew_live::control::client::Client;
 use clew_live::control::protocol::Request;
 use fuzz::{Random, Run, corpus};
+use support::hostile::*;
 use support::{
-    Fixture, LONG, Program, SetAtEnd, TempDir, can_run, compile, kill, kill_tree, poll, rss_anon,
-    wait_for_end,
+    Fixture, LONG, Program, SetAtEnd, TempDir, can_run, compile, kill_tree, poll, rss_anon,
 };
 
 const PAGES: u64 = 4096;
@@ -312,126 +311,6 @@ fn a_good_program_is_served_beside_silent_agents() {
     fixture.assert_daemon_lives();
 }
 
-/// Small programs are managed, too.
-const SMALL: &str = "min-process = \"1MiB\"\n";
-
-const SAYS_NOTHING: &str = "00000000000000000000000000000000";
-const SAYS: &str = "SPACE***********SECRET**********";
-const READY: &str = "send 434c45570300000000000000NUMBER**\
-    STAGING*********AREA************BEACON********** uffd";
-const READY_CHILD: &str = "send 434c45570300000000000000NUMBER**\
-    STAGING*********AREA************BEACON**********";
-const TAKEN: &str = "send 434c45570500000000000000NUMBER**";
-const COPIED: &str = "send 434c45570d00000000000000NUMBER**";
-const DONE: &str = "send 434c45570800000000000000NUMBER**";
-
-/// The answer that all pages were taken.
-fn all_taken() -> String {
-    TAKEN.to_string() + &"01".repeat(512)
-}
-
-/// The answer that none could be.
-fn none_taken() -> String {
-    TAKEN.to_string() + &"04".repeat(512)
-}
-
-/// A hostile program that follows the steps of a test, says so, and stays.
-struct Hostile {
-    child: Child,
-    done: PathBuf,
-}
-
-impl Hostile {
-    fn start(fixture: &Fixture, name: &str, steps: &[&str]) -> Hostile {
-        Hostile::follow(fixture, name, steps, &["wait 999"; 600])
-    }
-
-    /// One that ends when it has gone through all the steps.
-    fn to_the_end(fixture: &Fixture, name: &str, steps: &[&str]) -> Hostile {
-        Hostile::follow(fixture, name, steps, &[])
-    }
-
-    fn follow(fixture: &Fixture, name: &str, steps: &[&str], then: &[&str]) -> Hostile {
-        let binary = fixture.dir.join("hostile");
-        if !binary.exists() {
-            compile(&fixture.dir, "hostile.c", &[]);
-        }
-        let (script, done) = (fixture.dir.join(name), fixture.dir.join(format!("{name}.done")));
-        let mark = format!("mark {}", done.display());
-        let lines: Vec<&str> = steps.iter().chain([&mark.as_str()]).chain(then).copied().collect();
-        fs::write(&script, lines.join("\n") + "\n").expect("a script");
-        Hostile { child: fixture.start_hostile(&binary, &script), done }
-    }
-
-    fn is_running(&mut self) -> bool {
-        self.child.try_wait().expect("try_wait").is_none()
-    }
-
-    fn wait_done(&mut self) {
-        let done = poll(2 * LONG, || self.done.exists().then_some(()));
-        assert!(done.is_some(), "not that far: {:?}", self.child.try_wait());
-    }
-
-    /// Waits for its end; what it ended with, see tests/programs/hostile.c.
-    fn outcome(&mut self) -> Option<i32> {
-        wait_for_end(&mut self.child, 2 * LONG).expect("it ends").code()
-    }
-}
-
-impl Drop for Hostile {
-    fn drop(&mut self) {
-        kill_tree(&mut self.child);
-    }
-}
-
-/// Orders pages of hostile programs out until it is over.
-fn swap_out_hostile(socket: &Path, is_over: &AtomicBool) {
-    while !is_over.load(Ordering::SeqCst) {
-        let order = Request::SwapOut { app: "hostile".to_string() };
-        // There may be none at the moment, or no daemon.
-        let _ = Client::connect(socket).and_then(|mut c| c.order(&order));
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// What it ended with under orders.
-fn outcome_under_orders(fixture: &Fixture, hostile: &mut Hostile) -> Option<i32> {
-    under_orders(fixture, || hostile.outcome())
-}
-
-/// Has pages of hostile programs ordered out meanwhile.
-fn under_orders<T>(fixture: &Fixture, what: impl FnOnce() -> T) -> T {
-    let is_over = AtomicBool::new(false);
-    answered(fixture.daemon_pid(), || {
-        std::thread::scope(|scope| {
-            let _at_end = SetAtEnd(&is_over);
-            scope.spawn(|| swap_out_hostile(&fixture.socket, &is_over));
-            what()
-        })
-    })
-}
-
-/// Has `what` fail rather than wait for ever where the daemon does not answer any more.
-fn answered<T>(daemon: u32, what: impl FnOnce() -> T) -> T {
-    let is_over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let _at_end = SetAtEnd(&is_over);
-        scope.spawn(|| {
-            if poll(2 * LONG, || is_over.load(Ordering::SeqCst).then_some(())).is_none() {
-                eprintln!("the daemon does not answer: it is killed");
-                kill(daemon);
-            }
-        });
-        what()
-    })
-}
-
-/// A hello for app `hostile`, with what the beacon says.
-fn hello(says: &str) -> String {
-    let name = "686f7374696c65".to_string() + &"00".repeat(57);
-    format!("send 434c455701000000VERSION*07000000{name}{says} program")
-}
-
 #[test]
 fn nobody_changes_the_size_of_what_the_daemon_maps() {
     if !can_run("fuzz_agents::size", &["cc"]) {
@@ -525,12 +404,6 @@ fn a_program_that_has_become_another_is_not_managed() {
     fixture.assert_daemon_lives();
 }
 
-/// Steps to a forked child whose agent has the child's userfaultfd.
-fn as_child<'a>(hello: &'a str, childs: &'a str, none: &'a str, then: &[&'a str]) -> Vec<&'a str> {
-    let steps = [hello, "await", READY, "await", none, "fork", childs, "await"];
-    [&steps[..], then].concat()
-}
-
 /// Starts four programs and sees that their pages go and come: each of the threads that answer faults
 /// has one at least.
 fn four_are_served(fixture: &Fixture) -> Vec<Program> {
@@ -579,5 +452,28 @@ fn a_program_whose_agent_reads_its_messages_is_ended() {
     let _programs = answered(fixture.daemon_pid(), || four_are_served(&fixture));
     drop(hostile);
     wait_forgotten(&fixture);
+    fixture.assert_daemon_lives();
+}
+
+/// Of one memory one process is managed: all that have it would be counted, and others taken out for that.
+#[test]
+fn of_one_memory_one_process_is_managed() {
+    if !can_run("fuzz_agents::one_memory", &["cc"]) {
+        return;
+    }
+    let mut fixture = Fixture::start_configured("1GiB", "zram", SMALL);
+    let hello = hello(SAYS_NOTHING);
+    let steps = [&hello, "await", READY, "wait 300", "besides", &hello];
+    let _hostile = Hostile::start(&fixture, "twice", &steps);
+    let refused = poll(LONG, || {
+        let processes = fixture.app("hostile").processes;
+        let (managed, others): (Vec<_>, Vec<_>) = processes.into_iter().partition(|p| p.managed);
+        let of_it = format!("its memory is that of process {}", managed.first()?.pid);
+        let is_one = managed.len() == 1 && others.len() == 1;
+        (is_one && others[0].reason.starts_with(&of_it)).then(|| managed[0].resident_bytes)
+    });
+    let resident = refused.unwrap_or_else(|| panic!("{:?}\n{}", fixture.status(), fixture.log()));
+    let counted = fixture.status().used.programs_bytes;
+    assert!(counted < resident * 3 / 2, "{counted} bytes are counted of {resident}");
     fixture.assert_daemon_lives();
 }

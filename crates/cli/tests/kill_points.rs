@@ -172,7 +172,7 @@ fn a_panic_in_any_thread_is_a_death_with_a_reason() {
         ("out_stored", 10, "worker-"),
         ("back_put", 20, "fault-"),
         ("gone_forgotten", 1, "main"),
-        ("hello_recorded", 1, "agents"),
+        ("hello_recorded", 1, "hellos"),
         ("manage_recorded", 1, "strangers"),
     ];
     for (point, nth, thread) in threads {

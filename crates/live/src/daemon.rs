@@ -20,7 +20,7 @@ use crossbeam_channel::{Sender, unbounded};
 use sd_notify::NotifyState;
 use socket2::{Domain, SockAddr, Socket};
 
-use crate::agents::attach::accept_agents;
+use crate::agents::accept::accept_agents;
 use crate::agents::closer;
 use crate::config::Config;
 use crate::control::client::Client;
@@ -316,8 +316,8 @@ pub fn run(
     spawn("far".into(), Box::new(move || far::run(&for_flash)));
     let (asked, least_bytes) = governor.outside_asked();
     let answer = to_governor.clone();
-    spawn("outside".into(), Box::new(move || outside::watch(&asked, least_bytes, &answer)));
-    if let Err(error) = governor.hire() {
+    spawn("outside".into(), Box::new(move || outside::watch(&asked, (least_bytes, 4096), &answer)));
+    if let Err(error) = governor.look(&to_governor).and_then(|()| governor.hire()) {
         leave_to_successor("starting a thread", &error);
     }
     let mut said = "serving".to_string();

@@ -11,7 +11,7 @@ use clew_engine::{MoverContext, SwapOut};
 use clew_store::{ReadError, State};
 use crossbeam_channel::{Receiver, Sender, select, unbounded};
 
-use crate::agents::attach::Candidate;
+use crate::agents::attach::{AttachError, Candidate};
 use crate::agents::strangers::{self, Stranger};
 use crate::faults::events::remove;
 use crate::governor::Message;
@@ -55,7 +55,7 @@ pub enum Work {
     /// See whether a process has a userfaultfd of its own.
     LookForOwn { process: Arc<Process>, ticket: u64 },
     /// Bring everything back and give its mappings up.
-    LetGo { process: Arc<Process>, ticket: u64 },
+    LetGo { process: Arc<Process>, since: Instant, ticket: u64 },
     /// Bring a range back and give its mappings up.
     LeaveOut { plea: Plea, ticket: u64 },
 }
@@ -170,7 +170,7 @@ pub struct Done {
     /// Its process has been let go, or cannot be.
     pub let_go: Option<bool>,
     /// A candidate that became managed, or why not.
-    pub managed: Option<Result<Arc<Process>, (u32, String)>>,
+    pub managed: Option<Result<Arc<Process>, (u32, AttachError)>>,
 }
 
 /// Pages between two lent ones that are asked about with them.
@@ -356,14 +356,16 @@ fn perform(shared: &Arc<Shared>, work: Work, ctx: &mut MoverContext) -> Done {
             let has_own = let_go::has_own_userfaultfd(process.pid());
             Done { ticket, has_own, process: Some(process), ..Done::default() }
         }
-        Work::LetGo { process, ticket } => {
-            let is_free = let_go::let_go(shared, &process, ctx);
-            Done { ticket, let_go: Some(is_free), process: Some(process), ..Done::default() }
+        Work::LetGo { process, ticket, .. } => {
+            let let_go = Some(let_go::let_go(shared, &process, ctx));
+            let process = Some(process);
+            Done { ticket, let_go, taken_out: true, process, ..Done::default() }
         }
         Work::LeaveOut { plea, ticket } => {
             let leave_out = |range| let_go::leave_out(shared, &plea.process, range, ctx);
             plea.answer(plea.range.as_ref().is_some_and(leave_out));
-            Done { ticket, taken_out: true, process: Some(plea.process), ..Done::default() }
+            let process = Some(plea.process.clone());
+            Done { ticket, taken_out: true, process, ..Done::default() }
         }
     }
 }

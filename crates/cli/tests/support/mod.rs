@@ -5,6 +5,7 @@
 #![allow(dead_code)] // each test program uses its part
 
 pub mod hook;
+pub mod hostile;
 pub mod other_user;
 pub mod redis;
 #[path = "../../../../tests/skip.rs"]

@@ -1,15 +1,14 @@
-//! Agents: accepting them, noticing their end, preparing their programs.
+//! Agents: what they say, preparing their programs, noticing their end.
 //!
 //! Every program started with our environment says hello, however short-lived; it costs the daemon
 //! a socket. Only one that has become large enough is managed.
 
-use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clew_agent::protocol::{
@@ -17,19 +16,18 @@ use clew_agent::protocol::{
 };
 use clew_core::{AppId, SpaceId};
 use clew_store::{Segment, SegmentError, Space, SpaceJournal, points};
-use crossbeam_channel::Sender;
 
 use crate::agents::agent::{self, Agent};
-use crate::agents::closer::{self, Foreign};
+use crate::agents::closer::Foreign;
 use crate::agents::seqpacket;
 use crate::control::trusted_path::own_uid;
 use crate::faults::events::LAST_ADDRESS;
 use crate::faults::uffd::Uffd;
-use crate::governor::Message;
 use crate::programs::let_go::{self, Plea};
 use crate::programs::memory::ProgramMemory;
 use crate::programs::name;
 use crate::programs::process::{ProcFiles, Process, Shared};
+use crate::programs::sharing;
 use crate::survival::predecessor::ProcessName;
 use crate::survival::pressure;
 use crate::survival::records::{Descriptors, Record, Stage};
@@ -50,12 +48,32 @@ pub struct Candidate {
     pub uid: u32,
     /// Its command name.
     pub command: String,
+    /// Somebody asks whether its program has left it.
+    pub is_asked_about: Arc<AtomicBool>,
+    /// As the how manieth it said hello.
+    pub order: u64,
     /// Which fault thread will serve it.
     pub handler: usize,
     /// It was forked by a managed program: the process that is served already.
     pub child: Option<Arc<Process>>,
     /// What a successor knows of it.
     slot: Slot,
+}
+
+/// A candidate, for who asks whether it is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Who {
+    agent: u32,
+    pid: u32,
+    order: u64,
+}
+
+impl Who {
+    /// Whether its program has left the memory that the agent shares (execve), and the agent, which has
+    /// no privileges, may not know.
+    pub fn is_left(&self) -> bool {
+        share_memory(self.agent, self.pid) == Some(false)
+    }
 }
 
 /// A slot of the journal, with the page table of the space that it is for. It is ended unless a process
@@ -71,11 +89,17 @@ impl Drop for Slot {
 }
 
 impl Candidate {
-    /// Whether its program has left the memory that the agent shares (execve), and the agent, which has
-    /// no privileges, may not know.
-    pub fn is_left(&self) -> bool {
-        let agent = seqpacket::peer(&self.socket).map(|peer| peer.pid as u32);
-        agent.is_ok_and(|agent| share_memory(agent, self.pid) == Some(false))
+    /// It as one whose program may leave it.
+    pub fn who(&self) -> Option<Who> {
+        let agent = seqpacket::peer(&self.socket).ok()?.pid as u32;
+        Some(Who { agent, pid: self.pid, order: self.order })
+    }
+
+    /// Whether nobody is managed who shares its memory. A forked child is served as what it is already.
+    fn has_memory_of_its_own(&self, shared: &Shared) -> Result<(), AttachError> {
+        let agent = seqpacket::peer(&self.socket).map_err(AttachError::NoAnswer)?.pid as u32;
+        let other = sharing::who_has_it(shared, agent, self.pid).filter(|_| self.child.is_none());
+        other.map_or(Ok(()), |other| Err(AttachError::Shared { pid: other.pid() }))
     }
 
     /// A candidate that a predecessor had accepted.
@@ -95,6 +119,8 @@ impl Candidate {
             started: record.started,
             uid: record.uid,
             command: record.command.clone(),
+            is_asked_about: Arc::default(),
+            order: 0,
             handler: 0,
             child,
             slot: Slot(Some((journal, Space::new(space, shared.tables.clone())))),
@@ -122,7 +148,7 @@ impl Candidate {
         }
     }
 
-    fn save(&self, shared: &Shared, others: Descriptors) {
+    pub(super) fn save(&self, shared: &Shared, others: Descriptors) {
         let Some((journal, table)) = &self.slot.0 else { return };
         let mut record = self.record();
         let socket = Some(self.socket.as_raw_fd());
@@ -146,6 +172,8 @@ pub enum AttachError {
     Foreign { uid: u32 },
     #[error("{}", let_go::REASON)]
     OwnUserfaultfd,
+    #[error("its memory is that of process {pid}, which is managed already")]
+    Shared { pid: u32 },
     #[error("there are too many programs: raise the daemon's limit of descriptors, 'ulimit -n'")]
     TooMany,
     #[error("userfaultfd: {0}")]
@@ -160,82 +188,23 @@ pub enum AttachError {
     Unknown(#[source] io::Error),
 }
 
-/// Connections that have said nothing yet; beyond these the oldest is closed.
-const MAX_SILENT: usize = 1024;
-
 /// How long the agent of a program that is to be managed may take to prepare.
 const PREPARES: Duration = Duration::from_secs(5);
 
-/// How long a connection may say nothing. Agents say hello before anything else: those of forked
-/// children a moment after they have connected, when their program has stayed.
-const SILENCE: Duration = Duration::from_secs(10);
-
-/// Accepts agents for ever. Nobody waits for one that is silent.
-pub fn accept_agents(shared: &Shared, listener: &OwnedFd, to_governor: &Sender<Message>) {
-    let mut silent: VecDeque<(Foreign, Instant)> = VecDeque::new();
-    let readable =
-        |fd: &OwnedFd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    loop {
-        let mut polls: Vec<libc::pollfd> = silent.iter().map(|(fd, _)| readable(fd)).collect();
-        polls.push(readable(listener));
-        let timeout = if silent.is_empty() { -1 } else { 100 };
-        // SAFETY: the array lives across the call and is as long as stated.
-        unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, timeout) };
-        let is_new = polls.pop().is_some_and(|listener| listener.revents != 0);
-        let mut still = VecDeque::with_capacity(silent.len() + 1);
-        for ((socket, since), poll) in silent.drain(..).zip(&polls) {
-            if poll.revents == 0 {
-                if since.elapsed() < SILENCE {
-                    still.push_back((socket, since));
-                }
-                continue;
-            }
-            let told = match hello(shared, socket) {
-                Ok(Said::Hello(candidate)) => {
-                    candidate.save(shared, Descriptors::default());
-                    points::hello_recorded();
-                    to_governor.send(Message::Hello(candidate))
-                }
-                Ok(Said::LetGo(Some(plea))) => to_governor.send(Message::LetGo(plea)),
-                Ok(Said::LetGo(None)) => Ok(()),
-                Err(error) => {
-                    tracing::debug!(%error, "a connection that is no agent's");
-                    Ok(())
-                }
-            };
-            if told.is_err() {
-                return;
-            }
-        }
-        silent = still;
-        if is_new {
-            match seqpacket::accept(listener) {
-                Ok(socket) => {
-                    if !pressure::has_descriptors_for_others(&socket) {
-                        closer::catch_up();
-                    }
-                    silent.push_back((socket, Instant::now()));
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // No descriptors, perhaps: others may be closed meanwhile.
-                Err(_) => std::thread::sleep(Duration::from_millis(10)),
-            }
-            if silent.len() > MAX_SILENT {
-                silent.pop_front();
-            }
-        }
-    }
-}
-
 /// What a connection begins with.
-enum Said {
+pub(super) enum Said {
     /// An agent: here is a program.
     Hello(Box<Candidate>),
     /// A program: let me go. `None` if there is nothing to be let go.
     LetGo(Option<Plea>),
 }
 
-fn hello(shared: &Shared, socket: Foreign) -> Result<Said, AttachError> {
+/// Hears what a connection says, as the `order`-th, once there is something to be read. May wait for an
+/// execve of its program, as whoever asks the kernel about two processes does.
+///
+/// # Errors
+/// If that is no agent's, or not the word of a program.
+pub(super) fn hello(shared: &Shared, socket: Foreign, order: u64) -> Result<Said, AttachError> {
     seqpacket::set_timeout(&socket, Some(Duration::from_secs(1))).map_err(AttachError::NoAnswer)?;
     let mut bytes = [0u8; size_of::<Hello>()];
     let (n, received) = seqpacket::receive(&socket, &mut bytes).map_err(AttachError::NoAnswer)?;
@@ -249,6 +218,10 @@ fn hello(shared: &Shared, socket: Foreign) -> Result<Said, AttachError> {
     match Kind::from_u32(words[1]) {
         Some(Kind::Hello) => {}
         Some(Kind::LetGo) => {
+            // Each is a descriptor until it is granted. Who is not heard asks again.
+            if !pressure::has_descriptors_for_others(&socket) {
+                return Err(AttachError::TooMany);
+            }
             let range = (name_len > 0).then(|| range(shared, &bytes, name_len)).transpose()?;
             return Plea::of(shared, socket, beacon, range).map(Said::LetGo);
         }
@@ -287,6 +260,8 @@ fn hello(shared: &Shared, socket: Foreign) -> Result<Said, AttachError> {
         started: process.started,
         uid: peer.uid,
         command: name::bounded(command.strip_suffix(b"\n").unwrap_or(&command)),
+        is_asked_about: Arc::default(),
+        order,
         handler: 0,
         child,
         slot,
@@ -439,6 +414,7 @@ impl Asked {
         if is_leaving || let_go::has_own_userfaultfd(candidate.pid) {
             return Err(AttachError::OwnUserfaultfd);
         }
+        candidate.has_memory_of_its_own(shared)?;
         let Candidate { socket, child, .. } = &candidate;
         let until = Instant::now() + PREPARES;
         let buffer = agent::new_buffer().map_err(no_buffer)?;
@@ -507,6 +483,8 @@ pub fn manage(
     let Asked { candidate, buffer, .. } = asked;
     let Answer { bytes, len: n, received } = answer;
     let head = words::<4>(&bytes);
+    // One of two that were asked at once may have it by now.
+    candidate.has_memory_of_its_own(shared)?;
     let mut record = candidate.record();
     let Candidate { socket, app, pid, started, handler, child, mut slot, .. } = candidate;
     let no_answer = AttachError::NoAnswer;

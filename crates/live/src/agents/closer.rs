@@ -2,8 +2,8 @@
 //!
 //! close() takes as long as whoever opened the file likes: a TCP socket with SO_LINGER and unsent data
 //! waits for hours, a file of FUSE for its server. A socket that is closed takes along what is queued
-//! in it. So nobody who serves closes such descriptors: a thread of its own does, and another one while
-//! that is stuck. What comes when all are stuck stays open.
+//! in it. So nobody who serves closes such descriptors: threads of their own do
+//! ([`crate::agents::patient`]). What comes when all are stuck stays open.
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -11,8 +11,10 @@ use std::ops::Deref;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use crossbeam_channel::Sender;
 use parking_lot::Mutex;
+
+use crate::agents::patient::{self, Patience};
 
 /// Threads that close, at most.
 const MOST: usize = 8;
@@ -103,46 +105,21 @@ pub fn catch_up() {
 }
 
 fn closer_of(most: usize, stuck: Duration) -> io::Result<Sender<OwnedFd>> {
-    let (to_closer, from_all) = unbounded();
-    thread("closer", move || give_out(&from_all, most, stuck))?;
-    Ok(to_closer)
-}
-
-fn thread(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    let builder = std::thread::Builder::new().name(name.into()).stack_size(STACK_BYTES);
-    builder.spawn(body).map(drop)
-}
-
-/// Gives each descriptor to a thread that has nothing to do.
-fn give_out(from_all: &Receiver<OwnedFd>, most: usize, stuck: Duration) {
-    let (to_any, idle) = bounded::<OwnedFd>(0);
-    let (mut threads, mut left_open) = (0, 0u64);
-    let mut patience = Duration::ZERO;
-    for mut fd in from_all {
-        while let Err(unsent) = to_any.send_timeout(fd, patience) {
-            fd = unsent.into_inner();
-            let idle = idle.clone();
-            let is_one_more =
-                threads < most && thread("close", move || idle.into_iter().for_each(drop)).is_ok();
-            if is_one_more {
-                threads += 1;
-                patience = stuck;
-                continue;
-            }
-            patience = HOPELESS;
-            left_open += 1;
-            let number = fd.into_raw_fd();
-            if left_open == 1 {
-                tracing::warn!(
-                    number,
-                    "programs have sent descriptors that cannot be closed at once, and {threads} \
-                     threads wait for them: this one stays open, and so may others"
-                );
-            }
-            tracing::debug!(left_open, "descriptors that stay open");
-            break;
+    let stack_bytes = STACK_BYTES;
+    let threads = Patience { name: "close", most, stuck, hopeless: HOPELESS, stack_bytes };
+    let mut left_open = 0u64;
+    patient::hire(threads, drop, move |fd: OwnedFd, threads| {
+        let number = fd.into_raw_fd();
+        left_open += 1;
+        if left_open == 1 {
+            tracing::warn!(
+                number,
+                "programs have sent descriptors that cannot be closed at once, and {threads} \
+                 threads wait for them: this one stays open, and so may others"
+            );
         }
-    }
+        tracing::debug!(left_open, "descriptors that stay open");
+    })
 }
 
 #[cfg(test)]

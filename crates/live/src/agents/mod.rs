@@ -1,8 +1,10 @@
 //! Agents: how they come into programs, connect, are prepared, and take orders.
 
+pub mod accept;
 pub mod agent;
 pub mod attach;
 pub mod closer;
+pub mod patient;
 pub mod preload;
 pub mod seqpacket;
 pub mod strangers;

@@ -24,7 +24,7 @@ pub type Stranger = (Box<Candidate>, u64);
 pub fn prepare(shared: &Arc<Shared>, strangers: &Receiver<Stranger>, answer: &Sender<Message>) {
     let mut asked: Vec<(Asked, u64)> = Vec::new();
     let tell = |ticket, pid, outcome: Result<Arc<Process>, AttachError>| {
-        let outcome = outcome.map_err(|error| (pid, error.to_string()));
+        let outcome = outcome.map_err(|error| (pid, error));
         let mut done = Done { ticket, ..Done::default() };
         if let Ok(process) = &outcome {
             done.events = scan(shared, process).unwrap_or_default();

@@ -185,15 +185,24 @@ impl Client {
     /// Asks and waits for the answer, on a new connection if this one was idle for long; again where
     /// the daemon has too many clients.
     pub fn call<T: DeserializeOwned>(&mut self, request: &Request) -> Result<T, ControlError> {
-        let until = Instant::now() + request.patience();
+        self.call_for(request, request.patience())
+    }
+
+    /// It waits no longer in all; for a place half as long, so that what is done late has time, too.
+    fn call_for<T: DeserializeOwned>(
+        &mut self,
+        request: &Request,
+        patience: Duration,
+    ) -> Result<T, ControlError> {
+        let began = Instant::now();
         loop {
             // Nothing can come unasked: it was closed.
             let is_closed = seqpacket::is_readable(self.reader.get_ref(), Duration::ZERO);
             if is_closed || self.used.elapsed() > FRESH {
                 *self = Client::connect(&self.path)?;
             }
-            match self.call_within(request, request.patience()) {
-                Err(ControlError::Busy { .. }) if Instant::now() < until => {
+            match self.call_within(request, patience.saturating_sub(began.elapsed())) {
+                Err(ControlError::Busy { .. }) if began.elapsed() < patience / 2 => {
                     std::thread::sleep(TRY_AGAIN);
                 }
                 answer => return answer,
@@ -315,6 +324,25 @@ mod tests {
         client.order(&Request::Stop).expect("in the end");
         server.join().expect("it was asked three times");
         std::fs::remove_dir_all(&dir).expect("it is ours");
+    }
+
+    /// A daemon that says so only after a while has nobody wait for twice as long.
+    #[test]
+    fn who_is_turned_away_late_does_not_come_again() {
+        let patience = Duration::from_secs(2);
+        let busy = Reply::<()>::Error { message: BUSY.to_string() };
+        let busy = serde_json::to_string(&busy).expect("JSON") + "\n";
+        let mut client = client_of(move |mut stream| {
+            let _ = BufReader::new(&stream).read_line(&mut String::new());
+            std::thread::sleep(patience * 3 / 5);
+            let _ = stream.write_all(busy.as_bytes());
+        });
+        // Another time it would connect, and find nobody at its path.
+        let answer = client.call_for::<()>(&Request::Stop, patience);
+        assert!(
+            matches!(&answer, Err(ControlError::Busy { .. } | ControlError::NoAnswer { .. })),
+            "{answer:?}"
+        );
     }
 
     #[test]

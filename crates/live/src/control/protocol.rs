@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// Most bytes of an app's name.
 pub use clew_agent::protocol::MAX_NAME;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// Most bytes of a request, its end included.
 pub const MAX_REQUEST: usize = 64 << 10;
@@ -61,12 +61,53 @@ pub enum Request {
 
 /// What the daemon answers: `Ok` with the verb's result, or a reason.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
-#[serde(tag = "result", rename_all = "kebab-case")]
+#[serde(tag = "result", rename_all = "kebab-case", try_from = "Said<T>")]
+#[serde(bound(deserialize = "T: Deserialize<'de>"))]
 pub enum Reply<T> {
     /// It is done (or begun, where the verb says so).
     Ok { value: T },
     /// It was not done.
     Error { message: String },
+}
+
+/// [`Reply`] as it is read. An enum that its tag tells would be kept as a whole first, and a long answer
+/// is many times as much then.
+#[derive(Deserialize)]
+#[serde(bound(deserialize = "T: Deserialize<'de>"))]
+struct Said<T> {
+    result: Outcome,
+    #[serde(default = "none", deserialize_with = "some")]
+    value: Option<T>,
+    message: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Outcome {
+    Ok,
+    Error,
+}
+
+fn none<T>() -> Option<T> {
+    None
+}
+
+/// Also if it is `null`: that is a value, too.
+fn some<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(from).map(Some)
+}
+
+impl<T> TryFrom<Said<T>> for Reply<T> {
+    type Error = &'static str;
+
+    fn try_from(said: Said<T>) -> Result<Reply<T>, &'static str> {
+        match said.result {
+            Outcome::Ok => Ok(Reply::Ok { value: said.value.ok_or("an answer without a value")? }),
+            Outcome::Error => {
+                Ok(Reply::Error { message: said.message.ok_or("an error without a message")? })
+            }
+        }
+    }
 }
 
 /// What a managed program's environment needs.
@@ -132,6 +173,22 @@ pub(crate) fn read_part(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn answers_are_read_as_they_come() {
+        let read = |text: &str| serde_json::from_str::<Reply<u128>>(text).map_err(|_| ());
+        // What is kept first has no numbers of this size.
+        let value = u128::MAX;
+        let ok = format!("{{\"result\":\"ok\",\"value\":{value}}}");
+        assert_eq!(read(&ok), Ok(Reply::Ok { value }));
+        let error = Reply::<u128>::Error { message: "no".into() };
+        assert_eq!(read(&serde_json::to_string(&error).expect("JSON")), Ok(error));
+        for bad in ["{}", "{\"result\":\"ok\"}", "{\"result\":\"error\"}", "{\"result\":\"\"}"] {
+            assert_eq!(read(bad), Err(()), "{bad}");
+        }
+        let nothing = serde_json::from_str::<Reply<()>>("{\"result\":\"ok\",\"value\":null}");
+        assert_eq!(nothing.ok(), Some(Reply::Ok { value: () }));
+    }
 
     #[test]
     fn a_line_is_no_longer_than_its_reader_takes() {

@@ -30,8 +30,9 @@ use crate::faults::interrupter::Interrupter;
 use crate::faults::order::{self, Layout, Next, Trust};
 use crate::faults::uffd::{Message, Uffd};
 use crate::governor::Message as ToGovernor;
+use crate::programs::facts;
 use crate::programs::memory::ProgramMemory;
-use crate::programs::not_inherited::forget_what_is_missing;
+use crate::programs::not_inherited;
 use crate::programs::process::{Process, Shared};
 use crate::survival::records::{Record, Stage};
 
@@ -73,7 +74,7 @@ pub fn read_and_apply(
     faults: &mut Vec<(u64, u32)>,
 ) {
     Reader::default().finish(shared, process, interrupter, faults);
-    look_what_is_missing(shared, process);
+    not_inherited::look_on(shared, process);
 }
 
 /// The same for a program that was taken over: what its last daemon had read comes first.
@@ -169,7 +170,7 @@ impl Reader {
                 let _events = child.space.table.lock.write();
                 // Of one that was taken over, messages may have been read that come later.
                 if child.space.journal.message(0)[0] as u32 == 0 {
-                    look_what_is_missing(shared, child);
+                    not_inherited::look_on(shared, child);
                 }
             }
             for child in self.born.drain(..) {
@@ -300,7 +301,8 @@ impl Reader {
             match (message, mark & !0xffff) {
                 (Message::Fault { .. }, _) => {}
                 (_, 0) => self.pending.push(pending),
-                // The facts say that it was applied to them, and they come last.
+                // The facts say that it was applied to them, and they come last. Of one that changes none
+                // of them they do not say so: that is applied again.
                 (_, BEGUN) if mark & 0xffff != process.applied.load(Relaxed) & 0xffff => {
                     begun.push(pending);
                 }
@@ -377,7 +379,9 @@ impl Reader {
         }
         process.applied.store(number, Relaxed);
         points::change_applied();
-        process.save_facts();
+        if facts::are_changed_by(&pending.message, number) {
+            process.save_facts();
+        }
         points::change_facts();
         journal.mark_message(pending.at, DONE | number & 0xffff);
         points::change_done();
@@ -430,18 +434,6 @@ fn correct(shared: &Shared, child: &Process, (from, to, len): (u64, u64, u64)) {
         child.give_up(&format!("its memory cannot be followed: {error}"));
     }
     child.space.journal.set_step(0);
-}
-
-/// Drops what a forked child did not get; again and again until it can be told. The space's lock is
-/// held for writing.
-fn look_what_is_missing(shared: &Shared, process: &Process) {
-    if process.may_lack.load(Relaxed)
-        && !process.memory.is_given_up()
-        && forget_what_is_missing(shared, process, 0, LAST_ADDRESS)
-    {
-        process.may_lack.store(false, Relaxed);
-        process.save_facts();
-    }
 }
 
 fn has_one_thread(process: &Process) -> bool {
@@ -540,6 +532,7 @@ fn fork(shared: &Shared, parent: &Arc<Process>, uffd: Uffd) -> Arc<Process> {
         record.descriptors[shared.other_column()].uffd = Some(old);
     }
     let child = Process::new(parent.app, record, parent.handler, table, memory, journal, None);
+    let _ = child.parent.set(parent.id);
     *child.regions.lock() = parent.regions.lock().clone();
     let lost = shared.mover.fork(&parent.space, &child.space);
     if !lost.is_empty() {

@@ -118,7 +118,7 @@ fn serve(
     if process.memory.is_given_up() {
         return;
     }
-    if process.may_lack.load(Ordering::Relaxed) {
+    if process.may_lack() {
         // What is known may be its parent's. It does something to its memory; then it asks again.
         let page = |addr| Vpn::of_addr(addr, shared.page_bytes);
         faults.iter().for_each(|(addr, _)| process.memory.wake(page(*addr), 1));

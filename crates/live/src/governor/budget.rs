@@ -34,9 +34,7 @@ fn tier_facts(facts: &PoolFacts) -> TierFacts {
 
 impl Governor {
     pub(super) fn resident_of(&self, process: &Process) -> u64 {
-        process.files.get().map_or(0, |files| {
-            resident_anonymous_bytes(&mut files.lock().statm, self.shared.page_bytes)
-        })
+        process.resident_bytes(self.shared.page_bytes)
     }
 
     pub(super) fn daemon_bytes(&mut self) -> u64 {
@@ -56,15 +54,21 @@ impl Governor {
         let facts = self.shared.mover.store.facts();
         let processes: Vec<Arc<Process>> = self.shared.processes.read().values().cloned().collect();
         let residents: Vec<u64> = processes.iter().map(|p| self.resident_of(p)).collect();
+        // Siblings may outlive the one that is managed.
+        let is_counted =
+            |pid| processes.iter().zip(&residents).any(|(p, bytes)| p.pid() == pid && *bytes > 0);
         let small: u64 = self
             .waiting
             .iter()
-            .filter(|w| !w.forked)
+            .filter(|w| !w.forked && !w.shares_with.is_some_and(is_counted))
             .filter_map(|w| File::open(format!("/proc/{}/statm", w.pid)).ok())
             .map(|mut f| resident_anonymous_bytes(&mut f, self.shared.page_bytes))
             .sum();
         let buffers: u64 = processes.iter().map(|p| p.memory.buffer_bytes()).sum();
-        self.resident_bytes = residents.iter().sum::<u64>() + small;
+        let is_there = |id| self.shared.processes.read().contains_key(&id);
+        let counted = processes.iter().zip(&residents);
+        let counted = counted.map(|(process, resident)| process.counted_bytes(*resident, is_there));
+        self.resident_bytes = counted.sum::<u64>() + small;
         self.used = UsedBytes {
             programs_bytes: self.resident_bytes,
             buffers_bytes: buffers,

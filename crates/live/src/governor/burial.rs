@@ -1,33 +1,63 @@
 //! Programs and apps that have ended.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use clew_core::{AppId, Event};
 use clew_store::points;
+use crossbeam_channel::Sender;
 
-use super::{Governor, NOBODY_CAME, Waiting};
+use super::{Governor, Message, NOBODY_CAME, Waiting};
+use crate::agents::attach::Who;
+use crate::programs::looks::Leaver;
 use crate::programs::process::Process;
 
+/// How often it is asked whether programs have left their memory.
+const LEAVERS: Duration = Duration::from_secs(2);
+
 impl Governor {
-    /// Frees what programs that ended have left.
-    pub(super) fn bury_the_dead(&mut self) {
-        let check_memory = self.last_kcmp.elapsed() > Duration::from_secs(2);
-        if check_memory {
+    /// Starts who looks whether programs have ended.
+    ///
+    /// # Errors
+    /// If the system has no threads.
+    pub fn look(&mut self, to_governor: &Sender<Message>) -> io::Result<()> {
+        self.looks.start(to_governor)
+    }
+
+    /// Has somebody look which programs have ended, and now and then which have left their memory.
+    pub(super) fn look_for_the_dead(&mut self) {
+        let processes: Vec<Arc<Process>> = self.shared.processes.read().values().cloned().collect();
+        if self.last_kcmp.elapsed() > LEAVERS {
             self.last_kcmp = Instant::now();
             self.look_for_own_userfaultfds();
-            let is_left = |w: &Waiting| w.candidate.as_ref().is_some_and(|c| c.is_left());
-            self.waiting.retain(|w| !is_left(w));
+            let known = processes.iter().map(|process| (process.clone(), process.pid()));
+            for (process, pid) in known.filter(|(_, pid)| *pid != 0) {
+                self.looks.look_whether_left(Leaver::Managed(process, pid));
+            }
+            for candidate in self.waiting.iter().filter_map(|w| w.candidate.as_ref()) {
+                if let Some(who) = candidate.who() {
+                    let is_asked_about = candidate.is_asked_about.clone();
+                    self.looks.look_whether_left(Leaver::Waiting(who, is_asked_about));
+                }
+            }
         }
+        self.looks.look_for_ends(processes);
+    }
+
+    /// Of a candidate the program has left its agent.
+    pub(super) fn is_left(&mut self, who: Who) {
+        let is_it = |w: &Waiting| w.candidate.as_ref().and_then(|c| c.who()) == Some(who);
+        self.waiting.retain(|w| !is_it(w));
+    }
+
+    /// Frees what programs that ended have left.
+    pub(super) fn bury_the_dead(&mut self) {
         let processes: Vec<Arc<Process>> = self.shared.processes.read().values().cloned().collect();
         for process in processes {
             process.memory.watch_again();
-            if check_memory && process.pid() != 0 && process.memory.agent_outlived(process.pid()) {
-                // execve, and the agent has not noticed.
-                process.memory.detach();
-            }
-            let lives_on = process.memory.uffd.is_alive();
+            let lives_on = !process.memory.has_ended();
             if lives_on && !process.has_left() {
                 continue;
             }

@@ -15,6 +15,12 @@ use crate::programs::process::Process;
 
 impl Governor {
     pub(super) fn hello(&mut self, mut candidate: Box<Candidate>) {
+        // They are heard at once, and one that has executed a program since may be heard last.
+        let is_later =
+            |other: &Candidate| other.pid == candidate.pid && other.order > candidate.order;
+        if self.waiting.iter().any(|w| w.candidate.as_deref().is_some_and(is_later)) {
+            return;
+        }
         let app = match &candidate.child {
             Some(child) => child.app,
             None if candidate.app_name.is_empty() => self.app_named(&candidate.command.clone()),
@@ -36,6 +42,7 @@ impl Governor {
             command,
             forked,
             reason,
+            shares_with: None,
         });
     }
 

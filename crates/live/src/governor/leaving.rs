@@ -1,12 +1,14 @@
 //! Programs that are let go: see [`crate::programs::let_go`].
 
 use std::collections::hash_map::Entry;
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use super::{Governor, Waiting};
 use crate::faults::affinity;
-use crate::programs::let_go::{Plea, REASON};
+use crate::programs::let_go::{PATIENCE, Plea, REASON};
 use crate::programs::process::Process;
 use crate::work::Work;
 
@@ -41,8 +43,39 @@ impl Governor {
         let (pid, command) = (process.pid(), &process.command);
         tracing::info!(pid, command, "it uses a userfaultfd of its own: it is let go");
         process.leaving.store(true, Ordering::SeqCst);
-        let process = process.clone();
-        self.hand_out(None, |ticket| Work::LetGo { process, ticket });
+        let (process, since) = (process.clone(), Instant::now());
+        let ticket = self.ticket(None);
+        // It waits for what is being taken out: no worker does.
+        self.take_out_next(process.id, Work::LetGo { process, since, ticket });
+    }
+
+    /// Who has waited too long for what is being taken out (its agent is frozen, perhaps) waits no longer.
+    pub(super) fn end_pleas_that_cannot_begin(&mut self) {
+        let is_late = |work: &Work| match work {
+            Work::LetGo { since, .. } => since.elapsed() > PATIENCE,
+            Work::LeaveOut { plea, .. } => plea.since.elapsed() > PATIENCE,
+            _ => false,
+        };
+        let mut late = Vec::new();
+        for waiting in self.swap_outs.values_mut().filter(|waiting| waiting.iter().any(is_late)) {
+            let all = mem::take(waiting).into_iter();
+            let (out, stay): (Vec<Work>, Vec<Work>) = all.partition(is_late);
+            late.extend(out);
+            *waiting = stay.into();
+        }
+        for work in late {
+            match work {
+                Work::LetGo { process, ticket, .. } => {
+                    self.tickets.remove(&ticket);
+                    self.was_let_go(&process, false);
+                }
+                Work::LeaveOut { plea, ticket } => {
+                    self.tickets.remove(&ticket);
+                    plea.answer(false);
+                }
+                _ => {}
+            }
+        }
     }
 
     /// It has been let go, or cannot be.
@@ -65,7 +98,15 @@ impl Governor {
         if pid != 0 {
             let (candidate, forked, reason) = (None, false, Some(REASON.to_string()));
             self.waiting.retain(|w| w.pid != pid);
-            self.waiting.push(Waiting { candidate, app, pid, command, forked, reason });
+            self.waiting.push(Waiting {
+                candidate,
+                app,
+                pid,
+                command,
+                forked,
+                reason,
+                shares_with: None,
+            });
         }
     }
 }

@@ -38,11 +38,12 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 
 use self::requests::Promise;
 use self::windows::Windows;
-use crate::agents::attach::Candidate;
+use crate::agents::attach::{Candidate, Who};
 use crate::config::Config;
 use crate::control::protocol::{Environment, Request};
 use crate::control::status::{Status, UsedBytes};
 use crate::programs::let_go::Plea;
+use crate::programs::looks::Looks;
 use crate::programs::outside::Found;
 use crate::programs::process::{Process, Shared};
 use crate::work::{Crew, Desk, Done, Work};
@@ -90,6 +91,10 @@ pub enum Message {
     Look(Sender<Box<Status>>),
     /// What apps have that cannot be taken.
     Outside(Found),
+    /// The memory of some programs has.
+    Ended,
+    /// A candidate's program has left the memory of its agent.
+    Left(Who),
     /// The machine stalls for want of memory.
     Stalled,
     /// Bring everything back and end.
@@ -138,6 +143,8 @@ struct Waiting {
     forked: bool,
     /// Being prepared, or refused for a reason.
     reason: Option<String>,
+    /// The managed process that has the same memory, which is counted there.
+    shares_with: Option<u32>,
 }
 
 /// The policy thread's state.
@@ -173,6 +180,7 @@ pub struct Governor {
     kernel: KernelTier,
     last_liveness: Instant,
     last_kcmp: Instant,
+    looks: Looks,
     last_busy: Instant,
     /// Flash is being cleaned.
     cleaning: bool,
@@ -243,6 +251,7 @@ impl Governor {
             kernel: KernelTier::default(),
             last_liveness: now,
             last_kcmp: now,
+            looks: Looks::default(),
             last_busy: now,
             cleaning: false,
             flash_latched: false,
@@ -375,6 +384,8 @@ impl Governor {
                 let _ = answer.send(Box::new(status));
             }
             Message::Outside(found) => self.outside.found = found,
+            Message::Ended => self.bury_the_dead(),
+            Message::Left(who) => self.is_left(who),
             Message::Stalled => self.last_stall = Some(Instant::now()),
             Message::Stop => self.stop(None),
         }
@@ -456,10 +467,12 @@ impl Governor {
         self.drain_ring();
         if self.last_liveness.elapsed() >= LIVENESS {
             self.last_liveness = Instant::now();
+            self.look_for_the_dead();
             self.bury_the_dead();
             self.empty_idle_buffers();
             self.look_for_kernel_swap();
             self.look_after_the_silent();
+            self.end_pleas_that_cannot_begin();
             self.admit_candidates();
             self.end_quiet_relaunches();
             if self.stopping.is_none() {

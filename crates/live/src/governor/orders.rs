@@ -9,6 +9,7 @@ use clew_engine::driver::Command;
 use clew_store::State;
 
 use super::Governor;
+use crate::agents::attach::AttachError;
 use crate::programs::process::Process;
 use crate::work::{Done, Peeked, Work};
 
@@ -35,6 +36,17 @@ impl Governor {
     pub(super) fn take_out(&mut self, space: SpaceId, work: Work) {
         match self.swap_outs.entry(space) {
             Entry::Occupied(mut waiting) => waiting.get_mut().push_back(work),
+            Entry::Vacant(none) => {
+                none.insert(VecDeque::new());
+                self.work.send(work);
+            }
+        }
+    }
+
+    /// The same, before all that waits.
+    pub(super) fn take_out_next(&mut self, space: SpaceId, work: Work) {
+        match self.swap_outs.entry(space) {
+            Entry::Occupied(mut waiting) => waiting.get_mut().push_front(work),
             Entry::Vacant(none) => {
                 none.insert(VecDeque::new());
                 self.work.send(work);
@@ -122,10 +134,14 @@ impl Governor {
                 self.waiting.retain(|w| w.pid != process.pid());
                 tracing::info!(pid = process.pid(), command = process.command, "managed");
             }
-            Some(Err((pid, reason))) => {
-                tracing::info!(pid, reason, "cannot be managed");
+            Some(Err((pid, error))) => {
+                tracing::info!(pid, %error, "cannot be managed");
                 if let Some(w) = self.waiting.iter_mut().find(|w| w.pid == pid) {
-                    w.reason = Some(reason);
+                    w.shares_with = match error {
+                        AttachError::Shared { pid } => Some(pid),
+                        _ => None,
+                    };
+                    w.reason = Some(error.to_string());
                 }
             }
             None => {}

@@ -7,7 +7,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::{BEING_PREPARED, Governor};
 use crate::programs::let_go::REASON;
-use crate::programs::outside::{Found, Known, Told};
+use crate::programs::outside::{Asked, Found, Known, Told};
 use crate::programs::process::Process;
 
 /// How often it looks.
@@ -17,8 +17,8 @@ const PERIOD: Duration = Duration::from_secs(2);
 pub(super) struct Outside {
     /// By app.
     pub found: Found,
-    ask: Sender<Vec<Told>>,
-    asked: Receiver<Vec<Told>>,
+    ask: Sender<Asked>,
+    asked: Receiver<Asked>,
     last: Instant,
 }
 
@@ -37,7 +37,7 @@ impl Outside {
 
 impl Governor {
     /// Where the thread that looks is asked, and what is not worth a word.
-    pub fn outside_asked(&self) -> (Receiver<Vec<Told>>, u64) {
+    pub fn outside_asked(&self) -> (Receiver<Asked>, u64) {
         (self.outside.asked.clone(), self.config.min_process.0)
     }
 
@@ -53,12 +53,17 @@ impl Governor {
         }
         for w in &self.waiting {
             let known = match &w.reason {
+                _ if w.shares_with.is_some() => Known::Managed { buffer_bytes: 0 },
                 Some(reason) if reason != BEING_PREPARED => Known::Refused(reason.clone()),
                 _ => Known::Soon,
             };
             told.push(Told { app: w.app, pid: w.pid, known });
         }
+        let mut children = Vec::new();
         for process in self.shared.processes.read().values() {
+            if process.forked && process.pid() != 0 {
+                children.push(process.clone());
+            }
             let is_told = self.waiting.iter().any(|w| w.pid == process.pid());
             if process.pid() == 0 || is_told {
                 continue;
@@ -72,7 +77,7 @@ impl Governor {
             told.push(Told { app: process.app, pid: process.pid(), known });
         }
         // The later ones say more.
-        let _ = self.outside.ask.try_send(told);
+        let _ = self.outside.ask.try_send((told, children));
     }
 
     /// Why nothing is taken out of a process; `None` if it is managed.

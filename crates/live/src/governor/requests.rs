@@ -106,7 +106,15 @@ impl Governor {
                 self.waiting.retain(|w| w.pid != pid);
                 if unmanaged.is_some() {
                     let (candidate, forked, reason) = (None, false, unmanaged);
-                    self.waiting.push(Waiting { candidate, app, pid, command, forked, reason });
+                    self.waiting.push(Waiting {
+                        candidate,
+                        app,
+                        pid,
+                        command,
+                        forked,
+                        reason,
+                        shares_with: None,
+                    });
                 } else if let Some(app) = self.apps.get_mut(&app) {
                     app.awaited = Some((pid, Instant::now()));
                 }

@@ -16,7 +16,7 @@ use crate::faults::account::FaultAccount;
 use crate::faults::affinity::Placement;
 use crate::faults::latency::Latency;
 use crate::programs::mappings::resident_anonymous_bytes;
-use crate::programs::proc_stat::Stat;
+use crate::programs::proc_stat::{Stat, cpu_seconds};
 use crate::programs::process::Process;
 
 /// Stored pages of one process that are asked for their size, at most: each costs a lock of the
@@ -230,8 +230,7 @@ impl Governor {
         }
         status.processes.sort_by_key(|p| p.pid);
         let known = status.processes.iter().filter(|p| p.pid != 0);
-        status.cpu_seconds =
-            known.filter_map(|p| Stat::of(p.pid).ok()).map(|process| process.cpu_seconds()).sum();
+        status.cpu_seconds = known.filter_map(|p| cpu_seconds(p.pid)).sum();
         status
     }
 

@@ -30,10 +30,14 @@ use crate::survival::predecessor::ProcessName;
 /// Why such a program is not managed.
 pub const REASON: &str = "it uses a userfaultfd of its own: it is left alone";
 
+/// Pleas of one program that wait to be granted, at most: who has more threads that ask has them ask again.
+const MAX_PLEAS: usize = 16;
 /// Most open files that are looked at.
 const MAX_FILES: usize = 4096;
-/// How long it may take to bring everything back. The program waits as long.
-const PATIENCE: Duration = Duration::from_secs(25);
+/// How long it may take to bring everything back, or until that can begin. The program waits as long.
+pub const PATIENCE: Duration = Duration::from_secs(25);
+/// How long a worker waits for what else is done with the process's pages: moments.
+const MOMENTS: Duration = Duration::from_secs(1);
 /// Pages brought back at once.
 const PIECE: usize = 512;
 
@@ -51,7 +55,15 @@ pub struct Plea {
     pub process: Arc<Process>,
     /// What it asks for if that is not all.
     pub range: Option<Range<u64>>,
+    /// When it was heard.
+    pub since: Instant,
     socket: Foreign,
+}
+
+impl Drop for Plea {
+    fn drop(&mut self) {
+        self.process.pleas.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl Plea {
@@ -79,7 +91,13 @@ impl Plea {
         let child = || processes.iter().find(is_child);
         let asks = processes.iter().find(is_it).or_else(|| child().filter(|_| range.is_some()));
         if let Some(process) = asks.cloned() {
-            return Ok(Some(Plea { process, range, socket }));
+            let is_one_more = |pleas: usize| (pleas < MAX_PLEAS).then_some(pleas + 1);
+            if process.pleas.fetch_update(Ordering::AcqRel, Ordering::Acquire, is_one_more).is_ok()
+            {
+                return Ok(Some(Plea { process, range, since: Instant::now(), socket }));
+            }
+            answer(&socket, libc::EAGAIN);
+            return Ok(None);
         }
         let is_unknown_yet = shared.recovering.load(Ordering::SeqCst) > 0 || child().is_some();
         answer(&socket, if is_unknown_yet { libc::EAGAIN } else { libc::ESRCH });
@@ -149,8 +167,8 @@ fn bring_back(
     last: impl FnOnce() -> bool,
 ) -> bool {
     let until = Instant::now() + PATIENCE;
-    // An agent may be frozen in the middle of an order.
-    let Some(_none_goes) = process.space.try_hold_swap_outs(PATIENCE) else { return false };
+    // Nothing of it is being taken out, which a frozen agent could keep from ending.
+    let Some(_none_goes) = process.space.try_hold_swap_outs(MOMENTS) else { return false };
     while process.memory.uffd.is_alive() {
         for vpns in process.stored_vpns_of(pages).chunks(PIECE) {
             let mut events = Vec::new();

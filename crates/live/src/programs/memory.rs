@@ -79,6 +79,8 @@ pub struct ProgramMemory {
     unwatched: AtomicBool,
     /// It is not served any more.
     given_up: AtomicBool,
+    /// It was found to exist no longer.
+    ended: AtomicBool,
     epoll: RawFd,
     token: u64,
     fresh_next: AtomicU64,
@@ -105,6 +107,7 @@ impl ProgramMemory {
             disarmed: AtomicBool::new(false),
             unwatched: AtomicBool::new(false),
             given_up: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
             epoll,
             token,
             fresh_next: AtomicU64::new(0),
@@ -284,6 +287,17 @@ impl ProgramMemory {
     /// Whether [`ProgramMemory::give_up`] was called.
     pub fn is_given_up(&self) -> bool {
         self.given_up.load(Ordering::SeqCst)
+    }
+
+    /// Whether it was found to exist no longer; asks nobody.
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::SeqCst)
+    }
+
+    /// Asks whether it still exists, unless that is known; whether it is found to have ended now. Waits as
+    /// long as its program's threads change their mappings.
+    pub fn look_whether_ended(&self) -> bool {
+        !self.has_ended() && !self.uffd.is_alive() && !self.ended.swap(true, Ordering::SeqCst)
     }
 
     /// Its agent's process id, if it ever had one.

@@ -1,7 +1,9 @@
 //! Programs: their processes, their mappings and memory, and those that are left alone.
 
 pub mod advice;
+pub mod facts;
 pub mod let_go;
+pub mod looks;
 pub mod mappings;
 pub mod memory;
 pub mod name;
@@ -11,4 +13,5 @@ pub mod proc_stat;
 pub mod process;
 pub mod robust;
 pub mod scan;
+pub mod sharing;
 pub mod without_agent;

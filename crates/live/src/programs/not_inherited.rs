@@ -6,13 +6,19 @@
 //!
 //! While no event is unread, all that is known of a program is registered: what is not is nobody's.
 //! While one is, nothing can be told, and the kernel is asked again after it was applied.
+//!
+//! That may be a million questions, and who asks them holds the space's lock, in a fault thread. So they are
+//! asked in pieces, by address: one each time that messages of the child are read, until all of it has
+//! been looked at. Until then its faults are not answered: they come again.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 
 use clew_core::Vpn;
-use clew_store::State;
+use clew_store::{Space, State};
 
-use crate::faults::events::{cut, remove};
+use crate::faults::events::{LAST_ADDRESS, cut, remove};
 use crate::programs::process::{Process, Shared};
 
 /// A range that is not there as a whole is asked for in so many parts: nearly always all of it is
@@ -23,12 +29,65 @@ const PARTS: u64 = 8;
 /// found by the next scan.
 const COARSE: u64 = 64;
 
+/// Known pages that are looked at in one piece, and mappings: about a millisecond if none is there.
+const PIECE: usize = 1024;
+
+/// Looks at the next piece of a forked child that may lack something, if that can be told now. The
+/// space's lock is held for writing, and all messages read are applied.
+pub fn look_on(shared: &Shared, process: &Process) {
+    if !process.may_lack() || process.memory.is_given_up() {
+        return;
+    }
+    let start = process.looked_to.load(Ordering::Relaxed);
+    let end = end_of_piece(&process.space.table, &process.regions.lock(), start, shared.page_bytes);
+    if forget_what_is_missing(shared, process, start, end) {
+        process.looked_to.store(end, Ordering::Relaxed);
+        if !process.may_lack() {
+            process.save_facts();
+        }
+    }
+}
+
+/// Looks at all that is left, if that can be told now; whether it has. Others come in between.
+pub fn look_to_the_end(shared: &Shared, process: &Process) -> bool {
+    while process.may_lack() {
+        let before = process.looked_to.load(Ordering::Relaxed);
+        let events_wait = process.space.table.lock.write();
+        look_on(shared, process);
+        events_wait.unlock_fair();
+        if process.looked_to.load(Ordering::Relaxed) == before {
+            return false;
+        }
+    }
+    true
+}
+
+/// Where a piece that begins at `start` ends.
+fn end_of_piece(table: &Space, regions: &BTreeMap<u64, u64>, start: u64, page: u64) -> u64 {
+    let mut end = regions.range(start..).nth(PIECE).map_or(LAST_ADDRESS, |(start, _)| *start);
+    let (first, mut seen) = (Vpn::of_addr(start, page), 0);
+    let pages = Vpn::of_addr(end, page).0 - first.0;
+    table.for_range_while(first, pages, |vpn, _| {
+        if seen == PIECE {
+            end = vpn.addr(page);
+        }
+        seen += 1;
+        seen <= PIECE
+    });
+    end
+}
+
 /// Forgets pages and mappings of `process` in `[start, end)` that it does not have. False if that
 /// cannot be told now. The space's lock is held for writing, and all messages read are applied.
 pub fn forget_what_is_missing(shared: &Shared, process: &Process, start: u64, end: u64) -> bool {
     let (page, uffd) = (shared.page_bytes, &process.memory.uffd);
     let (mut whole, mut broken) = (Vec::new(), Vec::new());
-    for (start, end) in process.regions.lock().range(..end).filter(|(_, e)| **e > start) {
+    let regions: Vec<(u64, u64)> = {
+        let regions = process.regions.lock();
+        let touching = regions.range(..end).rev().take_while(|(_, e)| **e > start);
+        touching.map(|(s, e)| (*s, *e)).collect()
+    };
+    for (start, end) in regions.iter().rev() {
         match uffd.covers(*start, end - start) {
             Some(true) => whole.push(start / page..end / page),
             Some(false) => broken.push((*start, *end)),
@@ -99,6 +158,9 @@ fn missing(
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::sync::Arc;
+
+    use clew_store::{Entry, Tables};
 
     use super::*;
 
@@ -121,6 +183,33 @@ mod tests {
         let (found, asked) = look(0..4096, 1, &[]);
         assert_eq!(found, [Range { start: 0, end: 4096 }]);
         assert!(asked <= 4096 * 8 / 7, "{asked} questions");
+    }
+
+    #[test]
+    fn no_piece_has_more_pages_or_mappings_than_are_looked_at_at_once() {
+        let tables = Arc::new(Tables::new(1 << 20).expect("tables"));
+        let table = Space::numbered(&tables).expect("a space");
+        let known: Vec<u64> = (0..10_000).map(|i| (1 << 20) + i * 3).collect();
+        for vpn in &known {
+            let put = table.compare_exchange(Vpn(*vpn), Entry::ABSENT, Entry::new(State::Resident));
+            put.expect("it was absent");
+        }
+        let regions: BTreeMap<u64, u64> =
+            (1..=5_000u64).map(|i| (i << 16, (i << 16) + 1)).collect();
+        let (mut at, mut pieces, mut seen) = (0, 0, (0, 0));
+        while at < LAST_ADDRESS {
+            let end = end_of_piece(&table, &regions, at, 4096);
+            assert!(end > at, "it goes on");
+            let mut pages = 0;
+            let range = (Vpn(at / 4096), end / 4096 - at / 4096);
+            table.for_range(range.0, range.1, |_, _| pages += 1);
+            let mappings = regions.range(at..end).count();
+            assert!(pages <= PIECE && mappings <= PIECE, "{pages} pages, {mappings} mappings");
+            seen = (seen.0 + pages, seen.1 + mappings);
+            (at, pieces) = (end, pieces + 1);
+        }
+        assert_eq!((at, seen), (LAST_ADDRESS, (known.len(), regions.len())), "nothing is left out");
+        assert!(pieces <= known.len() / PIECE + regions.len() / PIECE + 2, "{pieces} pieces");
     }
 
     #[test]

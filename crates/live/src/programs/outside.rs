@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 use clew_core::AppId;
 use crossbeam_channel::{Receiver, Sender};
@@ -17,6 +18,8 @@ use crate::control::status::{OutsideProcess, OutsideStatus};
 use crate::governor::Message;
 use crate::programs::name;
 use crate::programs::proc_stat::Stat;
+use crate::programs::process::Process;
+use crate::programs::sharing::{self, Sizes};
 use crate::programs::without_agent;
 use crate::survival::predecessor::ProcessName;
 
@@ -50,11 +53,20 @@ pub struct Told {
 /// What was found, by app.
 pub type Found = HashMap<AppId, OutsideStatus>;
 
+/// What is looked at: processes that are known, and forked children of which what is their own is.
+pub type Asked = (Vec<Told>, Vec<Arc<Process>>);
+
 /// Looks whenever it is asked, until nobody asks any more. What is smaller than `least_bytes` is not
 /// worth a word.
-pub fn watch(asked: &Receiver<Vec<Told>>, least_bytes: u64, to_governor: &Sender<Message>) {
+pub fn watch(
+    asked: &Receiver<Asked>,
+    (least_bytes, page_bytes): (u64, u64),
+    to_governor: &Sender<Message>,
+) {
     let mut watch = Watch { least_bytes, seen: HashMap::new(), parts: HashMap::new() };
-    while let Ok(told) = asked.recv() {
+    while let Ok((told, children)) = asked.recv() {
+        children.iter().for_each(|child| child.look_what_is_its_own(page_bytes));
+        drop(children);
         let found = watch.look(&told);
         if to_governor.send(Message::Outside(found)).is_err() {
             return;
@@ -68,13 +80,6 @@ struct Watch {
     seen: HashMap<ProcessName, AppId>,
     /// What [`Part`] gave, and for which sizes.
     parts: HashMap<ProcessName, (Sizes, Sizes)>,
-}
-
-/// Resident memory of a process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Sizes {
-    anonymous: u64,
-    shared: u64,
 }
 
 impl Watch {
@@ -207,18 +212,9 @@ fn part_of(
     {
         return *part;
     }
-    let rollup = fs::read_to_string(format!("/proc/{}/smaps_rollup", name.pid));
-    let part = rollup.ok().as_deref().and_then(parse_rollup).unwrap_or(sizes);
+    let part = sharing::part_of(name.pid).unwrap_or(sizes);
     known.insert(name, (sizes, part));
     part
-}
-
-fn parse_rollup(text: &str) -> Option<Sizes> {
-    let bytes = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-        line.split_ascii_whitespace().next()?.parse::<u64>().ok().map(|kib| kib << 10)
-    };
-    Some(Sizes { anonymous: bytes("Pss_Anon:")?, shared: bytes("Pss_Shmem:")? })
 }
 
 /// Whether its memory is its parent's (vfork, or an agent under another name).
@@ -258,9 +254,6 @@ mod tests {
         let sizes = Sizes { anonymous: 1 << 20, shared: 8 << 10 };
         assert_eq!(parse_status(text), Some((101, sizes)));
         assert_eq!(parse_status("Name:\tx\nUid:\t0\t0\t0\t0\n"), Some((0, Sizes::default())));
-        let text = "0-1 ---p 0 00:00 0 [rollup]\nPss_Anon:  16 kB\nPss_Shmem:  4 kB\n";
-        assert_eq!(parse_rollup(text), Some(Sizes { anonymous: 16 << 10, shared: 4 << 10 }));
-        assert_eq!(parse_rollup("Pss: 3 kB\n"), None);
         assert!(status(std::process::id()).is_some_and(|(_, sizes)| sizes.anonymous > 0));
     }
 

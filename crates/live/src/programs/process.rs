@@ -19,9 +19,10 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::agents::attach::share_memory;
 use crate::faults::affinity::{self, Placement};
+use crate::faults::events::LAST_ADDRESS;
 use crate::faults::far::Arrivals;
 use crate::faults::latency::FaultLatency;
-use crate::faults::moves::{Move, Moves};
+use crate::faults::moves::Moves;
 use crate::faults::uffd::{FEATURES, feature};
 use crate::governor::Message;
 use crate::programs::memory::ProgramMemory;
@@ -32,9 +33,6 @@ use crate::survival::takeover::Lost;
 /// Events that fault threads post for the policies; beyond this many unread ones they are dropped
 /// (and counted): policies then know a little less, and no page is harmed.
 const RING: usize = 1 << 16;
-
-/// Moves that are written to the journal.
-const MAX_MOVES: usize = 1024;
 
 /// The first page of a space, and no fewer than it can have.
 pub const ALL_PAGES: (Vpn, u64) = (Vpn(0), u64::MAX >> 20);
@@ -49,6 +47,10 @@ pub struct Process {
     pid: AtomicU32,
     /// Whether it was forked by a managed one.
     pub forked: bool,
+    /// The process that forked it, as far as this daemon was told.
+    pub parent: OnceLock<SpaceId>,
+    /// Of a forked child: resident memory that it has from others, as it was when that was looked at.
+    pub from_parent_bytes: AtomicU64,
     /// Address of the page that tells its forked children who they are, and it itself if it is one.
     pub beacon: u64,
     /// What the beacon says to it besides its space; 0 if it is nobody's child.
@@ -67,8 +69,8 @@ pub struct Process {
     pub applied: AtomicU32,
     /// The next message of the kernel could not be read, and is there still.
     pub unreadable: AtomicBool,
-    /// Whether it is a forked child of which nobody has looked yet what it did not get.
-    pub may_lack: AtomicBool,
+    /// Up to which address it was looked at for what it did not get when it was forked.
+    pub looked_to: AtomicU64,
     /// What a successor must know of it.
     pub record: Mutex<Record>,
     /// Of descriptors taken over: their numbers in the predecessor's table, until they are recorded.
@@ -78,8 +80,12 @@ pub struct Process {
     pub files: OnceLock<Mutex<ProcFiles>>,
     /// The CPU whose fault thread serves it.
     pub handler: usize,
+    /// Pleas of it that wait to be granted.
+    pub pleas: AtomicUsize,
     /// It uses a userfaultfd of its own: nothing more is taken out of it, and it is let go.
     pub leaving: AtomicBool,
+    /// Somebody asks whether it has left its memory.
+    pub is_asked_about: AtomicBool,
     /// It has been let go: nothing of it is stored or registered.
     pub left: AtomicBool,
     /// How often a range of it was let go: what is known of mappings may be older.
@@ -135,6 +141,8 @@ impl Process {
             app,
             pid: AtomicU32::new(record.pid),
             forked: record.stage == Stage::Child,
+            parent: OnceLock::new(),
+            from_parent_bytes: AtomicU64::default(),
             beacon: record.beacon,
             secret: record.secret,
             command: record.command.clone(),
@@ -144,12 +152,17 @@ impl Process {
             moves: Mutex::default(),
             applied: AtomicU32::new(0),
             unreadable: AtomicBool::default(),
-            may_lack: AtomicBool::new(record.stage == Stage::Child),
+            looked_to: AtomicU64::new(match record.stage {
+                Stage::Child => 0,
+                _ => LAST_ADDRESS,
+            }),
             record: Mutex::new(record),
             renumbered: Mutex::default(),
             files: files.map(|f| OnceLock::from(Mutex::new(f))).unwrap_or_default(),
             handler,
+            pleas: AtomicUsize::default(),
             leaving: AtomicBool::default(),
+            is_asked_about: AtomicBool::default(),
             left: AtomicBool::default(),
             left_out: AtomicU64::default(),
             relaunching: AtomicBool::default(),
@@ -198,6 +211,7 @@ impl Process {
             self.memory.robust.of(name.pid);
             self.pid.store(name.pid, Ordering::Release);
         }
+        self.begins_to_count(shared.page_bytes);
         self.save_record(shared);
         true
     }
@@ -274,43 +288,6 @@ impl Process {
         record.save(&self.space.journal);
     }
 
-    /// Writes its mappings and moves to the journal, and that so many messages are applied to them.
-    /// The space's lock is held for writing.
-    pub fn save_facts(&self) {
-        let (regions, moves) = (self.regions.lock(), self.moves.lock());
-        let moves = moves.last(MAX_MOVES);
-        let mut words = Vec::with_capacity(2 + regions.len() * 2 + moves.len() * 5);
-        // Moves first: where there is not room for all, mappings are left out.
-        let applied = u64::from(self.applied.load(Ordering::Relaxed));
-        words.extend([applied << 32 | moves.len() as u64, regions.len() as u64]);
-        for m in moves {
-            words.extend([m.from.0, m.from.1, m.to.0, m.to.1, u64::from(m.owes_unmap)]);
-        }
-        regions.iter().for_each(|(start, end)| words.extend([*start, *end]));
-        self.space.journal.set_facts(&words);
-    }
-
-    /// Reads them, after a takeover. Damaged ones are as good as none: only the order of what
-    /// several threads did at once is harder to tell then.
-    pub fn load_facts(&self) {
-        let Some(words) = self.space.journal.facts().filter(|words| words.len() >= 2) else {
-            return;
-        };
-        self.applied.store((words[0] >> 32) as u32, Ordering::Relaxed);
-        let moves = (words[0] as u32 as usize).min(MAX_MOVES).min((words.len() - 2) / 5);
-        let (moves, regions) = words[2..].split_at(moves * 5);
-        *self.moves.lock() = moves
-            .chunks_exact(5)
-            .map(|m| Move {
-                from: (m[0], m[1]),
-                to: (m[2], m[3]),
-                when: Instant::now(),
-                owes_unmap: m[4] != 0,
-            })
-            .collect();
-        *self.regions.lock() = regions.chunks_exact(2).map(|r| (r[0], r[1])).collect();
-    }
-
     /// A run of pages of this process; of more than 2^32 - 1 the first.
     pub fn run(&self, first: Vpn, pages: u64) -> PageRun {
         PageRun { first: PageId::new(self.id, first), count: pages.min(u64::from(u32::MAX)) as u32 }
@@ -325,6 +302,11 @@ impl Process {
     /// Whether its pages can be taken out.
     pub fn is_managed(&self) -> bool {
         self.memory.has_agent() && !self.is_leaving()
+    }
+
+    /// Whether it is a forked child that was not looked at to the end for what it did not get.
+    pub fn may_lack(&self) -> bool {
+        self.looked_to.load(Ordering::Relaxed) < LAST_ADDRESS
     }
 
     /// Whether it is being let go, or has been.

@@ -14,7 +14,7 @@ use clew_store::points;
 use crate::faults::affinity::Unpreempted;
 use crate::faults::events::cut;
 use crate::programs::mappings::{self, Mapping, Present, Span};
-use crate::programs::not_inherited::forget_what_is_missing;
+use crate::programs::not_inherited::{forget_what_is_missing, look_to_the_end};
 use crate::programs::process::{Process, Shared};
 
 /// Times that a span's edges are looked at again when they move while one looks.
@@ -32,6 +32,10 @@ pub fn scan(shared: &Shared, process: &Process) -> std::io::Result<Vec<Event>> {
     let (Some(files), Some(pagemap)) = (process.files.get(), process.memory.pagemap()) else {
         return Ok(events);
     };
+    // What is known of a child may be its parent's still.
+    if !look_to_the_end(shared, process) {
+        return Ok(events);
+    }
     let (pointers, _) = mappings::stack_pointers(process.pid());
     let own = process.agents_own(shared.page_bytes);
     let left_out = process.left_out.load(Ordering::SeqCst);

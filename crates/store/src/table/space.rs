@@ -235,11 +235,19 @@ impl Space {
     /// Calls `f` for every page of `count` from `first` whose entry is not absent, by address.
     /// Takes time for the pages of leaves that are there, and for no others.
     pub fn for_range(&self, first: Vpn, count: u64, mut f: impl FnMut(Vpn, Entry)) {
+        self.for_range_while(first, count, |vpn, entry| {
+            f(vpn, entry);
+            true
+        });
+    }
+
+    /// The same, as long as `f` says that it goes on.
+    pub fn for_range_while(&self, first: Vpn, count: u64, mut f: impl FnMut(Vpn, Entry) -> bool) {
         for (pages, leaf) in self.parts(first, count) {
             for page in pages {
                 let entry = self.tables.word(leaf, page).load(Ordering::Acquire);
-                if entry != 0 {
-                    f(Vpn(page), Entry::from_raw(entry));
+                if entry != 0 && !f(Vpn(page), Entry::from_raw(entry)) {
+                    return;
                 }
             }
         }

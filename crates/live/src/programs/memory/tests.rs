@@ -344,6 +344,9 @@ fn what_was_on_its_way_out_of_memory_that_is_gone_is_not_lost() {
         memory.finish_taking(&mut took);
     });
     assert_eq!(took, [Took::Stayed, Took::Stayed]);
+    assert!(!memory.has_ended(), "nobody has looked yet");
+    assert!(memory.look_whether_ended() && memory.has_ended());
+    assert!(!memory.look_whether_ended(), "that is known by now");
 }
 
 /// A thread writes to a page of zeros for the first time while the page is being moved. Linux 6.18

@@ -1,0 +1,99 @@
+//! Memory that several processes have: it is counted once.
+//!
+//! Processes that were cloned with CLONE_VM have one memory, and of one memory one process is managed. A
+//! forked child has its parent's pages until one of them writes. The parent counts them all; of the child
+//! only what is not shared any more, as far as the kernel's shares tell (`Pss_Anon`), which are looked at
+//! now and then, because that walks its page tables.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use clew_core::SpaceId;
+
+use crate::agents::attach::share_memory;
+use crate::programs::mappings::resident_anonymous_bytes;
+use crate::programs::process::{ProcFiles, Process, Shared};
+use crate::survival::predecessor::ProcessName;
+
+/// Resident memory of a process, its part of what several have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sizes {
+    pub anonymous: u64,
+    pub shared: u64,
+}
+
+/// The part of process `pid`; `None` where it cannot be read. Walks its page tables.
+pub fn part_of(pid: u32) -> Option<Sizes> {
+    parse_rollup(&fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?)
+}
+
+fn parse_rollup(text: &str) -> Option<Sizes> {
+    let bytes = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_ascii_whitespace().next()?.parse::<u64>().ok().map(|kib| kib << 10)
+    };
+    Some(Sizes { anonymous: bytes("Pss_Anon:")?, shared: bytes("Pss_Shmem:")? })
+}
+
+/// The process that has the memory of agent `agent` of process `pid`, and is served already.
+pub fn who_has_it(shared: &Shared, agent: u32, pid: u32) -> Option<Arc<Process>> {
+    let processes: Vec<Arc<Process>> = shared.processes.read().values().cloned().collect();
+    let has_it = |process: &&Arc<Process>| {
+        let theirs = process.memory.agent_pid();
+        match theirs.and_then(|theirs| share_memory(theirs, agent)) {
+            Some(is_one) => is_one,
+            // Its agent has gone, and the memory would have with it, had the process become another.
+            None if process.pid() == pid => process.memory.uffd.is_alive(),
+            None => process.pid() != 0 && share_memory(process.pid(), agent) == Some(true),
+        }
+    };
+    processes.iter().find(has_it).cloned()
+}
+
+impl Process {
+    /// Resident memory of it.
+    pub fn resident_bytes(&self, page_bytes: u64) -> u64 {
+        let of = |files: &mut ProcFiles| resident_anonymous_bytes(&mut files.statm, page_bytes);
+        self.files.get().map_or(0, |files| of(&mut files.lock()))
+    }
+
+    /// What is counted of so much of it: what it has from a parent that is there is counted there.
+    pub fn counted_bytes(&self, resident: u64, is_there: impl FnOnce(SpaceId) -> bool) -> u64 {
+        let from_parent = self.from_parent_bytes.load(Ordering::Relaxed);
+        match self.parent.get() {
+            Some(parent) if from_parent > 0 && !is_there(*parent) => resident,
+            _ => resident.saturating_sub(from_parent),
+        }
+    }
+
+    /// A forked child is known from now on: all that it has is taken for its parent's until it is
+    /// looked at.
+    pub fn begins_to_count(&self, page_bytes: u64) {
+        self.from_parent_bytes.store(self.resident_bytes(page_bytes), Ordering::Relaxed);
+    }
+
+    /// Looks at what a forked child has from others still.
+    pub fn look_what_is_its_own(&self, page_bytes: u64) {
+        let Some(name) = self.name() else { return };
+        let resident = self.resident_bytes(page_bytes);
+        let part = part_of(name.pid);
+        // It was the part of this process if it is there still.
+        let is_there = ProcessName::of(name.pid).is_ok_and(|now| now == name);
+        let own = part.filter(|_| is_there).map_or(resident, |part| part.anonymous);
+        self.from_parent_bytes.store(resident.saturating_sub(own), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_shares_are_understood() {
+        let text = "0-1 ---p 0 00:00 0 [rollup]\nPss_Anon:  16 kB\nPss_Shmem:  4 kB\n";
+        assert_eq!(parse_rollup(text), Some(Sizes { anonymous: 16 << 10, shared: 4 << 10 }));
+        assert_eq!(parse_rollup("Pss: 3 kB\n"), None);
+        assert!(part_of(std::process::id()).is_some_and(|part| part.anonymous > 0));
+    }
+}
