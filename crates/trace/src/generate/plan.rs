@@ -10,8 +10,11 @@ use super::profile::Burst;
 use super::session::Device;
 use super::{GenerateError, Workload};
 
-/// All others once, then rounds. In a round each tested app is started, and one that was started half a
-/// round before is brought back; before that come `between` of the others.
+/// Rounds after which a tested app is ended and started anew: it is brought back three times in between.
+const LIFE: usize = 3;
+
+/// All others once, then rounds. In a round each tested app is brought back, half a round after its turn; in
+/// its turn it is started, every third round; and before each turn come `between` of the others.
 pub fn tested<W: Write>(
     workload: &Workload,
     device: &mut Device<'_, W>,
@@ -39,10 +42,12 @@ pub fn tested<W: Write>(
             device.session(other, false)?;
         }
         let (now, again) = (turn % tested, (turn + tested / 2) % tested);
-        if std::mem::replace(&mut started[now], true) {
-            device.exit(now)?;
+        if turn / tested % LIFE == 0 {
+            if std::mem::replace(&mut started[now], true) {
+                device.exit(now)?;
+            }
+            device.session(now, true)?;
         }
-        device.session(now, true)?;
         if started[again] && again != now {
             device.session(again, false)?;
         }

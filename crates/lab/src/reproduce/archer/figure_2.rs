@@ -1,7 +1,7 @@
 //! Figure 2 (2.2.3, 2.3): is it the reclaim of file pages or the compression of anonymous ones that makes
 //! launches slow, and how busy are processors meanwhile?
 
-use super::setting::{PIXEL_6, SCHEMES, Speed, TESTED, launching, pressure, settings};
+use super::setting::{Reading, SCHEMES, TESTED, launching, pressure, settings};
 use crate::error::LabError;
 use crate::reproduce::desk::Desk;
 use crate::reproduce::launches::{Launch, slowdown};
@@ -22,7 +22,7 @@ const NO_CPU: &str = "how busy a program keeps a processor is in no trace";
 fn run(desk: &mut Desk<'_>) -> Result<Found, LabError> {
     let bench = launching(desk)?;
     let budget = pressure(desk, &bench)?.budget_bytes;
-    let only = settings(&bench, SCHEMES[0], PIXEL_6, Speed::Ours, budget, &[])?;
+    let only = settings(&bench, SCHEMES[0], Reading::Letter, budget, &[])?;
     let runs = desk.runs(&bench, &[only])?;
     let more = slowdown(&runs[0], Launch::Cold, TESTED).map(|slow| (slow - 1.0) * 100.0);
     let longer = |what: &str, paper: f64| {

@@ -3,7 +3,9 @@
 
 use clew_trace::statistics::{Look, Statistics};
 
-use super::setting::launching;
+use clew_trace::generate::Workload;
+use clew_trace::generate::profile::MOBILE_2025;
+
 use crate::error::LabError;
 use crate::reproduce::desk::{Desk, Workbench};
 use crate::reproduce::{Claim, Figure, Found, Kind, Tolerance, bars};
@@ -28,7 +30,10 @@ pub fn association(bench: &Workbench) -> Result<clew_trace::statistics::Associat
 }
 
 fn run(desk: &mut Desk<'_>) -> Result<Found, LabError> {
-    let bench = launching(desk)?;
+    // The workload whose associations were fitted, at the size at which they were.
+    let scale = if desk.quick { 0.02 } else { 0.2 };
+    let workload = Workload { scale, contents: false, ..Workload::new(&MOBILE_2025, 1) };
+    let bench = desk.usual(&workload)?;
     let found = association(&bench)?;
     let some = (found.pairs > 0).then_some(());
     let claim = |figure: &str, what: &str, paper: f64, off: f64, share: f64| {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::bursts::{self, Kind as Burst};
-use super::setting::{PIXEL_6, Speed, TESTED, launches, launching, pressure};
+use super::setting::{Reading, TESTED, launches, launching, pressure};
 use crate::error::LabError;
 use crate::reproduce::desk::Desk;
 use crate::reproduce::launches::{Launch, ratio, worst_ms};
@@ -21,18 +21,18 @@ fn run(desk: &mut Desk<'_>) -> Result<Found, LabError> {
     let bench = launching(desk)?;
     let budget = pressure(desk, &bench)?.budget_bytes;
     let mut claims = Vec::new();
-    for speed in Speed::BOTH {
-        let runs = launches(desk, &bench, PIXEL_6, speed, budget)?;
+    for reading in Reading::BOTH {
+        let runs = launches(desk, &bench, reading, budget)?;
         let (zram, archer) = (&runs[0], &runs[3]);
         for (kind, named, paper) in [(Launch::Cold, "cold", -44.9), (Launch::Hot, "hot", -60.3)] {
             let worst = |run| -> BTreeMap<u32, f64> { worst_ms(run, kind, TESTED) };
             let change = ratio(&worst(archer), &worst(zram)).map(|part| (part - 1.0) * 100.0);
-            let what = format!("longest {named} launch, archer against zram ({})", speed.said());
+            let what = format!("longest {named} launch, archer against zram ({})", reading.said());
             let claim = Claim::new("9a", what, paper, "%", Tolerance::CHANGE);
             claims.push(claim.found(change, Kind::Modelled, &bench.name));
         }
         for (burst, paper) in [(Burst::Photos, 1.6), (Burst::Frames, 1.3)] {
-            let what = format!("worst {}, archer over zram ({})", burst.said(), speed.said());
+            let what = format!("worst {}, archer over zram ({})", burst.said(), reading.said());
             let claim = Claim::new("9b", what, paper, "x", Tolerance::RATIO);
             if desk.has_given() {
                 claims.push(claim.not_run(bursts::GIVEN));
@@ -40,7 +40,7 @@ fn run(desk: &mut Desk<'_>) -> Result<Found, LabError> {
             }
             let scarce = bursts::scarce(desk, burst, 8)?;
             let both = [("zram", &[][..]), ("archer", &[][..])];
-            let ran = bursts::runs(desk, burst, 8, (PIXEL_6, speed), scarce.budget_bytes, &both)?;
+            let ran = bursts::runs(desk, burst, 8, reading, scarce.budget_bytes, &both)?;
             let worst: Vec<Option<f64>> = ran.iter().map(|run| bursts::worst(run, burst)).collect();
             let over = worst[1].zip(worst[0]).map(|(archer, zram)| archer / zram);
             claims.push(claim.found(over, Kind::Modelled, &scarce.trace));
