@@ -83,7 +83,7 @@ fn run(desk: &mut Desk<'_>) -> Result<Found, LabError> {
             let (out_cut, back_cut) = times(&tables[1], codec, chunk)?;
             let ratio = match codec {
                 _ if bytes.is_empty() => f64::NAN,
-                CodecKind::Lz4 => ratio(&mut Lz4::new(), &bytes, chunk as usize),
+                CodecKind::Lz4 => ratio(&mut Lz4, &bytes, chunk as usize),
                 _ => ratio(&mut Lzo::default(), &bytes, chunk as usize),
             };
             rows.push((chunk, ratio, [out, out_cut, back, back_cut]));
