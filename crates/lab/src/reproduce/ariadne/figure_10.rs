@@ -1,6 +1,6 @@
 //! Figure 10 (6.1): relaunches under ZRAM, under Ariadne's configurations, and in DRAM.
 
-use super::setting::{CONFIGURATIONS, Probe, SHOWN, ariadne, named, orders, over, plain, traces};
+use super::setting::{CONFIGURATIONS, Probe, SHOWN, compared, named, orders, over, traces};
 use crate::error::LabError;
 use crate::reproduce::desk::Desk;
 use crate::reproduce::launches::{Launch, mean, mean_ms, ratio, slowdown};
@@ -16,11 +16,7 @@ pub const FIGURE: Figure = Figure {
 };
 
 fn run(desk: &mut Desk<'_>) -> Result<Found, LabError> {
-    let mut schemes = vec![plain("zram")?];
-    for configuration in CONFIGURATIONS {
-        schemes.push(ariadne(configuration)?);
-    }
-    let ran = orders(desk, Probe::True, &schemes)?;
+    let ran = orders(desk, Probe::True, compared)?;
     let name = traces(&ran);
     let against_zram = |at: usize| {
         over(&ran, |order| {

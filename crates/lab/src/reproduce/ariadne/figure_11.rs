@@ -1,6 +1,6 @@
 //! Figure 11 (6.1): processor time of compression and decompression against ZRAM.
 
-use super::setting::{CONFIGURATIONS, Order, Probe, ariadne, named, orders, over, plain, traces};
+use super::setting::{CONFIGURATIONS, Order, Probe, compared, named, orders, over, traces};
 use crate::error::LabError;
 use crate::reproduce::desk::Desk;
 use crate::reproduce::launches::mean;
@@ -33,13 +33,9 @@ fn part(order: &Order, at: usize) -> Option<f64> {
 }
 
 fn run(desk: &mut Desk<'_>) -> Result<Found, LabError> {
-    let mut schemes = vec![plain("zram")?];
-    for configuration in CONFIGURATIONS {
-        schemes.push(ariadne(configuration)?);
-    }
     let mut found = Found::default();
     for probe in Probe::BOTH {
-        let ran = orders(desk, probe, &schemes)?;
+        let ran = orders(desk, probe, compared)?;
         let name = traces(&ran);
         let mut rows = Vec::new();
         for (at, configuration) in CONFIGURATIONS.into_iter().enumerate() {

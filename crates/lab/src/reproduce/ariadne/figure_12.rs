@@ -20,10 +20,10 @@ fn change(order: &Order, app: u32, of: fn(&AppPages) -> f64) -> Option<f64> {
 }
 
 fn run(desk: &mut Desk<'_>) -> Result<Found, LabError> {
-    let schemes = [plain("zram")?, ariadne(("exclude-hot", "1K-2K-16K"))?];
+    let schemes = |grain| Ok(vec![plain("zram")?, ariadne(("exclude-hot", "1K-2K-16K"), grain)?]);
     let mut found = Found::default();
     for probe in Probe::BOTH {
-        let ran = orders(desk, probe, &schemes)?;
+        let ran = orders(desk, probe, schemes)?;
         let name = traces(&ran);
         let says: [(u32, &str, &str, f64, fn(&AppPages) -> f64); 5] = [
             (0, "YouTube", "decompression", -60.0, |pages| pages.back_ms),

@@ -39,8 +39,11 @@ fn run(desk: &mut Desk<'_>) -> Result<Found, LabError> {
     }
     let budget = pressure(desk, &bench)?.budget_bytes;
     let names = ["ZRAM", "EHL-1K-4K-16K", "AL-512-2K-16K"];
-    let schemes =
-        [plain("zram")?, ariadne(("exclude-hot", "1K-4K-16K"))?, ariadne(("all", "512B-2K-16K"))?];
+    let schemes = [
+        plain("zram")?,
+        ariadne(("exclude-hot", "1K-4K-16K"), bench.grain)?,
+        ariadne(("all", "512B-2K-16K"), bench.grain)?,
+    ];
     let each = schemes.map(|one| settings(&bench, one, Probe::True, budget, Pages::Real));
     let each: Vec<Settings> = each.into_iter().collect::<Result<_, _>>()?;
     let runs = desk.runs(&bench, &each)?;

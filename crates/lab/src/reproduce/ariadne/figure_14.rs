@@ -14,7 +14,8 @@ pub const FIGURE: Figure = Figure {
 };
 
 fn run(desk: &mut Desk<'_>) -> Result<Found, LabError> {
-    let ran = orders(desk, Probe::True, &[ariadne(("exclude-hot", "1K-2K-16K"))?])?;
+    let schemes = |grain| Ok(vec![ariadne(("exclude-hot", "1K-2K-16K"), grain)?]);
+    let ran = orders(desk, Probe::True, schemes)?;
     let name = traces(&ran);
     let sets = |order: &Order| Some(order.runs[0].arm.replay.as_ref()?.hot_sets);
     let claim = |what: &str, paper: f64, here: Option<f64>| {

@@ -17,8 +17,8 @@ const SIZES: [(&str, &str); 3] =
     [("exclude-hot", "1K-2K-16K"), ("exclude-hot", "1K-2K-64K"), ("exclude-hot", "4K-4K-4K")];
 
 fn run(desk: &mut Desk<'_>) -> Result<Found, LabError> {
-    let schemes: Vec<_> = SIZES.into_iter().map(ariadne).collect::<Result<_, _>>()?;
-    let ran = orders(desk, Probe::True, &schemes)?;
+    let schemes = |grain| SIZES.into_iter().map(|sizes| ariadne(sizes, grain)).collect();
+    let ran = orders(desk, Probe::True, schemes)?;
     let name = traces(&ran);
     let of = |at: usize, of: fn(&Order, usize) -> Option<f64>| over(&ran, |order| of(order, at));
     let ratio = |order: &Order, at: usize| order.runs[at].arm.ratio;

@@ -15,10 +15,10 @@ pub const FIGURE: Figure = Figure {
 };
 
 fn run(desk: &mut Desk<'_>) -> Result<Found, LabError> {
-    let mut schemes = vec![plain("zram")?];
     let flash = scheme("flash-swap", &[]);
-    schemes.extend(flash.as_ref().ok().cloned());
-    let ran = orders(desk, Probe::True, &schemes)?;
+    let schemes =
+        |_| Ok([plain("zram")?].into_iter().chain(flash.as_ref().ok().cloned()).collect());
+    let ran = orders(desk, Probe::True, schemes)?;
     let name = traces(&ran);
     let first = &ran[0];
     let mut claims = vec![first.pressure.claim(

@@ -21,7 +21,7 @@ fn run(desk: &mut Desk<'_>) -> Result<Found, LabError> {
     let claim = match scheme("flash-swap", &[]) {
         Err(error) => claim.not_run(&error.to_string()),
         Ok(flash) => {
-            let ran = orders(desk, Probe::True, &[plain("zram")?, flash])?;
+            let ran = orders(desk, Probe::True, |_| Ok(vec![plain("zram")?, flash.clone()]))?;
             let part = over(&ran, |order| {
                 let of = |at: usize| Some(order.runs[at].arm.replay.as_ref()?.compress_ms);
                 Some(of(0)? / of(1)?)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use clew_core::{ByteSize, CodecKind};
+use clew_core::{ByteSize, CodecKind, Tier};
 use clew_policy::Scheme;
 use clew_trace::generate::Workload;
 use clew_trace::generate::profile::MOBILE_2025;
@@ -104,7 +104,7 @@ pub fn workload(desk: &Desk<'_>, order: u64, contents: bool) -> Workload {
     let scale = match (desk.quick, contents) {
         (true, _) => 0.01,
         (false, true) => 0.05,
-        (false, false) => 0.2,
+        (false, false) => 0.1,
     };
     let events = desk.quick.then_some(60_000);
     Workload { scale, order, events, contents, ..Workload::new(&MOBILE_2025, 1) }
@@ -125,13 +125,22 @@ pub fn plain(name: &str) -> Result<Scheme, LabError> {
     }
 }
 
-/// One of Ariadne's configurations.
-pub fn ariadne((lists, sizes): (&str, &str)) -> Result<Scheme, LabError> {
+/// One of Ariadne's configurations, where each page stands for `grain`.
+pub fn ariadne((lists, sizes): (&str, &str), grain: f64) -> Result<Scheme, LabError> {
+    /// Hot at the first launch, and pages of the buffer of PreDecomp: the scheme's own, of a whole phone.
+    const INITIAL_HOT_KIB: f64 = 32.0 * 1024.0;
+    const BUFFER_PAGES: f64 = 64.0;
     let text = |text: &str| Value::String(text.to_string());
+    let initial = format!("{:.0}KiB", (INITIAL_HOT_KIB / grain).max(4.0));
+    let buffer = (BUFFER_PAGES / grain).round().max(2.0) as i64;
     let parameters = [
-        ("packing.codec", text("lzo")),
+        ("packing.hot_codec", text("lzo")),
+        ("packing.warm_codec", text("lzo")),
+        ("packing.cold_codec", text("lzo")),
         ("packing.sizes", text(sizes)),
         ("reclaim.lists", text(lists)),
+        ("reclaim.initial_hot", text(&initial)),
+        ("prefetch.buffer_pages", Value::Integer(buffer)),
     ];
     scheme("ariadne-paper", &parameters)
 }
@@ -146,11 +155,13 @@ pub fn settings(
 ) -> Result<Settings, LabError> {
     const REGION_BYTES: f64 = 3.0 * (1u64 << 30) as f64;
     let page_bytes = f64::from(bench.input.trace.header().page_bytes);
+    let needs_flash = scheme.tiers().contains(&Tier::Flash);
     let mut scheme = scheme;
     scheme.disksize_pages = Some((REGION_BYTES / page_bytes / bench.grain) as u64);
     Ok(Settings {
         pages,
         clock: Clock::Modelled(costs(probe, bench.grain)?),
+        flash_bytes: needs_flash.then_some((REGION_BYTES / bench.grain) as u64),
         ..Settings::new(scheme, budget_bytes)
     })
 }
@@ -164,6 +175,12 @@ pub fn pressure(desk: &Desk<'_>, bench: &Workbench) -> Result<Pressure, LabError
     find(desk, bench, shares, published_slowdown(), &baseline, &of)
 }
 
+/// ZRAM, and every configuration of Ariadne behind it.
+pub fn compared(grain: f64) -> Result<Vec<Scheme>, LabError> {
+    let configurations = CONFIGURATIONS.into_iter().map(|one| ariadne(one, grain));
+    [plain("zram")].into_iter().chain(configurations).collect()
+}
+
 /// One order of launches: the trace, its budget, and what each scheme did.
 pub struct Order {
     pub bench: Arc<Workbench>,
@@ -171,15 +188,16 @@ pub struct Order {
     pub runs: Vec<Run>,
 }
 
-/// Runs `schemes` in every order of launches.
+/// Runs the schemes that there are for a grain in every order of launches.
 pub fn orders(
     desk: &mut Desk<'_>,
     probe: Probe,
-    schemes: &[Scheme],
+    schemes: impl Fn(f64) -> Result<Vec<Scheme>, LabError>,
 ) -> Result<Vec<Order>, LabError> {
     let benches = benches(desk)?;
     let mut all = Vec::new();
     for bench in benches {
+        let schemes = schemes(bench.grain)?;
         let pressure = pressure(desk, &bench)?;
         let each = schemes
             .iter()
@@ -229,7 +247,7 @@ mod tests {
         assert_eq!(named(("all", "512B-2K-16K")), "AL-512-2K-16K");
         assert_eq!(named(("exclude-hot", "1K-2K-16K")), "EHL-1K-2K-16K");
         for configuration in CONFIGURATIONS {
-            let scheme = ariadne(configuration).unwrap_or_else(|error| panic!("{error}"));
+            let scheme = ariadne(configuration, 10.0).unwrap_or_else(|error| panic!("{error}"));
             assert!(scheme.to_toml().contains("lzo"), "{}", scheme.to_toml());
         }
     }

@@ -23,7 +23,7 @@ fn busy_ms(order: &Order) -> Option<f64> {
 }
 
 fn run(desk: &mut Desk<'_>) -> Result<Found, LabError> {
-    let ran = orders(desk, Probe::True, &[plain("zram")?])?;
+    let ran = orders(desk, Probe::True, |_| Ok(vec![plain("zram")?]))?;
     let (busy, name) = (over(&ran, busy_ms), traces(&ran));
     let claims = USES.iter().flat_map(|one| {
         let claim = |arm: &str, paper: f64| {
