@@ -168,8 +168,8 @@ pub fn settings(
 
 /// The budget in which ZRAM makes relaunches as slow as published.
 pub fn pressure(desk: &Desk<'_>, bench: &Workbench) -> Result<Pressure, LabError> {
-    const SHARES: [f64; 10] = [0.75, 0.7, 0.65, 0.6, 0.58, 0.56, 0.54, 0.52, 0.5, 0.48];
-    let shares = if desk.quick { &SHARES[6..8] } else { &SHARES[..] };
+    const SHARES: [f64; 10] = [0.75, 0.65, 0.6, 0.56, 0.52, 0.5, 0.48, 0.46, 0.44, 0.42];
+    let shares = if desk.quick { &SHARES[4..6] } else { &SHARES[..] };
     let baseline = |bytes| settings(bench, plain("zram")?, Probe::True, bytes, BARE);
     let of = |run: &Run| slowdown(run, Launch::Hot, SHOWN);
     find(desk, bench, shares, published_slowdown(), &baseline, &of)
