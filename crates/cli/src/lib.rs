@@ -79,6 +79,8 @@ enum Verb {
     Compare(verbs::compare::Args),
     /// Show a result again that a demo, a replay or a comparison wrote as JSON.
     Report(verbs::report::Args),
+    /// Run a paper's figures again, and say which of its claims hold.
+    Reproduce(verbs::reproduce::Args),
     /// Replay traces x schemes x budgets x parameters, as a file says; goes on where it was.
     Sweep(verbs::sweep::Args),
     /// Measure what codecs and pool cost on this machine, for modelled time.
@@ -171,6 +173,7 @@ pub fn main() -> ExitCode {
         Verb::Replay(args) => verbs::replay::replay(format, args),
         Verb::Compare(args) => verbs::compare::compare(format, args),
         Verb::Report(args) => verbs::report::report(format, args),
+        Verb::Reproduce(args) => verbs::reproduce::reproduce(format, args),
         Verb::Sweep(args) => verbs::sweep::sweep(format, args),
         Verb::Costs(args) => verbs::costs::costs(format, args),
         Verb::Completions { shell } => {

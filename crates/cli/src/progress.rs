@@ -38,6 +38,11 @@ impl Bar {
         Bar::new(what, 100, "{percent} %")
     }
 
+    /// What it is about now.
+    pub fn about(&self, what: String) {
+        self.bar.set_message(what);
+    }
+
     /// All of it is so much.
     pub fn of(&self, all: u64) {
         self.bar.set_length(all);

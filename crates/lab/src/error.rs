@@ -96,6 +96,9 @@ pub enum LabError {
     /// The scheme makes no sense.
     #[error(transparent)]
     Scheme(#[from] clew_policy::SchemeError),
+    /// A trace could not be generated, or nobody wanted it any more.
+    #[error(transparent)]
+    Generate(#[from] clew_trace::generate::GenerateError),
     /// There is no store.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -134,6 +137,7 @@ impl LabError {
             | LabError::Store(_)
             | LabError::Table(_)
             | LabError::Memory(_)
+            | LabError::Generate(_)
             | LabError::Report(_) => false,
         }
     }

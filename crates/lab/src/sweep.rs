@@ -17,21 +17,20 @@
 //! or not there.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use clew_policy::Scheme;
 use clew_report::{Arm, json};
-use clew_trace::{regular, write_whole};
+use clew_trace::write_whole;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
-use twox_hash::XxHash3_128;
 
 use crate::compare::{in_parallel, one};
 use crate::costs::{Clock, Costs};
 use crate::device::Device;
 use crate::error::LabError;
 use crate::input::{Input, Memory};
+use crate::kept::{self, identity, key};
 use crate::replay::{Pages, Settings};
 
 /// The file, as written.
@@ -58,9 +57,6 @@ struct File {
 /// Rows of one trace, at most.
 const MAX_ROWS: usize = 1 << 16;
 const TOO_MANY: &str = "more than 65536 rows of one trace";
-
-/// Bytes of a row that was kept, at most.
-const MAX_ROW: u64 = 1 << 20;
 
 /// A scheme with the parameters that make it this one.
 #[derive(Clone, Debug)]
@@ -227,7 +223,7 @@ impl Sweep {
                 };
                 let key = key(&identity, &settings);
                 let path = kept_in.join(format!("{key}.json"));
-                let before = read_row(&path);
+                let before = kept::read(&path);
                 let was_kept = before.is_some();
                 let row = match before {
                     Some(row) => row,
@@ -301,7 +297,7 @@ fn varied(
 }
 
 /// Sets `path` of `[scheme]`, which must be there already.
-fn set(table: &mut Table, path: &str, value: Value) -> Result<(), String> {
+pub(crate) fn set(table: &mut Table, path: &str, value: Value) -> Result<(), String> {
     let mut at = table;
     let mut steps = ["scheme"].into_iter().chain(path.split('.')).peekable();
     while let Some(step) = steps.next() {
@@ -318,42 +314,6 @@ fn set(table: &mut Table, path: &str, value: Value) -> Result<(), String> {
         at = at.get_mut(step).and_then(Value::as_table_mut).ok_or(missing)?;
     }
     Err("it is empty".to_string())
-}
-
-/// Digest of the last bytes of a trace, where its counts and the places of its contents are, with
-/// their checksum; and of its length.
-fn identity(input: &Input) -> Result<String, LabError> {
-    const END_BYTES: u64 = 64 << 10;
-    let path = input.trace.path();
-    let failed = LabError::file;
-    let length = input.trace.file_bytes();
-    let mut file = std::fs::File::open(path).map_err(failed(path))?;
-    file.seek(SeekFrom::Start(length.saturating_sub(END_BYTES))).map_err(failed(path))?;
-    let mut end = Vec::new();
-    file.read_to_end(&mut end).map_err(failed(path))?;
-    Ok(format!("{length} {:032x}", XxHash3_128::oneshot(&end)))
-}
-
-fn key(identity: &str, settings: &Settings) -> String {
-    let (time, costs) = match &settings.clock {
-        Clock::Measured(costs) => ("measured", costs),
-        Clock::Modelled(costs) => ("modelled", costs),
-    };
-    let all = format!(
-        "{}\n{identity}\n{}\n{} {:?} {:?}\n{time}\n{}",
-        env!("CARGO_PKG_VERSION"),
-        settings.scheme.to_toml(),
-        settings.budget_bytes,
-        settings.watermarks,
-        settings.pages,
-        costs.to_toml()
-    );
-    format!("{:032x}", XxHash3_128::oneshot(all.as_bytes()))
-}
-
-/// The row of an earlier run, if it is there and sound.
-fn read_row(path: &Path) -> Option<Row> {
-    serde_json::from_str(&regular::read_text(path, MAX_ROW, 0).ok()?).ok()
 }
 
 /// One line a row; nested names are joined by dots.

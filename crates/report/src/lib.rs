@@ -18,6 +18,7 @@ mod replay;
 mod result;
 mod sheet;
 mod statistics;
+mod study;
 mod table;
 mod tables;
 mod verdict;
@@ -35,6 +36,7 @@ pub use result::{
 };
 pub use sheet::{Chart, Part, Row, Shade, Sheet, TIMES};
 pub use statistics::{COVERAGE, Crossing, Estimate, Summary, percentile};
+pub use study::{Section, Study};
 pub use table::{Column, Table, aligned};
 pub use tables::text;
 pub use verdict::verdict;

@@ -102,7 +102,7 @@ impl Chart {
         Bars { title: self.title.clone(), unit: self.unit, rows, limit: None }
     }
 
-    fn html(&self) -> String {
+    pub(crate) fn html(&self) -> String {
         let keys: String =
             self.parts.iter().map(|part| chart::key(part.shade.ink(), part.name)).collect();
         format!("<p class=\"keys\">{keys}</p>\n<div class=\"charts\">{}</div>\n", self.bars().svg())

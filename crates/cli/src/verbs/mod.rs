@@ -14,6 +14,7 @@ pub mod ps;
 pub mod record;
 pub mod replay;
 pub mod report;
+pub mod reproduce;
 pub mod run;
 pub mod schemes;
 pub mod statistics;

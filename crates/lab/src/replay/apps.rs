@@ -33,6 +33,7 @@ impl<M: Mechanism> Replay<'_, M> {
                 self.window = None;
                 self.hot_sets.close();
                 self.tally.launches += 1;
+                self.watch_launch(app);
                 self.tell(&Event::Launch { app });
             }
             Record::Relaunch { app } => {
@@ -41,10 +42,15 @@ impl<M: Mechanism> Replay<'_, M> {
                 if self.dead.contains(&app) {
                     self.revive(app)?;
                     self.tally.cold_launches += 1;
+                    self.launching = None;
                     self.tell(&Event::Launch { app });
                     return Ok(());
                 }
                 self.own.begin();
+                self.launching = None;
+                if let Some(watch) = &mut self.watch {
+                    watch.begin(app, false);
+                }
                 self.window = Some(Window { app, stalled_ns: 0.0 });
                 self.tell(&Event::Relaunch { app });
                 self.follow_relaunch(app);
@@ -57,6 +63,14 @@ impl<M: Mechanism> Replay<'_, M> {
                     let took = own + window.stalled_ns;
                     response_ns = took.round() as u64;
                     self.tally.relaunched(own, took);
+                    if let Some(watch) = &mut self.watch {
+                        watch.responded(app, own, took);
+                    }
+                }
+                let launched = self.launching.take_if(|window| window.app == app);
+                if let (Some(window), Some(watch)) = (launched, &mut self.watch) {
+                    let own = self.own.of(response_ns);
+                    watch.responded(app, own, own + window.stalled_ns);
                 }
                 self.hot_sets.responded(app);
                 self.tell(&Event::ResponseComplete { app, response_ns });
@@ -64,7 +78,11 @@ impl<M: Mechanism> Replay<'_, M> {
             }
             Record::Background { app } if !self.dead.contains(&app) => {
                 self.window.take_if(|window| window.app == app);
+                self.launching.take_if(|window| window.app == app);
                 self.hot_sets.close_app(app);
+                if let Some(watch) = &mut self.watch {
+                    watch.close();
+                }
                 self.tell(&Event::Background { app });
             }
             Record::Exit { app } => {
@@ -106,9 +124,22 @@ impl<M: Mechanism> Replay<'_, M> {
         }
     }
 
+    /// A launch begins, if anybody watches.
+    fn watch_launch(&mut self, app: AppId) {
+        if let Some(watch) = &mut self.watch {
+            watch.begin(app, true);
+            self.own.begin();
+            self.launching = Some(Window { app, stalled_ns: 0.0 });
+        }
+    }
+
     /// All of an app ends; nothing, if it has ended already.
     pub(super) fn end_app(&mut self, app: AppId) {
         self.window.take_if(|window| window.app == app);
+        self.launching.take_if(|window| window.app == app);
+        if let Some(watch) = &mut self.watch {
+            watch.ended(app);
+        }
         self.hot_sets.close_app(app);
         if self.dead.contains(&app) {
             return;

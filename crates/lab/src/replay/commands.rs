@@ -38,6 +38,9 @@ impl<M: Mechanism> Replay<'_, M> {
         let world = self.world.as_ref();
         let spent = self.mechanism.restore(pages, park, world, &mut events)?;
         self.tally.spend(&spent);
+        if let (Some(watch), Some(page)) = (&mut self.watch, pages.first()) {
+            watch.brought(self.spaces.app(page.space()), &spent);
+        }
         let came = |event: &&Event| matches!(event, Event::PageIn { .. });
         let count = events.iter().filter(came).count();
         self.ahead.begin(self.program_ns(), spent.cpu_ns() + spent.device_ns, count);
@@ -202,6 +205,9 @@ impl<M: Mechanism> Replay<'_, M> {
             How::Lend => mechanism.lend(space, groups, world, &mut events),
         }?;
         self.tally.spend(&spent);
+        if let Some(watch) = &mut self.watch {
+            watch.took_out(self.spaces.app(space), groups, &spent);
+        }
         let freed = used.saturating_sub(self.used_bytes());
         // What is on its way to flash is in memory until the device has it.
         let took_ns = spent.cpu_ns() + spent.device_ns;

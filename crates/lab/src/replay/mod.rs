@@ -28,6 +28,7 @@ mod device;
 mod hot_sets;
 mod own;
 mod tally;
+mod watch;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -53,6 +54,8 @@ use device::Device;
 use hot_sets::Follower;
 use own::OwnTime;
 use tally::Tally;
+use watch::Watch;
+pub use watch::{AppPages, PARTS, Switch, Watched};
 
 /// The daemon's tick. After a round of reclaim that found nobody, the next one is so much later.
 const TICK: Ns = Ns::from_ms(10);
@@ -124,6 +127,27 @@ pub fn replay(
     settings: &Settings,
     progress: Progress<'_>,
 ) -> Result<Arm, LabError> {
+    Ok(run(trace, lookahead, settings, None, progress)?.0)
+}
+
+/// The same, with what there is to say of each launch and relaunch. Launches are timed too, as relaunches are.
+pub fn watched(
+    trace: &Trace,
+    lookahead: &Lookahead,
+    settings: &Settings,
+    progress: Progress<'_>,
+) -> Result<(Arm, Watched), LabError> {
+    let (arm, found) = run(trace, lookahead, settings, Some(Watch::default()), progress)?;
+    Ok((arm, found.unwrap_or_default()))
+}
+
+fn run(
+    trace: &Trace,
+    lookahead: &Lookahead,
+    settings: &Settings,
+    watch: Option<Watch>,
+    progress: Progress<'_>,
+) -> Result<(Arm, Option<Watched>), LabError> {
     let scheme = &settings.scheme;
     let page_bytes = trace.header().page_bytes;
     let limits = StoreConfig {
@@ -148,7 +172,7 @@ pub fn replay(
     }
     let (pool, retain) = (scheme.pool, scheme.retain);
     let has = trace.header().contents;
-    let (arm, pages) = match settings.pages {
+    let ((arm, found), pages) = match settings.pages {
         Pages::Real if has != ContentsKind::Bytes => {
             return Err(LabError::NoContents {
                 path: trace.path().to_path_buf(),
@@ -157,7 +181,8 @@ pub fn replay(
         }
         Pages::Real => {
             let mechanism = Bytes::new(trace, pool, limits, retain, buffer, clock, flash_bytes)?;
-            let replay = Replay::new(engine, mechanism, trace, Some(lookahead), settings)?;
+            let mut replay = Replay::new(engine, mechanism, trace, Some(lookahead), settings)?;
+            replay.watch = watch;
             (replay.play(trace, progress)?, "real")
         }
         Pages::Weightless { .. } if matches!(clock, Clock::Measured(_)) => {
@@ -186,7 +211,8 @@ pub fn replay(
                 None => None,
             };
             let mechanism = Sizes::new(model, pool, limits, retain, buffer, costs, flash)?;
-            let replay = Replay::new(engine, mechanism, trace, told, settings)?;
+            let mut replay = Replay::new(engine, mechanism, trace, told, settings)?;
+            replay.watch = watch;
             (replay.play(trace, progress)?, pages)
         }
     };
@@ -199,14 +225,15 @@ pub fn replay(
         pages: pages.to_string(),
         ..replay
     });
-    Ok(Arm {
+    let arm = Arm {
         name: scheme.name.clone(),
         scheme: scheme.name.clone(),
         missing: scheme.missing().iter().map(|what| what.to_string()).collect(),
         time,
         replay,
         ..arm
-    })
+    };
+    Ok((arm, found))
 }
 
 /// A relaunch that is going on.
@@ -233,6 +260,9 @@ struct Replay<'a, M> {
     loaded: (Ns, f64),
     record: u64,
     window: Option<Window>,
+    /// A launch that is watched. Nothing is decided by it.
+    launching: Option<Window>,
+    watch: Option<Watch>,
     own: OwnTime,
     hot_sets: Follower,
     /// The scheme keeps a hot list.
@@ -280,6 +310,8 @@ impl<'a, M: Mechanism> Replay<'a, M> {
             loaded: (Ns::default(), 0.0),
             record: 0,
             window: None,
+            launching: None,
+            watch: None,
             hot_sets: Follower::default(),
             has_hot_list: settings.scheme.reclaim.about().keeps_hot_list,
             ahead: Ahead::default(),
@@ -292,7 +324,11 @@ impl<'a, M: Mechanism> Replay<'a, M> {
         })
     }
 
-    fn play(mut self, trace: &Trace, progress: Progress<'_>) -> Result<Arm, LabError> {
+    fn play(
+        mut self,
+        trace: &Trace,
+        progress: Progress<'_>,
+    ) -> Result<(Arm, Option<Watched>), LabError> {
         let failed = |source| LabError::trace(trace.path())(source);
         let total = trace.file_bytes();
         let mut reader = trace.records().map_err(failed)?;
@@ -316,7 +352,8 @@ impl<'a, M: Mechanism> Replay<'a, M> {
         }
         progress(total, total);
         let hot_sets = self.hot_sets.finish(self.has_hot_list);
-        Ok(self.tally.arm(&self.mechanism, &self.driver, hot_sets))
+        let arm = self.tally.arm(&self.mechanism, &self.driver, hot_sets);
+        Ok((arm, self.watch.map(Watch::finish)))
     }
 
     /// Time has passed.
@@ -405,7 +442,8 @@ impl<'a, M: Mechanism> Replay<'a, M> {
     /// The time of the program that is being relaunched, which is behind the trace's by what it
     /// waited; else the trace's.
     fn program_ns(&self) -> f64 {
-        self.now.0 as f64 + self.window.as_ref().map_or(0.0, |window| window.stalled_ns)
+        let window = self.window.as_ref().or(self.launching.as_ref());
+        self.now.0 as f64 + window.map_or(0.0, |window| window.stalled_ns)
     }
 
     // ---- memory of programs -----------------------------------------------------------------------
@@ -475,7 +513,11 @@ impl<'a, M: Mechanism> Replay<'a, M> {
             world.begin(page);
         }
         self.tally.accesses += 1;
-        self.hot_sets.used(page, self.spaces.app(page.space()));
+        let app = self.spaces.app(page.space());
+        self.hot_sets.used(page, app);
+        if let Some(watch) = &mut self.watch {
+            watch.used(page, app);
+        }
         if self.mechanism.state(page) == State::Resident {
             self.tally.hits += 1;
             self.hit(page, write);
@@ -510,6 +552,9 @@ impl<'a, M: Mechanism> Replay<'a, M> {
         let mut events = std::mem::take(&mut self.events);
         let spent = self.mechanism.fault(page, self.world.as_ref(), &mut events)?;
         self.tally.spend(&spent);
+        if let Some(watch) = &mut self.watch {
+            watch.brought(self.spaces.app(page.space()), &spent);
+        }
         self.stall(page, spent.wait_ns);
         self.tell_all(&mut events, write)?;
         if write && self.world.is_none() {
@@ -522,7 +567,8 @@ impl<'a, M: Mechanism> Replay<'a, M> {
     /// The program that owns `page` waits, which counts while it is relaunched.
     fn stall(&mut self, page: PageId, ns: f64) {
         let app = self.spaces.app(page.space());
-        if let Some(window) = self.window.as_mut().filter(|window| Some(window.app) == app) {
+        let window = self.window.as_mut().or(self.launching.as_mut());
+        if let Some(window) = window.filter(|window| Some(window.app) == app) {
             window.stalled_ns += ns;
         }
     }
@@ -533,6 +579,8 @@ impl<'a, M: Mechanism> Replay<'a, M> {
         let wait = self.backlog.wait(self.program_ns(), used, total);
         if wait > 0.0 && self.window.is_some() {
             self.tally.waited_ns += wait;
+        }
+        if wait > 0.0 {
             self.stall(page, wait);
         }
     }
@@ -571,6 +619,9 @@ impl<'a, M: Mechanism> Replay<'a, M> {
                 }
                 Event::PrefetchExpired { .. } => self.tally.ahead_unused += 1,
                 Event::Stored { page, tier, bytes } => {
+                    if let Some(watch) = &mut self.watch {
+                        watch.stored(*page, self.spaces.app(page.space()), *bytes);
+                    }
                     let page_bytes = self.driver.budget().page_bytes;
                     self.tally.stored(*tier, u64::from(*bytes), page_bytes);
                     self.tally.ahead_unused += u64::from(self.ahead.used(*page).is_some());

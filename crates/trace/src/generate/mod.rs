@@ -8,6 +8,7 @@
 
 pub mod contents;
 mod memory;
+mod plan;
 pub mod profile;
 mod session;
 
@@ -131,6 +132,17 @@ pub fn generate<W: Write>(
     workload.check()?;
     let writer = Writer::new(out, &workload.header())?;
     let mut device = Device::new(workload, writer, progress)?;
+    match workload.profile.order {
+        Order::Tested { tested, between } => {
+            plan::tested(workload, &mut device, tested, between)?;
+            return device.finish();
+        }
+        Order::Bursts(burst) => {
+            plan::bursts(workload, &mut device, &burst)?;
+            return device.finish();
+        }
+        Order::Shuffled | Order::Listed => {}
+    }
     let mut random = Seeded::of(workload.seed, &[1, workload.order]);
     let mut order: Vec<usize> = (0..workload.apps).collect();
     let mut round = 0;

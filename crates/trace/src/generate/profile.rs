@@ -1,5 +1,9 @@
 //! What is generated: the apps, their sizes and habits, and where each number comes from.
 
+mod archer;
+
+pub use archer::{ARCHER, ARCHER_CAMERA, ARCHER_VIDEO};
+
 /// One app of a profile. Sizes are those of the whole device; a scale shrinks them.
 #[derive(Clone, Copy, Debug)]
 pub struct AppProfile {
@@ -40,12 +44,35 @@ pub enum Taste {
 }
 
 /// In which order apps are launched.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Order {
     /// Another one for each seed and each `order`.
     Shuffled,
     /// As listed, in each round.
     Listed,
+    /// The first `tested` apps are started and brought back in turn; before each of them comes one of
+    /// the others after the other, so many of them.
+    Tested {
+        /// Apps that are tested.
+        tested: usize,
+        /// Others between two of them.
+        between: usize,
+    },
+    /// The others are started, then the first app, which stays in front and has bursts.
+    Bursts(Burst),
+}
+
+/// An app that wants much memory in a short time, again and again: photos in a row, frames of a video.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Burst {
+    /// Photos or frames of one burst.
+    pub shots: u32,
+    /// MiB that each of them allocates.
+    pub shot_mib: f64,
+    /// Milliseconds between two of them if nothing is in the way.
+    pub shot_ms: f64,
+    /// Seconds in front before the first burst, and between two.
+    pub idle_seconds: f64,
 }
 
 /// A device and how it is used.
@@ -63,7 +90,7 @@ pub struct Profile {
     pub default_apps: usize,
     /// The order of launches and relaunches.
     pub order: Order,
-    /// Relaunches of each app.
+    /// Relaunches of each app; rounds of tested apps; bursts.
     pub relaunches: u32,
     /// Seconds that an app is in front after its launch.
     pub launch_seconds: f64,
@@ -79,7 +106,8 @@ pub struct Profile {
 
 impl Profile {
     /// The profiles there are.
-    pub const ALL: [&'static Profile; 2] = [&MOBILE_2025, &MOBILE_2019];
+    pub const ALL: [&'static Profile; 5] =
+        [&MOBILE_2025, &MOBILE_2019, &ARCHER, &ARCHER_CAMERA, &ARCHER_VIDEO];
 
     /// The profile called `name`.
     pub fn named(name: &str) -> Option<&'static Profile> {

@@ -8,7 +8,7 @@ use clew_core::{AccessKind, AppId, Ns, PageId, PageRun, Seeded, SpaceId, Vpn};
 
 use super::contents::{Contents, Owner};
 use super::memory::{Habit, Memory};
-use super::profile::AppProfile;
+use super::profile::{AppProfile, Burst};
 use super::{GenerateError, Workload, system};
 use crate::record::Record;
 use crate::totals::Totals;
@@ -42,6 +42,8 @@ const READ_PAGES: u64 = 16;
 const FILES_READ: f64 = 0.85;
 /// Of those, the ones that it needs to be brought back.
 const FILES_AT_RELAUNCH: f64 = 0.5;
+/// What bursts make is told apart from an app's other pages by its numbers, which begin here.
+const BURST_NUMBER: u64 = 1 << 32;
 
 /// All apps and the clock.
 pub struct Device<'a, W: Write> {
@@ -52,6 +54,8 @@ pub struct Device<'a, W: Write> {
     apps: Vec<App>,
     /// Versions of the pages of services that apps share; none of one that was not used yet.
     shared: Vec<Option<u16>>,
+    /// Pages that bursts have made.
+    burst_pages: u64,
     now: Ns,
     records: u64,
 }
@@ -64,6 +68,8 @@ struct App {
     files: Vec<bool>,
     /// Nanoseconds that it was in front.
     front_ns: u64,
+    /// Times that it had ended.
+    life: u64,
     early_pages: f64,
     late_pages: f64,
     churn: f64,
@@ -86,25 +92,7 @@ impl<'a, W: Write> Device<'a, W> {
         progress: &'a mut dyn FnMut(f64) -> ControlFlow<()>,
     ) -> Result<Device<'a, W>, GenerateError> {
         let profile = workload.profile;
-        let pages_of =
-            |mib: f64| mib * workload.scale * f64::from(1 << 20) / f64::from(profile.page_bytes);
-        let apps = profile.apps[..workload.apps].iter().enumerate().map(|(number, app)| {
-            let late_pages = pages_of(app.late_mib);
-            let hot = (app.hot_pages * workload.scale).max(8.0);
-            let recurring = (late_pages * RECURRING).max(hot * (1.0 + WARM_PER_HOT));
-            let seeded = |what| Seeded::of(workload.seed, &[what, number as u64]);
-            App {
-                profile: app,
-                memory: Memory::new(app, hot as usize, recurring as usize, seeded(2)),
-                random: seeded(3),
-                files: vec![false; (pages_of(app.file_mib) / READ_PAGES as f64).round() as usize],
-                front_ns: 0,
-                early_pages: pages_of(app.early_mib),
-                late_pages,
-                churn: profile.churn,
-            }
-        });
-        let apps = apps.collect();
+        let apps = (0..workload.apps).map(|number| App::new(workload, number, 0)).collect();
         let contents = workload.contents.then(|| Contents::new(profile, workload.seed));
         let mut device = Device {
             workload,
@@ -113,6 +101,7 @@ impl<'a, W: Write> Device<'a, W> {
             contents,
             apps,
             shared: Vec::new(),
+            burst_pages: 0,
             now: Ns(0),
             records: 0,
         };
@@ -192,6 +181,46 @@ impl<'a, W: Write> Device<'a, W> {
         self.record(Record::Background { app })?;
         self.now.0 += 1_000_000_000;
         Ok(())
+    }
+
+    /// `number`, which is in the background, ends. The next session is its launch.
+    pub fn exit(&mut self, number: usize) -> Result<(), GenerateError> {
+        let life = self.apps[number].life + 1;
+        self.apps[number] = App::new(self.workload, number, life);
+        self.record(Record::Exit { app: AppId(number as u32) })
+    }
+
+    /// `number` is in front again, and has memory for what its bursts make.
+    pub fn burst_begins(&mut self, number: usize) -> Result<(), GenerateError> {
+        let app = AppId(number as u32);
+        let space = burst_space(self.apps.len());
+        self.record(Record::Relaunch { app })?;
+        self.record(Record::SpaceStart { space, app, file: false })
+    }
+
+    /// After a while, one burst. It stands in the trace as a relaunch of the app in front, so that whoever
+    /// plays it says how long it took.
+    pub fn burst(&mut self, number: usize, burst: &Burst) -> Result<(), GenerateError> {
+        let app = AppId(number as u32);
+        self.now.0 += (burst.idle_seconds * 1e9) as u64;
+        let begin = self.now.0;
+        self.record(Record::Relaunch { app })?;
+        let page_bytes = f64::from(self.workload.profile.page_bytes);
+        let shot_pages = burst.shot_mib * self.workload.scale * f64::from(1 << 20) / page_bytes;
+        let shot_ns = burst.shot_ms * 1e6;
+        for shot in 0..burst.shots {
+            self.now.0 = self.now.0.max(begin + (f64::from(shot) * shot_ns) as u64);
+            for _ in 0..(shot_pages.round() as u64).max(1) {
+                let index = self.burst_pages;
+                self.burst_pages += 1;
+                let page = PageId::new(burst_space(self.apps.len()), Vpn(FIRST_VPN + index));
+                self.access(page, AccessKind::Fresh, true)?;
+                self.holds(page, Owner::App(number), BURST_NUMBER + index, 0)?;
+            }
+        }
+        self.now.0 = self.now.0.max(begin + (f64::from(burst.shots) * shot_ns) as u64);
+        let response_ns = self.now.0 - begin;
+        self.record(Record::ResponseComplete { app, response_ns })
     }
 
     /// Carries out and empties `steps`, in the order of their times.
@@ -336,11 +365,42 @@ fn space(number: usize, file: bool) -> SpaceId {
     SpaceId(number as u32 * 2 + u32::from(file))
 }
 
+/// The space of what bursts make, where so many apps are: behind that of the system.
+fn burst_space(apps: usize) -> SpaceId {
+    SpaceId((apps as u32 + 1) * 2)
+}
+
 fn anonymous(number: usize, index: u32) -> PageId {
     PageId::new(space(number, false), Vpn(FIRST_VPN + u64::from(index)))
 }
 
 impl App {
+    /// One that was not started yet, or ended: everything random differs from `life` to life.
+    fn new(workload: &Workload, number: usize, life: u64) -> App {
+        let profile = workload.profile;
+        let app = &profile.apps[number];
+        let pages_of =
+            |mib: f64| mib * workload.scale * f64::from(1 << 20) / f64::from(profile.page_bytes);
+        let late_pages = pages_of(app.late_mib);
+        let hot = (app.hot_pages * workload.scale).max(8.0);
+        let recurring = (late_pages * RECURRING).max(hot * (1.0 + WARM_PER_HOT));
+        let seeded = |what| match life {
+            0 => Seeded::of(workload.seed, &[what, number as u64]),
+            life => Seeded::of(workload.seed, &[what, number as u64, life]),
+        };
+        App {
+            profile: app,
+            memory: Memory::new(app, hot as usize, recurring as usize, seeded(2)),
+            random: seeded(3),
+            files: vec![false; (pages_of(app.file_mib) / READ_PAGES as f64).round() as usize],
+            front_ns: 0,
+            life,
+            early_pages: pages_of(app.early_mib),
+            late_pages,
+            churn: profile.churn,
+        }
+    }
+
     /// Pages that it wants after so many seconds in front: those of the source at 10 s and at 5
     /// minutes, and by the logarithm of time between.
     fn wanted(&self, seconds: f64) -> f64 {
