@@ -551,7 +551,13 @@ fn the_table_says_what_the_schemes_are() {
     let zswap = of("zswap");
     assert_eq!(
         [&zswap.name, &zswap.packing, &zswap.pool, &zswap.placement, &zswap.prefetch],
-        ["zswap", "one page, LZO", "z3fold", "pool, then flash where there is one", "nothing"]
+        [
+            "zswap",
+            "one page, LZO",
+            "z3fold",
+            "pool, then flash, decompressed, where there is one",
+            "nothing"
+        ]
     );
     assert!(zswap.eviction.starts_with("frames by last insertion"), "{}", zswap.eviction);
     let ariadne = of("ariadne");

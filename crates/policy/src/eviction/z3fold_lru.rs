@@ -10,7 +10,8 @@
 //! take no part of a frame (of one repeated word) never leave, as there. A unit is a frame's pages, of whatever
 //! spaces; what is told of them ends it.
 //!
-//! Time does not depend on how many frames there are, but for the depth of two trees.
+//! Time does not depend on how many frames there are, but for the depth of two trees. Memory is about 24 bytes a page
+//! and 120 a frame.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -23,6 +24,9 @@ use crate::schemes::About;
 
 /// What is free when a frame has left the pool.
 const FRAME_BYTES: u64 = 4096;
+/// What is held of a page and of a frame, about: tree and table nodes, a list of pages.
+const PAGE_HELD_BYTES: u64 = 24;
+const FRAME_HELD_BYTES: u64 = 120;
 
 /// What is known of a frame.
 #[derive(Default)]
@@ -141,7 +145,10 @@ impl Observe for Z3foldLru {
     fn metrics(&self) -> Vec<Metric> {
         let (frames, pages) = (self.evicted_frames, self.evicted_pages);
         let known = self.frames.len() as u64;
+        let held = known * FRAME_HELD_BYTES
+            + (self.of_page.len() + self.under_way.len()) as u64 * PAGE_HELD_BYTES;
         [
+            ("z3fold_lru_tracking_bytes", held, "memory held for tracking pages and frames, about"),
             ("z3fold_lru_known_frames", known, "frames of the pool with pages"),
             ("z3fold_lru_evicted_frames", frames, "frames chosen to leave the pool"),
             ("z3fold_lru_evicted_pages", pages, "pages of frames chosen to leave the pool"),
