@@ -1,45 +1,53 @@
-//! Puts the daemon together, serves its sockets, takes it apart again.
+//! Puts the daemon together, serves its sockets, takes it apart again: `places` is where it is served,
+//! `belongings` what it has, made or inherited.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use clew_agent::protocol::VERSION;
-use clew_core::{Arrival, Tier};
+use clew_core::Arrival;
 use clew_engine::decide::Engine;
 use clew_engine::driver::Driver;
 use clew_engine::{Mover, Parking};
-use clew_store::{Journal, Store, StoreConfig, Tables, points};
+use clew_store::{StoreConfig, points};
 use crossbeam_channel::{Sender, unbounded};
 use sd_notify::NotifyState;
-use socket2::{Domain, SockAddr, Socket};
 
 use crate::agents::accept::accept_agents;
 use crate::agents::closer;
 use crate::config::Config;
-use crate::control::client::Client;
-use crate::control::protocol::{Environment, Request};
-use crate::control::trusted_path::{self, PathError};
-use crate::faults::affinity::{self, Placement};
+use crate::control::protocol::Environment;
+use crate::control::trusted_path;
+use crate::faults::affinity;
 use crate::governor::{Governor, Message};
 use crate::programs::process::{Handlers, Shared};
 use crate::recording::decisions::Tap;
 use crate::recording::recorder;
 use crate::survival::keeper::Keeper;
-use crate::survival::predecessor::{self, Predecessor, ProcessName};
-use crate::survival::records::{DaemonDescriptors, DaemonRecord, column};
-use crate::survival::takeover::{self, Estate, Programs, TakeoverError};
+use crate::survival::predecessor::{self, Predecessor};
+use crate::survival::records::{DaemonDescriptors, column};
+use crate::survival::takeover::{self, Estate};
 use crate::work::Crew;
 use crate::{
-    agents::seqpacket, control::clients, control::exporter, doctor, faults::far, faults::serve,
-    flash_tier, programs::outside, survival::pressure, work,
+    control::clients, control::exporter, doctor, faults::far, faults::serve, flash_tier,
+    programs::outside, survival::pressure, work,
 };
+
+mod belongings;
+mod error;
+mod places;
+
+pub use error::DaemonError;
+pub use places::{check_names, default_socket};
+
+use belongings::Belongings;
+use places::{is_socket, replace_living};
 
 /// Pages that one daemon manages at most: 256 GiB of programs.
 const MAX_PAGES: u64 = 1 << 26;
@@ -50,66 +58,6 @@ const MAX_SPACES: u32 = 1 << 16;
 
 /// Descriptors that must be left when a daemon begins to serve: for clients, agents, a program.
 const SPARE_DESCRIPTORS: usize = 64;
-
-/// Why a daemon cannot run.
-#[derive(Debug, thiserror::Error)]
-pub enum DaemonError {
-    #[error("this machine cannot run Clew: {0} ('clew doctor' says more)")]
-    Unfit(String),
-    #[error("this is no place for a socket: {0}")]
-    Place(#[from] PathError),
-    #[error("{0} is a file of another kind, not a socket: it stays; name another place")]
-    NoSocket(PathBuf),
-    #[error(
-        "a socket's name must not end in {0}: the daemon has a file of that name beside its socket"
-    )]
-    Ending(String),
-    #[error("{0} is too long: a socket's path, with the ending .agents, has at most 107 bytes")]
-    TooLong(PathBuf),
-    #[error("{0} is served by somebody else: name another socket")]
-    Served(PathBuf),
-    #[error("a daemon (process {1}) serves {0} already ('--takeover' replaces it)")]
-    Running(PathBuf, u32),
-    #[error("process {0} serves the socket and cannot be ended")]
-    Immortal(u32),
-    #[error("taking over from a daemon that died: {0}; its keeper stays, and programs wait")]
-    Takeover(#[source] TakeoverError),
-    #[error("gave up after {0} daemons died in a row; every page was brought back")]
-    GaveUp(u32),
-    #[error(
-        "it cannot open {SPARE_DESCRIPTORS} descriptors more: {0} (raise its limit, 'ulimit -n')"
-    )]
-    Descriptors(#[source] io::Error),
-    #[error("{what} {path}: {source}")]
-    File { what: &'static str, path: PathBuf, source: io::Error },
-    #[error(
-        "scheme {0} has no place but flash: name a file or a block device (--flash, or [flash])"
-    )]
-    NeedsFlash(String),
-    #[error("flash at {path}: {source}")]
-    Flash { path: PathBuf, source: flash_tier::FlashTierError },
-    #[error("metrics: cannot listen at {at}: {source}")]
-    Metrics { at: SocketAddr, source: io::Error },
-    #[error("{what}: {source}")]
-    System { what: &'static str, source: io::Error },
-    #[error(transparent)]
-    Record(#[from] recorder::RecordError),
-    #[error("the store: {0}")]
-    Store(#[from] clew_store::StoreError),
-}
-
-/// Where the daemon of this user is served unless told otherwise.
-pub fn default_socket() -> PathBuf {
-    let uid = trusted_path::own_uid();
-    if uid == 0 {
-        return PathBuf::from("/run/clew/clew.sock");
-    }
-    // One that is not absolute is to be ignored.
-    match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute()) {
-        Some(dir) => dir.join("clew/clew.sock"),
-        None => std::env::temp_dir().join(format!("clew-{uid}/clew.sock")),
-    }
-}
 
 /// Lets go of what a private daemon has from who started it: descriptors but the first three, and the
 /// directory. Whoever waits for their end would wait for this daemon's. To be called first of all.
@@ -390,243 +338,6 @@ fn parking(arrival: Arrival) -> Parking {
     }
 }
 
-/// Checks that the files beside a socket are others than itself, and that both sockets can be bound.
-///
-/// # Errors
-/// [`DaemonError::Ending`] if one of them has its name, [`DaemonError::TooLong`].
-pub fn check_names(socket: &Path) -> Result<(), DaemonError> {
-    if [socket, &socket.with_extension("agents")].into_iter().any(|at| SockAddr::unix(at).is_err())
-    {
-        return Err(DaemonError::TooLong(socket.to_path_buf()));
-    }
-    let taken = ["agents", "pid", "keeper", "lock"];
-    match taken.into_iter().find(|ending| socket.extension() == Some(ending.as_ref())) {
-        Some(ending) => Err(DaemonError::Ending(format!(".{ending}"))),
-        None => Ok(()),
-    }
-}
-
-/// Whether there is something at `path`, which must be a socket then.
-fn is_socket(path: &Path) -> Result<bool, DaemonError> {
-    match fs::symlink_metadata(path) {
-        Ok(found) if found.file_type().is_socket() => Ok(true),
-        Ok(_) => Err(DaemonError::NoSocket(path.to_path_buf())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(source) => {
-            Err(DaemonError::File { what: "looking at", path: path.to_path_buf(), source })
-        }
-    }
-}
-
-/// Whether somebody who lives listens at `path`. (Of a dead daemon a keeper may hold the socket.)
-fn is_served(path: &Path, kind: libc::c_int) -> io::Result<bool> {
-    let socket = Socket::new(Domain::UNIX, kind.into(), None)?;
-    socket.set_nonblocking(true)?;
-    match socket.connect(&SockAddr::unix(path)?) {
-        Ok(()) => {
-            let peer = seqpacket::peer(&socket)?.pid as u32;
-            // 0: of a namespace that is not seen from here.
-            Ok(peer == 0 || ProcessName::of(peer).is_ok_and(|listener| listener.is_alive()))
-        }
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(false),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        // Of another kind, or too many wait already.
-        Err(_) => Ok(true),
-    }
-}
-
-/// Asks the daemon that serves `socket` to end at once, and ends it if it does not. What it leaves
-/// is the same as if it had died at any other moment.
-fn replace_living(socket: &Path) -> Result<(), DaemonError> {
-    const PATIENCE: Duration = Duration::from_secs(5);
-    let fail =
-        |source| DaemonError::File { what: "replacing who serves", path: socket.into(), source };
-    let Some(name) = predecessor::server(socket).map_err(fail)? else { return Ok(()) };
-    let Some(process) = name.open().map_err(fail)? else { return Ok(()) };
-    let asked = Client::connect(socket).and_then(|mut c| c.order(&Request::HandOver));
-    if asked.is_ok() && predecessor::has_ended(&process, PATIENCE) || name.kill(PATIENCE) {
-        return Ok(());
-    }
-    Err(DaemonError::Immortal(name.pid))
-}
-
-/// The listening socket for `socket` that a service manager has handed over, if it has.
-fn given_socket(socket: &Path) -> Option<OwnedFd> {
-    // SAFETY: the service manager has passed these descriptors on for us to own; nobody else in
-    // this process takes them, and this is asked once.
-    let given = sd_notify::listen_fds().ok()?.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
-    let listener = UnixListener::from(given.collect::<Vec<_>>().pop()?);
-    let is_ours = |at: std::os::unix::net::SocketAddr| at.as_pathname() == Some(socket);
-    listener.local_addr().is_ok_and(is_ours).then(|| listener.into())
-}
-
-/// What a daemon has, made or inherited.
-struct Belongings {
-    generation: u64,
-    journal: Arc<Journal>,
-    tables: Arc<Tables>,
-    store: Arc<Store>,
-    control: OwnedFd,
-    agents: OwnedFd,
-    metrics: Option<TcpListener>,
-    record: DaemonRecord,
-    left: Option<(Predecessor, Programs)>,
-    lost: usize,
-    bound: Bound,
-}
-
-/// Sockets' files that go when this does: those of a start that failed, after an orderly end all.
-#[derive(Default)]
-struct Bound(Vec<PathBuf>);
-
-impl Bound {
-    fn listen(&mut self, path: &Path, kind: libc::c_int) -> Result<OwnedFd, DaemonError> {
-        let failed = |source| DaemonError::File { what: "listening at", path: path.into(), source };
-        let listener = seqpacket::listen(path, kind).map_err(failed)?;
-        self.0.push(path.to_path_buf());
-        Ok(listener)
-    }
-}
-
-impl Drop for Bound {
-    fn drop(&mut self) {
-        for path in &self.0 {
-            let _ = fs::remove_file(path);
-        }
-    }
-}
-
-impl Belongings {
-    /// Fails where it cannot listen: clients would be told that the last daemon does, which is dead.
-    fn inherited(
-        estate: Estate,
-        metrics_at: Option<SocketAddr>,
-    ) -> Result<Belongings, DaemonError> {
-        let Estate {
-            from,
-            journal,
-            tables,
-            store,
-            flash,
-            record,
-            control,
-            agents,
-            metrics,
-            programs,
-        } = estate;
-        for listener in [&control, &agents] {
-            seqpacket::listen_again(listener).map_err(|source| DaemonError::System {
-                what: "listening where the last daemon did",
-                source,
-            })?;
-        }
-        if let Some(flash) = flash {
-            store.attach_flash(Arc::new(flash.adopt().map_err(DaemonError::Takeover)?));
-        }
-        let metrics = match (metrics_at, metrics) {
-            (Some(at), inherited) => exporter::listen(at, inherited)
-                .inspect_err(|error| {
-                    // Programs wait to be served: they must not wait for this.
-                    tracing::error!(%at, %error, "no metrics: cannot listen");
-                })
-                .ok(),
-            (None, Some(inherited)) => {
-                exporter::silence(inherited);
-                None
-            }
-            (None, None) => None,
-        };
-        let lost = programs.lost.len();
-        Ok(Belongings {
-            generation: from.generation + 1,
-            journal,
-            tables,
-            store,
-            control,
-            agents,
-            metrics,
-            record,
-            left: Some((from, programs)),
-            lost,
-            bound: Bound::default(),
-        })
-    }
-
-    fn new(
-        socket: &Path,
-        store_config: StoreConfig,
-        config: &Config,
-    ) -> Result<Belongings, DaemonError> {
-        let metrics_at = config.metrics;
-        let metrics = metrics_at
-            .map(|at| {
-                exporter::listen(at, None).map_err(|source| DaemonError::Metrics { at, source })
-            })
-            .transpose()?;
-        let file = |what, path: &Path| {
-            let path = path.to_path_buf();
-            move |source| DaemonError::File { what, path, source }
-        };
-        let agent_socket = socket.with_extension("agents");
-        let given = given_socket(socket);
-        let places = [(socket, libc::SOCK_STREAM), (&agent_socket, libc::SOCK_SEQPACKET)];
-        for (path, kind) in places.into_iter().skip(usize::from(given.is_some())) {
-            if !is_socket(path)? {
-                continue;
-            }
-            if is_served(path, kind).map_err(file("looking who serves", path))? {
-                return Err(DaemonError::Served(path.to_path_buf()));
-            }
-            fs::remove_file(path).map_err(file("replacing", path))?;
-        }
-        let mut bound = Bound::default();
-        let control: OwnedFd = match given {
-            Some(given) => {
-                seqpacket::listen_again(&given).map_err(file("listening at", socket))?;
-                given
-            }
-            None => bound.listen(socket, libc::SOCK_STREAM)?,
-        };
-        // Nobody waits in accept for a peer that has gone away again.
-        let kind = libc::SOCK_SEQPACKET | libc::SOCK_NONBLOCK;
-        let agents = bound.listen(&agent_socket, kind)?;
-        let measured = affinity::measure();
-        let placement = measured.map_or(Placement::Free, |m| m.choose());
-        tracing::info!(?measured, ?placement, "fault placement");
-        let segment = clew_store::StoreError::from;
-        let store = Arc::new(Store::of(config.scheme.pool, store_config)?);
-        if let Some(place) = &config.flash {
-            if !config.scheme.uses(Tier::Flash) {
-                tracing::warn!("scheme {} puts nothing on flash", config.scheme_name);
-            }
-            let opened = flash_tier::open(place);
-            let refused = |source| DaemonError::Flash { path: place.path.clone(), source };
-            store.attach_flash(Arc::new(opened.map_err(refused)?));
-        }
-        Ok(Belongings {
-            generation: 1,
-            journal: Arc::new(
-                Journal::new(MAX_SPACES, store_config.page_bytes as u64).map_err(segment)?,
-            ),
-            tables: Arc::new(Tables::new(MAX_PAGES).map_err(segment)?),
-            store,
-            control,
-            agents,
-            metrics,
-            record: DaemonRecord {
-                descriptors: [None; 2],
-                placement,
-                serving_since: takeover::seconds_now(),
-                short_lives: 0,
-                old_keepers: Vec::new(),
-            },
-            left: None,
-            lost: 0,
-            bound,
-        })
-    }
-}
-
 fn epoll() -> io::Result<OwnedFd> {
     // SAFETY: the result is checked and owned by nobody else.
     unsafe {
@@ -671,45 +382,5 @@ impl StopSignals {
                 }
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_sockets_that_nobody_serves_are_replaced() {
-        let dir = std::env::temp_dir().join(format!("clew-places-{}", std::process::id()));
-        fs::create_dir_all(&dir).expect("a directory");
-        for kind in [libc::SOCK_STREAM, libc::SOCK_SEQPACKET] {
-            let place = dir.join("s");
-            assert!(!is_socket(&place).expect("nothing is there"));
-            let listener = Socket::new(Domain::UNIX, kind.into(), None).expect("a socket");
-            listener.bind(&SockAddr::unix(&place).expect("short")).expect("free");
-            assert!(is_socket(&place).expect("it is one"));
-            assert!(!is_served(&place, kind).expect("looked at"), "it does not listen");
-            listener.listen(1).expect("it listens");
-            assert!(is_served(&place, kind).expect("looked at"));
-            let other = libc::SOCK_STREAM + libc::SOCK_SEQPACKET - kind;
-            assert!(is_served(&place, other).expect("looked at"), "as something else");
-            drop(listener);
-            assert!(!is_served(&place, kind).expect("looked at"));
-            fs::remove_file(&place).expect("it is ours");
-        }
-        let notes = dir.join("notes");
-        fs::write(&notes, "precious").expect("written");
-        assert!(matches!(is_socket(&notes), Err(DaemonError::NoSocket(_))));
-        let link = dir.join("link");
-        std::os::unix::fs::symlink(&notes, &link).expect("a link");
-        assert!(matches!(is_socket(&link), Err(DaemonError::NoSocket(_))));
-        for ending in ["agents", "pid", "keeper", "lock"] {
-            assert!(check_names(&dir.join("clew").with_extension(ending)).is_err(), "{ending}");
-        }
-        assert!(check_names(&dir.join("clew.sock")).is_ok());
-        for (bytes, fits) in [(100, true), (101, false), (200, false)] {
-            assert_eq!(check_names(&Path::new("/").join("x".repeat(bytes - 1))).is_ok(), fits);
-        }
-        fs::remove_dir_all(&dir).expect("it is ours");
     }
 }

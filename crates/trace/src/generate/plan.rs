@@ -42,7 +42,7 @@ pub fn tested<W: Write>(
             device.session(other, false)?;
         }
         let (now, again) = (turn % tested, (turn + tested / 2) % tested);
-        if turn / tested % LIFE == 0 {
+        if (turn / tested).is_multiple_of(LIFE) {
             if std::mem::replace(&mut started[now], true) {
                 device.exit(now)?;
             }

@@ -19,13 +19,16 @@ fn change(order: &Order, app: u32, of: fn(&AppPages) -> f64) -> Option<f64> {
     Some((of(1)? / of(0)? - 1.0) * 100.0)
 }
 
+/// The time of a page's way, out or back.
+type Time = fn(&AppPages) -> f64;
+
 fn run(desk: &mut Desk<'_>) -> Result<Found, LabError> {
     let schemes = |grain| Ok(vec![plain("zram")?, ariadne(("exclude-hot", "1K-2K-16K"), grain)?]);
     let mut found = Found::default();
     for probe in Probe::BOTH {
         let ran = orders(desk, probe, schemes)?;
         let name = traces(&ran);
-        let says: [(u32, &str, &str, f64, fn(&AppPages) -> f64); 5] = [
+        let says: [(u32, &str, &str, f64, Time); 5] = [
             (0, "YouTube", "decompression", -60.0, |pages| pages.back_ms),
             (1, "Twitter", "decompression", -60.0, |pages| pages.back_ms),
             (4, "BangDream", "decompression", -90.0, |pages| pages.back_ms),

@@ -1,0 +1,167 @@
+//! What a daemon has: made anew, or inherited from one that died.
+
+use std::fs;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use clew_core::Tier;
+use clew_store::{Journal, Store, StoreConfig, Tables};
+
+use super::places::{Bound, given_socket, is_served, is_socket};
+use super::{DaemonError, MAX_PAGES, MAX_SPACES};
+use crate::agents::seqpacket;
+use crate::config::Config;
+use crate::control::exporter;
+use crate::faults::affinity::{self, Placement};
+use crate::flash_tier;
+use crate::survival::predecessor::Predecessor;
+use crate::survival::records::DaemonRecord;
+use crate::survival::takeover::{self, Estate, Programs};
+
+/// What a daemon has, made or inherited.
+pub(super) struct Belongings {
+    pub(super) generation: u64,
+    pub(super) journal: Arc<Journal>,
+    pub(super) tables: Arc<Tables>,
+    pub(super) store: Arc<Store>,
+    pub(super) control: OwnedFd,
+    pub(super) agents: OwnedFd,
+    pub(super) metrics: Option<TcpListener>,
+    pub(super) record: DaemonRecord,
+    pub(super) left: Option<(Predecessor, Programs)>,
+    pub(super) lost: usize,
+    pub(super) bound: Bound,
+}
+
+impl Belongings {
+    /// Fails where it cannot listen: clients would be told that the last daemon does, which is dead.
+    pub(super) fn inherited(
+        estate: Estate,
+        metrics_at: Option<SocketAddr>,
+    ) -> Result<Belongings, DaemonError> {
+        let Estate {
+            from,
+            journal,
+            tables,
+            store,
+            flash,
+            record,
+            control,
+            agents,
+            metrics,
+            programs,
+        } = estate;
+        for listener in [&control, &agents] {
+            seqpacket::listen_again(listener).map_err(|source| DaemonError::System {
+                what: "listening where the last daemon did",
+                source,
+            })?;
+        }
+        if let Some(flash) = flash {
+            store.attach_flash(Arc::new(flash.adopt().map_err(DaemonError::Takeover)?));
+        }
+        let metrics = match (metrics_at, metrics) {
+            (Some(at), inherited) => exporter::listen(at, inherited)
+                .inspect_err(|error| {
+                    // Programs wait to be served: they must not wait for this.
+                    tracing::error!(%at, %error, "no metrics: cannot listen");
+                })
+                .ok(),
+            (None, Some(inherited)) => {
+                exporter::silence(inherited);
+                None
+            }
+            (None, None) => None,
+        };
+        let lost = programs.lost.len();
+        Ok(Belongings {
+            generation: from.generation + 1,
+            journal,
+            tables,
+            store,
+            control,
+            agents,
+            metrics,
+            record,
+            left: Some((from, programs)),
+            lost,
+            bound: Bound::default(),
+        })
+    }
+
+    pub(super) fn new(
+        socket: &Path,
+        store_config: StoreConfig,
+        config: &Config,
+    ) -> Result<Belongings, DaemonError> {
+        let metrics_at = config.metrics;
+        let metrics = metrics_at
+            .map(|at| {
+                exporter::listen(at, None).map_err(|source| DaemonError::Metrics { at, source })
+            })
+            .transpose()?;
+        let file = |what, path: &Path| {
+            let path = path.to_path_buf();
+            move |source| DaemonError::File { what, path, source }
+        };
+        let agent_socket = socket.with_extension("agents");
+        let given = given_socket(socket);
+        let places = [(socket, libc::SOCK_STREAM), (&agent_socket, libc::SOCK_SEQPACKET)];
+        for (path, kind) in places.into_iter().skip(usize::from(given.is_some())) {
+            if !is_socket(path)? {
+                continue;
+            }
+            if is_served(path, kind).map_err(file("looking who serves", path))? {
+                return Err(DaemonError::Served(path.to_path_buf()));
+            }
+            fs::remove_file(path).map_err(file("replacing", path))?;
+        }
+        let mut bound = Bound::default();
+        let control: OwnedFd = match given {
+            Some(given) => {
+                seqpacket::listen_again(&given).map_err(file("listening at", socket))?;
+                given
+            }
+            None => bound.listen(socket, libc::SOCK_STREAM)?,
+        };
+        // Nobody waits in accept for a peer that has gone away again.
+        let kind = libc::SOCK_SEQPACKET | libc::SOCK_NONBLOCK;
+        let agents = bound.listen(&agent_socket, kind)?;
+        let measured = affinity::measure();
+        let placement = measured.map_or(Placement::Free, |m| m.choose());
+        tracing::info!(?measured, ?placement, "fault placement");
+        let segment = clew_store::StoreError::from;
+        let store = Arc::new(Store::of(config.scheme.pool, store_config)?);
+        if let Some(place) = &config.flash {
+            if !config.scheme.uses(Tier::Flash) {
+                tracing::warn!("scheme {} puts nothing on flash", config.scheme_name);
+            }
+            let opened = flash_tier::open(place);
+            let refused = |source| DaemonError::Flash { path: place.path.clone(), source };
+            store.attach_flash(Arc::new(opened.map_err(refused)?));
+        }
+        Ok(Belongings {
+            generation: 1,
+            journal: Arc::new(
+                Journal::new(MAX_SPACES, store_config.page_bytes as u64).map_err(segment)?,
+            ),
+            tables: Arc::new(Tables::new(MAX_PAGES).map_err(segment)?),
+            store,
+            control,
+            agents,
+            metrics,
+            record: DaemonRecord {
+                descriptors: [None; 2],
+                placement,
+                serving_since: takeover::seconds_now(),
+                short_lives: 0,
+                old_keepers: Vec::new(),
+            },
+            left: None,
+            lost: 0,
+            bound,
+        })
+    }
+}

@@ -1,0 +1,166 @@
+//! Where a daemon is served: the files of its sockets, who has them, and which may be replaced.
+
+use std::fs;
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use socket2::{Domain, SockAddr, Socket};
+
+use super::DaemonError;
+use crate::agents::seqpacket;
+use crate::control::client::Client;
+use crate::control::protocol::Request;
+use crate::control::trusted_path;
+use crate::survival::predecessor::{self, ProcessName};
+
+/// Where the daemon of this user is served unless told otherwise.
+pub fn default_socket() -> PathBuf {
+    let uid = trusted_path::own_uid();
+    if uid == 0 {
+        return PathBuf::from("/run/clew/clew.sock");
+    }
+    // One that is not absolute is to be ignored.
+    match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute()) {
+        Some(dir) => dir.join("clew/clew.sock"),
+        None => std::env::temp_dir().join(format!("clew-{uid}/clew.sock")),
+    }
+}
+
+/// Checks that the files beside a socket are others than itself, and that both sockets can be bound.
+///
+/// # Errors
+/// [`DaemonError::Ending`] if one of them has its name, [`DaemonError::TooLong`].
+pub fn check_names(socket: &Path) -> Result<(), DaemonError> {
+    if [socket, &socket.with_extension("agents")].into_iter().any(|at| SockAddr::unix(at).is_err())
+    {
+        return Err(DaemonError::TooLong(socket.to_path_buf()));
+    }
+    let taken = ["agents", "pid", "keeper", "lock"];
+    match taken.into_iter().find(|ending| socket.extension() == Some(ending.as_ref())) {
+        Some(ending) => Err(DaemonError::Ending(format!(".{ending}"))),
+        None => Ok(()),
+    }
+}
+
+/// Whether there is something at `path`, which must be a socket then.
+pub(super) fn is_socket(path: &Path) -> Result<bool, DaemonError> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.file_type().is_socket() => Ok(true),
+        Ok(_) => Err(DaemonError::NoSocket(path.to_path_buf())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(source) => {
+            Err(DaemonError::File { what: "looking at", path: path.to_path_buf(), source })
+        }
+    }
+}
+
+/// Whether somebody who lives listens at `path`. (Of a dead daemon a keeper may hold the socket.)
+pub(super) fn is_served(path: &Path, kind: libc::c_int) -> io::Result<bool> {
+    let socket = Socket::new(Domain::UNIX, kind.into(), None)?;
+    socket.set_nonblocking(true)?;
+    match socket.connect(&SockAddr::unix(path)?) {
+        Ok(()) => {
+            let peer = seqpacket::peer(&socket)?.pid as u32;
+            // 0: of a namespace that is not seen from here.
+            Ok(peer == 0 || ProcessName::of(peer).is_ok_and(|listener| listener.is_alive()))
+        }
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        // Of another kind, or too many wait already.
+        Err(_) => Ok(true),
+    }
+}
+
+/// Asks the daemon that serves `socket` to end at once, and ends it if it does not. What it leaves
+/// is the same as if it had died at any other moment.
+pub(super) fn replace_living(socket: &Path) -> Result<(), DaemonError> {
+    const PATIENCE: Duration = Duration::from_secs(5);
+    let fail =
+        |source| DaemonError::File { what: "replacing who serves", path: socket.into(), source };
+    let Some(name) = predecessor::server(socket).map_err(fail)? else { return Ok(()) };
+    let Some(process) = name.open().map_err(fail)? else { return Ok(()) };
+    let asked = Client::connect(socket).and_then(|mut c| c.order(&Request::HandOver));
+    if asked.is_ok() && predecessor::has_ended(&process, PATIENCE) || name.kill(PATIENCE) {
+        return Ok(());
+    }
+    Err(DaemonError::Immortal(name.pid))
+}
+
+/// The listening socket for `socket` that a service manager has handed over, if it has.
+pub(super) fn given_socket(socket: &Path) -> Option<OwnedFd> {
+    // SAFETY: the service manager has passed these descriptors on for us to own; nobody else in
+    // this process takes them, and this is asked once.
+    let given = sd_notify::listen_fds().ok()?.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+    let listener = UnixListener::from(given.collect::<Vec<_>>().pop()?);
+    let is_ours = |at: std::os::unix::net::SocketAddr| at.as_pathname() == Some(socket);
+    listener.local_addr().is_ok_and(is_ours).then(|| listener.into())
+}
+
+/// Sockets' files that go when this does: those of a start that failed, after an orderly end all.
+#[derive(Default)]
+pub(super) struct Bound(pub(super) Vec<PathBuf>);
+
+impl Bound {
+    pub(super) fn listen(
+        &mut self,
+        path: &Path,
+        kind: libc::c_int,
+    ) -> Result<OwnedFd, DaemonError> {
+        let failed = |source| DaemonError::File { what: "listening at", path: path.into(), source };
+        let listener = seqpacket::listen(path, kind).map_err(failed)?;
+        self.0.push(path.to_path_buf());
+        Ok(listener)
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_sockets_that_nobody_serves_are_replaced() {
+        let dir = std::env::temp_dir().join(format!("clew-places-{}", std::process::id()));
+        fs::create_dir_all(&dir).expect("a directory");
+        for kind in [libc::SOCK_STREAM, libc::SOCK_SEQPACKET] {
+            let place = dir.join("s");
+            assert!(!is_socket(&place).expect("nothing is there"));
+            let listener = Socket::new(Domain::UNIX, kind.into(), None).expect("a socket");
+            listener.bind(&SockAddr::unix(&place).expect("short")).expect("free");
+            assert!(is_socket(&place).expect("it is one"));
+            assert!(!is_served(&place, kind).expect("looked at"), "it does not listen");
+            listener.listen(1).expect("it listens");
+            assert!(is_served(&place, kind).expect("looked at"));
+            let other = libc::SOCK_STREAM + libc::SOCK_SEQPACKET - kind;
+            assert!(is_served(&place, other).expect("looked at"), "as something else");
+            drop(listener);
+            assert!(!is_served(&place, kind).expect("looked at"));
+            fs::remove_file(&place).expect("it is ours");
+        }
+        let notes = dir.join("notes");
+        fs::write(&notes, "precious").expect("written");
+        assert!(matches!(is_socket(&notes), Err(DaemonError::NoSocket(_))));
+        let link = dir.join("link");
+        std::os::unix::fs::symlink(&notes, &link).expect("a link");
+        assert!(matches!(is_socket(&link), Err(DaemonError::NoSocket(_))));
+        for ending in ["agents", "pid", "keeper", "lock"] {
+            assert!(check_names(&dir.join("clew").with_extension(ending)).is_err(), "{ending}");
+        }
+        assert!(check_names(&dir.join("clew.sock")).is_ok());
+        for (bytes, fits) in [(100, true), (101, false), (200, false)] {
+            assert_eq!(check_names(&Path::new("/").join("x".repeat(bytes - 1))).is_ok(), fits);
+        }
+        fs::remove_dir_all(&dir).expect("it is ours");
+    }
+}
