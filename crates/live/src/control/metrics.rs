@@ -342,6 +342,7 @@ mod tests {
             scheme: "zram".into(),
             apps: vec![app],
             tiers: vec![TierStatus { tier: "pool".into(), ..TierStatus::default() }],
+            flash: Some(FlashStatus::default()),
             stored_fault_latency: Latency::sum([&histogram].into_iter()),
             fault_account: FaultAccount::sum([&Account::default()].into_iter()),
             policies: vec![PolicyMetric {
