@@ -98,7 +98,7 @@ fn stress(fixture: &Fixture, stressor: &str, flags: &[&str], seconds: u64) {
     let job = job.to_str().expect("UTF-8");
     // exec refuses to run as root.
     let words: &[&str] = match stressor {
-        "exec" => &["unshare", "-U", "stress-ng", "--job", job],
+        "exec" => &["unshare", "--map-user=1000", "--map-group=1000", "stress-ng", "--job", job],
         _ => &["stress-ng", "--job", job],
     };
     let mut program = fixture.run(stressor, words);

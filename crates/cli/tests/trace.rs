@@ -162,12 +162,12 @@ fn bad_traces_are_refused_with_their_place() {
 fn results_are_shown_again_and_those_of_older_versions_refused() {
     let dir = TempDir::new();
     let (trace, out) = (corpus("bytes"), dir.join("out"));
-    let words = ["compare", path(&trace), "--budget", "8MiB", "--schemes", "zram,ariadne", "--out"];
+    let words = ["compare", path(&trace), "--budget", "8MiB", "--schemes", "zram,clew", "--out"];
     let compared = run(&[&words[..], &[path(&out)]].concat());
     let text = String::from_utf8_lossy(&compared.stdout).into_owned();
     assert!(compared.status.success(), "{}", texts(&compared));
     assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
-    assert!(text.contains("modelled") && text.contains("ariadne lacks: "), "{text}");
+    assert!(text.contains("modelled") && text.contains("clew lacks: "), "{text}");
     let file = out.join("compare.json");
     let again = run(&["report", path(&file)]);
     let again = String::from_utf8_lossy(&again.stdout).into_owned();
@@ -175,7 +175,7 @@ fn results_are_shown_again_and_those_of_older_versions_refused() {
     let value = json(&["report", path(&file)]);
     assert_eq!(
         (&value["format"], &value["points"][0]["arms"][1]["name"]),
-        (&2.into(), &"ariadne".into())
+        (&2.into(), &"clew".into())
     );
     let page = fs::read_to_string(out.join("compare.html")).expect("a page");
     assert!(page.contains("<svg") && !page.contains("<script") && !page.contains("src="));

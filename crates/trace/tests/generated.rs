@@ -284,3 +284,43 @@ fn senseless_workloads_are_refused() {
     let stopped = generate(&good, Vec::new(), &mut |_| ControlFlow::Break(()));
     assert!(matches!(stopped, Err(GenerateError::Interrupted)));
 }
+
+#[test]
+fn tested_apps_are_started_anew_and_bursts_come_from_the_app_in_front() {
+    let all = records(&workload("archer", 0.008, 1));
+    let count = |is: fn(&Record) -> bool| all.iter().filter(|one| is(&one.record)).count();
+    // Twenty others once; eight apps in two of six rounds.
+    assert_eq!(count(|record| matches!(record, Record::Launch { .. })), 20 + 2 * 8);
+    assert_eq!(count(|record| matches!(record, Record::Exit { .. })), 8);
+    let back = |app| move |one: &&Stamped| one.record == Record::Relaunch { app: AppId(app) };
+    for app in 0..8 {
+        assert!(all.iter().filter(back(app)).count() >= 5, "app {app}");
+    }
+    for profile in ["archer-camera", "archer-video"] {
+        let workload = workload(profile, 0.008, 1);
+        let clew_trace::generate::profile::Order::Bursts(burst) = workload.profile.order else {
+            panic!("{profile} has bursts");
+        };
+        let all = records(&workload);
+        let mut fresh = 0;
+        let mut bursts = Vec::new();
+        for one in &all {
+            match one.record {
+                Record::Relaunch { app: AppId(0) } => fresh = 0,
+                Record::Access { kind: AccessKind::Fresh, .. } => fresh += 1,
+                Record::ResponseComplete { app: AppId(0), response_ns } => {
+                    bursts.push((fresh, response_ns));
+                }
+                _ => {}
+            }
+        }
+        // The first is the app's launch.
+        assert_eq!(bursts.len(), 1 + workload.profile.relaunches as usize, "{profile}");
+        let pages = burst.shot_mib * 256.0 * workload.scale;
+        for (fresh, took_ns) in &bursts[1..] {
+            assert_eq!(*fresh, burst.shots * (pages.round() as u32).max(1), "{profile}");
+            let wanted_ms = f64::from(burst.shots) * burst.shot_ms;
+            near("a burst", *took_ns as f64 / 1e6, wanted_ms, wanted_ms * 0.01);
+        }
+    }
+}

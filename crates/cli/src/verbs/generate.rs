@@ -18,7 +18,8 @@ use crate::progress::Bar;
 /// What to generate.
 #[derive(clap::Args)]
 pub struct Args {
-    /// mobile-2025 (Ariadne: ten apps on a Pixel 7) or mobile-2019 (ezswap: fourteen on 2 GB).
+    /// mobile-2025 (Ariadne: ten apps on a Pixel 7), mobile-2019 (ezswap: fourteen on 2 GB), archer (launches
+    /// among 28 apps), archer-camera or archer-video (an app with bursts among eight).
     profile: String,
     /// The trace.
     #[arg(short, long, value_name = "FILE")]
@@ -35,7 +36,7 @@ pub struct Args {
     /// Relaunches go on, or end early, until there are so many records.
     #[arg(long, value_name = "N")]
     events: Option<u64>,
-    /// The first so many apps of the profile [default: 10 and 14].
+    /// The first so many apps of the profile [default: 10, 14, 28, 9 and 9].
     #[arg(long, value_name = "N")]
     apps: Option<usize>,
     /// Leave out what pages hold.

@@ -155,7 +155,7 @@ pub fn settings(
 ) -> Result<Settings, LabError> {
     const REGION_BYTES: f64 = 3.0 * (1u64 << 30) as f64;
     let page_bytes = f64::from(bench.input.trace.header().page_bytes);
-    let needs_flash = scheme.tiers().contains(&Tier::Flash);
+    let needs_flash = scheme.uses(Tier::Flash);
     let mut scheme = scheme;
     scheme.disksize_pages = Some((REGION_BYTES / page_bytes / bench.grain) as u64);
     Ok(Settings {

@@ -18,7 +18,7 @@ pub const FIGURE_2: Figure = Figure {
 };
 
 fn figure_2(_: &mut Desk<'_>) -> Result<Found, LabError> {
-    let why = match missing("zram+flash") {
+    let why = match missing("zram-flash") {
         Some(why) => why,
         None => "no workload here brings an app back both at once and after long".to_string(),
     };
@@ -46,7 +46,7 @@ fn figure_3a(desk: &mut Desk<'_>) -> Result<Found, LabError> {
     let all = Claim::new("3a", "flash swap / ZRAM alone", 2.3, "x", Tolerance::RATIO)
         .not_run("what apps themselves write to flash is in no trace");
     let less = Claim::new("3a", "ZRAM/flash against flash swap", -51.0, "%", Tolerance::CHANGE);
-    let names = ["zram+flash", "flash-swap"];
+    let names = ["zram-flash", "flash-swap"];
     let less = match first_missing(&names) {
         Some(why) => less.not_run(&why),
         None => {
@@ -104,7 +104,7 @@ pub const FIGURE_6: Figure = Figure {
 fn figure_6(desk: &mut Desk<'_>) -> Result<Found, LabError> {
     let mut claims = Vec::new();
     for (shown, peer, paper) in
-        [("ZRAM", "zram", -34.5), ("ZRAM/flash", "zram+flash", -32.1), ("SEAL", "seal", -24.8)]
+        [("ZRAM", "zram", -34.5), ("ZRAM/flash", "zram-flash", -32.1), ("SEAL", "seal", -24.8)]
     {
         let claim =
             Claim::new("6", format!("response against {shown}"), paper, "%", Tolerance::CHANGE);
@@ -132,8 +132,8 @@ fn figure_7(desk: &mut Desk<'_>) -> Result<Found, LabError> {
     let time = Claim::new("7", "processor time against ZRAM/flash", -45.0, "%", Tolerance::CHANGE);
     let writes = Claim::new("7", "written to flash against SEAL", -24.0, "%", Tolerance::CHANGE);
     let claims = vec![
-        against(desk, "zram+flash", few, |ran| ran.first().map(kills))?,
-        against(desk, "zram+flash", time, |ran| change(ran, cpu))?,
+        against(desk, "zram-flash", few, |ran| ran.first().map(kills))?,
+        against(desk, "zram-flash", time, |ran| change(ran, cpu))?,
         against(desk, "seal", writes, |ran| change(ran, written))?,
     ];
     Ok(Found { claims, ..Found::default() })
@@ -155,7 +155,7 @@ fn figure_8(_: &mut Desk<'_>) -> Result<Found, LabError> {
             .not_run(&why)
     };
     let claims = vec![
-        claim("zram+flash", "ZRAM/flash", Some(41.0), Tolerance::CHANGE),
+        claim("zram-flash", "ZRAM/flash", Some(41.0), Tolerance::CHANGE),
         claim("seal", "SEAL", Some(38.0), Tolerance::CHANGE),
         claim(OURS, "ElasticZRAM", None, Tolerance::Below { limit: 10.0 }),
     ];

@@ -17,7 +17,7 @@ pub const OURS: &str = "elasticzram";
 pub const ARMS: [(&str, &str); 5] = [
     ("ZRAM", "zram"),
     ("flash swap", "flash-swap"),
-    ("ZRAM/flash", "zram+flash"),
+    ("ZRAM/flash", "zram-flash"),
     ("SEAL", "seal"),
     ("ElasticZRAM", OURS),
 ];
@@ -56,10 +56,10 @@ fn settings(bench: &Workbench, name: &str, budget_bytes: u64) -> Result<Settings
     let page_bytes = f64::from(bench.input.trace.header().page_bytes);
     let kill = Value::String("kill".to_string());
     let mut scheme = scheme(name, &[("on_full", kill)])?;
-    if scheme.tiers().contains(&Tier::Pool) {
+    if scheme.uses(Tier::Pool) {
         scheme.disksize_pages = Some((GIB / page_bytes / bench.grain) as u64);
     }
-    let has_flash = scheme.tiers().contains(&Tier::Flash);
+    let has_flash = scheme.uses(Tier::Flash);
     let costs = Device::named("pixel-6-pro")?.costs(Costs::reference())?;
     Ok(Settings {
         pages: BARE,
