@@ -140,6 +140,15 @@ pub struct Peeked {
     pub samples: Vec<Vec<u8>>,
 }
 
+/// How a program was looked through.
+#[derive(Debug)]
+pub struct Look {
+    /// How long that took.
+    pub took: Duration,
+    /// Nothing went wrong.
+    pub is_whole: bool,
+}
+
 /// What came of it.
 #[derive(Default)]
 pub struct Done {
@@ -158,7 +167,7 @@ pub struct Done {
     /// Its process can be taken out of again.
     pub taken_out: bool,
     /// It has looked for mappings, for so long.
-    pub scanned: Option<Duration>,
+    pub scanned: Option<Look>,
     /// The pool was full.
     pub full: bool,
     /// The long work of a policy that this was.
@@ -345,11 +354,11 @@ fn perform(shared: &Arc<Shared>, work: Work, ctx: &mut MoverContext) -> Done {
         }
         Work::Scan { process, ticket } => {
             let began = Instant::now();
-            let events = scan(shared, &process).unwrap_or_else(|error| {
+            let found = scan(shared, &process).inspect_err(|error| {
                 tracing::debug!(pid = process.pid(), %error, "cannot scan a process");
-                Vec::new()
             });
-            let scanned = Some(began.elapsed());
+            let scanned = Some(Look { took: began.elapsed(), is_whole: found.is_ok() });
+            let events = found.unwrap_or_default();
             Done { ticket, events, scanned, process: Some(process), ..Done::default() }
         }
         Work::LookForOwn { process, ticket } => {

@@ -146,8 +146,8 @@ impl Governor {
             }
             None => {}
         }
-        if let (Some(process), Some(took)) = (&done.process, done.scanned) {
-            self.scans.ended(process.id, self.resident_of(process), took);
+        if let (Some(process), Some(look)) = (&done.process, &done.scanned) {
+            self.scans.ended(process.id, look.took, look.is_whole);
         }
         if let Some(promised) = self.promises.get_mut(&promise) {
             if !is_on_its_way {

@@ -22,7 +22,7 @@ pub(super) struct Scans(HashMap<SpaceId, Scan>);
 /// The last look at one program.
 #[derive(Clone, Copy)]
 struct Scan {
-    /// What was resident then, bytes.
+    /// What was resident when it began, bytes.
     resident: u64,
     /// When it ended and how long it took; `None` while one is under way.
     ended: Option<(Instant, Duration)>,
@@ -41,9 +41,11 @@ impl Scans {
         resident.abs_diff(last.resident) > step && last.ended.is_some_and(has_rested)
     }
 
-    /// A look has ended, after so long.
-    pub fn ended(&mut self, space: SpaceId, resident: u64, took: Duration) {
-        self.0.insert(space, Scan { resident, ended: Some((Instant::now(), took)) });
+    /// A look has ended, after so long. What came while it went on may not have been seen, so it counts as
+    /// come since; after one that found out nothing, all does.
+    pub fn ended(&mut self, space: SpaceId, took: Duration, is_whole: bool) {
+        let before = self.0.get(&space).filter(|_| is_whole).map_or(0, |scan| scan.resident);
+        self.0.insert(space, Scan { resident: before, ended: Some((Instant::now(), took)) });
     }
 
     /// The program has gone.
@@ -92,8 +94,23 @@ mod tests {
         assert!(looked(0, ms(810), ms(40)).is_due(SPACE, 500 * mib, true));
         let mut scans = Scans(HashMap::from([(SPACE, Scan { resident: 0, ended: None })]));
         assert!(!scans.is_due(SPACE, 500 * mib, true), "one is under way");
-        scans.ended(SPACE, 0, Duration::ZERO);
+        scans.ended(SPACE, Duration::ZERO, true);
         scans.forget(SPACE);
         assert!(scans.is_due(SPACE, 500 * mib, true));
+    }
+
+    #[test]
+    fn what_came_during_a_look_and_what_one_did_not_find_out_is_looked_for_again() {
+        let mib = 1 << 20;
+        let of = |resident, is_whole| {
+            let mut scans = Scans(HashMap::from([(SPACE, Scan { resident, ended: None })]));
+            scans.ended(SPACE, Duration::ZERO, is_whole);
+            scans.0.get_mut(&SPACE).expect("it ended").ended =
+                looked(0, Duration::from_secs(1), Duration::ZERO).0[&SPACE].ended;
+            scans
+        };
+        assert!(of(20 * mib, true).is_due(SPACE, 64 * mib, false), "it grew meanwhile");
+        assert!(!of(64 * mib, true).is_due(SPACE, 64 * mib, false));
+        assert!(of(64 * mib, false).is_due(SPACE, 64 * mib, false), "nothing was found out");
     }
 }
