@@ -396,7 +396,9 @@ impl<'a> World<'a> {
             let order = move || Client::connect(&socket).and_then(|mut c| c.order(&Request::Stop));
             let stopped = bounded("stop", order).is_ok();
             let daemon = self.daemon.as_mut().expect("one serves");
-            let ended = if stopped { wait_for_end(daemon, BOUND) } else { None };
+            // It may have heard the order, and its answer not have come.
+            let patience = if stopped { BOUND } else { Duration::from_secs(1) };
+            let ended = wait_for_end(daemon, patience);
             assert!(ended.is_some() || !stopped, "a daemon has stopped and does not end");
             if ended.is_some_and(|status| status.success()) {
                 self.daemon = None;

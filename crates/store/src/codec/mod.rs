@@ -136,7 +136,8 @@ impl CodecContext {
             packed_len: 0,
             lengths: Vec::new(),
             front: Vec::new(),
-            gathered: Vec::new(),
+            // A page that does not compress is two objects: who answers faults needs no memory for it.
+            gathered: Vec::with_capacity(8 << 10),
             plain: Vec::new(),
             offsets: Vec::new(),
         }
