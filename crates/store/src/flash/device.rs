@@ -214,7 +214,9 @@ impl FileDevice {
             true => block_device_bytes(&file).map_err(|error| system("BLKGETSIZE64", error))?,
             false => meta.len(),
         };
-        if !open.overwrite && !is_ours(&file, found).map_err(|error| system("read", error))? {
+        if !open.overwrite
+            && !is_ours(&file, is_block, found).map_err(|error| system("read", error))?
+        {
             return Err(DeviceError::NotOurs { path: path.clone() });
         }
         let bytes = open.bytes.unwrap_or(found);
@@ -334,8 +336,9 @@ fn block_device_bytes(file: &File) -> io::Result<u64> {
     if got == 0 { Ok(bytes) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Whether a log of ours has written it, or nobody: nothing but zeros where a file system has its marks.
-fn is_ours(file: &File, bytes: u64) -> io::Result<bool> {
+/// Whether a log of ours has written it, or nobody: a file without a byte, or a device with nothing but zeros where
+/// a file system has its marks.
+fn is_ours(file: &File, is_block: bool, bytes: u64) -> io::Result<bool> {
     let mut block = Blocks::zeroed(64 << 10);
     let mut read = |at: u64| -> io::Result<(usize, bool, bool)> {
         let got = file.read_at(block.bytes_mut(), at)?;
@@ -343,8 +346,8 @@ fn is_ours(file: &File, bytes: u64) -> io::Result<bool> {
         Ok((got, bytes.starts_with(MAGIC), bytes.iter().all(|byte| *byte == 0)))
     };
     let (_, is_marked, _) = read(0)?;
-    if is_marked {
-        return Ok(true);
+    if is_marked || !is_block {
+        return Ok(is_marked || bytes == 0);
     }
     let end = (bytes.saturating_sub(LOOKED_AT) & !(ALIGN as u64 - 1)).max(LOOKED_AT);
     for (from, to) in [(0, bytes.min(LOOKED_AT)), (end, bytes)] {

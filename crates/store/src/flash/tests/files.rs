@@ -68,7 +68,7 @@ fn one_at_a_time_has_a_file() {
 fn what_holds_something_else_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("flash");
-    for at in [0, 1024, 300_000, 1 << 20, BYTES as usize - 1] {
+    for at in [0, 1024, 300_000, 1 << 20, BYTES as usize / 2, BYTES as usize - 1] {
         let mut bytes = vec![0; BYTES as usize];
         bytes[at] = 1;
         std::fs::write(&path, &bytes).unwrap();
