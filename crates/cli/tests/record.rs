@@ -231,9 +231,10 @@ fn policies_that_are_asked_again_answer_the_same() {
         assert!(found.victims.share() > 0.99, "{found:?}");
         assert!(found.groups.share() > 0.99, "{found:?}");
         // What is prefetched depends on what is stored at that moment, of which the policies are told
-        // later: timing decides.
-        let expected = if scheme == "zram" { 0 } else { 100 };
-        assert!(found.prefetches.both >= expected, "{found:?}");
+        // later: timing decides how much that is, and a little of what.
+        let agreed = found.prefetches;
+        assert!(agreed.both * 10 >= agreed.recorded * 8, "{found:?}");
+        assert_eq!(agreed.recorded > 0, scheme != "zram", "{found:?}");
     }
 }
 
