@@ -59,7 +59,7 @@ impl Periods {
         match &facts.device {
             _ if !facts.tiers.contains_key(&Tier::Flash) => Period::Ended,
             Some(device) => self.of(device),
-            None => Period::Stable,
+            None => self.of(&DeviceFacts { used_bytes: 0, total_bytes: 1, written_bytes: 0 }),
         }
     }
 }
@@ -106,6 +106,8 @@ mod tests {
         assert_eq!(periods.now(&facts), Period::Ended);
         facts.tiers.insert(Tier::Flash, TierFacts::default());
         assert_eq!(periods.now(&facts), Period::Stable);
+        // From nothing on: never.
+        assert_eq!(Periods { u1_pct: 0, ..periods }.now(&facts), Period::Degraded);
         let device = DeviceFacts { used_bytes: 60, total_bytes: 100, written_bytes: u64::MAX };
         facts.device = Some(device);
         assert_eq!(periods.now(&facts), Period::Degraded);

@@ -105,15 +105,14 @@ impl Naive {
         while (out.len() as u64) * 4096 < bytes
             && let Some(frame) = self.lru.pop()
         {
-            let there = |(page, of): &&(PageId, u32)| {
-                *of == frame && pool.of.get(page) == Some(&Some(frame))
-            };
-            let there = self.pages.iter().filter(there).map(|(page, _)| *page);
+            // What is not in the frame any more, whether it was answered or not, is nothing of it.
+            let is_there = |page: PageId| pool.of.get(&page) == Some(&Some(frame));
+            let of_frame = self.pages.iter().filter(|(_, of)| *of == frame);
+            let (there, gone): (BTreeSet<PageId>, BTreeSet<PageId>) =
+                of_frame.map(|(page, _)| *page).partition(|page| is_there(*page));
+            self.gone(|page| gone.contains(&page));
             let there: BTreeSet<PageId> =
-                there.filter(|page| !self.answered.contains(page)).collect();
-            self.pages.retain(|(page, of)| {
-                *of != frame || there.contains(page) || self.answered.contains(page)
-            });
+                there.into_iter().filter(|page| !self.answered.contains(page)).collect();
             if !there.is_empty() {
                 self.answered.extend(&there);
                 out.push(there);
