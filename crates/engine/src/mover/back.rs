@@ -80,9 +80,13 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
 
     fn tell_fresh(&self, space: &ManagedSpace<M>, vpn: Vpn, pages: u32, events: &mut Vec<Event>) {
         count(&self.counters.fresh, 1);
-        let page = PageId::new(space.id(), vpn);
-        events.push(Event::Resident { run: PageRun { first: page, count: pages } });
-        events.push(Event::Access { page, kind: AccessKind::Fresh, write: false });
+        let touched = PageId::new(space.id(), vpn);
+        events.push(Event::Access { page: touched, kind: AccessKind::Fresh, write: false });
+        if pages > 1 {
+            // They came along, and nobody has used them yet.
+            let run = PageRun { first: touched.plus(1), count: pages - 1 };
+            events.push(Event::Resident { run });
+        }
     }
 
     /// Ends a fault that was answered with [`Fault::Far`]: the block was fetched, or not. The caller holds
