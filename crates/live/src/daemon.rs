@@ -100,9 +100,6 @@ pub fn run(
     if let Some(missing) = doctor::first_missing() {
         return Err(DaemonError::Unfit(missing));
     }
-    if config.scheme.needs_flash() && config.flash.is_none() {
-        return Err(DaemonError::NeedsFlash(config.scheme_name));
-    }
     check_names(socket)?;
     trusted_path::make(trusted_path::directory_of(socket), 0o700)?;
     for path in [socket, &socket.with_extension("agents")] {
@@ -128,6 +125,10 @@ pub fn run(
         .map(|from| Estate::open(from, store_config))
         .transpose()
         .map_err(DaemonError::Takeover)?;
+    // A predecessor's may be there; where it had none, its programs must not wait for one.
+    if left.is_none() && config.scheme.needs_flash() && config.flash.is_none() {
+        return Err(DaemonError::NeedsFlash(config.scheme_name));
+    }
     points::start_adopted();
     let signals = StopSignals::block();
     // A daemon without one of its threads is one whose programs wait for ever: the next one takes over.
@@ -163,7 +164,7 @@ pub fn run(
         lost,
         mut bound,
     } = match left {
-        Some(estate) => Belongings::inherited(estate, config.metrics)?,
+        Some(estate) => Belongings::inherited(estate, &config)?,
         None => Belongings::new(socket, store_config, &config)?,
     };
     // A predecessor's has as many slots as that wanted.

@@ -170,7 +170,8 @@ impl Flash {
     }
 
     /// Takes over what a predecessor, which has ended, left. `named` are the objects that somebody names: handle and
-    /// place. What nobody names is free. With it, the handles whose place cannot be true.
+    /// place. What nobody names is free. With it, the handles whose place cannot be true. On a device that has become
+    /// shorter it takes nothing more, and what it has beyond the end cannot be read.
     ///
     /// # Errors
     /// See [`AdoptFlashError`]. Can be tried again.
@@ -182,12 +183,11 @@ impl Flash {
         let [words, buffers, key] = left.fds;
         let cipher = Cipher::adopt(key)?;
         let (ledger, is_known) = Ledger::adopt(words, buffers)?;
-        let needed = ledger.shape.at(ledger.shape.slots);
-        let bytes = device.bytes();
-        if bytes < needed {
-            return Err(AdoptFlashError::Device { bytes, needed });
-        }
+        let (bytes, needed) = (device.bytes(), ledger.shape.at(ledger.shape.slots));
         let (log, lost) = Log::adopt(ledger, is_known, named)?;
+        if bytes < needed {
+            log.latch(format!("the device has {bytes} bytes, and had {needed}"));
+        }
         let flash = Flash::of(log, cipher, device).map_err(AdoptFlashError::Thread)?;
         Ok((flash, lost))
     }
