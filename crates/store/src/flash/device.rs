@@ -248,7 +248,7 @@ impl FileDevice {
         let mut head = Blocks::zeroed(ALIGN);
         head.bytes_mut()[..MAGIC.len()].copy_from_slice(MAGIC);
         file.write_all_at(head.bytes(), 0).map_err(|error| system("write", error))?;
-        unfit.is_fit();
+        unfit.keep();
         Ok(FileDevice::of(file, bytes, notes))
     }
 
@@ -306,7 +306,7 @@ struct Unfit<'a> {
 }
 
 impl Unfit<'_> {
-    fn is_fit(mut self) {
+    fn keep(mut self) {
         (self.is_new, self.restore) = (false, None);
     }
 }
