@@ -169,8 +169,8 @@ impl Naive {
             self.frames.remove(&number);
             self.unlist(number);
         } else if relist && self.is_listed(number) {
-            let known = others.iter().filter_map(|page| pool.frame(*page));
-            if let Some(facts) = known.filter(|facts| facts.frame == number).last() {
+            let mut known = others.iter().filter_map(|page| pool.frame(*page));
+            if let Some(facts) = known.rfind(|facts| facts.frame == number) {
                 self.list(number, facts, false);
             }
         }
@@ -384,7 +384,7 @@ const FRAMES: usize = 120;
 /// Who chooses among the frames of the same pools.
 enum Chooser {
     Lottery(Box<Compressibility>),
-    Lru(Z3foldLru),
+    Lru(Box<Z3foldLru>),
     /// Always the frame of the most weight.
     Greedy,
 }
@@ -404,7 +404,7 @@ fn chosen(mut chooser: Chooser) -> (f64, usize) {
         if room(&pool, chunks).is_none() {
             let victim = match &mut chooser {
                 Chooser::Lottery(policy) => pick(&mut **policy, &facts, &pool),
-                Chooser::Lru(policy) => pick(policy, &facts, &pool),
+                Chooser::Lru(policy) => pick(&mut **policy, &facts, &pool),
                 Chooser::Greedy => {
                     let of = |frame: u32| pool.in_frame(frame).map(|(page, _)| page).collect();
                     let all: Vec<Vec<PageId>> = (0..FRAMES as u32).map(of).collect();
@@ -476,7 +476,7 @@ fn pick(policy: &mut dyn Eviction, facts: &Facts, pool: &Pool) -> Vec<PageId> {
 #[test]
 fn the_lottery_loses_less_than_lru_and_spares_newcomers_that_greed_expels() {
     let lottery = chosen(Chooser::Lottery(Box::new(Compressibility::new(Params::default()))));
-    let (lru, greedy) = (chosen(Chooser::Lru(Z3foldLru::new())), chosen(Chooser::Greedy));
+    let (lru, greedy) = (chosen(Chooser::Lru(Box::default())), chosen(Chooser::Greedy));
     assert!(lottery.0 > lru.0 * 1.1, "weight: lottery {lottery:?}, LRU {lru:?}");
     assert!(lottery.0 < greedy.0, "weight: lottery {lottery:?}, greedy {greedy:?}");
     assert!(lottery.1 < greedy.1, "newcomers: lottery {lottery:?}, greedy {greedy:?}");

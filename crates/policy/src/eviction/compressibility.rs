@@ -187,9 +187,8 @@ impl Compressibility {
             && self.lottery.list_of(place).is_some()
         {
             let Frame { number, pages, .. } = &self.frames[place as usize];
-            let others = pages.iter().filter_map(|other| view.pages.frame(*other));
-            let now = others.filter(|facts| facts.frame == *number).next_back();
-            if let Some(facts) = now {
+            let mut others = pages.iter().filter_map(|other| view.pages.frame(*other));
+            if let Some(facts) = others.rfind(|facts| facts.frame == *number) {
                 self.relist(place, facts, false);
             }
         }
