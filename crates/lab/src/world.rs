@@ -110,37 +110,36 @@ impl Lookahead {
                 (_, true) => OF_FILES,
                 _ => continue,
             };
-            let (firsts, alive) = (&mut firsts[kind], &mut alive[kind]);
-            let before = firsts.len();
+            let before = firsts[kind].len();
             match record {
                 Record::Resident { run } => {
                     for page in run.pages() {
-                        begin(&mut pages, page, firsts);
+                        begin(&mut pages, page, &mut firsts[kind]);
                     }
                 }
                 Record::Access { page, .. } | Record::Candidate { page } => {
-                    begin(&mut pages, page, firsts);
+                    begin(&mut pages, page, &mut firsts[kind]);
                 }
                 Record::Contents { page, content } => {
-                    begin(&mut pages, page, firsts);
+                    begin(&mut pages, page, &mut firsts[kind]);
                     let place = std::mem::replace(pages.entry(page), TOLD);
                     if place != TOLD {
-                        firsts[place as usize - 1] = content.0;
+                        firsts[kind][place as usize - 1] = content.0;
                     }
                 }
-                Record::Freed { run } => pages.take_run(run, |_, _| *alive -= 1),
+                Record::Freed { run } => pages.take_run(run, |_, _| alive[kind] -= 1),
                 Record::Moved { from, to } => {
-                    pages.take_run(PageRun { first: to, ..from }, |_, _| *alive -= 1);
+                    pages.take_run(PageRun { first: to, ..from }, |_, _| alive[kind] -= 1);
                     pages.move_run(from, to);
                 }
                 _ => {}
             }
-            *alive += (firsts.len() - before) as u64;
-            if kind == ANONYMOUS {
-                peak_pages = peak_pages.max(*alive);
-            }
+            alive[kind] += (firsts[kind].len() - before) as u64;
+            peak_pages = peak_pages.max(alive[ANONYMOUS]);
             let in_leaves = (pages.leaves() * LEAF) as u64;
-            if (*alive).max(in_leaves) > most.pages || firsts.len() as u64 > most.begun {
+            let there: u64 = alive.iter().sum();
+            let begun: usize = firsts.iter().map(Vec::len).sum();
+            if there.max(in_leaves) > most.pages || begun as u64 > most.begun {
                 let why = "more pages than a replay has room for".to_string();
                 return Err(LabError::Record { record: number, field: "pages", why });
             }

@@ -178,7 +178,8 @@ proptest! {
                     let tier = if from_pool { Tier::Pool } else { Tier::Flash };
                     policy.on_event(&Event::PageIn { page, tier, demand }, &view);
                     pool.remove(&page);
-                    requests.extend(demand.then_some(from_pool));
+                    // Without pages of files nobody asks the pool for them.
+                    requests.extend((demand && page.space().0 == 0).then_some(from_pool));
                 }
                 Step::Freed(first, count) => {
                     let run = run(first.space().0, first.vpn().0, count);

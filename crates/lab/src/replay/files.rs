@@ -71,6 +71,7 @@ impl<M: Mechanism> Replay<'_, M> {
         page: PageId,
         events: &mut Vec<Event>,
     ) -> Result<Spent, LabError> {
+        events.retain(|event| !matches!(event, Event::Resident { .. }));
         for event in events.iter_mut() {
             if let Event::Access { kind, .. } = event {
                 *kind = AccessKind::Fault;

@@ -149,7 +149,8 @@ impl Observe for Selective {
                 self.entered(page, bytes, view.is_file(page));
             }
             Event::PageIn { page, tier, demand } => {
-                if demand {
+                // What never enters is never asked of the pool.
+                if demand && (self.params.files || !view.is_file(page)) {
                     self.window.push(tier == Tier::Pool);
                 }
                 self.left(page);

@@ -21,7 +21,7 @@
 //! *Swappiness.* The larger it is, the more aggressively memory is swapped (ElasticZRAM 2.2.2): of what is wanted
 //! a round takes this part, per cent; what is urgent is taken in any case.
 //!
-//! Of pages of files [`super::files_first`] has another such list. A fault tells nothing here, the
+//! Anonymous pages only: for pages of files there is [`super::files_first`]. A fault tells nothing here, the
 //! `PageIn` that goes with it does.
 //!
 //! Invariants: a resident page that was told of is on exactly one list unless it was handed out;
@@ -104,16 +104,6 @@ impl Answer<dyn Reclaim> for Params {
 }
 
 impl Lru {
-    /// Pages on the lists.
-    pub(super) fn listed_pages(&self) -> u64 {
-        self.active + self.inactive
-    }
-
-    /// Memory held for tracking pages.
-    pub(super) fn tracking_bytes(&self) -> u64 {
-        self.lists.tracking_bytes()
-    }
-
     /// Empty lists.
     pub fn new() -> Lru {
         Lru::default()

@@ -8,6 +8,7 @@ use clew_trace::generate::profile::MOBILE_2019;
 use toml::Value;
 
 use crate::costs::{Clock, Costs};
+use crate::device::Device;
 use crate::error::LabError;
 use crate::replay::{Mark, Settings};
 use crate::reproduce::desk::{Desk, Run, Workbench, scheme};
@@ -31,6 +32,9 @@ const MIB: f64 = (1u64 << 20) as f64;
 const POOL_MIB: f64 = 100.0;
 /// Flash for swap. The paper names no size, and does not say that it was ever full.
 const FLASH_MIB: f64 = 4096.0;
+
+/// Of 1 GB a kernel keeps a few MiB free, per cent; a replay keeps 2 and 4 MiB of its part at the least.
+const WATERMARKS: (f64, f64) = (0.1, 0.2);
 
 /// What came of the arms.
 pub struct Arms {
@@ -92,15 +96,18 @@ pub fn arms_on(desk: &Desk<'_>, bench: Arc<Workbench>, names: &[&str]) -> Result
     Ok(Arms { bench, runs })
 }
 
-/// The table of costs: everything, the device too, takes as much longer as a page of the trace stands for.
-pub fn costs(grain: f64) -> Costs {
+/// The table of costs, with the speed of the board's flash: everything, the device too, takes as much longer as a
+/// page of the trace stands for.
+pub fn costs(grain: f64) -> Result<Costs, LabError> {
+    let board = Device::named("odroid-xu4")?;
+    let byte_ns = |field| Ok::<f64, LabError>(1e9 / board.need(field, "launches need it")?);
     let mut costs = Costs::reference().slowed(grain, &format!("one page for {grain:.0}"));
     if let Some(flash) = &mut costs.flash {
         flash.read_ns *= grain;
-        flash.read_byte_ns *= grain;
-        flash.write_byte_ns *= grain;
+        flash.read_byte_ns = byte_ns("flash_read_bytes_per_second")? * grain;
+        flash.write_byte_ns = byte_ns("flash_write_bytes_per_second")? * grain;
     }
-    costs
+    Ok(costs)
 }
 
 fn settings(bench: &Workbench, name: &str) -> Result<Settings, LabError> {
@@ -112,8 +119,9 @@ fn settings(bench: &Workbench, name: &str) -> Result<Settings, LabError> {
         scheme.mem_limit_bytes = Some(ByteSize(part(POOL_MIB)));
     }
     Ok(Settings {
-        clock: Clock::Modelled(costs(bench.grain)),
+        clock: Clock::Modelled(costs(bench.grain)?),
         flash_bytes: Some(part(FLASH_MIB)),
+        watermarks: WATERMARKS,
         ..Settings::new(scheme, part(MOBILE_2019.dram_mib))
     })
 }
@@ -161,7 +169,7 @@ pub fn compressed(run: &Run) -> Option<f64> {
 
 /// Processor time of looking at pages and compressing them, milliseconds, by the table of costs.
 pub fn compression_ms(run: &Run, grain: f64) -> Option<(f64, f64)> {
-    let costs = costs(grain);
+    let costs = costs(grain).ok()?;
     let page = costs.codec(CodecKind::Lzo, 4096, 4096).ok()?;
     let sampled = counted(run, |mark| mark.sampled_pages)?;
     Some((sampled * costs.sample_ns / 1e6, compressed(run)? * page.out_ns / 1e6))
@@ -192,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_page_that_stands_for_four_costs_four_times_as_much_of_everything() {
-        let (one, four) = (costs(1.0), costs(4.0));
+        let [one, four] = [1.0, 4.0].map(|grain| costs(grain).expect("the board is known"));
         let [one, four] =
             [one, four].map(|all| (all.sample_ns, all.flash.expect("flash").read(4096)));
         assert_eq!((one.0 * 4.0, one.1.device_ns * 4.0), (four.0, four.1.device_ns));
