@@ -309,7 +309,7 @@ fn what_was_sampled_is_asked_again() {
     let run = |vpn, count| PageRun { first: PageId::new(space, Vpn(vpn)), count };
     let found = asked_again("ariadne", |driver, tell| {
         driver.name(app, "it");
-        tell(driver, Event::SpaceStart { space, app });
+        tell(driver, Event::SpaceStart { space, app, file: false });
         tell(driver, Event::Resident { run: run(100, 64) });
         tell(driver, Event::Relaunch { app });
         for page in run(100, 32).pages() {
@@ -348,7 +348,7 @@ fn who_was_spared_is_spared_again() {
         for app in 0..3 {
             let (app, space) = (AppId(app), SpaceId(app));
             driver.name(app, &format!("app {}", app.0));
-            tell(driver, Event::SpaceStart { space, app });
+            tell(driver, Event::SpaceStart { space, app, file: false });
             let run = PageRun { first: PageId::new(space, Vpn(7)), count: 9 };
             tell(driver, Event::Resident { run });
             tell(driver, Event::Launch { app });

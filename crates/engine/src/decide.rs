@@ -412,7 +412,8 @@ impl Engine {
     }
 
     /// Where `group` of `app` goes: for groups that were evicted (or rejected elsewhere). Groups of
-    /// swap-out orders have their place already.
+    /// swap-out orders have their place already. Clean pages of files that do not enter the pool, or leave it,
+    /// lie on flash already, in their file: there is nothing to decide.
     pub fn place(
         &mut self,
         group: &Group,
@@ -420,7 +421,12 @@ impl Engine {
         cause: Cause,
         pages: &dyn PageFacts,
     ) -> Place {
-        let Policies { reclaim, placement, .. } = &mut self.policies;
+        let Policies { reclaim, admission, placement, .. } = &mut self.policies;
+        let enters = cause == Cause::SwapOut && admission.takes_files();
+        if !enters && group.pages.first().is_some_and(|page| self.known.facts.is_file(page.space()))
+        {
+            return Place::FlashPages;
+        }
         let view = View { facts: &self.known.facts, pages, classes: Some(&**reclaim) };
         placement.place(group, app, cause, &view)
     }

@@ -90,13 +90,16 @@ impl FactsKeeper {
                 }
                 self.end_start(Some(app));
             }
-            Event::SpaceStart { space, app } => {
+            Event::SpaceStart { space, app, file } => {
                 self.forget_space(space);
                 let number = space.0 as usize;
                 if self.facts.space_app.len() <= number {
                     self.facts.space_app.resize(number + 1, None);
                 }
                 self.facts.space_app[number] = Some(app);
+                if file {
+                    self.facts.file_spaces.insert(space);
+                }
                 self.app(app);
                 self.count(space, pages);
             }
@@ -247,6 +250,7 @@ impl FactsKeeper {
         self.set_count(space, PageCounts::default());
         let Some(app) = self.facts.app_of(space) else { return };
         self.facts.space_app[space.0 as usize] = None;
+        self.facts.file_spaces.remove(&space);
         for set in self.facts.launch_sets.get_mut(&app).into_iter().flatten() {
             set.retain(|page| page.space() != space);
         }

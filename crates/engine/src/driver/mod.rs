@@ -73,7 +73,7 @@ pub enum Command {
     },
     /// Take these stored pages out of the tier that they are in, and put them into this one. Every page
     /// must end in one `Stored` (in its new tier, or in its old one if it could not be moved),
-    /// `PageIn`, `Freed`, or the end of its space.
+    /// `PageIn`, `Freed`, or the end of its space. To flash, of a space of files: drop them from the pool.
     Move {
         /// The space.
         space: SpaceId,
@@ -86,7 +86,8 @@ pub enum Command {
         /// By which its end is told.
         number: u64,
     },
-    /// As [`Command::SwapOut`], but onto flash, past the pool.
+    /// As [`Command::SwapOut`], but onto flash, past the pool. Of a space of files: drop them, as what they hold
+    /// lies in their file.
     PutOnFlash {
         /// The space.
         space: SpaceId,

@@ -374,7 +374,7 @@ impl Governor {
             Message::LetGo(plea) if plea.range.is_some() => self.leave_out(plea),
             Message::LetGo(plea) => self.let_go(&plea.process.clone(), Some(plea)),
             Message::Forked(process) => {
-                self.tell(&Event::SpaceStart { space: process.id, app: process.app });
+                self.tell(&Event::SpaceStart { space: process.id, app: process.app, file: false });
             }
             Message::Adopted(process) => self.introduce(&process),
             Message::Done(done) => self.done(*done),

@@ -19,6 +19,7 @@ use clew_core::{
     Event, Eviction, Metric, Observe, PageId, PageRun, SpaceId, Tier, Unit, View, Vpn,
 };
 
+use super::frame_kinds::FrameKinds;
 use crate::plain;
 use crate::schemes::About;
 
@@ -48,6 +49,7 @@ pub struct Z3foldLru {
     insertions: u64,
     evicted_frames: u64,
     evicted_pages: u64,
+    kinds: FrameKinds,
 }
 
 plain!(
@@ -147,14 +149,14 @@ impl Observe for Z3foldLru {
         let known = self.frames.len() as u64;
         let held = known * FRAME_HELD_BYTES
             + (self.of_page.len() + self.under_way.len()) as u64 * PAGE_HELD_BYTES;
-        [
+        let own = [
             ("z3fold_lru_tracking_bytes", held, "memory held for tracking pages and frames, about"),
             ("z3fold_lru_known_frames", known, "frames of the pool with pages"),
             ("z3fold_lru_evicted_frames", frames, "frames chosen to leave the pool"),
             ("z3fold_lru_evicted_pages", pages, "pages of frames chosen to leave the pool"),
-        ]
-        .map(|(name, value, help)| Metric { name, value: value as f64, help })
-        .into()
+        ];
+        let own = own.map(|(name, value, help)| Metric { name, value: value as f64, help });
+        own.into_iter().chain(self.kinds.metrics()).collect()
     }
 }
 
@@ -173,11 +175,14 @@ impl Eviction for Z3foldLru {
             let (mut there, gone): (Vec<PageId>, Vec<PageId>) =
                 frame.pages.iter().copied().partition(is_there);
             gone.into_iter().for_each(|page| self.left(page));
+            let files = there.iter().filter(|page| view.is_file(**page)).count();
+            let zpages = there.len();
             there.retain(|page| self.under_way.insert(*page));
             if !there.is_empty() {
                 wanted -= 1;
                 self.evicted_frames += 1;
                 self.evicted_pages += there.len() as u64;
+                self.kinds.count(zpages, files);
                 out.push(Unit::Pages(there));
             }
         }
