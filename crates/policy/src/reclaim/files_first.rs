@@ -63,7 +63,7 @@ impl Files {
     }
 
     /// An app comes to the front: nothing was used since.
-    fn to_front(&mut self, app: AppId) {
+    fn comes_to_front(&mut self, app: AppId) {
         if self.front.replace(app) != Some(app) {
             self.lists.append(self.old, self.in_use);
             std::mem::swap(&mut self.old, &mut self.in_use);
@@ -73,7 +73,7 @@ impl Files {
     fn on_event(&mut self, event: &Event, view: &View<'_>) {
         let Files { lists, pages, .. } = self;
         match *event {
-            Event::Launch { app } | Event::Relaunch { app } => self.to_front(app),
+            Event::Launch { app } | Event::Relaunch { app } => self.comes_to_front(app),
             Event::Resident { run } => *pages += lists.push_run(self.old, run),
             Event::Access { page, kind: AccessKind::Seen, .. } => self.used(page),
             Event::Access { page, kind: AccessKind::Fresh, .. }

@@ -527,9 +527,9 @@ impl App {
         high: f64,
         steps: &mut Vec<(u64, Step)>,
     ) {
-        let read: [(u32, fn(u32) -> Step); 2] =
-            [(self.files.len() as u32, Step::ReadFile), (self.system_pieces, Step::ReadSystemFile)];
-        for (count, step) in read {
+        let own = (self.files.len() as u32, Step::ReadFile as fn(u32) -> Step);
+        let system = (self.system_pieces, Step::ReadSystemFile as fn(u32) -> Step);
+        for (count, step) in [own, system] {
             let part = |part: f64| (f64::from(count) * part) as u32;
             let pieces = part(low)..part(high);
             let number = u64::from(pieces.end - pieces.start).max(1);
