@@ -240,7 +240,7 @@ fn recorded_and_asked_again(
     let mut command = clew();
     command.args(["record", "--contents", "none", "--windows", "3600", "--app", "it"]);
     command.args(["--budget", "48MiB", "--scheme", scheme, "-o"]).arg(&file).arg("--");
-    command.arg(&program).args(["12000", "50", "1"]);
+    command.arg(program).args(["12000", "50", "1"]);
     let mut touch = Program::start(dir, "touch", command);
     touch.wait_ready();
     let said = touch.errors();
