@@ -1,6 +1,6 @@
-//! Whose directories are on the way to a socket, to a file that programs load, or to one that holds their pages. Whoever can change
-//! one of them decides who is met there, so each belongs to this user or to root, and nobody else can
-//! write to it.
+//! Whose directories are on the way to a socket, to a file that programs load, or to one that holds their
+//! pages. Whoever can change one of them decides who is met there, so each belongs to this user or to root,
+//! and nobody else can write to it.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder};

@@ -19,7 +19,7 @@
 use std::collections::BTreeMap;
 
 use clew_core::{
-    Admission, Admit, Candidate, Event, Metric, Observe, PageId, PageRun, SpaceId, Tier, View, Vpn,
+    Admission, Admit, Candidate, Event, Metric, Observe, PageId, PageRun, SpaceId, Tier, View,
     Whole,
 };
 use serde::{Deserialize, Serialize};
@@ -124,8 +124,7 @@ impl Selective {
     }
 
     fn known(&self, run: PageRun) -> Vec<PageId> {
-        let last = PageId::new(run.first.space(), Vpn(run.first.vpn().0 + u64::from(run.count)));
-        self.zpages.range(run.first..last).map(|(page, _)| *page).collect()
+        self.zpages.range(run.range()).map(|(page, _)| *page).collect()
     }
 
     fn moved(&mut self, from: PageRun, to: PageId) {

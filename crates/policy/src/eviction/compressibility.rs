@@ -20,8 +20,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use clew_core::{
-    Event, Eviction, FrameFacts, Metric, Observe, PageId, PageRun, SpaceId, Tier, Unit, View, Vpn,
-    Whole,
+    Event, Eviction, FrameFacts, Metric, Observe, PageId, PageRun, SpaceId, Tier, Unit, View, Whole,
 };
 use serde::{Deserialize, Serialize};
 
@@ -217,8 +216,7 @@ impl Compressibility {
     }
 
     fn known(&self, run: PageRun) -> Vec<PageId> {
-        let last = PageId::new(run.first.space(), Vpn(run.first.vpn().0 + u64::from(run.count)));
-        self.zpages.range(run.first..last).map(|(page, _)| *page).collect()
+        self.zpages.range(run.range()).map(|(page, _)| *page).collect()
     }
 
     fn moved(&mut self, from: PageRun, to: PageId, view: &View<'_>) {

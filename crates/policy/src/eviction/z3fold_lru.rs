@@ -15,9 +15,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use clew_core::{
-    Event, Eviction, Metric, Observe, PageId, PageRun, SpaceId, Tier, Unit, View, Vpn,
-};
+use clew_core::{Event, Eviction, Metric, Observe, PageId, PageRun, SpaceId, Tier, Unit, View};
 
 use super::frame_kinds::FrameKinds;
 use crate::plain;
@@ -100,15 +98,13 @@ impl Z3foldLru {
     }
 
     fn known(&self, run: PageRun) -> Vec<PageId> {
-        let last = PageId::new(run.first.space(), Vpn(run.first.vpn().0 + u64::from(run.count)));
-        self.of_page.range(run.first..last).map(|(page, _)| *page).collect()
+        self.of_page.range(run.range()).map(|(page, _)| *page).collect()
     }
 
     fn moved(&mut self, from: PageRun, to: PageId) {
         self.known(PageRun { first: to, ..from }).into_iter().for_each(|page| self.left(page));
         for page in self.known(from) {
-            let there =
-                PageId::new(to.space(), Vpn(page.vpn().0 - from.first.vpn().0 + to.vpn().0));
+            let there = to.plus(page.raw() - from.first.raw());
             let Some(number) = self.of_page.remove(&page) else { continue };
             if self.under_way.remove(&page) {
                 self.touch(number);
