@@ -63,6 +63,9 @@ fn clew() -> Scheme {
             ..hotness_org::Params::default()
         }),
         packing: Arc::new(OnePage { codec: CodecKind::ZstdDictionary, ..OnePage::default() }),
+        // Where there is flash: what nobody asked for twice goes there first, as dense as it is.
+        eviction: Arc::new(eviction::cold_first::Plain {}),
+        placement: Arc::new(placement::flash_last::FlashLast::default()),
         prefetch: Arc::new(runs::Params { around_pages: Whole::of(16), ..runs::Params::default() }),
         ..zram()
     }
