@@ -42,7 +42,10 @@ fn what_leaves_the_pool_comes_back_from_flash() {
     let status = fixture.status();
     let (counts, _) = flash(&status);
     assert!(counts.demand_pages > 0 && counts.read_bytes > 0, "{counts:?}");
-    assert!(status.flash_fault_latency.count >= counts.demand_pages / 2, "{status:?}");
+    // What was waited for brought more along.
+    assert!(status.flash_fault_latency.count > 0 && counts.near_blocks > 0, "{status:?}");
+    let asked = status.flash_fault_latency.count + counts.near_blocks;
+    assert!(asked >= counts.demand_pages / 2, "{status:?}");
     assert!(counts.written_bytes >= counts.stored_bytes / 2, "{counts:?}");
     // The person sees it.
     let shown = texts(&fixture.verb(&["ps"]));

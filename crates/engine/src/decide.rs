@@ -27,8 +27,8 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use clew_core::{
     Admit, AppId, Arrival, Candidate, Cause, ClassCounts, Classes, Demand, Ending, Event, Facts,
-    Group, Hotness, Job, Metric, Ns, Observe, Order, PageFacts, PageId, PageRun, Place, RunAhead,
-    SampleDemand, Tier, TierFacts, Trigger, Unit, Victim, View,
+    Group, Hotness, Job, Metric, Ns, Observe, Order, PageFacts, PageId, PageRun, Place, Profile,
+    RunAhead, SampleDemand, Tier, TierFacts, Trigger, Unit, Victim, View,
 };
 use clew_policy::schemes::OnFull;
 use clew_policy::{Policies, Scheme};
@@ -118,6 +118,11 @@ impl Engine {
     /// Sets the size of a page; 4096 until then. Before the first event.
     pub fn set_page_bytes(&mut self, page_bytes: u32) {
         self.known.facts.page_bytes = page_bytes;
+    }
+
+    /// What is known of an app from earlier; before its first event.
+    pub fn know(&mut self, app: AppId, profile: Profile) {
+        self.known.keep_profile(app, profile);
     }
 
     /// Sets what is known about a tier. Copies that could be given up at once (those kept of pages

@@ -26,6 +26,7 @@ use crate::control::protocol::Environment;
 use crate::control::trusted_path;
 use crate::faults::affinity;
 use crate::governor::{Governor, Message};
+use crate::profiles::{self, Profiles};
 use crate::programs::process::{Handlers, Shared};
 use crate::recording::decisions::Tap;
 use crate::recording::recorder;
@@ -129,13 +130,24 @@ pub fn run(
     if left.is_none() && config.scheme.needs_flash() && config.flash.is_none() {
         return Err(DaemonError::NeedsFlash(config.scheme_name));
     }
+    // Programs that a predecessor left must not wait for a file.
+    let profiles = match config.profiles.as_deref().map(Profiles::open).transpose() {
+        Ok(profiles) => profiles.unwrap_or_default(),
+        Err(error) if left.is_some() => {
+            tracing::warn!(%error, "how apps are used is not written down");
+            Profiles::default()
+        }
+        Err(error) => return Err(error.into()),
+    };
     points::start_adopted();
     let signals = StopSignals::block();
     // A daemon without one of its threads is one whose programs wait for ever: the next one takes over.
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        report(panic);
-        std::process::abort();
+        if !profiles::is_caught() {
+            report(panic);
+            std::process::abort();
+        }
     }));
     pressure::protect_daemon();
     pressure::reserve_memory();
@@ -212,8 +224,16 @@ pub fn run(
     transcript.into_iter().for_each(|transcript| driver.listen(Box::new(transcript)));
     let crew = Crew::new(shared.clone(), work, to_governor.clone());
     let keeper_pid = keeper.pid();
-    let mut governor =
-        Governor::new(shared.clone(), driver, config, environment, keeper_pid, to_workers, crew);
+    let mut governor = Governor::new(
+        shared.clone(),
+        driver,
+        config,
+        profiles,
+        environment,
+        keeper_pid,
+        to_workers,
+        crew,
+    );
     let adopted = left
         .map(|(from, programs)| {
             takeover::adopt(&shared, from, programs, |name| governor.app_named(name))

@@ -84,7 +84,11 @@ impl FactsKeeper {
                     stats.last_access = now;
                 }
                 stats.state = AppState::Background;
-                stats.footprint_pages = stats.resident_pages + stats.stored_pages;
+                let held = stats.resident_pages + stats.stored_pages;
+                // One that has just begun says nothing of how large it becomes.
+                if held > 0 {
+                    stats.footprint_pages = held;
+                }
                 if self.facts.foreground == Some(app) {
                     self.facts.foreground = None;
                 }

@@ -20,7 +20,8 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Deref;
 
 use clew_core::{
-    AppId, Event, FlashForm, Group, Job, Ns, Order, PageFacts, PageId, SpaceId, Tier, TierFacts,
+    AppId, Event, FlashForm, Group, Job, Ns, Order, PageFacts, PageId, Profile, SpaceId, Tier,
+    TierFacts,
 };
 use clew_policy::schemes::OnFull;
 
@@ -305,6 +306,12 @@ impl Driver {
     /// What a new app is called; before its first event.
     pub fn name(&mut self, app: AppId, name: &str) {
         self.note(|| Call::Name(app, name.to_string()), Answer::Nothing);
+    }
+
+    /// What is known of a new app from earlier; before its first event.
+    pub fn know(&mut self, app: AppId, profile: Profile) {
+        self.note(|| Call::Know(app, profile.clone()), Answer::Nothing);
+        self.engine.know(app, profile);
     }
 
     /// Everything of `app` has been taken out.
