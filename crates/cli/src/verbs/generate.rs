@@ -19,7 +19,8 @@ use crate::progress::Bar;
 #[derive(clap::Args)]
 pub struct Args {
     /// mobile-2025 (Ariadne: ten apps on a Pixel 7), mobile-2019 (ezswap: fourteen on 2 GB), archer (launches
-    /// among 28 apps), archer-camera or archer-video (an app with bursts among eight).
+    /// among 28 apps), archer-camera or archer-video (an app with bursts among eight), elasticzram (eight apps
+    /// switched between, beside twenty others).
     profile: String,
     /// The trace.
     #[arg(short, long, value_name = "FILE")]

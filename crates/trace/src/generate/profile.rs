@@ -2,7 +2,7 @@
 
 mod archer;
 
-pub use archer::{ARCHER, ARCHER_CAMERA, ARCHER_VIDEO};
+pub use archer::{ARCHER, ARCHER_CAMERA, ARCHER_VIDEO, ELASTICZRAM};
 
 /// One app of a profile. Sizes are those of the whole device; a scale shrinks them.
 #[derive(Clone, Copy, Debug)]
@@ -108,8 +108,8 @@ pub struct Profile {
 
 impl Profile {
     /// The profiles there are.
-    pub const ALL: [&'static Profile; 5] =
-        [&MOBILE_2025, &MOBILE_2019, &ARCHER, &ARCHER_CAMERA, &ARCHER_VIDEO];
+    pub const ALL: [&'static Profile; 6] =
+        [&MOBILE_2025, &MOBILE_2019, &ARCHER, &ARCHER_CAMERA, &ARCHER_VIDEO, &ELASTICZRAM];
 
     /// The profile called `name`.
     pub fn named(name: &str) -> Option<&'static Profile> {

@@ -26,9 +26,10 @@ pub const PAPER: Paper = Paper {
 };
 
 const ABOUT: &[&str] = &[
-    "The paper has 36 apps on a Pixel 6, in ten rounds of random order. The trace here is the generated one of \
-     Archer's launches, on the same phone: eight apps in rounds, and others in the background. All eight are used \
-     equally often, where the paper's users have favourites, of which its choice of victims lives.",
+    "The paper has 36 apps on a Pixel 6: ten that are switched between, in ten rounds of random order, and others that run \
+     in the background. The trace here is generated, with the apps of Archer on the same phone: eight that are switched \
+     between in ten rounds, and twenty that do something a third as often. How often others do something is ours: the \
+     choice of victims, by use, lives of it.",
     "Responses are relaunches; those of apps that had been ended are counted as launches, and not among them. Times are modelled at the speed that is \
      published for a Pixel 6 Pro.",
 ];

@@ -2,7 +2,7 @@
 
 use clew_core::Tier;
 use clew_trace::generate::Workload;
-use clew_trace::generate::profile::ARCHER;
+use clew_trace::generate::profile::ELASTICZRAM;
 use toml::Value;
 
 use crate::costs::{Clock, Costs};
@@ -29,7 +29,7 @@ pub const TESTED: u32 = 8;
 fn workload(desk: &Desk<'_>) -> Workload {
     let scale = if desk.quick { 0.01 } else { 0.1 };
     let events = desk.quick.then_some(60_000);
-    Workload { scale, events, contents: false, ..Workload::new(&ARCHER, 1) }
+    Workload { scale, events, contents: false, ..Workload::new(&ELASTICZRAM, 1) }
 }
 
 /// What is run besides a scheme's name.

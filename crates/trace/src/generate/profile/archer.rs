@@ -89,6 +89,17 @@ pub static ARCHER: Profile = Profile {
     system_file_mib: 0.0,
 };
 
+/// The same apps as ElasticZRAM's evaluation uses its own (4.1): a part of them, there ten of 36, is switched between in ten
+/// rounds, and the others run in the background. Here a switch follows each time that one of the others does
+/// something, so that each of these comes about a third as often.
+pub static ELASTICZRAM: Profile = Profile {
+    name: "elasticzram",
+    source: "apps: Archer 5.2.1; their use: ElasticZRAM 4.1",
+    order: Order::Tested { tested: 8, between: 1 },
+    relaunches: 10,
+    ..ARCHER
+};
+
 /// Continuous shooting (2.2.1, 5.2.2): 24 photos a second on a Pixel 6 if nothing is in the way.
 pub static ARCHER_CAMERA: Profile = Profile {
     name: "archer-camera",
