@@ -10,7 +10,8 @@ use clew_report::percentile;
 /// `clew bench CASE --format json` is a list of these.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// The benchmark: `fault`, `fault-under-load`, `swap-out`, `restore`, `codec`, `idle`, `sensor`.
+    /// The benchmark: `fault`, `fault-under-load`, `swap-out`, `restore`, `codec`, `idle`, `sensor`,
+    /// `flash`.
     pub bench: String,
     /// Which variant of it.
     pub case: String,
@@ -26,7 +27,7 @@ pub struct Measured {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Peer {
     /// `kernel-zram`, `kernel-zram-willneed`, `unmanaged`, `lz4-4KiB`,
-    /// `no sensor`.
+    /// `no sensor`, `fio 1MiB`, `fio 4KiB`, `fio 32KiB`.
     pub name: String,
     #[serde(flatten)]
     pub costs: Costs,

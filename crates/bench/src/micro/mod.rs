@@ -8,6 +8,7 @@ mod clew_side;
 mod codec;
 mod fault;
 mod fault_under_load;
+mod flash;
 mod idle;
 mod kernel_side;
 mod measured;
@@ -52,11 +53,13 @@ pub enum Case {
     Idle,
     /// How well it is learned what relaunches use.
     Sensor,
+    /// Writing to flash and reading from it.
+    Flash,
 }
 
 impl Case {
     /// All, in the order in which they run.
-    pub const ALL: [Case; 7] = [
+    pub const ALL: [Case; 8] = [
         Case::Fault,
         Case::FaultUnderLoad,
         Case::SwapOut,
@@ -64,6 +67,7 @@ impl Case {
         Case::Codec,
         Case::Idle,
         Case::Sensor,
+        Case::Flash,
     ];
 
     /// Its name.
@@ -76,6 +80,7 @@ impl Case {
             Case::Codec => "codec",
             Case::Idle => "idle",
             Case::Sensor => "sensor",
+            Case::Flash => "flash",
         }
     }
 }
@@ -155,6 +160,7 @@ pub fn measure(
         Case::Codec => codec::measure(config, scratch.path(), progress),
         Case::Idle => idle::measure(config, scratch.path(), progress),
         Case::Sensor => sensor::measure(config, scratch.path(), progress),
+        Case::Flash => flash::measure(config, scratch.path(), progress),
     }
 }
 
@@ -171,7 +177,7 @@ mod tests {
 
     #[test]
     fn cases_have_names() {
-        assert_eq!("all".parse::<Cases>().expect("known").0.len(), 7);
+        assert_eq!("all".parse::<Cases>().expect("known").0.len(), 8);
         assert_eq!("swap-out".parse::<Cases>().expect("known").0, [Case::SwapOut]);
         let error = "swapout".parse::<Cases>().expect_err("unknown");
         assert!(error.to_string().contains("swap-out"), "{error}");
