@@ -26,9 +26,8 @@ impl Knob {
         enabled.exists().then(|| Knob::set(&enabled, "N")).transpose()
     }
 
-    /// Turns zswap on, with a pool as small as this machine's memory lets it be said: of at most
-    /// `pool_bytes`, or one percent. What does not pay goes on to the disk, and so does what is oldest where
-    /// the pool is full.
+    /// Turns zswap on, with a pool of at most `pool_bytes`, which is said in whole per cent of this machine's
+    /// memory. What is oldest goes on to the disk where the pool is full.
     pub fn with_zswap(pool_bytes: u64, memory_bytes: u64) -> Result<Vec<Knob>, BenchError> {
         if !zswap("enabled").exists() {
             return Err(BenchError::Unavailable {
@@ -36,7 +35,14 @@ impl Knob {
                 reason: "this kernel was built without it".to_string(),
             });
         }
-        let percent = (pool_bytes.saturating_mul(100) / memory_bytes.max(1)).clamp(1, 100);
+        let percent = (pool_bytes.saturating_mul(100) / memory_bytes.max(1)).min(100);
+        if percent == 0 {
+            let (least, most) = (memory_bytes / 100 >> 20, pool_bytes >> 20);
+            let reason = format!(
+                "its smallest pool is 1 % of this machine's memory, {least} MiB, and {most} MiB are to be had"
+            );
+            return Err(BenchError::Unavailable { what: "zswap", reason });
+        }
         let mut knobs = vec![Knob::set(&zswap("max_pool_percent"), &percent.to_string())?];
         if zswap("shrinker_enabled").exists() {
             knobs.push(Knob::set(&zswap("shrinker_enabled"), "Y")?);
@@ -62,6 +68,12 @@ impl Drop for Knob {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pool_that_would_be_too_large_is_refused() {
+        let error = Knob::with_zswap(200 << 20, 24 << 30).expect_err("less than a per cent");
+        assert!(error.to_string().contains("zswap"), "{error}");
+    }
 
     #[test]
     fn comes_back() {

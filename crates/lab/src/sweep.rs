@@ -1,9 +1,11 @@
-//! Sweeps: traces x schemes x budgets x parameters, from a TOML file.
+//! Sweeps: traces x schemes x parameters x budgets x flash, from a TOML file.
 //!
 //! ```toml
 //! traces = ["day.clew"]                 # as seen from the file's directory
 //! schemes = ["zram", "ariadne"]         # presets, or TOML files
 //! budgets = ["40%", "60%", "256MiB"]
+//! flash = ["none", "2GiB"]              # how much there is, if other than none
+//! flash_used = [20, 90]                 # per cent of its device in use
 //! time = "modelled"                     # or "measured"
 //! pages = "real"                        # or "weightless", with ratio = 2.8 if sizes are uniform
 //!
@@ -19,6 +21,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use clew_core::ByteSize;
 use clew_policy::Scheme;
 use clew_report::{Arm, json};
 use clew_trace::write_whole;
@@ -40,6 +43,10 @@ struct File {
     traces: Vec<PathBuf>,
     schemes: Vec<String>,
     budgets: Vec<String>,
+    #[serde(default)]
+    flash: Vec<String>,
+    #[serde(default)]
+    flash_used: Vec<u32>,
     #[serde(default)]
     time: Option<String>,
     #[serde(default)]
@@ -65,12 +72,20 @@ struct Variant {
     parameters: BTreeMap<String, String>,
 }
 
+/// How much flash there is, bytes, and how much of its device is in use, per cent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct OnFlash {
+    bytes: Option<u64>,
+    used_pct: u32,
+}
+
 /// A sweep that was read.
 #[derive(Clone, Debug)]
 pub struct Sweep {
     traces: Vec<PathBuf>,
     variants: Vec<Variant>,
     budgets: Vec<Memory>,
+    flash: Vec<OnFlash>,
     clock: Clock,
     pages: Pages,
 }
@@ -86,6 +101,12 @@ pub struct Row {
     pub parameters: BTreeMap<String, String>,
     /// The same in bytes.
     pub budget_bytes: u64,
+    /// How much flash there was, bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flash_bytes: Option<u64>,
+    /// How much of its device was in use, per cent.
+    #[serde(default)]
+    pub flash_used_pct: u32,
     /// What came of it.
     pub outcome: Arm,
 }
@@ -136,8 +157,16 @@ impl Sweep {
                 return Err(bad(TOO_MANY.to_string()));
             }
         }
-        if variants.len() * file.budgets.len() > MAX_ROWS {
+        let flash = on_flash(&file.flash, &file.flash_used).map_err(&bad)?;
+        let rows = variants.len().checked_mul(file.budgets.len());
+        if rows.and_then(|rows| rows.checked_mul(flash.len())).is_none_or(|rows| rows > MAX_ROWS) {
             return Err(bad(TOO_MANY.to_string()));
+        }
+        let needs = variants.iter().find(|variant| variant.scheme.needs_flash());
+        if let Some(needs) = needs
+            && flash.iter().any(|flash| flash.bytes.is_none())
+        {
+            return Err(bad(format!("{} needs flash: say how much", needs.scheme.name)));
         }
         let budgets: Result<Vec<Memory>, String> =
             file.budgets.iter().map(|budget| budget.parse()).collect();
@@ -175,6 +204,7 @@ impl Sweep {
             traces: file.traces.iter().map(|trace| beside.join(trace)).collect(),
             variants,
             budgets: budgets.map_err(|why| bad(format!("budgets: {why}")))?,
+            flash,
             clock,
             pages,
         })
@@ -182,7 +212,7 @@ impl Sweep {
 
     /// How many rows it has.
     pub fn rows(&self) -> usize {
-        self.traces.len() * self.variants.len() * self.budgets.len()
+        self.traces.len() * self.variants.len() * self.budgets.len() * self.flash.len()
     }
 
     /// Runs what is missing in `out` on `jobs` threads, and writes `sweep.csv` and `sweep.json` there
@@ -208,17 +238,20 @@ impl Sweep {
                 .iter()
                 .map(|budget| Ok((*budget, budget.bytes(&input)?)))
                 .collect::<Result<_, LabError>>()?;
-            let points: Vec<(&Variant, Memory, u64)> = self
-                .variants
-                .iter()
-                .flat_map(|variant| budgets.iter().map(move |(b, bytes)| (variant, *b, *bytes)))
-                .collect();
+            let mut points: Vec<(&Variant, (Memory, u64), OnFlash)> = Vec::new();
+            for variant in &self.variants {
+                for budget in &budgets {
+                    points.extend(self.flash.iter().map(|flash| (variant, *budget, *flash)));
+                }
+            }
             rows.extend(in_parallel(points.len(), jobs, |at| {
-                let (variant, budget, budget_bytes) = points[at];
+                let (variant, (budget, budget_bytes), flash) = points[at];
                 let settings = Settings {
                     scheme: variant.scheme.clone(),
                     clock: self.clock.clone(),
                     pages: self.pages,
+                    flash_bytes: flash.bytes,
+                    flash_used_pct: flash.used_pct,
                     ..Settings::new(variant.scheme.clone(), budget_bytes)
                 };
                 let key = key(&identity, &settings);
@@ -233,6 +266,8 @@ impl Sweep {
                             budget: budget.to_string(),
                             parameters: variant.parameters.clone(),
                             budget_bytes,
+                            flash_bytes: flash.bytes,
+                            flash_used_pct: flash.used_pct,
                             outcome: one(&input, &settings, &mut |_, _| {})?,
                         };
                         write_whole(&path, &json(&row)?).map_err(LabError::file(&path))?;
@@ -252,6 +287,28 @@ impl Sweep {
         }
         Ok(rows)
     }
+}
+
+/// Every size of flash with every share in use. Of what is not there nothing is in use.
+fn on_flash(sizes: &[String], used: &[u32]) -> Result<Vec<OnFlash>, String> {
+    if let Some(pct) = used.iter().find(|pct| **pct > 100) {
+        return Err(format!("flash_used: {pct} is more than 100 per cent"));
+    }
+    if !used.is_empty() && sizes.iter().all(|size| size == "none") {
+        return Err("flash_used: there is no flash".to_string());
+    }
+    let none = OnFlash { bytes: None, used_pct: 0 };
+    let mut all = Vec::new();
+    for size in sizes {
+        if size == "none" {
+            all.push(none);
+            continue;
+        }
+        let bytes: ByteSize = size.parse().map_err(|why| format!("flash: {size}: {why}"))?;
+        let used = if used.is_empty() { &[0][..] } else { used };
+        all.extend(used.iter().map(|&used_pct| OnFlash { bytes: Some(bytes.0), used_pct }));
+    }
+    Ok(if sizes.is_empty() { vec![none] } else { all })
 }
 
 /// A preset, or a file beside the sweep's.
@@ -327,6 +384,10 @@ fn csv(rows: &[Row]) -> Result<String, LabError> {
             cells.remove("name");
             cells.remove("scheme");
             cells.insert("budget_bytes".to_string(), row.budget_bytes.to_string());
+            if let Some(bytes) = row.flash_bytes {
+                cells.insert("flash_bytes".to_string(), bytes.to_string());
+                cells.insert("flash_used_pct".to_string(), row.flash_used_pct.to_string());
+            }
             for (path, value) in &row.parameters {
                 cells.insert(format!("parameter.{path}"), value.clone());
             }
@@ -402,6 +463,24 @@ mod tests {
         let ten = vec![Value::Boolean(true); 10];
         let bomb = ["a", "b", "c", "d", "e"].map(|path| (path.to_string(), ten.clone())).into();
         assert!(varied(&zram, &bomb).expect_err("too many").contains("more than 65536 rows"));
+    }
+
+    #[test]
+    fn flash_is_every_size_with_every_share_in_use() {
+        let sizes = |sizes: &[&str]| sizes.iter().map(|size| size.to_string()).collect::<Vec<_>>();
+        let none = OnFlash { bytes: None, used_pct: 0 };
+        let of = |mib: u64, used_pct| OnFlash { bytes: Some(mib << 20), used_pct };
+        assert_eq!(on_flash(&[], &[]), Ok(vec![none]));
+        let all = on_flash(&sizes(&["none", "1MiB", "2MiB"]), &[20, 90]);
+        assert_eq!(all, Ok(vec![none, of(1, 20), of(1, 90), of(2, 20), of(2, 90)]));
+        assert_eq!(on_flash(&sizes(&["1MiB"]), &[]), Ok(vec![of(1, 0)]));
+        for (sizes, used, word) in [
+            (sizes(&["1MiB"]), vec![101], "101"),
+            (sizes(&["none"]), vec![20], "no flash"),
+            (sizes(&["much"]), vec![], "much"),
+        ] {
+            assert!(on_flash(&sizes, &used).expect_err(word).contains(word));
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Mutex;
 
+use clew_core::ByteSize;
 use clew_lab::Sweep;
 use clew_lab::sweep::{Row, Step};
 
@@ -50,6 +51,7 @@ pub fn sweep(format: Format, args: Args) -> Result<(), Failure> {
                 "SCHEME",
                 "PARAMETERS",
                 "BUDGET",
+                "FLASH",
                 "P50",
                 "P95",
                 "CPU MS",
@@ -75,6 +77,10 @@ fn cells(row: &Row) -> Vec<String> {
         outcome.name.clone(),
         parameters.join(" "),
         row.budget.clone(),
+        match row.flash_bytes {
+            Some(bytes) => format!("{}, {} %", ByteSize(bytes), row.flash_used_pct),
+            None => "-".to_string(),
+        },
         format!("{:.2}", outcome.relaunch_ms.p50),
         format!("{:.2}", outcome.relaunch_ms.p95),
         outcome.swapping_cpu_ms.map_or("-".to_string(), |ms| format!("{ms:.1}")),
