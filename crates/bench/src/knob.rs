@@ -22,9 +22,33 @@ impl Knob {
 
     /// Turns zswap off, where the kernel has it.
     pub fn without_zswap() -> Result<Option<Knob>, BenchError> {
-        let enabled = Path::new("/sys/module/zswap/parameters/enabled");
-        enabled.exists().then(|| Knob::set(enabled, "N")).transpose()
+        let enabled = zswap("enabled");
+        enabled.exists().then(|| Knob::set(&enabled, "N")).transpose()
     }
+
+    /// Turns zswap on, with a pool as small as this machine's memory lets it be said: of at most
+    /// `pool_bytes`, or one percent. What does not pay goes on to the disk, and so does what is oldest where
+    /// the pool is full.
+    pub fn with_zswap(pool_bytes: u64, memory_bytes: u64) -> Result<Vec<Knob>, BenchError> {
+        if !zswap("enabled").exists() {
+            return Err(BenchError::Unavailable {
+                what: "zswap",
+                reason: "this kernel was built without it".to_string(),
+            });
+        }
+        let percent = (pool_bytes.saturating_mul(100) / memory_bytes.max(1)).clamp(1, 100);
+        let mut knobs = vec![Knob::set(&zswap("max_pool_percent"), &percent.to_string())?];
+        if zswap("shrinker_enabled").exists() {
+            knobs.push(Knob::set(&zswap("shrinker_enabled"), "Y")?);
+        }
+        // Last, so that it goes off first.
+        knobs.push(Knob::set(&zswap("enabled"), "Y")?);
+        Ok(knobs)
+    }
+}
+
+fn zswap(parameter: &str) -> PathBuf {
+    Path::new("/sys/module/zswap/parameters").join(parameter)
 }
 
 impl Drop for Knob {

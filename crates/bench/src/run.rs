@@ -17,11 +17,12 @@ use crate::cgroup::Cgroup;
 use crate::cpu_time;
 use crate::error::BenchError;
 use crate::interrupt;
+use crate::kernel_pool::KernelPool;
 use crate::process_memory::{ProgramMemory, clear_referenced, filled_bytes, referenced_bytes};
 use crate::programs::{Answers, Kind, Load};
 use crate::progress::Progress;
 use crate::session::{Launch, Session};
-use crate::totals::{Watch, zram_use};
+use crate::totals::Watch;
 
 /// A fill that has to wait longer for memory than this has failed.
 const FILL_PATIENCE: Duration = Duration::from_secs(30);
@@ -80,7 +81,7 @@ fn run_arm(
     let steps = (work.programs.len() * 2 + work.sequence.len()) as u64;
     progress.begin(&format!("{kind}: filling and switching"), steps);
     arm.begin(ground)?;
-    let watch = Watch::start(ground.group.usage_file(), arm.mm_stat());
+    let watch = Watch::start(ground.group.usage_file(), arm.kernel_pool());
     let outcome = switch_through(&mut *arm, ground, work, progress, watch);
     // What a program or the daemon died of is the better reason.
     let kills = ground.group.out_of_memory_kills().unwrap_or_default();
@@ -127,7 +128,7 @@ fn switch_through(
     arm.filled(&apps)?;
     arm.make_room()?;
     if work.fills_freely {
-        watch = Watch::start(ground.group.usage_file(), arm.mm_stat());
+        watch = Watch::start(ground.group.usage_file(), arm.kernel_pool());
     }
     let fill_cpu = cpu(arm)?;
     let fill_seconds = since.elapsed().as_secs_f64();
@@ -185,13 +186,13 @@ fn switch_through(
     }
     let after = arm.tally()?;
     let cpu = cpu(arm)?;
-    let disk_bytes_written = ground.group.disk_bytes_written() + arm.swap_bytes_written();
+    let disk_bytes_written = arm.swap_bytes_written()?;
     let totals = watch.finish();
     sessions.into_iter().for_each(Session::end);
 
-    let zram = totals.zram_peak;
-    let zram_ratio =
-        (zram.used_bytes > 0).then(|| zram.original_bytes as f64 / zram.used_bytes as f64);
+    let pool = totals.pool_peak;
+    let pool_ratio =
+        (pool.used_bytes > 0).then(|| pool.original_bytes as f64 / pool.used_bytes as f64);
     let measured_wrong: u64 = samples.iter().map(|sample| sample.wrong_answers).sum();
     let (kind, ms) = (arm.kind(), |time: Duration| time.as_secs_f64() * 1e3);
     let result = clew_report::Arm {
@@ -204,7 +205,7 @@ fn switch_through(
         fill_cpu_ms: Some(ms(fill_cpu)),
         total_bytes_peak: totals.peak_bytes,
         kept: Some(Memory::mean_of(&kept)),
-        ratio: after.ratio.or(zram_ratio),
+        ratio: after.ratio.or(pool_ratio),
         disk_bytes_written,
         faults: after.faults.saturating_sub(before.faults),
         wrong_answers: wrong_before + measured_wrong,
@@ -249,11 +250,11 @@ pub(crate) fn start_one(
         scratch: ground.scratch.clone(),
     };
     arm.filling();
-    let (ceiling, mm_stat) = (arm.fill_ceiling_bytes(), arm.mm_stat());
+    let (ceiling, pool) = (arm.fill_ceiling_bytes(), arm.kernel_pool());
     let mut session = Session::start(kind.with(load), &launch)?;
     session.fill(&|| {
         within(FILL_LIMIT, since, "filling the programs")?;
-        pace(&ground.group, mm_stat.as_deref(), ceiling)
+        pace(&ground.group, pool.as_ref(), ceiling)
     })?;
     arm.make_room()?;
     Ok(session)
@@ -270,16 +271,16 @@ fn within(limit: Duration, since: Instant, what: &str) -> Result<(), BenchError>
     })
 }
 
-/// Waits while the group and zram use more than `ceiling`.
-fn pace(group: &Cgroup, mm_stat: Option<&Path>, ceiling: Option<u64>) -> Result<(), BenchError> {
+/// Waits while the group and the kernel's pool use more than `ceiling`.
+fn pace(group: &Cgroup, pool: Option<&KernelPool>, ceiling: Option<u64>) -> Result<(), BenchError> {
     interrupt::check()?;
     let Some(ceiling) = ceiling else { return Ok(()) };
     let since = Instant::now();
-    let zram = || mm_stat.map_or(0, |path| zram_use(path).used_bytes);
+    let in_pool = || pool.map_or(0, |pool| pool.now().used_bytes);
     // What the kernel gives up for the asking fills nothing.
     let used =
         || Ok::<_, BenchError>(group.usage_bytes()?.saturating_sub(group.idle_file_bytes()?));
-    while used()? + zram() > ceiling {
+    while used()? + in_pool() > ceiling {
         interrupt::sleep(Duration::from_millis(2))?;
         // Nobody makes room any more for what was killed; the caller finds out why.
         let killed = group.out_of_memory_kills()? > 0;

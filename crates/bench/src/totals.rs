@@ -1,17 +1,16 @@
 //! Watches what an arm uses in total: its group, and the memory that is not charged to it (the pool
-//! of the kernel's zram). A thread samples both together.
+//! of the kernel's own swap). A thread samples both together.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use clew_live::kernel_swap::{ZramUse, parse_mm_stat};
 use clew_report::TotalPoint;
 
 use crate::cgroup::read_number;
+use crate::kernel_pool::{KernelPool, PoolUse};
 
 const PERIOD: Duration = Duration::from_millis(5);
 /// A curve keeps about this many points; the highest of those that a point stands for.
@@ -24,8 +23,8 @@ pub struct Totals {
     pub peak_bytes: u64,
     /// The mean total.
     pub mean_bytes: u64,
-    /// What zram held when it took most memory.
-    pub zram_peak: ZramUse,
+    /// What the kernel's pool held when it took most memory.
+    pub pool_peak: PoolUse,
     /// The total over time.
     pub curve: Vec<TotalPoint>,
 }
@@ -37,11 +36,11 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Samples `usage` (a file with a number of bytes) and, where there is one, `mm_stat`.
-    pub fn start(usage: PathBuf, mm_stat: Option<PathBuf>) -> Watch {
+    /// Samples `usage` (a file with a number of bytes) and, where there is one, `pool`.
+    pub fn start(usage: PathBuf, pool: Option<KernelPool>) -> Watch {
         let stop = Arc::new(AtomicBool::new(false));
         let asked = Arc::clone(&stop);
-        let thread = thread::spawn(move || watch(&usage, mm_stat.as_deref(), &asked));
+        let thread = thread::spawn(move || watch(&usage, pool.as_ref(), &asked));
         Watch { stop, thread: Some(thread) }
     }
 
@@ -62,22 +61,17 @@ impl Drop for Watch {
     }
 }
 
-/// What zram holds now; nothing where there is no such file.
-pub fn zram_use(mm_stat: &Path) -> ZramUse {
-    fs::read_to_string(mm_stat).ok().and_then(|line| parse_mm_stat(&line)).unwrap_or_default()
-}
-
-fn watch(usage: &Path, mm_stat: Option<&Path>, stop: &AtomicBool) -> Totals {
+fn watch(usage: &Path, pool: Option<&KernelPool>, stop: &AtomicBool) -> Totals {
     let begin = Instant::now();
     let mut totals = Totals::default();
     let mut sum = 0u128;
     while !stop.load(Ordering::Relaxed) {
-        let zram = mm_stat.map(zram_use).unwrap_or_default();
-        let bytes = read_number(usage).unwrap_or_default() + zram.used_bytes;
+        let pool = pool.map(KernelPool::now).unwrap_or_default();
+        let bytes = read_number(usage).unwrap_or_default() + pool.used_bytes;
         totals.peak_bytes = totals.peak_bytes.max(bytes);
         sum += u128::from(bytes);
-        if zram.used_bytes > totals.zram_peak.used_bytes {
-            totals.zram_peak = zram;
+        if pool.used_bytes > totals.pool_peak.used_bytes {
+            totals.pool_peak = pool;
         }
         totals.curve.push(TotalPoint { at_ms: begin.elapsed().as_millis() as u64, bytes });
         thread::sleep(PERIOD);
@@ -98,6 +92,8 @@ fn thinned(curve: &[TotalPoint], points: usize) -> Vec<TotalPoint> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

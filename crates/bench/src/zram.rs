@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use crate::error::{BenchError, file_error};
+use crate::kernel_pool::KernelPool;
 use crate::knob::Knob;
 
 const CONTROL: &str = "/sys/class/zram-control";
@@ -66,9 +67,9 @@ impl ZramSwap {
         fs::write(&path, value).map_err(file_error("write to", &path))
     }
 
-    /// Where it says what it holds.
-    pub fn mm_stat(&self) -> PathBuf {
-        attribute(self.number, "mm_stat")
+    /// Its pool.
+    pub fn pool(&self) -> KernelPool {
+        KernelPool::Zram(attribute(self.number, "mm_stat"))
     }
 }
 

@@ -4,7 +4,7 @@
 mod support;
 
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use clew_live::control::status::{FlashStatus, Status, TierStatus};
@@ -42,7 +42,10 @@ fn what_leaves_the_pool_comes_back_from_flash() {
     let status = fixture.status();
     let (counts, _) = flash(&status);
     assert!(counts.demand_pages > 0 && counts.read_bytes > 0, "{counts:?}");
-    assert!(status.flash_fault_latency.count >= counts.demand_pages / 2, "{status:?}");
+    // What was waited for brought more along.
+    assert!(status.flash_fault_latency.count > 0 && counts.near_blocks > 0, "{status:?}");
+    let asked = status.flash_fault_latency.count + counts.near_blocks;
+    assert!(asked >= counts.demand_pages / 2, "{status:?}");
     assert!(counts.written_bytes >= counts.stored_bytes / 2, "{counts:?}");
     // The person sees it.
     let shown = texts(&fixture.verb(&["ps"]));
@@ -193,6 +196,78 @@ fn what_was_changed_on_the_device_is_a_sigbus_and_never_other_bytes() {
     program.kill();
 }
 
+/// Only who has a page behind the end of the file suffers for it, and a successor serves all others.
+#[test]
+fn a_successor_goes_on_with_a_file_that_became_shorter() {
+    let Some((mut fixture, mut program, _)) = mostly_on_flash("flash::shorter") else { return };
+    let mut other = run_as(&fixture, "other", 4, 50);
+    let sum = other.ask("sum");
+    let path = fixture.dir.join("flash");
+    let file = File::options().write(true).open(&path).expect("it is a file");
+    fixture.kill_daemon();
+    file.set_len(8 << 20).expect("it is shorter");
+    for _ in 0..2 {
+        fixture.start_successor(&[]);
+        let status = fixture.status();
+        let latched = flash(&status).0.latched.clone();
+        assert!(latched.is_some_and(|why| why.contains("bytes, and had")), "{}", fixture.log());
+        assert_eq!(other.ask("sum"), sum, "{}", fixture.log());
+        let mut bus = 0;
+        for page in (0..16384).step_by(37) {
+            match program.ask(&format!("probe {page}")).as_str() {
+                "right" => {}
+                answer if answer.starts_with("bus at ") => bus += 1,
+                answer => panic!("page {page}: {answer}"),
+            }
+        }
+        assert!(bus > 50, "{bus} of SIGBUS\n{}", fixture.log());
+        fixture.kill_daemon();
+    }
+    fixture.start_successor(&[]);
+    assert_eq!(other.ask("sum"), sum, "{}", fixture.log());
+    other.quit();
+    program.kill();
+}
+
+/// A successor need not be told of flash that is there, and where there was none it can be told of one.
+#[test]
+fn a_successor_has_the_flash_that_is_there_or_that_it_is_told() {
+    if !can_run("flash::told", &["cc"]) {
+        return;
+    }
+    let dir = TempDir::new();
+    let file = dir.join("flash");
+    let file = file.to_str().expect("UTF-8");
+    let scheme = dir.join("scheme.toml");
+    let placed = |placement: &str| {
+        let text = format!(
+            "[scheme]\nname = \"placed\"\nretain = false\nreclaim = \"lru\"\nadmission = \"all\"\n\
+            packing = \"one-page\"\neviction = \"none\"\nplacement = \"{placement}\"\n\
+            prefetch = \"none\"\n"
+        );
+        fs::write(&scheme, text).expect("a scheme");
+    };
+    placed("pool");
+    let words = ["--scheme", scheme.to_str().expect("UTF-8")];
+    let mut fixture = Fixture::start_of(Path::new(env!("CARGO_BIN_EXE_clew")), "1GiB", &words);
+    let mut program = run_as(&fixture, "touch", 16, 50);
+    let sum = program.ask("sum");
+    fixture.swap_out_at_least("touch", 8 * MIB);
+    assert!(fixture.status().flash.is_none());
+    placed("flash");
+    for words in [&["--flash", file, "--flash-size", "64MiB"][..], &[]] {
+        fixture.kill_daemon();
+        fixture.start_successor(words);
+        assert!(fixture.status().flash.is_some(), "{}", fixture.log());
+        assert_eq!(program.ask("sum"), sum, "{}", fixture.log());
+        fixture.swap_out_at_least("touch", 8 * MIB);
+        let status = fixture.status();
+        assert!(flash(&status).1.stored_pages > 1024, "{status:?}");
+    }
+    assert_eq!(program.ask("sum"), sum, "{}", fixture.log());
+    program.quit();
+}
+
 #[test]
 fn what_cannot_be_flash_is_refused_with_a_reason() {
     let dir = TempDir::new();
@@ -216,4 +291,17 @@ fn what_cannot_be_flash_is_refused_with_a_reason() {
     fs::write(&kept, "somebody's").expect("a file");
     refused(&["--flash", kept.to_str().expect("UTF-8"), "--flash-size", "64MiB"], "kept");
     assert_eq!(fs::read(&kept).expect("it is there"), b"somebody's");
+    // Where others decide what is met, and where there is no room: nothing is left behind.
+    let open = dir.join("open");
+    fs::create_dir(&open).expect("a directory");
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o1777)).expect("a mode");
+    std::os::unix::fs::symlink(open.join("to"), dir.join("link")).expect("a link");
+    for name in ["open/flash", "link"] {
+        let name = dir.join(name);
+        let words = ["--flash", name.to_str().expect("UTF-8"), "--flash-size", "64MiB"];
+        refused(&words, "others may write to");
+    }
+    assert_eq!(fs::read_dir(&open).expect("it is there").count(), 0);
+    refused(&["--flash", flash, "--flash-size", "1000000TiB"], "flash");
+    assert!(!Path::new(flash).exists());
 }

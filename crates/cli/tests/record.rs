@@ -203,39 +203,59 @@ fn policies_that_are_asked_again_answer_the_same() {
     let dir = TempDir::new();
     let program = compile(&dir, "touch.c", &[]);
     for scheme in ["zram", "ariadne"] {
-        let file = dir.join(format!("{scheme}.trace"));
-        let mut command = clew();
-        command.args(["record", "--contents", "none", "--windows", "3600", "--app", "it"]);
-        command.args(["--budget", "48MiB", "--scheme", scheme, "-o"]).arg(&file).arg("--");
-        command.arg(&program).args(["12000", "50", "1"]);
-        let mut touch = Program::start(&dir, "touch", command);
-        touch.wait_ready();
-        let said = touch.errors();
-        let socket = said.split_whitespace().find(|word| word.ends_with(".sock"));
-        let mut client = Client::connect(Path::new(socket.expect("a path"))).expect("a daemon");
-        poll(LONG, || client.status().ok().filter(|status| status.apps[0].stored_pages > 500))
-            .expect("the budget is kept");
-        for seed in 1..=4 {
-            let app = || "it".to_string();
-            client.order(&Request::Fg { app: app() }).expect("it is known");
-            touch.expect(&format!("touch random 1500 {seed}"), "touched 1500 bad 0");
-            let response_ns = 1_000_000;
-            client.order(&Request::Responded { app: app(), response_ns }).expect("it is known");
-            client.order(&Request::Bg { app: app() }).expect("it is known");
-        }
-        touch.quit();
-        let trace = Trace::open(&file).expect("a trace");
-        let found = clew_lab::decisions(&trace, &mut |_, _| {}).expect("a recording");
-        assert_eq!(found.scheme, scheme);
-        assert!(found.victims.recorded > 500 && found.questions > 4, "{found:?}");
-        assert!(found.victims.share() > 0.99, "{found:?}");
-        assert!(found.groups.share() > 0.99, "{found:?}");
         // What is prefetched depends on what is stored at that moment, of which the policies are told
-        // later: timing decides how much that is, and a little of what.
-        let agreed = found.prefetches;
-        assert!(agreed.both * 10 >= agreed.recorded * 8, "{found:?}");
-        assert_eq!(agreed.recorded > 0, scheme != "zram", "{found:?}");
+        // later: timing decides how much that is, and a little of what. On a busy machine it may be all of
+        // one recording; what is wrong in policies or recorder is all of three.
+        let agrees = (0..3).any(|attempt| {
+            let (found, begins) = recorded_and_asked_again(&dir, &program, scheme, attempt);
+            assert!(found.victims.recorded > 500 && found.questions > 4, "{found:?}");
+            assert!(found.victims.share() > 0.99, "{found:?}: {begins:#?}");
+            assert!(found.groups.share() > 0.99, "{found:?}: {begins:#?}");
+            let agreed = found.prefetches;
+            let is_alike = agreed.both * 10 >= agreed.recorded * 8
+                && (agreed.recorded > 0) == (scheme != "zram");
+            if !is_alike {
+                println!("{found:?}");
+            }
+            is_alike
+        });
+        assert!(agrees, "{scheme}: what is prefetched, in three recordings of three");
     }
+}
+
+/// What came of it, and the records until a little after the first that differs.
+fn recorded_and_asked_again(
+    dir: &TempDir,
+    program: &Path,
+    scheme: &str,
+    attempt: u32,
+) -> (Decisions, Vec<Record>) {
+    let file = dir.join(format!("{scheme}-{attempt}.trace"));
+    let mut command = clew();
+    command.args(["record", "--contents", "none", "--windows", "3600", "--app", "it"]);
+    command.args(["--budget", "48MiB", "--scheme", scheme, "-o"]).arg(&file).arg("--");
+    command.arg(program).args(["12000", "50", "1"]);
+    let mut touch = Program::start(dir, "touch", command);
+    touch.wait_ready();
+    let said = touch.errors();
+    let socket = said.split_whitespace().find(|word| word.ends_with(".sock"));
+    let mut client = Client::connect(Path::new(socket.expect("a path"))).expect("a daemon");
+    poll(LONG, || client.status().ok().filter(|status| status.apps[0].stored_pages > 500))
+        .expect("the budget is kept");
+    for seed in 1..=4 {
+        let app = || "it".to_string();
+        client.order(&Request::Fg { app: app() }).expect("it is known");
+        touch.expect(&format!("touch random 1500 {seed}"), "touched 1500 bad 0");
+        let response_ns = 1_000_000;
+        client.order(&Request::Responded { app: app(), response_ns }).expect("it is known");
+        client.order(&Request::Bg { app: app() }).expect("it is known");
+    }
+    touch.quit();
+    let trace = Trace::open(&file).expect("a trace");
+    let found = clew_lab::decisions(&trace, &mut |_, _| {}).expect("a recording");
+    assert_eq!(found.scheme, scheme);
+    let shown = found.first_difference.map_or(0, |record| record.min(200) as usize + 20);
+    (found, records(&trace).into_iter().take(shown).collect())
 }
 
 const TOTAL: u64 = 1 << 30;
@@ -309,7 +329,7 @@ fn what_was_sampled_is_asked_again() {
     let run = |vpn, count| PageRun { first: PageId::new(space, Vpn(vpn)), count };
     let found = asked_again("ariadne", |driver, tell| {
         driver.name(app, "it");
-        tell(driver, Event::SpaceStart { space, app });
+        tell(driver, Event::SpaceStart { space, app, file: false });
         tell(driver, Event::Resident { run: run(100, 64) });
         tell(driver, Event::Relaunch { app });
         for page in run(100, 32).pages() {
@@ -348,7 +368,7 @@ fn who_was_spared_is_spared_again() {
         for app in 0..3 {
             let (app, space) = (AppId(app), SpaceId(app));
             driver.name(app, &format!("app {}", app.0));
-            tell(driver, Event::SpaceStart { space, app });
+            tell(driver, Event::SpaceStart { space, app, file: false });
             let run = PageRun { first: PageId::new(space, Vpn(7)), count: 9 };
             tell(driver, Event::Resident { run });
             tell(driver, Event::Launch { app });

@@ -263,8 +263,8 @@ impl<P: Observe + ?Sized> Life<P> {
         if self.world.facts.app_of(space).is_some() {
             self.tell(Event::SpaceEnd { space })?;
         }
-        let app = self.an_app();
-        self.tell(Event::SpaceStart { space, app })
+        let (app, file) = (self.an_app(), self.one_in(3));
+        self.tell(Event::SpaceStart { space, app, file })
     }
 
     /// A scan finds pages, some of them for the second time.

@@ -64,6 +64,7 @@ impl PageFacts for Table {
             frame: number as u32 ^ page.space().0 << 24,
             zpages,
             free_chunks: if u32::from(zpages) < ZPAGES { 64 - 20 * zpages } else { 0 },
+            used_chunks: 20 * zpages,
         })
     }
 
@@ -93,7 +94,11 @@ impl World {
     pub fn new(owners: &[u32]) -> World {
         let mut world = World::default();
         for (space, app) in owners.iter().enumerate() {
-            world.before(&Event::SpaceStart { space: SpaceId(space as u32), app: AppId(*app) });
+            world.before(&Event::SpaceStart {
+                space: SpaceId(space as u32),
+                app: AppId(*app),
+                file: false,
+            });
         }
         world
     }
@@ -129,13 +134,16 @@ impl World {
                 self.end_start(Some(app));
                 self.facts.foreground.take_if(|front| *front == app);
             }
-            Event::SpaceStart { space, app } => {
+            Event::SpaceStart { space, app, file } => {
                 let number = space.0 as usize;
                 if self.facts.space_app.len() <= number {
                     self.facts.space_app.resize(number + 1, None);
                 }
                 self.forget_space(space);
                 self.facts.space_app[number] = Some(app);
+                if file {
+                    self.facts.file_spaces.insert(space);
+                }
                 self.facts.apps.entry(app).or_default();
                 self.table.forget(|page| page.space() == space);
             }
@@ -248,6 +256,7 @@ impl World {
         if let Some(owner) = self.facts.space_app.get_mut(space.0 as usize) {
             *owner = None;
         }
+        self.facts.file_spaces.remove(&space);
         let sets = self.facts.launch_sets.values_mut().flatten();
         for set in sets.chain([&mut self.recorded]) {
             set.retain(|page| page.space() != space);

@@ -7,6 +7,8 @@
 //!   `Access { kind: Fault }`, then `PageIn { demand: true }`; the use of a parked or prefetched
 //!   page is `Access { kind: Seen }`, then [`Event::PrefetchUsed`];
 //! - [`Event::Freed`], [`Event::SpaceEnd`] and [`Event::Exit`] may name pages nobody ever heard of;
+//! - a page of a file that is dropped is told as `Stored` on flash, of no bytes, and as `PageIn` from there
+//!   when it is read from its file, also for the first time;
 //! - only one app is in front: bringing one there sends the other back (the engine tells
 //!   [`Event::Background`] by itself).
 
@@ -24,7 +26,7 @@ pub enum Tier {
     Pool,
     /// The kernel's own zram.
     Kernel,
-    /// A file or a block device.
+    /// A file or a block device. Of a space of files: the files themselves.
     Flash,
 }
 
@@ -62,8 +64,14 @@ pub enum Event {
     Background { app: AppId },
     /// An app ended; all its pages are gone.
     Exit { app: AppId },
-    /// A process of `app` appeared.
-    SpaceStart { space: SpaceId, app: AppId },
+    /// A process of `app` appeared; or, with `file`, what it has of files: clean pages, whose contents lie in
+    /// their file too ([`crate::view::Facts::is_file`]).
+    SpaceStart {
+        space: SpaceId,
+        app: AppId,
+        #[serde(default)]
+        file: bool,
+    },
     /// An address space is gone (exit or execve); its pages are gone.
     SpaceEnd { space: SpaceId },
     /// Anonymous pages found resident, not accessed as far as anyone knows. May name pages told

@@ -1,5 +1,7 @@
 //! Pages and how they are named.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use crate::app::SpaceId;
@@ -82,6 +84,11 @@ impl PageRun {
     /// Whether `page` is one of the run.
     pub fn contains(self, page: PageId) -> bool {
         page >= self.first && page.raw() - self.first.raw() < u64::from(self.count)
+    }
+
+    /// From its first page to the one behind its last, for ordered collections.
+    pub fn range(self) -> Range<PageId> {
+        self.first..self.first.plus(u64::from(self.count))
     }
 
     /// Every page of the run, in address order.

@@ -172,6 +172,12 @@ pub trait Admission: Observe {
     fn admits_all(&self) -> bool {
         false
     }
+
+    /// Whether clean pages of files may enter at all (ezswap III-A, all-page accommodation). Otherwise they
+    /// are dropped, and nobody is asked about them.
+    fn takes_files(&self) -> bool {
+        false
+    }
 }
 
 /// How many of the pages behind a fault, and around it, may come with it.

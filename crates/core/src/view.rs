@@ -1,6 +1,6 @@
 //! What policies may look at: read-only facts that the engine keeps.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use serde::de::Error;
@@ -99,6 +99,9 @@ pub struct Facts {
     pub apps: BTreeMap<AppId, AppStats>,
     /// The owner of each address space, indexed by space.
     pub space_app: Vec<Option<AppId>>,
+    /// Of these spaces, those that hold clean pages of files: they may be dropped instead of written, and
+    /// are read again from their file.
+    pub file_spaces: BTreeSet<SpaceId>,
     /// Where the pages of each app are (ElasticZRAM 3.3 asks for its share of the pool).
     pub app_pages: BTreeMap<AppId, PageCounts>,
     /// The app in front, if any.
@@ -127,6 +130,7 @@ impl Default for Facts {
             page_bytes: 4096,
             apps: BTreeMap::new(),
             space_app: Vec::new(),
+            file_spaces: BTreeSet::new(),
             app_pages: BTreeMap::new(),
             foreground: None,
             starting: None,
@@ -143,6 +147,12 @@ impl Facts {
     /// The app that owns `space`.
     pub fn app_of(&self, space: SpaceId) -> Option<AppId> {
         self.space_app.get(space.0 as usize).copied().flatten()
+    }
+
+    /// Whether the pages of `space` are clean pages of files (ezswap III-A).
+    #[inline]
+    pub fn is_file(&self, space: SpaceId) -> bool {
+        !self.file_spaces.is_empty() && self.file_spaces.contains(&space)
     }
 
     /// The address spaces of `app`, in the order of their numbers.
@@ -188,6 +198,9 @@ pub struct FrameFacts {
     pub zpages: u8,
     /// Chunks of the largest zpage that it could take.
     pub free_chunks: u8,
+    /// Chunks that its zpages have, of 64.
+    #[serde(default)]
+    pub used_chunks: u8,
 }
 
 /// How many pages of a class are where.
@@ -246,6 +259,12 @@ impl View<'_> {
     /// The app that owns `page`.
     pub fn app_of(&self, page: PageId) -> Option<AppId> {
         self.facts.app_of(page.space())
+    }
+
+    /// Whether `page` is a clean page of a file.
+    #[inline]
+    pub fn is_file(&self, page: PageId) -> bool {
+        self.facts.is_file(page.space())
     }
 
     /// Whether `page` belongs to the app in front.

@@ -27,8 +27,8 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use clew_core::{
     Admit, AppId, Arrival, Candidate, Cause, ClassCounts, Classes, Demand, Ending, Event, Facts,
-    Group, Hotness, Job, Metric, Ns, Observe, Order, PageFacts, PageId, PageRun, Place, RunAhead,
-    SampleDemand, Tier, TierFacts, Trigger, Unit, Victim, View,
+    Group, Hotness, Job, Metric, Ns, Observe, Order, PageFacts, PageId, PageRun, Place, Profile,
+    RunAhead, SampleDemand, Tier, TierFacts, Trigger, Unit, Victim, View,
 };
 use clew_policy::schemes::OnFull;
 use clew_policy::{Policies, Scheme};
@@ -118,6 +118,11 @@ impl Engine {
     /// Sets the size of a page; 4096 until then. Before the first event.
     pub fn set_page_bytes(&mut self, page_bytes: u32) {
         self.known.facts.page_bytes = page_bytes;
+    }
+
+    /// What is known of an app from earlier; before its first event.
+    pub fn know(&mut self, app: AppId, profile: Profile) {
+        self.known.keep_profile(app, profile);
     }
 
     /// Sets what is known about a tier. Copies that could be given up at once (those kept of pages
@@ -412,7 +417,8 @@ impl Engine {
     }
 
     /// Where `group` of `app` goes: for groups that were evicted (or rejected elsewhere). Groups of
-    /// swap-out orders have their place already.
+    /// swap-out orders have their place already. Clean pages of files that do not enter the pool, or leave it,
+    /// lie on flash already, in their file: there is nothing to decide.
     pub fn place(
         &mut self,
         group: &Group,
@@ -420,7 +426,12 @@ impl Engine {
         cause: Cause,
         pages: &dyn PageFacts,
     ) -> Place {
-        let Policies { reclaim, placement, .. } = &mut self.policies;
+        let Policies { reclaim, admission, placement, .. } = &mut self.policies;
+        let enters = cause == Cause::SwapOut && admission.takes_files();
+        if !enters && group.pages.first().is_some_and(|page| self.known.facts.is_file(page.space()))
+        {
+            return Place::FlashPages;
+        }
         let view = View { facts: &self.known.facts, pages, classes: Some(&**reclaim) };
         placement.place(group, app, cause, &view)
     }

@@ -130,6 +130,7 @@ pub fn play(transcript: impl BufRead + Send + 'static) -> Result<Played, String>
 fn put(driver: &mut Driver, call: &Call, pages: &dyn PageFacts) {
     match call {
         Call::Name(app, name) => driver.name(*app, name),
+        Call::Know(app, profile) => driver.know(*app, profile.clone()),
         Call::Window(app) => driver.window(*app),
         Call::Tell(now, Event::Tick) => driver.tick(*now, pages),
         Call::Tell(now, event) => driver.tell(*now, event, pages),

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use clew_core::{
     AccessKind, Admission, Admit, AppId, AppState, Arrival, Candidate, Cause, Classes, CodecKind,
-    Demand, Ending, Event, Eviction, Group, Hotness, Job, Ns, Observe, Order, Packing, PageCounts,
-    PageFacts, PageId, PageRun, Place, Placement, Prefetch, Reclaim, SampleDemand, SpaceId, Tier,
-    TierFacts, Trigger, Unit, Verdict, Victim, View, Vpn, Whole,
+    Demand, Ending, Event, Eviction, FlashForm, Group, Hotness, Job, Ns, Observe, Order, Packing,
+    PageCounts, PageFacts, PageId, PageRun, Place, Placement, Prefetch, Reclaim, SampleDemand,
+    SpaceId, Tier, TierFacts, Trigger, Unit, Verdict, Victim, View, Vpn, Whole,
 };
 use clew_engine::decide::{Engine, ORDER_PAGES};
 use clew_policy::eviction::cold_first::ColdFirst;
@@ -92,7 +92,7 @@ impl Machine {
 
     /// App `app` with one space of the same number and `pages` resident pages.
     fn start(&mut self, app: u32, pages: u32) {
-        self.tell(Event::SpaceStart { space: SpaceId(app), app: AppId(app) });
+        self.tell(Event::SpaceStart { space: SpaceId(app), app: AppId(app), file: false });
         self.resident(run(app, 1000, pages));
     }
 
@@ -486,7 +486,7 @@ fn whole_apps_are_expanded_and_groups_are_cut_at_spaces() {
     script.packing.group_pages = 100;
     let mut m = script.machine();
     m.start(1, 3);
-    m.tell(Event::SpaceStart { space: SpaceId(7), app: AppId(1) });
+    m.tell(Event::SpaceStart { space: SpaceId(7), app: AppId(1), file: false });
     m.resident(run(7, 50, 2));
     let orders = m.swap_out(urgent(1));
     let groups: Vec<(SpaceId, usize, u32)> = orders
@@ -875,7 +875,7 @@ fn play(preset: &str, steps: &[Step]) -> Vec<Order> {
         match *step {
             Step::Start(app) => {
                 if m.engine.facts().app_of(SpaceId(app)).is_none() {
-                    m.tell(Event::SpaceStart { space: SpaceId(app), app: AppId(app) });
+                    m.tell(Event::SpaceStart { space: SpaceId(app), app: AppId(app), file: false });
                     m.tell(Event::Launch { app: AppId(app) });
                 }
             }
@@ -969,4 +969,64 @@ proptest! {
     ) {
         prop_assert_eq!(play(preset, &steps), play(preset, &steps));
     }
+}
+
+/// A space of files, of the same app.
+fn files(machine: &mut Machine, app: u32, pages: u32) -> SpaceId {
+    let space = SpaceId(app + 100);
+    machine.tell(Event::SpaceStart { space, app: AppId(app), file: true });
+    machine.resident(run(space.0, 1000, pages));
+    space
+}
+
+fn tier(limit_pages: u64, pages: u64) -> TierFacts {
+    let (used_bytes, limit_bytes) = (pages * 2048, limit_pages * 2048);
+    TierFacts { used_bytes, limit_bytes, pages, limit_pages }
+}
+
+/// ezswap III-A: clean pages of files go first. Who does not take them into the pool drops them, which is
+/// told as flash, where they lie already, whatever room there is.
+#[test]
+fn clean_pages_of_files_are_dropped_first_and_need_no_room() {
+    let mut machine = Machine::of("zswap");
+    machine.engine.set_tier(Tier::Pool, tier(1000, 0));
+    machine.engine.set_tier(Tier::Flash, tier(0, 0));
+    machine.start(1, 100);
+    let space = files(&mut machine, 1, 60);
+    assert!(machine.engine.facts().is_file(space) && !machine.engine.facts().is_file(SpaceId(1)));
+    let orders = machine.swap_out(demand(40));
+    let [Order::SwapOut { space: of, groups, tier: Tier::Flash, form: FlashForm::Pages, .. }] =
+        &orders[..]
+    else {
+        panic!("{orders:?}")
+    };
+    assert_eq!((*of, groups.len()), (space, 40));
+    machine.tell(Event::SpaceEnd { space });
+    assert!(!machine.engine.facts().is_file(space), "its number is free");
+}
+
+/// With all-page accommodation they enter the pool; evicted, they are dropped. So are those that admission
+/// rejects, while anonymous pages go to flash.
+#[test]
+fn clean_pages_of_files_enter_the_pool_of_who_takes_them() {
+    let mut machine = Machine::of("ezswap");
+    machine.engine.set_tier(Tier::Pool, tier(1000, 0));
+    machine.engine.set_tier(Tier::Flash, tier(0, 0));
+    let space = files(&mut machine, 1, 60);
+    let orders = machine.swap_out(demand(40));
+    let [Order::SwapOut { groups, tier: Tier::Pool, .. }] = &orders[..] else {
+        panic!("{orders:?}")
+    };
+    let group = groups[0].clone();
+    assert_eq!(group.pages[0].space(), space);
+    let place = |machine: &mut Machine, group: &Group, cause| {
+        machine.engine.place(group, AppId(1), cause, &machine.world)
+    };
+    assert_eq!(place(&mut machine, &group, Cause::SwapOut), Place::Tier(Tier::Pool));
+    assert_eq!(place(&mut machine, &group, Cause::Evicted), Place::FlashPages);
+    assert_eq!(place(&mut machine, &group, Cause::Rejected), Place::FlashPages);
+    // Nothing was found in the pool yet: everything is admitted.
+    let samples = vec![&[0u8; 512][..]; group.pages.len()];
+    let admitted = machine.engine.admit(group.clone(), &samples, &machine.world);
+    assert_eq!((admitted.group, admitted.rejected), (Some(group), None));
 }

@@ -64,7 +64,7 @@ impl Machine {
         let mut driver = Driver::new(engine, budget, on_full);
         let run = PageRun { first: PageId::new(SPACE, Vpn(100)), count: 64 };
         let table = Table(run.pages().map(|page| (page, None)).collect());
-        driver.tell(Ns(1), &Event::SpaceStart { space: SPACE, app: APP }, &table);
+        driver.tell(Ns(1), &Event::SpaceStart { space: SPACE, app: APP, file: false }, &table);
         driver.tell(Ns(2), &Event::Resident { run }, &table);
         let pool = room(512);
         driver.set_tier(Tier::Pool, pool);

@@ -56,7 +56,7 @@ impl Machine {
     /// An app with a space of the same number, in the background.
     fn start(&mut self, app: u32, pages: u32) {
         let (space, app) = (SpaceId(app), AppId(app));
-        self.tell(Event::SpaceStart { space, app });
+        self.tell(Event::SpaceStart { space, app, file: false });
         let run = PageRun { first: PageId::new(space, Vpn(100)), count: pages };
         self.table.0.extend(run.pages().map(|page| (page, None)));
         self.tell(Event::Resident { run });

@@ -85,7 +85,7 @@ fn taken_under(scheme: &Scheme) -> String {
     let (app, space) = (AppId(1), SpaceId(2));
     let mut table = Table(Vec::new());
     let run = PageRun { first: PageId::new(space, Vpn(16)), count: 64 };
-    driver.tell(Ns(1), &Event::SpaceStart { space, app }, &table);
+    driver.tell(Ns(1), &Event::SpaceStart { space, app, file: false }, &table);
     driver.tell(Ns(2), &Event::Resident { run }, &table);
     for vpn in 20..36 {
         let page = PageId::new(space, Vpn(vpn));

@@ -32,19 +32,26 @@ pub(crate) fn identity(input: &Input) -> Result<String, LabError> {
 
 /// Of a trace of that identity, replayed like this.
 pub(crate) fn key(identity: &str, settings: &Settings) -> String {
-    let (time, costs) = match &settings.clock {
+    // Every one of them: a result of other settings is not this one's.
+    let Settings {
+        scheme,
+        budget_bytes,
+        watermarks,
+        clock,
+        pages,
+        flash_bytes,
+        flash_used_pct,
+        kernel_zram,
+    } = settings;
+    let (time, costs) = match clock {
         Clock::Measured(costs) => ("measured", costs),
         Clock::Modelled(costs) => ("modelled", costs),
     };
     let all = format!(
-        "{}\n{identity}\n{}\n{} {:?} {:?} {:?} {}\n{time}\n{}",
+        "{}\n{identity}\n{}\n{budget_bytes} {watermarks:?} {pages:?} {flash_bytes:?} \
+         {flash_used_pct} {kernel_zram}\n{time}\n{}",
         env!("CARGO_PKG_VERSION"),
-        settings.scheme.to_toml(),
-        settings.budget_bytes,
-        settings.watermarks,
-        settings.pages,
-        settings.flash_bytes,
-        settings.kernel_zram,
+        scheme.to_toml(),
         costs.to_toml()
     );
     format!("{:032x}", XxHash3_128::oneshot(all.as_bytes()))

@@ -48,8 +48,13 @@ impl Spaces {
         self.known.get_mut(space.0 as usize)?.take().map(|_| space)
     }
 
-    /// Whether `space` lives and holds anonymous memory. Pages of files are no business of a
-    /// scheme that does not take them.
+    /// Whether `space` lives and holds pages of files, which are no business of a scheme that does not take them.
+    #[inline]
+    pub fn is_file(&self, space: SpaceId) -> bool {
+        matches!(self.known.get(space.0 as usize), Some(Some(known)) if known.file)
+    }
+
+    /// Whether `space` lives and holds anonymous memory.
     #[inline]
     pub fn is_anonymous(&self, space: SpaceId) -> bool {
         matches!(self.known.get(space.0 as usize), Some(Some(known)) if !known.file)

@@ -6,6 +6,8 @@
 //! what it is told to hold first, as `clew-trace` says, and a first reading of the trace
 //! ([`Lookahead`]) finds that out: 4 bytes for every time a page comes into being.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use clew_core::{PageId, PageRun, SpaceId};
 use clew_trace::{ContentId, Record, Trace};
 
@@ -46,10 +48,11 @@ impl Word {
     }
 }
 
-/// What each page holds first, in the order in which pages come into being.
+/// What each page holds first, in the order in which pages come into being: anonymous ones, and pages of
+/// files, which not every replay plays.
 #[derive(Debug, Default)]
 pub struct Lookahead {
-    firsts: Vec<u32>,
+    firsts: [Vec<u32>; 2],
     peak_pages: u64,
 }
 
@@ -64,6 +67,9 @@ struct Most {
 
 const MOST: Most = Most { pages: MAX_PAGES, begun: 1 << 28 };
 
+/// The kinds of pages, in arrays.
+const ANONYMOUS: usize = 0;
+const OF_FILES: usize = 1;
 /// Nothing is told of the page.
 const NEVER: u32 = u32::MAX;
 
@@ -81,49 +87,59 @@ impl Lookahead {
         let failed = |source| LabError::trace(trace.path())(source);
         /// Of a page: the place that waits for its first contents, plus one; or it was told.
         const TOLD: u64 = u64::MAX;
-        let mut firsts = Vec::new();
-        let (mut alive, mut peak_pages) = (0u64, 0u64);
+        let mut firsts = [Vec::new(), Vec::new()];
+        // Of each kind.
+        let (mut alive, mut peak_pages) = ([0u64; 2], 0u64);
         let mut pages = PageMap::<u64>::default();
         let mut spaces = Spaces::default();
+        let mut kinds: BTreeMap<SpaceId, usize> = BTreeMap::new();
         for stamped in trace.records().map_err(failed)? {
             let record = stamped.map_err(failed)?.record;
             let number = spaces.noted();
             sane::check(number, &record, most.pages)?;
+            let was_file = |space| kinds.get(&space).copied().unwrap_or_default();
             for ended in spaces.note(&record) {
-                pages.take_space(ended, |_| alive -= 1);
+                pages.take_space(ended, |_| alive[was_file(ended)] -= 1);
+            }
+            if let Record::SpaceStart { space, file, .. } = record {
+                kinds.insert(space, usize::from(file));
             }
             let Some(first) = record.pages().map(|run| run.first) else { continue };
-            if !spaces.is_anonymous(first.space()) {
-                continue;
-            }
-            let before = firsts.len();
+            let kind = match (spaces.is_anonymous(first.space()), spaces.is_file(first.space())) {
+                (true, _) => ANONYMOUS,
+                (_, true) => OF_FILES,
+                _ => continue,
+            };
+            let before = firsts[kind].len();
             match record {
                 Record::Resident { run } => {
                     for page in run.pages() {
-                        begin(&mut pages, page, &mut firsts);
+                        begin(&mut pages, page, &mut firsts[kind]);
                     }
                 }
                 Record::Access { page, .. } | Record::Candidate { page } => {
-                    begin(&mut pages, page, &mut firsts);
+                    begin(&mut pages, page, &mut firsts[kind]);
                 }
                 Record::Contents { page, content } => {
-                    begin(&mut pages, page, &mut firsts);
+                    begin(&mut pages, page, &mut firsts[kind]);
                     let place = std::mem::replace(pages.entry(page), TOLD);
                     if place != TOLD {
-                        firsts[place as usize - 1] = content.0;
+                        firsts[kind][place as usize - 1] = content.0;
                     }
                 }
-                Record::Freed { run } => pages.take_run(run, |_, _| alive -= 1),
+                Record::Freed { run } => pages.take_run(run, |_, _| alive[kind] -= 1),
                 Record::Moved { from, to } => {
-                    pages.take_run(PageRun { first: to, ..from }, |_, _| alive -= 1);
+                    pages.take_run(PageRun { first: to, ..from }, |_, _| alive[kind] -= 1);
                     pages.move_run(from, to);
                 }
                 _ => {}
             }
-            alive += (firsts.len() - before) as u64;
-            peak_pages = peak_pages.max(alive);
+            alive[kind] += (firsts[kind].len() - before) as u64;
+            peak_pages = peak_pages.max(alive[ANONYMOUS]);
             let in_leaves = (pages.leaves() * LEAF) as u64;
-            if alive.max(in_leaves) > most.pages || firsts.len() as u64 > most.begun {
+            let there: u64 = alive.iter().sum();
+            let begun: usize = firsts.iter().map(Vec::len).sum();
+            if there.max(in_leaves) > most.pages || begun as u64 > most.begun {
                 let why = "more pages than a replay has room for".to_string();
                 return Err(LabError::Record { record: number, field: "pages", why });
             }
@@ -149,14 +165,17 @@ fn begin(pages: &mut PageMap<u64>, page: PageId, firsts: &mut Vec<u32>) {
 pub struct World<'a> {
     pages: PageMap<Word>,
     lookahead: &'a Lookahead,
-    /// How many pages have come into being.
-    begun: usize,
+    /// Spaces that hold pages of files.
+    files: BTreeSet<SpaceId>,
+    /// How many pages of each kind have come into being.
+    begun: [usize; 2],
 }
 
 impl World<'_> {
     /// Nothing is there yet.
     pub fn new(lookahead: &Lookahead) -> World<'_> {
-        World { pages: PageMap::default(), lookahead, begun: 0 }
+        let (pages, files) = (PageMap::default(), BTreeSet::new());
+        World { pages, lookahead, files, begun: [0; 2] }
     }
 
     /// The page is there from now on, if it was not before.
@@ -164,12 +183,17 @@ impl World<'_> {
     pub fn begin(&mut self, page: PageId) {
         let word = self.pages.entry(page);
         if word.0 == 0 {
-            let first = self.lookahead.firsts.get(self.begun).copied().unwrap_or(NEVER);
+            let is_file = !self.files.is_empty() && self.files.contains(&page.space());
+            let (kind, begun) = match is_file {
+                true => (OF_FILES, &mut self.begun[OF_FILES]),
+                false => (ANONYMOUS, &mut self.begun[ANONYMOUS]),
+            };
+            let first = self.lookahead.firsts[kind].get(*begun).copied().unwrap_or(NEVER);
+            *begun += 1;
             *word = match first {
                 NEVER => ZEROS,
                 id => Word::of(Holds::Content(ContentId(id))),
             };
-            self.begun += 1;
         }
     }
 
@@ -213,9 +237,18 @@ impl World<'_> {
         self.pages.move_run(from, to);
     }
 
+    /// A space begins, which holds pages of files or anonymous ones.
+    pub fn start(&mut self, space: SpaceId, file: bool) {
+        self.end(space);
+        if file {
+            self.files.insert(space);
+        }
+    }
+
     /// All of a space is gone.
     pub fn end(&mut self, space: SpaceId) {
         self.pages.remove_space(space);
+        self.files.remove(&space);
     }
 }
 

@@ -113,7 +113,10 @@ fn what_there_is_not_is_told_with_what_there_is() {
     let unknown = Paper::named("zswapped").err().expect("there is none");
     assert!(unknown.is_bad_input());
     let text = unknown.to_string();
-    assert!(text.contains("zswapped") && text.contains("archer, ariadne, elasticzram"), "{text}");
+    assert!(
+        text.contains("zswapped") && text.contains("archer, ariadne, elasticzram, ezswap"),
+        "{text}"
+    );
     let directory = tempfile::tempdir().expect("a directory");
     let asked = asked("archer", Some("4"), directory.path());
     let error = reproduce(&asked, &|_, _| ControlFlow::Continue(())).err().expect("no such figure");

@@ -44,6 +44,8 @@ pub struct ConfigFile {
     pub sensor: SensorFile,
     /// Where blocks go that leave the pool.
     pub flash: Option<FlashPlace>,
+    /// Where it is written down how apps are used.
+    pub profiles: Option<PathBuf>,
     /// Rules for programs.
     #[serde(default)]
     pub rule: Vec<Rule>,
@@ -112,6 +114,8 @@ pub struct Config {
     pub sensor: Sensor,
     /// Where blocks go that leave the pool, if the scheme has them leave.
     pub flash: Option<FlashPlace>,
+    /// Where it is written down how apps are used, if it is: see [`crate::profiles`].
+    pub profiles: Option<PathBuf>,
     /// Rules for programs.
     pub rules: Vec<Rule>,
     /// End when the last app has ended (the private daemon of `clew run`).
@@ -151,6 +155,8 @@ pub struct Overrides {
     pub metrics_public: bool,
     /// `--flash` and `--flash-size`.
     pub flash: Option<FlashPlace>,
+    /// `--profiles`.
+    pub profiles: Option<PathBuf>,
     /// See [`Config::exit_when_idle`].
     pub exit_when_idle: bool,
     /// See [`Config::starter`].
@@ -220,6 +226,7 @@ impl Config {
             },
             // Two daemons cannot have one file.
             flash: over.flash.clone().or(from_file.flash.filter(|_| !over.exit_when_idle)),
+            profiles: over.profiles.clone().or(from_file.profiles),
             rules: from_file.rule,
             exit_when_idle: over.exit_when_idle,
             starter: over.starter,

@@ -26,6 +26,7 @@ use crate::control::protocol::Environment;
 use crate::control::trusted_path;
 use crate::faults::affinity;
 use crate::governor::{Governor, Message};
+use crate::profiles::{self, Profiles};
 use crate::programs::process::{Handlers, Shared};
 use crate::recording::decisions::Tap;
 use crate::recording::recorder;
@@ -100,9 +101,6 @@ pub fn run(
     if let Some(missing) = doctor::first_missing() {
         return Err(DaemonError::Unfit(missing));
     }
-    if config.scheme.needs_flash() && config.flash.is_none() {
-        return Err(DaemonError::NeedsFlash(config.scheme_name));
-    }
     check_names(socket)?;
     trusted_path::make(trusted_path::directory_of(socket), 0o700)?;
     for path in [socket, &socket.with_extension("agents")] {
@@ -128,13 +126,28 @@ pub fn run(
         .map(|from| Estate::open(from, store_config))
         .transpose()
         .map_err(DaemonError::Takeover)?;
+    // A predecessor's may be there; where it had none, its programs must not wait for one.
+    if left.is_none() && config.scheme.needs_flash() && config.flash.is_none() {
+        return Err(DaemonError::NeedsFlash(config.scheme_name));
+    }
+    // Programs that a predecessor left must not wait for a file.
+    let profiles = match config.profiles.as_deref().map(Profiles::open).transpose() {
+        Ok(profiles) => profiles.unwrap_or_default(),
+        Err(error) if left.is_some() => {
+            tracing::warn!(%error, "how apps are used is not written down");
+            Profiles::default()
+        }
+        Err(error) => return Err(error.into()),
+    };
     points::start_adopted();
     let signals = StopSignals::block();
     // A daemon without one of its threads is one whose programs wait for ever: the next one takes over.
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        report(panic);
-        std::process::abort();
+        if !profiles::is_caught() {
+            report(panic);
+            std::process::abort();
+        }
     }));
     pressure::protect_daemon();
     pressure::reserve_memory();
@@ -163,7 +176,7 @@ pub fn run(
         lost,
         mut bound,
     } = match left {
-        Some(estate) => Belongings::inherited(estate, config.metrics)?,
+        Some(estate) => Belongings::inherited(estate, &config)?,
         None => Belongings::new(socket, store_config, &config)?,
     };
     // A predecessor's has as many slots as that wanted.
@@ -211,8 +224,16 @@ pub fn run(
     transcript.into_iter().for_each(|transcript| driver.listen(Box::new(transcript)));
     let crew = Crew::new(shared.clone(), work, to_governor.clone());
     let keeper_pid = keeper.pid();
-    let mut governor =
-        Governor::new(shared.clone(), driver, config, environment, keeper_pid, to_workers, crew);
+    let mut governor = Governor::new(
+        shared.clone(),
+        driver,
+        config,
+        profiles,
+        environment,
+        keeper_pid,
+        to_workers,
+        crew,
+    );
     let adopted = left
         .map(|(from, programs)| {
             takeover::adopt(&shared, from, programs, |name| governor.app_named(name))

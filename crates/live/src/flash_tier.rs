@@ -6,11 +6,15 @@ use clew_store::flash::device::{DeviceError, FileDevice, Open};
 use clew_store::flash::{Flash, FlashConfig, FlashError};
 
 use crate::config::FlashPlace;
+use crate::control::trusted_path::{self, PathError};
 use crate::survival::records::FlashDescriptors;
 
 /// Why there is no flash.
 #[derive(Debug, thiserror::Error)]
 pub enum FlashTierError {
+    /// Others decide what is there.
+    #[error(transparent)]
+    Path(#[from] PathError),
     /// The device cannot be used.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -28,6 +32,7 @@ pub enum FlashTierError {
 /// See [`FlashTierError`].
 pub fn open(place: &FlashPlace) -> Result<Flash, FlashTierError> {
     let FlashPlace { path, size } = place;
+    let path = trusted_path::resolve(path)?;
     let is_device = || {
         use std::os::unix::fs::FileTypeExt;
         path.metadata().is_ok_and(|meta| meta.file_type().is_block_device())

@@ -12,6 +12,7 @@ pub mod faults;
 pub mod flash_tier;
 pub mod governor;
 pub mod kernel_swap;
+pub mod profiles;
 pub mod programs;
 pub mod recording;
 #[cfg(test)]

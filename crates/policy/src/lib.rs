@@ -9,6 +9,7 @@
 pub mod admission;
 pub mod elastic_zram;
 pub mod eviction;
+pub mod ezswap;
 pub mod low_memory_killer;
 pub mod packing;
 pub mod placement;

@@ -234,7 +234,7 @@ fn what_ends_while_it_is_mined_is_not_known_afterwards() {
     m.used(&[pages(0, &[1, 2, 1, 2]), pages(1, &[1, 2, 1, 2])].concat());
     m.tell(Event::Tick);
     m.tell(Event::SpaceEnd { space: SpaceId(0) });
-    m.tell(Event::SpaceStart { space: SpaceId(0), app: AppId(1) });
+    m.tell(Event::SpaceStart { space: SpaceId(0), app: AppId(1), file: false });
     m.tell(Event::Exit { app: AppId(0) });
     let job = m.jobs.pop().expect("a job");
     let id = job.id;

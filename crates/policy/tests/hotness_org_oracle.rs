@@ -289,7 +289,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(from, vpn)| Event::Moved { from, to: page(from.first.space().0, vpn) })
             .boxed()),
         1 => tell((space(), app())
-            .prop_map(|(space, app)| Event::SpaceStart { space, app })
+            .prop_map(|(space, app)| Event::SpaceStart { space, app, file: false })
             .boxed()),
         1 => tell(space().prop_map(|space| Event::SpaceEnd { space }).boxed()),
         1 => tell(app().prop_map(|app| Event::Exit { app }).boxed()),
@@ -484,7 +484,7 @@ fn a_launch_fills_hot_up_to_the_profiled_size_and_the_rest_is_cold() {
     // A relaunch that uses two pages is a profile; it outlives the app.
     m.relaunch(0, &[run(0, 10, 2)]);
     m.tell(Event::Exit { app: AppId(0) });
-    m.tell(Event::SpaceStart { space: SpaceId(0), app: AppId(0) });
+    m.tell(Event::SpaceStart { space: SpaceId(0), app: AppId(0), file: false });
     m.tell(Event::Launch { app: AppId(0) });
     m.use_pages(AccessKind::Fresh, run(0, 10, 4));
     assert_eq!(m.classes(run(0, 10, 4)), [Hot, Hot, Cold, Cold]);

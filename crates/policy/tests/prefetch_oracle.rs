@@ -69,7 +69,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => (any_run(), 30u64..60)
             .prop_map(|(from, vpn)| Event::Moved { from, to: page(from.first.space().0, vpn) }),
         1 => space().prop_map(|space| Event::SpaceEnd { space }),
-        1 => (space(), app()).prop_map(|(space, app)| Event::SpaceStart { space, app }),
+        1 => (space(), app()).prop_map(|(space, app)| Event::SpaceStart { space, app, file: false }),
         1 => app().prop_map(|app| Event::Exit { app }),
         7 => app().prop_map(|app| Event::Relaunch { app }),
         5 => app().prop_map(|app| Event::ResponseComplete { app, response_ns: 1 }),

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use clew_core::{ByteSize, CodecKind, Placement, Tier, Whole};
-use clew_policy::eviction::by_app;
+use clew_policy::admission::selective;
+use clew_policy::eviction::{by_app, compressibility};
 use clew_policy::packing::adaptive_comp::{self, ChunkSizes, Successive};
 use clew_policy::packing::one_page::OnePage;
 use clew_policy::packing::{adaptive_region, fixed_blocks};
@@ -381,7 +382,7 @@ fn refusals_name_the_field_and_what_it_may_be() {
         (
             "reclaim = { kind = \"lru\" }",
             "reclaim = 7",
-            "scheme.reclaim = 7 makes no sense: expected \"none\" or \"lru\" or \"hotness-org\" or \"ft-list\" or \"least-used-app\", or a table",
+            "scheme.reclaim = 7 makes no sense: expected \"none\" or \"lru\" or \"hotness-org\" or \"ft-list\" or \"least-used-app\" or \"files-first\", or a table",
         ),
         (
             "reclaim = { kind = \"lru\" }\n",
@@ -530,7 +531,7 @@ fn an_unknown_preset_names_the_known_ones() {
     assert!(matches!(error, SchemeError::UnknownPreset { .. }));
     assert_eq!(
         error.to_string(),
-        "there is no scheme 'zram2'; known: dram, nosw, zram, zswap, flash-swap, \
+        "there is no scheme 'zram2'; known: dram, nosw, zram, zswap, ezswap, ezswap-apa, ezswap-apa-sa, ezswap-apa-ca, ezswap-sa-ca, flash-swap, \
          zram-flash, ariadne, ariadne-paper, elasticzram, seal, archer, shsc, asap, clew (or name a TOML file)"
     );
 }
@@ -678,6 +679,97 @@ fn elastic_zram_and_what_it_is_compared_with_are_what_the_paper_says() {
     // Nothing ever leaves.
     let nosw = of("nosw");
     assert!(nosw.reclaim.about().idle && nosw.on_full == OnFull::Kill && !nosw.uses(Tier::Flash));
+}
+
+const EZSWAP: &str = r#"
+[scheme]
+name = "mine"
+pool = "z3fold"
+retain = false
+mem_limit_bytes = "100MiB"
+reclaim = "files-first"
+admission = { kind = "selective", files = true, sample_bytes = 256 }
+packing = { kind = "one-page", codec = "lzo" }
+eviction = { kind = "compressibility", free_pct = 50, seed = 7 }
+placement = { kind = "flash-last", compressed = false }
+prefetch = "none"
+"#;
+
+#[test]
+fn every_parameter_of_ezswap_is_read_and_survives_being_written() {
+    let scheme = Scheme::from_toml(EZSWAP).expect("a scheme");
+    let expected = Scheme {
+        name: "mine".to_string(),
+        mem_limit_bytes: Some(ByteSize(100 << 20)),
+        admission: Arc::new(selective::Params { files: true, sample_bytes: Whole::of(256) }),
+        eviction: Arc::new(compressibility::Params { free_pct: Whole::of(50), seed: Whole::of(7) }),
+        ..Scheme::preset("ezswap").expect("a preset")
+    };
+    assert_eq!(scheme, expected);
+    assert_eq!(Scheme::from_toml(&scheme.to_toml()), Ok(scheme));
+}
+
+/// ezswap II-B, III and IV-A, written out by hand.
+#[test]
+fn ezswap_and_its_parts_are_what_the_paper_says() {
+    let of = |name| Scheme::preset(name).expect("a preset");
+    let zswap = of("zswap");
+    // Which mechanisms each label of IV-B is made of: all-page accommodation, selective admission,
+    // compressibility-aware replacement.
+    for (name, apa, sa, ca) in [
+        ("zswap", false, false, false),
+        ("ezswap-sa-ca", false, true, true),
+        ("ezswap-apa", true, false, false),
+        ("ezswap-apa-sa", true, true, false),
+        ("ezswap-apa-ca", true, false, true),
+        ("ezswap", true, true, true),
+    ] {
+        let scheme = of(name);
+        let admission = scheme.admission.about();
+        assert_eq!((admission.takes_files, admission.rejects), (apa, sa), "{name}");
+        let eviction = if ca { "compressibility" } else { "z3fold-lru" };
+        assert_eq!(scheme.eviction.about().kind, eviction, "{name}");
+        // All else is zswap's: z3fold, LZO, what is found leaves the pool, what is evicted is decompressed.
+        let rest = Scheme {
+            name: "zswap".to_string(),
+            admission: zswap.admission.clone(),
+            eviction: zswap.eviction.clone(),
+            ..scheme.clone()
+        };
+        assert_eq!(rest, zswap, "{name}");
+        assert!(scheme.missing().is_empty() && scheme.takes_files(), "{name}");
+        // What is rejected has no other place.
+        assert_eq!((scheme.needs_flash(), scheme.uses(Tier::Flash)), (sa, true), "{name}");
+    }
+    // III-B: "we used only the first 512 bytes of a page".
+    let admission = selective::Params { files: true, sample_bytes: Whole::of(512) };
+    assert_eq!(of("ezswap").admission.parameters(), Some(&admission));
+    // III-C and figure 7: a quarter of a frame.
+    let eviction = of("ezswap").eviction;
+    let quarter = compressibility::Params { free_pct: Whole::of(25), ..Default::default() };
+    assert_eq!(eviction.parameters(), Some(&quarter));
+    assert_eq!((zswap.pool, zswap.retain), (PoolKind::Z3fold, false));
+    let packing: Option<&OnePage> = zswap.packing.parameters();
+    assert_eq!(packing.map(|packing| packing.codec), Some(CodecKind::Lzo));
+    assert_eq!(zswap.placement.parameters(), Some(&FlashLast { compressed: false }));
+}
+
+/// What makes no sense together is refused, and it is said what would.
+#[test]
+fn parts_of_ezswap_need_each_other() {
+    let refused = |from: &str, to: &str| {
+        let text = EZSWAP.replace(from, to);
+        assert_ne!(text, EZSWAP);
+        Scheme::from_toml(&text).expect_err(to).to_string()
+    };
+    let pool_only = refused("{ kind = \"flash-last\", compressed = false }", "\"pool\"");
+    assert!(pool_only.contains("needs another place"), "{pool_only}");
+    let files = refused("files-first", "lru");
+    assert!(files.contains("scheme.reclaim") && files.contains("files-first"), "{files}");
+    let frames = refused("z3fold", "size-classes");
+    assert!(frames.contains("scheme.pool"), "{frames}");
+    let small = refused("sample_bytes = 256", "sample_bytes = 1024");
+    assert!(small.contains("scheme.admission.sample_bytes = 1024"), "{small}");
 }
 
 /// A placement of somebody else.

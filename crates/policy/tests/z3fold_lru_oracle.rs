@@ -36,7 +36,7 @@ impl PageFacts for Pool {
     fn frame(&self, page: PageId) -> Option<FrameFacts> {
         let frame = (*self.of.get(&page)?)?;
         let zpages = self.of.values().filter(|of| **of == Some(frame)).count() as u8;
-        Some(FrameFacts { frame, zpages, free_chunks: 7 })
+        Some(FrameFacts { frame, zpages, free_chunks: 7, used_chunks: 57 })
     }
 }
 

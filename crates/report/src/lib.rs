@@ -29,7 +29,7 @@ pub use file::{ReportError, json, read, write_all, write_sheet};
 pub use machine::Machine;
 pub use memory::{Classes, Memory};
 pub use page::page;
-pub use replay::{Belady, HotSets, Prefetched, Replay};
+pub use replay::{Belady, Files, HotSets, Prefetched, Replay};
 pub use result::{
     Arm, Comparison, EqualMemory, FORMAT, Group, GroupResult, Point, PointResult, Results, Role,
     Skipped, Time,

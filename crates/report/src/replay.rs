@@ -23,6 +23,9 @@ pub struct Replay {
     pub kills: u64,
     /// Part of the CPU time of swapping: copying out, hashing, compressing, finding room.
     pub compress_ms: f64,
+    /// Part of it: looking at the beginning of pages, for admission.
+    #[serde(default)]
+    pub sample_ms: f64,
     /// Part of it: finding, decompressing, checking, copying in.
     pub decompress_ms: f64,
     /// Part of it: crossings to the kernel, by the table of costs.
@@ -41,6 +44,9 @@ pub struct Replay {
     pub swapped_out_pages: u64,
     /// Of these, pages that were compressed: neither zeros nor kept copies.
     pub compressed_pages: u64,
+    /// Pages whose beginning admission has looked at.
+    #[serde(default)]
+    pub sampled_pages: u64,
     /// Pages that were decompressed.
     pub decompressed_pages: u64,
     /// What came back early.
@@ -60,11 +66,27 @@ pub struct Replay {
     /// What engine and policies have counted, by name.
     #[serde(default)]
     pub policies: BTreeMap<String, f64>,
+    /// Clean pages of files, where the scheme takes them.
+    #[serde(default)]
+    pub files: Option<Files>,
     /// Belady's bound, where sizes are uniform.
     pub belady: Option<Belady>,
     /// A digest of every victim, group, prefetch and ending, in their order: equal for equal
     /// decisions.
     pub decisions: String,
+}
+
+/// Clean pages of files (ezswap III-A).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Files {
+    /// Read from their files.
+    pub read_pages: u64,
+    /// Left DRAM for the pool.
+    pub to_pool_pages: u64,
+    /// Left DRAM for good.
+    pub dropped_pages: u64,
+    /// Left the pool for good.
+    pub dropped_from_pool_pages: u64,
 }
 
 /// Pages that came back without having been asked for: prefetched, or with another of their block.

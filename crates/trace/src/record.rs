@@ -167,7 +167,7 @@ impl Record {
             }
             Event::Background { app } => Record::Background { app },
             Event::Exit { app } => Record::Exit { app },
-            Event::SpaceStart { space, app } => Record::SpaceStart { space, app, file: false },
+            Event::SpaceStart { space, app, file } => Record::SpaceStart { space, app, file },
             Event::SpaceEnd { space } => Record::SpaceEnd { space },
             Event::Resident { run } => Record::Resident { run },
             Event::Access { page, kind, write } => Record::Access { page, kind, write },
@@ -198,7 +198,7 @@ impl Record {
             }
             Record::Background { app } => Event::Background { app },
             Record::Exit { app } => Event::Exit { app },
-            Record::SpaceStart { space, app, .. } => Event::SpaceStart { space, app },
+            Record::SpaceStart { space, app, file } => Event::SpaceStart { space, app, file },
             Record::SpaceEnd { space } => Event::SpaceEnd { space },
             Record::Resident { run } => Event::Resident { run },
             Record::Access { page, kind, write } => Event::Access { page, kind, write },

@@ -23,9 +23,9 @@ use crate::cpu_time;
 use crate::daemon::{Daemon, DaemonSettings};
 use crate::error::BenchError;
 use crate::interrupt;
+use crate::kernel_pool::{KernelPool, PoolUse};
 use crate::pagemap::page_bytes;
 use crate::programs::Kind;
-use crate::totals::zram_use;
 use crate::zram::ZramSwap;
 
 /// As the kernel writes it of a group that has none.
@@ -74,6 +74,9 @@ impl Clew {
             scheme: match kind {
                 ArmKind::Clew => settings.clew_scheme.clone(),
                 ArmKind::ClewZram => "zram".to_string(),
+                ArmKind::Flash(flash) => {
+                    flash.preset().unwrap_or(&settings.clew_scheme).to_string()
+                }
                 _ => "ariadne".to_string(),
             },
             options: match kind {
@@ -104,12 +107,17 @@ impl Clew {
         Ok(scheme.map_err(unavailable)?.kernel_share_pct() > 0)
     }
 
+    /// What its zram holds, where it lends to one.
+    fn lent(&self) -> PoolUse {
+        self.kernel_pool().map(|pool| pool.now()).unwrap_or_default()
+    }
+
     /// Waits until the daemon has everything within the total.
     fn wait_until_it_fits(&mut self, ground: &Ground) -> Result<(), BenchError> {
         let (since, total) = (Instant::now(), ground.total()?);
         loop {
             self.make_room()?;
-            let zram = self.mm_stat().as_deref().map(zram_use).unwrap_or_default().used_bytes;
+            let zram = self.lent().used_bytes;
             let used = ground.group.usage_bytes()? + zram;
             if used <= total {
                 return Ok(());
@@ -134,7 +142,7 @@ impl Clew {
     fn status(&mut self) -> Result<Status, BenchError> {
         let status = self.daemon().status()?;
         // Pool and zram together.
-        let zram = self.mm_stat().as_deref().map(zram_use).unwrap_or_default();
+        let zram = self.lent();
         let used_bytes = status.pool.used_bytes + zram.used_bytes;
         let is_stored = status.pool.stored_pages > 0 || zram.original_bytes > 0;
         if used_bytes >= self.densest.0 && is_stored {
@@ -210,13 +218,21 @@ impl Arm for Clew {
             self.zram = Some(ZramSwap::start(ALGORITHM, swap_bytes(ground.total()?))?);
             if !ground.fills_freely {
                 let total = ground.total()? + recorder;
-                self.limit = Some(LimitKeeper::start(ground, total, MARGIN_BYTES, self.mm_stat()));
+                self.limit =
+                    Some(LimitKeeper::start(ground, total, MARGIN_BYTES, self.kernel_pool()));
             }
         }
         // Lower by what the group holds and the daemon does not count: page tables, stacks, sockets,
         // file pages.
         let uncounted = ground.headroom_bytes / 6 * 5;
         let budget_bytes = ground.total()?.saturating_sub(uncounted);
+        if let ArmKind::Flash(_) = self.kind {
+            let file = ground.scratch.join("flash");
+            let size = swap_bytes(ground.total()?).to_string();
+            let flash: [OsString; 4] =
+                ["--flash".into(), file.into(), "--flash-size".into(), size.into()];
+            self.options.extend(flash);
+        }
         let settings = DaemonSettings {
             exe: &self.exe,
             scheme: &self.scheme,
@@ -229,8 +245,8 @@ impl Arm for Clew {
         Ok(())
     }
 
-    fn mm_stat(&self) -> Option<PathBuf> {
-        self.zram.as_ref().map(ZramSwap::mm_stat)
+    fn kernel_pool(&self) -> Option<KernelPool> {
+        self.zram.as_ref().map(ZramSwap::pool)
     }
 
     fn launcher(&self, app: Kind) -> Vec<OsString> {
@@ -297,6 +313,10 @@ impl Arm for Clew {
         Ok(())
     }
 
+    fn swap_bytes_written(&mut self) -> Result<u64, BenchError> {
+        Ok(self.status()?.flash.map_or(0, |flash| flash.written_bytes))
+    }
+
     fn outside_cpu(&self) -> Duration {
         self.reclaim + self.limit.as_ref().map_or(Duration::ZERO, LimitKeeper::spent)
     }
@@ -307,10 +327,9 @@ impl Arm for Clew {
         let kept = Memory {
             resident_bytes: status.apps.iter().map(|app| app.resident_bytes).sum(),
             stored_bytes: pages * page_bytes(),
-            pool_bytes: status.pool.used_bytes
-                + self.mm_stat().as_deref().map(zram_use).unwrap_or_default().used_bytes,
+            pool_bytes: status.pool.used_bytes + self.lent().used_bytes,
             daemon_bytes: status.daemon_bytes,
-            disk_bytes: 0,
+            disk_bytes: status.flash.as_ref().map_or(0, |flash| flash.stored_bytes),
             classes: classes(&status),
             ..Memory::default()
         };

@@ -27,7 +27,7 @@ impl Arm for Dram {
 
     fn look(&mut self, apps: &[(Kind, u32)]) -> Result<Look, BenchError> {
         let ground = self.ground.as_ref().ok_or(BenchError::NoTotal)?;
-        look_of_kernel(ground, apps, None)
+        look_of_kernel(ground, apps, None, false)
     }
 
     fn tally(&mut self) -> Result<Tally, BenchError> {

@@ -1,5 +1,5 @@
-//! The kernel's own swap at its best: zram with LZ4 and no read-ahead, or a plain file on the disk
-//! with the kernel's read-ahead; swapping preferred to dropping code, and room for the next relaunch
+//! The kernel's own swap at its best: zram with LZ4 and no read-ahead, or a file on the disk with
+//! the kernel's read-ahead, plain or behind zswap; swapping preferred to dropping code, and room for the next relaunch
 //! made between switches, outside the clock. With hints, the kernel also knows which app comes and
 //! goes ([`crate::hint`]).
 //!
@@ -8,13 +8,14 @@
 //! Both reclaim in our threads' time, which is counted.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use super::limit::{LimitKeeper, MARGIN_BYTES};
 use super::{Arm, ArmKind, Ground, Look, Tally, look_of_kernel};
 use crate::error::BenchError;
 use crate::hint::Hints;
+use crate::kernel_pool::KernelPool;
 use crate::knob::Knob;
 use crate::pagemap::page_bytes;
 use crate::programs::Kind;
@@ -43,7 +44,7 @@ pub struct KernelSwap {
 }
 
 impl KernelSwap {
-    /// One of `kernel-zram`, `kernel-zram+hint` and `swap-file`.
+    /// One of `kernel-zram`, `kernel-zram+hint`, `kernel-zswap` and `swap-file`.
     pub fn new(kind: ArmKind) -> KernelSwap {
         KernelSwap {
             kind,
@@ -56,6 +57,11 @@ impl KernelSwap {
             knobs: Vec::new(),
         }
     }
+
+    /// Whether its device is a file on a disk.
+    fn on_disk(&self) -> bool {
+        matches!(self.kind, ArmKind::SwapFile | ArmKind::KernelZswap)
+    }
 }
 
 impl Arm for KernelSwap {
@@ -66,6 +72,7 @@ impl Arm for KernelSwap {
     fn scheme(&self) -> String {
         match self.kind {
             ArmKind::SwapFile => "flash-swap".to_string(),
+            ArmKind::KernelZswap => "zswap".to_string(),
             _ => "zram".to_string(),
         }
     }
@@ -74,10 +81,16 @@ impl Arm for KernelSwap {
         let total = ground.total()?;
         self.ground = Some(ground.clone());
         let size = swap_bytes(total);
-        if self.kind == ArmKind::SwapFile {
-            self.knobs.extend(Knob::without_zswap()?);
+        if self.on_disk() {
             // Read-ahead is what a disk needs.
             self.knobs.push(Knob::set(Path::new("/proc/sys/vm/page-cluster"), "3")?);
+            match self.kind {
+                ArmKind::KernelZswap => {
+                    let memory = clew_report::Machine::here().memory_bytes;
+                    self.knobs.extend(Knob::with_zswap(total / 2, memory)?);
+                }
+                _ => self.knobs.extend(Knob::without_zswap()?),
+            }
             self.file = Some(SwapFile::start(&ground.scratch, size)?);
         } else {
             self.zram = Some(ZramSwap::start(ALGORITHM, size)?);
@@ -89,7 +102,8 @@ impl Arm for KernelSwap {
             // Who asks for much at once would be ended where there is enough to reclaim.
             ground.group.wait_for_memory()?;
         }
-        self.limit = Some(LimitKeeper::start(ground, total, fill_margin(ground), self.mm_stat()));
+        self.limit =
+            Some(LimitKeeper::start(ground, total, fill_margin(ground), self.kernel_pool()));
         Ok(())
     }
 
@@ -114,8 +128,11 @@ impl Arm for KernelSwap {
         Ok(())
     }
 
-    fn mm_stat(&self) -> Option<PathBuf> {
-        self.zram.as_ref().map(ZramSwap::mm_stat)
+    fn kernel_pool(&self) -> Option<KernelPool> {
+        match self.kind {
+            ArmKind::KernelZswap => Some(KernelPool::Zswap),
+            _ => self.zram.as_ref().map(ZramSwap::pool),
+        }
     }
 
     fn before_foreground(&mut self, app: Kind) -> Result<(), BenchError> {
@@ -148,7 +165,7 @@ impl Arm for KernelSwap {
 
     fn look(&mut self, apps: &[(Kind, u32)]) -> Result<Look, BenchError> {
         let ground = self.ground.as_ref().ok_or(BenchError::NoTotal)?;
-        let mut look = look_of_kernel(ground, apps, self.mm_stat().as_deref())?;
+        let mut look = look_of_kernel(ground, apps, self.kernel_pool().as_ref(), self.on_disk())?;
         if let Some(hints) = &self.hints {
             for (&(app, _), moved) in apps.iter().zip(&mut look.moved) {
                 moved.restored_pages = hints.restored_pages(app);
@@ -165,10 +182,10 @@ impl Arm for KernelSwap {
         Ok(Tally { faults, ..Tally::default() })
     }
 
-    fn swap_bytes_written(&self) -> u64 {
-        match self.kind {
-            ArmKind::SwapFile => (pages_swapped_out() - self.swapped_before) * page_bytes(),
-            _ => 0,
+    fn swap_bytes_written(&mut self) -> Result<u64, BenchError> {
+        match self.on_disk() {
+            true => Ok((pages_swapped_out() - self.swapped_before) * page_bytes()),
+            false => Ok(0),
         }
     }
 

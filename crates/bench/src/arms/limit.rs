@@ -1,9 +1,8 @@
-//! The limit of a group whose programs swap to the kernel's zram. zram's pool is not charged to the
-//! group, so a thread keeps the group's limit at the total minus what zram uses at the moment.
+//! The limit of a group whose programs use the kernel's swap. The pool of zram or zswap is not charged to the
+//! group, so a thread keeps the group's limit at the total minus what that uses at the moment.
 //!
 //! Lock order: `Shared::limit` is the only lock; it is held while the limit is written.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -13,12 +12,12 @@ use super::Ground;
 use crate::cgroup::Cgroup;
 use crate::cpu_time;
 use crate::error::BenchError;
-use crate::totals::zram_use;
+use crate::kernel_pool::KernelPool;
 
 const PERIOD: Duration = Duration::from_millis(3);
-/// Smaller changes of zram's size do not move the limit.
+/// Smaller changes of the pool's size do not move the limit.
 const STEP_BYTES: u64 = 256 << 10;
-/// zram grows for a moment before the limit follows; this much is kept back for it. During the fill,
+/// A pool grows for a moment before the limit follows; this much is kept back for it. During the fill,
 /// when it grows longest, it is the headroom.
 pub(super) const MARGIN_BYTES: u64 = 1 << 20;
 
@@ -28,7 +27,7 @@ const RELIEF_BYTES: u64 = 8 << 20;
 struct Shared {
     group: Arc<Cgroup>,
     total_bytes: u64,
-    mm_stat: Option<PathBuf>,
+    pool: Option<KernelPool>,
     margin_bytes: AtomicU64,
     stop: AtomicBool,
     /// The limit that was written last.
@@ -38,9 +37,9 @@ struct Shared {
 }
 
 impl Shared {
-    /// The limit that keeps group and zram together within the total.
+    /// The limit that keeps group and pool together within the total.
     fn fitting_limit(&self) -> u64 {
-        let used = self.mm_stat.as_deref().map_or(0, |path| zram_use(path).used_bytes);
+        let used = self.pool.as_ref().map_or(0, |pool| pool.now().used_bytes);
         self.total_bytes.saturating_sub(used + self.margin_bytes.load(Ordering::Relaxed))
     }
 
@@ -96,18 +95,18 @@ pub(super) struct LimitKeeper {
 }
 
 impl LimitKeeper {
-    /// Keeps what the group and the device of `mm_stat` use within the total, `margin` bytes below
+    /// Keeps what the group and the kernel's pool use within the total, `margin` bytes below
     /// it.
     pub(super) fn start(
         ground: &Ground,
         total_bytes: u64,
         margin: u64,
-        mm_stat: Option<PathBuf>,
+        pool: Option<KernelPool>,
     ) -> LimitKeeper {
         let shared = Arc::new(Shared {
             group: Arc::clone(&ground.group),
             total_bytes,
-            mm_stat,
+            pool,
             margin_bytes: AtomicU64::new(margin),
             stop: AtomicBool::new(false),
             limit: Mutex::new(total_bytes),

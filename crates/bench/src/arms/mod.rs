@@ -3,13 +3,14 @@
 mod ablation;
 mod clew;
 mod dram;
+mod flash;
 mod kernel;
 mod limit;
 pub mod wait;
 
 use std::ffi::OsString;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,11 +20,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::cgroup::Cgroup;
 use crate::error::BenchError;
+use crate::kernel_pool::KernelPool;
 use crate::process_memory::major_faults;
 use crate::programs::Kind;
-use crate::totals::zram_use;
 
 pub use ablation::Ablation;
+pub use flash::FlashScheme;
 use wait::Wait;
 
 /// The arms there are.
@@ -38,6 +40,8 @@ pub enum ArmKind {
     KernelZramHint,
     /// A plain swap file on the disk.
     SwapFile,
+    /// The same behind the kernel's zswap.
+    KernelZswap,
     /// Clew with the scheme that was asked for.
     Clew,
     /// Clew with the scheme `zram`.
@@ -46,6 +50,8 @@ pub enum ArmKind {
     ClewAriadne,
     /// The same, and nobody tells it which app comes and goes.
     ClewAriadneNoCalls,
+    /// Clew with a scheme that puts on flash what does not fit.
+    Flash(FlashScheme),
     /// Clew with `ariadne` but for one mechanism.
     Without(Ablation),
 }
@@ -70,6 +76,8 @@ impl ArmKind {
     /// All.
     pub fn all() -> Vec<ArmKind> {
         let mut all = ArmKind::FULL.to_vec();
+        all.push(ArmKind::KernelZswap);
+        all.extend(FlashScheme::ALL.map(ArmKind::Flash));
         all.extend(Ablation::ALL.map(ArmKind::Without));
         all
     }
@@ -81,6 +89,8 @@ impl ArmKind {
             ArmKind::KernelZram => "kernel-zram",
             ArmKind::KernelZramHint => "kernel-zram+hint",
             ArmKind::SwapFile => "swap-file",
+            ArmKind::KernelZswap => "kernel-zswap",
+            ArmKind::Flash(scheme) => scheme.arm_name(),
             ArmKind::Clew => "clew",
             ArmKind::ClewZram => "clew-zram",
             ArmKind::ClewAriadne => "clew-ariadne",
@@ -93,7 +103,10 @@ impl ArmKind {
     pub fn role(self) -> Role {
         match self {
             ArmKind::Dram => Role::Unlimited,
-            ArmKind::KernelZram | ArmKind::KernelZramHint | ArmKind::SwapFile => Role::Kernel,
+            ArmKind::KernelZram
+            | ArmKind::KernelZramHint
+            | ArmKind::KernelZswap
+            | ArmKind::SwapFile => Role::Kernel,
             ArmKind::Without(_) => Role::Ablation,
             _ => Role::Clew,
         }
@@ -211,14 +224,14 @@ pub trait Arm {
     /// A program is about to be started and filled.
     fn filling(&mut self) {}
 
-    /// While more than this is in use (zram's memory included), the fill waits: programs that grow
+    /// While more than this is in use (the kernel's pool included), the fill waits: programs that grow
     /// without pause outrun whoever makes room for them.
     fn fill_ceiling_bytes(&self) -> Option<u64> {
         None
     }
 
-    /// `mm_stat` of a zram device whose memory counts and is not charged to the group.
-    fn mm_stat(&self) -> Option<PathBuf> {
+    /// A pool of the kernel whose memory counts and is not charged to the group.
+    fn kernel_pool(&self) -> Option<KernelPool> {
         None
     }
 
@@ -258,9 +271,9 @@ pub trait Arm {
     /// What was counted so far.
     fn tally(&mut self) -> Result<Tally, BenchError>;
 
-    /// Bytes written to disks by swapping that are charged to no process.
-    fn swap_bytes_written(&self) -> u64 {
-        0
+    /// Bytes that swapping wrote to disks.
+    fn swap_bytes_written(&mut self) -> Result<u64, BenchError> {
+        Ok(0)
     }
 
     /// Processor time spent for the arm outside its group.
@@ -273,15 +286,19 @@ pub trait Arm {
 fn look_of_kernel(
     ground: &Ground,
     apps: &[(Kind, u32)],
-    mm_stat: Option<&Path>,
+    pool: Option<&KernelPool>,
+    on_disk: bool,
 ) -> Result<Look, BenchError> {
-    let zram = mm_stat.map(zram_use).unwrap_or_default();
+    let in_pool = pool.map(KernelPool::now).unwrap_or_default();
     let swapped = ground.group.swapped_bytes()?;
     let kept = Memory {
         resident_bytes: ground.group.anonymous_bytes()?,
         stored_bytes: swapped,
-        pool_bytes: zram.used_bytes,
-        disk_bytes: if mm_stat.is_some() { 0 } else { swapped },
+        pool_bytes: in_pool.used_bytes,
+        disk_bytes: match on_disk {
+            true => swapped.saturating_sub(in_pool.original_bytes),
+            false => 0,
+        },
         ..Memory::default()
     };
     let moved = |&(_, pid): &(Kind, u32)| Moved {
@@ -306,9 +323,10 @@ pub struct ArmSettings {
 pub fn make(kind: ArmKind, settings: &ArmSettings) -> Result<Box<dyn Arm>, BenchError> {
     Ok(match kind {
         ArmKind::Dram => Box::new(dram::Dram::default()),
-        ArmKind::KernelZram | ArmKind::KernelZramHint | ArmKind::SwapFile => {
-            Box::new(kernel::KernelSwap::new(kind))
-        }
+        ArmKind::KernelZram
+        | ArmKind::KernelZramHint
+        | ArmKind::KernelZswap
+        | ArmKind::SwapFile => Box::new(kernel::KernelSwap::new(kind)),
         _ => Box::new(clew::Clew::new(kind, settings)?),
     })
 }

@@ -7,7 +7,8 @@ use serde::Serialize;
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Wait {
     /// A cause in the daemon's account of faults on stored pages (`held`, `lock`, `events`, `queue`,
-    /// `codec`, `put`); or `fresh`, all of first touches of fresh memory.
+    /// `codec`, `put`); or all of other faults: `fresh`, first touches of fresh memory; `flash`, those that
+    /// waited for the device, until their page was there.
     pub cause: String,
     /// Faults that waited, all of them.
     pub faults: u64,
@@ -40,14 +41,15 @@ pub(super) fn of(status: &Status) -> Vec<Wait> {
         slow_faults: cause.slow_faults,
         slow_seconds: cause.slow_seconds,
     });
-    let fresh = &status.fresh_fault_latency;
-    let fresh = Wait {
-        cause: "fresh".to_string(),
-        faults: fresh.count,
-        seconds: fresh.seconds,
+    let alone = [("fresh", &status.fresh_fault_latency), ("flash", &status.flash_fault_latency)];
+    let alone = alone.into_iter().map(|(cause, latency)| Wait {
+        cause: cause.to_string(),
+        faults: latency.count,
+        seconds: latency.seconds,
         ..Wait::default()
-    };
-    stored.chain([fresh]).collect()
+    });
+    let has_some = |wait: &Wait| wait.cause != "flash" || status.flash.is_some();
+    stored.chain(alone.filter(has_some)).collect()
 }
 
 /// What was waited for between two looks.
@@ -84,5 +86,7 @@ mod tests {
         assert_eq!((waits[0].cause.as_str(), waits[0].faults, waits[0].seconds), ("lock", 4, 0.25));
         assert_eq!((waits[1].cause.as_str(), waits[1].faults), ("fresh", 7));
         assert_eq!(between(&[], &after), after);
+        let flash = Status { flash: Some(Default::default()), ..status(1, 0.5, 1) };
+        assert_eq!(of(&flash).last().map(|wait| wait.cause.clone()), Some("flash".to_string()));
     }
 }

@@ -11,7 +11,6 @@ use crate::cgroup::Cgroup;
 use crate::cpu_time::kernel_swap_threads;
 use crate::error::BenchError;
 use crate::session::Launch;
-use crate::totals::zram_use;
 use crate::zram::ZramSwap;
 
 /// Name of this side.
@@ -64,7 +63,7 @@ impl KernelSide {
 
     /// Original bytes / memory of the device.
     pub fn compression_ratio(&self) -> f64 {
-        let zram = zram_use(&self.zram.mm_stat());
+        let zram = self.zram.pool().now();
         zram.original_bytes as f64 / zram.used_bytes.max(1) as f64
     }
 }

@@ -4,7 +4,6 @@
 //! A program is usable if swapping adds at most a fifth to what its visit takes in memory, or at most what
 //! a person does not notice.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use clew_report::{Machine, Skipped};
@@ -22,7 +21,7 @@ use crate::progress::Progress;
 use crate::run::{self, Turn, Work};
 use crate::scratch::Scratch;
 use crate::session::Session;
-use crate::totals::{Watch, zram_use};
+use crate::totals::Watch;
 
 /// What swapping may add to a visit of a usable program, as a part of the visit in memory.
 const ADDED_PART: f64 = 0.2;
@@ -177,7 +176,7 @@ fn grow(
     let name = arm.kind();
     progress.begin(&format!("{name}: growing"), work.programs.len() as u64);
     arm.begin(ground)?;
-    let watch = Watch::start(ground.group.usage_file(), arm.mm_stat());
+    let watch = Watch::start(ground.group.usage_file(), arm.kernel_pool());
     let mut grown = Grown {
         scheme: arm.scheme(),
         seen: Vec::new(),
@@ -252,8 +251,8 @@ fn one_more(
             visits.push((visit.time, visit.answers.digests));
         }
     }
-    let zram = arm.mm_stat().map_or(0, |path| zram_use(Path::new(&path)).used_bytes);
-    Ok(Seen { start, visits, used_bytes: ground.group.usage_bytes()? + zram })
+    let in_pool = arm.kernel_pool().map_or(0, |pool| pool.now().used_bytes);
+    Ok(Seen { start, visits, used_bytes: ground.group.usage_bytes()? + in_pool })
 }
 
 /// What swapping added after the start of that program.

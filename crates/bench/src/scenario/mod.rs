@@ -154,6 +154,8 @@ pub struct ArmResult {
     pub total_bytes_peak: u64,
     pub ratio: Option<f64>,
     pub faults: u64,
+    /// What swapping wrote to disks, the fill included.
+    pub disk_bytes_written: u64,
     pub answers: u64,
     /// Those that differ from the model's, or from those in memory.
     pub wrong_answers: u64,
@@ -270,6 +272,7 @@ fn arm_result(part: &Part, memory: &Outcome, arm: &Outcome) -> ArmResult {
         total_bytes_peak: result.total_bytes_peak,
         ratio: result.ratio,
         faults: result.faults,
+        disk_bytes_written: result.disk_bytes_written,
         answers: result.answers,
         wrong_answers: result.wrong_answers + paired::differing(&memory.digests, &arm.digests),
         waits: arm.waits.clone(),

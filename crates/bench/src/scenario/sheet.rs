@@ -6,7 +6,7 @@ use super::{Added, ArmResult, PartResult, ScenarioResult};
 use crate::arms::wait::Wait;
 
 const ADDED: &str = "added: the time of a visit minus that of the same visit in memory (dram); sum: of all measured \
-    visits; x kernel: that sum / kernel-zram's; CPU: of everything, after the fill; mean, peak: memory in use; \
+    visits; x kernel: that sum / kernel-zram's; CPU: of everything, after the fill; mean, peak: memory in use; disk: written by swapping; \
     the kernel's is held by a hard limit, Clew's by its budget alone. Bars: median / 95th percentile / worst, ms.";
 
 /// All parts, an arm a line, and what the columns mean.
@@ -136,7 +136,8 @@ fn named(one: &Added) -> String {
 
 /// What the arms cost.
 fn costs(part: &PartResult) -> Table {
-    let header = ["arm", "CPU s", "mean MiB", "peak", "ratio", "faults", "answers", "wrong"];
+    let header =
+        ["arm", "CPU s", "mean MiB", "peak", "ratio", "faults", "disk MiB", "answers", "wrong"];
     let row = |arm: &ArmResult| {
         vec![
             arm.name.clone(),
@@ -145,6 +146,7 @@ fn costs(part: &PartResult) -> Table {
             (arm.total_bytes_peak >> 20).to_string(),
             arm.ratio.map_or("-".to_string(), |ratio| format!("{ratio:.2}")),
             arm.faults.to_string(),
+            (arm.disk_bytes_written >> 20).to_string(),
             arm.answers.to_string(),
             arm.wrong_answers.to_string(),
         ]
@@ -208,6 +210,7 @@ mod tests {
                 total_bytes_peak: 1 << 30,
                 ratio: Some(3.456),
                 faults: 123_456_789,
+                disk_bytes_written: 987 << 20,
                 answers: 100,
                 wrong_answers: 0,
                 kept: None,

@@ -40,10 +40,14 @@ pub fn jobs(asked: Option<usize>) -> Result<usize, Failure> {
     }
 }
 
-fn chosen(names: &[String], has_flash: bool) -> Result<Vec<Scheme>, Failure> {
+fn chosen(names: &[String], options: &Options) -> Result<Vec<Scheme>, Failure> {
     match names {
         [all] if all == "all" => {
-            let fits = |scheme: &Scheme| has_flash || !scheme.needs_flash();
+            let fits = |scheme: &Scheme| {
+                // What some admit depends on what pages hold.
+                let is_known = !options.policy_only() || !scheme.admission.about().rejects;
+                is_known && (options.has_flash() || !scheme.needs_flash())
+            };
             Ok(schemes::all().into_iter().filter(fits).collect())
         }
         names => names.iter().map(|name| scheme(name)).collect(),
@@ -52,8 +56,7 @@ fn chosen(names: &[String], has_flash: bool) -> Result<Vec<Scheme>, Failure> {
 
 /// `clew compare TRACE`.
 pub fn compare(format: Format, args: Args) -> Result<(), Failure> {
-    let has_flash = args.options.has_flash();
-    let (schemes, jobs) = (chosen(&args.schemes, has_flash)?, jobs(args.jobs)?);
+    let (schemes, jobs) = (chosen(&args.schemes, &args.options)?, jobs(args.jobs)?);
     let Some(first) = schemes.first().cloned() else {
         return Err(Failure::Input(anyhow!("--schemes names none")));
     };

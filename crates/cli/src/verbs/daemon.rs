@@ -37,6 +37,10 @@ pub struct Args {
     /// Bytes of it; a file gets that size [default: all of a device].
     #[arg(long, value_name = "SIZE", requires = "flash")]
     flash_size: Option<ByteSize>,
+    /// A file for what is known of how apps are used, which is there for the next daemon; made if it is not
+    /// there [default: none].
+    #[arg(long, value_name = "FILE")]
+    profiles: Option<PathBuf>,
     #[command(flatten)]
     record: RecordArgs,
     /// End when the last program has ended.
@@ -72,6 +76,7 @@ pub fn daemon(socket: &Path, args: Args) -> Result<(), Failure> {
         metrics: args.metrics,
         metrics_public: args.metrics_public,
         flash: args.flash.map(|path| FlashPlace { path, size: args.flash_size }),
+        profiles: args.profiles,
         exit_when_idle: args.exit_when_idle,
         starter: args.starter,
         record: args.record.recording()?,
@@ -99,6 +104,7 @@ pub fn daemon(socket: &Path, args: Args) -> Result<(), Failure> {
         | DaemonError::Ending(_)
         | DaemonError::NeedsFlash(_)
         | DaemonError::Flash { .. }
+        | DaemonError::Profiles(_)
         | DaemonError::Served(_) => Failure::Input(e.into()),
         DaemonError::GaveUp(_) => Failure::GaveUp(e.into()),
         _ => Failure::Failed(e.into()),

@@ -87,6 +87,11 @@ impl Options {
         self.flash.is_some()
     }
 
+    /// Whether it is replayed without contents.
+    pub fn policy_only(&self) -> bool {
+        self.policy_only
+    }
+
     /// The settings for `input` under `scheme`.
     pub fn settings(&self, input: &Input, scheme: Scheme) -> Result<Settings, Failure> {
         let mut costs = match &self.costs {

@@ -15,7 +15,7 @@ use crate::progress::Bar;
 /// What to run again.
 #[derive(clap::Args)]
 pub struct Args {
-    /// archer, ariadne or elasticzram.
+    /// archer, ariadne, elasticzram or ezswap.
     paper: String,
     /// One figure or table only: 7, T2, or text for what the text measures [default: all].
     #[arg(long, value_name = "N")]

@@ -84,19 +84,26 @@ impl FactsKeeper {
                     stats.last_access = now;
                 }
                 stats.state = AppState::Background;
-                stats.footprint_pages = stats.resident_pages + stats.stored_pages;
+                let held = stats.resident_pages + stats.stored_pages;
+                // One that has just begun says nothing of how large it becomes.
+                if held > 0 {
+                    stats.footprint_pages = held;
+                }
                 if self.facts.foreground == Some(app) {
                     self.facts.foreground = None;
                 }
                 self.end_start(Some(app));
             }
-            Event::SpaceStart { space, app } => {
+            Event::SpaceStart { space, app, file } => {
                 self.forget_space(space);
                 let number = space.0 as usize;
                 if self.facts.space_app.len() <= number {
                     self.facts.space_app.resize(number + 1, None);
                 }
                 self.facts.space_app[number] = Some(app);
+                if file {
+                    self.facts.file_spaces.insert(space);
+                }
                 self.app(app);
                 self.count(space, pages);
             }
@@ -247,6 +254,7 @@ impl FactsKeeper {
         self.set_count(space, PageCounts::default());
         let Some(app) = self.facts.app_of(space) else { return };
         self.facts.space_app[space.0 as usize] = None;
+        self.facts.file_spaces.remove(&space);
         for set in self.facts.launch_sets.get_mut(&app).into_iter().flatten() {
             set.retain(|page| page.space() != space);
         }

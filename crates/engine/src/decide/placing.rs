@@ -10,7 +10,7 @@ use clew_policy::schemes::OnFull;
 use clew_policy::{Policies, low_memory_killer};
 
 use super::orders::{
-    Placed, count_pages, cut_by_space, into_orders, keep_what_fits, room_pages, stored_page_bytes,
+    self, Placed, count_pages, cut_by_space, into_orders, room_pages, stored_page_bytes,
 };
 use super::{Engine, pages_of};
 
@@ -123,7 +123,7 @@ impl Engine {
             room[Tier::Pool.index()] += evicted;
             self.pass_on(&mut placed, beyond.saturating_sub(evicted), pages);
         }
-        keep_what_fits(&mut placed, &mut room, &mut stay);
+        self.keep_what_fits(&mut placed, &mut room, &mut stay);
         self.counted.ordered_pages += count_pages(&placed);
         into_orders(placed, Cause::SwapOut, out);
         self.hand_back(stay, pages);
@@ -170,7 +170,7 @@ impl Engine {
             }
             leaves
         });
-        keep_what_fits(&mut placed, &mut self.room(), &mut stay);
+        self.keep_what_fits(&mut placed, &mut self.room(), &mut stay);
         let moved = count_pages(&placed);
         self.counted.moved_pages += moved;
         into_orders(placed, Cause::Evicted, out);
@@ -223,6 +223,21 @@ impl Engine {
             }
         }
         placed
+    }
+
+    /// Those for which there is no room are added to `stay`. What lies in its file needs none.
+    fn keep_what_fits(
+        &self,
+        placed: &mut Vec<Placed>,
+        room: &mut [u64; Tier::COUNT],
+        stay: &mut Vec<PageId>,
+    ) {
+        let facts = &self.known.facts;
+        let in_file =
+            |(_, space, (tier, _), _): &mut Placed| *tier == Tier::Flash && facts.is_file(*space);
+        let in_files: Vec<Placed> = placed.extract_if(.., in_file).collect();
+        orders::keep_what_fits(placed, room, stay);
+        placed.extend(in_files);
     }
 
     /// Pages that each tier has room for, by [`Tier::index`]. Of a pool that can give to flash, some is kept

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use clew_core::{
     AppId, Demand, Event, FrameFacts, Group, Ns, Order, PageCounts, PageFacts, PageId, PageRun,
-    SampleDemand, SpaceId, Tier, TierFacts, Trigger,
+    Profile, SampleDemand, SpaceId, Tier, TierFacts, Trigger,
 };
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +18,8 @@ pub enum Call {
     Begin(String),
     /// What an app is called, before its first event.
     Name(AppId, String),
+    /// [`Engine::know`], before the app's first event.
+    Know(AppId, Profile),
     /// Everything of an app has been taken out (a window of a recording).
     Window(AppId),
     /// [`Engine::tell`].

@@ -20,7 +20,8 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Deref;
 
 use clew_core::{
-    AppId, Event, FlashForm, Group, Job, Ns, Order, PageFacts, PageId, SpaceId, Tier, TierFacts,
+    AppId, Event, FlashForm, Group, Job, Ns, Order, PageFacts, PageId, Profile, SpaceId, Tier,
+    TierFacts,
 };
 use clew_policy::schemes::OnFull;
 
@@ -73,7 +74,7 @@ pub enum Command {
     },
     /// Take these stored pages out of the tier that they are in, and put them into this one. Every page
     /// must end in one `Stored` (in its new tier, or in its old one if it could not be moved),
-    /// `PageIn`, `Freed`, or the end of its space.
+    /// `PageIn`, `Freed`, or the end of its space. To flash, of a space of files: drop them from the pool.
     Move {
         /// The space.
         space: SpaceId,
@@ -86,7 +87,8 @@ pub enum Command {
         /// By which its end is told.
         number: u64,
     },
-    /// As [`Command::SwapOut`], but onto flash, past the pool.
+    /// As [`Command::SwapOut`], but onto flash, past the pool. Of a space of files: drop them, as what they hold
+    /// lies in their file.
     PutOnFlash {
         /// The space.
         space: SpaceId,
@@ -304,6 +306,12 @@ impl Driver {
     /// What a new app is called; before its first event.
     pub fn name(&mut self, app: AppId, name: &str) {
         self.note(|| Call::Name(app, name.to_string()), Answer::Nothing);
+    }
+
+    /// What is known of a new app from earlier; before its first event.
+    pub fn know(&mut self, app: AppId, profile: Profile) {
+        self.note(|| Call::Know(app, profile.clone()), Answer::Nothing);
+        self.engine.know(app, profile);
     }
 
     /// Everything of `app` has been taken out.

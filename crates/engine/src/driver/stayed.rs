@@ -33,9 +33,8 @@ impl StayedPages {
         if self.pages.is_empty() {
             return Vec::new();
         }
-        let end = run.first.plus(u64::from(run.count));
         let removed: Vec<(PageId, Ns)> =
-            self.pages.range(run.first..end).map(|(page, due)| (*page, *due)).collect();
+            self.pages.range(run.range()).map(|(page, due)| (*page, *due)).collect();
         for (page, due) in &removed {
             self.pages.remove(page);
             self.due.remove(&(*due, *page));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clew_core::{AccessKind, Event, PageId, PageRun, Tier, Vpn};
-use clew_store::{Entry, FetchError, Get, Handle, Piece, State, points};
+use clew_store::{Entry, FetchError, Get, Handle, Piece, ReadError, State, points};
 
 use super::borrowed::{Borrowed, RUN, borrow, is_sibling};
 use super::{
@@ -80,9 +80,13 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
 
     fn tell_fresh(&self, space: &ManagedSpace<M>, vpn: Vpn, pages: u32, events: &mut Vec<Event>) {
         count(&self.counters.fresh, 1);
-        let page = PageId::new(space.id(), vpn);
-        events.push(Event::Resident { run: PageRun { first: page, count: pages } });
-        events.push(Event::Access { page, kind: AccessKind::Fresh, write: false });
+        let touched = PageId::new(space.id(), vpn);
+        events.push(Event::Access { page: touched, kind: AccessKind::Fresh, write: false });
+        if pages > 1 {
+            // They came along, and nobody has used them yet.
+            let run = PageRun { first: touched.plus(1), count: pages - 1 };
+            events.push(Event::Resident { run });
+        }
     }
 
     /// Ends a fault that was answered with [`Fault::Far`]: the block was fetched, or not. The caller holds
@@ -130,18 +134,20 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
     ) -> Fault<S::Far> {
         let page = PageId::new(space.id(), vpn);
         let (mut others, mut tier) = (None, Tier::Pool);
+        // What is far, and in memory all the same, is waited for by nobody.
+        let mut here = None;
         let put = match entry.handle() {
             None => space.memory.put_zero(vpn, 1),
             Some(_) if entry.state() == State::Parked && self.copy_parked(page, entry, ctx) => {
                 space.memory.put(vpn, &ctx.pages[..self.page_units])
             }
-            Some(handle) => match self.read_chunk(ctx, handle, entry.index(), 0, fetched) {
+            Some(handle) => match self.read_for_fault(ctx, handle, entry, fetched, &mut here) {
                 Ok(Get::OnFlash(far)) => {
                     points::far_asked();
                     return Fault::Far(Awaited { vpn, entry }, far);
                 }
                 Ok(Get::Here(piece)) => {
-                    if fetched.is_some() || self.store.is_on_flash(handle) {
+                    if fetched.is_some() || here.is_some() || self.store.is_on_flash(handle) {
                         tier = Tier::Flash;
                     }
                     let at = usize::from(entry.index() - piece.pages.start) * self.page_units;
@@ -168,17 +174,20 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                 }
                 self.back(space, vpn, entry);
                 self.tell_used(page, entry, tier, events);
+                let fetched = fetched.or(here.as_ref());
                 if let Some((handle, piece)) = others {
                     let back = (vpn, handle, entry.index());
                     self.bring_others(space, back, piece, fetched, ctx, events);
                     self.store.release(handle);
                 }
                 if let Some(run_ahead) = self.run_ahead {
-                    let is_stored = |vpn: &u64| is_there(space.table.load(Vpn(*vpn)));
+                    // Near what is far is more that was read with it.
+                    let from_flash = tier == Tier::Flash;
+                    let is_stored = |vpn: &u64| is_there(space.table.load(Vpn(*vpn)), from_flash);
                     let others = |range: Range<u64>| range.filter(|other| *other != vpn.0);
                     let stored = |range| others(range).filter(is_stored).count() as u32;
                     let range = space.runs.lock().fault(vpn, run_ahead, stored);
-                    self.bring_near(space, others(range), ctx, events);
+                    self.bring_near(space, others(range), from_flash, ctx, events);
                 }
                 Fault::Restored
             }
@@ -191,6 +200,23 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                 if stop == PutStop::Again { Fault::Again } else { Fault::Gone }
             }
         }
+    }
+
+    /// The page that is asked for, from what was `fetched` of a far block, or from what is `here` of it.
+    fn read_for_fault(
+        &self,
+        ctx: &mut MoverContext<S>,
+        handle: Handle,
+        entry: Entry,
+        fetched: Option<&S::Fetched>,
+        here: &mut Option<S::Fetched>,
+    ) -> Result<Get<Piece, S::Far>, ReadError> {
+        if fetched.is_some() {
+            return self.read_chunk(ctx, handle, entry.index(), 0, fetched);
+        }
+        let (get, found) = self.read_chunk_here(ctx, handle, entry.index(), 0)?;
+        *here = found;
+        Ok(get)
     }
 
     fn copy_parked(&self, page: PageId, entry: Entry, ctx: &mut MoverContext<S>) -> bool {
@@ -260,12 +286,13 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         }
     }
 
-    /// Brings back those of some pages, ascending, that are stored. The caller holds `table.lock` for
-    /// reading.
+    /// Brings back those of some pages, ascending, that are stored, and of those on flash what is in memory: the
+    /// latter are looked at if `from_flash`. The caller holds `table.lock` for reading.
     fn bring_near(
         &self,
         space: &ManagedSpace<M>,
         pages: impl Iterator<Item = u64>,
+        from_flash: bool,
         ctx: &mut MoverContext<S>,
         events: &mut Vec<Event>,
     ) {
@@ -273,20 +300,20 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         let mut end = 0;
         for next in pages.map(Vpn) {
             let entry = space.table.load(next);
-            let Some(handle) = entry.handle().filter(|_| is_there(entry)) else {
+            let Some(handle) = entry.handle().filter(|_| is_there(entry, from_flash)) else {
                 continue;
             };
             if !borrow(space, next, entry) {
                 continue;
             }
-            match self.read_chunk(ctx, handle, entry.index(), end, None) {
-                Ok(Get::Here(piece)) => {
+            match self.read_chunk_here(ctx, handle, entry.index(), end) {
+                Ok((Get::Here(piece), _)) => {
                     let at = end + usize::from(entry.index() - piece.pages.start);
                     run.push(Borrowed { vpn: next, entry, at });
                     end += piece.pages.len();
                 }
                 // It is fetched, or told of, when it is asked for.
-                Ok(Get::OnFlash(_)) | Err(_) => {
+                Ok((Get::OnFlash(_), _)) | Err(_) => {
                     self.not_back(space, next, entry);
                     space.memory.wake(next, 1);
                 }
@@ -411,10 +438,11 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
     }
 }
 
-/// Whether a page can come along with another: it is in a block, and nobody watches whether it is used.
-fn is_there(entry: Entry) -> bool {
+/// Whether a page can come along with another: it is in a block, on flash only if that one was, and nobody watches
+/// whether it is used.
+fn is_there(entry: Entry, from_flash: bool) -> bool {
     entry.state() == State::Stored
         && entry.handle().is_some()
         && !is_sample(entry)
-        && !entry.has(Entry::FLASH)
+        && (from_flash || !entry.has(Entry::FLASH))
 }

@@ -82,6 +82,9 @@ pub trait BlockStore {
         out: &mut [Self::Unit],
     ) -> Result<Piece, ReadError>;
 
+    /// The bytes of a block that is far away, if they are in memory after all. Waits for nothing.
+    fn fetch_here(&self, far: &Self::Far) -> Option<Self::Fetched>;
+
     /// The bytes of a block that is far away. Waits for them.
     ///
     /// # Errors
@@ -215,6 +218,10 @@ impl BlockStore for Arc<Store> {
         out: &mut [u8],
     ) -> Result<Piece, ReadError> {
         Store::get_chunk_fetched(self, scratch, fetched, index, out)
+    }
+
+    fn fetch_here(&self, far: &OnFlash) -> Option<Fetched> {
+        Store::fetch_here(self, far)
     }
 
     fn fetch_now(&self, far: OnFlash) -> Result<Fetched, FetchError> {

@@ -76,6 +76,25 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         }
     }
 
+    /// The same of a block that may be far away, if its bytes are in memory all the same. With it, what was fetched.
+    pub(super) fn read_chunk_here(
+        &self,
+        ctx: &mut MoverContext<S>,
+        handle: Handle,
+        index: u16,
+        at: usize,
+    ) -> Result<(Get<Piece, S::Far>, Option<S::Fetched>), ReadError> {
+        match self.read_chunk(ctx, handle, index, at, None)? {
+            Get::OnFlash(far) => match self.store.fetch_here(&far) {
+                Some(bytes) => {
+                    Ok((self.read_chunk(ctx, handle, index, at, Some(&bytes))?, Some(bytes)))
+                }
+                None => Ok((Get::OnFlash(far), None)),
+            },
+            here => Ok((here, None)),
+        }
+    }
+
     /// The same, and waits for a block that is far away.
     pub(super) fn read_chunk_and_wait(
         &self,

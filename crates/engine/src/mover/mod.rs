@@ -148,7 +148,8 @@ pub struct MoverCounters {
     pub fresh: AtomicU64,
     /// Faults on pages that were back already.
     pub spurious: AtomicU64,
-    /// Pages that were present where the table said stored. Never seen; a defect if it happens.
+    /// Pages that were present where the table said stored. A defect, but for a page that was moved away
+    /// and back while two fetched it (`borrowed`).
     pub conflicts: AtomicU64,
     /// Stored copies whose checksum was wrong.
     pub corrupt: AtomicU64,

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Barrier};
 
-use clew_core::{Event, PageId, Vpn};
+use clew_core::{AccessKind, Event, PageId, PageRun, Vpn};
 use clew_engine::{Fault, MoverContext, Restored};
 use clew_store::SpaceWriteGuard;
 use clew_store::State;
@@ -355,4 +355,29 @@ fn a_kept_copy_is_used_again_and_dropped_once() {
     assert_eq!(world.mover.drop_kept(&program.space, Vpn(4)), None, "the only copy");
     assert!(page(4) != page(5));
     done(&world);
+}
+
+/// Of a first touch the touched page is told as used, and what came along with it as found.
+#[test]
+fn a_first_touch_is_told_once() {
+    let world = World::roomy(true);
+    let program = world.start();
+    for (vpn, along) in [(4, 0), (7, 2)] {
+        assert!(!program.kernel.touch(vpn));
+        assert_eq!(program.kernel.read_faults(), [vpn]);
+        let (mut ctx, mut events) = (MoverContext::default(), Vec::new());
+        {
+            let _guard = program.space.table.lock.read();
+            let fault = world.mover.fault(&program.space, Vpn(vpn), &mut ctx, &mut events);
+            assert!(matches!(fault, Fault::Fresh(pages) if pages == along + 1), "{fault:?}");
+        }
+        let page = |vpn| PageId::new(program.space.id(), Vpn(vpn));
+        let mut expected =
+            vec![Event::Access { page: page(vpn), kind: AccessKind::Fresh, write: false }];
+        if along > 0 {
+            let run = PageRun { first: page(vpn + 1), count: along };
+            expected.push(Event::Resident { run });
+        }
+        assert_eq!(format!("{events:?}"), format!("{expected:?}"));
+    }
 }

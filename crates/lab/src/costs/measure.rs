@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clew_core::{ByteSize, CodecKind};
+use clew_policy::admission::entropy::entropy;
 use clew_store::{CodecContext, Handle, Members, Store, StoreConfig};
 use clew_trace::{Content, ContentId, Trace};
 
@@ -65,6 +66,7 @@ pub fn measure(trace: &Trace, progress: &mut dyn FnMut(u64, u64)) -> Result<Cost
         ),
         look_ns: look(&bytes, page) * scale,
         copy_ns: copy(&bytes, page) * scale,
+        sample_ns: sampling(&bytes, page),
         codec,
         ..reference
     })
@@ -153,6 +155,13 @@ fn look(bytes: &[u8], page: usize) -> f64 {
         copy.copy_from_slice(source);
         let hash = twox_hash::XxHash3_64::oneshot(&copy);
         std::hint::black_box((hash, copy.iter().all(|byte| *byte == 0)));
+    })
+}
+
+/// What selective admission does of a page. It is the same of a larger page.
+fn sampling(bytes: &[u8], page: usize) -> f64 {
+    least(bytes, page, |source| {
+        std::hint::black_box(entropy(source));
     })
 }
 

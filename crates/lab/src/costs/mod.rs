@@ -27,6 +27,8 @@ pub struct Spent {
     pub back_ns: f64,
     /// Crossing to the kernel and back (always by the table).
     pub kernel_ns: f64,
+    /// Looking at the beginning of pages, for admission (always by the table).
+    pub sample_ns: f64,
     /// Reading and writing flash, by the table: a device's time, and not a CPU's.
     pub device_ns: f64,
     /// Of all that, what the program that faulted waited for.
@@ -35,6 +37,8 @@ pub struct Spent {
     pub decompressed_pages: u64,
     /// Pages compressed.
     pub compressed_pages: u64,
+    /// Pages whose beginning admission has looked at.
+    pub sampled_pages: u64,
     /// Read from flash, bytes.
     pub flash_read_bytes: u64,
     /// Stored on flash, bytes.
@@ -46,6 +50,8 @@ impl std::ops::AddAssign for Spent {
         self.out_ns += more.out_ns;
         self.back_ns += more.back_ns;
         self.kernel_ns += more.kernel_ns;
+        self.sample_ns += more.sample_ns;
+        self.sampled_pages += more.sampled_pages;
         self.device_ns += more.device_ns;
         self.wait_ns += more.wait_ns;
         self.decompressed_pages += more.decompressed_pages;
@@ -58,7 +64,13 @@ impl std::ops::AddAssign for Spent {
 impl Spent {
     /// CPU time of all kinds.
     pub fn cpu_ns(&self) -> f64 {
-        self.out_ns + self.back_ns + self.kernel_ns
+        self.out_ns + self.back_ns + self.kernel_ns + self.sample_ns
+    }
+
+    /// What looking at the beginning of so many pages takes.
+    pub fn sampling(pages: u64, costs: &Costs) -> Spent {
+        let sample_ns = costs.sample_ns * pages as f64;
+        Spent { sample_ns, sampled_pages: pages, ..Spent::default() }
     }
 }
 
@@ -191,6 +203,9 @@ pub struct Costs {
     pub look_ns: f64,
     /// A page copied.
     pub copy_ns: f64,
+    /// Selective admission: the entropy of the first 512 bytes of a page.
+    #[serde(default)]
+    pub sample_ns: f64,
     /// Flash, where the table has it.
     pub flash: Option<FlashCost>,
     /// By codec and chunk size, ascending.
@@ -216,7 +231,14 @@ impl Costs {
     fn parse(text: &str, what: &str) -> Result<Costs, LabError> {
         let bad = |why: String| LabError::Setting { what: what.to_string(), why };
         let mut costs: Costs = toml::from_str(text).map_err(|error| bad(error.to_string()))?;
-        let single = [costs.fault_ns, costs.put_ns, costs.take_ns, costs.look_ns, costs.copy_ns];
+        let single = [
+            costs.fault_ns,
+            costs.put_ns,
+            costs.take_ns,
+            costs.look_ns,
+            costs.copy_ns,
+            costs.sample_ns,
+        ];
         let flash = costs
             .flash
             .iter()
@@ -255,6 +277,7 @@ impl Costs {
             &mut self.take_ns,
             &mut self.look_ns,
             &mut self.copy_ns,
+            &mut self.sample_ns,
         ] {
             *cost *= factor;
         }

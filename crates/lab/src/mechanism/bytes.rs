@@ -356,7 +356,7 @@ impl Bytes {
             let modelled = compressed as f64 * cost.out_ns + looked_at as f64 * costs.look_ns;
             spent.out_ns += self.clock.or_real(modelled, took);
             spent.kernel_ns += (stored - before[0]) as f64 * costs.take_ns;
-            spent.compressed_pages += compressed;
+            spent.compressed_pages += compressed * u64::from(form.codec != CodecKind::Raw);
             self.full |= out.full.is_some();
             for event in &out.events {
                 let Event::Stored { page, .. } = event else { continue };
@@ -613,7 +613,7 @@ impl Mechanism for Bytes {
             used_bytes: facts.used_bytes,
             limit_bytes: facts.limit_bytes,
             pages: facts.pages - facts.flash_pages.min(facts.pages),
-            limit_pages: facts.limit_pages - facts.flash_pages.min(facts.limit_pages),
+            limit_pages: facts.limit_pages,
         }
     }
 

@@ -108,7 +108,12 @@ impl Frames {
     pub fn of(&self, block: u32) -> Option<FrameFacts> {
         let frame = *self.of.get(&block)?;
         let record = self.table.record(frame);
-        Some(FrameFacts { frame, zpages: record.zpages(), free_chunks: record.free_chunks() })
+        Some(FrameFacts {
+            frame,
+            zpages: record.zpages(),
+            free_chunks: record.free_chunks(),
+            used_chunks: record.used_chunks(),
+        })
     }
 }
 
@@ -125,12 +130,12 @@ mod tests {
             frames.put(block, bytes);
         }
         assert_eq!(used, 4096 + 40 + 8192);
-        let shared = FrameFacts { frame: 0, zpages: 3, free_chunks: 0 };
+        let shared = FrameFacts { frame: 0, zpages: 3, free_chunks: 0, used_chunks: 60 };
         assert_eq!([1, 2, 3].map(|block| frames.of(block)), [Some(shared); 3]);
         assert_eq!((frames.of(4), frames.of(5)), (None, None));
         assert_eq!((frames.take(1, 1280), frames.take(4, 40), frames.take(5, 5000)), (0, 40, 8192));
         // The middle one has moved to the last.
-        let shared = FrameFacts { frame: 0, zpages: 2, free_chunks: 64 - 30 - 10 };
+        let shared = FrameFacts { frame: 0, zpages: 2, free_chunks: 64 - 30 - 10, used_chunks: 40 };
         assert_eq!(frames.of(3), Some(shared));
         assert_eq!((frames.take(2, 1900), frames.take(3, 600)), (0, 4096));
         assert_eq!((frames.of(3), frames.cost(4000)), (None, 4096));

@@ -47,8 +47,7 @@ impl Lent {
     /// Removes those of `run`; which these were.
     fn take(&mut self, run: PageRun) -> Vec<PageId> {
         let Some(of) = self.spaces.get_mut(&run.first.space()) else { return Vec::new() };
-        let end = run.first.plus(u64::from(run.count));
-        let taken: Vec<PageId> = of.range(run.first..end).copied().collect();
+        let taken: Vec<PageId> = of.range(run.range()).copied().collect();
         taken.iter().for_each(|page| {
             of.remove(page);
         });

@@ -215,8 +215,7 @@ impl Numbers {
 
     /// How many of them there may be.
     pub fn limit_pages(&self) -> u64 {
-        let inside = self.inside.borrow();
-        inside.limits.disksize_pages - inside.flash.map_or(0, |(flash, _)| flash.pages)
+        self.inside.borrow().limits.disksize_pages
     }
 
     /// How full flash is, if there is one.
@@ -308,7 +307,9 @@ impl Inside {
         }
         let in_pool = if to_flash { STUB_BYTES.min(bytes) } else { bytes };
         let used = self.used_bytes + self.cost(in_pool);
-        if used > self.limits.mem_limit_bytes || stored > self.limits.disksize_pages {
+        let pages_in_pool = stored - self.flash.map_or(0, |(flash, _)| flash.pages);
+        let is_full = !to_flash && pages_in_pool > self.limits.disksize_pages;
+        if used > self.limits.mem_limit_bytes || is_full {
             self.full = true;
             return Ok(None);
         }
@@ -484,6 +485,10 @@ impl BlockStore for Numbers {
         _: &mut [Weight],
     ) -> Result<Piece, ReadError> {
         match *fetched {}
+    }
+
+    fn fetch_here(&self, far: &Infallible) -> Option<Infallible> {
+        match *far {}
     }
 
     fn fetch_now(&self, far: Infallible) -> Result<Infallible, FetchError> {

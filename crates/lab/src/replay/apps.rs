@@ -3,6 +3,7 @@
 use clew_core::{AppId, Event, Hotness, PageFacts, SpaceId, Trigger};
 use clew_trace::Record;
 
+use super::watch::Mark;
 use super::{Replay, Window};
 use crate::error::LabError;
 use crate::mechanism::Mechanism;
@@ -14,11 +15,11 @@ impl<M: Mechanism> Replay<'_, M> {
                 self.end_space(space);
                 self.spaces.note(record);
                 if let Some(world) = &mut self.world {
-                    world.end(space);
+                    world.start(space, file);
                 }
-                if !file && !self.dead.contains(&app) {
+                if self.plays(space) {
                     self.mechanism.start(space)?;
-                    self.tell(&Event::SpaceStart { space, app });
+                    self.tell(&Event::SpaceStart { space, app, file });
                 }
             }
             Record::SpaceEnd { space } => {
@@ -29,6 +30,7 @@ impl<M: Mechanism> Replay<'_, M> {
                 }
             }
             Record::Launch { app } => {
+                self.mark(Some(app));
                 self.revive(app)?;
                 self.window = None;
                 self.hot_sets.close();
@@ -37,6 +39,7 @@ impl<M: Mechanism> Replay<'_, M> {
                 self.tell(&Event::Launch { app });
             }
             Record::Relaunch { app } => {
+                self.mark(Some(app));
                 self.window = None;
                 self.hot_sets.close();
                 if self.dead.contains(&app) {
@@ -124,6 +127,23 @@ impl<M: Mechanism> Replay<'_, M> {
         }
     }
 
+    /// Says how far everything is, if anybody watches: an app comes to the front, or it is the end.
+    pub(super) fn mark(&mut self, app: Option<AppId>) {
+        let Some(watch) = &mut self.watch else { return };
+        let (pool, tally) = (self.mechanism.pool(), &self.tally);
+        watch.mark(Mark {
+            app: app.map(|app| app.0),
+            flash_read_bytes: tally.flash_read_bytes(),
+            flash_written_bytes: tally.flash_written_bytes(),
+            out_pages: tally.out_pages() - self.files.to_pool_pages,
+            out_file_pages: self.files.to_pool_pages + self.files.dropped_pages,
+            compressed_pages: tally.compressed_pages(),
+            sampled_pages: tally.sampled_pages(),
+            pool_pages: pool.pages,
+            pool_bytes: pool.used_bytes,
+        });
+    }
+
     /// A launch begins, if anybody watches.
     fn watch_launch(&mut self, app: AppId) {
         if let Some(watch) = &mut self.watch {
@@ -157,11 +177,11 @@ impl<M: Mechanism> Replay<'_, M> {
             return Ok(());
         }
         let of_app = self.spaces.of_app(app);
-        let of_app: Vec<SpaceId> =
-            of_app.filter(|space| self.spaces.is_anonymous(*space)).collect();
+        let of_app: Vec<SpaceId> = of_app.filter(|space| self.takes(*space)).collect();
         for space in of_app {
+            let file = self.spaces.is_file(space);
             self.mechanism.start(space)?;
-            self.tell(&Event::SpaceStart { space, app });
+            self.tell(&Event::SpaceStart { space, app, file });
         }
         Ok(())
     }

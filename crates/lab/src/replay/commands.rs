@@ -8,6 +8,7 @@ use clew_report::Memory;
 use clew_store::State;
 
 use super::{Replay, TICK};
+use crate::costs::Spent;
 use crate::error::LabError;
 use crate::mechanism::Mechanism;
 
@@ -128,6 +129,10 @@ impl<M: Mechanism> Replay<'_, M> {
                     self.driver.carried_out(number, 0);
                     if self.plays(space) {
                         let samples = self.peek(&groups)?;
+                        let sampled = samples.iter().filter(|sample| !sample.is_empty()).count();
+                        let spent = Spent::sampling(sampled as u64, &self.costs);
+                        self.tally.spend(&spent);
+                        self.backlog.push(self.program_ns(), spent.cpu_ns(), 0);
                         self.driver.peeked(self.now, groups, &samples, &self.mechanism);
                     }
                 }
@@ -193,6 +198,9 @@ impl<M: Mechanism> Replay<'_, M> {
         }
         for group in groups {
             self.tally.decided(1, group.pages.iter().map(|page| page.raw()));
+        }
+        if self.spaces.is_file(space) && matches!(how, How::ToFlash(_) | How::Evict(_)) {
+            return Ok(self.drop_pages(groups));
         }
         let used = self.used_bytes();
         let mut events = std::mem::take(&mut self.events);

@@ -7,7 +7,7 @@
 //!   stored here were written by an access that the source could not see: it is played as a write;
 //! - a candidate is a page that is there;
 //! - notes, which say what the recording system did, are passed over, as are spaces that hold pages
-//!   of files: no scheme here takes them yet.
+//!   of files ([`files`]), unless the scheme takes them.
 //!
 //! *Time.* Policies get the trace's time. A relaunch takes the program's own time ([`own`]) and what
 //! it waited for: faults, pages that are on their way back, and memory where there is none. What is
@@ -25,6 +25,7 @@ mod apps;
 mod backlog;
 mod commands;
 mod device;
+mod files;
 mod hot_sets;
 mod own;
 mod tally;
@@ -51,11 +52,12 @@ use crate::world::{Lookahead, World};
 use ahead::Ahead;
 use backlog::Backlog;
 use device::Device;
+use files::Files;
 use hot_sets::Follower;
 use own::OwnTime;
 use tally::Tally;
 use watch::Watch;
-pub use watch::{AppPages, PARTS, Switch, Watched};
+pub use watch::{AppPages, Mark, PARTS, Switch, Watched};
 
 /// The daemon's tick. After a round of reclaim that found nobody, the next one is so much later.
 const TICK: Ns = Ns::from_ms(10);
@@ -247,6 +249,9 @@ struct Replay<'a, M> {
     mechanism: WithKernel<M>,
     world: Option<World<'a>>,
     spaces: Spaces,
+    /// The scheme takes pages of files.
+    takes_files: bool,
+    files: Files,
     /// Apps that were ended here, and not by the trace.
     dead: BTreeSet<AppId>,
     on_full: OnFull,
@@ -300,6 +305,8 @@ impl<'a, M: Mechanism> Replay<'a, M> {
             mechanism: WithKernel::new(mechanism, &costs, page_bytes as u32, kernel_bytes)?,
             world: lookahead.map(World::new),
             spaces: Spaces::default(),
+            takes_files: settings.scheme.takes_files(),
+            files: Files::default(),
             dead: BTreeSet::new(),
             on_full: settings.scheme.on_full,
             own: OwnTime::new(trace.header().provenance.source, &costs, page_bytes as u32),
@@ -351,8 +358,12 @@ impl<'a, M: Mechanism> Replay<'a, M> {
             }
         }
         progress(total, total);
+        self.mark(None);
         let hot_sets = self.hot_sets.finish(self.has_hot_list);
-        let arm = self.tally.arm(&self.mechanism, &self.driver, hot_sets);
+        let mut arm = self.tally.arm(&self.mechanism, &self.driver, hot_sets);
+        if let (Some(replay), true) = (&mut arm.replay, self.takes_files) {
+            replay.files = Some(self.files.counts());
+        }
         Ok((arm, self.watch.map(Watch::finish)))
     }
 
@@ -427,10 +438,16 @@ impl<'a, M: Mechanism> Replay<'a, M> {
         }
     }
 
-    /// Whether what happens to `space` is played: it holds anonymous memory, and its app lives.
+    /// Whether the scheme takes what `space` holds: anonymous memory, or pages of files.
+    #[inline]
+    fn takes(&self, space: SpaceId) -> bool {
+        self.spaces.is_anonymous(space) || self.takes_files && self.spaces.is_file(space)
+    }
+
+    /// Whether what happens to `space` is played: the scheme takes what it holds, and its app lives.
     #[inline]
     fn plays(&self, space: SpaceId) -> bool {
-        self.spaces.is_anonymous(space)
+        self.takes(space)
             && (self.dead.is_empty()
                 || self.spaces.app(space).is_some_and(|app| !self.dead.contains(&app)))
     }
@@ -496,9 +513,8 @@ impl<'a, M: Mechanism> Replay<'a, M> {
     /// Of an app that was ended here, only what its pages hold is followed: it may come back.
     #[cold]
     fn pass_over(&mut self, record: &Record) {
-        let anonymous =
-            record.pages().is_some_and(|run| self.spaces.is_anonymous(run.first.space()));
-        if let Some(world) = self.world.as_mut().filter(|_| anonymous) {
+        let taken = record.pages().is_some_and(|run| self.takes(run.first.space()));
+        if let Some(world) = self.world.as_mut().filter(|_| taken) {
             world.pass_over(record);
         }
     }
@@ -550,7 +566,11 @@ impl<'a, M: Mechanism> Replay<'a, M> {
 
     fn bring(&mut self, page: PageId, write: bool) -> Result<(), LabError> {
         let mut events = std::mem::take(&mut self.events);
-        let spent = self.mechanism.fault(page, self.world.as_ref(), &mut events)?;
+        let in_file = self.is_in_file(page);
+        let mut spent = self.mechanism.fault(page, self.world.as_ref(), &mut events)?;
+        if in_file {
+            spent += self.read_from_file(page, &mut events)?;
+        }
         self.tally.spend(&spent);
         if let Some(watch) = &mut self.watch {
             watch.brought(self.spaces.app(page.space()), &spent);
@@ -621,6 +641,9 @@ impl<'a, M: Mechanism> Replay<'a, M> {
                 Event::Stored { page, tier, bytes } => {
                     if let Some(watch) = &mut self.watch {
                         watch.stored(*page, self.spaces.app(page.space()), *bytes);
+                    }
+                    if self.spaces.is_file(page.space()) {
+                        self.files.to_pool_pages += 1;
                     }
                     let page_bytes = self.driver.budget().page_bytes;
                     self.tally.stored(*tier, u64::from(*bytes), page_bytes);

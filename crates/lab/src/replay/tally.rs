@@ -39,6 +39,26 @@ impl Tally {
         self.spent += *spent;
     }
 
+    /// What was read from flash so far, bytes.
+    pub fn flash_read_bytes(&self) -> u64 {
+        self.spent.flash_read_bytes
+    }
+
+    /// Pages that left their program so far, for whichever tier; those dropped at once are not among them.
+    pub fn out_pages(&self) -> u64 {
+        self.swapped_out
+    }
+
+    /// Pages compressed so far.
+    pub fn compressed_pages(&self) -> u64 {
+        self.spent.compressed_pages
+    }
+
+    /// Pages whose beginning admission has looked at so far.
+    pub fn sampled_pages(&self) -> u64 {
+        self.spent.sampled_pages
+    }
+
     /// What was written to flash so far, bytes.
     pub fn flash_written_bytes(&self) -> u64 {
         self.spent.flash_written_bytes
@@ -97,6 +117,8 @@ impl Tally {
             cold_launches: self.cold_launches,
             kills: self.kills,
             compress_ms: ms(self.spent.out_ns),
+            sample_ms: ms(self.spent.sample_ns),
+            sampled_pages: self.spent.sampled_pages,
             decompress_ms: ms(self.spent.back_ns),
             kernel_ms: ms(self.spent.kernel_ns),
             flash_read_bytes: self.spent.flash_read_bytes,

@@ -53,6 +53,29 @@ pub struct AppPages {
     pub parts: [[u64; 3]; PARTS],
 }
 
+/// How far everything is when an app comes to the front, or at the end: sums from the beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Mark {
+    /// The app, by its number in the trace; none at the end.
+    pub app: Option<u32>,
+    /// Read from flash, swap and files, bytes.
+    pub flash_read_bytes: u64,
+    /// Written to flash, bytes.
+    pub flash_written_bytes: u64,
+    /// Anonymous pages that left DRAM.
+    pub out_pages: u64,
+    /// Pages of files that left DRAM.
+    pub out_file_pages: u64,
+    /// Pages compressed.
+    pub compressed_pages: u64,
+    /// Pages whose beginning admission has looked at.
+    pub sampled_pages: u64,
+    /// Pages in the pool now.
+    pub pool_pages: u64,
+    /// What they take now, bytes.
+    pub pool_bytes: u64,
+}
+
 /// All of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Watched {
@@ -60,6 +83,9 @@ pub struct Watched {
     pub switches: Vec<Switch>,
     /// By the app's number.
     pub apps: BTreeMap<u32, AppPages>,
+    /// One for each launch and relaunch, as it begins, and one for the end.
+    #[serde(default)]
+    pub marks: Vec<Mark>,
 }
 
 /// What an app has used of what had left.
@@ -99,6 +125,11 @@ impl Watch {
             let classes = order.iter().map(|page| (*page, COLD)).collect();
             self.back = Some(Return { app, order, classes, responded: false });
         }
+    }
+
+    /// How far everything is.
+    pub fn mark(&mut self, mark: Mark) {
+        self.found.marks.push(mark);
     }
 
     /// It came to its response.

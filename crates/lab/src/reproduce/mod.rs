@@ -13,6 +13,7 @@ mod ariadne;
 mod claim;
 mod desk;
 mod elasticzram;
+mod ezswap;
 mod launches;
 mod pressure;
 
@@ -59,7 +60,8 @@ pub struct Paper {
 }
 
 /// The papers there are.
-pub const PAPERS: [&Paper; 3] = [&archer::PAPER, &ariadne::PAPER, &elasticzram::PAPER];
+pub const PAPERS: [&Paper; 4] =
+    [&archer::PAPER, &ariadne::PAPER, &elasticzram::PAPER, &ezswap::PAPER];
 
 impl Paper {
     /// The paper called `name`.

@@ -236,13 +236,18 @@ fn tiers(out: &mut DescriptorEncoder<'_>, tiers: &[TierStatus]) -> fmt::Result {
 /// Nothing where there is no flash.
 fn flash(out: &mut DescriptorEncoder<'_>, flash: Option<&FlashStatus>) -> fmt::Result {
     let Some(flash) = flash else { return Ok(()) };
-    let counters: [(&str, &str, u64); 7] = [
+    let counters: [(&str, &str, u64); 8] = [
         ("clew_flash_evicted_pages", "Pages that left the pool for flash.", flash.evicted_pages),
-        ("clew_flash_demand_pages", "Pages that faults waited for on flash.", flash.demand_pages),
+        ("clew_flash_demand_pages", "Pages on flash that faults asked for.", flash.demand_pages),
         ("clew_flash_stored_bytes", "What was stored on flash.", flash.stored_bytes),
         ("clew_flash_written_bytes", "What was written to the device.", flash.written_bytes),
         ("clew_flash_cleaned_bytes", "Of these, what cleaning wrote anew.", flash.cleaned_bytes),
         ("clew_flash_read_bytes", "What was read from the device.", flash.read_bytes),
+        (
+            "clew_flash_near_blocks",
+            "Blocks that an earlier read had brought along.",
+            flash.near_blocks,
+        ),
         ("clew_flash_read_errors", "Reads that failed for good.", flash.read_errors),
     ];
     for (name, help, value) in counters {

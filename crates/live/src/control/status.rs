@@ -148,7 +148,7 @@ pub struct TierStatus {
 pub struct FlashStatus {
     /// Pages that left the pool for it.
     pub evicted_pages: u64,
-    /// Pages that faults waited for.
+    /// Pages that faults asked for.
     pub demand_pages: u64,
     /// What was stored there, bytes.
     pub stored_bytes: u64,
@@ -158,6 +158,9 @@ pub struct FlashStatus {
     pub cleaned_bytes: u64,
     /// What was read from the device, bytes.
     pub read_bytes: u64,
+    /// Blocks that were in memory when they were asked for: an earlier read had brought them along.
+    #[serde(default)]
+    pub near_blocks: u64,
     /// Bytes written to the device for each byte that was stored.
     pub write_amplification: f64,
     /// Which part of the device lives, 0 to 1.
@@ -304,6 +307,9 @@ pub struct AppStatus {
     /// Original bytes / pool bytes of stored pages, of large programs by a sample; 0 while nothing is
     /// stored.
     pub ratio: f64,
+    /// Times that it was started or came to the front, as far as is known.
+    #[serde(default)]
+    pub launches: u64,
     /// Faults served since it began, first touches of fresh memory included.
     pub faults: u64,
     /// Faults among them that brought a stored page back.

@@ -1,6 +1,6 @@
-//! Whose directories are on the way to a socket, or to a file that programs load. Whoever can change
-//! one of them decides who is met there, so each belongs to this user or to root, and nobody else can
-//! write to it.
+//! Whose directories are on the way to a socket, to a file that programs load, or to one that holds their
+//! pages. Whoever can change one of them decides who is met there, so each belongs to this user or to root,
+//! and nobody else can write to it.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
@@ -74,6 +74,28 @@ pub fn check(directory: &Path) -> Result<(), PathError> {
         return Err(PathError::Open { path: at, mode: mode & 0o7777 });
     }
     Ok(())
+}
+
+/// Where a file is whose name may be a symbolic link, or a chain of them: its directory, and those on the way, are
+/// checked as by [`check`]. Nothing need be there.
+///
+/// # Errors
+/// As [`check`].
+pub fn resolve(name: &Path) -> Result<PathBuf, PathError> {
+    let mut at = name.to_path_buf();
+    for _ in 0..=MAX_LINKS {
+        check(directory_of(&at))?;
+        let Some(last) = at.file_name() else {
+            return Err(file(&at)(io::Error::from_raw_os_error(libc::EISDIR)));
+        };
+        let whole = follow(directory_of(&at))?.join(last);
+        match fs::read_link(&whole) {
+            Ok(to) => at = directory_of(&whole).join(to),
+            // No link, or nothing at all.
+            Err(_) => return Ok(whole),
+        }
+    }
+    Err(file(name)(io::Error::from_raw_os_error(libc::ELOOP)))
 }
 
 /// Where a directory is, checked as one on the way.
@@ -251,6 +273,27 @@ mod tests {
         fs::write(place.0.join("file"), "").expect("a file");
         let file = check(&place.0.join("file"));
         assert!(matches!(file, Err(PathError::NoDirectory { .. })), "{file:?}");
+    }
+
+    #[test]
+    fn a_name_leads_where_nobody_else_can_change_what_is_there() {
+        let place = Place::new("names");
+        let (own, all) = (place.dir("own", 0o755), place.dir("all", 0o777));
+        let at = |name: &str| place.0.join(name);
+        for (name, to) in [("a", "own/file"), ("b", "a"), ("c", "all/file"), ("loop", "loop")] {
+            symlink(to, at(name)).expect("a link");
+        }
+        symlink(at("b"), all.join("d")).expect("a link");
+        let real = fs::canonicalize(&own).expect("it is there").join("file");
+        for name in ["own/file", "a", "b", "own/../b"] {
+            assert_eq!(resolve(&at(name)).expect("nobody else can change it"), real, "{name}");
+        }
+        for name in ["all/file", "c", "all/d"] {
+            let refused = resolve(&at(name));
+            assert!(matches!(refused, Err(PathError::Open { .. })), "{name}: {refused:?}");
+        }
+        assert!(matches!(resolve(&at("loop")), Err(PathError::File { .. })));
+        assert!(resolve(&at("none/file")).is_err_and(|error| error.is_missing()));
     }
 
     #[test]

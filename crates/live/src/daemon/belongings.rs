@@ -1,24 +1,25 @@
 //! What a daemon has: made anew, or inherited from one that died.
 
 use std::fs;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
 use clew_core::Tier;
+use clew_store::flash::Flash;
 use clew_store::{Journal, Store, StoreConfig, Tables};
 
 use super::places::{Bound, given_socket, is_served, is_socket};
 use super::{DaemonError, MAX_PAGES, MAX_SPACES};
 use crate::agents::seqpacket;
-use crate::config::Config;
+use crate::config::{Config, FlashPlace};
 use crate::control::exporter;
 use crate::faults::affinity::{self, Placement};
 use crate::flash_tier;
 use crate::survival::predecessor::Predecessor;
 use crate::survival::records::DaemonRecord;
-use crate::survival::takeover::{self, Estate, Programs};
+use crate::survival::takeover::{self, Estate, FlashEstate, Programs};
 
 /// What a daemon has, made or inherited.
 pub(super) struct Belongings {
@@ -37,10 +38,8 @@ pub(super) struct Belongings {
 
 impl Belongings {
     /// Fails where it cannot listen: clients would be told that the last daemon does, which is dead.
-    pub(super) fn inherited(
-        estate: Estate,
-        metrics_at: Option<SocketAddr>,
-    ) -> Result<Belongings, DaemonError> {
+    pub(super) fn inherited(estate: Estate, config: &Config) -> Result<Belongings, DaemonError> {
+        let metrics_at = config.metrics;
         let Estate {
             from,
             journal,
@@ -59,8 +58,18 @@ impl Belongings {
                 source,
             })?;
         }
-        if let Some(flash) = flash {
-            store.attach_flash(Arc::new(flash.adopt().map_err(DaemonError::Takeover)?));
+        let left = flash.map(FlashEstate::adopt).transpose().map_err(DaemonError::Takeover)?;
+        if let Some(flash) = left.flatten() {
+            store.attach_flash(Arc::new(flash));
+        } else if store.facts().flash_pages == 0
+            && let Some(place) = &config.flash
+        {
+            // Of a log that is lost nothing is to be read from, or freed in, another one.
+            match open_flash(place, config) {
+                Ok(flash) => drop(store.attach_flash(flash)),
+                // Programs wait to be served: they must not wait for this.
+                Err(error) => tracing::error!("no flash: {error}"),
+            }
         }
         let metrics = match (metrics_at, metrics) {
             (Some(at), inherited) => exporter::listen(at, inherited)
@@ -135,12 +144,7 @@ impl Belongings {
         let segment = clew_store::StoreError::from;
         let store = Arc::new(Store::of(config.scheme.pool, store_config)?);
         if let Some(place) = &config.flash {
-            if !config.scheme.uses(Tier::Flash) {
-                tracing::warn!("scheme {} puts nothing on flash", config.scheme_name);
-            }
-            let opened = flash_tier::open(place);
-            let refused = |source| DaemonError::Flash { path: place.path.clone(), source };
-            store.attach_flash(Arc::new(opened.map_err(refused)?));
+            store.attach_flash(open_flash(place, config)?);
         }
         Ok(Belongings {
             generation: 1,
@@ -164,4 +168,12 @@ impl Belongings {
             bound,
         })
     }
+}
+
+fn open_flash(place: &FlashPlace, config: &Config) -> Result<Arc<Flash>, DaemonError> {
+    if !config.scheme.uses(Tier::Flash) {
+        tracing::warn!("scheme {} puts nothing on flash", config.scheme_name);
+    }
+    let refused = |source| DaemonError::Flash { path: place.path.clone(), source };
+    flash_tier::open(place).map(Arc::new).map_err(refused)
 }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use super::SPARE_DESCRIPTORS;
 use crate::control::trusted_path::PathError;
 use crate::flash_tier;
+use crate::profiles::ProfilesError;
 use crate::recording::recorder;
 use crate::survival::takeover::TakeoverError;
 
@@ -47,6 +48,8 @@ pub enum DaemonError {
     NeedsFlash(String),
     #[error("flash at {path}: {source}")]
     Flash { path: PathBuf, source: flash_tier::FlashTierError },
+    #[error("profiles: {0}")]
+    Profiles(#[from] ProfilesError),
     #[error("metrics: cannot listen at {at}: {source}")]
     Metrics { at: SocketAddr, source: io::Error },
     #[error("{what}: {source}")]

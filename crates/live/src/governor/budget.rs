@@ -28,7 +28,7 @@ fn tier_facts(facts: &PoolFacts) -> TierFacts {
         used_bytes: facts.used_bytes,
         limit_bytes: facts.limit_bytes,
         pages: facts.pages - facts.flash_pages.min(facts.pages),
-        limit_pages: facts.limit_pages - facts.flash_pages.min(facts.limit_pages),
+        limit_pages: facts.limit_pages,
     }
 }
 

@@ -108,6 +108,7 @@ impl Governor {
             .collect();
         let gone: Vec<AppId> = self.apps.keys().filter(|id| !alive.contains(id)).copied().collect();
         for app in gone {
+            self.keep_profile(app);
             self.apps.remove(&app);
             self.tell(&Event::Exit { app });
         }

@@ -56,7 +56,7 @@ impl Governor {
     /// pages can be taken from now on, as if all had happened now.
     pub(super) fn introduce(&mut self, process: &Arc<Process>) {
         self.protect_by_rule(process);
-        self.tell(&Event::SpaceStart { space: process.id, app: process.app });
+        self.tell(&Event::SpaceStart { space: process.id, app: process.app, file: false });
         let mut stored = Vec::new();
         let mut runs: Vec<PageRun> = Vec::new();
         let lent_bytes = self.kernel.page_bytes;

@@ -5,12 +5,12 @@
 //! what of it holds live bytes. What was written to it the kernel counts since the machine began
 //! (`/sys/dev/block/MAJOR:MINOR/stat`); of a file system that is on no single device, what Clew wrote counts.
 
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::Path;
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use clew_core::{DeviceFacts, Event};
 use clew_store::flash::FlashFacts;
+use rustix::fs::FileType;
 
 use super::Governor;
 
@@ -31,32 +31,27 @@ impl Governor {
         if self.flash_device.last.is_some_and(|last| last.elapsed() < every) {
             return;
         }
-        let (Some(place), Some(flash)) = (&self.config.flash, self.shared.mover.store.flash())
-        else {
-            return;
-        };
+        let Some(flash) = self.shared.mover.store.flash() else { return };
+        let Some(fd) = flash.device().fd() else { return };
         self.flash_device.last = Some(Instant::now());
-        match look(&place.path, &flash.facts()) {
+        match look(fd, &flash.facts()) {
             Ok(device) => {
                 tracing::debug!(?device, "the device that flash is on");
                 self.tell(&Event::DeviceSample { device });
             }
-            Err(error) => {
-                let path = place.path.display();
-                tracing::warn!(%error, "the device of flash at {path} cannot be looked at");
-            }
+            Err(error) => tracing::warn!(%error, "the device of flash cannot be looked at"),
         }
     }
 }
 
-fn look(path: &Path, flash: &FlashFacts) -> std::io::Result<DeviceFacts> {
-    let meta = path.metadata()?;
-    let is_device = meta.file_type().is_block_device();
-    let device = if is_device { meta.rdev() } else { meta.dev() };
+fn look(fd: BorrowedFd<'_>, flash: &FlashFacts) -> std::io::Result<DeviceFacts> {
+    let stat = rustix::fs::fstat(fd)?;
+    let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice;
+    let device = if is_device { stat.st_rdev } else { stat.st_dev };
     let (used_bytes, total_bytes) = match is_device {
         true => (flash.live_bytes, flash.capacity_bytes),
         false => {
-            let found = rustix::fs::statvfs(path)?;
+            let found = rustix::fs::fstatvfs(fd)?;
             let used = found.f_blocks.saturating_sub(found.f_bfree);
             (used * found.f_frsize, found.f_blocks * found.f_frsize)
         }
@@ -76,6 +71,8 @@ fn written_bytes(stat: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
 
     #[test]
@@ -90,10 +87,8 @@ mod tests {
     #[test]
     fn a_file_is_on_its_file_system() {
         let facts = FlashFacts { written_bytes: 77, capacity_bytes: 1 << 20, ..Default::default() };
-        let path = std::env::temp_dir();
-        let device = look(&path, &facts).expect("it is there");
+        let dir = std::fs::File::open(std::env::temp_dir()).expect("it is there");
+        let device = look(dir.as_fd(), &facts).expect("it is open");
         assert!(device.total_bytes > 1 << 20 && device.used_bytes <= device.total_bytes);
-        let missing = look(&path.join("clew-no-such-file"), &facts);
-        assert!(missing.is_err());
     }
 }

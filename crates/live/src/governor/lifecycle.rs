@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use clew_core::{AppId, AppState, Event, PageId, Trigger};
+use clew_core::{AppId, AppState, Event, PageId, Profile, Trigger};
 use clew_engine::budget::Use;
 use clew_store::{Entry, State, points};
 use crossbeam_channel::Sender;
@@ -59,7 +59,17 @@ impl Governor {
             a.state = AppState::Background;
         }
         self.tell(&Event::Background { app });
+        self.keep_profile(app);
         self.begin_window(app);
+    }
+
+    /// How an app has been used so far is kept for its next launch.
+    pub(super) fn keep_profile(&mut self, app: AppId) {
+        if let (Some(known), Some(stats)) =
+            (self.apps.get(&app), self.driver.facts().apps.get(&app))
+        {
+            self.profiles.keep(&known.name, Profile::from(stats));
+        }
     }
 
     pub(super) fn end_relaunch(&mut self, app: AppId) {
@@ -129,6 +139,7 @@ impl Governor {
         }
         for app in self.apps.keys().copied().collect::<Vec<_>>() {
             self.end_relaunch(app);
+            self.keep_profile(app);
         }
         points::stop_restored();
         for process in &processes {

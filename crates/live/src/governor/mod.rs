@@ -42,6 +42,7 @@ use crate::agents::attach::{Candidate, Who};
 use crate::config::Config;
 use crate::control::protocol::{Environment, Request};
 use crate::control::status::{Status, UsedBytes};
+use crate::profiles::Profiles;
 use crate::programs::let_go::Plea;
 use crate::programs::looks::Looks;
 use crate::programs::outside::Found;
@@ -155,6 +156,7 @@ pub struct Governor {
     driver: Driver,
     windows: Windows,
     config: Config,
+    profiles: Profiles,
     environment: Environment,
     keeper_pid: u32,
     work: Desk,
@@ -218,6 +220,7 @@ impl Governor {
         shared: Arc<Shared>,
         driver: Driver,
         config: Config,
+        profiles: Profiles,
         environment: Environment,
         keeper_pid: u32,
         work: Desk,
@@ -232,6 +235,7 @@ impl Governor {
             driver,
             windows: Windows::new(&config),
             config,
+            profiles,
             environment,
             keeper_pid,
             work,
@@ -374,7 +378,7 @@ impl Governor {
             Message::LetGo(plea) if plea.range.is_some() => self.leave_out(plea),
             Message::LetGo(plea) => self.let_go(&plea.process.clone(), Some(plea)),
             Message::Forked(process) => {
-                self.tell(&Event::SpaceStart { space: process.id, app: process.app });
+                self.tell(&Event::SpaceStart { space: process.id, app: process.app, file: false });
             }
             Message::Adopted(process) => self.introduce(&process),
             Message::Done(done) => self.done(*done),
@@ -420,6 +424,9 @@ impl Governor {
         );
         self.had_apps = true;
         self.driver.name(id, name);
+        if let Some(profile) = self.profiles.of(name) {
+            self.driver.know(id, profile.clone());
+        }
         self.tell(&Event::Launch { app: id });
         self.tell(&Event::Background { app: id });
         id

@@ -101,7 +101,7 @@ impl Governor {
             self.introduce(process);
         } else if let Some(Ok(process)) = &done.managed {
             self.protect_by_rule(process);
-            self.tell(&Event::SpaceStart { space: process.id, app: process.app });
+            self.tell(&Event::SpaceStart { space: process.id, app: process.app, file: false });
         }
         for event in &done.events {
             if let Event::PageIn { page, .. } = event {

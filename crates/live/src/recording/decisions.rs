@@ -44,7 +44,9 @@ impl Listener for Tap {
             }
             // While a trace is recorded no page is lent to the kernel's zram, and none has to move
             // from there. Tiers are written down before the next question that they matter for.
-            Call::Begin(_)
+            // Replays begin knowing nothing of apps.
+            Call::Know(..)
+            | Call::Begin(_)
             | Call::Prefetch(_)
             | Call::Moves(_)
             | Call::SetTier(..)

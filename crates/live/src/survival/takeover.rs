@@ -94,20 +94,30 @@ pub struct FlashEstate {
 }
 
 impl FlashEstate {
-    /// Adopts it.
+    /// Adopts it. `None` if nobody can read what is there any more: the programs that have nothing there go on.
     ///
     /// # Errors
     /// [`TakeoverError::Flash`], [`TakeoverError::FlashDevice`]. The keeper stays, and programs wait.
-    pub fn adopt(self) -> Result<Flash, TakeoverError> {
+    pub fn adopt(self) -> Result<Option<Flash>, TakeoverError> {
         let device = FileDevice::adopt(self.device, self.bytes)?;
-        let (flash, lost) = Flash::adopt(self.left, Box::new(device), &self.named)?;
+        let blocks = self.named.len();
+        let (flash, lost) = match Flash::adopt(self.left, Box::new(device), &self.named) {
+            Err(error) if error.is_lost() => {
+                tracing::error!(
+                    blocks,
+                    "all that is on flash is lost, programs get SIGBUS where they need it: {error}"
+                );
+                return Ok(None);
+            }
+            adopted => adopted?,
+        };
         if !lost.is_empty() {
             tracing::error!(
                 blocks = lost.len(),
                 "blocks on flash are lost: programs get SIGBUS where they need them"
             );
         }
-        Ok(flash)
+        Ok(Some(flash))
     }
 }
 

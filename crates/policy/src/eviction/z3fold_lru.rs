@@ -15,10 +15,9 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use clew_core::{
-    Event, Eviction, Metric, Observe, PageId, PageRun, SpaceId, Tier, Unit, View, Vpn,
-};
+use clew_core::{Event, Eviction, Metric, Observe, PageId, PageRun, SpaceId, Tier, Unit, View};
 
+use super::frame_kinds::FrameKinds;
 use crate::plain;
 use crate::schemes::About;
 
@@ -48,6 +47,7 @@ pub struct Z3foldLru {
     insertions: u64,
     evicted_frames: u64,
     evicted_pages: u64,
+    kinds: FrameKinds,
 }
 
 plain!(
@@ -98,15 +98,13 @@ impl Z3foldLru {
     }
 
     fn known(&self, run: PageRun) -> Vec<PageId> {
-        let last = PageId::new(run.first.space(), Vpn(run.first.vpn().0 + u64::from(run.count)));
-        self.of_page.range(run.first..last).map(|(page, _)| *page).collect()
+        self.of_page.range(run.range()).map(|(page, _)| *page).collect()
     }
 
     fn moved(&mut self, from: PageRun, to: PageId) {
         self.known(PageRun { first: to, ..from }).into_iter().for_each(|page| self.left(page));
         for page in self.known(from) {
-            let there =
-                PageId::new(to.space(), Vpn(page.vpn().0 - from.first.vpn().0 + to.vpn().0));
+            let there = to.plus(page.raw() - from.first.raw());
             let Some(number) = self.of_page.remove(&page) else { continue };
             if self.under_way.remove(&page) {
                 self.touch(number);
@@ -147,14 +145,14 @@ impl Observe for Z3foldLru {
         let known = self.frames.len() as u64;
         let held = known * FRAME_HELD_BYTES
             + (self.of_page.len() + self.under_way.len()) as u64 * PAGE_HELD_BYTES;
-        [
+        let own = [
             ("z3fold_lru_tracking_bytes", held, "memory held for tracking pages and frames, about"),
             ("z3fold_lru_known_frames", known, "frames of the pool with pages"),
             ("z3fold_lru_evicted_frames", frames, "frames chosen to leave the pool"),
             ("z3fold_lru_evicted_pages", pages, "pages of frames chosen to leave the pool"),
-        ]
-        .map(|(name, value, help)| Metric { name, value: value as f64, help })
-        .into()
+        ];
+        let own = own.map(|(name, value, help)| Metric { name, value: value as f64, help });
+        own.into_iter().chain(self.kinds.metrics()).collect()
     }
 }
 
@@ -173,11 +171,14 @@ impl Eviction for Z3foldLru {
             let (mut there, gone): (Vec<PageId>, Vec<PageId>) =
                 frame.pages.iter().copied().partition(is_there);
             gone.into_iter().for_each(|page| self.left(page));
+            let files = there.iter().filter(|page| view.is_file(**page)).count();
+            let zpages = there.len();
             there.retain(|page| self.under_way.insert(*page));
             if !there.is_empty() {
                 wanted -= 1;
                 self.evicted_frames += 1;
                 self.evicted_pages += there.len() as u64;
+                self.kinds.count(zpages, files);
                 out.push(Unit::Pages(there));
             }
         }

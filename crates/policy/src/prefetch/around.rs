@@ -2,9 +2,10 @@
 //!
 //! Ours. What a return of a real program touches lies near to something else that it touches: of the pages
 //! that it never used before, nine in ten are in such 64 KiB. Whether a page that came along is used
-//! nobody hears. So of the blocks that faults begin, one in `probe_one_in` brings nothing and is watched:
-//! how many of its stored pages the program asks for one by one. Blocks are brought where of those watched
-//! last at least one page in [`WORTH`] was.
+//! nobody hears. So of the blocks that faults begin, some bring nothing and are watched:
+//! how many of their stored pages the program asks for one by one. Blocks are brought where of those watched
+//! last at least one page in [`WORTH`] was. Then a watched block costs the program a fault for each page, and one in
+//! twice `probe_one_in` is; where none are brought it costs nothing, and one in half as many is.
 //!
 //! It must be asked where faults are answered, once for each fault of a space.
 
@@ -67,7 +68,11 @@ impl Around {
         }
         if !self.recent.contains(&block) {
             self.begun = self.begun.wrapping_add(1);
-            if self.begun.is_multiple_of(params.probe_one_in.max(1)) {
+            let probe_one_in = match self.pays() {
+                true => params.probe_one_in.saturating_mul(2),
+                false => params.probe_one_in / 2,
+            };
+            if self.begun.is_multiple_of(probe_one_in.max(1)) {
                 let stored = stored(range);
                 if stored > 0 {
                     self.watch(Probe { block, stored, used: 0 });
@@ -77,8 +82,11 @@ impl Around {
             self.recent.truncate(PROBES - 1);
             self.recent.push_front(block);
         }
-        let pays = self.probes.len() >= ENOUGH && self.used * WORTH >= self.stored;
-        if pays { range } else { nothing }
+        if self.pays() { range } else { nothing }
+    }
+
+    fn pays(&self) -> bool {
+        self.probes.len() >= ENOUGH && self.used * WORTH >= self.stored
     }
 
     fn watch(&mut self, probe: Probe) {
@@ -129,8 +137,8 @@ mod tests {
     #[test]
     fn blocks_of_which_much_is_used_come_at_once() {
         let (faults, wasted) = blocks(&mut Around::default(), 9, 4000);
-        // One block in eight is a probe and takes nine faults.
-        assert_eq!((faults, wasted), (250 * 9 + 1750, 1750 * 7));
+        // One block in sixteen is a probe and takes nine faults.
+        assert_eq!((faults, wasted), (125 * 9 + 1875, 1875 * 7));
     }
 
     #[test]
@@ -144,7 +152,7 @@ mod tests {
         let mut around = Around::default();
         blocks(&mut around, 16, 2000);
         assert_eq!(blocks(&mut around, 2, 4000), (2000 * 2, 0));
-        assert_eq!(blocks(&mut around, 12, 4000).0, 250 * 12 + 1750);
+        assert_eq!(blocks(&mut around, 12, 4000).0, 125 * 12 + 1875);
     }
 
     #[test]

@@ -21,7 +21,7 @@
 //! *Swappiness.* The larger it is, the more aggressively memory is swapped (ElasticZRAM 2.2.2): of what is wanted
 //! a round takes this part, per cent; what is urgent is taken in any case.
 //!
-//! Anonymous pages only: file pages are no business of this list. A fault tells nothing here, the
+//! Anonymous pages only: for pages of files there is [`super::files_first`]. A fault tells nothing here, the
 //! `PageIn` that goes with it does.
 //!
 //! Invariants: a resident page that was told of is on exactly one list unless it was handed out;

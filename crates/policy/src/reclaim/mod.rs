@@ -1,5 +1,6 @@
 //! Who leaves DRAM next?
 
+pub mod files_first;
 pub mod footprint_stream;
 pub mod fp_tree;
 pub mod ft_list;

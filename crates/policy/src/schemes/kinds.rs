@@ -51,6 +51,10 @@ pub struct About {
     pub tiers: &'static [Tier],
     /// The tiers that it uses where they are there, and does without where they are not.
     pub may_use: &'static [Tier],
+    /// An admission that may say no: what it rejects needs another place than the pool.
+    pub rejects: bool,
+    /// An admission that lets clean pages of files in, a reclaim that hands them out.
+    pub takes_files: bool,
     /// An eviction that picks frames: it needs a pool whose frames zpages share.
     pub needs_frames: bool,
     /// How often a placement wants the device that flash is on to be looked at, seconds; never, if it

@@ -146,9 +146,15 @@ impl Scheme {
         self.placement.about().device_sample_s
     }
 
-    /// Whether it can do nothing without flash.
+    /// Whether it can do nothing without flash, or has no other place for what it does not admit.
     pub fn needs_flash(&self) -> bool {
         self.tiers().contains(&Tier::Flash)
+            || self.admission.about().rejects && self.uses(Tier::Flash)
+    }
+
+    /// Whether it takes clean pages of files out of DRAM. Otherwise they are none of its business.
+    pub fn takes_files(&self) -> bool {
+        self.reclaim.about().takes_files
     }
 
     /// The tiers that the scheme can place pages in.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use clew_core::{ByteSize, CodecKind, Whole};
 
+use crate::admission::selective;
 use crate::packing::adaptive_comp::{self, ChunkSizes, Successive};
 use crate::packing::one_page::OnePage;
 use crate::packing::{adaptive_region, fixed_blocks};
@@ -21,6 +22,11 @@ pub(super) fn all() -> Vec<Scheme> {
         nosw(),
         zram(),
         zswap(),
+        ezswap(),
+        ezswap_apa(),
+        ezswap_apa_sa(),
+        ezswap_apa_ca(),
+        ezswap_sa_ca(),
         flash_swap(),
         zram_flash(),
         ariadne(),
@@ -57,6 +63,9 @@ fn clew() -> Scheme {
             ..hotness_org::Params::default()
         }),
         packing: Arc::new(OnePage { codec: CodecKind::ZstdDictionary, ..OnePage::default() }),
+        // Where there is flash: what nobody asked for twice goes there first, as dense as it is.
+        eviction: Arc::new(eviction::cold_first::Plain {}),
+        placement: Arc::new(placement::flash_last::FlashLast::default()),
         prefetch: Arc::new(runs::Params { around_pages: Whole::of(16), ..runs::Params::default() }),
         ..zram()
     }
@@ -128,7 +137,7 @@ fn zram() -> Scheme {
         pool: PoolKind::SizeClasses,
         retain: true,
         reclaim: Arc::new(reclaim::lru::Params::default()),
-        admission: Arc::new(admission::all::Plain {}),
+        admission: Arc::new(admission::all::AdmitAll::default()),
         packing: Arc::new(OnePage::default()),
         eviction: Arc::new(eviction::none::Plain {}),
         placement: Arc::new(placement::pool::Plain {}),
@@ -143,10 +152,59 @@ fn zswap() -> Scheme {
         name: "zswap".to_string(),
         pool: PoolKind::Z3fold,
         retain: false,
+        // Clean pages of files are dropped first, as any kernel does (III-A).
+        reclaim: Arc::new(reclaim::files_first::Plain {}),
         packing: Arc::new(OnePage { codec: CodecKind::Lzo, ..OnePage::default() }),
         eviction: Arc::new(eviction::z3fold_lru::Plain {}),
         placement: Arc::new(placement::flash_last::FlashLast { compressed: false }),
         ..zram()
+    }
+}
+
+/// ezswap (IEEE Access 2019): all-page accommodation (III-A), selective admission (III-B) and compressibility-aware
+/// replacement (III-C) on top of [`zswap`].
+fn ezswap() -> Scheme {
+    Scheme {
+        name: "ezswap".to_string(),
+        eviction: Arc::new(eviction::compressibility::Params::default()),
+        ..ezswap_apa_sa()
+    }
+}
+
+/// Of ezswap all-page accommodation only (IV-B).
+fn ezswap_apa() -> Scheme {
+    Scheme {
+        name: "ezswap-apa".to_string(),
+        admission: Arc::new(admission::all::AdmitAll { files: true }),
+        ..zswap()
+    }
+}
+
+/// Of ezswap all but compressibility-aware replacement.
+fn ezswap_apa_sa() -> Scheme {
+    Scheme {
+        name: "ezswap-apa-sa".to_string(),
+        admission: Arc::new(selective::Params { files: true, ..selective::Params::default() }),
+        ..zswap()
+    }
+}
+
+/// Of ezswap all but selective admission.
+fn ezswap_apa_ca() -> Scheme {
+    Scheme {
+        name: "ezswap-apa-ca".to_string(),
+        eviction: Arc::new(eviction::compressibility::Params::default()),
+        ..ezswap_apa()
+    }
+}
+
+/// Of ezswap all but all-page accommodation: pages of files are dropped, as zswap does.
+fn ezswap_sa_ca() -> Scheme {
+    Scheme {
+        name: "ezswap-sa-ca".to_string(),
+        admission: Arc::new(selective::Params::default()),
+        eviction: Arc::new(eviction::compressibility::Params::default()),
+        ..zswap()
     }
 }
 

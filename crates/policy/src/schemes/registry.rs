@@ -159,8 +159,11 @@ impl Default for Registry {
                 .with::<reclaim::lru::Params>()
                 .with::<reclaim::hotness_org::Params>()
                 .with::<reclaim::ft_list::Params>()
-                .with::<reclaim::least_used_app::Plain>(),
-            admission: Kinds::none().with::<admission::all::Plain>(),
+                .with::<reclaim::least_used_app::Plain>()
+                .with::<reclaim::files_first::Plain>(),
+            admission: Kinds::none()
+                .with::<admission::all::AdmitAll>()
+                .with::<admission::selective::Params>(),
             packing: Kinds::none()
                 .with::<packing::one_page::OnePage>()
                 .with_reader(adaptive_comp::Params::default().about(), adaptive_comp::read)
@@ -171,7 +174,8 @@ impl Default for Registry {
                 .with::<eviction::cold_first::Plain>()
                 .with::<eviction::oldest_first::Plain>()
                 .with::<eviction::by_app::Params>()
-                .with::<eviction::z3fold_lru::Plain>(),
+                .with::<eviction::z3fold_lru::Plain>()
+                .with::<eviction::compressibility::Params>(),
             placement: Kinds::none()
                 .with::<placement::none::Plain>()
                 .with::<placement::pool::Plain>()
@@ -241,6 +245,7 @@ impl Registry {
     pub fn check(&self, scheme: &Scheme) -> Result<(), SchemeError> {
         let (tiers, eviction) = (scheme.tiers(), scheme.eviction.about());
         let (reclaim, prefetch) = (scheme.reclaim.about(), scheme.prefetch.about());
+        let admission = scheme.admission.about();
         if let Some(lacking) = tiers.iter().find(|tier| !self.tiers.contains(tier)) {
             let why = format!("there is no tier {lacking:?} here, only {:?}", self.tiers);
             return Err(SchemeError::field("scheme.placement", None, why));
@@ -264,6 +269,17 @@ impl Registry {
                 eviction.needs_frames && scheme.pool != PoolKind::Z3fold,
                 ["scheme.eviction", "scheme.pool"],
                 "frames can leave a pool in which few zpages share one; choose pool \"z3fold\"",
+            ),
+            (
+                admission.rejects && only_pool,
+                ["scheme.admission", "scheme.placement"],
+                "what is not admitted needs another place, and this placement has none; choose placement \
+                 \"flash-last\"",
+            ),
+            (
+                admission.takes_files && !reclaim.takes_files,
+                ["scheme.admission", "scheme.reclaim"],
+                "nobody hands out pages of files; choose reclaim \"files-first\"",
             ),
             (
                 prefetch.needs_hot_list && !reclaim.keeps_hot_list,

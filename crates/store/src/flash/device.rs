@@ -144,7 +144,7 @@ pub enum DeviceError {
 /// How a file or block device is opened.
 #[derive(Clone, Debug)]
 pub struct Open {
-    /// Its name.
+    /// Its name; a symbolic link is not followed.
     pub path: PathBuf,
     /// Bytes that a file gets, and that are used of a block device; all of a block device if `None`.
     pub bytes: Option<u64>,
@@ -177,11 +177,12 @@ impl FileDevice {
     pub fn open(open: &Open) -> Result<FileDevice, DeviceError> {
         let path = &open.path;
         let system = |call, source| DeviceError::System { call, path: path.clone(), source };
-        let is_block = match std::fs::metadata(path) {
-            Ok(meta) if meta.file_type().is_block_device() => true,
-            Ok(meta) if meta.is_file() => false,
-            Ok(_) => return Err(DeviceError::Kind { path: path.clone() }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+        let kind = || DeviceError::Kind { path: path.clone() };
+        let (is_block, is_new) = match std::fs::symlink_metadata(path) {
+            Ok(meta) if meta.file_type().is_block_device() => (true, false),
+            Ok(meta) if meta.is_file() => (false, false),
+            Ok(_) => return Err(kind()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => (false, true),
             Err(error) => return Err(system("stat", error)),
         };
         let mut notes = Vec::new();
@@ -190,7 +191,7 @@ impl FileDevice {
         let opened = |flags: i32| {
             let mut options = File::options();
             options.read(true).write(true).create(!is_block).truncate(false).mode(0o600);
-            options.custom_flags(flags | exclusive).open(path)
+            options.custom_flags(flags | exclusive | libc::O_NOFOLLOW).open(path)
         };
         let file = match opened(libc::O_DIRECT) {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
@@ -210,6 +211,11 @@ impl FileDevice {
             return Err(DeviceError::InUse { path: path.clone() });
         }
         let meta = file.metadata().map_err(|error| system("stat", error))?;
+        // What was opened need not be what was looked at.
+        if meta.file_type().is_block_device() != is_block || meta.is_file() == is_block {
+            return Err(kind());
+        }
+        let mut unfit = Unfit { file: &file, path, is_new, restore: None };
         let found = match is_block {
             true => block_device_bytes(&file).map_err(|error| system("BLKGETSIZE64", error))?,
             false => meta.len(),
@@ -225,6 +231,7 @@ impl FileDevice {
             return Err(DeviceError::TooSmall { path: path.clone(), bytes, least: open.least });
         }
         if !is_block {
+            unfit.restore = Some(found);
             file.set_len(bytes).map_err(|error| system("ftruncate", error))?;
             // SAFETY: plain system call on our descriptor.
             if unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, bytes as libc::off_t) } != 0 {
@@ -241,13 +248,15 @@ impl FileDevice {
         let mut head = Blocks::zeroed(ALIGN);
         head.bytes_mut()[..MAGIC.len()].copy_from_slice(MAGIC);
         file.write_all_at(head.bytes(), 0).map_err(|error| system("write", error))?;
+        unfit.keep();
         Ok(FileDevice::of(file, bytes, notes))
     }
 
-    /// The one that a predecessor opened; `bytes` is what it was said to have.
+    /// The one that a predecessor opened; `bytes` is what it was said to have. It may have become shorter: that is
+    /// its size then.
     ///
     /// # Errors
-    /// If it is no file or block device, or has become shorter.
+    /// If it is no file or block device.
     pub fn adopt(fd: OwnedFd, bytes: u64) -> Result<FileDevice, DeviceError> {
         let (file, path) = (File::from(fd), Path::new("the flash device"));
         let system = |call, source| DeviceError::System { call, path: path.into(), source };
@@ -259,10 +268,7 @@ impl FileDevice {
             kind if kind.is_file() => meta.size(),
             _ => return Err(DeviceError::Kind { path: path.into() }),
         };
-        if found < bytes {
-            return Err(DeviceError::TooSmall { path: path.into(), bytes: found, least: bytes });
-        }
-        Ok(FileDevice::of(file, bytes, Vec::new()))
+        Ok(FileDevice::of(file, bytes.min(found), Vec::new()))
     }
 
     fn of(file: File, bytes: u64, mut notes: Vec<String>) -> FileDevice {
@@ -287,6 +293,31 @@ impl FileDevice {
     /// What people should know of how it was opened.
     pub fn notes(&self) -> &[String] {
         &self.notes
+    }
+}
+
+/// A file that is not of use after all: it is what it was before, or it is gone.
+struct Unfit<'a> {
+    file: &'a File,
+    path: &'a Path,
+    is_new: bool,
+    /// Its length, where it was given another one.
+    restore: Option<u64>,
+}
+
+impl Unfit<'_> {
+    fn keep(mut self) {
+        (self.is_new, self.restore) = (false, None);
+    }
+}
+
+impl Drop for Unfit<'_> {
+    fn drop(&mut self) {
+        if self.is_new {
+            let _ = std::fs::remove_file(self.path);
+        } else if let Some(bytes) = self.restore {
+            let _ = self.file.set_len(bytes);
+        }
     }
 }
 

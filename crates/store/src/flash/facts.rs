@@ -34,6 +34,8 @@ pub struct FlashFacts {
     pub read_bytes: u64,
     /// Objects read from buffers.
     pub memory_reads: u64,
+    /// Reads of what another read of the device had brought along.
+    pub window_reads: u64,
     /// Reads that were tried again.
     pub retries: u64,
     /// Reads that failed for good.

@@ -3,7 +3,7 @@
 //! - [`log`]: where an object is, what lives, what is free; `ledger`: what of it outlives the daemon.
 //! - [`cipher`]: encryption, and the key.
 //! - [`clean`]: how slots become free again.
-//! - [`device`], `uring`, `threads`: the file or block device.
+//! - [`device`], `uring`, `threads`: the file or block device; `windows`: what is read of it beside what was asked for.
 //!
 //! Whoever puts an object has its place at once and may read it at once; it is written with its neighbours, later.
 //! Who reads is told on a thread of the tier's own, or before the call returns where the bytes are in memory. Nobody
@@ -21,6 +21,7 @@ mod memory;
 mod refusal;
 mod threads;
 mod uring;
+mod windows;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -37,6 +38,7 @@ use cipher::{Cipher, TAG_BYTES};
 use device::{ALIGN, Blocks, Device, HEAD_BYTES, Read};
 use ledger::{Ledger, Shape};
 use log::{Found, Head, KEPT_SLOTS, Log, ToWrite};
+use windows::Windows;
 
 /// Threads that write, each one segment at a time.
 const WRITERS: usize = 2;
@@ -91,11 +93,13 @@ pub struct FlashConfig {
     /// Segments that may be in memory, being filled and written: 1 to 256, two more than needed if
     /// cleaning is to go on beside.
     pub buffers: u32,
+    /// Whether more is read than was asked for, and kept for a while.
+    pub reads_ahead: bool,
 }
 
 impl Default for FlashConfig {
     fn default() -> FlashConfig {
-        FlashConfig { segment_bytes: 1 << 20, buffers: 6 }
+        FlashConfig { segment_bytes: 1 << 20, buffers: 6, reads_ahead: true }
     }
 }
 
@@ -118,6 +122,7 @@ struct Reads {
     reads: AtomicU64,
     bytes: AtomicU64,
     memory: AtomicU64,
+    windows: AtomicU64,
     retries: AtomicU64,
     errors: AtomicU64,
 }
@@ -130,6 +135,7 @@ struct Core {
     log: Log,
     cipher: Cipher,
     device: Box<dyn Device>,
+    windows: Option<Windows>,
     reads: Reads,
 }
 
@@ -154,7 +160,7 @@ impl Flash {
     /// # Errors
     /// See [`FlashError`].
     pub fn new(config: FlashConfig, device: Box<dyn Device>) -> Result<Flash, FlashError> {
-        let FlashConfig { segment_bytes, buffers } = config;
+        let FlashConfig { segment_bytes, buffers, reads_ahead } = config;
         let (bytes, least) = (device.bytes(), config.least_bytes());
         let shape = Shape { slot_bytes: segment_bytes, slots: 1, buffers };
         if !shape.is_sound() {
@@ -166,11 +172,12 @@ impl Flash {
         let slots = (bytes - HEAD_BYTES) / u64::from(segment_bytes);
         let shape = Shape { slots: u32::try_from(slots).unwrap_or(u32::MAX), ..shape };
         let log = Log::new(Ledger::new(shape)?);
-        Flash::of(log, Cipher::new()?, device).map_err(FlashError::Thread)
+        Flash::of(log, Cipher::new()?, device, reads_ahead).map_err(FlashError::Thread)
     }
 
     /// Takes over what a predecessor, which has ended, left. `named` are the objects that somebody names: handle and
-    /// place. What nobody names is free. With it, the handles whose place cannot be true.
+    /// place. What nobody names is free. With it, the handles whose place cannot be true. On a device that has become
+    /// shorter it takes nothing more, and what it has beyond the end cannot be read.
     ///
     /// # Errors
     /// See [`AdoptFlashError`]. Can be tried again.
@@ -182,18 +189,24 @@ impl Flash {
         let [words, buffers, key] = left.fds;
         let cipher = Cipher::adopt(key)?;
         let (ledger, is_known) = Ledger::adopt(words, buffers)?;
-        let needed = ledger.shape.at(ledger.shape.slots);
-        let bytes = device.bytes();
-        if bytes < needed {
-            return Err(AdoptFlashError::Device { bytes, needed });
-        }
+        let (bytes, needed) = (device.bytes(), ledger.shape.at(ledger.shape.slots));
         let (log, lost) = Log::adopt(ledger, is_known, named)?;
-        let flash = Flash::of(log, cipher, device).map_err(AdoptFlashError::Thread)?;
+        if bytes < needed {
+            log.latch(format!("the device has {bytes} bytes, and had {needed}"));
+        }
+        let reads_ahead = FlashConfig::default().reads_ahead;
+        let flash = Flash::of(log, cipher, device, reads_ahead).map_err(AdoptFlashError::Thread)?;
         Ok((flash, lost))
     }
 
-    fn of(log: Log, cipher: Cipher, device: Box<dyn Device>) -> io::Result<Flash> {
-        let core = Arc::new(Core { log, cipher, device, reads: Reads::default() });
+    fn of(
+        log: Log,
+        cipher: Cipher,
+        device: Box<dyn Device>,
+        reads_ahead: bool,
+    ) -> io::Result<Flash> {
+        let windows = reads_ahead.then(Windows::new);
+        let core = Arc::new(Core { log, cipher, device, windows, reads: Reads::default() });
         let mut flash = Flash { core, writers: Vec::new() };
         for _ in 0..WRITERS {
             let core = Arc::clone(&flash.core);
@@ -239,6 +252,20 @@ impl Flash {
         self.core.read(handle, place, Box::new(told));
     }
 
+    /// The object of `handle` at `place`, if its bytes are in memory. Waits for nothing; why there is none,
+    /// [`Flash::read`] tells.
+    pub fn read_here(&self, handle: u32, place: Place) -> Option<Vec<u8>> {
+        match self.core.log.find(place) {
+            Found::Moved => None,
+            Found::Copy(bytes) => self.core.open_copy(handle, place, bytes),
+            Found::OnDevice => {
+                let bytes = self.core.of_windows(handle, place);
+                self.core.log.read_over(place.slot);
+                bytes
+            }
+        }
+    }
+
     /// As [`Flash::read`], and waits for it.
     ///
     /// # Errors
@@ -279,6 +306,7 @@ impl Flash {
             reads: reads.reads.load(Relaxed),
             read_bytes: reads.bytes.load(Relaxed),
             memory_reads: reads.memory.load(Relaxed),
+            window_reads: reads.windows.load(Relaxed),
             retries: reads.retries.load(Relaxed),
             read_errors: reads.errors.load(Relaxed),
             latched,
@@ -315,39 +343,73 @@ impl Core {
         self.cipher.open(handle, place, &mut bytes, tag).ok().map(|()| bytes)
     }
 
+    /// Decrypts what was copied of a buffer.
+    fn open_copy(&self, handle: u32, place: Place, bytes: Vec<u8>) -> Option<Vec<u8>> {
+        let opened = self.open(handle, place, bytes)?;
+        self.reads.memory.fetch_add(1, Relaxed);
+        Some(opened)
+    }
+
+    /// An object that lies on the device, if it was read with another one.
+    fn of_windows(&self, handle: u32, place: Place) -> Option<Vec<u8>> {
+        let windows = self.windows.as_ref()?;
+        let needed = place.len as usize + TAG_BYTES;
+        let opened = self.open(handle, place, windows.get(place, needed)?);
+        match opened {
+            Some(_) => drop(self.reads.windows.fetch_add(1, Relaxed)),
+            // The device may tell the truth another time.
+            None => windows.forget(place, needed),
+        }
+        opened
+    }
+
     fn read(self: &Arc<Self>, handle: u32, place: Place, told: Told) {
         match self.log.find(place) {
             Found::Moved => told(Err(ReadFlashError::Moved)),
             Found::Copy(bytes) => {
-                self.reads.memory.fetch_add(1, Relaxed);
-                let opened = self.open(handle, place, bytes);
+                let opened = self.open_copy(handle, place, bytes);
                 if opened.is_none() {
                     self.reads.errors.fetch_add(1, Relaxed);
                 }
                 told(opened.ok_or(ReadFlashError::Damaged));
             }
             Found::OnDevice => {
+                if let Some(bytes) = self.of_windows(handle, place) {
+                    self.log.read_over(place.slot);
+                    return told(Ok(bytes));
+                }
                 self.reads.reads.fetch_add(1, Relaxed);
                 self.read_device(handle, place, TRIES - 1, told);
             }
         }
     }
 
-    /// Reads a place that stays where it is.
+    /// Reads a place that stays where it is, and at the first try what lies around it, too.
     fn read_device(self: &Arc<Self>, handle: u32, place: Place, tries: u32, told: Told) {
-        let start = self.log.ledger().shape.at(place.slot) + u64::from(place.offset);
-        let at = start / ALIGN as u64 * ALIGN as u64;
-        let skip = (start - at) as usize;
-        let needed = skip + place.len as usize + TAG_BYTES;
+        let shape = self.log.ledger().shape;
+        let object = place.len as usize + TAG_BYTES;
+        let reads_ahead = self.windows.is_some() && tries == TRIES - 1;
+        let span = match reads_ahead {
+            true => Windows::around(place, object, shape.slot_bytes),
+            // Neighbours that cannot be read are no harm.
+            false => Windows::exactly(place, object),
+        };
+        let at = shape.at(place.slot) + u64::from(span.offset);
+        let skip = (place.offset - span.offset) as usize;
+        let needed = skip + object;
         let core = Arc::clone(self);
         let told = move |result: io::Result<usize>, blocks: Blocks| {
             let failed = match result {
                 Ok(got) if got >= needed => {
                     core.reads.bytes.fetch_add(got as u64, Relaxed);
                     let bytes = blocks.bytes()[skip..needed].to_vec();
-                    drop(blocks);
                     match core.open(handle, place, bytes) {
                         Some(bytes) => {
+                            let read = &blocks.bytes()[..got.min(span.len as usize)];
+                            if let Some(windows) = core.windows.as_ref().filter(|_| reads_ahead) {
+                                windows.keep(place, span, read);
+                            }
+                            drop(blocks);
                             core.log.read_over(place.slot);
                             return told(Ok(bytes));
                         }
@@ -365,7 +427,11 @@ impl Core {
             core.log.read_over(place.slot);
             told(Err(failed));
         };
-        self.device.read(Read { at, into: Blocks::zeroed(needed), told: Box::new(told) });
+        self.device.read(Read {
+            at,
+            into: Blocks::zeroed(span.len as usize),
+            told: Box::new(told),
+        });
     }
 
     /// Writes segments until the end.

@@ -44,14 +44,6 @@ pub enum AdoptFlashError {
     /// It is no ledger of a log.
     #[error("the ledger of the flash log is none: memory was damaged")]
     Ledger,
-    /// The device is smaller than it was.
-    #[error("the flash device has {bytes} bytes, and had {needed}")]
-    Device {
-        /// Its size.
-        bytes: u64,
-        /// What it had.
-        needed: u64,
-    },
     /// The system refused.
     #[error(transparent)]
     Segment(#[from] SegmentError),
@@ -61,6 +53,19 @@ pub enum AdoptFlashError {
     /// The system gave no thread.
     #[error("a thread that writes to flash: {0}")]
     Thread(io::Error),
+}
+
+impl AdoptFlashError {
+    /// Whether it is so for ever: without ledger or key nobody reads what is there again. Anything else may go better
+    /// the next time.
+    pub fn is_lost(&self) -> bool {
+        match self {
+            AdoptFlashError::Ledger => true,
+            AdoptFlashError::Key(error) => matches!(error, KeyError::Gone),
+            AdoptFlashError::Segment(error) => !matches!(error, SegmentError::System { .. }),
+            AdoptFlashError::Thread(_) => false,
+        }
+    }
 }
 
 /// Why an object was not taken; it is nowhere then.

@@ -119,6 +119,12 @@ impl<T: ObjectTier> Store<T> {
         });
     }
 
+    /// The bytes of a block, if they are in memory. Waits for nothing.
+    pub fn fetch_here(&self, block: &OnFlash) -> Option<Fetched> {
+        let bytes = self.flash()?.read_here(block.handle.raw(), block.place)?;
+        Some(Fetched { block: block.clone(), bytes })
+    }
+
     /// Whether the block is still where it was.
     fn is_at(&self, block: &OnFlash) -> bool {
         let same = |header: &Header, payload: &[u8]| {

@@ -59,6 +59,9 @@ pub const MAX_BLOCK_BYTES: usize = 512 << 10;
 /// Largest block, pages.
 const MAX_BLOCK_PAGES: usize = 128;
 
+/// Blocks that may be on flash, whatever the pool may hold: it takes address space.
+const ON_FLASH: u64 = 1 << 26;
+
 /// How large a store may become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreConfig {
@@ -66,7 +69,7 @@ pub struct StoreConfig {
     pub page_bytes: usize,
     /// Limit of [`PoolFacts::used_bytes`]; `u64::MAX` for none (then 512 GiB).
     pub mem_limit_bytes: u64,
-    /// Limit of [`PoolFacts::pages`]; `u64::MAX` for none.
+    /// How many pages may be in the pool; those on flash do not count. `u64::MAX` for none.
     pub disksize_pages: u64,
 }
 
@@ -188,8 +191,9 @@ impl Store {
             return Err(StoreError::PageSize { page_bytes });
         }
         let seed = random_seed()?;
-        // A block has a page at least, a part a frame of its own.
-        let handles = config.disksize_pages.saturating_add(config.mem_limit_bytes / 4096 + 1);
+        // A block has a page at least, a part a frame of its own. Blocks on flash have a handle, too.
+        let blocks = config.disksize_pages.max(ON_FLASH);
+        let handles = blocks.saturating_add(config.mem_limit_bytes / 4096 + 1);
         let tier = AnyTier::new(pool, config.mem_limit_bytes, handles, seed)?;
         Ok(Store::over(config, tier, 0, 0))
     }

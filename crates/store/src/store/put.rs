@@ -140,9 +140,17 @@ impl<T: ObjectTier> Store<T> {
         {
             return Err(PutError::ChunkSize { chunk_bytes });
         }
-        let limit = self.config.disksize_pages;
-        let fits = |stored: u64| stored.checked_add(pages as u64).filter(|sum| *sum <= limit);
+        let limit = match to {
+            To::Pool => self.config.disksize_pages,
+            To::Flash { .. } => u64::MAX,
+        };
+        let on_flash = self.flash_pages.load(Relaxed);
+        let fits = |stored: u64| {
+            let sum = stored.checked_add(pages as u64)?;
+            (sum.saturating_sub(on_flash) <= limit).then_some(sum)
+        };
         if let Err(stored) = self.pages.fetch_update(Relaxed, Relaxed, fits) {
+            let stored = stored.saturating_sub(on_flash);
             return Err(PutError::Full { limit: Limit::Pages { stored, limit }, pages });
         }
         let mut unfinished =

@@ -54,6 +54,8 @@ pub struct Device<'a, W: Write> {
     apps: Vec<App>,
     /// Versions of the pages of services that apps share; none of one that was not used yet.
     shared: Vec<Option<u16>>,
+    /// Pieces of the system's files that were read before.
+    system_files: Vec<bool>,
     /// Pages that bursts have made.
     burst_pages: u64,
     now: Ns,
@@ -66,6 +68,8 @@ struct App {
     random: Seeded,
     /// Pieces of files that were read before.
     files: Vec<bool>,
+    /// Pieces of the system's files.
+    system_pieces: u32,
     /// Nanoseconds that it was in front.
     front_ns: u64,
     /// Times that it had ended.
@@ -82,6 +86,8 @@ enum Step {
     Grow(usize),
     GiveUp(usize),
     ReadFile(u32),
+    /// Of the system.
+    ReadSystemFile(u32),
 }
 
 impl<'a, W: Write> Device<'a, W> {
@@ -101,6 +107,7 @@ impl<'a, W: Write> Device<'a, W> {
             contents,
             apps,
             shared: Vec::new(),
+            system_files: vec![false; system_pieces(workload) as usize],
             burst_pages: 0,
             now: Ns(0),
             records: 0,
@@ -115,6 +122,10 @@ impl<'a, W: Write> Device<'a, W> {
             app: system,
             file: false,
         })?;
+        if !device.system_files.is_empty() {
+            let space = space(workload.apps, true);
+            device.record(Record::SpaceStart { space, app: system, file: true })?;
+        }
         Ok(device)
     }
 
@@ -246,7 +257,15 @@ impl<'a, W: Write> Device<'a, W> {
                         self.free(number, group)?;
                     }
                 }
-                Step::ReadFile(piece) => self.read_file(number, piece)?,
+                Step::ReadFile(piece) => {
+                    let files = &mut self.apps[number].files;
+                    let before = std::mem::replace(&mut files[piece as usize], true);
+                    self.read_file(number, piece, before)?;
+                }
+                Step::ReadSystemFile(piece) => {
+                    let before = std::mem::replace(&mut self.system_files[piece as usize], true);
+                    self.read_file(self.apps.len(), piece, before)?;
+                }
             }
         }
         Ok(())
@@ -346,8 +365,13 @@ impl<'a, W: Write> Device<'a, W> {
         Ok(())
     }
 
-    fn read_file(&mut self, number: usize, piece: u32) -> Result<(), GenerateError> {
-        let read_before = std::mem::replace(&mut self.apps[number].files[piece as usize], true);
+    /// Reads a piece of the files of app `number`, or of the system, which comes after the apps.
+    fn read_file(
+        &mut self,
+        number: usize,
+        piece: u32,
+        read_before: bool,
+    ) -> Result<(), GenerateError> {
         let first = u64::from(piece) * READ_PAGES;
         for index in first..first + READ_PAGES {
             let page = PageId::new(space(number, true), Vpn(FIRST_VPN + index));
@@ -360,7 +384,14 @@ impl<'a, W: Write> Device<'a, W> {
     }
 }
 
-/// The space of an app's anonymous memory, or of its files.
+/// Pieces of the system's files.
+fn system_pieces(workload: &Workload) -> u32 {
+    let profile = workload.profile;
+    let bytes = profile.system_file_mib * workload.scale * f64::from(1 << 20);
+    (bytes / f64::from(profile.page_bytes) / READ_PAGES as f64).round() as u32
+}
+
+/// The space of an app's anonymous memory, or of its files; that of the system's come after them.
 fn space(number: usize, file: bool) -> SpaceId {
     SpaceId(number as u32 * 2 + u32::from(file))
 }
@@ -393,6 +424,7 @@ impl App {
             memory: Memory::new(app, hot as usize, recurring as usize, seeded(2)),
             random: seeded(3),
             files: vec![false; (pages_of(app.file_mib) / READ_PAGES as f64).round() as usize],
+            system_pieces: system_pieces(workload),
             front_ns: 0,
             life,
             early_pages: pages_of(app.early_mib),
@@ -486,7 +518,7 @@ impl App {
         self.read_files(from, to, FILES_AT_RELAUNCH, 1.0, steps);
     }
 
-    /// Reads most of the pieces of files between two parts of them, in their order.
+    /// Reads most of the pieces of its files and of the system's between two parts of them, in their order.
     fn read_files(
         &mut self,
         from: u64,
@@ -495,13 +527,17 @@ impl App {
         high: f64,
         steps: &mut Vec<(u64, Step)>,
     ) {
-        let count = self.files.len() as f64;
-        let pieces = (count * low) as u32..(count * high) as u32;
-        let number = u64::from(pieces.end - pieces.start).max(1);
-        for (place, piece) in pieces.enumerate() {
-            if self.random.unit() < FILES_READ {
-                let at = from + to.saturating_sub(from) * place as u64 / number;
-                steps.push((at, Step::ReadFile(piece)));
+        let own = (self.files.len() as u32, Step::ReadFile as fn(u32) -> Step);
+        let system = (self.system_pieces, Step::ReadSystemFile as fn(u32) -> Step);
+        for (count, step) in [own, system] {
+            let part = |part: f64| (f64::from(count) * part) as u32;
+            let pieces = part(low)..part(high);
+            let number = u64::from(pieces.end - pieces.start).max(1);
+            for (place, piece) in pieces.enumerate() {
+                if self.random.unit() < FILES_READ {
+                    let at = from + to.saturating_sub(from) * place as u64 / number;
+                    steps.push((at, step(piece)));
+                }
             }
         }
     }

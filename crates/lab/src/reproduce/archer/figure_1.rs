@@ -78,7 +78,7 @@ fn run(desk: &mut Desk<'_>) -> Result<Found, LabError> {
             format!("No limit to the region: {}.", pressure.said()),
             format!("In the published region: {}.", region.said()),
             "All that follows is compared in the budget that was chosen here, without a limit to the region: with the \
-             published one nothing that is timed is slow under ZRAM, so there is nothing to be faster than."
+             published one apps are ended as soon as it is full, and what is timed is as slow as those that are left."
                 .to_string(),
             "With the Pixel 6's speed and region; the paper has a P20 here.".to_string(),
         ],

@@ -52,5 +52,6 @@ const ABOUT: &[&str] = &[
      Pixel 7's speed). The truncated one counts, for each chunk, whole microseconds only, as the probe in the \
      authors' published kernel does: a chunk that takes less takes nothing. What only holds by the truncated \
      clock is an artefact of the probe.",
-    "Ariadne is the scheme ariadne-paper with LZO, without flash: its region of 3 GiB is not full here.",
+    "Ariadne is the scheme ariadne-paper with LZO, and has flash as large as its region, 3 GiB. ZRAM has none. What either \
+     keeps in memory is limited by the budget alone.",
 ];

@@ -27,7 +27,8 @@ pub const PAPER: Paper = Paper {
 
 const ABOUT: &[&str] = &[
     "The paper has 36 apps on a Pixel 6, in ten rounds of random order. The trace here is the generated one of \
-     ten apps of a Pixel 7: sizes are of the same kind, their number is not.",
-    "Responses are relaunches, and launches of apps that had been ended. Times are modelled at the speed that is \
+     Archer's launches, on the same phone: eight apps in rounds, and others in the background. All eight are used \
+     equally often, where the paper's users have favourites, of which its choice of victims lives.",
+    "Responses are relaunches; those of apps that had been ended are counted as launches, and not among them. Times are modelled at the speed that is \
      published for a Pixel 6 Pro.",
 ];

@@ -2,7 +2,7 @@
 
 use clew_core::Tier;
 use clew_trace::generate::Workload;
-use clew_trace::generate::profile::MOBILE_2025;
+use clew_trace::generate::profile::ARCHER;
 use toml::Value;
 
 use crate::costs::{Clock, Costs};
@@ -22,40 +22,50 @@ pub const ARMS: [(&str, &str); 5] = [
     ("ElasticZRAM", OURS),
 ];
 
-/// Why the scheme `name` cannot be run, if it cannot.
-pub fn missing(name: &str) -> Option<String> {
-    scheme(name, &[]).err().map(|error| error.to_string())
-}
+/// The apps that are brought back again and again; the others are in the background. The paper has ten of 36.
+pub const TESTED: u32 = 8;
 
-/// The reason for which one of `names` cannot be run.
-pub fn first_missing(names: &[&str]) -> Option<String> {
-    names.iter().find_map(|name| missing(name))
-}
-
-/// The ten apps.
+/// Some apps of many, in rounds.
 fn workload(desk: &Desk<'_>) -> Workload {
     let scale = if desk.quick { 0.01 } else { 0.1 };
     let events = desk.quick.then_some(60_000);
-    Workload { scale, events, contents: false, ..Workload::new(&MOBILE_2025, 1) }
+    Workload { scale, events, contents: false, ..Workload::new(&ARCHER, 1) }
+}
+
+/// What is run besides a scheme's name.
+#[derive(Clone, Copy, Default)]
+pub struct How {
+    /// How much of the device of flash is in use, per cent.
+    pub flash_used_pct: u32,
+    /// ElasticZRAM's delta, per cent, unless it is the scheme's own.
+    pub delta_pct: Option<u32>,
 }
 
 /// Replays the schemes of these names, which are all there; in a swap of 1 GiB of ZRAM and 3 GiB of flash, and in
-/// half of the memory that all pages take. The name of the trace comes with them.
-pub fn runs(desk: &mut Desk<'_>, names: &[&str]) -> Result<(Vec<Run>, String), LabError> {
-    const SHARE: f64 = 0.5;
+/// so much of the memory that all pages take that ZRAM/flash writes half of what flash swap does, as in figure 3a.
+/// The name of the trace comes with them.
+pub fn runs(desk: &mut Desk<'_>, arms: &[(&str, How)]) -> Result<(Vec<Run>, String), LabError> {
+    const SHARE: f64 = 0.35;
     let workload = workload(desk);
     let bench = desk.usual(&workload)?;
     let budget = (bench.input.footprint_bytes() as f64 * SHARE) as u64;
-    let each = names.iter().map(|name| settings(&bench, name, budget));
+    let each = arms.iter().map(|(name, how)| settings(&bench, name, *how, budget));
     let each: Vec<Settings> = each.collect::<Result<_, _>>()?;
     Ok((desk.runs(&bench, &each)?, bench.name.clone()))
 }
 
-fn settings(bench: &Workbench, name: &str, budget_bytes: u64) -> Result<Settings, LabError> {
+fn settings(
+    bench: &Workbench,
+    name: &str,
+    how: How,
+    budget_bytes: u64,
+) -> Result<Settings, LabError> {
     const GIB: f64 = (1u64 << 30) as f64;
     let page_bytes = f64::from(bench.input.trace.header().page_bytes);
-    let kill = Value::String("kill".to_string());
-    let mut scheme = scheme(name, &[("on_full", kill)])?;
+    let mut parameters = vec![("on_full", Value::String("kill".to_string()))];
+    let delta = how.delta_pct.map(|pct| ("placement.delta_pct", Value::Integer(pct.into())));
+    parameters.extend(delta);
+    let mut scheme = scheme(name, &parameters)?;
     if scheme.uses(Tier::Pool) {
         scheme.disksize_pages = Some((GIB / page_bytes / bench.grain) as u64);
     }
@@ -67,6 +77,7 @@ fn settings(bench: &Workbench, name: &str, budget_bytes: u64) -> Result<Settings
             costs.slowed(bench.grain, &format!("one page for {:.0}", bench.grain)),
         ),
         flash_bytes: has_flash.then_some((3.0 * GIB / bench.grain) as u64),
+        flash_used_pct: how.flash_used_pct,
         ..Settings::new(scheme, budget_bytes)
     })
 }

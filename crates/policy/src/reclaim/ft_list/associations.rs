@@ -32,8 +32,7 @@ impl Associations {
 
     /// The associated pages of `run`.
     pub fn within(&self, run: PageRun) -> impl Iterator<Item = PageId> {
-        let end = PageId::from_raw(run.first.raw() + u64::from(run.count));
-        self.of.range(run.first..end).map(|(page, _)| *page)
+        self.of.range(run.range()).map(|(page, _)| *page)
     }
 
     /// Pages that are associated, and groups.

@@ -86,6 +86,13 @@ impl Log {
         state
     }
 
+    /// Nothing is taken any more, and nothing is written.
+    pub fn latch(&self, why: String) {
+        self.state.lock().latched.get_or_insert(why);
+        self.written.notify_all();
+        self.full.notify_all();
+    }
+
     /// A segment could not be written: nothing is taken any more.
     pub fn not_written(&self, failed: ToWrite, why: String) {
         let mut state = self.state.lock();

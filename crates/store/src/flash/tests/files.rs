@@ -102,6 +102,40 @@ fn a_file_that_became_shorter_is_an_error_and_no_zeros() {
     let whole = handles.iter().filter(|handle| played.is_as_put(**handle)).count();
     assert_eq!(failed + whole, handles.len());
     assert!(failed > 10 && whole > 5, "{failed} failed, {whole} read");
+    // A successor reads as much, and takes nothing.
     let fd = played.flash.device().fd().unwrap().try_clone_to_owned().unwrap();
-    assert!(matches!(FileDevice::adopt(fd, BYTES), Err(DeviceError::TooSmall { .. })));
+    let device = FileDevice::adopt(fd, BYTES).unwrap();
+    assert_eq!(device.bytes(), 100_000);
+    let left = super::left(&played.flash);
+    let named: Vec<_> =
+        handles.iter().map(|handle| (*handle, played.owner.objects.lock()[handle].0)).collect();
+    let (adopted, lost) = Flash::adopt(left, Box::new(device), &named).unwrap();
+    assert_eq!(lost, []);
+    played.flash = adopted;
+    let again = handles.iter().filter(|handle| played.is_as_put(**handle)).count();
+    assert_eq!(again, whole);
+    let latched = played.put(vec![1; 80]).unwrap_err();
+    assert!(latched.to_string().contains("100000 bytes, and had"), "{latched}");
+}
+
+#[test]
+fn a_file_that_is_of_no_use_is_as_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("flash");
+    let huge = Open { bytes: Some(1 << 60), ..open(&path) };
+    assert!(matches!(FileDevice::open(&huge), Err(DeviceError::System { .. })));
+    assert!(!path.exists());
+    drop(FileDevice::open(&open(&path)).unwrap());
+    assert!(matches!(FileDevice::open(&huge), Err(DeviceError::System { .. })));
+    assert_eq!(path.metadata().unwrap().len(), BYTES);
+    drop(FileDevice::open(&open(&path)).unwrap());
+}
+
+#[test]
+fn a_link_is_not_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, to) = (dir.path().join("link"), dir.path().join("elsewhere"));
+    std::os::unix::fs::symlink(&to, &path).unwrap();
+    assert!(matches!(FileDevice::open(&open(&path)), Err(DeviceError::Kind { .. })));
+    assert!(!to.exists());
 }

@@ -66,6 +66,11 @@ impl FrameRecord {
         before.max(after)
     }
 
+    /// How many chunks its zpages have.
+    pub fn used_chunks(self) -> u8 {
+        self.first + self.middle + self.last
+    }
+
     /// Puts a zpage in: which it is then, and at which chunk it begins. There is room.
     pub fn put(&mut self, chunks: u8) -> (Buddy, u8) {
         debug_assert!(chunks > 0 && chunks <= self.free_chunks());

@@ -357,6 +357,7 @@ impl Z3fold {
             frame,
             zpages: record.zpages(),
             free_chunks: record.free_chunks(),
+            used_chunks: record.used_chunks(),
         })
     }
 

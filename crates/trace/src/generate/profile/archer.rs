@@ -86,6 +86,7 @@ pub static ARCHER: Profile = Profile {
     dram_mib: 6144.0,
     churn: 0.015,
     zero_share: 0.01,
+    system_file_mib: 0.0,
 };
 
 /// Continuous shooting (2.2.1, 5.2.2): 24 photos a second on a Pixel 6 if nothing is in the way.
