@@ -42,6 +42,14 @@ fn evict(server: &Server, notifier: &Notifier, over: &AtomicBool) {
             server.tidy_written();
             tidied = Instant::now();
         }
+        let suspects = std::mem::take(&mut *server.suspects.lock());
+        for node in suspects {
+            server.handed_out.lock().forget(node);
+            // All of it.
+            if let Err(error) = notifier.inval_inode(INodeNo(node), 0, 0) {
+                tracing::debug!("the kernel keeps pages: {error}");
+            }
+        }
         let runs = server.handed_out.lock().take_back(server.cache_pages, RUNS);
         if runs.is_empty() {
             thread::sleep(ROUND);

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
@@ -59,6 +59,10 @@ pub struct Server {
     pub timeout: Duration,
     /// Files that were written lately.
     pub written: Mutex<HashMap<u64, Weak<Inode>>>,
+    /// Inodes of which the kernel is to drop all pages: they were changed behind our back.
+    pub suspects: Mutex<Vec<u64>>,
+    /// Whether the mount is going.
+    pub over: Arc<AtomicBool>,
     /// The directory below, as it was named.
     pub directory: PathBuf,
     /// When it began.

@@ -20,7 +20,8 @@ const SET_ID: u16 = 0o6000;
 
 impl Server {
     /// Does something that changes `pages` of a file, and nothing else of its contents. `change` is told how the file is
-    /// before.
+    /// before. If its contents have changed at all, the pool drops the whole file: somebody else may have written
+    /// it below in the same moment, and nothing would tell that change from ours.
     ///
     /// # Errors
     /// As `change` says, or the system.
@@ -38,6 +39,8 @@ impl Server {
         let changed = change(&before);
         // Even if it failed: in part it may be done.
         let (before, after) = (Stamp::of(&before), Stamp::of(&stat(inode)?));
+        let is_same = (before.size, before.mtime) == (after.size, after.mtime);
+        let pages = if is_same { pages } else { 0..u64::MAX };
         if let Some(pool) = &self.pool {
             pool.pages.changed(inode.key, before, after, pages);
         }
