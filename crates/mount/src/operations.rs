@@ -413,7 +413,8 @@ impl Filesystem for Files {
         reply: ReplyAttr,
     ) {
         let attributes = self.inode(node).and_then(|inode| self.attributes(&inode));
-        reply.attr(&self.0.timeout, &or_error!(attributes, reply));
+        let attributes = or_error!(attributes, reply);
+        reply.attr(&self.0.timeout, &attributes);
     }
 
     fn setattr(
@@ -437,14 +438,16 @@ impl Filesystem for Files {
         let attributes = self.inode(node).and_then(|inode| {
             self.set_attributes(&inode, mode, uid, gid, size, atime, mtime, handle)
         });
-        reply.attr(&self.0.timeout, &or_error!(attributes, reply));
+        let attributes = or_error!(attributes, reply);
+        reply.attr(&self.0.timeout, &attributes);
     }
 
     fn readlink(&self, _request: &Request, node: INodeNo, reply: ReplyData) {
         let target = self
             .inode(node)
             .and_then(|inode| rustix::fs::readlinkat(&*inode, "", Vec::new()));
-        reply.data(or_error!(target, reply).as_bytes());
+        let target = or_error!(target, reply);
+        reply.data(target.as_bytes());
     }
 
     fn mknod(
@@ -581,7 +584,8 @@ impl Filesystem for Files {
         let of_mapping = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let cached = of_mapping || is_cached(flags);
         let written = self.0.write(&open, offset, data, request.uid(), cached);
-        reply.written(or_error!(written, reply) as u32);
+        let written = or_error!(written, reply);
+        reply.written(written as u32);
     }
 
     fn flush(
