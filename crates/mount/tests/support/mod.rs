@@ -172,7 +172,7 @@ impl Chance {
     }
 }
 
-/// Lets files settle: only then the pool takes their pages.
+/// Lets files settle: only then they are read past the lower page cache, and the pool takes their pages.
 pub fn settle() {
-    std::thread::sleep(Duration::from_millis(1_200));
+    std::thread::sleep(Duration::from_millis(2_300));
 }
