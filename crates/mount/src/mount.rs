@@ -30,8 +30,10 @@ use crate::packer::Packer;
 use crate::pages::{FilePages, FilePagesConfig};
 use crate::server::{Pool, Server};
 
-/// What the kernel calls the file system.
-const TYPE: &str = "fuse.clew";
+/// What is mounted, as the list of mounts has it.
+const SOURCE: &str = "clew";
+/// Of these types: which of them depends on who mounted it.
+const TYPES: [&[u8]; 2] = [b"fuse.clew", b"fuse"];
 /// Who answers the kernel at once.
 const THREADS: usize = 4;
 
@@ -213,10 +215,9 @@ pub fn mount(config: MountConfig) -> Result<Mounted, MountError> {
         directory: config.directory.clone(),
         started: Instant::now(),
     });
-    let session = Session::new(Files(server.clone()), &path, &options(&config))
+    let mut session = Session::new(Files(server.clone()), &path, &options(&config))
         .map_err(|source| MountError::Mounting { path: path.clone(), source })?;
     let notifier = session.notifier();
-    let mut session = session;
     let unmounter = session.unmount_callable();
     let evictor =
         evictor::start(server.clone(), notifier, server.over.clone()).map_err(MountError::Thread)?;
@@ -231,7 +232,7 @@ pub fn mount(config: MountConfig) -> Result<Mounted, MountError> {
 fn options(config: &MountConfig) -> Config {
     let mut options = Config::default();
     options.mount_options = vec![
-        MountOption::FSName("clew".to_string()),
+        MountOption::FSName(SOURCE.to_string()),
         MountOption::Subtype("clew".to_string()),
         // Who may what is decided by the kernel, from the attributes it is told.
         MountOption::DefaultPermissions,
@@ -264,7 +265,9 @@ fn clear_dead(path: &Path) -> Result<bool, Errno> {
         Err(error) => return Err(error),
     }
     let mounts = std::fs::read("/proc/self/mountinfo").map_err(|_| Errno::NOTCONN)?;
-    if type_at(&mounts, path).as_deref() != Some(TYPE.as_bytes()) {
+    let is_ours = mounted_at(&mounts, path)
+        .is_some_and(|(kind, source)| TYPES.contains(&&kind[..]) && source == SOURCE.as_bytes());
+    if !is_ours {
         return Err(Errno::NOTCONN);
     }
     if unmount(path, UnmountFlags::DETACH).is_ok() {
@@ -278,8 +281,8 @@ fn clear_dead(path: &Path) -> Result<bool, Errno> {
     }
 }
 
-/// The type of the last thing that was mounted there.
-fn type_at(mounts: &[u8], path: &Path) -> Option<Vec<u8>> {
+/// Type and source of the last thing that was mounted there.
+fn mounted_at(mounts: &[u8], path: &Path) -> Option<(Vec<u8>, Vec<u8>)> {
     let mut found = None;
     for line in mounts.split(|byte| *byte == b'\n') {
         let mut words = line.split(|byte| *byte == b' ');
@@ -287,7 +290,8 @@ fn type_at(mounts: &[u8], path: &Path) -> Option<Vec<u8>> {
             continue;
         }
         // What is before the dash is of any number.
-        found = words.skip_while(|word| *word != b"-").nth(1).map(plain);
+        let mut words = words.skip_while(|word| *word != b"-").skip(1).map(plain);
+        found = words.next().zip(words.next());
     }
     found
 }
@@ -323,9 +327,11 @@ mod tests {
         let mounts = b"22 1 0:1 / /a\\040b rw shared:1 - ext4 /dev/x rw\n\
             23 22 0:50 / /a\\040b rw,nosuid shared:2 master:3 - fuse.clew clew rw\n\
             24 1 0:2 / /c rw - tmpfs none rw\n";
-        assert_eq!(type_at(mounts, Path::new("/a b")).unwrap(), b"fuse.clew");
-        assert_eq!(type_at(mounts, Path::new("/c")).unwrap(), b"tmpfs");
-        assert_eq!(type_at(mounts, Path::new("/d")), None);
+        let at = |path| mounted_at(mounts, Path::new(path));
+        let of = |kind: &str, source: &str| Some((kind.into(), source.into()));
+        assert_eq!(at("/a b"), of("fuse.clew", "clew"));
+        assert_eq!(at("/c"), of("tmpfs", "none"));
+        assert_eq!(at("/d"), None);
     }
 
     #[test]

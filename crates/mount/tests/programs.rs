@@ -220,7 +220,8 @@ fn a_change_below_is_seen_at_once() {
         for _ in 0..3 {
             assert!(fs::read(&at).unwrap() == fs::read(&lower).unwrap());
         }
-        let data = chance.bytes(1 + chance.below(90_000) as usize);
+        let len = 1 + chance.below(90_000) as usize;
+        let data = chance.bytes(len);
         if round % 2 == 0 {
             File::options().write(true).open(&lower).unwrap().write_all_at(&data, 4_000).unwrap();
         } else {
