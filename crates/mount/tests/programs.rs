@@ -71,7 +71,7 @@ fn sqlite_keeps_its_database_there() {
     if !can_run("sqlite_keeps_its_database_there", &["python3"]) {
         return;
     }
-    let mount = Mount::new(8 << 20, 256 << 10);
+    let mount = Mount::new(8 << 20, 16 << 10);
     let program = "import sqlite3,sys,time\n\
         for mode in ('DELETE','WAL'):\n\
         \x20 d=sqlite3.connect('data-'+mode)\n\
