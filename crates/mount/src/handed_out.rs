@@ -93,7 +93,8 @@ impl HandedOut {
     fn prune(&mut self) {
         if self.queue.len() > 2 * self.pages as usize + SPARE {
             let nodes = &self.nodes;
-            let is_out = |run: &Run| nodes.get(&run.node).is_some_and(|had| had.overlaps(&run.pages));
+            let is_out =
+                |run: &Run| nodes.get(&run.node).is_some_and(|had| had.overlaps(&run.pages));
             self.queue.retain(is_out);
         }
     }

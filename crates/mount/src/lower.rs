@@ -101,10 +101,7 @@ pub fn stat(inode: impl AsFd) -> Result<Statx> {
 
 /// What the pool calls it.
 pub fn key(stat: &Statx) -> FileKey {
-    FileKey {
-        dev: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
-        ino: stat.stx_ino,
-    }
+    FileKey { dev: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), ino: stat.stx_ino }
 }
 
 /// What it is.

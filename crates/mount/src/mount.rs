@@ -144,7 +144,8 @@ impl Mounted {
         }
         self.server.over.store(true, Relaxed);
         if session.is_finished() {
-            served = served.and(session.join().unwrap_or_else(|_| Err(io::Error::other("it panicked"))));
+            served =
+                served.and(session.join().unwrap_or_else(|_| Err(io::Error::other("it panicked"))));
         }
         if let Some(evictor) = self.evictor.take()
             && evictor.join().is_err()
@@ -219,8 +220,8 @@ pub fn mount(config: MountConfig) -> Result<Mounted, MountError> {
         .map_err(|source| MountError::Mounting { path: path.clone(), source })?;
     let notifier = session.notifier();
     let unmounter = session.unmount_callable();
-    let evictor =
-        evictor::start(server.clone(), notifier, server.over.clone()).map_err(MountError::Thread)?;
+    let evictor = evictor::start(server.clone(), notifier, server.over.clone())
+        .map_err(MountError::Thread)?;
     let session = thread::Builder::new()
         .name("clew-mount".to_string())
         .spawn(move || session.run())
@@ -301,9 +302,10 @@ fn plain(word: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(word.len());
     let mut rest = word;
     while let Some((first, after)) = rest.split_first() {
-        let octal = after.get(..3).filter(|_| *first == b'\\').and_then(|digits| {
-            u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok()
-        });
+        let octal = after
+            .get(..3)
+            .filter(|_| *first == b'\\')
+            .and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
         match octal {
             Some(byte) => {
                 bytes.push(byte);

@@ -10,15 +10,15 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::SystemTime;
 
 use fuser::{
-    BsdFileFlags, Errno, FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
-    KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
-    TimeOrNow, WriteFlags,
+    BsdFileFlags, Errno, FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
+    InitFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs,
+    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use parking_lot::Mutex;
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, RawDir, RenameFlags as LowerRename, SeekFrom, Timespec, Timestamps,
-    UTIME_NOW, UTIME_OMIT, XattrFlags,
+    AtFlags, FileType, Mode, OFlags, RawDir, RenameFlags as LowerRename, SeekFrom, Timespec,
+    Timestamps, UTIME_NOW, UTIME_OMIT, XattrFlags,
 };
 use rustix::io::Errno as LowerErrno;
 use rustix::process::{Gid, Uid};
@@ -142,7 +142,12 @@ impl Files {
 
     /// Gives a number to an open file. Whether the kernel may keep the pages that it has of it: only if the file is
     /// as it was when it got them.
-    fn opened(&self, inode: Arc<Inode>, file: OwnedFd, flags: i32) -> Result<(FileHandle, FopenFlags)> {
+    fn opened(
+        &self,
+        inode: Arc<Inode>,
+        file: OwnedFd,
+        flags: i32,
+    ) -> Result<(FileHandle, FopenFlags)> {
         let stamp = Stamp::of(&stat(&file)?);
         let direct = match OpenFlags(flags).acc_mode() {
             OpenAccMode::O_WRONLY => None,
@@ -343,24 +348,22 @@ fn lower_time(time: Option<TimeOrNow>) -> Timespec {
     match time {
         None => of(UTIME_OMIT),
         Some(TimeOrNow::Now) => of(UTIME_NOW),
-        Some(TimeOrNow::SpecificTime(time)) => {
-            match time.duration_since(SystemTime::UNIX_EPOCH) {
-                Ok(since) => Timespec {
-                    tv_sec: since.as_secs() as i64,
-                    tv_nsec: i64::from(since.subsec_nanos()),
-                },
-                Err(before) => {
-                    let before = before.duration();
-                    match before.subsec_nanos() {
-                        0 => Timespec { tv_sec: -(before.as_secs() as i64), tv_nsec: 0 },
-                        part => Timespec {
-                            tv_sec: -(before.as_secs() as i64) - 1,
-                            tv_nsec: 1_000_000_000 - i64::from(part),
-                        },
-                    }
+        Some(TimeOrNow::SpecificTime(time)) => match time.duration_since(SystemTime::UNIX_EPOCH) {
+            Ok(since) => Timespec {
+                tv_sec: since.as_secs() as i64,
+                tv_nsec: i64::from(since.subsec_nanos()),
+            },
+            Err(before) => {
+                let before = before.duration();
+                match before.subsec_nanos() {
+                    0 => Timespec { tv_sec: -(before.as_secs() as i64), tv_nsec: 0 },
+                    part => Timespec {
+                        tv_sec: -(before.as_secs() as i64) - 1,
+                        tv_nsec: 1_000_000_000 - i64::from(part),
+                    },
                 }
             }
-        }
+        },
     }
 }
 
@@ -384,9 +387,9 @@ fn answer_bytes(bytes: Result<Vec<u8>>, size: u32, reply: ReplyXattr) {
 impl Filesystem for Files {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
         // Without it, pages would outlive a change below.
-        config
-            .add_capabilities(InitFlags::FUSE_AUTO_INVAL_DATA)
-            .map_err(|_| std::io::Error::other("the kernel does not drop pages of changed files"))?;
+        config.add_capabilities(InitFlags::FUSE_AUTO_INVAL_DATA).map_err(|_| {
+            std::io::Error::other("the kernel does not drop pages of changed files")
+        })?;
         for wanted in
             [InitFlags::FUSE_PARALLEL_DIROPS, InitFlags::FUSE_ASYNC_DIO, InitFlags::FUSE_POSIX_ACL]
         {
@@ -443,9 +446,8 @@ impl Filesystem for Files {
     }
 
     fn readlink(&self, _request: &Request, node: INodeNo, reply: ReplyData) {
-        let target = self
-            .inode(node)
-            .and_then(|inode| rustix::fs::readlinkat(&*inode, "", Vec::new()));
+        let target =
+            self.inode(node).and_then(|inode| rustix::fs::readlinkat(&*inode, "", Vec::new()));
         let target = or_error!(target, reply);
         reply.data(target.as_bytes());
     }
@@ -716,7 +718,14 @@ impl Filesystem for Files {
         answer_empty(set, reply);
     }
 
-    fn getxattr(&self, _request: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+    fn getxattr(
+        &self,
+        _request: &Request,
+        node: INodeNo,
+        name: &OsStr,
+        size: u32,
+        reply: ReplyXattr,
+    ) {
         answer_bytes(self.attribute(node, name), size, reply);
     }
 
@@ -742,9 +751,8 @@ impl Filesystem for Files {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let done = self
-            .file(handle)
-            .and_then(|open| self.0.allocate(&open, mode as u32, offset, length));
+        let done =
+            self.file(handle).and_then(|open| self.0.allocate(&open, mode as u32, offset, length));
         answer_empty(done, reply);
     }
 

@@ -106,8 +106,7 @@ impl FilePages {
                 disksize_pages: config.limit_bytes / (PAGE_BYTES as u64 / 40) + 1,
             },
         )?;
-        let index =
-            Index { order: LruCache::unbounded(), files: HashMap::new(), next_epoch: 0 };
+        let index = Index { order: LruCache::unbounded(), files: HashMap::new(), next_epoch: 0 };
         Ok(FilePages {
             store,
             codec: config.codec,

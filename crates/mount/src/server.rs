@@ -1,14 +1,15 @@
 //! What all operations share.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use rustix::fs::{Advice, OFlags, fadvise};
 
+use crate::PAGE_BYTES;
 use crate::counters::{Counters, Status};
 use crate::handed_out::HandedOut;
 use crate::handles::{Handles, OpenDirectory, OpenFile};
@@ -16,7 +17,6 @@ use crate::inodes::{Inode, Inodes};
 use crate::lower::Lower;
 use crate::packer::Packer;
 use crate::pages::FilePages;
-use crate::PAGE_BYTES;
 
 /// A file that was written so lately is read through the lower page cache, which has it: past that cache it
 /// would have to be on disk first.
@@ -100,9 +100,8 @@ impl Server {
     pub fn status(&self) -> Status {
         let count = |counter: &AtomicU64| counter.load(Relaxed);
         let facts = self.pool.as_ref().map(|pool| pool.pages.facts()).unwrap_or_default();
-        let of_pages = |ask: fn(&FilePages) -> u64| {
-            self.pool.as_ref().map_or(0, |pool| ask(&pool.pages))
-        };
+        let of_pages =
+            |ask: fn(&FilePages) -> u64| self.pool.as_ref().map_or(0, |pool| ask(&pool.pages));
         let counters = &self.counters;
         Status {
             directory: self.directory.clone(),

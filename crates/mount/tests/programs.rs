@@ -104,7 +104,8 @@ fn python_imports_from_it() {
     fs::create_dir(&package).unwrap();
     fs::write(package.join("__init__.py"), "").unwrap();
     for number in 0..40 {
-        let text = format!("def f():\n    return {number}\n\nTEXT = '''{}'''\n", "x y z ".repeat(2000));
+        let text =
+            format!("def f():\n    return {number}\n\nTEXT = '''{}'''\n", "x y z ".repeat(2000));
         fs::write(package.join(format!("m{number}.py")), text).unwrap();
     }
     let program = "import importlib\n\
@@ -187,7 +188,8 @@ fn a_file_is_all_that_a_file_is() {
     symlink("../../..", lower.join("up")).unwrap();
     assert_eq!(fs::read_link(at.join("up")).unwrap(), Path::new("../../.."));
     // A file that has no name any more.
-    let file = File::options().read(true).write(true).create_new(true).open(at.join("gone")).unwrap();
+    let file =
+        File::options().read(true).write(true).create_new(true).open(at.join("gone")).unwrap();
     fs::remove_file(at.join("gone")).unwrap();
     file.write_all_at(b"still here", 0).unwrap();
     let mut bytes = [0; 10];
@@ -238,7 +240,11 @@ fn a_change_below_is_seen_at_once() {
         }
         assert!(bytes[..read] == expected, "round {round}");
         assert_eq!(fs::metadata(&at).unwrap().len(), expected.len() as u64);
-        std::thread::sleep(std::time::Duration::from_millis(if round % 4 == 3 { 1_200 } else { 0 }));
+        std::thread::sleep(std::time::Duration::from_millis(if round % 4 == 3 {
+            1_200
+        } else {
+            0
+        }));
     }
     mount.wait("a change below", |status| status.foreign_changes > 0);
 }

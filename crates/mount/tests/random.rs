@@ -104,7 +104,12 @@ fn step(mount: &Mount, chance: &mut Chance) -> String {
             let data = chance.bytes(len);
             let what = format!("write {file:?} {offset} {len}");
             both(&at, &plain, &what, |root| {
-                OpenOptions::new().write(true).create(true).truncate(false).open(root.join(&file))?.write_all_at(&data, offset)
+                OpenOptions::new()
+                    .write(true)
+                    .create(true)
+                    .truncate(false)
+                    .open(root.join(&file))?
+                    .write_all_at(&data, offset)
             });
             what
         }
@@ -172,7 +177,8 @@ fn step(mount: &Mount, chance: &mut Chance) -> String {
             both(&mount.lower(), &plain, &what, |root| {
                 let file = OpenOptions::new().write(true).open(root.join(&file))?;
                 let modified = file.metadata()?.modified()?;
-                let offset = if keeps_time { offset % file.metadata()?.len().max(1) } else { offset };
+                let offset =
+                    if keeps_time { offset % file.metadata()?.len().max(1) } else { offset };
                 file.write_all_at(&data, offset)?;
                 if keeps_time { file.set_modified(modified) } else { Ok(()) }
             });
@@ -226,7 +232,10 @@ fn a_mount_is_the_same_as_a_plain_directory() {
             last.push(step(&mount, &mut chance));
             steps += 1;
         }
-        compare(&mount, &format!("seed {seed}, after {:?}", &last[last.len().saturating_sub(60)..]));
+        compare(
+            &mount,
+            &format!("seed {seed}, after {:?}", &last[last.len().saturating_sub(60)..]),
+        );
         // Into the pool, and from it, with changes between.
         settle();
         for round in 0..4 {
