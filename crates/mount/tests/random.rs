@@ -251,6 +251,8 @@ fn a_mount_is_the_same_as_a_plain_directory() {
     let status = mount.status();
     eprintln!("{steps} operations: {status:?}");
     assert!(status.pages_from_pool > 100, "{status:?}");
-    assert!(status.pages_evicted > 100 && status.foreign_changes > 0, "{status:?}");
+    assert!(status.pages_evicted > 100, "{status:?}");
+    // In a short time there may be none that the pool had pages of.
+    assert!(status.foreign_changes > 0 || seconds < 60, "{status:?}");
     assert_eq!(status.damaged_pages, 0);
 }
