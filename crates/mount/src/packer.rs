@@ -4,6 +4,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::{self, JoinHandle};
 
+use rustix::process::setpriority_process;
+use rustix::thread::gettid;
+
 use crate::PAGE_BYTES;
 use crate::counters::{Counters, add};
 use crate::pages::{Epoch, FilePages};
@@ -67,7 +70,13 @@ impl Packer {
     }
 }
 
+/// Whoever reads goes before: what is left of the processors is for this.
+const NICENESS: i32 = 19;
+
 fn pack(pages: &FilePages, counters: &Counters, waiting: &Receiver<Batch>) {
+    if let Err(error) = setpriority_process(Some(gettid()), NICENESS) {
+        tracing::debug!("compressing takes processors from readers: {error}");
+    }
     for batch in waiting {
         let mut kept = 0;
         for (number, bytes) in (batch.first..).zip(batch.bytes.chunks_exact(PAGE_BYTES)) {
