@@ -41,7 +41,8 @@ fn a_mount_serves_says_what_it_did_and_goes() {
     assert_eq!(fs::read_to_string(at.join("file")).expect("it is there"), "what is below");
     fs::write(at.join("new"), "from above").expect("it can be written");
     assert_eq!(fs::read_to_string(dir.join("lower/new")).expect("it went through"), "from above");
-    let asked = clew().args(["mount", "--format", "json", "--status"]).arg(&at).output().expect("runs");
+    let asked =
+        clew().args(["mount", "--format", "json", "--status"]).arg(&at).output().expect("runs");
     let status: Value = serde_json::from_slice(&asked.stdout).expect("JSON");
     assert_eq!(status["pid"], server.id(), "{status}");
 
