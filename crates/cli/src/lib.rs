@@ -63,6 +63,9 @@ enum Verb {
     Demo(verbs::demo::Args),
     /// Measure one mechanism beside its peer in the kernel.
     Bench(verbs::bench::Args),
+    /// Show a directory elsewhere, and keep the pages of its files compressed when the kernel drops
+    /// them.
+    Mount(verbs::mount::Args),
     /// Write down what programs do with their memory, as a trace.
     Record(verbs::record::Args),
     /// Look at traces, and make traces of traces.
@@ -166,6 +169,7 @@ pub fn main() -> ExitCode {
         Verb::Schemes(args) => verbs::schemes::schemes(format, args),
         Verb::Demo(args) => verbs::demo::demo(format, args),
         Verb::Bench(args) => verbs::bench::bench(format, args),
+        Verb::Mount(args) => verbs::mount::mount(format, args),
         Verb::Record(args) => verbs::record::record(format, args),
         Verb::Trace(action) => verbs::trace::trace(format, action),
         Verb::Gen(args) => verbs::generate::gen_trace(format, args),

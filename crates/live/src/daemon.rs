@@ -144,10 +144,11 @@ pub fn run(
     // A daemon without one of its threads is one whose programs wait for ever: the next one takes over.
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        if !profiles::is_caught() {
-            report(panic);
-            std::process::abort();
+        if profiles::is_caught() {
+            return;
         }
+        report(panic);
+        std::process::abort();
     }));
     pressure::protect_daemon();
     pressure::reserve_memory();

@@ -10,6 +10,7 @@ pub mod doctor;
 pub mod generate;
 pub mod import;
 pub mod man;
+pub mod mount;
 pub mod ps;
 pub mod record;
 pub mod replay;

@@ -141,7 +141,11 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
             Some(_) if entry.state() == State::Parked && self.copy_parked(page, entry, ctx) => {
                 space.memory.put(vpn, &ctx.pages[..self.page_units])
             }
-            Some(handle) => match self.read_for_fault(ctx, handle, entry, fetched, &mut here) {
+            Some(handle) => { let read = match fetched {
+                Some(_) => self.read_chunk(ctx, handle, entry.index(), 0, fetched),
+                None => self.read_chunk_here(ctx, handle, entry.index(), 0, &mut here),
+            };
+            match read {
                 Ok(Get::OnFlash(far)) => {
                     points::far_asked();
                     return Fault::Far(Awaited { vpn, entry }, far);
@@ -165,6 +169,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                     return Fault::Corrupt(error);
                 }
             },
+}
         };
         points::back_put();
         match put.stop {
@@ -200,23 +205,6 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                 if stop == PutStop::Again { Fault::Again } else { Fault::Gone }
             }
         }
-    }
-
-    /// The page that is asked for, from what was `fetched` of a far block, or from what is `here` of it.
-    fn read_for_fault(
-        &self,
-        ctx: &mut MoverContext<S>,
-        handle: Handle,
-        entry: Entry,
-        fetched: Option<&S::Fetched>,
-        here: &mut Option<S::Fetched>,
-    ) -> Result<Get<Piece, S::Far>, ReadError> {
-        if fetched.is_some() {
-            return self.read_chunk(ctx, handle, entry.index(), 0, fetched);
-        }
-        let (get, found) = self.read_chunk_here(ctx, handle, entry.index(), 0)?;
-        *here = found;
-        Ok(get)
     }
 
     fn copy_parked(&self, page: PageId, entry: Entry, ctx: &mut MoverContext<S>) -> bool {
@@ -306,14 +294,14 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
             if !borrow(space, next, entry) {
                 continue;
             }
-            match self.read_chunk_here(ctx, handle, entry.index(), end) {
-                Ok((Get::Here(piece), _)) => {
+            match self.read_chunk_here(ctx, handle, entry.index(), end, &mut None) {
+                Ok(Get::Here(piece)) => {
                     let at = end + usize::from(entry.index() - piece.pages.start);
                     run.push(Borrowed { vpn: next, entry, at });
                     end += piece.pages.len();
                 }
                 // It is fetched, or told of, when it is asked for.
-                Ok((Get::OnFlash(_), _)) | Err(_) => {
+                Ok(Get::OnFlash(_)) | Err(_) => {
                     self.not_back(space, next, entry);
                     space.memory.wake(next, 1);
                 }

@@ -76,22 +76,24 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         }
     }
 
-    /// The same of a block that may be far away, if its bytes are in memory all the same. With it, what was fetched.
+    /// The same of a block that may be far away, if its bytes are in memory all the same: they are `here` then.
     pub(super) fn read_chunk_here(
         &self,
         ctx: &mut MoverContext<S>,
         handle: Handle,
         index: u16,
         at: usize,
-    ) -> Result<(Get<Piece, S::Far>, Option<S::Fetched>), ReadError> {
+        here: &mut Option<S::Fetched>,
+    ) -> Result<Get<Piece, S::Far>, ReadError> {
         match self.read_chunk(ctx, handle, index, at, None)? {
-            Get::OnFlash(far) => match self.store.fetch_here(&far) {
-                Some(bytes) => {
-                    Ok((self.read_chunk(ctx, handle, index, at, Some(&bytes))?, Some(bytes)))
+            Get::OnFlash(far) => {
+                *here = self.store.fetch_here(&far);
+                match here {
+                    Some(bytes) => self.read_chunk(ctx, handle, index, at, Some(bytes)),
+                    None => Ok(Get::OnFlash(far)),
                 }
-                None => Ok((Get::OnFlash(far), None)),
-            },
-            here => Ok((here, None)),
+            }
+            read => Ok(read),
         }
     }
 

@@ -1,0 +1,115 @@
+//! `clew mount`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use anyhow::Context;
+use clew_core::{ByteSize, CodecKind, PoolKind};
+use clew_mount::{Ending, MountConfig, MountError, Status, mount as mount_directory, status};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::Failure;
+use crate::output::{self, Format};
+
+/// How soon a signal is heeded, at the latest.
+const ROUND: Duration = Duration::from_millis(50);
+
+/// What is mounted, and where.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The directory whose files are read through the mount; with --status, where it is mounted.
+    directory: PathBuf,
+    /// Where they are seen: a directory.
+    #[arg(required_unless_present = "status", conflicts_with = "status")]
+    mount_point: Option<PathBuf>,
+    /// What compressed pages may take; 0 for none, then files are only passed through.
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    budget: ByteSize,
+    /// How much of these files the kernel may keep uncompressed: beyond it, what it was given longest ago
+    /// is taken from its page cache.
+    #[arg(long, value_name = "SIZE", default_value = "64MiB")]
+    cache: ByteSize,
+    /// Let other users use the mount, each with his own rights (root only).
+    #[arg(long)]
+    allow_other: bool,
+    /// How long the kernel may believe names and attributes, in milliseconds. Above 0, reads are quicker, and
+    /// a change made in DIRECTORY itself may be seen that much later.
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    believe: u64,
+    /// Say what a mount has done and holds, and end.
+    #[arg(long)]
+    status: bool,
+}
+
+/// `clew mount`.
+pub fn mount(format: Format, args: Args) -> Result<(), Failure> {
+    if args.status {
+        let status = status(&args.directory).map_err(|e| Failure::Input(e.into()))?;
+        return show(format, &status);
+    }
+    let over = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT, SIGHUP] {
+        signal_hook::flag::register(signal, over.clone()).context("heeding signals")?;
+    }
+    let mount_point = args.mount_point.context("no place to mount at")?;
+    let mounted = mount_directory(MountConfig {
+        directory: args.directory.clone(),
+        mount_point: mount_point.clone(),
+        memory_bytes: args.budget.0,
+        cache_bytes: args.cache.0,
+        codec: CodecKind::Lz4,
+        pool: PoolKind::SizeClasses,
+        allow_other: args.allow_other,
+        timeout: Duration::from_millis(args.believe),
+    })
+    .map_err(|error| match error {
+        MountError::Path { .. } => Failure::Input(error.into()),
+        MountError::NotRoot | MountError::Mounting { .. } => Failure::Unfit(error.into()),
+        _ => Failure::Failed(error.into()),
+    })?;
+    if mounted.cleared {
+        remark!("clew: a mount whose server had died was cleared away first");
+    }
+    remark!(
+        "clew: {} is mounted at {} (budget {})",
+        args.directory.display(),
+        mount_point.display(),
+        args.budget
+    );
+    while !over.load(Relaxed) && !mounted.is_over() {
+        std::thread::sleep(ROUND);
+    }
+    let status = mounted.status();
+    match mounted.end() {
+        Ending::Unmounted => show(format, &status),
+        Ending::Failed(error) => Err(Failure::Failed(error.into())),
+    }
+}
+
+fn show(format: Format, status: &Status) -> Result<(), Failure> {
+    if format == Format::Json {
+        return output::json(status);
+    }
+    let row = |name: &str, value: String| vec![name.to_string(), value];
+    let bytes = |bytes: u64| ByteSize(bytes).to_string();
+    let rows = vec![
+        row("directory", status.directory.display().to_string()),
+        row("pool", format!("{} of {}", bytes(status.pool_bytes), bytes(status.memory_bytes))),
+        row("pages in it", status.pool_pages.to_string()),
+        row("pages that left it for others", status.pool_left_pages.to_string()),
+        row("reads", status.reads.to_string()),
+        row("answered by the pool alone", status.reads_whole.to_string()),
+        row("by pool and disk together", status.reads_partly.to_string()),
+        row("pages from the pool", status.pages_from_pool.to_string()),
+        row("pages from disk", status.pages_from_disk.to_string()),
+        row("pages taken from the page cache", status.pages_evicted.to_string()),
+        row("pages the kernel dropped by itself", status.pages_dropped_by_kernel.to_string()),
+        row("files changed behind its back", status.foreign_changes.to_string()),
+        row("damaged pages, read again", status.damaged_pages.to_string()),
+        row("writes", status.writes.to_string()),
+    ];
+    say!("{}", output::table(&["what", "how much"], rows));
+    Ok(())
+}

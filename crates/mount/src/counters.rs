@@ -1,0 +1,133 @@
+//! What a mount has done, and how one asks it.
+//!
+//! The server answers for an extended attribute of its root that no file has: no socket and no file is needed, and
+//! whoever may read the directory may ask.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use serde::{Deserialize, Serialize};
+
+/// The attribute of the root that says what the mount has done.
+pub const STATUS_NAME: &str = "user.clew.mount";
+
+/// Counts since the mount was made.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Read requests of the kernel.
+    pub reads: AtomicU64,
+    /// Of these, answered by the pool alone.
+    pub reads_whole: AtomicU64,
+    /// Of these, answered by pool and disk together.
+    pub reads_partly: AtomicU64,
+    /// Pages that the pool gave.
+    pub pages_from_pool: AtomicU64,
+    /// Pages that were read from the lower file.
+    pub pages_from_disk: AtomicU64,
+    /// Pages that were given to the pool.
+    pub pages_packed: AtomicU64,
+    /// Pages that were not, as too many waited.
+    pub pages_too_many: AtomicU64,
+    /// Pages that were not, as their file had changed a moment ago.
+    pub pages_unsettled: AtomicU64,
+    /// Pages that the kernel was told to drop.
+    pub pages_evicted: AtomicU64,
+    /// Pages that it asked for again without being told to drop them.
+    pub pages_dropped_by_kernel: AtomicU64,
+    /// Write requests.
+    pub writes: AtomicU64,
+    /// Bytes of them.
+    pub bytes_written: AtomicU64,
+}
+
+/// Adds to a counter.
+pub fn add(counter: &AtomicU64, count: u64) {
+    counter.fetch_add(count, Relaxed);
+}
+
+/// What a mount has done and holds. The names are stable.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Status {
+    /// The directory below.
+    pub directory: PathBuf,
+    /// The server.
+    pub pid: u32,
+    /// Limit of the pool; zero if there is none.
+    pub memory_bytes: u64,
+    /// How much of the kernel's page cache is left to these files.
+    pub cache_bytes: u64,
+    /// What the pool takes.
+    pub pool_bytes: u64,
+    /// Compressed pages, without what is kept about them.
+    pub payload_bytes: u64,
+    /// Pages in the pool.
+    pub pool_pages: u64,
+    /// Pages that left the pool for others.
+    pub pool_left_pages: u64,
+    /// Pages that the kernel was given and not told to drop.
+    pub cached_pages: u64,
+    /// Inodes that the kernel knows.
+    pub inodes: u64,
+    /// Read requests.
+    pub reads: u64,
+    /// Answered by the pool alone.
+    pub reads_whole: u64,
+    /// Answered by pool and disk together.
+    pub reads_partly: u64,
+    /// Pages that the pool gave.
+    pub pages_from_pool: u64,
+    /// Pages read from below.
+    pub pages_from_disk: u64,
+    /// Pages that were given to the pool.
+    pub pages_packed: u64,
+    /// Pages that were not, as too many waited.
+    pub pages_too_many: u64,
+    /// Pages that were not, as their file had changed a moment ago.
+    pub pages_unsettled: u64,
+    /// Pages that the kernel was told to drop.
+    pub pages_evicted: u64,
+    /// Pages that it dropped by itself, as far as it asked again.
+    pub pages_dropped_by_kernel: u64,
+    /// Files of which all was dropped, as somebody had changed them below.
+    pub foreign_changes: u64,
+    /// Pages of the pool that were damaged, and read from disk instead.
+    pub damaged_pages: u64,
+    /// Write requests.
+    pub writes: u64,
+    /// Bytes of them.
+    pub bytes_written: u64,
+}
+
+/// Why there is no status.
+#[derive(Debug, thiserror::Error)]
+pub enum StatusError {
+    /// Something else is there.
+    #[error("{0} is no clew mount: give the directory where it is mounted")]
+    NoMount(PathBuf),
+    /// It cannot be asked.
+    #[error("asking {path}: {source}")]
+    Asking {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: rustix::io::Errno,
+    },
+}
+
+/// Asks the mount at `path`.
+///
+/// # Errors
+/// If there is none, or its server does not answer.
+pub fn status(path: &Path) -> Result<Status, StatusError> {
+    use rustix::io::Errno;
+    let no_mount = || StatusError::NoMount(path.to_path_buf());
+    let mut text = vec![0; 16 << 10];
+    let len = match rustix::fs::getxattr(path, STATUS_NAME, &mut text[..]) {
+        Ok(len) => len,
+        Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::RANGE) => return Err(no_mount()),
+        Err(source) => return Err(StatusError::Asking { path: path.to_path_buf(), source }),
+    };
+    // Anybody may give a directory of his an attribute of that name.
+    serde_json::from_slice(&text[..len]).map_err(|_| no_mount())
+}

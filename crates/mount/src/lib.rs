@@ -1,0 +1,54 @@
+//! `clew mount`: a read-through file system over a directory, which keeps the pages of its files
+//! compressed when the kernel's page cache is not to hold them any more.
+//!
+//! What the kernel asks for is answered from the pool ([`pages`]) where it can be, wholly or partly, and
+//! from the lower file else, read past the lower page cache. What was read so goes to the pool in the
+//! background ([`packer`]). A FUSE server is not told when the kernel drops a clean page: so it writes down
+//! what it handed out ([`handed_out`]), and once that is more than it may be, tells the kernel to drop
+//! what was handed out longest ago ([`evictor`]).
+//!
+//! A page of the pool is bound to the state its file had when it was read ([`stamp`]); the file is looked
+//! at again at every read, and what is in doubt is dropped.
+//!
+//! Order of locks: the change lock of a file ([`inodes::Inode::changes`]), then any one of: the table of
+//! inodes, the pool's index, the ledger of what was handed out. None is held while the kernel is told to drop
+//! pages: that waits for reads which this server answers.
+#![forbid(unsafe_code)]
+
+mod as_user;
+mod buffer;
+mod counters;
+mod evictor;
+mod handed_out;
+mod handles;
+mod inodes;
+mod lower;
+mod mount;
+mod operations;
+mod packer;
+mod pages;
+mod reading;
+mod server;
+mod stamp;
+mod writing;
+
+pub use counters::{STATUS_NAME, Status, StatusError, status};
+pub use mount::{Ending, MountConfig, MountError, Mounted, mount};
+pub use pages::{FilePages, FilePagesConfig};
+pub use stamp::{FileKey, Stamp};
+
+/// Bytes of a page here: what the pool keeps and FUSE aligns to, on any machine.
+pub const PAGE_BYTES: usize = 4096;
+
+/// The page that holds byte `offset`.
+pub(crate) fn page_of(offset: u64) -> u64 {
+    offset / PAGE_BYTES as u64
+}
+
+/// The pages that hold bytes `offset..end`; none if there are no such bytes.
+pub(crate) fn pages_of(offset: u64, end: u64) -> std::ops::Range<u64> {
+    match end > offset {
+        true => page_of(offset)..page_of(end - 1) + 1,
+        false => page_of(offset)..page_of(offset),
+    }
+}

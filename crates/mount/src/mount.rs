@@ -1,0 +1,345 @@
+//! From a directory to a mount, and to its end.
+
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use clew_core::{CodecKind, PoolKind};
+use fuser::{Config, MountOption, Session, SessionACL, SessionUnmounter};
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use rustix::fs::Mode;
+use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
+use rustix::process::{Resource, Rlimit};
+
+use crate::PAGE_BYTES;
+use crate::counters::{Counters, Status};
+use crate::evictor;
+use crate::handed_out::HandedOut;
+use crate::handles::Handles;
+use crate::inodes::Inodes;
+use crate::lower::{self, Lower};
+use crate::operations::Files;
+use crate::packer::Packer;
+use crate::pages::{FilePages, FilePagesConfig};
+use crate::server::{Pool, Server};
+
+/// What is mounted, as the list of mounts has it.
+const SOURCE: &str = "clew";
+/// Of these types: which of them depends on who mounted it.
+const TYPES: [&[u8]; 2] = [b"fuse.clew", b"fuse"];
+/// Who answers the kernel at once.
+const THREADS: usize = 4;
+
+/// How a mount is made.
+#[derive(Clone, Debug)]
+pub struct MountConfig {
+    /// The directory below.
+    pub directory: PathBuf,
+    /// Where it is seen.
+    pub mount_point: PathBuf,
+    /// Limit of the pool; zero for none: the files are only passed through.
+    pub memory_bytes: u64,
+    /// How much of the kernel's page cache is left to these files.
+    pub cache_bytes: u64,
+    /// What compresses pages.
+    pub codec: CodecKind,
+    /// How the pool keeps them.
+    pub pool: PoolKind,
+    /// Whether other users may use it: for root only.
+    pub allow_other: bool,
+    /// How long the kernel may believe what it was told of names and attributes. If it is not zero, a change
+    /// below may be seen that much later.
+    pub timeout: Duration,
+}
+
+/// Why there is no mount.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// Something about a path.
+    #[error("{path}: {source}")]
+    Path {
+        /// Which.
+        path: PathBuf,
+        /// What.
+        source: Errno,
+    },
+    /// It is for root.
+    #[error("only root may let other users use a mount")]
+    NotRoot,
+    /// The kernel has no FUSE, or not for us.
+    #[error("mounting at {path}: {source}")]
+    Mounting {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// There is no memory for the pool.
+    #[error("the pool: {0}")]
+    Pool(#[from] clew_store::StoreError),
+    /// There is no thread.
+    #[error("starting a thread: {0}")]
+    Thread(io::Error),
+}
+
+/// How a mount has ended.
+#[derive(Debug)]
+pub enum Ending {
+    /// It was unmounted.
+    Unmounted,
+    /// The server failed.
+    Failed(io::Error),
+}
+
+/// A mount; unmounted when it is dropped.
+#[derive(Debug)]
+pub struct Mounted {
+    server: Arc<Server>,
+    unmounter: SessionUnmounter,
+    session: Option<JoinHandle<io::Result<()>>>,
+    evictor: Option<JoinHandle<()>>,
+    path: PathBuf,
+    /// Whether a dead mount was cleared away first.
+    pub cleared: bool,
+}
+
+impl Mounted {
+    /// What it has done.
+    pub fn status(&self) -> Status {
+        self.server.status()
+    }
+
+    /// Whether it has ended by itself: somebody unmounted it, or the server failed.
+    pub fn is_over(&self) -> bool {
+        self.session.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Unmounts it, whoever uses it: files that are open get errors from now on.
+    pub fn end(mut self) -> Ending {
+        match self.end_session() {
+            Ok(()) => Ending::Unmounted,
+            Err(error) => Ending::Failed(error),
+        }
+    }
+
+    fn end_session(&mut self) -> io::Result<()> {
+        let Some(session) = self.session.take() else { return Ok(()) };
+        let mut served = Ok(());
+        if !session.is_finished() {
+            // Busy: out of the tree all the same. Whoever holds a file of it loses it with this process.
+            if self.unmounter.unmount().is_err() {
+                served = unmount(&self.path, UnmountFlags::DETACH).map_err(io::Error::from);
+            }
+            let until = Instant::now() + Duration::from_secs(1);
+            while !session.is_finished() && Instant::now() < until {
+                thread::sleep(Duration::from_millis(5));
+            }
+        }
+        self.server.over.store(true, Relaxed);
+        if session.is_finished() {
+            served =
+                served.and(session.join().unwrap_or_else(|_| Err(io::Error::other("it panicked"))));
+        }
+        if let Some(evictor) = self.evictor.take()
+            && evictor.join().is_err()
+        {
+            served = served.and(Err(io::Error::other("the evictor panicked")));
+        }
+        served
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if let Err(error) = self.end_session() {
+            tracing::warn!("the mount at {} ended badly: {error}", self.path.display());
+        }
+    }
+}
+
+/// Mounts it. From now on this process makes files with exactly the permissions it is told (umask).
+///
+/// # Errors
+/// If it cannot be.
+pub fn mount(config: MountConfig) -> Result<Mounted, MountError> {
+    let at = |path: &Path| {
+        let path = path.to_path_buf();
+        move |source| MountError::Path { path, source }
+    };
+    if config.allow_other && !rustix::process::geteuid().is_root() {
+        return Err(MountError::NotRoot);
+    }
+    let root = Lower::root(&config.directory).map_err(at(&config.directory))?;
+    let key = lower::key(&lower::stat(&root).map_err(at(&config.directory))?);
+    let path = std::path::absolute(&config.mount_point).unwrap_or(config.mount_point.clone());
+    let cleared = clear_dead(&path).map_err(at(&path))?;
+    rustix::process::umask(Mode::empty());
+    raise_descriptors();
+
+    let counters = Arc::new(Counters::default());
+    let pool = match config.memory_bytes {
+        0 => None,
+        limit_bytes => {
+            let pages = FilePages::new(FilePagesConfig {
+                limit_bytes,
+                codec: config.codec,
+                pool: config.pool,
+            })?;
+            let pages = Arc::new(pages);
+            // It ends when nobody gives it anything any more.
+            let (packer, _thread) =
+                Packer::start(pages.clone(), counters.clone()).map_err(MountError::Thread)?;
+            Some(Pool { pages, packer })
+        }
+    };
+    let server = Arc::new(Server {
+        lower: Lower::new().map_err(at(Path::new("/proc")))?,
+        inodes: Inodes::new(root, key),
+        files: Handles::default(),
+        directories: Handles::default(),
+        handed_out: Mutex::new(HandedOut::default()),
+        cache_pages: config.cache_bytes / PAGE_BYTES as u64,
+        pool,
+        memory_bytes: config.memory_bytes,
+        counters,
+        timeout: config.timeout,
+        written: Mutex::new(HashMap::new()),
+        suspects: Mutex::new(Vec::new()),
+        over: Arc::new(AtomicBool::new(false)),
+        directory: config.directory.clone(),
+        started: Instant::now(),
+    });
+    let mut session = Session::new(Files(server.clone()), &path, &options(&config))
+        .map_err(|source| MountError::Mounting { path: path.clone(), source })?;
+    let notifier = session.notifier();
+    let unmounter = session.unmount_callable();
+    let evictor = evictor::start(server.clone(), notifier, server.over.clone())
+        .map_err(MountError::Thread)?;
+    let session = thread::Builder::new()
+        .name("clew-mount".to_string())
+        .spawn(move || session.run())
+        .map_err(MountError::Thread)?;
+    let (session, evictor) = (Some(session), Some(evictor));
+    Ok(Mounted { server, unmounter, session, evictor, path, cleared })
+}
+
+fn options(config: &MountConfig) -> Config {
+    let mut options = Config::default();
+    options.mount_options = vec![
+        MountOption::FSName(SOURCE.to_string()),
+        MountOption::Subtype("clew".to_string()),
+        // Who may what is decided by the kernel, from the attributes it is told.
+        MountOption::DefaultPermissions,
+        MountOption::NoSuid,
+        MountOption::NoDev,
+    ];
+    options.acl = match config.allow_other {
+        true => SessionACL::All,
+        false => SessionACL::Owner,
+    };
+    options.n_threads = Some(THREADS);
+    options.clone_fd = true;
+    options
+}
+
+/// As many files as the hard limit allows: every inode that the kernel knows is one.
+fn raise_descriptors() {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = rustix::process::setrlimit(Resource::Nofile, raised) {
+        tracing::debug!("the limit of open files stays: {error}");
+    }
+}
+
+/// Takes a mount of ours out of the tree whose server is dead; true if there was one. Others are left alone.
+fn clear_dead(path: &Path) -> Result<bool, Errno> {
+    match rustix::fs::stat(path) {
+        Ok(_) => return Ok(false),
+        Err(Errno::NOTCONN) => {}
+        Err(error) => return Err(error),
+    }
+    let mounts = std::fs::read("/proc/self/mountinfo").map_err(|_| Errno::NOTCONN)?;
+    let is_ours = mounted_at(&mounts, path)
+        .is_some_and(|(kind, source)| TYPES.contains(&&kind[..]) && source == SOURCE.as_bytes());
+    if !is_ours {
+        return Err(Errno::NOTCONN);
+    }
+    if unmount(path, UnmountFlags::DETACH).is_ok() {
+        return Ok(true);
+    }
+    // Users may not, but may have it done.
+    let done = std::process::Command::new("fusermount3").arg("-uz").arg("--").arg(path).status();
+    match done {
+        Ok(status) if status.success() => Ok(true),
+        _ => Err(Errno::NOTCONN),
+    }
+}
+
+/// Type and source of the last thing that was mounted there.
+fn mounted_at(mounts: &[u8], path: &Path) -> Option<(Vec<u8>, Vec<u8>)> {
+    let mut found = None;
+    for line in mounts.split(|byte| *byte == b'\n') {
+        let mut words = line.split(|byte| *byte == b' ');
+        if words.nth(4).map(plain).as_deref() != Some(path.as_os_str().as_bytes()) {
+            continue;
+        }
+        // What is before the dash is of any number.
+        let mut words = words.skip_while(|word| *word != b"-").skip(1).map(plain);
+        found = words.next().zip(words.next());
+    }
+    found
+}
+
+/// A word of that file, where blanks and the like are in octal.
+fn plain(word: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(word.len());
+    let mut rest = word;
+    while let Some((first, after)) = rest.split_first() {
+        let octal = after
+            .get(..3)
+            .filter(|_| *first == b'\\')
+            .and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
+        match octal {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &after[3..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_mount_of_a_place_counts() {
+        let mounts = b"22 1 0:1 / /a\\040b rw shared:1 - ext4 /dev/x rw\n\
+            23 22 0:50 / /a\\040b rw,nosuid shared:2 master:3 - fuse.clew clew rw\n\
+            24 1 0:2 / /c rw - tmpfs none rw\n";
+        let at = |path| mounted_at(mounts, Path::new(path));
+        let of = |kind: &str, source: &str| Some((kind.into(), source.into()));
+        assert_eq!(at("/a b"), of("fuse.clew", "clew"));
+        assert_eq!(at("/c"), of("tmpfs", "none"));
+        assert_eq!(at("/d"), None);
+    }
+
+    #[test]
+    fn what_is_alive_is_left_alone() {
+        let place = tempfile::tempdir().unwrap();
+        assert_eq!(clear_dead(place.path()), Ok(false));
+        assert_eq!(clear_dead(&place.path().join("nowhere")), Err(Errno::NOENT));
+    }
+}

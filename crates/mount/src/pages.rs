@@ -1,0 +1,387 @@
+//! Pages of files, compressed, under a limit: what was used longest ago goes first.
+//!
+//! A page is bound to the state of its file ([`Stamp`]) by the file's epoch, a number that is never used
+//! twice: whoever reads a page from disk takes the epoch first, and if anything was dropped from the file in
+//! the meantime, the page is not taken.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use clew_core::{CodecKind, PoolKind};
+use clew_store::{CodecContext, Get, Handle, PoolFacts, PutError, Store, StoreConfig, StoreError};
+use hashbrown::HashMap;
+use lru::LruCache;
+use parking_lot::Mutex;
+
+use crate::PAGE_BYTES;
+use crate::stamp::{FileKey, Stamp};
+
+thread_local! {
+    static CONTEXT: RefCell<CodecContext> = RefCell::new(CodecContext::new());
+}
+
+/// How many pages leave together where room is needed.
+const LEAVING: usize = 32;
+/// How often that is tried for one page, before the page is what is left out.
+const ATTEMPTS: usize = 32;
+
+/// How it is made.
+#[derive(Clone, Copy, Debug)]
+pub struct FilePagesConfig {
+    /// Bytes that the compressed pages may take with the store's own tables; the index, some 100 bytes a page, is
+    /// beside it.
+    pub limit_bytes: u64,
+    /// What compresses them.
+    pub codec: CodecKind,
+    /// How the pool keeps what it has.
+    pub pool: PoolKind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct PageKey {
+    file: FileKey,
+    page: u64,
+}
+
+/// What a file's pages are bound to until something is dropped from it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Epoch(u64);
+
+#[derive(Debug)]
+struct File {
+    stamp: Stamp,
+    epoch: Epoch,
+    pages: BTreeSet<u64>,
+}
+
+#[derive(Debug)]
+struct Index {
+    /// Least recently used last.
+    order: LruCache<PageKey, Handle>,
+    files: HashMap<FileKey, File>,
+    next_epoch: u64,
+}
+
+/// Compressed pages of files. All methods may be called from any thread.
+#[derive(Debug)]
+pub struct FilePages {
+    store: Store,
+    codec: CodecKind,
+    index: Mutex<Index>,
+    left: AtomicU64,
+    foreign_changes: AtomicU64,
+}
+
+impl Index {
+    fn epoch(&mut self) -> Epoch {
+        self.next_epoch += 1;
+        Epoch(self.next_epoch)
+    }
+
+    /// Takes pages of a file out of the index; what they were goes to `gone`.
+    fn take(&mut self, key: FileKey, pages: Range<u64>, gone: &mut Vec<Handle>) {
+        let Some(file) = self.files.get_mut(&key) else { return };
+        let taken: Vec<u64> = file.pages.range(pages).copied().collect();
+        for page in taken {
+            file.pages.remove(&page);
+            gone.extend(self.order.pop(&PageKey { file: key, page }));
+        }
+    }
+}
+
+impl FilePages {
+    /// An empty pool.
+    ///
+    /// # Errors
+    /// If the system gives no memory.
+    pub fn new(config: FilePagesConfig) -> Result<FilePages, StoreError> {
+        let store = Store::of(
+            config.pool,
+            StoreConfig {
+                page_bytes: PAGE_BYTES,
+                mem_limit_bytes: config.limit_bytes,
+                // A page takes a 40th of itself at least, with all that is kept about it.
+                disksize_pages: config.limit_bytes / (PAGE_BYTES as u64 / 40) + 1,
+            },
+        )?;
+        let index = Index { order: LruCache::unbounded(), files: HashMap::new(), next_epoch: 0 };
+        Ok(FilePages {
+            store,
+            codec: config.codec,
+            index: Mutex::new(index),
+            left: AtomicU64::new(0),
+            foreign_changes: AtomicU64::new(0),
+        })
+    }
+
+    /// The epoch of a file that has this stamp. What the pool has of it with another one is dropped:
+    /// somebody has changed it behind our back.
+    pub fn epoch(&self, key: FileKey, stamp: Stamp) -> Epoch {
+        let mut gone = Vec::new();
+        let mut index = self.index.lock();
+        let epoch = match index.files.get(&key) {
+            Some(file) if file.stamp == stamp => return file.epoch,
+            Some(file) => {
+                if !file.pages.is_empty() {
+                    self.foreign_changes.fetch_add(1, Relaxed);
+                }
+                index.take(key, 0..u64::MAX, &mut gone);
+                index.epoch()
+            }
+            None => index.epoch(),
+        };
+        index.files.insert(key, File { stamp, epoch, pages: BTreeSet::new() });
+        drop(index);
+        self.release(gone);
+        epoch
+    }
+
+    /// Restores a page into `out`; false if the pool does not have it in this epoch, and then `out` holds
+    /// anything.
+    pub fn get(&self, key: FileKey, epoch: Epoch, page: u64, out: &mut [u8]) -> bool {
+        let handle = {
+            let mut index = self.index.lock();
+            if index.files.get(&key).is_none_or(|file| file.epoch != epoch) {
+                return false;
+            }
+            let Some(handle) = index.order.get(&PageKey { file: key, page }).copied() else {
+                return false;
+            };
+            // Whoever drops the page meanwhile does not take it away from under us.
+            if !self.store.retain(handle) {
+                return false;
+            }
+            handle
+        };
+        let read = CONTEXT
+            .with_borrow_mut(|context| self.store.get(context, handle, 0, out).and_then(Get::here));
+        self.store.release(handle);
+        if let Err(error) = &read {
+            // Damaged memory: the disk still has it.
+            tracing::warn!("a page of the pool is read from disk instead: {error}");
+            let mut gone = Vec::new();
+            self.index.lock().take(key, page..page + 1, &mut gone);
+            self.release(gone);
+        }
+        read.is_ok()
+    }
+
+    /// Whether the pool has a page in this epoch; its place in the order stays.
+    pub fn has(&self, key: FileKey, epoch: Epoch, page: u64) -> bool {
+        let index = self.index.lock();
+        index.files.get(&key).is_some_and(|file| file.epoch == epoch && file.pages.contains(&page))
+    }
+
+    /// Keeps a page that was read in this epoch; false if that is over, or there is no room.
+    ///
+    /// # Panics
+    /// If it is not one page.
+    pub fn put(&self, key: FileKey, epoch: Epoch, page: u64, bytes: &[u8]) -> bool {
+        assert_eq!(bytes.len(), PAGE_BYTES, "a page");
+        let Some(handle) = self.store_page(bytes) else { return false };
+        let mut gone = Vec::new();
+        let kept = {
+            let mut index = self.index.lock();
+            match index.files.get_mut(&key) {
+                Some(file) if file.epoch == epoch => {
+                    file.pages.insert(page);
+                    gone.extend(index.order.put(PageKey { file: key, page }, handle));
+                    true
+                }
+                _ => {
+                    gone.push(handle);
+                    false
+                }
+            }
+        };
+        self.release(gone);
+        kept
+    }
+
+    fn store_page(&self, bytes: &[u8]) -> Option<Handle> {
+        for _ in 0..ATTEMPTS {
+            let put = CONTEXT.with_borrow_mut(|context| {
+                self.store.put(context, bytes, self.codec, PAGE_BYTES as u32)
+            });
+            match put {
+                Ok(handle) => return Some(handle),
+                Err(PutError::Full { .. }) => {
+                    if !self.make_room() {
+                        return None;
+                    }
+                }
+                Err(error) => {
+                    tracing::error!("the pool takes no page: {error}");
+                    return None;
+                }
+            }
+        }
+        None
+    }
+
+    /// Drops what was used longest ago; false if there was nothing.
+    fn make_room(&self) -> bool {
+        let mut gone = Vec::with_capacity(LEAVING);
+        {
+            let mut index = self.index.lock();
+            while gone.len() < LEAVING {
+                let Some((key, handle)) = index.order.pop_lru() else { break };
+                if let Some(file) = index.files.get_mut(&key.file) {
+                    file.pages.remove(&key.page);
+                }
+                gone.push(handle);
+            }
+        }
+        let left = gone.len();
+        self.left.fetch_add(left as u64, Relaxed);
+        self.release(gone);
+        // They are not neighbours: their slabs become free only when others move together.
+        self.store.compact(LEAVING);
+        left > 0
+    }
+
+    /// A change of ours has made a file with the stamp `before` one with the stamp `after`, and nothing but
+    /// `pages` is different. Drops these, or all, if the pool knew it by another stamp.
+    pub fn changed(&self, key: FileKey, before: Stamp, after: Stamp, pages: Range<u64>) {
+        let mut gone = Vec::new();
+        let mut index = self.index.lock();
+        let epoch = index.epoch();
+        let Some(file) = index.files.get_mut(&key) else { return };
+        let known = file.stamp == before;
+        file.stamp = after;
+        // Whoever has read something meanwhile does not know what.
+        file.epoch = epoch;
+        index.take(key, if known { pages } else { 0..u64::MAX }, &mut gone);
+        drop(index);
+        self.release(gone);
+    }
+
+    /// Nobody is about to read this file. What the pool has of it stays.
+    pub fn leave(&self, key: FileKey) {
+        let mut index = self.index.lock();
+        if index.files.get(&key).is_some_and(|file| file.pages.is_empty()) {
+            index.files.remove(&key);
+        }
+    }
+
+    fn release(&self, handles: Vec<Handle>) {
+        for handle in handles {
+            self.store.release(handle);
+        }
+    }
+
+    /// What it holds.
+    pub fn facts(&self) -> PoolFacts {
+        self.store.facts()
+    }
+
+    /// Pages that left because others needed the room.
+    pub fn left(&self) -> u64 {
+        self.left.load(Relaxed)
+    }
+
+    /// How often all of a file was dropped because it had been changed behind our back.
+    pub fn foreign_changes(&self) -> u64 {
+        self.foreign_changes.load(Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: FileKey = FileKey { dev: 1, ino: 7 };
+
+    fn stamp(second: i64) -> Stamp {
+        Stamp { size: 1 << 20, mtime: (second, 0), ctime: (second, 0), btime: (1, 0) }
+    }
+
+    fn pool(limit_bytes: u64) -> FilePages {
+        FilePages::new(FilePagesConfig {
+            limit_bytes,
+            codec: CodecKind::Lz4,
+            pool: PoolKind::SizeClasses,
+        })
+        .unwrap()
+    }
+
+    /// About a third of it compresses.
+    fn page(number: u64) -> Vec<u8> {
+        let mut word = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        (0..PAGE_BYTES)
+            .map(|at| {
+                word ^= word << 13;
+                word ^= word >> 7;
+                word ^= word << 17;
+                if at % 3 == 0 { 0 } else { word as u8 }
+            })
+            .collect()
+    }
+
+    fn reads(pool: &FilePages, epoch: Epoch, number: u64) -> bool {
+        let mut out = vec![0; PAGE_BYTES];
+        let found = pool.get(KEY, epoch, number, &mut out);
+        assert!(!found || out == page(number), "page {number} is another");
+        found
+    }
+
+    #[test]
+    fn a_page_comes_back_in_its_epoch_and_in_no_other() {
+        let pool = pool(1 << 20);
+        let epoch = pool.epoch(KEY, stamp(10));
+        assert!(pool.put(KEY, epoch, 3, &page(3)));
+        assert!(reads(&pool, epoch, 3) && !reads(&pool, epoch, 4));
+        assert_eq!(pool.epoch(KEY, stamp(10)), epoch);
+        let later = pool.epoch(KEY, stamp(11));
+        assert!(!reads(&pool, later, 3) && !reads(&pool, epoch, 3));
+        assert_eq!((pool.foreign_changes(), pool.facts().pages), (1, 0));
+        // What was read before the change comes too late.
+        assert!(!pool.put(KEY, epoch, 3, &page(3)));
+        assert_eq!(pool.facts().pages, 0);
+    }
+
+    #[test]
+    fn a_change_of_ours_drops_what_it_changed() {
+        let pool = pool(1 << 20);
+        let epoch = pool.epoch(KEY, stamp(10));
+        for number in 0..8 {
+            assert!(pool.put(KEY, epoch, number, &page(number)));
+        }
+        pool.changed(KEY, stamp(10), stamp(20), 2..4);
+        assert!(!pool.put(KEY, epoch, 2, &page(2)), "read before the change");
+        let epoch = pool.epoch(KEY, stamp(20));
+        let there: Vec<u64> = (0..8).filter(|number| reads(&pool, epoch, *number)).collect();
+        assert_eq!(there, [0, 1, 4, 5, 6, 7]);
+        // Somebody else had changed it before.
+        pool.changed(KEY, stamp(30), stamp(40), 0..1);
+        assert_eq!(pool.facts().pages, 0);
+        assert!(!reads(&pool, pool.epoch(KEY, stamp(40)), 7));
+    }
+
+    #[test]
+    fn the_limit_holds_and_what_is_used_stays() {
+        let pool = pool(256 << 10);
+        let epoch = pool.epoch(KEY, stamp(10));
+        for number in 0..400 {
+            assert!(pool.put(KEY, epoch, number, &page(number)), "page {number}");
+            assert!(reads(&pool, epoch, 0), "page 0 is gone after {number}");
+            assert!(pool.facts().used_bytes <= 256 << 10);
+        }
+        assert!(pool.left() > 100, "{} left", pool.left());
+        assert!(!reads(&pool, epoch, 1) && reads(&pool, epoch, 399));
+    }
+
+    #[test]
+    fn files_are_known_as_long_as_they_have_pages() {
+        let pool = pool(1 << 20);
+        let epoch = pool.epoch(KEY, stamp(10));
+        pool.leave(KEY);
+        assert!(!pool.put(KEY, epoch, 0, &page(0)), "nobody knows the file");
+        let epoch = pool.epoch(KEY, stamp(10));
+        assert!(pool.put(KEY, epoch, 0, &page(0)));
+        pool.leave(KEY);
+        assert!(reads(&pool, pool.epoch(KEY, stamp(10)), 0));
+    }
+}

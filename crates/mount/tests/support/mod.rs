@@ -1,0 +1,178 @@
+//! A mount by a process of its own, so that it can be killed and nobody waits for itself.
+//!
+//! The process is this test's program again, which runs one test alone, [`serve`]: it is asked for by name
+//! and by environment.
+#![allow(dead_code, reason = "each test uses some of it")]
+
+#[path = "../../../../tests/skip.rs"]
+mod skip;
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use clew_core::{CodecKind, PoolKind};
+use clew_mount::{MountConfig, Status, mount, status};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Longer than anything here takes on a slow and busy machine.
+const LONG: Duration = Duration::from_secs(60);
+
+/// Whether `test` can run: root, FUSE, and `programs`. Says so if not.
+pub fn can_run(test: &str, programs: &[&str]) -> bool {
+    let there = |program: &&&str| {
+        std::env::var_os("PATH").is_some_and(|path| {
+            std::env::split_paths(&path).any(|directory| directory.join(program).exists())
+        })
+    };
+    let reason = if !rustix::process::geteuid().is_root() {
+        "not root".to_string()
+    } else if !Path::new("/dev/fuse").exists() {
+        "the kernel has no FUSE".to_string()
+    } else if let Some(missing) = programs.iter().find(|program| !there(program)) {
+        format!("no {missing}")
+    } else {
+        return true;
+    };
+    skip::skip(test, &reason);
+    false
+}
+
+/// What the process is: the body of the test `serve` of every program that uses this.
+pub fn serve() {
+    let of = |name: &str| std::env::var_os(name);
+    let (Some(directory), Some(mount_point)) = (of("CLEW_MOUNT_LOWER"), of("CLEW_MOUNT_AT")) else {
+        return;
+    };
+    let number = |name: &str| of(name).unwrap().into_string().unwrap().parse::<u64>().unwrap();
+    let mounted = mount(MountConfig {
+        directory: directory.into(),
+        mount_point: mount_point.into(),
+        memory_bytes: number("CLEW_MOUNT_POOL"),
+        cache_bytes: number("CLEW_MOUNT_CACHE"),
+        codec: CodecKind::Lz4,
+        pool: PoolKind::SizeClasses,
+        allow_other: false,
+        timeout: Duration::ZERO,
+    })
+    .unwrap();
+    while !mounted.is_over() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A directory, a mount of it, and its server.
+pub struct Mount {
+    place: tempfile::TempDir,
+    server: Option<Child>,
+}
+
+impl Mount {
+    /// Mounts an empty directory.
+    pub fn new(pool_bytes: u64, cache_bytes: u64) -> Mount {
+        let place = tempfile::tempdir().unwrap();
+        for name in ["lower", "mnt", "plain"] {
+            std::fs::create_dir(place.path().join(name)).unwrap();
+        }
+        let mut mount = Mount { place, server: None };
+        mount.start(pool_bytes, cache_bytes);
+        mount
+    }
+
+    /// Starts a server.
+    pub fn start(&mut self, pool_bytes: u64, cache_bytes: u64) {
+        let server = Command::new(std::env::current_exe().unwrap())
+            .args(["serve", "--exact", "--ignored", "--nocapture"])
+            .env("CLEW_MOUNT_LOWER", self.lower())
+            .env("CLEW_MOUNT_AT", self.at())
+            .env("CLEW_MOUNT_POOL", pool_bytes.to_string())
+            .env("CLEW_MOUNT_CACHE", cache_bytes.to_string())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let pid = server.id();
+        self.server = Some(server);
+        let until = Instant::now() + LONG;
+        while !status(&self.at()).is_ok_and(|status| status.pid == pid) {
+            assert!(Instant::now() < until, "it does not mount");
+            assert!(self.server.as_mut().unwrap().try_wait().unwrap().is_none(), "it has ended");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// The directory below.
+    pub fn lower(&self) -> PathBuf {
+        self.place.path().join("lower")
+    }
+
+    /// Where it is mounted.
+    pub fn at(&self) -> PathBuf {
+        self.place.path().join("mnt")
+    }
+
+    /// A directory beside it, to compare with.
+    pub fn plain(&self) -> PathBuf {
+        self.place.path().join("plain")
+    }
+
+    /// What it has done.
+    pub fn status(&self) -> Status {
+        status(&self.at()).unwrap()
+    }
+
+    /// Waits until something about it is so.
+    pub fn wait(&self, what: &str, is_so: impl Fn(&Status) -> bool) {
+        let until = Instant::now() + LONG;
+        while !is_so(&self.status()) {
+            assert!(Instant::now() < until, "never: {what}: {:?}", self.status());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Kills the server.
+    pub fn kill(&mut self) {
+        let mut server = self.server.take().unwrap();
+        kill_process(Pid::from_child(&server), Signal::KILL).unwrap();
+        server.wait().unwrap();
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let flags = rustix::mount::UnmountFlags::DETACH;
+        while rustix::mount::unmount(self.at(), flags).is_ok() {}
+        if let Some(mut server) = self.server.take() {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+    }
+}
+
+/// Numbers by chance, from a seed.
+pub struct Chance(u64);
+
+impl Chance {
+    /// The same numbers for the same seed.
+    pub fn new(seed: u64) -> Chance {
+        Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// One below `limit`.
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % limit
+    }
+
+    /// Bytes, about half of which compress.
+    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+        let salt = self.below(256) as u8;
+        (0..len).map(|at| if at % 2 == 0 { salt } else { self.below(256) as u8 }).collect()
+    }
+}
+
+/// Lets files settle: only then they are read past the lower page cache, and the pool takes their pages.
+pub fn settle() {
+    std::thread::sleep(Duration::from_millis(2_300));
+}
