@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clew_core::{AccessKind, Event, PageId, PageRun, Tier, Vpn};
-use clew_store::{Entry, FetchError, Get, Handle, Piece, ReadError, State, points};
+use clew_store::{Entry, FetchError, Get, Handle, Piece, State, points};
 
 use super::borrowed::{Borrowed, RUN, borrow, is_sibling};
 use super::{
@@ -141,35 +141,36 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
             Some(_) if entry.state() == State::Parked && self.copy_parked(page, entry, ctx) => {
                 space.memory.put(vpn, &ctx.pages[..self.page_units])
             }
-            Some(handle) => { let read = match fetched {
-                Some(_) => self.read_chunk(ctx, handle, entry.index(), 0, fetched),
-                None => self.read_chunk_here(ctx, handle, entry.index(), 0, &mut here),
-            };
-            match read {
-                Ok(Get::OnFlash(far)) => {
-                    points::far_asked();
-                    return Fault::Far(Awaited { vpn, entry }, far);
-                }
-                Ok(Get::Here(piece)) => {
-                    if fetched.is_some() || here.is_some() || self.store.is_on_flash(handle) {
-                        tier = Tier::Flash;
+            Some(handle) => {
+                let read = match fetched {
+                    Some(_) => self.read_chunk(ctx, handle, entry.index(), 0, fetched),
+                    None => self.read_chunk_here(ctx, handle, entry.index(), 0, &mut here),
+                };
+                match read {
+                    Ok(Get::OnFlash(far)) => {
+                        points::far_asked();
+                        return Fault::Far(Awaited { vpn, entry }, far);
                     }
-                    let at = usize::from(entry.index() - piece.pages.start) * self.page_units;
-                    let put = space.memory.put(vpn, &ctx.pages[at..at + self.page_units]);
-                    if piece.of > 1 && put.stop.is_none() {
-                        // The last of them to come back would free what the others are read from.
-                        self.store.retain(handle);
-                        others = Some((handle, piece));
+                    Ok(Get::Here(piece)) => {
+                        if fetched.is_some() || here.is_some() || self.store.is_on_flash(handle) {
+                            tier = Tier::Flash;
+                        }
+                        let at = usize::from(entry.index() - piece.pages.start) * self.page_units;
+                        let put = space.memory.put(vpn, &ctx.pages[at..at + self.page_units]);
+                        if piece.of > 1 && put.stop.is_none() {
+                            // The last of them to come back would free what the others are read from.
+                            self.store.retain(handle);
+                            others = Some((handle, piece));
+                        }
+                        put
                     }
-                    put
+                    Err(error) => {
+                        self.not_back(space, vpn, entry);
+                        count(&self.counters.corrupt, 1);
+                        return Fault::Corrupt(error);
+                    }
                 }
-                Err(error) => {
-                    self.not_back(space, vpn, entry);
-                    count(&self.counters.corrupt, 1);
-                    return Fault::Corrupt(error);
-                }
-            },
-}
+            }
         };
         points::back_put();
         match put.stop {
