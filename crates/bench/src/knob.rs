@@ -37,7 +37,7 @@ impl Knob {
         }
         let percent = (pool_bytes.saturating_mul(100) / memory_bytes.max(1)).min(100);
         if percent == 0 {
-            let (least, most) = (memory_bytes / 100 >> 20, pool_bytes >> 20);
+            let (least, most) = ((memory_bytes / 100) >> 20, pool_bytes >> 20);
             let reason = format!(
                 "its smallest pool is 1 % of this machine's memory, {least} MiB, and {most} MiB are to be had"
             );

@@ -225,16 +225,9 @@ pub fn run(
     transcript.into_iter().for_each(|transcript| driver.listen(Box::new(transcript)));
     let crew = Crew::new(shared.clone(), work, to_governor.clone());
     let keeper_pid = keeper.pid();
-    let mut governor = Governor::new(
-        shared.clone(),
-        driver,
-        config,
-        profiles,
-        environment,
-        keeper_pid,
-        to_workers,
-        crew,
-    );
+    let mut governor =
+        Governor::new(shared.clone(), driver, config, environment, keeper_pid, to_workers, crew);
+    governor.go_by(profiles);
     let adopted = left
         .map(|(from, programs)| {
             takeover::adopt(&shared, from, programs, |name| governor.app_named(name))

@@ -220,7 +220,6 @@ impl Governor {
         shared: Arc<Shared>,
         driver: Driver,
         config: Config,
-        profiles: Profiles,
         environment: Environment,
         keeper_pid: u32,
         work: Desk,
@@ -235,7 +234,7 @@ impl Governor {
             driver,
             windows: Windows::new(&config),
             config,
-            profiles,
+            profiles: Profiles::default(),
             environment,
             keeper_pid,
             work,
@@ -278,6 +277,11 @@ impl Governor {
             cpu_load: CpuLoad::default(),
             flash_device: FlashDevice::default(),
         }
+    }
+
+    /// Goes by what is known of apps from earlier, and keeps it. Before the first app.
+    pub fn go_by(&mut self, profiles: Profiles) {
+        self.profiles = profiles;
     }
 
     /// Governs until it is told to stop and every page is back.
