@@ -192,8 +192,8 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                     let is_stored = |vpn: &u64| is_there(space.table.load(Vpn(*vpn)), from_flash);
                     let others = |range: Range<u64>| range.filter(|other| *other != vpn.0);
                     let stored = |range| others(range).filter(is_stored).count() as u32;
-                    let range = space.runs.lock().fault(vpn, run_ahead, stored);
-                    self.bring_near(space, others(range), from_flash, ctx, events);
+                    let ahead = space.runs.lock().fault(vpn, run_ahead, stored);
+                    self.bring_near(space, ahead.vpns(), from_flash, ctx, events);
                 }
                 Fault::Restored
             }

@@ -19,7 +19,7 @@ use clew_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::around::Around;
+use super::around::{self, Around, Near};
 use crate::schemes::{About, Answer};
 
 /// Runs of a space that are followed at once: what several threads do, or one that copies.
@@ -40,6 +40,25 @@ struct Run {
     window: u32,
     /// Nothing came with its first one.
     probe: bool,
+}
+
+/// What is to come with a fault.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ahead {
+    /// The run behind it.
+    pub run: Range<u64>,
+    /// Of the block around it.
+    pub near: Near,
+}
+
+impl Ahead {
+    /// Each page once, ascending; not the one that is asked for.
+    pub fn vpns(self) -> impl Iterator<Item = u64> {
+        let Ahead { run, near } = self;
+        let before = near.vpns().filter(move |vpn| *vpn < run.start);
+        let behind = near.vpns().filter(move |vpn| *vpn >= run.end);
+        before.chain(run.clone()).chain(behind)
+    }
 }
 
 /// The runs of one space.
@@ -63,7 +82,7 @@ impl Runs {
         vpn: Vpn,
         params: RunAhead,
         stored: impl FnOnce(Range<u64>) -> u32,
-    ) -> Range<u64> {
+    ) -> Ahead {
         let follows = |run: &Run| (run.next..run.next + GAP).contains(&vpn.0);
         let (first, window, probe) = match self.runs.iter().position(follows) {
             Some(at) => {
@@ -85,10 +104,14 @@ impl Runs {
             }
         };
         let window = window.min(params.max_pages);
-        let around = self.around.fault(vpn, params, stored);
-        let next = (vpn.0 + 1 + u64::from(window)).max(around.end);
+        let near = self.around.fault(vpn, params, stored);
+        let run = vpn.0 + 1..vpn.0 + 1 + u64::from(window);
+        let mut next = run.end;
+        while near.has(next) {
+            next += 1;
+        }
         self.runs.insert(0, Run { first, next, window, probe });
-        around.start.min(vpn.0)..next
+        Ahead { run, near }
     }
 
     /// A probe is over. How much of what came last was used is not known: half of it.
@@ -111,7 +134,7 @@ pub struct Params {
     /// One fault in so many that begin a run brings nothing, to see whether the run goes on.
     pub probe_one_in: Whole<2, 1024, 8>,
     /// Pages of the aligned block around a fault that may come with it; 0: none.
-    pub around_pages: Whole<0, 128, 0>,
+    pub around_pages: Whole<0, { around::MOST_PAGES }, 0>,
 }
 
 impl Answer<dyn Prefetch> for Params {
@@ -164,15 +187,15 @@ impl Prefetch for RunsPrefetch {
         let runs = self.spaces.entry(page.space()).or_default();
         let is_stored = |page: &PageId| view.pages.tier(*page).is_some();
         let first = page.raw() - page.vpn().0;
-        let near = |range: Range<u64>| {
-            let others = range.filter(move |vpn| *vpn != page.vpn().0);
-            let pages = others.map_while(move |vpn| first.checked_add(vpn).map(PageId::from_raw));
-            pages.take_while(move |other| other.space() == page.space())
+        let pages = |vpns: &mut dyn Iterator<Item = u64>| -> Vec<PageId> {
+            let pages = vpns.map_while(|vpn| first.checked_add(vpn).map(PageId::from_raw));
+            pages.take_while(|other| other.space() == page.space()).filter(is_stored).collect()
         };
-        let stored = |range| near(range).filter(is_stored).count() as u32;
-        let range = runs.fault(page.vpn(), self.params, stored);
+        let others = |range: Range<u64>| range.filter(|vpn| *vpn != page.vpn().0);
+        let stored = |range| pages(&mut others(range)).len() as u32;
+        let ahead = runs.fault(page.vpn(), self.params, stored);
         let before = out.len();
-        out.extend(near(range).filter(is_stored));
+        out.extend(pages(&mut ahead.vpns()));
         self.picked += (out.len() - before) as u64;
     }
 }
@@ -185,9 +208,9 @@ mod tests {
 
     /// How many pages behind a fault are to come.
     fn behind(runs: &mut Runs, vpn: u64) -> u64 {
-        let range = runs.fault(Vpn(vpn), PARAMS, |_| 0);
-        assert_eq!(range.start, vpn, "nothing comes that lies before it");
-        range.end - vpn - 1
+        let Ahead { run, near } = runs.fault(Vpn(vpn), PARAMS, |_| 0);
+        assert_eq!((run.start, near.pages), (vpn + 1, 0), "nothing comes that lies before it");
+        run.end - run.start
     }
 
     /// Faults of pieces of `pages` pages, far apart; how many pages were asked for that were not used,
@@ -235,6 +258,14 @@ mod tests {
             behind(&mut runs, (1 << 30) + page * 1000);
         }
         assert_eq!(runs.usual, 0, "{runs:?}");
+    }
+
+    #[test]
+    fn what_comes_is_named_once_and_in_order() {
+        let ahead = |run: Range<u64>, pages| Ahead { run, near: Near { first: 16, pages } }.vpns();
+        assert_eq!(ahead(21..24, 0b1110_0011).collect::<Vec<_>>(), [16, 17, 21, 22, 23]);
+        assert_eq!(ahead(21..21, 0b1100_0011).collect::<Vec<_>>(), [16, 17, 22, 23]);
+        assert_eq!(ahead(40..42, 0b1).collect::<Vec<_>>(), [16, 40, 41]);
     }
 
     #[test]
