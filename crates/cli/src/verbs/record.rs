@@ -9,12 +9,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use clew_bench::{DemoConfig, Scenario, ScenarioConfig};
 use clew_bench::arms::ArmKind;
 use clew_bench::interrupt::InterruptGuard;
 use clew_bench::programs::Kind;
 use clew_bench::progress::Console;
 use clew_bench::scratch::Scratch;
+use clew_bench::{DemoConfig, Scenario, ScenarioConfig};
 use clew_core::ByteSize;
 use clew_live::control::client::Client;
 use clew_live::control::protocol::Request;
