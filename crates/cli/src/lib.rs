@@ -86,6 +86,9 @@ enum Verb {
     Reproduce(verbs::reproduce::Args),
     /// Replay traces x schemes x budgets x parameters, as a file says; goes on where it was.
     Sweep(verbs::sweep::Args),
+    /// Ask of a trace what no single scheme says.
+    #[command(subcommand)]
+    Study(verbs::study::Of),
     /// Measure what codecs and pool cost on this machine, for modelled time.
     Costs(verbs::costs::Args),
     /// Print completions for a shell.
@@ -179,6 +182,7 @@ pub fn main() -> ExitCode {
         Verb::Report(args) => verbs::report::report(format, args),
         Verb::Reproduce(args) => verbs::reproduce::reproduce(format, args),
         Verb::Sweep(args) => verbs::sweep::sweep(format, args),
+        Verb::Study(of) => verbs::study::study(format, of),
         Verb::Costs(args) => verbs::costs::costs(format, args),
         Verb::Completions { shell } => {
             let mut command = <Cli as clap::CommandFactory>::command();

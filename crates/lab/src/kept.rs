@@ -42,14 +42,16 @@ pub(crate) fn key(identity: &str, settings: &Settings) -> String {
         flash_bytes,
         flash_used_pct,
         kernel_zram,
+        windows,
     } = settings;
     let (time, costs) = match clock {
         Clock::Measured(costs) => ("measured", costs),
         Clock::Modelled(costs) => ("modelled", costs),
     };
+    let windows = if *windows { " windows" } else { "" };
     let all = format!(
         "{}\n{identity}\n{}\n{budget_bytes} {watermarks:?} {pages:?} {flash_bytes:?} \
-         {flash_used_pct} {kernel_zram}\n{time}\n{}",
+         {flash_used_pct} {kernel_zram}{windows}\n{time}\n{}",
         env!("CARGO_PKG_VERSION"),
         scheme.to_toml(),
         costs.to_toml()

@@ -7,6 +7,7 @@
 //! compared with what it held.
 #![forbid(unsafe_code)]
 
+pub mod association;
 pub mod belady;
 pub mod compare;
 pub mod costs;
@@ -24,6 +25,7 @@ mod spaces;
 pub mod sweep;
 mod world;
 
+pub use association::association;
 pub use compare::compare;
 pub use costs::{Clock, Costs};
 pub use decisions::{Decisions, decisions};

@@ -13,6 +13,7 @@ pub use paired::Added;
 pub use parts::{Part, Scenario};
 pub use sheet::sheet;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -38,6 +39,8 @@ pub struct ScenarioConfig {
     pub clew_exe: Option<PathBuf>,
     /// The scheme of the arm `clew`.
     pub clew_scheme: String,
+    /// More words for its daemon.
+    pub daemon_options: Vec<OsString>,
     /// The arms beside `dram`, which always runs.
     pub arms: Vec<ArmKind>,
     /// Only these programs, of those that the scenario has; all of them if empty.
@@ -63,6 +66,7 @@ impl ScenarioConfig {
             scenario,
             clew_exe: None,
             clew_scheme: "clew".to_string(),
+            daemon_options: Vec::new(),
             arms: vec![ArmKind::KernelZram, ArmKind::Clew],
             programs: Vec::new(),
             fraction: 0.5,
@@ -95,7 +99,7 @@ impl ScenarioConfig {
         ArmSettings {
             clew_exe: self.clew_exe.clone(),
             clew_scheme: self.clew_scheme.clone(),
-            daemon_options: Vec::new(),
+            daemon_options: self.daemon_options.clone(),
         }
     }
 

@@ -19,6 +19,7 @@ pub mod reproduce;
 pub mod run;
 pub mod schemes;
 pub mod statistics;
+pub mod study;
 pub mod sweep;
 pub mod top;
 pub mod trace;

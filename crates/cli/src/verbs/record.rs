@@ -9,12 +9,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use clew_bench::DemoConfig;
 use clew_bench::arms::ArmKind;
 use clew_bench::interrupt::InterruptGuard;
 use clew_bench::programs::Kind;
 use clew_bench::progress::Console;
 use clew_bench::scratch::Scratch;
+use clew_bench::{DemoConfig, Scenario, ScenarioConfig};
 use clew_core::ByteSize;
 use clew_live::control::client::Client;
 use clew_live::control::protocol::Request;
@@ -124,6 +124,10 @@ pub struct Args {
 #[derive(clap::Args)]
 #[command(next_help_heading = "With --demo")]
 struct OfDemo {
+    /// Natural programs in place of synthetic ones: return. With windows everything of a
+    /// program has left before it returns, so that a return shows each page that it touches.
+    #[arg(long, value_name = "NAME", requires = "demo")]
+    scenario: Option<Scenario>,
     /// Memory, as a part of what the programs use without a limit [default: 0.6].
     #[arg(long, value_name = "PART", conflicts_with = "total")]
     fraction: Option<f64>,
@@ -136,15 +140,18 @@ struct OfDemo {
     /// Seed of data, queries and the sequence of switches [default: 1].
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Programs [default: redis, python, node, sqlite].
+    /// Programs [default: redis, python, node, sqlite; those of a scenario].
     #[arg(long, value_name = "PROGRAM,…", value_delimiter = ',')]
     programs: Vec<Kind>,
 }
 
+/// How long a program of a scenario is away at least: so long takes what it has to leave.
+const AWAY: Duration = Duration::from_secs(4);
+
 /// `clew record`.
 pub fn record(format: Format, args: Args) -> Result<(), Failure> {
     clew_live::config::load_scheme(&args.scheme).map_err(|e| Failure::Input(e.into()))?;
-    let OfDemo { fraction, total, switches, seed, programs } = &args.of_demo;
+    let OfDemo { scenario: _, fraction, total, switches, seed, programs } = &args.of_demo;
     let of_demo = (fraction.is_some(), total.is_some(), switches.is_some(), seed.is_some());
     if !args.demo && (of_demo != (false, false, false, false) || !programs.is_empty()) {
         let why = "--fraction, --total, --switches, --seed and --programs are for --demo";
@@ -167,7 +174,10 @@ pub fn record(format: Format, args: Args) -> Result<(), Failure> {
         options.extend(["--record-windows".into(), windows.to_string().into()]);
     }
     let status = match args.demo {
-        true => demo(args, options).map(|()| 0)?,
+        true => match args.of_demo.scenario {
+            Some(scenario) => natural(args, scenario, windows, options).map(|()| 0)?,
+            None => demo(args, options).map(|()| 0)?,
+        },
         false => program(args, options)?,
     };
     if modified(&output) == before {
@@ -190,8 +200,50 @@ fn modified(path: &Path) -> Option<(u64, std::time::SystemTime)> {
     Some((metadata.ino(), metadata.modified().ok()?))
 }
 
+/// Natural programs, as the clew arm of their scenario runs them, after the same in memory.
+fn natural(
+    args: Args,
+    scenario: Scenario,
+    windows: f64,
+    mut options: Vec<OsString>,
+) -> Result<(), Failure> {
+    // A trace is of one daemon: the others have none that returns, or several parts.
+    if scenario != Scenario::Return {
+        return Err(Failure::Input(anyhow!("of {scenario} nothing is recorded: there is return")));
+    }
+    options.extend([
+        "--record-note".into(),
+        format!("command=clew demo --scenario {scenario}").into(),
+    ]);
+    let OfDemo { scenario: _, fraction, total, switches, seed, programs } = args.of_demo;
+    let defaults = ScenarioConfig::new(scenario);
+    let config = ScenarioConfig {
+        clew_exe: Some(std::env::current_exe().context("finding this program")?),
+        clew_scheme: absolute_scheme(&args.scheme),
+        daemon_options: options,
+        arms: vec![ArmKind::Clew],
+        programs,
+        fraction: fraction.unwrap_or(defaults.fraction),
+        total_bytes: total.map(|total| total.0),
+        returns: switches,
+        seed: seed.unwrap_or(defaults.seed),
+        pause: if windows > 0.0 { AWAY } else { defaults.pause },
+        ..defaults
+    };
+    let result = clew_bench::scenario(&config, &Console::new()).map_err(failure)?;
+    let ran = result.parts.iter().flat_map(|part| &part.arms);
+    if !ran.clone().any(|arm| arm.name == ArmKind::Clew.name()) {
+        let reasons = reasons(&result.skipped);
+        return Err(Failure::Unfit(anyhow!("nothing could be recorded{reasons}")));
+    }
+    match result.wrong_answers() {
+        0 => Ok(()),
+        wrong => Err(Failure::Failed(anyhow!("{wrong} wrong answers"))),
+    }
+}
+
 fn demo(args: Args, mut options: Vec<OsString>) -> Result<(), Failure> {
-    let OfDemo { fraction, total, switches, seed, programs } = args.of_demo;
+    let OfDemo { scenario: _, fraction, total, switches, seed, programs } = args.of_demo;
     let defaults = DemoConfig::default();
     options.extend(["--record-note".into(), "command=clew demo".into()]);
     let config = DemoConfig {

@@ -1,6 +1,6 @@
 //! The budget, and what the driver wants done for it.
 
-use clew_core::{Event, FlashForm, Group, Ns, PageId, SpaceId, Tier, Trigger};
+use clew_core::{AppId, Event, FlashForm, Group, Ns, PageId, SpaceId, Tier, Trigger};
 use clew_engine::budget::Use;
 use clew_engine::driver::{Command, SAMPLE_BYTES};
 use clew_policy::schemes::OnFull;
@@ -170,6 +170,16 @@ impl<M: Mechanism> Replay<'_, M> {
             }
         }
         Ok(progress)
+    }
+
+    /// Everything of `app` leaves.
+    pub(super) fn take_out_all(&mut self, app: AppId) -> Result<(), LabError> {
+        if self.dead.contains(&app) {
+            return Ok(());
+        }
+        self.carry_out()?;
+        self.driver.take_out_app(app, &self.mechanism);
+        self.carry_out().map(|_| ())
     }
 
     /// How each page of these begins; nothing of those that are not resident any more.

@@ -101,6 +101,9 @@ pub struct Settings {
     pub flash_used_pct: u32,
     /// The machine swaps to zram, so that a scheme can lend pages to it (always modelled).
     pub kernel_zram: bool,
+    /// Everything of an app leaves where all of it was out in the recording ([`Record::Window`]). Else only what the
+    /// budget asks for leaves.
+    pub windows: bool,
 }
 
 impl Settings {
@@ -115,6 +118,7 @@ impl Settings {
             flash_bytes: None,
             flash_used_pct: 0,
             kernel_zram: false,
+            windows: false,
         }
     }
 }
@@ -251,6 +255,8 @@ struct Replay<'a, M> {
     spaces: Spaces,
     /// The scheme takes pages of files.
     takes_files: bool,
+    /// Windows are played.
+    windows: bool,
     files: Files,
     /// Apps that were ended here, and not by the trace.
     dead: BTreeSet<AppId>,
@@ -306,6 +312,7 @@ impl<'a, M: Mechanism> Replay<'a, M> {
             world: lookahead.map(World::new),
             spaces: Spaces::default(),
             takes_files: settings.scheme.takes_files(),
+            windows: settings.windows,
             files: Files::default(),
             dead: BTreeSet::new(),
             on_full: settings.scheme.on_full,
@@ -433,6 +440,7 @@ impl<'a, M: Mechanism> Replay<'a, M> {
                 self.pass_over(&stamped.record);
                 Ok(())
             }
+            Record::Window { app } if self.windows => self.take_out_all(app),
             Record::Window { .. } => Ok(()),
             record => self.life(&record),
         }

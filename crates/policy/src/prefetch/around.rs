@@ -84,6 +84,9 @@ pub struct Around {
 }
 
 impl Around {
+    /// What is held for one space beside this itself, bytes, at most.
+    pub const MOST_BYTES: usize = PROBES * (size_of::<Probe>() + size_of::<u64>());
+
     /// A fault at `vpn`; which pages are to come with it, of those that are stored. `stored` counts the
     /// stored pages of a range.
     pub fn fault(

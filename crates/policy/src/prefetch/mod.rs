@@ -2,6 +2,7 @@
 
 pub mod around;
 pub mod asap;
+pub mod associated;
 pub mod by_trigger;
 pub mod cluster;
 pub mod group;
@@ -12,3 +13,4 @@ pub mod pre_decomp;
 pub mod readahead;
 pub mod recorded_set;
 pub mod runs;
+pub mod successors;

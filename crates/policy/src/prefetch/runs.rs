@@ -75,6 +75,12 @@ pub struct Runs {
 }
 
 impl Runs {
+    /// What is held for one space, bytes, at most.
+    pub const MOST_BYTES: usize = size_of::<Runs>()
+        + STREAMS * size_of::<Run>()
+        + PROBES * size_of::<u32>()
+        + Around::MOST_BYTES;
+
     /// A fault at `vpn`; which pages are to come with it, of those that are stored. `stored` counts the
     /// stored pages of a range.
     pub fn fault(

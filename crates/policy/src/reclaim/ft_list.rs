@@ -39,8 +39,8 @@
 //!
 //! The paper's 384 KiB are a pointer of 8 bytes a group for what is stored, 128 KiB of ring, 1 KiB of queue.
 
-mod associations;
-mod mining;
+pub(crate) mod associations;
+pub(crate) mod mining;
 
 use std::collections::BTreeMap;
 

@@ -194,6 +194,8 @@ impl Default for Registry {
                 .with::<prefetch::hot_list::Params>()
                 .with::<prefetch::group::Params>()
                 .with::<prefetch::asap::Params>()
+                .with::<prefetch::successors::Params>()
+                .with::<prefetch::associated::Params>()
                 .with_reader(About::of(by_trigger::KIND, ""), by_trigger::read),
             tiers: vec![Tier::Pool, Tier::Flash],
         }

@@ -6,7 +6,7 @@ use clew_core::{AppId, PageId, PageRun, SpaceId, Vpn};
 
 /// Groups of associated pages. A page is of one group at most.
 #[derive(Default)]
-pub(super) struct Associations {
+pub(crate) struct Associations {
     of: BTreeMap<PageId, u32>,
     groups: Vec<Vec<PageId>>,
     /// Places in `groups` that are free.

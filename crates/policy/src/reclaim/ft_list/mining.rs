@@ -15,7 +15,7 @@ use crate::reclaim::footprint_stream::{FootprintStream, Window};
 use crate::reclaim::fp_tree::{FpForest, FpTree, Rules};
 
 /// What has been used, and what is known from it.
-pub(super) struct Mining {
+pub(crate) struct Mining {
     params: Params,
     stream: FootprintStream,
     ring: VecDeque<Vec<PageId>>,
@@ -45,7 +45,7 @@ enum Ended {
 
 /// What happened, in numbers.
 #[derive(Default)]
-pub(super) struct Counted {
+pub(crate) struct Counted {
     pub transactions: u64,
     pub dropped: u64,
     pub mined: u64,

@@ -1,0 +1,148 @@
+//! A prefetcher with a meter: what it does is its own, and what that takes of the processor is added up.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use clew_core::{
+    Arrival, Ending, Event, Job, Metric, Observe, PageId, Prefetch, RunAhead, SpaceId, Trigger,
+    View,
+};
+use clew_policy::schemes::{About, Answer, Choice};
+use hashbrown::HashSet;
+use serde::Serialize;
+
+/// What the calling thread has used of a processor so far.
+pub type CpuClock = fn() -> Duration;
+
+/// What was metered.
+#[derive(Debug, Default)]
+pub(super) struct Meter {
+    /// Nanoseconds of it, those of reading the clock taken off.
+    spent_ns: AtomicU64,
+    spaces: Mutex<HashSet<SpaceId>>,
+    /// The clock is not to be read.
+    is_off: AtomicBool,
+}
+
+impl Meter {
+    pub fn spent(&self) -> Duration {
+        Duration::from_nanos(self.spent_ns.load(Relaxed))
+    }
+
+    /// Spaces that faults were in.
+    pub fn spaces(&self) -> u64 {
+        self.spaces.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).len() as u64
+    }
+
+    fn met(&self, space: SpaceId) {
+        self.spaces.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(space);
+    }
+
+    fn take<T>(&self, clock: Clock, work: impl FnOnce() -> T) -> T {
+        if self.is_off.load(Relaxed) {
+            return work();
+        }
+        let began = (clock.read)();
+        let done = work();
+        let took = (clock.read)().saturating_sub(began).saturating_sub(clock.own);
+        self.spent_ns.fetch_add(took.as_nanos() as u64, Relaxed);
+        done
+    }
+}
+
+/// A clock, and what two readings of it are apart with nothing in between.
+#[derive(Clone, Copy)]
+pub(super) struct Clock {
+    read: CpuClock,
+    own: Duration,
+}
+
+impl Clock {
+    pub fn new(read: CpuClock) -> Clock {
+        const READINGS: usize = 1001;
+        let mut apart: Vec<Duration> = Vec::with_capacity(READINGS);
+        for _ in 0..READINGS {
+            let began = read();
+            apart.push(read().saturating_sub(began));
+        }
+        apart.sort_unstable();
+        Clock { read, own: apart[READINGS / 2] }
+    }
+}
+
+/// The answer `inner` with a meter.
+#[derive(Serialize)]
+pub(super) struct Metered {
+    #[serde(skip)]
+    pub inner: Choice<dyn Prefetch>,
+    #[serde(skip)]
+    pub meter: Arc<Meter>,
+    #[serde(skip)]
+    pub clock: Clock,
+}
+
+impl fmt::Debug for Metered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Metered").field(&self.inner).finish()
+    }
+}
+
+impl Answer<dyn Prefetch> for Metered {
+    fn about(&self) -> About {
+        self.inner.about()
+    }
+
+    fn build(&self) -> Box<dyn Prefetch> {
+        // What does nothing takes nothing.
+        self.meter.is_off.store(self.inner.about().kind == "none", Relaxed);
+        let (meter, clock) = (Arc::clone(&self.meter), self.clock);
+        Box::new(MeteredPrefetch { inner: self.inner.build(), meter, clock })
+    }
+}
+
+struct MeteredPrefetch {
+    inner: Box<dyn Prefetch>,
+    meter: Arc<Meter>,
+    clock: Clock,
+}
+
+impl Observe for MeteredPrefetch {
+    fn on_event(&mut self, event: &Event, view: &View<'_>) {
+        let MeteredPrefetch { inner, meter, clock } = self;
+        meter.take(*clock, || inner.on_event(event, view));
+    }
+
+    fn take_job(&mut self) -> Option<Job> {
+        let Job { id, run } = self.inner.take_job()?;
+        let (meter, clock) = (Arc::clone(&self.meter), self.clock);
+        Some(Job { id, run: Box::new(move || meter.take(clock, run)) })
+    }
+
+    fn take_ending(&mut self) -> Option<Ending> {
+        self.inner.take_ending()
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        self.inner.metrics()
+    }
+}
+
+impl Prefetch for MeteredPrefetch {
+    fn arrival(&self) -> Arrival {
+        self.inner.arrival()
+    }
+
+    fn run_ahead(&self) -> Option<RunAhead> {
+        self.inner.run_ahead()
+    }
+
+    fn pick_prefetch(&mut self, trigger: Trigger, view: &View<'_>, out: &mut Vec<PageId>) {
+        let MeteredPrefetch { inner, meter, clock } = self;
+        if let Trigger::Fault(page) = trigger {
+            meter.met(page.space());
+        }
+        meter.take(*clock, || inner.pick_prefetch(trigger, view, out));
+    }
+}
