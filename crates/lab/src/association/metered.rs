@@ -22,6 +22,8 @@ pub(super) struct Meter {
     /// Nanoseconds of it, those of reading the clock taken off.
     spent_ns: AtomicU64,
     spaces: Mutex<HashSet<SpaceId>>,
+    /// The most that it held to know what it knows, as far as it counts that itself.
+    held_bytes: AtomicU64,
     /// The clock is not to be read.
     is_off: AtomicBool,
 }
@@ -34,6 +36,10 @@ impl Meter {
     /// Spaces that faults were in.
     pub fn spaces(&self) -> u64 {
         self.spaces.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).len() as u64
+    }
+
+    pub fn held_bytes(&self) -> u64 {
+        self.held_bytes.load(Relaxed)
     }
 
     fn met(&self, space: SpaceId) {
@@ -111,6 +117,12 @@ struct MeteredPrefetch {
 impl Observe for MeteredPrefetch {
     fn on_event(&mut self, event: &Event, view: &View<'_>) {
         let MeteredPrefetch { inner, meter, clock } = self;
+        if let Event::Background { .. } | Event::Exit { .. } = event {
+            let metrics = inner.metrics();
+            let held = metrics.iter().filter(|metric| metric.name.ends_with("_tracking_bytes"));
+            let held: f64 = held.map(|metric| metric.value).sum();
+            meter.held_bytes.fetch_max(held as u64, Relaxed);
+        }
         meter.take(*clock, || inner.on_event(event, view));
     }
 
@@ -130,8 +142,9 @@ impl Observe for MeteredPrefetch {
 }
 
 impl Prefetch for MeteredPrefetch {
+    /// The same for all: what comes stays until it leaves with the rest, and its use is heard of.
     fn arrival(&self) -> Arrival {
-        self.inner.arrival()
+        Arrival::Resident
     }
 
     fn run_ahead(&self) -> Option<RunAhead> {
