@@ -95,13 +95,3 @@ fn each_way_saves_what_it_can_know() {
     // The same at every run, however many at once.
     assert_eq!(study(3), found);
 }
-
-#[test]
-fn without_windows_only_the_budget_makes_pages_leave() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("same.trace");
-    let input = record(&path);
-    assert!(association::has_windows(&input));
-    let large = study(&input, 256 << 20, 1, stopped, &|_, _, _| {}).expect("a study");
-    assert!(way(&large, "nothing").faults > 0, "windows need no shortage");
-}

@@ -22,7 +22,7 @@ use crate::error::LabError;
 use crate::input::Input;
 use crate::replay::{Pages, Settings, replay};
 pub use metered::CpuClock;
-use metered::{Clock, Meter, Metered};
+use metered::{Meter, Metered};
 
 /// What came of one way.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -93,7 +93,7 @@ pub fn association(
     clock: CpuClock,
     progress: &(dyn Fn(usize, u64, u64) + Sync),
 ) -> Result<Association, LabError> {
-    let (clock, windows) = (Clock::new(clock), has_windows(input));
+    let windows = has_windows(input);
     let zram = Scheme::preset("zram")?;
     let totals = input.trace.totals();
     let seconds = totals.last.since(totals.first).0 as f64 / 1e9;
