@@ -1,7 +1,7 @@
 //! A prefetcher with a meter: what it does is its own, and what that takes of the processor is added up.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -16,19 +16,25 @@ use serde::Serialize;
 /// What the calling thread has used of a processor so far.
 pub type CpuClock = fn() -> Duration;
 
+/// Events of single pages are many and alike: one in so many is metered. No small factor of what a trace does in turn.
+const ONE_IN: u64 = 13;
+
 /// What was metered.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
-    /// Nanoseconds of it, those of reading the clock taken off.
-    spent_ns: AtomicU64,
+    /// Nanoseconds of it, those of reading the clock taken off: a sum of differences, of which a single one may be
+    /// below nothing.
+    spent_ns: AtomicI64,
     spaces: Mutex<HashSet<SpaceId>>,
+    /// The most that it held to know what it knows, as far as it counts that itself.
+    held_bytes: AtomicU64,
     /// The clock is not to be read.
     is_off: AtomicBool,
 }
 
 impl Meter {
     pub fn spent(&self) -> Duration {
-        Duration::from_nanos(self.spent_ns.load(Relaxed))
+        Duration::from_nanos(self.spent_ns.load(Relaxed).max(0) as u64)
     }
 
     /// Spaces that faults were in.
@@ -36,39 +42,27 @@ impl Meter {
         self.spaces.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).len() as u64
     }
 
+    pub fn held_bytes(&self) -> u64 {
+        self.held_bytes.load(Relaxed)
+    }
+
     fn met(&self, space: SpaceId) {
         self.spaces.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(space);
     }
 
-    fn take<T>(&self, clock: Clock, work: impl FnOnce() -> T) -> T {
+    /// Does `work`, which stands for `times` such pieces. What reading the clock takes is read right after, and
+    /// taken off.
+    fn take<T>(&self, clock: CpuClock, times: i64, work: impl FnOnce() -> T) -> T {
         if self.is_off.load(Relaxed) {
             return work();
         }
-        let began = (clock.read)();
+        let began = clock();
         let done = work();
-        let took = (clock.read)().saturating_sub(began).saturating_sub(clock.own);
-        self.spent_ns.fetch_add(took.as_nanos() as u64, Relaxed);
+        let ended = clock();
+        let nanos = |from: Duration, to: Duration| to.saturating_sub(from).as_nanos() as i64;
+        let spent_ns = nanos(began, ended) - nanos(ended, clock());
+        self.spent_ns.fetch_add(spent_ns * times, Relaxed);
         done
-    }
-}
-
-/// A clock, and what two readings of it are apart with nothing in between.
-#[derive(Clone, Copy)]
-pub(super) struct Clock {
-    read: CpuClock,
-    own: Duration,
-}
-
-impl Clock {
-    pub fn new(read: CpuClock) -> Clock {
-        const READINGS: usize = 1001;
-        let mut apart: Vec<Duration> = Vec::with_capacity(READINGS);
-        for _ in 0..READINGS {
-            let began = read();
-            apart.push(read().saturating_sub(began));
-        }
-        apart.sort_unstable();
-        Clock { read, own: apart[READINGS / 2] }
     }
 }
 
@@ -80,7 +74,7 @@ pub(super) struct Metered {
     #[serde(skip)]
     pub meter: Arc<Meter>,
     #[serde(skip)]
-    pub clock: Clock,
+    pub clock: CpuClock,
 }
 
 impl fmt::Debug for Metered {
@@ -98,26 +92,48 @@ impl Answer<dyn Prefetch> for Metered {
         // What does nothing takes nothing.
         self.meter.is_off.store(self.inner.about().kind == "none", Relaxed);
         let (meter, clock) = (Arc::clone(&self.meter), self.clock);
-        Box::new(MeteredPrefetch { inner: self.inner.build(), meter, clock })
+        Box::new(MeteredPrefetch { inner: self.inner.build(), meter, clock, of_pages: 0 })
     }
 }
 
 struct MeteredPrefetch {
     inner: Box<dyn Prefetch>,
     meter: Arc<Meter>,
-    clock: Clock,
+    clock: CpuClock,
+    /// Events of pages so far.
+    of_pages: u64,
 }
 
 impl Observe for MeteredPrefetch {
     fn on_event(&mut self, event: &Event, view: &View<'_>) {
-        let MeteredPrefetch { inner, meter, clock } = self;
-        meter.take(*clock, || inner.on_event(event, view));
+        let MeteredPrefetch { inner, meter, clock, of_pages } = self;
+        if let Event::Background { .. } | Event::Exit { .. } = event {
+            let metrics = inner.metrics();
+            let held = metrics.iter().filter(|metric| metric.name.ends_with("_tracking_bytes"));
+            let held: f64 = held.map(|metric| metric.value).sum();
+            meter.held_bytes.fetch_max(held as u64, Relaxed);
+        }
+        let is_of_page = matches!(
+            event,
+            Event::Access { .. }
+                | Event::PageIn { .. }
+                | Event::Stored { .. }
+                | Event::PrefetchUsed { .. }
+        );
+        if !is_of_page {
+            return meter.take(*clock, 1, || inner.on_event(event, view));
+        }
+        *of_pages += 1;
+        match of_pages.is_multiple_of(ONE_IN) {
+            true => meter.take(*clock, ONE_IN as i64, || inner.on_event(event, view)),
+            false => inner.on_event(event, view),
+        }
     }
 
     fn take_job(&mut self) -> Option<Job> {
         let Job { id, run } = self.inner.take_job()?;
         let (meter, clock) = (Arc::clone(&self.meter), self.clock);
-        Some(Job { id, run: Box::new(move || meter.take(clock, run)) })
+        Some(Job { id, run: Box::new(move || meter.take(clock, 1, run)) })
     }
 
     fn take_ending(&mut self) -> Option<Ending> {
@@ -130,8 +146,9 @@ impl Observe for MeteredPrefetch {
 }
 
 impl Prefetch for MeteredPrefetch {
+    /// The same for all: what comes stays until it leaves with the rest, and its use is heard of.
     fn arrival(&self) -> Arrival {
-        self.inner.arrival()
+        Arrival::Resident
     }
 
     fn run_ahead(&self) -> Option<RunAhead> {
@@ -139,10 +156,10 @@ impl Prefetch for MeteredPrefetch {
     }
 
     fn pick_prefetch(&mut self, trigger: Trigger, view: &View<'_>, out: &mut Vec<PageId>) {
-        let MeteredPrefetch { inner, meter, clock } = self;
+        let MeteredPrefetch { inner, meter, clock, .. } = self;
         if let Trigger::Fault(page) = trigger {
             meter.met(page.space());
         }
-        meter.take(*clock, || inner.pick_prefetch(trigger, view, out));
+        meter.take(*clock, 1, || inner.pick_prefetch(trigger, view, out));
     }
 }

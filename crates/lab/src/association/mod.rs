@@ -11,6 +11,7 @@
 mod metered;
 mod ways;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use clew_policy::Scheme;
@@ -21,7 +22,7 @@ use crate::error::LabError;
 use crate::input::Input;
 use crate::replay::{Pages, Settings, replay};
 pub use metered::CpuClock;
-use metered::{Clock, Meter, Metered};
+use metered::{Meter, Metered};
 
 /// What came of one way.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -40,12 +41,14 @@ pub struct Way {
     pub along_used: u64,
     /// All pages that came back / those that were used.
     pub loaded_for_used: Option<f64>,
-    /// What it held at the end to know what it knows.
+    /// What it held at most to know what it knows.
     pub metadata_bytes: u64,
     /// What its learning and its choices took of a processor, measured.
     pub learning_ms: f64,
     /// That, as a part of the time that the trace takes.
     pub learning_part: Option<f64>,
+    /// What it has counted itself.
+    pub counted: BTreeMap<String, f64>,
 }
 
 /// What came of all of them.
@@ -67,6 +70,9 @@ pub struct Association {
     pub ways: Vec<Way>,
 }
 
+/// How the names of what prefetchers count begin.
+const OWN: [&str; 4] = ["associated_", "successors_", "runs_", "cluster_"];
+
 /// How many ways there are.
 pub fn count() -> usize {
     ways::all().len()
@@ -87,7 +93,7 @@ pub fn association(
     clock: CpuClock,
     progress: &(dyn Fn(usize, u64, u64) + Sync),
 ) -> Result<Association, LabError> {
-    let (clock, windows) = (Clock::new(clock), has_windows(input));
+    let windows = has_windows(input);
     let zram = Scheme::preset("zram")?;
     let totals = input.trace.totals();
     let seconds = totals.last.since(totals.first).0 as f64 / 1e9;
@@ -120,9 +126,8 @@ pub fn association(
     for (way, (arm, meter)) in ways.iter().zip(&runs) {
         let Some(replay) = &arm.replay else { continue };
         found.returns = replay.own_ms.n as u64;
-        let is_own = |name: &str| name.ends_with("_tracking_bytes") && !name.starts_with("lru_");
+        let is_own = |name: &str| OWN.iter().any(|own| name.starts_with(own));
         let counted = replay.policies.iter().filter(|(name, _)| is_own(name));
-        let counted: f64 = counted.map(|(_, bytes)| bytes).sum();
         let learning_ms = meter.spent().as_secs_f64() * 1e3;
         found.ways.push(Way {
             name: way.name,
@@ -132,7 +137,8 @@ pub fn association(
             along_pages: replay.prefetch.pages,
             along_used: replay.prefetch.used,
             loaded_for_used: replay.read_amplification,
-            metadata_bytes: counted as u64 + meter.spaces() * way.of_space_bytes as u64,
+            metadata_bytes: meter.held_bytes() + meter.spaces() * way.of_space_bytes as u64,
+            counted: counted.map(|(name, value)| (name.clone(), *value)).collect(),
             learning_ms,
             learning_part: part(learning_ms, seconds * 1e3),
         });

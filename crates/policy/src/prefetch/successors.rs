@@ -139,23 +139,23 @@ impl Prefetch for Successors {
 
     fn pick_prefetch(&mut self, trigger: Trigger, view: &View<'_>, out: &mut Vec<PageId>) {
         let Trigger::Fault(page) = trigger else { return };
-        let is_wanted = |other: &PageId| *other != page && view.pages.tier(*other).is_some();
         let before = out.len();
+        let mut want = |other: PageId| {
+            let is_stored = other != page && view.pages.tier(other).is_some();
+            // A page may have been used twice in a row of uses.
+            if is_stored && !out[before..].contains(&other) {
+                out.push(other);
+            }
+        };
         if let Some(stream) = self.streams.get(&page.space()) {
-            out.extend(stream.after(page, self.params.pages.get() as usize).filter(is_wanted));
+            stream.after(page, self.params.pages.get() as usize).for_each(&mut want);
         }
         let around = u64::from(self.params.around_pages.get());
         if around > 1 {
             let block = page.vpn().0 / around * around;
             let first = page.raw() - (page.vpn().0 - block);
             let block = (first..first + around).map(PageId::from_raw);
-            let near = block.filter(|other| other.space() == page.space());
-            let known = out.len();
-            for other in near.filter(is_wanted) {
-                if !out[before..known].contains(&other) {
-                    out.push(other);
-                }
-            }
+            block.filter(|other| other.space() == page.space()).for_each(&mut want);
         }
         self.picked += (out.len() - before) as u64;
         self.used(page);
