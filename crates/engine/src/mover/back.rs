@@ -4,11 +4,11 @@
 //! the page that is waited for, and then the others, or parks them (Ariadne 4.3, Archer 4.4). Where the
 //! others are, the block remembers; that they are still there, the page table says.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
 use clew_core::{AccessKind, Event, PageId, PageRun, Tier, Vpn};
+use clew_policy::prefetch::around::Near;
 use clew_store::{Entry, FetchError, Get, Handle, Piece, State, points};
 
 use super::borrowed::{Borrowed, RUN, borrow, is_sibling};
@@ -190,8 +190,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                     // Near what is far is more that was read with it.
                     let from_flash = tier == Tier::Flash;
                     let is_stored = |vpn: &u64| is_there(space.table.load(Vpn(*vpn)), from_flash);
-                    let others = |range: Range<u64>| range.filter(|other| *other != vpn.0);
-                    let stored = |range| others(range).filter(is_stored).count() as u32;
+                    let stored = |near: Near| near.vpns().filter(is_stored).count() as u32;
                     let ahead = space.runs.lock().fault(vpn, run_ahead, stored);
                     self.bring_near(space, ahead.vpns(), from_flash, ctx, events);
                 }

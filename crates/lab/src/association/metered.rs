@@ -1,16 +1,14 @@
 //! A prefetcher with a meter: what it does is its own, and what that takes of the processor is added up.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use clew_core::{
-    Arrival, Ending, Event, Job, Metric, Observe, PageId, Prefetch, RunAhead, SpaceId, Trigger,
-    View,
+    Arrival, Ending, Event, Job, Metric, Observe, PageId, Prefetch, RunAhead, Trigger, View,
 };
 use clew_policy::schemes::{About, Answer, Choice};
-use hashbrown::HashSet;
 use serde::Serialize;
 
 /// What the calling thread has used of a processor so far.
@@ -25,7 +23,6 @@ pub(super) struct Meter {
     /// Nanoseconds of it, those of reading the clock taken off: a sum of differences, of which a single one may be
     /// below nothing.
     spent_ns: AtomicI64,
-    spaces: Mutex<HashSet<SpaceId>>,
     /// The most that it held to know what it knows, as far as it counts that itself.
     held_bytes: AtomicU64,
     /// The clock is not to be read.
@@ -37,17 +34,8 @@ impl Meter {
         Duration::from_nanos(self.spent_ns.load(Relaxed).max(0) as u64)
     }
 
-    /// Spaces that faults were in.
-    pub fn spaces(&self) -> u64 {
-        self.spaces.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).len() as u64
-    }
-
     pub fn held_bytes(&self) -> u64 {
         self.held_bytes.load(Relaxed)
-    }
-
-    fn met(&self, space: SpaceId) {
-        self.spaces.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(space);
     }
 
     /// Does `work`, which stands for `times` such pieces. What reading the clock takes is read right after, and
@@ -157,9 +145,6 @@ impl Prefetch for MeteredPrefetch {
 
     fn pick_prefetch(&mut self, trigger: Trigger, view: &View<'_>, out: &mut Vec<PageId>) {
         let MeteredPrefetch { inner, meter, clock, .. } = self;
-        if let Trigger::Fault(page) = trigger {
-            meter.met(page.space());
-        }
         meter.take(*clock, 1, || inner.pick_prefetch(trigger, view, out));
     }
 }

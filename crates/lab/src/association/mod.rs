@@ -137,7 +137,7 @@ pub fn association(
             along_pages: replay.prefetch.pages,
             along_used: replay.prefetch.used,
             loaded_for_used: replay.read_amplification,
-            metadata_bytes: meter.held_bytes() + meter.spaces() * way.of_space_bytes as u64,
+            metadata_bytes: meter.held_bytes(),
             counted: counted.map(|(name, value)| (name.clone(), *value)).collect(),
             learning_ms,
             learning_part: part(learning_ms, seconds * 1e3),

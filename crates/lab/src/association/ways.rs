@@ -17,20 +17,15 @@ pub(super) struct Way {
     pub name: &'static str,
     pub about: &'static str,
     pub prefetch: Choice<dyn Prefetch>,
-    /// What it holds for each space, if it does not count that itself.
-    pub of_space_bytes: usize,
 }
 
 /// All of them; the first one is what the others are measured by.
 pub(super) fn all() -> Vec<Way> {
-    let way = |name, about, prefetch: Choice<dyn Prefetch>| {
-        let of_space_bytes = 0;
-        Way { name, about, prefetch, of_space_bytes }
-    };
+    let way = |name, about, prefetch: Choice<dyn Prefetch>| Way { name, about, prefetch };
     let running = |name, about, max_pages, around_pages| {
         let (max_pages, around_pages) = (Whole::of(max_pages), Whole::of(around_pages));
         let runs = runs::Params { max_pages, around_pages, ..runs::Params::default() };
-        Way { of_space_bytes: runs::Runs::MOST_BYTES, ..way(name, about, Arc::new(runs)) }
+        way(name, about, Arc::new(runs))
     };
     let successors = |pages, around_pages| {
         let (pages, around_pages) = (Whole::of(pages), Whole::of(around_pages));

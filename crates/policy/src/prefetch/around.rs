@@ -3,18 +3,17 @@
 //!
 //! Ours. What a return of a real program touches lies near to something else that it touches: of the pages
 //! that it never used before, nine in ten are in such 64 KiB. And what it has asked for twice it asks for again. Whether
-//! a page that came along is used nobody hears. So of the blocks that faults begin, some bring nothing and are watched:
-//! which of their stored pages the program asks for one by one. It is these, with what was asked for since, that
-//! come with the block's next faults; and the whole block where of all pages of those watched last at least one in
-//! [`WORTH`] was asked for. A watched block of which something would come costs the program a fault for each page,
-//! so one in twice `probe_one_in` is; others cost nothing, and one in half as many is.
+//! a page that came along is used nobody hears. So of the blocks that faults begin, some are watched: a quarter of their
+//! pages does not come, or none where nothing would, and those of them that are asked for one by one tell. Where of
+//! the withheld pages of the blocks watched last at least one in [`WORTH`] was asked for, whole blocks come. Where it is
+//! not so, those pages come that were asked for since they were withheld last. One in twice `probe_one_in` blocks is
+//! watched where something would come, and where nothing would, which costs nothing, one in half as many.
 //!
 //! It must be asked where faults are answered, once for each fault of a space.
 //!
 //! Memory: some 20 bytes for each block that faults began, of at most [`BLOCKS`].
 
 use std::collections::VecDeque;
-use std::ops::Range;
 
 use clew_core::{RunAhead, Vpn};
 use foldhash::fast::FixedState;
@@ -28,6 +27,8 @@ const PROBES: usize = 64;
 const ENOUGH: usize = 8;
 /// Blocks of a space that something is known of. When there are more, all are learned anew.
 const BLOCKS: usize = 1 << 17;
+/// Every fourth page of a block.
+const QUARTER: u64 = 0x1111_1111_1111_1111;
 /// Pages of a block, at most.
 pub const MOST_PAGES: u32 = 64;
 
@@ -62,7 +63,9 @@ impl Near {
 #[derive(Clone, Copy, Debug)]
 struct Probe {
     block: u64,
-    /// Pages of it that were stored when it was begun, the first one apart.
+    /// What does not come of it.
+    withheld: u64,
+    /// Pages of these that were stored when it was begun.
     stored: u32,
     /// Of these, those that were asked for since.
     used: u32,
@@ -79,55 +82,55 @@ pub struct Around {
     /// Other blocks that were begun last, the latest first: a block is begun once.
     recent: VecDeque<u64>,
     begun: u32,
+    /// Blocks that were to be watched.
+    probed: u32,
     /// Pages that were asked for since the block was watched last, by block.
     asked: HashMap<u64, u64, FixedState>,
 }
 
 impl Around {
-    /// What is held for one space beside this itself, bytes, at most.
-    pub const MOST_BYTES: usize = PROBES * (size_of::<Probe>() + size_of::<u64>());
-
-    /// A fault at `vpn`; which pages are to come with it, of those that are stored. `stored` counts the
-    /// stored pages of a range.
-    pub fn fault(
-        &mut self,
-        vpn: Vpn,
-        params: RunAhead,
-        stored: impl FnOnce(Range<u64>) -> u32,
-    ) -> Near {
+    /// A fault at `vpn`; which pages are to come with it, of those that are stored. `stored` counts those
+    /// of some pages that are.
+    pub fn fault(&mut self, vpn: Vpn, params: RunAhead, stored: impl FnOnce(Near) -> u32) -> Near {
         let pages = u64::from(params.around_pages.min(MOST_PAGES));
         let (block, at) = (vpn.0 / pages.max(1), vpn.0 % pages.max(1));
         let nothing = Near { first: block * pages, pages: 0 };
         if pages < 2 {
             return nothing;
         }
-        let before = self.note(block, 1 << at);
+        let (page, all) = (1 << at, u64::MAX >> (64 - pages));
+        let before = self.note(block, page);
+        let wanted = (if self.pays() { all } else { before }) & !page;
         if let Some(probe) = self.probes.iter_mut().find(|probe| probe.block == block) {
-            if probe.used < probe.stored {
+            if probe.withheld & page != 0 && probe.used < probe.stored {
                 probe.used += 1;
                 self.used += 1;
             }
-            return nothing;
+            return Near { pages: wanted & !probe.withheld, ..nothing };
         }
-        if !self.recent.contains(&block) {
-            self.begun = self.begun.wrapping_add(1);
-            let probe_one_in = match self.pays() || before != 0 {
-                true => params.probe_one_in.saturating_mul(2),
-                false => params.probe_one_in / 2,
-            };
-            if self.begun.is_multiple_of(probe_one_in.max(1)) {
-                let stored = stored(block * pages..(block + 1) * pages);
-                if stored > 0 {
-                    self.watch(Probe { block, stored, used: 0 });
-                    self.asked.insert(block, 1 << at);
-                }
-                return nothing;
+        if self.recent.contains(&block) {
+            return Near { pages: wanted, ..nothing };
+        }
+        self.begun = self.begun.wrapping_add(1);
+        let (one_in, withheld) = match wanted {
+            0 => (params.probe_one_in / 2, all),
+            _ => (params.probe_one_in.saturating_mul(2), QUARTER << (self.probed % 4) & all),
+        };
+        let withheld = withheld & !page;
+        // Not every so many-th: who goes over the same blocks again and again would have the same ones watched.
+        let drawn = self.begun.wrapping_mul(0x9e37_79b1) >> 8;
+        if drawn.is_multiple_of(one_in.max(1)) {
+            self.probed = self.probed.wrapping_add(1);
+            let stored = stored(Near { pages: withheld, ..nothing });
+            if stored > 0 {
+                self.watch(Probe { block, withheld, stored, used: 0 });
+                self.asked.insert(block, before & !withheld | page);
             }
-            self.recent.truncate(PROBES - 1);
-            self.recent.push_front(block);
+            return Near { pages: wanted & !withheld, ..nothing };
         }
-        let all = u64::MAX >> (64 - pages);
-        Near { pages: if self.pays() { all } else { before } & !(1 << at), ..nothing }
+        self.recent.truncate(PROBES - 1);
+        self.recent.push_front(block);
+        Near { pages: wanted, ..nothing }
     }
 
     /// A page of a block was asked for; which of it were before.
@@ -139,6 +142,15 @@ impl Around {
         let before = *asked;
         *asked |= page;
         before
+    }
+
+    /// Memory that it holds beside itself, about, bytes. Of the table a place and its mark, of which seven eighths
+    /// are taken at most.
+    pub fn bytes(&self) -> usize {
+        let place = size_of::<(u64, u64)>() + 1;
+        self.asked.capacity() * place * 8 / 7
+            + self.probes.capacity() * size_of::<Probe>()
+            + self.recent.capacity() * size_of::<u64>()
     }
 
     fn pays(&self) -> bool {
@@ -171,8 +183,8 @@ mod tests {
             if here >> page & 1 == 1 {
                 continue;
             }
-            let left = 15 - here.count_ones();
-            let came = around.fault(Vpn(block * 16 + page), PARAMS, |_| left);
+            let gone = |near: Near| (near.pages & !here).count_ones();
+            let came = around.fault(Vpn(block * 16 + page), PARAMS, gone);
             assert_eq!(came.first, block * 16);
             assert!(!came.has(block * 16 + page), "it is there already");
             let new = came.pages & !here;
@@ -201,8 +213,9 @@ mod tests {
     #[test]
     fn blocks_of_which_much_is_used_come_at_once() {
         let (faults, wasted) = blocks(&mut Around::default(), 9, 4000);
-        // One block in sixteen is a probe and takes nine faults.
-        assert_eq!((faults, wasted), (125 * 9 + 1875, 1875 * 7));
+        // Of one block in sixteen a quarter is withheld, of which nine in sixteen are asked for.
+        assert!((2000 + 125..2000 + 125 * 3).contains(&faults), "{faults}");
+        assert!((1875 * 7..2000 * 7).contains(&wasted), "{wasted}");
     }
 
     #[test]
@@ -215,25 +228,26 @@ mod tests {
     #[test]
     fn what_was_asked_for_comes_the_next_time() {
         let mut around = Around::default();
-        let used = |block: u64| [block % 16, (block + 5) % 16, (block + 11) % 16];
+        let any = |block: u64| block.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60;
+        let used = |block: u64| [any(block), (any(block) + 5) % 16];
         let round = |around: &mut Around| {
             let visits = (0..1000).map(|block| visit(around, block, &used(block)));
             visits.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
         };
-        assert_eq!(round(&mut around), (3000, 0));
+        assert_eq!(round(&mut around), (2000, 0));
         for _ in 0..8 {
             let (faults, wasted) = round(&mut around);
-            // One in sixteen is watched, and 64 of them go on to be.
-            assert!((1000..1000 + 2 * (1000 / 16 + 64)).contains(&faults), "{faults}");
+            // Of one in sixteen a quarter is withheld, and 64 of them go on to be watched.
+            assert!((1000..1000 + 1000 / 16 + 64).contains(&faults), "{faults}");
             assert_eq!(wasted, 0);
         }
         // What is no longer asked for is forgotten, block by block.
-        let other = |block: u64| [(block + 2) % 16, (block + 9) % 16];
+        let other = |block: u64| [(any(block) + 3) % 16, (any(block) + 10) % 16];
         let mut last = 0;
-        for _ in 0..40 {
+        for _ in 0..100 {
             last = (0..1000).map(|block| visit(&mut around, block, &other(block)).1).sum();
         }
-        assert!(last < 500, "{last} of 3000");
+        assert!(last < 1000, "{last} of 2000");
     }
 
     #[test]
@@ -241,7 +255,8 @@ mod tests {
         let mut around = Around::default();
         blocks(&mut around, 16, 2000);
         assert_eq!(blocks(&mut around, 2, 4000).1, 0);
-        assert_eq!(blocks(&mut around, 12, 4000).0, 125 * 12 + 1875);
+        let (faults, _) = blocks(&mut around, 12, 4000);
+        assert!((2000 + 125..2000 + 125 * 4).contains(&faults), "{faults}");
     }
 
     #[test]
@@ -249,7 +264,7 @@ mod tests {
         let none = RunAhead { around_pages: 0, ..PARAMS };
         let mut around = Around::default();
         for page in 0..1000 {
-            assert_eq!(around.fault(Vpn(page), none, |_| 15).pages, 0);
+            assert_eq!(around.fault(Vpn(page), none, |near| near.pages.count_ones()).pages, 0);
         }
     }
 
@@ -257,7 +272,7 @@ mod tests {
     fn what_is_known_is_bounded() {
         let mut around = Around::default();
         for block in 0..3 * BLOCKS as u64 {
-            around.fault(Vpn(block * 16), PARAMS, |_| 15);
+            around.fault(Vpn(block * 16), PARAMS, |near| near.pages.count_ones());
         }
         assert!(around.asked.len() <= BLOCKS);
     }

@@ -75,20 +75,15 @@ pub struct Runs {
 }
 
 impl Runs {
-    /// What is held for one space, bytes, at most.
-    pub const MOST_BYTES: usize = size_of::<Runs>()
-        + STREAMS * size_of::<Run>()
-        + PROBES * size_of::<u32>()
-        + Around::MOST_BYTES;
+    /// Memory that it holds, about, bytes.
+    pub fn bytes(&self) -> usize {
+        let streams = (self.runs.capacity() * size_of::<Run>(), self.lengths.capacity());
+        size_of::<Runs>() + streams.0 + streams.1 * size_of::<u32>() + self.around.bytes()
+    }
 
-    /// A fault at `vpn`; which pages are to come with it, of those that are stored. `stored` counts the
-    /// stored pages of a range.
-    pub fn fault(
-        &mut self,
-        vpn: Vpn,
-        params: RunAhead,
-        stored: impl FnOnce(Range<u64>) -> u32,
-    ) -> Ahead {
+    /// A fault at `vpn`; which pages are to come with it, of those that are stored. `stored` counts those
+    /// of some pages that are.
+    pub fn fault(&mut self, vpn: Vpn, params: RunAhead, stored: impl FnOnce(Near) -> u32) -> Ahead {
         let follows = |run: &Run| (run.next..run.next + GAP).contains(&vpn.0);
         let (first, window, probe) = match self.runs.iter().position(follows) {
             Some(at) => {
@@ -178,8 +173,13 @@ impl Observe for RunsPrefetch {
     }
 
     fn metrics(&self) -> Vec<Metric> {
-        let (name, value) = ("runs_picked_pages", self.picked as f64);
-        vec![Metric { name, value, help: "pages asked for behind one that was demanded" }]
+        let bytes: usize = self.spaces.values().map(Runs::bytes).sum();
+        [
+            ("runs_picked_pages", self.picked, "pages asked for with one that was demanded"),
+            ("runs_tracking_bytes", bytes as u64, "memory held for what was asked for, about"),
+        ]
+        .map(|(name, value, help)| Metric { name, value: value as f64, help })
+        .into()
     }
 }
 
@@ -197,8 +197,7 @@ impl Prefetch for RunsPrefetch {
             let pages = vpns.map_while(|vpn| first.checked_add(vpn).map(PageId::from_raw));
             pages.take_while(|other| other.space() == page.space()).filter(is_stored).collect()
         };
-        let others = |range: Range<u64>| range.filter(|vpn| *vpn != page.vpn().0);
-        let stored = |range| pages(&mut others(range)).len() as u32;
+        let stored = |near: Near| pages(&mut near.vpns()).len() as u32;
         let ahead = runs.fault(page.vpn(), self.params, stored);
         let before = out.len();
         out.extend(pages(&mut ahead.vpns()));
