@@ -14,8 +14,15 @@ fn on_flash(program: &Program) -> u64 {
     program.space.table.counts().flash
 }
 
-/// Moves the blocks of these pages to flash; which pages are said to be in which tier.
+/// Moves the blocks of these pages to flash, all the way to the device; which pages are said to be in which tier.
 fn evict(world: &World, program: &Program, pages: &[u64]) -> Vec<(u64, Tier)> {
+    let told = evict_to_memory(world, program, pages);
+    assert!(world.store.flash().is_none_or(|flash| flash.flush()));
+    told
+}
+
+/// The same, and what is not a whole segment stays in a buffer.
+fn evict_to_memory(world: &World, program: &Program, pages: &[u64]) -> Vec<(u64, Tier)> {
     let groups = [group(program, pages, CodecKind::Lz4, 4096)];
     let space = world.program(program.id()).unwrap();
     let out =
@@ -95,6 +102,68 @@ fn a_fault_on_flash_is_told_so_and_brings_its_block() {
         assert_eq!(world.store.flash().unwrap().facts().appended_bytes, appended);
         done(&world);
     }
+}
+
+/// Pages that came back, from where, and whether they were asked for.
+fn came(events: &[Event]) -> Vec<(u64, Tier, bool)> {
+    let came = |event: &Event| match event {
+        Event::PageIn { page, tier, demand } => Some((page.vpn().0, *tier, *demand)),
+        _ => None,
+    };
+    events.iter().filter_map(came).collect()
+}
+
+#[test]
+fn what_is_on_its_way_to_the_device_is_waited_for_by_nobody() {
+    let world = World::roomy(false).with_flash();
+    let program = writer(&world, 1..9);
+    let ctx = &mut MoverContext::default();
+    world.out(&program, &[&[1, 2, 3]], ctx);
+    evict_to_memory(&world, &program, &[1]);
+    let mut events = Vec::new();
+    let guard = program.space.table.lock.read();
+    let fault = world.mover.fault(&program.space, Vpn(2), ctx, &mut events);
+    drop(guard);
+    assert!(matches!(fault, Fault::Restored), "{fault:?}");
+    let flash = |vpn, demand| (vpn, Tier::Flash, demand);
+    assert_eq!(came(&events), [flash(2, true), flash(1, false), flash(3, false)]);
+    (1..9).for_each(|vpn| assert!(world.read(&program, vpn, ctx)));
+    done(&world);
+}
+
+#[test]
+fn what_was_read_with_a_block_comes_along_where_it_is_near() {
+    let world = World::roomy(false).with_flash().running_ahead();
+    let program = writer(&world, 1..60);
+    let ctx = &mut MoverContext::default();
+    let pages: Vec<u64> = (1..60).collect();
+    let groups: Vec<&[u64]> = pages.chunks(1).collect();
+    world.out(&program, &groups, ctx);
+    evict(&world, &program, &pages);
+    // Those that are all zeros are nowhere.
+    assert!(on_flash(&program) > 40);
+    let reads = || world.store.flash().unwrap().facts().reads;
+    let mut near = 0;
+    for vpn in 1..60 {
+        let mut events = Vec::new();
+        let guard = program.space.table.lock.read();
+        let fault = match world.mover.fault(&program.space, Vpn(vpn), ctx, &mut events) {
+            Fault::Far(awaited, far) => {
+                let fetched = world.store.fetch_now(far);
+                world.mover.arrived(&program.space, awaited, fetched, ctx, &mut events)
+            }
+            other => other,
+        };
+        drop(guard);
+        assert!(matches!(fault, Fault::Restored | Fault::Spurious), "{vpn}: {fault:?}");
+        near += came(&events).iter().filter(|(_, _, demand)| !demand).count();
+    }
+    assert!(near > 10, "{near} pages came along");
+    // So many small objects lie in a few windows.
+    assert!(reads() <= 4, "{} reads", reads());
+    assert_eq!(on_flash(&program), 0);
+    (1..60).for_each(|vpn| assert!(world.read(&program, vpn, ctx)));
+    done(&world);
 }
 
 #[test]
