@@ -39,7 +39,12 @@ fn how_an_app_is_used_outlives_app_and_daemon() {
         let program = run_as(&fixture, "touch", 16, 50);
         assert_eq!(launches(&fixture), 1 + 3 + 1, "{}", fixture.log());
         program.quit();
-        fixture.order(&Request::Stop);
+        fixture.wait_all_freed("touch");
+        // A signal is an order to end, whichever thread gets it.
+        let mut fixture = fixture;
+        terminate(fixture.status().daemon_pid);
+        let ended = fixture.wait_daemon(LONG);
+        assert!(ended.success(), "{ended}: {}", fixture.log());
     }
     let mut fixture = Fixture::start_with("256MiB", &["--profiles", file]);
     let program = run_as(&fixture, "touch", 16, 50);

@@ -130,15 +130,6 @@ pub fn run(
     if left.is_none() && config.scheme.needs_flash() && config.flash.is_none() {
         return Err(DaemonError::NeedsFlash(config.scheme_name));
     }
-    // Programs that a predecessor left must not wait for a file.
-    let profiles = match config.profiles.as_deref().map(Profiles::open).transpose() {
-        Ok(profiles) => profiles.unwrap_or_default(),
-        Err(error) if left.is_some() => {
-            tracing::warn!(%error, "how apps are used is not written down");
-            Profiles::default()
-        }
-        Err(error) => return Err(error.into()),
-    };
     points::start_adopted();
     let signals = StopSignals::block();
     // A daemon without one of its threads is one whose programs wait for ever: the next one takes over.
@@ -154,6 +145,16 @@ pub fn run(
     pressure::reserve_memory();
     let mut keeper = Keeper::start(socket).map_err(system("starting the keeper"))?;
     points::start_keeper();
+    // It has a thread: signals are blocked by now, and the keeper is forked. Programs that a predecessor left must not
+    // be lost for a file.
+    let profiles = match config.profiles.as_deref().map(Profiles::open).transpose() {
+        Ok(profiles) => profiles.unwrap_or_default(),
+        Err(error) if left.is_some() => {
+            tracing::warn!(%error, "how apps are used is not written down");
+            Profiles::default()
+        }
+        Err(error) => return Err(error.into()),
+    };
     let recording =
         config.record.as_ref().map(|what| recorder::start(what, &config)).transpose()?;
     let (recorder, witness, scribe) = match recording {
