@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clew_agent::protocol::VERSION;
 use clew_core::Arrival;
@@ -145,9 +145,11 @@ pub fn run(
     pressure::reserve_memory();
     let mut keeper = Keeper::start(socket).map_err(system("starting the keeper"))?;
     points::start_keeper();
-    // It has a thread: signals are blocked by now, and the keeper is forked. Programs that a predecessor left must not
-    // be lost for a file.
-    let profiles = match config.profiles.as_deref().map(Profiles::open).transpose() {
+    // It has a thread: signals are blocked by now, and the keeper is forked. Programs that a predecessor left wait for no
+    // file.
+    let patience = if left.is_some() { Duration::ZERO } else { profiles::PATIENCE };
+    let open = |path| Profiles::open(path, patience);
+    let profiles = match config.profiles.as_deref().map(open).transpose() {
         Ok(profiles) => profiles.unwrap_or_default(),
         Err(error) if left.is_some() => {
             tracing::warn!(%error, "how apps are used is not written down");

@@ -34,7 +34,7 @@ const CACHE_BYTES: usize = 1 << 20;
 /// So long what comes is gathered.
 const REST: Duration = Duration::from_secs(1);
 /// So long a file is waited for that another daemon has.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub const PATIENCE: Duration = Duration::from_secs(2);
 const A_MOMENT: Duration = Duration::from_millis(20);
 
 /// Why the file is not used.
@@ -65,13 +65,14 @@ struct Writer {
 }
 
 impl Profiles {
-    /// Those of the file at `path`, which is made if it is not there, with mode 0600.
+    /// Those of the file at `path`, which is made if it is not there, with mode 0600. Another daemon that has it is
+    /// waited for so long.
     ///
     /// # Errors
     /// See [`ProfilesError`].
-    pub fn open(path: &Path) -> Result<Profiles, ProfilesError> {
+    pub fn open(path: &Path, patience: Duration) -> Result<Profiles, ProfilesError> {
         let path = trusted_path::resolve(path)?;
-        let known = with_database(&path, read)?;
+        let known = with_database(&path, patience, read)?;
         let (desk, changes) = unbounded();
         let named = std::thread::Builder::new().name("profiles".into());
         let of_thread = path.clone();
@@ -149,12 +150,13 @@ pub fn is_caught() -> bool {
 /// Opens the database of a file, for this alone.
 fn with_database<T>(
     path: &Path,
+    patience: Duration,
     what: impl FnOnce(&Database) -> Result<T, redb::Error>,
 ) -> Result<T, ProfilesError> {
     IS_CAUGHT.set(true);
     // What is broken by a panic is the database, and that is gone with it.
     let done = catch_unwind(AssertUnwindSafe(|| {
-        let database = patiently(path)?;
+        let database = patiently(path, patience)?;
         what(&database).map_err(|why| damaged(path, why))
     }));
     IS_CAUGHT.set(false);
@@ -166,7 +168,7 @@ fn with_database<T>(
 }
 
 /// The database of a file. Another daemon has it for a moment only.
-fn patiently(path: &Path) -> Result<Database, ProfilesError> {
+fn patiently(path: &Path, patience: Duration) -> Result<Database, ProfilesError> {
     let since = Instant::now();
     loop {
         let file = open_file(path);
@@ -176,7 +178,7 @@ fn patiently(path: &Path) -> Result<Database, ProfilesError> {
         builder.set_cache_size(CACHE_BYTES);
         match builder.create_file(file) {
             Ok(database) => return Ok(database),
-            Err(redb::DatabaseError::DatabaseAlreadyOpen) if since.elapsed() < PATIENCE => {
+            Err(redb::DatabaseError::DatabaseAlreadyOpen) if since.elapsed() < patience => {
                 std::thread::sleep(A_MOMENT);
             }
             Err(why) => return Err(damaged(path, why)),
@@ -212,7 +214,7 @@ fn write_all(path: &Path, changes: &Receiver<(String, Profile)>) {
         while let Ok((name, profile)) = changes.recv_deadline(until) {
             changed.insert(name, profile);
         }
-        if let Err(error) = with_database(path, |database| write(database, &changed)) {
+        if let Err(error) = with_database(path, PATIENCE, |database| write(database, &changed)) {
             tracing::warn!(%error, "how apps are used is written down no more");
             return;
         }
@@ -254,7 +256,7 @@ mod tests {
     #[test]
     fn what_is_kept_is_there_for_the_next_daemon() {
         let (_dir, path) = place();
-        let mut profiles = Profiles::open(&path).expect("a new one");
+        let mut profiles = Profiles::open(&path, PATIENCE).expect("a new one");
         assert_eq!(profiles.of("a"), None);
         for launches in 1..50 {
             profiles.keep("a", profile(launches));
@@ -263,7 +265,7 @@ mod tests {
         drop(profiles);
         let mode = path.metadata().expect("it is there").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        let profiles = Profiles::open(&path).expect("the same");
+        let profiles = Profiles::open(&path, PATIENCE).expect("the same");
         assert_eq!(profiles.of("a"), Some(&profile(49)));
         assert_eq!(profiles.of("b\u{7f}\u{e4}"), Some(&profile(98)));
     }
@@ -278,26 +280,26 @@ mod tests {
     #[test]
     fn apps_are_not_more_than_so_many() {
         let (_dir, path) = place();
-        let mut profiles = Profiles::open(&path).expect("a new one");
+        let mut profiles = Profiles::open(&path, PATIENCE).expect("a new one");
         for number in 0..MAX_APPS + 50 {
             profiles.keep(&format!("{number:08}"), profile(1));
         }
         assert_eq!(profiles.known.len(), MAX_APPS);
         drop(profiles);
-        assert_eq!(Profiles::open(&path).expect("the same").known.len(), MAX_APPS);
+        assert_eq!(Profiles::open(&path, PATIENCE).expect("the same").known.len(), MAX_APPS);
     }
 
     #[test]
     fn daemons_that_have_the_same_file_do_not_disturb_each_other() {
         let (_dir, path) = place();
-        let mut all = [(); 3].map(|()| Profiles::open(&path).expect("each"));
+        let mut all = [(); 3].map(|()| Profiles::open(&path, PATIENCE).expect("each"));
         for launches in 1..20 {
             for (number, profiles) in all.iter_mut().enumerate() {
                 profiles.keep(&number.to_string(), profile(launches));
             }
         }
         drop(all);
-        let profiles = Profiles::open(&path).expect("a later one");
+        let profiles = Profiles::open(&path, PATIENCE).expect("a later one");
         for number in 0..3 {
             assert_eq!(profiles.of(&number.to_string()), Some(&profile(19)));
         }
@@ -307,17 +309,20 @@ mod tests {
     fn other_files_are_left_alone() {
         let (dir, path) = place();
         std::fs::write(&path, b"dear diary").expect("written");
-        assert!(matches!(Profiles::open(&path), Err(ProfilesError::Database { .. })));
+        assert!(matches!(Profiles::open(&path, PATIENCE), Err(ProfilesError::Database { .. })));
         assert_eq!(std::fs::read(&path).expect("still there"), b"dear diary");
         let link = dir.path().join("link");
         std::os::unix::fs::symlink("/dev/null", &link).expect("a link");
-        assert!(Profiles::open(&link).is_err() && Profiles::open(dir.path()).is_err());
+        assert!(
+            Profiles::open(&link, PATIENCE).is_err()
+                && Profiles::open(dir.path(), PATIENCE).is_err()
+        );
     }
 
     #[test]
     fn whatever_is_damaged_is_an_error_or_less_is_known() {
         let (_dir, path) = place();
-        let mut profiles = Profiles::open(&path).expect("a new one");
+        let mut profiles = Profiles::open(&path, PATIENCE).expect("a new one");
         for number in 0..200 {
             profiles.keep(&number.to_string(), profile(number));
         }
@@ -333,7 +338,7 @@ mod tests {
             }
             bytes.truncate(draw.size(1, whole.len()));
             std::fs::write(&path, &bytes).expect("written");
-            let opened = Profiles::open(&path).map(drop);
+            let opened = Profiles::open(&path, PATIENCE).map(drop);
             errors += u32::from(opened.is_err());
         }
         assert!(errors > 50, "{errors} of 200 are noticed");

@@ -80,15 +80,8 @@ fn a_fault_on_flash_is_told_so_and_brings_its_block() {
         let arrived = world.mover.arrived(space, awaited, fetched, ctx, &mut events);
         drop(guard);
         assert!(matches!(arrived, Fault::Restored));
-        let came: Vec<_> = events
-            .iter()
-            .filter_map(|event| match event {
-                Event::PageIn { page, tier, demand } => Some((page.vpn().0, *tier, *demand)),
-                _ => None,
-            })
-            .collect();
         let flash = |vpn, demand| (vpn, Tier::Flash, demand);
-        assert_eq!(came, [flash(2, true), flash(1, false), flash(3, false)]);
+        assert_eq!(came(&events), [flash(2, true), flash(1, false), flash(3, false)]);
         assert_eq!(
             (on_flash(&program), world.mover.counters.demand_flash.load(Ordering::Relaxed)),
             (1, 1)

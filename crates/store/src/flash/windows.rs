@@ -78,10 +78,11 @@ impl Windows {
 
     /// What was read of `span` of the slot of `place`, from its first byte on. It is kept as far as it is whole windows.
     pub fn keep(&self, place: Place, span: Span, read: &[u8]) {
-        let mut kept = self.0.lock();
         let whole = read.chunks_exact(WINDOW_BYTES as usize);
         for (name, window) in Windows::names(place, span).zip(whole) {
-            kept.put(name, window.into());
+            // Copied without the lock: a fault may want it.
+            let window = window.into();
+            self.0.lock().put(name, window);
         }
     }
 
