@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use clew_core::{
-    AccessKind, AppId, ClassCounts, Classes, DeviceFacts, Event, Hotness, Observe, Out, PageId,
-    PageRun, Seeded, SpaceId, Tier, TierFacts, View,
+    AccessKind, AppId, ClassCounts, Classes, DeviceFacts, DonorId, DonorState, Event, Hotness,
+    Observe, Out, PageId, PageRun, Seeded, SpaceId, Tier, TierFacts, View,
 };
 
 use crate::world::{World, page, run};
@@ -84,11 +84,17 @@ fn one<P: Observe + ?Sized>(
         handed_out: false,
     };
     life.world.facts.all_touches_seen = history.is_multiple_of(2);
-    let tiers: &[Tier] = match history % 6 {
+    let donors = [DonorId::FIRST, DonorId::new(1).expect("there can be two")];
+    let [one, two] = donors.map(Tier::Donor);
+    let tiers: &[Tier] = match history % 8 {
         0 | 1 => &[Tier::Pool],
         2 | 3 => &[Tier::Pool, Tier::Kernel],
-        _ => &[Tier::Pool, Tier::Flash],
+        4 | 5 => &[Tier::Pool, Tier::Flash],
+        _ => &[Tier::Pool, Tier::Flash, one, two],
     };
+    if tiers.contains(&one) {
+        life.world.facts.donors = donors.map(|donor| (donor, DonorState::Up)).into();
+    }
     life.world.facts.tiers = tiers.iter().map(|tier| (*tier, TierFacts::default())).collect();
     for step in 0..STEPS {
         let broken = |what| Broken { what, history, step };

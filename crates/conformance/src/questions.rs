@@ -282,6 +282,13 @@ pub fn placement(build: impl Fn() -> Box<dyn Placement>) -> Result<(), Broken> {
                 life.tell(Event::Stored { page, tier: Tier::Flash, bytes: page_bytes })
             }
             Place::FlashPages => Err("it places on flash, which is not there".to_string()),
+            Place::DonorPages(donor) => {
+                let tier = Tier::Donor(donor);
+                match life.world.facts.tiers.contains_key(&tier) {
+                    true => life.tell(Event::Stored { page, tier, bytes: page_bytes }),
+                    false => Err(format!("it places at {donor:?}, which is not there")),
+                }
+            }
             Place::Stay | Place::EndApp(_) => Ok(()),
         }
     })

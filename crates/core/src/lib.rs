@@ -13,7 +13,7 @@ pub mod units;
 pub mod view;
 
 pub use app::{AppId, AppState, AppStats, Profile, SpaceId};
-pub use event::{AccessKind, Event, Tier};
+pub use event::{AccessKind, DonorId, DonorState, Event, Tier};
 pub use order::Order;
 pub use page::{Hotness, PageId, PageRun, SPACES, Vpn};
 pub use policy::{

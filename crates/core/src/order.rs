@@ -19,7 +19,7 @@ pub enum Order {
         groups: Vec<Group>,
         /// Where to.
         tier: Tier,
-        /// How they lie there, if that is flash.
+        /// How they lie there, if that is flash or a donor.
         #[serde(skip_serializing_if = "FlashForm::is_as_stored")]
         form: FlashForm,
     },

@@ -9,7 +9,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::app::AppId;
-use crate::event::{Event, Tier};
+use crate::event::{DonorId, Event, Tier};
 use crate::page::{Hotness, PageId, PageRun};
 use crate::view::{Classes, View};
 
@@ -326,10 +326,12 @@ pub enum Cause {
 /// An answer to "which tier?".
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub enum Place {
-    /// To this tier; to flash as it is stored, or would be in the pool.
+    /// To this tier; to flash or a donor as it is stored, or would be in the pool.
     Tier(Tier),
     /// To flash, as pages that are not compressed.
     FlashPages,
+    /// To this donor, as pages that are not compressed.
+    DonorPages(DonorId),
     /// It stays where it is.
     Stay,
     /// End the app (its data is gone, or there is nowhere to put it).

@@ -7,7 +7,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::app::{AppId, AppStats, SpaceId};
-use crate::event::Tier;
+use crate::event::{DonorId, DonorState, Tier};
 use crate::page::{Hotness, PageId};
 use crate::units::Ns;
 
@@ -118,6 +118,8 @@ pub struct Facts {
     pub tiers: BTreeMap<Tier, TierFacts>,
     /// The device that flash is on, once it was looked at.
     pub device: Option<DeviceFacts>,
+    /// How each donor stands; how full it is, [`Facts::tiers`] say.
+    pub donors: BTreeMap<DonorId, DonorState>,
     /// CPU load of the machine, 0 to 1, over the last second. In a replay: what swapping takes of one
     /// CPU (modelled or measured, as its time is).
     pub cpu_load: f32,
@@ -138,6 +140,7 @@ impl Default for Facts {
             launch_sets: BTreeMap::new(),
             tiers: BTreeMap::new(),
             device: None,
+            donors: BTreeMap::new(),
             cpu_load: 0.0,
         }
     }

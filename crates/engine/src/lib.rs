@@ -15,6 +15,6 @@ pub mod transcript;
 
 pub use mover::{
     Answered, Awaited, BlockStore, Fault, Mover, MoverContext, MoverCounters, Parking, ReadEvents,
-    Restored, Staged, SwapOut, tier_of,
+    Restored, Staged, SwapOut,
 };
 pub use space::{MAX_BATCH, ManagedSpace, Memory, Put, PutStop, Took};

@@ -41,6 +41,7 @@ pub(crate) fn key(identity: &str, settings: &Settings) -> String {
         pages,
         flash_bytes,
         flash_used_pct,
+        donors,
         kernel_zram,
         windows,
     } = settings;
@@ -48,10 +49,11 @@ pub(crate) fn key(identity: &str, settings: &Settings) -> String {
         Clock::Measured(costs) => ("measured", costs),
         Clock::Modelled(costs) => ("modelled", costs),
     };
+    let donors = donors.as_ref().map_or(String::new(), |donors| format!(" {donors:?}"));
     let windows = if *windows { " windows" } else { "" };
     let all = format!(
         "{}\n{identity}\n{}\n{budget_bytes} {watermarks:?} {pages:?} {flash_bytes:?} \
-         {flash_used_pct} {kernel_zram}{windows}\n{time}\n{}",
+         {flash_used_pct} {kernel_zram}{windows}{donors}\n{time}\n{}",
         env!("CARGO_PKG_VERSION"),
         scheme.to_toml(),
         costs.to_toml()

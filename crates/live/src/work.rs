@@ -27,9 +27,9 @@ pub enum Work {
     /// Take groups out of one process.
     SwapOut { process: Arc<Process>, groups: Vec<Group>, ticket: u64 },
     /// Take groups out of one process, onto flash, in this form.
-    PutOnFlash { process: Arc<Process>, groups: Vec<Group>, form: FlashForm, ticket: u64 },
+    PutFar { process: Arc<Process>, groups: Vec<Group>, to: (LogId, FlashForm), ticket: u64 },
     /// Move the blocks of stored groups of one process to flash, in this form.
-    Evict { process: Arc<Process>, groups: Vec<Group>, form: FlashForm, ticket: u64 },
+    Evict { process: Arc<Process>, groups: Vec<Group>, to: (LogId, FlashForm), ticket: u64 },
     /// Read the beginning of each page.
     Peek { process: Arc<Process>, groups: Vec<Group>, ticket: u64 },
     /// Give groups of one process to the kernel's swap, where a page takes about `bytes`.
@@ -96,7 +96,7 @@ impl Desk {
             | Work::LetGo { .. }
             | Work::LeaveOut { .. } => &self.urgent,
             Work::SwapOut { .. }
-            | Work::PutOnFlash { .. }
+            | Work::PutFar { .. }
             | Work::Evict { .. }
             | Work::Peek { .. }
             | Work::Lend { .. }
@@ -277,8 +277,8 @@ fn perform(shared: &Arc<Shared>, work: Work, ctx: &mut MoverContext) -> Done {
             let out = shared.mover.swap_out(&process.space, &groups, ctx);
             taken_out(process, &groups, out, ticket)
         }
-        Work::PutOnFlash { process, groups, form, ticket } => {
-            let out = shared.mover.swap_out_to_flash(&process.space, &groups, form, ctx);
+        Work::PutFar { process, groups, to, ticket } => {
+            let out = shared.mover.swap_out_far(&process.space, &groups, to, ctx);
             taken_out(process, &groups, out, ticket)
         }
         Work::Evict { process, groups, form, ticket } => {

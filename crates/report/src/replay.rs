@@ -21,6 +21,15 @@ pub struct Replay {
     pub cold_launches: u64,
     /// Apps ended for want of memory.
     pub kills: u64,
+    /// Apps that asked for a page that was lost with its donor.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub crashes: u64,
+    /// Read from donors, bytes.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub link_read_bytes: u64,
+    /// Sent to donors, bytes.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub link_written_bytes: u64,
     /// Part of the CPU time of swapping: copying out, hashing, compressing, finding room.
     pub compress_ms: f64,
     /// Part of it: looking at the beginning of pages, for admission.
@@ -128,4 +137,8 @@ pub struct Belady {
     pub pages: u64,
     /// The size it supposes: original over stored.
     pub ratio: f64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }

@@ -22,9 +22,8 @@ pub use codec::{CodecContext, DecodeError};
 pub use journal::{Journal, JournalError, SpaceJournal};
 pub use segment::{Segment, SegmentError};
 pub use store::{
-    Adopted, BackError, Dictionary, EvictError, FetchError, Fetched, Get, Handle, Limit, Members,
-    OnFlash, Piece, PoolFacts, PutError, PutOnFlashError, ReadError, Store, StoreConfig,
-    StoreError,
+    Adopted, BackError, Dictionary, EvictError, FarBlock, FetchError, Fetched, Get, Handle, Limit,
+    Members, Piece, PoolFacts, PutError, PutFarError, ReadError, Store, StoreConfig, StoreError,
 };
 pub use table::{
     Counts, Damage, Entry, Refused, Space, SpaceLeaves, SpaceLock, SpaceReadGuard, SpaceWriteGuard,

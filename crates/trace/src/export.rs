@@ -116,6 +116,9 @@ fn detail(note: Note) -> (&'static str, String) {
             let sizes = format!("used_bytes={used_bytes} total_bytes={total_bytes}");
             ("", format!("{sizes} written_bytes={written_bytes}"))
         }
+        Note::Donor { donor, state } => {
+            ("", format!("donor={} state={state:?}", donor.number()).to_lowercase())
+        }
         Note::JobDone { job } => ("", format!("job={job}")),
         Note::AskedPrefetch { trigger: Trigger::Hit(_) } => ("hit", String::new()),
         Note::PrefetchUsed { .. } => ("used", String::new()),

@@ -170,7 +170,8 @@ impl Known {
                 | Note::Tick
                 | Note::Pressure { .. }
                 | Note::JobDone { .. }
-                | Note::DeviceSample { .. },
+                | Note::DeviceSample { .. }
+                | Note::Donor { .. },
             ) => Ok(()),
         }
     }

@@ -7,8 +7,8 @@
 //! with each block.
 
 use clew_core::{
-    AccessKind, AppId, CodecKind, DeviceFacts, Hotness, Ns, PageId, PageRun, SPACES, SpaceId, Tier,
-    Trigger, Vpn,
+    AccessKind, AppId, CodecKind, DeviceFacts, DonorId, DonorState, Hotness, Ns, PageId, PageRun,
+    SPACES, SpaceId, Tier, Trigger, Vpn,
 };
 
 use crate::error::Bad;
@@ -63,6 +63,13 @@ struct Pen<'a> {
 }
 
 impl Pen<'_> {
+    /// Which donor a tier is, if it is one; behind its number.
+    fn donor(&mut self, tier: Tier) {
+        if let Tier::Donor(donor) = tier {
+            self.out.push(donor.number() as u8);
+        }
+    }
+
     fn number(&mut self, value: impl Into<u64>) {
         put_varint(self.out, value.into());
     }
@@ -158,6 +165,10 @@ fn put_note(pen: &mut Pen<'_>, note: Note) {
             pen.number(device.total_bytes);
             pen.number(device.written_bytes);
         }
+        Note::Donor { donor, state } => {
+            pen.out.push(donor.number() as u8);
+            pen.number(state as u64);
+        }
         Note::AskedPages { pages, urgent } | Note::Pressure { pages, urgent } => {
             pen.flag(urgent);
             pen.number(pages);
@@ -200,22 +211,27 @@ fn put_note(pen: &mut Pen<'_>, note: Note) {
                 CodecKind::BaseDeltaImmediate => 5,
             };
             pen.out.push(tier.index() as u8 | codec << 2 | hotness << 5);
+            pen.donor(tier);
         }
         Note::Stored { page, tier, bytes } => {
             pen.page(page);
             pen.number(u64::from(bytes) << 2 | tier.index() as u64);
+            pen.donor(tier);
         }
         Note::PageIn { page, tier, demand } => {
             pen.flag(demand);
             pen.page(page);
             pen.out.push(tier.index() as u8);
+            pen.donor(tier);
         }
         Note::Dropped { page, tier } => {
             pen.page(page);
             pen.out.push(tier.index() as u8);
+            pen.donor(tier);
         }
         Note::TierUse { tier, used_bytes, pages } => {
             pen.out.push(tier.index() as u8);
+            pen.donor(tier);
             pen.number(used_bytes);
             pen.number(pages);
         }
@@ -328,7 +344,25 @@ impl<'a> Scan<'a> {
 
     fn tier(&mut self) -> Result<Tier, Bad> {
         let number = self.byte("tier")?;
-        tier(u64::from(number))
+        self.tier_of(number.into())
+    }
+
+    /// The tier of this number; of a donor, which one follows.
+    fn tier_of(&mut self, number: u64) -> Result<Tier, Bad> {
+        match number {
+            0 => Ok(Tier::Pool),
+            1 => Ok(Tier::Kernel),
+            2 => Ok(Tier::Flash),
+            3 => Ok(Tier::Donor(self.donor()?)),
+            other => Err(Bad::new("tier", format!("{other} is unknown"))),
+        }
+    }
+
+    fn donor(&mut self) -> Result<DonorId, Bad> {
+        let number = self.byte("donor")?;
+        let unknown =
+            || Bad::new("donor", format!("{number}: there are {} at most", DonorId::COUNT));
+        DonorId::new(number.into()).ok_or_else(unknown)
     }
 
     /// The next record.
@@ -406,6 +440,17 @@ impl<'a> Scan<'a> {
                     device: DeviceFacts { used_bytes, total_bytes, written_bytes },
                 }
             }
+            Kind::Donor => {
+                let (donor, state) = (self.donor()?, self.number("state")?);
+                let state = match state {
+                    0 => DonorState::Up,
+                    1 => DonorState::Weak,
+                    2 => DonorState::Pressed,
+                    3 => DonorState::Lost,
+                    other => return Err(Bad::new("state", format!("{other} is unknown"))),
+                };
+                Note::Donor { donor, state }
+            }
             Kind::AskedPages => Note::AskedPages { pages: self.number("pages")?, urgent: flag },
             Kind::AskedApp => Note::AskedApp { app: self.app()? },
             Kind::AskedRelaunch => Note::AskedPrefetch { trigger: Trigger::Relaunch(self.app()?) },
@@ -429,7 +474,7 @@ impl<'a> Scan<'a> {
                 let pages = self.number32("pages")?;
                 let chunk_bytes = self.number32("chunk")?;
                 let packed = self.byte("group")?;
-                let tier = tier(u64::from(packed & 3))?;
+                let tier = self.tier_of(u64::from(packed & 3))?;
                 let codec = match packed >> 2 & 7 {
                     0 => CodecKind::Raw,
                     1 => CodecKind::Lz4,
@@ -456,7 +501,7 @@ impl<'a> Scan<'a> {
                 let packed = self.number("bytes")?;
                 let bytes = u32::try_from(packed >> 2)
                     .map_err(|_| Bad::new("bytes", format!("{} are too many", packed >> 2)))?;
-                Note::Stored { page, tier: tier(packed & 3)?, bytes }
+                Note::Stored { page, tier: self.tier_of(packed & 3)?, bytes }
             }
             Kind::Stayed => Note::Stayed { page: self.page(tag, before)? },
             Kind::PageIn => {
@@ -474,14 +519,5 @@ impl<'a> Scan<'a> {
             }
             _ => return Err(Bad::new("tag", "no note")),
         })
-    }
-}
-
-fn tier(number: u64) -> Result<Tier, Bad> {
-    match number {
-        0 => Ok(Tier::Pool),
-        1 => Ok(Tier::Kernel),
-        2 => Ok(Tier::Flash),
-        other => Err(Bad::new("tier", format!("{other} is unknown"))),
     }
 }

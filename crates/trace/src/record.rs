@@ -1,8 +1,8 @@
 //! What a trace is made of.
 
 use clew_core::{
-    AccessKind, AppId, CodecKind, DeviceFacts, Event, Group, Hotness, Ns, Order, PageId, PageRun,
-    SpaceId, Tier, Trigger,
+    AccessKind, AppId, CodecKind, DeviceFacts, DonorId, DonorState, Event, Group, Hotness, Ns,
+    Order, PageId, PageRun, SpaceId, Tier, Trigger,
 };
 
 /// Contents of a page, by the order in which they came up in a trace: 0, 1, 2, …
@@ -127,6 +127,8 @@ pub enum Note {
     JobDone { job: u64 },
     /// The device that flash is on was looked at.
     DeviceSample { device: DeviceFacts },
+    /// A donor stands otherwise than before.
+    Donor { donor: DonorId, state: DonorState },
 }
 
 impl Note {
@@ -184,6 +186,7 @@ impl Record {
             Event::JobDone { job } => Record::Note(Note::JobDone { job }),
             Event::Pressure { pages, urgent } => Record::Note(Note::Pressure { pages, urgent }),
             Event::DeviceSample { device } => Record::Note(Note::DeviceSample { device }),
+            Event::Donor { donor, state } => Record::Note(Note::Donor { donor, state }),
             Event::Tick => Record::Note(Note::Tick),
         }
     }
@@ -211,6 +214,7 @@ impl Record {
                 Note::JobDone { job } => Event::JobDone { job },
                 Note::Pressure { pages, urgent } => Event::Pressure { pages, urgent },
                 Note::DeviceSample { device } => Event::DeviceSample { device },
+                Note::Donor { donor, state } => Event::Donor { donor, state },
                 Note::Tick => Event::Tick,
                 Note::Unused { run } => Event::Unused { run },
                 Note::PrefetchUsed { page } => Event::PrefetchUsed { page },
@@ -267,6 +271,7 @@ impl Record {
                 | Note::Pressure { .. }
                 | Note::JobDone { .. }
                 | Note::DeviceSample { .. }
+                | Note::Donor { .. }
                 | Note::TierUse { .. } => None,
             },
             Record::Launch { .. }

@@ -73,6 +73,7 @@ kinds! {
     Pressure = 36, "pressure";
     JobDone = 37, "job-done";
     DeviceSample = 38, "device-sample";
+    Donor = 39, "donor";
 }
 
 impl Kind {
@@ -82,7 +83,8 @@ impl Kind {
             1 => Kind::PrefetchEnd,
             2 => Kind::Spared,
             3 => Kind::JobDone,
-            _ => Kind::DeviceSample,
+            4 => Kind::DeviceSample,
+            _ => Kind::Donor,
         };
         self as u8 <= last as u8
     }
@@ -132,12 +134,13 @@ impl Kind {
                 Note::Pressure { .. } => Kind::Pressure,
                 Note::JobDone { .. } => Kind::JobDone,
                 Note::DeviceSample { .. } => Kind::DeviceSample,
+                Note::Donor { .. } => Kind::Donor,
             },
         }
     }
 }
 
-const KINDS: usize = Kind::DeviceSample as usize + 1;
+const KINDS: usize = Kind::Donor as usize + 1;
 
 /// Counts of a whole trace.
 #[derive(Clone, PartialEq, Debug)]

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use clew_core::{
-    AccessKind, AppId, CodecKind, DeviceFacts, Hotness, Ns, PageId, PageRun, SpaceId, Tier,
-    Trigger, Vpn,
+    AccessKind, AppId, CodecKind, DeviceFacts, DonorId, DonorState, Hotness, Ns, PageId, PageRun,
+    SpaceId, Tier, Trigger, Vpn,
 };
 use clew_trace::{
     ContentId, ContentStats, ContentsKind, Header, Note, Provenance, Reader, Record, Source, Trace,
@@ -56,6 +56,8 @@ fn all_records() -> Vec<Record> {
         Note::DeviceSample {
             device: DeviceFacts { used_bytes: 300, total_bytes: 1 << 40, written_bytes: 4096 },
         },
+        Note::Donor { donor: DonorId::FIRST, state: DonorState::Lost },
+        Note::Stored { page: one, tier: Tier::Donor(DonorId::FIRST), bytes: 4096 },
     ];
     let mut records = vec![
         Record::Launch { app },
@@ -144,6 +146,9 @@ fn as_version(mut bytes: Vec<u8>, version: u16) -> Vec<u8> {
 /// Whether traces of an older version have it.
 fn is_of(record: &Record, version: u16) -> bool {
     match record {
+        Record::Note(Note::Donor { .. } | Note::Stored { tier: Tier::Donor(_), .. }) => {
+            version >= 5
+        }
         Record::Note(Note::DeviceSample { .. }) => version >= 4,
         Record::Note(Note::Tick | Note::Pressure { .. } | Note::JobDone { .. }) => version >= 3,
         Record::Note(Note::AskedSamples { .. } | Note::Sample { .. } | Note::Spared { .. }) => {
@@ -154,7 +159,7 @@ fn is_of(record: &Record, version: u16) -> bool {
 }
 
 /// tests/corpus/trace/version-1 was written before there were kinds above 31, version-2 before there
-/// were kinds above 34, version-3 before there were kinds above 37.
+/// were kinds above 34, version-3 before there were kinds above 37, version-4 before there were kinds above 38.
 #[test]
 fn older_versions_are_read_and_have_no_later_kinds() {
     let corpus = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/corpus/trace"));
@@ -162,7 +167,7 @@ fn older_versions_are_read_and_have_no_later_kinds() {
         let reader = Reader::new(bytes)?.checking_contents();
         reader.map(|stamped| stamped.map(|stamped| stamped.record)).collect()
     };
-    for version in [1, 2, 3] {
+    for version in [1, 2, 3, 4] {
         let path = corpus.join(format!("version-{version}"));
         let old = fs::read(&path).expect("a trace");
         assert_eq!(old[8..10], [version, 0]);
@@ -177,11 +182,12 @@ fn older_versions_are_read_and_have_no_later_kinds() {
         (1, "asked-samples in version 1"),
         (2, "tick in version 2"),
         (3, "device-sample in version 3"),
+        (4, "donor in version 4"),
     ] {
         let error = read(&as_version(new.clone(), version)).expect_err("kinds of a later version");
         assert!(error.to_string().contains(first), "{error}");
     }
-    for unknown in [0, 5] {
+    for unknown in [0, 6] {
         let error = read(&as_version(new.clone(), unknown)).expect_err("unknown");
         assert!(matches!(error, TraceError::Version { .. }), "{error}");
     }

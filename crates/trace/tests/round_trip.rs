@@ -3,8 +3,8 @@
 use std::io::Cursor;
 
 use clew_core::{
-    AccessKind, AppId, CodecKind, DeviceFacts, Hotness, Ns, PageId, PageRun, SpaceId, Tier,
-    Trigger, Vpn,
+    AccessKind, AppId, CodecKind, DeviceFacts, DonorId, DonorState, Hotness, Ns, PageId, PageRun,
+    SpaceId, Tier, Trigger, Vpn,
 };
 use clew_trace::{
     Content, ContentId, ContentStats, ContentsKind, Draft, Header, Kind, Note, Provenance, Reader,
@@ -52,7 +52,13 @@ fn app() -> impl Strategy<Value = AppId> {
 }
 
 fn tier() -> impl Strategy<Value = Tier> {
-    prop_oneof![Just(Tier::Pool), Just(Tier::Kernel)]
+    let donor = (0..DonorId::COUNT).prop_map(|number| Tier::Donor(DonorId::new(number).unwrap()));
+    prop_oneof![Just(Tier::Pool), Just(Tier::Kernel), Just(Tier::Flash), donor]
+}
+
+fn donor_state() -> impl Strategy<Value = DonorState> {
+    use DonorState::{Lost, Pressed, Up, Weak};
+    prop_oneof![Just(Up), Just(Weak), Just(Pressed), Just(Lost)]
 }
 
 fn trigger() -> impl Strategy<Value = Trigger> {
@@ -109,6 +115,9 @@ fn note() -> impl Strategy<Value = Note> {
         Just(Note::Tick),
         (any::<u64>(), any::<bool>()).prop_map(|(pages, urgent)| Note::Pressure { pages, urgent }),
         any::<u64>().prop_map(|job| Note::JobDone { job }),
+        (0..DonorId::COUNT, donor_state()).prop_map(|(donor, state)| {
+            Note::Donor { donor: DonorId::new(donor).unwrap(), state }
+        }),
         any::<[u64; 3]>().prop_map(|[used_bytes, total_bytes, written_bytes]| {
             Note::DeviceSample { device: DeviceFacts { used_bytes, total_bytes, written_bytes } }
         }),

@@ -119,6 +119,7 @@ impl FactsKeeper {
             }
             Event::Tick => self.end_start(None),
             Event::DeviceSample { device } => self.facts.device = Some(device),
+            Event::Donor { donor, state } => drop(self.facts.donors.insert(donor, state)),
             Event::Exit { .. }
             | Event::SpaceEnd { .. }
             | Event::Stayed { .. }

@@ -47,7 +47,7 @@ fn of_each_space(group: Group, page_bytes: u32) -> Vec<Group> {
     spaces.into_values().map(|pages| with_pages(&group, pages, page_bytes)).collect()
 }
 
-/// A group with its place: a tier, and how it lies there if that is flash.
+/// A group with its place: a tier, and how it lies there if that is a log.
 pub(super) type Placed = (AppId, SpaceId, (Tier, FlashForm), Group);
 
 pub(super) fn count_pages(placed: &[Placed]) -> u64 {
@@ -57,11 +57,11 @@ pub(super) fn count_pages(placed: &[Placed]) -> u64 {
 /// Those for which there is no room are added to `stay`.
 pub(super) fn keep_what_fits(
     placed: &mut Vec<Placed>,
-    room: &mut [u64; Tier::COUNT],
+    room: &mut BTreeMap<Tier, u64>,
     stay: &mut Vec<PageId>,
 ) {
     placed.retain(|(_, _, (tier, _), group)| {
-        let room = &mut room[tier.index()];
+        let room = room.entry(*tier).or_default();
         let left = room.checked_sub(group.pages.len() as u64);
         match left {
             Some(left) => *room = left,

@@ -1,6 +1,6 @@
 //! Between question and orders: victims are packed, groups placed, room is made and kept to.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use clew_core::{
     AppId, Cause, Ending, FlashForm, Group, Order, PageFacts, PageId, Place, Tier, Unit, Verdict,
@@ -109,7 +109,7 @@ impl Engine {
         let mut placed = self.place_all(groups, Cause::SwapOut, pages, &mut stay, out);
 
         let mut room = self.room();
-        let pool = &mut room[Tier::Pool.index()];
+        let pool = room.entry(Tier::Pool).or_default();
         *pool = pool.saturating_add(made_room);
         let to_pool: u64 = placed
             .iter()
@@ -120,7 +120,7 @@ impl Engine {
         // Once a round: what is evicted is where it was until that is done.
         if beyond > 0 && made_room == 0 {
             let evicted = self.evict(beyond, pages, out);
-            room[Tier::Pool.index()] += evicted;
+            *room.entry(Tier::Pool).or_default() += evicted;
             self.pass_on(&mut placed, beyond.saturating_sub(evicted), pages);
         }
         self.keep_what_fits(&mut placed, &mut room, &mut stay);
@@ -132,7 +132,7 @@ impl Engine {
     /// More is to leave than the pool will have room for: what would be evicted right behind, the first of
     /// the victims, is placed as if it had been in the pool.
     fn pass_on(&mut self, placed: &mut [Placed], mut beyond: u64, pages: &dyn PageFacts) {
-        if !self.known.facts.tiers.contains_key(&Tier::Flash) {
+        if !self.has_tier_beyond() {
             return;
         }
         for (app, _, to, group) in placed.iter_mut().filter(|(_, _, to, _)| to.0 == Tier::Pool) {
@@ -142,6 +142,7 @@ impl Engine {
             *to = match self.place(group, *app, Cause::Evicted, pages) {
                 Place::Tier(other) => (other, FlashForm::AsStored),
                 Place::FlashPages => (Tier::Flash, FlashForm::Pages),
+                Place::DonorPages(donor) => (Tier::Donor(donor), FlashForm::Pages),
                 Place::Stay | Place::EndApp(_) => continue,
             };
             beyond = beyond.saturating_sub(group.pages.len() as u64);
@@ -214,6 +215,9 @@ impl Engine {
                 Place::FlashPages => {
                     placed.push((app, space, (Tier::Flash, FlashForm::Pages), group));
                 }
+                Place::DonorPages(donor) => {
+                    placed.push((app, space, (Tier::Donor(donor), FlashForm::Pages), group));
+                }
                 Place::Stay => stay.extend(&group.pages),
                 Place::EndApp(ended) => {
                     stay.extend(&group.pages);
@@ -229,7 +233,7 @@ impl Engine {
     fn keep_what_fits(
         &self,
         placed: &mut Vec<Placed>,
-        room: &mut [u64; Tier::COUNT],
+        room: &mut BTreeMap<Tier, u64>,
         stay: &mut Vec<PageId>,
     ) {
         let facts = &self.known.facts;
@@ -240,17 +244,22 @@ impl Engine {
         placed.extend(in_files);
     }
 
-    /// Pages that each tier has room for, by [`Tier::index`]. Of a pool that can give to flash, some is kept
-    /// free: what a block will take is not foreseen to the byte.
-    fn room(&self) -> [u64; Tier::COUNT] {
-        let mut room = [0u64; Tier::COUNT];
+    /// Pages that each tier has room for. Of a pool that can give to a log, some is kept free: what a block will
+    /// take is not foreseen to the byte.
+    fn room(&self) -> BTreeMap<Tier, u64> {
+        let mut room = BTreeMap::new();
         for (tier, facts) in &self.known.facts.tiers {
             let mut facts = *facts;
-            if *tier == Tier::Pool && self.known.facts.tiers.contains_key(&Tier::Flash) {
+            if *tier == Tier::Pool && self.has_tier_beyond() {
                 facts.limit_bytes -= facts.limit_bytes / KEPT_FREE;
             }
-            room[tier.index()] = room_pages(&facts, self.known.facts.page_bytes);
+            room.insert(*tier, room_pages(&facts, self.known.facts.page_bytes));
         }
         room
+    }
+
+    /// Whether there is flash, or a donor.
+    fn has_tier_beyond(&self) -> bool {
+        self.known.facts.tiers.keys().any(|tier| matches!(tier, Tier::Flash | Tier::Donor(_)))
     }
 }

@@ -1,7 +1,10 @@
 //! What may enter the pool (ezswap III-B): of what is to leave for it, the adapter reads the beginning of
 //! each page, and the scheme says which go on.
 
+use std::collections::BTreeMap;
+
 use clew_core::{FlashForm, Group, Ns, PageFacts, PageId, Place, Tier};
+use clew_store::flash::LogId;
 
 use super::{Answer, Call, Command, Driver};
 use crate::decide::{Admitted, Engine};
@@ -25,7 +28,7 @@ impl Driver {
         self.now = self.now.max(now);
         let mut rest = samples.iter();
         let (mut admitted, mut lent) = (Vec::new(), Vec::new());
-        let (mut far, mut far_pages) = (Vec::new(), Vec::new());
+        let mut far: BTreeMap<(LogId, FlashForm), Vec<Group>> = BTreeMap::new();
         for group in groups {
             let read: Vec<(PageId, &[u8])> =
                 group.pages.iter().copied().zip(rest.by_ref().map(Vec::as_slice)).collect();
@@ -41,8 +44,18 @@ impl Driver {
             admitted.extend(answer.group);
             match answer.rejected {
                 Some((group, Place::Tier(Tier::Kernel))) => lent.push(group),
-                Some((group, Place::Tier(Tier::Flash))) => far.push(group),
-                Some((group, Place::FlashPages)) => far_pages.push(group),
+                Some((group, Place::Tier(Tier::Flash))) => {
+                    far.entry((LogId::FLASH, FlashForm::AsStored)).or_default().push(group);
+                }
+                Some((group, Place::FlashPages)) => {
+                    far.entry((LogId::FLASH, FlashForm::Pages)).or_default().push(group);
+                }
+                Some((group, Place::Tier(Tier::Donor(donor)))) => {
+                    far.entry((LogId::at(donor), FlashForm::AsStored)).or_default().push(group);
+                }
+                Some((group, Place::DonorPages(donor))) => {
+                    far.entry((LogId::at(donor), FlashForm::Pages)).or_default().push(group);
+                }
                 // Rejected once, it is not asked about again at once.
                 Some((group, Place::Tier(Tier::Pool) | Place::Stay)) => {
                     group.pages.into_iter().for_each(|page| self.stayed(now, page));
@@ -63,10 +76,10 @@ impl Driver {
             let (space, number) = (page.space(), self.under_way.number());
             self.commands.push_back(Command::Lend { space, groups: lent, number });
         }
-        for (groups, form) in [(far, FlashForm::AsStored), (far_pages, FlashForm::Pages)] {
+        for ((to, form), groups) in far {
             if let Some(page) = groups.first().and_then(|group: &Group| group.pages.first()) {
                 let (space, number) = (page.space(), self.under_way.number());
-                self.commands.push_back(Command::PutOnFlash { space, groups, form, number });
+                self.commands.push_back(Command::PutFar { space, groups, to, form, number });
             }
         }
     }

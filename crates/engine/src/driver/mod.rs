@@ -24,6 +24,7 @@ use clew_core::{
     TierFacts,
 };
 use clew_policy::schemes::OnFull;
+use clew_store::flash::LogId;
 
 use crate::budget::{Budget, Dropped, KeptCopies, RECLAIM_PAGES, Shortage, Use};
 use crate::decide::Engine;
@@ -82,18 +83,20 @@ pub enum Command {
         groups: Vec<Group>,
         /// Where to.
         tier: Tier,
-        /// How they lie there, if that is flash.
+        /// How they lie there, if that is a log.
         form: FlashForm,
         /// By which its end is told.
         number: u64,
     },
-    /// As [`Command::SwapOut`], but onto flash, past the pool. Of a space of files: drop them, as what they hold
+    /// As [`Command::SwapOut`], but into a log, on flash or at a donor, past the pool. Of a space of files: drop them, as what they hold
     /// lies in their file.
-    PutOnFlash {
+    PutFar {
         /// The space.
         space: SpaceId,
         /// By the address of their first page.
         groups: Vec<Group>,
+        /// Which.
+        to: LogId,
         /// How they lie there.
         form: FlashForm,
         /// By which its end is told.
@@ -524,7 +527,7 @@ impl Driver {
         for command in self.commands.split_off(before) {
             match command {
                 Command::SwapOut { groups, .. }
-                | Command::PutOnFlash { groups, .. }
+                | Command::PutFar { groups, .. }
                 | Command::Peek { groups, .. }
                 | Command::Lend { groups, .. }
                     if left == 0 =>
@@ -533,7 +536,7 @@ impl Driver {
                     continue;
                 }
                 Command::SwapOut { ref groups, .. }
-                | Command::PutOnFlash { ref groups, .. }
+                | Command::PutFar { ref groups, .. }
                 | Command::Peek { ref groups, .. }
                 | Command::Lend { ref groups, .. } => {
                     let pages = groups.iter().map(|group| group.pages.len()).sum();
@@ -600,7 +603,12 @@ impl Driver {
                     }
                     Tier::Pool => Command::Peek { space, groups, number },
                     Tier::Kernel => Command::Lend { space, groups, number },
-                    Tier::Flash => Command::PutOnFlash { space, groups, form, number },
+                    Tier::Flash => {
+                        Command::PutFar { space, groups, to: LogId::FLASH, form, number }
+                    }
+                    Tier::Donor(donor) => {
+                        Command::PutFar { space, groups, to: LogId::at(donor), form, number }
+                    }
                 },
             };
             self.commands.push_back(command);

@@ -30,7 +30,7 @@ impl UnderWay {
     pub fn begin(&mut self, command: &Command) {
         match command {
             Command::SwapOut { groups, number, .. }
-            | Command::PutOnFlash { groups, number, .. }
+            | Command::PutFar { groups, number, .. }
             | Command::Peek { groups, number, .. }
             | Command::Move { groups, number, tier: Tier::Pool | Tier::Kernel, .. }
             | Command::Lend { groups, number, .. } => {
@@ -38,8 +38,10 @@ impl UnderWay {
                 self.out.insert(*number, pages);
                 self.out_pages += pages;
             }
-            // What goes from the pool to flash frees what it takes in the pool, and no pages.
-            Command::Move { number, tier: Tier::Flash, .. } => drop(self.out.insert(*number, 0)),
+            // What goes from the pool to a log frees what it takes in the pool, and no pages.
+            Command::Move { number, tier: Tier::Flash | Tier::Donor(_), .. } => {
+                self.out.insert(*number, 0);
+            }
             Command::Watch { .. }
             | Command::Restore { .. }
             | Command::EndWatch { .. }

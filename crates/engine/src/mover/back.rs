@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use clew_core::{AccessKind, Event, PageId, PageRun, Tier, Vpn};
 use clew_policy::prefetch::around::Near;
+use clew_store::flash::LogId;
 use clew_store::{Entry, FetchError, Get, Handle, Piece, State, points};
 
 use super::borrowed::{Borrowed, RUN, borrow, is_sibling};
@@ -147,14 +148,13 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                     None => self.read_chunk_here(ctx, handle, entry.index(), 0, &mut here),
                 };
                 match read {
-                    Ok(Get::OnFlash(far)) => {
+                    Ok(Get::Far(far)) => {
                         points::far_asked();
                         return Fault::Far(Awaited { vpn, entry }, far);
                     }
                     Ok(Get::Here(piece)) => {
-                        if fetched.is_some() || here.is_some() || self.store.is_on_flash(handle) {
-                            tier = Tier::Flash;
-                        }
+                        let log = self.store.log_of(handle);
+                        tier = log.map_or_else(|| self.tier_of(entry), LogId::tier);
                         let at = usize::from(entry.index() - piece.pages.start) * self.page_units;
                         let put = space.memory.put(vpn, &ctx.pages[at..at + self.page_units]);
                         if piece.of > 1 && put.stop.is_none() {
@@ -188,11 +188,11 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                 }
                 if let Some(run_ahead) = self.run_ahead {
                     // Near what is far is more that was read with it.
-                    let from_flash = tier == Tier::Flash;
-                    let is_stored = |vpn: &u64| is_there(space.table.load(Vpn(*vpn)), from_flash);
+                    let is_far = tier != Tier::Pool;
+                    let is_stored = |vpn: &u64| is_there(space.table.load(Vpn(*vpn)), is_far);
                     let stored = |near: Near| near.vpns().filter(is_stored).count() as u32;
                     let ahead = space.runs.lock().fault(vpn, run_ahead, stored);
-                    self.bring_near(space, ahead.vpns(), from_flash, ctx, events);
+                    self.bring_near(space, ahead.vpns(), is_far, ctx, events);
                 }
                 Fault::Restored
             }
@@ -225,6 +225,8 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         } else {
             count(&self.counters.demand, 1);
             count(&self.counters.demand_flash, usize::from(tier == Tier::Flash));
+            let at_donor = matches!(tier, Tier::Donor(_));
+            count(&self.counters.demand_donors, usize::from(at_donor));
             events.push(Event::Access { page, kind: AccessKind::Fault, write: false });
             events.push(Event::PageIn { page, tier, demand: true });
         }
@@ -269,18 +271,18 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
             // What is damaged is told when it is asked for.
             next = match self.read_chunk(ctx, handle, found, 0, fetched) {
                 Ok(Get::Here(piece)) => Some(piece),
-                Ok(Get::OnFlash(_)) | Err(_) => None,
+                Ok(Get::Far(_)) | Err(_) => None,
             };
         }
     }
 
     /// Brings back those of some pages, ascending, that are stored, and of those on flash what is in memory: the
-    /// latter are looked at if `from_flash`. The caller holds `table.lock` for reading.
+    /// latter are looked at if `far_too`. The caller holds `table.lock` for reading.
     fn bring_near(
         &self,
         space: &ManagedSpace<M>,
         pages: impl Iterator<Item = u64>,
-        from_flash: bool,
+        far_too: bool,
         ctx: &mut MoverContext<S>,
         events: &mut Vec<Event>,
     ) {
@@ -288,7 +290,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         let mut end = 0;
         for next in pages.map(Vpn) {
             let entry = space.table.load(next);
-            let Some(handle) = entry.handle().filter(|_| is_there(entry, from_flash)) else {
+            let Some(handle) = entry.handle().filter(|_| is_there(entry, far_too)) else {
                 continue;
             };
             if !borrow(space, next, entry) {
@@ -301,7 +303,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                     end += piece.pages.len();
                 }
                 // It is fetched, or told of, when it is asked for.
-                Ok(Get::OnFlash(_)) | Err(_) => {
+                Ok(Get::Far(_)) | Err(_) => {
                     self.not_back(space, next, entry);
                     space.memory.wake(next, 1);
                 }
@@ -428,9 +430,9 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
 
 /// Whether a page can come along with another: it is in a block, on flash only if that one was, and nobody watches
 /// whether it is used.
-fn is_there(entry: Entry, from_flash: bool) -> bool {
+fn is_there(entry: Entry, far_too: bool) -> bool {
     entry.state() == State::Stored
         && entry.handle().is_some()
         && !is_sample(entry)
-        && (from_flash || !entry.has(Entry::FLASH))
+        && (far_too || !entry.is_far())
 }

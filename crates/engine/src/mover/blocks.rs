@@ -7,9 +7,10 @@
 use std::sync::Arc;
 
 use clew_core::{CodecKind, FlashForm, FrameFacts, Vpn};
+use clew_store::flash::LogId;
 use clew_store::{
-    CodecContext, Entry, EvictError, FetchError, Fetched, Get, Handle, Members, OnFlash, Piece,
-    PutError, PutOnFlashError, ReadError, Store,
+    CodecContext, Entry, EvictError, FarBlock, FetchError, Fetched, Get, Handle, Members, Piece,
+    PutError, PutFarError, ReadError, Store,
 };
 
 use crate::learn::Learner;
@@ -91,18 +92,19 @@ pub trait BlockStore {
     /// See [`FetchError`].
     fn fetch_now(&self, far: Self::Far) -> Result<Self::Fetched, FetchError>;
 
-    /// See [`Store::put_on_flash`].
+    /// See [`Store::put_far`].
     ///
     /// # Errors
     /// As there.
-    fn put_group_on_flash(
+    fn put_group_far(
         &self,
+        to: LogId,
         scratch: &mut Self::Scratch,
         pages: &[Self::Unit],
         codec: CodecKind,
         chunk_bytes: u32,
         members: Members<'_>,
-    ) -> Result<Handle, PutOnFlashError>;
+    ) -> Result<Handle, PutFarError>;
 
     /// See [`Store::evict`].
     ///
@@ -112,11 +114,12 @@ pub trait BlockStore {
         &self,
         scratch: &mut Self::Scratch,
         handle: Handle,
+        to: LogId,
         form: FlashForm,
     ) -> Result<(), EvictError>;
 
-    /// See [`Store::is_on_flash`]. Cheap where there is no flash.
-    fn is_on_flash(&self, handle: Handle) -> bool;
+    /// See [`Store::log_of`]. Cheap where there is no log.
+    fn log_of(&self, handle: Handle) -> Option<LogId>;
 
     /// See [`Store::look`].
     fn look(&self, scratch: &mut Self::Scratch, handle: Handle) -> u16;
@@ -167,7 +170,7 @@ pub trait BlockStore {
 impl BlockStore for Arc<Store> {
     type Unit = u8;
     type Scratch = CodecContext;
-    type Far = OnFlash;
+    type Far = FarBlock;
     type Fetched = Fetched;
     const IS_TIMED: bool = true;
 
@@ -220,39 +223,41 @@ impl BlockStore for Arc<Store> {
         Store::get_chunk_fetched(self, scratch, fetched, index, out)
     }
 
-    fn fetch_here(&self, far: &OnFlash) -> Option<Fetched> {
+    fn fetch_here(&self, far: &FarBlock) -> Option<Fetched> {
         Store::fetch_here(self, far)
     }
 
-    fn fetch_now(&self, far: OnFlash) -> Result<Fetched, FetchError> {
-        let handle = far.handle();
+    fn fetch_now(&self, far: FarBlock) -> Result<Fetched, FetchError> {
+        let (handle, log) = (far.handle(), far.place().log);
         let (tell, told) = std::sync::mpsc::sync_channel(1);
-        self.fetch(far, move |fetched| drop(tell.send(fetched)));
-        told.recv().unwrap_or(Err(FetchError::NoFlash { handle }))
+        self.fetch(far, false, move |fetched| drop(tell.send(fetched)));
+        told.recv().unwrap_or(Err(FetchError::NoLog { handle, log }))
     }
 
-    fn put_group_on_flash(
+    fn put_group_far(
         &self,
+        to: LogId,
         scratch: &mut CodecContext,
         pages: &[u8],
         codec: CodecKind,
         chunk_bytes: u32,
         members: Members<'_>,
-    ) -> Result<Handle, PutOnFlashError> {
-        self.put_on_flash(scratch, pages, codec, chunk_bytes, members)
+    ) -> Result<Handle, PutFarError> {
+        self.put_far(to, scratch, pages, codec, chunk_bytes, members)
     }
 
     fn evict(
         &self,
         scratch: &mut CodecContext,
         handle: Handle,
+        to: LogId,
         form: FlashForm,
     ) -> Result<(), EvictError> {
-        Store::evict(self, scratch, handle, form)
+        Store::evict(self, scratch, handle, to, form)
     }
 
-    fn is_on_flash(&self, handle: Handle) -> bool {
-        self.flash().is_some() && Store::is_on_flash(self, handle)
+    fn log_of(&self, handle: Handle) -> Option<LogId> {
+        if self.has_logs() { Store::log_of(self, handle) } else { None }
     }
 
     fn look(&self, scratch: &mut CodecContext, handle: Handle) -> u16 {

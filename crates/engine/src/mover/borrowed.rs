@@ -14,7 +14,7 @@ use std::time::Instant;
 use clew_core::{Event, PageId, Vpn};
 use clew_store::{Entry, FetchError, Get, Handle, Piece, ReadError, State, points};
 
-use super::{BlockStore, Mover, MoverContext, count, is_sample, page_entry, tier_of};
+use super::{BlockStore, Mover, MoverContext, count, is_sample, page_entry};
 use crate::space::{ManagedSpace, Memory, PutStop};
 
 /// Pages put by one call.
@@ -86,11 +86,11 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         here: &mut Option<S::Fetched>,
     ) -> Result<Get<Piece, S::Far>, ReadError> {
         match self.read_chunk(ctx, handle, index, at, None)? {
-            Get::OnFlash(far) => {
+            Get::Far(far) => {
                 *here = self.store.fetch_here(&far);
                 match here {
                     Some(bytes) => self.read_chunk(ctx, handle, index, at, Some(bytes)),
-                    None => Ok(Get::OnFlash(far)),
+                    None => Ok(Get::Far(far)),
                 }
             }
             read => Ok(read),
@@ -109,7 +109,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         loop {
             match self.read_chunk(ctx, handle, index, at, fetched.as_ref())? {
                 Get::Here(piece) => return Ok(piece),
-                Get::OnFlash(far) => match self.store.fetch_now(far) {
+                Get::Far(far) => match self.store.fetch_now(far) {
                     Ok(bytes) => fetched = Some(bytes),
                     // Cleaning has carried it elsewhere: it is read anew.
                     Err(FetchError::Moved { .. }) => {}
@@ -188,7 +188,11 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                 self.parked.remove(page);
                 events.push(Event::PrefetchExpired { page });
             } else if !is_sample(borrowed.entry) {
-                events.push(Event::PageIn { page, tier: tier_of(borrowed.entry), demand: false });
+                events.push(Event::PageIn {
+                    page,
+                    tier: self.tier_of(borrowed.entry),
+                    demand: false,
+                });
             }
         }
         let (done, back) = (put.pages, put.pages);

@@ -1,8 +1,8 @@
-//! Eviction: blocks that are in the pool go to flash, as they are (Ariadne 4.2) or decompressed
+//! Eviction: blocks that are in the pool go to a log, on flash or at a donor, as they are (Ariadne 4.2) or decompressed
 //! (ElasticZRAM 2.2.1).
 //!
 //! A block goes whole, with all pages that are in it; policies name pages, and hear of each page that
-//! went along. That a page is on flash its entry says ([`Entry::FLASH`]), for whoever counts or asks
+//! went along. That a page is there its entry says ([`clew_store::Entry::FLASH`], [`clew_store::Entry::DONOR`]), for whoever counts or asks
 //! where pages are. It is a hint: what names the block from elsewhere (a child, a page that moved
 //! away from its neighbours) is not told, and finds out when it is read, or is to be evicted itself.
 //!
@@ -12,20 +12,21 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use clew_core::{Event, FlashForm, Group, PageId, Vpn};
+use clew_store::flash::LogId;
 use clew_store::{EvictError, Handle, State, points};
 
-use super::{BlockStore, Entry, Mover, MoverContext, SwapOut, count, is_sample, tier_of};
+use super::{BlockStore, Mover, MoverContext, SwapOut, count, is_sample, log_flag};
 use crate::space::{ManagedSpace, Memory};
 
 impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
-    /// Moves the blocks of the groups' pages to flash, in this form. The pages are of this space. Each that is stored is
+    /// Moves the blocks of the groups' pages to a log, in this form. The pages are of this space. Each that is stored is
     /// told once as `Stored`, where it is then; those that went along are told, too. What is not stored any
     /// more was told of by whoever brought it back.
     pub fn evict(
         &self,
         space: &Arc<ManagedSpace<M>>,
         groups: &[Group],
-        form: FlashForm,
+        (to, form): (LogId, FlashForm),
         ctx: &mut MoverContext<S>,
     ) -> SwapOut {
         let mut out = SwapOut::default();
@@ -38,8 +39,8 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                 continue;
             }
             let handle = entry.handle().filter(|_| entry.state() == State::Stored);
-            let gone = handle.filter(|_| !entry.has(Entry::FLASH)).is_some_and(|handle| {
-                let evicted = self.store.evict(&mut ctx.codec, handle, form);
+            let gone = handle.filter(|_| !entry.is_far()).is_some_and(|handle| {
+                let evicted = self.store.evict(&mut ctx.codec, handle, to, form);
                 matches!(evicted, Ok(()) | Err(EvictError::There { .. }))
             });
             if let (true, Some(handle)) = (gone, handle) {
@@ -54,7 +55,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         out
     }
 
-    /// The pages of a block, seen from one of them, are on flash.
+    /// The pages of a block, seen from one of them, are in a log.
     fn flag(
         &self,
         space: &ManagedSpace<M>,
@@ -63,6 +64,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         ctx: &mut MoverContext<S>,
         out: &mut SwapOut,
     ) {
+        let flags = self.store.log_of(handle).map_or(0, log_flag);
         for other in 0..self.store.look(&mut ctx.codec, handle) {
             let at =
                 if other == index { Some(vpn) } else { S::sibling(&ctx.codec, index, vpn, other) };
@@ -72,7 +74,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                 && entry.handle() == Some(handle)
                 && entry.index() == other
                 && !is_sample(entry);
-            let flagged = entry.with(Entry::FLASH);
+            let flagged = entry.with(flags);
             if is_it && space.table.compare_exchange(at, entry, flagged).is_ok() && told.insert(at)
             {
                 out.stored += 1;
@@ -85,7 +87,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         let entry = space.table.load(page.vpn());
         if matches!(entry.state(), State::Stored | State::Restoring) && !is_sample(entry) {
             let bytes = self.share(entry.handle());
-            out.events.push(Event::Stored { page, tier: tier_of(entry), bytes });
+            out.events.push(Event::Stored { page, tier: self.tier_of(entry), bytes });
         }
     }
 }

@@ -62,8 +62,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use clew_core::{Event, PageId, RunAhead, Tier, Vpn};
+use clew_store::flash::LogId;
 use clew_store::table::Refused;
-use clew_store::{Entry, Handle, OnFlash, PutError, ReadError, State, Store};
+use clew_store::{Entry, FarBlock, Handle, PutError, ReadError, State, Store};
 
 use crate::space::{ManagedSpace, Memory};
 use parked::ParkedPages;
@@ -120,7 +121,7 @@ pub struct MoverCounters {
     pub zeros: AtomicU64,
     /// Pages taken out and given back at once: asked for meanwhile, or no room.
     pub returned: AtomicU64,
-    /// Pages moved to flash.
+    /// Pages moved to a log.
     pub evicted: AtomicU64,
     /// Pages brought back by a fault.
     pub demand: AtomicU64,
@@ -130,6 +131,8 @@ pub struct MoverCounters {
     pub lent_back: AtomicU64,
     /// Of these, pages that were waited for on flash.
     pub demand_flash: AtomicU64,
+    /// The same, at donors.
+    pub demand_donors: AtomicU64,
     /// Pages brought back by restore.
     pub restored: AtomicU64,
     /// Pages that a fault brought back with the one asked for, as of the same block or run.
@@ -167,7 +170,7 @@ pub struct Awaited {
 
 /// How a fault was answered; `F` is where a block is that has to be waited for.
 #[derive(Debug)]
-pub enum Fault<F = OnFlash> {
+pub enum Fault<F = FarBlock> {
     /// The stored page is back.
     Restored,
     /// Fresh zeros, this many pages.
@@ -259,10 +262,20 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
     /// A page that is stored in this block.
     fn stored_entry(&self, handle: Option<Handle>, index: u16) -> Entry {
         let entry = page_entry(State::Stored, handle, index);
-        match handle.is_some_and(|handle| self.store.is_on_flash(handle)) {
-            true => entry.with(Entry::FLASH),
-            false => entry,
+        let log = handle.and_then(|handle| self.store.log_of(handle));
+        log.map_or(entry, |log| entry.with(log_flag(log)))
+    }
+
+    /// The tier that a stored page is in, as far as its entry knows; which donor, its block says.
+    pub fn tier_of(&self, entry: Entry) -> Tier {
+        if !entry.is_far() {
+            return Tier::Pool;
         }
+        if entry.has(Entry::FLASH) {
+            return Tier::Flash;
+        }
+        let log = entry.handle().and_then(|handle| self.store.log_of(handle));
+        log.map_or(Tier::Pool, LogId::tier)
     }
 
     fn release(&self, handle: Option<Handle>) {
@@ -280,9 +293,9 @@ fn page_entry(state: State, handle: Option<Handle>, index: u16) -> Entry {
     }
 }
 
-/// The tier that a stored page is in, as far as its entry knows.
-pub fn tier_of(entry: Entry) -> Tier {
-    if entry.has(Entry::FLASH) { Tier::Flash } else { Tier::Pool }
+/// What the entry of a page has whose block is in this log.
+fn log_flag(log: LogId) -> u8 {
+    if log == LogId::FLASH { Entry::FLASH } else { Entry::DONOR }
 }
 
 /// Whether a page is out as a sample.

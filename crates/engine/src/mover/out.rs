@@ -12,7 +12,8 @@
 use std::sync::Arc;
 
 use clew_core::{CodecKind, Event, FlashForm, Group, PageId, PageRun, Tier, Vpn};
-use clew_store::{Entry, Get, Handle, Limit, Members, PutError, PutOnFlashError, State, points};
+use clew_store::flash::LogId;
+use clew_store::{Entry, Get, Handle, Limit, Members, PutError, PutFarError, State, points};
 
 use super::borrowed::borrow;
 use super::publish::{Home, Landed};
@@ -42,7 +43,7 @@ struct How<'a> {
     /// A fault may call it off.
     yields: bool,
     /// New blocks go to flash, in this form.
-    to_flash: Option<FlashForm>,
+    to: Option<(LogId, FlashForm)>,
     /// Only these (ascending).
     among: Option<&'a [Vpn]>,
 }
@@ -112,14 +113,14 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
     }
 
     /// As [`Mover::swap_out`], but the blocks are stored on flash, in this form.
-    pub fn swap_out_to_flash(
+    pub fn swap_out_far(
         &self,
         space: &Arc<ManagedSpace<M>>,
         groups: &[Group],
-        form: FlashForm,
+        to: (LogId, FlashForm),
         ctx: &mut MoverContext<S>,
     ) -> SwapOut {
-        let out = self.take(space, groups, 0, Some(form), ctx);
+        let out = self.take(space, groups, 0, Some(to), ctx);
         count(&self.counters.swapped_out, out.stored);
         out
     }
@@ -144,7 +145,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         space: &Arc<ManagedSpace<M>>,
         groups: &[Group],
         flags: u8,
-        to_flash: Option<FlashForm>,
+        to: Option<(LogId, FlashForm)>,
         ctx: &mut MoverContext<S>,
     ) -> SwapOut {
         let mut out = SwapOut::default();
@@ -162,7 +163,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                 pages <= most
             };
             let (now, later) = rest.split_at(1 + rest[1..].iter().take_while(fits).count());
-            let mut how = How { flags, yields: true, to_flash, among: None };
+            let mut how = How { flags, yields: true, to, among: None };
             let (mut busy, called_off) = self.batch(space, now, how, &mut learner, ctx, &mut out);
             how.yields = false;
             if called_off {
@@ -174,7 +175,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
             }
             busy.sort_unstable();
             if !busy.is_empty() && out.full.is_none() && space.memory.unshare(&busy) {
-                let how = How { flags, yields: false, to_flash, among: Some(&busy) };
+                let how = How { flags, yields: false, to, among: Some(&busy) };
                 let (still, _) = self.batch(space, now, how, &mut learner, ctx, &mut out);
                 busy = still;
             }
@@ -320,9 +321,9 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
             let mut put = None;
             if out.full.is_none() {
                 let block = &bytes[..fresh.len() * page];
-                let (codec, chunk_bytes) = match how.to_flash {
-                    Some(FlashForm::Pages) => (CodecKind::Raw, self.store.page_bytes() as u32),
-                    Some(FlashForm::AsStored) | None => (group.codec, group.chunk_bytes),
+                let (codec, chunk_bytes) = match how.to {
+                    Some((_, FlashForm::Pages)) => (CodecKind::Raw, self.store.page_bytes() as u32),
+                    Some((_, FlashForm::AsStored)) | None => (group.codec, group.chunk_bytes),
                 };
                 if codec.learns() && fresh.len() == 1 {
                     self.store.see(learner, block);
@@ -330,9 +331,9 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                 let dictionary = learner.dictionary();
                 let members = Members { vpns: &vpns, park: group.park_siblings, dictionary };
                 let scratch = &mut ctx.codec;
-                let stored = match how.to_flash {
+                let stored = match how.to {
                     None => self.store.put_group(scratch, block, codec, chunk_bytes, members),
-                    Some(_) => self.put_far(scratch, block, codec, chunk_bytes, members),
+                    Some((to, _)) => self.put_far(to, scratch, block, codec, chunk_bytes, members),
                 };
                 match stored {
                     Ok(handle) => {
@@ -359,21 +360,22 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         (ctx.pages, ctx.sources, ctx.members) = (bytes, fresh, vpns);
     }
 
-    /// Stores a group on flash; what flash does not take has no room.
+    /// Stores a group in a log; what that does not take has no room.
     fn put_far(
         &self,
+        to: LogId,
         scratch: &mut S::Scratch,
         block: &[S::Unit],
         codec: CodecKind,
         chunk_bytes: u32,
         members: Members<'_>,
     ) -> Result<Handle, PutError> {
-        let put = self.store.put_group_on_flash(scratch, block, codec, chunk_bytes, members);
+        let put = self.store.put_group_far(to, scratch, block, codec, chunk_bytes, members);
         put.map_err(|error| match error {
-            PutOnFlashError::Put(error) => error,
-            PutOnFlashError::NoFlash | PutOnFlashError::Append(_) => {
+            PutFarError::Put(error) => error,
+            PutFarError::NoLog(_) | PutFarError::Append(_) => {
                 let pages = block.len() / self.page_units;
-                PutError::Full { limit: Limit::Flash, pages }
+                PutError::Full { limit: Limit::Log(to), pages }
             }
         })
     }

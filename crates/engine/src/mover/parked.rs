@@ -21,7 +21,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use parking_lot::{Mutex, MutexGuard};
 
-use super::{BlockStore, Mover, MoverContext, count, is_sample, page_entry, tier_of};
+use super::{BlockStore, Mover, MoverContext, count, is_sample, page_entry};
 use crate::space::{ManagedSpace, Memory};
 
 /// How pages that came back early wait for their use.
@@ -222,7 +222,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         points::back_parked();
         if done {
             count(&self.counters.parked, 1);
-            events.push(Event::PageIn { page, tier: tier_of(now), demand: false });
+            events.push(Event::PageIn { page, tier: self.tier_of(now), demand: false });
         } else {
             self.parked.remove(page);
         }
@@ -295,7 +295,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         count(&self.counters.parked_expired, 1);
         events.push(Event::PrefetchExpired { page });
         let bytes = self.share(stored.handle());
-        events.push(Event::Stored { page, tier: tier_of(stored), bytes });
+        events.push(Event::Stored { page, tier: self.tier_of(stored), bytes });
     }
 
     /// Decompresses stored pages and parks them: `vpns` ascending. Pages that are not stored are

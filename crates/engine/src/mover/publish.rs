@@ -7,7 +7,7 @@
 use clew_core::{Tier, Vpn};
 use clew_store::{Entry, Handle, State, points};
 
-use super::{BlockStore, Mover, count, page_entry, replace, tier_of};
+use super::{BlockStore, Mover, count, page_entry, replace};
 use crate::space::{ManagedSpace, Memory, PutStop};
 
 /// Where a page of a batch is, once that is known.
@@ -223,7 +223,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
     }
 
     fn landed(&self, at: Vpn, stored: Entry) -> Landed {
-        Landed::Stored(at, tier_of(stored), self.share(stored.handle()))
+        Landed::Stored(at, self.tier_of(stored), self.share(stored.handle()))
     }
 
     /// What a page of a block takes; the page of zeros takes nothing.

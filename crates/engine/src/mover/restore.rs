@@ -68,9 +68,8 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
             if wanted(entry) && borrow(space, vpn, entry) {
                 run.push(Borrowed { vpn, entry, at: run.len() });
             }
-            // What is on flash is waited for: no other page of the run waits with it for more than one.
-            let ends =
-                entry.is_on_flash() || vpns.get(i + 1).is_none_or(|next| next.0 != vpn.0 + 1);
+            // What is far is waited for: no other page of the run waits with it for more than one.
+            let ends = entry.is_far() || vpns.get(i + 1).is_none_or(|next| next.0 != vpn.0 + 1);
             let most = if calm < CALM { RUN_IN_USE } else { RUN };
             if !run.is_empty() && (ends || run.len() >= most) {
                 self.read_run(space, &mut run, ctx, corrupt);

@@ -31,7 +31,7 @@ pub enum Act {
     Fork,
     SwapOut(Out),
     /// To flash, past the pool.
-    PutOnFlash(Out, FlashForm),
+    PutFar(Out, FlashForm),
     /// From the pool to flash.
     Evict(u64, u64, FlashForm),
     Restore(u64, u64),
@@ -150,7 +150,7 @@ fn act() -> impl Strategy<Value = Act> {
         }),
         2 => Just(Act::Fork),
         3 => out().prop_map(Act::SwapOut),
-        1 => (out(), form()).prop_map(|(out, form)| Act::PutOnFlash(out, form)),
+        1 => (out(), form()).prop_map(|(out, form)| Act::PutFar(out, form)),
         3 => (range(), form()).prop_map(|((first, n), form)| Act::Evict(first, n, form)),
         3 => range().prop_map(|(first, n)| Act::Restore(first, n)),
         2 => range().prop_map(|(first, n)| Act::Park(first, n)),

@@ -175,12 +175,12 @@ impl Runner {
                 }
             }
             Act::SwapOut(out) => drop(self.swap_out(&program, out, ctx)),
-            Act::PutOnFlash(out, form) if self.swapping.lock().unwrap().insert(program.id()) => {
+            Act::PutFar(out, form) if self.swapping.lock().unwrap().insert(program.id()) => {
                 let groups = out.groups(&program);
                 self.world.mover.swap_out_to_flash(&program.space, &groups, *form, ctx);
                 self.swapping.lock().unwrap().remove(&program.id());
             }
-            Act::PutOnFlash(..) => {}
+            Act::PutFar(..) => {}
             Act::Evict(first, count, form) => {
                 self.evict(&program, *first..first + count, *form, ctx);
             }

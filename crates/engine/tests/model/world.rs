@@ -11,7 +11,9 @@ use clew_engine::{
 };
 use clew_store::SpaceWriteGuard;
 use clew_store::flash::{Flash, FlashConfig, FlashLeft, MemoryDevice};
-use clew_store::{Entry, Get, Journal, OnFlash, Segment, Space, State, Store, StoreConfig, Tables};
+use clew_store::{
+    Entry, FarBlock, Get, Journal, Segment, Space, State, Store, StoreConfig, Tables,
+};
 
 use crate::contents::{PAGE, page};
 use crate::kernel::{Calls, Change, Kernel};
@@ -40,7 +42,7 @@ pub struct World {
     device: Option<MemoryDevice>,
     /// Blocks of faults arrive when [`World::arrive`] says so.
     pub is_late: AtomicBool,
-    late: Mutex<Vec<(u32, Awaited, OnFlash)>>,
+    late: Mutex<Vec<(u32, Awaited, FarBlock)>>,
 }
 
 impl Program {
@@ -94,7 +96,7 @@ impl World {
 
     /// The same, with flash.
     pub fn with_flash(self) -> World {
-        let config = FlashConfig { segment_bytes: 64 << 10, buffers: 4, reads_ahead: true };
+        let config = FlashConfig { segment_bytes: 64 << 10, buffers: 4, reads_ahead: ReadsAhead::Always };
         let device = MemoryDevice::new(8 << 20);
         let flash = Flash::new(config, Box::new(device.clone())).unwrap();
         assert!(self.store.attach_flash(Arc::new(flash)));
@@ -264,7 +266,7 @@ impl World {
     }
 
     /// The block of a fault arrives later.
-    pub fn fetch_later(&self, program: &Program, awaited: Awaited, far: OnFlash) {
+    pub fn fetch_later(&self, program: &Program, awaited: Awaited, far: FarBlock) {
         self.late.lock().unwrap().push((program.id(), awaited, far));
     }
 
@@ -415,7 +417,7 @@ impl World {
                         if let Some(handle) = entry.handle() {
                             let (store, index) = (&self.store, entry.index());
                             let got = match store.get(&mut ctx.codec, handle, index, &mut bytes) {
-                                Ok(Get::OnFlash(far)) => {
+                                Ok(Get::Far(far)) => {
                                     let fetched = store.fetch_now(far).unwrap();
                                     store.get_fetched(&mut ctx.codec, &fetched, index, &mut bytes)
                                 }

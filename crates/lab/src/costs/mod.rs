@@ -43,6 +43,10 @@ pub struct Spent {
     pub flash_read_bytes: u64,
     /// Stored on flash, bytes.
     pub flash_written_bytes: u64,
+    /// Read from donors, bytes.
+    pub link_read_bytes: u64,
+    /// Sent to donors, bytes.
+    pub link_written_bytes: u64,
 }
 
 impl std::ops::AddAssign for Spent {
@@ -58,6 +62,8 @@ impl std::ops::AddAssign for Spent {
         self.compressed_pages += more.compressed_pages;
         self.flash_read_bytes += more.flash_read_bytes;
         self.flash_written_bytes += more.flash_written_bytes;
+        self.link_read_bytes += more.link_read_bytes;
+        self.link_written_bytes += more.link_written_bytes;
     }
 }
 
@@ -179,6 +185,62 @@ impl FlashCost {
             read_byte_ns: self.read_byte_ns / read,
             write_byte_ns: self.write_byte_ns / write,
             ..self
+        }
+    }
+}
+
+/// What a link to donors costs (MobileSwap III-B): all that goes over it goes in chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkCost {
+    /// Nanoseconds until the answer to a question of one byte is there.
+    pub round_trip_ns: f64,
+    /// Nanoseconds for each byte that the link carries.
+    pub byte_ns: f64,
+    /// Nanoseconds for each chunk that is sent, beside its bytes: the stacks between page and wire.
+    pub chunk_ns: f64,
+    /// Bytes of a chunk: C_s.
+    pub chunk_bytes: u64,
+}
+
+impl LinkCost {
+    /// What reading one block of so many bytes takes.
+    pub fn read(&self, bytes: u64) -> Spent {
+        let device_ns = self.round_trip_ns + self.byte_ns * bytes as f64;
+        Spent { device_ns, link_read_bytes: bytes, ..Spent::default() }
+    }
+
+    /// What sending so many bytes takes.
+    pub fn put(&self, bytes: u64) -> Spent {
+        let chunks = bytes as f64 / self.chunk_bytes.max(1) as f64;
+        let device_ns = self.byte_ns * bytes as f64 + self.chunk_ns * chunks;
+        Spent { device_ns, link_written_bytes: bytes, ..Spent::default() }
+    }
+}
+
+/// What a place beyond memory costs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum FarCost {
+    /// Flash.
+    Flash(FlashCost),
+    /// A donor.
+    Link(LinkCost),
+}
+
+impl FarCost {
+    /// What reading one block of so many bytes takes.
+    pub fn read(&self, bytes: u64) -> Spent {
+        match self {
+            FarCost::Flash(cost) => cost.read(bytes),
+            FarCost::Link(cost) => cost.read(bytes),
+        }
+    }
+
+    /// What putting so many bytes there takes.
+    pub fn put(&self, bytes: u64) -> Spent {
+        match self {
+            FarCost::Flash(cost) => cost.put(bytes),
+            FarCost::Link(cost) => cost.put(bytes),
         }
     }
 }

@@ -15,13 +15,13 @@ use clew_core::{
     PoolKind, SpaceId, Tier, TierFacts, Vpn,
 };
 use clew_engine::{Memory, Mover, Put, PutStop, Took};
-use clew_store::flash::{Flash, FlashConfig, FlashError, MemoryDevice};
+use clew_store::flash::{Flash, FlashConfig, FlashError, LogId, MemoryDevice};
 use clew_store::{Entry, Handle, State, Store, StoreConfig};
 use clew_trace::{Content, Contents, Trace};
 
 use super::programs::{Programs, defect};
-use super::{Buffer, Form, Mechanism, by_form};
-use crate::costs::{Clock, CodecCost, Spent};
+use super::{Buffer, FarTier, Form, Mechanism, by_form};
+use crate::costs::{Clock, CodecCost, FarCost, Spent};
 use crate::error::LabError;
 use crate::world::{Holds, World};
 
@@ -120,6 +120,7 @@ pub struct Bytes {
     contents: Contents<File>,
     clock: Clock,
     page_bytes: usize,
+    far: Vec<FarTier>,
     full: bool,
     /// What blocks were stored as, for the cost of bringing them back. A number that is used again
     /// gets its new form when its block is stored.
@@ -135,23 +136,31 @@ impl Bytes {
         retain: bool,
         buffer: Option<Buffer>,
         clock: Clock,
-        flash_bytes: Option<u64>,
+        far: &[FarTier],
     ) -> Result<Bytes, LabError> {
         let store = Arc::new(Store::of(pool, limits)?);
-        if let Some(bytes) = flash_bytes {
-            let device = Box::new(MemoryDevice::new(bytes as usize));
-            let flash = Flash::new(FlashConfig::default(), device);
-            let wrong = |why: FlashError| LabError::Setting {
-                what: "flash".to_string(),
-                why: why.to_string(),
+        for FarTier { log, bytes, cost } in far {
+            let device = Box::new(MemoryDevice::new(*bytes as usize));
+            let config = match cost {
+                FarCost::Flash(_) => FlashConfig { log: *log, ..FlashConfig::default() },
+                // Chunks of a link are of the transport: what they cost, the cost says.
+                FarCost::Link(_) => FlashConfig {
+                    log: *log,
+                    segment_bytes: 64 << 10,
+                    reads_ahead: ReadsAhead::Never,
+                    ..FlashConfig::default()
+                },
             };
-            store.attach_flash(Arc::new(flash.map_err(wrong)?));
+            let wrong =
+                |why: FlashError| LabError::Setting { what: log.to_string(), why: why.to_string() };
+            store.attach_log(Arc::new(Flash::new(config, device).map_err(wrong)?));
         }
         Ok(Bytes {
             programs: Programs::new(store, retain, buffer)?,
             contents: trace.contents().map_err(LabError::trace(trace.path()))?,
             clock,
             page_bytes: limits.page_bytes,
+            far: far.to_vec(),
             full: false,
             forms: HashMap::new(),
         })
@@ -161,42 +170,41 @@ impl Bytes {
         &self.programs.mover.store
     }
 
-    /// What reading a block takes of flash, if it is there.
-    fn far(&self, handle: Handle) -> Result<Spent, LabError> {
-        match self.store().is_on_flash(handle) {
-            true => {
-                let bytes = u64::from(self.store().flash_bytes(handle));
-                Ok(self.clock.costs().flash()?.read(bytes))
-            }
-            false => Ok(Spent::default()),
-        }
+    /// What reading a block takes of its log, if it is in one.
+    fn far(&self, handle: Handle) -> Spent {
+        let log = self.store().log_of(handle);
+        let cost = log.and_then(|log| self.far.iter().find(|tier| tier.log == log));
+        let bytes = || u64::from(self.store().log_bytes(handle));
+        cost.map_or(Spent::default(), |tier| tier.cost.read(bytes()))
     }
 
-    /// Does something that puts blocks on flash; what that takes of flash. Everything is written when it is
+    /// Does something that puts blocks into a log; what that takes of it. Everything is written when it is
     /// over, and slots are cleaned if few are free, so that what fits does not depend on who is quicker.
-    fn with_flash<T>(
+    fn with_log<T>(
         &mut self,
+        id: LogId,
         act: impl FnOnce(&mut Bytes) -> Result<T, LabError>,
     ) -> Result<(T, Spent), LabError> {
-        let Some(flash) = self.store().flash().cloned() else {
+        let tier = self.far.iter().find(|tier| tier.log == id).copied();
+        let (Some(log), Some(tier)) = (self.store().log(id).cloned(), tier) else {
             return Ok((act(self)?, Spent::default()));
         };
-        let before = flash.facts().appended_bytes;
+        let before = log.facts().appended_bytes;
         let done = act(self)?;
-        let put = flash.facts().appended_bytes - before;
-        flash.flush();
-        let slots = flash.facts().slots as usize;
-        let mut free = flash.free_slots();
-        while free < slots / FEW_SLOTS && self.store().clean_flash().is_ok() {
-            flash.flush();
+        let put = log.facts().appended_bytes - before;
+        log.flush();
+        let slots = log.facts().slots as usize;
+        let mut free = log.free_slots();
+        while free < slots / FEW_SLOTS && self.store().clean_log(id).is_ok() {
+            log.flush();
             // Where almost everything lives, a slot is paid for with a slot.
-            let now = flash.free_slots();
+            let now = log.free_slots();
             if now <= free {
                 break;
             }
             free = now;
         }
-        Ok((done, self.clock.costs().flash()?.put(put)))
+        Ok((done, tier.cost.put(put)))
     }
 
     fn entry(&self, page: PageId) -> Entry {
@@ -301,10 +309,10 @@ impl Bytes {
         again
     }
 
-    /// Of these blocks, those that are on flash now were decompressed for it.
+    /// Of these blocks, those that are in a log now were decompressed for it.
     fn note_decompressed(&mut self, blocks: &[Handle], spent: &mut Spent) -> Result<(), LabError> {
         for handle in blocks {
-            if !self.store().is_on_flash(*handle) {
+            if self.store().log_of(*handle).is_none() {
                 continue;
             }
             let (cost, _) = self.block(*handle)?;
@@ -314,18 +322,18 @@ impl Bytes {
             let (raw, page_bytes) = (CodecKind::Raw, self.page_bytes as u32);
             let before = self.forms.get(handle).copied();
             let was = Form { codec: raw, chunk_bytes: page_bytes, park: false };
-            let form = before.unwrap_or(was).on_flash(FlashForm::Pages, page_bytes);
+            let form = before.unwrap_or(was).far(FlashForm::Pages, page_bytes);
             self.forms.insert(*handle, form);
         }
         Ok(())
     }
 
-    /// Takes groups out of one space, to the pool, or onto flash in that form.
+    /// Takes groups out of one space, to the pool, or into a log in that form.
     fn take_out(
         &mut self,
         space: SpaceId,
         groups: &[Group],
-        to_flash: Option<FlashForm>,
+        to: Option<(LogId, FlashForm)>,
         world: Option<&World<'_>>,
         events: &mut Vec<Event>,
     ) -> Result<Spent, LabError> {
@@ -333,7 +341,7 @@ impl Bytes {
         self.full = false;
         for groups in by_form(groups) {
             let form = Form::of(&groups[0]);
-            let form = to_flash.map_or(form, |to| form.on_flash(to, self.page_bytes as u32));
+            let form = to.map_or(form, |(_, to)| form.far(to, self.page_bytes as u32));
             let cost = self.cost(form)?;
             let world = needs_world(groups[0].pages[0], world)?;
             self.prepare(space, groups, world)?;
@@ -343,9 +351,9 @@ impl Bytes {
             };
             let before = counted(self);
             let began = Instant::now();
-            let out = self.programs.with(space, |mover, space, ctx| match to_flash {
+            let out = self.programs.with(space, |mover, space, ctx| match to {
                 None => mover.swap_out(space, groups, ctx),
-                Some(form) => mover.swap_out_to_flash(space, groups, form, ctx),
+                Some(to) => mover.swap_out_far(space, groups, to, ctx),
             });
             let took = began.elapsed();
             let Some(out) = out else { continue };
@@ -434,7 +442,7 @@ impl Mechanism for Bytes {
                 let (cost, pages) = self.block(handle)?;
                 chunk_pages = pages;
                 spent.decompressed_pages = pages;
-                spent += self.far(handle)?;
+                spent += self.far(handle);
                 cost.back_ns
             }
             _ => costs.copy_ns,
@@ -497,16 +505,16 @@ impl Mechanism for Bytes {
         self.take_out(space, groups, None, world, events)
     }
 
-    fn put_on_flash(
+    fn put_far(
         &mut self,
         space: SpaceId,
         groups: &[Group],
-        form: FlashForm,
+        to: (LogId, FlashForm),
         world: Option<&World<'_>>,
         events: &mut Vec<Event>,
     ) -> Result<Spent, LabError> {
         let (mut spent, put) =
-            self.with_flash(|bytes| bytes.take_out(space, groups, Some(form), world, events))?;
+            self.with_log(to.0, |bytes| bytes.take_out(space, groups, Some(to), world, events))?;
         spent += put;
         Ok(spent)
     }
@@ -515,21 +523,21 @@ impl Mechanism for Bytes {
         &mut self,
         space: SpaceId,
         groups: &[Group],
-        form: FlashForm,
+        to: (LogId, FlashForm),
         events: &mut Vec<Event>,
     ) -> Result<Spent, LabError> {
         let pages = groups.iter().flat_map(|group| &group.pages);
         let mut blocks: Vec<Handle> = pages.filter_map(|page| self.entry(*page).handle()).collect();
         blocks.sort_unstable_by_key(|handle| handle.raw());
         blocks.dedup();
-        blocks.retain(|handle| !self.store().is_on_flash(*handle));
+        blocks.retain(|handle| self.store().log_of(*handle).is_none());
         let began = Instant::now();
-        let (out, mut spent) = self.with_flash(|bytes| {
+        let (out, mut spent) = self.with_log(to.0, |bytes| {
             let evict =
-                |mover: &Mover<_, _>, space: &_, ctx: &mut _| mover.evict(space, groups, form, ctx);
+                |mover: &Mover<_, _>, space: &_, ctx: &mut _| mover.evict(space, groups, to, ctx);
             Ok(bytes.programs.with(space, evict))
         })?;
-        if form == FlashForm::Pages {
+        if to.1 == FlashForm::Pages {
             self.note_decompressed(&blocks, &mut spent)?;
         }
         spent.out_ns = self.clock.or_real(spent.out_ns, began.elapsed());
@@ -537,9 +545,10 @@ impl Mechanism for Bytes {
         Ok(spent)
     }
 
-    fn flash(&self) -> Option<TierFacts> {
-        let pages = self.store().facts().flash_pages;
-        self.store().flash().map(|flash| flash.facts().tier(pages))
+    fn logs(&self) -> Vec<(LogId, TierFacts)> {
+        let pages = self.store().facts().log_pages;
+        let facts = |log: &Arc<Flash>| log.facts().tier(pages[log.log().index()]);
+        self.store().logs().map(|log| (log.log(), facts(log))).collect()
     }
 
     fn restore(
@@ -560,7 +569,7 @@ impl Mechanism for Bytes {
             let (State::Stored, Some(handle)) = (entry.state(), entry.handle()) else { continue };
             let (cost, chunk_pages) = self.block(handle)?;
             if far.insert(handle) {
-                spent += self.far(handle)?;
+                spent += self.far(handle);
             }
             if chunks.insert((handle, u64::from(entry.index()) / chunk_pages)) {
                 modelled += cost.back_ns * chunk_pages as f64;
@@ -612,7 +621,7 @@ impl Mechanism for Bytes {
         TierFacts {
             used_bytes: facts.used_bytes,
             limit_bytes: facts.limit_bytes,
-            pages: facts.pages - facts.flash_pages.min(facts.pages),
+            pages: facts.pages - facts.far_pages.min(facts.pages),
             limit_pages: facts.limit_pages,
         }
     }

@@ -9,6 +9,7 @@ use clew_core::{
     PageRun, SpaceId, Tier, TierFacts,
 };
 use clew_store::State;
+use clew_store::flash::LogId;
 
 use super::Mechanism;
 use crate::costs::{CodecCost, Costs, Spent};
@@ -250,29 +251,29 @@ impl<M: Mechanism> Mechanism for WithKernel<M> {
         Ok(spent)
     }
 
-    fn put_on_flash(
+    fn put_far(
         &mut self,
         space: SpaceId,
         groups: &[Group],
-        form: FlashForm,
+        to: (LogId, FlashForm),
         world: Option<&World<'_>>,
         events: &mut Vec<Event>,
     ) -> Result<Spent, LabError> {
-        self.inner.put_on_flash(space, groups, form, world, events)
+        self.inner.put_far(space, groups, to, world, events)
     }
 
     fn evict(
         &mut self,
         space: SpaceId,
         groups: &[Group],
-        form: FlashForm,
+        to: (LogId, FlashForm),
         events: &mut Vec<Event>,
     ) -> Result<Spent, LabError> {
-        self.inner.evict(space, groups, form, events)
+        self.inner.evict(space, groups, to, events)
     }
 
-    fn flash(&self) -> Option<TierFacts> {
-        self.inner.flash()
+    fn logs(&self) -> Vec<(LogId, TierFacts)> {
+        self.inner.logs()
     }
 
     fn restore(

@@ -24,8 +24,9 @@ use clew_core::{
     CodecKind, Event, FlashForm, Group, PageFacts, PageId, PageRun, SpaceId, TierFacts,
 };
 use clew_store::State;
+use clew_store::flash::LogId;
 
-use crate::costs::Spent;
+use crate::costs::{FarCost, Spent};
 use crate::error::LabError;
 use crate::world::World;
 
@@ -85,27 +86,27 @@ pub trait Mechanism: PageFacts {
         events: &mut Vec<Event>,
     ) -> Result<Spent, LabError>;
 
-    /// As [`Mechanism::swap_out`], onto flash, in this form.
-    fn put_on_flash(
+    /// As [`Mechanism::swap_out`], into a log, in this form.
+    fn put_far(
         &mut self,
         space: SpaceId,
         groups: &[Group],
-        form: FlashForm,
+        to: (LogId, FlashForm),
         world: Option<&World<'_>>,
         events: &mut Vec<Event>,
     ) -> Result<Spent, LabError>;
 
-    /// Moves the blocks of stored pages of one space to flash, in this form.
+    /// Moves the blocks of stored pages of one space to a log, in this form.
     fn evict(
         &mut self,
         space: SpaceId,
         groups: &[Group],
-        form: FlashForm,
+        to: (LogId, FlashForm),
         events: &mut Vec<Event>,
     ) -> Result<Spent, LabError>;
 
-    /// How full flash is, if there is one.
-    fn flash(&self) -> Option<TierFacts>;
+    /// How full each log is.
+    fn logs(&self) -> Vec<(LogId, TierFacts)>;
 
     /// Brings stored pages of one space back (ascending): resident, or to the buffer if `park`.
     fn restore(
@@ -147,6 +148,17 @@ pub trait Mechanism: PageFacts {
     fn was_full(&self) -> bool;
 }
 
+/// A place beyond memory: which log it is, how large, what it costs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FarTier {
+    /// The log.
+    pub log: LogId,
+    /// Its size, bytes.
+    pub bytes: u64,
+    /// What it costs.
+    pub cost: FarCost,
+}
+
 /// What pages were stored as, as far as it decides what bringing them back costs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Form {
@@ -160,8 +172,8 @@ impl Form {
         Form { codec: group.codec, chunk_bytes: group.chunk_bytes, park: group.park_siblings }
     }
 
-    /// The same, of a block that lies on flash in that form.
-    pub fn on_flash(self, form: FlashForm, page_bytes: u32) -> Form {
+    /// The same, of a block that lies in a log in that form.
+    pub fn far(self, form: FlashForm, page_bytes: u32) -> Form {
         match form {
             FlashForm::AsStored => self,
             FlashForm::Pages => Form { codec: CodecKind::Raw, chunk_bytes: page_bytes, ..self },

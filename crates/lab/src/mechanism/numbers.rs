@@ -13,15 +13,16 @@ use std::convert::Infallible;
 
 use clew_core::{CodecKind, FlashForm, FrameFacts, PoolKind, TierFacts, Vpn};
 use clew_engine::BlockStore;
+use clew_store::flash::LogId;
 use clew_store::{
-    Entry, EvictError, FetchError, Get, Handle, Limit, Members, Piece, PutError, PutOnFlashError,
+    Entry, EvictError, FetchError, Get, Handle, Limit, Members, Piece, PutError, PutFarError,
     ReadError, StoreConfig,
 };
 use clew_trace::{Content, ContentId, ContentStats, Contents};
 
-use super::Form;
+use super::{FarTier, Form};
 use super::frames::Frames;
-use crate::costs::{CodecCost, Costs, FlashCost, Spent};
+use crate::costs::{CodecCost, Costs, FarCost, Spent};
 use crate::error::LabError;
 use crate::world::Holds;
 
@@ -71,10 +72,15 @@ struct Member {
     weight: Weight,
 }
 
-/// What stays in the pool of a block that is on flash, bytes: a place, checksums, what names the block.
+/// What stays in the pool of a block that is in a log, bytes: a place, checksums, what names the block.
 const STUB_BYTES: u32 = 64;
-/// Flag of [`Block::form`]: the block is on flash.
-const FAR: u16 = 1 << 15;
+/// Above the bits of [`Block::form`] that say what it was stored as: which log it is in, and one more; zero for the
+/// pool.
+const LOG_SHIFT: u32 = 10;
+
+fn in_log(form: u16, log: LogId) -> u16 {
+    form | (log.index() as u16 + 1) << LOG_SHIFT
+}
 
 /// A stored block.
 #[derive(Clone)]
@@ -83,7 +89,7 @@ struct Block {
     bytes: u32,
     /// References of it; none, and it is free.
     refs: u16,
-    /// Position in [`Inside::forms`], with [`FAR`].
+    /// Position in [`Inside::forms`], with [`in_log`].
     form: u16,
     /// Its pages, unless it is one of which nothing is known.
     members: Option<Box<[Member]>>,
@@ -92,12 +98,18 @@ struct Block {
 impl Block {
     #[inline]
     fn is_far(&self) -> bool {
-        self.form & FAR != 0
+        self.form >> LOG_SHIFT != 0
+    }
+
+    /// Position of the log that it is in.
+    #[inline]
+    fn log(&self) -> Option<usize> {
+        usize::from(self.form >> LOG_SHIFT).checked_sub(1)
     }
 
     #[inline]
     fn form(&self) -> usize {
-        usize::from(self.form & !FAR)
+        usize::from(self.form & ((1 << LOG_SHIFT) - 1))
     }
 
     /// What it takes in the pool.
@@ -119,12 +131,14 @@ struct Inside {
     model: SizeModel,
     costs: Costs,
     limits: StoreConfig,
-    /// How full flash is, and what it costs.
-    flash: Option<(TierFacts, FlashCost)>,
+    /// How full each log is, and what it costs, by [`LogId::index`].
+    logs: Vec<Option<(TierFacts, FarCost)>>,
+    /// Pages in all of them.
+    far_pages: u64,
     /// Of a z3fold pool.
     frames: Option<Frames>,
     used_bytes: u64,
-    /// On flash and in the pool.
+    /// In logs and in the pool.
     pages: u64,
     /// There was no room, and nothing is tried until somebody says so.
     full: bool,
@@ -149,11 +163,14 @@ impl Numbers {
         pool: PoolKind,
         limits: StoreConfig,
         costs: Costs,
-        flash: Option<(u64, FlashCost)>,
+        far: &[FarTier],
     ) -> Numbers {
-        let flash = flash.map(|(limit_bytes, cost)| {
-            (TierFacts { limit_bytes, limit_pages: u64::MAX, ..TierFacts::default() }, cost)
-        });
+        let mut logs = vec![None; LogId::COUNT];
+        for FarTier { log, bytes, cost } in far {
+            let facts =
+                TierFacts { limit_bytes: *bytes, limit_pages: u64::MAX, ..TierFacts::default() };
+            logs[log.index()] = Some((facts, *cost));
+        }
         let inside = Inside {
             blocks: Vec::new(),
             free: Vec::new(),
@@ -161,7 +178,8 @@ impl Numbers {
             model,
             costs,
             limits,
-            flash,
+            logs,
+            far_pages: 0,
             frames: match pool {
                 PoolKind::SizeClasses => None,
                 PoolKind::Z3fold => Some(Frames::default()),
@@ -210,7 +228,7 @@ impl Numbers {
     /// Pages of the blocks that are in the pool.
     pub fn pages(&self) -> u64 {
         let inside = self.inside.borrow();
-        inside.pages - inside.flash.map_or(0, |(flash, _)| flash.pages)
+        inside.pages - inside.far_pages
     }
 
     /// How many of them there may be.
@@ -218,16 +236,16 @@ impl Numbers {
         self.inside.borrow().limits.disksize_pages
     }
 
-    /// How full flash is, if there is one.
-    pub fn flash(&self) -> Option<TierFacts> {
-        self.inside.borrow().flash.map(|(flash, _)| flash)
+    /// How full a log is, if there is such a one.
+    pub fn log(&self, log: LogId) -> Option<TierFacts> {
+        self.inside.borrow().logs[log.index()].map(|(facts, _)| facts)
     }
 }
 
 impl Inside {
-    fn has_flash_room(&self, bytes: u32) -> bool {
-        self.flash
-            .is_some_and(|(flash, _)| flash.used_bytes + u64::from(bytes) <= flash.limit_bytes)
+    fn has_room_in(&self, log: LogId, bytes: u32) -> bool {
+        self.logs[log.index()]
+            .is_some_and(|(facts, _)| facts.used_bytes + u64::from(bytes) <= facts.limit_bytes)
     }
 
     /// What so many bytes more take of the pool.
@@ -249,10 +267,11 @@ impl Inside {
         self.used_bytes -= frames.map_or(u64::from(bytes), |frames| frames.take(number, bytes));
     }
 
-    fn add_to_flash(&mut self, block: &Block) {
-        if let Some((flash, cost)) = &mut self.flash {
-            flash.used_bytes += u64::from(block.bytes);
-            flash.pages += u64::from(block.pages());
+    fn add_to_log(&mut self, block: &Block) {
+        if let Some(Some((facts, cost))) = block.log().map(|log| &mut self.logs[log]) {
+            facts.used_bytes += u64::from(block.bytes);
+            facts.pages += u64::from(block.pages());
+            self.far_pages += u64::from(block.pages());
             self.spent += cost.put(u64::from(block.bytes));
         }
     }
@@ -297,18 +316,18 @@ impl Inside {
         pages: &[Weight],
         form: Form,
         vpns: &[Vpn],
-        to_flash: bool,
+        to: Option<LogId>,
     ) -> Result<Option<Handle>, LabError> {
         let form = self.form(form)?;
         let bytes = self.block_bytes(form, pages)?;
         let stored = self.pages + pages.len() as u64;
-        if to_flash && !self.has_flash_room(bytes) {
+        if to.is_some_and(|log| !self.has_room_in(log, bytes)) {
             return Ok(None);
         }
-        let in_pool = if to_flash { STUB_BYTES.min(bytes) } else { bytes };
+        let in_pool = if to.is_some() { STUB_BYTES.min(bytes) } else { bytes };
         let used = self.used_bytes + self.cost(in_pool);
-        let pages_in_pool = stored - self.flash.map_or(0, |(flash, _)| flash.pages);
-        let is_full = !to_flash && pages_in_pool > self.limits.disksize_pages;
+        let pages_in_pool = stored - self.far_pages;
+        let is_full = to.is_none() && pages_in_pool > self.limits.disksize_pages;
         if used > self.limits.mem_limit_bytes || is_full {
             self.full = true;
             return Ok(None);
@@ -321,11 +340,9 @@ impl Inside {
             let vpns = vpns.iter().copied().chain(std::iter::repeat(Vpn(0)));
             pages.iter().zip(vpns).map(|(weight, vpn)| Member { vpn, weight: *weight }).collect()
         });
-        let form = if to_flash { form | FAR } else { form };
+        let form = to.map_or(form, |log| in_log(form, log));
         let block = Block { bytes, refs: pages.len() as u16, form, members };
-        if to_flash {
-            self.add_to_flash(&block);
-        }
+        self.add_to_log(&block);
         let number = match self.free.pop() {
             Some(number) => {
                 self.blocks[number as usize] = block;
@@ -416,7 +433,7 @@ impl BlockStore for Numbers {
         let form = Form { codec, chunk_bytes, park: members.park };
         let put = match inside.full {
             true => Ok(None),
-            false => inside.put(pages, form, members.vpns, false),
+            false => inside.put(pages, form, members.vpns, None),
         };
         let put = put.unwrap_or_else(|error| {
             inside.error = Some(error);
@@ -471,7 +488,8 @@ impl BlockStore for Numbers {
         inside.spent.back_ns += ns;
         inside.spent.decompressed_pages += u64::from(each);
         // The rest of a block is read ahead with its first chunk.
-        if let (true, Some((_, cost))) = (block.is_far() && start == 0, &inside.flash) {
+        let log = block.log().filter(|_| start == 0);
+        if let Some(Some((_, cost))) = log.map(|log| &inside.logs[log]) {
             inside.spent += cost.read(u64::from(block.bytes));
         }
         Ok(Get::Here(Piece { pages, of, park: form.park }))
@@ -495,24 +513,31 @@ impl BlockStore for Numbers {
         match far {}
     }
 
-    fn put_group_on_flash(
+    fn put_group_far(
         &self,
+        to: LogId,
         _scratch: &mut Siblings,
         pages: &[Weight],
         codec: CodecKind,
         chunk_bytes: u32,
         members: Members<'_>,
-    ) -> Result<Handle, PutOnFlashError> {
+    ) -> Result<Handle, PutFarError> {
         let mut inside = self.inside.borrow_mut();
         let form = Form { codec, chunk_bytes, park: members.park };
-        let put = inside.put(pages, form, members.vpns, true).unwrap_or_else(|error| {
+        let put = inside.put(pages, form, members.vpns, Some(to)).unwrap_or_else(|error| {
             inside.error = Some(error);
             None
         });
-        put.ok_or(PutOnFlashError::NoFlash)
+        put.ok_or(PutFarError::NoLog(to))
     }
 
-    fn evict(&self, _: &mut Siblings, handle: Handle, form: FlashForm) -> Result<(), EvictError> {
+    fn evict(
+        &self,
+        _: &mut Siblings,
+        handle: Handle,
+        to: LogId,
+        form: FlashForm,
+    ) -> Result<(), EvictError> {
         let inside = &mut *self.inside.borrow_mut();
         let number = handle.raw() as usize - 1;
         let block = &inside.blocks[number];
@@ -528,34 +553,33 @@ impl BlockStore for Numbers {
         let (bytes, now) = match form {
             FlashForm::AsStored => (in_pool, was as u16),
             FlashForm::Pages => {
-                let raw = inside.forms[was].0.on_flash(form, page_bytes);
+                let raw = inside.forms[was].0.far(form, page_bytes);
                 let now = inside.form(raw).map_err(|error| {
                     inside.error = Some(error);
-                    EvictError::NoFlash
+                    EvictError::NoLog(to)
                 })?;
                 (pages * page_bytes, now)
             }
         };
-        if !inside.has_flash_room(bytes) {
-            return Err(EvictError::NoFlash);
+        if !inside.has_room_in(to, bytes) {
+            return Err(EvictError::NoLog(to));
         }
         if form == FlashForm::Pages {
             inside.spent.back_ns += inside.forms[was].1.back_ns * f64::from(pages);
             inside.spent.decompressed_pages += u64::from(pages);
         }
         let block = &mut inside.blocks[number];
-        (block.form, block.bytes) = (now | FAR, bytes);
+        (block.form, block.bytes) = (in_log(now, to), bytes);
         let block = block.clone();
         inside.leave(number as u32, in_pool);
         inside.enter(number as u32, STUB_BYTES);
-        inside.add_to_flash(&block);
+        inside.add_to_log(&block);
         Ok(())
     }
 
     #[inline]
-    fn is_on_flash(&self, handle: Handle) -> bool {
-        let inside = self.inside.borrow();
-        inside.flash.is_some() && inside.block(handle).is_far()
+    fn log_of(&self, handle: Handle) -> Option<LogId> {
+        LogId::numbered(self.inside.borrow().block(handle).log()?)
     }
 
     fn look(&self, scratch: &mut Siblings, handle: Handle) -> u16 {
@@ -605,11 +629,13 @@ impl BlockStore for Numbers {
         let in_pool = block.pool_bytes();
         let pages = u64::from(block.pages());
         inside.pages -= pages;
-        if let (true, Some((flash, _))) = (block.is_far(), &mut inside.flash) {
-            flash.used_bytes -= u64::from(block.bytes);
-            flash.pages -= pages;
+        let (log, bytes) = (block.log(), u64::from(block.bytes));
+        if let Some(Some((facts, _))) = log.map(|log| &mut inside.logs[log]) {
+            facts.used_bytes -= bytes;
+            facts.pages -= pages;
+            inside.far_pages -= pages;
         }
-        block.members = None;
+        inside.blocks[number as usize].members = None;
         inside.leave(number, in_pool);
         inside.free.push(number);
         true

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use clew_core::{Event, FrameFacts, PageCounts, PageFacts, PageId, PageRun, SpaceId, Tier, Vpn};
-use clew_engine::{BlockStore, Fault, ManagedSpace, Memory, Mover, MoverContext, Parking, tier_of};
+use clew_engine::{BlockStore, Fault, ManagedSpace, Memory, Mover, MoverContext, Parking};
 use clew_store::{Journal, Space, State, Tables};
 
 use super::{Buffer, MAX_PAGES};
@@ -191,7 +191,7 @@ impl<S: BlockStore, M: Memory<S::Unit>> Programs<S, M> {
 impl<S: BlockStore, M: Memory<S::Unit>> PageFacts for Programs<S, M> {
     fn tier(&self, page: PageId) -> Option<Tier> {
         let entry = self.table(page.space())?.load(page.vpn());
-        (entry.state() == State::Stored).then(|| tier_of(entry))
+        (entry.state() == State::Stored).then(|| self.mover.tier_of(entry))
     }
 
     fn frame(&self, page: PageId) -> Option<FrameFacts> {
@@ -205,8 +205,10 @@ impl<S: BlockStore, M: Memory<S::Unit>> PageFacts for Programs<S, M> {
             let by_state = table.counts();
             counts.resident = by_state.resident;
             let stored = by_state.stored + by_state.parked;
-            counts.stored[Tier::Pool.index()] = stored - by_state.flash.min(stored);
+            let far = by_state.flash + by_state.donors;
+            counts.stored[Tier::Pool.index()] = stored - far.min(stored);
             counts.stored[Tier::Flash.index()] = by_state.flash;
+            counts.stored[Tier::DONORS] = by_state.donors;
         }
         counts
     }
@@ -217,7 +219,7 @@ impl<S: BlockStore, M: Memory<S::Unit>> PageFacts for Programs<S, M> {
             let page = PageId::new(table.id(), vpn);
             match entry.state() {
                 State::Resident => visit(page, None),
-                State::Stored => visit(page, Some(tier_of(entry))),
+                State::Stored => visit(page, Some(self.mover.tier_of(entry))),
                 State::Absent | State::Moving | State::Restoring | State::Parked | State::Lent => {}
             }
         });

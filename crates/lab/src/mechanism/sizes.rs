@@ -11,13 +11,14 @@ use clew_core::{
     Tier, TierFacts, Vpn,
 };
 use clew_engine::{Memory, Put, Took};
+use clew_store::flash::LogId;
 use clew_store::{State, StoreConfig};
 use clew_trace::Trace;
 
 use super::numbers::{DIRTY, Numbers, SizeModel, Weight};
 use super::programs::Programs;
-use super::{Buffer, Mechanism, by_form};
-use crate::costs::{Costs, FlashCost, Spent};
+use super::{Buffer, FarTier, Mechanism, by_form};
+use crate::costs::{Costs, Spent};
 use crate::error::LabError;
 use crate::world::World;
 
@@ -116,9 +117,9 @@ impl Sizes {
         retain: bool,
         buffer: Option<Buffer>,
         costs: Costs,
-        flash: Option<(u64, FlashCost)>,
+        far: &[FarTier],
     ) -> Result<Sizes, LabError> {
-        let store = Numbers::new(model, pool, limits, costs.clone(), flash);
+        let store = Numbers::new(model, pool, limits, costs.clone(), far);
         let programs = Programs::new(store, retain, buffer)?;
         Ok(Sizes { programs, vpns: Vec::new(), costs, limits })
     }
@@ -133,12 +134,12 @@ impl Sizes {
         &self.programs.mover.store
     }
 
-    /// Takes groups out of one space, to the pool, or onto flash in that form.
+    /// Takes groups out of one space, to the pool, or into a log in that form.
     fn take_out(
         &mut self,
         space: SpaceId,
         groups: &[Group],
-        to_flash: Option<FlashForm>,
+        to: Option<(LogId, FlashForm)>,
         world: Option<&World<'_>>,
         events: &mut Vec<Event>,
     ) -> Result<Spent, LabError> {
@@ -148,9 +149,9 @@ impl Sizes {
             if let (Some(memory), Some(world)) = (self.programs.memory(space), world) {
                 memory.leave(groups, world);
             }
-            let out = self.programs.with(space, |mover, space, ctx| match to_flash {
+            let out = self.programs.with(space, |mover, space, ctx| match to {
                 None => mover.swap_out(space, groups, ctx),
-                Some(form) => mover.swap_out_to_flash(space, groups, form, ctx),
+                Some(to) => mover.swap_out_far(space, groups, to, ctx),
             });
             let Some(out) = out else { continue };
             stored += out.stored as u64;
@@ -251,32 +252,33 @@ impl Mechanism for Sizes {
         self.take_out(space, groups, None, world, events)
     }
 
-    fn put_on_flash(
+    fn put_far(
         &mut self,
         space: SpaceId,
         groups: &[Group],
-        form: FlashForm,
+        to: (LogId, FlashForm),
         world: Option<&World<'_>>,
         events: &mut Vec<Event>,
     ) -> Result<Spent, LabError> {
-        self.take_out(space, groups, Some(form), world, events)
+        self.take_out(space, groups, Some(to), world, events)
     }
 
     fn evict(
         &mut self,
         space: SpaceId,
         groups: &[Group],
-        form: FlashForm,
+        to: (LogId, FlashForm),
         events: &mut Vec<Event>,
     ) -> Result<Spent, LabError> {
         let out =
-            self.programs.with(space, |mover, space, ctx| mover.evict(space, groups, form, ctx));
+            self.programs.with(space, |mover, space, ctx| mover.evict(space, groups, to, ctx));
         events.extend(out.into_iter().flat_map(|out| out.events));
         self.store().take_spent()
     }
 
-    fn flash(&self) -> Option<TierFacts> {
-        self.store().flash()
+    fn logs(&self) -> Vec<(LogId, TierFacts)> {
+        let all = (0..LogId::COUNT).filter_map(LogId::numbered);
+        all.filter_map(|log| Some((log, self.store().log(log)?))).collect()
     }
 
     fn restore(

@@ -6,6 +6,7 @@ use clew_engine::driver::{Command, SAMPLE_BYTES};
 use clew_policy::schemes::OnFull;
 use clew_report::Memory;
 use clew_store::State;
+use clew_store::flash::LogId;
 
 use super::{Replay, TICK};
 use crate::costs::Spent;
@@ -17,10 +18,10 @@ use crate::mechanism::Mechanism;
 pub(super) enum How {
     /// Into the pool.
     ToPool,
-    /// Onto flash, past the pool.
-    ToFlash(FlashForm),
-    /// From the pool to flash.
-    Evict(FlashForm),
+    /// Into a log, past the pool.
+    Far(LogId, FlashForm),
+    /// From the pool to a log.
+    Evict(LogId, FlashForm),
     /// To the kernel's zram.
     Lend,
 }
@@ -35,6 +36,8 @@ impl<M: Mechanism> Replay<'_, M> {
     /// Brings back what nobody has asked for yet; how many pages came.
     pub(super) fn restore(&mut self, pages: &[PageId], park: bool) -> Result<usize, LabError> {
         self.tally.decided(4, pages.iter().map(|page| page.raw()));
+        let there: Vec<PageId> = pages.iter().copied().filter(|page| !self.is_lost(*page)).collect();
+        let pages = there.as_slice();
         let mut events = std::mem::take(&mut self.events);
         let world = self.world.as_ref();
         let spent = self.mechanism.restore(pages, park, world, &mut events)?;
@@ -88,8 +91,8 @@ impl<M: Mechanism> Replay<'_, M> {
             }
             self.tables_bytes = self.mechanism.tables_bytes();
             self.driver.set_tier(Tier::Pool, self.mechanism.pool());
-            if let Some(flash) = self.mechanism.flash() {
-                self.driver.set_tier(Tier::Flash, flash);
+            for (log, facts) in self.mechanism.logs() {
+                self.driver.set_tier(log.tier(), facts);
             }
             if let Some(kernel) = self.mechanism.kernel() {
                 self.driver.set_tier(Tier::Kernel, kernel);
@@ -115,11 +118,16 @@ impl<M: Mechanism> Replay<'_, M> {
                         self.driver.no_room(self.mechanism.pool());
                     }
                 }
-                Command::PutOnFlash { space, groups, form, number } => {
-                    progress |= self.take_out(space, &groups, How::ToFlash(form), number)?;
+                Command::PutFar { space, groups, to, form, number } => {
+                    progress |= self.take_out(space, &groups, How::Far(to, form), number)?;
                 }
                 Command::Move { space, groups, tier: Tier::Flash, form, number } => {
-                    progress |= self.take_out(space, &groups, How::Evict(form), number)?;
+                    let how = How::Evict(LogId::FLASH, form);
+                    progress |= self.take_out(space, &groups, how, number)?;
+                }
+                Command::Move { space, groups, tier: Tier::Donor(donor), form, number } => {
+                    let how = How::Evict(LogId::at(donor), form);
+                    progress |= self.take_out(space, &groups, how, number)?;
                 }
                 Command::Restore { space, pages, park, number } => {
                     let came = if self.plays(space) { self.restore(&pages, park)? } else { 0 };
@@ -209,7 +217,7 @@ impl<M: Mechanism> Replay<'_, M> {
         for group in groups {
             self.tally.decided(1, group.pages.iter().map(|page| page.raw()));
         }
-        if self.spaces.is_file(space) && matches!(how, How::ToFlash(_) | How::Evict(_)) {
+        if self.spaces.is_file(space) && matches!(how, How::Far(LogId::FLASH, _) | How::Evict(LogId::FLASH, _)) {
             return Ok(self.drop_pages(groups));
         }
         let used = self.used_bytes();
@@ -218,8 +226,10 @@ impl<M: Mechanism> Replay<'_, M> {
         let mechanism = &mut self.mechanism;
         let spent = match how {
             How::ToPool => mechanism.swap_out(space, groups, world, &mut events),
-            How::ToFlash(form) => mechanism.put_on_flash(space, groups, form, world, &mut events),
-            How::Evict(form) => mechanism.evict(space, groups, form, &mut events),
+            How::Far(to, form) => {
+                mechanism.put_far(space, groups, (to, form), world, &mut events)
+            }
+            How::Evict(to, form) => mechanism.evict(space, groups, (to, form), &mut events),
             How::Lend => mechanism.lend(space, groups, world, &mut events),
         }?;
         self.tally.spend(&spent);
@@ -227,15 +237,17 @@ impl<M: Mechanism> Replay<'_, M> {
             watch.took_out(self.spaces.app(space), groups, &spent);
         }
         let freed = used.saturating_sub(self.used_bytes());
-        // What is on its way to flash is in memory until the device has it.
+        // What is on its way to a log is in memory until the device has it.
         let took_ns = spent.cpu_ns() + spent.device_ns;
         self.backlog.push(self.program_ns(), took_ns, freed);
         // A page that could not be evicted is told of as stored, too.
         let left = events.iter().any(|event| match event {
-            Event::Stored { tier, .. } => !matches!(how, How::Evict(_)) || *tier == Tier::Flash,
+            Event::Stored { tier, .. } => {
+                !matches!(how, How::Evict(..)) || LogId::of(*tier).is_some()
+            }
             _ => false,
         });
-        if let How::Evict(_) = how {
+        if let How::Evict(..) = how {
             // They left their program before.
             events.iter().for_each(|event| self.tell(event));
             events.clear();

@@ -25,6 +25,7 @@ mod apps;
 mod backlog;
 mod commands;
 mod device;
+mod donors;
 mod files;
 mod hot_sets;
 mod own;
@@ -34,24 +35,29 @@ mod watch;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use clew_core::{AccessKind, AppId, Arrival, Event, Ns, PageId, PageRun, SpaceId, Tier, Trigger};
+use clew_core::{
+    AccessKind, AppId, Arrival, DonorId, Event, Ns, PageId, PageRun, SpaceId, Tier,
+    Trigger,
+};
 use clew_engine::budget::{Budget, WATERMARKS};
 use clew_engine::decide::Engine;
 use clew_engine::driver::Driver;
 use clew_policy::Scheme;
 use clew_policy::schemes::OnFull;
 use clew_report::{Arm, Time};
+use clew_store::flash::LogId;
 use clew_store::{State, StoreConfig};
 use clew_trace::{ContentsKind, Record, Source, Stamped, Trace};
 
-use crate::costs::{Clock, Costs};
+use crate::costs::{Clock, Costs, FarCost, LinkCost};
 use crate::error::LabError;
-use crate::mechanism::{Buffer, Bytes, Mechanism, SizeModel, Sizes, WithKernel};
+use crate::mechanism::{Buffer, Bytes, FarTier, Mechanism, SizeModel, Sizes, WithKernel};
 use crate::spaces::Spaces;
 use crate::world::{Lookahead, World};
 use ahead::Ahead;
 use backlog::Backlog;
 use device::Device;
+use donors::Lenders;
 use files::Files;
 use hot_sets::Follower;
 use own::OwnTime;
@@ -99,6 +105,9 @@ pub struct Settings {
     pub flash_bytes: Option<u64>,
     /// How much of the device that flash is on is used, by everybody, per cent: the fuller, the slower.
     pub flash_used_pct: u32,
+    /// Machines that lend memory, and what the link to each of them costs (always modelled). Schemes that do not use
+    /// them do not see them.
+    pub donors: Option<Donors>,
     /// The machine swaps to zram, so that a scheme can lend pages to it (always modelled).
     pub kernel_zram: bool,
     /// Everything of an app leaves where all of it was out in the recording ([`Record::Window`]). Else only what the
@@ -117,10 +126,22 @@ impl Settings {
             pages: Pages::Real,
             flash_bytes: None,
             flash_used_pct: 0,
+            donors: None,
             kernel_zram: false,
             windows: false,
         }
     }
+}
+
+/// Machines that lend memory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Donors {
+    /// What each of them lends, bytes.
+    pub bytes: Vec<u64>,
+    /// What the link to any of them costs.
+    pub link: LinkCost,
+    /// They are all lost at this time of the trace, if at all.
+    pub lost_at: Option<Ns>,
 }
 
 /// Hears how far a replay is: bytes of the trace, and how many it has.
@@ -176,6 +197,27 @@ fn run(
             why: "it has no place but flash: say how large that is (--flash)".to_string(),
         });
     }
+    let donors = settings.donors.as_ref().filter(|_| scheme.uses(Tier::Donor(DonorId::FIRST)));
+    if scheme.needs_donors() && donors.is_none_or(|donors| donors.bytes.is_empty()) {
+        return Err(LabError::Setting {
+            what: format!("scheme {}", scheme.name),
+            why: "it has no place but donors: say how much each lends (--donors)".to_string(),
+        });
+    }
+    let mut far = Vec::new();
+    if let Some(bytes) = flash_bytes {
+        let cost = FarCost::Flash(clock.costs().flash()?);
+        far.push(FarTier { log: LogId::FLASH, bytes, cost });
+    }
+    for (number, bytes) in donors.iter().flat_map(|donors| donors.bytes.iter().enumerate()) {
+        let too_many = || LabError::Setting {
+            what: "donors".to_string(),
+            why: format!("there are more than {}", DonorId::COUNT),
+        };
+        let donor = DonorId::new(number).ok_or_else(too_many)?;
+        let cost = FarCost::Link(donors.expect("there is one").link);
+        far.push(FarTier { log: LogId::at(donor), bytes: *bytes, cost });
+    }
     let (pool, retain) = (scheme.pool, scheme.retain);
     let has = trace.header().contents;
     let ((arm, found), pages) = match settings.pages {
@@ -186,7 +228,7 @@ fn run(
             });
         }
         Pages::Real => {
-            let mechanism = Bytes::new(trace, pool, limits, retain, buffer, clock, flash_bytes)?;
+            let mechanism = Bytes::new(trace, pool, limits, retain, buffer, clock, &far)?;
             let mut replay = Replay::new(engine, mechanism, trace, Some(lookahead), settings)?;
             replay.watch = watch;
             (replay.play(trace, progress)?, "real")
@@ -212,11 +254,7 @@ fn run(
             };
             let told = matches!(model, SizeModel::Stats(_)).then_some(lookahead);
             let costs = clock.costs().clone();
-            let flash = match flash_bytes {
-                Some(bytes) => Some((bytes, costs.flash()?)),
-                None => None,
-            };
-            let mechanism = Sizes::new(model, pool, limits, retain, buffer, costs, flash)?;
+            let mechanism = Sizes::new(model, pool, limits, retain, buffer, costs, &far)?;
             let mut replay = Replay::new(engine, mechanism, trace, told, settings)?;
             replay.watch = watch;
             (replay.play(trace, progress)?, pages)
@@ -267,6 +305,7 @@ struct Replay<'a, M> {
     ticked: Ns,
     /// The device that flash is on, and how often it is looked at, if the scheme asks for it.
     device: Option<Device>,
+    lenders: Lenders,
     /// When the load was last told, and what swapping had taken of a CPU by then, nanoseconds.
     loaded: (Ns, f64),
     record: u64,
@@ -321,6 +360,7 @@ impl<'a, M: Mechanism> Replay<'a, M> {
             now: Ns::default(),
             ticked: Ns::default(),
             device: Device::of(settings),
+            lenders: Lenders::of(settings.donors.as_ref()),
             loaded: (Ns::default(), 0.0),
             record: 0,
             window: None,
@@ -347,6 +387,7 @@ impl<'a, M: Mechanism> Replay<'a, M> {
         let total = trace.file_bytes();
         let mut reader = trace.records().map_err(failed)?;
         self.look_at_device();
+        self.look_at_donors();
         while let Some(stamped) = reader.next() {
             let stamped = stamped.map_err(failed)?;
             self.step(&stamped).map_err(|error| self.placed(error, trace.path()))?;
@@ -382,6 +423,7 @@ impl<'a, M: Mechanism> Replay<'a, M> {
         if passed >= SECOND {
             let now_ns = self.tally.spent_ns();
             let load = (now_ns - spent_ns) / passed.0 as f64;
+            self.look_at_donors();
             self.driver.set_cpu_load(load.clamp(0.0, 1.0) as f32);
             self.loaded = (self.now, now_ns);
         }
@@ -573,6 +615,14 @@ impl<'a, M: Mechanism> Replay<'a, M> {
     }
 
     fn bring(&mut self, page: PageId, write: bool) -> Result<(), LabError> {
+        if self.is_lost(page) {
+            if let Some(app) = self.spaces.app(page.space()) {
+                self.tally.crashes += 1;
+                self.end_app(app);
+                self.dead.insert(app);
+            }
+            return Ok(());
+        }
         let mut events = std::mem::take(&mut self.events);
         let in_file = self.is_in_file(page);
         let mut spent = self.mechanism.fault(page, self.world.as_ref(), &mut events)?;

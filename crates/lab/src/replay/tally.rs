@@ -1,6 +1,7 @@
 //! What a replay counts.
 
 use clew_core::Tier;
+use clew_store::flash::LogId;
 use clew_engine::driver::Driver;
 use clew_report::{Arm, HotSets, Memory, Prefetched, Replay, Summary};
 
@@ -16,6 +17,8 @@ pub(super) struct Tally {
     pub launches: u64,
     pub cold_launches: u64,
     pub kills: u64,
+    /// Apps that asked for a page that was lost with its donor.
+    pub crashes: u64,
     pub unseen_writes: u64,
     pub kept_dropped: u64,
     /// Came back without having been asked for; of these, used before they left, left unused.
@@ -74,10 +77,10 @@ impl Tally {
         self.relaunch_ns.push(took_ns);
     }
 
-    /// A page left its program. Of one that went to flash, what stays in memory says nothing of how dense it is.
+    /// A page left its program. Of one that went into a log, what stays in memory says nothing of how dense it is.
     pub fn stored(&mut self, tier: Tier, bytes: u64, page_bytes: u64) {
         self.swapped_out += 1;
-        if tier != Tier::Flash {
+        if LogId::of(tier).is_none() {
             self.stored_bytes += bytes;
             self.original_bytes += page_bytes;
         }
@@ -116,6 +119,9 @@ impl Tally {
             launches: self.launches,
             cold_launches: self.cold_launches,
             kills: self.kills,
+            crashes: self.crashes,
+            link_read_bytes: self.spent.link_read_bytes,
+            link_written_bytes: self.spent.link_written_bytes,
             compress_ms: ms(self.spent.out_ns),
             sample_ms: ms(self.spent.sample_ns),
             sampled_pages: self.spent.sampled_pages,

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use clew_core::Event;
 use clew_engine::{Awaited, Fault, MoverContext};
-use clew_store::{FetchError, Fetched, OnFlash};
+use clew_store::{FarBlock, FetchError, Fetched};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use crate::faults::serve::{ended, tell};
@@ -43,11 +43,11 @@ impl Arrivals {
         &self,
         shared: &Shared,
         process: &Arc<Process>,
-        (awaited, far): (Awaited, OnFlash),
+        (awaited, far): (Awaited, FarBlock),
         since: Instant,
     ) {
         let (desk, process) = (self.desk.clone(), Arc::clone(process));
-        shared.mover.store.fetch(far, move |fetched| {
+        shared.mover.store.fetch(far, true, move |fetched| {
             // The other end lives as long as the daemon.
             let _ = desk.send(Arrival { process, awaited, since, fetched });
         });

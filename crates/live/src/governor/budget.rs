@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use clew_core::{AppState, Tier, TierFacts};
 use clew_engine::budget::Use;
 use clew_store::PoolFacts;
-use clew_store::flash::FlashFacts;
+use clew_store::flash::{FlashFacts, LogId};
 
 use super::Governor;
 use super::fullness::Say;
@@ -27,7 +27,7 @@ fn tier_facts(facts: &PoolFacts) -> TierFacts {
     TierFacts {
         used_bytes: facts.used_bytes,
         limit_bytes: facts.limit_bytes,
-        pages: facts.pages - facts.flash_pages.min(facts.pages),
+        pages: facts.pages - facts.far_pages.min(facts.pages),
         limit_pages: facts.limit_pages,
     }
 }
@@ -78,11 +78,11 @@ impl Governor {
         };
         self.used_bytes = self.used.total();
         self.driver.set_tier(Tier::Pool, tier_facts(&facts));
-        if let Some(flash) = self.shared.mover.store.flash() {
+        if let Some(flash) = self.shared.mover.store.log(LogId::FLASH) {
             let flash = flash.facts();
             // Who puts nothing there has no room there.
             if self.config.scheme.uses(Tier::Flash) {
-                self.driver.set_tier(Tier::Flash, flash.tier(facts.flash_pages));
+                self.driver.set_tier(Tier::Flash, flash.tier(facts.log_pages[LogId::FLASH.index()]));
             }
             self.clean_flash(&flash);
         }

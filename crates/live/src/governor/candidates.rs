@@ -5,7 +5,6 @@ use std::fs::File;
 use std::sync::Arc;
 
 use clew_core::{Event, PageId, PageRun, Tier, Vpn};
-use clew_engine::tier_of;
 use clew_store::State;
 
 use super::{BEING_PREPARED, Governor, Waiting};
@@ -66,7 +65,7 @@ impl Governor {
             match entry.state() {
                 State::Stored | State::Restoring | State::Parked => {
                     let of = |h| store.stored_bytes(h) / u32::from(store.block_pages(h).max(1));
-                    stored.push((page, tier_of(entry), entry.handle().map_or(0, of)));
+                    stored.push((page, self.shared.mover.tier_of(entry), entry.handle().map_or(0, of)));
                 }
                 State::Lent => stored.push((page, Tier::Kernel, lent_bytes)),
                 State::Resident => {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use clew_core::{Event, SpaceId, Tier};
 use clew_engine::driver::Command;
 use clew_store::State;
+use clew_store::flash::LogId;
 
 use super::Governor;
 use crate::agents::attach::AttachError;
@@ -191,12 +192,19 @@ impl Governor {
                     let make = |process, ticket| Work::Peek { process, groups, ticket };
                     self.take_groups_out(space, number, promise, make);
                 }
-                Command::PutOnFlash { space, groups, form, number } => {
-                    let make = |process, ticket| Work::PutOnFlash { process, groups, form, ticket };
+                Command::PutFar { space, groups, to, form, number } => {
+                    let to = (to, form);
+                    let make = |process, ticket| Work::PutFar { process, groups, to, ticket };
                     self.take_groups_out(space, number, promise, make);
                 }
                 Command::Move { space, groups, tier: Tier::Flash, form, number } => {
-                    let make = |process, ticket| Work::Evict { process, groups, form, ticket };
+                    let to = (LogId::FLASH, form);
+                    let make = |process, ticket| Work::Evict { process, groups, to, ticket };
+                    self.take_groups_out(space, number, promise, make);
+                }
+                Command::Move { space, groups, tier: Tier::Donor(donor), form, number } => {
+                    let to = (LogId::at(donor), form);
+                    let make = |process, ticket| Work::Evict { process, groups, to, ticket };
                     self.take_groups_out(space, number, promise, make);
                 }
                 Command::Move { space, groups, tier: Tier::Pool, form: _, number } => {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use clew_core::view::PageCounts;
 use clew_core::{FrameFacts, PageFacts, PageId, SpaceId, Tier, Vpn};
-use clew_engine::tier_of;
 use clew_store::{Entry as TableEntry, State};
 
 use crate::programs::process::{Process, Shared};
@@ -42,7 +41,7 @@ impl PageFacts for Programs {
             return Some(Tier::Kernel);
         }
         let is_stored = matches!(entry.state(), State::Stored | State::Restoring);
-        (is_stored && !entry.has(TableEntry::SAMPLED)).then(|| tier_of(entry))
+        (is_stored && !entry.has(TableEntry::SAMPLED)).then(|| self.shared.mover.tier_of(entry))
     }
 
     fn counts(&self, space: SpaceId) -> PageCounts {
@@ -51,8 +50,10 @@ impl PageFacts for Programs {
         let resident = counts.resident + counts.moving + counts.parked;
         let mut result = PageCounts { resident, ..PageCounts::default() };
         let stored = counts.stored + counts.restoring;
-        result.stored[Tier::Pool.index()] = stored - counts.flash.min(stored);
+        let far = counts.flash + counts.donors;
+        result.stored[Tier::Pool.index()] = stored - far.min(stored);
         result.stored[Tier::Flash.index()] = counts.flash;
+        result.stored[Tier::DONORS] = counts.donors;
         result.stored[Tier::Kernel.index()] = counts.lent;
         result
     }
@@ -77,7 +78,7 @@ impl PageFacts for Programs {
             match entry.state() {
                 State::Resident => visit(page, None),
                 State::Stored if entry.has(TableEntry::SAMPLED) => visit(page, None),
-                State::Stored => visit(page, Some(tier_of(entry))),
+                State::Stored => visit(page, Some(self.shared.mover.tier_of(entry))),
                 State::Lent => visit(page, Some(Tier::Kernel)),
                 State::Absent | State::Moving | State::Restoring | State::Parked => {}
             }

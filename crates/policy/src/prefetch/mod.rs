@@ -14,3 +14,4 @@ pub mod readahead;
 pub mod recorded_set;
 pub mod runs;
 pub mod successors;
+pub mod whole_app;

@@ -167,6 +167,26 @@ impl Lru {
         }
     }
 
+    /// Hands out as many pages of `app` as this, those that were not.
+    pub(super) fn pick_some_of_app(
+        &mut self,
+        app: AppId,
+        at_most: usize,
+        view: &View<'_>,
+        out: &mut Vec<Verdict>,
+    ) {
+        let end = out.len().saturating_add(at_most);
+        for space in view.facts.spaces_of(app) {
+            for slot in self.lists.listed_of_space(space) {
+                if out.len() >= end {
+                    return;
+                }
+                out.push(take(self.lists.page(slot)));
+                self.leave(slot);
+            }
+        }
+    }
+
     fn forget_run(&mut self, run: PageRun) {
         let Lru { lists, active, inactive, .. } = self;
         lists.forget_run(run, |lists, slot| uncount(lists, slot, active, inactive));
@@ -368,11 +388,6 @@ impl Reclaim for Lru {
     }
 
     fn pick_app(&mut self, app: AppId, view: &View<'_>, out: &mut Vec<Verdict>) {
-        for space in view.facts.spaces_of(app) {
-            for slot in self.lists.listed_of_space(space) {
-                out.push(take(self.lists.page(slot)));
-                self.leave(slot);
-            }
-        }
+        self.pick_some_of_app(app, usize::MAX, view, out);
     }
 }

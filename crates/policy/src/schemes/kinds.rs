@@ -57,6 +57,8 @@ pub struct About {
     pub takes_files: bool,
     /// An eviction that picks frames: it needs a pool whose frames zpages share.
     pub needs_frames: bool,
+    /// A placement by page: what goes to a donor goes there as it comes, each page by itself.
+    pub page_by_page: bool,
     /// How often a placement wants the device that flash is on to be looked at, seconds; never, if it
     /// does not ask for it.
     pub device_sample_s: Option<u32>,

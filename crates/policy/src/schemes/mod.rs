@@ -162,10 +162,20 @@ impl Scheme {
         self.placement.about().tiers
     }
 
-    /// Whether pages can come to be in this tier, where it is there.
+    /// Whether pages can come to be in this tier, where it is there; of donors, in any.
     pub fn uses(&self, tier: Tier) -> bool {
         let about = self.placement.about();
-        about.tiers.iter().chain(about.may_use).any(|of| *of == tier)
+        about.tiers.iter().chain(about.may_use).any(|of| of.index() == tier.index())
+    }
+
+    /// Whether what goes to donors goes there page by page (MobileSwap IV-A, RemoteSwap).
+    pub fn page_by_page(&self) -> bool {
+        self.placement.about().page_by_page
+    }
+
+    /// Whether it can do nothing without a donor.
+    pub fn needs_donors(&self) -> bool {
+        self.tiers().iter().any(|tier| matches!(tier, Tier::Donor(_)))
     }
 
     /// What this version lacks of the system that a preset is named after.

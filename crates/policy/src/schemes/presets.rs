@@ -36,6 +36,9 @@ pub(super) fn all() -> Vec<Scheme> {
         archer(),
         shsc(),
         asap(),
+        mobileswap(),
+        remoteswap(),
+        cloudswap(),
         clew(),
     ]
 }
@@ -115,6 +118,43 @@ fn elastic_zram() -> Scheme {
         eviction: Arc::new(eviction::by_app::Params::default()),
         placement: Arc::new(placement::adaptive_path::Params::default()),
         ..zram()
+    }
+}
+
+/// MobileSwap as in its paper (DAC 2021, III): all of the least recently used app goes to the donor with most free
+/// memory, and comes back with its app. What the paper leaves open is told in docs/design.md.
+fn mobileswap() -> Scheme {
+    Scheme {
+        name: "mobileswap".to_string(),
+        on_full: OnFull::Kill,
+        retain: false,
+        reclaim: Arc::new(reclaim::least_recent_app::Params::default()),
+        packing: Arc::new(OnePage { codec: CodecKind::Raw, ..OnePage::default() }),
+        placement: Arc::new(placement::app_aware::Params::default()),
+        prefetch: Arc::new(prefetch::whole_app::Plain {}),
+        ..zram()
+    }
+}
+
+/// RemoteSwap, with which MobileSwap is compared (IV-A): the kernel's way of swapping, to a swap area that lies at
+/// a donor.
+fn remoteswap() -> Scheme {
+    Scheme {
+        name: "remoteswap".to_string(),
+        on_full: OnFull::Kill,
+        retain: false,
+        packing: Arc::new(OnePage { codec: CodecKind::Raw, ..OnePage::default() }),
+        placement: Arc::new(placement::donors::ToDonors::default()),
+        ..zram()
+    }
+}
+
+/// CloudSwap, with which MobileSwap is compared (IV-A): what is read to flash, what is written to the cloud.
+fn cloudswap() -> Scheme {
+    Scheme {
+        name: "cloudswap".to_string(),
+        placement: Arc::new(placement::read_local::Params::default()),
+        ..remoteswap()
     }
 }
 

@@ -4,7 +4,9 @@
 use std::num::NonZeroU64;
 use std::sync::OnceLock;
 
-use clew_core::{Admission, ByteSize, Eviction, Packing, Placement, Prefetch, Reclaim, Tier};
+use clew_core::{
+    Admission, ByteSize, DonorId, Eviction, Packing, Placement, Prefetch, Reclaim, Tier,
+};
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
 use serde_path_to_error::Segment;
@@ -160,6 +162,7 @@ impl Default for Registry {
                 .with::<reclaim::hotness_org::Params>()
                 .with::<reclaim::ft_list::Params>()
                 .with::<reclaim::least_used_app::Plain>()
+                .with::<reclaim::least_recent_app::Params>()
                 .with::<reclaim::files_first::Plain>(),
             admission: Kinds::none()
                 .with::<admission::all::AdmitAll>()
@@ -183,7 +186,10 @@ impl Default for Registry {
                 .with::<placement::kernel_first::Params>()
                 .with::<placement::flash::ToFlash>()
                 .with::<placement::launch_pages::Params>()
-                .with::<placement::adaptive_path::Params>(),
+                .with::<placement::adaptive_path::Params>()
+                .with::<placement::donors::ToDonors>()
+                .with::<placement::app_aware::Params>()
+                .with::<placement::read_local::Params>(),
             prefetch: Kinds::none()
                 .with::<prefetch::none::Plain>()
                 .with::<prefetch::readahead::Readahead>()
@@ -194,10 +200,11 @@ impl Default for Registry {
                 .with::<prefetch::hot_list::Params>()
                 .with::<prefetch::group::Params>()
                 .with::<prefetch::asap::Params>()
+                .with::<prefetch::whole_app::Plain>()
                 .with::<prefetch::successors::Params>()
                 .with::<prefetch::associated::Params>()
                 .with_reader(About::of(by_trigger::KIND, ""), by_trigger::read),
-            tiers: vec![Tier::Pool, Tier::Flash],
+            tiers: vec![Tier::Pool, Tier::Flash, Tier::Donor(DonorId::FIRST)],
         }
     }
 }

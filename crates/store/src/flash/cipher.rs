@@ -1,7 +1,7 @@
 //! What lies on flash is encrypted and authenticated, with a key that dies with the run: AES-256-GCM (NIST
 //! SP 800-38D), one tag an object.
 //!
-//! The nonce is where the object is: its segment's generation and its offset there. A generation is used once
+//! Each log has a key. The nonce is where the object is: its segment's generation and its offset there. A generation is used once
 //! for ever (see [`super::log`]), so no nonce is used for two objects. The additional data are the handle and the place:
 //! an object that was exchanged for another, or for what lay there before, does not pass.
 
@@ -217,9 +217,13 @@ fn with_mapped(fd: &OwnedFd, f: impl FnOnce(&mut [u8])) -> Result<(), KeyError> 
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use clew_core::DonorId;
 
-    const PLACE: Place = Place { slot: 3, generation: 1 << 40, offset: 512, len: 100 };
+    use super::*;
+    use crate::flash::LogId;
+
+    const PLACE: Place =
+        Place { log: LogId::FLASH, slot: 3, generation: 1 << 40, offset: 512, len: 100 };
 
     #[test]
     fn what_was_sealed_opens_with_the_key_that_a_successor_finds() {
@@ -251,6 +255,7 @@ mod tests {
             Place { generation: PLACE.generation + 1, ..PLACE },
             Place { offset: 528, ..PLACE },
             Place { len: 99, ..PLACE },
+            Place { log: LogId::at(DonorId::new(0).unwrap()), ..PLACE },
         ] {
             refused(&cipher, 7, place, sealed, tag);
         }

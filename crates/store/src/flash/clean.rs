@@ -67,7 +67,7 @@ impl Flash {
         if matches!(done, Err(CleanError::Device { .. }) | Ok(Cleaned { unreadable: 1.., .. })) {
             log.is_unreadable(victim.slot);
         }
-        log.read_over(victim.slot);
+        log.read_over(victim.slot, &*self.core.device);
         done
     }
 
@@ -114,11 +114,17 @@ impl Flash {
         let end = last.offset as usize + last.len as usize + TAG_BYTES;
         let at = self.core.log.ledger().shape.at(first.slot) + start as u64;
         let mut why = String::new();
-        for _ in 0..super::TRIES {
+        for again in [false, true, true] {
             let (tell, told) = std::sync::mpsc::sync_channel(1);
             let told_back = move |got, blocks| drop(tell.send((got, blocks)));
             let into = Blocks::zeroed(end - start);
-            self.core.device.read(Read { at, into, told: Box::new(told_back) });
+            self.core.device.read(Read {
+                at,
+                into,
+                told: Box::new(told_back),
+                pressing: false,
+                again,
+            });
             why = match told.recv() {
                 Ok((Ok(got), blocks)) if got >= end - start => return Ok((start, blocks)),
                 Ok((Ok(got), _)) => format!("{got} of {} bytes", end - start),

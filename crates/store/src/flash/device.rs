@@ -67,6 +67,10 @@ pub struct Read {
     pub into: Blocks,
     /// Called once, from any thread.
     pub told: Told,
+    /// A program waits for it.
+    pub pressing: bool,
+    /// It was read before, and not as it was written.
+    pub again: bool,
 }
 
 impl fmt::Debug for Read {
@@ -75,19 +79,49 @@ impl fmt::Debug for Read {
     }
 }
 
+/// Who is told how many bytes were written.
+pub type Wrote = Box<dyn FnOnce(io::Result<usize>) + Send>;
+
+/// A write that is asked for. Offsets and length are multiples of [`ALIGN`].
+pub struct Write<'a> {
+    /// Offset in the device, bytes.
+    pub at: u64,
+    /// What has the bytes.
+    pub from: &'a Segment,
+    /// Where they are there, bytes. They stay as they are until the write is over.
+    pub offset: usize,
+    /// How many, bytes.
+    pub len: usize,
+    /// Called once, from any thread, if the write is not over when [`Device::write`] returns.
+    pub told: Wrote,
+}
+
+impl Write<'_> {
+    /// A copy of the bytes.
+    ///
+    /// # Errors
+    /// If the segment has not so many.
+    pub fn to_vec(&self) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; self.len];
+        self.from.read_at(self.offset, &mut bytes).map_err(io::Error::other)?;
+        Ok(bytes)
+    }
+}
+
 /// What a log is written to. It may fail, be slow, cut short what it does, or lie about contents.
 pub trait Device: fmt::Debug + Send + Sync + 'static {
     /// Its size, bytes.
     fn bytes(&self) -> u64;
 
-    /// Writes `len` bytes of `from`, from `offset` on, to `at`; how many it wrote. All are multiples of [`ALIGN`].
-    ///
-    /// # Errors
-    /// What the system says.
-    fn write(&self, at: u64, from: &Segment, offset: usize, len: usize) -> io::Result<usize>;
+    /// Writes, and answers how many bytes it wrote, or what the system says; `None` if the write goes on and is told
+    /// of later.
+    fn write(&self, write: Write<'_>) -> Option<io::Result<usize>>;
 
     /// Begins a read, and waits for nothing.
     fn read(&self, read: Read);
+
+    /// Nobody needs the `len` bytes from `at` on any more. Called in the order of writes to there, and waits for nothing.
+    fn forget(&self, _at: u64, _len: usize) {}
 
     /// How it is read, for people.
     fn way(&self) -> &'static str;
@@ -95,6 +129,32 @@ pub trait Device: fmt::Debug + Send + Sync + 'static {
     /// What a successor needs of it, if it has something.
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         None
+    }
+}
+
+impl<D: Device + ?Sized> Device for Arc<D> {
+    fn bytes(&self) -> u64 {
+        (**self).bytes()
+    }
+
+    fn write(&self, write: Write<'_>) -> Option<io::Result<usize>> {
+        (**self).write(write)
+    }
+
+    fn read(&self, read: Read) {
+        (**self).read(read);
+    }
+
+    fn forget(&self, at: u64, len: usize) {
+        (**self).forget(at, len);
+    }
+
+    fn way(&self) -> &'static str {
+        (**self).way()
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        (**self).fd()
     }
 }
 
@@ -326,17 +386,17 @@ impl Device for FileDevice {
         self.bytes
     }
 
-    fn write(&self, at: u64, from: &Segment, offset: usize, len: usize) -> io::Result<usize> {
+    fn write(&self, Write { at, from, offset, len, .. }: Write<'_>) -> Option<io::Result<usize>> {
         if offset.checked_add(len).is_none_or(|end| end > from.len()) {
-            return Err(io::ErrorKind::InvalidInput.into());
+            return Some(Err(io::ErrorKind::InvalidInput.into()));
         }
         let (fd, from) = (self.file.as_raw_fd(), from.at(offset));
         // SAFETY: the segment has `len` bytes from there on, and is mapped until we return.
         let wrote = unsafe { libc::pwrite(fd, from.cast(), len, at as libc::off_t) };
-        match wrote {
+        Some(match wrote {
             wrote if wrote >= 0 => Ok(wrote as usize),
             _ => Err(io::Error::last_os_error()),
-        }
+        })
     }
 
     fn read(&self, read: Read) {

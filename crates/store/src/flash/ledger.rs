@@ -17,8 +17,8 @@
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::AdoptFlashError;
 use super::device::{ALIGN, HEAD_BYTES};
+use super::{AdoptFlashError, MAX_SLOTS};
 use crate::segment::{Segment, SegmentError, in_order};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"clewlog1");
@@ -28,7 +28,7 @@ const STEP: usize = 64 << 10;
 /// How a device is used. All that outlives a daemon depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
-    /// Bytes of a slot, a multiple of 64 KiB.
+    /// Bytes of a slot, a multiple of 4 KiB.
     pub slot_bytes: u32,
     /// Slots of the device.
     pub slots: u32,
@@ -40,10 +40,10 @@ impl Shape {
     pub fn is_sound(self) -> bool {
         let Shape { slot_bytes, slots, buffers } = self;
         slot_bytes > 0
-            && (slot_bytes as usize).is_multiple_of(STEP)
+            && (slot_bytes as usize).is_multiple_of(ALIGN)
             && slot_bytes <= 64 << 20
             && (1..=256).contains(&buffers)
-            && slots > 0
+            && (1..=MAX_SLOTS).contains(&slots)
     }
 
     /// Where a slot begins on the device, bytes.
@@ -168,7 +168,7 @@ impl Ledger {
 
     /// Has memory under a buffer up to byte `to`, where there is some up to `has`; up to where there is then.
     pub fn grow(&self, buffer: usize, has: usize, to: usize) -> Result<usize, SegmentError> {
-        let wanted = to.next_multiple_of(STEP);
+        let wanted = to.next_multiple_of(STEP).min(self.shape.slot_bytes as usize);
         if wanted > has {
             self.buffers.populate(self.offset(buffer, has), wanted - has)?;
         }

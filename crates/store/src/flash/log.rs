@@ -18,14 +18,16 @@ mod check;
 mod write;
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 
 pub(super) use write::ToWrite;
 
 use super::cipher::TAG_BYTES;
+use super::device::Device;
 use super::ledger::Ledger;
-use super::{AppendError, Place};
+use super::{AppendError, LogId, Place};
 use crate::segment::in_order;
 
 /// Objects begin at multiples of it, bytes.
@@ -137,6 +139,8 @@ struct State {
     buffers: Vec<Buffer>,
     open: [Option<usize>; 2],
     latched: Option<String>,
+    /// Nothing is written before.
+    paused_until: Option<Instant>,
     ends: bool,
     live: u64,
     counts: Counts,
@@ -145,6 +149,7 @@ struct State {
 /// The log.
 #[derive(Debug)]
 pub(super) struct Log {
+    id: LogId,
     ledger: Ledger,
     state: Mutex<State>,
     /// There is something to write, or an end.
@@ -183,11 +188,11 @@ pub(super) struct Victim {
 }
 
 impl Log {
-    pub fn new(ledger: Ledger) -> Log {
-        Log::of(ledger, |_| {})
+    pub fn new(id: LogId, ledger: Ledger) -> Log {
+        Log::of(id, ledger, |_| {})
     }
 
-    fn of(ledger: Ledger, found: impl FnOnce(&mut State)) -> Log {
+    fn of(id: LogId, ledger: Ledger, found: impl FnOnce(&mut State)) -> Log {
         let shape = ledger.shape;
         let mut state = State {
             slots: vec![Slot::FREE; shape.slots as usize],
@@ -195,6 +200,7 @@ impl Log {
             buffers: vec![Buffer::FREE; shape.buffers as usize],
             open: [None; 2],
             latched: None,
+            paused_until: None,
             ends: false,
             live: 0,
             counts: Counts::default(),
@@ -202,7 +208,11 @@ impl Log {
         found(&mut state);
         let is_free = |slot: &u32| state.slots[*slot as usize].lies == Lies::Nowhere;
         state.free = (0..shape.slots).filter(is_free).collect();
-        Log { ledger, state: Mutex::new(state), full: Condvar::new(), written: Condvar::new() }
+        Log { id, ledger, state: Mutex::new(state), full: Condvar::new(), written: Condvar::new() }
+    }
+
+    pub fn id(&self) -> LogId {
+        self.id
     }
 
     pub fn ledger(&self) -> &Ledger {
@@ -246,7 +256,8 @@ impl Log {
         open.fill += needed;
         open.fillers += 1;
         let slot = &mut state.slots[open.slot as usize];
-        let place = Place { slot: open.slot, generation: slot.generation, offset, len };
+        let place =
+            Place { log: self.id, slot: open.slot, generation: slot.generation, offset, len };
         slot.live += needed;
         slot.objects.push((offset, handle));
         state.live += u64::from(needed);
@@ -336,28 +347,31 @@ impl Log {
             Lies::Buffered(buffer) => state.buffers[buffer].memory as u64,
             _ => u64::from(self.ledger.shape.slot_bytes),
         };
-        (slot.generation == place.generation && place.generation != 0 && end <= end_of_slot)
+        (place.log == self.id
+            && slot.generation == place.generation
+            && place.generation != 0
+            && end <= end_of_slot)
             .then_some(slot)
     }
 
     /// A read of a slot of the device is over ([`Log::find`], [`Log::victim`]).
-    pub fn read_over(&self, slot: u32) {
+    pub fn read_over(&self, slot: u32, device: &dyn Device) {
         let mut state = self.state.lock();
         let read = &mut state.slots[slot as usize];
         debug_assert!(read.reads > 0);
         read.reads -= 1;
-        free_if_idle(&mut state, slot);
+        self.free_if_idle(&mut state, slot, device);
     }
 
     /// Nobody names `place` any more.
-    pub fn free(&self, place: Place) {
+    pub fn free(&self, place: Place, device: &dyn Device) {
         let mut state = self.state.lock();
         let needed = taken(place.len);
         let Some(slot) = self.slot_of(&mut state, place) else { return };
         let freed = needed.min(slot.live);
         slot.live -= freed;
         state.live -= u64::from(freed);
-        free_if_idle(&mut state, place.slot);
+        self.free_if_idle(&mut state, place.slot, device);
     }
 
     /// The slot with the most benefit for its cost, (1-u) age / (1+u) (LFS, 3.6): free space gained and how long it may
@@ -406,12 +420,15 @@ impl Log {
         let in_use = state.buffers.iter().filter(|buffer| buffer.is != Use::Free).count();
         (state.live, state.free.len(), in_use, state.counts, state.latched.clone())
     }
-}
 
-fn free_if_idle(state: &mut State, number: u32) {
-    let slot = &mut state.slots[number as usize];
-    if slot.lies == Lies::OnDevice && slot.live == 0 && slot.reads == 0 {
-        *slot = Slot::FREE;
-        state.free.push_back(number);
+    /// The device hears of it before the slot can be written anew.
+    fn free_if_idle(&self, state: &mut State, number: u32, device: &dyn Device) {
+        let slot = &mut state.slots[number as usize];
+        if slot.lies == Lies::OnDevice && slot.live == 0 && slot.reads == 0 {
+            *slot = Slot::FREE;
+            state.free.push_back(number);
+            let shape = self.ledger.shape;
+            device.forget(shape.at(number), shape.slot_bytes as usize);
+        }
     }
 }

@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-use super::device::{Device, Read};
-use crate::segment::Segment;
+use super::device::{Device, Read, Write};
 
 /// The device; a clone is the same one. Memory that nothing was written to is not used.
 #[derive(Clone)]
@@ -31,16 +30,15 @@ impl Device for MemoryDevice {
         self.0.read().len() as u64
     }
 
-    fn write(&self, at: u64, from: &Segment, offset: usize, len: usize) -> io::Result<usize> {
+    fn write(&self, Write { at, from, offset, len, .. }: Write<'_>) -> Option<io::Result<usize>> {
         let mut bytes = self.0.write();
         let to = (at as usize).checked_add(len).and_then(|end| bytes.get_mut(at as usize..end));
-        let to = to.ok_or(io::ErrorKind::StorageFull)?;
-        from.read_at(offset, to).map_err(io::Error::other)?;
-        Ok(len)
+        let Some(to) = to else { return Some(Err(io::ErrorKind::StorageFull.into())) };
+        Some(from.read_at(offset, to).map(|()| len).map_err(io::Error::other))
     }
 
     fn read(&self, read: Read) {
-        let Read { at, mut into, told } = read;
+        let Read { at, mut into, told, .. } = read;
         let got = {
             let bytes = self.0.read();
             let from = bytes.get(at as usize..).unwrap_or_default();

@@ -9,7 +9,8 @@
 //! Who reads is told on a thread of the tier's own, or before the call returns where the bytes are in memory. Nobody
 //! waits for the device but the threads that write.
 //!
-//! An error on writing latches the tier: it takes nothing more and says why. What it has stays readable.
+//! An error on writing to a file latches the tier: it takes nothing more and says why. What it has stays readable. What a
+//! donor did not take is offered again.
 
 pub mod cipher;
 mod clean;
@@ -29,25 +30,84 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::{fmt, io};
 
+use clew_core::{DonorId, Tier};
+
 pub use clean::{CleanError, Cleaned, Names};
 pub use facts::FlashFacts;
 pub use memory::MemoryDevice;
 pub use refusal::{AdoptFlashError, AppendError, FlashError, ReadFlashError};
 
 use cipher::{Cipher, TAG_BYTES};
-use device::{ALIGN, Blocks, Device, HEAD_BYTES, Read};
+use device::{ALIGN, Blocks, Device, HEAD_BYTES, Read, Write};
 use ledger::{Ledger, Shape};
 use log::{Found, Head, KEPT_SLOTS, Log, ToWrite};
 use windows::Windows;
 
-/// Threads that write, each one segment at a time.
-const WRITERS: usize = 2;
 /// How often a read is tried.
 const TRIES: u32 = 3;
 
-/// Where an object is on flash.
+/// Which of a store's logs: that on flash, or that at a donor.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct LogId(u8);
+
+impl LogId {
+    /// How many there can be.
+    pub const COUNT: usize = 1 + DonorId::COUNT;
+    /// On flash.
+    pub const FLASH: LogId = LogId(0);
+
+    /// The one at this position; `None` if there are not so many.
+    pub fn numbered(index: usize) -> Option<LogId> {
+        (index < LogId::COUNT).then_some(LogId(index as u8))
+    }
+
+    /// Of a tier that is a log.
+    pub fn of(tier: Tier) -> Option<LogId> {
+        match tier {
+            Tier::Pool | Tier::Kernel => None,
+            Tier::Flash => Some(LogId::FLASH),
+            Tier::Donor(donor) => Some(LogId::at(donor)),
+        }
+    }
+
+    /// At a donor.
+    pub fn at(donor: DonorId) -> LogId {
+        LogId(1 + donor.number() as u8)
+    }
+
+    /// The donor that it is at.
+    pub fn donor(self) -> Option<DonorId> {
+        DonorId::new(self.index().checked_sub(1)?)
+    }
+
+    /// The tier that it is.
+    pub fn tier(self) -> Tier {
+        self.donor().map_or(Tier::Flash, Tier::Donor)
+    }
+
+    /// Position in arrays of [`LogId::COUNT`] elements.
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+impl fmt::Display for LogId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.donor() {
+            None => f.write_str("flash"),
+            Some(donor) => write!(f, "donor {}", donor.number()),
+        }
+    }
+}
+
+/// Slots of a log, at most: the rest of their word says which log it is.
+const MAX_SLOTS: u32 = 1 << 24;
+
+/// Where an object is on flash, or at a donor.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Place {
+    /// The log.
+    pub log: LogId,
     /// The slot of the device.
     pub slot: u32,
     /// Which of all segments it is in; used once for ever.
@@ -65,41 +125,65 @@ impl Place {
     /// The bytes to store.
     pub fn to_bytes(self) -> [u8; PLACE_BYTES] {
         let mut bytes = [0; PLACE_BYTES];
-        bytes[..4].copy_from_slice(&self.slot.to_le_bytes());
+        let slot = self.slot | u32::from(self.log.0) << MAX_SLOTS.ilog2();
+        bytes[..4].copy_from_slice(&slot.to_le_bytes());
         bytes[4..12].copy_from_slice(&self.generation.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.offset.to_le_bytes());
         bytes[16..].copy_from_slice(&self.len.to_le_bytes());
         bytes
     }
 
-    /// The place that has these bytes.
-    pub fn from_bytes(bytes: [u8; PLACE_BYTES]) -> Place {
-        let [s0, s1, s2, s3, g0, g1, g2, g3, g4, g5, g6, g7, o0, o1, o2, o3, l0, l1, l2, l3] =
+    /// The place that has these bytes; `None` if no log has it.
+    pub fn from_bytes(bytes: [u8; PLACE_BYTES]) -> Option<Place> {
+        let [s0, s1, s2, log, g0, g1, g2, g3, g4, g5, g6, g7, o0, o1, o2, o3, l0, l1, l2, l3] =
             bytes;
-        Place {
-            slot: u32::from_le_bytes([s0, s1, s2, s3]),
+        (usize::from(log) < LogId::COUNT).then(|| Place {
+            log: LogId(log),
+            slot: u32::from_le_bytes([s0, s1, s2, 0]),
             generation: u64::from_le_bytes([g0, g1, g2, g3, g4, g5, g6, g7]),
             offset: u32::from_le_bytes([o0, o1, o2, o3]),
             len: u32::from_le_bytes([l0, l1, l2, l3]),
-        }
+        })
     }
+}
+
+/// When a log reads more than it is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadsAhead {
+    /// Never.
+    Never,
+    /// Unless a program waits: what came with it would come at its cost.
+    Idle,
+    /// Always: a disk is hardly slower for it.
+    Always,
 }
 
 /// How the tier uses its device and memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlashConfig {
-    /// Bytes of a segment: what is written at once. A multiple of 64 KiB, 64 MiB at most.
+    /// Which of the store's logs it is.
+    pub log: LogId,
+    /// Bytes of a segment: what is written at once. A multiple of 4 KiB, 64 MiB at most.
     pub segment_bytes: u32,
     /// Segments that may be in memory, being filled and written: 1 to 256, two more than needed if
     /// cleaning is to go on beside.
     pub buffers: u32,
-    /// Whether more is read than was asked for, and kept for a while.
-    pub reads_ahead: bool,
+    /// When more is read than was asked for, and kept for a while.
+    pub reads_ahead: ReadsAhead,
+    /// Threads that write, each one segment at a time as far as the device makes them wait.
+    pub writers: usize,
 }
 
 impl Default for FlashConfig {
     fn default() -> FlashConfig {
-        FlashConfig { segment_bytes: 1 << 20, buffers: 6, reads_ahead: true }
+        let log = LogId::FLASH;
+        FlashConfig {
+            log,
+            segment_bytes: 1 << 20,
+            buffers: 6,
+            reads_ahead: ReadsAhead::Always,
+            writers: 2,
+        }
     }
 }
 
@@ -136,6 +220,7 @@ struct Core {
     cipher: Cipher,
     device: Box<dyn Device>,
     windows: Option<Windows>,
+    reads_ahead: ReadsAhead,
     reads: Reads,
 }
 
@@ -160,7 +245,7 @@ impl Flash {
     /// # Errors
     /// See [`FlashError`].
     pub fn new(config: FlashConfig, device: Box<dyn Device>) -> Result<Flash, FlashError> {
-        let FlashConfig { segment_bytes, buffers, reads_ahead } = config;
+        let FlashConfig { log, segment_bytes, buffers, .. } = config;
         let (bytes, least) = (device.bytes(), config.least_bytes());
         let shape = Shape { slot_bytes: segment_bytes, slots: 1, buffers };
         if !shape.is_sound() {
@@ -170,18 +255,20 @@ impl Flash {
             return Err(FlashError::TooSmall { bytes, least });
         }
         let slots = (bytes - HEAD_BYTES) / u64::from(segment_bytes);
-        let shape = Shape { slots: u32::try_from(slots).unwrap_or(u32::MAX), ..shape };
-        let log = Log::new(Ledger::new(shape)?);
-        Flash::of(log, Cipher::new()?, device, reads_ahead).map_err(FlashError::Thread)
+        let slots = slots.min(u64::from(MAX_SLOTS)) as u32;
+        let log = Log::new(log, Ledger::new(Shape { slots, ..shape })?);
+        Flash::of(log, Cipher::new()?, device, config).map_err(FlashError::Thread)
     }
 
-    /// Takes over what a predecessor, which has ended, left. `named` are the objects that somebody names: handle and
+    /// Takes over what a predecessor, which has ended, left: it was made with such a `config`, of which segments and
+    /// buffers are as they were. `named` are the objects that somebody names: handle and
     /// place. What nobody names is free. With it, the handles whose place cannot be true. On a device that has become
     /// shorter it takes nothing more, and what it has beyond the end cannot be read.
     ///
     /// # Errors
     /// See [`AdoptFlashError`]. Can be tried again.
     pub fn adopt(
+        config: FlashConfig,
         left: FlashLeft,
         device: Box<dyn Device>,
         named: &[(u32, Place)],
@@ -190,12 +277,11 @@ impl Flash {
         let cipher = Cipher::adopt(key)?;
         let (ledger, is_known) = Ledger::adopt(words, buffers)?;
         let (bytes, needed) = (device.bytes(), ledger.shape.at(ledger.shape.slots));
-        let (log, lost) = Log::adopt(ledger, is_known, named)?;
+        let (log, lost) = Log::adopt(config.log, ledger, is_known, named)?;
         if bytes < needed {
             log.latch(format!("the device has {bytes} bytes, and had {needed}"));
         }
-        let reads_ahead = FlashConfig::default().reads_ahead;
-        let flash = Flash::of(log, cipher, device, reads_ahead).map_err(AdoptFlashError::Thread)?;
+        let flash = Flash::of(log, cipher, device, config).map_err(AdoptFlashError::Thread)?;
         Ok((flash, lost))
     }
 
@@ -203,12 +289,13 @@ impl Flash {
         log: Log,
         cipher: Cipher,
         device: Box<dyn Device>,
-        reads_ahead: bool,
+        FlashConfig { reads_ahead, writers, .. }: FlashConfig,
     ) -> io::Result<Flash> {
-        let windows = reads_ahead.then(Windows::new);
-        let core = Arc::new(Core { log, cipher, device, windows, reads: Reads::default() });
+        let windows = (reads_ahead != ReadsAhead::Never).then(Windows::new);
+        let reads = Reads::default();
+        let core = Arc::new(Core { log, cipher, device, windows, reads_ahead, reads });
         let mut flash = Flash { core, writers: Vec::new() };
-        for _ in 0..WRITERS {
+        for _ in 0..writers.max(1) {
             let core = Arc::clone(&flash.core);
             let named = std::thread::Builder::new().name("clew-flash-write".into());
             flash.writers.push(named.spawn(move || core.write_all())?);
@@ -220,6 +307,11 @@ impl Flash {
     pub fn segments(&self) -> [BorrowedFd<'_>; 3] {
         let [words, buffers] = self.core.log.ledger().segments();
         [words.as_fd(), buffers.as_fd(), self.core.cipher.as_fd()]
+    }
+
+    /// Which of a store's logs it is.
+    pub fn log(&self) -> LogId {
+        self.core.log.id()
     }
 
     /// What it is on.
@@ -242,14 +334,16 @@ impl Flash {
     }
 
     /// Asks for the object of `handle` at `place`. `told` is called once: before this returns, if its bytes are in
-    /// memory or it is gone, or else from a thread of the tier, which must not be held up for long.
+    /// memory or it is gone, or else from a thread of the tier, which must not be held up for long. `pressing` says that
+    /// a program waits for it.
     pub fn read(
         &self,
         handle: u32,
         place: Place,
+        pressing: bool,
         told: impl FnOnce(Result<Vec<u8>, ReadFlashError>) + Send + 'static,
     ) {
-        self.core.read(handle, place, Box::new(told));
+        self.core.read(handle, place, pressing, Box::new(told));
     }
 
     /// The object of `handle` at `place`, if its bytes are in memory. Waits for nothing; why there is none,
@@ -260,7 +354,7 @@ impl Flash {
             Found::Copy(bytes) => self.core.open_copy(handle, place, bytes),
             Found::OnDevice => {
                 let bytes = self.core.of_windows(handle, place);
-                self.core.log.read_over(place.slot);
+                self.core.read_over(place);
                 bytes
             }
         }
@@ -272,14 +366,14 @@ impl Flash {
     /// See [`ReadFlashError`].
     pub fn read_now(&self, handle: u32, place: Place) -> Result<Vec<u8>, ReadFlashError> {
         let (tell, told) = std::sync::mpsc::sync_channel(1);
-        self.read(handle, place, move |read| drop(tell.send(read)));
+        self.read(handle, place, false, move |read| drop(tell.send(read)));
         let gone = ReadFlashError::Device { why: "its thread is gone".into() };
         told.recv().unwrap_or(Err(gone))
     }
 
     /// Nobody names `place` any more. Reads of it that are under way are told the bytes all the same.
     pub fn free(&self, place: Place) {
-        self.core.log.free(place);
+        self.core.log.free(place, &*self.core.device);
     }
 
     /// Has everything written that is in memory, and waits for it; false if it cannot be.
@@ -363,7 +457,7 @@ impl Core {
         opened
     }
 
-    fn read(self: &Arc<Self>, handle: u32, place: Place, told: Told) {
+    fn read(self: &Arc<Self>, handle: u32, place: Place, pressing: bool, told: Told) {
         match self.log.find(place) {
             Found::Moved => told(Err(ReadFlashError::Moved)),
             Found::Copy(bytes) => {
@@ -375,20 +469,31 @@ impl Core {
             }
             Found::OnDevice => {
                 if let Some(bytes) = self.of_windows(handle, place) {
-                    self.log.read_over(place.slot);
+                    self.read_over(place);
                     return told(Ok(bytes));
                 }
                 self.reads.reads.fetch_add(1, Relaxed);
-                self.read_device(handle, place, TRIES - 1, told);
+                self.read_device(handle, place, pressing, TRIES - 1, told);
             }
         }
     }
 
     /// Reads a place that stays where it is, and at the first try what lies around it, too.
-    fn read_device(self: &Arc<Self>, handle: u32, place: Place, tries: u32, told: Told) {
+    fn read_device(
+        self: &Arc<Self>,
+        handle: u32,
+        place: Place,
+        pressing: bool,
+        tries: u32,
+        told: Told,
+    ) {
         let shape = self.log.ledger().shape;
         let object = place.len as usize + TAG_BYTES;
-        let reads_ahead = self.windows.is_some() && tries == TRIES - 1;
+        let reads_ahead = match self.reads_ahead {
+            ReadsAhead::Never => false,
+            ReadsAhead::Idle => !pressing && tries == TRIES - 1,
+            ReadsAhead::Always => tries == TRIES - 1,
+        };
         let span = match reads_ahead {
             true => Windows::around(place, object, shape.slot_bytes),
             // Neighbours that cannot be read are no harm.
@@ -410,7 +515,7 @@ impl Core {
                                 windows.keep(place, span, read);
                             }
                             drop(blocks);
-                            core.log.read_over(place.slot);
+                            core.read_over(place);
                             return told(Ok(bytes));
                         }
                         None => ReadFlashError::Damaged,
@@ -421,43 +526,81 @@ impl Core {
             };
             if tries > 0 {
                 core.reads.retries.fetch_add(1, Relaxed);
-                return core.read_device(handle, place, tries - 1, told);
+                return core.read_device(handle, place, pressing, tries - 1, told);
             }
             core.reads.errors.fetch_add(1, Relaxed);
-            core.log.read_over(place.slot);
+            core.read_over(place);
             told(Err(failed));
         };
         self.device.read(Read {
             at,
             into: Blocks::zeroed(span.len as usize),
             told: Box::new(told),
+            pressing,
+            again: tries < TRIES - 1,
         });
     }
 
-    /// Writes segments until the end.
-    fn write_all(&self) {
-        while let Some(segment) = self.log.next_to_write() {
-            match self.write(segment) {
-                Ok(()) => self.log.wrote(segment),
-                Err(why) => self.log.not_written(segment, why),
+    /// A read of the slot of `place` is over.
+    fn read_over(&self, place: Place) {
+        self.log.read_over(place.slot, &*self.device);
+    }
+
+    /// Has segments written until the end.
+    fn write_all(self: &Arc<Self>) {
+        while let Some(segment) = self.log.next_to_write(&*self.device) {
+            self.write(segment, 0);
+        }
+    }
+
+    /// Has a segment written, of which the first `done` bytes are.
+    fn write(self: &Arc<Self>, segment: ToWrite, mut done: usize) {
+        let [_, buffers] = self.log.ledger().segments();
+        let ToWrite { offset, len, at, .. } = segment;
+        loop {
+            // What was written in part is written again from the block that was begun.
+            let from = done / ALIGN * ALIGN;
+            let core = Arc::clone(self);
+            let told = move |wrote| {
+                if let Some(done) = core.wrote(segment, done, wrote) {
+                    core.write(segment, done);
+                }
+            };
+            let write = Write {
+                at: at + from as u64,
+                from: buffers,
+                offset: offset + from,
+                len: len - from,
+                told: Box::new(told),
+            };
+            let Some(wrote) = self.device.write(write) else { return };
+            match self.wrote(segment, done, wrote) {
+                Some(to) => done = to,
+                None => return,
             }
         }
     }
 
-    fn write(&self, ToWrite { offset, len, at, .. }: ToWrite) -> Result<(), String> {
-        let [_, buffers] = self.log.ledger().segments();
-        let mut done = 0;
-        while done < len {
-            // What was written in part is written again from the block that was begun.
-            let from = done / ALIGN * ALIGN;
-            match self.device.write(at + from as u64, buffers, offset + from, len - from) {
-                Ok(wrote) if from + wrote > done && from + wrote <= len => done = from + wrote,
-                Ok(wrote) => return Err(format!("{wrote} of {} bytes written", len - from)),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(format!("{} bytes at {at}: {error}", len - from)),
+    /// How far a segment is written, of which the first `done` bytes were, if that is not the end of it.
+    fn wrote(&self, segment: ToWrite, done: usize, wrote: io::Result<usize>) -> Option<usize> {
+        let ToWrite { len, at, .. } = segment;
+        let from = done / ALIGN * ALIGN;
+        let why = match wrote {
+            Ok(wrote) if from + wrote == len => {
+                self.log.wrote(segment, &*self.device);
+                return None;
             }
+            Ok(wrote) if from + wrote > done && from + wrote < len => return Some(from + wrote),
+            Ok(wrote) => format!("{wrote} of {} bytes written", len - from),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Some(done),
+            Err(error) => format!("{} bytes at {at}: {error}", len - from),
+        };
+        match self.log.id().donor() {
+            // Meanwhile its bytes are in memory, and are read there.
+            Some(_) => self.log.written_later(segment),
+            None => self.log.not_written(segment, why),
         }
-        Ok(())
+        None
     }
 }
 

@@ -50,7 +50,7 @@ impl Threads {
 fn serve(queue: &Queue, file: &File) {
     loop {
         let mut waiting = queue.reads.lock();
-        let Read { at, mut into, told } = loop {
+        let Read { at, mut into, told, .. } = loop {
             if let Some(read) = waiting.0.pop_front() {
                 break read;
             }

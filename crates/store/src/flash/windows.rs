@@ -98,9 +98,10 @@ impl Windows {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flash::LogId;
 
     fn place(offset: u32, generation: u64) -> Place {
-        Place { slot: 3, generation, offset, len: 100 }
+        Place { log: LogId::FLASH, slot: 3, generation, offset, len: 100 }
     }
 
     /// Bytes of a slot that differ from their neighbours.

@@ -6,10 +6,9 @@
 //!
 //! What is stored is not decompressed. Every read verifies the checksum of its page, now as before.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::Ordering::Relaxed;
 
 use super::front::Front;
 use super::stub::Seen;
@@ -31,8 +30,8 @@ pub struct Adopted {
     /// Handles that are named and have no block, ascending: memory was damaged. Reading them is an
     /// error, and no other block gets these handles while they are named.
     pub damaged: Vec<Handle>,
-    /// Blocks that are on flash, and where: what [`crate::flash::Flash::adopt`] wants to know.
-    pub on_flash: Vec<(u32, Place)>,
+    /// Blocks that are in a log, and where: what [`crate::flash::Flash::adopt`] wants to know.
+    pub far: Vec<(u32, Place)>,
 }
 
 impl Store {
@@ -66,7 +65,7 @@ impl<T: ObjectTier> Store<T> {
         if !page_bytes_are_sound(page_bytes) {
             return Err(AdoptError::PageSize { page_bytes });
         }
-        let (places, flash_pages) = (RefCell::new(Vec::new()), Cell::new(0));
+        let places: RefCell<Vec<(u32, Place, u16)>> = RefCell::default();
         let block = |header: &Header, payload: &[u8], parts: &mut Vec<u32>| {
             let seen = Seen::of(header, payload)?;
             let mut pages = 1;
@@ -83,10 +82,7 @@ impl<T: ObjectTier> Store<T> {
             if usize::from(pages) > MAX_BLOCK_PAGES || bytes > MAX_BLOCK_BYTES {
                 return None;
             }
-            if seen.place.is_some() {
-                flash_pages.set(flash_pages.get() + u64::from(pages));
-            }
-            places.borrow_mut().extend(seen.place.map(|place| (header.handle, place)));
+            places.borrow_mut().extend(seen.place.map(|place| (header.handle, place, pages)));
             Some(pages)
         };
         let dictionary = |header: &Header, payload: &[u8]| {
@@ -95,19 +91,15 @@ impl<T: ObjectTier> Store<T> {
         let references = references.into_iter().map(Handle::raw);
         let (tier, found) = T::adopt(config.mem_limit_bytes, left, references, dictionary, block)?;
         let store = Store::over(config, tier, found.blocks, found.pages);
-        store.flash_pages.store(flash_pages.get(), Relaxed);
-        let mut on_flash = places.into_inner();
+        let mut far = places.into_inner();
+        far.iter().for_each(|(_, place, pages)| store.count_far(place.log, *pages));
         // What two claimed is lost to both.
         let lost: HashSet<u32> = found.lost.iter().copied().collect();
-        on_flash.retain(|(handle, _)| !lost.contains(handle));
+        far.retain(|(handle, ..)| !lost.contains(handle));
+        let far = far.into_iter().map(|(handle, place, _)| (handle, place)).collect();
         let damaged = found.lost.into_iter().filter_map(Handle::from_raw).collect();
-        let adopted = Adopted {
-            blocks: found.blocks,
-            pages: found.pages,
-            freed: found.freed,
-            damaged,
-            on_flash,
-        };
+        let adopted =
+            Adopted { blocks: found.blocks, pages: found.pages, freed: found.freed, damaged, far };
         Ok((store, adopted))
     }
 }

@@ -1,4 +1,4 @@
-//! Blocks to flash and back: the object in the pool is replaced by a stub, or a stub by the object, while others read.
+//! Blocks to a log, on flash or at a donor, and back: the object in the pool is replaced by a stub, or a stub by the object, while others read.
 //!
 //! Who moves a block holds a reference of it, so it is the same block until he is through. Parts are given to a
 //! block and taken from it under one lock, `Store::moving`, so they stay as they are while they are gathered to be moved.
@@ -6,8 +6,8 @@
 //!
 //! What death leaves: an object of the log that no stub names, or parts that no block lists; both are free then.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::{Arc, OnceLock};
 
 use clew_core::FlashForm;
 
@@ -16,7 +16,7 @@ use super::front::{FIXED_BYTES, Front, parts_needed};
 use super::stub::{self, Seen};
 use super::{Handle, ReadError, Store};
 use crate::codec::{CodecContext, Stored};
-use crate::flash::{AppendError, CleanError, Cleaned, Flash, Names, Place};
+use crate::flash::{AppendError, CleanError, Cleaned, Flash, LogId, Names, Place};
 use crate::points;
 use crate::pool::NoRoom;
 use crate::pool::handle::REFS_PINNED;
@@ -26,20 +26,20 @@ use crate::tier::ObjectTier;
 /// What only stubs may take of the pool's room, bytes: a full pool must be able to evict.
 const KEPT_FOR_STUBS: u64 = 128 << 10;
 
-/// Why a block did not go to flash; it is where it was.
+/// Why a block did not go to a log; it is where it was.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EvictError {
-    /// There is no flash.
-    #[error("there is no flash")]
-    NoFlash,
+    /// There is no such log.
+    #[error("there is no {}", .0)]
+    NoLog(LogId),
     /// No block has this handle.
     #[error("handle {} names no block", handle.raw())]
     Unknown {
         /// The handle.
         handle: Handle,
     },
-    /// It is there already.
-    #[error("block {} is on flash already", handle.raw())]
+    /// It is in a log already.
+    #[error("block {} is in a log already", handle.raw())]
     There {
         /// The block.
         handle: Handle,
@@ -59,12 +59,12 @@ pub enum EvictError {
         /// The block.
         handle: Handle,
     },
-    /// Flash did not take it.
+    /// The log did not take it.
     #[error(transparent)]
     Append(#[from] AppendError),
 }
 
-/// Why a block did not come back; it is still on flash.
+/// Why a block did not come back; it is still in its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BackError {
     /// It is not where these bytes were fetched from.
@@ -82,25 +82,46 @@ pub enum BackError {
 }
 
 impl<T: ObjectTier> Store<T> {
-    /// Has blocks go to `flash` from now on, which has the blocks whose stubs are here. False, and nothing done, if
-    /// there is one already.
-    pub fn attach_flash(&self, flash: Arc<Flash>) -> bool {
+    /// Has blocks go to `log` from now on, which has the blocks whose stubs are here. False, and nothing done, if
+    /// there is such a one already.
+    pub fn attach_log(&self, log: Arc<Flash>) -> bool {
         self.tier.keep_for_replacing(KEPT_FOR_STUBS.min(self.config.mem_limit_bytes / 16));
-        self.flash.set(flash).is_ok()
+        let done = self.logs[log.log().index()].set(log).is_ok();
+        self.has_logs.store(true, Release);
+        done
     }
 
     /// Where blocks go that leave the pool.
-    pub fn flash(&self) -> Option<&Arc<Flash>> {
-        self.flash.get()
+    pub fn log(&self, id: LogId) -> Option<&Arc<Flash>> {
+        self.logs[id.index()].get()
     }
 
-    /// Whether a block is on flash; false if there is no such block.
-    pub fn is_on_flash(&self, handle: Handle) -> bool {
-        let is_stub = |header: &Header, _: &[u8]| header.codec == Stored::Stub;
-        self.tier.read(handle.raw(), is_stub) == Some(true)
+    /// All logs that there are.
+    pub fn logs(&self) -> impl Iterator<Item = &Arc<Flash>> {
+        self.logs.iter().filter_map(OnceLock::get)
     }
 
-    /// Moves a block to flash, where it keeps its handle, its references and its pages. Its bytes are in memory
+    /// Whether there is any log.
+    pub fn has_logs(&self) -> bool {
+        self.has_logs.load(Relaxed)
+    }
+
+    /// The log that a block is in; `None` if it is in the pool, or there is no such block.
+    pub fn log_of(&self, handle: Handle) -> Option<LogId> {
+        self.place(handle.raw()).map(|place| place.log)
+    }
+
+    pub(super) fn count_far(&self, log: LogId, pages: u16) {
+        self.log_pages[log.index()].fetch_add(pages.into(), Relaxed);
+        self.far_pages.fetch_add(pages.into(), Relaxed);
+    }
+
+    pub(super) fn count_gone(&self, log: LogId, pages: u16) {
+        self.log_pages[log.index()].fetch_sub(pages.into(), Relaxed);
+        self.far_pages.fetch_sub(pages.into(), Relaxed);
+    }
+
+    /// Moves a block to a log, where it keeps its handle, its references and its pages. Its bytes are in memory
     /// until they are written. Nobody waits for it but who evicts another block that has parts.
     ///
     /// # Errors
@@ -109,15 +130,16 @@ impl<T: ObjectTier> Store<T> {
         &self,
         ctx: &mut CodecContext,
         handle: Handle,
+        to: LogId,
         form: FlashForm,
     ) -> Result<(), EvictError> {
-        let flash = self.flash().ok_or(EvictError::NoFlash)?;
+        let log = self.log(to).ok_or(EvictError::NoLog(to))?;
         if !self.retain(handle) {
             return Err(EvictError::Unknown { handle });
         }
         let done = {
             let _moving = self.moving.lock();
-            self.evict_held(ctx, flash, handle, form)
+            self.evict_held(ctx, log, handle, form)
         };
         self.release(handle);
         done
@@ -170,8 +192,7 @@ impl<T: ObjectTier> Store<T> {
             Ok(true) => {
                 points::evict_replaced();
                 self.moved.fetch_add(1, Release);
-                let pages = front.as_ref().map_or(1, |front| front.pages);
-                self.flash_pages.fetch_add(u64::from(pages), Relaxed);
+                self.count_far(place.log, front.as_ref().map_or(1, |front| front.pages));
                 for part in parts {
                     self.tier.remove(part);
                 }
@@ -248,7 +269,8 @@ impl<T: ObjectTier> Store<T> {
     pub fn bring_back(&self, fetched: &Fetched) -> Result<(), BackError> {
         let handle = fetched.handle();
         let moved = BackError::Moved { handle };
-        let flash = self.flash().ok_or(moved)?;
+        let place = fetched.block.place();
+        let log = self.log(place.log).ok_or(moved)?;
         if !self.retain(handle) {
             return Err(moved);
         }
@@ -259,8 +281,8 @@ impl<T: ObjectTier> Store<T> {
         };
         match done {
             Ok(true) => {
-                flash.free(fetched.block.place());
-                self.flash_pages.fetch_sub(u64::from(self.block_pages(handle)), Relaxed);
+                log.free(place);
+                self.count_gone(place.log, self.block_pages(handle));
             }
             _ => parts.iter().for_each(|part| self.tier.remove(*part)),
         }
@@ -302,28 +324,28 @@ impl<T: ObjectTier> Store<T> {
         self.tier.replace(handle, header, &[&front, tail], still)
     }
 
-    /// Cleans a slot of the flash: see [`Flash::clean`]. Waits for the device.
+    /// Cleans a slot of a log: see [`Flash::clean`]. Waits for the device.
     ///
     /// # Errors
     /// See [`CleanError`].
-    pub fn clean_flash(&self) -> Result<Cleaned, CleanError> {
-        match self.flash() {
-            Some(flash) => flash.clean(self),
+    pub fn clean_log(&self, id: LogId) -> Result<Cleaned, CleanError> {
+        match self.log(id) {
+            Some(log) => log.clean(self),
             None => Err(CleanError::Nothing),
         }
     }
 
-    /// Stores a new block on flash, of which only a stub is in the pool. `None` for no room for that.
-    pub(super) fn insert_on_flash(
+    /// Stores a new block in a log: only a stub of it is in the pool. `None` for no room for that.
+    pub(super) fn insert_in_log(
         &self,
-        flash: &Flash,
+        log: &Flash,
         pages: usize,
         header: Header,
         stub: &mut [u8],
         bytes: &mut [u8],
     ) -> Result<u32, Option<AppendError>> {
         let handle = self.tier.reserve().map_err(|NoRoom| None)?;
-        let place = match flash.put(handle, bytes) {
+        let place = match log.put(handle, bytes) {
             Ok(place) => place,
             Err(error) => {
                 self.tier.unreserve(handle);
@@ -334,11 +356,11 @@ impl<T: ObjectTier> Store<T> {
         let header = Header { codec: Stored::Stub, framed: false, ..header };
         match self.tier.insert(handle, pages as u32, header, &[stub]) {
             Ok(()) => {
-                self.flash_pages.fetch_add(pages as u64, Relaxed);
+                self.count_far(place.log, pages as u16);
                 Ok(handle)
             }
             Err(NoRoom) => {
-                flash.free(place);
+                log.free(place);
                 self.tier.unreserve(handle);
                 Err(None)
             }

@@ -1,4 +1,4 @@
-//! Reading a block that is on flash: asking for its bytes, and restoring pages from them.
+//! Reading a block that is in a log, on flash or at a donor: asking for its bytes, and restoring pages from them.
 //!
 //! A stub is copied when the block is read, and its bytes are those of its place then. Should cleaning carry them
 //! elsewhere meanwhile, the place is no place any more, and who asked looks again.
@@ -9,32 +9,32 @@ use super::get::{Piece, Wanted};
 use super::stub::Seen;
 use super::{Handle, ReadError, Store};
 use crate::codec::{CodecContext, DecodeError, Stored};
-use crate::flash::{Place, ReadFlashError};
+use crate::flash::{LogId, Place, ReadFlashError};
 use crate::pool::object::Header;
 use crate::tier::ObjectTier;
 
-/// A block that is on flash, and where.
+/// A block that is in a log, and where.
 #[derive(Clone, Debug)]
-pub struct OnFlash {
+pub struct FarBlock {
     handle: Handle,
     checksum: u64,
     stub: Box<[u8]>,
     place: Place,
 }
 
-impl OnFlash {
+impl FarBlock {
     /// The block of a stub.
     ///
     /// # Errors
     /// If it is none.
-    pub(super) fn of(handle: Handle, checksum: u64, stub: &[u8]) -> Result<OnFlash, ReadError> {
+    pub(super) fn of(handle: Handle, checksum: u64, stub: &[u8]) -> Result<FarBlock, ReadError> {
         let header = Header { checksum, handle: 0, len: 0, codec: Stored::Stub, framed: false };
         let place = Seen::of(&header, stub).and_then(|seen| seen.place);
         let damaged = ReadError::Damaged {
             handle,
             source: DecodeError { codec: "stub", stored_bytes: stub.len(), wanted_bytes: 0 },
         };
-        Ok(OnFlash { handle, checksum, stub: stub.into(), place: place.ok_or(damaged)? })
+        Ok(FarBlock { handle, checksum, stub: stub.into(), place: place.ok_or(damaged)? })
     }
 
     /// The block.
@@ -48,7 +48,7 @@ impl OnFlash {
     }
 
     pub(super) fn header(&self) -> Header {
-        let OnFlash { checksum, .. } = *self;
+        let FarBlock { checksum, .. } = *self;
         Header { checksum, handle: 0, len: 0, codec: Stored::Stub, framed: false }
     }
 
@@ -60,7 +60,7 @@ impl OnFlash {
 /// The bytes of a block, from flash, with all that is needed to restore its pages.
 #[derive(Clone, Debug)]
 pub struct Fetched {
-    pub(super) block: OnFlash,
+    pub(super) block: FarBlock,
     pub(super) bytes: Vec<u8>,
 }
 
@@ -80,14 +80,16 @@ pub enum FetchError {
         /// The block.
         handle: Handle,
     },
-    /// There is no flash.
-    #[error("block {} is on flash, and there is none", handle.raw())]
-    NoFlash {
+    /// There is no such log.
+    #[error("block {} is in {log}, and there is none", handle.raw())]
+    NoLog {
         /// The block.
         handle: Handle,
+        /// Where it is.
+        log: LogId,
     },
-    /// Flash did not give it, or gave something else.
-    #[error("block {} on flash: {source}", handle.raw())]
+    /// The log did not give it, or gave something else.
+    #[error("block {} in a log: {source}", handle.raw())]
     Lost {
         /// The block.
         handle: Handle,
@@ -98,16 +100,21 @@ pub enum FetchError {
 
 impl<T: ObjectTier> Store<T> {
     /// Asks for the bytes of a block. `told` is called once: before this returns, if they are in memory or
-    /// cannot be had, or else from a thread of the flash tier, which must not be held up for long.
+    /// cannot be had, or else from a thread of the flash tier, which must not be held up for long. `pressing` says that a program waits
+    /// for it.
     pub fn fetch(
         self: &Arc<Self>,
-        block: OnFlash,
+        block: FarBlock,
+        pressing: bool,
         told: impl FnOnce(Result<Fetched, FetchError>) + Send + 'static,
     ) {
         let handle = block.handle;
-        let Some(flash) = self.flash() else { return told(Err(FetchError::NoFlash { handle })) };
+        let log = block.place.log;
+        let Some(flash) = self.log(log) else {
+            return told(Err(FetchError::NoLog { handle, log }));
+        };
         let store = Arc::clone(self);
-        flash.read(handle.raw(), block.place, move |read| {
+        flash.read(handle.raw(), block.place, pressing, move |read| {
             told(match read {
                 Ok(bytes) => Ok(Fetched { block, bytes }),
                 // A place is given up only after its stub names another.
@@ -120,13 +127,13 @@ impl<T: ObjectTier> Store<T> {
     }
 
     /// The bytes of a block, if they are in memory. Waits for nothing.
-    pub fn fetch_here(&self, block: &OnFlash) -> Option<Fetched> {
-        let bytes = self.flash()?.read_here(block.handle.raw(), block.place)?;
+    pub fn fetch_here(&self, block: &FarBlock) -> Option<Fetched> {
+        let bytes = self.log(block.place.log)?.read_here(block.handle.raw(), block.place)?;
         Some(Fetched { block: block.clone(), bytes })
     }
 
     /// Whether the block is still where it was.
-    fn is_at(&self, block: &OnFlash) -> bool {
+    fn is_at(&self, block: &FarBlock) -> bool {
         let same = |header: &Header, payload: &[u8]| {
             header.codec == Stored::Stub && payload == block.stub()
         };

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use clew_core::Vpn;
 
-use super::fetch::OnFlash;
+use super::fetch::FarBlock;
 use super::front::Front;
 use super::stub::Seen;
 use super::{Handle, ReadError, Store};
@@ -28,22 +28,22 @@ pub struct Piece {
 /// What reading a block comes to: it is where it can be read, or it has to be waited for.
 #[must_use = "a block on flash has not been read"]
 #[derive(Debug)]
-pub enum Get<P, F = OnFlash> {
+pub enum Get<P, F = FarBlock> {
     /// It was read.
     Here(P),
-    /// It is on flash: [`Store::fetch`].
-    OnFlash(F),
+    /// It is in a log: [`Store::fetch`].
+    Far(F),
 }
 
 impl<P> Get<P> {
     /// What was read, for those who cannot wait.
     ///
     /// # Errors
-    /// [`ReadError::OnFlash`] if it is on flash.
+    /// [`ReadError::Far`] if it is on flash.
     pub fn here(self) -> Result<P, ReadError> {
         match self {
             Get::Here(read) => Ok(read),
-            Get::OnFlash(block) => Err(ReadError::OnFlash { handle: block.handle() }),
+            Get::Far(block) => Err(ReadError::Far { handle: block.handle() }),
         }
     }
 }
@@ -52,7 +52,7 @@ impl<P, F> Get<P, F> {
     fn map<Q>(self, f: impl FnOnce(P) -> Q) -> Get<Q, F> {
         match self {
             Get::Here(read) => Get::Here(f(read)),
-            Get::OnFlash(block) => Get::OnFlash(block),
+            Get::Far(block) => Get::Far(block),
         }
     }
 }
@@ -130,8 +130,8 @@ impl<T: ObjectTier> Store<T> {
         self.tier.read(handle.raw(), look).flatten().unwrap_or(0)
     }
 
-    /// Bytes that a block takes on flash; zero if it is not there.
-    pub fn flash_bytes(&self, handle: Handle) -> u32 {
+    /// Bytes that a block takes in a log; zero if it is in none.
+    pub fn log_bytes(&self, handle: Handle) -> u32 {
         let place = |header: &Header, payload: &[u8]| Seen::of(header, payload)?.place;
         self.tier.read(handle.raw(), place).flatten().map_or(0, |place| place.len)
     }
@@ -171,7 +171,7 @@ impl<T: ObjectTier> Store<T> {
         let read = match header {
             Some(Header { codec: Stored::Part, .. }) | None => Err(ReadError::Unknown { handle }),
             Some(Header { codec: Stored::Stub, checksum, .. }) => {
-                OnFlash::of(handle, checksum, &payload).map(Get::OnFlash)
+                FarBlock::of(handle, checksum, &payload).map(Get::Far)
             }
             Some(header) => {
                 let read = self.read_copied(ctx, handle, header, &payload, wanted, out);

@@ -32,13 +32,13 @@ mod stub;
 pub use adopt::Adopted;
 pub use dictionary::Dictionary;
 pub use evict::{BackError, EvictError};
-pub use fetch::{FetchError, Fetched, OnFlash};
+pub use fetch::{FarBlock, FetchError, Fetched};
 pub use get::{Get, Piece};
-pub use put::PutOnFlashError;
+pub use put::PutFarError;
 pub use refusal::{Limit, PutError, ReadError, StoreError};
 
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use clew_core::{CodecKind, FrameFacts, PoolKind, Vpn};
@@ -47,7 +47,7 @@ use twox_hash::XxHash3_64;
 
 use crate::codec::Stored;
 use crate::codec::chunks::MIN_CHUNK_BYTES;
-use crate::flash::Flash;
+use crate::flash::{Flash, LogId};
 use crate::pool::handle::NO_HANDLE;
 use crate::pool::object::Header;
 use crate::segment::Segment;
@@ -119,8 +119,10 @@ pub struct PoolFacts {
     pub slab_table_bytes: u64,
     /// Pages of all blocks, however many references they have.
     pub pages: u64,
-    /// Of `pages`, those of blocks that are on flash.
-    pub flash_pages: u64,
+    /// Of `pages`, those of blocks that are in a log.
+    pub far_pages: u64,
+    /// The same, of each log ([`LogId::index`]).
+    pub log_pages: [u64; LogId::COUNT],
     /// Blocks.
     pub blocks: u64,
     /// Objects; a block has one or, if it is large, several.
@@ -146,12 +148,16 @@ pub struct Store<T: ObjectTier = AnyTier> {
     seed: u64,
     pages: AtomicU64,
     blocks: AtomicU64,
-    /// Of these pages, those that are on flash.
-    flash_pages: AtomicU64,
+    /// Of these pages, those that are in each log.
+    log_pages: [AtomicU64; LogId::COUNT],
+    /// The sum of these.
+    far_pages: AtomicU64,
     corrupt_reads: AtomicU64,
     ready: dictionary::Ready,
     /// Where blocks go that leave the tier.
-    flash: OnceLock<Arc<Flash>>,
+    logs: [OnceLock<Arc<Flash>>; LogId::COUNT],
+    /// Whether there is any.
+    has_logs: AtomicBool,
     /// Blocks that lost their parts without losing their pages.
     moved: AtomicU64,
     /// Held by whoever takes a block's parts away, or gives it some, for so long.
@@ -219,10 +225,12 @@ impl<T: ObjectTier> Store<T> {
             tier,
             pages: AtomicU64::new(pages),
             blocks: AtomicU64::new(blocks),
-            flash_pages: AtomicU64::new(0),
+            log_pages: [const { AtomicU64::new(0) }; LogId::COUNT],
+            far_pages: AtomicU64::new(0),
             corrupt_reads: AtomicU64::new(0),
             ready: dictionary::Ready::default(),
-            flash: OnceLock::new(),
+            logs: [const { OnceLock::new() }; LogId::COUNT],
+            has_logs: AtomicBool::new(false),
             moved: AtomicU64::new(0),
             moving: Mutex::new(()),
         }
@@ -340,11 +348,11 @@ impl<T: ObjectTier> Store<T> {
         if let Some(dictionary) = dictionary {
             self.release_dictionary(dictionary);
         }
-        if let (Some(place), Some(flash)) = (place, self.flash()) {
-            flash.free(place);
-        }
-        if place.is_some() {
-            self.flash_pages.fetch_sub(u64::from(pages), Relaxed);
+        if let Some(place) = place {
+            if let Some(log) = self.log(place.log) {
+                log.free(place);
+            }
+            self.count_gone(place.log, pages);
         }
         pages
     }
@@ -402,7 +410,8 @@ impl<T: ObjectTier> Store<T> {
             handle_table_bytes: usage.handle_table_bytes,
             slab_table_bytes: usage.slab_table_bytes,
             pages: self.pages.load(Relaxed),
-            flash_pages: self.flash_pages.load(Relaxed),
+            far_pages: self.far_pages.load(Relaxed),
+            log_pages: self.log_pages.each_ref().map(|pages| pages.load(Relaxed)),
             blocks: self.blocks.load(Relaxed),
             objects: usage.objects,
             slabs: usage.slabs,

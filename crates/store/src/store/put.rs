@@ -11,22 +11,22 @@ use super::{
 use crate::codec::chunks::{MAX_CHUNK_BYTES, MIN_CHUNK_BYTES, worth_bytes};
 use crate::codec::same::repeated_word;
 use crate::codec::{CodecContext, Stored};
-use crate::flash::{AppendError, Flash};
+use crate::flash::{AppendError, Flash, LogId};
 use crate::pool::handle::REFS_PINNED;
 use crate::pool::object::{Header, MAX_PAYLOAD_BYTES};
 use crate::tier::ObjectTier;
 use clew_core::CodecKind;
 
-/// Why a block was not stored on flash; it is nowhere.
+/// Why a block was not stored in a log; it is nowhere.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PutOnFlashError {
-    /// There is no flash.
-    #[error("there is no flash")]
-    NoFlash,
+pub enum PutFarError {
+    /// There is no such log.
+    #[error("there is no {}", .0)]
+    NoLog(LogId),
     /// It would not have been stored in the pool either.
     #[error(transparent)]
     Put(PutError),
-    /// Flash did not take it.
+    /// The log did not take it.
     #[error(transparent)]
     Append(AppendError),
 }
@@ -35,7 +35,7 @@ pub enum PutOnFlashError {
 #[derive(Clone, Copy)]
 enum To<'a> {
     Pool,
-    Flash { flash: &'a Flash, refused: &'a Cell<Option<AppendError>> },
+    Log { log: &'a Flash, refused: &'a Cell<Option<AppendError>> },
 }
 
 /// Objects of a block that is not complete yet; dropped, it removes them.
@@ -92,26 +92,27 @@ impl<T: ObjectTier> Store<T> {
         self.put_to(To::Pool, ctx, bytes, codec, chunk_bytes, members)
     }
 
-    /// As [`Store::put_group`], but on flash: only a stub takes room in the pool, and nothing of a page that
-    /// repeats one word is on flash.
+    /// As [`Store::put_group`], but in a log: only a stub takes room in the pool, and nothing of a page that
+    /// repeats one word is in the log.
     ///
     /// # Errors
-    /// As [`Store::put`], and if flash does not take it. Nothing is stored then.
-    pub fn put_on_flash(
+    /// As [`Store::put`], and if the log does not take it. Nothing is stored then.
+    pub fn put_far(
         &self,
+        to: LogId,
         ctx: &mut CodecContext,
         bytes: &[u8],
         codec: CodecKind,
         chunk_bytes: u32,
         members: Members<'_>,
-    ) -> Result<Handle, PutOnFlashError> {
-        let flash = self.flash().ok_or(PutOnFlashError::NoFlash)?;
+    ) -> Result<Handle, PutFarError> {
+        let log = self.log(to).ok_or(PutFarError::NoLog(to))?;
         let refused = Cell::new(None);
-        let to = To::Flash { flash, refused: &refused };
+        let to = To::Log { log, refused: &refused };
         let put = self.put_to(to, ctx, bytes, codec, chunk_bytes, members);
         put.map_err(|error| match refused.take() {
-            Some(refused) => PutOnFlashError::Append(refused),
-            None => PutOnFlashError::Put(error),
+            Some(refused) => PutFarError::Append(refused),
+            None => PutFarError::Put(error),
         })
     }
 
@@ -142,15 +143,15 @@ impl<T: ObjectTier> Store<T> {
         }
         let limit = match to {
             To::Pool => self.config.disksize_pages,
-            To::Flash { .. } => u64::MAX,
+            To::Log { .. } => u64::MAX,
         };
-        let on_flash = self.flash_pages.load(Relaxed);
+        let far = self.far_pages.load(Relaxed);
         let fits = |stored: u64| {
             let sum = stored.checked_add(pages as u64)?;
-            (sum.saturating_sub(on_flash) <= limit).then_some(sum)
+            (sum.saturating_sub(far) <= limit).then_some(sum)
         };
         if let Err(stored) = self.pages.fetch_update(Relaxed, Relaxed, fits) {
-            let stored = stored.saturating_sub(on_flash);
+            let stored = stored.saturating_sub(far);
             return Err(PutError::Full { limit: Limit::Pages { stored, limit }, pages });
         }
         let mut unfinished =
@@ -212,7 +213,7 @@ impl<T: ObjectTier> Store<T> {
                     let packed = &ctx.packed[..len];
                     let handle = match to {
                         To::Pool => self.insert(1, header, &[packed]),
-                        To::Flash { .. } => self.insert_stub(to, 1, header, name, None, packed),
+                        To::Log { .. } => self.insert_stub(to, 1, header, name, None, packed),
                     };
                     if handle.is_none() {
                         self.release_dictionary(dictionary.handle);
@@ -230,7 +231,7 @@ impl<T: ObjectTier> Store<T> {
         };
         if pages == 1 && encoded.chunk_units == 0 {
             match to {
-                To::Flash { .. } => {
+                To::Log { .. } => {
                     return self.insert_stub(to, pages, header, None, None, data);
                 }
                 To::Pool if data.len() <= MAX_PAYLOAD_BYTES => {
@@ -250,7 +251,7 @@ impl<T: ObjectTier> Store<T> {
         }
         let needed = match to {
             To::Pool => parts_needed(data.len(), tables),
-            To::Flash { .. } => 0,
+            To::Log { .. } => 0,
         };
         let front = &mut ctx.front;
         begin(front, pages, needed, encoded.chunk_units, has_offsets, members.park);
@@ -262,7 +263,7 @@ impl<T: ObjectTier> Store<T> {
         }
         front.extend_from_slice(&ctx.lengths);
         debug_assert_eq!(front.len(), FIXED_BYTES + tables, "what is written is what was counted");
-        if let To::Flash { .. } = to {
+        if let To::Log { .. } = to {
             return self.insert_stub(to, pages, header, None, Some(front), data);
         }
         let part_header =
@@ -280,7 +281,7 @@ impl<T: ObjectTier> Store<T> {
         self.insert(pages, header, &[front, tail])
     }
 
-    /// Stores a block on flash.
+    /// Stores a block in a log.
     fn insert_stub(
         &self,
         to: To<'_>,
@@ -290,13 +291,13 @@ impl<T: ObjectTier> Store<T> {
         front: Option<&[u8]>,
         data: &[u8],
     ) -> Option<u32> {
-        let To::Flash { flash, refused } = to else { return None };
+        let To::Log { log, refused } = to else { return None };
         let mut stub = Vec::new();
         super::stub::write(&mut stub, header.codec, dictionary, front);
         if stub.len() > MAX_PAYLOAD_BYTES {
             return None;
         }
-        let stored = self.insert_on_flash(flash, pages, header, &mut stub, &mut data.to_vec());
+        let stored = self.insert_in_log(log, pages, header, &mut stub, &mut data.to_vec());
         stored.inspect_err(|error| refused.set(error.clone())).ok()
     }
 

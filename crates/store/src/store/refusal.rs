@@ -2,6 +2,7 @@
 
 use super::{FetchError, Handle};
 use crate::codec::DecodeError;
+use crate::flash::LogId;
 use crate::segment::SegmentError;
 
 /// Why there is no store.
@@ -24,8 +25,8 @@ pub enum StoreError {
 /// What is exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// Flash took nothing.
-    Flash,
+    /// A log took nothing.
+    Log(LogId),
     /// Pages (`disksize_pages`).
     Pages {
         /// In the store.
@@ -80,7 +81,7 @@ pub enum ReadError {
     },
     /// The block is on flash, and who asked has no way to wait for that.
     #[error("block {} is on flash, and nobody waits for it here", handle.raw())]
-    OnFlash {
+    Far {
         /// The handle.
         handle: Handle,
     },

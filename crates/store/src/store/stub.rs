@@ -1,8 +1,8 @@
-//! The stub of a block that is on flash: what stays of it in the pool.
+//! The stub of a block that is in a log, on flash or at a donor: what stays of it in the pool.
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 20 | place on flash |
+//! | 20 | its place there |
 //! | 1 | what its bytes are: codec (3 bits), framed (bit 7) |
 //! | 4 | its dictionary, if it needs one |
 //! | the rest | if it is framed: its front, without parts and tail |
@@ -59,7 +59,7 @@ impl<'a> Seen<'a> {
             dictionary = Some(Handle::from_raw(u32::from_le_bytes(*name))?);
             body = rest;
         }
-        let place = Some(Place::from_bytes(*place));
+        let place = Some(Place::from_bytes(*place)?);
         Some(Seen { codec, framed, body, dictionary, place })
     }
 }

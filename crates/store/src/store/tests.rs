@@ -521,7 +521,7 @@ proptest! {
                         }
                         Err(PutError::Full { limit, .. }) => {
                             match limit {
-                                Limit::Flash => prop_assert!(false, "there is none"),
+                                Limit::Log(_) => prop_assert!(false, "there is none"),
                                 Limit::Pages { stored, limit } =>
                                     prop_assert!(stored + pages as u64 > limit),
                                 Limit::Bytes { used, limit } =>

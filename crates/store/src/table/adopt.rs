@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use super::entry::{Entry, State};
 use super::leaves::{FreeLeaves, LEAF_BYTES, LEAF_PAGES, MAX_LEAVES, OWNER_BYTES, Owner, Tables};
 use super::numbers::Numbers;
-use super::space::{COUNTS, ON_FLASH, Space};
+use super::space::{AT_DONORS, COUNTS, ON_FLASH, Space};
 use crate::adopt::AdoptError;
 use crate::segment::Segment;
 use crate::store::Handle;
@@ -158,6 +158,7 @@ impl Space {
                 });
                 counts[entry.state() as usize] += 1;
                 counts[ON_FLASH] += i64::from(entry.is_on_flash());
+                counts[AT_DONORS] += i64::from(entry.is_at_donor());
             }
         }
         (Space::of_leaves(id, tables, leaves, counts), damage)

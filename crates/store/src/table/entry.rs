@@ -3,7 +3,7 @@
 //! | bits | what |
 //! |---|---|
 //! | 0..4 | state |
-//! | 4..8 | flags: WANTED, SAMPLED, FLASH, one free |
+//! | 4..8 | flags: WANTED, SAMPLED, FLASH, DONOR |
 //! | 8..24 | index of the page in its block |
 //! | 24..32 | CRC-8 of the other bytes |
 //! | 32..64 | handle of the block, zero for none |
@@ -109,6 +109,8 @@ impl Entry {
     pub const SAMPLED: u8 = 2;
     /// Flag of a stored page: its block was seen on flash. The block itself knows better.
     pub const FLASH: u8 = 4;
+    /// Flag of a stored page: its block was seen at a donor. The block itself knows better, and at which.
+    pub const DONOR: u8 = 8;
 
     /// A page in `state`, without flags, index or handle.
     #[inline]
@@ -131,13 +133,12 @@ impl Entry {
     /// The word of the table, whoever wrote it; `None` if that was none of ours, or memory was
     /// damaged since.
     pub fn checked(raw: u64) -> Option<Entry> {
-        const FREE_FLAGS: u64 = 0x80;
         let entry = Entry(raw);
         let fields = match State::ALL.get(raw as usize & 0xf)? {
             State::Absent => raw == 0,
             _ => entry.handle().is_some() || entry.index() == 0,
         };
-        (fields && raw & FREE_FLAGS == 0 && sealed(raw) == raw).then_some(entry)
+        (fields && sealed(raw) == raw).then_some(entry)
     }
 
     /// The word.
@@ -189,6 +190,18 @@ impl Entry {
         self.has(Entry::FLASH) && matches!(self.state(), State::Stored | State::Restoring)
     }
 
+    /// The same of a donor.
+    #[inline]
+    pub fn is_at_donor(self) -> bool {
+        self.has(Entry::DONOR) && matches!(self.state(), State::Stored | State::Restoring)
+    }
+
+    /// Whether either flag says that its block is in a log.
+    #[inline]
+    pub fn is_far(self) -> bool {
+        self.has(Entry::FLASH) || self.has(Entry::DONOR)
+    }
+
     /// Index of the page in its block.
     #[inline]
     pub fn index(self) -> u16 {
@@ -219,6 +232,9 @@ impl fmt::Debug for Entry {
         }
         if self.has(Entry::FLASH) {
             f.write_str("+flash")?;
+        }
+        if self.has(Entry::DONOR) {
+            f.write_str("+donor")?;
         }
         match self.handle() {
             Some(handle) => write!(f, "({}[{}])", handle.raw(), self.index()),

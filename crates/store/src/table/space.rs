@@ -21,9 +21,10 @@ use super::leaves::{LEAF_PAGES, SPARE_ONE_IN, TableError, Tables};
 use super::lock::SpaceLock;
 
 pub(super) const VPN_LIMIT: u64 = 1 << 45;
-/// Entries are counted by their states, and those on flash once more, behind these.
-pub(super) const COUNTS: usize = State::ALL.len() + 1;
+/// Entries are counted by their states, and those on flash and at donors once more, behind these.
+pub(super) const COUNTS: usize = State::ALL.len() + 2;
 pub(super) const ON_FLASH: usize = State::ALL.len();
+pub(super) const AT_DONORS: usize = ON_FLASH + 1;
 
 /// Pages in each state. Taken without stopping the space: exact only while nobody changes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,6 +43,8 @@ pub struct Counts {
     pub lent: u64,
     /// Of those stored and being put back: on flash.
     pub flash: u64,
+    /// The same: at donors.
+    pub donors: u64,
 }
 
 /// Why an entry was not exchanged.
@@ -136,6 +139,10 @@ impl Space {
         let flash = i64::from(new.is_on_flash()) - i64::from(old.is_on_flash());
         if flash != 0 {
             self.counts[ON_FLASH].fetch_add(flash, Ordering::Relaxed);
+        }
+        let donors = i64::from(new.is_at_donor()) - i64::from(old.is_at_donor());
+        if donors != 0 {
+            self.counts[AT_DONORS].fetch_add(donors, Ordering::Relaxed);
         }
         let (old, new) = (old.state(), new.state());
         if old != new {
@@ -271,6 +278,7 @@ impl Space {
             parked: of(State::Parked),
             lent: of(State::Lent),
             flash: self.counts[ON_FLASH].load(Ordering::Relaxed).max(0) as u64,
+            donors: self.counts[AT_DONORS].load(Ordering::Relaxed).max(0) as u64,
         }
     }
 }

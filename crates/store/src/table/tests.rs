@@ -216,6 +216,7 @@ proptest! {
             parked: of(State::Parked),
             lent: of(State::Lent),
             flash: model.values().filter(|entry| entry.is_on_flash()).count() as u64,
+            donors: model.values().filter(|entry| entry.is_at_donor()).count() as u64,
         });
     }
 }

@@ -1,9 +1,9 @@
 //! A log from what a predecessor left: its ledger, its buffers, and who names what.
 
 use super::{Buffer, GRAIN, Lies, Log, Use, taken};
-use crate::flash::Place;
 use crate::flash::cipher::TAG_BYTES;
 use crate::flash::ledger::Ledger;
+use crate::flash::{LogId, Place};
 use crate::segment::SegmentError;
 
 impl Log {
@@ -13,6 +13,7 @@ impl Log {
     /// # Errors
     /// If the system refuses. Can be tried again.
     pub fn adopt(
+        id: LogId,
         ledger: Ledger,
         is_known: bool,
         named: &[(u32, Place)],
@@ -21,7 +22,8 @@ impl Log {
         let memory = ledger.memory()?;
         let can_be = |place: &Place| {
             let end = u64::from(place.offset) + u64::from(place.len) + TAG_BYTES as u64;
-            place.slot < shape.slots
+            place.log == id
+                && place.slot < shape.slots
                 && place.generation > 0
                 && (place.generation < next || !is_known)
                 && place.offset.is_multiple_of(GRAIN)
@@ -33,7 +35,7 @@ impl Log {
             *newest = place.generation.max(*newest);
         }
         let mut lost = Vec::new();
-        let log = Log::of(ledger, |state| {
+        let log = Log::of(id, ledger, |state| {
             for (handle, place) in named {
                 let is_current = can_be(place) && newest[place.slot as usize] == place.generation;
                 if !is_current {

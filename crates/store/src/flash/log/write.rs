@@ -1,10 +1,14 @@
 //! Full segments, for threads that write them.
 
+use std::time::{Duration, Instant};
+
 use parking_lot::MutexGuard;
 
-use super::{Buffer, Lies, Log, State, Use, free_if_idle};
-use crate::flash::device::ALIGN;
+use super::{Buffer, Lies, Log, State, Use};
+use crate::flash::device::{ALIGN, Device};
 
+/// After a write that may succeed another time.
+const PAUSE: Duration = Duration::from_millis(250);
 /// Free buffers that keep their memory: asking for it and giving it back takes a tenth of a millisecond.
 const KEPT_BUFFERS: usize = 2;
 
@@ -22,7 +26,7 @@ pub(in crate::flash) struct ToWrite {
 
 impl Log {
     /// Waits for a segment that can be written; `None` when it ends.
-    pub fn next_to_write(&self) -> Option<ToWrite> {
+    pub fn next_to_write(&self, device: &dyn Device) -> Option<ToWrite> {
         let mut state = self.state.lock();
         loop {
             if state.ends {
@@ -33,12 +37,15 @@ impl Log {
                 .filter(|number| ready(&state.buffers[*number]))
                 .min_by_key(|number| state.slots[state.buffers[*number].slot as usize].generation);
             match oldest {
+                Some(_) if state.paused_until.is_some_and(|until| until > Instant::now()) => {
+                    self.full.wait_for(&mut state, PAUSE);
+                }
                 Some(number) if state.latched.is_none() => {
                     let Buffer { slot, fill, .. } = state.buffers[number];
                     if state.slots[slot as usize].live == 0 {
                         // All of it was freed before it was written.
                         state.counts.segments_dropped += 1;
-                        state = self.give_up(state, number);
+                        state = self.give_up(state, number, device);
                         continue;
                     }
                     state.buffers[number].is = Use::Writing;
@@ -52,12 +59,12 @@ impl Log {
     }
 
     /// A segment was written.
-    pub fn wrote(&self, written: ToWrite) {
+    pub fn wrote(&self, written: ToWrite, device: &dyn Device) {
         let mut state = self.state.lock();
         debug_assert_eq!(state.buffers[written.buffer].slot, written.slot);
         state.counts.written_bytes += written.len as u64;
         state.counts.segments_written += 1;
-        drop(self.give_up(state, written.buffer));
+        drop(self.give_up(state, written.buffer, device));
     }
 
     /// A buffer is not needed any more: its slot has its bytes, or no object.
@@ -65,12 +72,13 @@ impl Log {
         &'a self,
         mut state: MutexGuard<'a, State>,
         buffer: usize,
+        device: &dyn Device,
     ) -> MutexGuard<'a, State> {
         let slot = state.buffers[buffer].slot;
         state.buffers[buffer].is = Use::Emptying;
         state.slots[slot as usize].lies = Lies::OnDevice;
         self.ledger.clear(buffer);
-        free_if_idle(&mut state, slot);
+        self.free_if_idle(&mut state, slot, device);
         let kept = |buffer: &&Buffer| buffer.is == Use::Free && buffer.memory > 0;
         let memory = state.buffers[buffer].memory;
         state.buffers[buffer] = match state.buffers.iter().filter(kept).count() {
@@ -91,6 +99,15 @@ impl Log {
         self.state.lock().latched.get_or_insert(why);
         self.written.notify_all();
         self.full.notify_all();
+    }
+
+    /// A segment could not be written, and may be another time: its device is a machine that was out of reach, or had no
+    /// room.
+    pub fn written_later(&self, failed: ToWrite) {
+        let mut state = self.state.lock();
+        state.buffers[failed.buffer].is = Use::Full;
+        state.paused_until = Some(Instant::now() + PAUSE);
+        self.full.notify_one();
     }
 
     /// A segment could not be written: nothing is taken any more.

@@ -205,7 +205,7 @@ fn what_is_freed_while_it_is_read_is_read() {
     let handle = first(&played);
     let (place, expected) = played.owner.objects.lock()[&handle].clone();
     let (tell, told) = std::sync::mpsc::sync_channel(1);
-    played.flash.read(handle, place, move |read| tell.send(read).unwrap());
+    played.flash.read(handle, place, true, move |read| tell.send(read).unwrap());
     let all: Vec<u32> = played.owner.objects.lock().keys().copied().collect();
     for handle in all {
         played.free(handle);

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::flash::device::{Device, Read};
-use crate::segment::Segment;
+use crate::flash::device::{Device, Read, Write};
 
 /// What the device is to do, and what is on it. Outlives those who use it, as a device does.
 #[derive(Debug, Default)]
@@ -59,29 +58,27 @@ impl Device for Faulty {
         self.0.bytes.lock().len() as u64
     }
 
-    fn write(&self, at: u64, from: &Segment, offset: usize, len: usize) -> io::Result<usize> {
+    fn write(&self, write: Write<'_>) -> Option<io::Result<usize>> {
         let plan = &self.0;
-        let mut holds = plan.holds.lock();
-        while *holds {
-            plan.goes_on.wait(&mut holds);
+        let wrote = self.write_now(&write);
+        if !plan.is_slow.load(Relaxed) {
+            return Some(wrote);
         }
-        drop(holds);
-        if let Some((left, error)) = plan.fail_writes.lock().as_mut() {
-            *left = left.checked_sub(1).ok_or_else(|| io::Error::from_raw_os_error(*error))?;
-        }
-        let len = match plan.short_writes.load(Relaxed) as usize {
-            0 => len,
-            most => len.min(most),
-        };
-        let mut bytes = plan.bytes.lock();
-        let at = at as usize;
-        let to = bytes.get_mut(at..at + len).ok_or(io::ErrorKind::InvalidInput)?;
-        from.read_at(offset, to).map_err(io::Error::other)?;
-        plan.writes.fetch_add(1, Relaxed);
-        Ok(len)
+        let wait = Duration::from_micros(write.at / 4096 % 5 * 300);
+        std::thread::spawn(move || {
+            std::thread::sleep(wait);
+            (write.told)(wrote);
+        });
+        None
     }
 
-    fn read(&self, Read { at, mut into, told }: Read) {
+    /// What nobody needs is not there any more.
+    fn forget(&self, at: u64, len: usize) {
+        let mut bytes = self.0.bytes.lock();
+        bytes.iter_mut().skip(at as usize).take(len).for_each(|byte| *byte = 0xdd);
+    }
+
+    fn read(&self, Read { at, mut into, told, .. }: Read) {
         let plan = &self.0;
         if Plan::takes_one(&plan.failing_reads) {
             return told(Err(io::Error::from_raw_os_error(libc::EIO)), into);
@@ -110,5 +107,30 @@ impl Device for Faulty {
 
     fn way(&self) -> &'static str {
         "memory"
+    }
+}
+
+impl Faulty {
+    fn write_now(&self, write: &Write<'_>) -> io::Result<usize> {
+        let plan = &self.0;
+        let &Write { at, from, offset, len, .. } = write;
+        let mut holds = plan.holds.lock();
+        while *holds {
+            plan.goes_on.wait(&mut holds);
+        }
+        drop(holds);
+        if let Some((left, error)) = plan.fail_writes.lock().as_mut() {
+            *left = left.checked_sub(1).ok_or_else(|| io::Error::from_raw_os_error(*error))?;
+        }
+        let len = match plan.short_writes.load(Relaxed) as usize {
+            0 => len,
+            most => len.min(most),
+        };
+        let mut bytes = plan.bytes.lock();
+        let at = at as usize;
+        let to = bytes.get_mut(at..at + len).ok_or(io::ErrorKind::InvalidInput)?;
+        from.read_at(offset, to).map_err(io::Error::other)?;
+        plan.writes.fetch_add(1, Relaxed);
+        Ok(len)
     }
 }

@@ -109,7 +109,7 @@ fn a_file_that_became_shorter_is_an_error_and_no_zeros() {
     let left = super::left(&played.flash);
     let named: Vec<_> =
         handles.iter().map(|handle| (*handle, played.owner.objects.lock()[handle].0)).collect();
-    let (adopted, lost) = Flash::adopt(left, Box::new(device), &named).unwrap();
+    let (adopted, lost) = Flash::adopt(super::CONFIG, left, Box::new(device), &named).unwrap();
     assert_eq!(lost, []);
     played.flash = adopted;
     let again = handles.iter().filter(|handle| played.is_as_put(**handle)).count();

@@ -15,8 +15,13 @@ use super::*;
 pub use faulty::Plan;
 
 /// What is read once is not kept: the device is asked each time.
-pub const CONFIG: FlashConfig =
-    FlashConfig { segment_bytes: 64 << 10, buffers: 4, reads_ahead: false };
+pub const CONFIG: FlashConfig = FlashConfig {
+    log: LogId::FLASH,
+    segment_bytes: 64 << 10,
+    buffers: 4,
+    reads_ahead: ReadsAhead::Never,
+    writers: 2,
+};
 
 /// A device in memory with so many slots.
 pub fn plan(slots: usize) -> Arc<Plan> {
@@ -63,7 +68,7 @@ impl Played {
     }
 
     pub fn reading_ahead(plan: Arc<Plan>) -> Played {
-        Played::with(FlashConfig { reads_ahead: true, ..CONFIG }, plan)
+        Played::with(FlashConfig { reads_ahead: ReadsAhead::Always, ..CONFIG }, plan)
     }
 
     fn with(config: FlashConfig, plan: Arc<Plan>) -> Played {
@@ -140,7 +145,7 @@ impl Played {
         let named: Vec<(u32, Place)> =
             owner.objects.lock().iter().map(|(handle, (place, _))| (*handle, *place)).collect();
         let device = device.unwrap_or_else(|| plan.device());
-        let (flash, lost) = Flash::adopt(left, device, &named).unwrap();
+        let (flash, lost) = Flash::adopt(CONFIG, left, device, &named).unwrap();
         assert!(lost.is_empty(), "{lost:?}");
         Played { flash, owner, plan, next }
     }
@@ -394,7 +399,7 @@ fn cleaning_takes_what_gains_most_for_its_cost() {
     }
     let victim = || {
         let victim = played.flash.core.log.victim().unwrap();
-        played.flash.core.log.read_over(victim.slot);
+        played.flash.core.log.read_over(victim.slot, played.flash.device());
         victim.slot
     };
     // (1-u)/(1+u) is 0.15 with three objects, and five segments were begun since: 0.77. With two it is 0.34 and two
@@ -403,7 +408,7 @@ fn cleaning_takes_what_gains_most_for_its_cost() {
     played.flash.clean(&played.owner).unwrap();
     played.flash.flush();
     let victim = played.flash.core.log.victim().unwrap();
-    played.flash.core.log.read_over(victim.slot);
+    played.flash.core.log.read_over(victim.slot, played.flash.device());
     assert_eq!(victim.slot, slots[4], "emptier by enough");
     played.check();
 }
@@ -438,7 +443,7 @@ fn what_a_successor_is_told_wrongly_is_lost_and_nothing_else() {
     named.extend((1000..).zip(wrong));
     let Played { flash, owner, plan, next } = played;
     drop(flash);
-    let (flash, mut lost) = Flash::adopt(left, plan.device(), &named).unwrap();
+    let (flash, mut lost) = Flash::adopt(CONFIG, left, plan.device(), &named).unwrap();
     lost.sort_unstable();
     assert_eq!(lost, (1000..1000 + wrong.len() as u32).collect::<Vec<_>>());
     for place in wrong {
@@ -464,7 +469,7 @@ fn a_successor_that_knows_no_fresh_generation_takes_nothing() {
         let [words, _] = played.flash.core.log.ledger().segments();
         let word = words.word(damage).load(Relaxed);
         words.word(damage).store(!word, Relaxed);
-        let refused = Flash::adopt(left, played.plan.device(), &[]);
+        let refused = Flash::adopt(CONFIG, left, played.plan.device(), &[]);
         assert!(matches!(&refused, Err(AdoptFlashError::Ledger)), "{damage}");
         assert!(refused.is_err_and(|error| error.is_lost()));
         words.word(damage).store(word, Relaxed);

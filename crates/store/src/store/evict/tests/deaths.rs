@@ -15,15 +15,15 @@ fn whoever_dies_while_moving_a_block_leaves_it_here_or_there() {
             world.play(&mut draw);
         }
         let Some(handle) = world.put(&mut draw, seed % 3 == 1) else { continue };
-        world.store.flash().unwrap().flush();
+        world.store.log(LogId::FLASH).unwrap().flush();
         let fetched = match world.store.get(&mut world.ctx, handle, 0, &mut [0; PAGE]).unwrap() {
-            Get::OnFlash(block) => Some(fetch(&world.store, block).unwrap()),
+            Get::Far(block) => Some(fetch(&world.store, block).unwrap()),
             Get::Here(()) => None,
         };
         let (store, ctx) = (&world.store, &mut world.ctx);
         let child = step::traced(name, || match fetched {
             Some(fetched) => drop(store.bring_back(&fetched)),
-            None => drop(store.evict(ctx, handle, FlashForm::AsStored)),
+            None => drop(store.evict(ctx, handle, LogId::FLASH, FlashForm::AsStored)),
         });
         let Some(mut child) = child else { return };
         for _ in 0..draw.size(100, 40_000) {
@@ -33,7 +33,7 @@ fn whoever_dies_while_moving_a_block_leaves_it_here_or_there() {
         }
         child.kill();
         let mut world = world.die();
-        match world.store.is_on_flash(handle) {
+        match world.store.log_of(handle).is_some() {
             true => there += 1,
             false => here += 1,
         }
@@ -55,7 +55,7 @@ fn whoever_dies_by_surprise_leaves_what_was_named() {
         for _ in 0..40 {
             world.play(&mut draw);
         }
-        world.store.flash().unwrap().flush();
+        world.store.log(LogId::FLASH).unwrap().flush();
         let store = Arc::clone(&world.store);
         let handles: Vec<Handle> = world.blocks.keys().copied().collect();
         let child = step::fork(|| {
@@ -63,9 +63,10 @@ fn whoever_dies_by_surprise_leaves_what_was_named() {
             let mut draw = Seeded::of(seed, &[8]);
             loop {
                 let handle = handles[draw.below(handles.len() as u64) as usize];
-                let _ = store.evict(&mut ctx, handle, FlashForm::AsStored);
+                let _ = store.evict(&mut ctx, handle, LogId::FLASH, FlashForm::AsStored);
                 // Without a thread that writes, only what is in memory can be read.
-                let put = store.put_on_flash(
+                let put = store.put_far(
+                    LogId::FLASH,
                     &mut ctx,
                     &block_of(2, 1),
                     CodecKind::Lz4,

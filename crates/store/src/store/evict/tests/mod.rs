@@ -14,7 +14,7 @@ use super::*;
 use crate::adopt::tests::POOLS;
 use crate::codec::tests::block_of;
 use crate::flash::tests::{CONFIG as FLASH, Plan, left, plan};
-use crate::store::{FetchError, Get, Members, OnFlash, PutOnFlashError, StoreConfig};
+use crate::store::{FarBlock, FetchError, Get, Members, PutFarError, StoreConfig};
 
 const PAGE: usize = 4096;
 const CONFIG: StoreConfig =
@@ -23,7 +23,7 @@ const CONFIG: StoreConfig =
 fn store_on(pool: PoolKind, plan: &Arc<Plan>, config: StoreConfig) -> Arc<Store> {
     let store = Arc::new(Store::of(pool, config).unwrap());
     let flash = Flash::new(FLASH, plan.device()).unwrap();
-    assert!(store.attach_flash(Arc::new(flash)));
+    assert!(store.attach_log(Arc::new(flash)));
     store
 }
 
@@ -42,9 +42,9 @@ struct World {
 }
 
 /// Waits for a block's bytes.
-fn fetch(store: &Arc<Store>, block: OnFlash) -> Result<Fetched, FetchError> {
+fn fetch(store: &Arc<Store>, block: FarBlock) -> Result<Fetched, FetchError> {
     let (tell, told) = std::sync::mpsc::sync_channel(1);
-    store.fetch(block, move |fetched| tell.send(fetched).unwrap());
+    store.fetch(block, true, move |fetched| tell.send(fetched).unwrap());
     told.recv().unwrap()
 }
 
@@ -59,7 +59,7 @@ fn page(
     loop {
         let block = match store.get(ctx, handle, index, &mut out) {
             Ok(Get::Here(())) => return Ok(out),
-            Ok(Get::OnFlash(block)) => block,
+            Ok(Get::Far(block)) => block,
             Err(error) => return Err(error.to_string()),
         };
         match fetch(store, block) {
@@ -78,7 +78,7 @@ fn back(store: &Arc<Store>, handle: Handle) -> Result<(), BackError> {
     let moved = BackError::Moved { handle };
     match store.get(&mut ctx, handle, 0, &mut [0; PAGE]).unwrap() {
         Get::Here(()) => Err(moved),
-        Get::OnFlash(block) => match fetch(store, block) {
+        Get::Far(block) => match fetch(store, block) {
             Ok(fetched) => store.bring_back(&fetched),
             Err(_) => Err(moved),
         },
@@ -120,7 +120,10 @@ impl World {
         };
         let handle = match on_flash {
             false => self.store.put_group(&mut self.ctx, &bytes, codec, chunk, members).ok()?,
-            true => self.store.put_on_flash(&mut self.ctx, &bytes, codec, chunk, members).ok()?,
+            true => self
+                .store
+                .put_far(LogId::FLASH, &mut self.ctx, &bytes, codec, chunk, members)
+                .ok()?,
         };
         let block = Block { bytes, refs: pages as u32 };
         assert!(self.blocks.insert(handle, block).is_none(), "{handle:?} is in use");
@@ -144,16 +147,16 @@ impl World {
             (5..=6, _) => drop(self.put(draw, true)),
             (7..=10, Some(handle)) => {
                 let form = [FlashForm::AsStored, FlashForm::Pages][draw.below(2) as usize];
-                let was_there = self.store.is_on_flash(handle);
-                match self.store.evict(&mut self.ctx, handle, form) {
-                    Ok(()) => assert!(!was_there && self.store.is_on_flash(handle)),
+                let was_there = self.store.log_of(handle).is_some();
+                match self.store.evict(&mut self.ctx, handle, LogId::FLASH, form) {
+                    Ok(()) => assert!(!was_there && self.store.log_of(handle).is_some()),
                     Err(EvictError::There { .. }) => assert!(was_there),
                     Err(EvictError::NotWorth { .. }) => {}
                     Err(EvictError::Append(AppendError::NoBuffer)) => {
-                        self.store.flash().unwrap().flush();
+                        self.store.log(LogId::FLASH).unwrap().flush();
                     }
                     Err(EvictError::Append(AppendError::NoSlot)) => {
-                        if self.store.clean_flash() == Err(CleanError::Nothing) {
+                        if self.store.clean_log(LogId::FLASH) == Err(CleanError::Nothing) {
                             self.release(handle);
                         }
                     }
@@ -161,19 +164,19 @@ impl World {
                 }
             }
             (11..=13, Some(handle)) => {
-                let was_there = self.store.is_on_flash(handle);
+                let was_there = self.store.log_of(handle).is_some();
                 let done = back(&self.store, handle).is_ok();
-                assert_eq!((done, self.store.is_on_flash(handle)), (was_there, false));
+                assert_eq!((done, self.store.log_of(handle).is_some()), (was_there, false));
             }
             (14..=16, Some(handle)) => self.release(handle),
             (17, Some(handle)) => {
                 assert!(self.store.retain(handle));
                 self.blocks.get_mut(&handle).unwrap().refs += 1;
             }
-            (18, _) => drop(self.store.clean_flash()),
+            (18, _) => drop(self.store.clean_log(LogId::FLASH)),
             (_, None) => {}
             _ => {
-                self.store.flash().unwrap().flush();
+                self.store.log(LogId::FLASH).unwrap().flush();
                 self.store.compact(20);
             }
         }
@@ -190,29 +193,32 @@ impl World {
                 assert!(found == *expected, "page {index} of {handle:?}");
             }
             places.extend(self.store.place(handle.raw()));
-            assert_eq!(self.store.place(handle.raw()).is_some(), self.store.is_on_flash(*handle));
+            assert_eq!(
+                self.store.place(handle.raw()).is_some(),
+                self.store.log_of(*handle).is_some()
+            );
         }
         let facts = self.store.facts();
         let pages: usize = self.blocks.values().map(|block| block.bytes.len() / PAGE).sum();
         assert_eq!((facts.pages, facts.blocks), (pages as u64, self.blocks.len() as u64));
         assert_eq!(facts.corrupt_reads, 0);
         self.store.check();
-        self.store.flash().unwrap().check(&places);
+        self.store.log(LogId::FLASH).unwrap().check(&places);
     }
 
     fn die(self) -> World {
         let World { store, plan, blocks, .. } = self;
         let fds =
             store.segments().into_iter().map(|s| s.as_fd().try_clone_to_owned().unwrap()).collect();
-        let of_flash = left(store.flash().unwrap());
+        let of_flash = left(store.log(LogId::FLASH).unwrap());
         let config = *store.config();
         drop(store);
         let names = blocks.iter().flat_map(|(h, block)| (0..block.refs).map(|_| *h));
         let (store, adopted) = Store::adopt(config, fds, names).unwrap();
         assert!(adopted.damaged.is_empty());
-        let (flash, lost) = Flash::adopt(of_flash, plan.device(), &adopted.on_flash).unwrap();
+        let (flash, lost) = Flash::adopt(FLASH, of_flash, plan.device(), &adopted.far).unwrap();
         assert!(lost.is_empty());
-        assert!(store.attach_flash(Arc::new(flash)));
+        assert!(store.attach_log(Arc::new(flash)));
         World { store: Arc::new(store), plan, ctx: CodecContext::new(), blocks }
     }
 
@@ -223,10 +229,13 @@ impl World {
                 assert_eq!(self.store.release(handle), left == 0);
             }
         }
-        self.store.flash().unwrap().flush();
+        self.store.log(LogId::FLASH).unwrap().flush();
         self.check();
         let facts = self.store.facts();
-        assert_eq!((facts.objects, self.store.flash().unwrap().facts().live_bytes), (0, 0));
+        assert_eq!(
+            (facts.objects, self.store.log(LogId::FLASH).unwrap().facts().live_bytes),
+            (0, 0)
+        );
     }
 }
 
@@ -242,7 +251,7 @@ fn drawn_histories_are_those_of_a_map() {
                 world.check();
             }
         }
-        let facts = world.store.flash().unwrap().facts();
+        let facts = world.store.log(LogId::FLASH).unwrap().facts();
         assert!(facts.written_bytes > 0 && facts.reads > 0, "{facts:?}");
         world.end();
     }
@@ -258,9 +267,9 @@ fn whoever_takes_over_has_all_blocks_where_they_were() {
                 world.play(&mut draw);
             }
             let there: Vec<Handle> =
-                world.blocks.keys().copied().filter(|h| world.store.is_on_flash(*h)).collect();
+                world.blocks.keys().copied().filter(|h| world.store.log_of(*h).is_some()).collect();
             world = world.die();
-            assert!(there.iter().all(|handle| world.store.is_on_flash(*handle)));
+            assert!(there.iter().all(|handle| world.store.log_of(*handle).is_some()));
             world.check();
         }
         world.end();
@@ -277,9 +286,9 @@ fn pages_of_a_group_come_together_and_know_where_the_others_were() {
         let ctx = &mut world.ctx;
         let put = world.store.put_group(ctx, &bytes, CodecKind::Lz4, 128 << 10, members);
         let handle = put.unwrap();
-        world.store.evict(ctx, handle, form).unwrap();
+        world.store.evict(ctx, handle, LogId::FLASH, form).unwrap();
         let mut out = vec![0; 4 * PAGE];
-        let Get::OnFlash(block) = world.store.get_chunk(ctx, handle, 2, &mut out).unwrap() else {
+        let Get::Far(block) = world.store.get_chunk(ctx, handle, 2, &mut out).unwrap() else {
             panic!("it is here");
         };
         assert_eq!(block.handle(), handle);
@@ -313,11 +322,11 @@ fn full_pool_can_evict(pool: PoolKind) {
     let handles: Vec<Handle> = world.blocks.keys().copied().collect();
     let mut evicted = 0;
     for handle in handles {
-        match world.store.evict(&mut world.ctx, handle, FlashForm::AsStored) {
+        match world.store.evict(&mut world.ctx, handle, LogId::FLASH, FlashForm::AsStored) {
             Ok(()) => evicted += 1,
             Err(EvictError::NotWorth { .. }) => {}
             Err(EvictError::Append(AppendError::NoBuffer)) => {
-                assert!(world.store.flash().unwrap().flush());
+                assert!(world.store.log(LogId::FLASH).unwrap().flush());
             }
             Err(error) => panic!("{error} after {evicted}"),
         }
@@ -335,24 +344,33 @@ fn nothing_is_taken_where_nothing_can_be() {
     let mut ctx = CodecContext::new();
     let bare = Store::new(CONFIG).unwrap();
     let handle = bare.put(&mut ctx, &block_of(1, 1), CodecKind::Lz4, 4096).unwrap();
-    assert_eq!(bare.evict(&mut ctx, handle, FlashForm::AsStored), Err(EvictError::NoFlash));
+    assert_eq!(
+        bare.evict(&mut ctx, handle, LogId::FLASH, FlashForm::AsStored),
+        Err(EvictError::NoLog(LogId::FLASH))
+    );
     let world = World::begin(20);
     let store = &world.store;
     let unknown = Err(EvictError::Unknown { handle: Handle::LOST });
-    assert_eq!(store.evict(&mut ctx, Handle::LOST, FlashForm::AsStored), unknown);
+    assert_eq!(store.evict(&mut ctx, Handle::LOST, LogId::FLASH, FlashForm::AsStored), unknown);
     let zeros = store.put(&mut ctx, &[0; PAGE], CodecKind::Lz4, 4096).unwrap();
-    let refused = store.evict(&mut ctx, zeros, FlashForm::AsStored);
+    let refused = store.evict(&mut ctx, zeros, LogId::FLASH, FlashForm::AsStored);
     assert_eq!(refused, Err(EvictError::NotWorth { handle: zeros }));
     world.plan.fail_writes.lock().replace((0, libc::EIO));
     let one = store.put(&mut ctx, &block_of(1, 2), CodecKind::Lz4, 4096).unwrap();
-    store.evict(&mut ctx, one, FlashForm::AsStored).unwrap();
-    assert!(!store.flash().unwrap().flush());
+    store.evict(&mut ctx, one, LogId::FLASH, FlashForm::AsStored).unwrap();
+    assert!(!store.log(LogId::FLASH).unwrap().flush());
     let other = store.put(&mut ctx, &block_of(1, 3), CodecKind::Lz4, 4096).unwrap();
-    let refused = store.evict(&mut ctx, other, FlashForm::AsStored);
+    let refused = store.evict(&mut ctx, other, LogId::FLASH, FlashForm::AsStored);
     assert!(matches!(refused, Err(EvictError::Append(AppendError::Latched { .. }))));
-    let put =
-        store.put_on_flash(&mut ctx, &block_of(1, 4), CodecKind::Lz4, 4096, Members::default());
-    assert!(matches!(put, Err(PutOnFlashError::Append(AppendError::Latched { .. }))));
+    let put = store.put_far(
+        LogId::FLASH,
+        &mut ctx,
+        &block_of(1, 4),
+        CodecKind::Lz4,
+        4096,
+        Members::default(),
+    );
+    assert!(matches!(put, Err(PutFarError::Append(AppendError::Latched { .. }))));
     assert!(page(store, &mut ctx, one, 0).unwrap() == *block_of(1, 2));
     assert!(page(store, &mut ctx, other, 0).unwrap() == *block_of(1, 3));
     back(store, one).unwrap();
@@ -360,7 +378,7 @@ fn nothing_is_taken_where_nothing_can_be() {
     for handle in [zeros, one, other] {
         assert!(store.release(handle));
     }
-    assert_eq!(store.flash().unwrap().facts().live_bytes, 0);
+    assert_eq!(store.log(LogId::FLASH).unwrap().facts().live_bytes, 0);
 }
 
 #[test]
@@ -369,7 +387,7 @@ fn damage_on_flash_is_an_error_and_never_another_page() {
     let mut draw = Seeded::of(1, &[4]);
     for _ in 0..60 {
         world.put(&mut draw, true);
-        world.store.flash().unwrap().flush();
+        world.store.log(LogId::FLASH).unwrap().flush();
     }
     let plan = Arc::clone(&world.plan);
     let whole = plan.bytes.lock().clone();
@@ -404,7 +422,7 @@ fn damage_on_flash_is_an_error_and_never_another_page() {
     let names = world.blocks.iter().flat_map(|(h, block)| (0..block.refs).map(|_| *h));
     let (without, _) = Store::adopt(CONFIG, fds, names.collect::<Vec<_>>()).unwrap();
     let without = Arc::new(without);
-    let there = world.blocks.keys().filter(|handle| without.is_on_flash(**handle));
+    let there = world.blocks.keys().filter(|handle| without.log_of(**handle).is_some());
     for handle in there {
         assert!(page(&without, &mut world.ctx, *handle, 0).is_err());
     }
@@ -436,9 +454,11 @@ fn threads_evict_bring_back_and_clean(pool: PoolKind) {
                 while !over.load(Relaxed) {
                     let handle = handles[draw.below(24) as usize];
                     let done = match draw.below(8) {
-                        0..=3 => store.evict(&mut ctx, handle, FlashForm::AsStored).is_ok(),
+                        0..=3 => {
+                            store.evict(&mut ctx, handle, LogId::FLASH, FlashForm::AsStored).is_ok()
+                        }
                         4..=6 => back(store, handle).is_ok(),
-                        _ => store.clean_flash().is_ok(),
+                        _ => store.clean_log(LogId::FLASH).is_ok(),
                     };
                     let of = [0, 0, 0, 0, 1, 1, 1, 2][draw.below(8) as usize];
                     counts[of].fetch_add(u64::from(done), Relaxed);
@@ -469,9 +489,12 @@ fn threads_evict_bring_back_and_clean(pool: PoolKind) {
             assert_eq!(store.release(*handle), left == 0);
         }
     }
-    assert_eq!((store.facts().objects, store.flash().unwrap().facts().live_bytes), (0, 0));
+    assert_eq!(
+        (store.facts().objects, store.log(LogId::FLASH).unwrap().facts().live_bytes),
+        (0, 0)
+    );
     store.check();
-    store.flash().unwrap().check(&[]);
+    store.log(LogId::FLASH).unwrap().check(&[]);
 }
 
 /// The last reference goes while the block is moved: by whoever is last, and once.
@@ -490,9 +513,14 @@ fn threads_release_and_move(pool: PoolKind) {
         let handle = store.put(&mut ctx, &bytes, CodecKind::Raw, 128 << 10).unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let _ = store.evict(&mut CodecContext::new(), handle, FlashForm::AsStored);
+                let _ = store.evict(
+                    &mut CodecContext::new(),
+                    handle,
+                    LogId::FLASH,
+                    FlashForm::AsStored,
+                );
                 let read = store.get(&mut CodecContext::new(), handle, 0, &mut [0; PAGE]);
-                if let Ok(Get::OnFlash(block)) = read
+                if let Ok(Get::Far(block)) = read
                     && let Ok(fetched) = fetch(store, block)
                 {
                     let _ = store.bring_back(&fetched);
@@ -503,8 +531,8 @@ fn threads_release_and_move(pool: PoolKind) {
             }
         });
         assert_eq!((store.facts().blocks, store.facts().objects), (0, 0), "round {round}");
-        assert_eq!(store.flash().unwrap().facts().live_bytes, 0, "round {round}");
-        store.flash().unwrap().flush();
+        assert_eq!(store.log(LogId::FLASH).unwrap().facts().live_bytes, 0, "round {round}");
+        store.log(LogId::FLASH).unwrap().flush();
     }
     store.check();
 }

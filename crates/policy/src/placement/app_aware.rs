@@ -1,0 +1,285 @@
+//! App-aware swapping: all pages of an app go to one donor, the one with most free memory.
+//!
+//! Source: MobileSwap III-C (AAS). "Pages belonging to the same app are swapped to the same destination", "MobileSwap
+//! prefers to swap the app to the device which has the most available memory space", as the last heartbeat says
+//! ([`clew_core::Facts::tiers`]). An app keeps its donor as long as it has a page there; a donor that has no room for
+//! more of it takes nothing else of it meanwhile: the rest stays in DRAM.
+//!
+//! *When a donor is lost*, and "in three other conditions" (its link is weak, or used by others; it wants its memory
+//! back), the apps whose pages are there end, so that none of them ever asks for a page that does not come, and they
+//! start anew when their user wants them. That is `on_loss = "end"`, the paper's. With `on_loss = "keep"` (ours), for
+//! donors whose pages have a second copy, they live, and what the donor has comes back from the copy.
+//!
+//! The app in front is not ended: its pages were all asked back when it came there.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use clew_core::{
+    AppId, AppState, Cause, DonorId, DonorState, Ending, Event, Group, Metric, Observe, Place,
+    Placement, Tier, TierFacts, View,
+};
+use serde::{Deserialize, Serialize};
+
+use super::donors::to_donor;
+use crate::schemes::{About, Answer};
+
+/// What becomes of apps whose donor is lost, weak or wants its memory back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnLoss {
+    /// They end, and start anew when they are wanted (III-C).
+    #[default]
+    End,
+    /// They live: their pages have a second copy.
+    Keep,
+}
+
+/// Parameters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Params {
+    /// What becomes of the apps of a donor that is lost.
+    pub on_loss: OnLoss,
+    /// Pages travel compressed, and lie so at the donor.
+    pub compressed: bool,
+}
+
+impl Answer<dyn Placement> for Params {
+    fn about(&self) -> About {
+        let form = if self.compressed { ", compressed" } else { "" };
+        let loss = match self.on_loss {
+            OnLoss::End => "its apps end when it is lost",
+            OnLoss::Keep => "its apps live on a second copy",
+        };
+        About {
+            tiers: &[Tier::Donor(DonorId::FIRST)],
+            ..About::of(
+                "app-aware",
+                format!("the donor with most free memory, one an app{form}; {loss}"),
+            )
+        }
+    }
+
+    fn build(&self) -> Box<dyn Placement> {
+        Box::new(AppAware::new(*self))
+    }
+}
+
+/// The policy. See the module.
+pub struct AppAware {
+    params: Params,
+    /// The donor of each app that has a page at one, or is on its way there.
+    donor_of: BTreeMap<AppId, DonorId>,
+    to_end: VecDeque<Ending>,
+    assigned: u64,
+    ended: u64,
+}
+
+impl AppAware {
+    /// Has placed nothing yet.
+    pub fn new(params: Params) -> AppAware {
+        AppAware {
+            params,
+            donor_of: BTreeMap::new(),
+            to_end: VecDeque::new(),
+            assigned: 0,
+            ended: 0,
+        }
+    }
+
+    /// The donor that an app has, or gets.
+    fn donor(&mut self, app: AppId, view: &View<'_>) -> Option<DonorId> {
+        let is_up = |donor: &DonorId| view.facts.donors.get(donor) == Some(&DonorState::Up);
+        if let Some(donor) = self.donor_of.get(&app).copied() {
+            return Some(donor).filter(is_up);
+        }
+        let free = |facts: &TierFacts| facts.limit_bytes.saturating_sub(facts.used_bytes);
+        let donors = view.facts.tiers.iter().filter_map(|(tier, facts)| match tier {
+            Tier::Donor(donor) => Some((*donor, free(facts))),
+            _ => None,
+        });
+        let up = donors.filter(|(donor, free)| is_up(donor) && *free > 0);
+        let (donor, _) = up.max_by_key(|(donor, free)| (*free, std::cmp::Reverse(*donor)))?;
+        self.donor_of.insert(app, donor);
+        self.assigned += 1;
+        Some(donor)
+    }
+
+    fn end_apps_of(&mut self, donor: DonorId, state: DonorState, view: &View<'_>) {
+        let reason = match state {
+            DonorState::Up => return,
+            DonorState::Weak => "the link to the donor of its memory is weak or busy",
+            DonorState::Pressed => "the donor of its memory wants it back",
+            DonorState::Lost => "the donor of its memory is lost",
+        };
+        let is_background = |app: &AppId| {
+            view.facts.apps.get(app).is_some_and(|stats| stats.state == AppState::Background)
+        };
+        let of_donor = self.donor_of.iter().filter(|(_, of)| **of == donor).map(|(app, _)| *app);
+        for app in of_donor.filter(is_background).filter(|app| stored(*app, view) > 0) {
+            self.to_end.push_back(Ending { app, reason });
+        }
+    }
+}
+
+/// Pages that an app has at donors.
+fn stored(app: AppId, view: &View<'_>) -> u64 {
+    view.facts.app_pages.get(&app).map_or(0, |pages| pages.stored[Tier::DONORS])
+}
+
+impl Observe for AppAware {
+    fn on_event(&mut self, event: &Event, view: &View<'_>) {
+        match *event {
+            Event::Exit { app } => drop(self.donor_of.remove(&app)),
+            // Everything of it comes back; what it gets next may be another donor.
+            Event::Background { app } if stored(app, view) == 0 => {
+                self.donor_of.remove(&app);
+            }
+            Event::Donor { donor, state } if self.params.on_loss == OnLoss::End => {
+                self.end_apps_of(donor, state, view);
+            }
+            _ => {}
+        }
+    }
+
+    fn take_ending(&mut self) -> Option<Ending> {
+        let ending = self.to_end.pop_front();
+        self.ended += u64::from(ending.is_some());
+        ending
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        [
+            ("app_aware_assigned", self.assigned, "times that an app was given a donor"),
+            ("app_aware_ended", self.ended, "apps ended with their donor"),
+        ]
+        .map(|(name, value, help)| Metric { name, value: value as f64, help })
+        .into()
+    }
+}
+
+impl Placement for AppAware {
+    fn place(&mut self, _group: &Group, app: AppId, cause: Cause, view: &View<'_>) -> Place {
+        match cause {
+            Cause::SwapOut | Cause::Rejected => match self.donor(app, view) {
+                Some(donor) => to_donor(donor, self.params.compressed),
+                None => Place::Stay,
+            },
+            Cause::Evicted => Place::Stay,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clew_core::{AppStats, Facts, PageCounts, PageFacts, PageId, SpaceId};
+
+    use super::*;
+
+    struct Nowhere;
+
+    impl PageFacts for Nowhere {
+        fn tier(&self, _: PageId) -> Option<Tier> {
+            None
+        }
+
+        fn counts(&self, _: SpaceId) -> PageCounts {
+            PageCounts::default()
+        }
+
+        fn for_each(&self, _: SpaceId, _: &mut dyn FnMut(PageId, Option<Tier>)) {}
+    }
+
+    fn facts(free: &[u64]) -> Facts {
+        let mut facts = Facts::default();
+        for (number, free) in free.iter().enumerate() {
+            let donor = DonorId::new(number).unwrap();
+            let full = TierFacts { limit_bytes: *free, limit_pages: 1 << 40, ..Default::default() };
+            facts.tiers.insert(Tier::Donor(donor), full);
+            facts.donors.insert(donor, DonorState::Up);
+        }
+        for app in 0..8 {
+            facts.apps.insert(AppId(app), AppStats::default());
+        }
+        facts
+    }
+
+    fn has(facts: &mut Facts, app: u32, pages: u64) {
+        let mut counts = PageCounts::default();
+        counts.stored[Tier::DONORS] = pages;
+        facts.app_pages.insert(AppId(app), counts);
+    }
+
+    fn place(policy: &mut AppAware, app: u32, facts: &Facts) -> Place {
+        let group = Group {
+            pages: vec![],
+            hotness: None,
+            codec: Default::default(),
+            chunk_bytes: 4096,
+            park_siblings: false,
+        };
+        let view = View { facts, pages: &Nowhere, classes: None };
+        policy.place(&group, AppId(app), Cause::SwapOut, &view)
+    }
+
+    fn tell(policy: &mut AppAware, event: Event, facts: &Facts) -> Vec<AppId> {
+        policy.on_event(&event, &View { facts, pages: &Nowhere, classes: None });
+        std::iter::from_fn(|| policy.take_ending()).map(|ending| ending.app).collect()
+    }
+
+    fn donor(number: usize) -> DonorId {
+        DonorId::new(number).unwrap()
+    }
+
+    #[test]
+    fn an_app_has_one_donor_and_that_is_the_freest() {
+        let mut policy = AppAware::new(Params::default());
+        let mut facts = facts(&[10, 30, 20]);
+        assert_eq!(place(&mut policy, 1, &facts), Place::DonorPages(donor(1)));
+        has(&mut facts, 1, 5);
+        // Another is freer by now, but its pages are to stay together.
+        facts.tiers.get_mut(&Tier::Donor(donor(1))).unwrap().used_bytes = 25;
+        assert_eq!(place(&mut policy, 1, &facts), Place::DonorPages(donor(1)));
+        assert_eq!(place(&mut policy, 2, &facts), Place::DonorPages(donor(2)));
+        // It is back as a whole, and is sent away again.
+        has(&mut facts, 1, 0);
+        assert_eq!(tell(&mut policy, Event::Background { app: AppId(1) }, &facts), []);
+        assert_eq!(place(&mut policy, 1, &facts), Place::DonorPages(donor(2)));
+    }
+
+    #[test]
+    fn who_is_not_up_takes_nothing_and_nobody_stands_in() {
+        let mut policy = AppAware::new(Params { compressed: true, ..Params::default() });
+        let mut facts = facts(&[10, 30]);
+        assert_eq!(place(&mut policy, 1, &facts), Place::Tier(Tier::Donor(donor(1))));
+        has(&mut facts, 1, 5);
+        facts.donors.insert(donor(1), DonorState::Weak);
+        assert_eq!(place(&mut policy, 1, &facts), Place::Stay);
+        assert_eq!(place(&mut policy, 2, &facts), Place::Tier(Tier::Donor(donor(0))));
+        facts.donors.insert(donor(0), DonorState::Lost);
+        assert_eq!(place(&mut policy, 3, &facts), Place::Stay);
+    }
+
+    #[test]
+    fn with_a_donor_end_its_background_apps_that_have_pages_there() {
+        for state in [DonorState::Lost, DonorState::Weak, DonorState::Pressed] {
+            let mut policy = AppAware::new(Params::default());
+            let mut facts = facts(&[10]);
+            for app in 1..=4 {
+                place(&mut policy, app, &facts);
+                has(&mut facts, app, u64::from(app != 3));
+            }
+            facts.apps.get_mut(&AppId(4)).unwrap().state = AppState::Foreground;
+            let lost = Event::Donor { donor: donor(0), state };
+            assert_eq!(tell(&mut policy, lost, &facts), [AppId(1), AppId(2)], "{state:?}");
+            let up = Event::Donor { donor: donor(0), state: DonorState::Up };
+            assert_eq!(tell(&mut policy, up, &facts), []);
+        }
+        let mut policy = AppAware::new(Params { on_loss: OnLoss::Keep, ..Params::default() });
+        let mut facts = facts(&[10]);
+        place(&mut policy, 1, &facts);
+        has(&mut facts, 1, 1);
+        let lost = Event::Donor { donor: donor(0), state: DonorState::Lost };
+        assert_eq!(tell(&mut policy, lost, &facts), []);
+    }
+}

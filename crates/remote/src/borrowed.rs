@@ -1,0 +1,107 @@
+//! A donor's memory as the device of a log. What a log writes at once is a chunk (MobileSwap III-B, C_s), and its segments
+//! are as large as that.
+
+use std::io;
+use std::sync::Arc;
+
+use clew_store::flash::device::{Device, Read, Write};
+
+use crate::Standing;
+use crate::link::{Link, Wrote};
+
+/// What lends memory to a log, whoever it is.
+pub trait Lender: Device {
+    /// How it stands.
+    fn standing(&self) -> Standing;
+
+    /// Nobody has anything there any more: what it has lost is lost no more.
+    fn forgive(&self);
+
+    /// Stores bytes, behind everything that it was asked for before. `told` is called once, from any thread.
+    fn put(&self, at: u64, bytes: Vec<u8>, told: Wrote);
+}
+
+/// A donor's memory.
+#[derive(Debug)]
+pub struct Borrowed {
+    link: Link,
+    bytes: u64,
+}
+
+impl Borrowed {
+    /// At the other end of `link`, `bytes` of it at most. How much there is, the donor says ([`Standing::free_bytes`]).
+    pub fn new(link: Link, bytes: u64) -> Borrowed {
+        Borrowed { link, bytes }
+    }
+
+    /// The channel.
+    pub fn link(&self) -> &Link {
+        &self.link
+    }
+}
+
+impl Lender for Borrowed {
+    fn standing(&self) -> Standing {
+        self.link.standing()
+    }
+
+    fn forgive(&self) {
+        self.link.forgive();
+    }
+
+    fn put(&self, at: u64, bytes: Vec<u8>, told: Wrote) {
+        self.link.write(at, bytes, told);
+    }
+}
+
+impl Device for Borrowed {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn write(&self, write: Write<'_>) -> Option<io::Result<usize>> {
+        let bytes = match write.to_vec() {
+            Ok(bytes) => bytes,
+            Err(error) => return Some(Err(error)),
+        };
+        let (len, told) = (bytes.len(), write.told);
+        self.put(write.at, bytes, Box::new(move |wrote| told(wrote.map(|()| len))));
+        None
+    }
+
+    fn read(&self, read: Read) {
+        let Read { at, mut into, told, pressing, .. } = read;
+        let len = into.bytes().len() as u32;
+        let came = move |came: io::Result<Vec<u8>>| match came {
+            Ok(bytes) => {
+                let got = bytes.len().min(into.bytes().len());
+                into.bytes_mut()[..got].copy_from_slice(&bytes[..got]);
+                told(Ok(got), into);
+            }
+            Err(error) => told(Err(error), into),
+        };
+        self.link.read(at, len, pressing, Box::new(came));
+    }
+
+    fn forget(&self, at: u64, len: usize) {
+        self.link.forget(at, len as u64);
+    }
+
+    fn way(&self) -> &'static str {
+        "a link to a donor"
+    }
+}
+
+impl<L: Lender + ?Sized> Lender for Arc<L> {
+    fn standing(&self) -> Standing {
+        (**self).standing()
+    }
+
+    fn forgive(&self) {
+        (**self).forgive();
+    }
+
+    fn put(&self, at: u64, bytes: Vec<u8>, told: Wrote) {
+        (**self).put(at, bytes, told);
+    }
+}

@@ -1,0 +1,416 @@
+//! A Redis or Valkey server as the device of a log: what CloudSwap has for a cloud (MobileSwap IV-A), and an ordinary
+//! user's way to lend memory without a donor of ours.
+//!
+//! A segment is a key, `clew:SESSION:OFFSET`, that expires if nobody renews it: a daemon that is gone for good leaves
+//! nothing behind. What is asked for is sent in pipelines, as much at a time as waits. The server is no friend: it sees
+//! sealed bytes only, and what it gives back is verified by the log. A server that may drop keys for want of memory is
+//! refused: that would be the loss of a page.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use clew_core::DonorState;
+use clew_store::flash::device::{Device, Read, Write};
+use parking_lot::{Condvar, Mutex};
+
+use crate::Standing;
+use crate::borrowed::Lender;
+use crate::link::{Came, Patience, Wrote};
+use crate::secure::Session;
+
+/// Keys that nobody renews are gone after so long.
+const EXPIRY: Duration = Duration::from_secs(1800);
+/// How often they are renewed.
+const RENEWAL: Duration = Duration::from_secs(600);
+/// How often the server is asked how it stands.
+const LOOK: Duration = Duration::from_secs(1);
+/// Of one pipeline.
+const MOST_ASKED: usize = 32;
+/// Keys renewed by one pipeline.
+const MOST_RENEWED: usize = 1024;
+/// What a server without a limit is believed to have free.
+const NO_LIMIT: u64 = 1 << 40;
+
+enum What {
+    Write { bytes: Vec<u8>, told: Wrote },
+    Read { len: u32, told: Came },
+    Forget,
+}
+
+struct Asked {
+    at: u64,
+    what: What,
+    since: Instant,
+}
+
+#[derive(Default)]
+struct Queues {
+    pressing: VecDeque<Asked>,
+    others: VecDeque<Asked>,
+    ends: bool,
+}
+
+struct Shared {
+    queues: Mutex<Queues>,
+    wakes: Condvar,
+    client: redis::Client,
+    prefix: String,
+    /// A segment, bytes: what a key holds at most.
+    segment: u64,
+    patience: Patience,
+    standing: Mutex<Standing>,
+    sent: AtomicU64,
+    received: AtomicU64,
+    waiting: AtomicU64,
+}
+
+/// The server's memory. All methods may be called from any thread.
+pub struct Cloud {
+    shared: Arc<Shared>,
+    worker: Option<JoinHandle<()>>,
+    bytes: u64,
+    address: String,
+}
+
+impl std::fmt::Debug for Cloud {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Cloud({})", self.address)
+    }
+}
+
+/// Why there is no cloud.
+#[derive(Debug, thiserror::Error)]
+pub enum CloudError {
+    /// It is no address.
+    #[error("{address} is no address of a server: {why}")]
+    Address { address: String, why: String },
+    /// The system gives no thread.
+    #[error("no thread: {0}")]
+    Thread(#[from] io::Error),
+}
+
+impl Cloud {
+    /// The server at `address` (`redis://HOST:PORT`), of which a log of segments of so many bytes may use `bytes`. It waits
+    /// for nothing.
+    ///
+    /// # Errors
+    /// See [`CloudError`].
+    pub fn new(
+        address: &str,
+        session: Session,
+        segment: u64,
+        bytes: u64,
+        patience: Patience,
+    ) -> Result<Cloud, CloudError> {
+        let client = redis::Client::open(address).map_err(|error| CloudError::Address {
+            address: address.to_string(),
+            why: error.to_string(),
+        })?;
+        let hex: String = session.0.iter().map(|byte| format!("{byte:02x}")).collect();
+        let shared = Arc::new(Shared {
+            queues: Mutex::default(),
+            wakes: Condvar::new(),
+            client,
+            prefix: format!("clew:{hex}:"),
+            segment: segment.max(1),
+            patience,
+            standing: Mutex::new(Standing::unknown()),
+            sent: AtomicU64::new(0),
+            received: AtomicU64::new(0),
+            waiting: AtomicU64::new(0),
+        });
+        let works = Arc::clone(&shared);
+        let named = std::thread::Builder::new().name("clew-cloud".into());
+        let worker = Some(named.spawn(move || run(&works))?);
+        Ok(Cloud { shared, worker, bytes, address: address.to_string() })
+    }
+
+    fn ask(&self, at: u64, what: What, pressing: bool) {
+        let asked = Asked { at, what, since: Instant::now() };
+        let mut queues = self.shared.queues.lock();
+        if pressing {
+            queues.pressing.push_back(asked);
+        } else {
+            queues.others.push_back(asked);
+        }
+        drop(queues);
+        self.shared.wakes.notify_one();
+    }
+}
+
+impl Drop for Cloud {
+    fn drop(&mut self) {
+        self.shared.queues.lock().ends = true;
+        self.shared.wakes.notify_one();
+        if let Some(worker) = self.worker.take()
+            && worker.thread().id() != std::thread::current().id()
+        {
+            let _ = worker.join();
+        }
+    }
+}
+
+impl Lender for Cloud {
+    fn standing(&self) -> Standing {
+        Standing {
+            sent_bytes: self.shared.sent.load(Relaxed),
+            received_bytes: self.shared.received.load(Relaxed),
+            waiting_bytes: self.shared.waiting.load(Relaxed),
+            ..self.shared.standing.lock().clone()
+        }
+    }
+
+    fn forgive(&self) {}
+
+    fn put(&self, at: u64, bytes: Vec<u8>, told: Wrote) {
+        self.shared.waiting.fetch_add(bytes.len() as u64, Relaxed);
+        self.ask(at, What::Write { bytes, told }, false);
+    }
+}
+
+impl Device for Cloud {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn write(&self, write: Write<'_>) -> Option<io::Result<usize>> {
+        let bytes = match write.to_vec() {
+            Ok(bytes) => bytes,
+            Err(error) => return Some(Err(error)),
+        };
+        let (len, told) = (bytes.len(), write.told);
+        self.put(write.at, bytes, Box::new(move |wrote| told(wrote.map(|()| len))));
+        None
+    }
+
+    fn read(&self, read: Read) {
+        let Read { at, mut into, told, pressing, .. } = read;
+        let len = into.bytes().len() as u32;
+        let told: Came = Box::new(move |came| match came {
+            Ok(bytes) => {
+                let got = bytes.len().min(into.bytes().len());
+                into.bytes_mut()[..got].copy_from_slice(&bytes[..got]);
+                told(Ok(got), into);
+            }
+            Err(error) => told(Err(error), into),
+        });
+        self.ask(at, What::Read { len, told }, pressing);
+    }
+
+    fn forget(&self, at: u64, _len: usize) {
+        self.ask(at, What::Forget, false);
+    }
+
+    fn way(&self) -> &'static str {
+        "a Redis server"
+    }
+}
+
+/// Works until the end.
+fn run(shared: &Shared) {
+    let mut keys: BTreeSet<u64> = BTreeSet::new();
+    let mut heard = Instant::now();
+    while !shared.queues.lock().ends {
+        let served =
+            connect(shared).and_then(|server| serve(shared, server, &mut keys, &mut heard));
+        if let Err(error) = served {
+            shared.standing.lock().why = Some(error.to_string());
+        }
+        let mut queues = shared.queues.lock();
+        if !queues.ends {
+            shared.wakes.wait_for(&mut queues, Duration::from_millis(100));
+        }
+        drop(queues);
+        give_up(shared, heard);
+    }
+    give_up(shared, Instant::now() - Duration::from_secs(3600));
+}
+
+fn connect(shared: &Shared) -> redis::RedisResult<redis::Connection> {
+    let limit = shared.patience.link;
+    let server = shared.client.get_connection_with_timeout(limit)?;
+    server.set_read_timeout(Some(limit))?;
+    server.set_write_timeout(Some(limit))?;
+    Ok(server)
+}
+
+/// How the server stands: what it would still take. One that may drop keys takes nothing.
+fn look(server: &mut redis::Connection) -> redis::RedisResult<(u64, Option<String>)> {
+    let info: String = redis::cmd("INFO").arg("memory").query(server)?;
+    let field = |name: &str| {
+        info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+    };
+    let number = |name| field(name).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+    let (used, limit) = (number("used_memory"), number("maxmemory"));
+    let drops = field("maxmemory_policy").filter(|policy| limit > 0 && *policy != "noeviction");
+    let why =
+        drops.map(|policy| format!("it drops keys ({policy}): set maxmemory-policy noeviction"));
+    let free = if limit == 0 { NO_LIMIT } else { limit.saturating_sub(used) };
+    Ok((free, why))
+}
+
+fn serve(
+    shared: &Shared,
+    mut server: redis::Connection,
+    keys: &mut BTreeSet<u64>,
+    heard: &mut Instant,
+) -> redis::RedisResult<()> {
+    let mut looked: Option<Instant> = None;
+    let mut renewed = Instant::now();
+    shared.standing.lock().connections += 1;
+    loop {
+        if looked.is_none_or(|looked| looked.elapsed() >= LOOK) {
+            let began = Instant::now();
+            let (free_bytes, why) = look(&mut server)?;
+            let mut standing = shared.standing.lock();
+            standing.round_trip = Some(began.elapsed());
+            standing.free_bytes = free_bytes;
+            standing.state = if why.is_some() { DonorState::Weak } else { DonorState::Up };
+            standing.why = why;
+            (looked, *heard) = (Some(Instant::now()), Instant::now());
+        }
+        if renewed.elapsed() >= RENEWAL {
+            renewed = Instant::now();
+            for some in keys.iter().copied().collect::<Vec<u64>>().chunks(MOST_RENEWED) {
+                let mut pipe = redis::pipe();
+                for at in some {
+                    pipe.cmd("EXPIRE").arg(key(shared, *at)).arg(EXPIRY.as_secs()).ignore();
+                }
+                pipe.query::<()>(&mut server)?;
+            }
+        }
+        let mut asked = Vec::new();
+        {
+            let mut queues = shared.queues.lock();
+            if queues.ends {
+                return Ok(());
+            }
+            if queues.pressing.is_empty() && queues.others.is_empty() {
+                shared.wakes.wait_for(&mut queues, LOOK / 4);
+            }
+            while asked.len() < MOST_ASKED {
+                let Queues { pressing, others, .. } = &mut *queues;
+                // Who waits has a pipeline of his own.
+                let next = match pressing.pop_front() {
+                    Some(next) => Some(next),
+                    None if asked.iter().any(is_read) => None,
+                    None => others.pop_front(),
+                };
+                let Some(next) = next else { break };
+                asked.push(next);
+            }
+        }
+        if asked.is_empty() {
+            continue;
+        }
+        let mut pipe = redis::pipe();
+        // One that has no room for a key answers the others all the same.
+        pipe.ignore_errors();
+        for Asked { at, what, .. } in &asked {
+            let (start, skip) = (segment(shared, *at), at - segment(shared, *at));
+            match what {
+                What::Write { bytes, .. } if skip == 0 => {
+                    let set = pipe.cmd("SET").arg(key(shared, start)).arg(bytes.as_slice());
+                    set.arg("EX").arg(EXPIRY.as_secs());
+                }
+                What::Write { bytes, .. } => {
+                    pipe.cmd("SETRANGE").arg(key(shared, start)).arg(skip).arg(bytes.as_slice());
+                }
+                What::Read { len, .. } => {
+                    let to = skip + u64::from(*len) - 1;
+                    pipe.cmd("GETRANGE").arg(key(shared, start)).arg(skip).arg(to);
+                }
+                What::Forget => {
+                    pipe.cmd("UNLINK").arg(key(shared, start));
+                }
+            }
+        }
+        let answers: redis::RedisResult<Vec<redis::Value>> = pipe.query(&mut server);
+        let answers = match answers {
+            Ok(answers) if answers.len() == asked.len() => answers,
+            failed => {
+                // It is asked again on the next link, in the same order.
+                let mut queues = shared.queues.lock();
+                asked.into_iter().rev().for_each(|asked| queues.others.push_front(asked));
+                return failed.map(drop);
+            }
+        };
+        *heard = Instant::now();
+        for (Asked { at, what, .. }, answer) in asked.into_iter().zip(answers) {
+            match (what, answer) {
+                (What::Write { bytes, told }, redis::Value::Okay | redis::Value::Int(_)) => {
+                    keys.insert(segment(shared, at));
+                    shared.waiting.fetch_sub(bytes.len() as u64, Relaxed);
+                    shared.sent.fetch_add(bytes.len() as u64, Relaxed);
+                    told(Ok(()));
+                }
+                (What::Write { bytes, told }, _) => {
+                    shared.waiting.fetch_sub(bytes.len() as u64, Relaxed);
+                    told(Err(ErrorKind::StorageFull.into()));
+                }
+                (What::Read { told, .. }, redis::Value::BulkString(bytes)) if !bytes.is_empty() => {
+                    shared.received.fetch_add(bytes.len() as u64, Relaxed);
+                    told(Ok(bytes));
+                }
+                (What::Read { told, .. }, _) => {
+                    told(Err(io::Error::new(ErrorKind::NotFound, "the server does not have it")));
+                }
+                (What::Forget, _) => drop(keys.remove(&segment(shared, at))),
+            }
+        }
+    }
+}
+
+fn is_read(asked: &Asked) -> bool {
+    matches!(asked.what, What::Read { .. })
+}
+
+/// Where the segment begins that has byte `at`.
+fn segment(shared: &Shared, at: u64) -> u64 {
+    // A device has a block in front of its first segment.
+    let head = clew_store::flash::device::HEAD_BYTES;
+    at.saturating_sub(head) / shared.segment * shared.segment + head
+}
+
+fn key(shared: &Shared, at: u64) -> String {
+    format!("{}{at}", shared.prefix)
+}
+
+/// What nobody can wait for any longer.
+fn give_up(shared: &Shared, heard: Instant) {
+    let limit = shared.patience.donor;
+    let is_lost = heard.elapsed() > limit;
+    if is_lost {
+        shared.standing.lock().state = DonorState::Lost;
+    }
+    let is_over = |asked: &Asked| match asked.what {
+        What::Read { .. } => asked.since.elapsed() > limit,
+        What::Write { .. } => is_lost && shared.patience.gives_up_writes,
+        What::Forget => false,
+    };
+    let mut over = Vec::new();
+    {
+        let mut queues = shared.queues.lock();
+        let Queues { pressing, others, .. } = &mut *queues;
+        for queue in [pressing, others] {
+            let (out, stay): (Vec<Asked>, Vec<Asked>) = queue.drain(..).partition(is_over);
+            over.extend(out);
+            *queue = stay.into();
+        }
+    }
+    for asked in over {
+        let error = io::Error::new(ErrorKind::TimedOut, "the server does not answer");
+        match asked.what {
+            What::Read { told, .. } => told(Err(error)),
+            What::Write { bytes, told } => {
+                shared.waiting.fetch_sub(bytes.len() as u64, Relaxed);
+                told(Err(error));
+            }
+            What::Forget => {}
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! What borrowers have at a donor: for each session an area, in which lie pieces as they were written.
+//!
+//! A piece is what one write brought; another write to the same place takes its place. A read is answered from the one
+//! piece in which it begins, as far as that goes. All areas are under one lock, which is held for copying one piece.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::keys::PublicKey;
+use crate::secure::Session;
+use crate::wire::Status;
+
+/// What a piece takes beside its bytes.
+const PIECE_BYTES: u64 = 96;
+
+/// Whose an area is.
+pub type Owner = (PublicKey, Session);
+
+#[derive(Debug)]
+struct Area {
+    pieces: BTreeMap<u64, Box<[u8]>>,
+    bytes: u64,
+    /// Which link has it: counted up, so that an older one has it no more.
+    link: u64,
+    /// Since when no link has it.
+    left: Option<Instant>,
+}
+
+/// All areas.
+#[derive(Debug)]
+pub struct Areas {
+    limit_bytes: u64,
+    inside: Mutex<Inside>,
+    written_bytes: AtomicU64,
+    read_bytes: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Inside {
+    areas: HashMap<Owner, Area>,
+    used_bytes: u64,
+    links: u64,
+}
+
+/// A link's hold of its area.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    owner: Owner,
+    link: u64,
+}
+
+impl Areas {
+    /// Of so many bytes together.
+    pub fn new(limit_bytes: u64) -> Areas {
+        Areas {
+            limit_bytes,
+            inside: Mutex::default(),
+            written_bytes: AtomicU64::new(0),
+            read_bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// A link of `owner` has its area from now on, and no earlier one; and whether it was there.
+    pub fn hold(&self, owner: Owner) -> (Held, bool) {
+        let mut inside = self.inside.lock();
+        inside.links += 1;
+        let link = inside.links;
+        let is_known = inside.areas.contains_key(&owner);
+        let area = inside.areas.entry(owner).or_insert_with(|| Area {
+            pieces: BTreeMap::new(),
+            bytes: 0,
+            link,
+            left: None,
+        });
+        (area.link, area.left) = (link, None);
+        (Held { owner, link }, is_known)
+    }
+
+    /// The link is over; its area is kept for who comes back.
+    pub fn leave(&self, held: Held) {
+        let mut inside = self.inside.lock();
+        if let Some(area) = inside.area(held) {
+            area.left = Some(Instant::now());
+        }
+    }
+
+    /// Its owner needs nothing of it any more.
+    pub fn end(&self, held: Held) {
+        let mut inside = self.inside.lock();
+        if inside.area(held).is_some() {
+            inside.remove(&held.owner);
+        }
+    }
+
+    /// Areas that nobody has held for so long are gone.
+    pub fn expire(&self, keep: Duration) {
+        let mut inside = self.inside.lock();
+        let is_over = |area: &Area| area.left.is_some_and(|left| left.elapsed() >= keep);
+        let over: Vec<Owner> = inside
+            .areas
+            .iter()
+            .filter(|(_, area)| is_over(area))
+            .map(|(owner, _)| *owner)
+            .collect();
+        for owner in over {
+            inside.remove(&owner);
+        }
+    }
+
+    /// The largest area is gone; what that freed, bytes.
+    pub fn take_largest(&self) -> u64 {
+        let mut inside = self.inside.lock();
+        let largest = inside.areas.iter().max_by_key(|(owner, area)| (area.bytes, **owner));
+        let Some(owner) = largest.map(|(owner, _)| *owner) else { return 0 };
+        inside.remove(&owner)
+    }
+
+    /// Stores a piece. `None` if the area is another link's by now, or gone.
+    pub fn write(&self, held: Held, at: u64, bytes: &[u8]) -> Option<Status> {
+        let piece: Box<[u8]> = bytes.into();
+        let mut inside = self.inside.lock();
+        let used = inside.used_bytes;
+        let area = inside.area(held)?;
+        let before = area.pieces.get(&at).map_or(0, |piece| piece.len() as u64 + PIECE_BYTES);
+        let after = bytes.len() as u64 + PIECE_BYTES;
+        if used - before + after > self.limit_bytes {
+            return Some(Status::NoRoom);
+        }
+        area.pieces.insert(at, piece);
+        area.bytes = area.bytes - before + after;
+        inside.used_bytes = used - before + after;
+        self.written_bytes.fetch_add(bytes.len() as u64, Relaxed);
+        Some(Status::Done)
+    }
+
+    /// Appends to `out` up to `len` bytes from `at` on, as many as there are. `None` as for [`Areas::write`].
+    pub fn read(&self, held: Held, at: u64, len: usize, out: &mut Vec<u8>) -> Option<Status> {
+        let mut inside = self.inside.lock();
+        let area = inside.area(held)?;
+        let Some((start, piece)) = area.pieces.range(..=at).next_back() else {
+            return Some(Status::Gone);
+        };
+        let skip = usize::try_from(at - start).unwrap_or(usize::MAX);
+        let Some(rest) = piece.get(skip..).filter(|rest| !rest.is_empty()) else {
+            return Some(Status::Gone);
+        };
+        let rest = &rest[..len.min(rest.len())];
+        out.extend_from_slice(rest);
+        self.read_bytes.fetch_add(rest.len() as u64, Relaxed);
+        Some(Status::Done)
+    }
+
+    /// Pieces that begin in the `len` bytes from `at` on are gone. `None` as for [`Areas::write`].
+    pub fn forget(&self, held: Held, at: u64, len: u64) -> Option<()> {
+        let mut inside = self.inside.lock();
+        let area = inside.area(held)?;
+        let end = at.saturating_add(len);
+        let there: Vec<u64> = area.pieces.range(at..end).map(|(start, _)| *start).collect();
+        let mut freed = 0;
+        for start in there {
+            freed += area.pieces.remove(&start).map_or(0, |piece| piece.len() as u64 + PIECE_BYTES);
+        }
+        area.bytes -= freed;
+        inside.used_bytes -= freed;
+        Some(())
+    }
+
+    /// What is in use, and what is free, bytes.
+    pub fn room(&self) -> (u64, u64) {
+        let used = self.inside.lock().used_bytes;
+        (used, self.limit_bytes.saturating_sub(used))
+    }
+
+    /// What was written and read since the beginning, bytes.
+    pub fn moved(&self) -> (u64, u64) {
+        (self.written_bytes.load(Relaxed), self.read_bytes.load(Relaxed))
+    }
+
+    /// Whether the link still has its area.
+    pub fn is_held(&self, held: Held) -> bool {
+        self.inside.lock().area(held).is_some()
+    }
+}
+
+impl Inside {
+    fn area(&mut self, held: Held) -> Option<&mut Area> {
+        self.areas.get_mut(&held.owner).filter(|area| area.link == held.link)
+    }
+
+    fn remove(&mut self, owner: &Owner) -> u64 {
+        let freed = self.areas.remove(owner).map_or(0, |area| area.bytes);
+        self.used_bytes -= freed;
+        freed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clew_core::seeded::Seeded;
+
+    use super::*;
+
+    fn owner(number: u8) -> Owner {
+        (PublicKey([number; 32]), Session([number; 16]))
+    }
+
+    #[test]
+    fn pieces_are_as_they_were_written_and_counted() {
+        let mut draw = Seeded::of(1, &[]);
+        let areas = Areas::new(1 << 20);
+        let (held, _) = areas.hold(owner(1));
+        let mut model: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+        for _ in 0..5000 {
+            let at = draw.below(64) * 4096;
+            match draw.below(4) {
+                0 | 1 => {
+                    let bytes: Vec<u8> =
+                        (0..1 + draw.below(40_000)).map(|i| (i ^ at / 4096) as u8).collect();
+                    match areas.write(held, at, &bytes) {
+                        Some(Status::Done) => drop(model.insert(at, bytes)),
+                        Some(Status::NoRoom) => {}
+                        other => panic!("{other:?}"),
+                    }
+                }
+                2 => {
+                    let len = draw.below(4) * 4096;
+                    areas.forget(held, at, len).unwrap();
+                    model.retain(|start, _| !(at..at + len).contains(start));
+                }
+                _ => {
+                    let (at, len) = (at + draw.below(3) * 4096, draw.below(9000) as usize);
+                    let mut out = Vec::new();
+                    let status = areas.read(held, at, len, &mut out).unwrap();
+                    let piece = model.range(..=at).next_back();
+                    let rest = piece.and_then(|(start, piece)| piece.get((at - start) as usize..));
+                    match rest.filter(|rest| !rest.is_empty()) {
+                        Some(rest) => {
+                            assert_eq!(
+                                (status, &out[..]),
+                                (Status::Done, &rest[..len.min(rest.len())])
+                            );
+                        }
+                        None => assert_eq!((status, out.len()), (Status::Gone, 0)),
+                    }
+                }
+            }
+            let used: u64 = model.values().map(|piece| piece.len() as u64 + PIECE_BYTES).sum();
+            assert_eq!(areas.room(), (used, (1 << 20) - used));
+        }
+        areas.end(held);
+        assert_eq!(areas.room().0, 0);
+    }
+
+    #[test]
+    fn a_link_that_was_followed_by_another_has_nothing_any_more() {
+        let areas = Areas::new(1 << 20);
+        let (old, known) = areas.hold(owner(1));
+        assert!(!known);
+        areas.write(old, 0, &[1; 4096]).unwrap();
+        let (new, known) = areas.hold(owner(1));
+        assert!(known);
+        assert_eq!(areas.write(old, 0, &[2; 4096]), None);
+        assert_eq!(areas.forget(old, 0, 4096), None);
+        areas.leave(old);
+        areas.expire(Duration::ZERO);
+        let mut out = Vec::new();
+        assert_eq!(areas.read(new, 0, 10, &mut out), Some(Status::Done));
+        assert_eq!(out, [1; 10]);
+        areas.leave(new);
+        areas.expire(Duration::from_secs(100));
+        assert!(areas.hold(owner(1)).1, "it is kept for a while");
+        let (again, _) = areas.hold(owner(1));
+        areas.leave(again);
+        areas.expire(Duration::ZERO);
+        assert_eq!((areas.room().0, areas.hold(owner(1)).1), (0, false));
+    }
+
+    #[test]
+    fn nobody_has_what_is_another_ones() {
+        let areas = Areas::new(1 << 20);
+        let (one, _) = areas.hold(owner(1));
+        let (other, _) = areas.hold((owner(1).0, Session([9; 16])));
+        areas.write(one, 0, &[1; 100]).unwrap();
+        let mut out = Vec::new();
+        assert_eq!(areas.read(other, 0, 10, &mut out), Some(Status::Gone));
+        areas.forget(other, 0, u64::MAX).unwrap();
+        assert_eq!(areas.read(one, 0, 10, &mut out), Some(Status::Done));
+        assert!(areas.take_largest() > 100);
+        assert!(!areas.is_held(one) && areas.is_held(other));
+    }
+}

@@ -1,0 +1,172 @@
+//! One borrower's link: its questions are answered in their order, and every quarter second it is told how the donor
+//! stands, so that it knows that somebody is there.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
+
+use super::Shared;
+use super::areas::Held;
+use crate::secure::{Channel, SecureError, Session};
+use crate::wire::{DonorFacts, FACTS_BYTES, Frames, Head, Kind, MAX_BODY_BYTES, Status};
+
+/// How often a donor says how it stands.
+pub(crate) const HEARTBEAT: Duration = Duration::from_millis(250);
+/// How long a borrower may take to prove who it is, or to take an answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// A borrower that has said nothing for so long is gone: it asks how the donor stands every second.
+const SILENCE: Duration = Duration::from_secs(10);
+/// Answers are sent when there are so many bytes of them, or nothing more was asked.
+const ANSWERS_BYTES: usize = 256 << 10;
+
+/// Serves until the link ends.
+pub(super) fn serve(shared: &Shared, mut stream: TcpStream) -> Result<(), SecureError> {
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let (channel, owner) = match shared.lending.sealed {
+        true => {
+            // Who was paired a moment ago is known.
+            let known = shared.keys.known();
+            let known = known.map_err(|error| io::Error::other(error.to_string()))?;
+            let knows = |key| known.iter().any(|(known, _)| *known == key);
+            let (channel, key, session) =
+                Channel::accept(&mut stream, &shared.keys.identity, knows)?;
+            (channel, (key, session))
+        }
+        false => {
+            let mut session = [0; 16];
+            stream.read_exact(&mut session)?;
+            (Channel::unsealed(), (shared.keys.identity.public(), Session(session)))
+        }
+    };
+    stream.set_read_timeout(Some(HEARTBEAT))?;
+    let (held, is_known) = shared.areas.hold(owner);
+    let mut link = Link { shared, channel, held, plain: Vec::new(), sealed: Vec::new() };
+    let ended = link.run(&mut stream, is_known);
+    shared.areas.leave(held);
+    match ended {
+        Err(SecureError::System(error)) if error.kind() == ErrorKind::UnexpectedEof => Ok(()),
+        ended => ended,
+    }
+}
+
+struct Link<'a> {
+    shared: &'a Shared,
+    channel: Channel,
+    held: Held,
+    /// Answers that are to be sent.
+    plain: Vec<u8>,
+    sealed: Vec<u8>,
+}
+
+impl Link<'_> {
+    fn run(&mut self, stream: &mut TcpStream, is_known: bool) -> Result<(), SecureError> {
+        let mut frames = Frames::default();
+        let mut came = vec![0; 256 << 10];
+        let status = if is_known { Status::Done } else { Status::Gone };
+        self.say_state(0, status);
+        self.send(stream)?;
+        let (mut said, mut heard) = (Instant::now(), Instant::now());
+        loop {
+            match stream.read(&mut came) {
+                Ok(0) => return Ok(()),
+                Ok(len) => {
+                    heard = Instant::now();
+                    self.channel.open(&came[..len], &mut frames)?;
+                }
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+            while let Some((head, body)) = frames.next()? {
+                if !self.answer(head, body)? {
+                    return Ok(());
+                }
+                if self.plain.len() >= ANSWERS_BYTES {
+                    self.send(stream)?;
+                }
+            }
+            if said.elapsed() >= HEARTBEAT {
+                if !self.shared.areas.is_held(self.held) || self.shared.ends.load(SeqCst) {
+                    return Ok(());
+                }
+                self.say_state(0, Status::Done);
+                said = Instant::now();
+            }
+            self.send(stream)?;
+            if heard.elapsed() > SILENCE {
+                return Err(io::Error::from(ErrorKind::TimedOut).into());
+            }
+        }
+    }
+
+    /// Answers one question; false if the link is over.
+    fn answer(&mut self, head: Head, body: &[u8]) -> Result<bool, SecureError> {
+        let areas = &self.shared.areas;
+        let refused = Head { status: Status::Refused, ..head };
+        match head.kind {
+            Kind::Write if !body.is_empty() => {
+                // A link that another one has followed answers nothing that its borrower could believe.
+                let status = match self.shared.pressure.is_on() {
+                    true => Some(Status::NoRoom),
+                    false => areas.write(self.held, head.at, body),
+                };
+                let Some(status) = status else { return Ok(false) };
+                self.say(Head { kind: Kind::Wrote, status, body_bytes: 0, ..head }, &[]);
+            }
+            Kind::Read => {
+                let len = <[u8; 4]>::try_from(body).map(u32::from_le_bytes).unwrap_or(0) as usize;
+                if len == 0 || len > MAX_BODY_BYTES {
+                    self.say(Head { kind: Kind::Data, body_bytes: 0, ..refused }, &[]);
+                    return Ok(true);
+                }
+                let mut bytes = Vec::new();
+                let Some(status) = areas.read(self.held, head.at, len, &mut bytes) else {
+                    return Ok(false);
+                };
+                let body_bytes = bytes.len() as u32;
+                self.say(Head { kind: Kind::Data, status, body_bytes, ..head }, &bytes);
+            }
+            Kind::Forget => {
+                let Ok(len) = <[u8; 8]>::try_from(body).map(u64::from_le_bytes) else {
+                    return Ok(false);
+                };
+                return Ok(areas.forget(self.held, head.at, len).is_some());
+            }
+            Kind::Ping => self.say_state(head.number, Status::Done),
+            Kind::Goodbye => {
+                areas.end(self.held);
+                return Ok(false);
+            }
+            Kind::Write | Kind::Wrote | Kind::Data | Kind::State => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn say_state(&mut self, number: u64, status: Status) {
+        let (used_bytes, free_bytes) = self.shared.areas.room();
+        let pressed = self.shared.pressure.is_on();
+        let facts = DonorFacts { free_bytes, used_bytes, pressed };
+        let head =
+            Head { status, body_bytes: FACTS_BYTES as u32, ..Head::of(Kind::State, number, 0) };
+        self.say(head, &facts.to_bytes());
+    }
+
+    fn say(&mut self, head: Head, body: &[u8]) {
+        self.plain.extend_from_slice(&head.to_bytes());
+        self.plain.extend_from_slice(body);
+    }
+
+    fn send(&mut self, stream: &mut TcpStream) -> Result<(), SecureError> {
+        if self.plain.is_empty() {
+            return Ok(());
+        }
+        self.sealed.clear();
+        self.channel.seal(&self.plain, &mut self.sealed)?;
+        self.plain.clear();
+        Ok(stream.write_all(&self.sealed)?)
+    }
+}

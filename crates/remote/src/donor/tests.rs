@@ -1,0 +1,137 @@
+//! A donor under hostile borrowers, and over a log.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use clew_core::DonorId;
+use clew_core::seeded::Seeded;
+use clew_store::flash::{Flash, FlashConfig, LogId, ReadsAhead};
+
+use super::*;
+use crate::borrowed::Borrowed;
+use crate::link::Patience;
+use crate::link::tests::{Proxy, pair, until};
+use crate::secure::{Channel, Session};
+use crate::wire::{Frames, HEAD_BYTES};
+
+/// Whatever a borrower sends that has proven who it is: the donor answers, or ends the link, and serves others.
+#[test]
+fn a_hostile_borrower_harms_nobody() {
+    let pair = pair(Lending::of(1 << 20));
+    let mut draw = Seeded::of(11, &[]);
+    for round in 0..300 {
+        let mut stream = TcpStream::connect(pair.donor.address()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        let session = Session([draw.below(3) as u8; 16]);
+        let channel = Channel::connect(&mut stream, &pair.borrower, pair.key, session);
+        let mut channel = channel.expect("it is known");
+        let mut plain = Vec::new();
+        for _ in 0..draw.below(20) {
+            let mut head = [0; HEAD_BYTES];
+            head[0] = [1, 2, 3, 4, 5, 65, 66, 67, 9][draw.below(9) as usize];
+            let len = draw.below(3) * draw.below(3000);
+            let said = if draw.below(10) == 0 { draw.draw() as u32 } else { len as u32 };
+            head[4..8].copy_from_slice(&said.to_le_bytes());
+            head[8..16].copy_from_slice(&draw.draw().to_le_bytes());
+            let at = if draw.below(2) == 0 { draw.draw() } else { draw.below(5) * 4096 };
+            head[16..].copy_from_slice(&at.to_le_bytes());
+            plain.extend_from_slice(&head);
+            plain.extend((0..len).map(|_| draw.draw() as u8));
+        }
+        let mut sealed = Vec::new();
+        channel.seal(&plain, &mut sealed).unwrap();
+        if draw.below(4) == 0 && !sealed.is_empty() {
+            let at = draw.below(sealed.len() as u64) as usize;
+            sealed[at] ^= 1 << draw.below(8);
+        }
+        let _ = stream.write_all(&sealed);
+        if draw.below(3) == 0 {
+            let mut came = [0; 4096];
+            let mut frames = Frames::default();
+            if let Ok(len) = stream.read(&mut came) {
+                channel.open(&came[..len], &mut frames).expect("a donor keeps to the protocol");
+            }
+        }
+        assert!(pair.donor.lent().used_bytes <= 1 << 20, "round {round}");
+    }
+    // And one that has not.
+    for _ in 0..100 {
+        let mut stream = TcpStream::connect(pair.donor.address()).unwrap();
+        let bytes: Vec<u8> = (0..draw.below(600)).map(|_| draw.draw() as u8).collect();
+        let _ = stream.write_all(&bytes);
+    }
+    until("all links end", || pair.donor.lent().links == 0);
+    assert!(pair.donor.lent().used_bytes <= 1 << 20);
+}
+
+fn log_over(link: crate::link::Link, slots: u64) -> Arc<Flash> {
+    let config = FlashConfig {
+        log: LogId::at(DonorId::FIRST),
+        segment_bytes: 64 << 10,
+        buffers: 16,
+        reads_ahead: ReadsAhead::Idle,
+        writers: 1,
+    };
+    let device = Borrowed::new(link, 4096 + slots * (64 << 10));
+    Arc::new(Flash::new(config, Box::new(device)).unwrap())
+}
+
+/// Objects of a log at a donor, by who keeps to the protocol and by one that lies: each is as it was put, or it is an error.
+#[test]
+fn a_log_at_a_donor_gives_back_what_was_put_or_nothing() {
+    let pair = pair(Lending::of(32 << 20));
+    let proxy = Proxy::new(pair.donor.address());
+    let flash = log_over(pair.link(proxy.address, Patience::default()), 256);
+    let object = |number: u32| -> Vec<u8> {
+        (0..1000 + number % 3000).map(|i| (i ^ number) as u8).collect()
+    };
+    let mut places = Vec::new();
+    for number in 1..=3000u32 {
+        let place = loop {
+            match flash.put(number, &mut object(number)) {
+                Ok(place) => break place,
+                // As many are on their way as memory is there for.
+                Err(_) => std::thread::sleep(Duration::from_millis(1)),
+            }
+        };
+        places.push((number, place));
+    }
+    assert!(flash.flush());
+    // A donor has nothing of them as they are.
+    for (number, place) in &places {
+        assert_eq!(
+            flash.read_now(*number, *place).as_deref(),
+            Ok(&object(*number)[..]),
+            "{number}"
+        );
+    }
+    // What a donor would exchange for another is no object.
+    for ((number, _), (_, other)) in places.iter().zip(places.iter().skip(1)).take(50) {
+        assert!(flash.read_now(*number, *other).is_err());
+    }
+    let used = pair.donor.lent().used_bytes;
+    for (_, place) in &places {
+        flash.free(*place);
+    }
+    until("all is given back", || pair.donor.lent().used_bytes == 0);
+    assert!(used > 3000 * 1000);
+}
+
+/// A donor's memory is changed under it, as a hostile donor would: nothing of that is believed.
+#[test]
+fn bytes_that_a_donor_changed_are_not_believed() {
+    let pair = pair(Lending::of(8 << 20));
+    let flash = log_over(pair.link(pair.donor.address(), Patience::default()), 64);
+    let bytes = vec![5; 3000];
+    let place = flash.put(7, &mut bytes.clone()).unwrap();
+    let other = flash.put(8, &mut vec![6; 3000]).unwrap();
+    assert!(flash.flush());
+    // The same place, written by somebody who has the same session and not the key of the log.
+    let liar = pair.link(pair.donor.address(), Patience::default());
+    let (tell, told) = std::sync::mpsc::channel();
+    liar.write(4096, vec![5; 64 << 10], Box::new(move |wrote| drop(tell.send(wrote))));
+    told.recv().unwrap().unwrap();
+    assert!(flash.read_now(7, place).is_err());
+    assert!(flash.read_now(8, other).is_err());
+}

@@ -1,0 +1,253 @@
+//! Who a machine is: a key pair (X25519), and the keys of the machines that it knows.
+//!
+//! Both lie in one directory, which is nobody else's: `identity`, the private key, and `known`, one line for each
+//! machine: its public key, in hexadecimal digits, and what it is called.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Bytes of a key.
+pub const KEY_BYTES: usize = 32;
+/// Machines that are known, at most.
+const MOST_KNOWN: usize = 1024;
+/// Bytes of the file of known machines, at most.
+const MOST_BYTES: u64 = 1 << 20;
+
+/// A machine's public key.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PublicKey(pub [u8; KEY_BYTES]);
+
+impl fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PublicKey({self})")
+    }
+}
+
+impl PublicKey {
+    /// The key of these digits.
+    pub fn parse(text: &str) -> Option<PublicKey> {
+        let mut key = [0; KEY_BYTES];
+        let digits = text.as_bytes();
+        if digits.len() != 2 * KEY_BYTES || !digits.is_ascii() {
+            return None;
+        }
+        for (byte, pair) in key.iter_mut().zip(digits.chunks_exact(2)) {
+            *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+        }
+        Some(PublicKey(key))
+    }
+}
+
+/// A machine's own keys.
+#[derive(Clone)]
+pub struct Identity {
+    private: [u8; KEY_BYTES],
+    public: PublicKey,
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Identity({})", self.public)
+    }
+}
+
+/// Why there are no keys.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// The system refused.
+    #[error("{}: {source}", path.display())]
+    System { path: PathBuf, source: io::Error },
+    /// It is not what it should be.
+    #[error("{}: {why}", path.display())]
+    Unsound { path: PathBuf, why: &'static str },
+    /// There is no randomness.
+    #[error("no key could be made: {0}")]
+    Make(String),
+}
+
+impl Identity {
+    /// New keys, at random.
+    ///
+    /// # Errors
+    /// [`KeyError::Make`].
+    pub fn random() -> Result<Identity, KeyError> {
+        let made = |error: snow::Error| KeyError::Make(error.to_string());
+        let pattern = crate::secure::PATTERN.parse().map_err(made)?;
+        let pair = snow::Builder::new(pattern).generate_keypair().map_err(made)?;
+        let wrong = |_| KeyError::Make("a key of another length".to_string());
+        let private = pair.private.as_slice().try_into().map_err(wrong)?;
+        let public = pair.public.as_slice().try_into().map_err(wrong)?;
+        Ok(Identity { private, public: PublicKey(public) })
+    }
+
+    /// The public key.
+    pub fn public(&self) -> PublicKey {
+        self.public
+    }
+
+    pub(crate) fn private(&self) -> &[u8; KEY_BYTES] {
+        &self.private
+    }
+}
+
+/// A directory of keys.
+#[derive(Clone, Debug)]
+pub struct Keys {
+    directory: PathBuf,
+    /// This machine's own.
+    pub identity: Identity,
+}
+
+impl Keys {
+    /// Those of a directory, which is made if it is not there, and gets an identity if it has none.
+    ///
+    /// # Errors
+    /// See [`KeyError`].
+    pub fn open(directory: &Path) -> Result<Keys, KeyError> {
+        let failed = |path: &Path| {
+            let path = path.to_path_buf();
+            move |source| KeyError::System { path, source }
+        };
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
+        made.map_err(failed(directory))?;
+        let path = directory.join("identity");
+        let unsound = |why| KeyError::Unsound { path: path.clone(), why };
+        match fs::symlink_metadata(&path) {
+            Ok(meta) if !meta.is_file() => return Err(unsound("it is not a regular file")),
+            Ok(meta) if meta.mode() & 0o077 != 0 => {
+                return Err(unsound(
+                    "others may read it: a private key is its owner's (chmod 600)",
+                ));
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let identity = Identity::random()?;
+                let hex =
+                    |key: &[u8]| key.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+                let text = format!("{}\n{}\n", hex(&identity.private), identity.public);
+                let mut options = OpenOptions::new();
+                let new = options.write(true).create_new(true).mode(0o600).open(&path);
+                match new {
+                    Ok(mut file) => {
+                        file.write_all(text.as_bytes()).map_err(failed(&path))?;
+                        file.sync_all().map_err(failed(&path))?;
+                    }
+                    // Somebody was quicker.
+                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                    Err(error) => return Err(failed(&path)(error)),
+                }
+            }
+            Err(error) => return Err(failed(&path)(error)),
+        }
+        let text = fs::read_to_string(&path).map_err(failed(&path))?;
+        let mut lines = text.lines().map(PublicKey::parse);
+        match (lines.next().flatten(), lines.next().flatten(), lines.next()) {
+            (Some(private), Some(public), None) => Ok(Keys {
+                directory: directory.to_path_buf(),
+                identity: Identity { private: private.0, public },
+            }),
+            _ => Err(unsound("it has no two lines of 64 hexadecimal digits")),
+        }
+    }
+
+    /// The machines that are known: key and name.
+    ///
+    /// # Errors
+    /// See [`KeyError`].
+    pub fn known(&self) -> Result<Vec<(PublicKey, String)>, KeyError> {
+        let path = self.directory.join("known");
+        let failed = |source| KeyError::System { path: path.clone(), source };
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(failed(error)),
+        };
+        if file.metadata().map_err(failed)?.len() > MOST_BYTES {
+            return Err(KeyError::Unsound { path, why: "it is larger than 1 MiB" });
+        }
+        let text = io::read_to_string(file).map_err(failed)?;
+        let lines = text.lines().filter(|line| !line.trim().is_empty());
+        let known = lines.map(|line| {
+            let (key, name) = line.split_once(' ').unwrap_or((line, ""));
+            PublicKey::parse(key).map(|key| (key, name.trim().to_string()))
+        });
+        known.collect::<Option<Vec<_>>>().ok_or(KeyError::Unsound {
+            path,
+            why: "a line is not 64 hexadecimal digits and a name",
+        })
+    }
+
+    /// Knows one more machine, or the same by another name.
+    ///
+    /// # Errors
+    /// See [`KeyError`].
+    pub fn know(&self, key: PublicKey, name: &str) -> Result<(), KeyError> {
+        let path = self.directory.join("known");
+        let failed = |source| KeyError::System { path: path.clone(), source };
+        let mut known = self.known()?;
+        known.retain(|(other, of)| *other != key && of != name);
+        if known.len() >= MOST_KNOWN {
+            return Err(KeyError::Unsound {
+                path,
+                why: "it knows 1024 machines: remove some lines",
+            });
+        }
+        known.push((key, name.to_string()));
+        let new = self.directory.join(format!("known.{}", std::process::id()));
+        let text: String = known.iter().map(|(key, name)| format!("{key} {name}\n")).collect();
+        let mut options = OpenOptions::new();
+        let mut file = options
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&new)
+            .map_err(failed)?;
+        file.write_all(text.as_bytes()).map_err(failed)?;
+        file.sync_all().map_err(failed)?;
+        fs::rename(&new, &path).map_err(failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_stays_and_machines_are_known_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let keys = Keys::open(&dir.path().join("keys")).unwrap();
+        let again = Keys::open(&dir.path().join("keys")).unwrap();
+        assert_eq!(keys.identity.public(), again.identity.public());
+        assert_eq!(keys.identity.private(), again.identity.private());
+        let (one, other) =
+            (Identity::random().unwrap().public(), Identity::random().unwrap().public());
+        keys.know(one, "tv").unwrap();
+        keys.know(other, "tablet").unwrap();
+        keys.know(other, "tv").unwrap();
+        assert_eq!(again.known().unwrap(), [(other, "tv".to_string())]);
+    }
+
+    #[test]
+    fn what_is_no_key_is_refused_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let keys = Keys::open(dir.path()).unwrap();
+        fs::write(dir.path().join("known"), "00ff tv\n").unwrap();
+        assert!(keys.known().unwrap_err().to_string().contains("64 hexadecimal"));
+        fs::write(dir.path().join("identity"), "x").unwrap();
+        assert!(Keys::open(dir.path()).unwrap_err().to_string().contains("identity"));
+        use std::os::unix::fs::PermissionsExt;
+        let open = fs::Permissions::from_mode(0o644);
+        fs::set_permissions(dir.path().join("identity"), open).unwrap();
+        assert!(Keys::open(dir.path()).unwrap_err().to_string().contains("chmod 600"));
+    }
+}

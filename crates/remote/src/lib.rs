@@ -1,0 +1,27 @@
+//! Memory of machines nearby (MobileSwap): one of them lends it, another swaps to it.
+//!
+//! - [`keys`], [`pairing`]: who a machine is, and how two of them come to know each other; [`secure`]: an encrypted link
+//!   between two that do. [`wire`]: what is said over it.
+//! - [`donor`]: the machine that lends: memory, limits, and its clients.
+//! - [`link`]: the machine that borrows: one long-lived link to a donor, its queue and its worker (III-B); [`cores`]:
+//!   which core a worker has.
+//! - [`borrowed`]: a donor's memory as the device of a log; [`cloud`]: a Redis server as one; [`copies`]: two devices
+//!   that hold the same.
+//!
+//! What a page is, nobody here knows: a log gives sealed bytes away and verifies what it gets back
+//! ([`clew_store::flash`]). A donor can read none of them, and change, exchange or repeat none unnoticed. What it
+//! learns is when how much is written and read.
+
+pub mod borrowed;
+pub mod cloud;
+pub mod copies;
+pub mod cores;
+pub mod donor;
+pub mod keys;
+pub mod link;
+pub mod pairing;
+pub mod secure;
+mod standing;
+pub mod wire;
+
+pub use standing::Standing;

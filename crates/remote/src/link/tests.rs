@@ -1,0 +1,326 @@
+//! A channel and a donor, over loopback and through a proxy that cuts, delays and lies.
+
+use std::collections::HashMap;
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
+use std::sync::mpsc::channel;
+
+use clew_core::seeded::Seeded;
+
+use super::*;
+use crate::donor::{Donor, Lending};
+use crate::keys::Keys;
+use std::io::{Read as _, Write as _};
+
+/// A donor and a borrower that know each other.
+pub(crate) struct Pair {
+    pub donor: Donor,
+    pub borrower: Identity,
+    pub key: PublicKey,
+    pub keys: Keys,
+    _dir: tempfile::TempDir,
+}
+
+pub(crate) fn pair(lending: Lending) -> Pair {
+    let dir = tempfile::tempdir().unwrap();
+    let keys = Keys::open(dir.path()).unwrap();
+    let borrower = Identity::random().unwrap();
+    keys.know(borrower.public(), "borrower").unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let donor = Donor::new(listener, keys.clone(), lending).unwrap();
+    Pair { donor, borrower, key: keys.identity.public(), keys, _dir: dir }
+}
+
+impl Pair {
+    pub fn link(&self, address: impl ToString, patience: Patience) -> Link {
+        let peer = Peer {
+            address: address.to_string(),
+            keys: Some((self.borrower.clone(), self.key)),
+            session: Session([1; 16]),
+        };
+        Link::new(peer, patience, None).unwrap()
+    }
+}
+
+pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
+    let since = Instant::now();
+    while !is_so() {
+        assert!(since.elapsed() < Duration::from_secs(30), "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn write(link: &Link, at: u64, bytes: &[u8]) -> io::Result<()> {
+    let (tell, told) = channel();
+    link.write(at, bytes.to_vec(), Box::new(move |wrote| drop(tell.send(wrote))));
+    told.recv().unwrap()
+}
+
+fn read(link: &Link, at: u64, len: u32) -> io::Result<Vec<u8>> {
+    let (tell, told) = channel();
+    link.read(at, len, true, Box::new(move |came| drop(tell.send(came))));
+    told.recv().unwrap()
+}
+
+fn chunk(number: u64) -> Vec<u8> {
+    (0..65536u64).map(|i| (i ^ i >> 8 ^ number) as u8).collect()
+}
+
+#[test]
+fn what_was_written_is_read_and_what_was_forgotten_is_not() {
+    let pair = pair(Lending::of(16 << 20));
+    let link = pair.link(pair.donor.address(), Patience::default());
+    for number in 0..20 {
+        write(&link, number * 65536, &chunk(number)).unwrap();
+    }
+    for number in 0..20 {
+        assert_eq!(read(&link, number * 65536, 65536).unwrap(), chunk(number));
+        let skip = 4096 * (number % 16);
+        let came = read(&link, number * 65536 + skip, 4096).unwrap();
+        assert_eq!(came, chunk(number)[skip as usize..][..4096]);
+    }
+    assert!(pair.donor.lent().used_bytes >= 20 * 65536);
+    for number in 0..10 {
+        link.forget(number * 65536, 65536);
+    }
+    // Who does not press comes behind what was asked for before.
+    let (tell, told) = channel();
+    link.read(0, 4096, false, Box::new(move |came| drop(tell.send(came))));
+    assert_eq!(told.recv().unwrap().unwrap_err().kind(), io::ErrorKind::NotFound);
+    assert_eq!(read(&link, 10 * 65536, 65536).unwrap(), chunk(10));
+    until("memory is given back", || pair.donor.lent().used_bytes < 11 * 65536);
+    let standing = link.standing();
+    assert_eq!((standing.state, standing.sent_bytes), (DonorState::Up, 20 * 65536));
+}
+
+#[test]
+fn a_donor_keeps_to_its_limit() {
+    let pair = pair(Lending::of(1 << 20));
+    let link = pair.link(pair.donor.address(), Patience::default());
+    let wrote: Vec<bool> =
+        (0..20).map(|number| write(&link, number * 65536, &chunk(number)).is_ok()).collect();
+    assert_eq!(wrote.iter().filter(|wrote| **wrote).count(), 15, "with what each piece takes");
+    link.forget(0, 65536);
+    write(&link, 30 * 65536, &chunk(30)).unwrap();
+    assert!(pair.donor.lent().used_bytes <= 1 << 20);
+}
+
+#[test]
+fn a_donor_that_wants_its_memory_back_says_so_and_takes_it() {
+    let lending = Lending { grace: Duration::from_millis(300), ..Lending::of(1 << 20) };
+    let pair = pair(lending);
+    let link = pair.link(pair.donor.address(), Patience::default());
+    write(&link, 0, &chunk(0)).unwrap();
+    pair.donor.press(true);
+    until("it says so", || link.standing().state == DonorState::Pressed);
+    assert!(write(&link, 65536, &chunk(1)).is_err());
+    until("it takes it", || pair.donor.lent().used_bytes == 0);
+    until("what it had is gone", || link.standing().state == DonorState::Lost);
+    pair.donor.press(false);
+    link.forgive();
+    until("it lends again", || link.standing().state == DonorState::Up);
+    write(&link, 0, &chunk(2)).unwrap();
+}
+
+#[test]
+fn who_is_not_known_gets_nothing() {
+    let pair = pair(Lending::of(1 << 20));
+    let stranger = Identity::random().unwrap();
+    let patience = Patience { donor: Duration::from_millis(300), ..Patience::default() };
+    let address = pair.donor.address().to_string();
+    let (known, key, session) = (pair.borrower.clone(), pair.key, Session([1; 16]));
+    // It does not know the donor, or the donor not it.
+    for keys in [(stranger.clone(), key), (known, stranger.public())] {
+        let peer = Peer { address: address.clone(), keys: Some(keys), session };
+        let link = Link::new(peer, patience, None).unwrap();
+        assert_eq!(read(&link, 0, 4096).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!((link.standing().state, link.standing().connections), (DonorState::Lost, 0));
+    }
+    assert_eq!(pair.donor.lent().written_bytes, 0);
+}
+
+/// Between a borrower and a donor.
+pub(crate) struct Proxy {
+    pub address: SocketAddr,
+    act: Arc<AtomicU8>,
+}
+
+pub(crate) const PASS: u8 = 0;
+const CUT: u8 = 1;
+const STOP: u8 = 2;
+const LIE: u8 = 3;
+
+impl Proxy {
+    pub fn new(donor: SocketAddr) -> Proxy {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let act = Arc::new(AtomicU8::new(PASS));
+        let acts = Arc::clone(&act);
+        std::thread::spawn(move || {
+            for borrower in listener.incoming().flatten() {
+                if acts.load(SeqCst) == CUT {
+                    continue;
+                }
+                let Ok(lender) = TcpStream::connect(donor) else { continue };
+                for (mut from, mut to) in [
+                    (borrower.try_clone().unwrap(), lender.try_clone().unwrap()),
+                    (lender, borrower),
+                ] {
+                    let act = Arc::clone(&acts);
+                    from.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+                    std::thread::spawn(move || {
+                        let acts_now = Arc::clone(&act);
+                        let mut bytes = vec![0; 50_000];
+                        loop {
+                            let act = act.load(SeqCst);
+                            if act == CUT {
+                                let _ = to.shutdown(std::net::Shutdown::Both);
+                                return;
+                            }
+                            if act == STOP {
+                                std::thread::sleep(Duration::from_millis(5));
+                                continue;
+                            }
+                            match from.read(&mut bytes) {
+                                Ok(0) => break,
+                                Ok(len) => {
+                                    while acts_now.load(SeqCst) == STOP {
+                                        std::thread::sleep(Duration::from_millis(5));
+                                    }
+                                    if act == LIE {
+                                        bytes[len / 2] ^= 1;
+                                    }
+                                    if to.write_all(&bytes[..len]).is_err() {
+                                        break;
+                                    }
+                                }
+                                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                                Err(_) => break,
+                            }
+                        }
+                        let _ = to.shutdown(std::net::Shutdown::Both);
+                    });
+                }
+            }
+        });
+        Proxy { address, act }
+    }
+
+    pub fn act(&self, act: u8) {
+        self.act.store(act, SeqCst);
+    }
+}
+
+/// Everything is asked for while the link is cut, stopped and lied on, again and again: what was acknowledged is there,
+/// and no answer is another one's.
+#[test]
+fn a_link_that_is_cut_loses_nothing() {
+    let pair = pair(Lending::of(64 << 20));
+    let proxy = Proxy::new(pair.donor.address());
+    let patience = Patience { donor: Duration::from_secs(20), ..Patience::default() };
+    let link = pair.link(proxy.address, patience);
+    let mut draw = Seeded::of(3, &[]);
+    let mut has: HashMap<u64, u64> = HashMap::new();
+    let mut version = 0;
+    for round in 0..40 {
+        let (tell, told) = channel();
+        let mut asked = 0;
+        // Nobody changes what somebody reads: a log does not.
+        let mut read_now = std::collections::HashSet::new();
+        for _ in 0..20 {
+            let slot = draw.below(200);
+            match draw.below(5) {
+                0..=2 if read_now.contains(&slot) => {}
+                0 => {
+                    link.forget(slot * 65536, 65536);
+                    has.remove(&slot);
+                }
+                1 | 2 => {
+                    version += 1;
+                    has.insert(slot, version);
+                    let (tell, bytes) = (tell.clone(), chunk(version));
+                    asked += 1;
+                    let told = move |wrote: io::Result<()>| tell.send(wrote.is_ok()).unwrap();
+                    link.write(slot * 65536, bytes, Box::new(told));
+                }
+                // Not pressing: behind what was written there.
+                _ => {
+                    read_now.insert(slot);
+                    let (tell, expected) = (tell.clone(), has.get(&slot).copied());
+                    asked += 1;
+                    let told = move |came: io::Result<Vec<u8>>| {
+                        let is_so = match (came, expected) {
+                            (Ok(bytes), Some(version)) => bytes == chunk(version),
+                            (Err(error), None) => error.kind() == io::ErrorKind::NotFound,
+                            _ => false,
+                        };
+                        tell.send(is_so).unwrap();
+                    };
+                    link.read(slot * 65536, 65536, false, Box::new(told));
+                }
+            }
+        }
+        let act = [PASS, CUT, STOP, LIE][round % 4];
+        proxy.act(act);
+        std::thread::sleep(Duration::from_millis(draw.below(60)));
+        if act == STOP && round % 8 == 2 {
+            // Longer than a link is waited for.
+            std::thread::sleep(Duration::from_millis(900));
+        }
+        proxy.act(PASS);
+        for _ in 0..asked {
+            assert!(told.recv_timeout(Duration::from_secs(20)).unwrap(), "round {round}");
+        }
+    }
+    for (slot, version) in has {
+        assert_eq!(read(&link, slot * 65536, 65536).unwrap(), chunk(version), "{slot}");
+    }
+    assert!(link.standing().connections > 5, "{:?}", link.standing());
+}
+
+#[test]
+fn who_waits_at_a_donor_that_is_gone_waits_for_a_bounded_time() {
+    let pair = pair(Lending::of(1 << 20));
+    let proxy = Proxy::new(pair.donor.address());
+    let link = pair.link(proxy.address, Patience::default());
+    write(&link, 0, &chunk(0)).unwrap();
+    proxy.act(STOP);
+    assert_eq!(read(&link, 0, 4096).unwrap_err().kind(), io::ErrorKind::TimedOut);
+    until("it is lost", || link.standing().state == DonorState::Lost);
+    // What is written meanwhile waits, and is there when the partition heals.
+    let (tell, told) = channel();
+    link.write(65536, chunk(1), Box::new(move |wrote| tell.send(wrote.is_ok()).unwrap()));
+    proxy.act(PASS);
+    assert!(told.recv_timeout(Duration::from_secs(20)).unwrap());
+    until("it is up", || link.standing().state == DonorState::Up);
+    assert_eq!(read(&link, 65536, 65536).unwrap(), chunk(1));
+    assert_eq!(read(&link, 0, 65536).unwrap(), chunk(0));
+}
+
+#[test]
+fn a_donor_that_has_begun_anew_has_lost_what_it_had_and_says_so() {
+    let mut pair = pair(Lending::of(1 << 20));
+    let address = pair.donor.address();
+    let link = pair.link(address, Patience::default());
+    write(&link, 0, &chunk(0)).unwrap();
+    let elsewhere = TcpListener::bind("127.0.0.1:0").unwrap();
+    pair.donor = Donor::new(elsewhere, pair.keys.clone(), Lending::of(1 << 20)).unwrap();
+    until("it is noticed", || link.standing().state == DonorState::Lost);
+    let listener = {
+        let since = Instant::now();
+        loop {
+            match TcpListener::bind(address) {
+                Ok(listener) => break listener,
+                Err(error) => assert!(since.elapsed() < Duration::from_secs(20), "{error}"),
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    pair.donor = Donor::new(listener, pair.keys.clone(), Lending::of(1 << 20)).unwrap();
+    until("it is there again", || link.standing().connections >= 2);
+    assert_eq!(read(&link, 0, 4096).unwrap_err().kind(), io::ErrorKind::NotFound);
+    assert_eq!(link.standing().state, DonorState::Lost, "somebody may ask for what it had");
+    link.forgive();
+    write(&link, 0, &chunk(5)).unwrap();
+    assert_eq!(link.standing().state, DonorState::Up);
+}

@@ -1,0 +1,434 @@
+//! The worker of a channel: makes the link, sends what is asked for, tells what came.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use clew_core::DonorState;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use socket2::SockRef;
+
+use super::{Asked, Queues, Shared, What, resolve};
+use crate::cores::Core;
+use crate::secure::{Channel, SecureError};
+use crate::wire::{DonorFacts, Frames, Head, Kind, Status};
+
+/// How often the donor is asked how it stands.
+const PING: Duration = Duration::from_secs(1);
+/// Between two tries to make the link: the first, and the longest.
+const TRIES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// Sealed bytes that wait for the socket.
+const OUT_BYTES: usize = 128 << 10;
+/// What the kernel has of ours and has not sent, so that what presses is not behind much.
+const UNSENT_BYTES: u32 = 128 << 10;
+/// Written and not acknowledged.
+const WRITES_BYTES: usize = 8 << 20;
+/// Asked for by nobody who waits, and not here yet.
+const READS_BYTES: usize = 256 << 10;
+/// A link is weak after its round trips were long for so long.
+const WEAK: Duration = Duration::from_secs(2);
+
+/// What was sent and not answered, by its number.
+#[derive(Default)]
+struct Sent {
+    asked: BTreeMap<u64, Asked>,
+    next: u64,
+    writes_bytes: usize,
+    reads_bytes: usize,
+}
+
+struct Worker<'a> {
+    shared: &'a Shared,
+    core: Option<Core>,
+    sent: Sent,
+    /// When the donor was last heard.
+    heard: Instant,
+    /// Since when round trips are long.
+    slow_since: Option<Instant>,
+    /// It has taken something of this session.
+    has_written: bool,
+}
+
+/// Works until the channel ends.
+pub(super) fn run(shared: &Shared, core: Option<Core>) {
+    if let Some(core) = &core {
+        core.take_thread();
+    }
+    let mut worker = Worker {
+        shared,
+        core,
+        sent: Sent { next: 1, ..Sent::default() },
+        heard: Instant::now(),
+        slow_since: None,
+        has_written: false,
+    };
+    let mut pause = TRIES.0;
+    while !shared.queues.lock().ends {
+        let why = match worker.connect() {
+            Ok((stream, channel)) => {
+                pause = TRIES.0;
+                worker.serve(stream, channel)
+            }
+            Err(error) => Err(error),
+        };
+        let why = why.map_or_else(|error| error.to_string(), |()| "the donor has ended it".into());
+        worker.is_cut(why);
+        worker.wait(pause);
+        pause = (pause * 2).min(TRIES.1);
+    }
+    worker.give_up(|_| true, ErrorKind::ConnectionAborted);
+}
+
+impl Worker<'_> {
+    fn connect(&mut self) -> Result<(TcpStream, Channel), SecureError> {
+        let patience = self.shared.patience.link;
+        let peer = &self.shared.peer;
+        let mut last = io::Error::new(ErrorKind::NotFound, "its name has no address");
+        let mut found = None;
+        for address in resolve(&peer.address)? {
+            match TcpStream::connect_timeout(&address, patience) {
+                Ok(stream) => {
+                    found = Some(stream);
+                    break;
+                }
+                Err(error) => last = error,
+            }
+        }
+        let mut stream = found.ok_or(last)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(patience))?;
+        stream.set_write_timeout(Some(patience))?;
+        let socket = SockRef::from(&stream);
+        socket.set_tcp_user_timeout(Some(patience))?;
+        socket.set_tcp_notsent_lowat(UNSENT_BYTES)?;
+        let channel = match &peer.keys {
+            Some((identity, donor)) => {
+                Channel::connect(&mut stream, identity, *donor, peer.session)?
+            }
+            None => {
+                stream.write_all(&peer.session.0)?;
+                Channel::unsealed()
+            }
+        };
+        stream.set_nonblocking(true)?;
+        self.heard = Instant::now();
+        self.shared.counts.connections.fetch_add(1, Relaxed);
+        Ok((stream, channel))
+    }
+
+    fn serve(&mut self, mut stream: TcpStream, mut channel: Channel) -> Result<(), SecureError> {
+        let mut frames = Frames::default();
+        let mut came = vec![0; 256 << 10];
+        let (mut plain, mut out, mut out_at) = (Vec::new(), Vec::new(), 0);
+        let mut pinged: Option<(u64, Instant)> = None;
+        let mut asked_last = Instant::now() - PING;
+        let mut is_first = true;
+        loop {
+            self.sleep(&stream, out_at < out.len())?;
+            // Nobody else runs on this core meanwhile, and nobody waits for it for longer than this takes.
+            let core = self.core.clone();
+            let _burst = core.as_ref().map(Core::burst);
+            if self.shared.queues.lock().ends {
+                return Ok(());
+            }
+            loop {
+                match stream.read(&mut came) {
+                    Ok(0) => return Ok(()),
+                    Ok(len) => {
+                        self.heard = Instant::now();
+                        channel.open(&came[..len], &mut frames)?;
+                        while let Some((head, body)) = frames.next()? {
+                            self.came(head, body, &mut pinged, &mut is_first)?;
+                        }
+                    }
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            if self.heard.elapsed() > self.shared.patience.link {
+                return Err(io::Error::new(ErrorKind::TimedOut, "the donor is silent").into());
+            }
+            self.look_at_time(pinged);
+            if pinged.is_none() && asked_last.elapsed() >= PING {
+                asked_last = Instant::now();
+                pinged = Some((self.sent.next, asked_last));
+                plain.extend_from_slice(&Head::of(Kind::Ping, self.sent.next, 0).to_bytes());
+                self.sent.next += 1;
+            }
+            loop {
+                while out.len() - out_at < OUT_BYTES && self.send_one(&mut plain, is_first) {
+                    if plain.len() >= OUT_BYTES / 2 {
+                        channel.seal(&plain, &mut out)?;
+                        plain.clear();
+                    }
+                }
+                channel.seal(&plain, &mut out)?;
+                plain.clear();
+                if out_at == out.len() {
+                    break;
+                }
+                match stream.write(&out[out_at..]) {
+                    Ok(len) => out_at += len,
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error.into()),
+                }
+                if out_at == out.len() {
+                    out.clear();
+                    out_at = 0;
+                }
+            }
+            if out_at > OUT_BYTES {
+                out.drain(..out_at);
+                out_at = 0;
+            }
+        }
+    }
+
+    /// Until there is something to do.
+    fn sleep(&self, stream: &TcpStream, has_more: bool) -> io::Result<()> {
+        let wants = if has_more { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+        let mut fds = [PollFd::new(stream, wants), PollFd::new(&self.shared.wakes, PollFlags::IN)];
+        let at_most = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
+        match poll(&mut fds, Some(&at_most)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        self.was_woken();
+        Ok(())
+    }
+
+    fn was_woken(&self) {
+        let _ = rustix::io::read(&self.shared.wakes, &mut [0u8; 8]);
+    }
+
+    /// Without a link, until it is tried again.
+    fn wait(&mut self, pause: Duration) {
+        let until = Instant::now() + pause;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.shared.queues.lock().ends {
+                return;
+            }
+            let left = left.min(Duration::from_millis(50));
+            let mut fds = [PollFd::new(&self.shared.wakes, PollFlags::IN)];
+            let at_most = Timespec { tv_sec: 0, tv_nsec: left.as_nanos() as _ };
+            let _ = poll(&mut fds, Some(&at_most));
+            self.was_woken();
+            self.look_at_time(None);
+        }
+    }
+
+    /// Takes the next question from the queue, if it may be sent now.
+    fn send_one(&mut self, plain: &mut Vec<u8>, is_first: bool) -> bool {
+        // Before it is known whether the donor still has what it had, nothing is told to it.
+        if is_first {
+            return false;
+        }
+        let asked = {
+            let mut queues = self.shared.queues.lock();
+            match queues.pressing.pop_front() {
+                Some(asked) => Some(asked),
+                None => {
+                    let may_go = queues.others.front().is_some_and(|asked| match &asked.what {
+                        What::Write { .. } => self.sent.writes_bytes < WRITES_BYTES,
+                        What::Read { .. } => self.sent.reads_bytes < READS_BYTES,
+                        What::Forget { .. } => true,
+                    });
+                    if may_go { queues.others.pop_front() } else { None }
+                }
+            }
+        };
+        let Some(asked) = asked else { return false };
+        let number = self.sent.next;
+        self.sent.next += 1;
+        let len32;
+        let len64;
+        let (kind, body): (Kind, &[u8]) = match &asked.what {
+            What::Write { bytes, .. } => {
+                self.sent.writes_bytes += bytes.len();
+                (Kind::Write, bytes)
+            }
+            What::Read { len, .. } => {
+                self.sent.reads_bytes += *len as usize;
+                len32 = len.to_le_bytes();
+                (Kind::Read, &len32)
+            }
+            What::Forget { len } => {
+                len64 = len.to_le_bytes();
+                (Kind::Forget, &len64)
+            }
+        };
+        let head = Head { body_bytes: body.len() as u32, ..Head::of(kind, number, asked.at) };
+        plain.extend_from_slice(&head.to_bytes());
+        plain.extend_from_slice(body);
+        self.sent.asked.insert(number, asked);
+        true
+    }
+
+    /// Something that was sent is over.
+    fn take(&mut self, number: u64) -> Option<Asked> {
+        let asked = self.sent.asked.remove(&number)?;
+        match &asked.what {
+            What::Write { bytes, .. } => self.sent.writes_bytes -= bytes.len(),
+            What::Read { len, .. } => self.sent.reads_bytes -= *len as usize,
+            What::Forget { .. } => {}
+        }
+        Some(asked)
+    }
+
+    /// It was answered. A donor answers in order: what was to be forgotten before is.
+    fn answered(&mut self, number: u64) -> Option<Asked> {
+        let asked = self.take(number)?;
+        while let Some(first) = self.sent.asked.first_entry() {
+            if *first.key() > number || !matches!(first.get().what, What::Forget { .. }) {
+                break;
+            }
+            first.remove();
+        }
+        Some(asked)
+    }
+
+    fn came(
+        &mut self,
+        head: Head,
+        body: &[u8],
+        pinged: &mut Option<(u64, Instant)>,
+        is_first: &mut bool,
+    ) -> Result<(), SecureError> {
+        match head.kind {
+            Kind::State => {
+                let facts = DonorFacts::from_bytes(body);
+                let facts = facts.ok_or(crate::wire::WireError::Length(head.body_bytes))?;
+                if std::mem::take(is_first) && head.status == Status::Gone && self.has_written {
+                    self.shared.has_lost.store(true, Relaxed);
+                }
+                let round_trip = pinged.take_if(|(number, _)| *number == head.number);
+                self.stands(facts, round_trip.map(|(_, since)| since.elapsed()));
+            }
+            Kind::Wrote => match self.answered(head.number) {
+                Some(Asked { what: What::Write { bytes, told }, .. }) => {
+                    let len = bytes.len() as u64;
+                    self.shared.counts.waiting.fetch_sub(len, Relaxed);
+                    match head.status {
+                        Status::Done => {
+                            self.shared.counts.sent.fetch_add(len, Relaxed);
+                            self.has_written = true;
+                            told(Ok(()));
+                        }
+                        Status::NoRoom => told(Err(ErrorKind::StorageFull.into())),
+                        Status::Gone | Status::Refused => told(Err(ErrorKind::InvalidInput.into())),
+                    }
+                }
+                // It answers what nobody asked.
+                _ => return Err(SecureError::Wire(crate::wire::WireError::Kind(head.kind as u8))),
+            },
+            Kind::Data => match self.answered(head.number) {
+                Some(Asked { what: What::Read { len, told }, .. }) => {
+                    self.shared.counts.received.fetch_add(body.len() as u64, Relaxed);
+                    match head.status {
+                        Status::Done if body.len() <= len as usize => told(Ok(body.to_vec())),
+                        Status::Done => told(Err(ErrorKind::InvalidData.into())),
+                        _ => {
+                            told(Err(io::Error::new(ErrorKind::NotFound, "the donor has lost it")))
+                        }
+                    }
+                }
+                _ => return Err(SecureError::Wire(crate::wire::WireError::Kind(head.kind as u8))),
+            },
+            Kind::Write | Kind::Read | Kind::Forget | Kind::Ping | Kind::Goodbye => {
+                return Err(SecureError::Wire(crate::wire::WireError::Kind(head.kind as u8)));
+            }
+        }
+        Ok(())
+    }
+
+    /// The donor has said how it stands.
+    fn stands(&mut self, facts: DonorFacts, round_trip: Option<Duration>) {
+        let mut standing = self.shared.standing.lock();
+        standing.free_bytes = facts.free_bytes;
+        standing.round_trip = round_trip.or(standing.round_trip);
+        if let Some(round_trip) = round_trip {
+            let is_slow = round_trip > self.shared.patience.round_trip;
+            self.slow_since = self.slow_since.or(Some(Instant::now())).filter(|_| is_slow);
+        }
+        let is_weak = self.slow_since.is_some_and(|since| since.elapsed() >= WEAK);
+        (standing.state, standing.why) = match (facts.pressed, is_weak) {
+            (true, _) => (DonorState::Pressed, Some("it wants its memory back".to_string())),
+            (false, true) => (DonorState::Weak, Some("its link is weak or busy".to_string())),
+            (false, false) => (DonorState::Up, None),
+        };
+    }
+
+    /// What takes too long is given up.
+    fn look_at_time(&mut self, pinged: Option<(u64, Instant)>) {
+        let limits = self.shared.patience;
+        if let Some((_, since)) = pinged
+            && since.elapsed() > limits.round_trip
+        {
+            self.slow_since.get_or_insert(since);
+        }
+        let is_lost = self.heard.elapsed() > limits.donor;
+        if is_lost {
+            let mut standing = self.shared.standing.lock();
+            standing.state = DonorState::Lost;
+            standing.why.get_or_insert_with(|| "it does not answer".to_string());
+        }
+        self.give_up(
+            |asked| match &asked.what {
+                What::Read { .. } => asked.since.elapsed() > limits.donor,
+                What::Write { .. } => is_lost && limits.gives_up_writes,
+                What::Forget { .. } => false,
+            },
+            ErrorKind::TimedOut,
+        );
+    }
+
+    /// The link is cut: what was not answered is asked again on the next one, before everything else.
+    fn is_cut(&mut self, why: String) {
+        self.shared.standing.lock().why = Some(why);
+        let sent = std::mem::take(&mut self.sent);
+        self.sent.next = sent.next;
+        let mut queues = self.shared.queues.lock();
+        for (_, asked) in sent.asked.into_iter().rev() {
+            match asked.pressing {
+                true => queues.pressing.push_front(asked),
+                false => queues.others.push_front(asked),
+            }
+        }
+    }
+
+    /// What this is said of is told that it cannot be answered.
+    fn give_up(&mut self, is_over: impl Fn(&Asked) -> bool, why: ErrorKind) {
+        let mut over: Vec<Asked> = Vec::new();
+        {
+            let mut queues = self.shared.queues.lock();
+            let Queues { pressing, others, .. } = &mut *queues;
+            for queue in [pressing, others] {
+                if queue.iter().any(&is_over) {
+                    let (out, stay): (Vec<Asked>, Vec<Asked>) = queue.drain(..).partition(&is_over);
+                    over.extend(out);
+                    *queue = stay.into();
+                }
+            }
+        }
+        let late = self.sent.asked.iter().filter(|(_, asked)| is_over(asked));
+        let late: Vec<u64> = late.map(|(number, _)| *number).collect();
+        // Should an answer still come, nobody has asked for it, and the link is made anew.
+        over.extend(late.into_iter().filter_map(|number| self.take(number)));
+        for asked in over {
+            let error = io::Error::new(why, "the donor does not answer");
+            match asked.what {
+                What::Read { told, .. } => told(Err(error)),
+                What::Write { bytes, told } => {
+                    self.shared.counts.waiting.fetch_sub(bytes.len() as u64, Relaxed);
+                    told(Err(error));
+                }
+                What::Forget { .. } => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! How two machines come to know each other's keys: a short code that a person carries from the one to the other, and
+//! SPAKE2 (RFC 9382), by which who does not know the code learns nothing from a try but that it was wrong.
+//!
+//! | from | what |
+//! |---|---|
+//! | both | `clewpair` and the version (2) |
+//! | both | their part of SPAKE2 (33) |
+//! | donor, then borrower | its name's length (1), its name, its public key (32), and a proof over them (32) |
+//!
+//! The proof is HMAC-SHA-256 with the key that both have from SPAKE2, over who says it, both parts of SPAKE2, name and key.
+//! The donor proves itself first, so a borrower that guesses learns whether it guessed right; a donor takes three tries, and then a
+//! new code is needed.
+
+use std::io::{self, Read, Write};
+
+use spake2::{Ed25519Group, Identity as Side, Password, Spake2};
+
+use crate::keys::{Identity, KEY_BYTES, PublicKey};
+use crate::wire::VERSION;
+
+const MAGIC: &[u8; 8] = b"clewpair";
+const PART_BYTES: usize = 33;
+const PROOF_BYTES: usize = 32;
+/// Bytes of a machine's name, at most.
+const MAX_NAME_BYTES: usize = 64;
+/// Letters and digits that are not taken for others.
+const LETTERS: &[u8; 32] = b"23456789abcdefghjkmnpqrstuvwxyzw";
+/// Letters of a code, 5 bits each.
+const CODE_LETTERS: usize = 8;
+
+/// Why two machines do not know each other.
+#[derive(Debug, thiserror::Error)]
+pub enum PairError {
+    /// The system refused, or the other end went away.
+    #[error("the other end is gone: {0}")]
+    System(#[from] io::Error),
+    /// It is no machine that pairs.
+    #[error("the other end does not pair (is 'clew donate --pair' running there?)")]
+    Stranger,
+    /// The codes differ.
+    #[error("the code is another one: look it up again where 'clew donate --pair' runs")]
+    Code,
+    /// There is no randomness.
+    #[error("no code could be made: {0}")]
+    Random(io::Error),
+}
+
+/// A new code, such as `k7mw-3hpq`.
+///
+/// # Errors
+/// If the system gives no randomness.
+pub fn code() -> Result<String, PairError> {
+    let mut bytes = [0; CODE_LETTERS];
+    let got = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    match got {
+        Ok(CODE_LETTERS) => {}
+        Ok(_) => return Err(PairError::Random(io::ErrorKind::UnexpectedEof.into())),
+        Err(error) => return Err(PairError::Random(error.into())),
+    }
+    let letter = |byte: &u8| char::from(LETTERS[usize::from(byte % 31)]);
+    let letters: String = bytes.iter().map(letter).collect();
+    Ok(format!("{}-{}", &letters[..4], &letters[4..]))
+}
+
+/// A code as people type it.
+fn tidy(code: &str) -> String {
+    code.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
+}
+
+/// Which end of the two.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    Donor,
+    Borrower,
+}
+
+/// What one machine says of itself, and proves to know the code by.
+fn introduction(end: End, parts: &[u8], key: &[u8], name: &str, identity: &Identity) -> Vec<u8> {
+    let name = &name.as_bytes()[..name.len().min(MAX_NAME_BYTES)];
+    let mut said = vec![name.len() as u8];
+    said.extend_from_slice(name);
+    said.extend_from_slice(&identity.public().0);
+    let proof = proof(end, parts, key, &said);
+    said.extend_from_slice(&proof);
+    said
+}
+
+fn signed(end: End, parts: &[u8], said: &[u8]) -> Vec<u8> {
+    let mut all = vec![match end {
+        End::Donor => b'd',
+        End::Borrower => b'b',
+    }];
+    all.extend_from_slice(parts);
+    all.extend_from_slice(said);
+    all
+}
+
+fn proof(end: End, parts: &[u8], key: &[u8], said: &[u8]) -> Vec<u8> {
+    let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, key);
+    ring::hmac::sign(&key, &signed(end, parts, said)).as_ref().to_vec()
+}
+
+fn take_introduction(
+    stream: &mut impl Read,
+    end: End,
+    parts: &[u8],
+    key: &[u8],
+) -> Result<(PublicKey, String), PairError> {
+    let mut len = [0; 1];
+    stream.read_exact(&mut len)?;
+    if usize::from(len[0]) > MAX_NAME_BYTES {
+        return Err(PairError::Stranger);
+    }
+    let mut said = vec![0; 1 + usize::from(len[0]) + KEY_BYTES];
+    said[0] = len[0];
+    stream.read_exact(&mut said[1..])?;
+    let mut proof = [0; PROOF_BYTES];
+    stream.read_exact(&mut proof)?;
+    let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, key);
+    let is_so = ring::hmac::verify(&key, &signed(end, parts, &said), &proof);
+    is_so.map_err(|_| PairError::Code)?;
+    let (name, theirs) = said[1..].split_at(usize::from(len[0]));
+    let theirs = theirs.try_into().map_err(|_| PairError::Stranger)?;
+    // It is shown to people.
+    let name: String = String::from_utf8_lossy(name).chars().filter(|c| !c.is_control()).collect();
+    Ok((PublicKey(theirs), name))
+}
+
+/// Pairs: who is at the other end, by key and name. `name` is what this machine calls itself.
+///
+/// # Errors
+/// See [`PairError`].
+pub fn pair(
+    stream: &mut (impl Read + Write),
+    end: End,
+    code: &str,
+    identity: &Identity,
+    name: &str,
+) -> Result<(PublicKey, String), PairError> {
+    let mut hello = MAGIC.to_vec();
+    hello.extend_from_slice(&VERSION.to_le_bytes());
+    stream.write_all(&hello)?;
+    let mut theirs = [0; MAGIC.len() + 2];
+    stream.read_exact(&mut theirs)?;
+    if theirs[..] != hello[..] {
+        return Err(PairError::Stranger);
+    }
+    let password = Password::new(tidy(code).as_bytes());
+    let (borrower, donor) = (Side::new(b"clew borrower"), Side::new(b"clew donor"));
+    let (half, ours) = match end {
+        End::Borrower => Spake2::<Ed25519Group>::start_a(&password, &borrower, &donor),
+        End::Donor => Spake2::<Ed25519Group>::start_b(&password, &borrower, &donor),
+    };
+    stream.write_all(&ours)?;
+    let mut part = [0; PART_BYTES];
+    stream.read_exact(&mut part)?;
+    let key = half.finish(&part).map_err(|_| PairError::Stranger)?;
+    let parts = match end {
+        End::Borrower => [&ours[..], &part[..]].concat(),
+        End::Donor => [&part[..], &ours[..]].concat(),
+    };
+    match end {
+        End::Donor => {
+            stream.write_all(&introduction(end, &parts, &key, name, identity))?;
+            take_introduction(stream, End::Borrower, &parts, &key)
+        }
+        End::Borrower => {
+            let donor = take_introduction(stream, End::Donor, &parts, &key)?;
+            stream.write_all(&introduction(end, &parts, &key, name, identity))?;
+            Ok(donor)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    fn both(
+        donors_code: &str,
+        borrowers_code: &str,
+    ) -> (
+        Result<(PublicKey, String), PairError>,
+        Result<(PublicKey, String), PairError>,
+        [PublicKey; 2],
+    ) {
+        let (mut one, mut other) = UnixStream::pair().unwrap();
+        let ids = [Identity::random().unwrap(), Identity::random().unwrap()];
+        let keys = [ids[0].public(), ids[1].public()];
+        let [donor, borrower] = ids;
+        let code = donors_code.to_string();
+        let lends =
+            std::thread::spawn(move || pair(&mut one, End::Donor, &code, &donor, "tv\u{7}"));
+        let borrows = pair(&mut other, End::Borrower, borrowers_code, &borrower, "phone");
+        drop(other);
+        (lends.join().unwrap(), borrows, keys)
+    }
+
+    #[test]
+    fn who_has_the_code_knows_the_other() {
+        let code = code().unwrap();
+        assert_eq!(code.len(), 9);
+        let (lends, borrows, [donor, borrower]) =
+            both(&code, &code.to_uppercase().replace('-', " "));
+        assert_eq!(lends.unwrap(), (borrower, "phone".to_string()));
+        assert_eq!(borrows.unwrap(), (donor, "tv".to_string()));
+    }
+
+    #[test]
+    fn who_has_not_learns_that_and_nothing_else() {
+        let (lends, borrows, _) = both("k7mw-3hpq", "k7mw-3hpr");
+        assert!(matches!(borrows, Err(PairError::Code)), "{borrows:?}");
+        assert!(lends.is_err());
+    }
+
+    #[test]
+    fn a_stranger_is_told_from_a_wrong_code() {
+        let (mut one, mut other) = UnixStream::pair().unwrap();
+        other.write_all(b"HTTP/1.1 400 Bad Request").unwrap();
+        let identity = Identity::random().unwrap();
+        let refused = pair(&mut one, End::Borrower, "x", &identity, "phone");
+        assert!(matches!(refused, Err(PairError::Stranger)));
+    }
+}

@@ -1,0 +1,286 @@
+//! An encrypted link between two machines that know each other: the Noise protocol, pattern IK (Perrin, The Noise
+//! Protocol Framework, revision 34, 7.5), with X25519, AES-256-GCM and SHA-256.
+//!
+//! The borrower knows the donor's key beforehand and nobody else can answer; its own key travels encrypted, and a donor
+//! that does not know it ends the link. What is said before is the version and, sealed, the session: 16 bytes at random
+//! by which a donor knows what is whose when a link was cut, or the borrower's daemon died and was succeeded.
+//!
+//! A record is its length (2 bytes, little-endian) and that many sealed bytes. Each is sealed with a counter that both
+//! ends keep, so a record that was repeated, left out, moved or changed ends the link.
+
+use std::io::{self, Read, Write};
+
+use crate::keys::{Identity, KEY_BYTES, PublicKey};
+use crate::wire::{Frames, VERSION, WireError};
+
+/// The protocol's name.
+pub const PATTERN: &str = "Noise_IK_25519_AESGCM_SHA256";
+/// Bytes that sealing adds.
+const TAG_BYTES: usize = 16;
+/// Bytes of a sealed record.
+const MAX_RECORD: usize = 65535;
+/// Plain bytes of a record.
+const MAX_PLAIN: usize = MAX_RECORD - TAG_BYTES;
+
+/// By which a donor knows what is whose.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Session(pub [u8; 16]);
+
+/// Why there is no link, or none any more.
+#[derive(Debug, thiserror::Error)]
+pub enum SecureError {
+    /// The system refused, or the other end went away.
+    #[error(transparent)]
+    System(#[from] io::Error),
+    /// The other end is not who it should be, or somebody changed what it said.
+    #[error("the other end does not prove who it is: {0}")]
+    Noise(snow::Error),
+    /// It speaks another version.
+    #[error("the other end speaks version {0} of the protocol, and this is {VERSION}")]
+    Version(u16),
+    /// It is somebody whom this machine does not know.
+    #[error("a machine with the unknown key {0} asked; to know it, pair (clew donate --pair)")]
+    Unknown(PublicKey),
+    /// It does not keep to the protocol.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// A record is too long or too short.
+    #[error("a record of {0} bytes")]
+    Record(usize),
+}
+
+impl From<snow::Error> for SecureError {
+    fn from(error: snow::Error) -> SecureError {
+        SecureError::Noise(error)
+    }
+}
+
+/// One end of a link.
+pub struct Channel {
+    /// Nothing is sealed without one: for measurements only.
+    noise: Option<snow::TransportState>,
+    /// Records that came, from the first that was not opened on.
+    came: Vec<u8>,
+    plain: Vec<u8>,
+}
+
+impl std::fmt::Debug for Channel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Channel(sealed: {})", self.noise.is_some())
+    }
+}
+
+fn builder<'a>(identity: &'a Identity) -> Result<snow::Builder<'a>, snow::Error> {
+    snow::Builder::new(PATTERN.parse()?)
+        .local_private_key(identity.private())?
+        .prologue(b"clew donor")
+}
+
+fn put_record(stream: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
+    let mut record = (bytes.len() as u16).to_le_bytes().to_vec();
+    record.extend_from_slice(bytes);
+    stream.write_all(&record)
+}
+
+fn take_record(stream: &mut impl Read) -> Result<Vec<u8>, SecureError> {
+    let mut len = [0; 2];
+    stream.read_exact(&mut len)?;
+    // A handshake's messages are short; who says more is not believed.
+    let len = usize::from(u16::from_le_bytes(len));
+    if len > 512 {
+        return Err(SecureError::Record(len));
+    }
+    let mut bytes = vec![0; len];
+    stream.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn said_version(stream: &mut (impl Read + Write)) -> Result<(), SecureError> {
+    stream.write_all(&VERSION.to_le_bytes())?;
+    let mut theirs = [0; 2];
+    stream.read_exact(&mut theirs)?;
+    match u16::from_le_bytes(theirs) {
+        VERSION => Ok(()),
+        other => Err(SecureError::Version(other)),
+    }
+}
+
+impl Channel {
+    fn of(noise: Option<snow::TransportState>) -> Channel {
+        Channel { noise, came: Vec::new(), plain: Vec::new() }
+    }
+
+    /// The borrower's end. The stream waits, and for how long is its owner's.
+    ///
+    /// # Errors
+    /// See [`SecureError`].
+    pub fn connect(
+        stream: &mut (impl Read + Write),
+        identity: &Identity,
+        donor: PublicKey,
+        session: Session,
+    ) -> Result<Channel, SecureError> {
+        said_version(stream)?;
+        let mut noise = builder(identity)?.remote_public_key(&donor.0)?.build_initiator()?;
+        let mut message = vec![0; 512];
+        let len = noise.write_message(&session.0, &mut message)?;
+        put_record(stream, &message[..len])?;
+        let answer = take_record(stream)?;
+        noise.read_message(&answer, &mut message)?;
+        Ok(Channel::of(Some(noise.into_transport_mode()?)))
+    }
+
+    /// The donor's end: who the borrower is, if `knows` does, and the session.
+    ///
+    /// # Errors
+    /// See [`SecureError`].
+    pub fn accept(
+        stream: &mut (impl Read + Write),
+        identity: &Identity,
+        knows: impl FnOnce(PublicKey) -> bool,
+    ) -> Result<(Channel, PublicKey, Session), SecureError> {
+        said_version(stream)?;
+        let mut noise = builder(identity)?.build_responder()?;
+        let asked = take_record(stream)?;
+        let mut payload = vec![0; 512];
+        let len = noise.read_message(&asked, &mut payload)?;
+        let session = payload[..len].try_into().map_err(|_| SecureError::Record(len))?;
+        let theirs =
+            noise.get_remote_static().and_then(|key| <[u8; KEY_BYTES]>::try_from(key).ok());
+        let theirs = PublicKey(theirs.ok_or(SecureError::Noise(snow::Error::Input))?);
+        if !knows(theirs) {
+            return Err(SecureError::Unknown(theirs));
+        }
+        let len = noise.write_message(&[], &mut payload)?;
+        put_record(stream, &payload[..len])?;
+        Ok((Channel::of(Some(noise.into_transport_mode()?)), theirs, Session(session)))
+    }
+
+    /// An end that seals nothing and proves nothing: what sealing costs is measured beside it.
+    pub fn unsealed() -> Channel {
+        Channel::of(None)
+    }
+
+    /// Appends records that hold `plain` to `out`.
+    ///
+    /// # Errors
+    /// If the link has carried 2^64 records.
+    pub fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), SecureError> {
+        for plain in plain.chunks(MAX_PLAIN) {
+            let start = out.len();
+            match &mut self.noise {
+                Some(noise) => {
+                    out.resize(start + 2 + plain.len() + TAG_BYTES, 0);
+                    let len = noise.write_message(plain, &mut out[start + 2..])?;
+                    out.truncate(start + 2 + len);
+                    out[start..start + 2].copy_from_slice(&(len as u16).to_le_bytes());
+                }
+                None => {
+                    out.extend_from_slice(&(plain.len() as u16).to_le_bytes());
+                    out.extend_from_slice(plain);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens what came, as far as records are whole, into `frames`.
+    ///
+    /// # Errors
+    /// See [`SecureError`].
+    pub fn open(&mut self, came: &[u8], frames: &mut Frames) -> Result<(), SecureError> {
+        self.came.extend_from_slice(came);
+        let mut taken = 0;
+        while let Some(len) = self.came[taken..].first_chunk() {
+            let len = usize::from(u16::from_le_bytes(*len));
+            let Some(record) = self.came.get(taken + 2..taken + 2 + len) else { break };
+            match &mut self.noise {
+                Some(noise) => {
+                    self.plain.resize(len.max(self.plain.len()), 0);
+                    let len = noise.read_message(record, &mut self.plain)?;
+                    frames.extend(&self.plain[..len]);
+                }
+                None => frames.extend(record),
+            }
+            taken += 2 + len;
+        }
+        self.came.drain(..taken);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::wire::{Head, Kind};
+
+    fn pair(
+        knows: bool,
+        donor_is: bool,
+    ) -> (Result<Channel, SecureError>, Result<(Channel, PublicKey, Session), SecureError>) {
+        let (mut one, mut other) = UnixStream::pair().unwrap();
+        let (borrower, donor) = (Identity::random().unwrap(), Identity::random().unwrap());
+        let expected = if donor_is { donor.public() } else { Identity::random().unwrap().public() };
+        let public = borrower.public();
+        let lends = std::thread::spawn(move || {
+            Channel::accept(&mut other, &donor, |key| knows && key == public)
+        });
+        let connected = Channel::connect(&mut one, &borrower, expected, Session([7; 16]));
+        drop(one);
+        (connected, lends.join().unwrap())
+    }
+
+    #[test]
+    fn who_know_each_other_have_a_link() {
+        let (borrower, donor) = pair(true, true);
+        let (mut borrower, (mut donor, _, session)) = (borrower.unwrap(), donor.unwrap());
+        assert_eq!(session, Session([7; 16]));
+        let mut body: Vec<u8> = (0..200_000u32).map(|i| (i / 7) as u8).collect();
+        let head = Head { body_bytes: body.len() as u32, ..Head::of(Kind::Write, 3, 4096) };
+        let mut plain = head.to_bytes().to_vec();
+        plain.append(&mut body);
+        let (mut sealed, mut frames) = (Vec::new(), Frames::default());
+        borrower.seal(&plain, &mut sealed).unwrap();
+        assert!(!sealed.windows(32).any(|bytes| plain[1000..].windows(32).next() == Some(bytes)));
+        for piece in sealed.chunks(1777) {
+            donor.open(piece, &mut frames).unwrap();
+        }
+        let (came, bytes) = frames.next().unwrap().unwrap();
+        assert_eq!((came, bytes), (head, &plain[24..]));
+    }
+
+    #[test]
+    fn who_do_not_know_each_other_have_none() {
+        let (borrower, donor) = pair(false, true);
+        assert!(matches!(donor, Err(SecureError::Unknown(_))));
+        assert!(borrower.is_err());
+        let (borrower, donor) = pair(true, false);
+        assert!(borrower.is_err());
+        assert!(matches!(donor, Err(SecureError::Noise(_))));
+    }
+
+    #[test]
+    fn what_was_changed_repeated_or_left_out_ends_the_link() {
+        for act in 0..4 {
+            let (borrower, donor) = pair(true, true);
+            let (mut borrower, (mut donor, ..)) = (borrower.unwrap(), donor.unwrap());
+            let mut records = Vec::new();
+            for i in 0..3 {
+                let mut record = Vec::new();
+                borrower.seal(&Head::of(Kind::Ping, i, 0).to_bytes(), &mut record).unwrap();
+                records.push(record);
+            }
+            match act {
+                0 => records[1][10] ^= 1,
+                1 => records.swap(0, 1),
+                2 => drop(records.remove(0)),
+                _ => records.insert(1, records[0].clone()),
+            }
+            let mut frames = Frames::default();
+            let opened = records.iter().try_for_each(|record| donor.open(record, &mut frames));
+            assert!(matches!(opened, Err(SecureError::Noise(_))), "{act}");
+        }
+    }
+}
