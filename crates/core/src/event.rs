@@ -47,12 +47,14 @@ impl DonorId {
 pub enum DonorState {
     /// It takes pages and gives them back.
     Up,
-    /// It gives back what it has and takes nothing more: its link is weak or busy, or one of two copies is lost.
+    /// It gives back what it has and takes nothing more: its link is weak or busy.
     Weak,
     /// It wants its memory back: what it has is to leave it.
     Pressed,
     /// It does not answer, or has lost what it had.
     Lost,
+    /// Of two copies there is one: it gives that back and takes nothing more.
+    Single,
 }
 
 /// Where a stored page is.

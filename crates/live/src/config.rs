@@ -44,6 +44,8 @@ pub struct ConfigFile {
     pub sensor: SensorFile,
     /// Where blocks go that leave the pool.
     pub flash: Option<FlashPlace>,
+    /// Machines that lend memory.
+    pub donors: Option<DonorsFile>,
     /// Where it is written down how apps are used.
     pub profiles: Option<PathBuf>,
     /// Rules for programs.
@@ -69,6 +71,122 @@ pub struct FlashPlace {
     pub path: PathBuf,
     /// Bytes of it; needed for a file.
     pub size: Option<ByteSize>,
+}
+
+/// The table `[donors]` as written.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct DonorsFile {
+    /// `HOST:PORT` of a machine where `clew donate` runs, or `redis://HOST:PORT`.
+    #[serde(default)]
+    pub at: Vec<String>,
+    /// Where this machine's keys are, and those that it knows.
+    pub keys: Option<PathBuf>,
+    /// What of each may be used at most.
+    pub each: Option<ByteSize>,
+    /// 1, or 2: every page at two of them.
+    pub copies: Option<u32>,
+    /// A file that has every page, too.
+    pub copies_file: Option<PathBuf>,
+    /// What is sent at once.
+    pub chunk: Option<ByteSize>,
+}
+
+/// How often a page is at a donor.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Copied {
+    /// Once, as in the paper.
+    #[default]
+    Once,
+    /// At two donors.
+    Twice,
+    /// Once, and in this file.
+    File(PathBuf),
+}
+
+/// Machines that lend memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DonorsConfig {
+    /// See [`DonorsFile::at`].
+    pub at: Vec<String>,
+    /// See [`DonorsFile::keys`].
+    pub keys: PathBuf,
+    /// See [`DonorsFile::each`].
+    pub each: ByteSize,
+    /// How often a page is there.
+    pub copies: Copied,
+    /// See [`DonorsFile::chunk`]: C_s (MobileSwap III-B).
+    pub chunk: ByteSize,
+}
+
+impl Default for DonorsConfig {
+    fn default() -> DonorsConfig {
+        DonorsConfig {
+            at: Vec::new(),
+            keys: keys_directory(),
+            each: ByteSize(4 << 30),
+            copies: Copied::Once,
+            chunk: ByteSize(64 << 10),
+        }
+    }
+}
+
+/// Where a machine's keys are, unless it is said: those of root belong to the machine.
+pub fn keys_directory() -> PathBuf {
+    if rustix::process::geteuid().is_root() {
+        return PathBuf::from("/var/lib/clew/keys");
+    }
+    let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
+    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state"));
+    state.or_else(home).unwrap_or_else(|| PathBuf::from("/var/lib")).join("clew/keys")
+}
+
+impl DonorsConfig {
+    fn of(file: DonorsFile) -> Result<Option<DonorsConfig>, ConfigError> {
+        let DonorsFile { at, keys, each, copies, copies_file, chunk } = file;
+        if at.is_empty() {
+            return Ok(None);
+        }
+        let senseless = |field, value: String, why: &str| ConfigError::Senseless {
+            field,
+            value,
+            why: why.to_string(),
+        };
+        if let Some(twice) = at.iter().enumerate().find(|(i, one)| at[..*i].contains(one)) {
+            return Err(senseless("donors.at", twice.1.clone(), "it is there twice"));
+        }
+        if let Some(bad) = at.iter().find(|one| !one.contains(':')) {
+            return Err(senseless(
+                "donors.at",
+                bad.clone(),
+                "expected HOST:PORT or redis://HOST:PORT",
+            ));
+        }
+        let usual = DonorsConfig::default();
+        let chunk = chunk.unwrap_or(usual.chunk);
+        if !chunk.0.is_multiple_of(4096) || !(8 << 10..=1 << 20).contains(&chunk.0) {
+            let why = "expected a multiple of 4 KiB from 8 KiB to 1 MiB";
+            return Err(senseless("donors.chunk", chunk.to_string(), why));
+        }
+        let each = each.unwrap_or(usual.each);
+        if each.0 < 1 << 20 || each.0 > 1 << 40 {
+            let why = "expected 1 MiB to 1 TiB";
+            return Err(senseless("donors.each", each.to_string(), why));
+        }
+        let copies = match (copies.unwrap_or(1), copies_file) {
+            (1, None) => Copied::Once,
+            (1 | 2, Some(path)) => Copied::File(path),
+            (2, None) if at.len() > 1 => Copied::Twice,
+            (2, None) => {
+                let why = "with one donor the second copy needs a file: donors.copies-file";
+                return Err(senseless("donors.copies", "2".to_string(), why));
+            }
+            (other, _) => {
+                return Err(senseless("donors.copies", other.to_string(), "expected 1 or 2"));
+            }
+        };
+        Ok(Some(DonorsConfig { at, keys: keys.unwrap_or(usual.keys), each, copies, chunk }))
+    }
 }
 
 /// What holds for one program, by its command name.
@@ -114,6 +232,8 @@ pub struct Config {
     pub sensor: Sensor,
     /// Where blocks go that leave the pool, if the scheme has them leave.
     pub flash: Option<FlashPlace>,
+    /// Machines that lend memory, if there are any.
+    pub donors: Option<DonorsConfig>,
     /// Where it is written down how apps are used, if it is: see [`crate::profiles`].
     pub profiles: Option<PathBuf>,
     /// Rules for programs.
@@ -155,6 +275,8 @@ pub struct Overrides {
     pub metrics_public: bool,
     /// `--flash` and `--flash-size`.
     pub flash: Option<FlashPlace>,
+    /// `--donor` and what goes with it; each is stronger than the file's.
+    pub donors: DonorsFile,
     /// `--profiles`.
     pub profiles: Option<PathBuf>,
     /// See [`Config::exit_when_idle`].
@@ -207,6 +329,16 @@ impl Config {
             .map(|at| metrics_address(&at, over.metrics_public || from_file.metrics_public))
             .transpose()?;
         let machine = total_memory();
+        let written = from_file.donors.unwrap_or_default();
+        let said = over.donors.clone();
+        let donors = DonorsFile {
+            at: if said.at.is_empty() { written.at } else { said.at },
+            keys: said.keys.or(written.keys),
+            each: said.each.or(written.each),
+            copies: said.copies.or(written.copies),
+            copies_file: said.copies_file.or(written.copies_file),
+            chunk: said.chunk.or(written.chunk),
+        };
         let config = Config {
             scheme_name: scheme.name.clone(),
             scheme,
@@ -226,6 +358,7 @@ impl Config {
             },
             // Two daemons cannot have one file.
             flash: over.flash.clone().or(from_file.flash.filter(|_| !over.exit_when_idle)),
+            donors: DonorsConfig::of(donors)?,
             profiles: over.profiles.clone().or(from_file.profiles),
             rules: from_file.rule,
             exit_when_idle: over.exit_when_idle,

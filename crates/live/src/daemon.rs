@@ -15,6 +15,7 @@ use clew_core::Arrival;
 use clew_engine::decide::Engine;
 use clew_engine::driver::Driver;
 use clew_engine::{Mover, Parking};
+use clew_store::flash::LogId;
 use clew_store::{StoreConfig, points};
 use crossbeam_channel::{Sender, unbounded};
 use sd_notify::NotifyState;
@@ -36,8 +37,8 @@ use crate::survival::records::{DaemonDescriptors, column};
 use crate::survival::takeover::{self, Estate};
 use crate::work::Crew;
 use crate::{
-    control::clients, control::exporter, doctor, faults::far, faults::serve, flash_tier,
-    programs::outside, survival::pressure, work,
+    control::clients, control::exporter, doctor, donor_tier, faults::far, faults::serve,
+    flash_tier, programs::outside, survival::pressure, work,
 };
 
 mod belongings;
@@ -130,6 +131,9 @@ pub fn run(
     if left.is_none() && config.scheme.needs_flash() && config.flash.is_none() {
         return Err(DaemonError::NeedsFlash(config.scheme_name));
     }
+    if left.is_none() && config.scheme.needs_donors() && config.donors.is_none() {
+        return Err(DaemonError::NeedsDonors(config.scheme_name));
+    }
     points::start_adopted();
     let signals = StopSignals::block();
     // A daemon without one of its threads is one whose programs wait for ever: the next one takes over.
@@ -172,6 +176,7 @@ pub fn run(
         journal,
         tables,
         store,
+        donors,
         control,
         agents,
         metrics,
@@ -187,6 +192,10 @@ pub fn run(
     pressure::limit_descriptors(journal.capacity() as u64);
     let metrics_at = metrics.as_ref().and_then(|m| m.local_addr().ok());
     let of_pool: Vec<_> = store.segments().iter().map(|segment| segment.as_raw_fd()).collect();
+    let known_donors = match donors.is_empty() {
+        true => None,
+        false => Some(donor_tier::write_down(&donors)?),
+    };
     record.descriptors[column(generation)] = Some(DaemonDescriptors {
         tables: tables.segments().map(AsRawFd::as_raw_fd),
         store: std::array::from_fn(|i| of_pool[i]),
@@ -194,7 +203,8 @@ pub fn run(
         control: control.as_raw_fd(),
         agents: agents.as_raw_fd(),
         metrics: metrics.as_ref().map(AsRawFd::as_raw_fd),
-        flash: store.flash().and_then(|flash| flash_tier::descriptors(flash)),
+        flash: store.log(LogId::FLASH).and_then(|flash| flash_tier::descriptors(flash)),
+        donors: known_donors.as_ref().map(AsRawFd::as_raw_fd),
     });
     let gives_up = record.short_lives >= config.max_short_lives;
 
@@ -231,6 +241,7 @@ pub fn run(
     let mut governor =
         Governor::new(shared.clone(), driver, config, environment, keeper_pid, to_workers, crew);
     governor.go_by(profiles);
+    governor.lend_from(donors);
     let adopted = left
         .map(|(from, programs)| {
             takeover::adopt(&shared, from, programs, |name| governor.app_named(name))

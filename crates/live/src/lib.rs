@@ -8,6 +8,7 @@ pub mod config;
 pub mod control;
 pub mod daemon;
 pub mod doctor;
+pub mod donor_tier;
 pub mod faults;
 pub mod flash_tier;
 pub mod governor;

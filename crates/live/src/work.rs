@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use clew_core::{Event, FlashForm, Group, Job, PageId, Vpn};
 use clew_engine::driver::SAMPLE_BYTES;
 use clew_engine::{MoverContext, SwapOut};
+use clew_store::flash::LogId;
 use clew_store::{ReadError, State};
 use crossbeam_channel::{Receiver, Sender, select, unbounded};
 
@@ -39,7 +40,7 @@ pub enum Work {
     /// Have the kernel's zram give back memory that it does not use.
     Compact { swap: KernelSwap, ticket: u64 },
     /// Make slots of flash free.
-    CleanFlash { ticket: u64 },
+    CleanLog { log: LogId, ticket: u64 },
     /// Bring pages back (ascending), or only decompress and park them.
     Restore { process: Arc<Process>, vpns: Vec<Vpn>, park: bool, ticket: u64 },
     /// Bring pages back (ascending), and forget those that can never come.
@@ -107,7 +108,7 @@ impl Desk {
             | Work::Scan { .. }
             | Work::LookForOwn { .. } => &self.other,
             // Both take long.
-            Work::Job { .. } | Work::CleanFlash { .. } => &self.jobs,
+            Work::Job { .. } | Work::CleanLog { .. } => &self.jobs,
         };
         // Without workers the daemon is ending.
         let _ = to.send(work);
@@ -172,8 +173,8 @@ pub struct Done {
     pub full: bool,
     /// The long work of a policy that this was.
     pub job: Option<u64>,
-    /// A slot of flash was cleaned, or none is worth it.
-    pub cleaned: bool,
+    /// A slot of this log was cleaned, or none is worth it.
+    pub cleaned: Option<LogId>,
     /// Its process has a userfaultfd of its own.
     pub has_own: bool,
     /// Its process has been let go, or cannot be.
@@ -281,8 +282,8 @@ fn perform(shared: &Arc<Shared>, work: Work, ctx: &mut MoverContext) -> Done {
             let out = shared.mover.swap_out_far(&process.space, &groups, to, ctx);
             taken_out(process, &groups, out, ticket)
         }
-        Work::Evict { process, groups, form, ticket } => {
-            let out = shared.mover.evict(&process.space, &groups, form, ctx);
+        Work::Evict { process, groups, to, ticket } => {
+            let out = shared.mover.evict(&process.space, &groups, to, ctx);
             taken_out(process, &groups, out, ticket)
         }
         Work::Lend { process, groups, bytes, ticket } => {
@@ -306,12 +307,12 @@ fn perform(shared: &Arc<Shared>, work: Work, ctx: &mut MoverContext) -> Done {
             poison_if_damaged(shared, &process, corrupt);
             taken_out(process, &groups, out, ticket)
         }
-        Work::CleanFlash { ticket } => {
-            let cleaned = shared.mover.store.clean_flash();
+        Work::CleanLog { log, ticket } => {
+            let cleaned = shared.mover.store.clean_log(log);
             if let Err(error) = &cleaned {
-                tracing::debug!(%error, "flash was not cleaned");
+                tracing::debug!(%error, %log, "not cleaned");
             }
-            Done { ticket, cleaned: true, ..Done::default() }
+            Done { ticket, cleaned: Some(log), ..Done::default() }
         }
         Work::Compact { swap, ticket } => {
             swap.compact();

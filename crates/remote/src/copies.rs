@@ -220,7 +220,7 @@ impl Lender for Copies {
         let first = self.0.first.standing();
         let (state, why, free_bytes) = match &self.0.second {
             Second::File(_) if first.state == DonorState::Lost => {
-                (DonorState::Weak, first.why.clone(), first.free_bytes)
+                (DonorState::Single, first.why.clone(), first.free_bytes)
             }
             Second::File(_) => (first.state, first.why.clone(), first.free_bytes),
             Second::Lender(second) => {
@@ -228,8 +228,8 @@ impl Lender for Copies {
                 let state = match (first.state, second.state) {
                     (DonorState::Up, DonorState::Up) => DonorState::Up,
                     (DonorState::Lost, DonorState::Lost) => DonorState::Lost,
-                    (DonorState::Pressed, _) | (_, DonorState::Pressed) => DonorState::Pressed,
-                    _ => DonorState::Weak,
+                    (DonorState::Pressed, DonorState::Pressed) => DonorState::Pressed,
+                    _ => DonorState::Single,
                 };
                 let free = first.free_bytes.min(second.free_bytes);
                 (state, first.why.clone().or(second.why), free)
@@ -237,7 +237,7 @@ impl Lender for Copies {
         };
         if state == DonorState::Up && self.0.has_missed() {
             let why = Some("what one of two has missed is being copied".to_string());
-            return Standing { state: DonorState::Weak, why, free_bytes, ..first };
+            return Standing { state: DonorState::Single, why, free_bytes, ..first };
         }
         Standing { state, why, free_bytes, ..first }
     }

@@ -447,6 +447,7 @@ impl<'a> Scan<'a> {
                     1 => DonorState::Weak,
                     2 => DonorState::Pressed,
                     3 => DonorState::Lost,
+                    4 => DonorState::Single,
                     other => return Err(Bad::new("state", format!("{other} is unknown"))),
                 };
                 Note::Donor { donor, state }

@@ -57,8 +57,8 @@ fn tier() -> impl Strategy<Value = Tier> {
 }
 
 fn donor_state() -> impl Strategy<Value = DonorState> {
-    use DonorState::{Lost, Pressed, Up, Weak};
-    prop_oneof![Just(Up), Just(Weak), Just(Pressed), Just(Lost)]
+    use DonorState::{Lost, Pressed, Single, Up, Weak};
+    prop_oneof![Just(Up), Just(Weak), Just(Pressed), Just(Lost), Just(Single)]
 }
 
 fn trigger() -> impl Strategy<Value = Trigger> {

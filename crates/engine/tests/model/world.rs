@@ -96,7 +96,8 @@ impl World {
 
     /// The same, with flash.
     pub fn with_flash(self) -> World {
-        let config = FlashConfig { segment_bytes: 64 << 10, buffers: 4, reads_ahead: ReadsAhead::Always };
+        let config =
+            FlashConfig { segment_bytes: 64 << 10, buffers: 4, reads_ahead: ReadsAhead::Always };
         let device = MemoryDevice::new(8 << 20);
         let flash = Flash::new(config, Box::new(device.clone())).unwrap();
         assert!(self.store.attach_flash(Arc::new(flash)));

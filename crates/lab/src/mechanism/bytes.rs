@@ -15,7 +15,7 @@ use clew_core::{
     PoolKind, SpaceId, Tier, TierFacts, Vpn,
 };
 use clew_engine::{Memory, Mover, Put, PutStop, Took};
-use clew_store::flash::{Flash, FlashConfig, FlashError, LogId, MemoryDevice};
+use clew_store::flash::{Flash, FlashConfig, FlashError, LogId, MemoryDevice, ReadsAhead};
 use clew_store::{Entry, Handle, State, Store, StoreConfig};
 use clew_trace::{Content, Contents, Trace};
 

@@ -20,8 +20,8 @@ use clew_store::{
 };
 use clew_trace::{Content, ContentId, ContentStats, Contents};
 
-use super::{FarTier, Form};
 use super::frames::Frames;
+use super::{FarTier, Form};
 use crate::costs::{CodecCost, Costs, FarCost, Spent};
 use crate::error::LabError;
 use crate::world::Holds;

@@ -36,7 +36,8 @@ impl<M: Mechanism> Replay<'_, M> {
     /// Brings back what nobody has asked for yet; how many pages came.
     pub(super) fn restore(&mut self, pages: &[PageId], park: bool) -> Result<usize, LabError> {
         self.tally.decided(4, pages.iter().map(|page| page.raw()));
-        let there: Vec<PageId> = pages.iter().copied().filter(|page| !self.is_lost(*page)).collect();
+        let there: Vec<PageId> =
+            pages.iter().copied().filter(|page| !self.is_lost(*page)).collect();
         let pages = there.as_slice();
         let mut events = std::mem::take(&mut self.events);
         let world = self.world.as_ref();
@@ -217,7 +218,9 @@ impl<M: Mechanism> Replay<'_, M> {
         for group in groups {
             self.tally.decided(1, group.pages.iter().map(|page| page.raw()));
         }
-        if self.spaces.is_file(space) && matches!(how, How::Far(LogId::FLASH, _) | How::Evict(LogId::FLASH, _)) {
+        if self.spaces.is_file(space)
+            && matches!(how, How::Far(LogId::FLASH, _) | How::Evict(LogId::FLASH, _))
+        {
             return Ok(self.drop_pages(groups));
         }
         let used = self.used_bytes();
@@ -226,9 +229,7 @@ impl<M: Mechanism> Replay<'_, M> {
         let mechanism = &mut self.mechanism;
         let spent = match how {
             How::ToPool => mechanism.swap_out(space, groups, world, &mut events),
-            How::Far(to, form) => {
-                mechanism.put_far(space, groups, (to, form), world, &mut events)
-            }
+            How::Far(to, form) => mechanism.put_far(space, groups, (to, form), world, &mut events),
             How::Evict(to, form) => mechanism.evict(space, groups, (to, form), &mut events),
             How::Lend => mechanism.lend(space, groups, world, &mut events),
         }?;

@@ -36,8 +36,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use clew_core::{
-    AccessKind, AppId, Arrival, DonorId, Event, Ns, PageId, PageRun, SpaceId, Tier,
-    Trigger,
+    AccessKind, AppId, Arrival, DonorId, Event, Ns, PageId, PageRun, SpaceId, Tier, Trigger,
 };
 use clew_engine::budget::{Budget, WATERMARKS};
 use clew_engine::decide::Engine;

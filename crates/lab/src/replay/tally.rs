@@ -1,9 +1,9 @@
 //! What a replay counts.
 
 use clew_core::Tier;
-use clew_store::flash::LogId;
 use clew_engine::driver::Driver;
 use clew_report::{Arm, HotSets, Memory, Prefetched, Replay, Summary};
+use clew_store::flash::LogId;
 
 use crate::costs::Spent;
 use crate::mechanism::Mechanism;

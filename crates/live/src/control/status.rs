@@ -4,6 +4,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use clew_core::DonorState;
+
 use crate::faults::account::FaultAccount;
 use crate::faults::latency::Latency;
 
@@ -47,6 +49,9 @@ pub struct Status {
     /// What flash did, if there is some.
     #[serde(default)]
     pub flash: Option<FlashStatus>,
+    /// Machines that lend memory.
+    #[serde(default)]
+    pub donors: Vec<DonorStatus>,
     /// Counts over all apps, ended ones included, since the daemon began.
     #[serde(default)]
     pub totals: Totals,
@@ -141,6 +146,35 @@ pub struct TierStatus {
     pub stored_pages: u64,
     /// Pages it may store; `None` without a limit.
     pub limit_pages: Option<u64>,
+}
+
+/// A machine that lends memory, in [`Status`].
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+pub struct DonorStatus {
+    /// Where it is.
+    pub at: String,
+    /// How it stands.
+    pub state: DonorState,
+    /// Why it cannot be used, if it cannot.
+    pub why: Option<String>,
+    /// Pages that are there.
+    pub stored_pages: u64,
+    /// What they take there, with tags, bytes.
+    pub live_bytes: u64,
+    /// What it would still take, by its last heartbeat, bytes.
+    pub free_bytes: u64,
+    /// Sent and acknowledged, bytes.
+    pub sent_bytes: u64,
+    /// Received, bytes.
+    pub received_bytes: u64,
+    /// What waits to be sent, or to be acknowledged, bytes.
+    pub waiting_bytes: u64,
+    /// The last round trip, microseconds.
+    pub round_trip_us: Option<u64>,
+    /// Times that the link was made.
+    pub connections: u64,
+    /// Reads that failed for good.
+    pub read_errors: u64,
 }
 
 /// What flash did since it was made, or taken over, in [`Status`].

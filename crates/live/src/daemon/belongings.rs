@@ -6,15 +6,16 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use clew_core::Tier;
-use clew_store::flash::Flash;
+use clew_core::{DonorId, Tier};
+use clew_store::flash::{Flash, LogId};
 use clew_store::{Journal, Store, StoreConfig, Tables};
 
 use super::places::{Bound, given_socket, is_served, is_socket};
 use super::{DaemonError, MAX_PAGES, MAX_SPACES};
 use crate::agents::seqpacket;
-use crate::config::{Config, FlashPlace};
+use crate::config::{Config, DonorsConfig, FlashPlace};
 use crate::control::exporter;
+use crate::donor_tier::{self, DonorTier};
 use crate::faults::affinity::{self, Placement};
 use crate::flash_tier;
 use crate::survival::predecessor::Predecessor;
@@ -27,6 +28,7 @@ pub(super) struct Belongings {
     pub(super) journal: Arc<Journal>,
     pub(super) tables: Arc<Tables>,
     pub(super) store: Arc<Store>,
+    pub(super) donors: Vec<DonorTier>,
     pub(super) control: OwnedFd,
     pub(super) agents: OwnedFd,
     pub(super) metrics: Option<TcpListener>,
@@ -46,6 +48,7 @@ impl Belongings {
             tables,
             store,
             flash,
+            donors,
             record,
             control,
             agents,
@@ -60,16 +63,31 @@ impl Belongings {
         }
         let left = flash.map(FlashEstate::adopt).transpose().map_err(DaemonError::Takeover)?;
         if let Some(flash) = left.flatten() {
-            store.attach_flash(Arc::new(flash));
-        } else if store.facts().flash_pages == 0
+            store.attach_log(Arc::new(flash));
+        } else if store.facts().log_pages[LogId::FLASH.index()] == 0
             && let Some(place) = &config.flash
         {
             // Of a log that is lost nothing is to be read from, or freed in, another one.
             match open_flash(place, config) {
-                Ok(flash) => drop(store.attach_flash(flash)),
+                Ok(flash) => {
+                    store.attach_log(flash);
+                }
                 // Programs wait to be served: they must not wait for this.
                 Err(error) => tracing::error!("no flash: {error}"),
             }
+        }
+        let usual = DonorsConfig::default();
+        let donors = donor_tier::adopt(config.donors.as_ref().unwrap_or(&usual), donors);
+        let mut donors = donors?;
+        if let Some(config_of) = config.donors.as_ref().filter(|_| donors.is_empty()) {
+            // Programs wait to be served: they must not wait for this.
+            match donor_tier::open(config_of, config.scheme.page_by_page()) {
+                Ok(opened) => donors = opened,
+                Err(error) => tracing::error!("no donors: {error}"),
+            }
+        }
+        for tier in &donors {
+            store.attach_log(tier.log.clone());
         }
         let metrics = match (metrics_at, metrics) {
             (Some(at), inherited) => exporter::listen(at, inherited)
@@ -90,6 +108,7 @@ impl Belongings {
             journal,
             tables,
             store,
+            donors,
             control,
             agents,
             metrics,
@@ -144,7 +163,20 @@ impl Belongings {
         let segment = clew_store::StoreError::from;
         let store = Arc::new(Store::of(config.scheme.pool, store_config)?);
         if let Some(place) = &config.flash {
-            store.attach_flash(open_flash(place, config)?);
+            store.attach_log(open_flash(place, config)?);
+        }
+        let donors = match &config.donors {
+            Some(donors) if config.scheme.uses(Tier::Donor(DonorId::FIRST)) => {
+                donor_tier::open(donors, config.scheme.page_by_page())?
+            }
+            Some(_) => {
+                tracing::warn!("scheme {} puts nothing at donors", config.scheme_name);
+                Vec::new()
+            }
+            None => Vec::new(),
+        };
+        for tier in &donors {
+            store.attach_log(tier.log.clone());
         }
         Ok(Belongings {
             generation: 1,
@@ -153,6 +185,7 @@ impl Belongings {
             ),
             tables: Arc::new(Tables::new(MAX_PAGES).map_err(segment)?),
             store,
+            donors,
             control,
             agents,
             metrics,

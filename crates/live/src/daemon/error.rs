@@ -46,6 +46,12 @@ pub enum DaemonError {
         "scheme {0} has no place but flash: name a file or a block device (--flash, or [flash])"
     )]
     NeedsFlash(String),
+    #[error(
+        "scheme {0} has no place but the memory of other machines: name one (--donor, or [donors])"
+    )]
+    NeedsDonors(String),
+    #[error(transparent)]
+    Donors(#[from] crate::donor_tier::DonorTierError),
     #[error("flash at {path}: {source}")]
     Flash { path: PathBuf, source: flash_tier::FlashTierError },
     #[error("profiles: {0}")]

@@ -78,13 +78,15 @@ impl Governor {
         };
         self.used_bytes = self.used.total();
         self.driver.set_tier(Tier::Pool, tier_facts(&facts));
+        self.look_at_donors(&facts);
         if let Some(flash) = self.shared.mover.store.log(LogId::FLASH) {
             let flash = flash.facts();
             // Who puts nothing there has no room there.
             if self.config.scheme.uses(Tier::Flash) {
-                self.driver.set_tier(Tier::Flash, flash.tier(facts.log_pages[LogId::FLASH.index()]));
+                self.driver
+                    .set_tier(Tier::Flash, flash.tier(facts.log_pages[LogId::FLASH.index()]));
             }
-            self.clean_flash(&flash);
+            self.clean_log(LogId::FLASH, &flash);
         }
         let (full, times) = self.driver.pool_full();
         let said = self.pool.look(full, times, Instant::now());
@@ -118,14 +120,14 @@ impl Governor {
         self.carry_out(None);
     }
 
-    /// Has slots of flash made free before none is.
-    fn clean_flash(&mut self, flash: &FlashFacts) {
-        let few = flash.free_slots < flash.slots / FEW_SLOTS;
-        if few && flash.latched.is_none() && !self.cleaning {
-            self.cleaning = true;
-            self.hand_out(None, |ticket| Work::CleanFlash { ticket });
+    /// Has slots of a log made free before none is.
+    pub(super) fn clean_log(&mut self, log: LogId, facts: &FlashFacts) {
+        let few = facts.free_slots < facts.slots / FEW_SLOTS;
+        if few && facts.latched.is_none() && self.cleaning.insert(log) {
+            self.hand_out(None, |ticket| Work::CleanLog { log, ticket });
         }
-        if let Some(why) = flash.latched.as_ref().filter(|_| !self.flash_latched) {
+        let latched = facts.latched.as_ref().filter(|_| log == LogId::FLASH);
+        if let Some(why) = latched.filter(|_| !self.flash_latched) {
             self.flash_latched = true;
             tracing::error!("flash takes nothing more: {why}; what is there stays readable");
         }

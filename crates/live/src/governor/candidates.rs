@@ -65,7 +65,11 @@ impl Governor {
             match entry.state() {
                 State::Stored | State::Restoring | State::Parked => {
                     let of = |h| store.stored_bytes(h) / u32::from(store.block_pages(h).max(1));
-                    stored.push((page, self.shared.mover.tier_of(entry), entry.handle().map_or(0, of)));
+                    stored.push((
+                        page,
+                        self.shared.mover.tier_of(entry),
+                        entry.handle().map_or(0, of),
+                    ));
                 }
                 State::Lent => stored.push((page, Tier::Kernel, lent_bytes)),
                 State::Resident => {

@@ -9,7 +9,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use clew_core::{DeviceFacts, Event};
-use clew_store::flash::FlashFacts;
+use clew_store::flash::{FlashFacts, LogId};
 use rustix::fs::FileType;
 
 use super::Governor;
@@ -31,7 +31,7 @@ impl Governor {
         if self.flash_device.last.is_some_and(|last| last.elapsed() < every) {
             return;
         }
-        let Some(flash) = self.shared.mover.store.flash() else { return };
+        let Some(flash) = self.shared.mover.store.log(LogId::FLASH) else { return };
         let Some(fd) = flash.device().fd() else { return };
         self.flash_device.last = Some(Instant::now());
         match look(fd, &flash.facts()) {

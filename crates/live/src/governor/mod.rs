@@ -8,6 +8,7 @@ mod budget;
 mod burial;
 mod candidates;
 mod cpu_load;
+mod donors;
 mod flash_device;
 mod fullness;
 mod kernel_tier;
@@ -25,7 +26,7 @@ mod thrashing;
 mod told_late;
 mod windows;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fs::File;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -34,6 +35,7 @@ use clew_agent::protocol::MAX_NAME;
 use clew_core::{AppId, AppState, Event, Ns, PageRun, SpaceId, Trigger, Vpn};
 use clew_engine::driver::Driver;
 use clew_store::State;
+use clew_store::flash::LogId;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 
 use self::requests::Promise;
@@ -50,6 +52,7 @@ use crate::programs::process::{Process, Shared};
 use crate::work::{Crew, Desk, Done, Work};
 use activity::Activity;
 use cpu_load::CpuLoad;
+use donors::Donors;
 use flash_device::FlashDevice;
 use fullness::Fullness;
 use kernel_tier::KernelTier;
@@ -184,8 +187,8 @@ pub struct Governor {
     last_kcmp: Instant,
     looks: Looks,
     last_busy: Instant,
-    /// Flash is being cleaned.
-    cleaning: bool,
+    /// Logs that are being cleaned.
+    cleaning: BTreeSet<LogId>,
     /// It was said that flash takes nothing more.
     flash_latched: bool,
     last_tick: Instant,
@@ -212,6 +215,7 @@ pub struct Governor {
     outside: Outside,
     cpu_load: CpuLoad,
     flash_device: FlashDevice,
+    donors: Donors,
 }
 
 impl Governor {
@@ -256,7 +260,7 @@ impl Governor {
             last_kcmp: now,
             looks: Looks::default(),
             last_busy: now,
-            cleaning: false,
+            cleaning: BTreeSet::new(),
             flash_latched: false,
             last_tick: now,
             own_statm: File::open("/proc/self/statm").ok(),
@@ -276,6 +280,7 @@ impl Governor {
             outside: Outside::new(now),
             cpu_load: CpuLoad::default(),
             flash_device: FlashDevice::default(),
+            donors: Donors::default(),
         }
     }
 

@@ -126,7 +126,9 @@ impl Governor {
         if let Some(job) = done.job {
             self.tell(&Event::JobDone { job });
         }
-        self.cleaning &= !done.cleaned;
+        if let Some(log) = done.cleaned {
+            self.cleaning.remove(&log);
+        }
         if done.full {
             self.look_at_room();
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use clew_core::{AppId, AppState, Hotness, PageId, Tier, Vpn};
+use clew_store::flash::LogId;
 use clew_store::{Entry, State};
 
 use super::{App, Governor, Waiting};
@@ -62,7 +63,7 @@ impl Governor {
         let fresh_fault_latency = Latency::sum(latencies.iter().map(|l| &l.fresh));
         let flash_fault_latency = Latency::sum(latencies.iter().map(|l| &l.flash));
         let fault_account = FaultAccount::sum(latencies.iter().map(|l| &l.account));
-        let pool_pages = facts.pages.saturating_sub(facts.flash_pages);
+        let pool_pages = facts.pages.saturating_sub(facts.far_pages);
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (sampled, touched) = (count(&counters.sampled), count(&counters.sampled_used));
         let early = self.driver.early();
@@ -106,6 +107,7 @@ impl Governor {
             },
             tiers: self.tiers(),
             flash: self.flash(),
+            donors: self.donors_status(),
             totals: self.totals(),
             stored_fault_latency,
             fresh_fault_latency,
@@ -135,7 +137,7 @@ impl Governor {
 
     fn flash(&self) -> Option<FlashStatus> {
         let counters = &self.shared.mover.counters;
-        let facts = self.shared.mover.store.flash()?.facts();
+        let facts = self.shared.mover.store.log(LogId::FLASH)?.facts();
         Some(FlashStatus {
             evicted_pages: counters.evicted.load(Ordering::Relaxed),
             demand_pages: counters.demand_flash.load(Ordering::Relaxed),
@@ -279,6 +281,7 @@ impl Governor {
                 Tier::Pool => "pool".into(),
                 Tier::Kernel => "kernel".into(),
                 Tier::Flash => "flash".into(),
+                Tier::Donor(donor) => format!("donor {}", donor.number()).into(),
             },
             used_bytes: facts.used_bytes,
             limit_bytes: limit(facts.limit_bytes),

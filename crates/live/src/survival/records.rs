@@ -122,6 +122,9 @@ pub struct DaemonDescriptors {
     /// Flash, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flash: Option<FlashDescriptors>,
+    /// What is known of donors ([`crate::donor_tier`]), if there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub donors: Option<RawFd>,
 }
 
 /// The daemon.

@@ -20,12 +20,13 @@ use clew_agent::protocol::VERSION;
 use clew_core::{AppId, SpaceId};
 use clew_engine::{MoverContext, Staged};
 use clew_store::flash::device::{DeviceError, FileDevice};
-use clew_store::flash::{AdoptFlashError, Flash, FlashLeft, Place};
+use clew_store::flash::{AdoptFlashError, Flash, FlashConfig, FlashLeft, LogId, Place};
 use clew_store::{Handle, Journal, Space, SpaceJournal, Store, StoreConfig, Tables, points};
 
 use crate::agents::agent::{Agent, PATIENCE};
 use crate::agents::attach::Candidate;
 use crate::agents::closer::Foreign;
+use crate::donor_tier::{self, DonorEstate, DonorTierError};
 use crate::faults::affinity;
 use crate::faults::events::{self, Inherited};
 use crate::faults::interrupter::Interrupter;
@@ -59,6 +60,8 @@ pub enum TakeoverError {
     Flash(#[from] AdoptFlashError),
     #[error("flash: {0}")]
     FlashDevice(#[from] DeviceError),
+    #[error("donors: {0}")]
+    Donors(#[from] DonorTierError),
 }
 
 /// What a daemon left, adopted but not served yet.
@@ -73,6 +76,8 @@ pub struct Estate {
     pub store: Arc<Store>,
     /// Its flash, if it had one.
     pub flash: Option<FlashEstate>,
+    /// Its donors.
+    pub donors: Vec<DonorEstate>,
     /// What it wrote down about itself.
     pub record: DaemonRecord,
     /// Where clients connect.
@@ -101,7 +106,8 @@ impl FlashEstate {
     pub fn adopt(self) -> Result<Option<Flash>, TakeoverError> {
         let device = FileDevice::adopt(self.device, self.bytes)?;
         let blocks = self.named.len();
-        let (flash, lost) = match Flash::adopt(self.left, Box::new(device), &self.named) {
+        let config = FlashConfig::default();
+        let (flash, lost) = match Flash::adopt(config, self.left, Box::new(device), &self.named) {
             Err(error) if error.is_lost() => {
                 tracing::error!(
                     blocks,
@@ -119,6 +125,10 @@ impl FlashEstate {
         }
         Ok(Some(flash))
     }
+}
+
+fn named_in(log: LogId, far: &[(u32, Place)]) -> Vec<(u32, Place)> {
+    far.iter().filter(|(_, place)| place.log == log).copied().collect()
 }
 
 /// The programs of an estate.
@@ -246,9 +256,27 @@ impl Estate {
                     fds: [take("flash", words)?, take("flash", buffers)?, take("flash", key)?],
                 };
                 let device = take("flash device", device)?;
-                Ok::<_, TakeoverError>(FlashEstate { left, device, bytes, named: adopted.on_flash })
+                let named = named_in(LogId::FLASH, &adopted.far);
+                Ok::<_, TakeoverError>(FlashEstate { left, device, bytes, named })
             });
         let flash = flash.transpose()?;
+        let donors = own.donors.map(|number| {
+            let record = take("donors", number)?;
+            let left = donor_tier::left(record).map_err(TakeoverError::Donors)?;
+            let estate = left.into_iter().map(|left| {
+                let [words, buffers, key] = left.log;
+                let log = FlashLeft {
+                    fds: [take("donor", words)?, take("donor", buffers)?, take("donor", key)?],
+                };
+                let named = LogId::numbered(1 + left.number);
+                let named = named.map_or(Vec::new(), |log| named_in(log, &adopted.far));
+                let second = left.second_file().map(|number| take("second copies", number));
+                let second = second.transpose()?;
+                Ok(DonorEstate { left, log, second, named })
+            });
+            estate.collect::<Result<Vec<_>, TakeoverError>>()
+        });
+        let donors = donors.transpose()?.unwrap_or_default();
         let programs = Programs { managed, candidates, lost };
         let store = Arc::new(store);
         Ok(Estate {
@@ -257,6 +285,7 @@ impl Estate {
             tables,
             store,
             flash,
+            donors,
             record,
             control,
             agents,

@@ -7,8 +7,9 @@
 //!
 //! *When a donor is lost*, and "in three other conditions" (its link is weak, or used by others; it wants its memory
 //! back), the apps whose pages are there end, so that none of them ever asks for a page that does not come, and they
-//! start anew when their user wants them. That is `on_loss = "end"`, the paper's. With `on_loss = "keep"` (ours), for
-//! donors whose pages have a second copy, they live, and what the donor has comes back from the copy.
+//! start anew when their user wants them. That is `on_loss = "end"`, the paper's. Where pages have a second copy (ours,
+//! [`DonorState::Single`]) they live in any case, and what the donor has comes back from the copy; with `on_loss = "keep"`
+//! nobody ends who does not ask for a page that is gone.
 //!
 //! The app in front is not ended: its pages were all asked back when it came there.
 
@@ -30,7 +31,7 @@ pub enum OnLoss {
     /// They end, and start anew when they are wanted (III-C).
     #[default]
     End,
-    /// They live: their pages have a second copy.
+    /// They live until they ask for a page that is gone.
     Keep,
 }
 
@@ -49,7 +50,7 @@ impl Answer<dyn Placement> for Params {
         let form = if self.compressed { ", compressed" } else { "" };
         let loss = match self.on_loss {
             OnLoss::End => "its apps end when it is lost",
-            OnLoss::Keep => "its apps live on a second copy",
+            OnLoss::Keep => "its apps live when it is lost",
         };
         About {
             tiers: &[Tier::Donor(DonorId::FIRST)],
@@ -107,7 +108,8 @@ impl AppAware {
 
     fn end_apps_of(&mut self, donor: DonorId, state: DonorState, view: &View<'_>) {
         let reason = match state {
-            DonorState::Up => return,
+            // Their pages have a second copy.
+            DonorState::Up | DonorState::Single => return,
             DonorState::Weak => "the link to the donor of its memory is weak or busy",
             DonorState::Pressed => "the donor of its memory wants it back",
             DonorState::Lost => "the donor of its memory is lost",
@@ -272,8 +274,10 @@ mod tests {
             facts.apps.get_mut(&AppId(4)).unwrap().state = AppState::Foreground;
             let lost = Event::Donor { donor: donor(0), state };
             assert_eq!(tell(&mut policy, lost, &facts), [AppId(1), AppId(2)], "{state:?}");
-            let up = Event::Donor { donor: donor(0), state: DonorState::Up };
-            assert_eq!(tell(&mut policy, up, &facts), []);
+            for state in [DonorState::Up, DonorState::Single] {
+                let back = Event::Donor { donor: donor(0), state };
+                assert_eq!(tell(&mut policy, back, &facts), []);
+            }
         }
         let mut policy = AppAware::new(Params { on_loss: OnLoss::Keep, ..Params::default() });
         let mut facts = facts(&[10]);

@@ -83,8 +83,8 @@ impl Observe for ReadLocal {
             Event::Freed { run } => match run.count as usize > self.uses.len() {
                 true => self.uses.retain(|page, _| !run.contains(*page)),
                 false => run.pages().for_each(|page| {
-                        self.uses.remove(&page);
-                    }),
+                    self.uses.remove(&page);
+                }),
             },
             Event::SpaceEnd { space } => self.uses.retain(|page, _| page.space() != space),
             _ => {}
