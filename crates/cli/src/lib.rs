@@ -66,6 +66,10 @@ enum Verb {
     /// Show a directory elsewhere, and keep the pages of its files compressed when the kernel drops
     /// them.
     Mount(verbs::mount::Args),
+    /// Lend memory to machines nearby, or come to know one of them.
+    Donate(verbs::donate::Args),
+    /// Come to know a machine that lends memory, by the code that it shows.
+    Pair(verbs::donate::PairArgs),
     /// Write down what programs do with their memory, as a trace.
     Record(verbs::record::Args),
     /// Look at traces, and make traces of traces.
@@ -173,6 +177,8 @@ pub fn main() -> ExitCode {
         Verb::Demo(args) => verbs::demo::demo(format, args),
         Verb::Bench(args) => verbs::bench::bench(format, args),
         Verb::Mount(args) => verbs::mount::mount(format, args),
+        Verb::Donate(args) => verbs::donate::donate(format, args),
+        Verb::Pair(args) => verbs::donate::pair(args),
         Verb::Record(args) => verbs::record::record(format, args),
         Verb::Trace(action) => verbs::trace::trace(format, action),
         Verb::Gen(args) => verbs::generate::gen_trace(format, args),

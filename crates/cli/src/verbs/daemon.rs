@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clew_core::ByteSize;
-use clew_live::config::{Config, FlashPlace, Overrides};
+use clew_live::config::{Config, DonorsFile, FlashPlace, Overrides};
 use clew_live::daemon::{DaemonError, run};
 use clew_live::survival::predecessor::ProcessName;
 
@@ -37,6 +37,25 @@ pub struct Args {
     /// Bytes of it; a file gets that size [default: all of a device].
     #[arg(long, value_name = "SIZE", requires = "flash")]
     flash_size: Option<ByteSize>,
+    /// A machine that lends memory ('clew donate'), or a Redis server (redis://HOST:PORT), if the scheme puts
+    /// something there; can be said again.
+    #[arg(long, value_name = "HOST:PORT")]
+    donor: Vec<String>,
+    /// What of each may be used at most [default: 4GiB].
+    #[arg(long, value_name = "SIZE", requires = "donor")]
+    donor_size: Option<ByteSize>,
+    /// How many of them have each page: 1 or 2 [default: 1].
+    #[arg(long, value_name = "N", requires = "donor")]
+    donor_copies: Option<u32>,
+    /// A file that has every page too: what is lost with a donor comes back from it.
+    #[arg(long, value_name = "FILE", requires = "donor")]
+    donor_copies_file: Option<PathBuf>,
+    /// What is sent to a donor at once [default: 64KiB].
+    #[arg(long, value_name = "SIZE", requires = "donor")]
+    donor_chunk: Option<ByteSize>,
+    /// Where this machine's keys are, and those that it knows ('clew pair').
+    #[arg(long, value_name = "DIR")]
+    keys: Option<PathBuf>,
     /// A file for what is known of how apps are used, which is there for the next daemon; made if it is not
     /// there [default: none].
     #[arg(long, value_name = "FILE")]
@@ -76,6 +95,14 @@ pub fn daemon(socket: &Path, args: Args) -> Result<(), Failure> {
         metrics: args.metrics,
         metrics_public: args.metrics_public,
         flash: args.flash.map(|path| FlashPlace { path, size: args.flash_size }),
+        donors: DonorsFile {
+            at: args.donor,
+            keys: args.keys,
+            each: args.donor_size,
+            copies: args.donor_copies,
+            copies_file: args.donor_copies_file,
+            chunk: args.donor_chunk,
+        },
         profiles: args.profiles,
         exit_when_idle: args.exit_when_idle,
         starter: args.starter,

@@ -7,6 +7,7 @@ pub mod costs;
 pub mod daemon;
 pub mod demo;
 pub mod doctor;
+pub mod donate;
 pub mod generate;
 pub mod import;
 pub mod man;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use clew_core::{CodecKind, Event, FlashForm, Tier, Vpn};
-use clew_engine::{BlockStore, Fault, MoverContext, tier_of};
+use clew_engine::{BlockStore, Fault, MoverContext};
+use clew_store::flash::LogId;
 use clew_store::{FetchError, State};
 
 use crate::races_out::{done, writer};
@@ -17,7 +18,7 @@ fn on_flash(program: &Program) -> u64 {
 /// Moves the blocks of these pages to flash, all the way to the device; which pages are said to be in which tier.
 fn evict(world: &World, program: &Program, pages: &[u64]) -> Vec<(u64, Tier)> {
     let told = evict_to_memory(world, program, pages);
-    assert!(world.store.flash().is_none_or(|flash| flash.flush()));
+    assert!(world.store.log(LogId::FLASH).is_none_or(|flash| flash.flush()));
     told
 }
 
@@ -25,8 +26,12 @@ fn evict(world: &World, program: &Program, pages: &[u64]) -> Vec<(u64, Tier)> {
 fn evict_to_memory(world: &World, program: &Program, pages: &[u64]) -> Vec<(u64, Tier)> {
     let groups = [group(program, pages, CodecKind::Lz4, 4096)];
     let space = world.program(program.id()).unwrap();
-    let out =
-        world.mover.evict(&space.space, &groups, FlashForm::AsStored, &mut MoverContext::default());
+    let out = world.mover.evict(
+        &space.space,
+        &groups,
+        (LogId::FLASH, FlashForm::AsStored),
+        &mut MoverContext::default(),
+    );
     let mut told: Vec<_> = out
         .events
         .iter()
@@ -49,8 +54,8 @@ fn a_block_goes_as_a_whole_and_each_of_its_pages_is_told() {
     let told = evict(&world, &program, &[2, 5, 8]);
     let flash = [1, 2, 3, 5].map(|vpn| (vpn, Tier::Flash));
     assert_eq!(told, flash, "8 is in its program");
-    assert_eq!((on_flash(&program), world.store.facts().flash_pages), (4, 4));
-    assert_eq!(tier_of(program.entry(7)), Tier::Pool);
+    assert_eq!((on_flash(&program), world.store.facts().far_pages), (4, 4));
+    assert_eq!(world.mover.tier_of(program.entry(7)), Tier::Pool);
     // Again, and nothing more goes.
     assert_eq!(evict(&world, &program, &[1, 5]), [(1, Tier::Flash), (5, Tier::Flash)]);
     assert_eq!(world.mover.counters.evicted.load(Ordering::Relaxed), 4);
@@ -88,11 +93,11 @@ fn a_fault_on_flash_is_told_so_and_brings_its_block() {
         );
         (1..4).for_each(|vpn| assert!(world.read(&program, vpn, ctx)));
         // With a copy that was kept on flash, leaving again is nothing to be written.
-        let appended = world.store.flash().unwrap().facts().appended_bytes;
+        let appended = world.store.log(LogId::FLASH).unwrap().facts().appended_bytes;
         let out = world.out(&program, &[&[1, 2, 3]], ctx);
         let is_flash = |e: &&Event| matches!(e, Event::Stored { tier: Tier::Flash, .. });
         assert_eq!(out.events.iter().filter(is_flash).count(), if retain { 3 } else { 0 });
-        assert_eq!(world.store.flash().unwrap().facts().appended_bytes, appended);
+        assert_eq!(world.store.log(LogId::FLASH).unwrap().facts().appended_bytes, appended);
         done(&world);
     }
 }
@@ -135,7 +140,7 @@ fn what_was_read_with_a_block_comes_along_where_it_is_near() {
     evict(&world, &program, &pages);
     // Those that are all zeros are nowhere.
     assert!(on_flash(&program) > 40);
-    let reads = || world.store.flash().unwrap().facts().reads;
+    let reads = || world.store.log(LogId::FLASH).unwrap().facts().reads;
     let mut near = 0;
     for vpn in 1..60 {
         let mut events = Vec::new();
@@ -220,7 +225,7 @@ fn what_flash_does_not_give_is_told_and_stays_stored() {
     let Fault::Far(awaited, far) = world.mover.fault(space, Vpn(1), ctx, &mut Vec::new()) else {
         panic!("it is on flash");
     };
-    let lost = Err(FetchError::NoFlash { handle: far.handle() });
+    let lost = Err(FetchError::NoLog { handle: far.handle(), log: LogId::FLASH });
     let arrived = world.mover.arrived(space, awaited, lost, ctx, &mut Vec::new());
     assert!(matches!(arrived, Fault::Corrupt(_)), "{arrived:?}");
     assert_eq!(program.entry(1).state(), State::Stored);
@@ -256,7 +261,8 @@ fn what_leaves_past_the_pool_is_on_flash() {
     let program = writer(&world, 1..9);
     let ctx = &mut MoverContext::default();
     let groups = [group(&program, &[1, 2, 3], CodecKind::Raw, 4096)];
-    let out = world.mover.swap_out_to_flash(&program.space, &groups, FlashForm::AsStored, ctx);
+    let out =
+        world.mover.swap_out_far(&program.space, &groups, (LogId::FLASH, FlashForm::AsStored), ctx);
     assert!(out.stored == 3 && out.full.is_none());
     let is_flash = |e: &Event| matches!(e, Event::Stored { tier: Tier::Flash, .. });
     assert!(out.events.iter().all(is_flash), "{:?}", out.events);
@@ -273,14 +279,15 @@ fn what_goes_as_pages_takes_as_much_there_as_its_pages() {
     let ctx = &mut MoverContext::default();
     world.out(&program, &[&[1, 2, 3]], ctx);
     let groups = [group(&program, &[2], CodecKind::Lz4, 4096)];
-    let out = world.mover.evict(&program.space, &groups, FlashForm::Pages, ctx);
+    let out = world.mover.evict(&program.space, &groups, (LogId::FLASH, FlashForm::Pages), ctx);
     assert_eq!(out.stored, 3);
     let groups = [group(&program, &[5, 6], CodecKind::Lz4, 4096)];
-    let out = world.mover.swap_out_to_flash(&program.space, &groups, FlashForm::Pages, ctx);
+    let out =
+        world.mover.swap_out_far(&program.space, &groups, (LogId::FLASH, FlashForm::Pages), ctx);
     assert!(out.stored == 2 && out.full.is_none());
     for (vpn, pages) in [(1, 3), (5, 2)] {
         let handle = program.entry(vpn).handle().expect("it is stored");
-        assert!(world.store.flash_bytes(handle) >= pages * 4096, "page {vpn}");
+        assert!(world.store.log_bytes(handle) >= pages * 4096, "page {vpn}");
         assert_eq!(world.store.codec(handle), CodecKind::Raw, "page {vpn}");
     }
     (1..9).for_each(|vpn| assert!(world.read(&program, vpn, ctx), "{vpn}"));
@@ -295,7 +302,8 @@ fn without_flash_everything_stays_where_it_is() {
     world.out(&program, &[&[1, 2]], ctx);
     assert_eq!(evict(&world, &program, &[1, 2]), [(1, Tier::Pool), (2, Tier::Pool)]);
     let groups = [group(&program, &[3], CodecKind::Lz4, 4096)];
-    let out = world.mover.swap_out_to_flash(&program.space, &groups, FlashForm::AsStored, ctx);
+    let out =
+        world.mover.swap_out_far(&program.space, &groups, (LogId::FLASH, FlashForm::AsStored), ctx);
     assert!(out.stored == 0 && out.full.is_some());
     done(&world);
 }

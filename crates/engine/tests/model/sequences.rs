@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use clew_core::{CodecKind, Event, FlashForm, Group, Vpn};
 use clew_engine::{Fault, MoverContext, SwapOut};
+use clew_store::flash::LogId;
 use clew_store::{Entry, State};
 use proptest::prelude::*;
 
@@ -150,7 +151,7 @@ impl Runner {
         let pages: Vec<u64> = pages.collect();
         let out: BTreeSet<u64> = pages.iter().copied().filter(is_out).collect();
         let groups = [group(program, &pages, CodecKind::Lz4, 4096)];
-        let done = self.world.mover.evict(&program.space, &groups, form, ctx);
+        let done = self.world.mover.evict(&program.space, &groups, (LogId::FLASH, form), ctx);
         let mut told = BTreeSet::new();
         for event in &done.events {
             let Event::Stored { page, .. } = event else { panic!("{event:?}") };
@@ -158,7 +159,7 @@ impl Runner {
         }
         // In the course of a restore or a batch, others may be on their way.
         assert!(told.is_superset(&out), "{told:?} of {out:?}");
-        let _ = self.world.store.clean_flash();
+        let _ = self.world.store.clean_log(LogId::FLASH);
     }
 
     fn turn(&self, turn: &Turn, ctx: &mut MoverContext) {
@@ -177,7 +178,7 @@ impl Runner {
             Act::SwapOut(out) => drop(self.swap_out(&program, out, ctx)),
             Act::PutFar(out, form) if self.swapping.lock().unwrap().insert(program.id()) => {
                 let groups = out.groups(&program);
-                self.world.mover.swap_out_to_flash(&program.space, &groups, *form, ctx);
+                self.world.mover.swap_out_far(&program.space, &groups, (LogId::FLASH, *form), ctx);
                 self.swapping.lock().unwrap().remove(&program.id());
             }
             Act::PutFar(..) => {}

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clew_core::{CodecKind, FlashForm, Vpn};
 use clew_engine::MoverContext;
+use clew_store::flash::LogId;
 
 use crate::contents::page;
 use crate::world::{PAGES, Program, World, group};
@@ -132,13 +133,13 @@ fn swap(world: &World, program: &Arc<Program>, stop: &AtomicBool) {
             })
             .collect();
         world.mover.swap_out(&program.space, &groups, &mut ctx);
-        if world.store.flash().is_some() {
+        if world.store.log(LogId::FLASH).is_some() {
             let first = random.below(PAGES);
             let pages: Vec<u64> = (first..(first + 30).min(PAGES)).collect();
             let groups = [group(program, &pages, CodecKind::Lz4, 4096)];
             let form = [FlashForm::AsStored, FlashForm::Pages][random.below(2) as usize];
-            world.mover.evict(&program.space, &groups, form, &mut ctx);
-            let _ = world.store.clean_flash();
+            world.mover.evict(&program.space, &groups, (LogId::FLASH, form), &mut ctx);
+            let _ = world.store.clean_log(LogId::FLASH);
         }
         if random.below(8) == 0 {
             world.store.compact(64);

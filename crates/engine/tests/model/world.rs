@@ -10,13 +10,21 @@ use clew_engine::{
     Awaited, BlockStore, Fault, ManagedSpace, Memory, Mover, MoverContext, Parking, Staged, SwapOut,
 };
 use clew_store::SpaceWriteGuard;
-use clew_store::flash::{Flash, FlashConfig, FlashLeft, MemoryDevice};
+use clew_store::flash::{Flash, FlashConfig, FlashLeft, LogId, MemoryDevice, ReadsAhead};
 use clew_store::{
     Entry, FarBlock, Get, Journal, Segment, Space, State, Store, StoreConfig, Tables,
 };
 
 use crate::contents::{PAGE, page};
 use crate::kernel::{Calls, Change, Kernel};
+
+const FLASH: FlashConfig = FlashConfig {
+    log: LogId::FLASH,
+    segment_bytes: 64 << 10,
+    buffers: 4,
+    reads_ahead: ReadsAhead::Always,
+    writers: 2,
+};
 
 /// Pages of an address space that tests use.
 pub const PAGES: u64 = 96;
@@ -96,11 +104,9 @@ impl World {
 
     /// The same, with flash.
     pub fn with_flash(self) -> World {
-        let config =
-            FlashConfig { segment_bytes: 64 << 10, buffers: 4, reads_ahead: ReadsAhead::Always };
         let device = MemoryDevice::new(8 << 20);
-        let flash = Flash::new(config, Box::new(device.clone())).unwrap();
-        assert!(self.store.attach_flash(Arc::new(flash)));
+        let flash = Flash::new(FLASH, Box::new(device.clone())).unwrap();
+        assert!(self.store.attach_log(Arc::new(flash)));
         World { device: Some(device), ..self }
     }
 
@@ -184,15 +190,15 @@ impl World {
         let (store, adopted) = Store::adopt(*self.store.config(), fds, references).unwrap();
         assert_eq!(adopted.damaged, []);
         let store = Arc::new(store);
-        if let (Some(flash), Some(device)) = (self.store.flash(), &self.device) {
+        if let (Some(flash), Some(device)) = (self.store.log(LogId::FLASH), &self.device) {
             // Its threads outlive it here: they have nothing more to do.
             assert!(flash.flush());
             let left =
                 FlashLeft { fds: flash.segments().map(|fd| fd.try_clone_to_owned().unwrap()) };
             let (flash, lost) =
-                Flash::adopt(left, Box::new(device.clone()), &adopted.on_flash).unwrap();
+                Flash::adopt(FLASH, left, Box::new(device.clone()), &adopted.far).unwrap();
             assert!(lost.is_empty());
-            assert!(store.attach_flash(Arc::new(flash)));
+            assert!(store.attach_log(Arc::new(flash)));
         }
         let next = World {
             mover: Mover::new(Arc::clone(&store), retain, Parking { pages: 6, keep: retain }),

@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 
 use clew_core::{
-    CodecKind, Event, FlashForm, Group, PageFacts, PageId, PageRun, PoolKind, SpaceId, TierFacts,
-    Vpn,
+    CodecKind, DonorId, Event, FlashForm, Group, PageFacts, PageId, PageRun, PoolKind, SpaceId,
+    TierFacts, Vpn,
 };
+use clew_store::flash::LogId;
 use clew_store::{State, StoreConfig};
 use clew_trace::{ContentId, ContentsKind, Draft, Header, Provenance, Source, Trace, Writer};
 use proptest::prelude::*;
 
-use super::{Buffer, Bytes, Mechanism, SizeModel, Sizes};
-use crate::costs::{Clock, Costs};
+use super::{Buffer, Bytes, FarTier, Mechanism, SizeModel, Sizes};
+use crate::costs::{Clock, Costs, FarCost, LinkCost};
 use crate::world::{Lookahead, World};
 
 const PAGES: u64 = 80;
@@ -119,8 +120,10 @@ impl Both<'_> {
         assert_eq!(self.bytes.parked_pages(), self.sizes.parked_pages());
         assert_eq!(self.bytes.counts(SPACE), self.sizes.counts(SPACE));
         assert_eq!(self.bytes.pool().pages, self.sizes.pool().pages);
-        let far = |flash: Option<TierFacts>| flash.map(|facts| facts.pages);
-        assert_eq!(far(self.bytes.flash()), far(self.sizes.flash()));
+        let far = |logs: Vec<(LogId, TierFacts)>| -> Vec<(LogId, u64)> {
+            logs.into_iter().map(|(log, facts)| (log, facts.pages)).collect()
+        };
+        assert_eq!(far(self.bytes.logs()), far(self.sizes.logs()));
         for vpn in 0..3 * PAGES {
             assert_eq!(self.bytes.state(page(vpn)), self.sizes.state(page(vpn)), "page {vpn}");
         }
@@ -184,16 +187,16 @@ impl Both<'_> {
                 let group = single(first, count);
                 self.same(|mechanism, world, events| {
                     let groups = std::slice::from_ref(&group);
-                    mechanism
-                        .put_on_flash(SPACE, groups, form, Some(world), events)
-                        .expect("a swap-out");
+                    let to = (log_of(first), form);
+                    mechanism.put_far(SPACE, groups, to, Some(world), events).expect("a swap-out");
                 });
             }
             Act::Evict(first, count, form) => {
                 let group = single(first, count);
                 self.same(|mechanism, _, events| {
                     let groups = std::slice::from_ref(&group);
-                    mechanism.evict(SPACE, groups, form, events).expect("an eviction");
+                    let to = (log_of(first), form);
+                    mechanism.evict(SPACE, groups, to, events).expect("an eviction");
                 });
             }
             Act::Restore(first, count, park) => {
@@ -233,6 +236,18 @@ impl Both<'_> {
     }
 }
 
+/// What goes far goes to flash or to a donor, by where it is.
+fn log_of(vpn: u64) -> LogId {
+    if vpn.is_multiple_of(2) { LogId::FLASH } else { LogId::at(DonorId::FIRST) }
+}
+
+fn far_tiers(costs: &Costs) -> Vec<FarTier> {
+    let link = LinkCost { round_trip_ns: 3e5, byte_ns: 8.7, chunk_ns: 1e4, chunk_bytes: 64 << 10 };
+    let flash = FarCost::Flash(costs.flash().expect("what flash costs"));
+    let tier = |log, cost| FarTier { log, bytes: 64 << 20, cost };
+    vec![tier(LogId::FLASH, flash), tier(LogId::at(DonorId::FIRST), FarCost::Link(link))]
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
@@ -241,7 +256,7 @@ proptest! {
         retain in any::<bool>(),
         keep in any::<bool>(),
         buffer in 1usize..40,
-        flash in any::<bool>(),
+        far in any::<bool>(),
     ) {
         let directory = tempfile::tempdir().expect("a directory");
         let trace = trace(directory.path());
@@ -254,12 +269,11 @@ proptest! {
         let buffer = Some(Buffer { pages: buffer, keep });
         let clock = Clock::Modelled(costs.clone());
         let lookahead = Lookahead::default();
-        let flash = flash.then_some(64 << 20);
-        let counted = flash.map(|bytes| (bytes, costs.flash().expect("what flash costs")));
+        let far: Vec<FarTier> = if far { far_tiers(&costs) } else { Vec::new() };
         let ratio = SizeModel::Ratio(3.0);
         let mut both = Both {
-            bytes: Bytes::new(&trace, PoolKind::SizeClasses, limits, retain, buffer, clock, flash).expect("a store"),
-            sizes: Sizes::new(ratio, PoolKind::SizeClasses, limits, retain, buffer, costs, counted).expect("tables"),
+            bytes: Bytes::new(&trace, PoolKind::SizeClasses, limits, retain, buffer, clock, &far).expect("a store"),
+            sizes: Sizes::new(ratio, PoolKind::SizeClasses, limits, retain, buffer, costs, &far).expect("tables"),
             world: World::new(&lookahead),
             next: 0,
         };
@@ -286,8 +300,8 @@ fn wrong_bytes_are_noticed() {
     let limits =
         StoreConfig { page_bytes: 4096, mem_limit_bytes: 64 << 20, disksize_pages: 1 << 20 };
     let clock = Clock::Modelled(Costs::reference());
-    let mut bytes = Bytes::new(&trace, PoolKind::SizeClasses, limits, true, None, clock, None)
-        .expect("a store");
+    let mut bytes =
+        Bytes::new(&trace, PoolKind::SizeClasses, limits, true, None, clock, &[]).expect("a store");
     let lookahead = Lookahead::default();
     let mut world = World::new(&lookahead);
     bytes.start(SPACE).expect("a space");
@@ -322,10 +336,10 @@ fn what_is_pushed_out_of_the_buffer_takes_what_it_took() {
     let costs = Costs::reference();
     let buffer = Some(Buffer { pages: 1, keep: false });
     let clock = Clock::Modelled(costs.clone());
-    let mut bytes = Bytes::new(&trace, PoolKind::SizeClasses, limits, false, buffer, clock, None)
+    let mut bytes = Bytes::new(&trace, PoolKind::SizeClasses, limits, false, buffer, clock, &[])
         .expect("a store");
     let mut sizes =
-        Sizes::new(SizeModel::Table, PoolKind::SizeClasses, limits, false, buffer, costs, None)
+        Sizes::new(SizeModel::Table, PoolKind::SizeClasses, limits, false, buffer, costs, &[])
             .expect("tables");
     let chunks = [(0, 256), (1, 2048), (2, 4096)];
     let both: [&mut dyn Mechanism; 2] = [&mut bytes, &mut sizes];

@@ -1,0 +1,196 @@
+//! `clew donate` and `clew pair`.
+
+use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow};
+use clew_core::ByteSize;
+use clew_live::config::keys_directory;
+use clew_remote::donor::{Donor, Lending, Lent};
+use clew_remote::keys::Keys;
+use clew_remote::pairing::{self, End, PairError};
+use serde::Serialize;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+
+use crate::Failure;
+use crate::output::{self, Format};
+
+/// How soon a signal is heeded, at the latest.
+const ROUND: Duration = Duration::from_millis(100);
+/// How long a code is good for.
+const CODE_LIFE: Duration = Duration::from_secs(600);
+/// Wrong codes, after which a new one is needed.
+const MOST_WRONG: usize = 3;
+/// How long either end of a pairing waits for the other.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What is lent, and to whom.
+#[derive(clap::Args)]
+pub struct Args {
+    /// How much memory is lent, to all borrowers together.
+    #[arg(long, value_name = "SIZE", default_value = "1GiB")]
+    memory: ByteSize,
+    /// Where borrowers come to.
+    #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:7471")]
+    listen: String,
+    /// What this machine wants to have available for itself: with less than that it asks for its memory back,
+    /// and takes it ten seconds later.
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    reserve: ByteSize,
+    /// How long memory is kept for a borrower whose link is cut, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    keep: u64,
+    /// Where this machine's keys are, and those that it knows [default: /var/lib/clew/keys, or below
+    /// ~/.local/state for others than root].
+    #[arg(long, value_name = "DIR")]
+    keys: Option<PathBuf>,
+    /// Show a code, wait for one machine that says it ('clew pair'), know it from then on, and end.
+    #[arg(long)]
+    pair: bool,
+}
+
+/// What a donor has lent when it ends.
+#[derive(Serialize)]
+struct Said {
+    links: usize,
+    used_bytes: u64,
+    free_bytes: u64,
+    pressed: bool,
+    written_bytes: u64,
+    read_bytes: u64,
+}
+
+impl From<Lent> for Said {
+    fn from(lent: Lent) -> Said {
+        let Lent { links, used_bytes, free_bytes, pressed, written_bytes, read_bytes } = lent;
+        Said { links, used_bytes, free_bytes, pressed, written_bytes, read_bytes }
+    }
+}
+
+fn open_keys(keys: Option<PathBuf>) -> Result<Keys, Failure> {
+    let directory = keys.unwrap_or_else(keys_directory);
+    Keys::open(&directory).map_err(|error| Failure::Input(error.into()))
+}
+
+/// What this machine calls itself.
+fn own_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_string()
+}
+
+/// `clew donate`.
+pub fn donate(format: Format, args: Args) -> Result<(), Failure> {
+    let keys = open_keys(args.keys)?;
+    let listener = TcpListener::bind(&args.listen)
+        .with_context(|| format!("listening at {}", args.listen))
+        .map_err(Failure::Input)?;
+    let address = listener.local_addr().context("where it listens")?;
+    let (over, takes_back) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    for signal in [SIGTERM, SIGINT, SIGHUP] {
+        signal_hook::flag::register(signal, over.clone()).context("heeding signals")?;
+    }
+    signal_hook::flag::register(SIGUSR1, takes_back.clone()).context("heeding signals")?;
+    if args.pair {
+        return pair_as_donor(&listener, &keys, &over);
+    }
+    let lending = Lending {
+        reserve_bytes: args.reserve.0,
+        keep: Duration::from_secs(args.keep),
+        ..Lending::of(args.memory.0)
+    };
+    let donor = Donor::new(listener, keys, lending).context("beginning to lend")?;
+    remark!(
+        "clew: up to {} are lent at {address}; SIGUSR1 takes it back, or lends again",
+        args.memory
+    );
+    let mut is_taken_back = false;
+    while !over.load(Relaxed) {
+        std::thread::sleep(ROUND);
+        if takes_back.swap(false, Relaxed) {
+            is_taken_back = !is_taken_back;
+            donor.press(is_taken_back);
+            let what = if is_taken_back { "the memory is wanted back" } else { "it is lent again" };
+            remark!("clew: {what}");
+        }
+    }
+    let lent = donor.lent();
+    if format == Format::Json {
+        return output::json(&Said::from(lent));
+    }
+    let (written, read) = (ByteSize(lent.written_bytes), ByteSize(lent.read_bytes));
+    remark!("clew: {written} were written here, and {read} read");
+    Ok(())
+}
+
+fn pair_as_donor(listener: &TcpListener, keys: &Keys, over: &AtomicBool) -> Result<(), Failure> {
+    let code = pairing::code().map_err(|error| Failure::Failed(error.into()))?;
+    say!("{code}");
+    let port = listener.local_addr().map(|at| at.port()).unwrap_or_default();
+    remark!(
+        "clew: say so on the other machine, within ten minutes: clew pair THIS-HOST:{port} {code}"
+    );
+    listener.set_nonblocking(true).context("listening")?;
+    let (since, mut wrong) = (Instant::now(), 0);
+    while !over.load(Relaxed) && since.elapsed() < CODE_LIFE && wrong < MOST_WRONG {
+        let Ok((mut stream, peer)) = listener.accept() else {
+            std::thread::sleep(ROUND);
+            continue;
+        };
+        stream.set_nonblocking(false).context("a link")?;
+        stream.set_read_timeout(Some(PATIENCE)).context("a link")?;
+        stream.set_write_timeout(Some(PATIENCE)).context("a link")?;
+        match pairing::pair(&mut stream, End::Donor, &code, &keys.identity, &own_name()) {
+            Ok((key, name)) => {
+                let name = if name.is_empty() { peer.ip().to_string() } else { name };
+                keys.know(key, &name).map_err(|error| Failure::Failed(error.into()))?;
+                say!("{name} ({key}) is known from now on");
+                return Ok(());
+            }
+            Err(error) => {
+                wrong += 1;
+                remark!("clew: {}: {error}", peer.ip());
+            }
+        }
+    }
+    let why = if wrong < MOST_WRONG { "nobody said the code" } else { "three wrong codes" };
+    Err(Failure::Failed(anyhow!("{why}: begin anew with 'clew donate --pair'")))
+}
+
+/// Who is paired with.
+#[derive(clap::Args)]
+pub struct PairArgs {
+    /// Where 'clew donate --pair' waits: HOST:PORT. The daemon names the donor alike (--donor).
+    address: String,
+    /// The code that it shows.
+    code: String,
+    /// Where this machine's keys are, and those that it knows [default: as of 'clew donate'].
+    #[arg(long, value_name = "DIR")]
+    keys: Option<PathBuf>,
+}
+
+/// `clew pair`.
+pub fn pair(args: PairArgs) -> Result<(), Failure> {
+    let keys = open_keys(args.keys)?;
+    let resolved = args.address.to_socket_addrs();
+    let mut resolved = resolved
+        .with_context(|| format!("{} is no HOST:PORT", args.address))
+        .map_err(Failure::Input)?;
+    let at = resolved
+        .next()
+        .ok_or_else(|| Failure::Input(anyhow!("{} has no address", args.address)))?;
+    let stream = TcpStream::connect_timeout(&at, PATIENCE);
+    let mut stream = stream.with_context(|| format!("nobody is at {}", args.address))?;
+    stream.set_read_timeout(Some(PATIENCE)).context("a link")?;
+    stream.set_write_timeout(Some(PATIENCE)).context("a link")?;
+    let paired = pairing::pair(&mut stream, End::Borrower, &args.code, &keys.identity, &own_name());
+    let (key, name) = paired.map_err(|error| match error {
+        PairError::Code | PairError::Stranger => Failure::Input(error.into()),
+        PairError::System(_) | PairError::Random(_) => Failure::Failed(error.into()),
+    })?;
+    keys.know(key, &args.address).map_err(|error| Failure::Failed(error.into()))?;
+    say!("{name} ({key}) is known as {} from now on", args.address);
+    Ok(())
+}
