@@ -27,11 +27,11 @@ mod world;
 
 pub use association::association;
 pub use compare::compare;
-pub use costs::{Clock, Costs};
+pub use costs::{Clock, Costs, LinkCost};
 pub use decisions::{Decisions, decisions};
 pub use device::Device;
 pub use error::LabError;
 pub use input::{Input, Memory};
-pub use replay::{Pages, Progress, Settings, Switch, Watched, replay, watched};
+pub use replay::{Donors, Pages, Progress, Settings, Switch, Watched, replay, watched};
 pub use sweep::Sweep;
 pub use world::Lookahead;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clew_core::{AppId, ByteSize, Ns, PageId, PageRun, SpaceId, Vpn, Whole};
 use clew_lab::belady::belady;
-use clew_lab::{Clock, Costs, Input, LabError, Pages, Settings, compare, replay};
+use clew_lab::{Clock, Costs, Donors, Input, LabError, LinkCost, Pages, Settings, compare, replay};
 use clew_policy::Scheme;
 use clew_policy::placement::adaptive_path;
 use clew_policy::placement::flash_last::FlashLast;
@@ -46,6 +46,13 @@ fn settings(scheme: &str, pages: Pages) -> Settings {
     Settings { pages, flash_bytes: Some(FLASH), ..Settings::new(scheme, BUDGET) }
 }
 
+/// All that need no donor.
+fn schemes_of_one_machine() -> Vec<Scheme> {
+    let mut schemes = clew_policy::schemes::all();
+    schemes.retain(|scheme| !scheme.needs_donors());
+    schemes
+}
+
 fn run(input: &Input, settings: &Settings) -> Arm {
     replay(&input.trace, &input.lookahead, settings, &mut |_, _| {}).expect("a replay")
 }
@@ -68,7 +75,7 @@ fn every_scheme_brings_back_what_it_took() {
     let traces = Traces::new();
     for seed in 1..=2 {
         let input = traces.input(Plan::small(seed));
-        for scheme in clew_policy::schemes::all() {
+        for scheme in schemes_of_one_machine() {
             let outcome = run(&input, &settings(&scheme.name, Pages::Real));
             everything_is_accounted_for(&outcome);
             let swaps = !scheme.reclaim.about().idle;
@@ -93,6 +100,30 @@ fn every_scheme_brings_back_what_it_took() {
                 assert_eq!(counts(&outcome).flash_read_bytes > 0, writes, "{outcome:?}");
             }
         }
+    }
+}
+
+/// What apps have at donors comes back byte for byte, and when all donors are lost `mobileswap` has ended who had
+/// something there, where the others crash (MobileSwap IV-C).
+#[test]
+fn donors_give_back_what_they_took_and_may_be_lost() {
+    let traces = Traces::new();
+    let input = traces.input(Plan::small(1));
+    let link = LinkCost { round_trip_ns: 3e5, byte_ns: 8.7, chunk_ns: 1e4, chunk_bytes: 64 << 10 };
+    for scheme in ["mobileswap", "remoteswap", "cloudswap"] {
+        let with = |lost_at| {
+            let donors = Donors { bytes: vec![FLASH / 2, FLASH / 2], link, lost_at };
+            Settings { donors: Some(donors), ..settings(scheme, Pages::Real) }
+        };
+        let whole = run(&input, &with(None));
+        let (one, is_app_aware) = (counts(&whole).clone(), scheme == "mobileswap");
+        assert!(one.link_written_bytes > 1 << 20 && one.link_read_bytes > 1 << 20, "{whole:?}");
+        assert_eq!(one.crashes, 0, "{whole:?}");
+        let lost = run(&input, &with(Some(Ns(input.trace.totals().last.0 / 2))));
+        let one = counts(&lost).clone();
+        // The app in front may still wait for some of its pages.
+        assert_eq!(one.crashes <= 1, is_app_aware, "{lost:?}");
+        assert!(one.kills > 0 || !is_app_aware, "{lost:?}");
     }
 }
 
@@ -282,7 +313,7 @@ fn without_contents_and_with_statistics() {
 fn modelled_time_gives_the_same_bytes_twice() {
     let traces = Traces::new();
     let input = traces.input(Plan::small(4));
-    let schemes = clew_policy::schemes::all();
+    let schemes = schemes_of_one_machine();
     let once = |jobs| {
         let settings = settings("zram", Pages::Real);
         let compared = compare(&input, &schemes, &settings, jobs, &|_, _, _| {}).expect("replays");
@@ -296,7 +327,7 @@ fn modelled_time_gives_the_same_bytes_twice() {
 fn golden_results() {
     let traces = Traces::new();
     let input = traces.input(Plan { apps: 3, pages: 2200, rounds: 4, ..Plan::small(7) });
-    let schemes = clew_policy::schemes::all();
+    let schemes = schemes_of_one_machine();
     let settings = Settings { budget_bytes: 16 << 20, ..settings("zram", Pages::Real) };
     let compared = compare(&input, &schemes, &settings, 2, &|_, _, _| {}).expect("replays");
     is_golden("compare.json", &clew_report::json(&compared).expect("JSON"));
@@ -312,7 +343,7 @@ fn golden_results_without_contents() {
         let input = traces.input(plan);
         // What some admit depends on what pages hold.
         let known = |scheme: &Scheme| !scheme.admission.about().rejects;
-        for scheme in clew_policy::schemes::all().into_iter().filter(known) {
+        for scheme in schemes_of_one_machine().into_iter().filter(known) {
             for (ratio, mem_limit_bytes) in
                 [(None, None), (Some(2.0), None), (None, Some(ByteSize(2 << 20)))]
             {

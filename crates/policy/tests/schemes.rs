@@ -382,7 +382,7 @@ fn refusals_name_the_field_and_what_it_may_be() {
         (
             "reclaim = { kind = \"lru\" }",
             "reclaim = 7",
-            "scheme.reclaim = 7 makes no sense: expected \"none\" or \"lru\" or \"hotness-org\" or \"ft-list\" or \"least-used-app\" or \"files-first\", or a table",
+            "scheme.reclaim = 7 makes no sense: expected \"none\" or \"lru\" or \"hotness-org\" or \"ft-list\" or \"least-used-app\" or \"least-recent-app\" or \"files-first\", or a table",
         ),
         (
             "reclaim = { kind = \"lru\" }\n",
@@ -532,7 +532,7 @@ fn an_unknown_preset_names_the_known_ones() {
     assert_eq!(
         error.to_string(),
         "there is no scheme 'zram2'; known: dram, nosw, zram, zswap, ezswap, ezswap-apa, ezswap-apa-sa, ezswap-apa-ca, ezswap-sa-ca, flash-swap, \
-         zram-flash, ariadne, ariadne-paper, elasticzram, seal, archer, shsc, asap, clew (or name a TOML file)"
+         zram-flash, ariadne, ariadne-paper, elasticzram, seal, archer, shsc, asap, mobileswap, remoteswap, cloudswap, clew (or name a TOML file)"
     );
 }
 
@@ -808,7 +808,7 @@ fn a_kind_of_somebody_else_is_read_with_the_tiers_that_there_are() {
     };
     assert_eq!(
         says(&registry, &whole),
-        "scheme.placement: there is no tier Kernel here, only [Pool, Flash]"
+        "scheme.placement: there is no tier Kernel here, only [Pool, Flash, Donor(DonorId(0))]"
     );
     registry.tiers.push(Tier::Kernel);
     let scheme = registry.read(&whole).expect("there is such a tier");
@@ -822,7 +822,8 @@ fn a_kind_of_somebody_else_is_read_with_the_tiers_that_there_are() {
     );
     let unknown = Scheme::from_toml(&whole).expect_err("nobody else knows it").to_string();
     let expected = "scheme.placement.kind = \"to-kernel\" makes no sense: expected \"none\" or \"pool\" or \
-                    \"flash-last\" or \"kernel-first\" or \"flash\" or \"launch-pages\" or \"adaptive-path\"";
+                    \"flash-last\" or \"kernel-first\" or \"flash\" or \"launch-pages\" or \"adaptive-path\" or \"donors\" or \
+                    \"app-aware\" or \"read-local\"";
     assert_eq!(unknown, expected);
     // What leaves the pool needs a place beyond it.
     assert!(says(&registry, &text("\"pool\"")).contains("contradict each other"));

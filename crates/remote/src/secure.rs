@@ -247,7 +247,7 @@ mod tests {
         for piece in sealed.chunks(1777) {
             donor.open(piece, &mut frames).unwrap();
         }
-        let (came, bytes) = frames.next().unwrap().unwrap();
+        let (came, bytes) = frames.take().unwrap().unwrap();
         assert_eq!((came, bytes), (head, &plain[24..]));
     }
 

@@ -167,7 +167,7 @@ impl Frames {
     ///
     /// # Errors
     /// See [`WireError`].
-    pub fn next(&mut self) -> Result<Option<(Head, &[u8])>, WireError> {
+    pub fn take(&mut self) -> Result<Option<(Head, &[u8])>, WireError> {
         let Some(head) = self.bytes[self.taken..].first_chunk::<HEAD_BYTES>() else {
             return Ok(None);
         };
@@ -260,7 +260,7 @@ mod tests {
             let (mut frames, mut came) = (Frames::default(), Vec::new());
             for piece in stream.chunks(cuts) {
                 frames.extend(piece);
-                while let Some((head, body)) = frames.next().unwrap() {
+                while let Some((head, body)) = frames.take().unwrap() {
                     prop_assert!(body.iter().all(|byte| *byte == came.len() as u8));
                     came.push(head);
                 }
@@ -272,7 +272,7 @@ mod tests {
         fn anything_else_is_an_error_and_never_more(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let mut frames = Frames::default();
             frames.extend(&bytes);
-            while let Ok(Some((head, body))) = frames.next() {
+            while let Ok(Some((head, body))) = frames.take() {
                 prop_assert_eq!(head.body_bytes as usize, body.len());
             }
         }

@@ -46,7 +46,7 @@ fn chosen(names: &[String], options: &Options) -> Result<Vec<Scheme>, Failure> {
             let fits = |scheme: &Scheme| {
                 // What some admit depends on what pages hold.
                 let is_known = !options.policy_only() || !scheme.admission.about().rejects;
-                is_known && (options.has_flash() || !scheme.needs_flash())
+                is_known && (options.has_flash() || !scheme.needs_flash()) && !scheme.needs_donors()
             };
             Ok(schemes::all().into_iter().filter(fits).collect())
         }

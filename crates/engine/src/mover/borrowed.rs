@@ -181,6 +181,8 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         let put = space.memory.put(first.vpn, &buffer[first.at * page..(first.at + n) * page]);
         points::back_put();
         for borrowed in &run[..put.pages] {
+            // The block says it, and may be gone with this page.
+            let tier = self.tier_of(borrowed.entry);
             self.back(space, borrowed.vpn, borrowed.entry);
             let page = PageId::new(space.id(), borrowed.vpn);
             if borrowed.entry.state() == State::Parked {
@@ -188,11 +190,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                 self.parked.remove(page);
                 events.push(Event::PrefetchExpired { page });
             } else if !is_sample(borrowed.entry) {
-                events.push(Event::PageIn {
-                    page,
-                    tier: self.tier_of(borrowed.entry),
-                    demand: false,
-                });
+                events.push(Event::PageIn { page, tier, demand: false });
             }
         }
         let (done, back) = (put.pages, put.pages);

@@ -281,7 +281,7 @@ impl Governor {
                 Tier::Pool => "pool".into(),
                 Tier::Kernel => "kernel".into(),
                 Tier::Flash => "flash".into(),
-                Tier::Donor(donor) => format!("donor {}", donor.number()).into(),
+                Tier::Donor(donor) => format!("donor {}", donor.number()),
             },
             used_bytes: facts.used_bytes,
             limit_bytes: limit(facts.limit_bytes),

@@ -81,7 +81,7 @@ impl Link<'_> {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.into()),
             }
-            while let Some((head, body)) = frames.next()? {
+            while let Some((head, body)) = frames.take()? {
                 if !self.answer(head, body)? {
                     return Ok(());
                 }

@@ -139,7 +139,7 @@ impl Worker<'_> {
                     Ok(len) => {
                         self.heard = Instant::now();
                         channel.open(&came[..len], &mut frames)?;
-                        while let Some((head, body)) = frames.next()? {
+                        while let Some((head, body)) = frames.take()? {
                             self.came(head, body, &mut pinged, &mut is_first)?;
                         }
                     }
