@@ -178,14 +178,9 @@ mod tests {
 
     use super::*;
 
-    fn both(
-        donors_code: &str,
-        borrowers_code: &str,
-    ) -> (
-        Result<(PublicKey, String), PairError>,
-        Result<(PublicKey, String), PairError>,
-        [PublicKey; 2],
-    ) {
+    type Paired = Result<(PublicKey, String), PairError>;
+
+    fn both(donors_code: &str, borrowers_code: &str) -> (Paired, Paired, [PublicKey; 2]) {
         let (mut one, mut other) = UnixStream::pair().unwrap();
         let ids = [Identity::random().unwrap(), Identity::random().unwrap()];
         let keys = [ids[0].public(), ids[1].public()];

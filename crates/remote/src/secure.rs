@@ -216,10 +216,9 @@ mod tests {
     use super::*;
     use crate::wire::{Head, Kind};
 
-    fn pair(
-        knows: bool,
-        donor_is: bool,
-    ) -> (Result<Channel, SecureError>, Result<(Channel, PublicKey, Session), SecureError>) {
+    type Accepted = Result<(Channel, PublicKey, Session), SecureError>;
+
+    fn pair(knows: bool, donor_is: bool) -> (Result<Channel, SecureError>, Accepted) {
         let (mut one, mut other) = UnixStream::pair().unwrap();
         let (borrower, donor) = (Identity::random().unwrap(), Identity::random().unwrap());
         let expected = if donor_is { donor.public() } else { Identity::random().unwrap().public() };

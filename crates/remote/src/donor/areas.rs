@@ -218,7 +218,7 @@ mod tests {
             match draw.below(4) {
                 0 | 1 => {
                     let bytes: Vec<u8> =
-                        (0..1 + draw.below(40_000)).map(|i| (i ^ at / 4096) as u8).collect();
+                        (0..1 + draw.below(40_000)).map(|i| (i ^ (at / 4096)) as u8).collect();
                     match areas.write(held, at, &bytes) {
                         Some(Status::Done) => drop(model.insert(at, bytes)),
                         Some(Status::NoRoom) => {}
