@@ -5,12 +5,12 @@
 //! whose, and an older link has nothing any more.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clew_core::DonorId;
 use clew_remote::Standing;
-use clew_remote::borrowed::{Borrowed, Lender};
+use clew_remote::borrowed::{Borrowed, Lender, Single};
 use clew_remote::cloud::{Cloud, CloudError};
 use clew_remote::copies::{Copies, Second};
 use clew_remote::cores::Cores;
@@ -26,6 +26,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Copied, DonorsConfig};
+use crate::control::trusted_path::{self, PathError};
 
 /// Segments in memory for each donor, when chunks are 64 KiB: what is on its way, and what is filled.
 const BUFFERS_BYTES: u64 = 2 << 20;
@@ -40,6 +41,9 @@ pub enum DonorTierError {
     /// The machine's keys cannot be had.
     #[error(transparent)]
     Keys(#[from] KeyError),
+    /// Others decide what is there.
+    #[error(transparent)]
+    Path(#[from] PathError),
     /// Nobody has introduced this donor.
     #[error(
         "donor {0} is not known here: run 'clew donate --pair' there, and 'clew pair {0} CODE' here"
@@ -142,6 +146,15 @@ impl DonorTier {
     }
 }
 
+/// The keys of a directory that nobody else can change.
+///
+/// # Errors
+/// See [`DonorTierError`].
+pub fn open_keys(directory: &Path) -> Result<Keys, DonorTierError> {
+    trusted_path::make(directory, 0o700)?;
+    Ok(Keys::open(directory)?)
+}
+
 /// What makes lenders.
 struct Maker<'a> {
     config: &'a DonorsConfig,
@@ -178,7 +191,7 @@ impl Maker<'_> {
 
     fn key_of(&mut self, at: &str) -> Result<(Keys, PublicKey), DonorTierError> {
         if self.keys.is_none() {
-            self.keys = Some(Keys::open(&self.config.keys)?);
+            self.keys = Some(open_keys(&self.config.keys)?);
         }
         let keys = self.keys.clone().ok_or(DonorTierError::Damaged)?;
         let known = keys.known()?;
@@ -195,13 +208,13 @@ impl Maker<'_> {
         session: [u8; 16],
         chunk: u32,
         bytes: u64,
-    ) -> Result<Arc<dyn Lender>, DonorTierError> {
+    ) -> Result<Arc<dyn Single>, DonorTierError> {
         let session = Session(session);
         if at.starts_with("redis://") {
             return Ok(Arc::new(Cloud::new(at, session, chunk.into(), bytes, self.patience)?));
         }
         let (keys, donor) = self.key_of(at)?;
-        let peer = Peer { address: at.to_string(), keys: Some((keys.identity, donor)), session };
+        let peer = Peer { address: at.to_string(), identity: keys.identity, donor, session };
         let core = self.cores.of(self.workers);
         self.workers += 1;
         let link = Link::new(peer, self.patience, Some(core));
@@ -211,7 +224,7 @@ impl Maker<'_> {
 
     fn with_second(
         &mut self,
-        first: Arc<dyn Lender>,
+        first: Arc<dyn Single>,
         left: &Left,
         file: Option<Arc<FileDevice>>,
     ) -> Result<Arc<dyn Lender>, DonorTierError> {
@@ -260,7 +273,7 @@ pub fn open(config: &DonorsConfig, page_by_page: bool) -> Result<Vec<DonorTier>,
     let file = match &config.copies {
         Copied::Once | Copied::Twice => None,
         Copied::File(path) => Some(Arc::new(FileDevice::open(&Open {
-            path: path.clone(),
+            path: trusted_path::resolve(path)?,
             bytes: Some(HEAD_BYTES + bytes * config.at.len() as u64),
             least: 0,
             overwrite: false,

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use clew_store::flash::device::{Device, Read, Write};
 
 use crate::Standing;
-use crate::link::{Link, Wrote};
+use crate::link::Link;
+use crate::queue::{Wrote, of_read, of_write};
 
 /// What lends memory to a log, whoever it is.
 pub trait Lender: Device {
@@ -16,7 +17,10 @@ pub trait Lender: Device {
 
     /// Nobody has anything there any more: what it has lost is lost no more.
     fn forgive(&self);
+}
 
+/// A lender that is one machine.
+pub trait Single: Lender {
     /// Stores bytes, behind everything that it was asked for before. `told` is called once, from any thread.
     fn put(&self, at: u64, bytes: Vec<u8>, told: Wrote);
 }
@@ -33,11 +37,6 @@ impl Borrowed {
     pub fn new(link: Link, bytes: u64) -> Borrowed {
         Borrowed { link, bytes }
     }
-
-    /// The channel.
-    pub fn link(&self) -> &Link {
-        &self.link
-    }
 }
 
 impl Lender for Borrowed {
@@ -48,7 +47,9 @@ impl Lender for Borrowed {
     fn forgive(&self) {
         self.link.forgive();
     }
+}
 
+impl Single for Borrowed {
     fn put(&self, at: u64, bytes: Vec<u8>, told: Wrote) {
         self.link.write(at, bytes, told);
     }
@@ -60,27 +61,11 @@ impl Device for Borrowed {
     }
 
     fn write(&self, write: Write<'_>) -> Option<io::Result<usize>> {
-        let bytes = match write.to_vec() {
-            Ok(bytes) => bytes,
-            Err(error) => return Some(Err(error)),
-        };
-        let (len, told) = (bytes.len(), write.told);
-        self.put(write.at, bytes, Box::new(move |wrote| told(wrote.map(|()| len))));
-        None
+        of_write(write, |at, bytes, told| self.put(at, bytes, told))
     }
 
     fn read(&self, read: Read) {
-        let Read { at, mut into, told, pressing, .. } = read;
-        let len = into.bytes().len() as u32;
-        let came = move |came: io::Result<Vec<u8>>| match came {
-            Ok(bytes) => {
-                let got = bytes.len().min(into.bytes().len());
-                into.bytes_mut()[..got].copy_from_slice(&bytes[..got]);
-                told(Ok(got), into);
-            }
-            Err(error) => told(Err(error), into),
-        };
-        self.link.read(at, len, pressing, Box::new(came));
+        self.link.ask(of_read(read));
     }
 
     fn forget(&self, at: u64, len: usize) {
@@ -99,9 +84,5 @@ impl<L: Lender + ?Sized> Lender for Arc<L> {
 
     fn forgive(&self) {
         (**self).forgive();
-    }
-
-    fn put(&self, at: u64, bytes: Vec<u8>, told: Wrote) {
-        (**self).put(at, bytes, told);
     }
 }

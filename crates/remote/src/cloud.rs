@@ -6,10 +6,10 @@
 //! sealed bytes only, and what it gives back is verified by the log. A server that may drop keys for want of memory is
 //! refused: that would be the loss of a page.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -18,8 +18,9 @@ use clew_store::flash::device::{Device, Read, Write};
 use parking_lot::{Condvar, Mutex};
 
 use crate::Standing;
-use crate::borrowed::Lender;
-use crate::link::{Came, Patience, Wrote};
+use crate::borrowed::{Lender, Single};
+use crate::link::Patience;
+use crate::queue::{Asked, Queues, What, Wrote, of_read, of_write};
 use crate::secure::Session;
 
 /// Keys that nobody renews are gone after so long.
@@ -35,25 +36,6 @@ const MOST_RENEWED: usize = 1024;
 /// What a server without a limit is believed to have free.
 const NO_LIMIT: u64 = 1 << 40;
 
-enum What {
-    Write { bytes: Vec<u8>, told: Wrote },
-    Read { len: u32, told: Came },
-    Forget,
-}
-
-struct Asked {
-    at: u64,
-    what: What,
-    since: Instant,
-}
-
-#[derive(Default)]
-struct Queues {
-    pressing: VecDeque<Asked>,
-    others: VecDeque<Asked>,
-    ends: bool,
-}
-
 struct Shared {
     queues: Mutex<Queues>,
     wakes: Condvar,
@@ -66,6 +48,8 @@ struct Shared {
     sent: AtomicU64,
     received: AtomicU64,
     waiting: AtomicU64,
+    /// A key is gone that somebody may ask for.
+    has_lost: AtomicBool,
 }
 
 /// The server's memory. All methods may be called from any thread.
@@ -122,6 +106,7 @@ impl Cloud {
             sent: AtomicU64::new(0),
             received: AtomicU64::new(0),
             waiting: AtomicU64::new(0),
+            has_lost: AtomicBool::new(false),
         });
         let works = Arc::clone(&shared);
         let named = std::thread::Builder::new().name("clew-cloud".into());
@@ -129,15 +114,9 @@ impl Cloud {
         Ok(Cloud { shared, worker, bytes, address: address.to_string() })
     }
 
-    fn ask(&self, at: u64, what: What, pressing: bool) {
-        let asked = Asked { at, what, since: Instant::now() };
-        let mut queues = self.shared.queues.lock();
-        if pressing {
-            queues.pressing.push_back(asked);
-        } else {
-            queues.others.push_back(asked);
-        }
-        drop(queues);
+    fn ask(&self, asked: Asked) {
+        self.shared.waiting.fetch_add(asked.written_bytes(), Relaxed);
+        self.shared.queues.lock().push(asked);
         self.shared.wakes.notify_one();
     }
 }
@@ -156,19 +135,27 @@ impl Drop for Cloud {
 
 impl Lender for Cloud {
     fn standing(&self) -> Standing {
-        Standing {
+        let mut standing = Standing {
             sent_bytes: self.shared.sent.load(Relaxed),
             received_bytes: self.shared.received.load(Relaxed),
             waiting_bytes: self.shared.waiting.load(Relaxed),
             ..self.shared.standing.lock().clone()
+        };
+        if self.shared.has_lost.load(Relaxed) {
+            standing.state = DonorState::Lost;
+            standing.why = Some("it has lost keys".to_string());
         }
+        standing
     }
 
-    fn forgive(&self) {}
+    fn forgive(&self) {
+        self.shared.has_lost.store(false, Relaxed);
+    }
+}
 
+impl Single for Cloud {
     fn put(&self, at: u64, bytes: Vec<u8>, told: Wrote) {
-        self.shared.waiting.fetch_add(bytes.len() as u64, Relaxed);
-        self.ask(at, What::Write { bytes, told }, false);
+        self.ask(Asked::now(at, What::Write { bytes, told }, false));
     }
 }
 
@@ -178,31 +165,15 @@ impl Device for Cloud {
     }
 
     fn write(&self, write: Write<'_>) -> Option<io::Result<usize>> {
-        let bytes = match write.to_vec() {
-            Ok(bytes) => bytes,
-            Err(error) => return Some(Err(error)),
-        };
-        let (len, told) = (bytes.len(), write.told);
-        self.put(write.at, bytes, Box::new(move |wrote| told(wrote.map(|()| len))));
-        None
+        of_write(write, |at, bytes, told| self.put(at, bytes, told))
     }
 
     fn read(&self, read: Read) {
-        let Read { at, mut into, told, pressing, .. } = read;
-        let len = into.bytes().len() as u32;
-        let told: Came = Box::new(move |came| match came {
-            Ok(bytes) => {
-                let got = bytes.len().min(into.bytes().len());
-                into.bytes_mut()[..got].copy_from_slice(&bytes[..got]);
-                told(Ok(got), into);
-            }
-            Err(error) => told(Err(error), into),
-        });
-        self.ask(at, What::Read { len, told }, pressing);
+        self.ask(of_read(read));
     }
 
-    fn forget(&self, at: u64, _len: usize) {
-        self.ask(at, What::Forget, false);
+    fn forget(&self, at: u64, len: usize) {
+        self.ask(Asked::now(at, What::Forget { len: len as u64 }, false));
     }
 
     fn way(&self) -> &'static str {
@@ -225,9 +196,13 @@ fn run(shared: &Shared) {
             shared.wakes.wait_for(&mut queues, Duration::from_millis(100));
         }
         drop(queues);
-        give_up(shared, heard);
+        let is_lost = heard.elapsed() > shared.patience.donor;
+        if is_lost {
+            shared.standing.lock().state = DonorState::Lost;
+        }
+        give_up(shared, |asked| asked.is_late(&shared.patience, is_lost));
     }
-    give_up(shared, Instant::now() - Duration::from_secs(3600));
+    give_up(shared, |_| true);
 }
 
 fn connect(shared: &Shared) -> redis::RedisResult<redis::Connection> {
@@ -259,8 +234,14 @@ fn serve(
     keys: &mut BTreeSet<u64>,
     heard: &mut Instant,
 ) -> redis::RedisResult<()> {
+    let there = keys_there(shared, &mut server)?;
+    if !keys.is_subset(&there) {
+        shared.has_lost.store(true, Relaxed);
+    }
+    *keys = there;
     let mut looked: Option<Instant> = None;
-    let mut renewed = Instant::now();
+    // A predecessor may have been gone for a while.
+    let mut renewed: Option<Instant> = None;
     shared.standing.lock().connections += 1;
     loop {
         if looked.is_none_or(|looked| looked.elapsed() >= LOOK) {
@@ -273,8 +254,8 @@ fn serve(
             standing.why = why;
             (looked, *heard) = (Some(Instant::now()), Instant::now());
         }
-        if renewed.elapsed() >= RENEWAL {
-            renewed = Instant::now();
+        if renewed.is_none_or(|renewed| renewed.elapsed() >= RENEWAL) {
+            renewed = Some(Instant::now());
             for some in keys.iter().copied().collect::<Vec<u64>>().chunks(MOST_RENEWED) {
                 let mut pipe = redis::pipe();
                 for at in some {
@@ -289,7 +270,7 @@ fn serve(
             if queues.ends {
                 return Ok(());
             }
-            if queues.pressing.is_empty() && queues.others.is_empty() {
+            if queues.is_empty() {
                 shared.wakes.wait_for(&mut queues, LOOK / 4);
             }
             while asked.len() < MOST_ASKED {
@@ -297,7 +278,7 @@ fn serve(
                 // Who waits has a pipeline of his own.
                 let next = match pressing.pop_front() {
                     Some(next) => Some(next),
-                    None if asked.iter().any(is_read) => None,
+                    None if asked.iter().any(Asked::is_read) => None,
                     None => others.pop_front(),
                 };
                 let Some(next) = next else { break };
@@ -324,7 +305,9 @@ fn serve(
                     let to = skip + u64::from(*len) - 1;
                     pipe.cmd("GETRANGE").arg(key(shared, start)).arg(skip).arg(to);
                 }
-                What::Forget => {
+                What::Forget { .. } => {
+                    // Its loss is none, whether the answer comes or not.
+                    keys.remove(&start);
                     pipe.cmd("UNLINK").arg(key(shared, start));
                 }
             }
@@ -334,8 +317,7 @@ fn serve(
             Ok(answers) if answers.len() == asked.len() => answers,
             failed => {
                 // It is asked again on the next link, in the same order.
-                let mut queues = shared.queues.lock();
-                asked.into_iter().rev().for_each(|asked| queues.others.push_front(asked));
+                shared.queues.lock().push_again(asked.into_iter());
                 return failed.map(drop);
             }
         };
@@ -357,16 +339,13 @@ fn serve(
                     told(Ok(bytes));
                 }
                 (What::Read { told, .. }, _) => {
+                    shared.has_lost.fetch_or(keys.contains(&segment(shared, at)), Relaxed);
                     told(Err(io::Error::new(ErrorKind::NotFound, "the server does not have it")));
                 }
-                (What::Forget, _) => drop(keys.remove(&segment(shared, at))),
+                (What::Forget { .. }, _) => {}
             }
         }
     }
-}
-
-fn is_read(asked: &Asked) -> bool {
-    matches!(asked.what, What::Read { .. })
 }
 
 /// Where the segment begins that has byte `at`.
@@ -381,36 +360,29 @@ fn key(shared: &Shared, at: u64) -> String {
 }
 
 /// What nobody can wait for any longer.
-fn give_up(shared: &Shared, heard: Instant) {
-    let limit = shared.patience.donor;
-    let is_lost = heard.elapsed() > limit;
-    if is_lost {
-        shared.standing.lock().state = DonorState::Lost;
-    }
-    let is_over = |asked: &Asked| match asked.what {
-        What::Read { .. } => asked.since.elapsed() > limit,
-        What::Write { .. } => is_lost && shared.patience.gives_up_writes,
-        What::Forget => false,
-    };
-    let mut over = Vec::new();
-    {
-        let mut queues = shared.queues.lock();
-        let Queues { pressing, others, .. } = &mut *queues;
-        for queue in [pressing, others] {
-            let (out, stay): (Vec<Asked>, Vec<Asked>) = queue.drain(..).partition(is_over);
-            over.extend(out);
-            *queue = stay.into();
-        }
-    }
+fn give_up(shared: &Shared, is_over: impl Fn(&Asked) -> bool) {
+    let over = shared.queues.lock().take_out(is_over);
     for asked in over {
-        let error = io::Error::new(ErrorKind::TimedOut, "the server does not answer");
-        match asked.what {
-            What::Read { told, .. } => told(Err(error)),
-            What::Write { bytes, told } => {
-                shared.waiting.fetch_sub(bytes.len() as u64, Relaxed);
-                told(Err(error));
-            }
-            What::Forget => {}
+        shared.waiting.fetch_sub(asked.written_bytes(), Relaxed);
+        asked.fail(ErrorKind::TimedOut);
+    }
+}
+
+/// The keys of this session that the server has: a successor has to renew what it has not written.
+fn keys_there(
+    shared: &Shared,
+    server: &mut redis::Connection,
+) -> redis::RedisResult<BTreeSet<u64>> {
+    let (mut there, mut cursor) = (BTreeSet::new(), 0u64);
+    loop {
+        let mut scan = redis::cmd("SCAN");
+        scan.arg(cursor).arg("MATCH").arg(format!("{}*", shared.prefix)).arg("COUNT").arg(1000);
+        let (next, some): (u64, Vec<String>) = scan.query(server)?;
+        let at = |key: &String| key.strip_prefix(&shared.prefix)?.parse::<u64>().ok();
+        there.extend(some.iter().filter_map(at));
+        if next == 0 {
+            return Ok(there);
         }
+        cursor = next;
     }
 }

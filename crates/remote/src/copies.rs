@@ -19,7 +19,7 @@ use clew_store::flash::device::{Blocks, Device, Read, Write, Wrote};
 use parking_lot::Mutex;
 
 use crate::Standing;
-use crate::borrowed::Lender;
+use crate::borrowed::{Lender, Single};
 
 /// How often it is looked whether something can be copied that was missed.
 const LOOK: Duration = Duration::from_millis(100);
@@ -30,7 +30,7 @@ const AT_A_TIME: usize = 16;
 #[derive(Debug)]
 pub enum Second {
     /// At another lender.
-    Lender(Arc<dyn Lender>),
+    Lender(Arc<dyn Single>),
     /// In a file or on a block device.
     File(Arc<dyn Device>),
 }
@@ -76,7 +76,7 @@ impl Missed {
 
 #[derive(Debug)]
 struct Inside {
-    first: Arc<dyn Lender>,
+    first: Arc<dyn Single>,
     second: Second,
     /// Where in the second one what is here begins, bytes.
     offset: u64,
@@ -94,7 +94,7 @@ impl Copies {
     ///
     /// # Errors
     /// If the system gives no thread.
-    pub fn new(first: Arc<dyn Lender>, second: Second, offset: u64) -> io::Result<Copies> {
+    pub fn new(first: Arc<dyn Single>, second: Second, offset: u64) -> io::Result<Copies> {
         let (missed, ends) = Default::default();
         let inside = Arc::new(Inside { first, second, offset, missed, ends });
         let mends = Arc::clone(&inside);
@@ -185,7 +185,7 @@ impl Inside {
                     }
                     let _ = tell.send(());
                 };
-                let to: Option<(&dyn Lender, u64)> = match (which, &inside.second) {
+                let to: Option<(&dyn Single, u64)> = match (which, &inside.second) {
                     (0, _) => Some((&*inside.first, at)),
                     (_, Second::Lender(second)) => Some((&**second, inside.offset + at)),
                     // A file is never lost.
@@ -247,10 +247,6 @@ impl Lender for Copies {
         if let Second::Lender(second) = &self.0.second {
             second.forgive();
         }
-    }
-
-    fn put(&self, at: u64, bytes: Vec<u8>, told: crate::link::Wrote) {
-        self.0.first.put(at, bytes, told);
     }
 }
 

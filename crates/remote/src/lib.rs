@@ -3,7 +3,7 @@
 //! - [`keys`], [`pairing`]: who a machine is, and how two of them come to know each other; [`secure`]: an encrypted link
 //!   between two that do. [`wire`]: what is said over it.
 //! - [`donor`]: the machine that lends: memory, limits, and its clients.
-//! - [`link`]: the machine that borrows: one long-lived link to a donor, its queue and its worker (III-B); [`cores`]:
+//! - [`link`]: the machine that borrows: one long-lived link to a donor, its [`queue`] and its worker (III-B); [`cores`]:
 //!   which core a worker has.
 //! - [`borrowed`]: a donor's memory as the device of a log; [`cloud`]: a Redis server as one; [`copies`]: two devices
 //!   that hold the same.
@@ -20,6 +20,7 @@ pub mod donor;
 pub mod keys;
 pub mod link;
 pub mod pairing;
+pub mod queue;
 pub mod secure;
 mod standing;
 pub mod wire;

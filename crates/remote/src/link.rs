@@ -13,14 +13,13 @@
 
 mod worker;
 
-use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clew_core::DonorState;
 use parking_lot::Mutex;
@@ -29,6 +28,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::Standing;
 use crate::cores::Core;
 use crate::keys::{Identity, PublicKey};
+use crate::queue::{Asked, Came, Queues, What, Wrote};
 use crate::secure::Session;
 
 /// How long a donor may be silent.
@@ -60,37 +60,12 @@ impl Default for Patience {
 pub struct Peer {
     /// Where it listens; looked up anew for each link.
     pub address: String,
-    /// Its key, and one's own. Without, nothing is sealed: for measurements only.
-    pub keys: Option<(Identity, PublicKey)>,
+    /// One's own keys.
+    pub identity: Identity,
+    /// Its key.
+    pub donor: PublicKey,
     /// By which it knows what is whose.
     pub session: Session,
-}
-
-/// Who is told of a read.
-pub type Came = Box<dyn FnOnce(io::Result<Vec<u8>>) + Send>;
-/// Who is told of a write.
-pub type Wrote = Box<dyn FnOnce(io::Result<()>) + Send>;
-
-enum What {
-    Write { bytes: Vec<u8>, told: Wrote },
-    Read { len: u32, told: Came },
-    Forget { len: u64 },
-}
-
-/// What is asked of a donor.
-struct Asked {
-    at: u64,
-    what: What,
-    since: Instant,
-    pressing: bool,
-}
-
-#[derive(Default)]
-struct Queues {
-    /// Of programs that wait.
-    pressing: VecDeque<Asked>,
-    others: VecDeque<Asked>,
-    ends: bool,
 }
 
 #[derive(Debug, Default)]
@@ -147,33 +122,28 @@ impl Link {
 
     /// Has `bytes` stored at `at`. `told` is called once, from the worker.
     pub fn write(&self, at: u64, bytes: Vec<u8>, told: Wrote) {
-        self.shared.counts.waiting.fetch_add(bytes.len() as u64, Relaxed);
-        self.ask(at, What::Write { bytes, told }, false);
+        self.ask(Asked::now(at, What::Write { bytes, told }, false));
     }
 
     /// Asks for up to `len` bytes from `at` on. `told` is called once, from the worker.
     pub fn read(&self, at: u64, len: u32, pressing: bool, told: Came) {
-        self.ask(at, What::Read { len, told }, pressing);
+        self.ask(Asked::now(at, What::Read { len, told }, pressing));
     }
 
     /// What begins in the `len` bytes from `at` on is needed no more.
     pub fn forget(&self, at: u64, len: u64) {
-        self.ask(at, What::Forget { len }, false);
+        self.ask(Asked::now(at, What::Forget { len }, false));
     }
 
-    fn ask(&self, at: u64, what: What, pressing: bool) {
-        let asked = Asked { at, what, since: Instant::now(), pressing };
-        let was_empty = {
+    pub(crate) fn ask(&self, asked: Asked) {
+        self.shared.counts.waiting.fetch_add(asked.written_bytes(), Relaxed);
+        let is_to_wake = {
             let mut queues = self.shared.queues.lock();
-            let was_empty = queues.pressing.is_empty() && queues.others.is_empty();
-            if pressing {
-                queues.pressing.push_back(asked);
-            } else {
-                queues.others.push_back(asked);
-            }
-            was_empty || pressing
+            let is_to_wake = queues.is_empty() || asked.is_read();
+            queues.push(asked);
+            is_to_wake
         };
-        if was_empty {
+        if is_to_wake {
             self.shared.wake();
         }
     }
@@ -198,16 +168,6 @@ impl Link {
     /// Nobody asks for anything any more that the donor had before: what it has lost is lost no more.
     pub fn forgive(&self) {
         self.shared.has_lost.store(false, Relaxed);
-    }
-
-    /// By which the donor knows what is whose.
-    pub fn session(&self) -> Session {
-        self.shared.peer.session
-    }
-
-    /// Where the donor is.
-    pub fn address(&self) -> &str {
-        &self.shared.peer.address
     }
 }
 

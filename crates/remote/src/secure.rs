@@ -9,6 +9,8 @@
 //! ends keep, so a record that was repeated, left out, moved or changed ends the link.
 
 use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
 
 use crate::keys::{Identity, KEY_BYTES, PublicKey};
 use crate::wire::{Frames, VERSION, WireError};
@@ -55,10 +57,46 @@ impl From<snow::Error> for SecureError {
     }
 }
 
+/// A stream until a moment: who says a little at a time does not hold up its other end for longer.
+#[derive(Debug)]
+pub struct Until<'a> {
+    stream: &'a TcpStream,
+    end: Instant,
+}
+
+impl Until<'_> {
+    /// So much longer.
+    pub fn from_now(stream: &TcpStream, patience: Duration) -> Until<'_> {
+        Until { stream, end: Instant::now() + patience }
+    }
+
+    fn left(&self) -> io::Result<Option<Duration>> {
+        let left = self.end.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
+    }
+}
+
+impl Read for Until<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.read(bytes)
+    }
+}
+
+impl Write for Until<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
 /// One end of a link.
 pub struct Channel {
-    /// Nothing is sealed without one: for measurements only.
-    noise: Option<snow::TransportState>,
+    noise: snow::TransportState,
     /// Records that came, from the first that was not opened on.
     came: Vec<u8>,
     plain: Vec<u8>,
@@ -66,7 +104,7 @@ pub struct Channel {
 
 impl std::fmt::Debug for Channel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Channel(sealed: {})", self.noise.is_some())
+        f.write_str("Channel")
     }
 }
 
@@ -106,7 +144,7 @@ fn said_version(stream: &mut (impl Read + Write)) -> Result<(), SecureError> {
 }
 
 impl Channel {
-    fn of(noise: Option<snow::TransportState>) -> Channel {
+    fn of(noise: snow::TransportState) -> Channel {
         Channel { noise, came: Vec::new(), plain: Vec::new() }
     }
 
@@ -127,7 +165,7 @@ impl Channel {
         put_record(stream, &message[..len])?;
         let answer = take_record(stream)?;
         noise.read_message(&answer, &mut message)?;
-        Ok(Channel::of(Some(noise.into_transport_mode()?)))
+        Ok(Channel::of(noise.into_transport_mode()?))
     }
 
     /// The donor's end: who the borrower is, if `knows` does, and the session.
@@ -153,12 +191,7 @@ impl Channel {
         }
         let len = noise.write_message(&[], &mut payload)?;
         put_record(stream, &payload[..len])?;
-        Ok((Channel::of(Some(noise.into_transport_mode()?)), theirs, Session(session)))
-    }
-
-    /// An end that seals nothing and proves nothing: what sealing costs is measured beside it.
-    pub fn unsealed() -> Channel {
-        Channel::of(None)
+        Ok((Channel::of(noise.into_transport_mode()?), theirs, Session(session)))
     }
 
     /// Appends records that hold `plain` to `out`.
@@ -168,18 +201,10 @@ impl Channel {
     pub fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), SecureError> {
         for plain in plain.chunks(MAX_PLAIN) {
             let start = out.len();
-            match &mut self.noise {
-                Some(noise) => {
-                    out.resize(start + 2 + plain.len() + TAG_BYTES, 0);
-                    let len = noise.write_message(plain, &mut out[start + 2..])?;
-                    out.truncate(start + 2 + len);
-                    out[start..start + 2].copy_from_slice(&(len as u16).to_le_bytes());
-                }
-                None => {
-                    out.extend_from_slice(&(plain.len() as u16).to_le_bytes());
-                    out.extend_from_slice(plain);
-                }
-            }
+            out.resize(start + 2 + plain.len() + TAG_BYTES, 0);
+            let len = self.noise.write_message(plain, &mut out[start + 2..])?;
+            out.truncate(start + 2 + len);
+            out[start..start + 2].copy_from_slice(&(len as u16).to_le_bytes());
         }
         Ok(())
     }
@@ -194,14 +219,9 @@ impl Channel {
         while let Some(len) = self.came[taken..].first_chunk() {
             let len = usize::from(u16::from_le_bytes(*len));
             let Some(record) = self.came.get(taken + 2..taken + 2 + len) else { break };
-            match &mut self.noise {
-                Some(noise) => {
-                    self.plain.resize(len.max(self.plain.len()), 0);
-                    let len = noise.read_message(record, &mut self.plain)?;
-                    frames.extend(&self.plain[..len]);
-                }
-                None => frames.extend(record),
-            }
+            self.plain.resize(len.max(self.plain.len()), 0);
+            let plain_len = self.noise.read_message(record, &mut self.plain)?;
+            frames.extend(&self.plain[..plain_len]);
             taken += 2 + len;
         }
         self.came.drain(..taken);
@@ -258,6 +278,24 @@ mod tests {
         let (borrower, donor) = pair(true, false);
         assert!(borrower.is_err());
         assert!(matches!(donor, Err(SecureError::Noise(_))));
+    }
+
+    #[test]
+    fn who_says_a_byte_at_a_time_is_not_waited_for_longer() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut drips = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        let drip = std::thread::spawn(move || {
+            while drips.write_all(&[1]).is_ok() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let mut until = Until::from_now(&stream, Duration::from_millis(300));
+        let waited = until.read_exact(&mut [0; 1 << 20]);
+        let kind = waited.unwrap_err().kind();
+        assert!(matches!(kind, io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock), "{kind}");
+        drop(stream);
+        drip.join().unwrap();
     }
 
     #[test]

@@ -17,7 +17,6 @@
 //! | 2 read | borrower | how many bytes (4) | answered by 66 |
 //! | 3 forget | borrower | how many bytes (8) | not answered |
 //! | 4 ping | borrower | - | answered by 67 |
-//! | 5 goodbye | borrower | - | everything it has there is free |
 //! | 65 wrote | donor | - | |
 //! | 66 data | donor | the bytes, as many as there are | |
 //! | 67 state | donor | free bytes (8), used (8), 1 if it wants its memory back (1) | also by itself, every quarter second |
@@ -39,7 +38,6 @@ pub enum Kind {
     Read = 2,
     Forget = 3,
     Ping = 4,
-    Goodbye = 5,
     Wrote = 65,
     Data = 66,
     State = 67,
@@ -113,7 +111,6 @@ impl Head {
             2 => Kind::Read,
             3 => Kind::Forget,
             4 => Kind::Ping,
-            5 => Kind::Goodbye,
             65 => Kind::Wrote,
             66 => Kind::Data,
             67 => Kind::State,
@@ -232,13 +229,12 @@ mod tests {
             Kind::Read,
             Kind::Forget,
             Kind::Ping,
-            Kind::Goodbye,
             Kind::Wrote,
             Kind::Data,
             Kind::State,
         ];
         let statuses = [Status::Done, Status::NoRoom, Status::Gone, Status::Refused];
-        (0..8usize, 0..4usize, 0..5000u32, any::<u64>(), any::<u64>()).prop_map(
+        (0..7usize, 0..4usize, 0..5000u32, any::<u64>(), any::<u64>()).prop_map(
             move |(kind, status, body_bytes, number, at)| Head {
                 kind: kinds[kind],
                 status: statuses[status],

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use clew_core::ByteSize;
 use clew_live::config::keys_directory;
+use clew_live::donor_tier;
 use clew_remote::donor::{Donor, Lending, Lent};
 use clew_remote::keys::Keys;
 use clew_remote::pairing::{self, End, PairError};
@@ -72,7 +73,7 @@ impl From<Lent> for Said {
 
 fn open_keys(keys: Option<PathBuf>) -> Result<Keys, Failure> {
     let directory = keys.unwrap_or_else(keys_directory);
-    Keys::open(&directory).map_err(|error| Failure::Input(error.into()))
+    donor_tier::open_keys(&directory).map_err(|error| Failure::Input(error.into()))
 }
 
 /// What this machine calls itself.
@@ -144,13 +145,15 @@ fn pair_as_donor(listener: &TcpListener, keys: &Keys, over: &AtomicBool) -> Resu
         stream.set_write_timeout(Some(PATIENCE)).context("a link")?;
         match pairing::pair(&mut stream, End::Donor, &code, &keys.identity, &own_name()) {
             Ok((key, name)) => {
-                let name = if name.is_empty() { peer.ip().to_string() } else { name };
+                // Machines may have the same name.
+                let name = format!("{name}-{}", &key.to_string()[..8]);
                 keys.know(key, &name).map_err(|error| Failure::Failed(error.into()))?;
                 say!("{name} ({key}) is known from now on");
                 return Ok(());
             }
             Err(error) => {
-                wrong += 1;
+                // Who does not pair at all has not guessed.
+                wrong += usize::from(!matches!(error, PairError::Stranger));
                 remark!("clew: {}: {error}", peer.ip());
             }
         }

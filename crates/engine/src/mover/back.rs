@@ -225,8 +225,6 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         } else {
             count(&self.counters.demand, 1);
             count(&self.counters.demand_flash, usize::from(tier == Tier::Flash));
-            let at_donor = matches!(tier, Tier::Donor(_));
-            count(&self.counters.demand_donors, usize::from(at_donor));
             events.push(Event::Access { page, kind: AccessKind::Fault, write: false });
             events.push(Event::PageIn { page, tier, demand: true });
         }

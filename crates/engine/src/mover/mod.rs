@@ -131,8 +131,6 @@ pub struct MoverCounters {
     pub lent_back: AtomicU64,
     /// Of these, pages that were waited for on flash.
     pub demand_flash: AtomicU64,
-    /// The same, at donors.
-    pub demand_donors: AtomicU64,
     /// Pages brought back by restore.
     pub restored: AtomicU64,
     /// Pages that a fault brought back with the one asked for, as of the same block or run.

@@ -200,7 +200,7 @@ fn run(
     if scheme.needs_donors() && donors.is_none_or(|donors| donors.bytes.is_empty()) {
         return Err(LabError::Setting {
             what: format!("scheme {}", scheme.name),
-            why: "it has no place but donors: say how much each lends (--donors)".to_string(),
+            why: "it has no place but donors, and no command gives a replay any yet".to_string(),
         });
     }
     let mut far = Vec::new();

@@ -27,7 +27,8 @@ impl Governor {
 
     /// Tells the driver how donors stand.
     pub(super) fn look_at_donors(&mut self, pool: &PoolFacts) {
-        for tier in self.donors.tiers.clone() {
+        let tiers = std::mem::take(&mut self.donors.tiers);
+        for tier in &tiers {
             let log = tier.log.facts();
             let pages = pool.log_pages[tier.log.log().index()];
             if pages == 0 {
@@ -47,6 +48,7 @@ impl Governor {
                 self.tell(&Event::Donor { donor: tier.donor, state });
             }
         }
+        self.donors.tiers = tiers;
     }
 
     pub(super) fn donors_status(&self) -> Vec<DonorStatus> {

@@ -11,9 +11,12 @@
 //! [`DonorState::Single`]) they live in any case, and what the donor has comes back from the copy; with `on_loss = "keep"`
 //! nobody ends who does not ask for a page that is gone.
 //!
+//! Which app has pages where is known from what left ([`Event::Stored`]): also where it left on an order of an earlier assignment, and
+//! after a daemon was succeeded by another, who is told of all that is stored.
+//!
 //! The app in front is not ended: its pages were all asked back when it came there.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use clew_core::{
     AppId, AppState, Cause, DonorId, DonorState, Ending, Event, Group, Metric, Observe, Place,
@@ -71,6 +74,8 @@ pub struct AppAware {
     params: Params,
     /// The donor of each app that has a page at one, or is on its way there.
     donor_of: BTreeMap<AppId, DonorId>,
+    /// Where each app has had a page since it last had none anywhere: mostly its donor alone.
+    was_at: BTreeSet<(DonorId, AppId)>,
     to_end: VecDeque<Ending>,
     assigned: u64,
     ended: u64,
@@ -82,6 +87,7 @@ impl AppAware {
         AppAware {
             params,
             donor_of: BTreeMap::new(),
+            was_at: BTreeSet::new(),
             to_end: VecDeque::new(),
             assigned: 0,
             ended: 0,
@@ -106,6 +112,11 @@ impl AppAware {
         Some(donor)
     }
 
+    fn forget(&mut self, app: AppId) {
+        self.donor_of.remove(&app);
+        self.was_at.retain(|(_, of)| *of != app);
+    }
+
     fn end_apps_of(&mut self, donor: DonorId, state: DonorState, view: &View<'_>) {
         let reason = match state {
             // Their pages have a second copy.
@@ -117,8 +128,9 @@ impl AppAware {
         let is_background = |app: &AppId| {
             view.facts.apps.get(app).is_some_and(|stats| stats.state == AppState::Background)
         };
-        let of_donor = self.donor_of.iter().filter(|(_, of)| **of == donor).map(|(app, _)| *app);
-        for app in of_donor.filter(is_background).filter(|app| stored(*app, view) > 0) {
+        let of_donor = self.was_at.range((donor, AppId(0))..=(donor, AppId(u32::MAX)));
+        let of_donor = of_donor.map(|(_, app)| *app).filter(is_background);
+        for app in of_donor.filter(|app| stored(*app, view) > 0) {
             self.to_end.push_back(Ending { app, reason });
         }
     }
@@ -132,11 +144,15 @@ fn stored(app: AppId, view: &View<'_>) -> u64 {
 impl Observe for AppAware {
     fn on_event(&mut self, event: &Event, view: &View<'_>) {
         match *event {
-            Event::Exit { app } => drop(self.donor_of.remove(&app)),
-            // Everything of it comes back; what it gets next may be another donor.
-            Event::Background { app } if stored(app, view) == 0 => {
-                self.donor_of.remove(&app);
+            Event::Stored { page, tier: Tier::Donor(donor), .. } => {
+                if let Some(app) = view.app_of(page) {
+                    self.donor_of.entry(app).or_insert(donor);
+                    self.was_at.insert((donor, app));
+                }
             }
+            Event::Exit { app } => self.forget(app),
+            // Everything of it came back; what it gets next may be another donor.
+            Event::Background { app } if stored(app, view) == 0 => self.forget(app),
             Event::Donor { donor, state } if self.params.on_loss == OnLoss::End => {
                 self.end_apps_of(donor, state, view);
             }
@@ -206,6 +222,14 @@ mod tests {
         facts
     }
 
+    /// A page of an app has gone there.
+    fn went(policy: &mut AppAware, facts: &mut Facts, app: u32, donor: DonorId) {
+        facts.space_app = (0..8).map(|app| Some(AppId(app))).collect();
+        let page = PageId::new(SpaceId(app), clew_core::Vpn(1));
+        has(facts, app, 1);
+        tell(policy, Event::Stored { page, tier: Tier::Donor(donor), bytes: 4096 }, facts);
+    }
+
     fn has(facts: &mut Facts, app: u32, pages: u64) {
         let mut counts = PageCounts::default();
         counts.stored[Tier::DONORS] = pages;
@@ -262,6 +286,23 @@ mod tests {
         assert_eq!(place(&mut policy, 3, &facts), Place::Stay);
     }
 
+    /// After a takeover, and where an order of an earlier assignment was late.
+    #[test]
+    fn who_has_pages_where_is_known_from_what_left() {
+        let mut policy = AppAware::new(Params::default());
+        let mut facts = facts(&[10, 30]);
+        went(&mut policy, &mut facts, 1, donor(0));
+        assert_eq!(place(&mut policy, 1, &facts), Place::DonorPages(donor(0)), "the less free one");
+        went(&mut policy, &mut facts, 1, donor(1));
+        for lost in [0, 1] {
+            let lost = Event::Donor { donor: donor(lost), state: DonorState::Lost };
+            assert_eq!(tell(&mut policy, lost, &facts), [AppId(1)]);
+        }
+        tell(&mut policy, Event::Exit { app: AppId(1) }, &facts);
+        let lost = Event::Donor { donor: donor(0), state: DonorState::Lost };
+        assert_eq!(tell(&mut policy, lost, &facts), []);
+    }
+
     #[test]
     fn with_a_donor_end_its_background_apps_that_have_pages_there() {
         for state in [DonorState::Lost, DonorState::Weak, DonorState::Pressed] {
@@ -269,7 +310,9 @@ mod tests {
             let mut facts = facts(&[10]);
             for app in 1..=4 {
                 place(&mut policy, app, &facts);
-                has(&mut facts, app, u64::from(app != 3));
+                if app != 3 {
+                    went(&mut policy, &mut facts, app, donor(0));
+                }
             }
             facts.apps.get_mut(&AppId(4)).unwrap().state = AppState::Foreground;
             let lost = Event::Donor { donor: donor(0), state };
@@ -281,8 +324,7 @@ mod tests {
         }
         let mut policy = AppAware::new(Params { on_loss: OnLoss::Keep, ..Params::default() });
         let mut facts = facts(&[10]);
-        place(&mut policy, 1, &facts);
-        has(&mut facts, 1, 1);
+        went(&mut policy, &mut facts, 1, donor(0));
         let lost = Event::Donor { donor: donor(0), state: DonorState::Lost };
         assert_eq!(tell(&mut policy, lost, &facts), []);
     }

@@ -47,6 +47,7 @@ pub(super) fn all() -> Vec<Scheme> {
 pub(super) fn missing(name: &str) -> &'static [&'static str] {
     match name {
         "clew" => &["all that is planned of the other systems"],
+        "cloudswap" => &["live, which faults were writes: there everything counts as read"],
         _ => &[],
     }
 }

@@ -23,7 +23,7 @@ fn impatient() -> Patience {
     }
 }
 
-fn lender(pair: &Pair, proxy: &Proxy) -> Arc<dyn Lender> {
+fn lender(pair: &Pair, proxy: &Proxy) -> Arc<dyn Single> {
     Arc::new(Borrowed::new(pair.link(proxy.address, impatient()), 4096 + 256 * (64 << 10)))
 }
 

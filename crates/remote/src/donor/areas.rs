@@ -87,14 +87,6 @@ impl Areas {
         }
     }
 
-    /// Its owner needs nothing of it any more.
-    pub fn end(&self, held: Held) {
-        let mut inside = self.inside.lock();
-        if inside.area(held).is_some() {
-            inside.remove(&held.owner);
-        }
-    }
-
     /// Areas that nobody has held for so long are gone.
     pub fn expire(&self, keep: Duration) {
         let mut inside = self.inside.lock();
@@ -250,7 +242,8 @@ mod tests {
             let used: u64 = model.values().map(|piece| piece.len() as u64 + PIECE_BYTES).sum();
             assert_eq!(areas.room(), (used, (1 << 20) - used));
         }
-        areas.end(held);
+        areas.leave(held);
+        areas.expire(Duration::ZERO);
         assert_eq!(areas.room().0, 0);
     }
 

@@ -37,8 +37,6 @@ pub struct Lending {
     pub grace: Duration,
     /// How long it keeps what a borrower has whose link is cut.
     pub keep: Duration,
-    /// Everything is sealed. Not so is for measurements, and lets in whoever asks.
-    pub sealed: bool,
 }
 
 impl Lending {
@@ -49,7 +47,6 @@ impl Lending {
             reserve_bytes: 0,
             grace: Duration::from_secs(10),
             keep: Duration::from_secs(300),
-            sealed: true,
         }
     }
 }

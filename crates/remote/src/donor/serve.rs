@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::Shared;
 use super::areas::Held;
-use crate::secure::{Channel, SecureError, Session};
+use crate::secure::{Channel, SecureError, Until};
 use crate::wire::{DonorFacts, FACTS_BYTES, Frames, Head, Kind, MAX_BODY_BYTES, Status};
 
 /// How often a donor says how it stands.
@@ -23,26 +23,14 @@ const ANSWERS_BYTES: usize = 256 << 10;
 /// Serves until the link ends.
 pub(super) fn serve(shared: &Shared, mut stream: TcpStream) -> Result<(), SecureError> {
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    // Who was paired a moment ago is known.
+    let known = shared.keys.known().map_err(|error| io::Error::other(error.to_string()))?;
+    let knows = |key| known.iter().any(|(known, _)| *known == key);
+    let mut until = Until::from_now(&stream, PATIENCE);
+    let (channel, key, session) = Channel::accept(&mut until, &shared.keys.identity, knows)?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let (channel, owner) = match shared.lending.sealed {
-        true => {
-            // Who was paired a moment ago is known.
-            let known = shared.keys.known();
-            let known = known.map_err(|error| io::Error::other(error.to_string()))?;
-            let knows = |key| known.iter().any(|(known, _)| *known == key);
-            let (channel, key, session) =
-                Channel::accept(&mut stream, &shared.keys.identity, knows)?;
-            (channel, (key, session))
-        }
-        false => {
-            let mut session = [0; 16];
-            stream.read_exact(&mut session)?;
-            (Channel::unsealed(), (shared.keys.identity.public(), Session(session)))
-        }
-    };
     stream.set_read_timeout(Some(HEARTBEAT))?;
-    let (held, is_known) = shared.areas.hold(owner);
+    let (held, is_known) = shared.areas.hold((key, session));
     let mut link = Link { shared, channel, held, plain: Vec::new(), sealed: Vec::new() };
     let ended = link.run(&mut stream, is_known);
     shared.areas.leave(held);
@@ -137,10 +125,6 @@ impl Link<'_> {
                 return Ok(areas.forget(self.held, head.at, len).is_some());
             }
             Kind::Ping => self.say_state(head.number, Status::Done),
-            Kind::Goodbye => {
-                areas.end(self.held);
-                return Ok(false);
-            }
             Kind::Write | Kind::Wrote | Kind::Data | Kind::State => return Ok(false),
         }
         Ok(true)

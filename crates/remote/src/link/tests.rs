@@ -1,16 +1,17 @@
 //! A channel and a donor, over loopback and through a proxy that cuts, delays and lies.
 
 use std::collections::HashMap;
+use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
 use std::sync::mpsc::channel;
+use std::time::Instant;
 
 use clew_core::seeded::Seeded;
 
 use super::*;
 use crate::donor::{Donor, Lending};
 use crate::keys::Keys;
-use std::io::{Read as _, Write as _};
 
 /// A donor and a borrower that know each other.
 pub(crate) struct Pair {
@@ -35,7 +36,8 @@ impl Pair {
     pub fn link(&self, address: impl ToString, patience: Patience) -> Link {
         let peer = Peer {
             address: address.to_string(),
-            keys: Some((self.borrower.clone(), self.key)),
+            identity: self.borrower.clone(),
+            donor: self.key,
             session: Session([1; 16]),
         };
         Link::new(peer, patience, None).unwrap()
@@ -130,8 +132,8 @@ fn who_is_not_known_gets_nothing() {
     let address = pair.donor.address().to_string();
     let (known, key, session) = (pair.borrower.clone(), pair.key, Session([1; 16]));
     // It does not know the donor, or the donor not it.
-    for keys in [(stranger.clone(), key), (known, stranger.public())] {
-        let peer = Peer { address: address.clone(), keys: Some(keys), session };
+    for (identity, donor) in [(stranger.clone(), key), (known, stranger.public())] {
+        let peer = Peer { address: address.clone(), identity, donor, session };
         let link = Link::new(peer, patience, None).unwrap();
         assert_eq!(read(&link, 0, 4096).unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert_eq!((link.standing().state, link.standing().connections), (DonorState::Lost, 0));
@@ -323,4 +325,53 @@ fn a_donor_that_has_begun_anew_has_lost_what_it_had_and_says_so() {
     link.forgive();
     write(&link, 0, &chunk(5)).unwrap();
     assert_eq!(link.standing().state, DonorState::Up);
+}
+
+/// A donor that answers a read as if it were a write, once: the question is asked again on the next link, and nobody waits for
+/// ever.
+#[test]
+fn an_answer_of_another_kind_ends_the_link_and_no_question() {
+    use crate::secure::Channel;
+    use crate::wire::{DonorFacts, FACTS_BYTES, Frames, Head, Kind};
+
+    let (donor, borrower) = (Identity::random().unwrap(), Identity::random().unwrap());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let key = donor.public();
+    std::thread::spawn(move || {
+        for (round, stream) in listener.incoming().flatten().enumerate() {
+            let mut stream: TcpStream = stream;
+            let Ok((mut channel, ..)) = Channel::accept(&mut stream, &donor, |_| true) else {
+                continue;
+            };
+            let facts = DonorFacts { free_bytes: 1 << 20, ..DonorFacts::default() };
+            let state = Head { body_bytes: FACTS_BYTES as u32, ..Head::of(Kind::State, 0, 0) };
+            let mut sealed = Vec::new();
+            let said = [&state.to_bytes()[..], &facts.to_bytes()].concat();
+            channel.seal(&said, &mut sealed).unwrap();
+            stream.write_all(&sealed).unwrap();
+            let (mut frames, mut came) = (Frames::default(), [0; 4096]);
+            while let Ok(len) = stream.read(&mut came) {
+                if len == 0 || channel.open(&came[..len], &mut frames).is_err() {
+                    break;
+                }
+                while let Ok(Some((head, _))) = frames.take() {
+                    let answer = match (head.kind, round) {
+                        (Kind::Read, 0) => Head { kind: Kind::Wrote, body_bytes: 0, ..head },
+                        (Kind::Read, _) => Head { kind: Kind::Data, body_bytes: 3, ..head },
+                        _ => continue,
+                    };
+                    let body: &[u8] = if answer.kind == Kind::Data { b"abc" } else { b"" };
+                    let mut sealed = Vec::new();
+                    channel.seal(&[&answer.to_bytes()[..], body].concat(), &mut sealed).unwrap();
+                    let _ = stream.write_all(&sealed);
+                }
+            }
+        }
+    });
+    let patience = Patience { donor: Duration::from_secs(20), ..Patience::default() };
+    let peer = Peer { address, identity: borrower, donor: key, session: Session([1; 16]) };
+    let link = Link::new(peer, patience, None).unwrap();
+    assert_eq!(read(&link, 0, 4096).unwrap(), b"abc");
+    assert_eq!(link.standing().connections, 2);
 }

@@ -10,10 +10,11 @@ use clew_core::DonorState;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::SockRef;
 
-use super::{Asked, Queues, Shared, What, resolve};
+use super::{Shared, resolve};
 use crate::cores::Core;
-use crate::secure::{Channel, SecureError};
-use crate::wire::{DonorFacts, Frames, Head, Kind, Status};
+use crate::queue::{Asked, What};
+use crate::secure::{Channel, SecureError, Until};
+use crate::wire::{DonorFacts, Frames, Head, Kind, Status, WireError};
 
 /// How often the donor is asked how it stands.
 const PING: Duration = Duration::from_secs(1);
@@ -96,22 +97,13 @@ impl Worker<'_> {
                 Err(error) => last = error,
             }
         }
-        let mut stream = found.ok_or(last)?;
+        let stream = found.ok_or(last)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(patience))?;
-        stream.set_write_timeout(Some(patience))?;
         let socket = SockRef::from(&stream);
         socket.set_tcp_user_timeout(Some(patience))?;
         socket.set_tcp_notsent_lowat(UNSENT_BYTES)?;
-        let channel = match &peer.keys {
-            Some((identity, donor)) => {
-                Channel::connect(&mut stream, identity, *donor, peer.session)?
-            }
-            None => {
-                stream.write_all(&peer.session.0)?;
-                Channel::unsealed()
-            }
-        };
+        let mut until = Until::from_now(&stream, patience);
+        let channel = Channel::connect(&mut until, &peer.identity, peer.donor, peer.session)?;
         stream.set_nonblocking(true)?;
         self.heard = Instant::now();
         self.shared.counts.connections.fetch_add(1, Relaxed);
@@ -123,7 +115,7 @@ impl Worker<'_> {
         let mut came = vec![0; 256 << 10];
         let (mut plain, mut out, mut out_at) = (Vec::new(), Vec::new(), 0);
         let mut pinged: Option<(u64, Instant)> = None;
-        let mut asked_last = Instant::now() - PING;
+        let mut asked_last: Option<Instant> = None;
         let mut is_first = true;
         loop {
             self.sleep(&stream, out_at < out.len())?;
@@ -152,9 +144,10 @@ impl Worker<'_> {
                 return Err(io::Error::new(ErrorKind::TimedOut, "the donor is silent").into());
             }
             self.look_at_time(pinged);
-            if pinged.is_none() && asked_last.elapsed() >= PING {
-                asked_last = Instant::now();
-                pinged = Some((self.sent.next, asked_last));
+            let is_due = asked_last.is_none_or(|asked| asked.elapsed() >= PING);
+            if pinged.is_none() && is_due {
+                asked_last = Some(Instant::now());
+                pinged = Some((self.sent.next, Instant::now()));
                 plain.extend_from_slice(&Head::of(Kind::Ping, self.sent.next, 0).to_bytes());
                 self.sent.next += 1;
             }
@@ -292,6 +285,44 @@ impl Worker<'_> {
         Some(asked)
     }
 
+    /// Whether something of that kind was asked by this number.
+    fn is_answer(&self, head: &Head) -> bool {
+        match self.sent.asked.get(&head.number).map(|asked| &asked.what) {
+            Some(What::Write { .. }) => head.kind == Kind::Wrote,
+            Some(What::Read { .. }) => head.kind == Kind::Data,
+            Some(What::Forget { .. }) | None => false,
+        }
+    }
+
+    /// Tells who asked.
+    fn tell(&mut self, asked: Asked, status: Status, body: &[u8]) {
+        let counts = &self.shared.counts;
+        match asked.what {
+            What::Write { bytes, told } => {
+                let len = bytes.len() as u64;
+                counts.waiting.fetch_sub(len, Relaxed);
+                match status {
+                    Status::Done => {
+                        counts.sent.fetch_add(len, Relaxed);
+                        self.has_written = true;
+                        told(Ok(()));
+                    }
+                    Status::NoRoom => told(Err(ErrorKind::StorageFull.into())),
+                    Status::Gone | Status::Refused => told(Err(ErrorKind::InvalidInput.into())),
+                }
+            }
+            What::Read { len, told } => {
+                counts.received.fetch_add(body.len() as u64, Relaxed);
+                match status {
+                    Status::Done if body.len() <= len as usize => told(Ok(body.to_vec())),
+                    Status::Done => told(Err(ErrorKind::InvalidData.into())),
+                    _ => told(Err(io::Error::new(ErrorKind::NotFound, "the donor has lost it"))),
+                }
+            }
+            What::Forget { .. } => {}
+        }
+    }
+
     fn came(
         &mut self,
         head: Head,
@@ -302,45 +333,23 @@ impl Worker<'_> {
         match head.kind {
             Kind::State => {
                 let facts = DonorFacts::from_bytes(body);
-                let facts = facts.ok_or(crate::wire::WireError::Length(head.body_bytes))?;
+                let facts = facts.ok_or(WireError::Length(head.body_bytes))?;
                 if std::mem::take(is_first) && head.status == Status::Gone && self.has_written {
                     self.shared.has_lost.store(true, Relaxed);
                 }
                 let round_trip = pinged.take_if(|(number, _)| *number == head.number);
                 self.stands(facts, round_trip.map(|(_, since)| since.elapsed()));
             }
-            Kind::Wrote => match self.answered(head.number) {
-                Some(Asked { what: What::Write { bytes, told }, .. }) => {
-                    let len = bytes.len() as u64;
-                    self.shared.counts.waiting.fetch_sub(len, Relaxed);
-                    match head.status {
-                        Status::Done => {
-                            self.shared.counts.sent.fetch_add(len, Relaxed);
-                            self.has_written = true;
-                            told(Ok(()));
-                        }
-                        Status::NoRoom => told(Err(ErrorKind::StorageFull.into())),
-                        Status::Gone | Status::Refused => told(Err(ErrorKind::InvalidInput.into())),
-                    }
-                }
-                // It answers what nobody asked.
-                _ => return Err(SecureError::Wire(crate::wire::WireError::Kind(head.kind as u8))),
-            },
-            Kind::Data => match self.answered(head.number) {
-                Some(Asked { what: What::Read { len, told }, .. }) => {
-                    self.shared.counts.received.fetch_add(body.len() as u64, Relaxed);
-                    match head.status {
-                        Status::Done if body.len() <= len as usize => told(Ok(body.to_vec())),
-                        Status::Done => told(Err(ErrorKind::InvalidData.into())),
-                        _ => {
-                            told(Err(io::Error::new(ErrorKind::NotFound, "the donor has lost it")))
-                        }
-                    }
-                }
-                _ => return Err(SecureError::Wire(crate::wire::WireError::Kind(head.kind as u8))),
-            },
-            Kind::Write | Kind::Read | Kind::Forget | Kind::Ping | Kind::Goodbye => {
-                return Err(SecureError::Wire(crate::wire::WireError::Kind(head.kind as u8)));
+            Kind::Wrote | Kind::Data if !self.is_answer(&head) => {
+                // Nobody has asked for it. What was asked is asked again on the next link.
+                return Err(SecureError::Wire(WireError::Kind(head.kind as u8)));
+            }
+            Kind::Wrote | Kind::Data => {
+                let asked = self.answered(head.number);
+                asked.into_iter().for_each(|asked| self.tell(asked, head.status, body));
+            }
+            Kind::Write | Kind::Read | Kind::Forget | Kind::Ping => {
+                return Err(SecureError::Wire(WireError::Kind(head.kind as u8)));
             }
         }
         Ok(())
@@ -377,14 +386,7 @@ impl Worker<'_> {
             standing.state = DonorState::Lost;
             standing.why.get_or_insert_with(|| "it does not answer".to_string());
         }
-        self.give_up(
-            |asked| match &asked.what {
-                What::Read { .. } => asked.since.elapsed() > limits.donor,
-                What::Write { .. } => is_lost && limits.gives_up_writes,
-                What::Forget { .. } => false,
-            },
-            ErrorKind::TimedOut,
-        );
+        self.give_up(|asked| asked.is_late(&limits, is_lost), ErrorKind::TimedOut);
     }
 
     /// The link is cut: what was not answered is asked again on the next one, before everything else.
@@ -392,43 +394,19 @@ impl Worker<'_> {
         self.shared.standing.lock().why = Some(why);
         let sent = std::mem::take(&mut self.sent);
         self.sent.next = sent.next;
-        let mut queues = self.shared.queues.lock();
-        for (_, asked) in sent.asked.into_iter().rev() {
-            match asked.pressing {
-                true => queues.pressing.push_front(asked),
-                false => queues.others.push_front(asked),
-            }
-        }
+        self.shared.queues.lock().push_again(sent.asked.into_values());
     }
 
     /// What this is said of is told that it cannot be answered.
     fn give_up(&mut self, is_over: impl Fn(&Asked) -> bool, why: ErrorKind) {
-        let mut over: Vec<Asked> = Vec::new();
-        {
-            let mut queues = self.shared.queues.lock();
-            let Queues { pressing, others, .. } = &mut *queues;
-            for queue in [pressing, others] {
-                if queue.iter().any(&is_over) {
-                    let (out, stay): (Vec<Asked>, Vec<Asked>) = queue.drain(..).partition(&is_over);
-                    over.extend(out);
-                    *queue = stay.into();
-                }
-            }
-        }
+        let mut over = self.shared.queues.lock().take_out(&is_over);
         let late = self.sent.asked.iter().filter(|(_, asked)| is_over(asked));
         let late: Vec<u64> = late.map(|(number, _)| *number).collect();
         // Should an answer still come, nobody has asked for it, and the link is made anew.
         over.extend(late.into_iter().filter_map(|number| self.take(number)));
         for asked in over {
-            let error = io::Error::new(why, "the donor does not answer");
-            match asked.what {
-                What::Read { told, .. } => told(Err(error)),
-                What::Write { bytes, told } => {
-                    self.shared.counts.waiting.fetch_sub(bytes.len() as u64, Relaxed);
-                    told(Err(error));
-                }
-                What::Forget { .. } => {}
-            }
+            self.shared.counts.waiting.fetch_sub(asked.written_bytes(), Relaxed);
+            asked.fail(why);
         }
     }
 }
