@@ -230,7 +230,7 @@ fn a_link_that_is_cut_loses_nothing() {
         // Nobody changes what somebody reads: a log does not.
         let mut read_now = std::collections::HashSet::new();
         for _ in 0..20 {
-            let slot = draw.below(200);
+            let slot = draw.below(16);
             match draw.below(5) {
                 0..=2 if read_now.contains(&slot) => {}
                 0 => {
