@@ -33,7 +33,7 @@ pub struct Device {
 }
 
 /// Fields that a device can have.
-const FIELDS: [&str; 16] = [
+const FIELDS: [&str; 18] = [
     "cpu_cores",
     "cpu_fastest_hz",
     "cpu_scale",
@@ -45,9 +45,11 @@ const FIELDS: [&str; 16] = [
     "flash_write_bytes_per_second",
     "flash_write_share_at_90_pct",
     "link_bits_per_second",
+    "local_swap_bits_per_second",
     "lz4_512k_bytes_per_second",
     "lz4_page_bytes_per_second",
     "network_bits_per_second",
+    "remote_swap_bits_per_second",
     "swap_bits_per_second",
     "swap_bytes",
 ];

@@ -32,6 +32,6 @@ pub use decisions::{Decisions, decisions};
 pub use device::Device;
 pub use error::LabError;
 pub use input::{Input, Memory};
-pub use replay::{Donors, Pages, Progress, Settings, Switch, Watched, replay, watched};
+pub use replay::{Donor, Donors, Pages, Progress, Settings, Switch, Watched, replay, watched};
 pub use sweep::Sweep;
 pub use world::Lookahead;

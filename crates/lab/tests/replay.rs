@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 
 use clew_core::{AppId, ByteSize, Ns, PageId, PageRun, SpaceId, Vpn, Whole};
 use clew_lab::belady::belady;
-use clew_lab::{Clock, Costs, Donors, Input, LabError, LinkCost, Pages, Settings, compare, replay};
+use clew_lab::{
+    Clock, Costs, Donor, Donors, Input, LabError, LinkCost, Pages, Settings, compare, replay,
+};
 use clew_policy::Scheme;
 use clew_policy::placement::adaptive_path;
 use clew_policy::placement::flash_last::FlashLast;
@@ -112,7 +114,8 @@ fn donors_give_back_what_they_took_and_may_be_lost() {
     let link = LinkCost { round_trip_ns: 3e5, byte_ns: 8.7, chunk_ns: 1e4, chunk_bytes: 64 << 10 };
     for scheme in ["mobileswap", "remoteswap", "cloudswap"] {
         let with = |lost_at| {
-            let donors = Donors { bytes: vec![FLASH / 2, FLASH / 2], link, lost_at };
+            let donor = Donor { bytes: FLASH / 2, lost_at };
+            let donors = Donors { each: vec![donor; 2], link };
             Settings { donors: Some(donors), ..settings(scheme, Pages::Real) }
         };
         let whole = run(&input, &with(None));

@@ -18,7 +18,8 @@ use crate::progress::Bar;
 pub struct Args {
     /// The trace.
     trace: PathBuf,
-    /// Presets or TOML files; all: every preset (those that are nothing without flash only with --flash).
+    /// Presets or TOML files; all: every preset (those that are nothing without flash or donors only with --flash
+    /// or --donors).
     #[arg(long, value_name = "NAME|FILE.toml,…", value_delimiter = ',', default_value = "all")]
     schemes: Vec<String>,
     #[command(flatten)]
@@ -46,7 +47,9 @@ fn chosen(names: &[String], options: &Options) -> Result<Vec<Scheme>, Failure> {
             let fits = |scheme: &Scheme| {
                 // What some admit depends on what pages hold.
                 let is_known = !options.policy_only() || !scheme.admission.about().rejects;
-                is_known && (options.has_flash() || !scheme.needs_flash()) && !scheme.needs_donors()
+                is_known
+                    && (options.has_flash() || !scheme.needs_flash())
+                    && (options.has_donors() || !scheme.needs_donors())
             };
             Ok(schemes::all().into_iter().filter(fits).collect())
         }

@@ -1,13 +1,16 @@
 //! `clew replay`, and the options that all verbs of the lab share.
 
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Instant;
 
 use anyhow::anyhow;
 use clap::ValueEnum;
-use clew_core::ByteSize;
+use clew_core::{ByteSize, Ns};
 use clew_lab::decisions::{Agreement, Decisions};
-use clew_lab::{Clock, Costs, Device, Input, LabError, Memory, Pages, Settings};
+use clew_lab::{
+    Clock, Costs, Device, Donor, Donors, Input, LabError, LinkCost, Memory, Pages, Settings,
+};
 use clew_policy::Scheme;
 use clew_trace::Trace;
 
@@ -64,6 +67,16 @@ pub struct Options {
     #[arg(long, value_name = "PERCENT", default_value_t = 0, requires = "flash",
           value_parser = clap::value_parser!(u32).range(0..=100))]
     flash_used: u32,
+    /// Machines that lend so much memory, whose time is modelled: a scheme that swaps to donors does. One with a time is
+    /// lost then, so many seconds after the trace begins.
+    #[arg(long, value_name = "SIZE[@SECONDS]", value_delimiter = ',')]
+    donors: Vec<Lent>,
+    /// What the link to a donor carries; what a chunk costs beside that is MobileSwap's.
+    #[arg(long, value_name = "MBIT", default_value_t = 920.0, requires = "donors")]
+    link: f64,
+    /// How long a donor's answer takes, beside its bytes.
+    #[arg(long, value_name = "MS", default_value_t = 1.0, requires = "donors")]
+    round_trip: f64,
     /// The machine swaps to zram, too, which is modelled: a scheme that lends pages to it does.
     #[arg(long)]
     kernel_zram: bool,
@@ -81,7 +94,53 @@ pub struct Options {
     cpu_scale: Option<f64>,
 }
 
+/// What one donor lends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Lent(Donor);
+
+impl FromStr for Lent {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Lent, String> {
+        let (size, lost) = match text.split_once('@') {
+            Some((size, seconds)) => (size, Some(seconds)),
+            None => (text, None),
+        };
+        let bytes = size.parse::<ByteSize>().map_err(|error| error.to_string())?.0;
+        let lost_at = match lost.map(|seconds| seconds.trim_end_matches('s').parse::<f64>()) {
+            None => None,
+            Some(Ok(seconds)) if (0.0..=1e9).contains(&seconds) => Some(Ns((seconds * 1e9) as u64)),
+            Some(_) => return Err("what follows '@' is no number of seconds".to_string()),
+        };
+        Ok(Lent(Donor { bytes, lost_at }))
+    }
+}
+
 impl Options {
+    /// The donors there are.
+    fn donors(&self) -> Result<Option<Donors>, Failure> {
+        if self.donors.is_empty() {
+            return Ok(None);
+        }
+        let bad = |option: &str, value: f64, most: f64| {
+            Failure::Input(anyhow!("{option} {value}: not above 0, and {most} at the most"))
+        };
+        if !(self.link > 0.0 && self.link <= 1e6) {
+            return Err(bad("--link", self.link, 1e6));
+        }
+        if !(self.round_trip > 0.0 && self.round_trip <= 1e5) {
+            return Err(bad("--round-trip", self.round_trip, 1e5));
+        }
+        let published = Device::named("kirin-970").and_then(|client| LinkCost::published(&client));
+        let link = published.map_err(failure)?.at_speed(self.link * 1e6, self.round_trip * 1e6);
+        Ok(Some(Donors { each: self.donors.iter().map(|lent| lent.0).collect(), link }))
+    }
+
+    /// Whether there are donors.
+    pub fn has_donors(&self) -> bool {
+        !self.donors.is_empty()
+    }
+
     /// Whether there is flash.
     pub fn has_flash(&self) -> bool {
         self.flash.is_some()
@@ -122,6 +181,7 @@ impl Options {
             },
             flash_bytes: self.flash.map(|size| size.0),
             flash_used_pct: self.flash_used,
+            donors: self.donors()?,
             kernel_zram: self.kernel_zram,
             ..Settings::new(scheme, self.budget.bytes(input).map_err(failure)?)
         })

@@ -6,6 +6,7 @@
 //! Durations are sums. None is truncated to a unit that is longer than what is timed: a probe that
 //! counts whole microseconds makes a chunk that takes less cost nothing.
 
+mod far;
 mod measure;
 
 use std::path::Path;
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::LabError;
 
+pub use far::{FarCost, LinkCost};
 pub use measure::measure;
 
 /// CPU time of one piece of work, nanoseconds by kind; and how long the program waited for it.
@@ -29,8 +31,12 @@ pub struct Spent {
     pub kernel_ns: f64,
     /// Looking at the beginning of pages, for admission (always by the table).
     pub sample_ns: f64,
-    /// Reading and writing flash, by the table: a device's time, and not a CPU's.
+    /// Reading and writing flash, and carrying pages to donors and back, by the table: a device's time, and not
+    /// a CPU's.
     pub device_ns: f64,
+    /// What the first byte of an answer of a donor takes, by the table. Of questions that are asked together it is the
+    /// longest one's.
+    pub round_trip_ns: f64,
     /// Of all that, what the program that faulted waited for.
     pub wait_ns: f64,
     /// Pages decompressed.
@@ -57,6 +63,7 @@ impl std::ops::AddAssign for Spent {
         self.sample_ns += more.sample_ns;
         self.sampled_pages += more.sampled_pages;
         self.device_ns += more.device_ns;
+        self.round_trip_ns = self.round_trip_ns.max(more.round_trip_ns);
         self.wait_ns += more.wait_ns;
         self.decompressed_pages += more.decompressed_pages;
         self.compressed_pages += more.compressed_pages;
@@ -185,62 +192,6 @@ impl FlashCost {
             read_byte_ns: self.read_byte_ns / read,
             write_byte_ns: self.write_byte_ns / write,
             ..self
-        }
-    }
-}
-
-/// What a link to donors costs (MobileSwap III-B): all that goes over it goes in chunks.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LinkCost {
-    /// Nanoseconds until the answer to a question of one byte is there.
-    pub round_trip_ns: f64,
-    /// Nanoseconds for each byte that the link carries.
-    pub byte_ns: f64,
-    /// Nanoseconds for each chunk that is sent, beside its bytes: the stacks between page and wire.
-    pub chunk_ns: f64,
-    /// Bytes of a chunk: C_s.
-    pub chunk_bytes: u64,
-}
-
-impl LinkCost {
-    /// What reading one block of so many bytes takes.
-    pub fn read(&self, bytes: u64) -> Spent {
-        let device_ns = self.round_trip_ns + self.byte_ns * bytes as f64;
-        Spent { device_ns, link_read_bytes: bytes, ..Spent::default() }
-    }
-
-    /// What sending so many bytes takes.
-    pub fn put(&self, bytes: u64) -> Spent {
-        let chunks = bytes as f64 / self.chunk_bytes.max(1) as f64;
-        let device_ns = self.byte_ns * bytes as f64 + self.chunk_ns * chunks;
-        Spent { device_ns, link_written_bytes: bytes, ..Spent::default() }
-    }
-}
-
-/// What a place beyond memory costs.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum FarCost {
-    /// Flash.
-    Flash(FlashCost),
-    /// A donor.
-    Link(LinkCost),
-}
-
-impl FarCost {
-    /// What reading one block of so many bytes takes.
-    pub fn read(&self, bytes: u64) -> Spent {
-        match self {
-            FarCost::Flash(cost) => cost.read(bytes),
-            FarCost::Link(cost) => cost.read(bytes),
-        }
-    }
-
-    /// What putting so many bytes there takes.
-    pub fn put(&self, bytes: u64) -> Spent {
-        match self {
-            FarCost::Flash(cost) => cost.put(bytes),
-            FarCost::Link(cost) => cost.put(bytes),
         }
     }
 }

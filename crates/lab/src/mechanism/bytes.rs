@@ -470,6 +470,7 @@ impl Mechanism for Bytes {
         spent.back_ns = self.clock.or_real(all, took);
         spent.wait_ns = spent.kernel_ns
             + spent.device_ns
+            + spent.round_trip_ns
             + self.clock.or_real(modelled * chunk_pages as f64, waited);
         spent.kernel_ns += along as f64 * put_ns;
         self.compare(space, needs_world(page, world)?)?;

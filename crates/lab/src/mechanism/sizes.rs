@@ -217,8 +217,10 @@ impl Mechanism for Sizes {
         }
         let came_along = |event: &&Event| matches!(event, Event::PageIn { demand: false, .. });
         let along = events[before..].iter().filter(came_along).count() as u64;
-        spent.wait_ns =
-            spent.wait_ns.max(self.costs.copy_ns) + self.costs.fault_ns + spent.device_ns;
+        spent.wait_ns = spent.wait_ns.max(self.costs.copy_ns)
+            + self.costs.fault_ns
+            + spent.device_ns
+            + spent.round_trip_ns;
         spent.kernel_ns += self.costs.fault_ns + self.costs.put_ns * along as f64;
         Ok(spent)
     }

@@ -9,12 +9,34 @@ use hashbrown::HashMap;
 struct Pace {
     next_ns: f64,
     each_ns: f64,
+    alone_ns: f64,
+}
+
+/// A page that came, or is on its way.
+#[derive(Clone, Copy)]
+struct Coming {
+    ready_ns: f64,
+    /// What fetching it alone would take.
+    alone_ns: f64,
+}
+
+/// What an order to restore pages takes.
+#[derive(Clone, Copy)]
+pub(super) struct Restoring {
+    /// The restorer's own work, and that of the devices that it reads from.
+    pub work_ns: f64,
+    /// Until the first of it is there, the restorer going on meanwhile.
+    pub round_trip_ns: f64,
+    /// What it would take a program to fetch one of its pages itself.
+    pub alone_ns: f64,
+    /// Pages that come.
+    pub pages: usize,
 }
 
 /// Resident pages that were not asked for yet.
 pub(super) struct Ahead {
     /// When each is there, in the time of programs.
-    ready_ns: HashMap<PageId, f64, FixedState>,
+    coming: HashMap<PageId, Coming, FixedState>,
     pace: Option<Pace>,
     /// Until then the restorer has work.
     busy_until_ns: f64,
@@ -22,19 +44,20 @@ pub(super) struct Ahead {
 
 impl Default for Ahead {
     fn default() -> Ahead {
-        let ready_ns = HashMap::with_hasher(FixedState::default());
-        Ahead { ready_ns, pace: None, busy_until_ns: 0.0 }
+        let coming = HashMap::with_hasher(FixedState::default());
+        Ahead { coming, pace: None, busy_until_ns: 0.0 }
     }
 }
 
 impl Ahead {
-    /// From `at_ns` on, `pages` are restored, which takes `cpu_ns` together. One restorer does all
-    /// of that, one order after the other.
-    pub fn begin(&mut self, at_ns: f64, cpu_ns: f64, pages: usize) {
+    /// From `at_ns` on, pages are restored. One restorer does all of that, one order after the other; what it asks
+    /// of donors is on its way meanwhile.
+    pub fn begin(&mut self, at_ns: f64, order: Restoring) {
+        let Restoring { work_ns, round_trip_ns, alone_ns, pages } = order;
         let start = at_ns.max(self.busy_until_ns);
-        let each_ns = cpu_ns / pages.max(1) as f64;
-        self.pace = Some(Pace { next_ns: start + each_ns, each_ns });
-        self.busy_until_ns = start + cpu_ns;
+        let each_ns = work_ns / pages.max(1) as f64;
+        self.pace = Some(Pace { next_ns: start + round_trip_ns + each_ns, each_ns, alone_ns });
+        self.busy_until_ns = start + work_ns;
     }
 
     /// The restore is told to its end.
@@ -44,40 +67,52 @@ impl Ahead {
 
     /// `page` came: as the next one of the restore, or with a fault at `now_ns`.
     pub fn came(&mut self, page: PageId, now_ns: f64) {
-        let ready = match &mut self.pace {
+        let coming = match &mut self.pace {
             Some(pace) => {
-                let ready = pace.next_ns;
+                let ready_ns = pace.next_ns;
                 pace.next_ns += pace.each_ns;
-                ready
+                Coming { ready_ns, alone_ns: pace.alone_ns }
             }
-            None => now_ns,
+            None => Coming { ready_ns: now_ns, alone_ns: 0.0 },
         };
-        self.ready_ns.insert(page, ready);
+        self.coming.insert(page, coming);
     }
 
-    /// `page` is used, or leaves; when it was there, if it had not been asked for.
     #[inline]
-    pub fn used(&mut self, page: PageId) -> Option<f64> {
-        if self.ready_ns.is_empty() { None } else { self.ready_ns.remove(&page) }
+    fn take(&mut self, page: PageId) -> Option<Coming> {
+        if self.coming.is_empty() { None } else { self.coming.remove(&page) }
+    }
+
+    /// `page` is used at `now_ns`; what is waited for it, if it had not been asked for. What is still on its way the
+    /// program fetches itself, if that is faster.
+    #[inline]
+    pub fn used(&mut self, page: PageId, now_ns: f64) -> Option<f64> {
+        let Coming { ready_ns, alone_ns } = self.take(page)?;
+        Some((ready_ns - now_ns).clamp(0.0, alone_ns))
+    }
+
+    /// `page` leaves; whether nobody had asked for it.
+    pub fn left(&mut self, page: PageId) -> bool {
+        self.take(page).is_some()
     }
 
     /// These pages are gone; how many of them nobody had asked for.
     pub fn gone(&mut self, run: PageRun) -> u64 {
-        let before = self.ready_ns.len();
+        let before = self.coming.len();
         if (run.count as usize) < before {
             for page in run.pages() {
-                self.ready_ns.remove(&page);
+                self.coming.remove(&page);
             }
         } else if before > 0 {
-            self.ready_ns.retain(|page, _| !run.contains(*page));
+            self.coming.retain(|page, _| !run.contains(*page));
         }
-        (before - self.ready_ns.len()) as u64
+        (before - self.coming.len()) as u64
     }
 
     /// All pages of a space are gone; how many of them nobody had asked for.
     pub fn gone_space(&mut self, space: SpaceId) -> u64 {
-        let before = self.ready_ns.len();
-        self.ready_ns.retain(|page, _| page.space() != space);
-        (before - self.ready_ns.len()) as u64
+        let before = self.coming.len();
+        self.coming.retain(|page, _| page.space() != space);
+        (before - self.coming.len()) as u64
     }
 }

@@ -131,6 +131,7 @@ impl<M: Mechanism> Replay<'_, M> {
     pub(super) fn mark(&mut self, app: Option<AppId>) {
         let Some(watch) = &mut self.watch else { return };
         let (pool, tally) = (self.mechanism.pool(), &self.tally);
+        let cached = self.driver.facts().apps.values().filter(|app| app.launches > 0).count();
         watch.mark(Mark {
             app: app.map(|app| app.0),
             flash_read_bytes: tally.flash_read_bytes(),
@@ -141,6 +142,11 @@ impl<M: Mechanism> Replay<'_, M> {
             sampled_pages: tally.sampled_pages(),
             pool_pages: pool.pages,
             pool_bytes: pool.used_bytes,
+            at_ns: self.now.0,
+            cached_apps: cached as u64,
+            kills: tally.kills,
+            crashes: tally.crashes,
+            cold_launches: tally.cold_launches,
         });
     }
 

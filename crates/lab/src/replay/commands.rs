@@ -8,6 +8,7 @@ use clew_report::Memory;
 use clew_store::State;
 use clew_store::flash::LogId;
 
+use super::ahead::Restoring;
 use super::{Replay, TICK};
 use crate::costs::Spent;
 use crate::error::LabError;
@@ -48,7 +49,15 @@ impl<M: Mechanism> Replay<'_, M> {
         }
         let came = |event: &&Event| matches!(event, Event::PageIn { .. });
         let count = events.iter().filter(came).count();
-        self.ahead.begin(self.program_ns(), spent.cpu_ns() + spent.device_ns, count);
+        let order = Restoring {
+            work_ns: spent.cpu_ns() + spent.device_ns,
+            round_trip_ns: spent.round_trip_ns,
+            alone_ns: self.costs.fault_ns
+                + spent.round_trip_ns
+                + spent.device_ns / count.max(1) as f64,
+            pages: count,
+        };
+        self.ahead.begin(self.program_ns(), order);
         self.tell_all(&mut events, false)?;
         self.ahead.end();
         Ok(count)
@@ -93,7 +102,9 @@ impl<M: Mechanism> Replay<'_, M> {
             self.tables_bytes = self.mechanism.tables_bytes();
             self.driver.set_tier(Tier::Pool, self.mechanism.pool());
             for (log, facts) in self.mechanism.logs() {
-                self.driver.set_tier(log.tier(), facts);
+                if !self.is_lost_tier(log.tier()) {
+                    self.driver.set_tier(log.tier(), facts);
+                }
             }
             if let Some(kernel) = self.mechanism.kernel() {
                 self.driver.set_tier(Tier::Kernel, kernel);

@@ -35,9 +35,7 @@ mod watch;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use clew_core::{
-    AccessKind, AppId, Arrival, DonorId, Event, Ns, PageId, PageRun, SpaceId, Tier, Trigger,
-};
+use clew_core::{AccessKind, AppId, Arrival, Event, Ns, PageId, PageRun, SpaceId, Tier, Trigger};
 use clew_engine::budget::{Budget, WATERMARKS};
 use clew_engine::decide::Engine;
 use clew_engine::driver::Driver;
@@ -48,7 +46,7 @@ use clew_store::flash::LogId;
 use clew_store::{State, StoreConfig};
 use clew_trace::{ContentsKind, Record, Source, Stamped, Trace};
 
-use crate::costs::{Clock, Costs, FarCost, LinkCost};
+use crate::costs::{Clock, Costs, FarCost};
 use crate::error::LabError;
 use crate::mechanism::{Buffer, Bytes, FarTier, Mechanism, SizeModel, Sizes, WithKernel};
 use crate::spaces::Spaces;
@@ -57,6 +55,7 @@ use ahead::Ahead;
 use backlog::Backlog;
 use device::Device;
 use donors::Lenders;
+pub use donors::{Donor, Donors};
 use files::Files;
 use hot_sets::Follower;
 use own::OwnTime;
@@ -132,17 +131,6 @@ impl Settings {
     }
 }
 
-/// Machines that lend memory.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Donors {
-    /// What each of them lends, bytes.
-    pub bytes: Vec<u64>,
-    /// What the link to any of them costs.
-    pub link: LinkCost,
-    /// They are all lost at this time of the trace, if at all.
-    pub lost_at: Option<Ns>,
-}
-
 /// Hears how far a replay is: bytes of the trace, and how many it has.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
@@ -196,27 +184,12 @@ fn run(
             why: "it has no place but flash: say how large that is (--flash)".to_string(),
         });
     }
-    let donors = settings.donors.as_ref().filter(|_| scheme.uses(Tier::Donor(DonorId::FIRST)));
-    if scheme.needs_donors() && donors.is_none_or(|donors| donors.bytes.is_empty()) {
-        return Err(LabError::Setting {
-            what: format!("scheme {}", scheme.name),
-            why: "it has no place but donors, and no command gives a replay any yet".to_string(),
-        });
-    }
     let mut far = Vec::new();
     if let Some(bytes) = flash_bytes {
         let cost = FarCost::Flash(clock.costs().flash()?);
         far.push(FarTier { log: LogId::FLASH, bytes, cost });
     }
-    for (number, bytes) in donors.iter().flat_map(|donors| donors.bytes.iter().enumerate()) {
-        let too_many = || LabError::Setting {
-            what: "donors".to_string(),
-            why: format!("there are more than {}", DonorId::COUNT),
-        };
-        let donor = DonorId::new(number).ok_or_else(too_many)?;
-        let cost = FarCost::Link(donors.expect("there is one").link);
-        far.push(FarTier { log: LogId::at(donor), bytes: *bytes, cost });
-    }
+    far.extend(donors::tiers(settings, page_bytes)?);
     let (pool, retain) = (scheme.pool, scheme.retain);
     let has = trace.header().contents;
     let ((arm, found), pages) = match settings.pages {
@@ -359,7 +332,7 @@ impl<'a, M: Mechanism> Replay<'a, M> {
             now: Ns::default(),
             ticked: Ns::default(),
             device: Device::of(settings),
-            lenders: Lenders::of(settings.donors.as_ref()),
+            lenders: Lenders::of(settings),
             loaded: (Ns::default(), 0.0),
             record: 0,
             window: None,
@@ -597,13 +570,12 @@ impl<'a, M: Mechanism> Replay<'a, M> {
         if write && self.world.is_none() {
             self.mechanism.written(page);
         }
-        let used = self.ahead.used(page);
+        let now_ns = self.program_ns();
+        let used = self.ahead.used(page, now_ns);
         self.tell(&Event::Access { page, kind: AccessKind::Seen, write });
-        if let Some(ready_ns) = used {
+        if let Some(wait_ns) = used {
             self.tally.ahead_used += 1;
-            // It is still on its way; or the program fetches it itself, if that is faster.
-            let wait = (ready_ns - self.program_ns()).clamp(0.0, self.costs.fault_ns);
-            self.stall(page, wait);
+            self.stall(page, wait_ns);
             self.tell(&Event::PrefetchUsed { page });
         }
     }
@@ -704,7 +676,7 @@ impl<'a, M: Mechanism> Replay<'a, M> {
                     }
                     let page_bytes = self.driver.budget().page_bytes;
                     self.tally.stored(*tier, u64::from(*bytes), page_bytes);
-                    self.tally.ahead_unused += u64::from(self.ahead.used(*page).is_some());
+                    self.tally.ahead_unused += u64::from(self.ahead.left(*page));
                 }
                 _ => {}
             }

@@ -74,6 +74,21 @@ pub struct Mark {
     pub pool_pages: u64,
     /// What they take now, bytes.
     pub pool_bytes: u64,
+    /// The time of the trace, nanoseconds.
+    #[serde(default)]
+    pub at_ns: u64,
+    /// Apps that are alive and have been in front.
+    #[serde(default)]
+    pub cached_apps: u64,
+    /// Apps that were ended.
+    #[serde(default)]
+    pub kills: u64,
+    /// Apps that crashed, as a donor of theirs was lost.
+    #[serde(default)]
+    pub crashes: u64,
+    /// Relaunches of apps that had ended.
+    #[serde(default)]
+    pub cold_launches: u64,
 }
 
 /// All of it.

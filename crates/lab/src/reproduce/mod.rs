@@ -15,6 +15,7 @@ mod desk;
 mod elasticzram;
 mod ezswap;
 mod launches;
+mod mobileswap;
 mod pressure;
 
 use std::ops::ControlFlow;
@@ -60,8 +61,8 @@ pub struct Paper {
 }
 
 /// The papers there are.
-pub const PAPERS: [&Paper; 4] =
-    [&archer::PAPER, &ariadne::PAPER, &elasticzram::PAPER, &ezswap::PAPER];
+pub const PAPERS: [&Paper; 5] =
+    [&archer::PAPER, &ariadne::PAPER, &elasticzram::PAPER, &ezswap::PAPER, &mobileswap::PAPER];
 
 impl Paper {
     /// The paper called `name`.

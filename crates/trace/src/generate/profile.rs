@@ -1,8 +1,10 @@
 //! What is generated: the apps, their sizes and habits, and where each number comes from.
 
 mod archer;
+mod mobileswap;
 
 pub use archer::{ARCHER, ARCHER_CAMERA, ARCHER_VIDEO, ELASTICZRAM};
+pub use mobileswap::MOBILESWAP;
 
 /// One app of a profile. Sizes are those of the whole device; a scale shrinks them.
 #[derive(Clone, Copy, Debug)]
@@ -108,8 +110,15 @@ pub struct Profile {
 
 impl Profile {
     /// The profiles there are.
-    pub const ALL: [&'static Profile; 6] =
-        [&MOBILE_2025, &MOBILE_2019, &ARCHER, &ARCHER_CAMERA, &ARCHER_VIDEO, &ELASTICZRAM];
+    pub const ALL: [&'static Profile; 7] = [
+        &MOBILE_2025,
+        &MOBILE_2019,
+        &ARCHER,
+        &ARCHER_CAMERA,
+        &ARCHER_VIDEO,
+        &ELASTICZRAM,
+        &MOBILESWAP,
+    ];
 
     /// The profile called `name`.
     pub fn named(name: &str) -> Option<&'static Profile> {

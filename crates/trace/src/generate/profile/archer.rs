@@ -17,16 +17,16 @@ const HOT_A_MIB: f64 = 60.0;
 /// A relaunch in memory takes so long that a launch, nine times that, takes 3,902 ms / 1.687.
 const RESPONSE_MS: f64 = 257.0;
 
-const FEED: Like = ([0.81, 0.61], Taste::Feed);
-const VIDEO: Like = ([0.86, 0.72], Taste::Video);
-const WEB: Like = ([0.69, 0.43], Taste::Browser);
-const GAME: Like = ([0.61, 0.33], Taste::Game);
-const MAP: Like = ([0.77, 0.54], Taste::Map);
+pub(super) const FEED: Like = ([0.81, 0.61], Taste::Feed);
+pub(super) const VIDEO: Like = ([0.86, 0.72], Taste::Video);
+pub(super) const WEB: Like = ([0.69, 0.43], Taste::Browser);
+pub(super) const GAME: Like = ([0.61, 0.33], Taste::Game);
+pub(super) const MAP: Like = ([0.77, 0.54], Taste::Map);
 
 /// Locality (Ariadne, table 3), and what its heap holds.
-type Like = ([f64; 2], Taste);
+pub(super) type Like = ([f64; 2], Taste);
 
-const fn of(name: &'static str, mib: [f64; 2], like: Like) -> AppProfile {
+pub(super) const fn of(name: &'static str, mib: [f64; 2], like: Like) -> AppProfile {
     app(name, mib, mib[0] * HOT_A_MIB, like.0, RESPONSE_MS, like.1)
 }
 
