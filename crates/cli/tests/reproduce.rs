@@ -49,7 +49,7 @@ fn what_is_not_there_is_refused_and_told() {
     let at = |name: &str| dir.join(name).to_str().expect("UTF-8").to_string();
     let out = at("out");
     for (words, expected) in [
-        (&["zswapped"][..], &["zswapped", "archer, ariadne, elasticzram, ezswap"][..]),
+        (&["zswapped"][..], &["zswapped", "archer, ariadne, elasticzram, ezswap, mobileswap"][..]),
         (&["archer", "--figure", "6"], &["'6'", "1, 2, 3, 7, 8, 9, 10, text"]),
         (&["archer", "--jobs", "0"], &["--jobs"]),
         (&["archer", "--trace", &at("none.trace")], &["none.trace"]),

@@ -388,6 +388,12 @@ pub trait Prefetch: Observe {
         None
     }
 
+    /// Whether an app in front must have all that is picked at its relaunch: what finds no room then comes as soon as
+    /// there is some, and room is made for it. Else it is left where it is.
+    fn brings_all(&self) -> bool {
+        false
+    }
+
     /// Appends stored pages worth restoring now, in the order wanted. The engine skips those that
     /// are not stored any more.
     fn pick_prefetch(&mut self, trigger: Trigger, view: &View<'_>, out: &mut Vec<PageId>);

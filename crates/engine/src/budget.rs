@@ -40,6 +40,10 @@ pub struct Use {
     pub resident_bytes: u64,
     /// Part of it that is on its way out; a driver counts it by itself.
     pub leaving_bytes: u64,
+    /// What an app in front must have back and has no room for, not part of what is used; a driver counts it by
+    /// itself.
+    #[serde(default)]
+    pub owed_bytes: u64,
     /// An app is being relaunched: its faults need the CPUs, so only what must be is reclaimed.
     pub relaunching: bool,
     /// The machine stalls for want of memory, and that counts.
@@ -94,10 +98,12 @@ impl Budget {
             true => (low, low * 2),
             false => (high - high / 8, high),
         };
-        if free >= begin && now.leaving_bytes == 0 && !now.stalled {
+        let free_then = free.saturating_sub(now.owed_bytes);
+        if free_then >= begin && now.leaving_bytes == 0 && !now.stalled {
             return None;
         }
-        let mut wanted = (now.used_bytes + end).saturating_sub(self.total_bytes);
+        let used_then = now.used_bytes + now.owed_bytes;
+        let mut wanted = (used_then + end).saturating_sub(self.total_bytes);
         if now.stalled {
             wanted = wanted.max(RECLAIM_PAGES as u64 * self.page_bytes);
         }
@@ -189,6 +195,17 @@ mod tests {
     /// All of it by programs.
     fn used(bytes: u64) -> Use {
         Use { used_bytes: bytes, resident_bytes: bytes, ..Use::default() }
+    }
+
+    /// Room is made for what an app must have, and nobody is ended for it.
+    #[test]
+    fn what_is_owed_is_short_and_not_urgent() {
+        let b = budget();
+        let now = used(200 * MIB - 18 * MIB);
+        assert_eq!(b.shortage(now), None);
+        let owing = Use { owed_bytes: 20 * MIB, ..now };
+        let short = Shortage { bytes: 18 * MIB, urgent: false };
+        assert_eq!(b.shortage(owing), Some(short));
     }
 
     #[test]

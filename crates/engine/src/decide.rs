@@ -410,6 +410,11 @@ impl Engine {
         self.policies.prefetch.arrival()
     }
 
+    /// Whether an app in front must have all that its relaunch asked for.
+    pub fn brings_all(&self) -> bool {
+        self.policies.prefetch.brings_all()
+    }
+
     /// What the mover is to bring with each fault by itself; then [`Engine::plan_prefetch`] is not
     /// asked about faults. A replay, which has no other way, asks.
     pub fn run_ahead(&self) -> Option<RunAhead> {

@@ -1,6 +1,6 @@
 //! What a driver wants done: budget, kept copies, room, and what policies want by themselves.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use clew_core::{
     AccessKind, Admission, Admit, AppId, Arrival, Candidate, Cause, Ending, Event, Eviction, Group,
@@ -256,13 +256,19 @@ fn nothing_of_a_protected_space_is_picked_before_its_user_asks() {
 }
 
 /// Wants all pages from 100 on for a relaunch, and the next two for a fault.
-struct Ahead(Arrival);
+struct Ahead {
+    arrival: Arrival,
+    all: bool,
+}
 
 impl Observe for Ahead {}
 
 impl Prefetch for Ahead {
     fn arrival(&self) -> Arrival {
-        self.0
+        self.arrival
+    }
+    fn brings_all(&self) -> bool {
+        self.all
     }
     fn pick_prefetch(&mut self, trigger: Trigger, _: &View<'_>, out: &mut Vec<PageId>) {
         match trigger {
@@ -286,7 +292,8 @@ fn restores(commands: Vec<Command>) -> Vec<(Vec<PageId>, bool, u64)> {
 fn what_is_wanted_comes_back_as_far_as_there_is_room() {
     let scheme = Scheme::preset("zram").expect("a preset");
     let mut policies = scheme.build();
-    policies.prefetch = Box::new(Ahead(Arrival::Parked { pages: 9, keep: true }));
+    policies.prefetch =
+        Box::new(Ahead { arrival: Arrival::Parked { pages: 9, keep: true }, all: false });
     let mut machine = Machine::new(Engine::with_policies(&scheme, policies), OnFull::Stop);
     let Machine { driver, table, .. } = &mut machine;
     table.0.extend((0..2048).map(|n| (page(100 + n), Some(Tier::Pool))));
@@ -321,6 +328,56 @@ fn what_is_wanted_comes_back_as_far_as_there_is_room() {
     let then = restores(std::iter::from_fn(|| driver.next_command()).collect());
     assert_eq!(then.len(), 1);
     assert_eq!((&then[0].0[..], then[0].1), (&[page(101), page(102)][..], true));
+}
+
+/// An app that must have everything (MobileSwap III-C) gets what found no room as soon as there is some, which reclaim is
+/// asked for, until it is not in front any more.
+#[test]
+fn what_an_app_must_have_is_owed_until_it_is_there() {
+    let scheme = Scheme::preset("zram").expect("a preset");
+    let mut policies = scheme.build();
+    policies.prefetch = Box::new(Ahead { arrival: Arrival::Resident, all: true });
+    let mut machine = Machine::new(Engine::with_policies(&scheme, policies), OnFull::Stop);
+    let Machine { driver, table, .. } = &mut machine;
+    table.0.extend((0..2048).map(|n| (page(100 + n), Some(Tier::Pool))));
+    let free = |pages: u64| {
+        let used_bytes = TOTAL - pages * PAGE;
+        Use { used_bytes, resident_bytes: used_bytes, ..Use::default() }
+    };
+    let fits = driver.budget().early_pages(free(1500));
+    let plenty = (2048 - fits as u64) + TOTAL / PAGE / 8;
+    assert_eq!(driver.shortage(free(plenty)), None);
+    driver.tell(Ns(1), &Event::Relaunch { app: APP }, table);
+    driver.want_early(Trigger::Relaunch(APP), table);
+    driver.bring_wanted(free(1500), table);
+    let mut came = BTreeSet::new();
+    let mut back = |driver: &mut Driver, table: &mut Table| {
+        for (pages, _, number) in restores(std::iter::from_fn(|| driver.next_command()).collect()) {
+            for page in &pages {
+                table.0.insert(*page, None);
+                assert!(came.insert(*page), "{page:?} came twice");
+            }
+            driver.carried_out(number, pages.len());
+        }
+        came.len()
+    };
+    assert_eq!(back(driver, table), fits);
+    assert!(driver.owes());
+    // One of those that are owed is used meanwhile, and not brought again.
+    table.0.insert(page(100), None);
+    let short = driver.shortage(free(100)).expect("there is no room for the rest");
+    assert!(short.bytes > 0 && !short.urgent, "{short:?}");
+    driver.bring_wanted(free(plenty), table);
+    assert_eq!(back(driver, table), 2047);
+    assert!(!driver.owes());
+    assert_eq!(driver.shortage(free(plenty)), None);
+    // Who goes to the back is owed nothing.
+    table.0.extend((0..2048).map(|n| (page(100 + n), Some(Tier::Pool))));
+    driver.want_early(Trigger::Relaunch(APP), table);
+    driver.bring_wanted(free(0), table);
+    assert!(driver.owes());
+    driver.tell(Ns(2), &Event::Background { app: APP }, table);
+    assert!(!driver.owes());
 }
 
 /// Asks for a job at the first tick, and ends the app when that is done.

@@ -337,6 +337,7 @@ impl Driver {
             return;
         }
         self.follow_stayed(event, pages);
+        self.early.follow(event);
         if !self.hides(event) {
             self.put_event(now, event, pages);
             self.attend();
@@ -418,10 +419,22 @@ impl Driver {
 
     // ---- what leaves -----------------------------------------------------------------------------
 
+    /// What is short when so much is used, what is owed to an app in front included.
+    pub fn shortage(&self, used: Use) -> Option<Shortage> {
+        let owed_bytes = self.early.owed_bytes(self.budget.page_bytes);
+        self.budget.shortage(Use { owed_bytes, ..used })
+    }
+
+    /// Whether something is owed to the app in front.
+    pub fn owes(&self) -> bool {
+        self.early.owed_bytes(self.budget.page_bytes) > 0
+    }
+
     /// So much is used. What is short leaves, after copies that can be given up.
     pub fn keep_budget(&mut self, now: Ns, used: Use, pages: &dyn PageFacts) {
         let leaving_bytes = self.leaving_pages() as u64 * self.budget.page_bytes;
-        self.weigh(now, Use { leaving_bytes, ..used }, pages);
+        let owed_bytes = self.early.owed_bytes(self.budget.page_bytes);
+        self.weigh(now, Use { leaving_bytes, owed_bytes, ..used }, pages);
     }
 
     /// The same, where it is known how much is leaving.

@@ -95,7 +95,7 @@ impl<M: Mechanism> Replay<'_, M> {
                 tables_bytes: self.tables_bytes,
                 ..Memory::default()
             });
-            let is_short = self.driver.budget().shortage(now).is_some();
+            let is_short = self.driver.shortage(now).is_some();
             if !is_short || self.now < self.not_before {
                 return Ok(());
             }

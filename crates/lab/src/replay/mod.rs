@@ -369,6 +369,9 @@ impl<'a, M: Mechanism> Replay<'a, M> {
             }
             if self.now.since(self.ticked) >= TICK {
                 self.tick();
+                if self.driver.owes() {
+                    self.keep_budget()?;
+                }
             }
             if self.driver.has_commands() {
                 self.carry_out()?;
@@ -401,6 +404,9 @@ impl<'a, M: Mechanism> Replay<'a, M> {
         }
         self.look_at_device();
         self.driver.tick(self.now, &self.mechanism);
+        if self.driver.owes() {
+            self.driver.bring_wanted(self.used(), &self.mechanism);
+        }
     }
 
     /// An error, with the number of the record that was played.

@@ -111,7 +111,7 @@ impl Governor {
         let (used_bytes, resident_bytes) = (self.used_bytes, self.resident_bytes);
         let now = Use { used_bytes, resident_bytes, relaunching, stalled, ..Use::default() };
         let leaves = self.driver.leaving_pages() > 0;
-        if leaves || budget.shortage(now).is_some() {
+        if leaves || self.driver.shortage(now).is_some() {
             self.last_busy = Instant::now();
         }
         let over = leaves && budget.free_bytes(self.used_bytes) == 0;

@@ -84,6 +84,10 @@ impl Prefetch for ByTrigger {
         self.fault.run_ahead()
     }
 
+    fn brings_all(&self) -> bool {
+        self.relaunch.brings_all()
+    }
+
     fn pick_prefetch(&mut self, trigger: Trigger, view: &View<'_>, out: &mut Vec<PageId>) {
         match trigger {
             Trigger::Relaunch(_) => self.relaunch.pick_prefetch(trigger, view, out),

@@ -30,6 +30,10 @@ impl Observe for WholeApp {
 }
 
 impl Prefetch for WholeApp {
+    fn brings_all(&self) -> bool {
+        true
+    }
+
     fn pick_prefetch(&mut self, trigger: Trigger, view: &View<'_>, out: &mut Vec<PageId>) {
         let Trigger::Relaunch(app) = trigger else { return };
         let before = out.len();

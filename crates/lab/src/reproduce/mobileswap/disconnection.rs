@@ -23,8 +23,7 @@ fn crashes(run: &Run) -> Option<f64> {
 
 /// Apps that live right after it.
 fn warm(bench: &Bench, run: &Run) -> Option<f64> {
-    // At the switch at which they are lost, they are not lost yet.
-    bench.after(run, LOST).get(2).map(|mark| mark.cached_apps as f64)
+    bench.after(run, LOST).first().map(|mark| mark.cached_apps as f64)
 }
 
 fn run(desk: &mut Desk<'_>) -> Result<Found, LabError> {

@@ -70,7 +70,7 @@ pub struct Bench {
 
 /// The workload, and the memory that goes with it.
 pub fn bench(desk: &mut Desk<'_>) -> Result<Bench, LabError> {
-    const SHARES: [f64; 8] = [0.16, 0.18, 0.2, 0.22, 0.24, 0.26, 0.28, 0.3];
+    const SHARES: [f64; 8] = [0.06, 0.07, 0.08, 0.09, 0.1, 0.11, 0.12, 0.14];
     let scale = if desk.quick { 0.01 } else { 0.05 };
     let events = desk.quick.then_some(250_000);
     let workload = Workload { scale, events, contents: false, ..Workload::new(&MOBILESWAP, 1) };
@@ -92,8 +92,9 @@ impl Bench {
     /// Replays the schemes of these names.
     pub fn runs(&self, desk: &Desk<'_>, arms: &[(&str, How)]) -> Result<Vec<Run>, LabError> {
         let budget = self.pressure.budget_bytes;
-        let lost: Vec<Ns> =
-            self.times.iter().skip(self.apps / 2).step_by(self.apps).copied().collect();
+        // Between two switches, when the app in front has got all that it had elsewhere.
+        let pairs = self.times.windows(2).skip(self.apps / 2).step_by(self.apps);
+        let lost: Vec<Ns> = pairs.map(|pair| Ns(pair[0].0.midpoint(pair[1].0))).collect();
         let each = arms.iter().map(|(name, how)| settings(&self.bench, &lost, name, how, budget));
         let each: Vec<Settings> = each.collect::<Result<_, _>>()?;
         desk.runs(&self.bench, &each)
@@ -104,9 +105,9 @@ impl Bench {
         cached(run, self.apps)
     }
 
-    /// Marks of the switches from a round's middle on.
+    /// Marks of the switches after a round's middle.
     pub fn after<'a>(&self, run: &'a Run, round: usize) -> &'a [Mark] {
-        run.watched.marks.get(round * self.apps + self.apps / 2..).unwrap_or_default()
+        run.watched.marks.get(round * self.apps + self.apps / 2 + 1..).unwrap_or_default()
     }
 }
 

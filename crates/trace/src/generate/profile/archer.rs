@@ -13,9 +13,9 @@ use super::{AppProfile, Burst, Order, Profile, Taste, app};
 
 /// Pages that a relaunch uses for each MiB of early memory: about 8,000, two thirds of which are the
 /// published 20.7 MB.
-const HOT_A_MIB: f64 = 60.0;
+pub(super) const HOT_A_MIB: f64 = 60.0;
 /// A relaunch in memory takes so long that a launch, nine times that, takes 3,902 ms / 1.687.
-const RESPONSE_MS: f64 = 257.0;
+pub(super) const RESPONSE_MS: f64 = 257.0;
 
 pub(super) const FEED: Like = ([0.81, 0.61], Taste::Feed);
 pub(super) const VIDEO: Like = ([0.86, 0.72], Taste::Video);
@@ -26,7 +26,7 @@ pub(super) const MAP: Like = ([0.77, 0.54], Taste::Map);
 /// Locality (Ariadne, table 3), and what its heap holds.
 pub(super) type Like = ([f64; 2], Taste);
 
-pub(super) const fn of(name: &'static str, mib: [f64; 2], like: Like) -> AppProfile {
+const fn of(name: &'static str, mib: [f64; 2], like: Like) -> AppProfile {
     app(name, mib, mib[0] * HOT_A_MIB, like.0, RESPONSE_MS, like.1)
 }
 

@@ -1,12 +1,20 @@
 //! Thirty apps on a phone of 6 GB (MobileSwap, DAC 2021, IV).
 //!
 //! Published: the apps (table II), which are launched in another order in each of ten rounds (IV-C). Ours: the size of
-//! each app, which the paper does not give: that of the app that is most like it among [Archer's](super::ARCHER);
-//! that an app is in front for 30 s; the memory that the phone leaves to apps, chosen so that it holds seven of them
-//! without any swap, as published.
+//! each app, which the paper does not give: some times that of the app that is most like it among
+//! [Archer's](super::ARCHER), so that 2 GiB of memory hold seven of them without any swap, and with another 2 GiB may
+//! hold twice as many, as published; what a relaunch uses is Archer's; that an app is in front for 30 s.
 
-use super::archer::{FEED, GAME, MAP, VIDEO, WEB, of};
-use super::{ARCHER, AppProfile, Order, Profile};
+use super::archer::{FEED, GAME, HOT_A_MIB, Like, MAP, RESPONSE_MS, VIDEO, WEB};
+use super::{ARCHER, AppProfile, Order, Profile, app};
+
+/// How much larger apps are.
+const LARGER: f64 = 2.5;
+
+const fn of(name: &'static str, mib: [f64; 2], like: Like) -> AppProfile {
+    let hot_pages = mib[0] * HOT_A_MIB;
+    app(name, [mib[0] * LARGER, mib[1] * LARGER], hot_pages, like.0, RESPONSE_MS, like.1)
+}
 
 const APPS: [AppProfile; 30] = [
     // Social networks.
@@ -54,6 +62,6 @@ pub static MOBILESWAP: Profile = Profile {
     default_apps: 30,
     order: Order::Shuffled,
     relaunches: 9,
-    dram_mib: 1536.0,
+    dram_mib: 2048.0,
     ..ARCHER
 };
