@@ -59,7 +59,8 @@ fn every_command_of_the_tutorials_prints_what_is_said() {
     for (title, blocks) in &found {
         let dir = TempDir::new();
         // What still runs when the shell ends is ended with it.
-        let mut script = "set -eu\ntrap 'kill $(jobs -p) 2> /dev/null || true; wait' EXIT\n".to_string();
+        let mut script =
+            "set -eu\ntrap 'kill $(jobs -p) 2> /dev/null || true; wait' EXIT\n".to_string();
         for block in blocks.iter().filter(|block| block.kind == "sh") {
             script += &format!("echo '{MARK}'\n{}", block.text);
         }

@@ -118,7 +118,8 @@ fn what_there_is_not_is_told_with_what_there_is() {
     assert!(unknown.is_bad_input());
     let text = unknown.to_string();
     assert!(
-        text.contains("zswapped") && text.contains("archer, ariadne, elasticzram, ezswap, mobileswap"),
+        text.contains("zswapped")
+            && text.contains("archer, ariadne, elasticzram, ezswap, mobileswap"),
         "{text}"
     );
     let directory = tempfile::tempdir().expect("a directory");
