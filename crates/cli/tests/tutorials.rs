@@ -47,7 +47,8 @@ fn words(line: &str) -> Vec<&str> {
         .collect()
 }
 
-const MARK: &str = "@@ block";
+/// A line that stands before what a piece prints.
+const MARK: &str = "@@ piece\n";
 
 #[test]
 fn every_command_of_the_tutorials_prints_what_is_said() {
@@ -62,7 +63,7 @@ fn every_command_of_the_tutorials_prints_what_is_said() {
         let mut script =
             "set -eu\ntrap 'kill $(jobs -p) 2> /dev/null || true; wait' EXIT\n".to_string();
         for block in blocks.iter().filter(|block| block.kind == "sh") {
-            script += &format!("echo '{MARK}'\n{}", block.text);
+            script += &format!("printf '%s' '{MARK}'\n{}", block.text);
         }
         let binary = Path::new(env!("CARGO_BIN_EXE_clew")).parent().expect("a directory");
         let path = format!("{}:{}", binary.display(), std::env::var("PATH").unwrap_or_default());
@@ -71,7 +72,7 @@ fn every_command_of_the_tutorials_prints_what_is_said() {
         let output = run_to_end(&mut shell, LONG);
         assert!(output.status.success(), "{title}: {}", texts(&output));
         let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-        let mut pieces = printed.split(&format!("{MARK}\n")).skip(1);
+        let mut pieces = printed.split(MARK).skip(1);
         let (mut piece, mut compared) = ("", 0);
         for block in blocks {
             match block.kind.as_str() {
