@@ -31,7 +31,7 @@ pub struct Args {
     #[arg(long, conflicts_with = "run")]
     orders: bool,
     /// Start this program and govern it; ends as it does.
-    #[arg(long, num_args = 1.., allow_hyphen_values = true, value_name = "COMMAND", last = true)]
+    #[arg(last = true, value_name = "COMMAND")]
     run: Vec<OsString>,
 }
 
