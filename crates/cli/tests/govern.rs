@@ -10,6 +10,7 @@ use std::sync::MutexGuard;
 
 use clew_bench::cgroup::Cgroup;
 use clew_bench::zram::ZramSwap;
+use clew_live::programs::advice::{advise, pidfd};
 use serde_json::Value;
 use support::touch::{BYTES, PAGES};
 use support::*;
@@ -110,6 +111,16 @@ impl Governor {
     }
 }
 
+/// Has the kernel take all of a program's pages, as it might by itself.
+fn kernel_takes_all(program: &mut Program) {
+    const MADV_PAGEOUT: i32 = 21;
+    let place = program.ask("where");
+    let address = place.strip_prefix("at ").and_then(|hex| u64::from_str_radix(hex, 16).ok());
+    let range = (address.expect("an address"), BYTES);
+    let process = pidfd(program.pid).expect("it lives");
+    advise(&process, &[range], MADV_PAGEOUT).expect("root may");
+}
+
 fn programs(status: &Value) -> Vec<&Value> {
     let apps = status["apps"].as_array().expect("apps");
     apps.iter().flat_map(|app| app["programs"].as_array().expect("programs")).collect()
@@ -150,11 +161,6 @@ fn a_static_program_is_governed_and_answers_right() {
     governor.wait_swapped(PAGES / 2);
     assert_eq!(program.ask("sum"), changed);
     assert_eq!(program.ask("fork-sum"), format!("fork-{changed}"));
-    // What it becomes is another memory, and is governed too.
-    program.send("exec");
-    program.wait_ready();
-    governor.wait_swapped(PAGES / 2);
-    assert!(program.ask("sum").ends_with(" bad 0"));
     let mut text = clew();
     text.args(["govern", "--budget", "32MiB", &pid]).stdin(Stdio::null());
     let mut text = Program::start(&ground.dir, "text", text);
@@ -164,6 +170,11 @@ fn a_static_program_is_governed_and_answers_right() {
     let shown = text.rest(LONG).join("\n");
     assert!(shown.contains("t\\x1b[2J") && !shown.contains('\x1b'), "{shown:?}");
     assert!(text.wait(LONG).success());
+    // What it becomes is another memory, and is governed too.
+    program.send("exec");
+    program.wait_ready();
+    governor.wait_swapped(PAGES / 2);
+    assert!(program.ask("sum").ends_with(" bad 0"));
     // It ends when there is nothing left.
     program.quit();
     governor.object();
@@ -198,10 +209,12 @@ fn what_a_return_will_use_is_read_ahead() {
     let Some(ground) = Ground::new("govern::ahead", &[]) else { return };
     let (mut program, _) = ground.start("static", touch(&ground.static_touch(), PAGES));
     let pid = program.pid.to_string();
-    let mut governor = ground.govern("40MiB", &[&pid]);
-    let mut last = governor.wait_swapped(PAGES / 2);
+    // With room for all of it: what is out, the kernel took.
+    let mut governor = ground.govern("1GiB", &[&pid]);
+    let mut last = governor.status();
     for round in 0..4 {
-        last = governor.wait_swapped(PAGES / 2);
+        kernel_takes_all(&mut program);
+        last = governor.wait_swapped(PAGES * 9 / 10);
         governor.0.send(&format!("fg {pid}"));
         // Answered behind the order.
         let status = governor.status();
@@ -317,7 +330,7 @@ fn recurring_pages_are_kept_young_while_the_kernel_reclaims() {
     let (mut behind, mut other) = (entered("behind"), entered("other"));
     let sums = (behind.ask("sum"), other.ask("sum"));
     group.prefer_swapping().expect("ours to set");
-    group.limit(BYTES + BYTES / 4).expect("what is too much is swapped");
+    group.limit(BYTES * 3 / 4).expect("what is too much is swapped");
     let pids = [behind.pid.to_string(), other.pid.to_string()];
     // It never takes out anything by itself: the kernel does.
     let mut governor = ground.govern("2GiB", &[&pids[0], &pids[1]]);
@@ -326,7 +339,7 @@ fn recurring_pages_are_kept_young_while_the_kernel_reclaims() {
         governor.status();
         behind.expect("touch random 1500 5", "touched 1500 bad 0");
         governor.0.send(&format!("bg {}", pids[0]));
-        // Its memory and that of the other do not fit.
+        // The other's memory alone does not fit.
         for _ in 0..3 {
             other.expect("touch seq", &format!("touched {PAGES} bad 0"));
         }

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use clew_core::{AppId, AppState, Event, Trigger};
+use clew_core::{AppId, AppState, Event, SpaceId, Trigger};
 use clew_live::governor::activity::{Activity, PERIOD, cpu_time, in_front};
 
 use crate::governor::Governor;
@@ -37,7 +37,10 @@ impl Governor {
         let Some(known) = self.apps.get_mut(&app) else { return };
         known.state = AppState::Foreground;
         let faults = known.faults;
-        self.hear();
+        // What the kernel took by itself since the last look is to come back too.
+        let of_app = self.programs.values().filter(|program| program.app == app);
+        let spaces: Vec<SpaceId> = of_app.map(|program| program.space).collect();
+        spaces.into_iter().for_each(|space| self.look(space));
         self.driver.begin_relaunch(self.now, app, faults);
         self.driver.tell(self.now, &Event::Relaunch { app }, &self.pages);
         self.driver.want_early(Trigger::Relaunch(app), &self.pages);
