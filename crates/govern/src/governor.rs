@@ -97,6 +97,7 @@ pub struct Governor {
     own_statm: Option<File>,
     jobs: (Sender<u64>, Receiver<u64>),
     last_busy: Instant,
+    last_tick: Option<Instant>,
     started: Instant,
     next_number: u32,
 }
@@ -156,6 +157,7 @@ impl Governor {
             own_statm: File::open("/proc/self/statm").ok(),
             jobs: unbounded(),
             last_busy: now,
+            last_tick: None,
             started: now,
             next_number: 0,
         })
@@ -205,6 +207,11 @@ impl Governor {
     fn tick(&mut self) {
         self.look_up();
         self.hear();
+        if self.last_tick.is_some_and(|when| when.elapsed() < TICK_BUSY) {
+            // A relaunch goes on: what comes with its faults comes soon, all else has time.
+            return self.bring_wanted();
+        }
+        self.last_tick = Some(Instant::now());
         if self.looked_for.is_none_or(|when| when.elapsed() >= MEMBERS) {
             self.looked_for = Some(Instant::now());
             self.look_for_programs();
