@@ -28,7 +28,7 @@ use crate::error::GovernError;
 use crate::major_faults::MajorFaults;
 use crate::orders::Order;
 use crate::pages::{Pages, Where};
-use crate::program::{Program, command};
+use crate::program::{Program, anonymous_bytes, command};
 use crate::status::{AppStatus, Counts, ProgramStatus, Status, UsedBytes};
 use crate::swap::Swap;
 use crate::targets::Targets;
@@ -42,7 +42,7 @@ const TICK_IDLE: Duration = Duration::from_millis(100);
 const BUSY_FOR: Duration = Duration::from_millis(500);
 /// How often processes are looked for.
 const MEMBERS: Duration = Duration::from_secs(1);
-/// Processes with less anonymous memory are left alone.
+/// Processes with less anonymous memory, resident or swapped, are left alone.
 const LEAST_BYTES: u64 = 1 << 20;
 /// Rounds of reclaim between two looks at faults.
 const ROUNDS: u32 = 8;
@@ -366,12 +366,11 @@ impl Governor {
         if self.by_pid.contains_key(&process.pid) || self.refused.contains(&process) {
             return;
         }
-        let statm = File::open(format!("/proc/{}/statm", process.pid));
-        let resident =
-            statm.map_or(0, |mut statm| resident_anonymous_bytes(&mut statm, self.page_bytes));
         let parent = Stat::of(process.pid).map_or(0, |stat| stat.parent);
         // A child before its execve has its parent's memory, which is governed already.
-        if resident < LEAST_BYTES || share_memory(process.pid, parent) == Some(true) {
+        if anonymous_bytes(process.pid) < LEAST_BYTES
+            || share_memory(process.pid, parent) == Some(true)
+        {
             return;
         }
         let space = self.free_space();

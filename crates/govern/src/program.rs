@@ -141,6 +141,18 @@ pub fn command(pid: u32) -> String {
     bounded(bytes.strip_suffix(b"\n").unwrap_or(&bytes))
 }
 
+/// Anonymous memory of a process, resident or swapped, bytes. Nothing, once it is gone.
+pub fn anonymous_bytes(pid: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    anonymous_in(&text)
+}
+
+fn anonymous_in(status: &str) -> u64 {
+    let kib = |line: &str| line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok();
+    let counts = |line: &&str| line.starts_with("RssAnon:") || line.starts_with("VmSwap:");
+    status.lines().filter(counts).filter_map(kib).map(|kib| kib << 10).sum()
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
@@ -178,6 +190,14 @@ mod tests {
         assert!(!program.touch(page, 4096));
         assert!(program.advise(&[page], 4096, 21).is_err());
         assert_eq!(program.states(&[page]), [PageIs::Nothing]);
+    }
+
+    #[test]
+    fn what_is_swapped_is_memory_too() {
+        let status = "Name:\tx\nVmRSS:\t 900 kB\nRssAnon:\t  8 kB\nVmSwap:\t 4096 kB\n";
+        assert_eq!(anonymous_in(status), 4104 << 10);
+        assert_eq!((anonymous_in(""), anonymous_in("VmSwap:\n")), (0, 0));
+        assert!(anonymous_bytes(std::process::id()) > 0);
     }
 
     #[test]
