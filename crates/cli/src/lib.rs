@@ -66,6 +66,9 @@ enum Verb {
     /// Show a directory elsewhere, and keep the pages of its files compressed when the kernel drops
     /// them.
     Mount(verbs::mount::Args),
+    /// Govern programs without an agent through the kernel's own swap: static ones, those in a sandbox,
+    /// and whoever was there before (root).
+    Govern(verbs::govern::Args),
     /// Lend memory to machines nearby, or come to know one of them.
     Donate(verbs::donate::Args),
     /// Come to know a machine that lends memory, by the code that it shows.
@@ -177,6 +180,7 @@ pub fn main() -> ExitCode {
         Verb::Demo(args) => verbs::demo::demo(format, args),
         Verb::Bench(args) => verbs::bench::bench(format, args),
         Verb::Mount(args) => verbs::mount::mount(format, args),
+        Verb::Govern(args) => verbs::govern::govern(format, args),
         Verb::Donate(args) => verbs::donate::donate(format, args),
         Verb::Pair(args) => verbs::donate::pair(args),
         Verb::Record(args) => verbs::record::record(format, args),

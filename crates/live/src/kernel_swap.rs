@@ -31,8 +31,7 @@ impl KernelSwap {
     /// # Errors
     /// Why it cannot be a tier, for people.
     pub fn find() -> Result<KernelSwap, String> {
-        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-        if !may_advise(&status) {
+        if !may_advise_others() {
             return Err("CAP_SYS_NICE is missing, which giving it pages takes".to_string());
         }
         let text = fs::read_to_string("/proc/swaps").map_err(|e| format!("/proc/swaps: {e}"))?;
@@ -76,6 +75,19 @@ impl KernelSwap {
             used_bytes: sum.used_bytes + device.used_bytes,
         })
     }
+}
+
+/// Bytes of all swap of this machine that are free, of whatever kind it is; `None` where there is no swap.
+pub fn free_swap_bytes() -> Option<u64> {
+    let text = fs::read_to_string("/proc/swaps").unwrap_or_default();
+    let mut areas = text.lines().skip(1).filter_map(Area::parse).peekable();
+    areas.peek()?;
+    Some(areas.map(|area| area.free_bytes).sum())
+}
+
+/// Whether this process may advise others about their memory (CAP_SYS_NICE).
+pub fn may_advise_others() -> bool {
+    may_advise(&fs::read_to_string("/proc/self/status").unwrap_or_default())
 }
 
 /// Whether a process with this `/proc/PID/status` may advise others about their memory.

@@ -1,16 +1,17 @@
 //! The kernel's own swap at its best: zram with LZ4 and no read-ahead, or a file on the disk with
 //! the kernel's read-ahead, plain or behind zswap; swapping preferred to dropping code, and room for the next relaunch
 //! made between switches, outside the clock. With hints, the kernel also knows which app comes and
-//! goes ([`crate::hint`]).
+//! goes ([`crate::hint`]). Governed, it is told by Clew's policies ([`super::govern`]).
 //!
 //! A version 1 group at its limit has no background reclaim; the limit ([`super::limit`]) is lowered by
 //! the headroom between switches and raised again, which does what kswapd would do on a whole machine.
 //! Both reclaim in our threads' time, which is counted.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::govern::Governed;
 use super::limit::{LimitKeeper, MARGIN_BYTES};
 use super::{Arm, ArmKind, Ground, Look, Tally, look_of_kernel};
 use crate::error::BenchError;
@@ -35,6 +36,9 @@ pub struct KernelSwap {
     kind: ArmKind,
     limit: Option<LimitKeeper>,
     hints: Option<Hints>,
+    /// Of a governed arm: the `clew` command, and its governor once programs run.
+    clew: Option<PathBuf>,
+    governed: Option<Governed>,
     ground: Option<Ground>,
     zram: Option<ZramSwap>,
     file: Option<SwapFile>,
@@ -50,12 +54,19 @@ impl KernelSwap {
             kind,
             limit: None,
             hints: None,
+            clew: None,
+            governed: None,
             ground: None,
             zram: None,
             file: None,
             swapped_before: 0,
             knobs: Vec::new(),
         }
+    }
+
+    /// `kernel-zram+govern`, by this `clew` command.
+    pub fn governed(clew: PathBuf) -> KernelSwap {
+        KernelSwap { clew: Some(clew), ..KernelSwap::new(ArmKind::KernelZramGovern) }
     }
 
     /// Whether its device is a file on a disk.
@@ -73,6 +84,7 @@ impl Arm for KernelSwap {
         match self.kind {
             ArmKind::SwapFile => "flash-swap".to_string(),
             ArmKind::KernelZswap => "zswap".to_string(),
+            ArmKind::KernelZramGovern => "govern".to_string(),
             _ => "zram".to_string(),
         }
     }
@@ -125,6 +137,9 @@ impl Arm for KernelSwap {
         if self.kind == ArmKind::KernelZramHint {
             self.hints = Some(Hints::of(apps)?);
         }
+        if let (Some(clew), Some(ground)) = (&self.clew, &self.ground) {
+            self.governed = Some(Governed::start(clew.clone(), ground, apps)?);
+        }
         Ok(())
     }
 
@@ -146,14 +161,20 @@ impl Arm for KernelSwap {
         if let Some(hints) = &mut self.hints {
             hints.to_foreground(app);
         }
-        Ok(())
+        match &mut self.governed {
+            Some(governed) => governed.order("fg", app),
+            None => Ok(()),
+        }
     }
 
     fn to_background(&mut self, app: Kind) -> Result<(), BenchError> {
         if let Some(hints) = &mut self.hints {
             hints.to_background(app);
         }
-        Ok(())
+        match &mut self.governed {
+            Some(governed) => governed.order("bg", app),
+            None => Ok(()),
+        }
     }
 
     fn make_room(&mut self) -> Result<(), BenchError> {

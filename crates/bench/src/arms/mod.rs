@@ -4,6 +4,7 @@ mod ablation;
 mod clew;
 mod dram;
 mod flash;
+mod govern;
 mod kernel;
 mod limit;
 pub mod wait;
@@ -38,6 +39,8 @@ pub enum ArmKind {
     KernelZram,
     /// The same, told by hints which app comes and goes and what its last relaunch used.
     KernelZramHint,
+    /// The same kernel, governed by Clew's policies from outside.
+    KernelZramGovern,
     /// A plain swap file on the disk.
     SwapFile,
     /// The same behind the kernel's zswap.
@@ -76,6 +79,7 @@ impl ArmKind {
     /// All.
     pub fn all() -> Vec<ArmKind> {
         let mut all = ArmKind::FULL.to_vec();
+        all.push(ArmKind::KernelZramGovern);
         all.push(ArmKind::KernelZswap);
         all.extend(FlashScheme::ALL.map(ArmKind::Flash));
         all.extend(Ablation::ALL.map(ArmKind::Without));
@@ -88,6 +92,7 @@ impl ArmKind {
             ArmKind::Dram => "dram",
             ArmKind::KernelZram => "kernel-zram",
             ArmKind::KernelZramHint => "kernel-zram+hint",
+            ArmKind::KernelZramGovern => "kernel-zram+govern",
             ArmKind::SwapFile => "swap-file",
             ArmKind::KernelZswap => "kernel-zswap",
             ArmKind::Flash(scheme) => scheme.arm_name(),
@@ -327,6 +332,9 @@ pub fn make(kind: ArmKind, settings: &ArmSettings) -> Result<Box<dyn Arm>, Bench
         | ArmKind::KernelZramHint
         | ArmKind::KernelZswap
         | ArmKind::SwapFile => Box::new(kernel::KernelSwap::new(kind)),
+        ArmKind::KernelZramGovern => {
+            Box::new(kernel::KernelSwap::governed(govern::command(settings)?))
+        }
         _ => Box::new(clew::Clew::new(kind, settings)?),
     })
 }

@@ -8,7 +8,8 @@ use crate::output::{Format, json, table};
 
 /// `clew doctor`. Fails (3) where the daemon could not run.
 pub fn doctor(format: Format) -> Result<(), Failure> {
-    let checks = examine();
+    let mut checks = examine();
+    checks.extend(clew_govern::doctor::examine());
     match format {
         Format::Json => json(&checks)?,
         Format::Text => {

@@ -9,6 +9,7 @@ pub mod demo;
 pub mod doctor;
 pub mod donate;
 pub mod generate;
+pub mod govern;
 pub mod import;
 pub mod man;
 pub mod mount;

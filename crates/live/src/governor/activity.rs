@@ -15,7 +15,7 @@ use clew_core::{AppId, AppState};
 use super::Governor;
 
 /// How often activity is looked at.
-const PERIOD: Duration = Duration::from_millis(100);
+pub const PERIOD: Duration = Duration::from_millis(100);
 /// CPU time within a period from which on an app works: 5 per cent of one CPU.
 const WORKS: Duration = Duration::from_millis(5);
 /// Faults within a period that count as much as that.
@@ -27,7 +27,7 @@ const CLEARLY: f64 = 2.0;
 
 /// What is known of an app's activity.
 #[derive(Debug, Default)]
-pub(super) struct Activity {
+pub struct Activity {
     /// Somebody has said where it is.
     pub told: bool,
     /// CPU time and faults as last read.
@@ -39,8 +39,8 @@ pub(super) struct Activity {
 }
 
 impl Activity {
-    /// What was read now.
-    fn read(&mut self, cpu: Duration, faults: u64, now: Instant) {
+    /// What was read now: of all processes together, since they began.
+    pub fn read(&mut self, cpu: Duration, faults: u64, now: Instant) {
         // Of processes that ended, time and faults are gone.
         let (cpu_before, faults_before) = self.last.unwrap_or((cpu, faults));
         let cpu_share = cpu.saturating_sub(cpu_before).as_secs_f64() / WORKS.as_secs_f64();
@@ -59,7 +59,7 @@ impl Activity {
 
 /// Who should be in front: the app that works most, but the one that is there stays as long as it is
 /// not quiet and no other works clearly more.
-fn in_front(
+pub fn in_front(
     apps: &[(AppId, &Activity)],
     now_in_front: Option<AppId>,
     now: Instant,
@@ -139,7 +139,7 @@ impl Governor {
 }
 
 /// CPU time of a process and all its threads since it began; `None` if it is gone.
-fn cpu_time(pid: u32) -> Option<Duration> {
+pub fn cpu_time(pid: u32) -> Option<Duration> {
     let mut clock = 0;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: both are written to, and live across the calls.

@@ -3,7 +3,7 @@
 //! It wakes for messages and at ticks, tells the policies what happened, and hands work to the
 //! workers. It waits for nobody.
 
-mod activity;
+pub mod activity;
 mod budget;
 mod burial;
 mod candidates;

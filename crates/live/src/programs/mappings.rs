@@ -323,6 +323,11 @@ struct Region {
     categories: u64,
 }
 
+const PRESENT: u64 = 1 << 3;
+const SWAPPED: u64 = 1 << 4;
+const ZERO: u64 = 1 << 5;
+const HUGE: u64 = 1 << 6;
+
 /// Lists the pages of `[start, end)` that are present and not the shared page of zeros
 /// (PAGEMAP_SCAN, Linux 6.7).
 pub fn present_pages(
@@ -332,26 +337,67 @@ pub fn present_pages(
     page_bytes: u64,
     mut found: impl FnMut(Present),
 ) -> io::Result<()> {
+    let wanted = Wanted { all: PRESENT, any: 0, told: PRESENT | HUGE };
+    scan(pagemap, start..end, wanted, |region| {
+        found(Present {
+            first: Vpn::of_addr(region.start, page_bytes),
+            pages: (region.end - region.start) / page_bytes,
+            huge: region.categories & HUGE != 0,
+        });
+    })
+}
+
+/// Lists, ascending, the pages of `[start, end)` that hold something, in memory or in the kernel's swap: the first
+/// page, how many there are, and which of the two.
+pub fn kept_pages(
+    pagemap: &File,
+    start: u64,
+    end: u64,
+    page_bytes: u64,
+    mut found: impl FnMut(Vpn, u64, PageIs),
+) -> io::Result<()> {
+    let wanted = Wanted { all: 0, any: PRESENT | SWAPPED, told: PRESENT | SWAPPED };
+    scan(pagemap, start..end, wanted, |region| {
+        let is = match region.categories & PRESENT {
+            0 => PageIs::Swapped,
+            _ => PageIs::Present,
+        };
+        let pages = (region.end - region.start) / page_bytes;
+        found(Vpn::of_addr(region.start, page_bytes), pages, is);
+    })
+}
+
+/// Pages that are of every category of `all` and of one of `any`, if there are such; `told` of each.
+struct Wanted {
+    all: u64,
+    any: u64,
+    told: u64,
+}
+
+/// PAGEMAP_SCAN of what is not the shared page of zeros.
+fn scan(
+    pagemap: &File,
+    range: Range<u64>,
+    wanted: Wanted,
+    mut found: impl FnMut(&Region),
+) -> io::Result<()> {
     const PAGEMAP_SCAN: u64 = 0xc060_6610;
-    const PRESENT: u64 = 1 << 3;
-    const ZERO: u64 = 1 << 5;
-    const HUGE: u64 = 1 << 6;
     let mut regions = [Region { start: 0, end: 0, categories: 0 }; 256];
-    let mut at = start;
-    while at < end {
+    let mut at = range.start;
+    while at < range.end {
         let mut arg = ScanArg {
             size: size_of::<ScanArg>() as u64,
             flags: 0,
             start: at,
-            end,
+            end: range.end,
             walk_end: 0,
             vec: regions.as_mut_ptr() as u64,
             vec_len: regions.len() as u64,
             max_pages: 0,
             category_inverted: ZERO,
-            category_mask: PRESENT | ZERO,
-            category_anyof_mask: 0,
-            return_mask: PRESENT | HUGE,
+            category_mask: wanted.all | ZERO,
+            category_anyof_mask: wanted.any,
+            return_mask: wanted.told,
         };
         // SAFETY: the argument and the vector it names live across the call and are as large as
         // stated.
@@ -359,13 +405,7 @@ pub fn present_pages(
         if n < 0 {
             return Err(io::Error::last_os_error());
         }
-        for region in &regions[..n as usize] {
-            found(Present {
-                first: Vpn::of_addr(region.start, page_bytes),
-                pages: (region.end - region.start) / page_bytes,
-                huge: region.categories & HUGE != 0,
-            });
-        }
+        regions[..n as usize].iter().for_each(&mut found);
         if arg.walk_end <= at {
             break;
         }
@@ -530,6 +570,12 @@ VmFlags: rd wr mr mw me lo ac sd
         }
         scan.expect("scan");
         assert_eq!(pages, [3, 4, 9]);
+        let mut kept = Vec::new();
+        kept_pages(&pagemap, base, end, page as u64, |first, pages, is| {
+            kept.push((first.0 - base / page as u64, pages, is));
+        })
+        .expect("scan");
+        assert_eq!(kept, [(3, 2, PageIs::Present), (9, 1, PageIs::Present)]);
         let first = Vpn::of_addr(base, page as u64);
         let states = page_states(&pagemap, Vpn(first.0 + 2), 3).expect("pagemap");
         assert_eq!(states, [PageIs::Nothing, PageIs::Present, PageIs::Present]);

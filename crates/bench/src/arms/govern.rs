@@ -1,0 +1,87 @@
+//! `clew govern` beside an arm on the kernel's zram: in the group, of whose memory and processor time it is part, and
+//! told which app comes and goes.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Stdio};
+
+use super::{ArmSettings, Ground};
+use crate::error::{BenchError, file_error};
+use crate::programs::Kind;
+use crate::session::{Launch, last_words};
+
+/// The command that a governed arm starts.
+///
+/// # Errors
+/// Nobody said where it is, or it is not there.
+pub fn command(settings: &ArmSettings) -> Result<PathBuf, BenchError> {
+    let unavailable = |reason| BenchError::Unavailable { what: "clew", reason };
+    let exe = settings
+        .clew_exe
+        .clone()
+        .ok_or_else(|| unavailable("the path of its command was not given".to_string()))?;
+    match exe.is_file() {
+        true => Ok(exe),
+        false => Err(unavailable(format!("there is no file {}", exe.display()))),
+    }
+}
+
+/// A running governor. Its end ends it; what is swapped out stays with the kernel.
+pub struct Governed {
+    child: Child,
+    orders: Option<ChildStdin>,
+    apps: Vec<(Kind, u32)>,
+    said: PathBuf,
+}
+
+impl Governed {
+    /// Starts one for these processes.
+    pub fn start(
+        exe: PathBuf,
+        ground: &Ground,
+        apps: &[(Kind, u32)],
+    ) -> Result<Governed, BenchError> {
+        let said = ground.scratch.join("govern.stderr");
+        let stderr = File::create(&said).map_err(file_error("create", &said))?;
+        // Lower by what the group holds and the governor does not count: page tables, stacks, file pages.
+        let budget = ground.total()?.saturating_sub(ground.headroom_bytes / 6 * 5);
+        let mut argv: Vec<OsString> = vec![exe.into(), "govern".into(), "--orders".into()];
+        argv.extend(["--budget".into(), budget.to_string().into()]);
+        argv.extend(apps.iter().map(|(_, pid)| OsString::from(pid.to_string())));
+        let launch = Launch { entrances: ground.group.entrances(), ..Launch::default() };
+        let mut child = launch
+            .command(&argv)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(stderr)
+            .spawn()
+            .map_err(|source| BenchError::Start { program: "clew govern".to_string(), source })?;
+        let orders = child.stdin.take();
+        Ok(Governed { child, orders, apps: apps.to_vec(), said })
+    }
+
+    /// Tells it where an app goes: `fg` or `bg`.
+    ///
+    /// # Errors
+    /// It has ended; with what it said.
+    pub fn order(&mut self, verb: &str, app: Kind) -> Result<(), BenchError> {
+        let pid = self.apps.iter().find(|(kind, _)| *kind == app).map(|(_, pid)| *pid);
+        let (Some(pid), Some(orders)) = (pid, &mut self.orders) else { return Ok(()) };
+        orders.write_all(format!("{verb} {pid}\n").as_bytes()).map_err(|error| {
+            BenchError::Unavailable {
+                what: "clew govern",
+                reason: format!("{error}; it said: {}", last_words(&self.said)),
+            }
+        })
+    }
+}
+
+impl Drop for Governed {
+    fn drop(&mut self) {
+        drop(self.orders.take());
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

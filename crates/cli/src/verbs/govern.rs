@@ -1,0 +1,145 @@
+//! `clew govern`.
+
+use std::ffi::OsString;
+use std::io::{BufReader, stdin};
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, anyhow};
+use clew_core::{AppState, ByteSize};
+use clew_govern::{GovernError, Governor, Order, Settings, Status, heed};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::Failure;
+use crate::output::{self, Format};
+
+/// Who is governed, and how.
+#[derive(clap::Args)]
+pub struct Args {
+    /// A process id (its descendants are governed too), or the directory of a control group.
+    #[arg(required_unless_present = "run", value_name = "PID|CGROUP")]
+    target: Vec<String>,
+    /// What these programs, their swapped pages as far as they are in memory, and this command may use
+    /// together [default: half the memory].
+    #[arg(long, value_name = "SIZE")]
+    budget: Option<ByteSize>,
+    /// A preset's name, or a TOML file with a [scheme] table [default: one of its own, near to 'clew'].
+    #[arg(long, value_name = "NAME|FILE.toml")]
+    scheme: Option<String>,
+    /// Heed lines on standard input: 'fg PID', 'bg PID', 'status'.
+    #[arg(long, conflicts_with = "run")]
+    orders: bool,
+    /// Start this program and govern it; ends as it does.
+    #[arg(last = true, value_name = "COMMAND")]
+    run: Vec<OsString>,
+}
+
+/// `clew govern`. Until a signal comes, or nothing is left to govern.
+pub fn govern(format: Format, args: Args) -> Result<(), Failure> {
+    let over = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT, SIGHUP] {
+        signal_hook::flag::register(signal, over.clone()).context("heeding signals")?;
+    }
+    let mut started = start(&args.run)?;
+    let mut targets = args.target;
+    targets.extend(started.as_ref().map(|child| child.id().to_string()));
+    let settings = Settings { targets, budget: args.budget, scheme: args.scheme };
+    let mut governor = Governor::new(&settings).map_err(|error| {
+        // What was started for nothing does not stay.
+        if let Some(child) = &mut started {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        match error {
+            GovernError::Scheme(_) | GovernError::Target { .. } | GovernError::Budget(_) => {
+                Failure::Input(error.into())
+            }
+            GovernError::NoSwap | GovernError::Forbidden { .. } => Failure::Unfit(error.into()),
+        }
+    })?;
+    let status = governor.status();
+    remark!("clew: governing (budget {}, scheme {})", ByteSize(status.budget_bytes), status.scheme);
+    let (to, orders) = crossbeam_channel::unbounded::<Order>();
+    if args.orders {
+        std::thread::spawn(move || {
+            heed(BufReader::new(stdin()), &to, |why| remark!("clew: {why}"));
+        });
+    }
+    governor.run(&orders, &over, |status| {
+        if let Err(Failure::Failed(error)) = show(format, status) {
+            remark!("clew: {error}");
+        }
+    });
+    let status = governor.status();
+    if args.run.is_empty() {
+        return show(format, &status);
+    }
+    match started.as_mut().map(Child::wait).transpose()?.and_then(|status| status.code()) {
+        Some(0) => Ok(()),
+        code => Err(Failure::Said(code.unwrap_or(1) as u8)),
+    }
+}
+
+fn start(words: &[OsString]) -> Result<Option<Child>, Failure> {
+    let Some((program, arguments)) = words.split_first() else { return Ok(None) };
+    match Command::new(program).args(arguments).spawn() {
+        Ok(child) => Ok(Some(child)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(Failure::NotFound(anyhow!("{}: {error}", program.display())))
+        }
+        Err(error) => Err(Failure::Failed(anyhow!("{}: {error}", program.display()))),
+    }
+}
+
+fn show(format: Format, status: &Status) -> Result<(), Failure> {
+    if format == Format::Json {
+        return output::json(status);
+    }
+    let bytes = |bytes: u64| ByteSize(bytes).to_string();
+    let row = |name: &str, value: String| vec![name.to_string(), value];
+    let rows = vec![
+        row("used", format!("{} of {}", bytes(status.used_bytes), bytes(status.budget_bytes))),
+        row("by programs", bytes(status.used.programs_bytes)),
+        row("by what was read ahead of them", bytes(status.used.brought_bytes)),
+        row("by their pages in zram", bytes(status.used.swap_bytes)),
+        row("by this command", bytes(status.used.governor_bytes)),
+        row("free swap", bytes(status.swap_free_bytes)),
+        row("pages taken out", status.paged_out_pages.to_string()),
+        row("pages the kernel took by itself", status.kernel_out_pages.to_string()),
+        row("pages read ahead", status.brought_pages.to_string()),
+        row("of these used", status.brought_used_pages.to_string()),
+        row("of these left unused", status.brought_unused_pages.to_string()),
+        row("pages kept young", status.kept_young_pages.to_string()),
+        row("blind: records of faults lost", status.lost_faults.to_string()),
+        row("blind: pages back without a fault", status.unheard_pages.to_string()),
+    ];
+    say!("{}", output::table(&["what", "how much"], rows));
+    let mut rows = Vec::new();
+    for app in &status.apps {
+        let state = match app.state {
+            AppState::Foreground => "front",
+            AppState::Background => "",
+        };
+        for program in &app.programs {
+            rows.push(vec![
+                app.name.clone(),
+                state.to_string(),
+                program.pid.to_string(),
+                program.command.clone(),
+                program.resident_pages.to_string(),
+                program.swapped_pages.to_string(),
+                program.faults.to_string(),
+            ]);
+        }
+        if app.programs.is_empty() {
+            let (root, none) = (app.root.to_string(), String::new());
+            let note = "nothing governed yet".to_string();
+            let row = [app.name.clone(), state.to_string(), root, note];
+            rows.push(row.into_iter().chain(std::iter::repeat_n(none, 3)).collect());
+        }
+    }
+    let header = ["APP", "", "PID", "COMMAND", "RESIDENT", "SWAPPED", "FAULTS"];
+    say!("{}", output::table(&header, rows));
+    Ok(())
+}

@@ -1,0 +1,512 @@
+//! The governor: one thread, which is told what the kernel says, asks the driver, and does what that wants.
+//!
+//! Nobody waits for it. What it knows of pages it has from looks and from the stream of major faults, and it may be
+//! late: a page that came back meanwhile is found by the next look.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use clew_core::{AppId, AppState, ByteSize, Event, Job, Ns, PageId, SpaceId, Trigger, Vpn};
+use clew_engine::budget::{Budget, Use, WATERMARKS};
+use clew_engine::decide::Engine;
+use clew_engine::driver::Driver;
+use clew_live::agents::attach::share_memory;
+use clew_live::config::total_memory;
+use clew_live::governor::activity::Activity;
+use clew_live::kernel_swap::{free_swap_bytes, may_advise_others};
+use clew_live::programs::mappings::resident_anonymous_bytes;
+use clew_live::programs::proc_stat::Stat;
+use clew_live::survival::predecessor::ProcessName;
+use clew_policy::schemes::Scheme;
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+
+use crate::bring_back::Brought;
+use crate::error::GovernError;
+use crate::major_faults::MajorFaults;
+use crate::orders::Order;
+use crate::pages::{Pages, Where};
+use crate::program::{Program, anonymous_bytes, command};
+use crate::status::{AppStatus, Counts, ProgramStatus, Status, UsedBytes};
+use crate::swap::Swap;
+use crate::targets::Targets;
+use crate::young::Young;
+
+/// While something happens, while a relaunch asks for pages, and while nothing does.
+const TICK_BUSY: Duration = Duration::from_millis(10);
+const TICK_RELAUNCH: Duration = Duration::from_millis(1);
+const TICK_IDLE: Duration = Duration::from_millis(100);
+/// How long after the last event the governor counts as busy.
+const BUSY_FOR: Duration = Duration::from_millis(500);
+/// How often processes are looked for.
+const MEMBERS: Duration = Duration::from_secs(1);
+/// Processes with less anonymous memory, resident or swapped, are left alone.
+const LEAST_BYTES: u64 = 1 << 20;
+/// Rounds of reclaim between two looks at faults.
+const ROUNDS: u32 = 8;
+/// The least budget that makes sense.
+const LEAST_BUDGET: u64 = 16 << 20;
+
+/// What is governed, how.
+pub struct Settings {
+    /// Process ids, and directories of control groups.
+    pub targets: Vec<String>,
+    /// What programs, their swapped pages and the governor may use together; half of the machine's memory if
+    /// nobody says it.
+    pub budget: Option<ByteSize>,
+    /// A preset's name or a file; the usual scheme, if there is none.
+    pub scheme: Option<String>,
+}
+
+/// An app.
+pub(crate) struct App {
+    pub root: ProcessName,
+    pub name: String,
+    pub state: AppState,
+    pub activity: Activity,
+    /// Major faults, of programs that ended too.
+    pub faults: u64,
+    /// All of its processes, governed or not.
+    pub members: HashSet<ProcessName>,
+}
+
+/// The governor's state.
+pub struct Governor {
+    pub(crate) driver: Driver,
+    pub(crate) pages: Pages,
+    pub(crate) programs: BTreeMap<SpaceId, Program>,
+    pub(crate) apps: BTreeMap<AppId, App>,
+    pub(crate) brought: VecDeque<Brought>,
+    pub(crate) counts: Counts,
+    pub(crate) swap: Swap,
+    pub(crate) used: UsedBytes,
+    pub(crate) young: Young,
+    pub(crate) page_bytes: u64,
+    pub(crate) now: Ns,
+    pub(crate) last_activity: Instant,
+    scheme: Scheme,
+    faults: MajorFaults,
+    /// The space of each governed process.
+    by_pid: HashMap<u32, SpaceId>,
+    targets: Targets,
+    looked_for: Option<Instant>,
+    /// Processes that cannot be opened: it was said.
+    refused: HashSet<ProcessName>,
+    own_statm: Option<File>,
+    jobs: (Sender<u64>, Receiver<u64>),
+    last_busy: Instant,
+    last_tick: Option<Instant>,
+    started: Instant,
+    next_number: u32,
+}
+
+impl Governor {
+    /// Gets ready: reads the scheme, finds the targets, tries what it needs.
+    ///
+    /// # Errors
+    /// What was said makes no sense, or what is needed is not there or not permitted.
+    pub fn new(settings: &Settings) -> Result<Governor, GovernError> {
+        let scheme = crate::scheme::read(settings.scheme.as_deref())?;
+        let budget = settings.budget.unwrap_or(ByteSize(total_memory().0 / 2));
+        if budget.0 < LEAST_BUDGET {
+            return Err(GovernError::Budget(budget));
+        }
+        let targets = Targets::named(&settings.targets)?;
+        if free_swap_bytes().is_none() {
+            return Err(GovernError::NoSwap);
+        }
+        if !may_advise_others() {
+            return Err(GovernError::Forbidden {
+                what: "advice about the memory of others",
+                advice: "run as root, or with CAP_SYS_NICE, CAP_SYS_PTRACE and CAP_PERFMON",
+                source: std::io::Error::from_raw_os_error(rustix::io::Errno::PERM.raw_os_error()),
+            });
+        }
+        let faults = MajorFaults::listen().map_err(|source| GovernError::Forbidden {
+            what: "hearing of the major faults of others",
+            advice: "run as root, or with CAP_PERFMON (kernel.perf_event_paranoid)",
+            source,
+        })?;
+        let page_bytes = rustix::param::page_size() as u64;
+        let (low, high) = WATERMARKS;
+        let budget = Budget::new(budget.0, low, high, page_bytes);
+        let mut engine = Engine::new(&scheme);
+        engine.set_page_bytes(page_bytes as u32);
+        let now = Instant::now();
+        Ok(Governor {
+            driver: Driver::new(engine, budget, scheme.on_full),
+            pages: Pages::default(),
+            programs: BTreeMap::new(),
+            apps: BTreeMap::new(),
+            brought: VecDeque::new(),
+            counts: Counts::default(),
+            swap: Swap::default(),
+            used: UsedBytes::default(),
+            young: Young::default(),
+            page_bytes,
+            now: Ns(0),
+            last_activity: now,
+            scheme,
+            faults,
+            by_pid: HashMap::new(),
+            targets,
+            looked_for: None,
+            refused: HashSet::new(),
+            own_statm: File::open("/proc/self/statm").ok(),
+            jobs: unbounded(),
+            last_busy: now,
+            last_tick: None,
+            started: now,
+            next_number: 0,
+        })
+    }
+
+    /// Governs until `over` is set or nothing is left to govern. `show` is given the state when an order asks for it.
+    pub fn run(
+        &mut self,
+        orders: &Receiver<Order>,
+        over: &Arc<AtomicBool>,
+        mut show: impl FnMut(&Status),
+    ) {
+        let mut orders = Some(orders);
+        while !over.load(Ordering::Relaxed) {
+            self.tick();
+            if self.targets.are_over() {
+                return;
+            }
+            let wait = self.wait();
+            let order = match orders {
+                None => {
+                    std::thread::sleep(wait);
+                    continue;
+                }
+                Some(orders) => orders.recv_timeout(wait),
+            };
+            match order {
+                Ok(Order::Front(pid)) => self.told(pid, true),
+                Ok(Order::Back(pid)) => self.told(pid, false),
+                Ok(Order::Status) => show(&self.status()),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => orders = None,
+            }
+        }
+    }
+
+    fn wait(&self) -> Duration {
+        if self.last_busy.elapsed() > BUSY_FOR {
+            return TICK_IDLE;
+        }
+        match self.driver.is_relaunching() && !self.scheme.prefetch.about().idle {
+            true => TICK_RELAUNCH,
+            false => TICK_BUSY,
+        }
+    }
+
+    fn tick(&mut self) {
+        self.look_up();
+        self.hear();
+        if self.last_tick.is_some_and(|when| when.elapsed() < TICK_BUSY) {
+            // A relaunch goes on: what comes with its faults comes soon, all else has time.
+            return self.bring_wanted();
+        }
+        self.last_tick = Some(Instant::now());
+        if self.looked_for.is_none_or(|when| when.elapsed() >= MEMBERS) {
+            self.looked_for = Some(Instant::now());
+            self.look_for_programs();
+        }
+        self.watch_activity();
+        self.look_at_changed();
+        self.settle_brought();
+        self.end_quiet_relaunches();
+        while let Ok(job) = self.jobs.1.try_recv() {
+            self.driver.tell(self.now, &Event::JobDone { job }, &self.pages);
+        }
+        self.driver.tick(self.now, &self.pages);
+        self.carry_out();
+        self.keep_budget();
+        self.keep_young();
+        self.driver.rest();
+    }
+
+    pub(crate) fn look_up(&mut self) {
+        self.now = Ns(self.started.elapsed().as_nanos() as u64);
+    }
+
+    /// What a page takes in swap, bytes.
+    pub(crate) fn stored_page_bytes(&self) -> u32 {
+        self.swap.page_bytes(self.page_bytes)
+    }
+
+    /// Long work of a policy, on a thread of its own.
+    pub(crate) fn run_beside(&self, job: Job) {
+        let done = self.jobs.0.clone();
+        std::thread::spawn(move || {
+            (job.run)();
+            let _ = done.send(job.id);
+        });
+    }
+
+    // ---- faults ----------------------------------------------------------------------------------
+
+    /// Tells of the major faults since the last time, and asks what should come with them.
+    pub(crate) fn hear(&mut self) {
+        let faults = self.faults.take();
+        if faults.is_empty() {
+            return;
+        }
+        let asks = !self.scheme.prefetch.about().idle;
+        for fault in faults {
+            let Some(space) = self.by_pid.get(&fault.pid).copied() else { continue };
+            let Some(program) = self.programs.get_mut(&space) else { continue };
+            program.faults += 1;
+            if let Some(app) = self.apps.get_mut(&program.app) {
+                app.faults += 1;
+            }
+            self.last_busy = Instant::now();
+            let page = PageId::new(space, Vpn::of_addr(fault.address, self.page_bytes));
+            self.faulted(page, asks);
+        }
+    }
+
+    fn faulted(&mut self, page: PageId, asks: bool) {
+        use clew_core::{AccessKind, Tier};
+        match self.pages.get(page) {
+            // Of a file, or new: a look finds it.
+            Where::Nowhere | Where::Leaving => return,
+            // It was on its way, or the kernel had dropped it again.
+            Where::Brought => return self.brought_was_used(page),
+            // The kernel took it by itself since the last look.
+            Where::Resident => {
+                self.counts.kernel_out += 1;
+                self.pages.set(page, Where::Out);
+                let bytes = self.stored_page_bytes();
+                let stored = Event::Stored { page, tier: Tier::Pool, bytes };
+                self.driver.tell(self.now, &stored, &self.pages);
+            }
+            Where::Out => {}
+        }
+        self.pages.set(page, Where::Resident);
+        let access = Event::Access { page, kind: AccessKind::Fault, write: false };
+        self.driver.tell(self.now, &access, &self.pages);
+        if asks {
+            self.driver.want_early(Trigger::Fault(page), &self.pages);
+        }
+        let back = Event::PageIn { page, tier: Tier::Pool, demand: true };
+        self.driver.tell(self.now, &back, &self.pages);
+    }
+
+    /// What is wanted comes back as far as there is room.
+    pub(crate) fn bring_wanted(&mut self) {
+        let now = self.in_use();
+        self.driver.bring_wanted(now, &self.pages);
+        self.carry_out();
+    }
+
+    // ---- programs --------------------------------------------------------------------------------
+
+    /// Finds programs that are new, and those that have ended.
+    fn look_for_programs(&mut self) {
+        let ended: Vec<SpaceId> = self
+            .programs
+            .values()
+            .filter(|program| !program.is_there())
+            .map(|program| program.space)
+            .collect();
+        ended.into_iter().for_each(|space| self.end_space(space));
+        let found = self.targets.look();
+        let mut members: HashMap<ProcessName, HashSet<ProcessName>> = HashMap::new();
+        for (process, root) in found {
+            members.entry(root).or_default().insert(process);
+        }
+        let gone: Vec<AppId> = self
+            .apps
+            .iter()
+            .filter(|(_, app)| !members.contains_key(&app.root))
+            .map(|(id, _)| *id)
+            .collect();
+        gone.into_iter().for_each(|app| self.end_app(app));
+        self.refused.retain(|process| members.values().any(|of| of.contains(process)));
+        for (root, processes) in members {
+            let app = self.app_of(root);
+            for process in &processes {
+                self.govern(*process, app);
+            }
+            if let Some(app) = self.apps.get_mut(&app) {
+                app.members = processes;
+            }
+        }
+    }
+
+    /// The app of this root, which is new if there is none.
+    fn app_of(&mut self, root: ProcessName) -> AppId {
+        if let Some((id, _)) = self.apps.iter().find(|(_, app)| app.root == root) {
+            return *id;
+        }
+        self.next_number += 1;
+        let id = AppId(self.next_number);
+        let app = App {
+            root,
+            name: command(root.pid),
+            state: AppState::Background,
+            activity: Activity::default(),
+            faults: 0,
+            members: HashSet::new(),
+        };
+        self.driver.name(id, &app.name);
+        self.apps.insert(id, app);
+        self.driver.tell(self.now, &Event::Launch { app: id }, &self.pages);
+        self.driver.tell(self.now, &Event::Background { app: id }, &self.pages);
+        id
+    }
+
+    /// From now on, this process is governed, if it is worth it.
+    fn govern(&mut self, process: ProcessName, app: AppId) {
+        if self.by_pid.contains_key(&process.pid) || self.refused.contains(&process) {
+            return;
+        }
+        let parent = Stat::of(process.pid).map_or(0, |stat| stat.parent);
+        // A child before its execve has its parent's memory, which is governed already.
+        if anonymous_bytes(process.pid) < LEAST_BYTES
+            || share_memory(process.pid, parent) == Some(true)
+        {
+            return;
+        }
+        let space = self.free_space();
+        let program = match Program::open(process, space, app) {
+            Ok(program) => program,
+            Err(error) => {
+                if error.kind() == std::io::ErrorKind::PermissionDenied {
+                    tracing::warn!(pid = process.pid, "not governed: {error} (CAP_SYS_PTRACE)");
+                    self.refused.insert(process);
+                }
+                return;
+            }
+        };
+        self.pages.begin(space);
+        self.by_pid.insert(process.pid, space);
+        self.programs.insert(space, program);
+        let start = Event::SpaceStart { space, app, file: false };
+        self.driver.tell(self.now, &start, &self.pages);
+        self.look(space);
+    }
+
+    fn free_space(&self) -> SpaceId {
+        let is_free = |number: &u32| !self.programs.contains_key(&SpaceId(*number));
+        SpaceId((1..clew_core::SPACES).find(is_free).unwrap_or(0))
+    }
+
+    /// Its memory is gone. What it becomes, if its process lives, is found by the next look for programs.
+    fn end_space(&mut self, space: SpaceId) {
+        let Some(program) = self.programs.remove(&space) else { return };
+        self.by_pid.remove(&program.name.pid);
+        self.brought.retain(|batch| batch.is_not_of(space));
+        self.pages.end(space);
+        self.driver.tell(self.now, &Event::SpaceEnd { space }, &self.pages);
+    }
+
+    fn end_app(&mut self, app: AppId) {
+        let of_app = |program: &&Program| program.app == app;
+        let spaces: Vec<SpaceId> =
+            self.programs.values().filter(of_app).map(|program| program.space).collect();
+        spaces.into_iter().for_each(|space| self.end_space(space));
+        self.apps.remove(&app);
+        self.driver.tell(self.now, &Event::Exit { app }, &self.pages);
+    }
+
+    // ---- the budget ------------------------------------------------------------------------------
+
+    pub(crate) fn in_use(&self) -> Use {
+        Use {
+            used_bytes: self.used.total(),
+            resident_bytes: self.used.programs_bytes + self.used.brought_bytes,
+            relaunching: self.driver.is_relaunching(),
+            ..Use::default()
+        }
+    }
+
+    /// Measures what is used.
+    fn measure(&mut self) {
+        let page_bytes = self.page_bytes;
+        self.swap.look(self.pages.out_pages(), page_bytes);
+        let programs = self.programs.values_mut();
+        self.used = UsedBytes {
+            programs_bytes: programs.map(|program| program.resident_bytes(page_bytes)).sum(),
+            brought_bytes: self.brought_bytes(),
+            swap_bytes: self.swap.memory_bytes(self.pages.out_pages(), page_bytes),
+            governor_bytes: self
+                .own_statm
+                .as_mut()
+                .map_or(0, |statm| resident_anonymous_bytes(statm, page_bytes)),
+        };
+    }
+
+    /// What is short leaves, a few rounds at a time.
+    fn keep_budget(&mut self) {
+        for _ in 0..ROUNDS {
+            self.measure();
+            self.driver.set_tier(clew_core::Tier::Pool, self.swap.facts);
+            let now = self.in_use();
+            let is_short = self.driver.budget().shortage(now).is_some();
+            self.driver.keep_budget(self.now, now, &self.pages);
+            let progress = self.carry_out();
+            if is_short {
+                self.last_busy = Instant::now();
+            }
+            if !is_short || !progress {
+                break;
+            }
+        }
+        self.bring_wanted();
+    }
+
+    // ---- the state -------------------------------------------------------------------------------
+
+    /// The state of everything.
+    pub fn status(&mut self) -> Status {
+        use clew_core::PageFacts;
+        self.hear();
+        self.measure();
+        let program = |program: &Program| {
+            let counts = self.pages.counts(program.space);
+            ProgramStatus {
+                pid: program.name.pid,
+                command: program.command.clone(),
+                resident_pages: counts.resident,
+                swapped_pages: counts.stored_total(),
+                faults: program.faults,
+            }
+        };
+        let app = |(id, app): (&AppId, &App)| {
+            let of_app = self.programs.values().filter(|program| program.app == *id);
+            let programs: Vec<ProgramStatus> = of_app.map(program).collect();
+            AppStatus {
+                root: app.root.pid,
+                name: app.name.clone(),
+                state: app.state,
+                told: app.activity.told,
+                faults: app.faults,
+                others: app.members.len().saturating_sub(programs.len()),
+                programs,
+            }
+        };
+        Status {
+            scheme: self.scheme.name.clone(),
+            budget_bytes: self.driver.budget().total_bytes,
+            used_bytes: self.used.total(),
+            used: self.used,
+            swap_free_bytes: self.swap.facts.limit_bytes - self.swap.facts.used_bytes,
+            paged_out_pages: self.counts.paged_out,
+            kernel_out_pages: self.counts.kernel_out,
+            brought_pages: self.counts.brought,
+            brought_used_pages: self.counts.used,
+            brought_unused_pages: self.counts.expired,
+            kept_young_pages: self.young.touched,
+            kept_young_ns: self.young.spent.as_nanos() as u64,
+            lost_faults: self.faults.lost(),
+            unheard_pages: self.counts.unheard,
+            apps: self.apps.iter().map(app).collect(),
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! Programs without an agent, governed through the kernel's own swap: static ones, those in a sandbox, and whoever
+//! was there before.
+//!
+//! The same policies and the same [`Driver`](clew_engine::driver::Driver) as of the daemon and of a replay, and one more
+//! adapter of it. A page that is to leave is taken out by MADV_PAGEOUT ([`pageout`]), what a return will use is read by
+//! MADV_WILLNEED ([`bring_back`]), and what recurs is kept young while the kernel takes pages by itself ([`young`]).
+//! The sensors are the stream of major faults ([`major_faults`]) and the kernel's page tables ([`looks`]).
+//!
+//! Nothing that a program could read depends on the governor: the kernel's swap has the pages, and whoever dies, they
+//! come back on a touch.
+#![forbid(unsafe_code)]
+
+mod adapter;
+mod bring_back;
+pub mod doctor;
+mod error;
+mod front;
+mod governor;
+mod looks;
+mod major_faults;
+mod orders;
+mod pageout;
+mod pages;
+mod program;
+mod scheme;
+mod status;
+mod swap;
+mod targets;
+mod young;
+
+pub use error::GovernError;
+pub use governor::{Governor, Settings};
+pub use orders::{Order, heed};
+pub use status::{AppStatus, ProgramStatus, Status, UsedBytes};
