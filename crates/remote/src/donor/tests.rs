@@ -11,7 +11,7 @@ use clew_store::flash::{Flash, FlashConfig, LogId, ReadsAhead};
 use super::*;
 use crate::borrowed::Borrowed;
 use crate::link::Patience;
-use crate::link::tests::{Proxy, pair, until};
+use crate::link::tests::{pair, proxy, until};
 use crate::secure::{Channel, Session};
 use crate::wire::{Frames, HEAD_BYTES};
 
@@ -81,8 +81,8 @@ fn log_over(link: crate::link::Link, slots: u64) -> Arc<Flash> {
 #[test]
 fn a_log_at_a_donor_gives_back_what_was_put_or_nothing() {
     let pair = pair(Lending::of(32 << 20));
-    let proxy = Proxy::new(pair.donor.address());
-    let flash = log_over(pair.link(proxy.address, Patience::default()), 256);
+    let proxy = proxy(&pair.donor);
+    let flash = log_over(pair.link(proxy.address(), Patience::default()), 256);
     let object = |number: u32| -> Vec<u8> {
         (0..1000 + number % 3000).map(|i| (i ^ number) as u8).collect()
     };
