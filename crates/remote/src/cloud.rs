@@ -164,6 +164,11 @@ impl Device for Cloud {
         self.bytes
     }
 
+    /// Nothing goes over the link that nobody needs.
+    fn align(&self) -> usize {
+        1
+    }
+
     fn write(&self, write: Write<'_>) -> Option<io::Result<usize>> {
         of_write(write, |at, bytes, told| self.put(at, bytes, told))
     }

@@ -255,6 +255,10 @@ impl Device for Copies {
         self.0.first.bytes()
     }
 
+    fn align(&self) -> usize {
+        self.0.first.align().max(self.0.second.device().align())
+    }
+
     fn write(&self, write: Write<'_>) -> Option<io::Result<usize>> {
         let Write { at, from, offset, len, told } = write;
         let Inside { first, second, .. } = &*self.0;

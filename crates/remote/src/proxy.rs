@@ -231,7 +231,7 @@ impl Shared {
             }
             // A half-open link takes what its borrower says, and nobody gets it.
             is_open &= to.write_all(&bytes).is_ok();
-            if !is_open && !(is_borrowers && act == Act::HalfOpen) {
+            if !(is_open || is_borrowers && act == Act::HalfOpen) {
                 break;
             }
         }

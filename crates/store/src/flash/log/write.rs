@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use parking_lot::MutexGuard;
 
 use super::{Buffer, Lies, Log, State, Use};
-use crate::flash::device::{ALIGN, Device};
+use crate::flash::device::Device;
 
 /// After a write that may succeed another time.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -49,7 +49,7 @@ impl Log {
                         continue;
                     }
                     state.buffers[number].is = Use::Writing;
-                    let len = (fill as usize).next_multiple_of(ALIGN);
+                    let len = (fill as usize).next_multiple_of(device.align());
                     let (offset, at) = (self.ledger.offset(number, 0), self.ledger.shape.at(slot));
                     return Some(ToWrite { buffer: number, slot, offset, len, at });
                 }
