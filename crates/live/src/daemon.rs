@@ -348,6 +348,7 @@ pub fn run(
     points::stop_unlinked();
     drop(claim);
     points::stop_forgotten();
+    governor.leave_donors();
     recorded?;
     if gives_up { Err(DaemonError::GaveUp(record.short_lives)) } else { Ok(()) }
 }

@@ -34,6 +34,8 @@ const BUFFERS_BYTES: u64 = 2 << 20;
 pub const CHUNK_BYTES: u32 = 64 << 10;
 /// What a page takes that is sent by itself: with its tag, in blocks of 4 KiB.
 pub const PAGE_CHUNK: u32 = 8 << 10;
+/// How long a daemon that ends waits for its donors.
+const GOODBYE: std::time::Duration = std::time::Duration::from_secs(1);
 /// Bytes of the segment.
 const RECORD_BYTES: usize = 64 << 10;
 
@@ -146,6 +148,15 @@ impl DonorTier {
     pub fn forgive(&self) {
         self.lender.forgive();
     }
+}
+
+/// This daemon ends and nobody follows it: donors may use their memory otherwise at once. Waits a moment for them.
+pub fn say_goodbye(tiers: &[DonorTier]) {
+    std::thread::scope(|scope| {
+        for tier in tiers {
+            scope.spawn(|| tier.lender.say_goodbye(GOODBYE));
+        }
+    });
 }
 
 /// The keys of a directory that nobody else can change.

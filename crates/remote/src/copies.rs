@@ -248,6 +248,15 @@ impl Lender for Copies {
             second.forgive();
         }
     }
+
+    fn say_goodbye(&self, patience: Duration) {
+        std::thread::scope(|scope| {
+            if let Second::Lender(second) = &self.0.second {
+                scope.spawn(move || second.say_goodbye(patience));
+            }
+            self.0.first.say_goodbye(patience);
+        });
+    }
 }
 
 impl Device for Copies {

@@ -10,7 +10,7 @@ use clew_store::PoolFacts;
 
 use super::Governor;
 use crate::control::status::DonorStatus;
-use crate::donor_tier::DonorTier;
+use crate::donor_tier::{self, DonorTier};
 
 /// The donors of a daemon, and what the policies were told of each.
 #[derive(Default)]
@@ -23,6 +23,11 @@ impl Governor {
     /// From now on there are these.
     pub fn lend_from(&mut self, tiers: Vec<DonorTier>) {
         self.donors.tiers = tiers;
+    }
+
+    /// The daemon ends, every page is back, and nobody takes over.
+    pub fn leave_donors(&self) {
+        donor_tier::say_goodbye(&self.donors.tiers);
     }
 
     /// Tells the driver how donors stand.
@@ -67,6 +72,7 @@ impl Governor {
                 waiting_bytes: standing.waiting_bytes,
                 round_trip_us: standing.round_trip.map(|time| time.as_micros() as u64),
                 connections: standing.connections,
+                cuts: standing.cuts,
                 read_errors: log.read_errors,
             }
         };
@@ -99,6 +105,7 @@ mod tests {
             received_bytes: 0,
             waiting_bytes: 0,
             connections: 1,
+            cuts: 0,
             why: None,
         };
         assert_eq!(room(&standing, log).limit_bytes, 400);

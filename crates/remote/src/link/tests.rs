@@ -211,7 +211,8 @@ fn a_link_that_is_cut_loses_nothing() {
     for (slot, version) in has {
         assert_eq!(read(&link, slot * 65536, 65536).unwrap(), chunk(version), "{slot}");
     }
-    assert!(link.standing().connections > 5, "{:?}", link.standing());
+    let standing = link.standing();
+    assert!(standing.connections > 5 && standing.cuts + 1 == standing.connections, "{standing:?}");
 }
 
 #[test]

@@ -28,6 +28,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use clew_core::{DonorId, Tier};
@@ -374,6 +375,17 @@ impl Flash {
     /// Nobody names `place` any more. Reads of it that are under way are told the bytes all the same.
     pub fn free(&self, place: Place) {
         self.core.log.free(place, &*self.core.device);
+    }
+
+    /// Objects of `len` bytes that it makes sense to have on their way together; one at least.
+    pub fn room_at_a_time(&self, len: usize) -> usize {
+        self.core.log.room_at_a_time(len)
+    }
+
+    /// Waits for `patience` at most until `count` objects of `len` bytes, or [`Flash::room_at_a_time`] of them, have
+    /// room in buffers; false if they do not get it. Others may take it before they do.
+    pub fn wait_for_room(&self, count: usize, len: usize, patience: Duration) -> bool {
+        self.core.log.wait_for_room(count, len, Instant::now() + patience)
     }
 
     /// Has everything written that is in memory, and waits for it; false if it cannot be.

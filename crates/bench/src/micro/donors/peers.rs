@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use clew_remote::cloud::Cloud;
 use clew_remote::link::Patience;
-use clew_remote::proxy::Proxy;
 use clew_remote::secure::Session;
 use clew_store::flash::Flash;
 use serde_json::Value;
@@ -141,18 +140,18 @@ impl RedisServer {
         self.address
     }
 
-    /// A log there, of so many pages, by way of `proxy`. What one before it had is forgotten with it.
+    /// A log there, of so many pages, by way of `at`. What one before it had is forgotten with it.
     ///
     /// # Errors
     /// If there is none.
     pub fn log(
         &self,
         network: &Network,
-        proxy: &Proxy,
+        at: SocketAddr,
         pages: u64,
         chunk: u32,
     ) -> Result<Flash, BenchError> {
-        let (at, bytes) = (format!("redis://{}", proxy.address()), log_bytes(pages, chunk));
+        let (at, bytes) = (format!("redis://{at}"), log_bytes(pages, chunk));
         let session = Session([1; 16]);
         let cloud = network.on(Machine::Near, || {
             Cloud::new(&at, session, chunk.into(), bytes, Patience::default())
