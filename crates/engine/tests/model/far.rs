@@ -327,8 +327,7 @@ fn a_successor_reads_what_is_on_flash_and_what_was_on_its_way_from_there() {
     done(&next);
 }
 
-/// Twice as many pages as there are buffers for leave, past the pool and from it: none of them goes back because the device
-/// is behind.
+/// More pages than there is room for in buffers leave, past the pool: none of them goes back because the device is behind.
 #[test]
 fn who_takes_pages_out_waits_for_the_device() {
     let world = World::roomy(false).with_slow_flash();
@@ -336,9 +335,10 @@ fn who_takes_pages_out_waits_for_the_device() {
     let ctx = &mut MoverContext::default();
     let pages: Vec<u64> = (1..61).collect();
     let past: Vec<_> =
-        pages[..50].iter().map(|vpn| group(&program, &[*vpn], CodecKind::Raw, 4096)).collect();
+        pages.iter().map(|vpn| group(&program, &[*vpn], CodecKind::Raw, 4096)).collect();
     let to = (LogId::FLASH, FlashForm::Pages);
     let out = world.mover.swap_out_far(&program.space, &past, to, ctx);
-    assert_eq!((out.stored, out.full), (50, None));
-    assert_eq!(on_flash(&program), 50);
+    assert_eq!((out.stored, out.full), (60, None));
+    // Those of zeros lie nowhere, and two buffers hold fifteen of the others each.
+    assert!(on_flash(&program) > 30, "{}", on_flash(&program));
 }

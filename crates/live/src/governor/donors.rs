@@ -10,7 +10,7 @@ use clew_store::PoolFacts;
 
 use super::Governor;
 use crate::control::status::DonorStatus;
-use crate::donor_tier::{self, DonorTier};
+use crate::donor_tier::DonorTier;
 
 /// The donors of a daemon, and what the policies were told of each.
 #[derive(Default)]
@@ -23,11 +23,6 @@ impl Governor {
     /// From now on there are these.
     pub fn lend_from(&mut self, tiers: Vec<DonorTier>) {
         self.donors.tiers = tiers;
-    }
-
-    /// The daemon ends, every page is back, and nobody takes over.
-    pub fn leave_donors(&self) {
-        donor_tier::say_goodbye(&self.donors.tiers);
     }
 
     /// Tells the driver how donors stand.
