@@ -1,6 +1,6 @@
 //! Links to donors that end, stand still, are half open or lie, donors that die or stand still, and a daemon that is killed
 //! while pages travel: with a second copy of every page nobody ends and no byte is wrong; without one, who loses pages is
-//! ended, and nobody waits for ever. `CLEW_CUTS` says how many (6).
+//! ended, and nobody waits for ever. `CLEW_CUTS` says how many (8).
 
 mod support;
 
@@ -8,6 +8,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use clew_core::DonorState;
+use clew_live::control::protocol::Request;
 use clew_remote::proxy::{Act, Proxy, Quality};
 use support::donors::Lends;
 use support::touch::run_as;
@@ -17,7 +18,7 @@ use support::*;
 const MIB: u64 = 8;
 
 fn cuts() -> u64 {
-    number_from_env("CLEW_CUTS", 6)
+    number_from_env("CLEW_CUTS", 8)
 }
 
 /// Machines that lend, each behind a link that can be made bad.
@@ -66,13 +67,15 @@ fn is_whole(fixture: &Fixture, program: &mut Program, question: &str, expected: 
     assert_eq!(answer, expected, "{}\n{:?}\n{}", program.report(), fixture.status(), fixture.log());
 }
 
-/// Waits until both donors have everything again. What one of them has lost for good comes back from the other first.
+/// Waits until both donors have everything again. What one of them has lost for good comes back from the other first: all of
+/// it, when its app is in front.
 fn heals(fixture: &Fixture, programs: &mut [(Program, &str, String)], cut: u64) {
     let healed = poll(4 * LONG, || {
         if are_up(fixture) {
             return Some(());
         }
         for (program, question, expected) in &mut *programs {
+            fixture.order(&Request::Fg { app: program.name.clone() });
             is_whole(fixture, program, question, expected);
         }
         None

@@ -147,7 +147,7 @@ fn a_borrower_that_says_goodbye_leaves_nothing() {
     let lender = Borrowed::new(pair.link(proxy.address(), Patience::default()), 8 << 20);
     let put = |at: u64| {
         let (tell, told) = std::sync::mpsc::channel();
-        let told_of = move |wrote: io::Result<()>| drop(tell.send(wrote.is_ok()));
+        let told_of = move |wrote: io::Result<()>| tell.send(wrote.is_ok()).unwrap();
         crate::borrowed::Single::put(&lender, at, vec![3; 64 << 10], Box::new(told_of));
         assert!(told.recv().unwrap());
     };
