@@ -38,15 +38,17 @@ test:
 
 ## The long form of the tests that can be long, three to four hours: the stress program, stress-ng, 200
 ## daemons killed under real programs, CPython's suite, gcc, Chromium, fio and PostgreSQL ten times over,
-## a daemon killed at each step 20 times, every system call that can fail (two hours of it), fuzzing.
+## a daemon killed at each step 20 times, every system call that can fail (two hours of it), fuzzing, links to
+## donors cut 1,000 times.
 soak:
 	scripts/setup.sh cc redis-server redis-benchmark node python3 sqlite3 stress-ng unshare setpriv \
 		cpython-tests fio chromium postgres
 	CLEW_SHADOW_SECONDS=1200 CLEW_STRESS_SECONDS=60 CLEW_KILLS=200 CLEW_FUZZ_SECONDS=120 \
-	CLEW_POINT_TIMES=20 CLEW_FAULT_SECONDS=0 CLEW_PROGRAM_ROUNDS=10 \
+	CLEW_POINT_TIMES=20 CLEW_FAULT_SECONDS=0 CLEW_PROGRAM_ROUNDS=10 CLEW_CUTS=1000 \
 	$(CARGO) test --release -p clew -p clew-live --no-fail-fast --test shadow --test stress_ng \
 		--test soak --test survive --test kill_points --test faults --test 'fuzz_*' \
-		--test cpython --test compiler --test browser --test io_uring --test postgres -- --nocapture
+		--test cpython --test compiler --test browser --test io_uring --test postgres --test cuts \
+		-- --nocapture
 
 ## Random tests of policies, engine and traces with a hundred times as many cases as in `make test`, seven minutes.
 properties:
@@ -65,7 +67,7 @@ promises:
 
 ## Every micro-benchmark beside its peer in the kernel, as root.
 bench: build
-	scripts/setup.sh node python3
+	scripts/setup.sh node python3 fio iperf3 ip redis-server
 	$(CLEW) bench all
 
 build:

@@ -19,6 +19,7 @@ package_of() {
         node) echo nodejs ;;
         redis-benchmark) echo redis-tools ;;
         unshare) echo util-linux ;;
+        ip) echo iproute2 ;;
         perf) echo linux-perf ;;
         setpriv) echo util-linux ;;
         chromium) echo "chromium chromium-sandbox" ;;

@@ -19,6 +19,7 @@ pub mod interrupt;
 pub mod kernel_pool;
 mod knob;
 pub mod micro;
+pub mod network;
 pub mod pagemap;
 pub mod plan;
 pub mod preparation;

@@ -3,66 +3,20 @@
 
 mod support;
 
-use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
+use support::donors::{Lends, Server, is_there, port};
 use support::touch::{MIB, run_as};
 use support::*;
 
 const PAGES: u64 = 24 * MIB / 4096;
 
-/// A process that ends with the test.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// A port that is free now.
-fn port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("its address").port()
-}
-
-fn is_there(port: u16) -> Option<()> {
-    std::net::TcpStream::connect(("127.0.0.1", port)).ok().map(drop)
-}
-
 /// Two machines, so to say, that know each other by a code, and the one lends.
-fn donor(keys: &TempDir) -> (Server, String) {
-    let port = port();
-    let at = format!("127.0.0.1:{port}");
-    let own = |name: &str| keys.join(name);
-    let donate = |words: &[&str]| {
-        let mut command = clew();
-        command.args(["donate", "--listen", &at, "--keys"]).arg(own("donor")).args(words);
-        command
-    };
-    let code = keys.join("code");
-    let shown = std::fs::File::create(&code).expect("a file");
-    let pairs = donate(&["--pair"]).stdout(shown).stderr(Stdio::null()).spawn();
-    let mut pairs = Server(pairs.expect("clew donate --pair starts"));
-    let said = poll(LONG, || {
-        let said = std::fs::read_to_string(&code).expect("what it shows");
-        said.lines().next().filter(|_| said.ends_with('\n')).map(str::to_string)
-    });
-    let said = said.expect("it shows a code");
-    let pair = |code: &str| {
-        let mut command = clew();
-        command.args(["pair", &at, code, "--keys"]).arg(own("borrower"));
-        run_to_end(&mut command, LONG)
-    };
-    let wrong = pair("2222-2222");
-    assert_eq!(wrong.status.code(), Some(2), "{}", texts(&wrong));
-    let right = pair(&said);
-    assert!(right.status.success(), "{}", texts(&right));
-    wait_for_end(&mut pairs.0, LONG).expect("it ends when it has paired");
-    let lends = donate(&["--memory", "256MiB", "--reserve", "0"]).stderr(Stdio::null()).spawn();
-    let lends = Server(lends.expect("clew donate starts"));
-    poll(LONG, || is_there(port)).expect("it lends");
+fn donor(keys: &TempDir) -> (Lends, String) {
+    let mut lends = Lends::new(keys, "donor");
+    let at = lends.address().to_string();
+    lends.pair(keys, "borrower", &at);
+    lends.start();
     (lends, at)
 }
 

@@ -57,6 +57,19 @@ pub enum DonorState {
     Single,
 }
 
+impl DonorState {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            DonorState::Up => "up",
+            DonorState::Weak => "weak",
+            DonorState::Pressed => "pressed",
+            DonorState::Lost => "lost",
+            DonorState::Single => "single",
+        }
+    }
+}
+
 /// Where a stored page is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

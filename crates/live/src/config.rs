@@ -126,7 +126,7 @@ impl Default for DonorsConfig {
             keys: keys_directory(),
             each: ByteSize(4 << 30),
             copies: Copied::Once,
-            chunk: ByteSize(64 << 10),
+            chunk: ByteSize(crate::donor_tier::CHUNK_BYTES.into()),
         }
     }
 }

@@ -241,6 +241,7 @@ pub fn run(
     let mut governor =
         Governor::new(shared.clone(), driver, config, environment, keeper_pid, to_workers, crew);
     governor.go_by(profiles);
+    let lenders = donors.clone();
     governor.lend_from(donors);
     let adopted = left
         .map(|(from, programs)| {
@@ -348,6 +349,7 @@ pub fn run(
     points::stop_unlinked();
     drop(claim);
     points::stop_forgotten();
+    donor_tier::say_goodbye(&lenders);
     recorded?;
     if gives_up { Err(DaemonError::GaveUp(record.short_lives)) } else { Ok(()) }
 }

@@ -30,8 +30,12 @@ use crate::control::trusted_path::{self, PathError};
 
 /// Segments in memory for each donor, when chunks are 64 KiB: what is on its way, and what is filled.
 const BUFFERS_BYTES: u64 = 2 << 20;
+/// What is sent at once, usually (MobileSwap III-B, C_s).
+pub const CHUNK_BYTES: u32 = 64 << 10;
 /// What a page takes that is sent by itself: with its tag, in blocks of 4 KiB.
-const PAGE_CHUNK: u32 = 8 << 10;
+pub const PAGE_CHUNK: u32 = 8 << 10;
+/// How long a daemon that ends waits for its donors.
+const GOODBYE: std::time::Duration = std::time::Duration::from_secs(1);
 /// Bytes of the segment.
 const RECORD_BYTES: usize = 64 << 10;
 
@@ -146,6 +150,15 @@ impl DonorTier {
     }
 }
 
+/// This daemon ends and nobody follows it: donors may use their memory otherwise at once. Waits a moment for them.
+pub fn say_goodbye(tiers: &[DonorTier]) {
+    std::thread::scope(|scope| {
+        for tier in tiers {
+            scope.spawn(|| tier.lender.say_goodbye(GOODBYE));
+        }
+    });
+}
+
 /// The keys of a directory that nobody else can change.
 ///
 /// # Errors
@@ -245,7 +258,11 @@ impl Maker<'_> {
     }
 }
 
-fn log_config(number: usize, chunk: u32) -> Result<FlashConfig, DonorTierError> {
+/// How the log at the donor of this number uses its link and memory.
+///
+/// # Errors
+/// If there are not so many.
+pub fn log_config(number: usize, chunk: u32) -> Result<FlashConfig, DonorTierError> {
     let donor = DonorId::new(number).ok_or(DonorTierError::TooMany(number + 1))?;
     // One page at a time is what is sent page by page.
     let buffers = if chunk <= PAGE_CHUNK { 2 } else { (BUFFERS_BYTES / u64::from(chunk)) as u32 };

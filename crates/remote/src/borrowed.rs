@@ -3,8 +3,11 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
-use clew_store::flash::device::{Device, Read, Write};
+use clew_core::DonorState;
+use clew_store::flash::device::{Blocks, Device, Read, Write};
 
 use crate::Standing;
 use crate::link::Link;
@@ -17,6 +20,31 @@ pub trait Lender: Device {
 
     /// Nobody has anything there any more: what it has lost is lost no more.
     fn forgive(&self);
+
+    /// Nobody will ask for anything again: it may use its memory otherwise at once. Waits until it has heard of it, for
+    /// `patience` at most; whoever is lost is not waited for.
+    fn say_goodbye(&self, patience: Duration);
+}
+
+/// Has a lender forget everything, and waits until it has answered what was asked of it behind that.
+pub(crate) fn forget_all(lender: &dyn Lender, patience: Duration) {
+    lender.forget(0, usize::MAX);
+    if lender.standing().state == DonorState::Lost {
+        return;
+    }
+    let (tell, told) = channel();
+    let told_of = move |_: io::Result<usize>, _: Blocks| {
+        let _ = tell.send(());
+    };
+    lender.read(Read {
+        at: 0,
+        into: Blocks::zeroed(1),
+        told: Box::new(told_of),
+        pressing: false,
+        again: false,
+    });
+    // It keeps it for a while, then.
+    let _ = told.recv_timeout(patience);
 }
 
 /// A lender that is one machine.
@@ -47,6 +75,10 @@ impl Lender for Borrowed {
     fn forgive(&self) {
         self.link.forgive();
     }
+
+    fn say_goodbye(&self, patience: Duration) {
+        forget_all(self, patience);
+    }
 }
 
 impl Single for Borrowed {
@@ -58,6 +90,11 @@ impl Single for Borrowed {
 impl Device for Borrowed {
     fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Nothing goes over the link that nobody needs.
+    fn align(&self) -> usize {
+        1
     }
 
     fn write(&self, write: Write<'_>) -> Option<io::Result<usize>> {
@@ -84,5 +121,9 @@ impl<L: Lender + ?Sized> Lender for Arc<L> {
 
     fn forgive(&self) {
         (**self).forgive();
+    }
+
+    fn say_goodbye(&self, patience: Duration) {
+        (**self).say_goodbye(patience);
     }
 }

@@ -18,7 +18,7 @@ use clew_store::flash::device::{Device, Read, Write};
 use parking_lot::{Condvar, Mutex};
 
 use crate::Standing;
-use crate::borrowed::{Lender, Single};
+use crate::borrowed::{Lender, Single, forget_all};
 use crate::link::Patience;
 use crate::queue::{Asked, Queues, What, Wrote, of_read, of_write};
 use crate::secure::Session;
@@ -151,6 +151,10 @@ impl Lender for Cloud {
     fn forgive(&self) {
         self.shared.has_lost.store(false, Relaxed);
     }
+
+    fn say_goodbye(&self, patience: Duration) {
+        forget_all(self, patience);
+    }
 }
 
 impl Single for Cloud {
@@ -162,6 +166,11 @@ impl Single for Cloud {
 impl Device for Cloud {
     fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Nothing goes over the link that nobody needs.
+    fn align(&self) -> usize {
+        1
     }
 
     fn write(&self, write: Write<'_>) -> Option<io::Result<usize>> {
@@ -189,7 +198,9 @@ fn run(shared: &Shared) {
         let served =
             connect(shared).and_then(|server| serve(shared, server, &mut keys, &mut heard));
         if let Err(error) = served {
-            shared.standing.lock().why = Some(error.to_string());
+            let mut standing = shared.standing.lock();
+            standing.cuts = standing.connections;
+            standing.why = Some(error.to_string());
         }
         let mut queues = shared.queues.lock();
         if !queues.ends {
@@ -305,10 +316,15 @@ fn serve(
                     let to = skip + u64::from(*len) - 1;
                     pipe.cmd("GETRANGE").arg(key(shared, start)).arg(skip).arg(to);
                 }
-                What::Forget { .. } => {
-                    // Its loss is none, whether the answer comes or not.
-                    keys.remove(&start);
-                    pipe.cmd("UNLINK").arg(key(shared, start));
+                What::Forget { len } => {
+                    let end = start.saturating_add((*len).max(shared.segment));
+                    let there: Vec<u64> = keys.range(start..end).copied().collect();
+                    let unlink = pipe.cmd("UNLINK").arg(key(shared, start));
+                    for at in there {
+                        // Its loss is none, whether the answer comes or not.
+                        keys.remove(&at);
+                        unlink.arg(key(shared, at));
+                    }
                 }
             }
         }

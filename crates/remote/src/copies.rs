@@ -248,11 +248,24 @@ impl Lender for Copies {
             second.forgive();
         }
     }
+
+    fn say_goodbye(&self, patience: Duration) {
+        std::thread::scope(|scope| {
+            if let Second::Lender(second) = &self.0.second {
+                scope.spawn(move || second.say_goodbye(patience));
+            }
+            self.0.first.say_goodbye(patience);
+        });
+    }
 }
 
 impl Device for Copies {
     fn bytes(&self) -> u64 {
         self.0.first.bytes()
+    }
+
+    fn align(&self) -> usize {
+        self.0.first.align().max(self.0.second.device().align())
     }
 
     fn write(&self, write: Write<'_>) -> Option<io::Result<usize>> {

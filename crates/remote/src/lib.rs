@@ -7,6 +7,7 @@
 //!   which core a worker has.
 //! - [`borrowed`]: a donor's memory as the device of a log; [`cloud`]: a Redis server as one; [`copies`]: two devices
 //!   that hold the same.
+//! - [`proxy`]: a bad link, for tests and measurements.
 //!
 //! What a page is, nobody here knows: a log gives sealed bytes away and verifies what it gets back
 //! ([`clew_store::flash`]). A donor can read none of them, and change, exchange or repeat none unnoticed. What it
@@ -20,6 +21,7 @@ pub mod donor;
 pub mod keys;
 pub mod link;
 pub mod pairing;
+pub mod proxy;
 pub mod queue;
 pub mod secure;
 mod standing;

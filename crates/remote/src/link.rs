@@ -74,6 +74,7 @@ struct Counts {
     received: AtomicU64,
     waiting: AtomicU64,
     connections: AtomicU64,
+    cuts: AtomicU64,
 }
 
 struct Shared {
@@ -156,6 +157,7 @@ impl Link {
             received_bytes: counts.received.load(Relaxed),
             waiting_bytes: counts.waiting.load(Relaxed),
             connections: counts.connections.load(Relaxed),
+            cuts: counts.cuts.load(Relaxed),
             ..self.shared.standing.lock().clone()
         };
         if self.shared.has_lost.load(Relaxed) && standing.state != DonorState::Lost {

@@ -21,6 +21,8 @@ pub struct Standing {
     pub waiting_bytes: u64,
     /// Times that the link was made.
     pub connections: u64,
+    /// Times that it ended.
+    pub cuts: u64,
     /// Why it cannot be used, if it cannot.
     pub why: Option<String>,
 }
@@ -36,6 +38,7 @@ impl Standing {
             received_bytes: 0,
             waiting_bytes: 0,
             connections: 0,
+            cuts: 0,
             why: Some("it was not reached yet".to_string()),
         }
     }

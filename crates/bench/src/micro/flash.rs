@@ -6,18 +6,15 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
-use clew_core::seeded::Seeded;
-use clew_report::percentile;
 use clew_store::flash::device::{FileDevice, Open};
-use clew_store::flash::{AppendError, Flash, FlashConfig, Place};
+use clew_store::flash::{Flash, FlashConfig};
 use serde_json::Value;
 
 use super::MicroConfig;
 use super::measured::{Costs, Measured};
+use super::objects::{Objects, Times};
 use crate::error::BenchError;
-use crate::interrupt;
 use crate::progress::Progress;
 
 /// Bytes of an object that takes 4 KiB with its tag.
@@ -119,48 +116,11 @@ fn log_on(file: &Path, bytes: u64) -> Result<Flash, BenchError> {
     Flash::new(config, Box::new(device)).map_err(unavailable)
 }
 
-/// The bytes of an object.
-fn object(handle: u32, bytes: &mut [u8; OBJECT]) {
-    bytes.fill(handle as u8);
-    bytes[..4].copy_from_slice(&handle.to_le_bytes());
-}
-
 /// Writes `pages` objects, then reads some of them at random.
 fn of_the_log(flash: &Flash, pages: u64, seed: u64) -> Result<Side, BenchError> {
-    let mut bytes = [0; OBJECT];
-    let mut places: Vec<Place> = Vec::with_capacity(pages as usize);
-    let begin = Instant::now();
-    for handle in 0..pages as u32 {
-        let place = loop {
-            object(handle, &mut bytes);
-            match flash.put(handle, &mut bytes) {
-                Ok(place) => break place,
-                // The device is behind.
-                Err(AppendError::NoBuffer) => std::thread::sleep(Duration::from_micros(50)),
-                Err(error) => return Err(unavailable(error)),
-            }
-        };
-        places.push(place);
-    }
-    if !flash.flush() {
-        return Err(unavailable(flash.facts().latched.unwrap_or_default()));
-    }
-    let written = begin.elapsed().as_secs_f64() * 1e6 / pages as f64;
-    let mut draw = Seeded::of(seed, &[1]);
-    let mut times = Vec::with_capacity(READS as usize);
-    for _ in 0..READS {
-        interrupt::check()?;
-        let handle = draw.below(pages) as u32;
-        let begin = Instant::now();
-        let read = flash.read_now(handle, places[handle as usize]).map_err(unavailable)?;
-        times.push(begin.elapsed().as_secs_f64() * 1e6);
-        object(handle, &mut bytes);
-        if read != bytes {
-            return Err(BenchError::WrongContents { side: "flash", pages: 1 });
-        }
-    }
-    times.sort_by(f64::total_cmp);
-    Ok(Side { written, p50: percentile(&times, 50.0), p99: percentile(&times, 99.0) })
+    let (objects, written) = Objects::write(flash, pages, OBJECT, "flash")?;
+    let Times { p50, p99 } = objects.read(READS, seed)?;
+    Ok(Side { written, p50, p99 })
 }
 
 /// fio on the same file.

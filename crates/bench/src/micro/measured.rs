@@ -11,7 +11,7 @@ use clew_report::percentile;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// The benchmark: `fault`, `fault-under-load`, `swap-out`, `restore`, `codec`, `idle`, `sensor`,
-    /// `flash`.
+    /// `flash`, `donors`.
     pub bench: String,
     /// Which variant of it.
     pub case: String,
@@ -27,7 +27,8 @@ pub struct Measured {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Peer {
     /// `kernel-zram`, `kernel-zram-willneed`, `unmanaged`, `lz4-4KiB`,
-    /// `no sensor`, `fio 1MiB`, `fio 4KiB`, `fio 32KiB`.
+    /// `no sensor`, `fio 1MiB`, `fio 4KiB`, `fio 32KiB`, `iperf3`, `bare 4KiB`, `copy`, `plain TCP`,
+    /// `remoteswap`, `cloudswap`.
     pub name: String,
     #[serde(flatten)]
     pub costs: Costs,

@@ -6,12 +6,14 @@
 
 mod clew_side;
 mod codec;
+mod donors;
 mod fault;
 mod fault_under_load;
 mod flash;
 mod idle;
 mod kernel_side;
 mod measured;
+mod objects;
 mod orders;
 mod region;
 mod restore;
@@ -55,11 +57,13 @@ pub enum Case {
     Sensor,
     /// Writing to flash and reading from it.
     Flash,
+    /// Swapping to another machine.
+    Donors,
 }
 
 impl Case {
     /// All, in the order in which they run.
-    pub const ALL: [Case; 8] = [
+    pub const ALL: [Case; 9] = [
         Case::Fault,
         Case::FaultUnderLoad,
         Case::SwapOut,
@@ -68,6 +72,7 @@ impl Case {
         Case::Idle,
         Case::Sensor,
         Case::Flash,
+        Case::Donors,
     ];
 
     /// Its name.
@@ -81,6 +86,7 @@ impl Case {
             Case::Idle => "idle",
             Case::Sensor => "sensor",
             Case::Flash => "flash",
+            Case::Donors => "donors",
         }
     }
 }
@@ -161,6 +167,7 @@ pub fn measure(
         Case::Idle => idle::measure(config, scratch.path(), progress),
         Case::Sensor => sensor::measure(config, scratch.path(), progress),
         Case::Flash => flash::measure(config, scratch.path(), progress),
+        Case::Donors => donors::measure(config, scratch.path(), progress),
     }
 }
 
@@ -177,7 +184,7 @@ mod tests {
 
     #[test]
     fn cases_have_names() {
-        assert_eq!("all".parse::<Cases>().expect("known").0.len(), 8);
+        assert_eq!("all".parse::<Cases>().expect("known").0.len(), 9);
         assert_eq!("swap-out".parse::<Cases>().expect("known").0, [Case::SwapOut]);
         let error = "swapout".parse::<Cases>().expect_err("unknown");
         assert!(error.to_string().contains("swap-out"), "{error}");

@@ -10,6 +10,7 @@ pub fn table(measured: &[Measured]) -> String {
     for part in measured.chunk_by(|a, b| a.bench == b.bench) {
         text += &match part[0].bench.as_str() {
             "sensor" => of_the_sensor(part),
+            "donors" => of_donors(part),
             bench => one_bench(bench, part),
         };
         text.push('\n');
@@ -64,6 +65,37 @@ fn of_the_sensor(measured: &[Measured]) -> String {
     let note = "coverage: of what a relaunch used, the share that was held for hot before it;\n\
                 accuracy: of what was held for hot, the share that was used; touches: of samples\n";
     aligned(&header, &rows, 1) + note
+}
+
+/// What a page costs, and what that makes in Mbit/s.
+fn of_donors(measured: &[Measured]) -> String {
+    let header =
+        ["donors", "clew p50", "spread", "Mbit/s", "peer", "peer p50", "spread", "Mbit/s", "ratio"]
+            .map(String::from);
+    let spread = |costs: &Costs| format!("{:.1}-{:.1}", costs.min_us, costs.max_us);
+    let mbit = |costs: &Costs| {
+        costs.more.get("mbit_per_second").map_or("-".to_string(), |mbit| format!("{mbit:.0}"))
+    };
+    let rows: Vec<Vec<String>> = measured
+        .iter()
+        .map(|one| {
+            let peer = &one.peer.costs;
+            vec![
+                one.case.clone(),
+                time(one.clew.p50_us),
+                spread(&one.clew),
+                mbit(&one.clew),
+                one.peer.name.clone(),
+                time(peer.p50_us),
+                spread(peer),
+                mbit(peer),
+                format!("{:.2}", one.ratio),
+            ]
+        })
+        .collect();
+    let delay = measured.iter().find_map(|one| one.clew.more.get("delay_us"));
+    let delay = delay.map_or(String::new(), |us| format!("; late: {us:.0} us each way"));
+    aligned(&header, &rows, 1) + &format!("a 4 KiB page each, or one read of it{delay}\n")
 }
 
 fn compression(clew: &Costs, peer: &Costs) -> String {

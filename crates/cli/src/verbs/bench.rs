@@ -12,7 +12,7 @@ use crate::output::{Format, json};
 /// What to measure, and how.
 #[derive(clap::Args)]
 pub struct Args {
-    /// fault, fault-under-load, swap-out, restore, codec, idle, sensor, flash, or all of them.
+    /// fault, fault-under-load, swap-out, restore, codec, idle, sensor, flash, donors, or all of them.
     #[arg(value_name = "CASE", required_unless_present = "touch_worker")]
     case: Option<Cases>,
     /// Repetitions, Clew and its peer in turn.

@@ -5,7 +5,7 @@ use std::path::Path;
 use clew_core::ByteSize;
 use clew_core::shown::shown;
 use clew_live::control::client::Client;
-use clew_live::control::status::{AppStatus, Status};
+use clew_live::control::status::{AppStatus, DonorStatus, Status};
 
 use crate::Failure;
 use crate::output::{Format, json, table};
@@ -54,6 +54,12 @@ fn text(status: &Status) -> String {
                 .as_ref()
                 .map_or(String::new(), |why| { format!("; TAKES NOTHING MORE: {}", shown(why)) }),
         ));
+    }
+    if !status.donors.is_empty() {
+        let rows = status.donors.iter().map(donor_row).collect();
+        let header = ["DONOR", "STATE", "PAGES", "FREE", "SENT", "QUEUE", "CUTS", "WHY"];
+        out.push_str(&table(&header, rows));
+        out.push('\n');
     }
     if status.apps.is_empty() {
         out.push_str("no apps ('clew run -- CMD' starts one)\n");
@@ -116,6 +122,20 @@ fn text(status: &Status) -> String {
     out
 }
 
+fn donor_row(donor: &DonorStatus) -> Vec<String> {
+    let size = |bytes| ByteSize(bytes).to_string();
+    vec![
+        donor.at.clone(),
+        donor.state.name().to_string(),
+        donor.stored_pages.to_string(),
+        size(donor.free_bytes),
+        size(donor.sent_bytes),
+        size(donor.waiting_bytes),
+        donor.cuts.to_string(),
+        donor.why.clone().unwrap_or_default(),
+    ]
+}
+
 /// A row for an app's shared memory, and one for each process that is not managed.
 fn outside_of(app: &AppStatus) -> Vec<Vec<String>> {
     let row = |bytes, what| vec![app.name.clone(), ByteSize(bytes).to_string(), what];
@@ -141,6 +161,30 @@ mod tests {
     use clew_live::control::status::{
         OutsideProcess, OutsideStatus, PoolStatus, ProcessStatus, ThrashingStatus,
     };
+
+    #[test]
+    fn donors_are_said() {
+        let donor = DonorStatus {
+            at: "tv:7471".into(),
+            state: clew_core::DonorState::Weak,
+            why: Some("its link is weak or busy".into()),
+            stored_pages: 512,
+            live_bytes: 2 << 20,
+            free_bytes: 1 << 30,
+            sent_bytes: 6 << 20,
+            received_bytes: 0,
+            waiting_bytes: 65_536,
+            round_trip_us: None,
+            connections: 3,
+            cuts: 2,
+            read_errors: 0,
+        };
+        let text = text(&Status { donors: vec![donor], ..Default::default() });
+        let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        let row = "tv:7471 weak 512 1.00 GiB 6.0 MiB 64.0 KiB 2 its link is weak or busy";
+        assert!(text.lines().any(|line| words(line) == row), "{text}");
+        assert!(text.lines().all(|l| l.chars().count() <= 100), "{text}");
+    }
 
     #[test]
     fn what_is_not_managed_is_said() {

@@ -4,6 +4,7 @@
 
 #![allow(dead_code)] // each test program uses its part
 
+pub mod donors;
 pub mod hook;
 pub mod hostile;
 pub mod other_user;

@@ -5,6 +5,7 @@
 //! made for each of the two, so neither looks at run time for what it is.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use clew_core::{CodecKind, FlashForm, FrameFacts, Vpn};
 use clew_store::flash::LogId;
@@ -105,6 +106,17 @@ pub trait BlockStore {
         chunk_bytes: u32,
         members: Members<'_>,
     ) -> Result<Handle, PutFarError>;
+
+    /// Pages that it makes sense to have on their way to a log together.
+    fn room_at_a_time(&self, _to: LogId) -> usize {
+        usize::MAX
+    }
+
+    /// Waits for `patience` at most until so many pages have room in the buffers of a log; false if they do not get it. A
+    /// store that writes to no device has room.
+    fn wait_for_room(&self, _to: LogId, _pages: usize, _patience: Duration) -> bool {
+        true
+    }
 
     /// See [`Store::evict`].
     ///
@@ -244,6 +256,15 @@ impl BlockStore for Arc<Store> {
         members: Members<'_>,
     ) -> Result<Handle, PutFarError> {
         self.put_far(to, scratch, pages, codec, chunk_bytes, members)
+    }
+
+    fn room_at_a_time(&self, to: LogId) -> usize {
+        self.log(to).map_or(usize::MAX, |log| log.room_at_a_time(BlockStore::page_bytes(self)))
+    }
+
+    fn wait_for_room(&self, to: LogId, pages: usize, patience: Duration) -> bool {
+        let page_bytes = BlockStore::page_bytes(self);
+        self.log(to).is_none_or(|log| log.wait_for_room(pages, page_bytes, patience))
     }
 
     fn evict(

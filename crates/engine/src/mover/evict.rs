@@ -12,9 +12,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use clew_core::{Event, FlashForm, Group, PageId, Vpn};
-use clew_store::flash::LogId;
+use clew_store::flash::{AppendError, LogId};
 use clew_store::{EvictError, Handle, State, points};
 
+use super::room::Waits;
 use super::{BlockStore, Mover, MoverContext, SwapOut, count, is_sample, log_flag};
 use crate::space::{ManagedSpace, Memory};
 
@@ -31,6 +32,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
     ) -> SwapOut {
         let mut out = SwapOut::default();
         let mut told: HashSet<Vpn> = HashSet::new();
+        let mut waits = Waits::default();
         for page in groups.iter().flat_map(|group| &group.pages) {
             let vpn = page.vpn();
             let entry = space.table.load(vpn);
@@ -40,7 +42,12 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
             }
             let handle = entry.handle().filter(|_| entry.state() == State::Stored);
             let gone = handle.filter(|_| !entry.is_far()).is_some_and(|handle| {
-                let evicted = self.store.evict(&mut ctx.codec, handle, to, form);
+                let mut evicted = self.store.evict(&mut ctx.codec, handle, to, form);
+                if matches!(evicted, Err(EvictError::Append(AppendError::NoBuffer)))
+                    && waits.for_room(&self.store, to, 1)
+                {
+                    evicted = self.store.evict(&mut ctx.codec, handle, to, form);
+                }
                 matches!(evicted, Ok(()) | Err(EvictError::There { .. }))
             });
             if let (true, Some(handle)) = (gone, handle) {

@@ -7,7 +7,7 @@
 //! `out` takes pages out (`publish` ends it for each), `back` answers faults and `restore` brings
 //! back what nobody waits for (`borrowed` is what both do), `evict` moves blocks to flash, `parked` keeps what came back early, `lend` gives
 //! pages to the kernel's swap and finds those that came back, `changes` applies what programs do with
-//! their memory, `recover` ends what a predecessor that died had begun.
+//! their memory, `recover` ends what a predecessor that died had begun. `room` waits until a log has some.
 //!
 //! Invariants:
 //! - Events (removed, remapped, unmapped, forked) are read and applied under `table.lock` held for
@@ -52,6 +52,7 @@ mod parked;
 mod publish;
 mod recover;
 mod restore;
+mod room;
 
 pub use blocks::BlockStore;
 pub use parked::Parking;

@@ -14,9 +14,11 @@ use std::sync::Arc;
 use clew_core::{CodecKind, Event, FlashForm, Group, PageId, PageRun, Tier, Vpn};
 use clew_store::flash::LogId;
 use clew_store::{Entry, Get, Handle, Limit, Members, PutError, PutFarError, State, points};
+use parking_lot::MutexGuard;
 
 use super::borrowed::borrow;
 use super::publish::{Home, Landed};
+use super::room::Waits;
 use super::{BlockStore, Mover, MoverContext, SwapOut, count, is_sample, replace};
 use crate::learn::Learner;
 use crate::space::{BATCH_IN_USE, MAX_BATCH, ManagedSpace, Memory, Took};
@@ -153,16 +155,25 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         let mut learner = space.one_swap_out.lock();
         let mut rest = groups;
         let mut faults = space.faults();
+        let mut waits = Waits::default();
         while let Some(first) = rest.first()
             && out.full.is_none()
         {
-            let most = if space.is_in_use(&mut faults) { BATCH_IN_USE } else { MAX_BATCH };
+            let mut most = if space.is_in_use(&mut faults) { BATCH_IN_USE } else { MAX_BATCH };
+            if let Some((log, _)) = to {
+                most = most.min(self.store.room_at_a_time(log));
+            }
             let mut pages = first.pages.len();
             let fits = |group: &&Group| {
                 pages += group.pages.len();
                 pages <= most
             };
             let (now, later) = rest.split_at(1 + rest[1..].iter().take_while(fits).count());
+            if let Some((log, _)) = to {
+                // Nothing is marked yet: no fault waits for this.
+                let count = now.iter().map(|group| group.pages.len()).sum();
+                MutexGuard::unlocked(&mut learner, || waits.for_room(&self.store, log, count));
+            }
             let mut how = How { flags, yields: true, to, among: None };
             let (mut busy, called_off) = self.batch(space, now, how, &mut learner, ctx, &mut out);
             how.yields = false;

@@ -326,3 +326,19 @@ fn a_successor_reads_what_is_on_flash_and_what_was_on_its_way_from_there() {
     (1..9).for_each(|vpn| assert!(next.read(&program, vpn, ctx), "{vpn}"));
     done(&next);
 }
+
+/// More pages than there is room for in buffers leave, past the pool: none of them goes back because the device is behind.
+#[test]
+fn who_takes_pages_out_waits_for_the_device() {
+    let world = World::roomy(false).with_slow_flash();
+    let program = writer(&world, 1..61);
+    let ctx = &mut MoverContext::default();
+    let pages: Vec<u64> = (1..61).collect();
+    let past: Vec<_> =
+        pages.iter().map(|vpn| group(&program, &[*vpn], CodecKind::Raw, 4096)).collect();
+    let to = (LogId::FLASH, FlashForm::Pages);
+    let out = world.mover.swap_out_far(&program.space, &past, to, ctx);
+    assert_eq!((out.stored, out.full), (60, None));
+    // Those of zeros lie nowhere, and two buffers hold fifteen of the others each.
+    assert!(on_flash(&program) > 30, "{}", on_flash(&program));
+}

@@ -10,6 +10,7 @@ use clew_engine::{
     Awaited, BlockStore, Fault, ManagedSpace, Memory, Mover, MoverContext, Parking, Staged, SwapOut,
 };
 use clew_store::SpaceWriteGuard;
+use clew_store::flash::device::{Device, Read, Write};
 use clew_store::flash::{Flash, FlashConfig, FlashLeft, LogId, MemoryDevice, ReadsAhead};
 use clew_store::{
     Entry, FarBlock, Get, Journal, Segment, Space, State, Store, StoreConfig, Tables,
@@ -71,6 +72,29 @@ impl Program {
     }
 }
 
+/// Memory that is written slowly.
+#[derive(Debug)]
+struct SlowDevice(MemoryDevice);
+
+impl Device for SlowDevice {
+    fn bytes(&self) -> u64 {
+        self.0.bytes()
+    }
+
+    fn write(&self, write: Write<'_>) -> Option<std::io::Result<usize>> {
+        std::thread::sleep(std::time::Duration::from_millis(3));
+        self.0.write(write)
+    }
+
+    fn read(&self, read: Read) {
+        self.0.read(read);
+    }
+
+    fn way(&self) -> &'static str {
+        self.0.way()
+    }
+}
+
 /// A group of pages for a swap-out.
 pub fn group(program: &Program, pages: &[u64], codec: CodecKind, chunk_bytes: u32) -> Group {
     let id = |vpn: &u64| PageId::new(program.space.id(), Vpn(*vpn));
@@ -108,6 +132,15 @@ impl World {
         let flash = Flash::new(FLASH, Box::new(device.clone())).unwrap();
         assert!(self.store.attach_log(Arc::new(flash)));
         World { device: Some(device), ..self }
+    }
+
+    /// The same, with flash that has less room in buffers than there are pages, and takes its time to write them.
+    pub fn with_slow_flash(self) -> World {
+        let device = SlowDevice(MemoryDevice::new(8 << 20));
+        let config = FlashConfig { buffers: 2, writers: 1, ..FLASH };
+        let flash = Flash::new(config, Box::new(device)).unwrap();
+        assert!(self.store.attach_log(Arc::new(flash)));
+        self
     }
 
     /// The same, where pages behind a fault come along.

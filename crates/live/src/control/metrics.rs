@@ -9,7 +9,7 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
-use crate::control::status::{AppStatus, ClassPages, FlashStatus, Status, TierStatus};
+use crate::control::status::{AppStatus, ClassPages, DonorStatus, FlashStatus, Status, TierStatus};
 use crate::faults::account::{CauseStatus, FaultAccount};
 use crate::faults::latency::Latency;
 
@@ -44,6 +44,7 @@ impl Collector for Scraped {
         fault_account(&mut out, &status.fault_account)?;
         tiers(&mut out, &status.tiers)?;
         flash(&mut out, status.flash.as_ref())?;
+        donors(&mut out, &status.donors)?;
         apps(&mut out, &status.apps)?;
         for metric in &status.policies {
             let is_valid = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -233,6 +234,41 @@ fn tiers(out: &mut DescriptorEncoder<'_>, tiers: &[TierStatus]) -> fmt::Result {
     Ok(())
 }
 
+/// Nothing where there is none.
+fn donors(out: &mut DescriptorEncoder<'_>, donors: &[DonorStatus]) -> fmt::Result {
+    type Value = fn(&DonorStatus) -> f64;
+    let gauges: [(&str, &str, Value); 4] = [
+        ("clew_donor_pages", "Pages that are at a donor.", |d| d.stored_pages as f64),
+        ("clew_donor_live_bytes", "What they take there.", |d| d.live_bytes as f64),
+        ("clew_donor_free_bytes", "What it would still take, as it says.", |d| d.free_bytes as f64),
+        ("clew_donor_waiting_bytes", "What is sent or to be sent.", |d| d.waiting_bytes as f64),
+    ];
+    let counters: [(&str, &str, Value); 4] = [
+        ("clew_donor_sent_bytes", "Sent and acknowledged.", |d| d.sent_bytes as f64),
+        ("clew_donor_received_bytes", "Received.", |d| d.received_bytes as f64),
+        ("clew_donor_cuts", "Times that the link was cut.", |d| d.cuts as f64),
+        ("clew_donor_read_errors", "Reads that failed for good.", |d| d.read_errors as f64),
+    ];
+    let labels: Vec<_> = donors.iter().map(|donor| [("donor", donor.at.as_str())]).collect();
+    let gauges = gauges.map(|family| (MetricType::Gauge, family));
+    let counters = counters.map(|family| (MetricType::Counter, family));
+    for (kind, (name, help, value)) in gauges.into_iter().chain(counters) {
+        let samples = labels.iter().zip(donors).map(|(of, donor)| (&of[..], value(donor)));
+        family(out, kind, name, help, samples)?;
+    }
+    let seconds = |donor: &DonorStatus| donor.round_trip_us.map(|us| us as f64 / 1e6);
+    let known = labels.iter().zip(donors).filter_map(|(of, d)| Some((&of[..], seconds(d)?)));
+    let help = "Its last round trip.";
+    family(out, MetricType::Gauge, "clew_donor_round_trip_seconds", help, known)?;
+    let states: Vec<_> = donors
+        .iter()
+        .map(|donor| [("donor", donor.at.as_str()), ("state", donor.state.name())])
+        .collect();
+    let help = "1 for how it stands: up, weak, pressed, lost or single.";
+    let samples = states.iter().map(|of| (&of[..], 1.0));
+    family(out, MetricType::Gauge, "clew_donor_state", help, samples)
+}
+
 /// Nothing where there is no flash.
 fn flash(out: &mut DescriptorEncoder<'_>, flash: Option<&FlashStatus>) -> fmt::Result {
     let Some(flash) = flash else { return Ok(()) };
@@ -322,6 +358,8 @@ fn apps(out: &mut DescriptorEncoder<'_>, apps: &[AppStatus]) -> fmt::Result {
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
+    use clew_core::DonorState;
+
     use super::*;
     use crate::control::status::{ClassStatus, PolicyMetric, TierStatus};
     use crate::faults::account::Account;
@@ -348,6 +386,21 @@ mod tests {
             apps: vec![app],
             tiers: vec![TierStatus { tier: "pool".into(), ..TierStatus::default() }],
             flash: Some(FlashStatus::default()),
+            donors: vec![DonorStatus {
+                at: "tv:7471".into(),
+                state: DonorState::Pressed,
+                why: None,
+                stored_pages: 7,
+                live_bytes: 30_000,
+                free_bytes: 1 << 20,
+                sent_bytes: 90_000,
+                received_bytes: 8192,
+                waiting_bytes: 65_536,
+                round_trip_us: Some(450),
+                connections: 4,
+                cuts: 3,
+                read_errors: 0,
+            }],
             stored_fault_latency: Latency::sum([&histogram].into_iter()),
             fault_account: FaultAccount::sum([&Account::default()].into_iter()),
             policies: vec![PolicyMetric {
@@ -428,6 +481,9 @@ mod tests {
             "clew_app_foreground{app=\"a \\\"b\\\" \\\\ c\\nd\"} 1.0",
             "clew_app_cpu_seconds{app=\"a \\\"b\\\" \\\\ c\\nd\"} 1.5",
             "clew_tier_limit_bytes{tier=\"pool\"} inf",
+            "clew_donor_cuts_total{donor=\"tv:7471\"} 3.0",
+            "clew_donor_state{donor=\"tv:7471\",state=\"pressed\"} 1.0",
+            "clew_donor_round_trip_seconds{donor=\"tv:7471\"} 0.00045",
             "# HELP clew_policy_lru_active_pages pages on the active list",
             "# TYPE clew_policy_lru_active_pages unknown",
             "clew_policy_lru_active_pages 7.0",

@@ -173,6 +173,9 @@ pub struct DonorStatus {
     pub round_trip_us: Option<u64>,
     /// Times that the link was made.
     pub connections: u64,
+    /// Times that it ended.
+    #[serde(default)]
+    pub cuts: u64,
     /// Reads that failed for good.
     pub read_errors: u64,
 }

@@ -67,6 +67,7 @@ impl Governor {
                 waiting_bytes: standing.waiting_bytes,
                 round_trip_us: standing.round_trip.map(|time| time.as_micros() as u64),
                 connections: standing.connections,
+                cuts: standing.cuts,
                 read_errors: log.read_errors,
             }
         };
@@ -99,6 +100,7 @@ mod tests {
             received_bytes: 0,
             waiting_bytes: 0,
             connections: 1,
+            cuts: 0,
             why: None,
         };
         assert_eq!(room(&standing, log).limit_bytes, 400);

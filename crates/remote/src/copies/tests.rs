@@ -10,9 +10,8 @@ use super::*;
 use crate::borrowed::Borrowed;
 use crate::donor::Lending;
 use crate::link::Patience;
-use crate::link::tests::{PASS, Pair, Proxy, pair, until};
-
-const CUT: u8 = 1;
+use crate::link::tests::{Pair, pair, proxy, until};
+use crate::proxy::{Act, Proxy};
 
 fn impatient() -> Patience {
     Patience {
@@ -24,7 +23,7 @@ fn impatient() -> Patience {
 }
 
 fn lender(pair: &Pair, proxy: &Proxy) -> Arc<dyn Single> {
-    Arc::new(Borrowed::new(pair.link(proxy.address, impatient()), 4096 + 256 * (64 << 10)))
+    Arc::new(Borrowed::new(pair.link(proxy.address(), impatient()), 4096 + 256 * (64 << 10)))
 }
 
 fn log_over(copies: impl Device) -> Flash {
@@ -57,7 +56,7 @@ fn put(flash: &Flash, number: u32) -> Place {
 #[test]
 fn one_of_two_donors_may_be_lost_at_any_time() {
     let pairs = [pair(Lending::of(32 << 20)), pair(Lending::of(32 << 20))];
-    let proxies = [0, 1].map(|i| Proxy::new(pairs[i].donor.address()));
+    let proxies = [0, 1].map(|i| proxy(&pairs[i].donor));
     let [first, second] = [0, 1].map(|i| lender(&pairs[i], &proxies[i]));
     let copies = Arc::new(Copies::new(first, Second::Lender(second), 0).unwrap());
     let flash = log_over(copies.clone());
@@ -66,7 +65,7 @@ fn one_of_two_donors_may_be_lost_at_any_time() {
     let mut number = 0;
     for round in 0..6 {
         let cut = &proxies[round % 2];
-        cut.act(CUT);
+        cut.act(Act::Cut);
         for _ in 0..60 {
             number += 1;
             there.push((number, put(&flash, number)));
@@ -80,7 +79,7 @@ fn one_of_two_donors_may_be_lost_at_any_time() {
             let came = flash.read_now(*number, *place);
             assert_eq!(came.as_deref(), Ok(&object(*number)[..]), "{number} in round {round}");
         }
-        cut.act(PASS);
+        cut.act(Act::Pass);
         until("both have everything", || copies.standing().state == DonorState::Up);
     }
 }
@@ -89,14 +88,14 @@ fn one_of_two_donors_may_be_lost_at_any_time() {
 #[test]
 fn what_is_in_a_file_too_outlives_its_donor() {
     let pair = pair(Lending::of(32 << 20));
-    let proxy = Proxy::new(pair.donor.address());
+    let proxy = proxy(&pair.donor);
     let file: Arc<dyn Device> = Arc::new(MemoryDevice::new(4096 + (1 << 20) + 256 * (64 << 10)));
     let first = lender(&pair, &proxy);
     let copies = Copies::new(first.clone(), Second::File(file), 1 << 20).unwrap();
     let flash = log_over(copies);
     let there: Vec<(u32, Place)> = (1..200).map(|number| (number, put(&flash, number))).collect();
     assert!(flash.flush());
-    proxy.act(CUT);
+    proxy.act(Act::Cut);
     until("it is lost", || first.standing().state == DonorState::Lost);
     for (number, place) in &there {
         assert_eq!(

@@ -11,7 +11,7 @@ use clew_store::flash::{Flash, FlashConfig, LogId, ReadsAhead};
 use super::*;
 use crate::borrowed::Borrowed;
 use crate::link::Patience;
-use crate::link::tests::{Proxy, pair, until};
+use crate::link::tests::{pair, proxy, until};
 use crate::secure::{Channel, Session};
 use crate::wire::{Frames, HEAD_BYTES};
 
@@ -81,8 +81,8 @@ fn log_over(link: crate::link::Link, slots: u64) -> Arc<Flash> {
 #[test]
 fn a_log_at_a_donor_gives_back_what_was_put_or_nothing() {
     let pair = pair(Lending::of(32 << 20));
-    let proxy = Proxy::new(pair.donor.address());
-    let flash = log_over(pair.link(proxy.address, Patience::default()), 256);
+    let proxy = proxy(&pair.donor);
+    let flash = log_over(pair.link(proxy.address(), Patience::default()), 256);
     let object = |number: u32| -> Vec<u8> {
         (0..1000 + number % 3000).map(|i| (i ^ number) as u8).collect()
     };
@@ -134,4 +134,54 @@ fn bytes_that_a_donor_changed_are_not_believed() {
     told.recv().unwrap().unwrap();
     assert!(flash.read_now(7, place).is_err());
     assert!(flash.read_now(8, other).is_err());
+}
+
+/// What a borrower had is free again once it has said goodbye, and it waits for nobody who is out of reach for longer than it
+/// was told to.
+#[test]
+fn a_borrower_that_says_goodbye_leaves_nothing() {
+    use crate::borrowed::Lender;
+
+    let pair = pair(Lending::of(8 << 20));
+    let proxy = proxy(&pair.donor);
+    let lender = Borrowed::new(pair.link(proxy.address(), Patience::default()), 8 << 20);
+    let put = |at: u64| {
+        let (tell, told) = std::sync::mpsc::channel();
+        let told_of = move |wrote: io::Result<()>| tell.send(wrote.is_ok()).unwrap();
+        crate::borrowed::Single::put(&lender, at, vec![3; 64 << 10], Box::new(told_of));
+        assert!(told.recv().unwrap());
+    };
+    (0..10).for_each(|number| put(4096 + number * (64 << 10)));
+    assert!(pair.donor.lent().used_bytes > 10 * (64 << 10));
+    lender.say_goodbye(Duration::from_secs(30));
+    assert_eq!(pair.donor.lent().used_bytes, 0);
+    // It is still there, should it be asked again.
+    put(4096);
+    proxy.act(crate::proxy::Act::Stop);
+    lender.say_goodbye(Duration::from_millis(100));
+    assert!(pair.donor.lent().used_bytes > 0);
+}
+
+/// Who writes waits until buffers are free again, and gives up when they are not.
+#[test]
+fn who_finds_all_buffers_on_their_way_waits_for_one() {
+    let pair = pair(Lending::of(32 << 20));
+    let proxy = proxy(&pair.donor);
+    let flash = log_over(pair.link(proxy.address(), Patience::default()), 256);
+    let (few, enough) = (Duration::from_millis(50), Duration::from_secs(30));
+    let at_a_time = flash.room_at_a_time(4096);
+    assert_eq!(at_a_time, 8 * 15, "half of sixteen buffers");
+    proxy.act(crate::proxy::Act::Stop);
+    let mut handle = 0;
+    while flash.put(handle + 1, &mut vec![1; 4096]).is_ok() {
+        handle += 1;
+    }
+    assert_eq!(handle, 16 * 15, "all of them");
+    assert!(!flash.wait_for_room(1, 4096, few));
+    proxy.act(crate::proxy::Act::Pass);
+    assert!(flash.wait_for_room(usize::MAX, 4096, enough));
+    for _ in 0..at_a_time {
+        handle += 1;
+        flash.put(handle, &mut vec![1; 4096]).expect("it was waited for");
+    }
 }

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
 use std::sync::mpsc::channel;
 use std::time::Instant;
 
@@ -12,6 +11,7 @@ use clew_core::seeded::Seeded;
 use super::*;
 use crate::donor::{Donor, Lending};
 use crate::keys::Keys;
+use crate::proxy::{Act, Proxy};
 
 /// A donor and a borrower that know each other.
 pub(crate) struct Pair {
@@ -141,76 +141,9 @@ fn who_is_not_known_gets_nothing() {
     assert_eq!(pair.donor.lent().written_bytes, 0);
 }
 
-/// Between a borrower and a donor.
-pub(crate) struct Proxy {
-    pub address: SocketAddr,
-    act: Arc<AtomicU8>,
-}
-
-pub(crate) const PASS: u8 = 0;
-const CUT: u8 = 1;
-const STOP: u8 = 2;
-const LIE: u8 = 3;
-
-impl Proxy {
-    pub fn new(donor: SocketAddr) -> Proxy {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let act = Arc::new(AtomicU8::new(PASS));
-        let acts = Arc::clone(&act);
-        std::thread::spawn(move || {
-            for borrower in listener.incoming().flatten() {
-                if acts.load(SeqCst) == CUT {
-                    continue;
-                }
-                let Ok(lender) = TcpStream::connect(donor) else { continue };
-                for (mut from, mut to) in [
-                    (borrower.try_clone().unwrap(), lender.try_clone().unwrap()),
-                    (lender, borrower),
-                ] {
-                    let act = Arc::clone(&acts);
-                    from.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
-                    std::thread::spawn(move || {
-                        let acts_now = Arc::clone(&act);
-                        let mut bytes = vec![0; 50_000];
-                        loop {
-                            let act = act.load(SeqCst);
-                            if act == CUT {
-                                let _ = to.shutdown(std::net::Shutdown::Both);
-                                return;
-                            }
-                            if act == STOP {
-                                std::thread::sleep(Duration::from_millis(5));
-                                continue;
-                            }
-                            match from.read(&mut bytes) {
-                                Ok(0) => break,
-                                Ok(len) => {
-                                    while acts_now.load(SeqCst) == STOP {
-                                        std::thread::sleep(Duration::from_millis(5));
-                                    }
-                                    if act == LIE {
-                                        bytes[len / 2] ^= 1;
-                                    }
-                                    if to.write_all(&bytes[..len]).is_err() {
-                                        break;
-                                    }
-                                }
-                                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                                Err(_) => break,
-                            }
-                        }
-                        let _ = to.shutdown(std::net::Shutdown::Both);
-                    });
-                }
-            }
-        });
-        Proxy { address, act }
-    }
-
-    pub fn act(&self, act: u8) {
-        self.act.store(act, SeqCst);
-    }
+/// A link to a donor that can be made bad.
+pub(crate) fn proxy(donor: &Donor) -> Proxy {
+    Proxy::new([127, 0, 0, 1].into(), donor.address()).unwrap()
 }
 
 /// Everything is asked for while the link is cut, stopped and lied on, again and again: what was acknowledged is there,
@@ -218,9 +151,9 @@ impl Proxy {
 #[test]
 fn a_link_that_is_cut_loses_nothing() {
     let pair = pair(Lending::of(64 << 20));
-    let proxy = Proxy::new(pair.donor.address());
+    let proxy = proxy(&pair.donor);
     let patience = Patience { donor: Duration::from_secs(20), ..Patience::default() };
-    let link = pair.link(proxy.address, patience);
+    let link = pair.link(proxy.address(), patience);
     let mut draw = Seeded::of(3, &[]);
     let mut has: HashMap<u64, u64> = HashMap::new();
     let mut version = 0;
@@ -262,14 +195,15 @@ fn a_link_that_is_cut_loses_nothing() {
                 }
             }
         }
-        let act = [PASS, CUT, STOP, LIE][round % 4];
+        let again = if round % 8 < 4 { Act::Cut } else { Act::HalfOpen };
+        let act = [Act::Pass, again, Act::Stop, Act::Lie][round % 4];
         proxy.act(act);
         std::thread::sleep(Duration::from_millis(draw.below(60)));
-        if act == STOP && round % 8 == 2 {
+        if act == Act::Stop && round % 8 == 2 {
             // Longer than a link is waited for.
             std::thread::sleep(Duration::from_millis(900));
         }
-        proxy.act(PASS);
+        proxy.act(Act::Pass);
         for _ in 0..asked {
             assert!(told.recv_timeout(Duration::from_secs(20)).unwrap(), "round {round}");
         }
@@ -277,22 +211,23 @@ fn a_link_that_is_cut_loses_nothing() {
     for (slot, version) in has {
         assert_eq!(read(&link, slot * 65536, 65536).unwrap(), chunk(version), "{slot}");
     }
-    assert!(link.standing().connections > 5, "{:?}", link.standing());
+    let standing = link.standing();
+    assert!(standing.connections > 5 && standing.cuts + 1 == standing.connections, "{standing:?}");
 }
 
 #[test]
 fn who_waits_at_a_donor_that_is_gone_waits_for_a_bounded_time() {
     let pair = pair(Lending::of(1 << 20));
-    let proxy = Proxy::new(pair.donor.address());
-    let link = pair.link(proxy.address, Patience::default());
+    let proxy = proxy(&pair.donor);
+    let link = pair.link(proxy.address(), Patience::default());
     write(&link, 0, &chunk(0)).unwrap();
-    proxy.act(STOP);
+    proxy.act(Act::Stop);
     assert_eq!(read(&link, 0, 4096).unwrap_err().kind(), io::ErrorKind::TimedOut);
     until("it is lost", || link.standing().state == DonorState::Lost);
     // What is written meanwhile waits, and is there when the partition heals.
     let (tell, told) = channel();
     link.write(65536, chunk(1), Box::new(move |wrote| tell.send(wrote.is_ok()).unwrap()));
-    proxy.act(PASS);
+    proxy.act(Act::Pass);
     assert!(told.recv_timeout(Duration::from_secs(20)).unwrap());
     until("it is up", || link.standing().state == DonorState::Up);
     assert_eq!(read(&link, 65536, 65536).unwrap(), chunk(1));

@@ -70,7 +70,9 @@ pub(super) fn run(shared: &Shared, core: Option<Core>) {
         let why = match worker.connect() {
             Ok((stream, channel)) => {
                 pause = TRIES.0;
-                worker.serve(stream, channel)
+                let ended = worker.serve(stream, channel);
+                shared.counts.cuts.fetch_add(1, Relaxed);
+                ended
             }
             Err(error) => Err(error),
         };

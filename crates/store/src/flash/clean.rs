@@ -109,15 +109,15 @@ impl Flash {
 
     /// Everything from one object to another of the same slot, and where in the slot that begins.
     fn read_stretch(&self, first: Place, last: Place) -> Result<(usize, Blocks), CleanError> {
-        const ALIGN: usize = super::device::ALIGN;
-        let start = first.offset as usize / ALIGN * ALIGN;
+        let align = self.core.device.align();
+        let start = first.offset as usize / align * align;
         let end = last.offset as usize + last.len as usize + TAG_BYTES;
         let at = self.core.log.ledger().shape.at(first.slot) + start as u64;
         let mut why = String::new();
         for again in [false, true, true] {
             let (tell, told) = std::sync::mpsc::sync_channel(1);
             let told_back = move |got, blocks| drop(tell.send((got, blocks)));
-            let into = Blocks::zeroed(end - start);
+            let into = Blocks::zeroed((end - start).next_multiple_of(align));
             self.core.device.read(Read {
                 at,
                 into,

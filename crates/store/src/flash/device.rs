@@ -20,7 +20,7 @@ use super::threads::Threads;
 use super::uring::Ring;
 use crate::segment::Segment;
 
-/// Addresses, offsets and lengths are multiples of it, bytes.
+/// Addresses, offsets and lengths of files and block devices are multiples of it, bytes.
 pub const ALIGN: usize = 4096;
 /// Bytes at the front of a device that no log uses.
 pub const HEAD_BYTES: u64 = ALIGN as u64;
@@ -30,29 +30,32 @@ const LOOKED_AT: u64 = 1 << 20;
 
 /// Memory that the kernel reads into without a copy of its own: whole blocks of 4 KiB.
 #[derive(Clone, Debug, Default)]
-pub struct Blocks(Vec<Block>);
+pub struct Blocks {
+    blocks: Vec<Block>,
+    /// Bytes of them that are asked for.
+    len: usize,
+}
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(4096))]
 struct Block([u8; ALIGN]);
 
 impl Blocks {
-    /// Zeros, `bytes` of them, rounded up to whole blocks.
-    pub fn zeroed(bytes: usize) -> Blocks {
-        Blocks(vec![Block([0; ALIGN]); bytes.div_ceil(ALIGN)])
+    /// Zeros, `len` bytes of them.
+    pub fn zeroed(len: usize) -> Blocks {
+        Blocks { blocks: vec![Block([0; ALIGN]); len.div_ceil(ALIGN)], len }
     }
 
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: blocks are bytes, one behind the other, without padding.
-        unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), self.0.len() * ALIGN) }
+        // SAFETY: blocks are bytes, one behind the other, without padding, and there are so many of them.
+        unsafe { std::slice::from_raw_parts(self.blocks.as_ptr().cast(), self.len) }
     }
 
     /// The bytes.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        let len = self.0.len() * ALIGN;
         // SAFETY: as above, and any bytes are a block.
-        unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast(), len) }
+        unsafe { std::slice::from_raw_parts_mut(self.blocks.as_mut_ptr().cast(), self.len) }
     }
 }
 
@@ -61,9 +64,9 @@ pub type Told = Box<dyn FnOnce(io::Result<usize>, Blocks) + Send>;
 
 /// A read that is asked for.
 pub struct Read {
-    /// Offset in the device, bytes; a multiple of [`ALIGN`].
+    /// Offset in the device, bytes; a multiple of [`Device::align`].
     pub at: u64,
-    /// Where the bytes go, as many as it has room for.
+    /// Where the bytes go, as many as it has room for: a multiple of [`Device::align`], too.
     pub into: Blocks,
     /// Called once, from any thread.
     pub told: Told,
@@ -82,7 +85,7 @@ impl fmt::Debug for Read {
 /// Who is told how many bytes were written.
 pub type Wrote = Box<dyn FnOnce(io::Result<usize>) + Send>;
 
-/// A write that is asked for. Offsets and length are multiples of [`ALIGN`].
+/// A write that is asked for. Offset and length are multiples of [`Device::align`].
 pub struct Write<'a> {
     /// Offset in the device, bytes.
     pub at: u64,
@@ -113,6 +116,11 @@ pub trait Device: fmt::Debug + Send + Sync + 'static {
     /// Its size, bytes.
     fn bytes(&self) -> u64;
 
+    /// Of what offsets and lengths are multiples, bytes; [`ALIGN`] at most.
+    fn align(&self) -> usize {
+        ALIGN
+    }
+
     /// Writes, and answers how many bytes it wrote, or what the system says; `None` if the write goes on and is told
     /// of later.
     fn write(&self, write: Write<'_>) -> Option<io::Result<usize>>;
@@ -135,6 +143,10 @@ pub trait Device: fmt::Debug + Send + Sync + 'static {
 impl<D: Device + ?Sized> Device for Arc<D> {
     fn bytes(&self) -> u64 {
         (**self).bytes()
+    }
+
+    fn align(&self) -> usize {
+        (**self).align()
     }
 
     fn write(&self, write: Write<'_>) -> Option<io::Result<usize>> {

@@ -141,6 +141,8 @@ struct State {
     latched: Option<String>,
     /// Nothing is written before.
     paused_until: Option<Instant>,
+    /// Writes in a row that may succeed another time.
+    refused: u32,
     ends: bool,
     live: u64,
     counts: Counts,
@@ -201,6 +203,7 @@ impl Log {
             open: [None; 2],
             latched: None,
             paused_until: None,
+            refused: 0,
             ends: false,
             live: 0,
             counts: Counts::default(),

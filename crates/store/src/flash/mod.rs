@@ -28,6 +28,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use clew_core::{DonorId, Tier};
@@ -38,7 +39,7 @@ pub use memory::MemoryDevice;
 pub use refusal::{AdoptFlashError, AppendError, FlashError, ReadFlashError};
 
 use cipher::{Cipher, TAG_BYTES};
-use device::{ALIGN, Blocks, Device, HEAD_BYTES, Read, Write};
+use device::{Blocks, Device, HEAD_BYTES, Read, Write};
 use ledger::{Ledger, Shape};
 use log::{Found, Head, KEPT_SLOTS, Log, ToWrite};
 use windows::Windows;
@@ -376,6 +377,17 @@ impl Flash {
         self.core.log.free(place, &*self.core.device);
     }
 
+    /// Objects of `len` bytes that it makes sense to have on their way together; one at least.
+    pub fn room_at_a_time(&self, len: usize) -> usize {
+        self.core.log.room_at_a_time(len)
+    }
+
+    /// Waits for `patience` at most until `count` objects of `len` bytes, or [`Flash::room_at_a_time`] of them, have
+    /// room in buffers; false if they do not get it. Others may take it before they do.
+    pub fn wait_for_room(&self, count: usize, len: usize, patience: Duration) -> bool {
+        self.core.log.wait_for_room(count, len, Instant::now() + patience)
+    }
+
     /// Has everything written that is in memory, and waits for it; false if it cannot be.
     pub fn flush(&self) -> bool {
         self.core.log.flush()
@@ -497,7 +509,7 @@ impl Core {
         let span = match reads_ahead {
             true => Windows::around(place, object, shape.slot_bytes),
             // Neighbours that cannot be read are no harm.
-            false => Windows::exactly(place, object),
+            false => Windows::exactly(place, object, self.device.align() as u32),
         };
         let at = shape.at(place.slot) + u64::from(span.offset);
         let skip = (place.offset - span.offset) as usize;
@@ -510,7 +522,9 @@ impl Core {
                     let bytes = blocks.bytes()[skip..needed].to_vec();
                     match core.open(handle, place, bytes) {
                         Some(bytes) => {
-                            let read = &blocks.bytes()[..got.min(span.len as usize)];
+                            // Of a segment that was written as long as it is there is no more, and no object behind it.
+                            let is_all = core.device.align() == 1;
+                            let read = if is_all { blocks.bytes() } else { &blocks.bytes()[..got] };
                             if let Some(windows) = core.windows.as_ref().filter(|_| reads_ahead) {
                                 windows.keep(place, span, read);
                             }
@@ -559,7 +573,7 @@ impl Core {
         let ToWrite { offset, len, at, .. } = segment;
         loop {
             // What was written in part is written again from the block that was begun.
-            let from = done / ALIGN * ALIGN;
+            let from = self.begun(done);
             let core = Arc::clone(self);
             let told = move |wrote| {
                 if let Some(done) = core.wrote(segment, done, wrote) {
@@ -581,10 +595,15 @@ impl Core {
         }
     }
 
+    /// Where the block begins that is written in part when so many bytes are.
+    fn begun(&self, done: usize) -> usize {
+        done / self.device.align() * self.device.align()
+    }
+
     /// How far a segment is written, of which the first `done` bytes were, if that is not the end of it.
     fn wrote(&self, segment: ToWrite, done: usize, wrote: io::Result<usize>) -> Option<usize> {
         let ToWrite { len, at, .. } = segment;
-        let from = done / ALIGN * ALIGN;
+        let from = self.begun(done);
         let why = match wrote {
             Ok(wrote) if from + wrote == len => {
                 self.log.wrote(segment, &*self.device);

@@ -11,7 +11,6 @@ use lru::LruCache;
 use parking_lot::Mutex;
 
 use super::Place;
-use super::device::ALIGN;
 
 /// Bytes of a window: what a disk reads in hardly more time than a block.
 const WINDOW_BYTES: u32 = 32 << 10;
@@ -48,9 +47,8 @@ impl Windows {
         Span { offset, len: end - offset }
     }
 
-    /// No more than the blocks in which they lie.
-    pub fn exactly(place: Place, needed: usize) -> Span {
-        let align = ALIGN as u32;
+    /// No more than the blocks of `align` bytes in which they lie.
+    pub fn exactly(place: Place, needed: usize, align: u32) -> Span {
         let offset = place.offset / align * align;
         Span { offset, len: (place.offset + needed as u32).next_multiple_of(align) - offset }
     }
@@ -99,6 +97,7 @@ impl Windows {
 mod tests {
     use super::*;
     use crate::flash::LogId;
+    use crate::flash::device::ALIGN;
 
     fn place(offset: u32, generation: u64) -> Place {
         Place { log: LogId::FLASH, slot: 3, generation, offset, len: 100 }
@@ -140,8 +139,9 @@ mod tests {
     fn nothing_is_read_behind_a_slot() {
         let span = Windows::around(place(5 * ALIGN as u32 - 100, 1), 100, 5 * ALIGN as u32);
         assert_eq!(span, Span { offset: 0, len: 5 * ALIGN as u32 });
-        let exactly = Windows::exactly(place(ALIGN as u32 - 1, 1), 2);
+        let exactly = Windows::exactly(place(ALIGN as u32 - 1, 1), 2, ALIGN as u32);
         assert_eq!(exactly, Span { offset: 0, len: 2 * ALIGN as u32 });
+        assert_eq!(Windows::exactly(place(4111, 1), 4112, 1), Span { offset: 4111, len: 4112 });
     }
 
     #[test]

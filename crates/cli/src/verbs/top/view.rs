@@ -29,6 +29,9 @@ pub struct Shown<'a> {
     pub scroll: usize,
 }
 
+/// Donors that have a line.
+const DONORS: usize = 4;
+
 /// The lines above the table.
 pub fn header(status: &Status, rates: Option<&Rates>, width: usize) -> Vec<String> {
     let size = |bytes: u64| ByteSize(bytes).to_string();
@@ -61,6 +64,21 @@ pub fn header(status: &Status, rates: Option<&Rates>, width: usize) -> Vec<Strin
             text.push_str(", TAKES NOTHING MORE");
         }
         lines.push(gauge(&tier.tier, share(tier.used_bytes, tier.limit_bytes), width, &text));
+    }
+    for donor in status.donors.iter().take(DONORS) {
+        let line = format!(
+            "donor {}: {}, {} pages; {} sent, {} waiting, {} cuts",
+            seen(&donor.at),
+            donor.state.name(),
+            donor.stored_pages,
+            size(donor.sent_bytes),
+            size(donor.waiting_bytes),
+            donor.cuts,
+        );
+        lines.push(line.chars().take(width).collect());
+    }
+    if status.donors.len() > DONORS {
+        lines.push(format!("and {} more donors ('clew ps')", status.donors.len() - DONORS));
     }
     let most = |us: Option<u64>| us.map_or("-".to_string(), |us| format!("{us} us"));
     let all = r.hits_per_second + r.stored_faults_per_second;
@@ -262,6 +280,31 @@ mod tests {
             let lines = drawn(width, 24, &Shown { scroll: 5, ..shown });
             assert!(lines[header + 1].starts_with("app-005"), "{}", lines.join("\n"));
         }
+    }
+
+    #[test]
+    fn donors_have_a_line_each_as_far_as_there_is_room() {
+        let donor = |number: u64| clew_live::control::status::DonorStatus {
+            at: format!("tv{number}:7471"),
+            state: clew_core::DonorState::Up,
+            why: None,
+            stored_pages: 100 + number,
+            live_bytes: 0,
+            free_bytes: 0,
+            sent_bytes: 6 << 20,
+            received_bytes: 0,
+            waiting_bytes: 65_536,
+            round_trip_us: None,
+            connections: 3,
+            cuts: 2,
+            read_errors: 0,
+        };
+        let status = Status { donors: (0..6).map(donor).collect(), ..status(1) };
+        let lines = header(&status, None, 80);
+        let first = "donor tv0:7471: up, 100 pages; 6.0 MiB sent, 64.0 KiB waiting, 2 cuts";
+        assert!(lines.iter().any(|line| line == first), "{lines:?}");
+        assert!(lines.iter().any(|line| line == "and 2 more donors ('clew ps')"), "{lines:?}");
+        assert!(lines.iter().all(|line| line.chars().count() <= 80), "{lines:?}");
     }
 
     #[test]

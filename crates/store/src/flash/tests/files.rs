@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::*;
-use crate::flash::device::{DeviceError, FileDevice, Open};
+use crate::flash::device::{ALIGN, DeviceError, FileDevice, Open};
 
 const BYTES: u64 = ALIGN as u64 + (16 << 16);
 

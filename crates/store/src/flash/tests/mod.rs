@@ -12,6 +12,7 @@ use clew_core::seeded::Seeded;
 use parking_lot::Mutex;
 
 use super::*;
+use crate::flash::device::ALIGN;
 pub use faulty::Plan;
 
 /// What is read once is not kept: the device is asked each time.
