@@ -74,6 +74,7 @@ impl Clew {
             scheme: match kind {
                 ArmKind::Clew => settings.clew_scheme.clone(),
                 ArmKind::ClewZram => "zram".to_string(),
+                ArmKind::ClewArcher => "archer".to_string(),
                 ArmKind::Flash(flash) => {
                     flash.preset().unwrap_or(&settings.clew_scheme).to_string()
                 }

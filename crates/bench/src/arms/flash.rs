@@ -9,16 +9,20 @@ pub enum FlashScheme {
     ElasticZram,
     Seal,
     ZramFlash,
+    Zswap,
+    EzSwap,
 }
 
 impl FlashScheme {
     /// All of them.
-    pub const ALL: [FlashScheme; 5] = [
+    pub const ALL: [FlashScheme; 7] = [
         FlashScheme::Asked,
         FlashScheme::Ariadne,
         FlashScheme::ElasticZram,
         FlashScheme::Seal,
         FlashScheme::ZramFlash,
+        FlashScheme::Zswap,
+        FlashScheme::EzSwap,
     ];
 
     /// The name of the arm.
@@ -29,6 +33,8 @@ impl FlashScheme {
             FlashScheme::ElasticZram => "clew-elasticzram",
             FlashScheme::Seal => "clew-seal",
             FlashScheme::ZramFlash => "clew-zram-flash",
+            FlashScheme::Zswap => "clew-zswap",
+            FlashScheme::EzSwap => "clew-ezswap",
         }
     }
 
@@ -40,6 +46,8 @@ impl FlashScheme {
             FlashScheme::ElasticZram => Some("elasticzram"),
             FlashScheme::Seal => Some("seal"),
             FlashScheme::ZramFlash => Some("zram-flash"),
+            FlashScheme::Zswap => Some("zswap"),
+            FlashScheme::EzSwap => Some("ezswap"),
         }
     }
 }

@@ -53,6 +53,8 @@ pub enum ArmKind {
     ClewAriadne,
     /// The same, and nobody tells it which app comes and goes.
     ClewAriadneNoCalls,
+    /// Clew with the scheme `archer`.
+    ClewArcher,
     /// Clew with a scheme that puts on flash what does not fit.
     Flash(FlashScheme),
     /// Clew with `ariadne` but for one mechanism.
@@ -81,6 +83,7 @@ impl ArmKind {
         let mut all = ArmKind::FULL.to_vec();
         all.push(ArmKind::KernelZramGovern);
         all.push(ArmKind::KernelZswap);
+        all.push(ArmKind::ClewArcher);
         all.extend(FlashScheme::ALL.map(ArmKind::Flash));
         all.extend(Ablation::ALL.map(ArmKind::Without));
         all
@@ -100,6 +103,7 @@ impl ArmKind {
             ArmKind::ClewZram => "clew-zram",
             ArmKind::ClewAriadne => "clew-ariadne",
             ArmKind::ClewAriadneNoCalls => "clew-ariadne-no-calls",
+            ArmKind::ClewArcher => "clew-archer",
             ArmKind::Without(ablation) => ablation.arm_name(),
         }
     }
