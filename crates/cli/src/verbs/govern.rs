@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{BufReader, stdin};
-use std::process::{Child, Command};
+use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -45,19 +45,20 @@ pub fn govern(format: Format, args: Args) -> Result<(), Failure> {
     let mut targets = args.target;
     targets.extend(started.as_ref().map(|child| child.id().to_string()));
     let settings = Settings { targets, budget: args.budget, scheme: args.scheme };
-    let mut governor = Governor::new(&settings).map_err(|error| {
-        // What was started for nothing does not stay.
-        if let Some(child) = &mut started {
+    let mut governor = match (Governor::new(&settings), &mut started) {
+        (Ok(governor), _) => governor,
+        (Err(error), None) => return Err(failure(error)),
+        (Err(error), Some(child)) => {
+            if let Some(status) = child.try_wait()? {
+                // It was quicker than we are.
+                return as_it_ended(status);
+            }
+            // What was started for nothing does not stay.
             let _ = child.kill();
             let _ = child.wait();
+            return Err(failure(error));
         }
-        match error {
-            GovernError::Scheme(_) | GovernError::Target { .. } | GovernError::Budget(_) => {
-                Failure::Input(error.into())
-            }
-            GovernError::NoSwap | GovernError::Forbidden { .. } => Failure::Unfit(error.into()),
-        }
-    })?;
+    };
     let status = governor.status();
     remark!("clew: governing (budget {}, scheme {})", ByteSize(status.budget_bytes), status.scheme);
     let (to, orders) = crossbeam_channel::unbounded::<Order>();
@@ -72,10 +73,23 @@ pub fn govern(format: Format, args: Args) -> Result<(), Failure> {
         }
     });
     let status = governor.status();
-    if args.run.is_empty() {
-        return show(format, &status);
+    match &mut started {
+        None => show(format, &status),
+        Some(child) => as_it_ended(child.wait()?),
     }
-    match started.as_mut().map(Child::wait).transpose()?.and_then(|status| status.code()) {
+}
+
+fn failure(error: GovernError) -> Failure {
+    match error {
+        GovernError::Scheme(_) | GovernError::Target { .. } | GovernError::Budget(_) => {
+            Failure::Input(error.into())
+        }
+        GovernError::NoSwap | GovernError::Forbidden { .. } => Failure::Unfit(error.into()),
+    }
+}
+
+fn as_it_ended(status: ExitStatus) -> Result<(), Failure> {
+    match status.code() {
         Some(0) => Ok(()),
         code => Err(Failure::Said(code.unwrap_or(1) as u8)),
     }
