@@ -3,7 +3,7 @@
 CARGO ?= cargo
 CLEW := target/release/clew
 
-.PHONY: demo demo-full scenarios test soak properties mutants promises bench build lint install clean
+.PHONY: demo demo-full scenarios test soak properties mutants promises bench build lint install deb package clean
 
 ## Natural programs (an editor's language server, a notebook, redis) in turn and beside each other, with Clew
 ## and with the kernel's zram; three minutes, as root. Fetches some 100 MB from npm and PyPI once.
@@ -79,9 +79,25 @@ lint:
 PREFIX ?= /usr/local
 install: build
 	install -D -m 755 $(CLEW) $(DESTDIR)$(PREFIX)/bin/clew
-	$(CLEW) man $(DESTDIR)$(PREFIX)/share/man/man1
-	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions
-	$(CLEW) completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/clew
+	scripts/package-files.sh $(CLEW) target/package
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions \
+		$(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	install -m 644 target/package/man/* $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 644 target/package/completions/clew $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+	install -m 644 target/package/completions/_clew $(DESTDIR)$(PREFIX)/share/zsh/site-functions
+	install -m 644 target/package/completions/clew.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+
+## A Debian package with all that `make install` brings, and units: target/debian/clew_VERSION_amd64.deb.
+deb: build
+	scripts/setup.sh dpkg-shlibdeps cargo-deb
+	scripts/package-files.sh $(CLEW) target/package
+	$(CARGO) deb --quiet --package clew --no-build
+
+## The package in a clean root: installed, first managed program, upgraded under it, removed, purged; two
+## minutes, as root. Fetches some 40 MB from the configured Debian mirror.
+package: deb
+	scripts/setup.sh mmdebstrap
+	scripts/package-test.sh
 
 clean:
 	$(CARGO) clean
