@@ -3,7 +3,7 @@
 CARGO ?= cargo
 CLEW := target/release/clew
 
-.PHONY: demo demo-full scenarios test soak properties mutants promises bench build lint install clean
+.PHONY: demo demo-full scenarios test soak properties mutants promises bench build lint install deb package python clean
 
 ## Natural programs (an editor's language server, a notebook, redis) in turn and beside each other, with Clew
 ## and with the kernel's zram; three minutes, as root. Fetches some 100 MB from npm and PyPI once.
@@ -31,7 +31,7 @@ scenarios: build
 
 ## All tests; what .ci/run calls.
 test:
-	scripts/setup.sh cc redis-server redis-benchmark node python3 sqlite3 perl java memcached \
+	scripts/setup.sh cc redis-server redis-benchmark node python3 python3-venv sqlite3 perl java memcached \
 		stress-ng unshare strace gdb perf setpriv cpython-tests fio chromium postgres
 	scripts/natural.sh tsserver jupyter compile
 	scripts/test.sh
@@ -70,6 +70,13 @@ bench: build
 	scripts/setup.sh node python3 fio iperf3 ip redis-server
 	$(CLEW) bench all
 
+## The Python module (crates/python), built and tested in target/python, as `make test` does. Fetches some 70 MB from
+## PyPI once.
+python:
+	scripts/setup.sh cc python3 python3-venv
+	$(CARGO) build --bin clew
+	scripts/python.sh target/debug/clew
+
 build:
 	scripts/setup.sh cc
 	$(CARGO) build --release --bin clew
@@ -81,9 +88,25 @@ lint:
 PREFIX ?= /usr/local
 install: build
 	install -D -m 755 $(CLEW) $(DESTDIR)$(PREFIX)/bin/clew
-	$(CLEW) man $(DESTDIR)$(PREFIX)/share/man/man1
-	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions
-	$(CLEW) completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/clew
+	scripts/package-files.sh $(CLEW) target/package
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions \
+		$(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	install -m 644 target/package/man/* $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 644 target/package/completions/clew $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+	install -m 644 target/package/completions/_clew $(DESTDIR)$(PREFIX)/share/zsh/site-functions
+	install -m 644 target/package/completions/clew.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+
+## A Debian package with all that `make install` brings, and units: target/debian/clew_VERSION_amd64.deb.
+deb: build
+	scripts/setup.sh dpkg-shlibdeps cargo-deb
+	scripts/package-files.sh $(CLEW) target/package
+	$(CARGO) deb --quiet --package clew --no-build
+
+## The package in a clean root: installed, first managed program, upgraded under it, removed, purged; two
+## minutes, as root. Fetches some 40 MB from the configured Debian mirror.
+package: deb
+	scripts/setup.sh mmdebstrap
+	scripts/package-test.sh
 
 clean:
 	$(CARGO) clean

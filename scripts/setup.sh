@@ -28,6 +28,7 @@ package_of() {
             echo "python3 $(apt-cache search --names-only '^libpython3\.[0-9]+-testsuite$' 2>/dev/null |
                 cut -d ' ' -f 1 | tail -n 1)" ;;
         java) echo default-jdk-headless ;;
+        dpkg-shlibdeps) echo dpkg-dev ;;
         *) echo "$1" ;;
     esac
 }
@@ -39,7 +40,17 @@ command -v cargo >/dev/null || {
 
 missing=
 for program in "$@"; do
-    is_there "$program" || missing="$missing $program"
+    is_there "$program" && continue
+    case $program in
+        cargo-*) # No Debian matter either.
+            if [ "$(id -u)" = 0 ]; then
+                echo "setup: building $program" >&2
+                cargo install --quiet --locked "$program"
+            else
+                echo "setup: missing: $program; run 'cargo install --locked $program'" >&2
+            fi ;;
+        *) missing="$missing $program" ;;
+    esac
 done
 [ -n "$missing" ] || exit 0
 packages() { for program in $missing; do package_of "$program"; done | tr '\n' ' '; }

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Format, lints, what docs/guarantees.md names, every test in two streams, and half a minute of fuzzing
-# for each target (CLEW_FUZZ_SECONDS), all at once. Ends with one line that counts what passed, failed and was skipped.
+# Format, lints, what docs/guarantees.md names, every test in two streams, those of the Python module, and half a minute of
+# fuzzing for each target (CLEW_FUZZ_SECONDS). Ends with one line that counts what passed, failed and was skipped.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -25,6 +25,8 @@ tests --lib --bins --test '[a-q]*' | tee "$log"
 wait
 tee -a "$log" <"$logs/tests"
 rm "$logs/tests"
+
+{ scripts/python.sh target/debug/clew 2>&1 || echo "cargo test exits $?"; } | tee -a "$log"
 
 fuzz() {
     {

@@ -167,7 +167,7 @@ pub fn main() -> ExitCode {
     let format = cli.format;
     let result = match cli.verb {
         Verb::Doctor => verbs::doctor::doctor(format),
-        Verb::Daemon(args) => verbs::daemon::daemon(&socket, args),
+        Verb::Daemon(args) => verbs::daemon::daemon(&socket, format, args),
         Verb::Run(args) => verbs::run::run(&socket, args),
         Verb::Ps => verbs::ps::ps(&socket, format),
         Verb::Top(args) => verbs::top::top(&socket, format, args),

@@ -94,6 +94,52 @@ fn a_living_daemon_is_replaced_while_its_program_works() {
     fixture.assert_daemon_lives();
 }
 
+/// Another version; one that may not open enough; one whose trace cannot be written: each is told before
+/// anybody is ended.
+#[test]
+fn who_could_not_take_over_ends_nobody() {
+    const VERSION_AT: u64 = 6 * 8;
+    let Some((mut fixture, mut program, sum)) = swapped_out("survive::unasked", &ZRAM) else {
+        return;
+    };
+    let daemon = fixture.status().daemon_pid;
+    let nowhere = fixture.dir.join("missing/trace");
+    let nowhere = nowhere.to_str().expect("UTF-8");
+    let mut refused = |descriptors: u32, besides: &[&str], why: &str| {
+        for check in [&["--check"][..], &[]] {
+            let mut command = Command::new("prlimit");
+            command.arg(format!("--nofile={descriptors}:{descriptors}"));
+            command.args([env!("CARGO_BIN_EXE_clew"), "daemon", "--budget", "1GiB", "--takeover"]);
+            command.args(check).args(besides);
+            let said = run_to_end(command.arg("--socket").arg(&fixture.socket), LONG);
+            assert_eq!(said.status.code(), Some(1), "{why}: {}", texts(&said));
+            assert!(texts(&said).contains(why), "{why}: {}", texts(&said));
+            assert_eq!(fixture.status().daemon_pid, daemon, "{why}: it has ended the daemon");
+        }
+        program.expect("sum", &sum);
+        fixture.swap_out("touch");
+    };
+    refused(48, &[], "descriptors open and needs");
+    refused(1024, &["--record", nowhere], "missing/trace");
+    let journal = journal_of(&fixture);
+    let mut version = [0; 8];
+    journal.read_exact_at(&mut version, VERSION_AT).expect("it is that long");
+    let older = (u64::from_le_bytes(version) - 1).to_le_bytes();
+    journal.write_all_at(&older, VERSION_AT).expect("it is written");
+    refused(1024, &[], "the journal has version");
+    journal.write_all_at(&version, VERSION_AT).expect("it is written");
+    let could = fixture.verb(&["daemon", "--budget", "1GiB", "--takeover", "--check"]);
+    assert!(could.status.success(), "{}", texts(&could));
+    let said = format!("could take over from process {daemon} at");
+    assert!(texts(&could).contains(&said), "{}", texts(&could));
+    let arguments = ["daemon", "--budget", "1GiB", "--takeover", "--check", "--format", "json"];
+    let could = fixture.verb(&arguments);
+    assert!(texts(&could).contains("\"spaces\": 1"), "{}", texts(&could));
+    program.quit();
+    fixture.wait_all_freed("touch");
+    fixture.assert_daemon_lives();
+}
+
 #[test]
 fn a_program_that_starts_while_no_daemon_lives_is_managed_afterwards() {
     let Some((mut fixture, program, _)) = swapped_out("survive::late", &ZRAM) else { return };
@@ -464,16 +510,20 @@ fn storm_of_kills(test: &str, scheme: &str, kills: u64, switches: bool) {
     fixture.assert_daemon_lives();
 }
 
-/// Flips a bit in both copies of the record of the program of this name; where the keeper is, the
-/// socket's files say.
-fn damage_record(fixture: &Fixture, app: &str) {
-    const SLOT: usize = 256 << 10;
-    const RECORDS: std::ops::Range<usize> = 512..4096;
+/// The journal; where the keeper is, the socket's files say.
+fn journal_of(fixture: &Fixture) -> fs::File {
     let keeper = fs::read_to_string(fixture.socket.with_extension("keeper")).expect("a keeper");
     let words: Vec<&str> = keeper.split_whitespace().collect();
     let [pid, _, _, journal] = words[..] else { panic!("{keeper}") };
     let path = format!("/proc/{pid}/fd/{journal}");
-    let file = fs::File::options().read(true).write(true).open(path).expect("the journal");
+    fs::File::options().read(true).write(true).open(path).expect("the journal")
+}
+
+/// Flips a bit in both copies of the record of the program of this name.
+fn damage_record(fixture: &Fixture, app: &str) {
+    const SLOT: usize = 256 << 10;
+    const RECORDS: std::ops::Range<usize> = 512..4096;
+    let file = journal_of(fixture);
     let name = format!("\"app\":\"{app}\"").into_bytes();
     let mut damaged = 0;
     for slot in 1..64 {

@@ -4,13 +4,12 @@
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
-use clew_trace::regular;
+use clew_trace::{Trace, regular};
 use serde::de::DeserializeOwned;
 use twox_hash::XxHash3_128;
 
 use crate::costs::Clock;
 use crate::error::LabError;
-use crate::input::Input;
 use crate::replay::Settings;
 
 /// Bytes of a result that was kept, at most.
@@ -18,11 +17,11 @@ const MOST_BYTES: u64 = 1 << 20;
 
 /// Digest of the last bytes of a trace, where its counts and the places of its contents are, with
 /// their checksum; and of its length.
-pub(crate) fn identity(input: &Input) -> Result<String, LabError> {
+pub(crate) fn identity(trace: &Trace) -> Result<String, LabError> {
     const END_BYTES: u64 = 64 << 10;
-    let path = input.trace.path();
+    let path = trace.path();
     let failed = LabError::file;
-    let length = input.trace.file_bytes();
+    let length = trace.file_bytes();
     let mut file = std::fs::File::open(path).map_err(failed(path))?;
     file.seek(SeekFrom::Start(length.saturating_sub(END_BYTES))).map_err(failed(path))?;
     let mut end = Vec::new();

@@ -19,6 +19,7 @@
 //! or not there.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use clew_core::ByteSize;
@@ -35,6 +36,9 @@ use crate::error::LabError;
 use crate::input::{Input, Memory};
 use crate::kept::{self, identity, key};
 use crate::replay::{Pages, Settings};
+
+pub mod parquet;
+pub mod shard;
 
 /// The file, as written.
 #[derive(Clone, Debug, Deserialize)]
@@ -215,10 +219,28 @@ impl Sweep {
         self.traces.len() * self.variants.len() * self.budgets.len() * self.flash.len()
     }
 
+    /// Rows of one trace.
+    fn rows_of_a_trace(&self) -> usize {
+        self.variants.len() * self.budgets.len() * self.flash.len()
+    }
+
     /// Runs what is missing in `out` on `jobs` threads, and writes `sweep.csv` and `sweep.json` there
     /// when all rows are. With measured time rows run one after the other.
     pub fn run(
         &self,
+        out: &Path,
+        jobs: usize,
+        progress: &(dyn Fn(Step<'_>) + Sync),
+    ) -> Result<Vec<Row>, LabError> {
+        let rows = self.run_range(0..self.rows(), out, jobs, progress)?;
+        write_tables(out, &rows)?;
+        Ok(rows)
+    }
+
+    /// Rows of `range`, in their order; of traces that have none of them nothing is read.
+    fn run_range(
+        &self,
+        range: Range<usize>,
         out: &Path,
         jobs: usize,
         progress: &(dyn Fn(Step<'_>) + Sync),
@@ -228,11 +250,17 @@ impl Sweep {
         let jobs = if matches!(self.clock, Clock::Measured(_)) { 1 } else { jobs };
         let mut rows = Vec::new();
         let there = std::sync::Mutex::new((0usize, 0usize));
-        let of = self.rows();
-        for trace in &self.traces {
+        let of = range.len();
+        for (at, trace) in self.traces.iter().enumerate() {
+            let first = at * self.rows_of_a_trace();
+            let last = first + self.rows_of_a_trace();
+            let wanted = range.start.max(first)..range.end.min(last);
+            if wanted.is_empty() {
+                continue;
+            }
             progress(Step::Reading(trace));
             let input = Input::open(trace)?;
-            let identity = identity(&input)?;
+            let identity = identity(&input.trace)?;
             let budgets: Vec<(Memory, u64)> = self
                 .budgets
                 .iter()
@@ -244,6 +272,7 @@ impl Sweep {
                     points.extend(self.flash.iter().map(|flash| (variant, *budget, *flash)));
                 }
             }
+            let points = &points[wanted.start - first..wanted.end - first];
             rows.extend(in_parallel(points.len(), jobs, |at| {
                 let (variant, (budget, budget_bytes), flash) = points[at];
                 let settings = Settings {
@@ -281,12 +310,17 @@ impl Sweep {
                 Ok(row)
             })?);
         }
-        for (name, text) in [("sweep.json", json(&rows)?), ("sweep.csv", csv(&rows)?)] {
-            let path = out.join(name);
-            write_whole(&path, &text).map_err(LabError::file(&path))?;
-        }
         Ok(rows)
     }
+}
+
+/// Writes `sweep.json` and `sweep.csv`.
+fn write_tables(out: &Path, rows: &[Row]) -> Result<(), LabError> {
+    for (name, text) in [("sweep.json", json(&rows)?), ("sweep.csv", csv(rows)?)] {
+        let path = out.join(name);
+        write_whole(&path, &text).map_err(LabError::file(&path))?;
+    }
+    Ok(())
 }
 
 /// Every size of flash with every share in use. Of what is not there nothing is in use.
@@ -373,27 +407,41 @@ pub(crate) fn set(table: &mut Table, path: &str, value: Value) -> Result<(), Str
     Err("it is empty".to_string())
 }
 
-/// One line a row; nested names are joined by dots.
+/// The cells of a row by column, besides trace, scheme and budget; nested names are joined by dots.
+fn flat(row: &Row) -> BTreeMap<String, serde_json::Value> {
+    let mut cells = BTreeMap::new();
+    flatten("", serde_json::to_value(&row.outcome).unwrap_or_default(), &mut cells);
+    cells.remove("name");
+    cells.remove("scheme");
+    cells.insert("budget_bytes".to_string(), row.budget_bytes.into());
+    if let Some(bytes) = row.flash_bytes {
+        cells.insert("flash_bytes".to_string(), bytes.into());
+        cells.insert("flash_used_pct".to_string(), row.flash_used_pct.into());
+    }
+    for (path, value) in &row.parameters {
+        cells.insert(format!("parameter.{path}"), value.clone().into());
+    }
+    cells
+}
+
+fn flatten(path: &str, value: serde_json::Value, cells: &mut BTreeMap<String, serde_json::Value>) {
+    match value {
+        serde_json::Value::Object(fields) => {
+            for (name, value) in fields {
+                let path = if path.is_empty() { name } else { format!("{path}.{name}") };
+                flatten(&path, value, cells);
+            }
+        }
+        serde_json::Value::Null | serde_json::Value::Array(_) => {}
+        other => {
+            cells.insert(path.to_string(), other);
+        }
+    }
+}
+
+/// One line a row.
 fn csv(rows: &[Row]) -> Result<String, LabError> {
-    let flat: Vec<BTreeMap<String, String>> = rows
-        .iter()
-        .map(|row| {
-            let mut cells = BTreeMap::new();
-            let value = serde_json::to_value(&row.outcome).unwrap_or_default();
-            flatten("", &value, &mut cells);
-            cells.remove("name");
-            cells.remove("scheme");
-            cells.insert("budget_bytes".to_string(), row.budget_bytes.to_string());
-            if let Some(bytes) = row.flash_bytes {
-                cells.insert("flash_bytes".to_string(), bytes.to_string());
-                cells.insert("flash_used_pct".to_string(), row.flash_used_pct.to_string());
-            }
-            for (path, value) in &row.parameters {
-                cells.insert(format!("parameter.{path}"), value.clone());
-            }
-            cells
-        })
-        .collect();
+    let flat: Vec<_> = rows.iter().map(flat).collect();
     let mut columns: Vec<&String> = flat.iter().flat_map(BTreeMap::keys).collect();
     columns.sort_unstable();
     columns.dedup();
@@ -404,29 +452,15 @@ fn csv(rows: &[Row]) -> Result<String, LabError> {
         text += &[&row.trace, &row.outcome.name, &row.budget].map(|cell| quoted(cell)).join(",");
         for column in &columns {
             text += ",";
-            text += &cells.get(*column).map_or(String::new(), |cell| quoted(cell));
+            text += &match cells.get(*column) {
+                None => String::new(),
+                Some(serde_json::Value::String(text)) => quoted(text),
+                Some(other) => other.to_string(),
+            };
         }
         text += "\n";
     }
     Ok(text)
-}
-
-fn flatten(path: &str, value: &serde_json::Value, cells: &mut BTreeMap<String, String>) {
-    match value {
-        serde_json::Value::Object(fields) => {
-            for (name, value) in fields {
-                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-                flatten(&path, value, cells);
-            }
-        }
-        serde_json::Value::Null | serde_json::Value::Array(_) => {}
-        serde_json::Value::String(text) => {
-            cells.insert(path.to_string(), text.clone());
-        }
-        other => {
-            cells.insert(path.to_string(), other.to_string());
-        }
-    }
 }
 
 fn quoted(cell: &str) -> String {

@@ -34,6 +34,7 @@ use crate::recording::recorder;
 use crate::survival::keeper::Keeper;
 use crate::survival::predecessor::{self, Predecessor};
 use crate::survival::records::{DaemonDescriptors, column};
+use crate::survival::rehearsal::{Prospect, rehearse};
 use crate::survival::takeover::{self, Estate};
 use crate::work::Crew;
 use crate::{
@@ -53,6 +54,9 @@ use places::{is_socket, replace_living};
 
 /// Pages that one daemon manages at most: 256 GiB of programs.
 const MAX_PAGES: u64 = 1 << 26;
+
+/// Bytes of a page.
+const PAGE_BYTES: usize = 4096;
 
 /// Address spaces that one daemon knows at most, those too small to be managed included. Never fewer
 /// than descriptors (see [`pressure::limit_descriptors`]).
@@ -82,6 +86,39 @@ pub fn hush() -> io::Result<()> {
     }
 }
 
+/// What can be said before anything is touched: this machine is fit, and `socket` a name for one.
+fn could_run(socket: &Path) -> Result<(), DaemonError> {
+    match doctor::first_missing() {
+        Some(missing) => Err(DaemonError::Unfit(missing)),
+        None => check_names(socket),
+    }
+}
+
+/// No file of another kind is where this daemon's sockets are.
+fn only_sockets(socket: &Path) -> Result<(), DaemonError> {
+    [socket, &socket.with_extension("agents")].into_iter().try_for_each(|p| is_socket(p).map(drop))
+}
+
+fn could_succeed(socket: &Path, config: &Config) -> Result<Prospect, DaemonError> {
+    rehearse(socket, config, PAGE_BYTES as u64, SPARE_DESCRIPTORS as u64)
+        .map_err(|why| DaemonError::Obstacle(socket.to_path_buf(), why))
+}
+
+/// Says what a daemon with this `config` would find that took over at `socket`, if it could. Ends nobody and
+/// changes nothing.
+///
+/// # Errors
+/// Why it could not: those of [`run`] that are known beforehand, and [`DaemonError::Obstacle`].
+pub fn check_takeover(socket: &Path, config: &Config) -> Result<Prospect, DaemonError> {
+    could_run(socket)?;
+    match trusted_path::check(trusted_path::directory_of(socket)) {
+        Err(error) if error.is_missing() => return Ok(Prospect { living: None, spaces: None }),
+        checked => checked?,
+    }
+    only_sockets(socket)?;
+    could_succeed(socket, config)
+}
+
 /// Runs a daemon at `socket` until it is told to stop. To be called before the process has
 /// threads. `ready` is called once programs may come, with what is to be said and where metrics
 /// are served.
@@ -99,15 +136,11 @@ pub fn run(
         move |source| DaemonError::File { what, path, source }
     };
     let system = |what| move |source| DaemonError::System { what, source };
-    if let Some(missing) = doctor::first_missing() {
-        return Err(DaemonError::Unfit(missing));
-    }
-    check_names(socket)?;
+    could_run(socket)?;
     trusted_path::make(trusted_path::directory_of(socket), 0o700)?;
-    for path in [socket, &socket.with_extension("agents")] {
-        is_socket(path)?;
-    }
+    only_sockets(socket)?;
     if takeover {
+        could_succeed(socket, &config)?;
         replace_living(socket)?;
     }
     let claim = predecessor::claim(socket)
@@ -115,7 +148,7 @@ pub fn run(
         .map_err(|other| DaemonError::Running(socket.to_path_buf(), other.pid))?;
     points::start_claimed();
     let store_config = StoreConfig {
-        page_bytes: 4096,
+        page_bytes: PAGE_BYTES,
         mem_limit_bytes: config.pool_limit_bytes(),
         disksize_pages: config.scheme.disksize_pages.unwrap_or(MAX_PAGES),
     };

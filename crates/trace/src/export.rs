@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use clew_core::{AppId, DeviceFacts, PageRun, Trigger};
+use clew_core::{AppId, DeviceFacts, Trigger};
 
 use crate::error::TraceError;
 use crate::reader::Reader;
@@ -35,7 +35,7 @@ pub fn csv<R: std::io::Read>(
     out.write_record(COLUMNS).map_err(failed)?;
     let mut rows = 0u64;
     while let Some(stamped) = reader.next() {
-        out.write_record(row(&stamped?, reader.apps())).map_err(failed)?;
+        out.write_record(row(&stamped?, reader.apps()).cells()).map_err(failed)?;
         rows += 1;
         if rows.is_multiple_of(1 << 16) {
             progress(reader.position());
@@ -45,42 +45,73 @@ pub fn csv<R: std::io::Read>(
     Ok(rows)
 }
 
-fn row(stamped: &Stamped, apps: &BTreeMap<AppId, String>) -> [String; 9] {
+/// A record as [`COLUMNS`] have it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row<'a> {
+    /// When, nanoseconds since the trace began.
+    pub ns: u64,
+    /// What kind it is.
+    pub record: &'static str,
+    /// Whose.
+    pub app: Option<&'a str>,
+    /// Which address space.
+    pub space: Option<u32>,
+    /// The first page.
+    pub page: Option<u64>,
+    /// How many.
+    pub pages: Option<u64>,
+    /// Empty for none.
+    pub flag: &'static str,
+    /// Number of the contents.
+    pub contents: Option<u64>,
+    /// Empty for none.
+    pub detail: String,
+}
+
+impl Row<'_> {
+    fn cells(self) -> [String; 9] {
+        let Row { ns, record, app, space, page, pages, flag, contents, detail } = self;
+        let number = |number: Option<u64>| number.map_or(String::new(), |n| n.to_string());
+        let space = number(space.map(u64::from));
+        let [page, pages, contents] = [page, pages, contents].map(number);
+        let app = app.unwrap_or_default().to_string();
+        let (record, flag) = (record.to_string(), flag.to_string());
+        [ns.to_string(), record, app, space, page, pages, flag, contents, detail]
+    }
+}
+
+/// A record; `apps` are those that were named before it.
+pub fn row<'a>(stamped: &Stamped, apps: &'a BTreeMap<AppId, String>) -> Row<'a> {
     let Stamped { at, record } = stamped;
-    let mut row: [String; 9] = std::array::from_fn(|_| String::new());
-    row[0] = at.0.to_string();
-    row[1] = Kind::of(record).name().to_string();
-    if let Some(app) = record.app() {
-        row[2] = apps.get(&app).cloned().unwrap_or_default();
-    }
-    if let Some(PageRun { first, count }) = record.pages() {
-        row[3] = first.space().0.to_string();
-        row[4] = first.vpn().0.to_string();
-        row[5] = count.to_string();
-    }
-    let (flag, detail) = match *record {
-        Record::Access { write: true, .. } => ("write", String::new()),
-        Record::SpaceStart { space, file, .. } => {
-            row[3] = space.0.to_string();
-            (if file { "file" } else { "" }, String::new())
-        }
-        Record::SpaceEnd { space } => {
-            row[3] = space.0.to_string();
-            ("", String::new())
-        }
-        Record::Contents { content, .. } => {
-            row[7] = content.0.to_string();
-            ("", String::new())
-        }
-        Record::ResponseComplete { response_ns, .. } => ("", format!("response_ns={response_ns}")),
-        Record::Moved { to, .. } => {
-            ("", format!("to_space={} to_page={}", to.space().0, to.vpn().0))
-        }
-        Record::Note(note) => detail(note),
-        _ => ("", String::new()),
+    let pages = record.pages();
+    let mut row = Row {
+        ns: at.0,
+        record: Kind::of(record).name(),
+        app: record.app().map(|app| apps.get(&app).map_or("", String::as_str)),
+        space: pages.map(|run| run.first.space().0),
+        page: pages.map(|run| run.first.vpn().0),
+        pages: pages.map(|run| u64::from(run.count)),
+        flag: "",
+        contents: None,
+        detail: String::new(),
     };
-    row[6] = flag.to_string();
-    row[8] = detail;
+    match *record {
+        Record::Access { write: true, .. } => row.flag = "write",
+        Record::SpaceStart { space, file, .. } => {
+            row.space = Some(space.0);
+            row.flag = if file { "file" } else { "" };
+        }
+        Record::SpaceEnd { space } => row.space = Some(space.0),
+        Record::Contents { content, .. } => row.contents = Some(u64::from(content.0)),
+        Record::ResponseComplete { response_ns, .. } => {
+            row.detail = format!("response_ns={response_ns}");
+        }
+        Record::Moved { to, .. } => {
+            row.detail = format!("to_space={} to_page={}", to.space().0, to.vpn().0);
+        }
+        Record::Note(note) => (row.flag, row.detail) = detail(note),
+        _ => {}
+    }
     row
 }
 

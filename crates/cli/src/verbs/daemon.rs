@@ -6,11 +6,14 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clew_core::ByteSize;
 use clew_live::config::{Config, DonorsFile, FlashPlace, Overrides};
-use clew_live::daemon::{DaemonError, run};
+use clew_live::daemon::{DaemonError, check_takeover, run};
 use clew_live::survival::predecessor::ProcessName;
+use clew_live::survival::rehearsal::Prospect;
+use serde::Serialize;
 
 use super::record::RecordArgs;
 use crate::Failure;
+use crate::output::{Format, json};
 
 /// What the daemon is told.
 #[derive(clap::Args)]
@@ -71,16 +74,20 @@ pub struct Args {
     /// Whose private daemon this is.
     #[arg(long, hide = true, value_name = "PID:STARTED", requires = "exit_when_idle")]
     starter: Option<ProcessName>,
-    /// Replace the daemon that serves the socket, without a pause of more than a second.
+    /// Replace the daemon that serves the socket, without a pause of more than a second. Where this one
+    /// could not take over, that is said first, and nobody is ended.
     #[arg(long)]
     takeover: bool,
+    /// Only say whether it could take over: exit code 0 if so, else another one and the reason.
+    #[arg(long, requires = "takeover", conflicts_with = "supervise")]
+    check: bool,
     /// Stay, and start the next daemon whenever one dies (without a service manager).
     #[arg(long)]
     supervise: bool,
 }
 
 /// `clew daemon`.
-pub fn daemon(socket: &Path, args: Args) -> Result<(), Failure> {
+pub fn daemon(socket: &Path, format: Format, args: Args) -> Result<(), Failure> {
     if args.starter.is_some() {
         clew_live::daemon::leave_starter().context("leaving who started this daemon")?;
     }
@@ -110,6 +117,9 @@ pub fn daemon(socket: &Path, args: Args) -> Result<(), Failure> {
         transcript: args.transcript,
     };
     let config = Config::load(file, &over).map_err(|e| Failure::Input(e.into()))?;
+    if args.check {
+        return check(socket, format, &config);
+    }
     let line = format!("budget {}, scheme {}", config.budget, config.scheme_name);
     let is_private = args.starter.is_some();
     let ready = |what: &str, metrics: Option<SocketAddr>| {
@@ -121,10 +131,16 @@ pub fn daemon(socket: &Path, args: Args) -> Result<(), Failure> {
             eprintln!("clew: metrics at http://{at}/metrics");
         }
     };
-    run(socket, config, args.takeover, ready).map_err(|e| match e {
+    run(socket, config, args.takeover, ready).map_err(|error| match error {
         // Its starter asks that one: nothing is wrong.
         DaemonError::Running(..) if is_private => Failure::Said(1),
-        DaemonError::Unfit(_) => Failure::Unfit(e.into()),
+        error => failure(error),
+    })
+}
+
+fn failure(error: DaemonError) -> Failure {
+    match error {
+        DaemonError::Unfit(_) => Failure::Unfit(error.into()),
         DaemonError::Place(_)
         | DaemonError::NoSocket(_)
         | DaemonError::TooLong(_)
@@ -132,10 +148,36 @@ pub fn daemon(socket: &Path, args: Args) -> Result<(), Failure> {
         | DaemonError::NeedsFlash(_)
         | DaemonError::Flash { .. }
         | DaemonError::Profiles(_)
-        | DaemonError::Served(_) => Failure::Input(e.into()),
-        DaemonError::GaveUp(_) => Failure::GaveUp(e.into()),
-        _ => Failure::Failed(e.into()),
-    })
+        | DaemonError::Served(_) => Failure::Input(error.into()),
+        DaemonError::GaveUp(_) => Failure::GaveUp(error.into()),
+        _ => Failure::Failed(error.into()),
+    }
+}
+
+/// What `--check` says.
+#[derive(Serialize)]
+struct Could {
+    /// The daemon that would be replaced, if one lives.
+    living: Option<u32>,
+    /// Address spaces that would be taken over.
+    spaces: usize,
+}
+
+fn check(socket: &Path, format: Format, config: &Config) -> Result<(), Failure> {
+    let Prospect { living, spaces } = check_takeover(socket, config).map_err(failure)?;
+    let could = Could { living, spaces: spaces.unwrap_or(0) };
+    let (at, spaces) = (socket.display(), could.spaces);
+    match (format, living) {
+        (Format::Json, _) => json(&could)?,
+        (Format::Text, Some(pid)) => {
+            say!("could take over from process {pid} at {at}: {spaces} address spaces");
+        }
+        (Format::Text, None) if could.spaces > 0 => {
+            say!("could take over from a daemon that died at {at}: {spaces} address spaces");
+        }
+        (Format::Text, None) => say!("no daemon serves {at}: there is nothing to take over"),
+    }
+    Ok(())
 }
 
 /// The same command without `--supervise`, again and again.

@@ -1,11 +1,13 @@
 //! `clew sweep`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
+use anyhow::anyhow;
 use clew_core::ByteSize;
 use clew_lab::Sweep;
-use clew_lab::sweep::{Row, Step};
+use clew_lab::sweep::shard::{Shard, merge};
+use clew_lab::sweep::{Row, Step, parquet};
 
 use super::compare::jobs;
 use super::replay::failure;
@@ -17,32 +19,41 @@ use crate::progress::Bar;
 #[derive(clap::Args)]
 pub struct Args {
     /// What to replay: traces, schemes, budgets, parameters.
-    file: PathBuf,
+    #[arg(required_unless_present = "merge", conflicts_with = "merge")]
+    file: Option<PathBuf>,
     /// Where rows, sweep.csv and sweep.json go [default: beside the file, named as it is].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Replays at once; with measured time always one [default: the CPUs].
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
+    /// Only the I-th of N parts of it, on this machine or others; --merge puts them together.
+    #[arg(long, value_name = "I/N", requires = "out", conflicts_with = "merge")]
+    shard: Option<Shard>,
+    /// Put what all shards left in DIR together, as sweep.csv and sweep.json there.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "jobs"])]
+    merge: Option<PathBuf>,
+    /// The same rows as a Parquet file.
+    #[arg(long, value_name = "FILE", conflicts_with = "shard")]
+    parquet: Option<PathBuf>,
 }
 
-/// `clew sweep FILE.toml`.
+/// `clew sweep FILE.toml`, `clew sweep --merge DIR`.
 pub fn sweep(format: Format, args: Args) -> Result<(), Failure> {
-    let jobs = jobs(args.jobs)?;
-    let sweep = Sweep::read(&args.file).map_err(failure)?;
-    let out = args.out.unwrap_or_else(|| args.file.with_extension("sweep"));
-    let bar = Bar::of_steps("replays", sweep.rows() as u64);
-    let found = Mutex::new(0);
-    let progress = |step: Step<'_>| {
-        if let Step::Done { rows, kept, .. } = step {
-            bar.at(rows as u64);
-            *found.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = kept;
+    let Args { file, out, jobs: threads, shard, merge: of_shards, parquet: as_parquet } = args;
+    let (rows, kept, mut wrote) = match (file, of_shards) {
+        (_, Some(out)) => (merge(&out).map_err(failure)?, 0, tables(&out)),
+        (Some(file), None) => {
+            let out = out.unwrap_or_else(|| file.with_extension("sweep"));
+            let (rows, kept) = replay_rows(&file, &out, jobs(threads)?, shard)?;
+            (rows, kept, if shard.is_none() { tables(&out) } else { Vec::new() })
         }
+        (None, None) => return Err(Failure::Input(anyhow!("name a file, or --merge DIR"))),
     };
-    let rows = sweep.run(&out, jobs, &progress);
-    bar.end();
-    let rows = rows.map_err(failure)?;
-    let kept = found.into_inner().unwrap_or_default();
+    if let Some(path) = as_parquet {
+        parquet::write(&path, &rows).map_err(failure)?;
+        wrote.push(path);
+    }
     match format {
         Format::Json => json(&rows)?,
         Format::Text => {
@@ -60,12 +71,40 @@ pub fn sweep(format: Format, args: Args) -> Result<(), Failure> {
             ];
             say!("{}", table(&header, rows.iter().map(cells).collect()));
             say!("{} replays, {kept} of them found from before", rows.len());
-            for name in ["sweep.csv", "sweep.json"] {
-                say!("wrote {}", out.join(name).display());
+            for path in wrote {
+                say!("wrote {}", path.display());
             }
         }
     }
     Ok(())
+}
+
+fn tables(out: &Path) -> Vec<PathBuf> {
+    ["sweep.csv", "sweep.json"].map(|name| out.join(name)).to_vec()
+}
+
+/// All rows, or those of a shard; and how many of them were found.
+fn replay_rows(
+    file: &Path,
+    out: &Path,
+    jobs: usize,
+    shard: Option<Shard>,
+) -> Result<(Vec<Row>, usize), Failure> {
+    let sweep = Sweep::read(file).map_err(failure)?;
+    let bar = Bar::of_steps("replays", sweep.rows_of(shard) as u64);
+    let found = Mutex::new(0);
+    let progress = |step: Step<'_>| {
+        if let Step::Done { rows, kept, .. } = step {
+            bar.at(rows as u64);
+            *found.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = kept;
+        }
+    };
+    let rows = match shard {
+        Some(shard) => sweep.run_shard(shard, out, jobs, &progress),
+        None => sweep.run(out, jobs, &progress),
+    };
+    bar.end();
+    Ok((rows.map_err(failure)?, found.into_inner().unwrap_or_default()))
 }
 
 fn cells(row: &Row) -> Vec<String> {

@@ -58,7 +58,7 @@ impl Workbench {
             ),
             None => input.name(),
         };
-        let identity = kept::identity(&input)?;
+        let identity = kept::identity(&input.trace)?;
         Ok(Workbench { input, grain, name, identity })
     }
 

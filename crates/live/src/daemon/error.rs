@@ -9,6 +9,7 @@ use crate::control::trusted_path::PathError;
 use crate::flash_tier;
 use crate::profiles::ProfilesError;
 use crate::recording::recorder;
+use crate::survival::rehearsal::Obstacle;
 use crate::survival::takeover::TakeoverError;
 
 /// Why a daemon cannot run.
@@ -32,6 +33,8 @@ pub enum DaemonError {
     Running(PathBuf, u32),
     #[error("process {0} serves the socket and cannot be ended")]
     Immortal(u32),
+    #[error("this command could not take over at {0}, and has ended nobody: {1}")]
+    Obstacle(PathBuf, #[source] Obstacle),
     #[error("taking over from a daemon that died: {0}; its keeper stays, and programs wait")]
     Takeover(#[source] TakeoverError),
     #[error("gave up after {0} daemons died in a row; every page was brought back")]

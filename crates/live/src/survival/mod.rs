@@ -4,5 +4,6 @@ pub mod keeper;
 pub mod predecessor;
 pub mod pressure;
 pub mod records;
+pub mod rehearsal;
 pub mod supervise;
 pub mod takeover;

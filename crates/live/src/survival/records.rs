@@ -127,6 +127,19 @@ pub struct DaemonDescriptors {
     pub donors: Option<RawFd>,
 }
 
+impl DaemonDescriptors {
+    /// Every number there is.
+    pub fn all(&self) -> Vec<RawFd> {
+        let DaemonDescriptors { tables, store, frames, control, agents, metrics, flash, donors } =
+            *self;
+        let flash = flash.map(|FlashDescriptors { log: [a, b, c], device, .. }| [a, b, c, device]);
+        let mut all = [tables.as_slice(), &store, &[control, agents]].concat();
+        all.extend(frames.into_iter().flatten().chain(flash.into_iter().flatten()));
+        all.extend(metrics.into_iter().chain(donors));
+        all
+    }
+}
+
 /// The daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DaemonRecord {
