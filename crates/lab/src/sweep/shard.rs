@@ -151,7 +151,7 @@ impl Sweep {
 fn write(path: &Path, what: &impl Serialize) -> Result<(), LabError> {
     let failed = LabError::file(path);
     let made = path.parent().map_or(Ok(()), std::fs::create_dir_all);
-    made.and_then(|()| Ok(write_whole(path, &json(what).map_err(std::io::Error::other)?)?))
+    made.and_then(|()| write_whole(path, &json(what).map_err(std::io::Error::other)?))
         .map_err(failed)
 }
 
