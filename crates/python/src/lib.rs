@@ -55,7 +55,7 @@ impl Trace {
         let _ = requested_schema;
         let failed = |error: clew_trace::TraceError| PyOSError::new_err(error.to_string());
         let stream = records::stream(&self.trace).map_err(failed)?;
-        PyCapsule::new(py, stream, Some(c"arrow_array_stream".to_owned()))
+        PyCapsule::new_with_value(py, stream, c"arrow_array_stream")
     }
 }
 
