@@ -9,8 +9,6 @@ use support::donors::{Lends, Server, is_there, port};
 use support::touch::{MIB, run_as};
 use support::*;
 
-const PAGES: u64 = 24 * MIB / 4096;
-
 /// Two machines, so to say, that know each other by a code, and the one lends.
 fn donor(keys: &TempDir) -> (Lends, String) {
     let mut lends = Lends::new(keys, "donor");
@@ -21,23 +19,25 @@ fn donor(keys: &TempDir) -> (Lends, String) {
 }
 
 /// Takes all of it out, and sees it there.
-fn send_away(fixture: &Fixture) {
-    let sent = poll(LONG, || {
-        let _ = fixture.try_swap_out("touch");
-        let status = fixture.status();
-        (status.donors[0].stored_pages >= PAGES * 9 / 10).then_some(())
+fn send_away(fixture: &Fixture, mib: u64) {
+    // On a busy machine an agent may be taken for silent for a while.
+    let mut last = Ok(());
+    let sent = poll(2 * LONG, || {
+        last = fixture.try_swap_out("touch");
+        let stored = fixture.status().donors[0].stored_pages;
+        (stored >= mib * MIB / 4096 * 9 / 10).then_some(())
     });
-    assert!(sent.is_some(), "{:?}\n{}", fixture.status().donors, fixture.log());
+    assert!(sent.is_some(), "{last:?} {:?}\n{}", fixture.status(), fixture.log());
 }
 
 /// Comes back, before and after a death of the daemon, with everything there.
-fn comes_back(fixture: &mut Fixture) -> Program {
-    let mut program = run_as(fixture, "touch", 24, 50);
+fn comes_back(fixture: &mut Fixture, mib: u64) -> Program {
+    let mut program = run_as(fixture, "touch", mib, 50);
     let sum = program.ask("sum");
     assert!(sum.ends_with(" bad 0"), "{sum}");
-    send_away(fixture);
+    send_away(fixture, mib);
     assert_eq!(program.ask("sum"), sum);
-    send_away(fixture);
+    send_away(fixture, mib);
     fixture.kill_daemon();
     fixture.start_successor(&[]);
     assert!(fixture.status().donors[0].stored_pages > 0, "{:?}", fixture.status().donors);
@@ -55,8 +55,8 @@ fn what_goes_to_a_donor_comes_back_and_who_loses_it_is_ended() {
     let own = keys.join("borrower");
     let words = ["--scheme", "mobileswap", "--donor", &at, "--keys", own.to_str().expect("UTF-8")];
     let mut fixture = Fixture::start_with("1GiB", &words);
-    let program = comes_back(&mut fixture);
-    send_away(&fixture);
+    let program = comes_back(&mut fixture, 24);
+    send_away(&fixture, 24);
     drop(lends);
     let ended = poll(LONG, || (fixture.status().ended_apps == ["touch"]).then_some(()));
     assert!(ended.is_some(), "{:?}\n{}", fixture.status(), fixture.log());
@@ -80,7 +80,8 @@ fn what_goes_to_a_redis_server_comes_back() {
     poll(LONG, || is_there(port)).expect("it serves");
     let at = format!("redis://127.0.0.1:{port}");
     let mut fixture = Fixture::start_with("1GiB", &["--scheme", "remoteswap", "--donor", &at]);
-    comes_back(&mut fixture).quit();
+    // Page by page, each by itself.
+    comes_back(&mut fixture, 6).quit();
     fixture.wait_all_freed("touch");
 }
 

@@ -1,6 +1,6 @@
 //! Figure 4 (III-B): throughput of swapping, of the network, and of both together.
 
-use super::setting::client;
+use super::setting::{NUMBERS, client};
 use crate::costs::LinkCost;
 use crate::error::LabError;
 use crate::reproduce::desk::Desk;
@@ -35,7 +35,7 @@ fn run(_: &mut Desk<'_>) -> Result<Found, LabError> {
         Claim::new("4", "both, each page through one and then the other", both, "Mbit/s", Tolerance::Factor {
             factor: 1.2,
         })
-        .found(Some(apart), Kind::Computed, "")
+        .found(Some(apart), Kind::Computed, NUMBERS)
         .noted("what is missing to it the paper lays to switches between the two, and to the size of pieces"),
     ];
     let rows = [

@@ -1,6 +1,6 @@
 //! Figure 9 (IV-D): the size of a chunk, and how much of an app may be swapped.
 
-use super::setting::{How, OURS, bench, link};
+use super::setting::{How, NUMBERS, OURS, bench, link};
 use crate::costs::LinkCost;
 use crate::error::LabError;
 use crate::replay::Switch;
@@ -46,7 +46,7 @@ fn run(desk: &mut Desk<'_>) -> Result<Found, LabError> {
             "x",
             Tolerance::RATIO,
         )
-        .found(Some(speed(64) / speed(4)), Kind::Computed, ""),
+        .found(Some(speed(64) / speed(4)), Kind::Computed, NUMBERS),
         Claim::new(
             "9",
             "and of 128 KiB / of 64: it levels off",
@@ -54,7 +54,7 @@ fn run(desk: &mut Desk<'_>) -> Result<Found, LabError> {
             "x",
             Tolerance::Below { limit: 1.1 },
         )
-        .found(Some(speed(128) / speed(64)), Kind::Computed, ""),
+        .found(Some(speed(128) / speed(64)), Kind::Computed, NUMBERS),
         Claim::new(
             "9",
             "what swapping adds to a relaunch, chunks of 64 KiB / of 4",

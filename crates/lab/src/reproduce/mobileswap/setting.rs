@@ -28,6 +28,8 @@ pub const ARMS: [(&str, &str); 5] = [
 pub const WITHOUT_SWAP: f64 = 7.0;
 /// Its swap area, MiB (IV-C).
 pub const AREA_MIB: f64 = 2048.0;
+/// What stands in place of a trace where a figure follows from the paper's own numbers.
+pub const NUMBERS: &str = "none: the paper's numbers";
 /// Rounds that the counts are of, the last ones.
 const COUNTED_ROUNDS: usize = 5;
 
