@@ -15,7 +15,7 @@ done
 deb=$(ls -t target/debian/clew_*.deb 2> /dev/null | head -n 1)
 [ -n "$deb" ] || { echo "package-test: no package in target/debian: run 'make deb'" >&2; exit 3; }
 
-rm -rf "$work/root"
+rm -rf "$work/tree"
 mkdir -p "$work"
 cp "$deb" "$work/first.deb"
 # The same files, as a version that comes later. (What was in target/debian goes with it.)
@@ -34,10 +34,10 @@ if [ ! -e "$work/base.tar" ]; then
         { echo "package-test: mmdebstrap could not make a root from $sources" >&2; exit 3; }
     mv "$work/base.part" "$work/base.tar"
 fi
-mkdir "$work/root"
-tar -C "$work/root" --exclude='./dev/*' -xf "$work/base.tar"
-mv "$work/first.deb" "$work/later.deb" "$work/root"
-cp scripts/package-steps.sh "$work/root/steps"
+mkdir "$work/tree"
+tar -C "$work/tree" --exclude='./dev/*' -xf "$work/base.tar"
+mv "$work/first.deb" "$work/later.deb" "$work/tree"
+cp scripts/package-steps.sh "$work/tree/steps"
 
 # The end of the first process of the pid namespace is the end of all in it.
 unshare --mount --pid --fork --kill-child sh -eu -c '
@@ -49,5 +49,5 @@ unshare --mount --pid --fork --kill-child sh -eu -c '
     mount -t tmpfs -o mode=755 run "$root/run"
     mount -t tmpfs tmp "$root/tmp"
     exec chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 HOME=/root sh /steps
-' sh "$work/root"
-rm -rf "$work/root"
+' sh "$work/tree"
+rm -rf "$work/tree"
