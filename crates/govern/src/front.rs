@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use clew_core::{AppId, AppState, Event, SpaceId, Trigger};
-use clew_live::governor::activity::{Activity, PERIOD, cpu_time, in_front};
+use clew_live::governor::activity::{PERIOD, Turn, cpu_time, turn};
 
 use crate::governor::Governor;
 
@@ -82,23 +82,11 @@ impl Governor {
             let cpu: Duration = app.members.iter().filter_map(|member| cpu_time(member.pid)).sum();
             app.activity.read(cpu, app.faults, now);
         }
-        // As long as an app is in front because somebody said so, nobody else is.
-        let is_front = |app: &crate::governor::App| app.state == AppState::Foreground;
-        if self.apps.values().any(|app| is_front(app) && app.activity.told) {
-            return;
-        }
-        let there = self.apps.iter().find(|(_, app)| is_front(app)).map(|(id, _)| *id);
-        let untold: Vec<(AppId, &Activity)> = self
-            .apps
-            .iter()
-            .filter(|(_, app)| !app.activity.told)
-            .map(|(id, app)| (*id, &app.activity))
-            .collect();
-        match (in_front(&untold, there, now), there) {
-            (front, there) if front == there => {}
-            (Some(app), _) => self.foreground(app),
-            (None, Some(app)) => self.background(app),
-            (None, None) => {}
+        let apps = self.apps.iter().map(|(id, app)| (*id, app.state, &app.activity));
+        match turn(apps, now) {
+            Some(Turn::ToFront(app)) => self.foreground(app),
+            Some(Turn::ToBack(app)) => self.background(app),
+            None => {}
         }
     }
 }

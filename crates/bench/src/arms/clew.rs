@@ -58,14 +58,7 @@ pub struct Clew {
 impl Clew {
     /// The arm with the command of `settings`, and its scheme where the arm has none of its own.
     pub fn new(kind: ArmKind, settings: &ArmSettings) -> Result<Clew, BenchError> {
-        let exe = settings.clew_exe.clone().ok_or_else(|| BenchError::Unavailable {
-            what: "clew",
-            reason: "the path of its command was not given".to_string(),
-        })?;
-        if !exe.is_file() {
-            let reason = format!("there is no file {}", exe.display());
-            return Err(BenchError::Unavailable { what: "clew", reason });
-        }
+        let exe = settings.clew()?;
         Ok(Clew {
             kind,
             limit: None,

@@ -7,26 +7,10 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Stdio};
 
-use super::{ArmSettings, Ground};
+use super::Ground;
 use crate::error::{BenchError, file_error};
 use crate::programs::Kind;
 use crate::session::{Launch, last_words};
-
-/// The command that a governed arm starts.
-///
-/// # Errors
-/// Nobody said where it is, or it is not there.
-pub fn command(settings: &ArmSettings) -> Result<PathBuf, BenchError> {
-    let unavailable = |reason| BenchError::Unavailable { what: "clew", reason };
-    let exe = settings
-        .clew_exe
-        .clone()
-        .ok_or_else(|| unavailable("the path of its command was not given".to_string()))?;
-    match exe.is_file() {
-        true => Ok(exe),
-        false => Err(unavailable(format!("there is no file {}", exe.display()))),
-    }
-}
 
 /// A running governor. Its end ends it; what is swapped out stays with the kernel.
 pub struct Governed {

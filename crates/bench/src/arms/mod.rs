@@ -328,6 +328,21 @@ pub struct ArmSettings {
     pub daemon_options: Vec<OsString>,
 }
 
+impl ArmSettings {
+    /// The command of Clew.
+    ///
+    /// # Errors
+    /// Nobody said where it is, or it is not there.
+    fn clew(&self) -> Result<PathBuf, BenchError> {
+        let unavailable = |reason| BenchError::Unavailable { what: "clew", reason };
+        match &self.clew_exe {
+            None => Err(unavailable("the path of its command was not given".to_string())),
+            Some(exe) if exe.is_file() => Ok(exe.clone()),
+            Some(exe) => Err(unavailable(format!("there is no file {}", exe.display()))),
+        }
+    }
+}
+
 /// Makes an arm.
 pub fn make(kind: ArmKind, settings: &ArmSettings) -> Result<Box<dyn Arm>, BenchError> {
     Ok(match kind {
@@ -336,9 +351,7 @@ pub fn make(kind: ArmKind, settings: &ArmSettings) -> Result<Box<dyn Arm>, Bench
         | ArmKind::KernelZramHint
         | ArmKind::KernelZswap
         | ArmKind::SwapFile => Box::new(kernel::KernelSwap::new(kind)),
-        ArmKind::KernelZramGovern => {
-            Box::new(kernel::KernelSwap::governed(govern::command(settings)?))
-        }
+        ArmKind::KernelZramGovern => Box::new(kernel::KernelSwap::governed(settings.clew()?)),
         _ => Box::new(clew::Clew::new(kind, settings)?),
     })
 }

@@ -57,9 +57,40 @@ impl Activity {
     }
 }
 
+/// What follows from who is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// It comes to the front.
+    ToFront(AppId),
+    /// It goes back, and nobody comes.
+    ToBack(AppId),
+}
+
+/// Who comes to the front, or goes back, by what these apps do. As long as an app is in front because somebody said
+/// so, nobody else is.
+pub fn turn<'a>(
+    apps: impl Iterator<Item = (AppId, AppState, &'a Activity)> + Clone,
+    now: Instant,
+) -> Option<Turn> {
+    let front = apps.clone().find(|(_, state, _)| *state == AppState::Foreground);
+    if front.is_some_and(|(_, _, activity)| activity.told) {
+        return None;
+    }
+    let there = front.map(|(id, ..)| id);
+    let untold: Vec<(AppId, &Activity)> = apps
+        .filter(|(_, _, activity)| !activity.told)
+        .map(|(id, _, activity)| (id, activity))
+        .collect();
+    match (in_front(&untold, there, now), there) {
+        (front, there) if front == there => None,
+        (Some(app), _) => Some(Turn::ToFront(app)),
+        (None, there) => there.map(Turn::ToBack),
+    }
+}
+
 /// Who should be in front: the app that works most, but the one that is there stays as long as it is
 /// not quiet and no other works clearly more.
-pub fn in_front(
+fn in_front(
     apps: &[(AppId, &Activity)],
     now_in_front: Option<AppId>,
     now: Instant,
@@ -102,26 +133,11 @@ impl Governor {
                 app.activity.read(cpu, faults, now);
             }
         }
-        // As long as an app is in front because somebody said so, nobody else is.
-        let is_front = |app: &super::App| app.state == AppState::Foreground;
-        if self.apps.values().any(|app| is_front(app) && app.activity.told) {
-            return;
-        }
-        let there = self.apps.iter().find(|(_, app)| is_front(app)).map(|(id, _)| *id);
-        let untold: Vec<(AppId, &Activity)> = self
-            .apps
-            .iter()
-            .filter(|(_, app)| !app.activity.told)
-            .map(|(id, app)| (*id, &app.activity))
-            .collect();
-        let front = in_front(&untold, there, now);
-        if front == there {
-            return;
-        }
-        match (front, there) {
-            (Some(app), _) => self.foreground(app),
-            (None, Some(app)) => self.background(app),
-            (None, None) => {}
+        let apps = self.apps.iter().map(|(id, app)| (*id, app.state, &app.activity));
+        match turn(apps, now) {
+            Some(Turn::ToFront(app)) => self.foreground(app),
+            Some(Turn::ToBack(app)) => self.background(app),
+            None => {}
         }
     }
 
