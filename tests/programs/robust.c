@@ -1,7 +1,8 @@
 // A robust mutex in a file, and a thread that is killed with it.
 //
 //     robust FILE hold    prints "pid N" and "ready" when 16 MiB are filled; told "hold", has a thread lock the
-//                         mutex whose stack is part of these, and prints "held"; ends when it is killed
+//                         mutex, and then one that lies in these as its stack does, and prints "held"; ends when it is
+//                         killed. The kernel comes to what was locked last first
 //     robust FILE wait    locks the mutex: "owner died", or "not released" after 30 s
 
 #define _GNU_SOURCE
@@ -18,12 +19,12 @@
 
 enum { BYTES = 16 << 20, STACK = 1 << 20 };
 
-static pthread_mutex_t *mutex;
+static pthread_mutex_t *mutex, *own;
 static sem_t is_held;
 
 static void *hold(void *unused) {
     (void)unused;
-    if (pthread_mutex_lock(mutex) == 0) sem_post(&is_held);
+    if (pthread_mutex_lock(mutex) == 0 && pthread_mutex_lock(own) == 0) sem_post(&is_held);
     for (;;) pause();
     return NULL;
 }
@@ -51,6 +52,8 @@ int main(int count, char **arguments) {
     char *memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return 3;
     for (size_t i = 0; i < BYTES / 4; i++) ((uint32_t *)memory)[i] = i % 2 ? (uint32_t)(i * 2654435761u) : 7;
+    own = (pthread_mutex_t *)(memory + BYTES / 4);
+    pthread_mutex_init(own, &kind);
     printf("pid %d\nready\n", getpid());
     fflush(stdout);
     char line[16];

@@ -44,7 +44,7 @@ pub enum Kind {
     /// Agent: the outcome of each slot ([`Taken`]), as soon as they are in staging. If any was taken,
     /// `Copied` follows.
     Taken = 5,
-    /// Daemon: forget what is in staging, slots 0 to `value`.
+    /// Daemon: forget what is in staging, slots 0 to `value`; where that is 0, what is in the buffer.
     Release = 6,
     /// Daemon: make these runs exclusively the program's own again, after a fork ([`Order`]).
     Unshare = 7,

@@ -26,6 +26,7 @@ const O_CLOEXEC_NONBLOCK: usize = 0o2000000 | 0o4000;
 const UFFDIO_MOVE: usize = 0xc028_aa05;
 const USERFAULTFD_IOC_NEW: usize = 0xaa00;
 const MADV_DONTNEED: usize = 4;
+const MADV_REMOVE: usize = 9;
 const MADV_DONTFORK: usize = 10;
 const MADV_WIPEONFORK: usize = 18;
 const MADV_POPULATE_WRITE: usize = 23;
@@ -359,8 +360,14 @@ fn obey(socket: i32, area: usize, prepared: &mut Option<Prepared>) -> bool {
             }
         }
         (Some(Kind::Release), Some(p)) => {
-            let bytes = (order.header.value as usize).min(SLOTS) * PAGE;
-            let error = advise(p.staging, bytes, MADV_DONTNEED);
+            let error = match (order.header.value as usize).min(SLOTS) * PAGE {
+                0 => {
+                    // If it cannot, its memory stays.
+                    advise(p.buffer, CALL_AT, MADV_REMOVE);
+                    0
+                }
+                bytes => advise(p.staging, bytes, MADV_DONTNEED),
+            };
             send(socket, &Header::new(Kind::Done, error, number), 16, None)
         }
         (Some(Kind::Unshare), Some(p)) => {

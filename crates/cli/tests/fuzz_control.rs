@@ -45,7 +45,7 @@ const TOO_LONG: usize = 1 << 20;
 
 /// Whether the daemon may be told this: it should not end.
 fn is_harmless(line: &[u8]) -> bool {
-    let ends = |request| matches!(request, Request::Stop | Request::HandOver);
+    let ends = |request| matches!(request, Request::Stop | Request::HandOver { .. });
     !serde_json::from_slice(line).is_ok_and(ends)
 }
 

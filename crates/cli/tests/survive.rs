@@ -94,6 +94,23 @@ fn a_living_daemon_is_replaced_while_its_program_works() {
     fixture.assert_daemon_lives();
 }
 
+/// What it was asked is still with the socket, which the successor goes on with.
+#[test]
+fn a_daemon_that_hangs_is_replaced_by_one_that_lives() {
+    let Some((mut fixture, mut program, sum)) = swapped_out("survive::hangs", &ZRAM) else {
+        return;
+    };
+    assert!(signal(fixture.status().daemon_pid, "STOP"));
+    fixture.start_successor(&["--takeover"]);
+    program.expect("sum", &sum);
+    // Whatever has been queued there is answered by now.
+    fixture.swap_out("touch");
+    program.expect("sum", &sum);
+    program.quit();
+    fixture.wait_all_freed("touch");
+    fixture.assert_daemon_lives();
+}
+
 /// Another version; one that may not open enough; one whose trace cannot be written: each is told before
 /// anybody is ended.
 #[test]
@@ -184,7 +201,7 @@ fn a_takeover_that_fails_leaves_everything_to_the_next_one() {
             }
         });
         if serves.expect("it serves or ends") {
-            fixture.order(&Request::HandOver);
+            fixture.hand_over();
             wait_for_end(&mut next, LONG).expect("it ends");
             served = true;
             break;

@@ -195,7 +195,19 @@ pub fn packing(build: impl Fn() -> Box<dyn Packing>) -> Result<(), Broken> {
         if !all.iter().eq(&taken) {
             return Err(format!("of {taken:?} it makes {all:?}"));
         }
-        packed.into_iter().try_for_each(|page| life.leave(page))
+        packed.into_iter().try_for_each(|page| life.leave(page))?;
+        let anew = life.ask(|policy, view| {
+            let mut groups = Vec::new();
+            policy.pick_repacks(8, view, &mut groups);
+            groups
+        });
+        let mut named = BTreeSet::new();
+        for page in anew.into_iter().flat_map(|group| group.pages) {
+            if life.world.table.stored.get(&page) != Some(&Tier::Pool) || !named.insert(page) {
+                return Err(format!("{page:?} is to be stored anew and is not in the pool"));
+            }
+        }
+        Ok(())
     })
 }
 

@@ -39,6 +39,15 @@ pub enum Order {
         #[serde(skip_serializing_if = "FlashForm::is_as_stored")]
         form: FlashForm,
     },
+    /// Pack these pages, which are in the pool, like this. Nothing is told of it.
+    Repack {
+        /// Whose they are.
+        app: AppId,
+        /// The one address space they are of.
+        space: SpaceId,
+        /// By the address of their first page, as many as one batch holds.
+        groups: Vec<Group>,
+    },
     /// End this app and tell `Exit`. Until then no other is ended for lack of memory.
     EndApp {
         /// The app.

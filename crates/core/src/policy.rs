@@ -283,6 +283,16 @@ pub trait Packing: Observe {
         view: &View<'_>,
         out: &mut Vec<Group>,
     );
+
+    /// Whether it ever wants anything stored anew.
+    fn repacks(&self) -> bool {
+        false
+    }
+
+    /// Appends groups of about `wanted` pages that are in the pool, and that should rather be packed like this, as
+    /// nothing else is to be done now. A page that is not stored any more, or takes no less then, is left where it is; so
+    /// none is named twice.
+    fn pick_repacks(&mut self, _wanted: usize, _view: &View<'_>, _out: &mut Vec<Group>) {}
 }
 
 /// What leaves the pool?

@@ -27,15 +27,15 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use clew_core::{
     Admit, AppId, Arrival, Candidate, Cause, ClassCounts, Classes, Demand, Ending, Event, Facts,
-    Group, Hotness, Job, Metric, Ns, Observe, Order, PageFacts, PageId, PageRun, Place, Profile,
-    RunAhead, SampleDemand, Tier, TierFacts, Trigger, Unit, Victim, View,
+    FlashForm, Group, Hotness, Job, Metric, Ns, Observe, Order, PageFacts, PageId, PageRun, Place,
+    Profile, RunAhead, SampleDemand, Tier, TierFacts, Trigger, Unit, Victim, View,
 };
 use clew_policy::schemes::OnFull;
 use clew_policy::{Policies, Scheme};
 use serde::Serialize;
 
 use facts::FactsKeeper;
-use orders::{room_pages, with_pages};
+use orders::{For, cut_by_space, into_orders, room_pages, with_pages};
 
 /// Policies of a scheme, one a question.
 const PARTS: usize = 6;
@@ -362,6 +362,31 @@ impl Engine {
         let victim = |page: PageId| Victim { unit: Unit::Page(page), hotness: reclaim.class(page) };
         let victims = moves.into_iter().map(victim).collect();
         self.pack_and_move(victims, pages, out);
+    }
+
+    /// Whether anything is ever to be stored anew.
+    pub fn repacks(&self) -> bool {
+        self.policies.packing.repacks()
+    }
+
+    /// Appends orders that have about so many pages of the pool stored anew, as they should rather be.
+    pub fn plan_repacks(
+        &mut self,
+        pages_wanted: usize,
+        pages: &dyn PageFacts,
+        out: &mut Vec<Order>,
+    ) {
+        let Policies { reclaim, packing, .. } = &mut self.policies;
+        let view = View { facts: &self.known.facts, pages, classes: Some(&**reclaim) };
+        let mut groups = Vec::new();
+        packing.pick_repacks(pages_wanted, &view, &mut groups);
+        let place = (Tier::Pool, FlashForm::AsStored);
+        let placed = cut_by_space(groups, self.known.facts.page_bytes).into_iter();
+        let placed = placed.filter_map(|group| {
+            let space = group.pages.first()?.space();
+            Some((self.known.facts.app_of(space)?, space, place, group))
+        });
+        into_orders(placed.collect(), For::Repacking, out);
     }
 
     /// Appends stored pages worth restoring now, in the order wanted, each once. How those wait that

@@ -153,6 +153,7 @@ fn put(driver: &mut Driver, call: &Call, pages: &dyn PageFacts) {
         Call::Begin(_)
         | Call::SwapOut(_)
         | Call::Moves(_)
+        | Call::Repacks(_)
         | Call::Tidy
         | Call::GiveUp(..)
         | Call::Demand(..) => {}

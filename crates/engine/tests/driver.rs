@@ -1,15 +1,17 @@
 //! What a driver wants done: budget, kept copies, room, and what policies want by themselves.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use clew_core::{
-    AccessKind, Admission, Admit, AppId, Arrival, Candidate, Cause, Ending, Event, Eviction, Group,
-    Job, Ns, Observe, PageCounts, PageFacts, PageId, PageRun, Place, Placement, Prefetch, SpaceId,
-    Tier, TierFacts, Trigger, Unit, View, Vpn,
+    AccessKind, Admission, Admit, AppId, Arrival, Candidate, Cause, CodecKind, Ending, Event,
+    Eviction, Group, Job, Ns, Observe, PageCounts, PageFacts, PageId, PageRun, Place, Placement,
+    Prefetch, SpaceId, Tier, TierFacts, Trigger, Unit, View, Vpn, Whole,
 };
 use clew_engine::budget::{Budget, Use};
 use clew_engine::decide::Engine;
 use clew_engine::driver::{Command, Driver, Sensor};
+use clew_policy::packing::by_age;
 use clew_policy::schemes::OnFull;
 use clew_policy::{Policies, Scheme};
 
@@ -608,4 +610,39 @@ fn a_sample_is_watched_from_one_relaunch_to_the_end_of_the_next() {
     driver.set_tier(Tier::Pool, room(512));
     driver.take_samples(ms(7310), table);
     assert!((1..=second.len() / 2 + 1).contains(&watched(driver).len()));
+}
+
+/// When nothing else is to be done, a little at a time.
+#[test]
+fn pages_are_stored_anew_when_nothing_else_is_to_be_done() {
+    let mut scheme = Scheme::preset("zram").expect("a preset");
+    let after_relaunches = Whole::of(1);
+    scheme.packing = Arc::new(by_age::Params { after_relaunches, ..Default::default() });
+    let mut machine = Machine::new(Engine::new(&scheme), OnFull::Stop);
+    assert_eq!(pages_out(&machine.short_of(8)), 8);
+    let left: Vec<PageId> = machine.table.0.keys().copied().take(8).collect();
+    for page in left {
+        machine.table.0.insert(page, Some(Tier::Pool));
+        let stored = Event::Stored { page, tier: Tier::Pool, bytes: 1000 };
+        machine.driver.tell(Ns(4), &stored, &machine.table);
+    }
+    let looks = |machine: &mut Machine, now, relaunching| {
+        let used = Use { used_bytes: TOTAL / 2, relaunching, ..Use::default() };
+        machine.driver.keep_budget(Ns(now), used, &machine.table);
+        machine.done()
+    };
+    assert!(looks(&mut machine, 5, false).is_empty(), "they are young");
+    machine.driver.tell(Ns(6), &Event::Relaunch { app: APP }, &machine.table);
+    assert!(looks(&mut machine, 7, true).is_empty(), "faults come first");
+    machine.driver.set_cpu_load(0.9);
+    assert!(looks(&mut machine, 8, false).is_empty(), "programs need the CPUs");
+    machine.driver.set_cpu_load(0.1);
+    let commands = looks(&mut machine, 9, false);
+    let [Command::Repack { space: SPACE, groups, .. }] = &commands[..] else {
+        panic!("{commands:?}")
+    };
+    let pages: usize = groups.iter().map(|group| group.pages.len()).sum();
+    assert_eq!(pages, 8);
+    assert!(groups.iter().all(|group| group.codec == CodecKind::ZstdDictionary));
+    assert!(looks(&mut machine, 10, false).is_empty(), "each once");
 }

@@ -40,6 +40,10 @@ impl Governor {
                     form: _,
                     number,
                 } => self.refuse("a move between tiers", &groups, number),
+                // How what is stored is packed is the kernel's business.
+                Command::Repack { space: _, groups: _, number } => {
+                    self.driver.carried_out(number, 0);
+                }
                 // No sensor was set: what is brought early tells of uses.
                 Command::Watch { space, groups: _ } | Command::EndWatch { space, pages: _ } => {
                     self.refuse_watch(space);

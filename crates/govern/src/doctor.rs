@@ -51,8 +51,9 @@ impl Other {
 
     /// Its first mapping of no file.
     fn heap(&self) -> Result<u64, String> {
-        let maps = fs::read_to_string(format!("/proc/{}/maps", self.0.id()));
-        let maps = mappings::parse(&maps.map_err(|error| error.to_string())?);
+        let maps = fs::File::open(format!("/proc/{}/maps", self.0.id()));
+        let maps =
+            maps.and_then(|maps| mappings::read(&maps)).map_err(|error| error.to_string())?;
         let usable = maps.iter().find(|m| m.private_anonymous() && m.permissions.starts_with("rw"));
         usable.map(|m| m.start).ok_or("it has no memory".to_string())
     }

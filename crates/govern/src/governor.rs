@@ -134,9 +134,11 @@ impl Governor {
         let budget = Budget::new(budget.0, low, high, page_bytes);
         let mut engine = Engine::new(&scheme);
         engine.set_page_bytes(page_bytes as u32);
+        let mut driver = Driver::new(engine, budget, scheme.on_full);
+        driver.keep_reserve(scheme.reserve);
         let now = Instant::now();
         Ok(Governor {
-            driver: Driver::new(engine, budget, scheme.on_full),
+            driver,
             pages: Pages::default(),
             programs: BTreeMap::new(),
             apps: BTreeMap::new(),
@@ -448,7 +450,7 @@ impl Governor {
             self.measure();
             self.driver.set_tier(clew_core::Tier::Pool, self.swap.facts);
             let now = self.in_use();
-            let is_short = self.driver.budget().shortage(now).is_some();
+            let is_short = self.driver.shortage(now).is_some();
             self.driver.keep_budget(self.now, now, &self.pages);
             let progress = self.carry_out();
             if is_short {

@@ -74,7 +74,7 @@ impl Program {
 
     /// Its private memory of no file, as far as a program can use it.
     pub fn mappings(&mut self) -> io::Result<Vec<Mapping>> {
-        let mut all = mappings::parse(&mappings::read_again(&mut self.maps)?);
+        let mut all = mappings::read(&self.maps)?;
         all.retain(|mapping| {
             mapping.private_anonymous() && !mapping.permissions.starts_with("---")
         });

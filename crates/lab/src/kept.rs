@@ -43,6 +43,7 @@ pub(crate) fn key(identity: &str, settings: &Settings) -> String {
         donors,
         kernel_zram,
         windows,
+        hides_touches,
     } = settings;
     let (time, costs) = match clock {
         Clock::Measured(costs) => ("measured", costs),
@@ -50,9 +51,10 @@ pub(crate) fn key(identity: &str, settings: &Settings) -> String {
     };
     let donors = donors.as_ref().map_or(String::new(), |donors| format!(" {donors:?}"));
     let windows = if *windows { " windows" } else { "" };
+    let hidden = if *hides_touches { " hidden touches" } else { "" };
     let all = format!(
         "{}\n{identity}\n{}\n{budget_bytes} {watermarks:?} {pages:?} {flash_bytes:?} \
-         {flash_used_pct} {kernel_zram}{windows}{donors}\n{time}\n{}",
+         {flash_used_pct} {kernel_zram}{windows}{hidden}{donors}\n{time}\n{}",
         env!("CARGO_PKG_VERSION"),
         scheme.to_toml(),
         costs.to_toml()

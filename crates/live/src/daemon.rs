@@ -36,10 +36,10 @@ use crate::survival::predecessor::{self, Predecessor};
 use crate::survival::records::{DaemonDescriptors, column};
 use crate::survival::rehearsal::{Prospect, rehearse};
 use crate::survival::takeover::{self, Estate};
-use crate::work::Crew;
+use crate::work::crew::Crew;
 use crate::{
     control::clients, control::exporter, doctor, donor_tier, faults::far, faults::serve,
-    flash_tier, programs::outside, survival::pressure, work,
+    flash_tier, programs::outside, survival::pressure, work::desk,
 };
 
 mod belongings;
@@ -248,7 +248,7 @@ pub fn run(
         .collect::<io::Result<Vec<_>>>()
         .map_err(system("making an epoll descriptor"))?;
     let (to_governor, inbox) = unbounded();
-    let (to_workers, work) = work::queue();
+    let (to_workers, work) = desk::queue();
     let engine = Engine::new(&config.scheme);
     let shared = Arc::new(Shared::new(
         Mover::new(store, config.scheme.retain, parking(engine.arrival()))
@@ -267,6 +267,7 @@ pub fn run(
     let environment = Environment { agent_socket, agent_protocol: VERSION };
     let mut driver = Driver::new(engine, config.budget(4096), config.scheme.on_full);
     driver.set_sensor(config.sensor);
+    driver.keep_reserve(config.scheme.reserve);
     recorder.into_iter().for_each(|recorder| driver.listen(Box::new(Tap(recorder))));
     transcript.into_iter().for_each(|transcript| driver.listen(Box::new(transcript)));
     let crew = Crew::new(shared.clone(), work, to_governor.clone());
@@ -421,8 +422,8 @@ struct StopSignals {
 impl StopSignals {
     /// Blocks them in this thread and all that it starts.
     fn block() -> StopSignals {
-        // SAFETY: the set is initialised before use; SIGPIPE is ignored for the process, as sockets
-        // whose peers are gone must give errors.
+        // SAFETY: the set is initialised before use; SIGPIPE and SIGXFSZ are ignored for the process, as sockets
+        // whose peers are gone, and files that may not grow, must give errors.
         unsafe {
             let mut set: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&mut set);
@@ -431,6 +432,7 @@ impl StopSignals {
             }
             libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
             libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+            libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
             StopSignals { set }
         }
     }

@@ -80,6 +80,10 @@ pub struct Options {
     /// The machine swaps to zram, too, which is modelled: a scheme that lends pages to it does.
     #[arg(long)]
     kernel_zram: bool,
+    /// Policies do not hear of touches of resident pages, as live: of what a program uses its faults are
+    /// all that is told.
+    #[arg(long)]
+    hide_touches: bool,
     /// Every page is stored at this ratio (original over stored); allows for Belady's bound.
     #[arg(long, value_name = "RATIO", requires = "policy_only")]
     ratio: Option<f64>,
@@ -183,6 +187,7 @@ impl Options {
             flash_used_pct: self.flash_used,
             donors: self.donors()?,
             kernel_zram: self.kernel_zram,
+            hides_touches: self.hide_touches,
             ..Settings::new(scheme, self.budget.bytes(input).map_err(failure)?)
         })
     }

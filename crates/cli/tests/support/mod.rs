@@ -34,6 +34,7 @@ pub use skip::skip;
 use clew_live::control::client::{Client, ControlError};
 use clew_live::control::protocol::Request;
 use clew_live::control::status::{AppStatus, ProcessStatus, Status};
+use clew_live::survival::predecessor;
 
 /// Longer than anything here takes on a slow and busy machine; a wait that long is a hang.
 pub const LONG: Duration = Duration::from_secs(120);
@@ -713,6 +714,12 @@ impl Fixture {
         if let Err(error) = self.client().order(request) {
             panic!("{request:?}: {error}\n{}", self.log());
         }
+    }
+
+    /// The daemon leaves everything to its keeper and ends.
+    pub fn hand_over(&self) {
+        let name = predecessor::server(&self.socket).expect("read").expect("a daemon serves");
+        self.order(&Request::HandOver { started: name.started });
     }
 
     /// Takes out every page of `app`.

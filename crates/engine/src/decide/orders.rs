@@ -71,9 +71,17 @@ pub(super) fn keep_what_fits(
     });
 }
 
-/// Sorts groups by space, tier and address and cuts them into orders: to leave their program, or if
-/// they are evicted, their tier.
-pub(super) fn into_orders(mut placed: Vec<Placed>, cause: Cause, out: &mut Vec<Order>) {
+/// What groups are to be ordered for.
+#[derive(Clone, Copy)]
+pub(super) enum For {
+    /// To leave their program, or if they are evicted, their tier.
+    Leaving(Cause),
+    /// To be stored anew where they are.
+    Repacking,
+}
+
+/// Sorts groups by space, tier and address and cuts them into orders.
+pub(super) fn into_orders(mut placed: Vec<Placed>, what: For, out: &mut Vec<Order>) {
     placed.sort_by_key(|(app, space, to, group)| (*app, *space, *to, group.pages[0]));
     let mut rest = placed.into_iter().peekable();
     while let Some((app, space, to, group)) = rest.next() {
@@ -87,9 +95,12 @@ pub(super) fn into_orders(mut placed: Vec<Placed>, cause: Cause, out: &mut Vec<O
             groups.push(group);
         }
         let (tier, form) = to;
-        out.push(match cause {
-            Cause::SwapOut | Cause::Rejected => Order::SwapOut { app, space, groups, tier, form },
-            Cause::Evicted => Order::Move { app, space, groups, tier, form },
+        out.push(match what {
+            For::Leaving(Cause::SwapOut | Cause::Rejected) => {
+                Order::SwapOut { app, space, groups, tier, form }
+            }
+            For::Leaving(Cause::Evicted) => Order::Move { app, space, groups, tier, form },
+            For::Repacking => Order::Repack { app, space, groups },
         });
     }
 }

@@ -10,7 +10,7 @@ use clew_policy::schemes::OnFull;
 use clew_policy::{Policies, low_memory_killer};
 
 use super::orders::{
-    self, Placed, count_pages, cut_by_space, into_orders, room_pages, stored_page_bytes,
+    self, For, Placed, count_pages, cut_by_space, into_orders, room_pages, stored_page_bytes,
 };
 use super::{Engine, pages_of};
 
@@ -125,7 +125,7 @@ impl Engine {
         }
         self.keep_what_fits(&mut placed, &mut room, &mut stay);
         self.counted.ordered_pages += count_pages(&placed);
-        into_orders(placed, Cause::SwapOut, out);
+        into_orders(placed, For::Leaving(Cause::SwapOut), out);
         self.hand_back(stay, pages);
     }
 
@@ -174,7 +174,7 @@ impl Engine {
         self.keep_what_fits(&mut placed, &mut self.room(), &mut stay);
         let moved = count_pages(&placed);
         self.counted.moved_pages += moved;
-        into_orders(placed, Cause::Evicted, out);
+        into_orders(placed, For::Leaving(Cause::Evicted), out);
         self.hand_back(stay, pages);
         moved
     }

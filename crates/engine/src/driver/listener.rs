@@ -36,6 +36,8 @@ pub enum Call {
     AppOut(AppId),
     /// [`Engine::plan_moves`].
     Moves(usize),
+    /// [`Engine::plan_repacks`].
+    Repacks(usize),
     /// [`Engine::plan_prefetch`].
     Prefetch(Trigger),
     /// [`Engine::admit`]: a group, and the beginning of each of its pages.

@@ -11,6 +11,7 @@ mod admission;
 mod early;
 mod listener;
 mod relaunch;
+mod reserve;
 mod sensor;
 mod stayed;
 mod under_way;
@@ -35,13 +36,16 @@ pub use early::EarlyCounts;
 use listener::Listening;
 pub use listener::{Answer, Call, Fact, Listener};
 use relaunch::Relaunches;
+use reserve::Reserve;
 use sensor::Samples;
 pub use sensor::Sensor;
 use stayed::StayedPages;
 use under_way::UnderWay;
 
-/// Pages that change their tier at once.
+/// Pages that change their tier at once, or are stored anew.
 const MOVED_PAGES: usize = 256;
+/// CPU load from which on nothing is stored anew: that is for when nothing else is to be done.
+const BUSY_CPUS: f32 = 0.5;
 /// A tier is full when less than one part in so many is free; the pool has room again when more than
 /// one in [`ROOM_AGAIN`] is.
 const NO_ROOM: u64 = 32;
@@ -99,6 +103,16 @@ pub enum Command {
         to: LogId,
         /// How they lie there.
         form: FlashForm,
+        /// By which its end is told.
+        number: u64,
+    },
+    /// Pack these pages of one space, which are in the pool, like this. What is not there any more, or would take no
+    /// less, stays as it is; nothing is told of it.
+    Repack {
+        /// The space.
+        space: SpaceId,
+        /// By the address of their first page.
+        groups: Vec<Group>,
         /// By which its end is told.
         number: u64,
     },
@@ -175,6 +189,8 @@ pub struct Driver {
     stayed: StayedPages,
     samples: Samples,
     relaunches: Relaunches,
+    /// If the scheme has one.
+    reserve: Option<Reserve>,
     /// Spaces of which nothing is picked.
     protected: BTreeSet<SpaceId>,
     /// Apps may be ended when nothing else helps.
@@ -212,6 +228,7 @@ impl Driver {
             stayed: StayedPages::default(),
             samples: Samples::default(),
             relaunches: Relaunches::default(),
+            reserve: None,
             protected: BTreeSet::new(),
             may_end_apps: on_full == OnFull::Kill,
             pool_full: false,
@@ -224,6 +241,11 @@ impl Driver {
             now: Ns(0),
             orders: Vec::new(),
         }
+    }
+
+    /// Whether room for the next relaunch is made before it; not, until this is said.
+    pub fn keep_reserve(&mut self, whether: bool) {
+        self.reserve = whether.then(Reserve::default);
     }
 
     /// From now on somebody listens.
@@ -331,6 +353,9 @@ impl Driver {
         self.now = self.now.max(now);
         // Nothing else follows from what happens to a page, and nothing happens more often.
         if is_of_a_page(event) {
+            if let (Some(reserve), Event::Stored { .. }) = (&mut self.reserve, event) {
+                reserve.left(1);
+            }
             if self.protected.is_empty() || !self.hides(event) {
                 self.put_event(now, event, pages);
             }
@@ -419,10 +444,20 @@ impl Driver {
 
     // ---- what leaves -----------------------------------------------------------------------------
 
-    /// What is short when so much is used, what is owed to an app in front included.
-    pub fn shortage(&self, used: Use) -> Option<Shortage> {
+    /// What is short when so much is used, what is owed to an app in front and what the next relaunch will need
+    /// included. Asked at each look at what is used: how much a relaunch took is learned here.
+    pub fn shortage(&mut self, used: Use) -> Option<Shortage> {
+        if let Some(reserve) = &mut self.reserve {
+            reserve.look(used.resident_bytes, used.relaunching, self.budget.page_bytes);
+        }
+        self.budget.shortage(self.with_what_is_due(used))
+    }
+
+    /// With what the app in front must have, and what is to be free for the next one.
+    fn with_what_is_due(&self, used: Use) -> Use {
         let owed_bytes = self.early.owed_bytes(self.budget.page_bytes);
-        self.budget.shortage(Use { owed_bytes, ..used })
+        let reserve_bytes = self.reserve.as_ref().map_or(0, Reserve::bytes);
+        Use { owed_bytes, reserve_bytes, ..used }
     }
 
     /// Whether something is owed to the app in front.
@@ -433,8 +468,7 @@ impl Driver {
     /// So much is used. What is short leaves, after copies that can be given up.
     pub fn keep_budget(&mut self, now: Ns, used: Use, pages: &dyn PageFacts) {
         let leaving_bytes = self.leaving_pages() as u64 * self.budget.page_bytes;
-        let owed_bytes = self.early.owed_bytes(self.budget.page_bytes);
-        self.weigh(now, Use { leaving_bytes, owed_bytes, ..used }, pages);
+        self.weigh(now, Use { leaving_bytes, ..self.with_what_is_due(used) }, pages);
     }
 
     /// The same, where it is known how much is leaving.
@@ -444,6 +478,7 @@ impl Driver {
         let shortage = budget.shortage(used);
         self.note(|| Call::Shortage(now, budget, used), Answer::Shortage(shortage));
         self.move_between_tiers(used, pages);
+        self.repack(used, shortage, pages);
         if let Some(shortage) = shortage {
             self.giving_up.push_back(GivingUp::For(shortage, used));
             self.commands.push_back(Command::GiveUp { wanted_bytes: shortage.bytes });
@@ -579,6 +614,17 @@ impl Driver {
         }
     }
 
+    /// Has a little stored anew, if nothing else is to be done.
+    fn repack(&mut self, used: Use, shortage: Option<Shortage>, pages: &dyn PageFacts) {
+        let is_idle = !used.relaunching && used.leaving_bytes == 0 && shortage.is_none();
+        let may = is_idle && self.engine.repacks() && self.engine.facts().cpu_load < BUSY_CPUS;
+        if may && !self.under_way.repacks() {
+            self.orders(Call::Repacks(MOVED_PAGES), pages, |engine, pages, orders| {
+                engine.plan_repacks(MOVED_PAGES, pages, orders);
+            });
+        }
+    }
+
     fn has_room_beside_pool(&self) -> bool {
         let mut tiers = self.engine.facts().tiers.iter();
         tiers.any(|(tier, facts)| *tier != Tier::Pool && facts.has_part_free(NO_ROOM))
@@ -607,6 +653,7 @@ impl Driver {
             let number = self.under_way.number();
             let command = match order {
                 Order::EndApp { app, reason } => Command::EndApp { app, reason },
+                Order::Repack { space, groups, .. } => Command::Repack { space, groups, number },
                 Order::Move { space, groups, tier, form, .. } => {
                     Command::Move { space, groups, tier, form, number }
                 }

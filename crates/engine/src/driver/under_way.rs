@@ -1,7 +1,7 @@
 //! Commands that are being carried out: what is on its way out, which the budget counts as good as
 //! gone, and what is on its way back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use clew_core::Tier;
 
@@ -14,6 +14,8 @@ pub(super) struct UnderWay {
     /// How many pages each command is to take out.
     out: BTreeMap<u64, usize>,
     out_pages: usize,
+    /// Commands to store pages anew.
+    repacks: BTreeSet<u64>,
     /// How many pages each command is to bring back.
     back: BTreeMap<u64, usize>,
 }
@@ -42,6 +44,9 @@ impl UnderWay {
             Command::Move { number, tier: Tier::Flash | Tier::Donor(_), .. } => {
                 self.out.insert(*number, 0);
             }
+            Command::Repack { number, .. } => {
+                self.repacks.insert(*number);
+            }
             Command::Watch { .. }
             | Command::Restore { .. }
             | Command::EndWatch { .. }
@@ -58,6 +63,11 @@ impl UnderWay {
         number
     }
 
+    /// Whether something is being stored anew.
+    pub fn repacks(&self) -> bool {
+        !self.repacks.is_empty()
+    }
+
     /// Pages on their way back.
     pub fn back_pages(&self) -> usize {
         self.back.values().sum()
@@ -71,6 +81,8 @@ impl Driver {
             self.under_way.out_pages -= left;
         } else if self.under_way.back.remove(&number).is_some() {
             self.early.came(pages);
+        } else {
+            self.under_way.repacks.remove(&number);
         }
     }
 

@@ -51,6 +51,7 @@ mod out;
 mod parked;
 mod publish;
 mod recover;
+mod repack;
 mod restore;
 mod room;
 
@@ -124,6 +125,8 @@ pub struct MoverCounters {
     pub returned: AtomicU64,
     /// Pages moved to a log.
     pub evicted: AtomicU64,
+    /// Pages of the pool that were stored anew.
+    pub repacked: AtomicU64,
     /// Pages brought back by a fault.
     pub demand: AtomicU64,
     /// Pages given to the kernel's swap.

@@ -20,6 +20,7 @@ mod kernel;
 mod lending;
 mod races_back;
 mod races_out;
+mod repacked;
 mod sequences;
 mod threads;
 mod world;

@@ -182,6 +182,10 @@ impl Runner {
                 self.swapping.lock().unwrap().remove(&program.id());
             }
             Act::PutFar(..) => {}
+            Act::Repack(out) => {
+                let groups = out.groups(&program);
+                self.world.mover.repack(&program.space, &groups, ctx);
+            }
             Act::Evict(first, count, form) => {
                 self.evict(&program, *first..first + count, *form, ctx);
             }

@@ -546,6 +546,36 @@ impl Mechanism for Bytes {
         Ok(spent)
     }
 
+    fn repack(&mut self, space: SpaceId, groups: &[Group]) -> Result<Spent, LabError> {
+        let mut spent = Spent::default();
+        for groups in by_form(groups) {
+            let form = Form::of(&groups[0]);
+            let cost = self.cost(form)?;
+            let stored = |bytes: &Bytes, page: &PageId| bytes.entry(*page).handle();
+            let before: Vec<(PageId, Option<Handle>)> = groups
+                .iter()
+                .flat_map(|group| &group.pages)
+                .map(|page| (*page, stored(self, page)))
+                .collect();
+            // Read, and compressed, whatever comes of it.
+            let mut modelled = 0.0;
+            for handle in before.iter().filter_map(|(_, handle)| *handle) {
+                modelled += self.block(handle)?.0.back_ns + cost.out_ns;
+            }
+            let began = Instant::now();
+            self.programs.with(space, |mover, space, ctx| mover.repack(space, groups, ctx));
+            spent.out_ns += self.clock.or_real(modelled, began.elapsed());
+            for (page, old) in before {
+                let new = stored(self, &page);
+                if let Some(handle) = new.filter(|_| new != old) {
+                    self.forms.insert(handle, form);
+                    spent.compressed_pages += 1;
+                }
+            }
+        }
+        Ok(spent)
+    }
+
     fn logs(&self) -> Vec<(LogId, TierFacts)> {
         let pages = self.store().facts().log_pages;
         let facts = |log: &Arc<Flash>| log.facts().tier(pages[log.log().index()]);

@@ -272,6 +272,10 @@ impl<M: Mechanism> Mechanism for WithKernel<M> {
         self.inner.evict(space, groups, to, events)
     }
 
+    fn repack(&mut self, space: SpaceId, groups: &[Group]) -> Result<Spent, LabError> {
+        self.inner.repack(space, groups)
+    }
+
     fn logs(&self) -> Vec<(LogId, TierFacts)> {
         self.inner.logs()
     }

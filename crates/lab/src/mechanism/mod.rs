@@ -105,6 +105,9 @@ pub trait Mechanism: PageFacts {
         events: &mut Vec<Event>,
     ) -> Result<Spent, LabError>;
 
+    /// Stores groups of one space, which are in the pool, anew.
+    fn repack(&mut self, space: SpaceId, groups: &[Group]) -> Result<Spent, LabError>;
+
     /// How full each log is.
     fn logs(&self) -> Vec<(LogId, TierFacts)>;
 

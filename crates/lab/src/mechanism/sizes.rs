@@ -278,6 +278,12 @@ impl Mechanism for Sizes {
         self.store().take_spent()
     }
 
+    fn repack(&mut self, space: SpaceId, groups: &[Group]) -> Result<Spent, LabError> {
+        self.programs.with(space, |mover, space, ctx| mover.repack(space, groups, ctx));
+        // Nobody waits.
+        Ok(Spent { wait_ns: 0.0, ..self.store().take_spent()? })
+    }
+
     fn logs(&self) -> Vec<(LogId, TierFacts)> {
         let all = (0..LogId::COUNT).filter_map(LogId::numbered);
         all.filter_map(|log| Some((log, self.store().log(log)?))).collect()

@@ -141,6 +141,14 @@ impl<M: Mechanism> Replay<'_, M> {
                     let how = How::Evict(LogId::at(donor), form);
                     progress |= self.take_out(space, &groups, how, number)?;
                 }
+                Command::Repack { space, groups, number } => {
+                    self.driver.carried_out(number, 0);
+                    if self.plays(space) {
+                        let spent = self.mechanism.repack(space, &groups)?;
+                        self.tally.spend(&spent);
+                        self.backlog.push(self.program_ns(), spent.cpu_ns(), 0);
+                    }
+                }
                 Command::Restore { space, pages, park, number } => {
                     let came = if self.plays(space) { self.restore(&pages, park)? } else { 0 };
                     self.driver.carried_out(number, came);

@@ -111,6 +111,9 @@ pub struct Settings {
     /// Everything of an app leaves where all of it was out in the recording ([`Record::Window`]). Else only what the
     /// budget asks for leaves.
     pub windows: bool,
+    /// Policies do not hear of touches of resident pages, as live: of what a program uses its faults are all that is
+    /// told.
+    pub hides_touches: bool,
 }
 
 impl Settings {
@@ -127,6 +130,7 @@ impl Settings {
             donors: None,
             kernel_zram: false,
             windows: false,
+            hides_touches: false,
         }
     }
 }
@@ -171,7 +175,8 @@ fn run(
     };
     let mut engine = Engine::new(scheme);
     engine.set_page_bytes(page_bytes);
-    engine.set_all_touches_seen(trace.header().provenance.source != Source::Recorded);
+    let all_seen = trace.header().provenance.source != Source::Recorded && !settings.hides_touches;
+    engine.set_all_touches_seen(all_seen);
     let buffer = match engine.arrival() {
         Arrival::Resident => None,
         Arrival::Parked { pages, keep } => Some(Buffer { pages, keep }),
@@ -267,6 +272,7 @@ struct Replay<'a, M> {
     takes_files: bool,
     /// Windows are played.
     windows: bool,
+    hides_touches: bool,
     files: Files,
     /// Apps that were ended here, and not by the trace.
     dead: BTreeSet<AppId>,
@@ -317,13 +323,16 @@ impl<'a, M: Mechanism> Replay<'a, M> {
             true => settings.budget_bytes / 100 * u64::from(settings.scheme.kernel_share_pct()),
             false => 0,
         };
+        let mut driver = Driver::new(engine, budget, settings.scheme.on_full);
+        driver.keep_reserve(settings.scheme.reserve);
         Ok(Replay {
-            driver: Driver::new(engine, budget, settings.scheme.on_full),
+            driver,
             mechanism: WithKernel::new(mechanism, &costs, page_bytes as u32, kernel_bytes)?,
             world: lookahead.map(World::new),
             spaces: Spaces::default(),
             takes_files: settings.scheme.takes_files(),
             windows: settings.windows,
+            hides_touches: settings.hides_touches,
             files: Files::default(),
             dead: BTreeSet::new(),
             on_full: settings.scheme.on_full,
@@ -406,6 +415,10 @@ impl<'a, M: Mechanism> Replay<'a, M> {
         self.driver.tick(self.now, &self.mechanism);
         if self.driver.owes() {
             self.driver.bring_wanted(self.used(), &self.mechanism);
+        }
+        // What is done where nothing is short.
+        if self.driver.repacks() {
+            self.driver.keep_budget(self.now, self.used(), &self.mechanism);
         }
     }
 
@@ -578,11 +591,15 @@ impl<'a, M: Mechanism> Replay<'a, M> {
         }
         let now_ns = self.program_ns();
         let used = self.ahead.used(page, now_ns);
-        self.tell(&Event::Access { page, kind: AccessKind::Seen, write });
+        if !self.hides_touches {
+            self.tell(&Event::Access { page, kind: AccessKind::Seen, write });
+        }
         if let Some(wait_ns) = used {
             self.tally.ahead_used += 1;
             self.stall(page, wait_ns);
-            self.tell(&Event::PrefetchUsed { page });
+            if !self.hides_touches {
+                self.tell(&Event::PrefetchUsed { page });
+            }
         }
     }
 

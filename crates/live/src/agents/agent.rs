@@ -8,6 +8,7 @@
 //! be in staging) is waited for as long as it lives. An agent that owes an answer gets no further
 //! order, and is called silent, until it has given it.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -54,6 +55,9 @@ fn patiently(mut what: impl FnMut() -> io::Result<()>) -> io::Result<()> {
 /// The buffer that an agent fills. The program has it too, and may change what is in it at any
 /// moment: a page is copied once, and what was copied is what counts. Only the call word is used
 /// where it is mapped.
+///
+/// It is read and never written here, nor is its memory given back by us: both wait for a lock of the file's, which the
+/// program can hold for as long as it likes (it writes there what never comes), and no signal ends that.
 enum Buffer {
     /// Of the right size for ever.
     Sealed(Segment),
@@ -89,21 +93,6 @@ impl Buffer {
         match self {
             Buffer::Sealed(segment) => segment.read_at(at, out).map_err(io::Error::other),
             Buffer::Unfit(_) => Err(io::ErrorKind::PermissionDenied.into()),
-        }
-    }
-
-    fn write(&self, at: usize, bytes: &[u8]) -> io::Result<()> {
-        match self {
-            Buffer::Sealed(segment) => segment.write_at(at, bytes).map_err(io::Error::other),
-            Buffer::Unfit(_) => Err(io::ErrorKind::PermissionDenied.into()),
-        }
-    }
-
-    /// Gives the memory of all its pages back; the call word stays.
-    fn empty(&self) -> bool {
-        match self {
-            Buffer::Sealed(segment) => segment.punch(0, CALL_AT).is_ok(),
-            Buffer::Unfit(_) => false,
         }
     }
 }
@@ -150,6 +139,10 @@ pub struct Agent {
     link: Mutex<Link>,
     /// Memory of the buffer.
     buffer_bytes: AtomicUsize,
+    /// Pages of the batch that it should have copied to the buffer, by slot. A leaf.
+    in_its_stead: Mutex<BTreeMap<usize, Box<[u8]>>>,
+    /// How many these are.
+    stand_ins: AtomicUsize,
     /// Its process as a descriptor, from when it is first needed.
     process: OnceLock<OwnedFd>,
 }
@@ -240,6 +233,8 @@ impl Agent {
             link: Mutex::new(link),
             buffer_bytes: AtomicUsize::new(0),
             process: OnceLock::new(),
+            in_its_stead: Mutex::default(),
+            stand_ins: AtomicUsize::new(0),
         })
     }
 
@@ -337,6 +332,7 @@ impl Agent {
         recover: impl FnOnce(&mut [Took]),
     ) {
         let mut link = self.link.lock();
+        self.forget_stand_ins();
         let mut answer = vec![0u8; size_of::<Taken>()];
         let order = (Kind::Take, runs.len() as u32);
         let mut number = None;
@@ -411,21 +407,41 @@ impl Agent {
     /// cannot be read): nobody may go on with other bytes, and a successor finds it in staging.
     pub fn copy_taken(&self, slot: usize, out: &mut [u8]) {
         assert!(slot < SLOTS && out.len() * SLOTS == CALL_AT);
+        if self.stand_ins.load(Ordering::Acquire) > 0
+            && let Some(page) = self.in_its_stead.lock().get(&slot)
+        {
+            out.copy_from_slice(page);
+            return;
+        }
         let at = slot * out.len();
         if let Err(error) = patiently(|| self.buffer.read(at, out)) {
             panic!("page {slot} of the buffer of agent {} cannot be read: {error}", self.pid);
         }
     }
 
-    /// Does what it should have done: fills page `slot` of the buffer. False if there is no memory
-    /// for it.
+    /// Does what it should have done: this is what page `slot` of the buffer should hold, until the batch is over. False
+    /// if there is no memory for it.
     ///
     /// # Panics
     /// If there is no such slot, or `page` is no page.
     #[must_use]
     pub fn fill(&self, slot: usize, page: &[u8]) -> bool {
         assert!(slot < SLOTS && page.len() * SLOTS == CALL_AT);
-        patiently(|| self.buffer.write(slot * page.len(), page)).is_ok()
+        let mut copy = Vec::new();
+        if copy.try_reserve_exact(page.len()).is_err() {
+            return false;
+        }
+        copy.extend_from_slice(page);
+        let mut pages = self.in_its_stead.lock();
+        pages.insert(slot, copy.into_boxed_slice());
+        self.stand_ins.store(pages.len(), Ordering::Release);
+        true
+    }
+
+    fn forget_stand_ins(&self) {
+        if self.stand_ins.swap(0, Ordering::AcqRel) > 0 {
+            self.in_its_stead.lock().clear();
+        }
     }
 
     /// Has it empty what the last [`Agent::take`] left in staging.
@@ -433,6 +449,7 @@ impl Agent {
         let mut link = self.link.lock();
         let used = link.slots.iter().rposition(|t| *t == Took::Taken).map_or(0, |last| last + 1);
         link.slots.clear();
+        self.forget_stand_ins();
         if used > 0 {
             let mut answer = [0u8; size_of::<Header>()];
             let order = (Kind::Release, used as u32);
@@ -486,13 +503,20 @@ impl Agent {
         let _ = self.settle(&mut self.link.lock(), patience);
     }
 
-    /// Gives back the memory of a buffer that has not been needed for so long.
+    /// Has it give back the memory of a buffer that has not been needed for so long. Waits for nobody.
     pub fn empty_idle_buffer(&self, idle: Duration) {
         // Not in the middle of an order, nor of a batch.
         let Some(mut link) = self.link.try_lock() else { return };
-        let is_free = !link.slots.contains(&Took::Taken);
-        if is_free && link.filled.is_some_and(|when| when.elapsed() >= idle) && self.buffer.empty()
-        {
+        let is_free = !link.slots.contains(&Took::Taken) && link.owed.is_none();
+        let is_idle = link.filled.is_some_and(|when| when.elapsed() >= idle);
+        if is_free && is_idle && self.is_alive() && matches!(self.buffer, Buffer::Sealed(_)) {
+            let number = self.orders.fetch_add(1, Ordering::Relaxed);
+            match self.give(number, (Kind::Release, 0), &[]) {
+                Ok(()) => link.owed = Some((number, Kind::Release)),
+                // It is frozen, perhaps: another time.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(_) => self.dies(),
+            }
             link.filled = None;
             self.buffer_bytes.store(0, Ordering::Relaxed);
         }

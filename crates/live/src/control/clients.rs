@@ -13,6 +13,7 @@ use crate::control::places::{Places, State};
 use crate::control::protocol::{BUSY, IDLE, MAX_REQUEST, Reply, Request, read_part};
 use crate::control::trusted_path::own_uid;
 use crate::governor::Message;
+use crate::survival::predecessor::ProcessName;
 
 /// Clients that are served at a time.
 const MAX_CLIENTS: usize = 256;
@@ -97,11 +98,20 @@ fn serve_client(place: &Place, governor: &Sender<Message>) {
     }
 }
 
+/// Whether this process began then.
+fn is_own(started: u64) -> bool {
+    ProcessName::of(std::process::id()).is_ok_and(|own| own.started == started)
+}
+
 /// Answers one request, `None` if it is too long; whether the client may ask again.
 fn serve_request(place: &Place, line: Option<Vec<u8>>, governor: &Sender<Message>) -> bool {
     let request = line.as_deref().map(serde_json::from_slice::<Request>);
-    let (hands_over, goes_on) = (matches!(request, Some(Ok(Request::HandOver))), request.is_some());
+    let goes_on = request.is_some();
+    let mut hands_over = false;
     let answer = match request {
+        Some(Ok(Request::HandOver { started })) if !is_own(started) => {
+            error_line("another process is meant, which served here before".to_string())
+        }
         Some(Ok(request)) if request.takes_a_while() && !place.waits_for_order(MAX_ORDERS) => {
             error_line(BUSY.to_string())
         }
@@ -110,6 +120,7 @@ fn serve_request(place: &Place, line: Option<Vec<u8>>, governor: &Sender<Message
                 // Who that is the kernel says; 0 where it is not seen from here.
                 *pid = seqpacket::peer(&*place.stream).map_or(0, |peer| peer.pid as u32);
             }
+            hands_over = matches!(request, Request::HandOver { .. });
             match ask(request, governor) {
                 Some(answer) => answer,
                 None => return false,

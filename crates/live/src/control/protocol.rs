@@ -55,8 +55,10 @@ pub enum Request {
     HotPages { app: String },
     /// Bring every page of every app back, let the programs go, end.
     Stop,
-    /// End at once and leave everything to the keeper: a successor is about to take over.
-    HandOver,
+    /// End at once and leave everything to the keeper: a successor is about to take over. Only from who began at
+    /// `started` (clock ticks since the machine did): a request that nobody has read stays with the socket, and the
+    /// successor would read it.
+    HandOver { started: u64 },
 }
 
 /// What the daemon answers: `Ok` with the verb's result, or a reason.
@@ -135,7 +137,7 @@ impl Request {
             | Request::Responded { .. }
             | Request::HotPages { .. }
             | Request::Stop
-            | Request::HandOver => false,
+            | Request::HandOver { .. } => false,
         }
     }
 

@@ -83,7 +83,8 @@ pub(super) fn replace_living(socket: &Path) -> Result<(), DaemonError> {
         |source| DaemonError::File { what: "replacing who serves", path: socket.into(), source };
     let Some(name) = predecessor::server(socket).map_err(fail)? else { return Ok(()) };
     let Some(process) = name.open().map_err(fail)? else { return Ok(()) };
-    let asked = Client::connect(socket).and_then(|mut c| c.order(&Request::HandOver));
+    let asked = Client::connect(socket)
+        .and_then(|mut c| c.order(&Request::HandOver { started: name.started }));
     if asked.is_ok() && predecessor::has_ended(&process, PATIENCE) || name.kill(PATIENCE) {
         return Ok(());
     }

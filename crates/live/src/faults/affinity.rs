@@ -6,12 +6,17 @@
 //! measured when the daemon starts.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::faults::uffd::{FEATURES, Uffd};
+use crate::programs::proc_stat::Stat;
+
+/// Threads that are looked at for such as were begun by a narrowed one.
+const MOST: usize = 4096;
 
 /// What the daemon does about it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -122,10 +127,32 @@ impl Thread {
     }
 }
 
+/// A thread that was narrowed.
+#[derive(Clone, Copy)]
+pub struct Narrowed {
+    /// Its number.
+    tid: u32,
+    /// The CPUs that it had.
+    before: libc::cpu_set_t,
+    /// When that was, in clock ticks since the machine began; not known of what a predecessor narrowed.
+    since: Option<u64>,
+}
+
+/// Now, in clock ticks since the machine began.
+fn ticks() -> Option<u64> {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the time lives across the call; the other takes a number.
+    let (done, a_second) = unsafe {
+        (libc::clock_gettime(libc::CLOCK_BOOTTIME, &mut now), libc::sysconf(libc::_SC_CLK_TCK))
+    };
+    let a_second = u64::try_from(a_second).ok().filter(|ticks| done == 0 && *ticks > 0)?;
+    Some(now.tv_sec as u64 * a_second + now.tv_nsec as u64 * a_second / 1_000_000_000)
+}
+
 /// Narrows a thread to `cpu`, once; `slot` remembers what it had, and `remembered` is called before it
 /// is done. False where it is not the program's as far as can be told from here.
 pub fn narrow(
-    slot: &Mutex<Option<(u32, libc::cpu_set_t)>>,
+    slot: &Mutex<Option<Narrowed>>,
     thread: Thread,
     cpu: usize,
     remembered: impl FnOnce(),
@@ -138,7 +165,7 @@ pub fn narrow(
         return false;
     }
     if let Some(before) = get(thread.tid) {
-        *slot.lock() = Some((thread.tid, before));
+        *slot.lock() = Some(Narrowed { tid: thread.tid, before, since: ticks() });
         remembered();
         set(thread.tid, &only(cpu));
     }
@@ -147,7 +174,7 @@ pub fn narrow(
 
 /// What [`narrow`] remembers, for a record: thread, and a bit for each CPU that it had. Only the
 /// first 256 CPUs.
-pub fn to_words((tid, set): &(u32, libc::cpu_set_t)) -> (u32, Vec<u64>) {
+pub fn to_words(Narrowed { tid, before: set, .. }: &Narrowed) -> (u32, Vec<u64>) {
     // SAFETY: CPU_ISSET reads the set only; the index is below CPU_SETSIZE.
     let bit = |cpu: usize| u64::from(unsafe { libc::CPU_ISSET(cpu, set) }) << (cpu % 64);
     let mut words: Vec<u64> =
@@ -159,31 +186,74 @@ pub fn to_words((tid, set): &(u32, libc::cpu_set_t)) -> (u32, Vec<u64>) {
 }
 
 /// The inverse of [`to_words`].
-pub fn from_words((tid, words): &(u32, Vec<u64>)) -> (u32, libc::cpu_set_t) {
+pub fn from_words((tid, words): &(u32, Vec<u64>)) -> Narrowed {
     // SAFETY: a zeroed set is valid; the index is below CPU_SETSIZE.
-    let set = unsafe {
+    let before = unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         for cpu in (0..words.len().min(4) * 64).filter(|c| words[c / 64] >> (c % 64) & 1 != 0) {
             libc::CPU_SET(cpu, &mut set);
         }
         set
     };
-    (*tid, set)
+    Narrowed { tid: *tid, before, since: None }
 }
 
 /// Gives the narrowed thread of program `pid` its affinity back, unless it was changed since, or the
-/// thread is gone.
-pub fn widen(slot: &Mutex<Option<(u32, libc::cpu_set_t)>>, pid: u32, cpu: usize) {
-    let Some((tid, before)) = slot.lock().take() else { return };
-    if !(Thread { pid, tid }).is_the_programs() {
-        return;
-    }
-    let narrow = only(cpu);
-    // SAFETY: both sets are initialised.
-    let unchanged = get(tid).is_some_and(|now| unsafe { libc::CPU_EQUAL(&now, &narrow) });
-    if unchanged {
+/// thread is gone. Threads and processes that were begun by it meanwhile, and by these, have what it had then: they get
+/// the same, by a thread that waits for an execve of theirs.
+pub fn widen(slot: &Mutex<Option<Narrowed>>, pid: u32, cpu: usize) {
+    /// Such threads that are there; of more that wait nobody needs to know.
+    static BESIDE: AtomicUsize = AtomicUsize::new(0);
+    const MOST_BESIDE: usize = 8;
+    let Some(Narrowed { tid, before, since }) = slot.lock().take() else { return };
+    if (Thread { pid, tid }).is_the_programs() && is_only(tid, cpu) {
         set(tid, &before);
     }
+    let Some(since) = since else { return };
+    if BESIDE.fetch_add(1, Ordering::Relaxed) < MOST_BESIDE {
+        let work = move || {
+            widen_descendants(pid, &before, since, cpu);
+            BESIDE.fetch_sub(1, Ordering::Relaxed);
+        };
+        if std::thread::Builder::new().name("widens".into()).spawn(work).is_ok() {
+            return;
+        }
+    }
+    BESIDE.fetch_sub(1, Ordering::Relaxed);
+}
+
+/// Whether it may use this CPU and no other.
+fn is_only(tid: u32, cpu: usize) -> bool {
+    let narrow = only(cpu);
+    // SAFETY: both sets are initialised.
+    get(tid).is_some_and(|now| unsafe { libc::CPU_EQUAL(&now, &narrow) })
+}
+
+/// Gives `before` to those threads of a program, and of its descendants, that may use `cpu` only and were begun since.
+fn widen_descendants(pid: u32, before: &libc::cpu_set_t, since: u64, cpu: usize) {
+    let is_younger = |stat: String| Stat::at(&stat).is_ok_and(|stat| stat.started >= since);
+    let (mut processes, mut looked_at) = (vec![pid], 0);
+    while let Some(process) = processes.pop()
+        && looked_at < MOST
+    {
+        for tid in numbers_in(&format!("/proc/{process}/task")) {
+            looked_at += 1;
+            let thread = format!("/proc/{process}/task/{tid}");
+            if is_only(tid, cpu) && is_younger(format!("{thread}/stat")) {
+                set(tid, before);
+            }
+            let children = std::fs::read_to_string(format!("{thread}/children"));
+            let children = children.unwrap_or_default();
+            let children = children.split_ascii_whitespace().filter_map(|pid| pid.parse().ok());
+            processes.extend(children.filter(|pid| is_younger(format!("/proc/{pid}/stat"))));
+        }
+    }
+}
+
+/// The entries of a directory that are numbers.
+fn numbers_in(directory: &str) -> impl Iterator<Item = u32> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 /// Measures both placements with a userfaultfd of this process; `None` where it has none, or one
@@ -277,13 +347,16 @@ fn fault_round_trip(handler_cpu: usize, toucher_cpu: Option<usize>) -> Option<u6
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, Write};
+
     use super::*;
 
     #[test]
     fn only_threads_of_the_program_are_narrowed() {
         let mut other =
             std::process::Command::new("sleep").arg("60").spawn().expect("sleep starts");
-        let cpus = |tid: u32| get(tid).map(|set| to_words(&(tid, set)));
+        let words = |tid, before| to_words(&Narrowed { tid, before, since: None });
+        let cpus = |tid: u32| get(tid).map(|set| words(tid, set));
         let before = cpus(other.id());
         let slot = Mutex::new(None);
         // As when a program in a namespace of its own names a thread by a number that is another's here.
@@ -292,15 +365,58 @@ mod tests {
         assert_eq!(cpus(other.id()), before);
         let thread = Thread { pid: other.id(), tid: other.id() };
         assert!(narrow(&slot, thread, allowed_cpus()[0], || {}));
-        assert_eq!(cpus(other.id()), Some(to_words(&(other.id(), only(allowed_cpus()[0])))));
+        assert_eq!(cpus(other.id()), Some(words(other.id(), only(allowed_cpus()[0]))));
         // As if it had ended and its number had passed to another program.
         let remembered = *slot.lock();
         widen(&slot, std::process::id(), allowed_cpus()[0]);
-        assert_eq!(cpus(other.id()), Some(to_words(&(other.id(), only(allowed_cpus()[0])))));
+        assert_eq!(cpus(other.id()), Some(words(other.id(), only(allowed_cpus()[0]))));
         *slot.lock() = remembered;
         widen(&slot, other.id(), allowed_cpus()[0]);
         assert_eq!(cpus(other.id()), before);
         other.kill().expect("it was ours");
         other.wait().expect("it was ours");
+    }
+    /// What a narrowed thread begins has what it has then.
+    #[test]
+    fn what_was_begun_meanwhile_is_widened_too() {
+        let [first, _, ..] = allowed_cpus()[..] else { return };
+        let own = get(0).expect("our own");
+        let slot = Mutex::new(None);
+        let mut narrowed = std::process::Command::new("sh");
+        // Each line of its input begins one more.
+        narrowed.args(["-c", "while read _; do sleep 60 & echo $!; done; wait"]);
+        narrowed.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        let mut shell = narrowed.spawn().expect("sh starts");
+        let (mut to, from) =
+            (shell.stdin.take().expect("piped"), shell.stdout.take().expect("piped"));
+        let mut from = std::io::BufReader::new(from).lines();
+        let mut begin = || -> u32 {
+            to.write_all(b"one\n").expect("it reads");
+            from.next().expect("it says").expect("whom").parse().expect("a number")
+        };
+        let pinned_itself = begin();
+        set(pinned_itself, &only(first));
+        // Clock ticks are coarse.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        let thread = Thread { pid: shell.id(), tid: shell.id() };
+        assert!(narrow(&slot, thread, first, || {}));
+        let meanwhile = begin();
+        assert!(is_only(meanwhile, first));
+        widen(&slot, shell.id(), first);
+        let began = Instant::now();
+        while is_only(meanwhile, first) && began.elapsed().as_secs() < 60 {
+            std::thread::yield_now();
+        }
+        // SAFETY: both sets are initialised.
+        let has_own = |tid| get(tid).is_some_and(|set| unsafe { libc::CPU_EQUAL(&set, &own) });
+        assert!(has_own(meanwhile) && has_own(shell.id()));
+        assert!(is_only(pinned_itself, first), "that was its own doing, and before");
+        for pid in [pinned_itself, meanwhile] {
+            // SAFETY: takes numbers; both were begun here and have not been waited for.
+            unsafe { libc::kill(pid as i32, libc::SIGKILL) };
+        }
+        drop(begin);
+        drop(to);
+        shell.wait().expect("it was ours");
     }
 }

@@ -366,7 +366,10 @@ impl Reader {
                 remap(shared, process, from, to, len);
             }
             Message::Unmap { start, end } => unmap(shared, process, start, end),
-            Message::Remove { start, end } => remove(shared, process, start, end),
+            Message::Remove { start, end } => {
+                process.moves.lock().is_mapped((start, end));
+                remove(shared, process, start, end);
+            }
             Message::Fork { child } => {
                 // SAFETY: the kernel, or whoever took it over from the keeper, has installed this
                 // descriptor for us, and nobody else knows its number.

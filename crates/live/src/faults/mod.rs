@@ -8,6 +8,7 @@ pub mod interrupter;
 pub mod latency;
 pub mod moves;
 pub mod order;
+pub mod poison;
 pub mod room;
 pub mod serve;
 pub mod uffd;

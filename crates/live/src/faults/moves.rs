@@ -38,6 +38,7 @@ impl Moves {
     /// This was moved.
     pub fn push(&mut self, from: (u64, u64), to: (u64, u64)) {
         self.forget(Instant::now());
+        self.is_mapped(from);
         self.0.push_back(Move { from, to, when: Instant::now(), owes_unmap: true });
     }
 
@@ -46,10 +47,22 @@ impl Moves {
     pub fn is_taken_again(&mut self, range: (u64, u64)) -> bool {
         self.forget(Instant::now());
         let Some(i) = self.0.iter().position(|m| m.owes_unmap && m.from == range) else {
+            self.is_mapped(range);
             return false;
         };
         self.0[i].owes_unmap = false;
         self.0.range(i + 1..).any(|m| m.to.0 < range.1 && range.0 < m.to.1)
+    }
+
+    /// The program has done something to `range` that is told of mappings only. So what a move had left there was not
+    /// unmapped with it (MREMAP_DONTUNMAP), and no unmapping of that is to be told any more, unless something else was moved
+    /// there since: then that is what it did something to.
+    pub fn is_mapped(&mut self, range: (u64, u64)) {
+        let overlaps = |other: (u64, u64)| other.0 < range.1 && range.0 < other.1;
+        let since = self.0.iter().rposition(|m| overlaps(m.to)).map_or(0, |last| last + 1);
+        for left in self.0.range_mut(since..).filter(|m| overlaps(m.from)) {
+            left.owes_unmap = false;
+        }
     }
 
     /// The last `most`, the oldest first.
@@ -80,6 +93,43 @@ mod tests {
         assert!(!moves.is_taken_again((10, 20)), "this is the program's own");
         moves.push((1, 2), (3, 4));
         assert!(!moves.is_taken_again((0, 2)), "it belongs to no move");
+    }
+
+    /// Of a move that leaves its old range mapped no unmapping is told; what is done to that range later tells.
+    #[test]
+    fn what_was_left_mapped_owes_no_unmapping() {
+        let done: [fn(&mut Moves); 5] = [
+            // Unmapped in pieces, with what is beside it, given up, moved away again.
+            |moves| assert!(!moves.is_taken_again((10, 12)) && !moves.is_taken_again((12, 20))),
+            |moves| assert!(!moves.is_taken_again((8, 20))),
+            |moves| moves.is_mapped((10, 20)),
+            |moves| moves.is_mapped((19, 20)),
+            |moves| moves.push((10, 15), (90, 95)),
+        ];
+        for done in done {
+            let mut moves = Moves::default();
+            moves.push((10, 20), (50, 60));
+            done(&mut moves);
+            moves.push((70, 80), (10, 20));
+            assert!(
+                !moves.is_taken_again((10, 20)),
+                "the program has unmapped what it moved there"
+            );
+        }
+    }
+
+    /// Another thread is in the middle of its move.
+    #[test]
+    fn what_is_done_to_what_came_there_since_tells_nothing_of_a_move() {
+        let mut moves = Moves::default();
+        moves.push((10, 20), (50, 60));
+        moves.push((70, 80), (10, 20));
+        moves.is_mapped((10, 12));
+        assert!(!moves.is_taken_again((18, 20)));
+        assert!(
+            moves.is_taken_again((10, 20)),
+            "the unmapping of the first, and the second is there"
+        );
     }
 
     #[test]

@@ -202,10 +202,11 @@ impl Uffd {
 
     /// Wakes everybody who waits for a page, wherever that is.
     pub fn wake_all(&self) {
-        // From mmap_min_addr at its largest to the end of what 47 bits can name, less the last page.
-        const FIRST: u64 = 1 << 16;
+        // To the end of what 47 bits can name, less the last page.
         const END: u64 = (1 << 47) - 4096;
-        let _ = self.wake(FIRST, END - FIRST);
+        // A range that begins below mmap_min_addr is refused; that is 64 KiB at most.
+        let firsts = std::iter::once(0).chain((12..=16).map(|bits| 1 << bits));
+        let _ = firsts.into_iter().any(|first| self.wake(first, END - first).is_ok());
     }
 
     /// Puts `bytes` (whole pages) at `dst` and wakes who waits there.
@@ -249,14 +250,21 @@ impl Uffd {
 
     /// Whether the memory it belongs to still exists (some process runs in it).
     pub fn is_alive(&self) -> bool {
-        // No mapping starts at page 1 (mmap_min_addr), so this does nothing but say why.
-        self.zero(4096, 4096).errno != libc::ESRCH
+        self.asked() != Some(libc::ESRCH)
     }
 
     /// Whether an event is unread or about to be posted: mappings are not what the events read so
     /// far say.
     pub fn is_changing(&self) -> bool {
-        self.zero(4096, 4096).errno == libc::EAGAIN
+        self.asked() == Some(libc::EAGAIN)
+    }
+
+    /// Why nothing is put. A program can have memory at any address above mmap_min_addr, so this asks for what can be
+    /// done to none of it: only shared memory can be continued. The address is above mmap_min_addr at its largest:
+    /// below, nothing else would be said.
+    fn asked(&self) -> Option<i32> {
+        let mut arg = ZeroArg { range: Range { start: 1 << 16, len: 4096 }, mode: 0, done: 0 };
+        self.ioctl(CONTINUE, &mut arg).err().and_then(|error| error.raw_os_error())
     }
 
     /// Reads at most `most` messages to `to`; how many. Waits for none, and for less than 50 ms if

@@ -39,7 +39,7 @@ impl Governor {
 
     pub(super) fn daemon_bytes(&mut self) -> u64 {
         let page = self.shared.page_bytes;
-        let own = self.own_statm.as_mut().map_or(0, |f| resident_anonymous_bytes(f, page));
+        let own = self.own_statm.as_ref().map_or(0, |f| resident_anonymous_bytes(f, page));
         own + self.shared.tables_bytes()
     }
 
@@ -62,7 +62,7 @@ impl Governor {
             .iter()
             .filter(|w| !w.forked && !w.shares_with.is_some_and(is_counted))
             .filter_map(|w| File::open(format!("/proc/{}/statm", w.pid)).ok())
-            .map(|mut f| resident_anonymous_bytes(&mut f, self.shared.page_bytes))
+            .map(|f| resident_anonymous_bytes(&f, self.shared.page_bytes))
             .sum();
         let buffers: u64 = processes.iter().map(|p| p.memory.buffer_bytes()).sum();
         let is_there = |id| self.shared.processes.read().contains_key(&id);
@@ -111,7 +111,8 @@ impl Governor {
         let (used_bytes, resident_bytes) = (self.used_bytes, self.resident_bytes);
         let now = Use { used_bytes, resident_bytes, relaunching, stalled, ..Use::default() };
         let leaves = self.driver.leaving_pages() > 0;
-        if leaves || self.driver.shortage(now).is_some() {
+        let is_short = self.driver.shortage(now).is_some();
+        if leaves || is_short {
             self.last_busy = Instant::now();
         }
         let over = leaves && budget.free_bytes(self.used_bytes) == 0;

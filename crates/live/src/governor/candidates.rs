@@ -111,7 +111,7 @@ impl Governor {
                 continue;
             }
             let resident = File::open(format!("/proc/{}/statm", w.pid))
-                .map_or(0, |mut f| resident_anonymous_bytes(&mut f, self.shared.page_bytes));
+                .map_or(0, |f| resident_anonymous_bytes(&f, self.shared.page_bytes));
             if resident >= self.config.min_process.0 {
                 self.manage(i, None);
             }

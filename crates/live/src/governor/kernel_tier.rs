@@ -10,8 +10,9 @@ use clew_core::{AppId, SpaceId, Tier, TierFacts};
 
 use super::Governor;
 use crate::kernel_swap::KernelSwap;
+use crate::programs::lent::look_at_lent;
 use crate::programs::process::Process;
-use crate::work::{Work, look_at_lent};
+use crate::work::Work;
 
 /// How often it is looked whether the kernel swaps to zram.
 const LOOK: Duration = Duration::from_secs(1);

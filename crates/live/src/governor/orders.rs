@@ -222,6 +222,15 @@ impl Governor {
                     let make = |process, ticket| Work::Lend { process, groups, bytes, ticket };
                     self.take_groups_out(space, number, promise, make);
                 }
+                Command::Repack { space, groups, number } => {
+                    let Some(process) = self.shared.process(space) else {
+                        self.driver.carried_out(number, 0);
+                        continue;
+                    };
+                    let ticket = self.ticket(None);
+                    self.commands.insert(ticket, number);
+                    self.work.send(Work::Repack { process, groups, ticket });
+                }
                 Command::Restore { space, pages, park, number } => {
                     let Some(process) = self.shared.process(space) else {
                         self.driver.carried_out(number, 0);

@@ -157,7 +157,7 @@ impl Governor {
                 None => reply::<()>(&answer, Err(unknown_app(&app))),
             },
             Request::Stop => self.stop(Some(answer)),
-            Request::HandOver => {
+            Request::HandOver { .. } => {
                 for app in self.apps.keys().copied().collect::<Vec<_>>() {
                     self.end_relaunch(app);
                 }

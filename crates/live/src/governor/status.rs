@@ -221,7 +221,7 @@ impl Governor {
         status.thrashing = self.thrashing_of(id, status.ratio);
         for w in self.waiting.iter().filter(|w| w.app == id && !w.forked) {
             let resident = File::open(format!("/proc/{}/statm", w.pid))
-                .map_or(0, |mut f| resident_anonymous_bytes(&mut f, self.shared.page_bytes));
+                .map_or(0, |f| resident_anonymous_bytes(&f, self.shared.page_bytes));
             status.resident_bytes += resident;
             status.processes.push(ProcessStatus {
                 pid: w.pid,

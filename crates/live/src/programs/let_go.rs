@@ -23,6 +23,7 @@ use crate::agents::attach::{AttachError, is_still_there};
 use crate::agents::closer::Foreign;
 use crate::agents::seqpacket;
 use crate::faults::events::{cut, remove};
+use crate::faults::poison::poison_if_damaged;
 use crate::programs::mappings;
 use crate::programs::process::{ALL_PAGES, Process, Shared};
 use crate::survival::predecessor::ProcessName;
@@ -174,7 +175,7 @@ fn bring_back(
             let mut events = Vec::new();
             let back = shared.mover.restore(&process.space, vpns, ctx, &mut events);
             process.restored.fetch_add(back.pages as u64, Ordering::Relaxed);
-            crate::work::poison_if_damaged(shared, process, back.corrupt);
+            poison_if_damaged(shared, process, back.corrupt);
         }
         {
             // What is on its way back is put with this lock held for reading.
@@ -198,8 +199,8 @@ fn bring_back(
 /// Nothing is missing, so nobody waits for a page; who has begun to is woken.
 fn unregister(process: &Process) {
     let Some(files) = process.files.get() else { return };
-    let Ok(maps) = mappings::read_again(&mut files.lock().maps) else { return };
-    for mapping in mappings::parse(&maps).iter().filter(|m| m.private_anonymous()) {
+    let Ok(maps) = mappings::read(&files.maps) else { return };
+    for mapping in maps.iter().filter(|m| m.private_anonymous()) {
         // What is another's, or nobody's, is refused or left as it is.
         let _ = process.memory.uffd.unregister(mapping.start, mapping.bytes());
     }

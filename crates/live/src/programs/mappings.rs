@@ -4,7 +4,7 @@
 //! mremap of it would fail.
 
 use std::fs::File;
-use std::io::{self, Read, Seek};
+use std::io::{self, BufRead, Read};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
@@ -16,6 +16,8 @@ pub const MIN_MAPPING_BYTES: u64 = 128 << 10;
 
 /// The usual size of a thread's stack.
 const STACK_BYTES: u64 = 8 << 20;
+/// Mappings of a program that are looked at: four times as many as the kernel allows by default.
+const MOST: usize = 1 << 18;
 
 /// One mapping, as `/proc/PID/smaps` shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,7 +159,7 @@ pub fn covering(maps: &File, addr: u64) -> Option<Mapping> {
 
 /// The mappings that overlap `[low, high)` or touch its edges, ascending: one question each, or all of
 /// `maps` where the kernel does not answer those.
-pub fn touching(maps: &mut File, low: u64, high: u64) -> io::Result<Vec<Mapping>> {
+pub fn touching(maps: &File, low: u64, high: u64) -> io::Result<Vec<Mapping>> {
     const COVERING_OR_NEXT: u64 = 0x10;
     let mut found = Vec::new();
     let mut at = low.saturating_sub(1);
@@ -171,7 +173,7 @@ pub fn touching(maps: &mut File, low: u64, high: u64) -> io::Result<Vec<Mapping>
             // There is none above.
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => break,
             Err(_) => {
-                found = parse(&read_again(maps)?);
+                found = read(maps)?;
                 found.retain(|m| m.start <= high && low <= m.end);
                 break;
             }
@@ -224,40 +226,69 @@ fn query(maps: &File, addr: u64, flags: u64) -> io::Result<Mapping> {
     })
 }
 
-/// Parses `maps` or `smaps`.
-pub fn parse(text: &str) -> Vec<Mapping> {
-    let mut mappings: Vec<Mapping> = Vec::new();
-    for line in text.lines() {
-        if let Some(flags) = line.strip_prefix("VmFlags:") {
-            if let Some(last) = mappings.last_mut() {
-                last.flags = Flags::of(flags);
-            }
-            continue;
-        }
-        let Some((range, rest)) = line.split_once(' ') else { continue };
-        let Some((start, end)) = range.split_once('-') else { continue };
-        let (Ok(start), Ok(end)) = (u64::from_str_radix(start, 16), u64::from_str_radix(end, 16))
-        else {
-            continue;
-        };
-        let mut fields = rest.split_ascii_whitespace();
-        let permissions = fields.next().unwrap_or("");
-        let inode = fields.nth(2).unwrap_or("0");
-        let name = fields.collect::<Vec<_>>().join(" ");
-        let anonymous =
-            inode == "0" && (name.is_empty() || name == "[heap]" || name.starts_with("[anon:"));
-        let permissions = permissions.to_string();
-        mappings.push(Mapping { start, end, permissions, anonymous, flags: Flags::default() });
-    }
-    mappings
+/// All mappings, from `maps` or `smaps`, read from its beginning. A program says what its files are called and how many
+/// mappings it has: of a line no more is kept than says what the mapping is.
+///
+/// # Errors
+/// Those of the file, and if there are more mappings than [`MOST`].
+pub fn read(file: &File) -> io::Result<Vec<Mapping>> {
+    parse(io::BufReader::with_capacity(64 << 10, FromBeginning { file, at: 0 }))
 }
 
-/// Reads a whole proc file from its beginning.
-pub fn read_again(file: &mut File) -> io::Result<String> {
-    file.rewind()?;
-    let mut text = String::new();
-    file.read_to_string(&mut text)?;
-    Ok(text)
+/// A file from its beginning, wherever others are in it.
+struct FromBeginning<'a> {
+    file: &'a File,
+    at: u64,
+}
+
+impl Read for FromBeginning<'_> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read_at(to, self.at)?;
+        self.at += read as u64;
+        Ok(read)
+    }
+}
+
+fn parse(mut from: impl BufRead) -> io::Result<Vec<Mapping>> {
+    const LINE: u64 = 256;
+    let (mut mappings, mut line) = (Vec::new(), Vec::new());
+    loop {
+        line.clear();
+        if from.by_ref().take(LINE).read_until(b'\n', &mut line)? == 0 {
+            return Ok(mappings);
+        }
+        if line.last() != Some(&b'\n') {
+            from.skip_until(b'\n')?;
+        }
+        add(&mut mappings, &String::from_utf8_lossy(&line));
+        if mappings.len() > MOST {
+            return Err(io::Error::other("it has more mappings than can be looked at"));
+        }
+    }
+}
+
+/// What a line of `maps` or `smaps` says.
+fn add(mappings: &mut Vec<Mapping>, line: &str) {
+    if let Some(flags) = line.strip_prefix("VmFlags:") {
+        if let Some(last) = mappings.last_mut() {
+            last.flags = Flags::of(flags);
+        }
+        return;
+    }
+    let Some((range, rest)) = line.split_once(' ') else { return };
+    let Some((start, end)) = range.split_once('-') else { return };
+    let (Ok(start), Ok(end)) = (u64::from_str_radix(start, 16), u64::from_str_radix(end, 16))
+    else {
+        return;
+    };
+    let mut fields = rest.split_ascii_whitespace();
+    let permissions = fields.next().unwrap_or("");
+    let inode = fields.nth(2).unwrap_or("0");
+    let name = fields.collect::<Vec<_>>().join(" ");
+    let anonymous =
+        inode == "0" && (name.is_empty() || name == "[heap]" || name.starts_with("[anon:"));
+    let permissions = permissions.to_string();
+    mappings.push(Mapping { start, end, permissions, anonymous, flags: Flags::default() });
 }
 
 /// The stack pointers of those threads of `pid` that are blocked, and whether *every* thread was
@@ -443,8 +474,10 @@ pub fn page_states(pagemap: &File, first: Vpn, count: usize) -> io::Result<Vec<P
 }
 
 /// Resident anonymous bytes of a process, from an open `/proc/PID/statm`. Zero once it is gone.
-pub fn resident_anonymous_bytes(statm: &mut File, page_bytes: u64) -> u64 {
-    let Ok(text) = read_again(statm) else { return 0 };
+pub fn resident_anonymous_bytes(statm: &File, page_bytes: u64) -> u64 {
+    let mut line = [0; 256];
+    let Ok(bytes) = statm.read_at(&mut line, 0) else { return 0 };
+    let text = String::from_utf8_lossy(&line[..bytes]);
     let mut fields = text.split_ascii_whitespace().skip(1).map(|f| f.parse::<u64>().unwrap_or(0));
     let (resident, shared) = (fields.next().unwrap_or(0), fields.next().unwrap_or(0));
     resident.saturating_sub(shared) * page_bytes
@@ -474,9 +507,29 @@ VmFlags: rd mr mw me ac sd
 VmFlags: rd wr mr mw me lo ac sd
 ";
 
+    fn parsed(text: &str) -> Vec<Mapping> {
+        parse(text.as_bytes()).expect("it is in memory")
+    }
+
+    /// A program's files are called what it likes, and it maps them as often as it likes.
+    #[test]
+    fn long_names_and_many_mappings_are_not_taken_to_memory() {
+        let long = format!(
+            "7f0001000000-7f0001100000 rw-p 00001000 08:01 4711 /{}\n",
+            "x".repeat(1 << 20)
+        );
+        let anonymous = "7f0002000000-7f0002200000 rw-p 00000000 00:00 0\n";
+        let found = parsed(&format!("{long}{anonymous}{long}"));
+        let starts: Vec<u64> = found.iter().map(|m| m.start).collect();
+        assert_eq!(starts, [0x7f0001000000, 0x7f0002000000, 0x7f0001000000]);
+        assert!(found[1].private_anonymous() && !found[0].private_anonymous());
+        assert!(parse(anonymous.repeat(MOST).as_bytes()).is_ok());
+        assert!(parse(anonymous.repeat(MOST + 1).as_bytes()).is_err());
+    }
+
     #[test]
     fn mappings_are_told_apart() {
-        let m = parse(SMAPS);
+        let m = parsed(SMAPS);
         assert_eq!(m.len(), 8);
         let own = std::slice::from_ref(&(0x7f0002000000..0x7f0002010000));
         let spans = spans(&m, &[], own);
@@ -496,18 +549,18 @@ VmFlags: rd wr mr mw me lo ac sd
         assert_eq!((spans[1].start, spans[1].end), (0x7f0002200000, 0x7f0003102000));
         assert_eq!(super::spans(&m, &[0x55d0c0000010], &[]).len(), 1, "a stack was taken");
         for flag in ["io", "pf", "wf", "gd", "ht", "mm", "ss"] {
-            let refused = parse(&SMAPS.replacen("ac sd", flag, 1));
+            let refused = parsed(&SMAPS.replacen("ac sd", flag, 1));
             assert_eq!(super::spans(&refused, &[], own).len(), 1, "{flag}");
         }
     }
 
     #[test]
     fn flags_are_carried_over_to_what_grew() {
-        let smaps = parse(SMAPS);
+        let smaps = parsed(SMAPS);
         let fresh = "7f0000000000-7f0002100000 rw-p 00000000 00:00 0\n\
             7f0002100000-7f0002200000 rw-p 00000000 00:00 0\n\
             7f0005000000-7f0006000000 rw-p 00000000 00:00 0\n";
-        let now = with_flags(parse(fresh), &smaps);
+        let now = with_flags(parsed(fresh), &smaps);
         assert_eq!(now.len(), 2, "what is new has flags that nobody knows");
         assert!(!now[0].flags.locked);
         assert!(now[1].flags.locked);

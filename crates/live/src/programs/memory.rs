@@ -586,7 +586,7 @@ impl Memory for ProgramMemory {
         took.clear();
         took.resize(vpns.len(), Took::Stayed);
         if let Some(agent) = self.agent() {
-            let stay = self.robust.among(vpns, self.page_bytes);
+            let stay = self.robust.among(vpns, self.page_bytes, agent.mem.as_ref());
             let runs = self.registered(self.runs(vpns, &stay));
             let check = |took: &mut [Took]| self.find_moved(agent, &runs, took);
             let recover = |took: &mut [Took]| self.recover(agent, took);

@@ -2,6 +2,7 @@
 
 pub mod advice;
 pub mod facts;
+pub mod lent;
 pub mod let_go;
 pub mod looks;
 pub mod mappings;

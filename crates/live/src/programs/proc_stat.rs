@@ -18,7 +18,12 @@ pub struct Stat {
 impl Stat {
     /// Of the process that has this id now.
     pub fn of(pid: u32) -> io::Result<Stat> {
-        Stat::parse(&std::fs::read_to_string(format!("/proc/{pid}/stat"))?)
+        Stat::at(&format!("/proc/{pid}/stat"))
+    }
+
+    /// Of the process or thread whose `stat` this is.
+    pub fn at(path: &str) -> io::Result<Stat> {
+        Stat::parse(&std::fs::read_to_string(path)?)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unreadable /proc/PID/stat"))
     }
 

@@ -77,7 +77,7 @@ pub struct Process {
     pub renumbered: Mutex<HashMap<RawFd, RawFd>>,
     /// `/proc/PID/statm`, `/proc/PID/smaps` and `/proc/PID/maps`; as long as it is not known which
     /// process it is, there are none.
-    pub files: OnceLock<Mutex<ProcFiles>>,
+    pub files: OnceLock<ProcFiles>,
     /// The CPU whose fault thread serves it.
     pub handler: usize,
     /// Pleas of it that wait to be granted.
@@ -93,7 +93,7 @@ pub struct Process {
     /// Its app is being relaunched: the thread that faults is kept next to the handler.
     pub relaunching: AtomicBool,
     /// A thread whose affinity was narrowed, and what it was before.
-    pub narrowed: Mutex<Option<(u32, libc::cpu_set_t)>>,
+    pub narrowed: Mutex<Option<affinity::Narrowed>>,
     /// Since when faults wait for its events, which are held.
     pub held_since: Mutex<Option<Instant>>,
     /// Since when a first touch of fresh memory waits for room.
@@ -158,7 +158,7 @@ impl Process {
             }),
             record: Mutex::new(record),
             renumbered: Mutex::default(),
-            files: files.map(|f| OnceLock::from(Mutex::new(f))).unwrap_or_default(),
+            files: files.map(OnceLock::from).unwrap_or_default(),
             handler,
             pleas: AtomicUsize::default(),
             leaving: AtomicBool::default(),
@@ -207,7 +207,7 @@ impl Process {
                 return false;
             }
             (record.pid, record.started) = (name.pid, name.started);
-            let _ = self.files.set(Mutex::new(files));
+            let _ = self.files.set(files);
             self.memory.robust.of(name.pid);
             self.pid.store(name.pid, Ordering::Release);
         }
@@ -277,7 +277,6 @@ impl Process {
         let mut record = self.record.lock();
         let mut descriptors = self.memory.descriptors();
         if let Some(files) = self.files.get() {
-            let files = files.lock();
             descriptors.statm = Some(files.statm.as_raw_fd());
             descriptors.maps = Some(files.maps.as_raw_fd());
             descriptors.smaps = Some(files.smaps.as_raw_fd());

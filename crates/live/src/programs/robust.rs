@@ -2,10 +2,15 @@
 //!
 //! A thread tells the kernel where the list of the robust mutexes is that it has locked; where the thread
 //! ends, the kernel walks it, and who waits for one of them is told (EOWNERDEAD). The thread has no user
-//! then who could wait for a page: what is missing is passed over in silence. So the page with the list's
-//! head stays. The C libraries have it in what they know of the thread, beside the word that the kernel
+//! then who could wait for a page: where one is missing it stops in silence, and who waits for what comes behind, perhaps
+//! in another program, is never told. So the pages with the list's head and with what is on it stay. The C libraries have it in what they know of the thread, beside the word that the kernel
 //! clears for who joins it, at the upper end of its stack: often far from what it last used.
+//!
+//! The list lies in the program's memory, and may be anything. It is read as `/proc/PID/mem`, where what is stored is an
+//! error and nobody's wait: what is on the list was written when it was locked, and has stayed since.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
@@ -18,6 +23,9 @@ const BELIEVED: u32 = 16;
 
 /// Bytes of a list's head (`struct robust_list_head`), which may lie in two pages.
 const HEAD_BYTES: u64 = 24;
+/// What the kernel walks of one list (ROBUST_LIST_LIMIT), and what is read here of all of them.
+const LIST: usize = 2048;
+const LISTS: usize = 4 * LIST;
 
 /// Where the lists of one program's threads begin.
 #[derive(Default)]
@@ -39,12 +47,13 @@ impl RobustLists {
         self.pid.store(pid, Ordering::Relaxed);
     }
 
-    /// Those of `vpns` (ascending) that are such pages, ascending.
-    pub fn among(&self, vpns: &[Vpn], page_bytes: u64) -> Vec<Vpn> {
+    /// Those of `vpns` (ascending) that are such pages, ascending. `mem` is the program's; without it, only heads are
+    /// known.
+    pub fn among(&self, vpns: &[Vpn], page_bytes: u64, mem: Option<&File>) -> Vec<Vpn> {
         let mut heard = self.heard.lock();
         let began = Instant::now();
         if heard.until.is_none_or(|until| until < began) {
-            heard.pages = pages(self.pid.load(Ordering::Relaxed), page_bytes);
+            heard.pages = pages(self.pid.load(Ordering::Relaxed), page_bytes, mem);
             heard.until = Some(began + began.elapsed() * BELIEVED);
         }
         let is_wanted = |page: &&Vpn| vpns.binary_search(page).is_ok();
@@ -52,20 +61,49 @@ impl RobustLists {
     }
 }
 
-/// The pages with the heads of the lists of all threads of `pid`, ascending. None where the kernel does
-/// not say.
-fn pages(pid: u32, page_bytes: u64) -> Vec<Vpn> {
+/// The pages with the lists of all threads of `pid`, ascending. None where the kernel does not say.
+fn pages(pid: u32, page_bytes: u64, mem: Option<&File>) -> Vec<Vpn> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
     let threads = tasks.into_iter().flatten().flatten();
     let threads = threads.filter_map(|task| task.file_name().to_str()?.parse::<i32>().ok());
-    let mut pages: Vec<Vpn> = threads
-        .filter_map(head)
-        .flat_map(|head| [head, head.saturating_add(HEAD_BYTES - 1)])
-        .map(|address| Vpn::of_addr(address, page_bytes))
-        .collect();
+    let mut addresses = Vec::new();
+    for head in threads.filter_map(head) {
+        addresses.extend([head, head.saturating_add(HEAD_BYTES - 1)]);
+        if let Some(mem) = mem.filter(|_| addresses.len() < LISTS) {
+            follow(mem, head, &mut addresses);
+        }
+    }
+    let mut pages: Vec<Vpn> =
+        addresses.into_iter().map(|address| Vpn::of_addr(address, page_bytes)).collect();
     pages.sort_unstable();
     pages.dedup();
     pages
+}
+
+/// Appends where what is on a list lies, and the words that are cleared, as far as the list can be read.
+fn follow(mem: &File, head: u64, addresses: &mut Vec<u64>) {
+    let word = |address: u64| {
+        let mut word = [0; 8];
+        mem.read_exact_at(&mut word, address).ok().map(|()| u64::from_ne_bytes(word))
+    };
+    let read = (word(head), word(head.wrapping_add(8)), word(head.wrapping_add(16)));
+    let (Some(mut next), Some(offset), Some(pending)) = read else { return };
+    // The lowest bit says of which kind it is.
+    let mut note = |entry: u64| {
+        let entry = entry & !1;
+        addresses.extend([entry, entry.wrapping_add(7), entry.wrapping_add(offset)]);
+        entry
+    };
+    if pending != 0 {
+        note(pending);
+    }
+    for _ in 0..LIST {
+        if next & !1 == head || next == 0 {
+            return;
+        }
+        let Some(behind) = word(note(next)) else { return };
+        next = behind;
+    }
 }
 
 /// The address of the head of a thread's list, if it has told the kernel of one.
@@ -93,7 +131,7 @@ mod tests {
 
     #[test]
     fn the_heads_of_all_threads_are_found() {
-        assert!(pages(0, 4096).is_empty(), "of nobody");
+        assert!(pages(0, 4096, None).is_empty(), "of nobody");
         let (began, asked) = (Barrier::new(3), Barrier::new(3));
         let other = || {
             began.wait();
@@ -103,12 +141,41 @@ mod tests {
         std::thread::scope(|scope| {
             let others = [scope.spawn(other), scope.spawn(other)];
             began.wait();
-            let found = pages(std::process::id(), 4096);
+            let found = pages(std::process::id(), 4096, None);
             asked.wait();
             let wanted = others.map(|other| other.join().expect("it ends"));
             for page in [own_page()].iter().chain(&wanted) {
                 assert!(found.contains(page), "{page:?} is not in {found:?}");
             }
         });
+    }
+    /// As the C libraries lay them out: each entry begins with the address of the next one.
+    #[test]
+    fn what_is_on_a_list_is_found_however_long_it_says_that_it_is() {
+        let mem = File::open("/proc/self/mem").expect("our own");
+        let mut entries = vec![[0u64; 1024]; 4];
+        let at: Vec<u64> = entries.iter().map(|entry| entry.as_ptr() as u64).collect();
+        let mut head = [at[0], 16u64, at[3]];
+        let head_at = head.as_ptr() as u64;
+        (entries[0][0], entries[1][0], entries[2][0]) = (at[1] | 1, at[2], head_at);
+        let found = |head_at| {
+            let mut addresses = Vec::new();
+            follow(&mem, head_at, &mut addresses);
+            addresses
+        };
+        let all = found(head_at);
+        for wanted in at.iter().flat_map(|entry| [*entry, entry + 16]) {
+            assert!(all.contains(&wanted), "{wanted:x} is not in {all:x?}");
+        }
+        assert_eq!(all.len(), 4 * 3);
+        // It never ends, or leads to nowhere.
+        entries[2][0] = at[0];
+        assert!(found(head_at).len() <= (LIST + 1) * 3);
+        entries[1][0] = 8;
+        assert_eq!(found(head_at).len(), 4 * 3);
+        head[0] = 0;
+        std::hint::black_box((&entries, &head));
+        assert_eq!(found(head_at).len(), 3);
+        assert!(found(8).is_empty());
     }
 }

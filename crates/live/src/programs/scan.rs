@@ -42,11 +42,11 @@ pub fn scan(shared: &Shared, process: &Process) -> std::io::Result<Vec<Event>> {
     let known = process.regions.lock().clone();
     let is_known =
         |start: u64, end: u64| known.range(..=start).next_back().is_some_and(|(_, e)| *e >= end);
-    let maps = mappings::parse(&mappings::read_again(&mut files.lock().maps)?);
+    let maps = mappings::read(&files.maps)?;
     let wanted = |span: &Span| span.parts.iter().any(|p| !is_known(p.0, p.1));
     if mappings::spans(&maps, &pointers, &own).iter().any(wanted) {
         // Flags are only in smaps, which walks the page tables: read it when it matters.
-        let smaps = mappings::parse(&mappings::read_again(&mut files.lock().smaps)?);
+        let smaps = mappings::read(&files.smaps)?;
         for span in mappings::spans(&smaps, &pointers, &own).iter().filter(|s| wanted(s)) {
             let seen = Seen { smaps: &smaps, pointers: &pointers, own: &own, left_out };
             let registered = register(shared, process, span, &seen)?;
@@ -80,7 +80,7 @@ struct Seen<'a> {
 }
 
 /// Whether what lies in a span now is what was seen there: the same mappings, with the same protection.
-fn is_as_seen(maps: &mut File, span: &Span, seen: &Seen<'_>) -> std::io::Result<bool> {
+fn is_as_seen(maps: &File, span: &Span, seen: &Seen<'_>) -> std::io::Result<bool> {
     let is_within = |m: &&Mapping| span.start <= m.start && m.end <= span.end;
     let mut now = mappings::touching(maps, span.start, span.end)?;
     now.retain(|m| is_within(&m));
@@ -116,10 +116,10 @@ fn register(
         let (spans, before);
         // Nearly always it is as it was seen, which a few questions tell: reading all there is takes
         // long where mappings are many.
-        let (span, before) = if look == 0 && is_as_seen(&mut files.lock().maps, wanted, seen)? {
+        let (span, before) = if look == 0 && is_as_seen(&files.maps, wanted, seen)? {
             (Some(wanted), seen.smaps)
         } else {
-            let maps = mappings::parse(&mappings::read_again(&mut files.lock().maps)?);
+            let maps = mappings::read(&files.maps)?;
             before = mappings::with_flags(maps, seen.smaps);
             spans = mappings::spans(&before, seen.pointers, seen.own);
             let overlaps = |s: &&Span| s.start < wanted.end && wanted.start < s.end;
@@ -131,7 +131,7 @@ fn register(
         let (start, end) = (span.start, span.end);
         // It keeps events unread while what is seen here is put down.
         let events_wait = process.space.table.lock.write();
-        let maps = &mut files.lock().maps;
+        let maps = &files.maps;
         // What was left out since has other flags than were seen: the next scan sees them. And what
         // is known of memory that is not registered is another's, which was there before.
         if process.is_leaving()
@@ -184,7 +184,7 @@ fn register(
 /// cut in two now, and its other part must follow at once.
 fn join_edges(
     process: &Process,
-    maps: &mut File,
+    maps: &File,
     (mut low, mut high): (u64, u64),
     cut_off: impl Fn(&Mapping) -> bool,
 ) -> (u64, u64) {
@@ -205,7 +205,7 @@ fn join_edges(
 /// writing.
 fn put_down(
     process: &Process,
-    maps: &mut File,
+    maps: &File,
     (mut low, mut high): (u64, u64),
     cut_off: impl Fn(&Mapping) -> bool,
 ) -> std::io::Result<Vec<(u64, u64)>> {

@@ -54,8 +54,8 @@ pub fn who_has_it(shared: &Shared, agent: u32, pid: u32) -> Option<Arc<Process>>
 impl Process {
     /// Resident memory of it.
     pub fn resident_bytes(&self, page_bytes: u64) -> u64 {
-        let of = |files: &mut ProcFiles| resident_anonymous_bytes(&mut files.statm, page_bytes);
-        self.files.get().map_or(0, |files| of(&mut files.lock()))
+        let of = |files: &ProcFiles| resident_anonymous_bytes(&files.statm, page_bytes);
+        self.files.get().map_or(0, of)
     }
 
     /// What is counted of so much of it: what it has from a parent that is there is counted there.

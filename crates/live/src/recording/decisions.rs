@@ -44,11 +44,12 @@ impl Listener for Tap {
             }
             // While a trace is recorded no page is lent to the kernel's zram, and none has to move
             // from there. Tiers are written down before the next question that they matter for.
-            // Replays begin knowing nothing of apps.
+            // Replays begin knowing nothing of apps. Where pages of the pool are stored anew nobody hears of it.
             Call::Know(..)
             | Call::Begin(_)
             | Call::Prefetch(_)
             | Call::Moves(_)
+            | Call::Repacks(_)
             | Call::SetTier(..)
             | Call::CpuLoad(_)
             | Call::Admit(..)

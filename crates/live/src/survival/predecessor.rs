@@ -17,6 +17,12 @@ use clew_trace::regular;
 
 use crate::programs::proc_stat::Stat;
 
+/// Whether a descriptor names a process. Waits for nobody, whatever it is.
+fn is_pidfd(fd: &OwnedFd) -> bool {
+    let what = fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+    what.is_ok_and(|what| what.as_os_str() == "anon_inode:[pidfd]")
+}
+
 /// A process, named so that no later one is mistaken for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProcessName {
@@ -53,6 +59,10 @@ impl ProcessName {
     /// The process that a descriptor is of, whoever gave it; `None` if it is of none, or of one that
     /// has ended.
     pub fn behind(process: &OwnedFd) -> Option<ProcessName> {
+        // Asked first: of another file the kernel may wait for who uses it, for ever, to say anything more.
+        if !is_pidfd(process) {
+            return None;
+        }
         let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_raw_fd())).ok()?;
         let pid = info.lines().find_map(|line| line.strip_prefix("Pid:"))?;
         let pid = pid.trim().parse().ok().filter(|pid| *pid > 0)?;
@@ -284,6 +294,22 @@ impl Predecessor {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_of_a_pidfd_is_asked_whose_it_is() {
+        let own = ProcessName::of(std::process::id()).expect("we are there");
+        let process = own.open().expect("descriptors").expect("we live");
+        assert!(is_pidfd(&process));
+        assert_eq!(ProcessName::behind(&process), Some(own));
+        let (pipe, _) = std::io::pipe().expect("a pipe");
+        let file = File::open("/proc/self/stat").expect("a file");
+        // SAFETY: takes flags only; the result is owned by nobody else.
+        let epoll = unsafe { OwnedFd::from_raw_fd(libc::epoll_create1(libc::EPOLL_CLOEXEC)) };
+        for other in [OwnedFd::from(pipe), OwnedFd::from(file), epoll] {
+            assert!(!is_pidfd(&other));
+            assert_eq!(ProcessName::behind(&other), None);
+        }
+    }
 
     #[test]
     fn nothing_that_lies_beside_a_socket_makes_anybody_wait() {

@@ -59,6 +59,7 @@ pub(super) fn missing(name: &str) -> &'static [&'static str] {
 fn clew() -> Scheme {
     Scheme {
         name: "clew".to_string(),
+        reserve: true,
         reclaim: Arc::new(hotness_org::Params {
             initial_hot: ByteSize(0),
             unseen: Unseen::Keep,
@@ -177,6 +178,7 @@ fn zram() -> Scheme {
         mem_limit_bytes: None,
         pool: PoolKind::SizeClasses,
         retain: true,
+        reserve: false,
         reclaim: Arc::new(reclaim::lru::Params::default()),
         admission: Arc::new(admission::all::AdmitAll::default()),
         packing: Arc::new(OnePage::default()),

@@ -132,6 +132,8 @@ struct Written {
     #[serde(default)]
     pool: PoolKind,
     retain: Option<bool>,
+    #[serde(default)]
+    reserve: bool,
     reclaim: Option<Value>,
     admission: Option<Value>,
     packing: Option<Value>,
@@ -171,7 +173,8 @@ impl Default for Registry {
                 .with::<packing::one_page::OnePage>()
                 .with_reader(adaptive_comp::Params::default().about(), adaptive_comp::read)
                 .with::<packing::adaptive_region::Params>()
-                .with::<packing::fixed_blocks::Params>(),
+                .with::<packing::fixed_blocks::Params>()
+                .with::<packing::by_age::Params>(),
             eviction: Kinds::none()
                 .with::<eviction::none::Plain>()
                 .with::<eviction::cold_first::Plain>()
@@ -239,6 +242,7 @@ impl Registry {
             mem_limit_bytes: written.mem_limit_bytes,
             pool: written.pool,
             retain: written.retain.unwrap_or(true),
+            reserve: written.reserve,
             reclaim: self.reclaim.read("scheme.reclaim", written.reclaim, any)?,
             admission: self.admission.read("scheme.admission", written.admission, any)?,
             packing: self.packing.read("scheme.packing", written.packing, any)?,
