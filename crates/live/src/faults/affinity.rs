@@ -245,7 +245,7 @@ fn widen_descendants(pid: u32, before: &libc::cpu_set_t, since: u64, cpu: usize)
             let children = std::fs::read_to_string(format!("{thread}/children"));
             let children = children.unwrap_or_default();
             let children = children.split_ascii_whitespace().filter_map(|pid| pid.parse().ok());
-            processes.extend(children.filter(|pid| is_younger(format!("/proc/{pid}/stat"))));
+            processes.extend(children.filter(|pid: &u32| is_younger(format!("/proc/{pid}/stat"))));
         }
     }
 }
