@@ -1,5 +1,6 @@
 //! `clew simulate`.
 
+use clew_core::ByteSize;
 use clew_lab::machines::{self, LINK_MBIT, Outcome, Settings};
 
 use super::replay::{failure, scheme};
@@ -19,6 +20,9 @@ pub struct Args {
     /// Donors that each machine knows; 31 at most.
     #[arg(long, value_name = "N")]
     known: Option<usize>,
+    /// What each machine uses of each donor at most [default: all of it].
+    #[arg(long, value_name = "SIZE")]
+    donor_size: Option<ByteSize>,
     /// Copies of each page: 1 or 2.
     #[arg(long, value_name = "N", default_value_t = 1)]
     copies: usize,
@@ -46,6 +50,7 @@ pub fn simulate(format: Format, args: Args) -> Result<(), Failure> {
         known: args.known.unwrap_or(usual.known),
         copies: args.copies,
         hours: args.hours,
+        each_bytes: args.donor_size.map_or(usual.each_bytes, |size| size.0),
         churn_s: args.churn,
         unequal: args.unequal,
         ..usual

@@ -72,6 +72,8 @@ pub struct Settings {
     pub seed: u64,
     /// How long, simulated hours.
     pub hours: f64,
+    /// What a machine uses of each donor at most, bytes.
+    pub each_bytes: u64,
     /// Seconds until something happens to a donor, in the mean.
     pub churn_s: f64,
     /// The largest donor lends so many times what the smallest does.
@@ -82,8 +84,19 @@ impl Settings {
     /// As much of everything as is usual.
     pub fn new(scheme: Scheme, clients: usize, donors: usize, seed: u64) -> Settings {
         let (known, copies, hours) = (5.min(donors), 1, 1.0);
-        let (churn_s, unequal) = (1800.0, 1.0);
-        Settings { scheme, clients, donors, known, copies, seed, hours, churn_s, unequal }
+        let (each_bytes, churn_s, unequal) = (u64::MAX, 1800.0, 1.0);
+        Settings {
+            scheme,
+            clients,
+            donors,
+            known,
+            copies,
+            seed,
+            hours,
+            each_bytes,
+            churn_s,
+            unequal,
+        }
     }
 
     fn check(&self) -> Result<(), LabError> {
@@ -232,8 +245,8 @@ impl World<'_> {
             let knows = some_of(donors, known, &mut draw);
             let tier = |(at, first): (usize, &usize)| {
                 let both = [*first, knows[second_of(at, known)]];
-                let limit = 4 << 30;
-                Borrowed::new(number as u32, at as u8, &both[..copies], limit, &clock)
+                let each = settings.each_bytes;
+                Borrowed::new(number as u32, at as u8, &both[..copies], each, &clock)
             };
             let tiers = knows.iter().enumerate().map(tier).collect();
             Borrower::new(&settings.scheme, tiers, draw)
