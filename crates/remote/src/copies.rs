@@ -197,12 +197,13 @@ impl Inside {
         let (tell, told) = std::sync::mpsc::channel();
         for missed in some {
             let (inside, tell) = (Arc::clone(self), tell.clone());
-            let came = move |came: io::Result<usize>, blocks: Blocks| match came {
-                Ok(got) if got as u64 >= missed.len => {
+            let came = move |came: io::Result<usize>, blocks: Blocks| {
+                if let Ok(got) = came
+                    && got as u64 >= missed.len
+                {
                     let bytes = blocks.bytes()[..missed.len as usize].to_vec();
                     inside.put_missed(which, missed, bytes, tell);
                 }
-                _ => {}
             };
             let into = Blocks::zeroed(missed.len as usize);
             let (device, at): (&dyn Device, u64) = match which {

@@ -124,7 +124,7 @@ impl Settings {
         if !(self.hours > 0.0 && self.hours <= 10_000.0) {
             return fail("hours", "more than 0, at most 10,000".into());
         }
-        if !(self.churn_s >= 10.0) || !(1.0..=100.0).contains(&self.unequal) {
+        if self.churn_s.is_nan() || self.churn_s < 10.0 || !(1.0..=100.0).contains(&self.unequal) {
             return fail("churn", "10 seconds at least; donors differ by 1 to 100 times".into());
         }
         Ok(())

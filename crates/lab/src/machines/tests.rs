@@ -104,10 +104,9 @@ fn what_makes_no_sense_is_refused() {
 fn a_thousand_machines_use_a_hundred_donors_evenly() {
     let scheme = Scheme::preset("mobileswap").expect("a preset");
     for copies in [1, 2] {
-        let many = Settings { copies, hours: 0.25, ..Settings::new(scheme.clone(), 1000, 100, 1) };
+        let many = Settings { copies, hours: 0.15, ..Settings::new(scheme.clone(), 1000, 100, 1) };
         let outcome = run(&many);
-        println!("{outcome:#?}");
-        assert!(outcome.counts.left > 5 && outcome.stored_pages > 200_000, "{outcome:?}");
+        assert!(outcome.counts.left > 0 && outcome.stored_pages > 200_000, "{outcome:?}");
         let worst = outcome.balance.worst;
         assert!(worst > 1.0 && worst <= 1.3, "{:?}", outcome.balance);
     }
