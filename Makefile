@@ -39,15 +39,15 @@ test:
 ## The long form of the tests that can be long, three to four hours: the stress program, stress-ng, 200
 ## daemons killed under real programs, CPython's suite, gcc, Chromium, fio and PostgreSQL ten times over,
 ## a daemon killed at each step 20 times, every system call that can fail (two hours of it), fuzzing, links to
-## donors cut 1,000 times.
+## donors cut 1,000 times, a thousand machines simulated for an hour.
 soak:
 	scripts/setup.sh cc redis-server redis-benchmark node python3 sqlite3 stress-ng unshare setpriv \
 		cpython-tests fio chromium postgres
 	CLEW_SHADOW_SECONDS=1200 CLEW_STRESS_SECONDS=60 CLEW_KILLS=200 CLEW_FUZZ_SECONDS=120 \
-	CLEW_POINT_TIMES=20 CLEW_FAULT_SECONDS=0 CLEW_PROGRAM_ROUNDS=10 CLEW_CUTS=1000 \
+	CLEW_POINT_TIMES=20 CLEW_FAULT_SECONDS=0 CLEW_PROGRAM_ROUNDS=10 CLEW_CUTS=1000 CLEW_SIMULATED_MINUTES=60 \
 	$(CARGO) test --release -p clew -p clew-live --no-fail-fast --test shadow --test stress_ng \
 		--test soak --test survive --test kill_points --test faults --test 'fuzz_*' \
-		--test cpython --test compiler --test browser --test io_uring --test postgres --test cuts \
+		--test cpython --test compiler --test browser --test io_uring --test postgres --test cuts --test simulate \
 		-- --nocapture
 
 ## Random tests of policies, engine and traces with a hundred times as many cases as in `make test`, seven minutes.

@@ -93,6 +93,8 @@ enum Verb {
     Reproduce(verbs::reproduce::Args),
     /// Replay traces x schemes x budgets x parameters, as a file says; goes on where it was.
     Sweep(verbs::sweep::Args),
+    /// Simulate many machines that lend each other memory, with donors that come and go.
+    Simulate(verbs::simulate::Args),
     /// Ask of a trace what no single scheme says.
     #[command(subcommand)]
     Study(verbs::study::Of),
@@ -192,6 +194,7 @@ pub fn main() -> ExitCode {
         Verb::Report(args) => verbs::report::report(format, args),
         Verb::Reproduce(args) => verbs::reproduce::reproduce(format, args),
         Verb::Sweep(args) => verbs::sweep::sweep(format, args),
+        Verb::Simulate(args) => verbs::simulate::simulate(format, args),
         Verb::Study(of) => verbs::study::study(format, of),
         Verb::Costs(args) => verbs::costs::costs(format, args),
         Verb::Completions { shell } => {

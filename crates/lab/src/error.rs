@@ -46,6 +46,14 @@ pub enum LabError {
         /// What happened.
         what: String,
     },
+    /// Something happened in a simulation that must not. A defect of Clew.
+    #[error("after {at_s:.3} simulated seconds: {what}: a defect of Clew")]
+    Simulation {
+        /// When.
+        at_s: f64,
+        /// What happened.
+        what: String,
+    },
     /// The trace has something that no program does.
     #[error("record {record}, {field}: {why}")]
     Record {
@@ -134,6 +142,7 @@ impl LabError {
             | LabError::Scheme(_) => true,
             LabError::WrongBytes { .. }
             | LabError::Defect { .. }
+            | LabError::Simulation { .. }
             | LabError::Store(_)
             | LabError::Table(_)
             | LabError::Memory(_)

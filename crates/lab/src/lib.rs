@@ -16,6 +16,7 @@ pub mod device;
 mod error;
 mod input;
 mod kept;
+pub mod machines;
 mod mechanism;
 mod page_map;
 pub mod replay;

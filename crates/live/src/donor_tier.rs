@@ -4,7 +4,7 @@
 //! record has room for. Whoever takes over makes the links anew, with the same sessions: a donor knows by them what is
 //! whose, and an older link has nothing any more.
 
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,7 +12,9 @@ use clew_core::DonorId;
 use clew_remote::Standing;
 use clew_remote::borrowed::{Borrowed, Lender, Single};
 use clew_remote::cloud::{Cloud, CloudError};
-use clew_remote::copies::{Copies, Second};
+use clew_remote::copies::pieces::Pieces;
+use clew_remote::copies::record::Record;
+use clew_remote::copies::{Copies, Second, second_of};
 use clew_remote::cores::Cores;
 use clew_remote::keys::{KeyError, Keys, PublicKey};
 use clew_remote::link::{Link, Patience, Peer};
@@ -93,6 +95,9 @@ pub struct Left {
     pub log: [RawFd; 3],
     /// Where its second copies are, if there are any.
     second: Option<SecondLeft>,
+    /// What is known of who has what, if there are.
+    #[serde(default)]
+    pub copies: Option<RawFd>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -111,6 +116,8 @@ pub struct DonorEstate {
     pub log: FlashLeft,
     /// The file of its second copies.
     pub second: Option<OwnedFd>,
+    /// What is known of who has what of two copies.
+    pub copies: Option<OwnedFd>,
     /// What lies there.
     pub named: Vec<(u32, Place)>,
 }
@@ -221,13 +228,14 @@ impl Maker<'_> {
         session: [u8; 16],
         chunk: u32,
         bytes: u64,
+        has: bool,
     ) -> Result<Arc<dyn Single>, DonorTierError> {
         let session = Session(session);
         if at.starts_with("redis://") {
             return Ok(Arc::new(Cloud::new(at, session, chunk.into(), bytes, self.patience)?));
         }
         let (keys, donor) = self.key_of(at)?;
-        let peer = Peer { address: at.to_string(), identity: keys.identity, donor, session };
+        let peer = Peer { address: at.to_string(), identity: keys.identity, donor, session, has };
         let core = self.cores.of(self.workers);
         self.workers += 1;
         let link = Link::new(peer, self.patience, Some(core));
@@ -240,18 +248,20 @@ impl Maker<'_> {
         first: Arc<dyn Single>,
         left: &Left,
         file: Option<Arc<FileDevice>>,
+        pieces: Pieces,
     ) -> Result<Arc<dyn Lender>, DonorTierError> {
         let (second, offset) = match &left.second {
             None => return Ok(first),
             Some(SecondLeft::Donor { at, session }) => {
-                (Second::Lender(self.lender(at, *session, left.chunk, left.bytes)?), 0)
+                let has = pieces.has_any(1);
+                (Second::Lender(self.lender(at, *session, left.chunk, left.bytes, has)?), 0)
             }
             Some(SecondLeft::File { offset, .. }) => {
                 let file: Arc<dyn Device> = file.ok_or(DonorTierError::Damaged)?;
                 (Second::File(file), *offset)
             }
         };
-        let copies = Copies::new(first, second, offset);
+        let copies = Copies::new(first, second, offset, pieces);
         let copies =
             copies.map_err(|source| DonorTierError::System { at: left.at.clone(), source })?;
         Ok(Arc::new(copies))
@@ -301,7 +311,7 @@ pub fn open(config: &DonorsConfig, page_by_page: bool) -> Result<Vec<DonorTier>,
         let second = match &config.copies {
             Copied::Once => None,
             Copied::Twice => {
-                let next = &config.at[(number + 1) % config.at.len()];
+                let next = &config.at[second_of(number, config.at.len())];
                 Some(SecondLeft::Donor { at: next.clone(), session: session()? })
             }
             Copied::File(path) => {
@@ -314,10 +324,13 @@ pub fn open(config: &DonorsConfig, page_by_page: bool) -> Result<Vec<DonorTier>,
                 })
             }
         };
-        let left =
-            Left { number, at: at.clone(), session: session()?, bytes, chunk, log: [0; 3], second };
-        let lender = maker.lender(at, left.session, chunk, bytes)?;
-        let lender = maker.with_second(lender, &left, file.clone())?;
+        let record = second.as_ref().map(|_| Record::new(bytes, chunk.into())).transpose()?;
+        let copies = record.as_ref().map(|record| record.as_fd().as_raw_fd());
+        let (at, session, log) = (at.clone(), session()?, [0; 3]);
+        let left = Left { number, at, session, bytes, chunk, log, second, copies };
+        let lender = maker.lender(&left.at, left.session, chunk, bytes, false)?;
+        let pieces = record.map(Pieces::new).unwrap_or_default();
+        let lender = maker.with_second(lender, &left, file.clone(), pieces)?;
         let device: Box<dyn Device> = Box::new(Arc::clone(&lender));
         let log = Arc::new(Flash::new(log_config(number, chunk)?, device)?);
         tiers.push(tier(left, lender, log)?);
@@ -341,7 +354,7 @@ pub fn adopt(
 ) -> Result<Vec<DonorTier>, DonorTierError> {
     let mut maker = Maker::new(config);
     let mut tiers = Vec::new();
-    for DonorEstate { mut left, log, second, named } in estate {
+    for DonorEstate { mut left, log, second, copies, named } in estate {
         let mut file = None;
         if let (Some(SecondLeft::File { bytes, fd, .. }), Some(second)) = (&mut left.second, second)
         {
@@ -349,8 +362,13 @@ pub fn adopt(
             *fd = device.fd().ok_or(DonorTierError::Damaged)?.as_raw_fd();
             file = Some(Arc::new(device));
         }
-        let lender = maker.lender(&left.at, left.session, left.chunk, left.bytes)?;
-        let lender = maker.with_second(lender, &left, file)?;
+        // One that wrote nothing down leaves none: the keeper, which has everything by now, would not have it.
+        let record = copies.map(|fd| Record::adopt(fd, left.chunk.into())).transpose()?;
+        left.copies = record.as_ref().map(|record| record.as_fd().as_raw_fd());
+        let pieces = record.map(Pieces::adopt).unwrap_or_default();
+        let has = pieces.has_any(0);
+        let lender = maker.lender(&left.at, left.session, left.chunk, left.bytes, has)?;
+        let lender = maker.with_second(lender, &left, file, pieces)?;
         let device: Box<dyn Device> = Box::new(Arc::clone(&lender));
         let adopted = Flash::adopt(log_config(left.number, left.chunk)?, log, device, &named);
         let (log, lost) = match adopted {

@@ -51,6 +51,10 @@ pub(crate) fn forget_all(lender: &dyn Lender, patience: Duration) {
 pub trait Single: Lender {
     /// Stores bytes, behind everything that it was asked for before. `told` is called once, from any thread.
     fn put(&self, at: u64, bytes: Vec<u8>, told: Wrote);
+
+    /// Whether it has lost what it had since this was asked the last time. It counts as new then: whoever asks makes good
+    /// for what is lost.
+    fn take_loss(&self) -> bool;
 }
 
 /// A donor's memory.
@@ -84,6 +88,10 @@ impl Lender for Borrowed {
 impl Single for Borrowed {
     fn put(&self, at: u64, bytes: Vec<u8>, told: Wrote) {
         self.link.write(at, bytes, told);
+    }
+
+    fn take_loss(&self) -> bool {
+        self.link.take_loss()
     }
 }
 

@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::AcqRel, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -160,6 +160,10 @@ impl Lender for Cloud {
 impl Single for Cloud {
     fn put(&self, at: u64, bytes: Vec<u8>, told: Wrote) {
         self.ask(Asked::now(at, What::Write { bytes, told }, false));
+    }
+
+    fn take_loss(&self) -> bool {
+        self.shared.has_lost.swap(false, AcqRel)
     }
 }
 

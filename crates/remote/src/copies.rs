@@ -2,29 +2,37 @@
 //! may be lost, and nothing is.
 //!
 //! A write is over when both have it, or one has it and the other is lost; a read is answered by the first that has it.
-//! What a device has missed while it was lost is written down, read from the other one only, and copied there once it is
-//! back. Until then there is one copy of it, and the two take nothing new.
+//! What a device has missed while it was lost, and all that it had if it has begun anew, is read from the other one only, and
+//! copied there once it is back: a few chunks at a time, behind whatever a program waits for. Until then there is one copy
+//! of it, and the two take nothing new. Who has what, [`pieces`] knows, and a successor ([`record`]).
 //!
-//! Order: what was missed is put under the lock of what was missed, and what is forgotten is taken off that first: so
+//! Order: what was missed is put under the lock of the pieces, and what is forgotten is taken off these first: so
 //! what is put late comes before whatever is written there anew.
 
-use std::collections::BTreeMap;
+pub mod pieces;
+pub mod record;
+
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use clew_core::DonorState;
 use clew_store::flash::device::{Blocks, Device, Read, Write, Wrote};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use crate::Standing;
 use crate::borrowed::{Lender, Single};
+use pieces::{Missed, Pieces};
 
-/// How often it is looked whether something can be copied that was missed.
-const LOOK: Duration = Duration::from_millis(100);
-/// Pieces that are copied at a time.
-const AT_A_TIME: usize = 16;
+/// How often it is looked whether something can be copied that was missed: at first, and at most where nothing could be.
+pub const LOOKS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(4));
+/// Pieces that are copied at a time: with chunks of 64 KiB, 10 MiB a second at most.
+pub const AT_A_TIME: usize = 16;
+
+/// At which of so many donors the second copy is of what the one of this number has.
+pub fn second_of(first: usize, donors: usize) -> usize {
+    (first + 1) % donors.max(1)
+}
 
 /// Where the second copy lies.
 #[derive(Debug)]
@@ -43,34 +51,16 @@ impl Second {
         }
     }
 
-    fn is_lost(&self) -> bool {
+    /// `None` for a file, which is never lost.
+    fn standing(&self) -> Option<Standing> {
         match self {
-            Second::Lender(lender) => lender.standing().state == DonorState::Lost,
-            Second::File(_) => false,
+            Second::Lender(lender) => Some(lender.standing()),
+            Second::File(_) => None,
         }
     }
-}
 
-/// What a device has missed: where, how many bytes, and a number that nothing else has.
-#[derive(Debug, Default)]
-struct Missed {
-    pieces: BTreeMap<u64, (u64, u64)>,
-    next: u64,
-}
-
-impl Missed {
-    fn add(&mut self, at: u64, len: u64) {
-        self.next += 1;
-        self.pieces.insert(at, (len, self.next));
-    }
-
-    fn has(&self, at: u64) -> bool {
-        let before = self.pieces.range(..=at).next_back();
-        before.is_some_and(|(from, (len, _))| at - from < *len)
-    }
-
-    fn forget(&mut self, at: u64, len: u64) {
-        self.pieces.retain(|from, _| !(at..at + len).contains(from));
+    fn is_lost(&self) -> bool {
+        self.standing().is_some_and(|standing| standing.state == DonorState::Lost)
     }
 }
 
@@ -80,9 +70,10 @@ struct Inside {
     second: Second,
     /// Where in the second one what is here begins, bytes.
     offset: u64,
-    /// Of the first and of the second.
-    missed: [Mutex<Missed>; 2],
-    ends: AtomicBool,
+    pieces: Mutex<Pieces>,
+    /// Nothing is copied any more.
+    ends: Mutex<bool>,
+    ended: Condvar,
 }
 
 /// Two devices as one.
@@ -90,13 +81,19 @@ struct Inside {
 pub struct Copies(Arc<Inside>);
 
 impl Copies {
-    /// The first is read where it can be; the second has the same from byte `offset` on.
+    /// The first is read where it can be; the second has the same from byte `offset` on. `pieces` are what a predecessor
+    /// had there, if there was one.
     ///
     /// # Errors
     /// If the system gives no thread.
-    pub fn new(first: Arc<dyn Single>, second: Second, offset: u64) -> io::Result<Copies> {
-        let (missed, ends) = Default::default();
-        let inside = Arc::new(Inside { first, second, offset, missed, ends });
+    pub fn new(
+        first: Arc<dyn Single>,
+        second: Second,
+        offset: u64,
+        pieces: Pieces,
+    ) -> io::Result<Copies> {
+        let (pieces, ends, ended) = (Mutex::new(pieces), Mutex::new(false), Condvar::new());
+        let inside = Arc::new(Inside { first, second, offset, pieces, ends, ended });
         let mends = Arc::clone(&inside);
         let named = std::thread::Builder::new().name("clew-copies".into());
         named.spawn(move || mends.mend_all())?;
@@ -106,7 +103,8 @@ impl Copies {
 
 impl Drop for Copies {
     fn drop(&mut self) {
-        self.0.ends.store(true, SeqCst);
+        *self.0.ends.lock() = true;
+        self.0.ended.notify_all();
     }
 }
 
@@ -136,117 +134,138 @@ impl Both {
 }
 
 impl Inside {
-    fn has_missed(&self) -> bool {
-        self.missed.iter().any(|missed| !missed.lock().pieces.is_empty())
-    }
-
     /// Copies what was missed, as soon as it can be, until the end.
     fn mend_all(self: &Arc<Self>) {
-        while !self.ends.load(SeqCst) {
-            std::thread::sleep(LOOK);
-            let lost = [self.first.standing().state == DonorState::Lost, self.second.is_lost()];
-            if lost == [false, false] {
-                (0..2).for_each(|which| self.mend(which));
+        let mut pause = LOOKS.0;
+        loop {
+            let mut ends = self.ends.lock();
+            if !*ends {
+                self.ended.wait_for(&mut ends, pause);
+            }
+            if *ends {
+                return;
+            }
+            drop(ends);
+            self.look_for_losses();
+            let mended = (0..2).map(|which| self.mend(which)).collect::<Vec<_>>();
+            // Who has no room is not offered the same again and again.
+            pause = match mended.contains(&Mended::Nothing) {
+                true => (pause * 2).min(LOOKS.1),
+                false => LOOKS.0,
+            };
+        }
+    }
+
+    /// Who has begun anew has nothing any more, and is as good as ever.
+    fn look_for_losses(&self) {
+        // First it is asked, then written down: whatever it takes in between is copied there again, which is no harm.
+        let second = match &self.second {
+            Second::Lender(second) => second.take_loss(),
+            Second::File(_) => false,
+        };
+        for (which, lost) in [self.first.take_loss(), second].into_iter().enumerate() {
+            if lost {
+                let pieces = self.pieces.lock().lost_all(which);
+                tracing::info!(which, pieces, "one of two copies is made again");
             }
         }
     }
 
-    /// Copies some of what the first (0) or second (1) has missed.
-    fn mend(self: &Arc<Self>, which: usize) {
-        let some: Vec<(u64, (u64, u64))> = self.missed[which]
-            .lock()
-            .pieces
-            .iter()
-            .take(AT_A_TIME)
-            .map(|(a, b)| (*a, *b))
-            .collect();
+    /// The lender of this number, and where in it what is here begins; `None` for a file.
+    fn lender(&self, which: usize) -> Option<(&dyn Single, u64)> {
+        match (which, &self.second) {
+            (0, _) => Some((&*self.first, 0)),
+            (_, Second::Lender(second)) => Some((&**second, self.offset)),
+            (_, Second::File(_)) => None,
+        }
+    }
+
+    /// Copies some of what the first (0) or second (1) has missed, if it takes something now, and waits for it.
+    fn mend(self: &Arc<Self>, which: usize) -> Mended {
+        let some = self.pieces.lock().missed(which, AT_A_TIME);
+        if some.is_empty() {
+            return Mended::All;
+        }
+        let takes = |(lender, _): (&dyn Single, u64)| lender.standing().state == DonorState::Up;
+        let gives = match which {
+            0 => !self.second.is_lost(),
+            _ => self.first.standing().state != DonorState::Lost,
+        };
+        if !gives || !self.lender(which).is_some_and(takes) {
+            return Mended::Nothing;
+        }
         let (tell, told) = std::sync::mpsc::channel();
-        let mut asked = 0;
-        for (at, (len, number)) in some {
+        for missed in some {
             let (inside, tell) = (Arc::clone(self), tell.clone());
             let came = move |came: io::Result<usize>, blocks: Blocks| {
-                let bytes = match came {
-                    Ok(got) if got as u64 >= len => blocks.bytes()[..len as usize].to_vec(),
-                    _ => {
-                        let _ = tell.send(());
-                        return;
-                    }
-                };
-                let missed = inside.missed[which].lock();
-                if missed.pieces.get(&at) != Some(&(len, number)) {
-                    let _ = tell.send(());
-                    return;
-                }
-                let mended = Arc::clone(&inside);
-                let wrote = move |wrote: io::Result<()>| {
-                    let mut missed = mended.missed[which].lock();
-                    if wrote.is_ok() && missed.pieces.get(&at) == Some(&(len, number)) {
-                        missed.pieces.remove(&at);
-                    }
-                    let _ = tell.send(());
-                };
-                let to: Option<(&dyn Single, u64)> = match (which, &inside.second) {
-                    (0, _) => Some((&*inside.first, at)),
-                    (_, Second::Lender(second)) => Some((&**second, inside.offset + at)),
-                    // A file is never lost.
-                    (_, Second::File(_)) => None,
-                };
-                if let Some((lender, at)) = to {
-                    lender.put(at, bytes, Box::new(wrote));
+                if let Ok(got) = came
+                    && got as u64 >= missed.len
+                {
+                    let bytes = blocks.bytes()[..missed.len as usize].to_vec();
+                    inside.put_missed(which, missed, bytes, tell);
                 }
             };
-            let into = Blocks::zeroed(len as usize);
+            let into = Blocks::zeroed(missed.len as usize);
             let (device, at): (&dyn Device, u64) = match which {
-                0 => (self.second.device(), self.offset + at),
-                _ => (&*self.first as &dyn Device, at),
+                0 => (self.second.device(), self.offset + missed.at),
+                _ => (&*self.first as &dyn Device, missed.at),
             };
             let told = Box::new(came);
             device.read(Read { at, into, told, pressing: false, again: false });
-            asked += 1;
         }
         drop(tell);
-        for _ in 0..asked {
-            // Who is told nothing has been given up.
-            if told.recv().is_err() {
-                return;
+        // Who is not told of has been given up.
+        match told.iter().count() {
+            0 => Mended::Nothing,
+            _ => Mended::Some,
+        }
+    }
+
+    /// Has what one of the two has missed put there, unless it is not wanted any more.
+    fn put_missed(
+        self: &Arc<Self>,
+        which: usize,
+        missed: Missed,
+        bytes: Vec<u8>,
+        tell: std::sync::mpsc::Sender<()>,
+    ) {
+        let pieces = self.pieces.lock();
+        if !pieces.is_missed(which, missed) {
+            let _ = tell.send(());
+            return;
+        }
+        let mended = Arc::clone(self);
+        let wrote = move |wrote: io::Result<()>| {
+            if wrote.is_ok() {
+                mended.pieces.lock().mended(which, missed);
+                let _ = tell.send(());
             }
+        };
+        if let Some((lender, offset)) = self.lender(which) {
+            lender.put(offset + missed.at, bytes, Box::new(wrote));
         }
     }
 }
 
+/// What came of copying what was missed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Mended {
+    /// Nothing is missed.
+    All,
+    Some,
+    /// Nothing could be copied now.
+    Nothing,
+}
+
 impl Lender for Copies {
-    /// With one of two copies it gives back what it has, and takes nothing more.
     fn standing(&self) -> Standing {
-        let first = self.0.first.standing();
-        let (state, why, free_bytes) = match &self.0.second {
-            Second::File(_) if first.state == DonorState::Lost => {
-                (DonorState::Single, first.why.clone(), first.free_bytes)
-            }
-            Second::File(_) => (first.state, first.why.clone(), first.free_bytes),
-            Second::Lender(second) => {
-                let second = second.standing();
-                let state = match (first.state, second.state) {
-                    (DonorState::Up, DonorState::Up) => DonorState::Up,
-                    (DonorState::Lost, DonorState::Lost) => DonorState::Lost,
-                    (DonorState::Pressed, DonorState::Pressed) => DonorState::Pressed,
-                    _ => DonorState::Single,
-                };
-                let free = first.free_bytes.min(second.free_bytes);
-                (state, first.why.clone().or(second.why), free)
-            }
-        };
-        if state == DonorState::Up && self.0.has_missed() {
-            let why = Some("what one of two has missed is being copied".to_string());
-            return Standing { state: DonorState::Single, why, free_bytes, ..first };
-        }
-        Standing { state, why, free_bytes, ..first }
+        let (first, second) = (self.0.first.standing(), self.0.second.standing());
+        self.0.pieces.lock().standing(first, second)
     }
 
     fn forgive(&self) {
-        self.0.first.forgive();
-        if let Second::Lender(second) = &self.0.second {
-            second.forgive();
-        }
+        self.0.look_for_losses();
+        self.0.pieces.lock().forgive();
     }
 
     fn say_goodbye(&self, patience: Duration) {
@@ -273,18 +292,14 @@ impl Device for Copies {
         let Inside { first, second, .. } = &*self.0;
         let lost = [first.standing().state == DonorState::Lost, second.is_lost()];
         let both = Arc::new(Mutex::new(Both { told: Some(told), results: Vec::new() }));
+        let number = self.0.pieces.lock().write(at, len as u64);
         let devices: [(&dyn Device, u64); 2] =
             [(&**first as &dyn Device, at), (second.device(), self.0.offset + at)];
         for (which, ((device, there), lost)) in devices.into_iter().zip(lost).enumerate() {
             let (over, inside) = (Arc::clone(&both), Arc::clone(&self.0));
             let told = move |wrote: io::Result<usize>| {
-                let mut missed = inside.missed[which].lock();
-                // It may have been tried before.
-                missed.forget(at, len as u64);
-                if wrote.as_ref().ok() != Some(&len) {
-                    missed.add(at, len as u64);
-                }
-                drop(missed);
+                let took = wrote.as_ref().ok() == Some(&len);
+                inside.pieces.lock().wrote(which, at, number, took);
                 Both::over(&over, wrote);
             };
             // It would wait for who is lost.
@@ -302,8 +317,7 @@ impl Device for Copies {
 
     fn read(&self, read: Read) {
         let Read { at, into, told, pressing, again } = read;
-        let is_in = |which: usize| !self.0.missed[which].lock().has(at);
-        let (in_first, in_second) = (is_in(0), is_in(1));
+        let [in_first, in_second] = self.0.pieces.lock().may_read(at);
         let is_lost = self.0.first.standing().state == DonorState::Lost;
         let inside = Arc::clone(&self.0);
         let from_second = move |into: Blocks, told| {
@@ -323,7 +337,7 @@ impl Device for Copies {
     }
 
     fn forget(&self, at: u64, len: usize) {
-        self.0.missed.iter().for_each(|missed| missed.lock().forget(at, len as u64));
+        self.0.pieces.lock().forget(at, len as u64);
         self.0.first.forget(at, len);
         self.0.second.device().forget(self.0.offset + at, len);
     }

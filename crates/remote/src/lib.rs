@@ -4,7 +4,7 @@
 //!   between two that do. [`wire`]: what is said over it.
 //! - [`donor`]: the machine that lends: memory, limits, and its clients.
 //! - [`link`]: the machine that borrows: one long-lived link to a donor, its [`queue`] and its worker (III-B); [`cores`]:
-//!   which core a worker has.
+//!   which core a worker has; [`heard`]: what it knows of its donor; [`told`]: what its policies are told of all donors.
 //! - [`borrowed`]: a donor's memory as the device of a log; [`cloud`]: a Redis server as one; [`copies`]: two devices
 //!   that hold the same.
 //! - [`proxy`]: a bad link, for tests and measurements.
@@ -18,6 +18,7 @@ pub mod cloud;
 pub mod copies;
 pub mod cores;
 pub mod donor;
+pub mod heard;
 pub mod keys;
 pub mod link;
 pub mod pairing;
@@ -25,6 +26,7 @@ pub mod proxy;
 pub mod queue;
 pub mod secure;
 mod standing;
+pub mod told;
 pub mod wire;
 
 pub use standing::Standing;

@@ -17,7 +17,7 @@ use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::AcqRel, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -66,6 +66,8 @@ pub struct Peer {
     pub donor: PublicKey,
     /// By which it knows what is whose.
     pub session: Session,
+    /// It has something of this session, from an earlier link: if it does not know of it, it has lost that.
+    pub has: bool,
 }
 
 #[derive(Debug, Default)]
@@ -170,6 +172,11 @@ impl Link {
     /// Nobody asks for anything any more that the donor had before: what it has lost is lost no more.
     pub fn forgive(&self) {
         self.shared.has_lost.store(false, Relaxed);
+    }
+
+    /// Whether the donor has lost what it had since this was asked the last time.
+    pub fn take_loss(&self) -> bool {
+        self.shared.has_lost.swap(false, AcqRel)
     }
 }
 

@@ -29,7 +29,7 @@ pub struct Standing {
 
 impl Standing {
     /// One of which nothing is known yet.
-    pub(crate) fn unknown() -> Standing {
+    pub fn unknown() -> Standing {
         Standing {
             state: DonorState::Lost,
             free_bytes: 0,

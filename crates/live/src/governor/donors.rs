@@ -1,11 +1,7 @@
 //! Machines that lend memory: how they stand is looked at with the budget, and the policies are told what has changed.
-//!
-//! How full a donor is, its heartbeat says: what others have there counts. One that is not up has no room.
 
-use std::collections::BTreeMap;
-
-use clew_core::{DonorId, DonorState, Event, Tier, TierFacts};
-use clew_remote::Standing;
+use clew_core::{Event, Tier};
+use clew_remote::told::Told;
 use clew_store::PoolFacts;
 
 use super::Governor;
@@ -16,7 +12,7 @@ use crate::donor_tier::DonorTier;
 #[derive(Default)]
 pub(super) struct Donors {
     tiers: Vec<DonorTier>,
-    told: BTreeMap<DonorId, DonorState>,
+    told: Told,
 }
 
 impl Governor {
@@ -36,11 +32,11 @@ impl Governor {
                 tier.forgive();
             }
             let standing = tier.standing();
-            self.driver.set_tier(Tier::Donor(tier.donor), room(&standing, log.tier(pages)));
+            let (room, changed) = self.donors.told.look(tier.donor, &standing, log.tier(pages));
+            self.driver.set_tier(Tier::Donor(tier.donor), room);
             self.clean_log(tier.log.log(), &log);
-            let before = self.donors.told.insert(tier.donor, standing.state);
-            if before != Some(standing.state) {
-                let (at, state) = (&tier.at, standing.state);
+            if let Some(state) = changed {
+                let at = &tier.at;
                 match &standing.why {
                     Some(why) => tracing::warn!(at, ?state, why, "a donor"),
                     None => tracing::info!(at, ?state, "a donor"),
@@ -72,43 +68,5 @@ impl Governor {
             }
         };
         self.donors.tiers.iter().map(status).collect()
-    }
-}
-
-/// What a donor would take, with what it has.
-fn room(standing: &Standing, log: TierFacts) -> TierFacts {
-    let free = match standing.state {
-        DonorState::Up => standing.free_bytes,
-        DonorState::Weak | DonorState::Pressed | DonorState::Lost | DonorState::Single => 0,
-    };
-    let limit_bytes = log.limit_bytes.min(log.used_bytes.saturating_add(free));
-    TierFacts { limit_bytes, ..log }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_donor_has_the_room_that_it_says_and_none_when_it_is_not_up() {
-        let log = TierFacts { used_bytes: 100, limit_bytes: 1000, pages: 7, limit_pages: u64::MAX };
-        let mut standing = Standing {
-            state: DonorState::Up,
-            free_bytes: 300,
-            round_trip: None,
-            sent_bytes: 0,
-            received_bytes: 0,
-            waiting_bytes: 0,
-            connections: 1,
-            cuts: 0,
-            why: None,
-        };
-        assert_eq!(room(&standing, log).limit_bytes, 400);
-        standing.free_bytes = u64::MAX;
-        assert_eq!(room(&standing, log).limit_bytes, 1000);
-        for state in [DonorState::Weak, DonorState::Pressed, DonorState::Lost, DonorState::Single] {
-            standing.state = state;
-            assert_eq!(room(&standing, log), TierFacts { limit_bytes: 100, ..log });
-        }
     }
 }

@@ -272,7 +272,9 @@ impl Estate {
                 let named = named.map_or(Vec::new(), |log| named_in(log, &adopted.far));
                 let second = left.second_file().map(|number| take("second copies", number));
                 let second = second.transpose()?;
-                Ok(DonorEstate { left, log, second, named })
+                let copies = left.copies.map(|number| take("what two donors have", number));
+                let copies = copies.transpose()?;
+                Ok(DonorEstate { left, log, second, copies, named })
             });
             estate.collect::<Result<Vec<_>, TakeoverError>>()
         });

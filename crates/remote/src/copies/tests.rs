@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use clew_core::DonorId;
 use clew_core::seeded::Seeded;
-use clew_store::flash::{Flash, FlashConfig, LogId, MemoryDevice, Place, ReadsAhead};
+use clew_store::flash::{Flash, FlashConfig, FlashLeft, LogId, MemoryDevice, Place, ReadsAhead};
+use std::os::fd::AsFd;
 
+use super::record::Record;
 use super::*;
 use crate::borrowed::Borrowed;
 use crate::donor::Lending;
@@ -22,19 +24,33 @@ fn impatient() -> Patience {
     }
 }
 
+const CHUNK: u64 = 64 << 10;
+const BYTES: u64 = 4096 + 256 * CHUNK;
+
 fn lender(pair: &Pair, proxy: &Proxy) -> Arc<dyn Single> {
-    Arc::new(Borrowed::new(pair.link(proxy.address(), impatient()), 4096 + 256 * (64 << 10)))
+    Arc::new(Borrowed::new(pair.link(proxy.address(), impatient()), BYTES))
 }
 
-fn log_over(copies: impl Device) -> Flash {
-    let config = FlashConfig {
+fn config() -> FlashConfig {
+    FlashConfig {
         log: LogId::at(DonorId::FIRST),
-        segment_bytes: 64 << 10,
+        segment_bytes: CHUNK as u32,
         buffers: 8,
         reads_ahead: ReadsAhead::Never,
         writers: 1,
-    };
-    Flash::new(config, Box::new(copies)).unwrap()
+    }
+}
+
+fn log_over(copies: impl Device) -> Flash {
+    Flash::new(config(), Box::new(copies)).unwrap()
+}
+
+/// All of it is as it was put.
+fn is_all_there(flash: &Flash, there: &[(u32, Place)], when: &str) {
+    for (number, place) in there {
+        let came = flash.read_now(*number, *place);
+        assert_eq!(came.as_deref(), Ok(&object(*number)[..]), "{number} {when}");
+    }
 }
 
 fn object(number: u32) -> Vec<u8> {
@@ -58,7 +74,8 @@ fn one_of_two_donors_may_be_lost_at_any_time() {
     let pairs = [pair(Lending::of(32 << 20)), pair(Lending::of(32 << 20))];
     let proxies = [0, 1].map(|i| proxy(&pairs[i].donor));
     let [first, second] = [0, 1].map(|i| lender(&pairs[i], &proxies[i]));
-    let copies = Arc::new(Copies::new(first, Second::Lender(second), 0).unwrap());
+    let copies = Copies::new(first, Second::Lender(second), 0, Pieces::default()).unwrap();
+    let copies = Arc::new(copies);
     let flash = log_over(copies.clone());
     let mut draw = Seeded::of(5, &[]);
     let mut there: Vec<(u32, Place)> = Vec::new();
@@ -75,10 +92,7 @@ fn one_of_two_donors_may_be_lost_at_any_time() {
             let (_, place) = there.swap_remove(draw.below(there.len() as u64) as usize);
             flash.free(place);
         }
-        for (number, place) in &there {
-            let came = flash.read_now(*number, *place);
-            assert_eq!(came.as_deref(), Ok(&object(*number)[..]), "{number} in round {round}");
-        }
+        is_all_there(&flash, &there, &format!("in round {round}"));
         cut.act(Act::Pass);
         until("both have everything", || copies.standing().state == DonorState::Up);
     }
@@ -91,17 +105,92 @@ fn what_is_in_a_file_too_outlives_its_donor() {
     let proxy = proxy(&pair.donor);
     let file: Arc<dyn Device> = Arc::new(MemoryDevice::new(4096 + (1 << 20) + 256 * (64 << 10)));
     let first = lender(&pair, &proxy);
-    let copies = Copies::new(first.clone(), Second::File(file), 1 << 20).unwrap();
+    let copies =
+        Copies::new(first.clone(), Second::File(file), 1 << 20, Pieces::default()).unwrap();
     let flash = log_over(copies);
     let there: Vec<(u32, Place)> = (1..200).map(|number| (number, put(&flash, number))).collect();
     assert!(flash.flush());
     proxy.act(Act::Cut);
     until("it is lost", || first.standing().state == DonorState::Lost);
-    for (number, place) in &there {
-        assert_eq!(
-            flash.read_now(*number, *place).as_deref(),
-            Ok(&object(*number)[..]),
-            "{number}"
-        );
+    is_all_there(&flash, &there, "after its donor");
+}
+
+/// One donor after the other begins anew, with nothing: what it had is copied there again, without anybody's asking, and then
+/// the other one may be lost.
+#[test]
+fn a_donor_that_began_anew_gets_everything_again() {
+    let mut pairs = [pair(Lending::of(32 << 20)), pair(Lending::of(32 << 20))];
+    let proxies = [0, 1].map(|i| proxy(&pairs[i].donor));
+    let [first, second] = [0, 1].map(|i| lender(&pairs[i], &proxies[i]));
+    let both = [first.clone(), second.clone()];
+    let copies = Copies::new(first, Second::Lender(second), 0, Pieces::default()).unwrap();
+    let copies = Arc::new(copies);
+    let flash = log_over(copies.clone());
+    let mut there: Vec<(u32, Place)> = Vec::new();
+    for round in 0..4 {
+        let begins = round % 2;
+        until("both have everything", || copies.standing().state == DonorState::Up);
+        there
+            .extend((1..80).map(|i| (round as u32 * 100 + i, put(&flash, round as u32 * 100 + i))));
+        assert!(flash.flush());
+        let links = both[begins].standing().connections;
+        pairs[begins].begin_anew(Lending::of(32 << 20));
+        until("it is there again", || both[begins].standing().connections > links);
+        is_all_there(&flash, &there, "while it is copied");
+        until("it has everything again", || copies.standing().state == DonorState::Up);
+        assert!(pairs[begins].donor.lent().used_bytes >= there.len() as u64 * 2000);
+        proxies[1 - begins].act(Act::Cut);
+        until("the other is lost", || both[1 - begins].standing().state == DonorState::Lost);
+        is_all_there(&flash, &there, "without the other one");
+        proxies[1 - begins].act(Act::Pass);
+    }
+}
+
+/// A daemon ends while one donor is out of reach that has missed something, or that begins anew meanwhile: its successor
+/// knows what is missing there, and has it copied.
+#[test]
+fn a_successor_knows_who_has_what() {
+    for begins_anew in [false, true] {
+        let mut pairs = [pair(Lending::of(32 << 20)), pair(Lending::of(32 << 20))];
+        let proxies = [0, 1].map(|i| proxy(&pairs[i].donor));
+        let record = Record::new(BYTES, CHUNK).unwrap();
+        let fd = record.as_fd().try_clone_to_owned().unwrap();
+        let [first, second] = [0, 1].map(|i| lender(&pairs[i], &proxies[i]));
+        let stands = second.clone();
+        let pieces = Pieces::new(record);
+        let copies = Copies::new(first, Second::Lender(second), 0, pieces).unwrap();
+        let flash = log_over(copies);
+        let mut there: Vec<(u32, Place)> = (1..80).map(|n| (n, put(&flash, n))).collect();
+        assert!(flash.flush());
+        proxies[1].act(Act::Cut);
+        until("it is lost", || stands.standing().state == DonorState::Lost);
+        drop(stands);
+        there.extend((100..180).map(|n| (n, put(&flash, n))));
+        assert!(flash.flush());
+        let fds = flash.segments().map(|fd| fd.try_clone_to_owned().unwrap());
+        drop(flash);
+        if begins_anew {
+            pairs[1].begin_anew(Lending::of(32 << 20));
+        }
+        let pieces = Pieces::adopt(Record::adopt(fd, CHUNK).unwrap());
+        assert!(pieces.has_any(0) && pieces.has_any(1));
+        let [first, second]: [Arc<dyn Single>; 2] = [0, 1].map(|i| {
+            let link = pairs[i].link_again(proxies[i].address(), impatient(), pieces.has_any(i));
+            Arc::new(Borrowed::new(link, BYTES)) as Arc<dyn Single>
+        });
+        let (stands, there_again) = (first.clone(), second.clone());
+        let copies = Copies::new(first, Second::Lender(second), 0, pieces).unwrap();
+        let copies = Arc::new(copies);
+        let left = FlashLeft { fds };
+        let (flash, lost) = Flash::adopt(config(), left, Box::new(copies.clone()), &there).unwrap();
+        assert!(lost.is_empty());
+        until("the first is up", || stands.standing().state == DonorState::Up);
+        assert_eq!(copies.standing().state, DonorState::Single);
+        proxies[1].act(Act::Pass);
+        until("it is there again", || there_again.standing().connections > 0);
+        until("both have everything", || copies.standing().state == DonorState::Up);
+        proxies[0].act(Act::Cut);
+        until("the first is lost", || stands.standing().state == DonorState::Lost);
+        is_all_there(&flash, &there, "without the first");
     }
 }

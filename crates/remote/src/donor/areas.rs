@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::account::Account;
 use crate::keys::PublicKey;
 use crate::secure::Session;
 use crate::wire::Status;
@@ -32,16 +33,15 @@ struct Area {
 /// All areas.
 #[derive(Debug)]
 pub struct Areas {
-    limit_bytes: u64,
     inside: Mutex<Inside>,
     written_bytes: AtomicU64,
     read_bytes: AtomicU64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Inside {
     areas: HashMap<Owner, Area>,
-    used_bytes: u64,
+    account: Account,
     links: u64,
 }
 
@@ -55,9 +55,9 @@ pub struct Held {
 impl Areas {
     /// Of so many bytes together.
     pub fn new(limit_bytes: u64) -> Areas {
+        let account = Account::new(limit_bytes);
         Areas {
-            limit_bytes,
-            inside: Mutex::default(),
+            inside: Mutex::new(Inside { areas: HashMap::new(), account, links: 0 }),
             written_bytes: AtomicU64::new(0),
             read_bytes: AtomicU64::new(0),
         }
@@ -113,17 +113,16 @@ impl Areas {
     /// Stores a piece. `None` if the area is another link's by now, or gone.
     pub fn write(&self, held: Held, at: u64, bytes: &[u8]) -> Option<Status> {
         let piece: Box<[u8]> = bytes.into();
-        let mut inside = self.inside.lock();
-        let used = inside.used_bytes;
-        let area = inside.area(held)?;
+        let mut guard = self.inside.lock();
+        let Inside { areas, account, .. } = &mut *guard;
+        let area = areas.get_mut(&held.owner).filter(|area| area.link == held.link)?;
         let before = area.pieces.get(&at).map_or(0, |piece| piece.len() as u64 + PIECE_BYTES);
         let after = bytes.len() as u64 + PIECE_BYTES;
-        if used - before + after > self.limit_bytes {
+        if !account.change(before, after) {
             return Some(Status::NoRoom);
         }
         area.pieces.insert(at, piece);
         area.bytes = area.bytes - before + after;
-        inside.used_bytes = used - before + after;
         self.written_bytes.fetch_add(bytes.len() as u64, Relaxed);
         Some(Status::Done)
     }
@@ -156,14 +155,13 @@ impl Areas {
             freed += area.pieces.remove(&start).map_or(0, |piece| piece.len() as u64 + PIECE_BYTES);
         }
         area.bytes -= freed;
-        inside.used_bytes -= freed;
+        inside.account.give_back(freed);
         Some(())
     }
 
     /// What is in use, and what is free, bytes.
     pub fn room(&self) -> (u64, u64) {
-        let used = self.inside.lock().used_bytes;
-        (used, self.limit_bytes.saturating_sub(used))
+        self.inside.lock().account.room()
     }
 
     /// What was written and read since the beginning, bytes.
@@ -184,7 +182,7 @@ impl Inside {
 
     fn remove(&mut self, owner: &Owner) -> u64 {
         let freed = self.areas.remove(owner).map_or(0, |area| area.bytes);
-        self.used_bytes -= freed;
+        self.account.give_back(freed);
         freed
     }
 }

@@ -1,6 +1,6 @@
 //! The machine that lends: what of its memory is lent to whom, and who asks.
 //!
-//! - [`areas`]: what borrowers have here; `serve`: one thread a borrower, which answers its questions in their order;
+//! - [`areas`]: what borrowers have here, [`account`]: how much that is; `serve`: one thread a borrower, which answers its questions in their order;
 //!   `pressure`: whether this machine wants its memory back.
 //!
 //! Memory is taken as it is used and given back as it is forgotten, all borrowers together are kept to one limit. A
@@ -9,6 +9,7 @@
 //! A borrower is hostile: it may send anything, in any order and amount. What it has are its own areas, and what it can
 //! take are the limits.
 
+pub mod account;
 pub mod areas;
 mod pressure;
 mod serve;
@@ -22,9 +23,10 @@ use std::time::Duration;
 use crate::keys::Keys;
 use areas::Areas;
 use pressure::Pressure;
+pub use serve::HEARTBEAT;
 
 /// Links at a time, those that have not proven yet who they are included.
-const MOST_LINKS: usize = 128;
+pub const MOST_LINKS: usize = 128;
 
 /// How a machine lends.
 #[derive(Clone, Debug)]

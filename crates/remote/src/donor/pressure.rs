@@ -3,12 +3,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::Shared;
-
-/// How often it is looked at.
-const EVERY: Duration = Duration::from_millis(500);
+use super::account::Grace;
 
 #[derive(Debug, Default)]
 pub(crate) struct Pressure {
@@ -26,9 +24,9 @@ impl Pressure {
 
 /// Looks at it until the donor ends.
 pub(crate) fn watch(shared: &Arc<Shared>) {
-    let mut since = None;
+    let mut waits = Grace::default();
     while !shared.ends.load(SeqCst) {
-        std::thread::sleep(EVERY);
+        std::thread::sleep(Grace::EVERY);
         shared.areas.expire(shared.lending.keep);
         let reserve = shared.lending.reserve_bytes;
         if reserve > 0 {
@@ -37,9 +35,7 @@ pub(crate) fn watch(shared: &Arc<Shared>) {
             let is_short = available.is_some_and(|available| available < reserve);
             shared.pressure.short.store(is_short, SeqCst);
         }
-        if !shared.pressure.is_on() {
-            since = None;
-        } else if since.get_or_insert_with(Instant::now).elapsed() > shared.lending.grace {
+        if waits.is_over(shared.pressure.is_on(), Instant::now(), shared.lending.grace) {
             let freed = shared.areas.take_largest();
             if freed > 0 {
                 tracing::warn!(freed, "memory was taken back that its borrower did not give back");

@@ -12,7 +12,7 @@ use crate::secure::{Channel, SecureError, Until};
 use crate::wire::{DonorFacts, FACTS_BYTES, Frames, Head, Kind, MAX_BODY_BYTES, Status};
 
 /// How often a donor says how it stands.
-pub(crate) const HEARTBEAT: Duration = Duration::from_millis(250);
+pub const HEARTBEAT: Duration = Duration::from_millis(250);
 /// How long a borrower may take to prove who it is, or to take an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A borrower that has said nothing for so long is gone: it asks how the donor stands every second.

@@ -34,13 +34,35 @@ pub(crate) fn pair(lending: Lending) -> Pair {
 
 impl Pair {
     pub fn link(&self, address: impl ToString, patience: Patience) -> Link {
+        self.link_again(address, patience, false)
+    }
+
+    /// A link of a successor, that knows that there is something.
+    pub fn link_again(&self, address: impl ToString, patience: Patience, has: bool) -> Link {
         let peer = Peer {
             address: address.to_string(),
             identity: self.borrower.clone(),
             donor: self.key,
             session: Session([1; 16]),
+            has,
         };
         Link::new(peer, patience, None).unwrap()
+    }
+
+    /// The donor begins anew, where it was, with nothing.
+    pub fn begin_anew(&mut self, lending: Lending) {
+        let address = self.donor.address();
+        let elsewhere = TcpListener::bind("127.0.0.1:0").unwrap();
+        self.donor = Donor::new(elsewhere, self.keys.clone(), lending.clone()).unwrap();
+        let since = Instant::now();
+        let listener = loop {
+            match TcpListener::bind(address) {
+                Ok(listener) => break listener,
+                Err(error) => assert!(since.elapsed() < Duration::from_secs(20), "{error}"),
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        self.donor = Donor::new(listener, self.keys.clone(), lending).unwrap();
     }
 }
 
@@ -133,7 +155,7 @@ fn who_is_not_known_gets_nothing() {
     let (known, key, session) = (pair.borrower.clone(), pair.key, Session([1; 16]));
     // It does not know the donor, or the donor not it.
     for (identity, donor) in [(stranger.clone(), key), (known, stranger.public())] {
-        let peer = Peer { address: address.clone(), identity, donor, session };
+        let peer = Peer { address: address.clone(), identity, donor, session, has: false };
         let link = Link::new(peer, patience, None).unwrap();
         assert_eq!(read(&link, 0, 4096).unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert_eq!((link.standing().state, link.standing().connections), (DonorState::Lost, 0));
@@ -240,20 +262,8 @@ fn a_donor_that_has_begun_anew_has_lost_what_it_had_and_says_so() {
     let address = pair.donor.address();
     let link = pair.link(address, Patience::default());
     write(&link, 0, &chunk(0)).unwrap();
-    let elsewhere = TcpListener::bind("127.0.0.1:0").unwrap();
-    pair.donor = Donor::new(elsewhere, pair.keys.clone(), Lending::of(1 << 20)).unwrap();
+    pair.begin_anew(Lending::of(1 << 20));
     until("it is noticed", || link.standing().state == DonorState::Lost);
-    let listener = {
-        let since = Instant::now();
-        loop {
-            match TcpListener::bind(address) {
-                Ok(listener) => break listener,
-                Err(error) => assert!(since.elapsed() < Duration::from_secs(20), "{error}"),
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    };
-    pair.donor = Donor::new(listener, pair.keys.clone(), Lending::of(1 << 20)).unwrap();
     until("it is there again", || link.standing().connections >= 2);
     assert_eq!(read(&link, 0, 4096).unwrap_err().kind(), io::ErrorKind::NotFound);
     assert_eq!(link.standing().state, DonorState::Lost, "somebody may ask for what it had");
@@ -305,7 +315,8 @@ fn an_answer_of_another_kind_ends_the_link_and_no_question() {
         }
     });
     let patience = Patience { donor: Duration::from_secs(20), ..Patience::default() };
-    let peer = Peer { address, identity: borrower, donor: key, session: Session([1; 16]) };
+    let session = Session([1; 16]);
+    let peer = Peer { address, identity: borrower, donor: key, session, has: false };
     let link = Link::new(peer, patience, None).unwrap();
     assert_eq!(read(&link, 0, 4096).unwrap(), b"abc");
     assert_eq!(link.standing().connections, 2);

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::{Duration, Instant};
 
-use clew_core::DonorState;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::SockRef;
 
 use super::{Shared, resolve};
 use crate::cores::Core;
+use crate::heard::Heard;
 use crate::queue::{Asked, What};
 use crate::secure::{Channel, SecureError, Until};
 use crate::wire::{DonorFacts, Frames, Head, Kind, Status, WireError};
@@ -28,8 +28,6 @@ const UNSENT_BYTES: u32 = 128 << 10;
 const WRITES_BYTES: usize = 8 << 20;
 /// Asked for by nobody who waits, and not here yet.
 const READS_BYTES: usize = 256 << 10;
-/// A link is weak after its round trips were long for so long.
-const WEAK: Duration = Duration::from_secs(2);
 
 /// What was sent and not answered, by its number.
 #[derive(Default)]
@@ -44,12 +42,7 @@ struct Worker<'a> {
     shared: &'a Shared,
     core: Option<Core>,
     sent: Sent,
-    /// When the donor was last heard.
-    heard: Instant,
-    /// Since when round trips are long.
-    slow_since: Option<Instant>,
-    /// It has taken something of this session.
-    has_written: bool,
+    heard: Heard,
 }
 
 /// Works until the channel ends.
@@ -61,9 +54,7 @@ pub(super) fn run(shared: &Shared, core: Option<Core>) {
         shared,
         core,
         sent: Sent { next: 1, ..Sent::default() },
-        heard: Instant::now(),
-        slow_since: None,
-        has_written: false,
+        heard: Heard::new(Instant::now(), shared.peer.has),
     };
     let mut pause = TRIES.0;
     while !shared.queues.lock().ends {
@@ -107,7 +98,7 @@ impl Worker<'_> {
         let mut until = Until::from_now(&stream, patience);
         let channel = Channel::connect(&mut until, &peer.identity, peer.donor, peer.session)?;
         stream.set_nonblocking(true)?;
-        self.heard = Instant::now();
+        self.heard.something(Instant::now());
         self.shared.counts.connections.fetch_add(1, Relaxed);
         Ok((stream, channel))
     }
@@ -131,7 +122,7 @@ impl Worker<'_> {
                 match stream.read(&mut came) {
                     Ok(0) => return Ok(()),
                     Ok(len) => {
-                        self.heard = Instant::now();
+                        self.heard.something(Instant::now());
                         channel.open(&came[..len], &mut frames)?;
                         while let Some((head, body)) = frames.take()? {
                             self.came(head, body, &mut pinged, &mut is_first)?;
@@ -142,7 +133,7 @@ impl Worker<'_> {
                     Err(error) => return Err(error.into()),
                 }
             }
-            if self.heard.elapsed() > self.shared.patience.link {
+            if self.heard.is_silent(Instant::now(), &self.shared.patience) {
                 return Err(io::Error::new(ErrorKind::TimedOut, "the donor is silent").into());
             }
             self.look_at_time(pinged);
@@ -306,7 +297,7 @@ impl Worker<'_> {
                 match status {
                     Status::Done => {
                         counts.sent.fetch_add(len, Relaxed);
-                        self.has_written = true;
+                        self.heard.took();
                         told(Ok(()));
                     }
                     Status::NoRoom => told(Err(ErrorKind::StorageFull.into())),
@@ -336,11 +327,15 @@ impl Worker<'_> {
             Kind::State => {
                 let facts = DonorFacts::from_bytes(body);
                 let facts = facts.ok_or(WireError::Length(head.body_bytes))?;
-                if std::mem::take(is_first) && head.status == Status::Gone && self.has_written {
-                    self.shared.has_lost.store(true, Relaxed);
+                if std::mem::take(is_first) && self.heard.has_lost(head.status != Status::Gone) {
+                    // Whoever sees it has been told of all that was taken before.
+                    self.shared.has_lost.store(true, Release);
                 }
                 let round_trip = pinged.take_if(|(number, _)| *number == head.number);
-                self.stands(facts, round_trip.map(|(_, since)| since.elapsed()));
+                let round_trip = round_trip.map(|(_, since)| since.elapsed());
+                let mut standing = self.shared.standing.lock();
+                let (now, patience) = (Instant::now(), &self.shared.patience);
+                self.heard.says(now, facts, round_trip, patience, &mut standing);
             }
             Kind::Wrote | Kind::Data if !self.is_answer(&head) => {
                 // Nobody has asked for it. What was asked is asked again on the next link.
@@ -357,36 +352,13 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// The donor has said how it stands.
-    fn stands(&mut self, facts: DonorFacts, round_trip: Option<Duration>) {
-        let mut standing = self.shared.standing.lock();
-        standing.free_bytes = facts.free_bytes;
-        standing.round_trip = round_trip.or(standing.round_trip);
-        if let Some(round_trip) = round_trip {
-            let is_slow = round_trip > self.shared.patience.round_trip;
-            self.slow_since = self.slow_since.or(Some(Instant::now())).filter(|_| is_slow);
-        }
-        let is_weak = self.slow_since.is_some_and(|since| since.elapsed() >= WEAK);
-        (standing.state, standing.why) = match (facts.pressed, is_weak) {
-            (true, _) => (DonorState::Pressed, Some("it wants its memory back".to_string())),
-            (false, true) => (DonorState::Weak, Some("its link is weak or busy".to_string())),
-            (false, false) => (DonorState::Up, None),
-        };
-    }
-
     /// What takes too long is given up.
     fn look_at_time(&mut self, pinged: Option<(u64, Instant)>) {
         let limits = self.shared.patience;
-        if let Some((_, since)) = pinged
-            && since.elapsed() > limits.round_trip
-        {
-            self.slow_since.get_or_insert(since);
-        }
-        let is_lost = self.heard.elapsed() > limits.donor;
+        let asked = pinged.map(|(_, since)| since);
+        let is_lost = self.heard.is_lost(Instant::now(), asked, &limits);
         if is_lost {
-            let mut standing = self.shared.standing.lock();
-            standing.state = DonorState::Lost;
-            standing.why.get_or_insert_with(|| "it does not answer".to_string());
+            self.shared.standing.lock().lose();
         }
         self.give_up(|asked| asked.is_late(&limits, is_lost), ErrorKind::TimedOut);
     }

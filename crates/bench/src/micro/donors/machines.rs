@@ -2,11 +2,12 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::channel;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clew_live::donor_tier::log_config;
-use clew_remote::borrowed::Borrowed;
+use clew_remote::borrowed::{Borrowed, Lender};
 use clew_remote::cores::Cores;
 use clew_remote::donor::{Donor, Lending};
 use clew_remote::keys::{Identity, Keys};
@@ -20,6 +21,8 @@ use super::{CHUNK_BYTES, PAGE};
 use crate::error::BenchError;
 use crate::network::{Machine, Network};
 
+/// How long a donor is waited for that is to forget what it has.
+const GOODBYE: Duration = Duration::from_secs(10);
 /// What a log adds to an object, bytes.
 const TAG_BYTES: u64 = 16;
 
@@ -83,6 +86,7 @@ impl Lent<'_> {
             identity: self.lends.borrower.clone(),
             donor: self.lends.keys.identity.public(),
             session: Session(session),
+            has: false,
         };
         let core = Cores::default().of(0);
         let link =
@@ -96,9 +100,11 @@ impl Lent<'_> {
         through: Option<SocketAddr>,
         pages: u64,
         chunk: u32,
-    ) -> Result<Flash, BenchError> {
+    ) -> Result<DonorLog, BenchError> {
         let link = self.channel(through)?;
-        log_on(Box::new(Borrowed::new(link, log_bytes(pages, chunk))), chunk)
+        let lender = Arc::new(Borrowed::new(link, log_bytes(pages, chunk)));
+        let log = log_on(Box::new(Arc::clone(&lender)), chunk)?;
+        Ok(DonorLog { log, lender })
     }
 
     /// Microseconds for each 4 KiB of so many chunks, which are written without a log.
@@ -129,6 +135,19 @@ impl Lent<'_> {
     }
 }
 
+/// A log at a donor. It leaves nothing there: a donor keeps for minutes what a borrower has whose link is gone, and the logs
+/// of all repetitions together are more than it lends.
+pub struct DonorLog {
+    pub log: Flash,
+    lender: Arc<Borrowed>,
+}
+
+impl Drop for DonorLog {
+    fn drop(&mut self) {
+        self.lender.say_goodbye(GOODBYE);
+    }
+}
+
 /// Bytes of a device whose log has room for so many pages.
 pub fn log_bytes(pages: u64, chunk: u32) -> u64 {
     let of_a_chunk = (u64::from(chunk) / (PAGE as u64 + TAG_BYTES)).max(1);
@@ -139,4 +158,31 @@ pub fn log_bytes(pages: u64, chunk: u32) -> u64 {
 pub fn log_on(device: Box<dyn Device>, chunk: u32) -> Result<Flash, BenchError> {
     let config = log_config(0, chunk).map_err(unavailable)?;
     Flash::new(config, device).map_err(unavailable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::micro::objects::Objects;
+
+    /// Where they left something, the last of several repetitions waited for the donor to forget the first: 93 seconds.
+    #[test]
+    fn a_log_that_is_gone_has_left_nothing_at_its_donor() {
+        let network = match Network::new() {
+            Ok(network) => network,
+            Err(error) => return crate::skip::skip("donors::left_nothing", &error.to_string()),
+        };
+        let scratch = tempfile::tempdir().expect("a directory");
+        let lends = Lends::new(scratch.path()).expect("keys");
+        let donor = lends.donor(&network, 1 << 20).expect("a donor");
+        let lent = || donor.donor.as_ref().expect("it lends").lent();
+        for repetition in 1..=4 {
+            let at = donor.log(None, 256, CHUNK_BYTES).expect("a log");
+            Objects::write(&at.log, 256, PAGE, "a donor").expect("it takes them");
+            assert!(lent().used_bytes >= 1 << 20);
+            drop(at);
+            assert_eq!(lent().used_bytes, 0, "after repetition {repetition}");
+        }
+        assert!(lent().written_bytes >= 4 << 20);
+    }
 }

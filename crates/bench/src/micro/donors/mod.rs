@@ -98,8 +98,8 @@ impl Bench<'_> {
         let (mut out, mut iperfs, mut back, mut bare) = (vec![], vec![], vec![], vec![]);
         for seed in self.repetitions() {
             let donor = self.lends.donor(self.network, 2 * bytes)?;
-            let log = donor.log(None, self.config.pages, CHUNK_BYTES)?;
-            let (objects, us) = Objects::write(&log, self.config.pages, PAGE, "a donor")?;
+            let at = donor.log(None, self.config.pages, CHUNK_BYTES)?;
+            let (objects, us) = Objects::write(&at.log, self.config.pages, PAGE, "a donor")?;
             out.push(us);
             back.push(objects.read(READS, seed)?);
             self.progress.step("pages went to the donor, and some came back");
@@ -242,8 +242,8 @@ impl Bench<'_> {
         pages: u64,
         chunk: u32,
     ) -> Result<f64, BenchError> {
-        let log = donor.log(through.map(Proxy::address), pages, chunk)?;
-        Ok(Objects::write(&log, pages, PAGE, "a donor")?.1)
+        let at = donor.log(through.map(Proxy::address), pages, chunk)?;
+        Ok(Objects::write(&at.log, pages, PAGE, "a donor")?.1)
     }
 }
 

@@ -1,0 +1,72 @@
+//! What policies are told of donors: how much room each has, and when one stands otherwise than before. Sans-IO: the
+//! daemon's governor asks it, and so does the simulation of many machines.
+//!
+//! How full a donor is, its heartbeat says: what others have there counts. One that is not up has no room.
+
+use std::collections::BTreeMap;
+
+use clew_core::{DonorId, DonorState, TierFacts};
+
+use crate::Standing;
+
+/// What was told of each donor.
+#[derive(Clone, Debug, Default)]
+pub struct Told {
+    states: BTreeMap<DonorId, DonorState>,
+}
+
+impl Told {
+    /// A donor was looked at, and `log` is what lies there: what policies are to know of its room, and how it stands, if
+    /// that has changed.
+    pub fn look(
+        &mut self,
+        donor: DonorId,
+        standing: &Standing,
+        log: TierFacts,
+    ) -> (TierFacts, Option<DonorState>) {
+        let before = self.states.insert(donor, standing.state);
+        (room(standing, log), Some(standing.state).filter(|state| before != Some(*state)))
+    }
+}
+
+/// What a donor would take, with what it has.
+fn room(standing: &Standing, log: TierFacts) -> TierFacts {
+    let free = match standing.state {
+        DonorState::Up => standing.free_bytes,
+        DonorState::Weak | DonorState::Pressed | DonorState::Lost | DonorState::Single => 0,
+    };
+    let limit_bytes = log.limit_bytes.min(log.used_bytes.saturating_add(free));
+    TierFacts { limit_bytes, ..log }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_donor_has_the_room_that_it_says_and_none_when_it_is_not_up() {
+        let log = TierFacts { used_bytes: 100, limit_bytes: 1000, pages: 7, limit_pages: u64::MAX };
+        let mut standing =
+            Standing { state: DonorState::Up, free_bytes: 300, ..Standing::unknown() };
+        assert_eq!(room(&standing, log).limit_bytes, 400);
+        standing.free_bytes = u64::MAX;
+        assert_eq!(room(&standing, log).limit_bytes, 1000);
+        for state in [DonorState::Weak, DonorState::Pressed, DonorState::Lost, DonorState::Single] {
+            standing.state = state;
+            assert_eq!(room(&standing, log), TierFacts { limit_bytes: 100, ..log });
+        }
+    }
+
+    #[test]
+    fn what_has_changed_is_told_once() {
+        let mut told = Told::default();
+        let mut standing = Standing::unknown();
+        let mut look = |told: &mut Told, state| {
+            standing.state = state;
+            told.look(DonorId::FIRST, &standing, TierFacts::default()).1
+        };
+        assert_eq!(look(&mut told, DonorState::Lost), Some(DonorState::Lost));
+        assert_eq!(look(&mut told, DonorState::Lost), None);
+        assert_eq!(look(&mut told, DonorState::Up), Some(DonorState::Up));
+    }
+}
