@@ -424,8 +424,10 @@ mod tests {
         }
         assert_eq!(pool.restore(KEY, epoch, 1..3, &mut out), []);
         assert!(out[PAGE_BYTES..2 * PAGE_BYTES] == page(2));
-        assert_eq!(pool.restore(KEY, epoch, 7..9, &mut out), [7..9]);
-        assert_eq!(pool.restore(KEY, Epoch(99), 1..3, &mut out), [1..3]);
+        let none = |epoch, pages: Range<u64>, out: &mut [u8]| {
+            pool.restore(KEY, epoch, pages.clone(), out) == std::slice::from_ref(&pages)
+        };
+        assert!(none(epoch, 7..9, &mut out) && none(Epoch(99), 1..3, &mut out));
     }
 
     #[test]

@@ -13,6 +13,9 @@ pub mod page_cache;
 pub mod points;
 pub mod pool;
 pub mod segment;
+#[cfg(test)]
+#[path = "../../../tests/skip.rs"]
+mod skip;
 pub mod store;
 pub mod table;
 pub mod tier;

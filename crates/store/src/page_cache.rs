@@ -91,10 +91,6 @@ pub fn open_node(mount: impl AsFd, node: u64, generation: u32) -> io::Result<Own
 }
 
 #[cfg(test)]
-#[path = "../../../tests/skip.rs"]
-mod skip;
-
-#[cfg(test)]
 mod tests {
     use std::io::Write;
 
@@ -108,7 +104,7 @@ mod tests {
             Ok(stat) => stat,
             Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => {
                 let test = "what_was_written_is_cached_and_what_is_not_there_is_not";
-                return skip::skip(test, "the kernel has no cachestat");
+                return crate::skip::skip(test, "the kernel has no cachestat");
             }
             Err(error) => panic!("{error}"),
         };
