@@ -32,7 +32,7 @@ pub struct Counters {
     pub pages_unsettled: AtomicU64,
     /// Pages that the kernel was told to drop.
     pub pages_evicted: AtomicU64,
-    /// Pages that it had dropped by itself: it asked for them again, or did not have them when they were to leave.
+    /// Pages that it asked for again without being told to drop them.
     pub pages_dropped_by_kernel: AtomicU64,
     /// How often inotify told of a file, or of a name.
     pub changes_told: AtomicU64,
@@ -93,11 +93,8 @@ pub struct Status {
     pub pages_rejected: u64,
     /// Pages that the kernel was told to drop.
     pub pages_evicted: u64,
-    /// Pages that it had dropped by itself: it asked for them again, or, where it says so, did not have them when they were
-    /// to leave.
+    /// Pages that it dropped by itself, as far as it asked again.
     pub pages_dropped_by_kernel: u64,
-    /// Whether it says what it has (cachestat).
-    pub cachestat: bool,
     /// Files and directories of which changes below are told at once.
     pub watches: u64,
     /// Times that one was not watched, or not any more, as there were too many.

@@ -1,8 +1,7 @@
 //! Who picks what leaves the kernel's page cache, and has it dropped there.
 //!
 //! The choice is the order in which pages were handed out: the kernel does not say which of them are used. A page
-//! that is used again costs one read from the pool, and is the youngest then. What the kernel has dropped by itself, where it
-//! says so ([`crate::page_cache`]), is not asked of it, and leaves that much more to others.
+//! that is used again costs one read from the pool, and is the youngest then.
 //!
 //! The same thread hears of changes below ([`crate::watches`]), as it is who has the kernel drop what it has of them.
 
@@ -20,7 +19,6 @@ use crate::PAGE_BYTES;
 use crate::counters::add;
 use crate::handed_out::Run;
 use crate::lower::{beneath, key, stat};
-use crate::page_cache::PageCache;
 use crate::server::Server;
 use crate::stamp::Stamp;
 
@@ -40,15 +38,14 @@ const TIDY: Duration = Duration::from_secs(2);
 pub fn start(
     server: Arc<Server>,
     notifier: Notifier,
-    page_cache: PageCache,
     over: Arc<AtomicBool>,
 ) -> std::io::Result<JoinHandle<()>> {
     thread::Builder::new()
         .name("clew-evictor".to_string())
-        .spawn(move || evict(&server, &notifier, page_cache, &over))
+        .spawn(move || evict(&server, &notifier, &over))
 }
 
-fn evict(server: &Server, notifier: &Notifier, mut page_cache: PageCache, over: &AtomicBool) {
+fn evict(server: &Server, notifier: &Notifier, over: &AtomicBool) {
     let mut tidied = Instant::now();
     let mut doubtful = BTreeSet::new();
     while !over.load(Relaxed) {
@@ -65,15 +62,8 @@ fn evict(server: &Server, notifier: &Notifier, mut page_cache: PageCache, over: 
             }
             continue;
         }
-        let held = page_cache.held(&runs);
-        server.cachestat.store(held.is_some(), Relaxed);
-        for (at, run) in runs.into_iter().enumerate() {
-            let pages = run.pages.end - run.pages.start;
-            let there = held.as_ref().map_or(pages, |held| held[at]);
-            add(&server.counters.pages_dropped_by_kernel, pages - there);
-            if there > 0 {
-                take_back(server, notifier, &run, there);
-            }
+        for run in runs {
+            take_back(server, notifier, &run);
         }
     }
 }
@@ -96,13 +86,14 @@ fn drop_suspects(server: &Server, notifier: &Notifier) {
     }
 }
 
-/// Has the kernel drop a run, of which it has so many pages.
-fn take_back(server: &Server, notifier: &Notifier, run: &Run, there: u64) {
-    let len = (run.pages.end - run.pages.start) * PAGE_BYTES as u64;
+/// Has the kernel drop a run.
+fn take_back(server: &Server, notifier: &Notifier, run: &Run) {
+    let pages = run.pages.end - run.pages.start;
+    let len = pages * PAGE_BYTES as u64;
     let at = run.pages.start * PAGE_BYTES as u64;
     // Waits for reads of these pages, which others answer meanwhile.
     match notifier.inval_inode(INodeNo(run.node), at as i64, len as i64) {
-        Ok(()) => add(&server.counters.pages_evicted, there),
+        Ok(()) => add(&server.counters.pages_evicted, pages),
         // The mount is going.
         Err(error) => tracing::debug!("the kernel keeps pages: {error}"),
     }

@@ -5,7 +5,7 @@
 //! from the lower file else, read past the lower page cache. What was read so goes to the pool in the
 //! background ([`packer`]). A FUSE server is not told when the kernel drops a clean page: so it writes down
 //! what it handed out ([`handed_out`]), and once that is more than it may be, tells the kernel to drop
-//! what was handed out longest ago ([`evictor`]) and is still there ([`page_cache`]). What may enter the pool is a policy's to
+//! what was handed out longest ago ([`evictor`]). What may enter the pool is a policy's to
 //! say ([`door`]).
 //!
 //! A page of the pool is bound to the state its file had when it was read ([`stamp`]); the file is looked
@@ -29,7 +29,6 @@ mod lower;
 mod mount;
 mod operations;
 mod packer;
-mod page_cache;
 mod pages;
 mod reading;
 mod server;

@@ -27,7 +27,6 @@ use crate::inodes::{Inodes, ROOT};
 use crate::lower::{self, Lower};
 use crate::operations::Files;
 use crate::packer::Packer;
-use crate::page_cache::PageCache;
 use crate::pages::{FilePages, FilePagesConfig};
 use crate::server::{Pool, Server};
 use crate::watches::Watches;
@@ -218,7 +217,6 @@ pub fn mount(config: MountConfig) -> Result<Mounted, MountError> {
         written: Mutex::new(HashMap::new()),
         suspects: Mutex::new(Vec::new()),
         watches: Watches::new(),
-        cachestat: AtomicBool::new(false),
         over: Arc::new(AtomicBool::new(false)),
         directory: config.directory.clone(),
         started: Instant::now(),
@@ -232,8 +230,7 @@ pub fn mount(config: MountConfig) -> Result<Mounted, MountError> {
         .map_err(|source| MountError::Mounting { path: path.clone(), source })?;
     let notifier = session.notifier();
     let unmounter = session.unmount_callable();
-    let page_cache = PageCache::of(&path);
-    let evictor = evictor::start(server.clone(), notifier, page_cache, server.over.clone())
+    let evictor = evictor::start(server.clone(), notifier, server.over.clone())
         .map_err(MountError::Thread)?;
     let session = thread::Builder::new()
         .name("clew-mount".to_string())

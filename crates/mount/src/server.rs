@@ -65,8 +65,6 @@ pub struct Server {
     pub suspects: Mutex<Vec<u64>>,
     /// What tells of changes below.
     pub watches: Watches,
-    /// Whether the kernel says what it has in its page cache.
-    pub cachestat: AtomicBool,
     /// Whether the mount is going.
     pub over: Arc<AtomicBool>,
     /// The directory below, as it was named.
@@ -168,7 +166,6 @@ impl Server {
             pages_rejected: of_pages(FilePages::rejected),
             pages_evicted: count(&counters.pages_evicted),
             pages_dropped_by_kernel: count(&counters.pages_dropped_by_kernel),
-            cachestat: self.cachestat.load(Relaxed),
             watches: self.watches.len() as u64,
             unwatched: count(&self.watches.unwatched),
             changes_told: count(&counters.changes_told),

@@ -1,4 +1,4 @@
-//! Changes below that nobody asks about: the kernel drops what it has of them all the same. And what it has dropped by itself.
+//! Changes below that nobody asks about: the kernel drops what it has of them all the same.
 
 mod support;
 
@@ -9,7 +9,6 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Advice, fadvise};
 use support::{LONG, Mount, can_run, skip_because};
 
 /// Longer than any test takes: what is seen before was not looked for.
@@ -157,27 +156,4 @@ fn what_could_not_be_told_is_looked_for() {
     mount.go_on();
     until("all three", || open.each_ref().map(begins) == [*b"Before", *b"Before", *b"behind"]);
     assert!(mount.status().changes_lost > 0, "{:?}", mount.status());
-}
-
-#[test]
-fn what_the_kernel_has_dropped_by_itself_makes_room_for_others() {
-    let test = "what_the_kernel_has_dropped_by_itself_makes_room_for_others";
-    if !can_run(test, &[]) {
-        return;
-    }
-    let mount = Mount::new(1 << 20, 1 << 20);
-    for (name, len) in [("a", 512 << 10), ("b", 1 << 20)] {
-        fs::write(mount.lower().join(name), vec![7; len]).unwrap();
-    }
-    fs::read(mount.at().join("a")).unwrap();
-    let a = File::open(mount.at().join("a")).unwrap();
-    fadvise(&a, 0, None, Advice::DontNeed).unwrap();
-    assert_eq!(mount.status().cached_pages, 128, "it was handed out");
-    fs::read(mount.at().join("b")).unwrap();
-    mount.wait("no more is handed out than may be", |status| status.cached_pages <= 256);
-    let status = mount.status();
-    if !status.cachestat {
-        return skip_because(test, "the kernel does not say what it has (cachestat, Linux 6.5)");
-    }
-    assert_eq!((status.pages_dropped_by_kernel, status.pages_evicted), (128, 0), "{status:?}");
 }

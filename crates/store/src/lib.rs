@@ -9,7 +9,6 @@ pub mod adopt;
 pub mod codec;
 pub mod flash;
 pub mod journal;
-pub mod page_cache;
 pub mod points;
 pub mod pool;
 pub mod segment;
