@@ -36,16 +36,18 @@ test:
 	scripts/natural.sh tsserver jupyter compile
 	scripts/test.sh
 
-## The long form of the tests that can be long, three to four hours: the stress program, stress-ng, 200
+## The long form of the tests that can be long, four to five hours: the stress program, stress-ng, 200
 ## daemons killed under real programs, CPython's suite, gcc, Chromium, fio and PostgreSQL ten times over,
 ## a daemon killed at each step 20 times, every system call that can fail (two hours of it), fuzzing, links to
-## donors cut 1,000 times, a thousand machines simulated for an hour.
+## donors cut 1,000 times, a thousand machines simulated for an hour, an hour of operations by chance on a mount whose server is
+## killed.
 soak:
 	scripts/setup.sh cc redis-server redis-benchmark node python3 sqlite3 stress-ng unshare setpriv \
 		cpython-tests fio chromium postgres
 	CLEW_SHADOW_SECONDS=1200 CLEW_STRESS_SECONDS=60 CLEW_KILLS=200 CLEW_FUZZ_SECONDS=120 \
 	CLEW_POINT_TIMES=20 CLEW_FAULT_SECONDS=0 CLEW_PROGRAM_ROUNDS=10 CLEW_CUTS=1000 CLEW_SIMULATED_MINUTES=60 \
-	$(CARGO) test --release -p clew -p clew-live --no-fail-fast --test shadow --test stress_ng \
+	CLEW_MOUNT_SECONDS=3600 \
+	$(CARGO) test --release -p clew -p clew-live -p clew-mount --no-fail-fast --test random --test shadow --test stress_ng \
 		--test soak --test survive --test kill_points --test faults --test 'fuzz_*' \
 		--test cpython --test compiler --test browser --test io_uring --test postgres --test cuts --test simulate \
 		-- --nocapture

@@ -14,19 +14,26 @@ use crate::error::{BenchError, file_error};
 pub struct Scratch(TempDir);
 
 impl Scratch {
-    /// A fresh one, of mode 0700.
+    /// A fresh one in the directory for temporary files, of mode 0700.
     ///
     /// # Errors
     /// If there is no place for it, or others can change what is on the way to it.
     pub fn new(prefix: &str) -> Result<Scratch, BenchError> {
-        let parent = std::env::temp_dir();
+        Scratch::below(&std::env::temp_dir(), prefix)
+    }
+
+    /// The same in a directory that is there.
+    ///
+    /// # Errors
+    /// As [`Scratch::new`].
+    pub fn below(parent: &Path, prefix: &str) -> Result<Scratch, BenchError> {
         let dir = tempfile::Builder::new()
             .prefix(prefix)
             .permissions(Permissions::from_mode(0o700))
-            .tempdir_in(&parent)
-            .map_err(file_error("create a directory in", &parent))?;
+            .tempdir_in(parent)
+            .map_err(file_error("create a directory in", parent))?;
         trusted_path::check(dir.path()).map_err(|error| BenchError::Unavailable {
-            what: "the directory for temporary files (TMPDIR)",
+            what: "the directory for temporary files (TMPDIR, --dir)",
             reason: error.to_string(),
         })?;
         Ok(Scratch(dir))

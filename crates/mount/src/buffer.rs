@@ -3,7 +3,7 @@
 use crate::PAGE_BYTES;
 
 /// Bytes that begin at a multiple of a page, kept between reads.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct AlignedBuffer {
     bytes: Vec<u8>,
 }
@@ -14,8 +14,18 @@ impl AlignedBuffer {
         if self.bytes.len() < len + PAGE_BYTES {
             self.bytes.resize(len + PAGE_BYTES, 0);
         }
-        let start = self.bytes.as_ptr().align_offset(PAGE_BYTES);
+        let start = self.start();
         &mut self.bytes[start..start + len]
+    }
+
+    /// The first `len` bytes, which were taken before.
+    pub fn filled(&self, len: usize) -> &[u8] {
+        let start = self.start();
+        &self.bytes[start..start + len]
+    }
+
+    fn start(&self) -> usize {
+        self.bytes.as_ptr().align_offset(PAGE_BYTES)
     }
 }
 
@@ -29,6 +39,8 @@ mod tests {
         for len in [1, 4096, 100_000, 4096, 1 << 20] {
             let bytes = buffer.take(len);
             assert_eq!((bytes.as_ptr() as usize % PAGE_BYTES, bytes.len()), (0, len));
+            bytes.fill(len as u8);
+            assert!(buffer.filled(len).iter().all(|byte| *byte == len as u8));
         }
     }
 }

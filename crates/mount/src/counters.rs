@@ -34,6 +34,10 @@ pub struct Counters {
     pub pages_evicted: AtomicU64,
     /// Pages that it asked for again without being told to drop them.
     pub pages_dropped_by_kernel: AtomicU64,
+    /// How often inotify told of a file, or of a name.
+    pub changes_told: AtomicU64,
+    /// How often it had no room for what it was to tell.
+    pub changes_lost: AtomicU64,
     /// Write requests.
     pub writes: AtomicU64,
     /// Bytes of them.
@@ -85,10 +89,20 @@ pub struct Status {
     pub pages_too_many: u64,
     /// Pages that were not, as their file had changed a moment ago.
     pub pages_unsettled: u64,
+    /// Pages that were not, as they were not worth their room.
+    pub pages_rejected: u64,
     /// Pages that the kernel was told to drop.
     pub pages_evicted: u64,
     /// Pages that it dropped by itself, as far as it asked again.
     pub pages_dropped_by_kernel: u64,
+    /// Files and directories of which changes below are told at once.
+    pub watches: u64,
+    /// Times that one was not watched, or not any more, as there were too many.
+    pub unwatched: u64,
+    /// Files and names that were told of.
+    pub changes_told: u64,
+    /// Times that there was no room for what was to be told.
+    pub changes_lost: u64,
     /// Files of which all was dropped, as somebody had changed them below.
     pub foreign_changes: u64,
     /// Pages of the pool that were damaged, and read from disk instead.

@@ -2,22 +2,32 @@
 //!
 //! The choice is the order in which pages were handed out: the kernel does not say which of them are used. A page
 //! that is used again costs one read from the pool, and is the youngest then.
+//!
+//! The same thread hears of changes below ([`crate::watches`]), as it is who has the kernel drop what it has of them.
 
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use fuser::{INodeNo, Notifier};
+use rustix::fs::FileType;
 
 use crate::PAGE_BYTES;
 use crate::counters::add;
+use crate::handed_out::Run;
+use crate::lower::{beneath, key, stat};
 use crate::server::Server;
+use crate::stamp::Stamp;
 
 /// How often it looks. What is read within that time is what the page cache has too much.
 const ROUND: Duration = Duration::from_millis(10);
 /// Words to the kernel in one go.
 const RUNS: usize = 64;
+/// How long changes are gathered once there are some: who writes much below is told of often.
+const GATHER: Duration = Duration::from_millis(1);
 /// How often files that were written are looked after.
 const TIDY: Duration = Duration::from_secs(2);
 
@@ -37,33 +47,87 @@ pub fn start(
 
 fn evict(server: &Server, notifier: &Notifier, over: &AtomicBool) {
     let mut tidied = Instant::now();
+    let mut doubtful = BTreeSet::new();
     while !over.load(Relaxed) {
         if tidied.elapsed() >= TIDY {
             server.tidy_written();
             tidied = Instant::now();
         }
-        let suspects = std::mem::take(&mut *server.suspects.lock());
-        for node in suspects {
-            server.handed_out.lock().forget(node);
-            // All of it.
-            if let Err(error) = notifier.inval_inode(INodeNo(node), 0, 0) {
-                tracing::debug!("the kernel keeps pages: {error}");
-            }
-        }
+        hear(server, notifier, &mut doubtful);
+        drop_suspects(server, notifier);
         let runs = server.handed_out.lock().take_back(server.cache_pages, RUNS);
         if runs.is_empty() {
-            thread::sleep(ROUND);
+            if !doubtful.is_empty() || server.watches.wait(ROUND) {
+                thread::sleep(GATHER);
+            }
             continue;
         }
         for run in runs {
-            let len = (run.pages.end - run.pages.start) * PAGE_BYTES as u64;
-            let at = run.pages.start * PAGE_BYTES as u64;
-            // Waits for reads of these pages, which others answer meanwhile.
-            match notifier.inval_inode(INodeNo(run.node), at as i64, len as i64) {
-                Ok(()) => add(&server.counters.pages_evicted, run.pages.end - run.pages.start),
-                // The mount is going.
-                Err(error) => tracing::debug!("the kernel keeps pages: {error}"),
-            }
+            take_back(server, notifier, &run);
         }
+    }
+}
+
+/// Has the kernel drop all of the inodes that were changed behind our back.
+fn drop_suspects(server: &Server, notifier: &Notifier) {
+    let suspects = std::mem::take(&mut *server.suspects.lock());
+    for node in suspects {
+        let inode = server.inodes.get(node).filter(|inode| inode.kind == FileType::RegularFile);
+        let state = inode.and_then(|inode| Some((Stamp::of(&stat(&*inode).ok()?), inode)));
+        server.handed_out.lock().forget(node);
+        match (notifier.inval_inode(INodeNo(node), 0, 0), state) {
+            // What it has from now on is of this state, or of one that will be seen to be another.
+            (Ok(()), Some((stamp, inode))) => {
+                inode.seen.lock().get_or_insert(stamp);
+            }
+            (Ok(()), None) => {}
+            (Err(error), _) => tracing::debug!("the kernel keeps pages: {error}"),
+        }
+    }
+}
+
+/// Has the kernel drop a run.
+fn take_back(server: &Server, notifier: &Notifier, run: &Run) {
+    let pages = run.pages.end - run.pages.start;
+    let len = pages * PAGE_BYTES as u64;
+    let at = run.pages.start * PAGE_BYTES as u64;
+    // Waits for reads of these pages, which others answer meanwhile.
+    match notifier.inval_inode(INodeNo(run.node), at as i64, len as i64) {
+        Ok(()) => add(&server.counters.pages_evicted, pages),
+        // The mount is going.
+        Err(error) => tracing::debug!("the kernel keeps pages: {error}"),
+    }
+}
+
+/// Looks at what was told to have changed below. `doubtful` are those that could not be looked at so far.
+fn hear(server: &Server, notifier: &Notifier, doubtful: &mut BTreeSet<u64>) {
+    let told = server.watches.told();
+    let count = told.nodes.len() + told.names.len();
+    add(&server.counters.changes_told, count as u64);
+    doubtful.extend(told.nodes);
+    if told.lost {
+        add(&server.counters.changes_lost, 1);
+        doubtful.extend(server.watches.nodes());
+    }
+    doubtful.retain(|node| !server.look_again(*node));
+    // Names that the kernel does not believe are looked up again anyway.
+    if server.is_believed() {
+        for (node, name) in &told.names {
+            hear_of_name(server, notifier, *node, name);
+        }
+    }
+}
+
+/// A name in a directory means something else now, unless that is what we have told the kernel.
+fn hear_of_name(server: &Server, notifier: &Notifier, node: u64, name: &OsStr) {
+    let Some(directory) = server.inodes.get(node) else { return };
+    let now = beneath(&*directory, name).and_then(|fd| stat(&fd));
+    let is_known = now.is_ok_and(|now| server.inodes.find(key(&now)).is_some());
+    if !is_known && let Err(error) = notifier.inval_entry(INodeNo(node), name) {
+        tracing::debug!("the kernel keeps a name: {error}");
+    }
+    // Its times.
+    if let Err(error) = notifier.inval_inode(INodeNo(node), -1, 0) {
+        tracing::debug!("the kernel keeps attributes: {error}");
     }
 }

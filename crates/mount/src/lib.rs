@@ -5,19 +5,22 @@
 //! from the lower file else, read past the lower page cache. What was read so goes to the pool in the
 //! background ([`packer`]). A FUSE server is not told when the kernel drops a clean page: so it writes down
 //! what it handed out ([`handed_out`]), and once that is more than it may be, tells the kernel to drop
-//! what was handed out longest ago ([`evictor`]).
+//! what was handed out longest ago ([`evictor`]). What may enter the pool is a policy's to
+//! say ([`door`]).
 //!
 //! A page of the pool is bound to the state its file had when it was read ([`stamp`]); the file is looked
-//! at again at every read, and what is in doubt is dropped.
+//! at again at every read, and what is in doubt is dropped. What is changed below is told, too ([`watches`]): so the kernel
+//! drops what it has of it without anybody looking.
 //!
 //! Order of locks: the change lock of a file ([`inodes::Inode::changes`]), then any one of: the table of
-//! inodes, the pool's index, the ledger of what was handed out. None is held while the kernel is told to drop
+//! inodes, the pool's index, the door's, the watches, the ledger of what was handed out. None is held while the kernel is told to drop
 //! pages: that waits for reads which this server answers.
 #![forbid(unsafe_code)]
 
 mod as_user;
 mod buffer;
 mod counters;
+mod door;
 mod evictor;
 mod handed_out;
 mod handles;
@@ -30,6 +33,7 @@ mod pages;
 mod reading;
 mod server;
 mod stamp;
+mod watches;
 mod writing;
 
 pub use counters::{STATUS_NAME, Status, StatusError, status};

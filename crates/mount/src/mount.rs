@@ -23,12 +23,13 @@ use crate::counters::{Counters, Status};
 use crate::evictor;
 use crate::handed_out::HandedOut;
 use crate::handles::Handles;
-use crate::inodes::Inodes;
+use crate::inodes::{Inodes, ROOT};
 use crate::lower::{self, Lower};
 use crate::operations::Files;
 use crate::packer::Packer;
 use crate::pages::{FilePages, FilePagesConfig};
 use crate::server::{Pool, Server};
+use crate::watches::Watches;
 
 /// What is mounted, as the list of mounts has it.
 const SOURCE: &str = "clew";
@@ -52,6 +53,8 @@ pub struct MountConfig {
     pub codec: CodecKind,
     /// How the pool keeps them.
     pub pool: PoolKind,
+    /// Whether only pages that are worth their room enter it (ezswap's selective admission); otherwise all do.
+    pub selective: bool,
     /// Whether other users may use it: for root only.
     pub allow_other: bool,
     /// How long the kernel may believe what it was told of names and attributes. If it is not zero, a change
@@ -191,6 +194,7 @@ pub fn mount(config: MountConfig) -> Result<Mounted, MountError> {
                 limit_bytes,
                 codec: config.codec,
                 pool: config.pool,
+                selective: config.selective,
             })?;
             let pages = Arc::new(pages);
             // It ends when nobody gives it anything any more.
@@ -212,10 +216,16 @@ pub fn mount(config: MountConfig) -> Result<Mounted, MountError> {
         timeout: config.timeout,
         written: Mutex::new(HashMap::new()),
         suspects: Mutex::new(Vec::new()),
+        watches: Watches::new(),
         over: Arc::new(AtomicBool::new(false)),
         directory: config.directory.clone(),
         started: Instant::now(),
     });
+    if server.is_believed()
+        && let Some(root) = server.inodes.get(ROOT)
+    {
+        server.watches.watch(ROOT, &server.lower.path(&*root));
+    }
     let mut session = Session::new(Files(server.clone()), &path, &options(&config))
         .map_err(|source| MountError::Mounting { path: path.clone(), source })?;
     let notifier = session.notifier();

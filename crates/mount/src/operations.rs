@@ -73,11 +73,7 @@ impl Files {
     fn attributes(&self, inode: &Inode) -> Result<FileAttr> {
         let now = stat(inode)?;
         if inode.kind == FileType::RegularFile {
-            let mut seen = inode.seen.lock();
-            if seen.is_some_and(|seen| seen != Stamp::of(&now)) {
-                *seen = None;
-                self.0.suspects.lock().push(inode.node);
-            }
+            self.0.suspect_if_changed(inode, Stamp::of(&now));
         }
         Ok(lower::attributes(inode.node, &now))
     }
@@ -86,6 +82,10 @@ impl Files {
     fn tell(&self, fd: OwnedFd) -> Result<(Arc<Inode>, FileAttr)> {
         let now = stat(&fd)?;
         let inode = self.0.inodes.look_up(fd, lower::key(&now), lower::kind(&now));
+        let is_watched = matches!(inode.kind, FileType::RegularFile | FileType::Directory);
+        if self.0.is_believed() && is_watched {
+            self.0.watches.watch(inode.node, &self.0.lower.path(&*inode));
+        }
         match self.attributes(&inode) {
             Ok(attributes) => Ok((inode, attributes)),
             Err(error) => {
@@ -103,6 +103,7 @@ impl Files {
     fn forget_inode(&self, node: u64, lookups: u64) {
         if let Some(gone) = self.0.inodes.forget(node, lookups) {
             self.0.handed_out.lock().forget(node);
+            self.0.watches.forget(node);
             if let Some(pool) = &self.0.pool {
                 pool.pages.leave(gone.key);
             }
@@ -148,6 +149,8 @@ impl Files {
         file: OwnedFd,
         flags: i32,
     ) -> Result<(FileHandle, FopenFlags)> {
+        // Before it is looked at: what changes then is told.
+        self.0.watches.watch(inode.node, &self.0.lower.path(&*inode));
         let stamp = Stamp::of(&stat(&file)?);
         let direct = match OpenFlags(flags).acc_mode() {
             OpenAccMode::O_WRONLY => None,

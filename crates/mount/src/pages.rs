@@ -9,13 +9,14 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use clew_core::{CodecKind, PoolKind};
+use clew_core::{CodecKind, PageId, PoolKind, TierFacts};
 use clew_store::{CodecContext, Get, Handle, PoolFacts, PutError, Store, StoreConfig, StoreError};
 use hashbrown::HashMap;
 use lru::LruCache;
 use parking_lot::Mutex;
 
 use crate::PAGE_BYTES;
+use crate::door::Door;
 use crate::stamp::{FileKey, Stamp};
 
 thread_local! {
@@ -37,12 +38,22 @@ pub struct FilePagesConfig {
     pub codec: CodecKind,
     /// How the pool keeps what it has.
     pub pool: PoolKind,
+    /// Whether only what is worth its room is taken (ezswap's selective admission); otherwise everything is.
+    pub selective: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct PageKey {
     file: FileKey,
     page: u64,
+}
+
+/// A page of the pool.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    handle: Handle,
+    /// What the door calls it.
+    name: PageId,
 }
 
 /// What a file's pages are bound to until something is dropped from it.
@@ -59,7 +70,7 @@ struct File {
 #[derive(Debug)]
 struct Index {
     /// Least recently used last.
-    order: LruCache<PageKey, Handle>,
+    order: LruCache<PageKey, Kept>,
     files: HashMap<FileKey, File>,
     next_epoch: u64,
 }
@@ -70,7 +81,9 @@ pub struct FilePages {
     store: Store,
     codec: CodecKind,
     index: Mutex<Index>,
+    door: Door,
     left: AtomicU64,
+    rejected: AtomicU64,
     foreign_changes: AtomicU64,
 }
 
@@ -81,7 +94,7 @@ impl Index {
     }
 
     /// Takes pages of a file out of the index; what they were goes to `gone`.
-    fn take(&mut self, key: FileKey, pages: Range<u64>, gone: &mut Vec<Handle>) {
+    fn take(&mut self, key: FileKey, pages: Range<u64>, gone: &mut Vec<Kept>) {
         let Some(file) = self.files.get_mut(&key) else { return };
         let taken: Vec<u64> = file.pages.range(pages).copied().collect();
         for page in taken {
@@ -111,7 +124,9 @@ impl FilePages {
             store,
             codec: config.codec,
             index: Mutex::new(index),
+            door: Door::new(config.selective),
             left: AtomicU64::new(0),
+            rejected: AtomicU64::new(0),
             foreign_changes: AtomicU64::new(0),
         })
     }
@@ -138,23 +153,53 @@ impl FilePages {
         epoch
     }
 
-    /// Restores a page into `out`; false if the pool does not have it in this epoch, and then `out` holds
-    /// anything.
-    pub fn get(&self, key: FileKey, epoch: Epoch, page: u64, out: &mut [u8]) -> bool {
-        let handle = {
-            let mut index = self.index.lock();
-            if index.files.get(&key).is_none_or(|file| file.epoch != epoch) {
-                return false;
+    /// Restores what the pool has of these pages in this epoch, each to its place in `bytes`, which has room for all.
+    /// The runs that it does not have: their places hold anything.
+    ///
+    /// # Panics
+    /// If there is less room.
+    pub fn restore(
+        &self,
+        key: FileKey,
+        epoch: Epoch,
+        pages: Range<u64>,
+        bytes: &mut [u8],
+    ) -> Vec<Range<u64>> {
+        let mut missing: Vec<Range<u64>> = Vec::new();
+        let mut next = pages.start;
+        let mut restored = 0;
+        for (page, handle) in self.retained(key, epoch, pages.clone()) {
+            let at = (page - pages.start) as usize * PAGE_BYTES;
+            if self.read_retained(key, page, handle, &mut bytes[at..at + PAGE_BYTES]) {
+                if next < page {
+                    missing.push(next..page);
+                }
+                next = page + 1;
+                restored += 1;
             }
-            let Some(handle) = index.order.get(&PageKey { file: key, page }).copied() else {
-                return false;
-            };
-            // Whoever drops the page meanwhile does not take it away from under us.
-            if !self.store.retain(handle) {
-                return false;
-            }
-            handle
+        }
+        if next < pages.end {
+            missing.push(next..pages.end);
+        }
+        self.door.asked(restored, pages.end - pages.start - restored);
+        missing
+    }
+
+    /// What the pool has of these pages. Whoever drops one meanwhile does not take it away from under us.
+    fn retained(&self, key: FileKey, epoch: Epoch, pages: Range<u64>) -> Vec<(u64, Handle)> {
+        let mut index = self.index.lock();
+        let Index { order, files, .. } = &mut *index;
+        let Some(file) = files.get(&key).filter(|file| file.epoch == epoch) else {
+            return Vec::new();
         };
+        let found = file.pages.range(pages).filter_map(|page| {
+            let kept = order.get(&PageKey { file: key, page: *page })?;
+            self.store.retain(kept.handle).then_some((*page, kept.handle))
+        });
+        found.collect()
+    }
+
+    fn read_retained(&self, key: FileKey, page: u64, handle: Handle, out: &mut [u8]) -> bool {
         let read = CONTEXT
             .with_borrow_mut(|context| self.store.get(context, handle, 0, out).and_then(Get::here));
         self.store.release(handle);
@@ -174,24 +219,36 @@ impl FilePages {
         index.files.get(&key).is_some_and(|file| file.epoch == epoch && file.pages.contains(&page))
     }
 
-    /// Keeps a page that was read in this epoch; false if that is over, or there is no room.
+    /// Keeps a page that was read in this epoch; false if that is over, if it is not worth its room, or there is none.
     ///
     /// # Panics
     /// If it is not one page.
     pub fn put(&self, key: FileKey, epoch: Epoch, page: u64, bytes: &[u8]) -> bool {
         assert_eq!(bytes.len(), PAGE_BYTES, "a page");
+        let room = TierFacts {
+            used_bytes: self.store.used_bytes(),
+            limit_bytes: self.store.config().mem_limit_bytes,
+            ..TierFacts::default()
+        };
+        let Some(name) = self.door.admits(bytes, room) else {
+            self.rejected.fetch_add(1, Relaxed);
+            return false;
+        };
         let Some(handle) = self.store_page(bytes) else { return false };
+        // Before anybody could tell it that the page has left.
+        self.door.entered(name, self.store.stored_bytes(handle));
+        let page_kept = Kept { handle, name };
         let mut gone = Vec::new();
         let kept = {
             let mut index = self.index.lock();
             match index.files.get_mut(&key) {
                 Some(file) if file.epoch == epoch => {
                     file.pages.insert(page);
-                    gone.extend(index.order.put(PageKey { file: key, page }, handle));
+                    gone.extend(index.order.put(PageKey { file: key, page }, page_kept));
                     true
                 }
                 _ => {
-                    gone.push(handle);
+                    gone.push(page_kept);
                     false
                 }
             }
@@ -227,11 +284,11 @@ impl FilePages {
         {
             let mut index = self.index.lock();
             while gone.len() < LEAVING {
-                let Some((key, handle)) = index.order.pop_lru() else { break };
+                let Some((key, kept)) = index.order.pop_lru() else { break };
                 if let Some(file) = index.files.get_mut(&key.file) {
                     file.pages.remove(&key.page);
                 }
-                gone.push(handle);
+                gone.push(kept);
             }
         }
         let left = gone.len();
@@ -266,10 +323,14 @@ impl FilePages {
         }
     }
 
-    fn release(&self, handles: Vec<Handle>) {
-        for handle in handles {
-            self.store.release(handle);
+    fn release(&self, gone: Vec<Kept>) {
+        if gone.is_empty() {
+            return;
         }
+        for kept in &gone {
+            self.store.release(kept.handle);
+        }
+        self.door.left(gone.iter().map(|kept| kept.name));
     }
 
     /// What it holds.
@@ -280,6 +341,11 @@ impl FilePages {
     /// Pages that left because others needed the room.
     pub fn left(&self) -> u64 {
         self.left.load(Relaxed)
+    }
+
+    /// Pages that were not worth their room.
+    pub fn rejected(&self) -> u64 {
+        self.rejected.load(Relaxed)
     }
 
     /// How often all of a file was dropped because it had been changed behind our back.
@@ -303,6 +369,7 @@ mod tests {
             limit_bytes,
             codec: CodecKind::Lz4,
             pool: PoolKind::SizeClasses,
+            selective: false,
         })
         .unwrap()
     }
@@ -322,7 +389,7 @@ mod tests {
 
     fn reads(pool: &FilePages, epoch: Epoch, number: u64) -> bool {
         let mut out = vec![0; PAGE_BYTES];
-        let found = pool.get(KEY, epoch, number, &mut out);
+        let found = pool.restore(KEY, epoch, number..number + 1, &mut out).is_empty();
         assert!(!found || out == page(number), "page {number} is another");
         found
     }
@@ -340,6 +407,53 @@ mod tests {
         // What was read before the change comes too late.
         assert!(!pool.put(KEY, epoch, 3, &page(3)));
         assert_eq!(pool.facts().pages, 0);
+    }
+
+    #[test]
+    fn what_is_there_goes_to_its_place_and_what_is_not_is_told() {
+        let pool = pool(1 << 20);
+        let epoch = pool.epoch(KEY, stamp(10));
+        for number in [1, 2, 5] {
+            assert!(pool.put(KEY, epoch, number, &page(number)));
+        }
+        let mut out = vec![0; 7 * PAGE_BYTES];
+        assert_eq!(pool.restore(KEY, epoch, 0..7, &mut out), [0..1, 3..5, 6..7]);
+        for number in [1, 2, 5] {
+            let at = number as usize * PAGE_BYTES;
+            assert!(out[at..at + PAGE_BYTES] == page(number), "page {number}");
+        }
+        assert_eq!(pool.restore(KEY, epoch, 1..3, &mut out), []);
+        assert!(out[PAGE_BYTES..2 * PAGE_BYTES] == page(2));
+        let none = |epoch, pages: Range<u64>, out: &mut [u8]| {
+            pool.restore(KEY, epoch, pages.clone(), out) == std::slice::from_ref(&pages)
+        };
+        assert!(none(epoch, 7..9, &mut out) && none(Epoch(99), 1..3, &mut out));
+    }
+
+    #[test]
+    fn what_is_not_worth_its_room_is_rejected_and_counted() {
+        let pool = FilePages::new(FilePagesConfig {
+            limit_bytes: 256 << 10,
+            codec: CodecKind::Lz4,
+            pool: PoolKind::SizeClasses,
+            selective: true,
+        })
+        .unwrap();
+        let epoch = pool.epoch(KEY, stamp(10));
+        // Enough of what compresses well for the pool to be full, and then all that is asked for is there.
+        let plain: Vec<u8> = (0..PAGE_BYTES).map(|at| (at / 16) as u8).collect();
+        for number in 0..2_000 {
+            assert!(pool.put(KEY, epoch, number, &plain), "page {number}");
+        }
+        let mut out = vec![0; PAGE_BYTES];
+        for _ in 0..300 {
+            assert_eq!(pool.restore(KEY, epoch, 1_999..2_000, &mut out), []);
+        }
+        let noise: Vec<u8> =
+            (0..PAGE_BYTES as u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        assert!(!pool.put(KEY, epoch, 5_000, &noise));
+        assert!(pool.put(KEY, epoch, 5_001, &[0; PAGE_BYTES]));
+        assert_eq!(pool.rejected(), 1);
     }
 
     #[test]

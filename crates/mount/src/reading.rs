@@ -24,9 +24,8 @@ thread_local! {
     static BUFFER: RefCell<AlignedBuffer> = RefCell::new(AlignedBuffer::default());
 }
 
-/// What was read of a file: whole pages, of which the first is `pages.start`.
-struct Read<'a> {
-    bytes: &'a [u8],
+/// What was read of a file: whole pages, of which the first is `pages.start`, in the buffer.
+struct Read {
     pages: Range<u64>,
     /// Where the answer ends in the file.
     end: u64,
@@ -52,6 +51,7 @@ impl Server {
                 Ok(None) => return reply(Ok(&[])),
                 Err(error) => return reply(Err(error)),
             };
+            let bytes = buffer.filled((read.pages.end - read.pages.start) as usize * PAGE_BYTES);
             if cached {
                 // Before the answer: afterwards it might be too late to take them back.
                 let again = self.handed_out.lock().give(open.inode.node, read.pages.clone());
@@ -59,19 +59,19 @@ impl Server {
             }
             let start = offset - read.pages.start * PAGE_BYTES as u64;
             let end = read.end - read.pages.start * PAGE_BYTES as u64;
-            reply(Ok(&read.bytes[start as usize..end.max(start) as usize]));
-            self.keep(open, &read);
+            reply(Ok(&bytes[start as usize..end.max(start) as usize]));
+            self.keep(open, read, buffer);
         });
     }
 
     /// Reads the pages that hold these bytes; nothing if the file ends before.
-    fn read_pages<'a>(
+    fn read_pages(
         &self,
         open: &OpenFile,
         offset: u64,
         size: u32,
-        buffer: &'a mut AlignedBuffer,
-    ) -> Result<Option<Read<'a>>> {
+        buffer: &mut AlignedBuffer,
+    ) -> Result<Option<Read>> {
         let inode = &open.inode;
         let counters = &self.counters;
         add(&counters.reads, 1);
@@ -85,7 +85,10 @@ impl Server {
         }
         let bytes = buffer.take((pages.end - pages.start) as usize * PAGE_BYTES);
         let epoch = self.pool.as_ref().map(|pool| pool.pages.epoch(inode.key, stamp));
-        let missing = self.read_from_pool(open, epoch, pages.clone(), bytes);
+        let missing = match (&self.pool, epoch) {
+            (Some(pool), Some(epoch)) => pool.pages.restore(inode.key, epoch, pages.clone(), bytes),
+            _ => vec![pages.clone()],
+        };
 
         let fresh_ms = self.now_ms() - FRESH_MS;
         let mut direct = open.direct.as_ref().filter(|_| !inode.was_written_since(fresh_ms));
@@ -126,51 +129,26 @@ impl Server {
             _ => add(&counters.reads_partly, 1),
         }
         let end = end.max(offset);
-        Ok(Some(Read { bytes, pages, end, fresh, stamp, epoch }))
+        Ok(Some(Read { pages, end, fresh, stamp, epoch }))
     }
 
-    /// Restores what the pool has of these pages; the runs that it does not have.
-    fn read_from_pool(
-        &self,
-        open: &OpenFile,
-        epoch: Option<Epoch>,
-        pages: Range<u64>,
-        bytes: &mut [u8],
-    ) -> Vec<Range<u64>> {
-        let (Some(pool), Some(epoch)) = (&self.pool, epoch) else {
-            return vec![pages];
-        };
-        let mut missing: Vec<Range<u64>> = Vec::new();
-        for (page, out) in pages.zip(bytes.chunks_exact_mut(PAGE_BYTES)) {
-            if pool.pages.get(open.inode.key, epoch, page, out) {
-                continue;
-            }
-            match missing.last_mut() {
-                Some(run) if run.end == page => run.end += 1,
-                _ => missing.push(page..page + 1),
-            }
-        }
-        missing
-    }
-
-    /// Hands what was read from disk to the pool.
-    fn keep(&self, open: &OpenFile, read: &Read<'_>) {
+    /// Hands what was read from disk to the pool, with the buffer that it is in.
+    fn keep(&self, open: &OpenFile, read: Read, buffer: &mut AlignedBuffer) {
         let (Some(pool), Some(epoch)) = (&self.pool, read.epoch) else { return };
-        let is_settled = read.stamp.is_settled(SystemTime::now());
-        for run in &read.fresh {
-            if !is_settled {
-                add(&self.counters.pages_unsettled, run.end - run.start);
-                continue;
-            }
-            let from = (run.start - read.pages.start) as usize * PAGE_BYTES;
-            let to = (run.end - read.pages.start) as usize * PAGE_BYTES;
-            pool.packer.offer(Batch {
-                key: open.inode.key,
-                epoch,
-                first: run.start,
-                bytes: read.bytes[from..to].to_vec(),
-            });
+        if read.fresh.is_empty() {
+            return;
         }
+        if !read.stamp.is_settled(SystemTime::now()) {
+            let pages = read.fresh.iter().map(|run| run.end - run.start).sum();
+            return add(&self.counters.pages_unsettled, pages);
+        }
+        *buffer = pool.packer.offer(Batch {
+            key: open.inode.key,
+            epoch,
+            first: read.pages.start,
+            runs: read.fresh,
+            buffer: std::mem::take(buffer),
+        });
     }
 }
 

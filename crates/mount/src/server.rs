@@ -3,20 +3,22 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
-use rustix::fs::{Advice, OFlags, fadvise};
+use rustix::fs::{Advice, FileType, OFlags, fadvise};
 
 use crate::PAGE_BYTES;
 use crate::counters::{Counters, Status};
 use crate::handed_out::HandedOut;
 use crate::handles::{Handles, OpenDirectory, OpenFile};
 use crate::inodes::{Inode, Inodes};
-use crate::lower::Lower;
+use crate::lower::{Lower, stat};
 use crate::packer::Packer;
 use crate::pages::FilePages;
+use crate::stamp::Stamp;
+use crate::watches::Watches;
 
 /// A file that was written so lately is read through the lower page cache, which has it: past that cache it
 /// would have to be on disk first.
@@ -61,6 +63,8 @@ pub struct Server {
     pub written: Mutex<HashMap<u64, Weak<Inode>>>,
     /// Inodes of which the kernel is to drop all pages: they were changed behind our back.
     pub suspects: Mutex<Vec<u64>>,
+    /// What tells of changes below.
+    pub watches: Watches,
     /// Whether the mount is going.
     pub over: Arc<AtomicBool>,
     /// The directory below, as it was named.
@@ -73,6 +77,43 @@ impl Server {
     /// Milliseconds on a clock that starts late enough to be counted back from.
     pub fn now_ms(&self) -> u64 {
         self.started.elapsed().as_millis() as u64 + 2 * TIDY_MS
+    }
+
+    /// An inode is as `now` says. If its file was another when the kernel began to keep pages of it, that is to drop them.
+    pub fn suspect_if_changed(&self, inode: &Inode, now: Stamp) {
+        let mut seen = inode.seen.lock();
+        if seen.is_some_and(|seen| seen != now) {
+            *seen = None;
+            self.suspects.lock().push(inode.node);
+        }
+    }
+
+    /// Whether the kernel believes for a while what it was told of names and attributes.
+    pub fn is_believed(&self) -> bool {
+        !self.timeout.is_zero()
+    }
+
+    /// Looks at an inode of which a change was told: kernel and pool drop what they have of it if it was changed behind our
+    /// back. False if it is just being changed through us, and nobody can say.
+    pub fn look_again(&self, node: u64) -> bool {
+        let Some(inode) = self.inodes.get(node) else { return true };
+        let Some(_unchanged) = inode.changes.try_read() else { return false };
+        let Ok(now) = stat(&*inode).map(|now| Stamp::of(&now)) else { return true };
+        self.suspect_if_changed(&inode, now);
+        // A change in the same tick of the file system's clock as the look before it leaves no other stamp.
+        let by_us = inode.was_written_since(self.now_ms() - FRESH_MS);
+        let in_doubt = !by_us && !now.is_settled(SystemTime::now());
+        // What was never opened has no pages, but attributes that may be believed.
+        let may_be_believed = self.is_believed() && inode.seen.lock().is_none();
+        if in_doubt || may_be_believed {
+            self.suspects.lock().push(node);
+        }
+        if let Some(pool) = &self.pool
+            && inode.kind == FileType::RegularFile
+        {
+            pool.pages.epoch(inode.key, now);
+        }
+        true
     }
 
     /// Has the lower page cache drop what it holds of files that were written a while ago: it would be a second
@@ -122,8 +163,13 @@ impl Server {
             pages_packed: count(&counters.pages_packed),
             pages_too_many: count(&counters.pages_too_many),
             pages_unsettled: count(&counters.pages_unsettled),
+            pages_rejected: of_pages(FilePages::rejected),
             pages_evicted: count(&counters.pages_evicted),
             pages_dropped_by_kernel: count(&counters.pages_dropped_by_kernel),
+            watches: self.watches.len() as u64,
+            unwatched: count(&self.watches.unwatched),
+            changes_told: count(&counters.changes_told),
+            changes_lost: count(&counters.changes_lost),
             foreign_changes: of_pages(FilePages::foreign_changes),
             damaged_pages: facts.corrupt_reads,
             writes: count(&counters.writes),

@@ -1,5 +1,6 @@
 //! Operations by chance, on a mount and on a plain directory: after each, both are the same. Pages leave the
-//! kernel's page cache all the time, and files are changed behind the mount's back.
+//! kernel's page cache all the time, files are changed behind the mount's back, and its server is killed every few
+//! seconds, after which the next one goes on.
 
 mod support;
 
@@ -217,7 +218,7 @@ fn a_mount_is_the_same_as_a_plain_directory() {
     };
     let seconds = given("CLEW_MOUNT_SECONDS", 15);
     let seed = given("CLEW_MOUNT_SEED", 1);
-    let mount = Mount::new(1 << 20, 64 << 10);
+    let mut mount = Mount::new(1 << 20, 64 << 10);
     for root in [mount.at(), mount.plain()] {
         for directory in ["d0", "d1"] {
             fs::create_dir(root.join(directory)).unwrap();
@@ -227,6 +228,8 @@ fn a_mount_is_the_same_as_a_plain_directory() {
     let until = Instant::now() + Duration::from_secs(seconds);
     let mut last: Vec<String> = Vec::new();
     let mut steps = 0;
+    // Of the servers that were killed, and of this one.
+    let mut done = Done::default();
     while Instant::now() < until {
         for _ in 0..60 {
             last.push(step(&mount, &mut chance));
@@ -247,12 +250,36 @@ fn a_mount_is_the_same_as_a_plain_directory() {
             compare(&mount, &format!("seed {seed}, settled, then {what}"));
             last.push(what);
         }
+        done.add(&mount);
+        // The next server knows nothing of what this one did.
+        mount.kill();
+        mount.start(1 << 20, 64 << 10);
+        compare(&mount, &format!("seed {seed}, killed after {:?}", last.last()));
     }
-    let status = mount.status();
-    eprintln!("{steps} operations: {status:?}");
-    assert!(status.pages_from_pool > 100, "{status:?}");
-    assert!(status.pages_evicted > 100, "{status:?}");
+    eprintln!("{steps} operations, {done:?}");
+    assert!(done.from_pool > 100 && done.evicted > 100, "{done:?}");
     // In a short time there may be none that the pool had pages of.
-    assert!(status.foreign_changes > 0 || seconds < 60, "{status:?}");
-    assert_eq!(status.damaged_pages, 0);
+    assert!(done.foreign > 0 || seconds < 60, "{done:?}");
+    assert_eq!(done.damaged, 0);
+}
+
+/// What servers have done.
+#[derive(Debug, Default)]
+struct Done {
+    servers: u64,
+    from_pool: u64,
+    evicted: u64,
+    foreign: u64,
+    damaged: u64,
+}
+
+impl Done {
+    fn add(&mut self, mount: &Mount) {
+        let status = mount.status();
+        self.servers += 1;
+        self.from_pool += status.pages_from_pool;
+        self.evicted += status.pages_evicted;
+        self.foreign += status.foreign_changes;
+        self.damaged += status.damaged_pages;
+    }
 }

@@ -12,6 +12,9 @@ pub mod journal;
 pub mod points;
 pub mod pool;
 pub mod segment;
+#[cfg(test)]
+#[path = "../../../tests/skip.rs"]
+mod skip;
 pub mod store;
 pub mod table;
 pub mod tier;

@@ -174,7 +174,7 @@ impl Column {
 }
 
 /// Pieces of the anonymous memory of a program that holds data, spread over all of it.
-fn pages_of(kind: Kind, seed: u64, scratch: &Path) -> Result<Vec<Vec<u8>>, BenchError> {
+pub(super) fn pages_of(kind: Kind, seed: u64, scratch: &Path) -> Result<Vec<Vec<u8>>, BenchError> {
     let load = Load { seed, data_bytes: 48 << 20, similarity: 0.7, updates: 0.1, is_front: false };
     let launch = Launch { scratch: scratch.to_path_buf(), ..Launch::default() };
     let mut session = Session::start(kind.with(load), &launch)?;

@@ -11,7 +11,7 @@ use clew_report::percentile;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// The benchmark: `fault`, `fault-under-load`, `swap-out`, `restore`, `codec`, `idle`, `sensor`,
-    /// `flash`, `donors`.
+    /// `flash`, `donors`, `lottery`, `admission`, `density`, `mount`.
     pub bench: String,
     /// Which variant of it.
     pub case: String,
@@ -28,7 +28,7 @@ pub struct Measured {
 pub struct Peer {
     /// `kernel-zram`, `kernel-zram-willneed`, `unmanaged`, `lz4-4KiB`,
     /// `no sensor`, `fio 1MiB`, `fio 4KiB`, `fio 32KiB`, `iperf3`, `bare 4KiB`, `copy`, `plain TCP`,
-    /// `remoteswap`, `cloudswap`.
+    /// `remoteswap`, `cloudswap`, `lru`, `lzo`, `lz4`, `z3fold`, `disk O_DIRECT`, `plain FUSE`, `no pool`.
     pub name: String,
     #[serde(flatten)]
     pub costs: Costs,

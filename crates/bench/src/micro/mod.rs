@@ -4,17 +4,22 @@
 //! Both sides are [`side::Side`]s: a worker process with pages of realistic content, managed by a
 //! Clew daemon or swapped by the kernel to its zram. Workers are never pinned.
 
+mod admission;
 mod clew_side;
 mod codec;
+mod density;
 mod donors;
 mod fault;
 mod fault_under_load;
 mod flash;
 mod idle;
 mod kernel_side;
+mod lottery;
 mod measured;
+pub mod mount;
 mod objects;
 mod orders;
+mod page_samples;
 mod region;
 mod restore;
 mod sensor;
@@ -59,11 +64,19 @@ pub enum Case {
     Flash,
     /// Swapping to another machine.
     Donors,
+    /// What a victim of ezswap's lottery costs.
+    Lottery,
+    /// What ezswap's admission costs.
+    Admission,
+    /// Pages a MiB of each pool.
+    Density,
+    /// Reads of a mount.
+    Mount,
 }
 
 impl Case {
     /// All, in the order in which they run.
-    pub const ALL: [Case; 9] = [
+    pub const ALL: [Case; 13] = [
         Case::Fault,
         Case::FaultUnderLoad,
         Case::SwapOut,
@@ -73,6 +86,10 @@ impl Case {
         Case::Sensor,
         Case::Flash,
         Case::Donors,
+        Case::Lottery,
+        Case::Admission,
+        Case::Density,
+        Case::Mount,
     ];
 
     /// Its name.
@@ -87,6 +104,10 @@ impl Case {
             Case::Sensor => "sensor",
             Case::Flash => "flash",
             Case::Donors => "donors",
+            Case::Lottery => "lottery",
+            Case::Admission => "admission",
+            Case::Density => "density",
+            Case::Mount => "mount",
         }
     }
 }
@@ -129,12 +150,21 @@ pub struct MicroConfig {
     pub pages: u64,
     /// Seed of contents and of the order of touches.
     pub seed: u64,
+    /// Where files are that are measured; the directory for temporary files if there is none.
+    pub dir: Option<PathBuf>,
 }
 
 impl MicroConfig {
     /// The usual measurement with the command `clew_exe`.
     pub fn new(clew_exe: PathBuf) -> MicroConfig {
-        MicroConfig { clew_exe, scheme: "zram".into(), repetitions: 7, pages: 25_600, seed: 1 }
+        MicroConfig {
+            clew_exe,
+            scheme: "zram".into(),
+            repetitions: 7,
+            pages: 25_600,
+            seed: 1,
+            dir: None,
+        }
     }
 
     fn check(&self) -> Result<(), BenchError> {
@@ -157,7 +187,8 @@ pub fn measure(
 ) -> Result<Vec<Measured>, BenchError> {
     config.check()?;
     let _interrupts = InterruptGuard::new();
-    let scratch = Scratch::new("clew-bench-")?;
+    let parent = config.dir.clone().unwrap_or_else(std::env::temp_dir);
+    let scratch = Scratch::below(&parent, "clew-bench-")?;
     match case {
         Case::Fault => fault::measure(config, scratch.path(), progress),
         Case::FaultUnderLoad => fault_under_load::measure(config, scratch.path(), progress),
@@ -168,6 +199,10 @@ pub fn measure(
         Case::Sensor => sensor::measure(config, scratch.path(), progress),
         Case::Flash => flash::measure(config, scratch.path(), progress),
         Case::Donors => donors::measure(config, scratch.path(), progress),
+        Case::Lottery => lottery::measure(config, progress),
+        Case::Admission => admission::measure(config, scratch.path(), progress),
+        Case::Density => density::measure(config, scratch.path(), progress),
+        Case::Mount => mount::measure(config, scratch.path(), progress),
     }
 }
 
@@ -184,7 +219,7 @@ mod tests {
 
     #[test]
     fn cases_have_names() {
-        assert_eq!("all".parse::<Cases>().expect("known").0.len(), 9);
+        assert_eq!("all".parse::<Cases>().expect("known").0.len(), 13);
         assert_eq!("swap-out".parse::<Cases>().expect("known").0, [Case::SwapOut]);
         let error = "swapout".parse::<Cases>().expect_err("unknown");
         assert!(error.to_string().contains("swap-out"), "{error}");

@@ -11,6 +11,14 @@ pub fn table(measured: &[Measured]) -> String {
         text += &match part[0].bench.as_str() {
             "sensor" => of_the_sensor(part),
             "donors" => of_donors(part),
+            "lottery" => with_spread(
+                part,
+                nanoseconds,
+                "ns; lru: the same lists, of which there is only one\n",
+            ),
+            "admission" => with_spread(part, nanoseconds, "ns a page\n"),
+            "mount" => with_spread(part, microseconds, "us; in-a-row: a MiB\n"),
+            "density" => of_density(part),
             bench => one_bench(bench, part),
         };
         text.push('\n');
@@ -98,6 +106,65 @@ fn of_donors(measured: &[Measured]) -> String {
     aligned(&header, &rows, 1) + &format!("a 4 KiB page each, or one read of it{delay}\n")
 }
 
+/// Medians, tails and the spread of both sides, in a unit that the note names.
+fn with_spread(measured: &[Measured], number: fn(f64) -> String, note: &str) -> String {
+    let bench = &measured[0].bench;
+    let header =
+        [bench.as_str(), "clew p50", "p99", "spread", "peer", "peer p50", "p99", "spread", "ratio"]
+            .map(String::from);
+    let spread = |costs: &Costs| format!("{}-{}", number(costs.min_us), number(costs.max_us));
+    let rows: Vec<Vec<String>> = measured
+        .iter()
+        .map(|one| {
+            let (clew, peer) = (&one.clew, &one.peer.costs);
+            vec![
+                one.case.clone(),
+                number(clew.p50_us),
+                number(clew.p99_us),
+                spread(clew),
+                one.peer.name.clone(),
+                number(peer.p50_us),
+                number(peer.p99_us),
+                spread(peer),
+                format!("{:.2}", one.ratio),
+            ]
+        })
+        .collect();
+    aligned(&header, &rows, 1) + note
+}
+
+fn nanoseconds(us: f64) -> String {
+    format!("{:.1}", us * 1e3)
+}
+
+fn microseconds(us: f64) -> String {
+    format!("{us:.1}")
+}
+
+/// Pages a MiB of each pool, and what storing one of them took.
+fn of_density(measured: &[Measured]) -> String {
+    let header = ["density", "pages/MiB", "store", "peer", "pages/MiB", "store", "more pages"]
+        .map(String::from);
+    let held = |costs: &Costs| costs.more.get("pages_per_mib").copied().unwrap_or_default();
+    let rows: Vec<Vec<String>> = measured
+        .iter()
+        .map(|one| {
+            let (clew, peer) = (&one.clew, &one.peer.costs);
+            vec![
+                one.case.clone(),
+                format!("{:.0}", held(clew)),
+                time(clew.p50_us),
+                one.peer.name.clone(),
+                format!("{:.0}", held(peer)),
+                time(peer.p50_us),
+                format!("{:.2}", held(clew) / held(peer)),
+            ]
+        })
+        .collect();
+    let note = "pages/MiB: of all that the pool takes; more pages: Clew / peer, larger is better\n";
+    aligned(&header, &rows, 1) + note
+}
+
 fn compression(clew: &Costs, peer: &Costs) -> String {
     let of = |costs: &Costs| costs.more.get("compression_ratio").copied();
     match (of(clew), of(peer)) {
@@ -127,5 +194,21 @@ mod tests {
         let text = table(&[one]);
         assert!(text.contains("123 ms") && text.contains("1.00"), "{text}");
         assert!(text.lines().all(|line| line.len() <= 100), "{text}");
+    }
+
+    #[test]
+    fn spreads_fit_a_terminal_too() {
+        let costs = Costs::of(&[123.456, 54_321.9]).with("pages_per_mib", 812.4);
+        for (bench, case, peer) in [
+            ("mount", "hit-128KiB", "disk O_DIRECT"),
+            ("admission", "mobile-2019", "lzo"),
+            ("lottery", "evict-10^7", "lru"),
+            ("density", "mobile-2019-lzo-blocks-16", "z3fold"),
+        ] {
+            let one = Measured::of(bench, case, "one", costs.clone(), (peer, costs.clone()));
+            let text = table(&[one]);
+            assert!(text.lines().all(|line| line.len() <= 100), "{text}");
+            assert!(text.contains(if bench == "density" { "812" } else { "1.00" }), "{text}");
+        }
     }
 }

@@ -31,6 +31,10 @@ pub struct Args {
     /// is taken from its page cache.
     #[arg(long, value_name = "SIZE", default_value = "64MiB")]
     cache: ByteSize,
+    /// What enters the pool: selective for pages that are worth their room, by the entropy of their beginning and what
+    /// is in the pool; or all.
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = Admit::Selective)]
+    admit: Admit,
     /// Let other users use the mount, each with his own rights (root only).
     #[arg(long)]
     allow_other: bool,
@@ -41,6 +45,13 @@ pub struct Args {
     /// Say what a mount has done and holds, and end.
     #[arg(long)]
     status: bool,
+}
+
+/// What may enter the pool.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Admit {
+    Selective,
+    All,
 }
 
 /// `clew mount`.
@@ -61,6 +72,7 @@ pub fn mount(format: Format, args: Args) -> Result<(), Failure> {
         cache_bytes: args.cache.0,
         codec: CodecKind::Lz4,
         pool: PoolKind::SizeClasses,
+        selective: args.admit == Admit::Selective,
         allow_other: args.allow_other,
         timeout: Duration::from_millis(args.believe),
     })
@@ -104,8 +116,10 @@ fn show(format: Format, status: &Status) -> Result<(), Failure> {
         row("by pool and disk together", status.reads_partly.to_string()),
         row("pages from the pool", status.pages_from_pool.to_string()),
         row("pages from disk", status.pages_from_disk.to_string()),
+        row("pages not worth their room", status.pages_rejected.to_string()),
         row("pages taken from the page cache", status.pages_evicted.to_string()),
         row("pages the kernel dropped by itself", status.pages_dropped_by_kernel.to_string()),
+        row("watched for changes", status.watches.to_string()),
         row("files changed behind its back", status.foreign_changes.to_string()),
         row("damaged pages, read again", status.damaged_pages.to_string()),
         row("writes", status.writes.to_string()),

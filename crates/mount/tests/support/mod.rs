@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use clew_core::{CodecKind, PoolKind};
 use clew_mount::{MountConfig, Status, mount, status};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 /// Longer than anything here takes on a slow and busy machine.
-const LONG: Duration = Duration::from_secs(60);
+pub const LONG: Duration = Duration::from_secs(60);
 
 /// Whether `test` can run: root, FUSE, and `programs`. Says so if not.
 pub fn can_run(test: &str, programs: &[&str]) -> bool {
@@ -38,6 +38,11 @@ pub fn can_run(test: &str, programs: &[&str]) -> bool {
     false
 }
 
+/// Says that a test did not run, and why.
+pub fn skip_because(test: &str, reason: &str) {
+    skip::skip(test, reason);
+}
+
 /// What the process is: the body of the test `serve` of every program that uses this.
 pub fn serve() {
     let of = |name: &str| std::env::var_os(name);
@@ -52,8 +57,9 @@ pub fn serve() {
         cache_bytes: number("CLEW_MOUNT_CACHE"),
         codec: CodecKind::Lz4,
         pool: PoolKind::SizeClasses,
+        selective: true,
         allow_other: false,
-        timeout: Duration::ZERO,
+        timeout: Duration::from_millis(number("CLEW_MOUNT_BELIEVE")),
     })
     .unwrap();
     while !mounted.is_over() {
@@ -65,16 +71,23 @@ pub fn serve() {
 pub struct Mount {
     place: tempfile::TempDir,
     server: Option<Child>,
+    /// How long the kernel believes names and attributes, ms.
+    believe_ms: u64,
 }
 
 impl Mount {
     /// Mounts an empty directory.
     pub fn new(pool_bytes: u64, cache_bytes: u64) -> Mount {
+        Mount::believing(0, pool_bytes, cache_bytes)
+    }
+
+    /// The same, and the kernel believes names and attributes for that long.
+    pub fn believing(believe_ms: u64, pool_bytes: u64, cache_bytes: u64) -> Mount {
         let place = tempfile::tempdir().unwrap();
         for name in ["lower", "mnt", "plain"] {
             std::fs::create_dir(place.path().join(name)).unwrap();
         }
-        let mut mount = Mount { place, server: None };
+        let mut mount = Mount { place, server: None, believe_ms };
         mount.start(pool_bytes, cache_bytes);
         mount
     }
@@ -87,6 +100,7 @@ impl Mount {
             .env("CLEW_MOUNT_AT", self.at())
             .env("CLEW_MOUNT_POOL", pool_bytes.to_string())
             .env("CLEW_MOUNT_CACHE", cache_bytes.to_string())
+            .env("CLEW_MOUNT_BELIEVE", self.believe_ms.to_string())
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
@@ -127,6 +141,19 @@ impl Mount {
             assert!(Instant::now() < until, "never: {what}: {:?}", self.status());
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// Stops the server; when this returns, none of its threads runs.
+    pub fn stop(&self) {
+        let server = Pid::from_child(self.server.as_ref().unwrap());
+        kill_process(server, Signal::STOP).unwrap();
+        let (_, status) = waitpid(Some(server), WaitOptions::UNTRACED).unwrap().unwrap();
+        assert!(status.stopped(), "{status:?}");
+    }
+
+    /// Lets it go on.
+    pub fn go_on(&self) {
+        kill_process(Pid::from_child(self.server.as_ref().unwrap()), Signal::CONT).unwrap();
     }
 
     /// Kills the server.

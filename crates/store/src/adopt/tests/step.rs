@@ -1,10 +1,7 @@
 //! Work done by a child process instruction by instruction. Its segments are ours too: what is in
 //! them when it stands still is what a successor would find if it were killed there.
 
-#[path = "../../../../../tests/skip.rs"]
-mod skip;
-
-use skip::skip;
+use crate::skip::skip;
 
 /// A child that stands still before its first instruction, or behind the last step.
 pub struct Child {

@@ -1,0 +1,159 @@
+//! Changes below that nobody asks about: the kernel drops what it has of them all the same.
+
+mod support;
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use support::{LONG, Mount, can_run, skip_because};
+
+/// Longer than any test takes: what is seen before was not looked for.
+const BELIEVED_MS: u64 = 3_600_000;
+
+#[test]
+#[ignore = "the server, not a test"]
+fn serve() {
+    support::serve();
+}
+
+/// Waits until something is so.
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + LONG;
+    while !is_so() {
+        assert!(Instant::now() < until, "never: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The first bytes of an open file. To open it anew would be to look at it.
+fn begins(file: &File) -> [u8; 6] {
+    let mut bytes = [0; 6];
+    let _ = file.read_at(&mut bytes, 0).unwrap();
+    bytes
+}
+
+#[test]
+fn what_the_kernel_believes_is_dropped_when_it_changes_below() {
+    if !can_run("what_the_kernel_believes_is_dropped_when_it_changes_below", &[]) {
+        return;
+    }
+    let mount = Mount::believing(BELIEVED_MS, 1 << 20, 1 << 20);
+    let (at, lower) = (mount.at(), mount.lower());
+    let is = |name: &str, bytes: &[u8]| fs::read(at.join(name)).is_ok_and(|read| read == bytes);
+    for (name, bytes) in [("f", &b"before"[..]), ("gone", b"x"), ("other", b"y")] {
+        fs::write(lower.join(name), bytes).unwrap();
+        assert!(is(name, bytes));
+    }
+    let open = File::open(at.join("f")).unwrap();
+    assert_eq!(begins(&open), *b"before");
+    // Of the same size, with the same time.
+    let file = File::options().write(true).open(lower.join("f")).unwrap();
+    let modified = file.metadata().unwrap().modified().unwrap();
+    file.write_all_at(b"behind", 0).unwrap();
+    file.set_modified(modified).unwrap();
+    until("other contents", || begins(&open) == *b"behind");
+    file.set_len(3).unwrap();
+    until("a shorter file", || begins(&open) == *b"beh\0\0\0");
+    fs::set_permissions(lower.join("f"), fs::Permissions::from_mode(0o604)).unwrap();
+    let mode = || fs::metadata(at.join("f")).unwrap().permissions().mode() & 0o777;
+    until("other permissions", || mode() == 0o604);
+    // Names.
+    fs::remove_file(lower.join("gone")).unwrap();
+    until("no such name", || !at.join("gone").exists());
+    fs::write(lower.join("new"), b"new").unwrap();
+    fs::rename(lower.join("new"), lower.join("other")).unwrap();
+    until("a name of another file", || is("other", b"new"));
+    assert!(mount.status().changes_told >= 5, "{:?}", mount.status());
+}
+
+/// A process that maps a file, and says of which byte it begins whenever it is asked.
+struct Mapping {
+    child: Child,
+    ask: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Mapping {
+    fn of(path: &Path) -> Mapping {
+        let program = "import mmap,sys\n\
+            f=open(sys.argv[1],'rb')\n\
+            m=mmap.mmap(f.fileno(),0,prot=mmap.PROT_READ)\n\
+            for line in sys.stdin: print(m[0],flush=True)\n";
+        let mut child = Command::new("python3")
+            .args(["-c", program])
+            .arg(path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let ask = child.stdin.take().unwrap();
+        let answers = BufReader::new(child.stdout.take().unwrap());
+        Mapping { child, ask, answers }
+    }
+
+    fn first(&mut self) -> u8 {
+        self.ask.write_all(b"\n").unwrap();
+        let mut line = String::new();
+        self.answers.read_line(&mut line).unwrap();
+        line.trim().parse().unwrap()
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn who_maps_a_file_sees_what_is_written_below() {
+    if !can_run("who_maps_a_file_sees_what_is_written_below", &["python3"]) {
+        return;
+    }
+    let mount = Mount::new(1 << 20, 1 << 20);
+    let lower = mount.lower().join("f");
+    fs::write(&lower, [1; 10_000]).unwrap();
+    let mut mapping = Mapping::of(&mount.at().join("f"));
+    assert_eq!(mapping.first(), 1);
+    let file = File::options().write(true).open(&lower).unwrap();
+    for byte in 2..10 {
+        file.write_all_at(&[byte], 0).unwrap();
+        until("the new byte", || mapping.first() == byte);
+    }
+}
+
+#[test]
+fn what_could_not_be_told_is_looked_for() {
+    const QUEUE: &str = "/proc/sys/fs/inotify/max_queued_events";
+    let test = "what_could_not_be_told_is_looked_for";
+    if !can_run(test, &[]) {
+        return;
+    }
+    let events: u64 = fs::read_to_string(QUEUE).unwrap().trim().parse().unwrap();
+    if events > 1_000_000 {
+        return skip_because(test, "the system's queue of events is too long to fill");
+    }
+    let mount = Mount::believing(BELIEVED_MS, 1 << 20, 1 << 20);
+    let (at, lower) = (mount.at(), mount.lower());
+    let names = ["a", "b", "last"];
+    let open = names.map(|name| {
+        fs::write(lower.join(name), "before").unwrap();
+        File::open(at.join(name)).unwrap()
+    });
+    assert!(open.iter().all(|file| begins(file) == *b"before"));
+    mount.stop();
+    let files = ["a", "b"].map(|name| File::options().write(true).open(lower.join(name)).unwrap());
+    // In turn: what is told twice in a row is told once.
+    for event in 0..events + 10 {
+        files[(event % 2) as usize].write_all_at(b"B", 0).unwrap();
+    }
+    fs::write(lower.join("last"), "behind").unwrap();
+    mount.go_on();
+    until("all three", || open.each_ref().map(begins) == [*b"Before", *b"Before", *b"behind"]);
+    assert!(mount.status().changes_lost > 0, "{:?}", mount.status());
+}
