@@ -17,6 +17,7 @@
 #![cfg_attr(not(test), no_std)]
 
 pub mod attach;
+pub mod except;
 pub mod let_go;
 pub mod madvise;
 pub mod protocol;
