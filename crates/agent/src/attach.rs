@@ -108,6 +108,10 @@ pub unsafe extern "C" fn on_load(_argc: i32, _argv: *const *const u8, envp: *con
     {
         crate::let_go::find_next();
         crate::madvise::find_next();
+        // Others hand over nothing at all, so nobody knows what is in `envp`.
+        if !crate::preload::is_glibc() {
+            return;
+        }
     }
     // SAFETY: the loader hands over the program's environment, valid for the whole call.
     let (path, name) = unsafe { (find(envp, ENV_SOCKET), find(envp, ENV_APP)) };

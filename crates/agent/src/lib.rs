@@ -62,6 +62,26 @@ mod preload {
         "ret"
     );
 
+    // Only glibc tells constructors what `main` will get.
+    core::arch::global_asm!(
+        ".weak gnu_get_libc_version",
+        ".hidden clew_find_glibc",
+        ".globl clew_find_glibc",
+        "clew_find_glibc:",
+        "mov rax, qword ptr [rip + gnu_get_libc_version@GOTPCREL]",
+        "ret"
+    );
+
+    unsafe extern "C" {
+        fn clew_find_glibc() -> usize;
+    }
+
+    /// Whether the C library is glibc.
+    pub fn is_glibc() -> bool {
+        // SAFETY: gives an address, or 0.
+        unsafe { clew_find_glibc() != 0 }
+    }
+
     type Dlsym = unsafe extern "C" fn(usize, *const core::ffi::c_char) -> usize;
     type ErrnoLocation = extern "C" fn() -> *mut i32;
 

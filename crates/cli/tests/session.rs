@@ -291,7 +291,7 @@ fn a_session_is_managed_but_for_its_exceptions() {
     let session = Session::new(&fixture.dir, &fixture.socket);
     let words = touch(&fixture.dir, "quiet");
     let script = fixture.dir.join("scripted");
-    fs::write(&script, format!("#!/bin/sh\necho ready\nread line\n")).expect("written");
+    fs::write(&script, "#!/bin/sh\necho ready\nread line\n").expect("written");
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("a mode");
     let script = [script.to_str().expect("UTF-8").to_string()];
     let managed = start(&fixture.dir, &session, "", &words);
@@ -318,25 +318,12 @@ fn a_session_is_managed_but_for_its_exceptions() {
         alone.send("quit");
         alone.wait(LONG);
     }
-    // A list that nobody can read excepts everybody.
-    let list = session.home.join(FILES[0]);
-    fs::rename(&list, fixture.dir.join("kept")).expect("moved");
-    fs::create_dir(&list).expect("in its place");
-    let cat = Program::start(&fixture.dir, "cat", {
-        let mut shell = Command::new("cat");
-        session.at_home(&mut shell);
-        let object = session.home.join(FILES[6]);
-        shell.env("LD_PRELOAD", object).env("CLEW_EXCEPT", &list);
-        shell.env("CLEW_AGENT_SOCKET", fixture.socket.with_extension("agents"));
-        shell
-    });
-    let seen = poll(std::time::Duration::from_secs(1), || agents_of(cat.pid).first().copied());
-    assert_eq!(seen, None);
-    drop(cat);
-    fs::remove_dir(&list).expect("removed");
-    fs::rename(fixture.dir.join("kept"), &list).expect("moved back");
-
     session.ok(&["include", "quiet"]);
+    // A list that nobody can read excepts everybody.
+    let unreadable = format!("CLEW_EXCEPT={};", fixture.dir.path().display());
+    let alone = start(&fixture.dir, &session, &unreadable, &words);
+    assert!(agents_of(alone.pid).is_empty());
+    alone.quit();
     let again = start(&fixture.dir, &session, "", &words);
     wait_known(&fixture, "quiet", again.pid);
     again.quit();
@@ -384,6 +371,30 @@ fn a_session_without_a_daemon_begins_every_program_as_before() {
     drop(shell);
     session.ok(&["disable"]);
     assert!(session.files().is_empty(), "left: {:?}", session.files());
+}
+
+#[test]
+fn a_program_of_another_c_library_begins_as_before() {
+    let test = "session::a_program_of_another_c_library_begins_as_before";
+    if !can_run(test, &["musl-gcc"]) {
+        return;
+    }
+    let mut fixture = Fixture::start("256MiB");
+    let session = Session::new(&fixture.dir, &fixture.socket);
+    let (source, binary) = (fixture.dir.join("musl.c"), fixture.dir.join("musl"));
+    // Its headers know none of the kernel's.
+    let text = "#include <stdio.h>\nint main(void) { puts(\"ready\"); fflush(stdout); return getchar() == 0; }";
+    fs::write(&source, text).expect("written");
+    let mut compiler = Command::new("musl-gcc");
+    compiler.arg("-o").args([&binary, &source]);
+    let compiled = run_to_end(&mut compiler, LONG);
+    assert!(compiled.status.success(), "{}", texts(&compiled));
+    let words = [binary.to_str().expect("UTF-8"), "1024", "50", "1"].map(str::to_string);
+    let program = start(&fixture.dir, &session, "", &words);
+    assert!(agents_of(program.pid).is_empty());
+    assert_eq!(program.errors(), "");
+    program.quit();
+    fixture.assert_daemon_lives();
 }
 
 /// A control group of version 2, removed at the end.
@@ -476,12 +487,14 @@ fn a_process_names_the_app_in_front_if_it_is_the_users_own() {
     let mut one = fixture.run("one", &words);
     one.wait_ready();
     // The shell that starts it is not managed: whom it has started is.
-    let shell = format!("{} session env >/dev/null; \"$@\"; true", env!("CARGO_BIN_EXE_clew"));
     let mut two = Program::start(&fixture.dir, "two", {
         let run = fixture.run_command("two", &words);
         let mut shell_command = Command::new("sh");
         session.at_home(&mut shell_command);
-        shell_command.args(["-c", &shell, "sh"]).arg(run.get_program()).args(run.get_args());
+        shell_command
+            .args(["-c", "\"$@\"; true", "sh"])
+            .arg(run.get_program())
+            .args(run.get_args());
         shell_command
     });
     let shells = two.pid;
@@ -627,7 +640,7 @@ fn whose_pane_of_tmux_is_looked_at_is_in_front() {
         let known = poll(LONG, || fixture.app(app).processes.first().map(|process| process.pid));
         assert!(known.is_some(), "{app}: {:?}\n{}", fixture.status().apps, fixture.log());
     }
-    let why = || tmux(&["show-messages"]);
+    let why = || tmux(&["list-panes", "-a"]);
     for (words, app) in [
         (["select-window", "-t", "test:1"], "two"),
         (["select-pane", "-t", "test:1.1"], "three"),
