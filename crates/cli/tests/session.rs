@@ -43,7 +43,9 @@ impl Session {
     }
 
     fn at_home(&self, command: &mut Command) {
-        VARIABLES.iter().for_each(|name| drop(command.env_remove(name)));
+        for name in VARIABLES {
+            command.env_remove(name);
+        }
         command.env("HOME", &self.home).env_remove("LD_PRELOAD");
     }
 
@@ -656,8 +658,8 @@ fn whose_pane_of_tmux_is_looked_at_is_in_front() {
 }
 
 /// A window has the focus when it appears, and the one before has it when it goes.
-fn windows_under(test: &str, manager: &[&str]) {
-    if !can_run(test, &["Xvfb", "xterm", manager[0]]) {
+fn windows_under(test: &str, manager: &str) {
+    if !can_run(test, &["Xvfb", "xterm", manager]) {
         return;
     }
     let fixture = Fixture::start("512MiB");
@@ -665,13 +667,21 @@ fn windows_under(test: &str, manager: &[&str]) {
     let server = ["-displayfd", "1", "-screen", "0", "640x480x24", "-nolisten", "tcp"];
     let server = Server::start(Command::new("Xvfb").args(server).stderr(Stdio::null()));
     let display = format!(":{}", server.said);
-    let mut wm = Command::new(manager[0]);
+    // It says that it is there by a file.
+    let (ready, config) = (fixture.dir.join("ready"), fixture.dir.join("i3"));
+    let says = format!("touch {}", ready.display());
+    fs::write(&config, format!("font fixed\nexec --no-startup-id {says}\n")).expect("written");
+    let mut wm = Command::new(manager);
     session.at_home(&mut wm);
-    wm.args(&manager[1..]).env("DISPLAY", &display).process_group(0);
+    match manager {
+        "i3" => wm.arg("-c").arg(&config),
+        _ => wm.arg("--startup").arg(&says),
+    };
+    wm.env("DISPLAY", &display).process_group(0);
     let quiet = wm.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut wm = quiet.spawn().expect("a window manager");
     let log = || fs::read_to_string(fixture.dir.join("watch.log")).unwrap_or_default();
-    // Before there is any window manager that answers: it is told of all that changes.
+    poll(LONG, || ready.exists().then_some(())).expect("the window manager is there");
     let watching = watch(&fixture, &session, &[("DISPLAY", &display)]);
     assert_eq!(watching.said, "clew: watching x11");
     let window = |app: &str| {
@@ -693,13 +703,10 @@ fn windows_under(test: &str, manager: &[&str]) {
 
 #[test]
 fn windows_under_openbox_are_in_front_in_turn() {
-    windows_under("session::windows_under_openbox_are_in_front_in_turn", &["openbox"]);
+    windows_under("session::windows_under_openbox_are_in_front_in_turn", "openbox");
 }
 
 #[test]
 fn windows_under_i3_are_in_front_in_turn() {
-    windows_under(
-        "session::windows_under_i3_are_in_front_in_turn",
-        &["i3", "-c", "/etc/i3/config"],
-    );
+    windows_under("session::windows_under_i3_are_in_front_in_turn", "i3");
 }
