@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(Exceptions::of(&text), Exceptions::usual());
         assert!(text.lines().all(|line| line.len() < 120) && !Exceptions::usual().is_too_long());
         let long = "x".repeat(200);
-        for i in 0..MAX_LIST / 200 {
+        for i in 0..=MAX_LIST / 200 {
             list.add(&format!("{long}{i}")).expect("a name");
         }
         assert!(list.is_too_long());
