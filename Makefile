@@ -32,7 +32,8 @@ scenarios: build
 ## All tests; what .ci/run calls.
 test:
 	scripts/setup.sh cc redis-server redis-benchmark node python3 python3-venv sqlite3 perl java memcached \
-		stress-ng unshare strace gdb perf setpriv cpython-tests fio chromium postgres
+		stress-ng unshare strace gdb perf setpriv cpython-tests fio chromium postgres \
+		tmux dbus-daemon dbus-send musl-gcc Xvfb xterm i3
 	scripts/natural.sh tsserver jupyter compile
 	scripts/test.sh
 
@@ -64,7 +65,7 @@ mutants:
 ## Whether each promise of docs/guarantees.md has a test that notices when it is broken: some ninety
 ## defects, one after the other, two hours as root. A run that was stopped goes on where it was.
 promises:
-	scripts/setup.sh cc redis-server python3 java stress-ng unshare strace setpriv fio postgres
+	scripts/setup.sh cc redis-server python3 java stress-ng unshare strace setpriv fio postgres musl-gcc
 	scripts/promises.py
 
 ## Every micro-benchmark beside its peer in the kernel, as root.

@@ -28,6 +28,10 @@ package_of() {
             echo "python3 $(apt-cache search --names-only '^libpython3\.[0-9]+-testsuite$' 2>/dev/null |
                 cut -d ' ' -f 1 | tail -n 1)" ;;
         java) echo default-jdk-headless ;;
+        dbus-send) echo dbus-bin ;;
+        musl-gcc) echo musl-tools ;;
+        Xvfb) echo xvfb ;;
+        i3) echo i3-wm ;;
         dpkg-shlibdeps) echo dpkg-dev ;;
         *) echo "$1" ;;
     esac

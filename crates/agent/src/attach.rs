@@ -13,6 +13,7 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicUsize};
 
+use crate::except::{self, ENV_EXCEPT};
 use crate::protocol::{AREA_BYTES, ENV_APP, ENV_SOCKET, MAX_NAME};
 use crate::serve::{self, Timespec};
 use crate::sys::{close, errno, exit, nr, spawn_sharing_memory, syscall4, syscall6};
@@ -107,10 +108,20 @@ pub unsafe extern "C" fn on_load(_argc: i32, _argv: *const *const u8, envp: *con
     {
         crate::let_go::find_next();
         crate::madvise::find_next();
+        // Others hand over nothing at all, so nobody knows what is in `envp`.
+        if !crate::preload::is_glibc() {
+            return;
+        }
     }
     // SAFETY: the loader hands over the program's environment, valid for the whole call.
     let (path, name) = unsafe { (find(envp, ENV_SOCKET), find(envp, ENV_APP)) };
     let Some(path) = path.filter(|p| !p.is_empty() && p.len() < 108) else { return };
+    // SAFETY: as above; a value ends with its entry's zero.
+    let excepts = unsafe { find(envp, ENV_EXCEPT) }.filter(|list| !list.is_empty());
+    // SAFETY: the same.
+    if excepts.is_some_and(|list| unsafe { except::is_excepted(list) }) {
+        return;
+    }
     let name = name.filter(|n| n.len() <= MAX_NAME).unwrap_or(&[]);
     // SAFETY: the program has one thread yet, and nobody else refers to it.
     let kept = unsafe { &mut *KEPT.0.get() };
@@ -164,7 +175,24 @@ fn which(fd: i32) -> Option<(u64, u64)> {
     (done == 0).then_some((stat[0], stat[1]))
 }
 
+/// Whether there is anything at this path, NUL-terminated.
+fn is_there(path: &[u8; 108]) -> bool {
+    const AT_FDCWD: usize = -100isize as usize;
+    // struct stat: 144 bytes.
+    let mut stat = [0u64; 18];
+    // SAFETY: the path ends with a zero, and the buffer is as long as the structure.
+    let done = unsafe {
+        let (path, to) = (path.as_ptr() as usize, stat.as_mut_ptr() as usize);
+        syscall4(nr::NEWFSTATAT, AT_FDCWD, path, to, 0)
+    };
+    done == 0
+}
+
 fn start(kept: &mut Inherited) {
+    // In a whole session there may be no daemon for long: then each program begins as without Clew.
+    if !is_there(&kept.state.path) {
+        return;
+    }
     // SAFETY: a fresh anonymous mapping, used by nobody else.
     let area = unsafe {
         syscall6(nr::MMAP, 0, AREA_BYTES, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS, usize::MAX, 0)

@@ -17,6 +17,7 @@
 #![cfg_attr(not(test), no_std)]
 
 pub mod attach;
+pub mod except;
 pub mod let_go;
 pub mod madvise;
 pub mod protocol;
@@ -60,6 +61,26 @@ mod preload {
         "mov rax, qword ptr [rip + __errno_location@GOTPCREL]",
         "ret"
     );
+
+    // Only glibc tells constructors what `main` will get.
+    core::arch::global_asm!(
+        ".weak gnu_get_libc_version",
+        ".hidden clew_find_glibc",
+        ".globl clew_find_glibc",
+        "clew_find_glibc:",
+        "mov rax, qword ptr [rip + gnu_get_libc_version@GOTPCREL]",
+        "ret"
+    );
+
+    unsafe extern "C" {
+        fn clew_find_glibc() -> usize;
+    }
+
+    /// Whether the C library is glibc.
+    pub fn is_glibc() -> bool {
+        // SAFETY: gives an address, or 0.
+        unsafe { clew_find_glibc() != 0 }
+    }
 
     type Dlsym = unsafe extern "C" fn(usize, *const core::ffi::c_char) -> usize;
     type ErrnoLocation = extern "C" fn() -> *mut i32;

@@ -39,6 +39,7 @@ pub mod nr {
     pub const CLOCK_GETTIME: usize = 228;
     pub const OPENAT: usize = 257;
     pub const NEWFSTATAT: usize = 262;
+    pub const READLINKAT: usize = 267;
     pub const PPOLL: usize = 271;
     pub const PIPE2: usize = 293;
     pub const KCMP: usize = 312;
@@ -58,6 +59,7 @@ pub mod errno {
     pub const ENOMEM: isize = 12;
     pub const EBUSY: isize = 16;
     pub const EEXIST: isize = 17;
+    pub const ENOTDIR: isize = 20;
     pub const EPROTO: isize = 71;
     pub const ENOBUFS: isize = 105;
     pub const ETIMEDOUT: isize = 110;

@@ -69,6 +69,9 @@ enum Verb {
     /// Govern programs without an agent through the kernel's own swap: static ones, those in a sandbox,
     /// and whoever was there before (root).
     Govern(verbs::govern::Args),
+    /// Manage all programs of this user's session, without starting each by hand.
+    #[command(subcommand)]
+    Session(verbs::session::Action),
     /// Lend memory to machines nearby, or come to know one of them.
     Donate(verbs::donate::Args),
     /// Come to know a machine that lends memory, by the code that it shows.
@@ -183,6 +186,7 @@ pub fn main() -> ExitCode {
         Verb::Bench(args) => verbs::bench::bench(format, args),
         Verb::Mount(args) => verbs::mount::mount(format, args),
         Verb::Govern(args) => verbs::govern::govern(format, args),
+        Verb::Session(action) => verbs::session::session(&socket, format, action),
         Verb::Donate(args) => verbs::donate::donate(format, args),
         Verb::Pair(args) => verbs::donate::pair(args),
         Verb::Record(args) => verbs::record::record(format, args),

@@ -47,7 +47,7 @@ mod error;
 mod places;
 
 pub use error::DaemonError;
-pub use places::{check_names, default_socket};
+pub use places::{agents_socket, check_names, default_socket};
 
 use belongings::Belongings;
 use places::{is_socket, replace_living};
@@ -261,7 +261,7 @@ pub fn run(
         Handlers { epolls, cpus, placement: record.placement },
         to_governor.clone(),
     ));
-    let agent_socket = socket.with_extension("agents");
+    let agent_socket = agents_socket(socket);
     // Programs change their directory.
     let agent_socket = std::path::absolute(&agent_socket).unwrap_or(agent_socket);
     let environment = Environment { agent_socket, agent_protocol: VERSION };
@@ -299,7 +299,7 @@ pub fn run(
     keeper.keep();
     // A service manager's socket stays.
     let given = std::env::var("LISTEN_PID").is_ok_and(|pid| pid == std::process::id().to_string());
-    bound.0 = [socket.to_path_buf(), socket.with_extension("agents")]
+    bound.0 = [socket.to_path_buf(), agents_socket(socket)]
         .into_iter()
         .skip(usize::from(given))
         .collect();

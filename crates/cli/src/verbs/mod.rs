@@ -20,6 +20,7 @@ pub mod report;
 pub mod reproduce;
 pub mod run;
 pub mod schemes;
+pub mod session;
 pub mod simulate;
 pub mod statistics;
 pub mod study;

@@ -1,7 +1,8 @@
 //! `clew run`: puts the agent into a program's environment and becomes the program.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -85,9 +86,13 @@ pub fn run(socket: &Path, args: Args) -> Result<(), Failure> {
     }
     // Ours, whatever the daemon has: what it named would be code that runs in the program.
     let mut preload = preload::object(socket)?.into_os_string();
-    if let Some(other) = std::env::var_os("LD_PRELOAD").filter(|v| !v.is_empty()) {
-        preload.push(":");
-        preload.push(other);
+    let others = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+    // The loader divides at blanks, too. That of a session is one of ours.
+    for other in others.as_bytes().split(|b| b": \t\n".contains(b)).map(OsStr::from_bytes) {
+        if !other.is_empty() && !preload::is_object(Path::new(other)) {
+            preload.push(":");
+            preload.push(other);
+        }
     }
     let error = Command::new(&program)
         .arg0(&args.command[0])

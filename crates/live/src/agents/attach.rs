@@ -27,6 +27,7 @@ use crate::programs::let_go::{self, Plea};
 use crate::programs::memory::ProgramMemory;
 use crate::programs::name;
 use crate::programs::process::{ProcFiles, Process, Shared};
+use crate::programs::scope;
 use crate::programs::sharing;
 use crate::survival::predecessor::ProcessName;
 use crate::survival::pressure;
@@ -254,7 +255,10 @@ pub(super) fn hello(shared: &Shared, socket: Foreign, order: u64) -> Result<Said
     seqpacket::takes_descriptors(&socket, false);
     Ok(Said::Hello(Box::new(Candidate {
         socket,
-        app_name: name::bounded(name),
+        app_name: match name {
+            [] => scope::app_of(pid).unwrap_or_default(),
+            said => name::bounded(said),
+        },
         app: AppId(0),
         pid,
         started: process.started,

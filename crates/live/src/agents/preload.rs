@@ -14,6 +14,9 @@ use crate::control::trusted_path::{self, PathError};
 /// The version of the agent protocol that the object speaks.
 pub const PROTOCOL: u32 = clew_agent::protocol::VERSION;
 
+/// How the names of objects begin.
+pub const NAME: &str = "libclew_agent";
+
 const OBJECT: &[u8] = include_bytes!(env!("CLEW_AGENT_OBJECT"));
 
 /// Why the object can be put nowhere.
@@ -38,7 +41,7 @@ pub enum PreloadError {
 pub fn object(socket: &Path) -> Result<PathBuf, PreloadError> {
     let mut hasher = std::hash::DefaultHasher::new();
     OBJECT.hash(&mut hasher);
-    let name = format!("libclew_agent-{:016x}.so", hasher.finish());
+    let name = format!("{NAME}-{:016x}.so", hasher.finish());
     let cache = std::env::var_os("XDG_CACHE_HOME")
         .map(PathBuf::from)
         .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")));
@@ -62,7 +65,17 @@ fn can_be_named(path: &Path) -> bool {
     path.is_absolute() && !bytes.iter().any(|b| b.is_ascii_whitespace() || b":;$".contains(b))
 }
 
-fn put(place: &Path, name: &str) -> Result<PathBuf, PreloadError> {
+/// Whether an entry of `LD_PRELOAD` is such an object: what puts one there takes others out, for a program
+/// has one agent.
+pub fn is_object(entry: &Path) -> bool {
+    entry.file_name().is_some_and(|name| name.as_bytes().starts_with(NAME.as_bytes()))
+}
+
+/// The object in this directory, by this name, for `LD_PRELOAD`: what has the name and is another is replaced.
+///
+/// # Errors
+/// Where it cannot be there, or the loader would not find it.
+pub fn put(place: &Path, name: &str) -> Result<PathBuf, PreloadError> {
     let path = place.join(name);
     if !can_be_named(&path) {
         return Err(PreloadError::Name { path });
@@ -70,7 +83,7 @@ fn put(place: &Path, name: &str) -> Result<PathBuf, PreloadError> {
     let fail = |source| PreloadError::File { path: path.clone(), source };
     // Programs that have changed their user map it too.
     trusted_path::make(place, 0o755)?;
-    if is_ours(&path) && mappable(&path) {
+    if is_this_object(&path) && mappable(&path) {
         return Ok(path);
     }
     // Written under another name first: nobody maps half an object.
@@ -93,7 +106,7 @@ fn put(place: &Path, name: &str) -> Result<PathBuf, PreloadError> {
 }
 
 /// Whether a file in a directory that only we can change is this object, and stays it.
-fn is_ours(path: &Path) -> bool {
+pub fn is_this_object(path: &Path) -> bool {
     let Ok(found) = fs::symlink_metadata(path) else { return false };
     let owned = found.uid() == 0 || found.uid() == trusted_path::own_uid();
     found.is_file()
@@ -138,7 +151,7 @@ mod tests {
     fn what_lies_in_its_place_is_replaced_unless_it_is_the_same() {
         let dir = std::env::temp_dir().join(format!("clew-preload-{}", std::process::id()));
         let path = put(&dir, "object.so").expect("it is written");
-        assert!(is_ours(&path));
+        assert!(is_this_object(&path));
         let inode = |path: &Path| fs::metadata(path).expect("it is there").ino();
         let first = inode(&path);
         assert_eq!(put(&dir, "object.so").expect("it is there").as_path(), path);

@@ -10,7 +10,7 @@ use clew_core::{DonorId, Tier};
 use clew_store::flash::{Flash, LogId};
 use clew_store::{Journal, Store, StoreConfig, Tables};
 
-use super::places::{Bound, given_socket, is_served, is_socket};
+use super::places::{Bound, agents_socket, given_socket, is_served, is_socket};
 use super::{DaemonError, MAX_PAGES, MAX_SPACES};
 use crate::agents::seqpacket;
 use crate::config::{Config, DonorsConfig, FlashPlace};
@@ -134,7 +134,7 @@ impl Belongings {
             let path = path.to_path_buf();
             move |source| DaemonError::File { what, path, source }
         };
-        let agent_socket = socket.with_extension("agents");
+        let agent_socket = agents_socket(socket);
         let given = given_socket(socket);
         let places = [(socket, libc::SOCK_STREAM), (&agent_socket, libc::SOCK_SEQPACKET)];
         for (path, kind) in places.into_iter().skip(usize::from(given.is_some())) {

@@ -30,13 +30,17 @@ pub fn default_socket() -> PathBuf {
     }
 }
 
+/// Where the daemon that serves `socket` hears agents.
+pub fn agents_socket(socket: &Path) -> PathBuf {
+    socket.with_extension("agents")
+}
+
 /// Checks that the files beside a socket are others than itself, and that both sockets can be bound.
 ///
 /// # Errors
 /// [`DaemonError::Ending`] if one of them has its name, [`DaemonError::TooLong`].
 pub fn check_names(socket: &Path) -> Result<(), DaemonError> {
-    if [socket, &socket.with_extension("agents")].into_iter().any(|at| SockAddr::unix(at).is_err())
-    {
+    if [socket, &agents_socket(socket)].into_iter().any(|at| SockAddr::unix(at).is_err()) {
         return Err(DaemonError::TooLong(socket.to_path_buf()));
     }
     let taken = ["agents", "pid", "keeper", "lock"];

@@ -14,5 +14,6 @@ pub mod proc_stat;
 pub mod process;
 pub mod robust;
 pub mod scan;
+pub mod scope;
 pub mod sharing;
 pub mod without_agent;

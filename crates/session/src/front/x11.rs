@@ -1,0 +1,96 @@
+//! X11: `_NET_ACTIVE_WINDOW` of the root window (Extended Window Manager Hints), which window managers keep,
+//! and whose that window is: as the server knows it (X-Resource extension), else as the window says
+//! (`_NET_WM_PID`), which in a container is another's number.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use x11rb::connection::Connection;
+use x11rb::errors::ReplyError;
+use x11rb::protocol::Event;
+use x11rb::protocol::res::{ClientIdMask, ClientIdSpec, ConnectionExt as _};
+use x11rb::protocol::xproto::{AtomEnum, ChangeWindowAttributesAux, ConnectionExt as _, EventMask};
+use x11rb::rust_connection::RustConnection;
+
+use super::{Front, Gone, Said};
+use crate::latest::Latest;
+
+/// The X server that DISPLAY names.
+pub struct X11;
+
+struct Screen {
+    x: RustConnection,
+    root: u32,
+    active: u32,
+    pid: u32,
+}
+
+impl Front for X11 {
+    fn name(&self) -> &'static str {
+        "x11"
+    }
+
+    fn follow(&mut self, tell: &Arc<Latest<Said>>) -> Result<Infallible, Gone> {
+        let screen = Screen::open()?;
+        tell.say(screen.front()?);
+        loop {
+            match screen.x.wait_for_event().map_err(gone)? {
+                Event::PropertyNotify(event)
+                    if event.window == screen.root && event.atom == screen.active =>
+                {
+                    tell.say(screen.front()?);
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Screen {
+    fn open() -> Result<Screen, Gone> {
+        let (x, number) = x11rb::connect(None).map_err(gone)?;
+        let root = x.setup().roots.get(number).ok_or_else(|| gone("it has no such screen"))?.root;
+        let atom = |name: &[u8]| -> Result<u32, ReplyError> {
+            Ok(x.intern_atom(false, name)?.reply()?.atom)
+        };
+        let active = atom(b"_NET_ACTIVE_WINDOW").map_err(gone)?;
+        let pid = atom(b"_NET_WM_PID").map_err(gone)?;
+        let changes = ChangeWindowAttributesAux::new().event_mask(EventMask::PROPERTY_CHANGE);
+        x.change_window_attributes(root, &changes).map_err(gone)?.check().map_err(gone)?;
+        Ok(Screen { x, root, active, pid })
+    }
+
+    fn front(&self) -> Result<Said, Gone> {
+        let Some(window) = self.number(self.root, self.active, AtomEnum::WINDOW)? else {
+            return Ok(Said::Nobody);
+        };
+        let client = ClientIdSpec { client: window, mask: ClientIdMask::LOCAL_CLIENT_PID };
+        let known = there(self.x.res_query_client_ids(&[client]).map_err(gone)?.reply())?;
+        let known = known.and_then(|known| known.ids.first()?.value.first().copied());
+        let pid = match known.filter(|pid| *pid > 0) {
+            Some(pid) => Some(pid),
+            None => self.number(window, self.pid, AtomEnum::CARDINAL)?,
+        };
+        Ok(pid.map_or(Said::Nobody, Said::Front))
+    }
+
+    /// The number that a property is, if it is one and not zero.
+    fn number(&self, window: u32, property: u32, kind: AtomEnum) -> Result<Option<u32>, Gone> {
+        let asked = self.x.get_property(false, window, property, kind, 0, 1).map_err(gone)?;
+        let number = there(asked.reply())?.and_then(|reply| reply.value32()?.next());
+        Ok(number.filter(|number| *number > 0))
+    }
+}
+
+/// An answer; none where the window is gone by now, or the server has no such extension.
+fn there<T>(reply: Result<T, ReplyError>) -> Result<Option<T>, Gone> {
+    match reply {
+        Ok(reply) => Ok(Some(reply)),
+        Err(ReplyError::X11Error(_)) => Ok(None),
+        Err(error) => Err(gone(error)),
+    }
+}
+
+fn gone(why: impl std::fmt::Display) -> Gone {
+    Gone(why.to_string())
+}
