@@ -1,5 +1,7 @@
 //! The workers: everything that takes time and asks no policy.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,6 +16,7 @@ use crossbeam_channel::{Receiver, Sender, select, unbounded};
 
 use crate::agents::attach::{AttachError, Candidate};
 use crate::agents::strangers::{self, Stranger};
+use crate::control::trusted_path::own_uid;
 use crate::faults::events::remove;
 use crate::governor::Message;
 use crate::kernel_swap::KernelSwap;
@@ -61,13 +64,11 @@ pub enum Work {
     LeaveOut { plea: Plea, ticket: u64 },
 }
 
-/// Where work is handed in. What a program may wait for comes first, and what waits for strangers has
-/// somebody of its own: no worker waits for a program that is not managed yet, or is kept by the long
-/// work of a policy.
+/// Where work is handed in. What a program may wait for comes first, and the long work of policies, which keeps
+/// no worker, has somebody of its own.
 pub struct Desk {
     urgent: Sender<Work>,
     other: Sender<Work>,
-    strangers: Sender<Stranger>,
     jobs: Sender<Work>,
 }
 
@@ -76,16 +77,14 @@ pub struct Desk {
 pub struct Queue {
     urgent: Receiver<Work>,
     other: Receiver<Work>,
-    strangers: Receiver<Stranger>,
     jobs: Receiver<Work>,
 }
 
 /// A queue of work and its desk.
 pub fn queue() -> (Desk, Queue) {
     let [urgent, other, jobs] = std::array::from_fn(|_| unbounded());
-    let strangers = unbounded();
-    let queue = Queue { urgent: urgent.1, other: other.1, strangers: strangers.1, jobs: jobs.1 };
-    (Desk { urgent: urgent.0, other: other.0, strangers: strangers.0, jobs: jobs.0 }, queue)
+    let queue = Queue { urgent: urgent.1, other: other.1, jobs: jobs.1 };
+    (Desk { urgent: urgent.0, other: other.0, jobs: jobs.0 }, queue)
 }
 
 impl Desk {
@@ -112,11 +111,6 @@ impl Desk {
         };
         // Without workers the daemon is ending.
         let _ = to.send(work);
-    }
-
-    /// Has a candidate prepared for management. Answered by one [`Message::Done`], too.
-    pub fn prepare(&self, candidate: Box<Candidate>, ticket: u64) {
-        let _ = self.strangers.send((candidate, ticket));
     }
 }
 
@@ -187,13 +181,16 @@ pub struct Done {
 const NEAR_PAGES: u64 = 512;
 
 /// The workers. One that waits for an agent which has begun an order and is frozen can do nothing
-/// else; then another takes its place, and one too many leaves when the agent is heard again.
+/// else; then another takes its place, and one too many leaves when the agent is heard again. No worker waits
+/// for a program that is not managed yet: each user's are prepared by somebody of their own.
 pub struct Crew {
     shared: Arc<Shared>,
     work: Queue,
     answer: Sender<Message>,
     size: Arc<Size>,
     hired: usize,
+    /// Who prepares programs, by their user.
+    strangers: HashMap<u32, Sender<Stranger>>,
 }
 
 #[derive(Default)]
@@ -205,7 +202,7 @@ struct Size {
 impl Crew {
     /// Nobody yet.
     pub fn new(shared: Arc<Shared>, work: Queue, answer: Sender<Message>) -> Crew {
-        Crew { shared, work, answer, size: Arc::default(), hired: 0 }
+        Crew { shared, work, answer, size: Arc::default(), hired: 0, strangers: HashMap::new() }
     }
 
     /// Somebody who does one piece of long work after the other, and nothing else.
@@ -224,21 +221,39 @@ impl Crew {
         Ok(())
     }
 
-    /// Somebody who prepares programs. Each may take some seconds to answer.
-    fn hire_for_strangers(&self) -> std::io::Result<()> {
-        let (shared, strangers) = (self.shared.clone(), self.work.strangers.clone());
-        let answer = self.answer.clone();
+    /// Somebody who prepares programs of a user. Each may take some seconds to answer.
+    fn hire_for_strangers(&mut self, uid: u32) -> std::io::Result<&Sender<Stranger>> {
+        let (shared, answer) = (self.shared.clone(), self.answer.clone());
+        let none = match self.strangers.entry(uid) {
+            Entry::Occupied(hired) => return Ok(hired.into_mut()),
+            Entry::Vacant(none) => none,
+        };
+        let (to, strangers) = unbounded();
         std::thread::Builder::new()
             .name("strangers".into())
             .spawn(move || strangers::prepare(&shared, &strangers, &answer))?;
-        Ok(())
+        Ok(none.insert(to))
+    }
+
+    /// Has a candidate prepared for management. Answered by one [`Message::Done`], too.
+    pub fn prepare(&mut self, candidate: Box<Candidate>, ticket: u64) {
+        match self.hire_for_strangers(candidate.uid) {
+            // Without one the daemon is ending.
+            Ok(strangers) => drop(strangers.send((candidate, ticket))),
+            Err(source) => {
+                let error = AttachError::Proc { what: "starting a thread", source };
+                let managed = Some(Err((candidate.pid, error)));
+                let done = Done { ticket, managed, ..Done::default() };
+                let _ = self.answer.send(Message::Done(Box::new(done)));
+            }
+        }
     }
 
     /// Makes it so many workers, one who prepares programs, each of which may take some seconds to
     /// answer, and one for the long work of policies.
     pub fn keep(&mut self, wanted: usize) -> std::io::Result<()> {
         if self.hired == 0 {
-            self.hire_for_strangers()?;
+            self.hire_for_strangers(own_uid())?;
             self.hire_for_jobs()?;
         }
         self.size.wanted.store(wanted, Ordering::Relaxed);

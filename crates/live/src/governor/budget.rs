@@ -68,7 +68,8 @@ impl Governor {
         let is_there = |id| self.shared.processes.read().contains_key(&id);
         let counted = processes.iter().zip(&residents);
         let counted = counted.map(|(process, resident)| process.counted_bytes(*resident, is_there));
-        self.resident_bytes = counted.sum::<u64>() + small;
+        let counted: Vec<u64> = counted.collect();
+        self.resident_bytes = counted.iter().sum::<u64>() + small;
         self.used = UsedBytes {
             programs_bytes: self.resident_bytes,
             buffers_bytes: buffers,
@@ -103,6 +104,7 @@ impl Governor {
             self.look_where_it_grew(process, *resident);
             self.keep_own_budget(process, *resident);
         }
+        self.keep_user_budgets(&processes, &counted);
         // Room is made between relaunches; during one, only what must be: its faults need the CPUs.
         let relaunching = self.driver.is_relaunching();
         // Where an app may be ended, a machine that stalls is reason enough.

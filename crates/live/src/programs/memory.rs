@@ -81,6 +81,8 @@ pub struct ProgramMemory {
     given_up: AtomicBool,
     /// It was found to exist no longer.
     ended: AtomicBool,
+    /// Since when no page could be put for want of memory, in milliseconds of [`now_ms`]; 0 if one could.
+    no_room_since: AtomicU64,
     epoll: RawFd,
     token: u64,
     fresh_next: AtomicU64,
@@ -108,6 +110,7 @@ impl ProgramMemory {
             unwatched: AtomicBool::new(false),
             given_up: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            no_room_since: AtomicU64::new(0),
             epoll,
             token,
             fresh_next: AtomicU64::new(0),
@@ -292,6 +295,32 @@ impl ProgramMemory {
     /// Whether it was found to exist no longer; asks nobody.
     pub fn has_ended(&self) -> bool {
         self.ended.load(Ordering::SeqCst)
+    }
+
+    /// For how long the kernel has had no memory for any page of it: its control group is at its limit, perhaps.
+    pub fn has_no_room_since(&self) -> Option<Duration> {
+        match self.no_room_since.load(Ordering::Relaxed) {
+            0 => None,
+            since => Some(Duration::from_millis(now_ms().saturating_sub(since))),
+        }
+    }
+
+    fn note_room(&self, put: Partial) {
+        match put.errno {
+            libc::ENOMEM if put.bytes == 0 => {
+                let (before, now) = (0, now_ms());
+                let _ = self.no_room_since.compare_exchange(
+                    before,
+                    now,
+                    Ordering::Relaxed,
+                    Ordering::Relaxed,
+                );
+            }
+            _ if put.bytes > 0 && self.no_room_since.load(Ordering::Relaxed) != 0 => {
+                self.no_room_since.store(0, Ordering::Relaxed);
+            }
+            _ => {}
+        }
     }
 
     /// Asks whether it still exists, unless that is known; whether it is found to have ended now. Waits as
@@ -560,6 +589,12 @@ impl ProgramMemory {
 /// What comes of a page for a program that is not served any more: it stays stored.
 const GIVEN_UP: Put = Put { pages: 0, stop: Some(PutStop::Gone) };
 
+/// Milliseconds since this process first asked, and one more.
+fn now_ms() -> u64 {
+    static BEGAN: OnceLock<Instant> = OnceLock::new();
+    BEGAN.get_or_init(Instant::now).elapsed().as_millis() as u64 + 1
+}
+
 fn put_result(partial: Partial, page_bytes: u64) -> Put {
     let pages = (partial.bytes / page_bytes) as usize;
     let stop = match partial.errno {
@@ -650,7 +685,9 @@ impl Memory for ProgramMemory {
         if self.is_given_up() {
             return GIVEN_UP;
         }
-        put_result(self.uffd.copy(first.addr(self.page_bytes), bytes), self.page_bytes)
+        let copied = self.uffd.copy(first.addr(self.page_bytes), bytes);
+        self.note_room(copied);
+        put_result(copied, self.page_bytes)
     }
 
     fn put_zero(&self, first: Vpn, count: usize) -> Put {
