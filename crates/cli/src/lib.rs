@@ -163,14 +163,14 @@ pub fn main() -> ExitCode {
         )
         .init();
     // Daemon and programs work elsewhere.
-    let whole = |socket: PathBuf| std::path::absolute(&socket).unwrap_or(socket);
-    let (named, format) = (cli.socket.map(whole), cli.format);
+    let absolute = |socket: PathBuf| std::path::absolute(&socket).unwrap_or(socket);
+    let (named, format) = (cli.socket.map(absolute), cli.format);
     // Asked only where it is needed: it looks who serves.
-    let socket = || named.clone().unwrap_or_else(|| whole(service::socket_of_user().0));
+    let socket = || named.clone().unwrap_or_else(|| absolute(service::socket_of_user().0));
     let result = match cli.verb {
         Verb::Doctor => verbs::doctor::doctor(format),
         Verb::Daemon(args) => {
-            let own = || whole(clew_live::daemon::default_socket());
+            let own = || absolute(clew_live::daemon::default_socket());
             verbs::daemon::daemon(&named.clone().unwrap_or_else(own), format, args)
         }
         Verb::Run(args) => verbs::run::run_somewhere(named.clone(), args),

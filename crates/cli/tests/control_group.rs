@@ -83,8 +83,7 @@ fn start(test: &str) -> Option<(Fixture, Group, Program, Program)> {
     let mut inside = fixture.run_touch("inside", 32 * PAGES_OF_MIB, 50, 3);
     let outside = fixture.run_touch("outside", 8 * PAGES_OF_MIB, 50, 5);
     inside.expect("touch seq", &format!("touched {} bad 0", 32 * PAGES_OF_MIB));
-    // What it has is charged to where it is.
-    group.set("memory.move_charge_at_immigrate", "1");
+    // What it gets from now on is charged there.
     group.set("cgroup.procs", &inside.pid.to_string());
     group.set("cgroup.procs", &inside.agent().to_string());
     fixture.swap_out_at_least("inside", 30 << 20);

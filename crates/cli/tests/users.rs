@@ -5,10 +5,10 @@ mod support;
 
 use std::fs;
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use clew_live::agents::preload;
 use clew_live::control::status::{AppStatus, Status};
@@ -150,7 +150,7 @@ fn says(output: &Output, code: i32, words: &[&str]) {
 #[test]
 fn each_sees_and_orders_what_is_the_own() {
     let Some([one, two]) = two_users("users::own", &[]) else { return };
-    let mut fixture = service(&[]);
+    let mut fixture = service(&["--metrics", "0"]);
     let mut programs =
         [&one, &two].map(|user| user.touch(&fixture, "same", 32, u64::from(user.uid)));
     let sums = programs.each_mut().map(|program| program.ask("sum"));
@@ -194,6 +194,9 @@ fn each_sees_and_orders_what_is_the_own() {
     let text = String::from_utf8_lossy(&text.stdout).into_owned();
     assert!(text.contains("USER") && text.contains(&others), "{text}");
 
+    let metrics = metrics(&fixture);
+    assert!(metrics.contains("clew_budget_bytes") && !metrics.contains("same"), "{metrics}");
+
     // A successor knows whose all of them are.
     fixture.kill_daemon();
     fixture.start_successor(&[]);
@@ -207,6 +210,18 @@ fn each_sees_and_orders_what_is_the_own() {
     }
     roots.expect("touch seq", &format!("touched {} bad 0", 8 * PAGES_OF_MIB));
     fixture.assert_daemon_lives();
+}
+
+/// What anybody may read.
+fn metrics(fixture: &Fixture) -> String {
+    let log = fs::read_to_string(fixture.dir.join("daemon.log")).expect("a log");
+    let at = log.lines().find_map(|line| line.strip_prefix("clew: metrics at http://"));
+    let at = at.and_then(|at| at.strip_suffix("/metrics")).expect("an address");
+    let mut stream = TcpStream::connect(at).expect("it listens");
+    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers");
+    answer
 }
 
 /// What a server answers to one line of a user's.
@@ -291,10 +306,6 @@ fn a_program_of_another_user_is_nobodys_to_bring() {
     assert!(fixture.status().apps.is_empty(), "{:?}", fixture.status().apps);
     assert!(fixture.log().contains("it is of user 0"), "{}", fixture.log());
     program.kill();
-    // The same message of one whose program is the own is heard.
-    let mut own = one.command(&[binary.as_os_str()]);
-    own.arg(&agents).args([&uid, &group, &hello]);
-    drop(own);
     fixture.assert_daemon_lives();
 }
 
@@ -380,7 +391,7 @@ fn who_is_over_the_own_budget_gives_own_pages() {
     let Some([large, small]) = two_users("users::budget", &[]) else { return };
     let mut fixture = service(&["--user-budget", "64MiB"]);
     let mut of_small = small.touch(&fixture, "small", 24, 5);
-    let mut of_large = large.touch(&fixture, "large", 120, 7);
+    let mut of_large = large.touch(&fixture, "large", 96, 7);
     let sum = of_large.ask("sum");
     let used = |status: &Status, uid| {
         let of = status.users.iter().find(|user| user.uid == uid);
@@ -422,7 +433,9 @@ impl AtItsPlace {
         let script = "mount -t tmpfs -o mode=755 tmpfs /run && exec \"$@\"";
         let mut command = Command::new("unshare");
         command.args(["-m", "sh", "-c", script, "sh"]).arg(&clew);
-        command.args(["daemon", "--budget", "1GiB", "--scheme", "zram", "--config", "/dev/null"]);
+        let config = dir.join("clew.toml");
+        fs::write(&config, "").expect("a file");
+        command.args(["daemon", "--budget", "1GiB", "--scheme", "zram", "--config"]).arg(&config);
         command.args(["--group", &GROUP.to_string()]).stdin(Stdio::null());
         command.env_remove("LD_PRELOAD").env_remove("CLEW_SOCKET");
         let place =

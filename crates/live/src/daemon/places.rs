@@ -90,9 +90,8 @@ pub(super) fn open_to(socket: &Path, group: Option<u32>, given: bool) -> Result<
     let set = |path: &Path, mode| {
         fs::set_permissions(path, Permissions::from_mode(mode)).map_err(fail(path))
     };
-    let mode = |path: &Path| {
-        fs::metadata(path).map(|found| found.mode() & 0o7777).map_err(fail(path))
-    };
+    let mode =
+        |path: &Path| fs::metadata(path).map(|found| found.mode() & 0o7777).map_err(fail(path));
     let Some(group) = group else {
         for path in sockets.into_iter().skip(usize::from(given)) {
             if mode(path)? & 0o077 != 0 {

@@ -124,13 +124,15 @@ impl Governor {
         (self.users.used, self.users.sampled) = (used, sampled);
     }
 
-    /// Has users who use more than they may give pages of their own.
-    pub(super) fn keep_user_budgets(&mut self, processes: &[Arc<Process>], counted: &[u64]) {
+    /// Has users who use more than they may give pages of their own. Answers how many bytes these are, as far as they are
+    /// resident: others need not give them.
+    pub(super) fn keep_user_budgets(&mut self, processes: &[Arc<Process>], counted: &[u64]) -> u64 {
         if !self.shared.users.is_service() {
-            return;
+            return 0;
         }
         self.weigh_users(processes, counted);
-        let Some(budget) = self.user_budget() else { return };
+        let Some(budget) = self.user_budget() else { return 0 };
+        let mut owed = 0;
         let used: Vec<(u32, u64)> =
             self.users.used.iter().map(|(uid, used)| (*uid, used.total())).collect();
         for (uid, used) in used.into_iter().filter(|(uid, _)| *uid != own_uid()) {
@@ -139,23 +141,17 @@ impl Governor {
             if !is_over || self.driver.pool_full().0 {
                 continue;
             }
-            self.last_busy = Instant::now();
             let excess = used - (budget - budget / BELOW);
-            self.take_down(uid, excess.div_ceil(self.shared.page_bytes), processes);
+            let resident = self.take_down(uid, excess.div_ceil(self.shared.page_bytes), processes);
+            owed += excess.min(resident * self.shared.page_bytes);
         }
+        owed
     }
 
-    /// Has a user give so many pages, unless the last round is under way.
-    fn take_down(&mut self, uid: u32, pages: u64, processes: &[Arc<Process>]) {
+    /// Has a user give so many pages, unless the last round is under way; how many could be given.
+    fn take_down(&mut self, uid: u32, pages: u64, processes: &[Arc<Process>]) -> u64 {
         let own = || processes.iter().filter(|process| process.uid() == uid);
         let is_leaving = |process: &Arc<Process>| self.swap_outs.contains_key(&process.id);
-        if let Some((began, took)) = self.users.rounds.get(&uid) {
-            let since = began.elapsed();
-            let is_under_way = own().any(is_leaving) && since < STUCK;
-            if since < APART.max(*took * REST) || is_under_way {
-                return;
-            }
-        }
         let mut givers: BTreeMap<AppId, Giver> = BTreeMap::new();
         for process in own().filter(|process| process.is_managed()) {
             let Some(app) = self.apps.get(&process.app) else { continue };
@@ -170,12 +166,22 @@ impl Governor {
                 giver.pages += process.space.table.counts().resident;
             }
         }
+        let resident: u64 = givers.values().map(|giver| giver.pages).sum();
+        if let Some((began, took)) = self.users.rounds.get(&uid) {
+            let since = began.elapsed();
+            let is_under_way = own().any(is_leaving) && since < STUCK;
+            if since < APART.max(*took * REST) || is_under_way {
+                return resident;
+            }
+        }
         let began = Instant::now();
         for (app, pages) in who_gives(givers.into_values().collect(), pages) {
             self.driver.take_out_of_app(app, pages, &self.programs);
         }
         self.users.rounds.insert(uid, (began, began.elapsed()));
+        self.last_busy = Instant::now();
         self.carry_out(None);
+        resident
     }
 }
 

@@ -23,6 +23,9 @@ use crate::survival::records::Descriptors;
 const FRESH_RUN: u32 = 8;
 const FRESH_RUN_MAX: u32 = 64;
 
+/// Who waits for a page asks again far more often, in milliseconds: what was refused before that is over.
+const ROOM_ASKED_MS: u64 = 1000;
+
 /// How often a page is looked for, a millisecond apart, before it is given up as lost.
 const LOOKS: usize = 200;
 
@@ -81,8 +84,9 @@ pub struct ProgramMemory {
     given_up: AtomicBool,
     /// It was found to exist no longer.
     ended: AtomicBool,
-    /// Since when no page could be put for want of memory, in milliseconds of [`now_ms`]; 0 if one could.
-    no_room_since: AtomicU64,
+    /// Since when no page could be put for want of memory, 0 if one could, and when that was tried last, in
+    /// milliseconds of [`now_ms`].
+    no_room: [AtomicU64; 2],
     epoll: RawFd,
     token: u64,
     fresh_next: AtomicU64,
@@ -110,7 +114,7 @@ impl ProgramMemory {
             unwatched: AtomicBool::new(false),
             given_up: AtomicBool::new(false),
             ended: AtomicBool::new(false),
-            no_room_since: AtomicU64::new(0),
+            no_room: Default::default(),
             epoll,
             token,
             fresh_next: AtomicU64::new(0),
@@ -297,29 +301,23 @@ impl ProgramMemory {
         self.ended.load(Ordering::SeqCst)
     }
 
-    /// For how long the kernel has had no memory for any page of it: its control group is at its limit, perhaps.
+    /// For how long the kernel has had no memory for any page of it, if it had none a moment ago: its control group is
+    /// at its limit, perhaps.
     pub fn has_no_room_since(&self) -> Option<Duration> {
-        match self.no_room_since.load(Ordering::Relaxed) {
-            0 => None,
-            since => Some(Duration::from_millis(now_ms().saturating_sub(since))),
-        }
+        let [since, last] = [0, 1].map(|i| self.no_room[i].load(Ordering::Relaxed));
+        let now = now_ms();
+        let is_so = since != 0 && now.saturating_sub(last) < ROOM_ASKED_MS;
+        is_so.then(|| Duration::from_millis(now.saturating_sub(since)))
     }
 
     fn note_room(&self, put: Partial) {
-        match put.errno {
-            libc::ENOMEM if put.bytes == 0 => {
-                let (before, now) = (0, now_ms());
-                let _ = self.no_room_since.compare_exchange(
-                    before,
-                    now,
-                    Ordering::Relaxed,
-                    Ordering::Relaxed,
-                );
+        if put.errno == libc::ENOMEM && put.bytes == 0 {
+            if self.has_no_room_since().is_none() {
+                self.no_room[0].store(now_ms(), Ordering::Relaxed);
             }
-            _ if put.bytes > 0 && self.no_room_since.load(Ordering::Relaxed) != 0 => {
-                self.no_room_since.store(0, Ordering::Relaxed);
-            }
-            _ => {}
+            self.no_room[1].store(now_ms(), Ordering::Relaxed);
+        } else if put.bytes > 0 && self.no_room[0].load(Ordering::Relaxed) != 0 {
+            self.no_room[0].store(0, Ordering::Relaxed);
         }
     }
 
