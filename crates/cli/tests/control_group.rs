@@ -125,7 +125,8 @@ fn a_program_whose_group_has_no_room_for_long_is_ended() {
     outside.expect("touch seq", &format!("touched {} bad 0", 8 * PAGES_OF_MIB));
     // Its end needs none: it is gone from its group.
     assert!(poll(LONG, || (!is_alive(inside.pid)).then_some(())).is_some(), "{}", fixture.log());
-    fixture.wait_all_freed("inside");
+    let gone = poll(LONG, || fixture.app("inside").processes.is_empty().then_some(()));
+    assert!(gone.is_some(), "{:?}\n{}", fixture.app("inside"), fixture.log());
     fixture.assert_daemon_lives();
     drop(group);
 }

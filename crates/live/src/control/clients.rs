@@ -340,7 +340,7 @@ mod tests {
         let mut ask = |asker| {
             let (ours, theirs) = pair();
             peers.push(theirs);
-            let place = Place::take_of(&places, ours, share(asker)).ok().expect("there is room");
+            let place = Place::take_of(&places, ours, share(asker)).expect("there is room");
             let (users, governor) = (users.clone(), governor.clone());
             let client = Client { place, asker, users, governor };
             let line = serde_json::to_vec(&Request::Status).expect("JSON");
