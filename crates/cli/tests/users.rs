@@ -265,10 +265,15 @@ fn who_is_not_in_the_group_gets_in_nowhere() {
     let touch = compile(&fixture.dir, "touch.c", &[]);
     let object = preload::object(&fixture.socket).expect("it has a place");
     for user in [&outside, &unknown] {
-        let words = [touch.to_str().expect("UTF-8"), "4096", "50", "3"];
-        let mut command = user.command(&words);
-        command.env("LD_PRELOAD", &object).env("CLEW_AGENT_SOCKET", &agents);
-        command.env("CLEW_APP", "stranger");
+        // Root's own part of it has none of that.
+        let settings = [
+            format!("LD_PRELOAD={}", object.display()),
+            format!("CLEW_AGENT_SOCKET={}", agents.display()),
+        ];
+        let touch = touch.to_str().expect("UTF-8");
+        let [preload, socket] = settings.each_ref().map(String::as_str);
+        let command =
+            user.command(&["env", preload, socket, "CLEW_APP=stranger", touch, "4096", "50", "3"]);
         let mut program = Program::start(&fixture.dir, "stranger", command);
         program.wait_ready();
         let refused = poll(LONG, || {
