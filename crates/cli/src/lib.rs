@@ -16,6 +16,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use clew_live::control::client::ControlError;
+use clew_live::control::service;
 
 use output::Format;
 
@@ -24,8 +25,8 @@ use output::Format;
 #[derive(Parser)]
 #[command(name = "clew", version, max_term_width = 100)]
 struct Cli {
-    /// Socket of the daemon [default: /run/clew/clew.sock for root, else in the user's runtime
-    /// directory].
+    /// Socket of the daemon [default: /run/clew/clew.sock for root, and for whom a service for all users
+    /// serves there; else in the user's runtime directory].
     #[arg(long, global = true, value_name = "PATH", env = "CLEW_SOCKET")]
     socket: Option<PathBuf>,
     /// How tables are printed.
@@ -166,27 +167,31 @@ pub fn main() -> ExitCode {
                 .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn")),
         )
         .init();
-    let socket = cli.socket.unwrap_or_else(clew_live::daemon::default_socket);
     // Daemon and programs work elsewhere.
-    let socket = std::path::absolute(&socket).unwrap_or(socket);
-    let format = cli.format;
+    let absolute = |socket: PathBuf| std::path::absolute(&socket).unwrap_or(socket);
+    let (named, format) = (cli.socket.map(absolute), cli.format);
+    // Asked only where it is needed: it looks who serves.
+    let socket = || named.clone().unwrap_or_else(|| absolute(service::socket_of_user().0));
+    // Of a daemon of the user's own.
+    let own_socket =
+        || named.clone().unwrap_or_else(|| absolute(clew_live::daemon::default_socket()));
     let result = match cli.verb {
         Verb::Doctor => verbs::doctor::doctor(format),
-        Verb::Daemon(args) => verbs::daemon::daemon(&socket, format, args),
-        Verb::Run(args) => verbs::run::run(&socket, args),
-        Verb::Ps => verbs::ps::ps(&socket, format),
-        Verb::Top(args) => verbs::top::top(&socket, format, args),
-        Verb::Fg(args) => verbs::app::fg(&socket, args),
-        Verb::Bg(args) => verbs::app::bg(&socket, args),
-        Verb::SwapOut(args) => verbs::app::swap_out(&socket, args),
-        Verb::Restore(args) => verbs::app::restore(&socket, args),
-        Verb::Stop => verbs::app::stop(&socket),
+        Verb::Daemon(args) => verbs::daemon::daemon(&own_socket(), format, args),
+        Verb::Run(args) => verbs::run::run_somewhere(named.clone(), args),
+        Verb::Ps => verbs::ps::ps(&socket(), format),
+        Verb::Top(args) => verbs::top::top(&socket(), format, args),
+        Verb::Fg(args) => verbs::app::fg(&socket(), args),
+        Verb::Bg(args) => verbs::app::bg(&socket(), args),
+        Verb::SwapOut(args) => verbs::app::swap_out(&socket(), args),
+        Verb::Restore(args) => verbs::app::restore(&socket(), args),
+        Verb::Stop => verbs::app::stop(&socket()),
         Verb::Schemes(args) => verbs::schemes::schemes(format, args),
         Verb::Demo(args) => verbs::demo::demo(format, args),
         Verb::Bench(args) => verbs::bench::bench(format, args),
         Verb::Mount(args) => verbs::mount::mount(format, args),
         Verb::Govern(args) => verbs::govern::govern(format, args),
-        Verb::Session(action) => verbs::session::session(&socket, format, action),
+        Verb::Session(action) => verbs::session::session(&own_socket(), format, action),
         Verb::Donate(args) => verbs::donate::donate(format, args),
         Verb::Pair(args) => verbs::donate::pair(args),
         Verb::Record(args) => verbs::record::record(format, args),

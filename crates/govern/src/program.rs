@@ -126,7 +126,7 @@ impl Program {
 
     /// Anonymous memory that it has resident, bytes.
     pub fn resident_bytes(&mut self, page_bytes: u64) -> u64 {
-        resident_anonymous_bytes(&mut self.statm, page_bytes)
+        resident_anonymous_bytes(&self.statm, page_bytes)
     }
 }
 

@@ -8,8 +8,10 @@ use clew_engine::budget::{Budget, WATERMARKS};
 use clew_engine::driver::Sensor;
 use clew_policy::schemes::Scheme;
 use clew_trace::regular;
+use nix::unistd::Group;
 use serde::Deserialize;
 
+use crate::control::trusted_path::{self, own_uid};
 use crate::recording::recorder::Recording;
 use crate::survival::predecessor::ProcessName;
 
@@ -48,6 +50,8 @@ pub struct ConfigFile {
     pub donors: Option<DonorsFile>,
     /// Where it is written down how apps are used.
     pub profiles: Option<PathBuf>,
+    /// Whom else root's daemon serves.
+    pub users: Option<UsersFile>,
     /// Rules for programs.
     #[serde(default)]
     pub rule: Vec<Rule>,
@@ -61,6 +65,58 @@ pub struct SensorFile {
     pub share: Option<u32>,
     /// See [`Sensor::run_pages`].
     pub run_pages: Option<u32>,
+}
+
+/// The table `[users]` as written: with it root's daemon is a service for all users.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct UsersFile {
+    /// Name or number of the group whose members it serves.
+    pub group: Option<String>,
+    /// What the apps of each user but root may use.
+    pub budget: Option<ByteSize>,
+}
+
+/// Whom a service for all users serves besides root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UsersConfig {
+    /// Who is in this group.
+    pub group: u32,
+    /// What the apps of each of them may use, if that is limited.
+    pub budget: Option<ByteSize>,
+}
+
+/// The group of a service where nobody names one.
+const USERS_GROUP: &str = "clew";
+
+impl UsersConfig {
+    fn of(said: UsersFile) -> Result<UsersConfig, ConfigError> {
+        let senseless = |field, value: &str, why: String| ConfigError::Senseless {
+            field,
+            value: value.to_string(),
+            why,
+        };
+        if own_uid() != 0 {
+            let why = "only root's daemon can serve all users".to_string();
+            return Err(senseless("all-users", "true", why));
+        }
+        if !trusted_path::names_every_user() {
+            let why =
+                "this user namespace does not map all users and groups, and shows several as one";
+            return Err(senseless("all-users", "true", why.to_string()));
+        }
+        let name = said.group.as_deref().unwrap_or(USERS_GROUP);
+        let group = match (name.parse(), Group::from_name(name)) {
+            (Ok(number), _) => number,
+            (_, Ok(Some(group))) => group.gid.as_raw(),
+            (_, Ok(None)) => {
+                let why = format!("there is no such group ('groupadd --system {name}' makes it)");
+                return Err(senseless("users.group", name, why));
+            }
+            (_, Err(error)) => return Err(senseless("users.group", name, error.to_string())),
+        };
+        Ok(UsersConfig { group, budget: said.budget })
+    }
 }
 
 /// The table `[flash]`: a file or a block device.
@@ -236,6 +292,8 @@ pub struct Config {
     pub donors: Option<DonorsConfig>,
     /// Where it is written down how apps are used, if it is: see [`crate::profiles`].
     pub profiles: Option<PathBuf>,
+    /// Whom it serves besides its own user, if it is a service for all users.
+    pub users: Option<UsersConfig>,
     /// Rules for programs.
     pub rules: Vec<Rule>,
     /// End when the last app has ended (the private daemon of `clew run`).
@@ -279,6 +337,8 @@ pub struct Overrides {
     pub donors: DonorsFile,
     /// `--profiles`.
     pub profiles: Option<PathBuf>,
+    /// `--all-users` and what goes with it; each is stronger than the file's.
+    pub users: Option<UsersFile>,
     /// See [`Config::exit_when_idle`].
     pub exit_when_idle: bool,
     /// See [`Config::starter`].
@@ -339,6 +399,17 @@ impl Config {
             copies_file: said.copies_file.or(written.copies_file),
             chunk: said.chunk.or(written.chunk),
         };
+        // A user's daemon, and a private one, is nobody else's.
+        let written = from_file.users.filter(|_| own_uid() == 0 && !over.exit_when_idle);
+        let users = match (over.users.clone(), written) {
+            (None, None) => None,
+            (said, written) => {
+                let (said, written) = (said.unwrap_or_default(), written.unwrap_or_default());
+                let (group, budget) =
+                    (said.group.or(written.group), said.budget.or(written.budget));
+                Some(UsersConfig::of(UsersFile { group, budget })?)
+            }
+        };
         let config = Config {
             scheme_name: scheme.name.clone(),
             scheme,
@@ -360,6 +431,7 @@ impl Config {
             flash: over.flash.clone().or(from_file.flash.filter(|_| !over.exit_when_idle)),
             donors: DonorsConfig::of(donors)?,
             profiles: over.profiles.clone().or(from_file.profiles),
+            users,
             rules: from_file.rule,
             exit_when_idle: over.exit_when_idle,
             starter: over.starter,
@@ -380,6 +452,12 @@ impl Config {
         if self.budget > machine {
             let why = format!("this machine has {machine}");
             return senseless("budget", self.budget.to_string(), why);
+        }
+        if let Some(each) = self.users.and_then(|users| users.budget)
+            && !(MIN_BUDGET..=self.budget).contains(&each)
+        {
+            let why = format!("{MIN_BUDGET} to {}, the budget of all", self.budget);
+            return senseless("users.budget", each.to_string(), why);
         }
         let (low, high) = (self.watermark_low, self.watermark_high);
         if !(low > 0.0 && low < high && high < 50.0) {
@@ -531,6 +609,33 @@ mod tests {
             assert_eq!(at.to_string(), wanted, "{text}");
         }
         assert_eq!(load("").expect("valid").metrics, None);
+    }
+
+    #[test]
+    fn a_service_is_roots_and_its_users_are_a_groups() {
+        assert_eq!(load("").expect("valid").users, None);
+        let wanted = "[users]\ngroup = \"0\"\nbudget = \"64MiB\"\n";
+        let users = load(wanted).expect("valid").users;
+        if own_uid() != 0 {
+            assert_eq!(users, None, "a user's own daemon is nobody else's");
+            return;
+        }
+        assert_eq!(users, Some(UsersConfig { group: 0, budget: Some(ByteSize(64 << 20)) }));
+        let over = Overrides { exit_when_idle: true, ..Overrides::default() };
+        let file = std::env::temp_dir().join(format!("clew-users-{}.toml", std::process::id()));
+        std::fs::write(&file, wanted).expect("write");
+        let private = Config::load(Some(&file), &over).expect("valid");
+        std::fs::remove_file(&file).expect("remove");
+        assert_eq!(private.users, None, "nor is a private one");
+        for (text, word) in [
+            ("[users]\ngroup = \"no-such-group\"", "groupadd --system no-such-group"),
+            ("[users]\ngroup = \"0\"\nbudget = \"1MiB\"", "users.budget"),
+            ("budget = \"64MiB\"\n[users]\ngroup = \"0\"\nbudget = \"65MiB\"", "users.budget"),
+            ("[users]\nname = \"x\"", "name"),
+        ] {
+            let error = load(text).expect_err(text);
+            assert!(error.contains(word), "'{text}' gives '{error}'");
+        }
     }
 
     #[test]

@@ -24,7 +24,7 @@ use crate::agents::accept::accept_agents;
 use crate::agents::closer;
 use crate::config::Config;
 use crate::control::protocol::Environment;
-use crate::control::trusted_path;
+use crate::control::trusted_path::{self, own_uid};
 use crate::faults::affinity;
 use crate::governor::{Governor, Message};
 use crate::profiles::{self, Profiles};
@@ -36,6 +36,7 @@ use crate::survival::predecessor::{self, Predecessor};
 use crate::survival::records::{DaemonDescriptors, column};
 use crate::survival::rehearsal::{Prospect, rehearse};
 use crate::survival::takeover::{self, Estate};
+use crate::users::Users;
 use crate::work::crew::Crew;
 use crate::{
     control::clients, control::exporter, doctor, donor_tier, faults::far, faults::serve,
@@ -47,13 +48,13 @@ mod error;
 mod places;
 
 pub use error::DaemonError;
-pub use places::{agents_socket, check_names, default_socket};
+pub use places::{ROOTS_SOCKET, agents_socket, check_names, default_socket};
 
 use belongings::Belongings;
-use places::{is_socket, replace_living};
+use places::{is_socket, open_to, replace_living};
 
 /// Pages that one daemon manages at most: 256 GiB of programs.
-const MAX_PAGES: u64 = 1 << 26;
+pub(crate) const MAX_PAGES: u64 = 1 << 26;
 
 /// Bytes of a page.
 const PAGE_BYTES: usize = 4096;
@@ -137,7 +138,9 @@ pub fn run(
     };
     let system = |what| move |source| DaemonError::System { what, source };
     could_run(socket)?;
-    trusted_path::make(trusted_path::directory_of(socket), 0o700)?;
+    let is_service = config.users.is_some();
+    let mode = if is_service { 0o711 } else { 0o700 };
+    trusted_path::make(trusted_path::directory_of(socket), mode)?;
     only_sockets(socket)?;
     if takeover {
         could_succeed(socket, &config)?;
@@ -221,6 +224,13 @@ pub fn run(
         Some(estate) => Belongings::inherited(estate, &config)?,
         None => Belongings::new(socket, store_config, &config)?,
     };
+    // A service manager's socket stays.
+    let given = std::env::var("LISTEN_PID").is_ok_and(|pid| pid == std::process::id().to_string());
+    match open_to(socket, config.users.map(|users| users.group), given) {
+        // Programs wait to be served: they must not wait for this.
+        Err(error) if left.is_some() => tracing::error!("users may not get in: {error}"),
+        done => done?,
+    }
     // A predecessor's has as many slots as that wanted.
     pressure::limit_descriptors(journal.capacity() as u64);
     let metrics_at = metrics.as_ref().and_then(|m| m.local_addr().ok());
@@ -250,7 +260,7 @@ pub fn run(
     let (to_governor, inbox) = unbounded();
     let (to_workers, work) = desk::queue();
     let engine = Engine::new(&config.scheme);
-    let shared = Arc::new(Shared::new(
+    let shared = Shared::new(
         Mover::new(store, config.scheme.retain, parking(engine.arrival()))
             .with_witness(witness)
             .with_run_ahead(engine.run_ahead()),
@@ -260,7 +270,9 @@ pub fn run(
         4096,
         Handlers { epolls, cpus, placement: record.placement },
         to_governor.clone(),
-    ));
+    );
+    let group = config.users.map(|users| users.group);
+    let shared = Arc::new(shared.with_users(Users::new(own_uid(), group)));
     let agent_socket = agents_socket(socket);
     // Programs change their directory.
     let agent_socket = std::path::absolute(&agent_socket).unwrap_or(agent_socket);
@@ -279,7 +291,7 @@ pub fn run(
     governor.lend_from(donors);
     let adopted = left
         .map(|(from, programs)| {
-            takeover::adopt(&shared, from, programs, |name| governor.app_named(name))
+            takeover::adopt(&shared, from, programs, |uid, name| governor.app_named(uid, name))
         })
         .transpose()
         .map_err(DaemonError::Takeover)?;
@@ -297,8 +309,6 @@ pub fn run(
         .map_err(file("writing down the keeper of", socket))?;
     points::start_committed();
     keeper.keep();
-    // A service manager's socket stays.
-    let given = std::env::var("LISTEN_PID").is_ok_and(|pid| pid == std::process::id().to_string());
     bound.0 = [socket.to_path_buf(), agents_socket(socket)]
         .into_iter()
         .skip(usize::from(given))
@@ -348,8 +358,8 @@ pub fn run(
     let control: &'static UnixListener = Box::leak(Box::new(UnixListener::from(control)));
     let (answer, for_agents) = (to_governor.clone(), shared.clone());
     spawn("agents".into(), Box::new(move || accept_agents(&for_agents, agents, &answer)));
-    let answer = to_governor.clone();
-    spawn("control".into(), Box::new(move || clients::serve(control, &answer)));
+    let (answer, users) = (to_governor.clone(), shared.users.clone());
+    spawn("control".into(), Box::new(move || clients::serve(control, &users, &answer)));
     if let Some(listener) = metrics {
         let answer = to_governor.clone();
         spawn("metrics".into(), Box::new(move || exporter::serve(&listener, &answer)));

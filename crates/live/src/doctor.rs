@@ -7,6 +7,8 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::agents::attach::share_memory;
+use crate::control::service::{self, Service, group_named};
+use crate::daemon::ROOTS_SOCKET;
 use crate::faults::affinity;
 use crate::faults::uffd::{FEATURES, Uffd, feature};
 use crate::kernel_swap::KernelSwap;
@@ -125,6 +127,14 @@ fn page_bytes() -> i64 {
 /// Everything that can be said about this machine. Measures fault latencies (some 50 ms).
 pub fn examine() -> Vec<Check> {
     let mut checks = required();
+    let service = service::look_at(Path::new(ROOTS_SOCKET));
+    if matches!(service, Service::Ours { .. }) {
+        // What this user may not do, it does.
+        checks.iter_mut().filter(|c| c.level == Level::Missing).for_each(|c| {
+            c.level = Level::Limited;
+        });
+    }
+    checks.push(for_all_users(service));
     // SAFETY: takes nothing, cannot fail.
     let root = unsafe { libc::geteuid() } == 0;
     checks.push(match root {
@@ -203,6 +213,43 @@ pub fn examine() -> Vec<Check> {
     checks.push(sensor());
     checks.push(pids());
     checks
+}
+
+/// Whether a service for all users is there, and this user may use it.
+fn for_all_users(service: Service) -> Check {
+    const NAME: &str = "service for all users";
+    match service {
+        Service::None => check(
+            NAME,
+            Level::Info,
+            "none",
+            "'clew daemon --all-users' of root is one, for whoever is in its group",
+        ),
+        Service::Ours { group } => check(
+            NAME,
+            Level::Ok,
+            format!(
+                "at {ROOTS_SOCKET}, for members of group {}: you may use it",
+                group_named(group)
+            ),
+            "",
+        ),
+        Service::ForOthers { group } => check(
+            NAME,
+            Level::Limited,
+            format!("at {ROOTS_SOCKET}, and you may not use it"),
+            &format!(
+                "it is for members of group {}: root adds you ('usermod -aG'), then log in again",
+                group_named(group)
+            ),
+        ),
+        Service::Silent { group, error } => check(
+            NAME,
+            Level::Limited,
+            format!("at {ROOTS_SOCKET}, for members of group {}, as you are", group_named(group)),
+            &format!("it does not answer: {error}"),
+        ),
+    }
 }
 
 /// How the use of resident pages becomes known.

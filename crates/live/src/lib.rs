@@ -20,4 +20,5 @@ pub mod recording;
 #[path = "../../../tests/skip.rs"]
 mod skip;
 pub mod survival;
+pub mod users;
 pub mod work;

@@ -29,7 +29,7 @@ pub use store::{
     Members, Piece, PoolFacts, PutError, PutFarError, ReadError, Store, StoreConfig, StoreError,
 };
 pub use table::{
-    Counts, Damage, Entry, Refused, Space, SpaceLeaves, SpaceLock, SpaceReadGuard, SpaceWriteGuard,
-    State, TableError, Tables,
+    Counts, Damage, Entry, LeafShare, Refused, Space, SpaceLeaves, SpaceLock, SpaceReadGuard,
+    SpaceWriteGuard, State, TableError, Tables,
 };
 pub use tier::ObjectTier;

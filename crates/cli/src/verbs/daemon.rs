@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clew_core::ByteSize;
-use clew_live::config::{Config, DonorsFile, FlashPlace, Overrides};
+use clew_live::config::{Config, DonorsFile, FlashPlace, Overrides, UsersFile};
 use clew_live::daemon::{DaemonError, check_takeover, run};
 use clew_live::survival::predecessor::ProcessName;
 use clew_live::survival::rehearsal::Prospect;
@@ -63,6 +63,15 @@ pub struct Args {
     /// there [default: none].
     #[arg(long, value_name = "FILE")]
     profiles: Option<PathBuf>,
+    /// Serve every user who is in a group, too: each sees and orders what is the own. Root only.
+    #[arg(long)]
+    all_users: bool,
+    /// That group, by name or number [default: clew]; says --all-users, too.
+    #[arg(long, value_name = "GROUP")]
+    group: Option<String>,
+    /// What the apps of each user but root may use [default: what all may]; says --all-users, too.
+    #[arg(long, value_name = "SIZE")]
+    user_budget: Option<ByteSize>,
     #[command(flatten)]
     record: RecordArgs,
     /// End when the last program has ended.
@@ -111,6 +120,8 @@ pub fn daemon(socket: &Path, format: Format, args: Args) -> Result<(), Failure> 
             chunk: args.donor_chunk,
         },
         profiles: args.profiles,
+        users: (args.all_users || args.group.is_some() || args.user_budget.is_some())
+            .then_some(UsersFile { group: args.group, budget: args.user_budget }),
         exit_when_idle: args.exit_when_idle,
         starter: args.starter,
         record: args.record.recording()?,
@@ -120,7 +131,11 @@ pub fn daemon(socket: &Path, format: Format, args: Args) -> Result<(), Failure> 
     if args.check {
         return check(socket, format, &config);
     }
-    let line = format!("budget {}, scheme {}", config.budget, config.scheme_name);
+    let for_all = match config.users {
+        Some(users) => format!(", for all users in group {}", users.group),
+        None => String::new(),
+    };
+    let line = format!("budget {}, scheme {}{for_all}", config.budget, config.scheme_name);
     let is_private = args.starter.is_some();
     let ready = |what: &str, metrics: Option<SocketAddr>| {
         if is_private && clew_live::daemon::hush().is_ok() {
@@ -145,6 +160,7 @@ fn failure(error: DaemonError) -> Failure {
         | DaemonError::NoSocket(_)
         | DaemonError::TooLong(_)
         | DaemonError::Ending(_)
+        | DaemonError::Unreachable(_)
         | DaemonError::NeedsFlash(_)
         | DaemonError::Flash { .. }
         | DaemonError::Profiles(_)

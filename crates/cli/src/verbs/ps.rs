@@ -5,7 +5,7 @@ use std::path::Path;
 use clew_core::ByteSize;
 use clew_core::shown::shown;
 use clew_live::control::client::Client;
-use clew_live::control::status::{AppStatus, DonorStatus, Status};
+use clew_live::control::status::{AppStatus, DonorStatus, Status, UserStatus};
 
 use crate::Failure;
 use crate::output::{Format, json, table};
@@ -30,16 +30,22 @@ fn text(status: &Status) -> String {
         r => format!("{r:.2}"),
     };
     let mut out = format!(
-        "scheme {}, {} of {} in use; pool {} of {}, ratio {}{}; daemon {}\n",
+        "scheme {}, {} of {} in use",
         shown(&status.scheme),
         size(status.used_bytes),
         size(status.budget_bytes),
-        size(status.pool.used_bytes),
-        size(status.pool.limit_bytes),
-        ratio(status.pool.ratio),
-        if status.pool.full { ", FULL" } else { "" },
-        size(status.daemon_bytes),
     );
+    match status.of_user {
+        Some(uid) => out.push_str(&format!(" by you (user {uid}), in a service for all users\n")),
+        None => out.push_str(&format!(
+            "; pool {} of {}, ratio {}{}; daemon {}\n",
+            size(status.pool.used_bytes),
+            size(status.pool.limit_bytes),
+            ratio(status.pool.ratio),
+            if status.pool.full { ", FULL" } else { "" },
+            size(status.daemon_bytes),
+        )),
+    }
     let on_flash = status.tiers.iter().find(|tier| tier.tier == "flash");
     if let (Some(flash), Some(tier)) = (&status.flash, on_flash) {
         out.push_str(&format!(
@@ -61,6 +67,11 @@ fn text(status: &Status) -> String {
         out.push_str(&table(&header, rows));
         out.push('\n');
     }
+    if !status.users.is_empty() {
+        let rows = status.users.iter().map(user_row).collect();
+        out.push_str(&table(&["USER", "APPS", "IN USE", "OF", "IN POOL"], rows));
+        out.push('\n');
+    }
     if status.apps.is_empty() {
         out.push_str("no apps ('clew run -- CMD' starts one)\n");
         return out;
@@ -70,7 +81,11 @@ fn text(status: &Status) -> String {
         .iter()
         .map(|app| {
             vec![
-                app.name.clone(),
+                // As it is to be said where several users have one of that name.
+                match status.users.is_empty() {
+                    true => app.name.clone(),
+                    false => format!("{}:{}", app.uid, app.name),
+                },
                 app.state.clone(),
                 app.processes.len().to_string(),
                 size(app.resident_bytes),
@@ -120,6 +135,17 @@ fn text(status: &Status) -> String {
         out.push('\n');
     }
     out
+}
+
+fn user_row(user: &UserStatus) -> Vec<String> {
+    let size = |bytes| ByteSize(bytes).to_string();
+    vec![
+        user.uid.to_string(),
+        user.apps.to_string(),
+        size(user.used.total()),
+        user.budget_bytes.map_or("-".to_string(), size),
+        size(user.used.pool_bytes),
+    ]
 }
 
 fn donor_row(donor: &DonorStatus) -> Vec<String> {

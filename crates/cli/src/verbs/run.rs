@@ -15,6 +15,9 @@ use clew_live::agents::preload;
 use clew_live::config::Overrides;
 use clew_live::control::client::{Client, ControlError};
 use clew_live::control::protocol::{Environment, MAX_NAME, Request};
+use clew_live::control::service;
+use clew_live::control::trusted_path::own_uid;
+use clew_live::daemon::ROOTS_SOCKET;
 use clew_live::programs::without_agent;
 use clew_live::survival::predecessor::{self, ProcessName};
 
@@ -37,8 +40,28 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
-/// `clew run -- CMD…`. Returns only if the program could not be started.
-pub fn run(socket: &Path, args: Args) -> Result<(), Failure> {
+/// `clew run -- CMD…` under the daemon that is `named`, else under the service for all users where this user may use
+/// it, else under the user's own.
+pub fn run_somewhere(named: Option<PathBuf>, args: Args) -> Result<(), Failure> {
+    if let Some(socket) = named {
+        return run(&socket, args, true);
+    }
+    // Who says how a private daemon is to be wants one.
+    let (socket, why_not) = match args.scheme.is_some() || args.budget.is_some() {
+        true => (clew_live::daemon::default_socket(), None),
+        false => service::socket_of_user(),
+    };
+    if let Some(why) = why_not {
+        remark!("clew: {why}; a daemon of your own is used");
+    }
+    let socket = std::path::absolute(&socket).unwrap_or(socket);
+    // Nobody takes the place of the service: root's next daemon does.
+    let may_start = socket != Path::new(ROOTS_SOCKET) || own_uid() == 0;
+    run(&socket, args, may_start)
+}
+
+/// Returns only if the program could not be started.
+fn run(socket: &Path, args: Args, may_start: bool) -> Result<(), Failure> {
     let program = find_program(&args.command[0]).map_err(Failure::NotFound)?;
     let app = match args.app {
         Some(name) if name.is_empty() || name.len() > MAX_NAME => {
@@ -52,7 +75,7 @@ pub fn run(socket: &Path, args: Args) -> Result<(), Failure> {
         }
     };
     let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let mut nobody = Nobody::since_now(socket);
+    let mut nobody = Nobody::since_now(socket, may_start);
     let (environment, unmanaged) = loop {
         let attempt = ask_environment(socket).and_then(|(mut client, environment)| {
             if nobody.starts == 0 && (args.scheme.is_some() || args.budget.is_some()) {
@@ -135,6 +158,8 @@ const MAX_SAID: u64 = 4 << 10;
 /// Nobody has answered so far: one daemon may be just ending, another just beginning.
 struct Nobody<'a> {
     socket: &'a Path,
+    /// Where there is no daemon, a private one may be started.
+    may_start: bool,
     since: Instant,
     /// Since when a stranger answers nothing.
     stranger_since: Option<Instant>,
@@ -158,8 +183,15 @@ impl Private {
 }
 
 impl Nobody<'_> {
-    fn since_now(socket: &Path) -> Nobody<'_> {
-        Nobody { socket, since: Instant::now(), stranger_since: None, private: None, starts: 0 }
+    fn since_now(socket: &Path, may_start: bool) -> Nobody<'_> {
+        Nobody {
+            socket,
+            may_start,
+            since: Instant::now(),
+            stranger_since: None,
+            private: None,
+            starts: 0,
+        }
     }
 
     /// To be called when asking ended so; starts a daemon where there is none. Asking again makes
@@ -189,7 +221,7 @@ impl Nobody<'_> {
             });
         }
         let over = self.private.as_mut().is_none_or(Private::was_over);
-        if none_listens && !lives && over {
+        if none_listens && !lives && over && self.may_start {
             if let Some(private) = self.private.take() {
                 let said = private.saying.join().unwrap_or_default();
                 if !said.is_empty() {

@@ -2,9 +2,12 @@
 //!
 //! What a connection says is heard by threads of their own: the kernel is asked whether two processes share
 //! a memory (kcmp), and that waits for an execve of one of them, which may take as long as its program
-//! likes (it closes files meanwhile, which may be of a FUSE of its own).
+//! likes (it closes files meanwhile, which may be of a FUSE of its own). Each user of a service has such threads
+//! of the own, and who has most connections that say nothing loses the oldest.
 
-use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,12 +19,13 @@ use crate::agents::attach::{Said, hello};
 use crate::agents::closer::{self, Foreign};
 use crate::agents::patient::{self, Patience};
 use crate::agents::seqpacket;
+use crate::control::trusted_path::own_uid;
 use crate::governor::Message;
 use crate::programs::process::Shared;
 use crate::survival::pressure;
 use crate::survival::records::Descriptors;
 
-/// Connections that have said nothing yet; beyond these the oldest is closed.
+/// Connections that have said nothing yet; beyond these the oldest is closed, of the user who has most.
 const MAX_SILENT: usize = 1024;
 
 /// How long a connection may say nothing. Agents say hello before anything else: those of forked
@@ -41,7 +45,7 @@ const HEARERS: Patience = Patience {
 /// How long who has said something may stay unheard where descriptors are few.
 const STUCK: Duration = Duration::from_secs(1);
 
-/// Connections that wait to be heard; further ones are closed.
+/// Connections of one user that wait to be heard; further ones are closed.
 const MAX_UNHEARD: usize = 1024;
 
 /// A connection that has said something, as the how manieth.
@@ -49,28 +53,42 @@ type Unheard = (Foreign, u64);
 
 /// Accepts agents for ever.
 pub fn accept_agents(shared: &Arc<Shared>, listener: &OwnedFd, to_governor: &Sender<Message>) {
-    let Some(hearers) = hearers(shared, to_governor) else { return };
-    let mut silent: VecDeque<(Foreign, Instant)> = VecDeque::new();
+    let own = own_uid();
+    // Those of the daemon's own user are there before anybody can have said anything.
+    let mut hearers = HashMap::from([(own, own_hearers(shared, to_governor))]);
+    let mut silent: VecDeque<Silent> = VecDeque::new();
     let mut order = 0;
     let readable =
         |fd: &OwnedFd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     loop {
-        let mut polls: Vec<libc::pollfd> = silent.iter().map(|(fd, _)| readable(fd)).collect();
+        let mut polls: Vec<libc::pollfd> = silent.iter().map(|one| readable(&one.socket)).collect();
         polls.push(readable(listener));
         let timeout = if silent.is_empty() { -1 } else { 100 };
         // SAFETY: the array lives across the call and is as long as stated.
         unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, timeout) };
         let is_new = polls.pop().is_some_and(|listener| listener.revents != 0);
         let mut still = VecDeque::with_capacity(silent.len() + 1);
-        for ((socket, since), poll) in silent.drain(..).zip(&polls) {
+        for (one, poll) in silent.drain(..).zip(&polls) {
             if poll.revents == 0 {
-                if since.elapsed() < SILENCE {
-                    still.push_back((socket, since));
+                if one.since.elapsed() < SILENCE {
+                    still.push_back(one);
                 }
                 continue;
             }
             order += 1;
-            if hearers.len() < MAX_UNHEARD && hearers.send((socket, order)).is_err() {
+            // Whom this daemon does not serve its own hear, who say so.
+            let user = if shared.users.is_service() { one.user } else { own };
+            let hears = match hearers.entry(user) {
+                Entry::Occupied(hears) => hears.into_mut(),
+                Entry::Vacant(none) => match hire(shared, to_governor) {
+                    Ok(hired) => none.insert(hired),
+                    Err(error) => {
+                        tracing::warn!(%error, user, "no thread hears what a user's agents say");
+                        continue;
+                    }
+                },
+            };
+            if hears.len() < MAX_UNHEARD && hears.send((one.socket, order)).is_err() {
                 return;
             }
         }
@@ -79,54 +97,90 @@ pub fn accept_agents(shared: &Arc<Shared>, listener: &OwnedFd, to_governor: &Sen
             match seqpacket::accept(listener) {
                 Ok(socket) => {
                     if !pressure::has_descriptors_for_others(&socket) {
-                        catch_up(&hearers);
+                        catch_up(hearers.values());
                     }
-                    silent.push_back((socket, Instant::now()));
+                    match user_of(shared, &socket) {
+                        Some(user) => {
+                            silent.push_back(Silent { socket, user, since: Instant::now() });
+                        }
+                        None => {
+                            tracing::debug!("an agent of a user whom this daemon does not serve")
+                        }
+                    }
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
                 // No descriptors, perhaps: others may be closed meanwhile.
                 Err(_) => std::thread::sleep(Duration::from_millis(10)),
             }
             if silent.len() > MAX_SILENT {
-                silent.pop_front();
+                close_oldest_of_most(&mut silent);
             }
         }
     }
+}
+
+/// A connection that has said nothing yet.
+struct Silent {
+    socket: Foreign,
+    user: u32,
+    since: Instant,
+}
+
+/// Whose a connection is; `None` of one whom a service does not serve.
+fn user_of(shared: &Shared, socket: &Foreign) -> Option<u32> {
+    let is_let_in = !shared.users.is_service() || shared.users.serves(socket).unwrap_or(false);
+    let peer = seqpacket::peer(socket).ok().filter(|_| is_let_in)?;
+    Some(peer.uid)
+}
+
+/// Who has most of them loses the one that has been silent longest.
+fn close_oldest_of_most(silent: &mut VecDeque<Silent>) {
+    let mut of: HashMap<u32, usize> = HashMap::new();
+    silent.iter().for_each(|one| *of.entry(one.user).or_default() += 1);
+    let most = of.into_iter().max_by_key(|(_, count)| *count).map(|(user, _)| user);
+    let oldest = silent.iter().position(|one| Some(one.user) == most);
+    oldest.map(|at| silent.remove(at));
 }
 
 /// Waits until who has said something is heard, and what is dropped then is closed, or as long as it takes
 /// to find out that they cannot be: for who runs out of descriptors.
-fn catch_up(hearers: &Sender<Unheard>) {
+fn catch_up<'a>(hearers: impl Iterator<Item = &'a Sender<Unheard>>) {
     let until = Instant::now() + STUCK;
-    while !hearers.is_empty() && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(1));
+    for hearers in hearers {
+        while !hearers.is_empty() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
     closer::catch_up();
 }
 
-/// Those who hear; they are there before anybody can have said anything. Without a thread now there may be
-/// one later.
-fn hearers(shared: &Arc<Shared>, to_governor: &Sender<Message>) -> Option<Sender<Unheard>> {
+/// Those who hear the daemon's own user's agents. Without a thread now there may be one later.
+fn own_hearers(shared: &Arc<Shared>, to_governor: &Sender<Message>) -> Sender<Unheard> {
     loop {
-        let (shared, to_governor) = (shared.clone(), to_governor.clone());
-        let hear = move |(socket, order)| hear(&shared, socket, order, &to_governor);
-        let mut unheard = 0u64;
-        let left = move |_, threads| {
-            unheard += 1;
-            if unheard == 1 {
-                tracing::warn!(
-                    "programs in the middle of an execve keep {threads} threads: what others say \
-                     is not heard, and they are not managed"
-                );
-            }
-            tracing::debug!(unheard, "connections that were not heard");
-        };
-        match patient::hire(HEARERS, hear, left) {
-            Ok(hearers) => return Some(hearers),
+        match hire(shared, to_governor) {
+            Ok(hearers) => return hearers,
             Err(error) => tracing::warn!(%error, "no thread hears what agents say: tried again"),
         }
         std::thread::sleep(Duration::from_millis(100));
     }
+}
+
+/// Those who hear one user's agents.
+fn hire(shared: &Arc<Shared>, to_governor: &Sender<Message>) -> io::Result<Sender<Unheard>> {
+    let (shared, to_governor) = (shared.clone(), to_governor.clone());
+    let hear = move |(socket, order)| hear(&shared, socket, order, &to_governor);
+    let mut unheard = 0u64;
+    let left = move |_, threads| {
+        unheard += 1;
+        if unheard == 1 {
+            tracing::warn!(
+                "programs in the middle of an execve keep {threads} threads: what others of their user \
+                 say is not heard, and they are not managed"
+            );
+        }
+        tracing::debug!(unheard, "connections that were not heard");
+    };
+    patient::hire(HEARERS, hear, left)
 }
 
 /// Passes on what a connection says. Without a policy thread the daemon is ending.
@@ -144,4 +198,27 @@ fn hear(shared: &Shared, socket: Foreign, order: u64, to_governor: &Sender<Messa
             Ok(())
         }
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn who_has_most_silent_connections_loses_the_oldest() {
+        let one = |user| {
+            let socket = Foreign::from(OwnedFd::from(UnixStream::pair().expect("a pair").0));
+            Silent { socket, user, since: Instant::now() }
+        };
+        let mut silent: VecDeque<Silent> = [1, 2, 1, 2, 2, 1, 1].map(one).into();
+        let users =
+            |silent: &VecDeque<Silent>| -> Vec<u32> { silent.iter().map(|one| one.user).collect() };
+        close_oldest_of_most(&mut silent);
+        assert_eq!(users(&silent), [2, 1, 2, 2, 1, 1], "the first of four");
+        silent.extend([3, 1].map(one));
+        close_oldest_of_most(&mut silent);
+        assert_eq!(users(&silent), [2, 2, 2, 1, 1, 3, 1], "not of who has come last");
+    }
 }

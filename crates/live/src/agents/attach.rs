@@ -20,18 +20,18 @@ use clew_store::{Segment, SegmentError, Space, SpaceJournal, points};
 use crate::agents::agent::{self, Agent};
 use crate::agents::closer::Foreign;
 use crate::agents::seqpacket;
-use crate::control::trusted_path::own_uid;
 use crate::faults::events::LAST_ADDRESS;
 use crate::faults::uffd::Uffd;
 use crate::programs::let_go::{self, Plea};
 use crate::programs::memory::ProgramMemory;
 use crate::programs::name;
-use crate::programs::process::{ProcFiles, Process, Shared};
+use crate::programs::process::{Owner, ProcFiles, Process, Shared};
 use crate::programs::scope;
 use crate::programs::sharing;
 use crate::survival::predecessor::ProcessName;
 use crate::survival::pressure;
 use crate::survival::records::{Descriptors, Record, Stage};
+use crate::users::Seat;
 
 /// A program with an agent that is not managed yet.
 pub struct Candidate {
@@ -59,6 +59,8 @@ pub struct Candidate {
     pub child: Option<Arc<Process>>,
     /// What a successor knows of it.
     slot: Slot,
+    /// Its place among its user's programs; a forked child has one already.
+    seat: Option<Seat>,
 }
 
 /// A candidate, for who asks whether it is left.
@@ -112,6 +114,7 @@ impl Candidate {
         space: SpaceId,
         child: Option<Arc<Process>>,
     ) -> Candidate {
+        let seat = child.is_none().then(|| shared.users.seat_of_served(record.uid));
         let candidate = Candidate {
             socket,
             app_name: record.app.clone(),
@@ -125,6 +128,7 @@ impl Candidate {
             handler: 0,
             child,
             slot: Slot(Some((journal, Space::new(space, shared.tables.clone())))),
+            seat,
         };
         candidate.save(shared, record.descriptors[shared.other_column()]);
         candidate
@@ -177,6 +181,8 @@ pub enum AttachError {
     Shared { pid: u32 },
     #[error("there are too many programs: raise the daemon's limit of descriptors, 'ulimit -n'")]
     TooMany,
+    #[error("its user has too many programs that are managed or wait to be")]
+    TooManyOfUser,
     #[error("userfaultfd: {0}")]
     Userfaultfd(#[source] io::Error),
     #[error("{what}: {source}")]
@@ -230,14 +236,13 @@ pub(super) fn hello(shared: &Shared, socket: Foreign, order: u64) -> Result<Said
     }
     let name = &bytes[size_of::<Header>()..][..name_len];
     let peer = seqpacket::peer(&socket).map_err(AttachError::NoAnswer)?;
-    // Root's daemon too: what another user's program holds is none of its business.
-    let own = own_uid();
-    if peer.uid != own {
+    // Root's daemon too, unless it is there for others: what another user's program holds is none of its business.
+    if !shared.users.serves(&socket).map_err(AttachError::NoAnswer)? {
         return Err(AttachError::Foreign { uid: peer.uid });
     }
     let [program] = <[Foreign; 1]>::try_from(received).map_err(|_| AttachError::Nonsense)?;
     let agent = peer.pid as u32;
-    let process = program_of(agent, &program, own)?;
+    let process = program_of(agent, &program, peer.uid)?;
     is_still_there(&socket, agent)?;
     let pid = process.pid;
     let command = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
@@ -251,6 +256,11 @@ pub(super) fn hello(shared: &Shared, socket: Foreign, order: u64) -> Result<Said
     if slot.0.is_none() {
         return Err(AttachError::TooMany);
     }
+    // A child has its place already.
+    let seat = match child {
+        Some(_) => None,
+        None => Some(shared.users.seat(peer.uid).ok_or(AttachError::TooManyOfUser)?),
+    };
     // But for the answer to being managed.
     seqpacket::takes_descriptors(&socket, false);
     Ok(Said::Hello(Box::new(Candidate {
@@ -269,6 +279,7 @@ pub(super) fn hello(shared: &Shared, socket: Foreign, order: u64) -> Result<Said
         handler: 0,
         child,
         slot,
+        seat,
     })))
 }
 
@@ -283,7 +294,8 @@ fn range(shared: &Shared, plea: &[u8], len: usize) -> Result<Range<u64>, AttachE
 }
 
 /// The program whose memory `agent` shares: the agent names it, and the kernel says whether that is
-/// true. A program may have become another user's meanwhile where the daemon is root.
+/// true. Its user is the agent's, `own`, and can be no other; but one that root has started may have become
+/// another user's meanwhile.
 fn program_of(agent: u32, program: &OwnedFd, own: u32) -> Result<ProcessName, AttachError> {
     let process = ProcessName::behind(program).ok_or(AttachError::Nonsense)?;
     let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid))
@@ -295,9 +307,12 @@ fn program_of(agent: u32, program: &OwnedFd, own: u32) -> Result<ProcessName, At
     let is_program = process.pid != agent
         && number("Tgid:", 0) == Some(process.pid)
         && share_memory(agent, process.pid) == Some(true);
-    let uid = number("Uid:", 1).ok_or(AttachError::Nonsense)?;
-    if own != 0 && uid != own {
-        return Err(AttachError::Foreign { uid });
+    // Real, effective and saved: it could go back to any of them.
+    for column in 0..3 {
+        let uid = number("Uid:", column).ok_or(AttachError::Nonsense)?;
+        if own != 0 && uid != own {
+            return Err(AttachError::Foreign { uid });
+        }
     }
     // All that was said about this number is about the one behind the descriptor.
     let is_still = ProcessName::behind(program) == Some(process);
@@ -339,7 +354,7 @@ fn child(
 ///
 /// # Errors
 /// If it is not, or nobody can tell.
-pub fn is_still_there(socket: &OwnedFd, agent: u32) -> Result<(), AttachError> {
+pub fn is_still_there(socket: &impl AsRawFd, agent: u32) -> Result<(), AttachError> {
     let process = seqpacket::peer_process(socket).ok();
     match process.as_ref().and_then(ProcessName::behind) {
         Some(name) if name.pid == agent => Ok(()),
@@ -490,7 +505,7 @@ pub fn manage(
     // One of two that were asked at once may have it by now.
     candidate.has_memory_of_its_own(shared)?;
     let mut record = candidate.record();
-    let Candidate { socket, app, pid, started, handler, child, mut slot, .. } = candidate;
+    let Candidate { socket, app, pid, started, handler, child, mut slot, seat, .. } = candidate;
     let no_answer = AttachError::NoAnswer;
     seqpacket::takes_descriptors(&socket, false);
     match Kind::from_u32(head[1]) {
@@ -548,6 +563,7 @@ pub fn manage(
     let (files, pagemap) = files.ok_or(AttachError::Nonsense)?;
     (record.stage, record.beacon) = (Stage::Managed, beacon);
     let (journal, table) = slot.0.take().ok_or(AttachError::TooMany)?;
+    let seat = seat.ok_or(AttachError::Nonsense)?;
     let id = table.id();
     let memory = ProgramMemory::new(
         uffd,
@@ -557,7 +573,8 @@ pub fn manage(
         shared.epolls[handler].as_raw_fd(),
         u64::from(id.0),
     );
-    let process = Process::new(app, record, handler, table, memory, journal, Some(files));
+    let owner = Owner { app, seat };
+    let process = Process::new(owner, record, handler, table, memory, journal, Some(files));
     // From here on a successor knows it as managed. The program's fork waits for somebody to read of
     // it as soon as the descriptor is armed: that comes after this.
     process.save_record(shared);

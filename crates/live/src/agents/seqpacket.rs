@@ -101,11 +101,41 @@ pub fn peer(socket: &impl AsRawFd) -> io::Result<libc::ucred> {
     Ok(credentials)
 }
 
+/// The supplementary groups of the peer, as they were when it connected.
+pub fn peer_groups(socket: &impl AsRawFd) -> io::Result<Vec<libc::gid_t>> {
+    let mut groups = vec![0; 64];
+    loop {
+        let had = size_of_val(&groups[..]);
+        let mut bytes = had as u32;
+        // SAFETY: the buffer is as large as stated.
+        let asked = check(unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERGROUPS,
+                groups.as_mut_ptr().cast(),
+                &mut bytes,
+            ) as isize
+        });
+        match asked {
+            Ok(_) => {
+                groups.truncate(bytes as usize / size_of::<libc::gid_t>());
+                return Ok(groups);
+            }
+            // It says how many there are.
+            Err(error) if error.raw_os_error() == Some(libc::ERANGE) && bytes as usize > had => {
+                groups.resize(bytes as usize / size_of::<libc::gid_t>(), 0);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 /// The process that connected, as a descriptor: its number may be another's by now.
 ///
 /// # Errors
 /// If it has been reaped, or the system has no descriptor.
-pub fn peer_process(socket: &OwnedFd) -> io::Result<OwnedFd> {
+pub fn peer_process(socket: &impl AsRawFd) -> io::Result<OwnedFd> {
     let mut fd: RawFd = -1;
     let mut len = size_of::<RawFd>() as u32;
     // SAFETY: the buffer is as large as stated; the descriptor is owned by nobody else.

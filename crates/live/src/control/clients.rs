@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 
+use crate::agents::attach::is_still_there;
 use crate::agents::seqpacket;
-use crate::control::places::{Places, State};
-use crate::control::protocol::{BUSY, IDLE, MAX_REQUEST, Reply, Request, read_part};
-use crate::control::trusted_path::own_uid;
+use crate::control::places::{Places, Share, State};
+use crate::control::protocol::{BUSY, IDLE, MAX_REQUEST, NOT_YOURS, Reply, Request, read_part};
 use crate::governor::Message;
 use crate::survival::predecessor::ProcessName;
+use crate::users::{Asker, Users};
 
 /// Clients that are served at a time.
 const MAX_CLIENTS: usize = 256;
@@ -21,6 +22,13 @@ const MAX_CLIENTS: usize = 256;
 /// Of these, clients that wait for orders which take a while. The rest is left for those that ask for
 /// what is answered at once, and for `clew stop`.
 const MAX_ORDERS: usize = 192;
+
+/// Clients of one user of a service that are served at a time, and of these, those that wait for orders.
+const MAX_OF_USER: usize = 32;
+const MAX_ORDERS_OF_USER: usize = 24;
+
+/// Clients of all users of a service: the rest is root's.
+const MAX_OF_USERS: usize = 192;
 
 /// How often it is said that clients are turned away, at most.
 const SAY_AGAIN: Duration = Duration::from_secs(1);
@@ -38,8 +46,8 @@ pub fn finish() {
     }
 }
 
-/// Serves for ever who may ask: this user, and root.
-pub fn serve(listener: &UnixListener, governor: &Sender<Message>) {
+/// Serves for ever who may ask.
+pub fn serve(listener: &UnixListener, users: &Arc<Users>, governor: &Sender<Message>) {
     let places = Arc::new(Places::new(MAX_CLIENTS));
     let mut said: Option<Instant> = None;
     for stream in listener.incoming() {
@@ -48,32 +56,34 @@ pub fn serve(listener: &UnixListener, governor: &Sender<Message>) {
             std::thread::sleep(Duration::from_millis(10));
             continue;
         };
-        let is_ours =
-            seqpacket::peer(&stream).is_ok_and(|peer| peer.uid == own_uid() || peer.uid == 0);
-        if !is_ours {
+        let Ok(Some(asker)) = users.asker(&stream) else {
             continue; // closed
-        }
-        let place = match Place::take(&places, stream) {
+        };
+        let place = match Place::take_of(&places, stream, share(asker)) {
             Ok(place) => place,
             Err(stream) => {
                 turn_away(&stream);
                 if said.is_none_or(|at| at.elapsed() > SAY_AGAIN) {
                     said = Some(Instant::now());
-                    tracing::warn!(
-                        "a client is turned away: all of {MAX_CLIENTS} wait for answers"
-                    );
+                    tracing::warn!(?asker, "a client is turned away: too many wait for answers");
                 }
                 continue;
             }
         };
-        let governor = governor.clone();
+        let client = Client { place, asker, users: users.clone(), governor: governor.clone() };
         let name = "client".to_string();
-        let served =
-            std::thread::Builder::new().name(name).spawn(move || serve_client(&place, &governor));
+        let served = std::thread::Builder::new().name(name).spawn(move || client.serve());
         if let Err(error) = served {
             tracing::warn!(%error, "cannot serve a client");
         }
     }
+}
+
+/// The process that connected, as the kernel says; 0 where it is not seen from here, or has ended: its number may be
+/// that of another user's program by now.
+fn connected_process(stream: &UnixStream) -> u32 {
+    let pid = seqpacket::peer(stream).map_or(0, |peer| peer.pid as u32);
+    if is_still_there(stream, pid).is_ok() { pid } else { 0 }
 }
 
 /// Says why, without waiting, to one who is not served.
@@ -82,19 +92,11 @@ fn turn_away(mut stream: &UnixStream) {
     let _ = stream.set_nonblocking(true).and_then(|()| stream.write_all(line.as_bytes()));
 }
 
-fn serve_client(place: &Place, governor: &Sender<Message>) {
-    let mut reader = BufReader::new(&*place.stream);
-    loop {
-        let line = read_request(&mut reader, Instant::now() + IDLE);
-        if line.is_none() || !place.set(State::Waits) {
-            return;
-        }
-        ANSWERING.fetch_add(1, Ordering::SeqCst);
-        let goes_on = serve_request(place, line.flatten(), governor);
-        ANSWERING.fetch_sub(1, Ordering::SeqCst);
-        if !goes_on {
-            return;
-        }
+/// The share of the places that is his who asks.
+fn share(asker: Asker) -> Option<Share> {
+    match asker {
+        Asker::All => None,
+        Asker::User(of) => Some(Share { of, most: MAX_OF_USER, most_of_all: MAX_OF_USERS }),
     }
 }
 
@@ -103,40 +105,90 @@ fn is_own(started: u64) -> bool {
     ProcessName::of(std::process::id()).is_ok_and(|own| own.started == started)
 }
 
-/// Answers one request, `None` if it is too long; whether the client may ask again.
-fn serve_request(place: &Place, line: Option<Vec<u8>>, governor: &Sender<Message>) -> bool {
-    let request = line.as_deref().map(serde_json::from_slice::<Request>);
-    let goes_on = request.is_some();
-    let mut hands_over = false;
-    let answer = match request {
-        Some(Ok(Request::HandOver { started })) if !is_own(started) => {
-            error_line("another process is meant, which served here before".to_string())
-        }
-        Some(Ok(request)) if request.takes_a_while() && !place.waits_for_order(MAX_ORDERS) => {
-            error_line(BUSY.to_string())
-        }
-        Some(Ok(mut request)) => {
-            if let Request::Started { pid, .. } = &mut request {
-                // Who that is the kernel says; 0 where it is not seen from here.
-                *pid = seqpacket::peer(&*place.stream).map_or(0, |peer| peer.pid as u32);
+/// A client that is served.
+struct Client {
+    place: Place,
+    asker: Asker,
+    users: Arc<Users>,
+    governor: Sender<Message>,
+}
+
+impl Client {
+    fn serve(&self) {
+        let mut reader = BufReader::new(&*self.place.stream);
+        loop {
+            let line = read_request(&mut reader, Instant::now() + IDLE);
+            if line.is_none() || !self.place.set(State::Waits) {
+                return;
             }
-            hands_over = matches!(request, Request::HandOver { .. });
-            match ask(request, governor) {
-                Some(answer) => answer,
-                None => return false,
+            ANSWERING.fetch_add(1, Ordering::SeqCst);
+            let goes_on = self.serve_request(line.flatten());
+            ANSWERING.fetch_sub(1, Ordering::SeqCst);
+            if !goes_on {
+                return;
             }
         }
-        Some(Err(error)) => error_line(format!("not a request: {error}")),
-        None => error_line(format!("a request has at most {MAX_REQUEST} bytes")),
-    };
-    // Whoever does not take its answer is idle.
-    let written = place.set(State::Idle(Instant::now()))
-        && write(&place.stream, format!("{answer}\n").as_bytes(), Instant::now() + IDLE).is_ok();
-    if hands_over {
-        // SAFETY: ends this process and nothing else; the keeper stays.
-        unsafe { libc::_exit(0) };
     }
-    goes_on && written
+
+    /// Answers one request, `None` if it is too long; whether the client may ask again.
+    fn serve_request(&self, line: Option<Vec<u8>>) -> bool {
+        let place = &self.place;
+        let request = line.as_deref().map(serde_json::from_slice::<Request>);
+        let goes_on = request.is_some();
+        let mut hands_over = false;
+        let answer = match request {
+            Some(Ok(request)) if self.asker != Asker::All && request.is_the_daemons() => {
+                error_line(NOT_YOURS.to_string())
+            }
+            Some(Ok(Request::HandOver { started })) if !is_own(started) => {
+                error_line("another process is meant, which served here before".to_string())
+            }
+            Some(Ok(request)) if request.takes_a_while() && !self.waits_for_order() => {
+                error_line(BUSY.to_string())
+            }
+            Some(Ok(mut request)) => {
+                if let Request::Started { pid, .. } = &mut request {
+                    *pid = connected_process(&place.stream);
+                }
+                hands_over = matches!(request, Request::HandOver { .. });
+                match self.ask(request) {
+                    Some(answer) => answer,
+                    None => return false,
+                }
+            }
+            Some(Err(error)) => error_line(format!("not a request: {error}")),
+            None => error_line(format!("a request has at most {MAX_REQUEST} bytes")),
+        };
+        // Whoever does not take its answer is idle.
+        let until = Instant::now() + IDLE;
+        let written = place.set(State::Idle(Instant::now()))
+            && write(&place.stream, format!("{answer}\n").as_bytes(), until).is_ok();
+        if hands_over {
+            // SAFETY: ends this process and nothing else; the keeper stays.
+            unsafe { libc::_exit(0) };
+        }
+        goes_on && written
+    }
+
+    fn waits_for_order(&self) -> bool {
+        self.place.waits_for_order(match self.asker {
+            Asker::All => MAX_ORDERS,
+            Asker::User(_) => MAX_ORDERS_OF_USER,
+        })
+    }
+
+    /// The governor's answer; `None` when the daemon is ending. Of one user of a service it has one question at
+    /// a time, orders that take a while apart: whoever floods it has the others wait for one answer of his.
+    fn ask(&self, request: Request) -> Option<String> {
+        let user = match self.asker {
+            Asker::User(uid) if !request.takes_a_while() => Some(self.users.of(uid)),
+            _ => None,
+        };
+        let _turn = user.as_ref().map(|user| user.turn());
+        let (to, from) = crossbeam_channel::bounded(1);
+        self.governor.send(Message::Control(request, self.asker, to)).ok()?;
+        from.recv().ok()
+    }
 }
 
 /// A whole line: `Some(None)` if it is too long, `None` if none comes.
@@ -172,13 +224,6 @@ fn left_until(until: Instant) -> Option<Duration> {
     until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
 }
 
-/// The governor's answer; `None` when the daemon is ending.
-fn ask(request: Request, governor: &Sender<Message>) -> Option<String> {
-    let (to, from) = crossbeam_channel::bounded(1);
-    governor.send(Message::Control(request, to)).ok()?;
-    from.recv().ok()
-}
-
 fn error_line(message: String) -> String {
     serde_json::to_string(&Reply::<()>::Error { message }).unwrap_or_default()
 }
@@ -191,6 +236,12 @@ mod tests {
 
     fn pair() -> (UnixStream, UnixStream) {
         UnixStream::pair().expect("a pair of sockets")
+    }
+
+    /// Who has this place asks, of a service.
+    fn client(place: Place, asker: Asker, governor: &Sender<Message>) -> Client {
+        let users = Arc::new(Users::new(0, Some(7)));
+        Client { place, asker, users, governor: governor.clone() }
     }
 
     #[test]
@@ -240,7 +291,8 @@ mod tests {
         let order = serde_json::to_vec(&Request::SwapOut { app: "x".into() }).expect("JSON");
         let last = newcomer();
         assert!(!last.waits_for_order(MAX_ORDERS), "enough of them wait");
-        assert!(serve_request(&last, Some(order), &nobody), "it is answered, and may ask again");
+        let last = client(last, Asker::All, &nobody);
+        assert!(last.serve_request(Some(order)), "it is answered, and may ask again");
         drop(seats.pop());
         assert!(newcomer().waits_for_order(MAX_ORDERS), "one has its answer");
         drop(last);
@@ -248,6 +300,104 @@ mod tests {
         let answered = &peers[MAX_ORDERS];
         BufReader::new(answered).read_line(&mut said).expect("an answer");
         assert!(said.contains(BUSY), "{said}");
+    }
+
+    #[test]
+    fn a_user_of_a_service_takes_no_place_of_others() {
+        let places = Arc::new(Places::new(MAX_CLIENTS));
+        let mut peers = Vec::new();
+        let mut newcomer = |of: Asker| {
+            let (ours, theirs) = pair();
+            peers.push(theirs);
+            let place = Place::take_of(&places, ours, share(of)).ok()?;
+            assert!(place.set(State::Waits));
+            Some(place)
+        };
+        let mut seats = Vec::new();
+        for user in 1000..1000 + (MAX_OF_USERS / MAX_OF_USER) as u32 {
+            let of = Asker::User(user);
+            let own: Vec<Place> = std::iter::from_fn(|| newcomer(of)).collect();
+            assert_eq!(own.len(), MAX_OF_USER, "user {user}");
+            let orders = own.iter().filter(|place| place.waits_for_order(MAX_ORDERS_OF_USER));
+            assert_eq!(orders.count(), MAX_ORDERS_OF_USER, "user {user}");
+            seats.extend(own);
+        }
+        assert!(newcomer(Asker::User(2000)).is_none(), "all users together have no more");
+        let of_root: Vec<Place> = std::iter::from_fn(|| newcomer(Asker::All)).collect();
+        assert_eq!(of_root.len(), MAX_CLIENTS - MAX_OF_USERS, "the rest is root's");
+        assert!(of_root[0].waits_for_order(1), "whatever users have ordered");
+        // An idle one of a user makes room for that user, and for no other while all have theirs.
+        assert!(seats[0].set(State::Idle(Instant::now())));
+        let idle = seats.remove(0);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut reader = BufReader::new(&*idle.stream);
+                let line = read_request(&mut reader, Instant::now() + 6 * IDLE);
+                assert!(line.is_none() && !idle.set(State::Waits), "it has lost its place");
+            });
+            assert!(newcomer(Asker::User(1001)).is_none(), "that is not theirs");
+            assert!(newcomer(Asker::User(1000)).is_some(), "it was idle");
+        });
+    }
+
+    #[test]
+    fn a_user_of_a_service_has_one_question_at_a_time() {
+        let places = Arc::new(Places::new(MAX_CLIENTS));
+        let (governor, inbox) = crossbeam_channel::unbounded();
+        let users = Arc::new(Users::new(0, Some(7)));
+        let mut peers = Vec::new();
+        let mut ask = |asker| {
+            let (ours, theirs) = pair();
+            peers.push(theirs);
+            let place = Place::take_of(&places, ours, share(asker)).expect("there is room");
+            let (users, governor) = (users.clone(), governor.clone());
+            let client = Client { place, asker, users, governor };
+            let line = serde_json::to_vec(&Request::Status).expect("JSON");
+            assert!(client.place.set(State::Waits));
+            std::thread::spawn(move || client.serve_request(Some(line)))
+        };
+        let first = ask(Asker::User(1000));
+        let Ok(Message::Control(_, Asker::User(1000), answer)) = inbox.recv() else {
+            panic!("not passed on")
+        };
+        let more: Vec<_> = (0..8).map(|_| ask(Asker::User(1000))).collect();
+        let other = ask(Asker::User(1001));
+        let Ok(Message::Control(_, Asker::User(1001), to_other)) = inbox.recv() else {
+            panic!("the other one waits")
+        };
+        assert!(inbox.is_empty(), "of the first one there is one");
+        for answer in [answer, to_other] {
+            answer.send("{}".to_string()).expect("it waits");
+        }
+        for _ in &more {
+            let Ok(Message::Control(_, Asker::User(1000), answer)) = inbox.recv() else {
+                panic!("not passed on")
+            };
+            assert!(inbox.is_empty(), "one after the other");
+            answer.send("{}".to_string()).expect("it waits");
+        }
+        for thread in more.into_iter().chain([first, other]) {
+            assert!(thread.join().expect("it ends"));
+        }
+    }
+
+    #[test]
+    fn the_daemon_itself_is_no_users_to_order() {
+        let (governor, inbox) = crossbeam_channel::unbounded();
+        let mut peers = Vec::new();
+        for request in [Request::Stop, Request::HandOver { started: 1 }] {
+            let (ours, theirs) = pair();
+            let place =
+                Place::take(&Arc::new(Places::new(MAX_CLIENTS)), ours).expect("there is room");
+            assert!(place.set(State::Waits));
+            let line = serde_json::to_vec(&request).expect("JSON");
+            assert!(client(place, Asker::User(1000), &governor).serve_request(Some(line)));
+            let mut said = String::new();
+            BufReader::new(&theirs).read_line(&mut said).expect("an answer");
+            assert!(said.contains("root"), "{said}");
+            peers.push(theirs);
+        }
+        assert!(inbox.is_empty(), "nobody was asked");
     }
 
     #[test]
@@ -259,8 +409,9 @@ mod tests {
         let (app, command) = ("x".to_string(), "x".to_string());
         let started = Request::Started { app, pid: 1, command, unmanaged: None };
         let line = serde_json::to_vec(&started).expect("JSON");
-        std::thread::spawn(move || serve_request(&place, Some(line), &governor));
-        let Ok(Message::Control(Request::Started { pid, .. }, _)) = inbox.recv() else {
+        let client = client(place, Asker::All, &governor);
+        std::thread::spawn(move || client.serve_request(Some(line)));
+        let Ok(Message::Control(Request::Started { pid, .. }, ..)) = inbox.recv() else {
             panic!("not passed on")
         };
         assert_eq!(pid, std::process::id(), "who asked, as the kernel says");

@@ -6,5 +6,6 @@ pub mod exporter;
 pub mod metrics;
 pub mod places;
 pub mod protocol;
+pub mod service;
 pub mod status;
 pub mod trusted_path;

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use socket2::SockRef;
 
 /// How long a newcomer waits for the place of an idle one, which is free as soon as its thread ran.
@@ -24,6 +24,19 @@ pub struct Places<S> {
 struct Seat<S> {
     stream: Arc<S>,
     state: State,
+    /// The user whose share it is part of.
+    of: Option<u32>,
+}
+
+/// What one user may have of the places, where each has a share.
+#[derive(Clone, Copy)]
+pub struct Share {
+    /// The user.
+    pub of: u32,
+    /// So many places.
+    pub most: usize,
+    /// And all who have shares together so many: the rest is for those who have none.
+    pub most_of_all: usize,
 }
 
 /// What somebody who is served does.
@@ -54,41 +67,85 @@ impl<S> Places<S> {
     }
 }
 
+impl<S: AsFd> Places<S> {
+    /// Has fewer than `most` of those that are `counted`, if the one of them gives way that has been idle
+    /// longest; whether there are fewer.
+    fn make_room(
+        &self,
+        taken: &mut MutexGuard<'_, BTreeMap<u64, Seat<S>>>,
+        counted: impl Fn(&Seat<S>) -> bool,
+        most: usize,
+    ) -> bool {
+        let is_full = |taken: &BTreeMap<u64, Seat<S>>| {
+            taken.values().filter(|seat| counted(seat)).count() >= most
+        };
+        if !is_full(taken) {
+            return true;
+        }
+        let is_idle = |seat: &&mut Seat<S>| counted(seat) && matches!(seat.state, State::Idle(_));
+        if let Some(longest) = taken.values_mut().filter(is_idle).min_by_key(|seat| seat.state) {
+            longest.state = State::Out;
+            let _ = SockRef::from(&*longest.stream).shutdown(Shutdown::Both);
+        }
+        let until = Instant::now() + FREED_WITHIN;
+        let is_left = |taken: &BTreeMap<u64, Seat<S>>| {
+            taken.values().any(|seat| counted(seat) && seat.state == State::Out)
+        };
+        while is_full(taken) && is_left(taken) {
+            if self.freed.wait_until(taken, until).timed_out() {
+                break;
+            }
+        }
+        !is_full(taken)
+    }
+}
+
 impl<S: AsFd> Place<S> {
     /// A place for a newcomer: where none is free, that of the one who has been idle longest.
     ///
     /// # Errors
     /// The newcomer itself if all wait for answers.
     pub fn take(places: &Arc<Places<S>>, stream: S) -> Result<Place<S>, Arc<S>> {
+        Place::take_of(places, stream, None)
+    }
+
+    /// The same for somebody who has a `share`: his own idle ones give way where that is used up, and nobody
+    /// who has none gives way for him.
+    ///
+    /// # Errors
+    /// As [`Place::take`].
+    pub fn take_of(
+        places: &Arc<Places<S>>,
+        stream: S,
+        share: Option<Share>,
+    ) -> Result<Place<S>, Arc<S>> {
         let stream = Arc::new(stream);
         let mut taken = places.taken.lock();
-        if taken.len() >= places.most {
-            let idle = taken.values_mut().filter(|seat| matches!(seat.state, State::Idle(_)));
-            if let Some(longest) = idle.min_by_key(|seat| seat.state) {
-                longest.state = State::Out;
-                let _ = SockRef::from(&*longest.stream).shutdown(Shutdown::Both);
-            }
-            let until = Instant::now() + FREED_WITHIN;
-            while taken.len() >= places.most && taken.values().any(|s| s.state == State::Out) {
-                if places.freed.wait_until(&mut taken, until).timed_out() {
-                    break;
-                }
-            }
-            if taken.len() >= places.most {
+        let of = share.map(|share| share.of);
+        if let Some(share) = share {
+            let is_own = |seat: &Seat<S>| seat.of == of;
+            if !places.make_room(&mut taken, is_own, share.most)
+                || !places.make_room(&mut taken, |seat| seat.of.is_some(), share.most_of_all)
+            {
                 return Err(stream);
             }
+        } else if !places.make_room(&mut taken, |_| true, places.most) {
+            return Err(stream);
         }
         let number = taken.last_key_value().map_or(0, |(last, _)| last + 1);
-        let seat = Seat { stream: stream.clone(), state: State::Idle(Instant::now()) };
+        let seat = Seat { stream: stream.clone(), state: State::Idle(Instant::now()), of };
         taken.insert(number, seat);
         drop(taken);
         Ok(Place { places: places.clone(), number, stream })
     }
 
-    /// Whether it may wait for an order that takes a while, as `most` may; then it does.
+    /// Whether it may wait for an order that takes a while, as `most` of those who share its places may; then
+    /// it does.
     pub fn waits_for_order(&self, most: usize) -> bool {
         let mut taken = self.places.taken.lock();
-        let orders = taken.values().filter(|seat| seat.state == State::WaitsForOrder).count();
+        let of = taken.get(&self.number).and_then(|seat| seat.of);
+        let waits = |seat: &&Seat<S>| seat.of == of && seat.state == State::WaitsForOrder;
+        let orders = taken.values().filter(waits).count();
         match taken.get_mut(&self.number) {
             Some(seat) if orders < most && seat.state == State::Waits => {
                 seat.state = State::WaitsForOrder;

@@ -30,6 +30,10 @@ pub(crate) const ENDING: &str = "the daemon is ending: no new work";
 /// What a daemon says to whoever it cannot serve now.
 pub(crate) const BUSY: &str = "too many clients wait for answers: try again";
 
+/// What a service says to a user who orders what concerns all of its users.
+pub(crate) const NOT_YOURS: &str = "this service is for all users, and only root may end or replace it ('clew restore APP' brings back what is \
+     yours)";
+
 /// What a client asks.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 #[serde(tag = "verb", rename_all = "kebab-case")]
@@ -139,6 +143,11 @@ impl Request {
             | Request::Stop
             | Request::HandOver { .. } => false,
         }
+    }
+
+    /// Whether it concerns the daemon itself, and so all whom it serves.
+    pub(crate) fn is_the_daemons(&self) -> bool {
+        matches!(self, Request::Stop | Request::HandOver { .. })
     }
 
     /// Whether it is answered only when work for it is done, of which any number may be ordered.

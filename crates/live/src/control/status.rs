@@ -84,8 +84,28 @@ pub struct Status {
     /// Apps that were ended because memory was short (`on_full = "kill"`), oldest first.
     #[serde(default)]
     pub ended_apps: Vec<String>,
+    /// The user of a service whom this is said to: what is not that user's is left out, and shows as zero.
+    /// `None` where all is said.
+    #[serde(default)]
+    pub of_user: Option<u32>,
+    /// Users whose programs a service for all users has, by their numbers; nobody in another daemon.
+    #[serde(default)]
+    pub users: Vec<UserStatus>,
     /// Apps in the order of their names.
     pub apps: Vec<AppStatus>,
+}
+
+/// A user of a service, in [`Status`].
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
+pub struct UserStatus {
+    /// The user.
+    pub uid: u32,
+    /// What the user's apps use, their stored pages included.
+    pub used: UsedBytes,
+    /// What they may use; `None` without a budget a user.
+    pub budget_bytes: Option<u64>,
+    /// How many apps there are.
+    pub apps: u64,
 }
 
 /// What counts towards the budget, in [`Status`].
@@ -237,7 +257,8 @@ pub struct Totals {
     pub conflicts: u64,
     /// Events that the policies were not told because too many came at once.
     pub lost_events: u64,
-    /// First touches of fresh memory that waited 0.2 ms because more than the budget was used.
+    /// First touches of fresh memory that waited 0.2 ms because more than the budget was used, and faults that
+    /// waited 10 ms because their control group had no room.
     pub room_waits: u64,
 }
 
@@ -326,6 +347,9 @@ pub struct SensorStatus {
 pub struct AppStatus {
     /// Its name.
     pub name: String,
+    /// Its user.
+    #[serde(default)]
+    pub uid: u32,
     /// `foreground` or `background`.
     pub state: String,
     /// Its processes.

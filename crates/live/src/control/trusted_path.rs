@@ -178,6 +178,12 @@ fn others_look_like(uid: u32) -> bool {
         && !maps_all(&fs::read_to_string("/proc/self/uid_map").unwrap_or_default())
 }
 
+/// Whether the kernel shows this process every user and every group as themselves.
+pub fn names_every_user() -> bool {
+    let has_all = |map| maps_all(&fs::read_to_string(map).unwrap_or_default());
+    has_all("/proc/self/uid_map") && has_all("/proc/self/gid_map")
+}
+
 /// Whether a user namespace of this `uid_map` (lines: first id inside, first one outside, how many) has
 /// every user.
 fn maps_all(uid_map: &str) -> bool {

@@ -27,6 +27,11 @@ pub enum DaemonError {
     Ending(String),
     #[error("{0} is too long: a socket's path, with the ending .agents, has at most 107 bytes")]
     TooLong(PathBuf),
+    #[error(
+        "users cannot get through {0} to the socket of a service for all users: 'chmod o+x {0}', or name \
+         another place"
+    )]
+    Unreachable(PathBuf),
     #[error("{0} is served by somebody else: name another socket")]
     Served(PathBuf),
     #[error("a daemon (process {1}) serves {0} already ('--takeover' replaces it)")]

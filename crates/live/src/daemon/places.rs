@@ -1,9 +1,9 @@
 //! Where a daemon is served: the files of its sockets, who has them, and which may be replaced.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,11 +17,14 @@ use crate::control::protocol::Request;
 use crate::control::trusted_path;
 use crate::survival::predecessor::{self, ProcessName};
 
+/// Where root's daemon is served unless told otherwise, and so a service for all users.
+pub const ROOTS_SOCKET: &str = "/run/clew/clew.sock";
+
 /// Where the daemon of this user is served unless told otherwise.
 pub fn default_socket() -> PathBuf {
     let uid = trusted_path::own_uid();
     if uid == 0 {
-        return PathBuf::from("/run/clew/clew.sock");
+        return PathBuf::from(ROOTS_SOCKET);
     }
     // One that is not absolute is to be ignored.
     match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute()) {
@@ -77,6 +80,47 @@ pub(super) fn is_served(path: &Path, kind: libc::c_int) -> io::Result<bool> {
         // Of another kind, or too many wait already.
         Err(_) => Ok(true),
     }
+}
+
+/// Lets members of a group connect to both sockets; without one nobody but this user, where the sockets are this
+/// daemon's own and not a service manager's (`given`).
+pub(super) fn open_to(socket: &Path, group: Option<u32>, given: bool) -> Result<(), DaemonError> {
+    let agents = socket.with_extension("agents");
+    let sockets = [socket, &agents];
+    let fail = |path: &Path| {
+        let path = path.to_path_buf();
+        move |source| DaemonError::File { what: "setting the mode of", path, source }
+    };
+    let set = |path: &Path, mode| {
+        fs::set_permissions(path, Permissions::from_mode(mode)).map_err(fail(path))
+    };
+    let mode =
+        |path: &Path| fs::metadata(path).map(|found| found.mode() & 0o7777).map_err(fail(path));
+    let Some(group) = group else {
+        for path in sockets.into_iter().skip(usize::from(given)) {
+            if mode(path)? & 0o077 != 0 {
+                set(path, 0o600)?;
+            }
+        }
+        return Ok(());
+    };
+    let directory = trusted_path::directory_of(socket);
+    let whole = fs::canonicalize(directory).map_err(fail(directory))?;
+    // Through it, and no more.
+    let own = mode(&whole)?;
+    if own & 0o011 != 0o011 {
+        set(&whole, own | 0o011)?;
+    }
+    for above in whole.ancestors().skip(1) {
+        if mode(above)? & 0o001 == 0 {
+            return Err(DaemonError::Unreachable(above.to_path_buf()));
+        }
+    }
+    for path in sockets {
+        chown(path, None, Some(group)).map_err(fail(path))?;
+        set(path, 0o660)?;
+    }
+    Ok(())
 }
 
 /// Asks the daemon that serves `socket` to end at once, and ends it if it does not. What it leaves

@@ -415,7 +415,6 @@ mod tests {
             // SAFETY: takes numbers; both were begun here and have not been waited for.
             unsafe { libc::kill(pid as i32, libc::SIGKILL) };
         }
-        drop(begin);
         drop(to);
         shell.wait().expect("it was ours");
     }

@@ -33,7 +33,7 @@ use crate::governor::Message as ToGovernor;
 use crate::programs::facts;
 use crate::programs::memory::ProgramMemory;
 use crate::programs::not_inherited;
-use crate::programs::process::{Process, Shared};
+use crate::programs::process::{Owner, Process, Shared};
 use crate::survival::records::{Record, Stage};
 
 /// How long an event that is missing is waited for. It is posted by a thread that is runnable.
@@ -534,7 +534,9 @@ fn fork(shared: &Shared, parent: &Arc<Process>, uffd: Uffd) -> Arc<Process> {
     if let Some(old) = parent.renumbered.lock().remove(&number) {
         record.descriptors[shared.other_column()].uffd = Some(old);
     }
-    let child = Process::new(parent.app, record, parent.handler, table, memory, journal, None);
+    let seat = shared.users.seat_of_served(parent.uid());
+    let owner = Owner { app: parent.app, seat };
+    let child = Process::new(owner, record, parent.handler, table, memory, journal, None);
     let _ = child.parent.set(parent.id);
     *child.regions.lock() = parent.regions.lock().clone();
     let lost = shared.mover.fork(&parent.space, &child.space);

@@ -1,6 +1,7 @@
-//! First touches of fresh memory wait a moment where more than the budget is used, as a kernel reclaims where
-//! a program asks for memory that is not there. Nobody else waits: a stored page that comes back takes a
-//! page, and gives back what it took in the store.
+//! Faults that wait a moment and are asked for again. First touches of fresh memory do where more than the
+//! budget is used, as a kernel reclaims where a program asks for memory that is not there; and whoever's memory
+//! control group has no room for a page. Nobody else waits: a stored page that comes back takes a page, and gives
+//! back what it took in the store.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,21 +11,24 @@ use clew_engine::Memory;
 
 use crate::programs::process::Process;
 
-/// How long: some pages are taken out meanwhile.
-const WAIT: Duration = Duration::from_micros(200);
+/// How long for the budget: some pages are taken out meanwhile.
+pub const FOR_BUDGET: Duration = Duration::from_micros(200);
+
+/// How long for a control group: each time the kernel looks for something to take from it.
+pub const FOR_GROUP: Duration = Duration::from_millis(10);
 
 /// Faults that one fault thread has wait at once: whoever frees memory allocates none.
 const MOST: usize = 64;
 
 /// Faults of one fault thread that wait for room.
 pub struct WaitForRoom {
-    waiting: Vec<(Arc<Process>, Vpn)>,
-    until: Option<Instant>,
+    waiting: Vec<(Arc<Process>, Vpn, Instant)>,
+    next: Option<Instant>,
 }
 
 impl Default for WaitForRoom {
     fn default() -> WaitForRoom {
-        WaitForRoom { waiting: Vec::with_capacity(MOST), until: None }
+        WaitForRoom { waiting: Vec::with_capacity(MOST), next: None }
     }
 }
 
@@ -33,7 +37,7 @@ impl WaitForRoom {
     pub fn lets_through(process: &Process) -> bool {
         let mut since = process.waits_for_room_since.lock();
         match *since {
-            Some(then) if then.elapsed() >= WAIT => {
+            Some(then) if then.elapsed() >= FOR_BUDGET => {
                 *since = None;
                 true
             }
@@ -45,36 +49,45 @@ impl WaitForRoom {
         }
     }
 
-    /// A thread of the program waits for this page; false if too many wait already.
-    pub fn add(&mut self, process: &Arc<Process>, page: Vpn) -> bool {
+    /// A thread of the program waits for this page so long; false if too many wait already.
+    pub fn add(&mut self, process: &Arc<Process>, page: Vpn, wait: Duration) -> bool {
         if self.waiting.len() == MOST {
             return false;
         }
-        self.until.get_or_insert_with(|| Instant::now() + WAIT);
-        self.waiting.push((process.clone(), page));
+        let until = Instant::now() + wait;
+        self.next = Some(self.next.map_or(until, |next| next.min(until)));
+        self.waiting.push((process.clone(), page, until));
         true
     }
 
     /// How long until somebody has waited long enough; `None` if nobody waits.
     pub fn remaining(&self) -> Option<Duration> {
-        self.until.map(|until| until.saturating_duration_since(Instant::now()))
+        self.next.map(|next| next.saturating_duration_since(Instant::now()))
     }
 
     /// Those who have waited long enough ask again; how many.
     pub fn end_due(&mut self) -> usize {
         match self.remaining() {
-            Some(Duration::ZERO) => self.end(),
+            Some(Duration::ZERO) => self.end_until(Some(Instant::now())),
             _ => 0,
         }
     }
 
     /// All ask again; how many.
     pub fn end(&mut self) -> usize {
-        self.until = None;
-        let over = self.waiting.len();
-        for (process, page) in self.waiting.drain(..) {
-            process.memory.wake(page, 1);
-        }
-        over
+        self.end_until(None)
+    }
+
+    fn end_until(&mut self, now: Option<Instant>) -> usize {
+        let before = self.waiting.len();
+        self.waiting.retain(|(process, page, until)| {
+            let waits = now.is_some_and(|now| *until > now);
+            if !waits {
+                process.memory.wake(*page, 1);
+            }
+            waits
+        });
+        self.next = self.waiting.iter().map(|(.., until)| *until).min();
+        before - self.waiting.len()
     }
 }

@@ -17,7 +17,7 @@ use crate::faults::account::{Cause, Spent, Stopwatch};
 use crate::faults::affinity::{self, Placement, Thread};
 use crate::faults::events;
 use crate::faults::interrupter::Interrupter;
-use crate::faults::room::WaitForRoom;
+use crate::faults::room::{FOR_BUDGET, FOR_GROUP, WaitForRoom};
 use crate::programs::process::{Process, Shared};
 
 /// Token of the descriptor that ends a fault thread.
@@ -147,15 +147,15 @@ fn serve(
                 process.relaunching.store(false, Ordering::Relaxed);
             }
         }
-        if shared.over_budget.load(Ordering::Relaxed)
+        if (shared.over_budget.load(Ordering::Relaxed) || process.is_users_over_budget())
             && process.space.table.load(vpn) == Entry::ABSENT
             && !WaitForRoom::lets_through(process)
-            && round.room.add(process, vpn)
+            && round.room.add(process, vpn, FOR_BUDGET)
         {
             continue;
         }
         watch.to(Cause::Queue);
-        answer(shared, process, vpn, &watch, ctx, told);
+        answer(shared, process, vpn, &watch, round.room, ctx, told);
     }
     drop(guard);
 }
@@ -176,6 +176,7 @@ fn answer(
     process: &Arc<Process>,
     vpn: Vpn,
     before: &Stopwatch,
+    room: &mut WaitForRoom,
     ctx: &mut MoverContext,
     told: &mut Vec<Event>,
 ) {
@@ -203,6 +204,9 @@ fn answer(
         Fault::Far(awaited, far) => {
             shared.arrivals.fetch(shared, process, (awaited, far), before.began());
         }
+        Fault::Again
+            if process.memory.has_no_room_since().is_some()
+                && room.add(process, vpn, FOR_GROUP) => {}
         fault => ended(shared, process, vpn, fault),
     }
 }

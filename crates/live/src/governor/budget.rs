@@ -68,7 +68,8 @@ impl Governor {
         let is_there = |id| self.shared.processes.read().contains_key(&id);
         let counted = processes.iter().zip(&residents);
         let counted = counted.map(|(process, resident)| process.counted_bytes(*resident, is_there));
-        self.resident_bytes = counted.sum::<u64>() + small;
+        let counted: Vec<u64> = counted.collect();
+        self.resident_bytes = counted.iter().sum::<u64>() + small;
         self.used = UsedBytes {
             programs_bytes: self.resident_bytes,
             buffers_bytes: buffers,
@@ -103,12 +104,16 @@ impl Governor {
             self.look_where_it_grew(process, *resident);
             self.keep_own_budget(process, *resident);
         }
+        let owed = self.keep_user_budgets(&processes, &counted);
         // Room is made between relaunches; during one, only what must be: its faults need the CPUs.
         let relaunching = self.driver.is_relaunching();
         // Where an app may be ended, a machine that stalls is reason enough.
         let stalled = self.may_kill()
             && self.last_stall.is_some_and(|when| when.elapsed() < Duration::from_secs(1));
-        let (used_bytes, resident_bytes) = (self.used_bytes, self.resident_bytes);
+        // What users over their own budgets have too much they give themselves, unless memory is all but gone.
+        let is_gone = budget.free_bytes(self.used_bytes) < budget.low_bytes / 2;
+        let owed = if is_gone { 0 } else { owed.min(self.resident_bytes) };
+        let (used_bytes, resident_bytes) = (self.used_bytes - owed, self.resident_bytes - owed);
         let now = Use { used_bytes, resident_bytes, relaunching, stalled, ..Use::default() };
         let leaves = self.driver.leaving_pages() > 0;
         let is_short = self.driver.shortage(now).is_some();

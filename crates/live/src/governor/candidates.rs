@@ -22,8 +22,10 @@ impl Governor {
         }
         let app = match &candidate.child {
             Some(child) => child.app,
-            None if candidate.app_name.is_empty() => self.app_named(&candidate.command.clone()),
-            None => self.app_named(&candidate.app_name.clone()),
+            None if candidate.app_name.is_empty() => {
+                self.app_named(candidate.uid, &candidate.command.clone())
+            }
+            None => self.app_named(candidate.uid, &candidate.app_name.clone()),
         };
         candidate.app = app;
         if let Some(app) = self.apps.get_mut(&app) {
@@ -101,7 +103,7 @@ impl Governor {
             |h: usize| self.shared.processes.read().values().filter(|p| p.handler == h).count();
         candidate.handler = (0..self.shared.epolls.len()).min_by_key(|h| load(*h)).unwrap_or(0);
         let ticket = self.ticket(promise);
-        self.work.prepare(candidate, ticket);
+        self.crew.prepare(candidate, ticket);
     }
 
     pub(super) fn admit_candidates(&mut self) {

@@ -13,7 +13,7 @@ impl Governor {
 
     pub(super) fn end_app(&mut self, app: AppId, reason: &str) {
         let Some(known) = self.apps.get(&app) else { return };
-        let (name, state) = (known.name.clone(), known.state);
+        let (uid, name, state) = (known.uid, known.name.clone(), known.state);
         let processes = self.shared.of_app(app);
         let is_protected = processes.iter().any(|p| self.driver.is_protected(p.id));
         if !self.may_kill() || state == AppState::Foreground || is_protected {
@@ -24,7 +24,7 @@ impl Governor {
         for process in &processes {
             ended += usize::from(process.name().is_some_and(|name| name.send_kill().is_some()));
         }
-        tracing::error!(name, reason, ended, "ended an app (on_full = kill)");
-        self.ended.push(name);
+        tracing::error!(uid, name, reason, ended, "ended an app (on_full = kill)");
+        self.ended.push((uid, name));
     }
 }

@@ -10,6 +10,7 @@ use crossbeam_channel::Sender;
 
 use super::Governor;
 use super::requests::{Then, reply};
+use crate::control::trusted_path::own_uid;
 use crate::faults::affinity;
 use crate::programs::process::Process;
 
@@ -68,7 +69,10 @@ impl Governor {
         if let (Some(known), Some(stats)) =
             (self.apps.get(&app), self.driver.facts().apps.get(&app))
         {
-            self.profiles.keep(&known.name, Profile::from(stats));
+            // Names are one user's own, and what another user does is not written down.
+            if known.uid == own_uid() {
+                self.profiles.keep(&known.name, Profile::from(stats));
+            }
         }
     }
 

@@ -21,9 +21,11 @@ mod page_tables;
 mod requests;
 mod scans;
 mod silence;
+mod starved;
 mod status;
 mod thrashing;
 mod told_late;
+mod user_budgets;
 mod windows;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -44,11 +46,13 @@ use crate::agents::attach::{Candidate, Who};
 use crate::config::Config;
 use crate::control::protocol::{Environment, Request};
 use crate::control::status::{Status, UsedBytes};
+use crate::control::trusted_path::own_uid;
 use crate::profiles::Profiles;
 use crate::programs::let_go::Plea;
 use crate::programs::looks::Looks;
 use crate::programs::outside::Found;
 use crate::programs::process::{Process, Shared};
+use crate::users::Asker;
 use crate::work::crew::Crew;
 use crate::work::desk::Desk;
 use crate::work::{Done, Work};
@@ -63,6 +67,7 @@ use page_tables::Programs;
 use scans::Scans;
 use thrashing::Thrashing;
 use told_late::Moves;
+use user_budgets::UserBudgets;
 
 /// While something happens, and while nothing does.
 const TICK_BUSY: Duration = Duration::from_millis(10);
@@ -92,7 +97,7 @@ pub enum Message {
     /// Work is done.
     Done(Box<Done>),
     /// A client asks; the answer is one line of JSON.
-    Control(Request, Sender<String>),
+    Control(Request, Asker, Sender<String>),
     /// Somebody shows the state of everything.
     Look(Sender<Box<Status>>),
     /// What apps have that cannot be taken.
@@ -109,6 +114,8 @@ pub enum Message {
 
 struct App {
     name: String,
+    /// Whose it is: its name is one of that user's.
+    uid: u32,
     state: AppState,
     activity: Activity,
     /// A process that said it would become a program of it, and when; its agent has not come.
@@ -166,10 +173,14 @@ pub struct Governor {
     keeper_pid: u32,
     work: Desk,
     crew: Crew,
+    /// Workers that programs of each user keep by not ending an order.
+    held_up: HashMap<u32, usize>,
     apps: BTreeMap<AppId, App>,
     waiting: Vec<Waiting>,
     /// When a process was last taken down to its own budget.
     over_budget: HashMap<SpaceId, Instant>,
+    /// What each user of a service may use.
+    users: UserBudgets,
     promises: HashMap<u64, Promise>,
     tickets: HashMap<u64, u64>,
     /// Who waits until a process is let go.
@@ -207,7 +218,7 @@ pub struct Governor {
     /// When the machine last stalled for want of memory.
     last_stall: Option<Instant>,
     /// Apps that were ended because memory was short.
-    ended: Vec<String>,
+    ended: Vec<(u32, String)>,
     /// A service manager wants to hear so often that all is well.
     watchdog: Option<Duration>,
     last_fed: Instant,
@@ -236,6 +247,7 @@ impl Governor {
             programs: Programs::new(shared.clone()),
             now: Ns(0),
             over_budget: HashMap::new(),
+            users: UserBudgets::default(),
             shared,
             driver,
             windows: Windows::new(&config),
@@ -245,6 +257,7 @@ impl Governor {
             keeper_pid,
             work,
             crew,
+            held_up: HashMap::new(),
             apps: BTreeMap::new(),
             waiting: Vec::new(),
             promises: HashMap::new(),
@@ -393,9 +406,9 @@ impl Governor {
             }
             Message::Adopted(process) => self.introduce(&process),
             Message::Done(done) => self.done(*done),
-            Message::Control(request, answer) => self.control(request, answer),
+            Message::Control(request, asker, answer) => self.control(request, asker, answer),
             Message::Look(answer) => {
-                let status = self.status();
+                let status = self.metrics_status();
                 let _ = answer.send(Box::new(status));
             }
             Message::Outside(found) => self.outside.found = found,
@@ -406,11 +419,11 @@ impl Governor {
         }
     }
 
-    /// The app of this name, which is new if there is none. Of a longer name it is the first
+    /// The app of this name of user `uid`, which is new if there is none. Of a longer name it is the first
     /// [`MAX_NAME`] bytes.
-    pub fn app_named(&mut self, name: &str) -> AppId {
+    pub fn app_named(&mut self, uid: u32, name: &str) -> AppId {
         let name = &name[..name.floor_char_boundary(MAX_NAME)];
-        if let Some((id, _)) = self.apps.iter().find(|(_, a)| a.name == name) {
+        if let Some((id, _)) = self.apps.iter().find(|(_, a)| a.uid == uid && a.name == name) {
             return *id;
         }
         let id = AppId(self.number() as u32);
@@ -418,6 +431,7 @@ impl Governor {
             id,
             App {
                 name: name.to_string(),
+                uid,
                 state: AppState::Background,
                 activity: Activity::default(),
                 past_faults: 0,
@@ -435,7 +449,7 @@ impl Governor {
         );
         self.had_apps = true;
         self.driver.name(id, name);
-        if let Some(profile) = self.profiles.of(name) {
+        if let Some(profile) = self.profiles.of(name).filter(|_| uid == own_uid()) {
             self.driver.know(id, profile.clone());
         }
         self.tell(&Event::Launch { app: id });
@@ -490,6 +504,7 @@ impl Governor {
             self.empty_idle_buffers();
             self.look_for_kernel_swap();
             self.look_after_the_silent();
+            self.end_the_starved();
             self.end_pleas_that_cannot_begin();
             self.admit_candidates();
             self.end_quiet_relaunches();

@@ -268,7 +268,8 @@ impl Governor {
     ) {
         // Of who takes none they are off the lists until it is managed or heard again: else they
         // were picked at once.
-        let Some(process) = self.shared.process(space).filter(takes_orders) else {
+        let takes = |p: &Arc<Process>| takes_orders(p) && !self.is_held_up_by_user(p);
+        let Some(process) = self.shared.process(space).filter(takes) else {
             return self.driver.carried_out(number, 0);
         };
         let ticket = self.ticket(promise);

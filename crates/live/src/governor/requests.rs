@@ -8,6 +8,7 @@ use crossbeam_channel::Sender;
 
 use super::{Governor, Waiting};
 use crate::control::protocol::{ENDING, Reply, Request};
+use crate::users::Asker;
 
 /// Clients that wait for several pieces of work.
 pub(super) struct Promise {
@@ -73,7 +74,7 @@ impl Governor {
         number
     }
 
-    pub(super) fn control(&mut self, request: Request, answer: Sender<String>) {
+    pub(super) fn control(&mut self, request: Request, asker: Asker, answer: Sender<String>) {
         self.last_busy = Instant::now();
         // What programs did before it was asked is told before it.
         self.drain_ring();
@@ -83,7 +84,7 @@ impl Governor {
         }
         match request {
             Request::Status => {
-                let status = self.status();
+                let status = self.status_for(asker);
                 reply(&answer, Ok(status));
             }
             Request::Environment => reply(&answer, Ok(self.environment.clone())),
@@ -99,7 +100,7 @@ impl Governor {
                     other.root.take_if(|root| *root == pid);
                     other.awaited.take_if(|(awaited, _)| *awaited == pid);
                 }
-                let app = self.app_named(&app);
+                let app = self.app_named(asker.own(), &app);
                 if let Some(app) = self.apps.get_mut(&app) {
                     app.root = Some(pid).filter(|pid| *pid > 0);
                 }
@@ -120,41 +121,43 @@ impl Governor {
                 }
                 reply(&answer, Ok(()));
             }
-            Request::Fg { app } => self.with_app(&answer, &app, |g, id| {
+            Request::Fg { app } => self.with_app(&answer, asker, &app, |g, id| {
                 g.told_where(id);
                 g.foreground(id);
                 Ok(())
             }),
-            Request::Bg { app } => self.with_app(&answer, &app, |g, id| {
+            Request::Bg { app } => self.with_app(&answer, asker, &app, |g, id| {
                 g.told_where(id);
                 g.background(id);
                 Ok(())
             }),
-            Request::Responded { app, response_ns } => self.with_app(&answer, &app, |g, id| {
-                g.end_relaunch(id);
-                g.tell(&Event::ResponseComplete { app: id, response_ns });
-                Ok(())
-            }),
-            Request::SwapOut { app } => match self.find_app(&app) {
-                Some(id) => self.swap_out_app(id, Some(answer), PREPARE),
-                None => reply::<()>(&answer, Err(unknown_app(&app))),
+            Request::Responded { app, response_ns } => {
+                self.with_app(&answer, asker, &app, |g, id| {
+                    g.end_relaunch(id);
+                    g.tell(&Event::ResponseComplete { app: id, response_ns });
+                    Ok(())
+                })
+            }
+            Request::SwapOut { app } => match self.find_app(asker, &app) {
+                Ok(id) => self.swap_out_app(id, Some(answer), PREPARE),
+                Err(why) => reply::<()>(&answer, Err(why)),
             },
-            Request::Restore { app } => match self.find_app(&app) {
-                Some(id) => {
+            Request::Restore { app } => match self.find_app(asker, &app) {
+                Ok(id) => {
                     let promise = self.promise(Some(answer), Then::Answer);
                     for process in self.shared.of_app(id) {
                         self.restore_all(&process, promise);
                     }
                     self.keep_promise(promise);
                 }
-                None => reply::<()>(&answer, Err(unknown_app(&app))),
+                Err(why) => reply::<()>(&answer, Err(why)),
             },
-            Request::HotPages { app } => match self.find_app(&app) {
-                Some(id) => {
+            Request::HotPages { app } => match self.find_app(asker, &app) {
+                Ok(id) => {
                     self.drain_ring();
                     reply(&answer, Ok(self.hot_pages(id)));
                 }
-                None => reply::<()>(&answer, Err(unknown_app(&app))),
+                Err(why) => reply::<()>(&answer, Err(why)),
             },
             Request::Stop => self.stop(Some(answer)),
             Request::HandOver { .. } => {
@@ -166,20 +169,39 @@ impl Governor {
         }
     }
 
-    fn find_app(&self, name: &str) -> Option<AppId> {
-        self.apps.iter().find(|(_, a)| a.name == name).map(|(id, _)| *id)
+    /// The app that is called so, among those that are his who asks. Whoever sees the apps of all users may say
+    /// `UID:NAME`, and where several users have one of that name, means his own.
+    fn find_app(&self, asker: Asker, name: &str) -> Result<AppId, String> {
+        let called = |name: &str| -> Vec<(AppId, u32)> {
+            let is_it = |a: &super::App| a.name == name && asker.may(a.uid);
+            self.apps.iter().filter(|(_, a)| is_it(a)).map(|(id, a)| (*id, a.uid)).collect()
+        };
+        let found = called(name);
+        let own = found.iter().find(|(_, uid)| *uid == asker.own());
+        match (&found[..], own) {
+            (_, Some((id, _))) | ([(id, _)], None) => return Ok(*id),
+            ([], None) => {}
+            (several, None) => {
+                let users: Vec<String> = several.iter().map(|(_, uid)| uid.to_string()).collect();
+                let (first, users) = (&users[0], users.join(", "));
+                return Err(format!("users {users} have an app '{name}': say {first}:{name}"));
+            }
+        }
+        let of_user = name.split_once(':').and_then(|(uid, name)| {
+            let uid = uid.parse::<u32>().ok()?;
+            called(name).into_iter().find(|(_, of)| *of == uid)
+        });
+        of_user.map(|(id, _)| id).ok_or_else(|| unknown_app(name))
     }
 
     fn with_app(
         &mut self,
         answer: &Sender<String>,
+        asker: Asker,
         name: &str,
         act: impl FnOnce(&mut Governor, AppId) -> Result<(), String>,
     ) {
-        let result = match self.find_app(name) {
-            Some(id) => act(self, id),
-            None => Err(unknown_app(name)),
-        };
+        let result = self.find_app(asker, name).and_then(|id| act(self, id));
         reply(answer, result);
     }
 

@@ -19,10 +19,16 @@ use crate::faults::latency::Latency;
 use crate::programs::mappings::resident_anonymous_bytes;
 use crate::programs::proc_stat::{Stat, cpu_seconds};
 use crate::programs::process::Process;
+use crate::users::Asker;
 
 /// Stored pages of one process that are asked for their size, at most: each costs a lock of the
 /// pool, and whoever waits for the policies waits meanwhile.
 const SIZE_SAMPLE: u64 = 512;
+
+/// The least budget in which no app would thrash.
+fn enough_budget(apps: &[AppStatus]) -> Option<u64> {
+    apps.iter().filter_map(|app| app.thrashing.map(|t| t.enough_budget_bytes)).max()
+}
 
 impl Governor {
     pub(super) fn why_waiting(&self, w: &Waiting) -> String {
@@ -50,14 +56,51 @@ impl Governor {
         self.shared.of_app(app).iter().map(of).collect()
     }
 
+    /// What is shown to who asks. A user of a service sees the own apps, what they use, and nothing that what others
+    /// do could be read from.
+    pub(super) fn status_for(&mut self, asker: Asker) -> Status {
+        let Asker::User(uid) = asker else { return self.status() };
+        let apps = self.apps_status(|app| app.uid == uid);
+        let used = self.users.used(uid);
+        let ended = self.ended.iter().filter(|(of, _)| *of == uid);
+        Status {
+            scheme: self.config.scheme_name.clone(),
+            budget_bytes: self.user_budget().unwrap_or(self.config.budget.0),
+            used_bytes: used.total(),
+            used,
+            uptime_seconds: self.started.elapsed().as_secs_f64(),
+            enough_budget_bytes: enough_budget(&apps),
+            daemon_pid: std::process::id(),
+            ended_apps: ended.map(|(_, name)| name.clone()).collect(),
+            of_user: Some(uid),
+            apps,
+            ..Status::default()
+        }
+    }
+
+    /// What is served as metrics: anybody on this machine may read them, so a service names nobody's apps there.
+    pub(super) fn metrics_status(&mut self) -> Status {
+        let mut status = self.status();
+        if self.shared.users.is_service() {
+            status.apps.clear();
+        }
+        status
+    }
+
+    /// The apps that are wanted, in the order of their names.
+    fn apps_status(&self, is_wanted: impl Fn(&App) -> bool) -> Vec<AppStatus> {
+        let wanted = self.apps.iter().filter(|(_, app)| is_wanted(app));
+        let mut apps: Vec<AppStatus> = wanted.map(|(id, app)| self.app_status(*id, app)).collect();
+        apps.sort_by(|a, b| (&a.name, a.uid).cmp(&(&b.name, b.uid)));
+        apps
+    }
+
     pub(super) fn status(&mut self) -> Status {
         let facts = self.shared.mover.store.facts();
         let counters = &self.shared.mover.counters;
         let (reused, corrupt) =
             (counters.reused.load(Ordering::Relaxed), counters.corrupt.load(Ordering::Relaxed));
-        let mut apps: Vec<AppStatus> =
-            self.apps.iter().map(|(id, app)| self.app_status(*id, app)).collect();
-        apps.sort_by(|a, b| a.name.cmp(&b.name));
+        let apps = self.apps_status(|_| true);
         let latencies = &self.shared.latencies;
         let stored_fault_latency = Latency::sum(latencies.iter().map(|l| &l.stored));
         let fresh_fault_latency = Latency::sum(latencies.iter().map(|l| &l.fresh));
@@ -86,10 +129,7 @@ impl Governor {
             daemon_cpu_seconds: Stat::of(std::process::id()).map_or(0.0, |own| own.cpu_seconds()),
             uptime_seconds: self.started.elapsed().as_secs_f64(),
             managed_pages: self.managed_pages(),
-            enough_budget_bytes: apps
-                .iter()
-                .filter_map(|app| app.thrashing.map(|t| t.enough_budget_bytes))
-                .max(),
+            enough_budget_bytes: enough_budget(&apps),
             daemon_pid: std::process::id(),
             keeper_pid: self.keeper_pid,
             placement: match self.shared.placement {
@@ -130,7 +170,9 @@ impl Governor {
                 unused_pages: self.driver.unused_pages(),
             },
             lost_programs: self.shared.lost.get().map_or(0, |lost| lost.len() as u64),
-            ended_apps: self.ended.clone(),
+            ended_apps: self.ended.iter().map(|(_, name)| name.clone()).collect(),
+            of_user: None,
+            users: self.users_status(),
             apps,
         }
     }
@@ -168,6 +210,7 @@ impl Governor {
     fn app_status(&self, id: AppId, app: &App) -> AppStatus {
         let mut status = AppStatus {
             name: app.name.clone(),
+            uid: app.uid,
             state: match app.state {
                 AppState::Foreground => "foreground".into(),
                 AppState::Background => "background".into(),
@@ -241,6 +284,18 @@ impl Governor {
     /// How many pages of a process are stored, samples apart, and the bytes they take: in the pool, of
     /// many, by a sample spread over all; in the kernel's zram what a page takes there on average.
     fn stored_of(&self, process: &Process) -> (u64, f64) {
+        let lent = process.space.table.counts().lent;
+        let (stored, in_pool) = self.stored_in_pool(process);
+        (stored + lent, in_pool + lent as f64 * f64::from(self.kernel.page_bytes))
+    }
+
+    /// What the stored pages of a process take in the pool.
+    pub(super) fn pool_bytes_of(&self, process: &Process) -> f64 {
+        self.stored_in_pool(process).1
+    }
+
+    /// [`Governor::stored_of`] without the kernel's zram.
+    fn stored_in_pool(&self, process: &Process) -> (u64, f64) {
         let store = &self.shared.mover.store;
         let counts = process.space.table.counts();
         let step = (counts.stored + counts.parked).div_ceil(SIZE_SAMPLE).max(1);
@@ -259,8 +314,7 @@ impl Governor {
             stored += 1;
         });
         let in_pool = if asked == 0 { 0.0 } else { bytes as f64 * stored as f64 / asked as f64 };
-        let in_kernel = counts.lent as f64 * f64::from(self.kernel.page_bytes);
-        (stored + counts.lent, in_pool + in_kernel)
+        (stored, in_pool)
     }
 
     fn classes(&self, app: AppId) -> Option<ClassStatus> {

@@ -23,6 +23,9 @@ use crate::survival::records::Descriptors;
 const FRESH_RUN: u32 = 8;
 const FRESH_RUN_MAX: u32 = 64;
 
+/// Who waits for a page asks again far more often, in milliseconds: what was refused before that is over.
+const ROOM_ASKED_MS: u64 = 1000;
+
 /// How often a page is looked for, a millisecond apart, before it is given up as lost.
 const LOOKS: usize = 200;
 
@@ -81,6 +84,9 @@ pub struct ProgramMemory {
     given_up: AtomicBool,
     /// It was found to exist no longer.
     ended: AtomicBool,
+    /// Since when no page could be put for want of memory, 0 if one could, and when that was tried last, in
+    /// milliseconds of [`now_ms`].
+    no_room: [AtomicU64; 2],
     epoll: RawFd,
     token: u64,
     fresh_next: AtomicU64,
@@ -108,6 +114,7 @@ impl ProgramMemory {
             unwatched: AtomicBool::new(false),
             given_up: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            no_room: Default::default(),
             epoll,
             token,
             fresh_next: AtomicU64::new(0),
@@ -292,6 +299,26 @@ impl ProgramMemory {
     /// Whether it was found to exist no longer; asks nobody.
     pub fn has_ended(&self) -> bool {
         self.ended.load(Ordering::SeqCst)
+    }
+
+    /// For how long the kernel has had no memory for any page of it, if it had none a moment ago: its control group is
+    /// at its limit, perhaps.
+    pub fn has_no_room_since(&self) -> Option<Duration> {
+        let [since, last] = [0, 1].map(|i| self.no_room[i].load(Ordering::Relaxed));
+        let now = now_ms();
+        let is_so = since != 0 && now.saturating_sub(last) < ROOM_ASKED_MS;
+        is_so.then(|| Duration::from_millis(now.saturating_sub(since)))
+    }
+
+    fn note_room(&self, put: Partial) {
+        if put.errno == libc::ENOMEM && put.bytes == 0 {
+            if self.has_no_room_since().is_none() {
+                self.no_room[0].store(now_ms(), Ordering::Relaxed);
+            }
+            self.no_room[1].store(now_ms(), Ordering::Relaxed);
+        } else if put.bytes > 0 && self.no_room[0].load(Ordering::Relaxed) != 0 {
+            self.no_room[0].store(0, Ordering::Relaxed);
+        }
     }
 
     /// Asks whether it still exists, unless that is known; whether it is found to have ended now. Waits as
@@ -560,6 +587,12 @@ impl ProgramMemory {
 /// What comes of a page for a program that is not served any more: it stays stored.
 const GIVEN_UP: Put = Put { pages: 0, stop: Some(PutStop::Gone) };
 
+/// Milliseconds since this process first asked, and one more.
+fn now_ms() -> u64 {
+    static BEGAN: OnceLock<Instant> = OnceLock::new();
+    BEGAN.get_or_init(Instant::now).elapsed().as_millis() as u64 + 1
+}
+
 fn put_result(partial: Partial, page_bytes: u64) -> Put {
     let pages = (partial.bytes / page_bytes) as usize;
     let stop = match partial.errno {
@@ -650,7 +683,9 @@ impl Memory for ProgramMemory {
         if self.is_given_up() {
             return GIVEN_UP;
         }
-        put_result(self.uffd.copy(first.addr(self.page_bytes), bytes), self.page_bytes)
+        let copied = self.uffd.copy(first.addr(self.page_bytes), bytes);
+        self.note_room(copied);
+        put_result(copied, self.page_bytes)
     }
 
     fn put_zero(&self, first: Vpn, count: usize) -> Put {

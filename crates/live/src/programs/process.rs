@@ -18,6 +18,7 @@ use crossbeam_channel::{Receiver, Sender};
 use parking_lot::{Mutex, RwLock};
 
 use crate::agents::attach::share_memory;
+use crate::control::trusted_path::own_uid;
 use crate::faults::affinity::{self, Placement};
 use crate::faults::events::LAST_ADDRESS;
 use crate::faults::far::Arrivals;
@@ -29,6 +30,7 @@ use crate::programs::memory::ProgramMemory;
 use crate::survival::predecessor::ProcessName;
 use crate::survival::records::{Record, Stage, column};
 use crate::survival::takeover::Lost;
+use crate::users::{Seat, Users};
 
 /// Events that fault threads post for the policies; beyond this many unread ones they are dropped
 /// (and counted): policies then know a little less, and no page is harmed.
@@ -45,6 +47,10 @@ pub struct Process {
     pub app: AppId,
     /// Process id; 0 for a forked child until its agent has said which one it is.
     pid: AtomicU32,
+    /// Its user: that of its app.
+    uid: u32,
+    /// Its place among that user's programs.
+    seat: Seat,
     /// Whether it was forked by a managed one.
     pub forked: bool,
     /// The process that forked it, as far as this daemon was told.
@@ -116,6 +122,14 @@ pub struct Process {
     pub swapped_out: AtomicU64,
 }
 
+/// Whose a process is.
+pub struct Owner {
+    /// Its app.
+    pub app: AppId,
+    /// Its place among its user's programs.
+    pub seat: Seat,
+}
+
 /// Open files of one process under /proc; they stay bound to it.
 pub struct ProcFiles {
     pub statm: File,
@@ -126,7 +140,7 @@ pub struct ProcFiles {
 impl Process {
     /// A process with the memory and the page table given.
     pub fn new(
-        app: AppId,
+        owner: Owner,
         record: Record,
         handler: usize,
         table: Space,
@@ -134,12 +148,18 @@ impl Process {
         journal: SpaceJournal,
         files: Option<ProcFiles>,
     ) -> Arc<Process> {
+        let Owner { app, seat } = owner;
         memory.robust.of(record.pid);
+        if let Some(leaves) = &seat.user().leaves {
+            table.charge(leaves.clone());
+        }
         let memory = Arc::new(memory);
         Arc::new(Process {
             id: table.id(),
             app,
             pid: AtomicU32::new(record.pid),
+            uid: record.uid,
+            seat,
             forked: record.stage == Stage::Child,
             parent: OnceLock::new(),
             from_parent_bytes: AtomicU64::default(),
@@ -183,6 +203,16 @@ impl Process {
     /// Process id; 0 for a forked child until its agent has said which one it is.
     pub fn pid(&self) -> u32 {
         self.pid.load(Ordering::Acquire)
+    }
+
+    /// Its user, as it was when it said hello.
+    pub fn uid(&self) -> u32 {
+        self.uid
+    }
+
+    /// Whether the apps of its user use more than that user may.
+    pub fn is_users_over_budget(&self) -> bool {
+        self.seat.user().is_over_budget.load(Ordering::Relaxed)
     }
 
     /// The process, so that no later one of its number is taken for it; `None` where its start is
@@ -349,6 +379,8 @@ pub struct Handlers {
 pub struct Shared {
     /// Moves pages.
     pub mover: Mover,
+    /// Whom it serves.
+    pub users: Arc<Users>,
     /// Makes page tables.
     pub tables: Arc<Tables>,
     /// What a successor must know besides.
@@ -400,6 +432,7 @@ impl Shared {
         let Handlers { epolls, cpus, placement } = handlers;
         Shared {
             mover,
+            users: Arc::new(Users::new(own_uid(), None)),
             tables,
             journal,
             generation,
@@ -418,6 +451,11 @@ impl Shared {
             over_budget: AtomicBool::new(false),
             lost: OnceLock::new(),
         }
+    }
+
+    /// The same as a daemon that serves these users.
+    pub fn with_users(self, users: Users) -> Shared {
+        Shared { users: Arc::new(users), ..self }
     }
 
     /// The column of records that is true for this daemon's descriptors.

@@ -33,7 +33,7 @@ use crate::faults::interrupter::Interrupter;
 use crate::faults::uffd::Uffd;
 use crate::governor::Message;
 use crate::programs::memory::ProgramMemory;
-use crate::programs::process::{ProcFiles, Process, Shared};
+use crate::programs::process::{Owner, ProcFiles, Process, Shared};
 use crate::survival::predecessor::{Predecessor, ProcessName};
 use crate::survival::records::{
     DaemonRecord, Descriptors, FlashDescriptors, Record, Stage, column,
@@ -312,12 +312,12 @@ impl Inherited for Adopted {
     }
 }
 
-/// Makes processes of what was left. `app_named` gives the number of an app.
+/// Makes processes of what was left. `app_named` gives the number of a user's app.
 pub fn adopt(
     shared: &Arc<Shared>,
     from: Predecessor,
     programs: Programs,
-    mut app_named: impl FnMut(&str) -> AppId,
+    mut app_named: impl FnMut(u32, &str) -> AppId,
 ) -> Result<Adopted, TakeoverError> {
     let mut adopted =
         Adopted { processes: Vec::new(), candidates: Vec::new(), from, children: HashMap::new() };
@@ -337,9 +337,10 @@ pub fn adopt(
             shared.epolls[handler].as_raw_fd(),
             u64::from(table.id().0),
         );
-        let app = app_named(&record.app_or_command());
+        let app = app_named(record.uid, &record.app_or_command());
+        let owner = Owner { app, seat: shared.users.seat_of_served(record.uid) };
         let narrowed = record.narrowed.clone();
-        let process = Process::new(app, record, handler, table, memory, journal, files);
+        let process = Process::new(owner, record, handler, table, memory, journal, files);
         process.load_facts();
         *process.narrowed.lock() = narrowed.as_ref().map(affinity::from_words);
         process.save_record(shared);

@@ -1,25 +1,33 @@
 //! Who does the work: workers, one who prepares programs, and one for the long work of policies.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use clew_engine::MoverContext;
-use crossbeam_channel::Sender;
+use crossbeam_channel::{Sender, unbounded};
 
+use super::Done;
 use super::desk::Queue;
 use super::perform::perform;
-use crate::agents::strangers;
+use crate::agents::attach::{AttachError, Candidate};
+use crate::agents::strangers::{self, Stranger};
+use crate::control::trusted_path::own_uid;
 use crate::governor::Message;
 use crate::programs::process::Shared;
 
 /// The workers. One that waits for an agent which has begun an order and is frozen can do nothing
-/// else; then another takes its place, and one too many leaves when the agent is heard again.
+/// else; then another takes its place, and one too many leaves when the agent is heard again. No worker waits
+/// for a program that is not managed yet: each user's are prepared by somebody of their own.
 pub struct Crew {
     shared: Arc<Shared>,
     work: Queue,
     answer: Sender<Message>,
     size: Arc<Size>,
     hired: usize,
+    /// Who prepares programs, by their user.
+    strangers: HashMap<u32, Sender<Stranger>>,
 }
 
 #[derive(Default)]
@@ -31,7 +39,7 @@ struct Size {
 impl Crew {
     /// Nobody yet.
     pub fn new(shared: Arc<Shared>, work: Queue, answer: Sender<Message>) -> Crew {
-        Crew { shared, work, answer, size: Arc::default(), hired: 0 }
+        Crew { shared, work, answer, size: Arc::default(), hired: 0, strangers: HashMap::new() }
     }
 
     /// Somebody who does one piece of long work after the other, and nothing else.
@@ -50,21 +58,39 @@ impl Crew {
         Ok(())
     }
 
-    /// Somebody who prepares programs. Each may take some seconds to answer.
-    fn hire_for_strangers(&self) -> std::io::Result<()> {
-        let (shared, strangers) = (self.shared.clone(), self.work.strangers.clone());
-        let answer = self.answer.clone();
+    /// Somebody who prepares programs of a user. Each may take some seconds to answer.
+    fn hire_for_strangers(&mut self, uid: u32) -> std::io::Result<&Sender<Stranger>> {
+        let (shared, answer) = (self.shared.clone(), self.answer.clone());
+        let none = match self.strangers.entry(uid) {
+            Entry::Occupied(hired) => return Ok(hired.into_mut()),
+            Entry::Vacant(none) => none,
+        };
+        let (to, strangers) = unbounded();
         std::thread::Builder::new()
             .name("strangers".into())
             .spawn(move || strangers::prepare(&shared, &strangers, &answer))?;
-        Ok(())
+        Ok(none.insert(to))
+    }
+
+    /// Has a candidate prepared for management. Answered by one [`Message::Done`], too.
+    pub fn prepare(&mut self, candidate: Box<Candidate>, ticket: u64) {
+        match self.hire_for_strangers(candidate.uid) {
+            // Without one the daemon is ending.
+            Ok(strangers) => drop(strangers.send((candidate, ticket))),
+            Err(source) => {
+                let error = AttachError::Proc { what: "starting a thread", source };
+                let managed = Some(Err((candidate.pid, error)));
+                let done = Done { ticket, managed, ..Done::default() };
+                let _ = self.answer.send(Message::Done(Box::new(done)));
+            }
+        }
     }
 
     /// Makes it so many workers, one who prepares programs, each of which may take some seconds to
     /// answer, and one for the long work of policies.
     pub fn keep(&mut self, wanted: usize) -> std::io::Result<()> {
         if self.hired == 0 {
-            self.hire_for_strangers()?;
+            self.hire_for_strangers(own_uid())?;
             self.hire_for_jobs()?;
         }
         self.size.wanted.store(wanted, Ordering::Relaxed);

@@ -3,16 +3,12 @@
 use crossbeam_channel::{Receiver, Sender, select, unbounded};
 
 use super::Work;
-use crate::agents::attach::Candidate;
-use crate::agents::strangers::Stranger;
 
-/// Where work is handed in. What a program may wait for comes first, and what waits for strangers has
-/// somebody of its own: no worker waits for a program that is not managed yet, or is kept by the long
-/// work of a policy.
+/// Where work is handed in. What a program may wait for comes first, and the long work of policies, which keeps
+/// no worker, has somebody of its own.
 pub struct Desk {
     urgent: Sender<Work>,
     other: Sender<Work>,
-    strangers: Sender<Stranger>,
     jobs: Sender<Work>,
 }
 
@@ -21,16 +17,14 @@ pub struct Desk {
 pub struct Queue {
     urgent: Receiver<Work>,
     other: Receiver<Work>,
-    pub(super) strangers: Receiver<Stranger>,
     pub(super) jobs: Receiver<Work>,
 }
 
 /// A queue of work and its desk.
 pub fn queue() -> (Desk, Queue) {
     let [urgent, other, jobs] = std::array::from_fn(|_| unbounded());
-    let strangers = unbounded();
-    let queue = Queue { urgent: urgent.1, other: other.1, strangers: strangers.1, jobs: jobs.1 };
-    (Desk { urgent: urgent.0, other: other.0, strangers: strangers.0, jobs: jobs.0 }, queue)
+    let queue = Queue { urgent: urgent.1, other: other.1, jobs: jobs.1 };
+    (Desk { urgent: urgent.0, other: other.0, jobs: jobs.0 }, queue)
 }
 
 impl Desk {
@@ -58,11 +52,6 @@ impl Desk {
         };
         // Without workers the daemon is ending.
         let _ = to.send(work);
-    }
-
-    /// Has a candidate prepared for management. Answered by one [`Message::Done`], too.
-    pub fn prepare(&self, candidate: Box<Candidate>, ticket: u64) {
-        let _ = self.strangers.send((candidate, ticket));
     }
 }
 

@@ -79,6 +79,7 @@ pub struct Scheme {
     /// Whether the stored copy of a page that came back is kept while there is room.
     pub retain: bool,
     /// Whether room for the next relaunch is made before it, as much as the last ones took.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub reserve: bool,
     /// Who leaves DRAM next?
     pub reclaim: Choice<dyn Reclaim>,

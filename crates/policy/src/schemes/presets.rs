@@ -59,7 +59,6 @@ pub(super) fn missing(name: &str) -> &'static [&'static str] {
 fn clew() -> Scheme {
     Scheme {
         name: "clew".to_string(),
-        reserve: true,
         reclaim: Arc::new(hotness_org::Params {
             initial_hot: ByteSize(0),
             unseen: Unseen::Keep,

@@ -9,12 +9,14 @@ mod index;
 mod leaves;
 mod lock;
 mod numbers;
+mod share;
 mod space;
 
 pub use adopt::{Damage, SpaceLeaves};
 pub use entry::{Entry, State};
 pub use leaves::{TableError, Tables};
 pub use lock::{SpaceLock, SpaceReadGuard, SpaceWriteGuard};
+pub use share::LeafShare;
 pub use space::{Counts, Refused, Space};
 
 #[cfg(test)]

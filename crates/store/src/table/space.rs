@@ -10,8 +10,8 @@
 //! other locks of this crate.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use clew_core::{SpaceId, Vpn};
 
@@ -19,6 +19,7 @@ use super::entry::{Entry, State};
 use super::index::LeafIndex;
 use super::leaves::{LEAF_PAGES, SPARE_ONE_IN, TableError, Tables};
 use super::lock::SpaceLock;
+use super::share::LeafShare;
 
 pub(super) const VPN_LIMIT: u64 = 1 << 45;
 /// Entries are counted by their states, and those on flash and at donors once more, behind these.
@@ -67,6 +68,8 @@ pub struct Space {
     tables: Arc<Tables>,
     index: LeafIndex,
     counts: [AtomicI64; COUNTS],
+    /// What its leaves are charged to.
+    share: OnceLock<Arc<LeafShare>>,
 }
 
 impl Space {
@@ -88,7 +91,8 @@ impl Space {
         index: LeafIndex,
         counts: [AtomicI64; COUNTS],
     ) -> Space {
-        Space { id, lock: SpaceLock::default(), tables, index, counts }
+        let (lock, share) = (SpaceLock::default(), OnceLock::new());
+        Space { id, lock, tables, index, counts, share }
     }
 
     /// A table of leaves that have entries, `counts` of them in each state.
@@ -118,6 +122,14 @@ impl Space {
         self.id
     }
 
+    /// Charges its leaves to a share, those that it has already too. Once, before others use it.
+    pub fn charge(&self, share: Arc<LeafShare>) {
+        let has = self.index.len();
+        if self.share.set(Arc::clone(&share)).is_ok() {
+            share.add(has);
+        }
+    }
+
     /// Leaves of 512 pages (4 KiB each) that it takes.
     pub fn leaves(&self) -> usize {
         self.index.len()
@@ -131,7 +143,13 @@ impl Space {
             return Err(TableError::Range { vpn });
         }
         let number = vpn.0 / LEAF_PAGES;
-        self.index.get_or_insert(number, || self.tables.alloc(self.id, number, spare))
+        self.index.get_or_insert(number, || {
+            let Some(share) = self.share.get() else {
+                return self.tables.alloc(self.id, number, spare);
+            };
+            share.take(spare == 0)?;
+            self.tables.alloc(self.id, number, spare).inspect_err(|_| share.give_back(1))
+        })
     }
 
     #[inline]
@@ -285,6 +303,9 @@ impl Space {
 
 impl Drop for Space {
     fn drop(&mut self) {
+        if let Some(share) = self.share.get() {
+            share.give_back(self.index.len());
+        }
         if self.tables.settled.load(Ordering::Acquire) {
             self.tables.free(self.index.iter().map(|(_, leaf)| leaf).collect());
         }

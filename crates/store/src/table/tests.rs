@@ -74,6 +74,33 @@ fn a_full_table_says_so_and_gets_its_memory_back() {
 }
 
 #[test]
+fn spaces_of_one_share_leave_the_rest_to_others() {
+    let tables = Arc::new(Tables::new(64 * 512).unwrap());
+    let share = Arc::new(LeafShare::new(16));
+    let space = |id| Space::new(SpaceId(id), Arc::clone(&tables));
+    let resident = Entry::new(State::Resident);
+    let (one, two, other) = (space(1), space(2), space(3));
+    one.store(Vpn(0), resident).unwrap();
+    [&one, &two].into_iter().for_each(|space| space.charge(Arc::clone(&share)));
+    // The first one had a leaf already; two of sixteen are kept for what must be known.
+    for n in 1..14 {
+        let space = if n % 2 == 0 { &one } else { &two };
+        space.note(Vpn(n * 512), resident).unwrap();
+    }
+    assert!(matches!(two.note(Vpn(1 << 20), resident), Err(TableError::Full { leaves: 14 })));
+    one.note(Vpn(1), resident).unwrap();
+    for n in 14..16 {
+        two.store(Vpn(n * 512), resident).unwrap();
+    }
+    assert!(matches!(one.store(Vpn(1 << 20), resident), Err(TableError::Full { leaves: 16 })));
+    for n in 0..40 {
+        other.note(Vpn(n * 512), resident).unwrap();
+    }
+    drop(two);
+    one.note(Vpn(1 << 20), resident).unwrap();
+}
+
+#[test]
 fn pages_behind_the_limit_are_absent_and_refused() {
     let (_tables, space) = space();
     let resident = Entry::new(State::Resident);
