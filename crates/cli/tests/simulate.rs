@@ -40,7 +40,7 @@ fn what_makes_no_sense_is_refused() {
         (&["--clients", "0"][..], "machines"),
         (&["--copies", "3"], "copies"),
         (&["--known", "32"], "known"),
-        (&["--hours", "-1"], "hours"),
+        (&["--hours=-1"], "hours"),
         (&["--churn", "0"], "churn"),
         (&["--scheme", "zram"], "other places"),
         (&["--scheme", "nobody"], "nobody"),

@@ -92,6 +92,7 @@ mod tests {
         let sh = |before: &str| {
             let script = format!("{text}{text}echo \"$LD_PRELOAD\"; env | grep ^CLEW | sort");
             let mut shell = std::process::Command::new("sh");
+            shell.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
             shell.env("LD_PRELOAD", before).args(["-euc", &script]);
             let output = shell.output().expect("sh runs");
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

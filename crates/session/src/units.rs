@@ -1,5 +1,5 @@
-//! The units of a user's service manager: the daemon, and who tells it who is in front. They are those of
-//! `contrib/systemd`, with this command and this socket in them.
+//! The units of a user's service manager: the daemon (that of `contrib/systemd`), and who tells it who is in front, with this
+//! command and this socket in them.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ pub const WANTED: [(&str, &str); 2] =
     [("default.target", DAEMON), ("graphical-session.target", WATCH)];
 
 const DAEMONS_TEXT: &str = include_str!("../../../contrib/systemd/clew-user.service");
-const WATCHS_TEXT: &str = include_str!("../../../contrib/systemd/clew-session-watch.service");
+const WATCHS_TEXT: &str = include_str!("clew-session-watch.service");
 
 /// What the units start in `contrib`.
 const COMMAND: &str = "ExecStart=/usr/local/bin/clew ";

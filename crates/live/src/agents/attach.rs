@@ -385,7 +385,7 @@ fn open_files(pid: u32) -> Result<(ProcFiles, File), AttachError> {
         File::open(format!("/proc/{pid}/{what}"))
             .map_err(|source| AttachError::Proc { what, source })
     };
-    let files = ProcFiles { statm: open("statm")?, maps: open("maps")?, smaps: open("smaps")? };
+    let files = ProcFiles::new(open("statm")?, open("maps")?, open("smaps")?);
     Ok((files, open("pagemap")?))
 }
 

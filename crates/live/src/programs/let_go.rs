@@ -24,7 +24,6 @@ use crate::agents::closer::Foreign;
 use crate::agents::seqpacket;
 use crate::faults::events::{cut, remove};
 use crate::faults::poison::poison_if_damaged;
-use crate::programs::mappings;
 use crate::programs::process::{ALL_PAGES, Process, Shared};
 use crate::survival::predecessor::ProcessName;
 
@@ -199,7 +198,7 @@ fn bring_back(
 /// Nothing is missing, so nobody waits for a page; who has begun to is woken.
 fn unregister(process: &Process) {
     let Some(files) = process.files.get() else { return };
-    let Ok(maps) = mappings::read(&files.maps) else { return };
+    let Ok(maps) = files.mappings() else { return };
     for mapping in maps.iter().filter(|m| m.private_anonymous()) {
         // What is another's, or nobody's, is refused or left as it is.
         let _ = process.memory.uffd.unregister(mapping.start, mapping.bytes());

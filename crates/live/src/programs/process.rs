@@ -26,6 +26,7 @@ use crate::faults::latency::FaultLatency;
 use crate::faults::moves::Moves;
 use crate::faults::uffd::{FEATURES, feature};
 use crate::governor::Message;
+use crate::programs::mappings::{self, Mapping};
 use crate::programs::memory::ProgramMemory;
 use crate::survival::predecessor::ProcessName;
 use crate::survival::records::{Record, Stage, column};
@@ -134,7 +135,35 @@ pub struct Owner {
 pub struct ProcFiles {
     pub statm: File,
     pub maps: File,
-    pub smaps: File,
+    smaps: File,
+    /// The kernel keeps one place in each list: two who read one at a time would get parts of different lists. Asking
+    /// about a single mapping needs no turn. A leaf, held as long as a program's lists are.
+    reads: Mutex<()>,
+}
+
+impl ProcFiles {
+    /// Of files that were just opened.
+    pub fn new(statm: File, maps: File, smaps: File) -> ProcFiles {
+        ProcFiles { statm, maps, smaps, reads: Mutex::default() }
+    }
+
+    /// All mappings.
+    ///
+    /// # Errors
+    /// Those of [`mappings::read`].
+    pub fn mappings(&self) -> io::Result<Vec<Mapping>> {
+        let _turn = self.reads.lock();
+        mappings::read(&self.maps)
+    }
+
+    /// The same, with their flags.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn mappings_with_flags(&self) -> io::Result<Vec<Mapping>> {
+        let _turn = self.reads.lock();
+        mappings::read(&self.smaps)
+    }
 }
 
 impl Process {

@@ -42,11 +42,11 @@ pub fn scan(shared: &Shared, process: &Process) -> std::io::Result<Vec<Event>> {
     let known = process.regions.lock().clone();
     let is_known =
         |start: u64, end: u64| known.range(..=start).next_back().is_some_and(|(_, e)| *e >= end);
-    let maps = mappings::read(&files.maps)?;
+    let maps = files.mappings()?;
     let wanted = |span: &Span| span.parts.iter().any(|p| !is_known(p.0, p.1));
     if mappings::spans(&maps, &pointers, &own).iter().any(wanted) {
         // Flags are only in smaps, which walks the page tables: read it when it matters.
-        let smaps = mappings::read(&files.smaps)?;
+        let smaps = files.mappings_with_flags()?;
         for span in mappings::spans(&smaps, &pointers, &own).iter().filter(|s| wanted(s)) {
             let seen = Seen { smaps: &smaps, pointers: &pointers, own: &own, left_out };
             let registered = register(shared, process, span, &seen)?;
@@ -119,7 +119,7 @@ fn register(
         let (span, before) = if look == 0 && is_as_seen(&files.maps, wanted, seen)? {
             (Some(wanted), seen.smaps)
         } else {
-            let maps = mappings::read(&files.maps)?;
+            let maps = files.mappings()?;
             before = mappings::with_flags(maps, seen.smaps);
             spans = mappings::spans(&before, seen.pointers, seen.own);
             let overlaps = |s: &&Span| s.start < wanted.end && wanted.start < s.end;

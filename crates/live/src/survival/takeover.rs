@@ -400,7 +400,7 @@ fn reopen(
     let file = |number| take("file of a program", number).map(|fd| fd.map(File::from));
     let files = (file(descriptors.statm)?, file(descriptors.maps)?, file(descriptors.smaps)?);
     let files = match files {
-        (Some(statm), Some(maps), Some(smaps)) => Some(ProcFiles { statm, maps, smaps }),
+        (Some(statm), Some(maps), Some(smaps)) => Some(ProcFiles::new(statm, maps, smaps)),
         _ => None,
     };
     let socket = take("socket of an agent", descriptors.socket)?.map(Foreign::from);
