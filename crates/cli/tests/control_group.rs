@@ -21,7 +21,9 @@ impl Group {
             skip(test, "no memory control groups of version 1");
             return None;
         }
-        let group = memory.join(format!("clew-test-{}", std::process::id()));
+        // Each test has its own.
+        let name = test.replace("::", "-");
+        let group = memory.join(format!("clew-test-{}-{name}", std::process::id()));
         if let Err(error) = fs::create_dir(&group) {
             skip(test, &format!("no control group can be made: {error}"));
             return None;

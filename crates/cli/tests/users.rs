@@ -177,7 +177,7 @@ fn each_sees_and_orders_what_is_the_own() {
             }
         }
         says(&user.clew(&fixture, &["stop"]), 1, &["only root may end"]);
-        let asked = raw(user, &fixture.socket, "{\"verb\":\"hand-over\"}");
+        let asked = raw(user, &fixture.socket, "{\"verb\":\"hand-over\",\"started\":1}");
         assert!(asked.contains("only root may end"), "{asked}");
         let asked = raw(user, &fixture.socket, "{\"verb\":\"hot-pages\",\"app\":\"roots\"}");
         assert!(asked.contains("no app"), "{asked}");
