@@ -1,6 +1,8 @@
 //! Work done by a child process instruction by instruction. Its segments are ours too: what is in
 //! them when it stands still is what a successor would find if it were killed there.
 
+use std::time::{Duration, Instant};
+
 use crate::skip::skip;
 
 /// A child that stands still before its first instruction, or behind the last step.
@@ -88,11 +90,35 @@ impl Child {
         status
     }
 
-    /// One instruction more; false if that was its end.
+    /// Whether it has something to say within a time in which an instruction is over, on the busiest machine.
+    fn answers(&self) -> bool {
+        const LONG: Duration = Duration::from_secs(30);
+        let asked = Instant::now();
+        loop {
+            // SAFETY: all zeros are valid, and the call writes there only.
+            let said = unsafe {
+                let mut said: libc::siginfo_t = std::mem::zeroed();
+                let how =
+                    libc::WEXITED | libc::WSTOPPED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
+                libc::waitid(libc::P_PID, self.pid as libc::id_t, &mut said, how) == 0
+                    && said.si_pid() != 0
+            };
+            if said || asked.elapsed() > LONG {
+                return said;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// One instruction more; false if that was its end, or if it waits for ever: for a lock that a thread of ours had when
+    /// it was forked.
     pub fn step(&mut self) -> bool {
         // SAFETY: a stopped child of ours; no pointers.
         let stepped = unsafe { libc::ptrace(libc::PTRACE_SINGLESTEP, self.pid, 0, 0) };
         assert_eq!(stepped, 0, "{}", std::io::Error::last_os_error());
+        if !self.answers() {
+            return false;
+        }
         let status = self.wait();
         if !self.runs {
             assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "{status:#x}");
