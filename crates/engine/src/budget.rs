@@ -44,10 +44,6 @@ pub struct Use {
     /// itself.
     #[serde(default)]
     pub owed_bytes: u64,
-    /// What is to be free for the next relaunch, as far as that leaves programs enough; a driver counts it by
-    /// itself.
-    #[serde(default)]
-    pub reserve_bytes: u64,
     /// An app is being relaunched: its faults need the CPUs, so only what must be is reclaimed.
     pub relaunching: bool,
     /// The machine stalls for want of memory, and that counts.
@@ -90,8 +86,7 @@ impl Budget {
     fn watermarks(&self, now: Use) -> (u64, u64) {
         let others = now.used_bytes.saturating_sub(now.resident_bytes);
         let most = (self.free_bytes(others) / 4).max(LEAST_BYTES / 2);
-        let high_bytes = self.high_bytes.max(self.low_bytes + now.reserve_bytes);
-        (self.low_bytes.min(most / 2), high_bytes.min(most))
+        (self.low_bytes.min(most / 2), self.high_bytes.min(most))
     }
 
     /// What must leave now, if anything. Reclaim that has begun goes on until nothing is missing:
@@ -264,21 +259,6 @@ mod tests {
         let now = |free: u64| Use { relaunching: true, ..used(200 * MIB - free) };
         assert_eq!(b.shortage(now(4 * MIB)), None);
         assert_eq!(b.shortage(now(3 * MIB)), Some(Shortage { bytes: 5 * MIB, urgent: false }));
-    }
-
-    /// Before a relaunch so much is made free, a quarter of what programs may have at most; during one, it is what is
-    /// used.
-    #[test]
-    fn a_reserve_is_made_between_relaunches() {
-        let b = budget();
-        let now = |free: u64| Use { reserve_bytes: 20 * MIB, ..used(200 * MIB - free) };
-        assert_eq!(b.shortage(now(21 * MIB)), None);
-        let short = Shortage { bytes: 4 * MIB, urgent: false };
-        assert_eq!(b.shortage(now(20 * MIB)), Some(short), "and the mark of a relaunch above it");
-        let relaunching = Use { relaunching: true, ..now(5 * MIB) };
-        assert_eq!(b.shortage(relaunching), None);
-        let large = Use { reserve_bytes: 150 * MIB, ..used(160 * MIB) };
-        assert_eq!(b.shortage(large).map(|short| short.bytes), Some(10 * MIB));
     }
 
     #[test]

@@ -134,11 +134,9 @@ impl Governor {
         let budget = Budget::new(budget.0, low, high, page_bytes);
         let mut engine = Engine::new(&scheme);
         engine.set_page_bytes(page_bytes as u32);
-        let mut driver = Driver::new(engine, budget, scheme.on_full);
-        driver.keep_reserve(scheme.reserve);
         let now = Instant::now();
         Ok(Governor {
-            driver,
+            driver: Driver::new(engine, budget, scheme.on_full),
             pages: Pages::default(),
             programs: BTreeMap::new(),
             apps: BTreeMap::new(),

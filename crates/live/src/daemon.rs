@@ -37,10 +37,10 @@ use crate::survival::records::{DaemonDescriptors, column};
 use crate::survival::rehearsal::{Prospect, rehearse};
 use crate::survival::takeover::{self, Estate};
 use crate::users::Users;
-use crate::work::crew::Crew;
+use crate::workers::crew::Crew;
 use crate::{
     control::clients, control::exporter, doctor, donor_tier, faults::far, faults::serve,
-    flash_tier, programs::outside, survival::pressure, work::desk,
+    flash_tier, programs::outside, survival::pressure, workers::desk,
 };
 
 mod belongings;
@@ -279,7 +279,6 @@ pub fn run(
     let environment = Environment { agent_socket, agent_protocol: VERSION };
     let mut driver = Driver::new(engine, config.budget(4096), config.scheme.on_full);
     driver.set_sensor(config.sensor);
-    driver.keep_reserve(config.scheme.reserve);
     recorder.into_iter().for_each(|recorder| driver.listen(Box::new(Tap(recorder))));
     transcript.into_iter().for_each(|transcript| driver.listen(Box::new(transcript)));
     let crew = Crew::new(shared.clone(), work, to_governor.clone());

@@ -21,4 +21,4 @@ pub mod recording;
 mod skip;
 pub mod survival;
 pub mod users;
-pub mod work;
+pub mod workers;

@@ -11,7 +11,6 @@ mod admission;
 mod early;
 mod listener;
 mod relaunch;
-mod reserve;
 mod sensor;
 mod stayed;
 mod under_way;
@@ -36,7 +35,6 @@ pub use early::EarlyCounts;
 use listener::Listening;
 pub use listener::{Answer, Call, Fact, Listener};
 use relaunch::Relaunches;
-use reserve::Reserve;
 use sensor::Samples;
 pub use sensor::Sensor;
 use stayed::StayedPages;
@@ -189,8 +187,6 @@ pub struct Driver {
     stayed: StayedPages,
     samples: Samples,
     relaunches: Relaunches,
-    /// If the scheme has one.
-    reserve: Option<Reserve>,
     /// Spaces of which nothing is picked.
     protected: BTreeSet<SpaceId>,
     /// Apps may be ended when nothing else helps.
@@ -228,7 +224,6 @@ impl Driver {
             stayed: StayedPages::default(),
             samples: Samples::default(),
             relaunches: Relaunches::default(),
-            reserve: None,
             protected: BTreeSet::new(),
             may_end_apps: on_full == OnFull::Kill,
             pool_full: false,
@@ -241,11 +236,6 @@ impl Driver {
             now: Ns(0),
             orders: Vec::new(),
         }
-    }
-
-    /// Whether room for the next relaunch is made before it; not, until this is said.
-    pub fn keep_reserve(&mut self, whether: bool) {
-        self.reserve = whether.then(Reserve::default);
     }
 
     /// From now on somebody listens.
@@ -353,9 +343,6 @@ impl Driver {
         self.now = self.now.max(now);
         // Nothing else follows from what happens to a page, and nothing happens more often.
         if is_of_a_page(event) {
-            if let (Some(reserve), Event::Stored { .. }) = (&mut self.reserve, event) {
-                reserve.left(1);
-            }
             if self.protected.is_empty() || !self.hides(event) {
                 self.put_event(now, event, pages);
             }
@@ -444,20 +431,10 @@ impl Driver {
 
     // ---- what leaves -----------------------------------------------------------------------------
 
-    /// What is short when so much is used, what is owed to an app in front and what the next relaunch will need
-    /// included. Asked at each look at what is used: how much a relaunch took is learned here.
-    pub fn shortage(&mut self, used: Use) -> Option<Shortage> {
-        if let Some(reserve) = &mut self.reserve {
-            reserve.look(used.resident_bytes, used.relaunching, self.budget.page_bytes);
-        }
-        self.budget.shortage(self.with_what_is_due(used))
-    }
-
-    /// With what the app in front must have, and what is to be free for the next one.
-    fn with_what_is_due(&self, used: Use) -> Use {
+    /// What is short when so much is used, what is owed to an app in front included.
+    pub fn shortage(&self, used: Use) -> Option<Shortage> {
         let owed_bytes = self.early.owed_bytes(self.budget.page_bytes);
-        let reserve_bytes = self.reserve.as_ref().map_or(0, Reserve::bytes);
-        Use { owed_bytes, reserve_bytes, ..used }
+        self.budget.shortage(Use { owed_bytes, ..used })
     }
 
     /// Whether something is owed to the app in front.
@@ -468,7 +445,8 @@ impl Driver {
     /// So much is used. What is short leaves, after copies that can be given up.
     pub fn keep_budget(&mut self, now: Ns, used: Use, pages: &dyn PageFacts) {
         let leaving_bytes = self.leaving_pages() as u64 * self.budget.page_bytes;
-        self.weigh(now, Use { leaving_bytes, ..self.with_what_is_due(used) }, pages);
+        let owed_bytes = self.early.owed_bytes(self.budget.page_bytes);
+        self.weigh(now, Use { leaving_bytes, owed_bytes, ..used }, pages);
     }
 
     /// The same, where it is known how much is leaving.

@@ -323,10 +323,8 @@ impl<'a, M: Mechanism> Replay<'a, M> {
             true => settings.budget_bytes / 100 * u64::from(settings.scheme.kernel_share_pct()),
             false => 0,
         };
-        let mut driver = Driver::new(engine, budget, settings.scheme.on_full);
-        driver.keep_reserve(settings.scheme.reserve);
         Ok(Replay {
-            driver,
+            driver: Driver::new(engine, budget, settings.scheme.on_full),
             mechanism: WithKernel::new(mechanism, &costs, page_bytes as u32, kernel_bytes)?,
             world: lookahead.map(World::new),
             spaces: Spaces::default(),

@@ -12,7 +12,7 @@ use crate::agents::attach::{Asked, AttachError, Candidate, manage};
 use crate::governor::Message;
 use crate::programs::process::{Process, Shared};
 use crate::programs::scan::scan;
-use crate::work::Done;
+use crate::workers::Done;
 
 /// How long nobody looks whether there is somebody new, milliseconds.
 const LOOK: libc::c_int = 10;

@@ -10,7 +10,7 @@ use super::{Governor, Waiting};
 use crate::faults::affinity;
 use crate::programs::let_go::{PATIENCE, Plea, REASON};
 use crate::programs::process::Process;
-use crate::work::Work;
+use crate::workers::Work;
 
 impl Governor {
     /// Looks for programs that have a userfaultfd of their own and do not ask.

@@ -12,7 +12,7 @@ use clew_store::flash::LogId;
 use super::Governor;
 use crate::agents::attach::AttachError;
 use crate::programs::process::Process;
-use crate::work::{Done, Peeked, Work};
+use crate::workers::{Done, Peeked, Work};
 
 /// Pages a restore hands to one worker at a time.
 const RESTORE_PAGES: usize = 512;

@@ -15,11 +15,12 @@
 //! Memory: 9.5 bytes a page that is stored quickly ([`crate::reclaim::page_lists`]). Every step takes constant time.
 
 use clew_core::{
-    CodecKind, Event, Group, Hotness, Metric, Ns, Observe, Packing, PageId, Tier, Unit, Victim,
-    View, Whole,
+    CodecKind, Event, Group, Hotness, Metric, Ns, Observe, Packing, PageId, Tier, Victim, View,
+    Whole,
 };
 use serde::{Deserialize, Serialize};
 
+use super::one_page::each_page;
 use crate::reclaim::page_lists::{ListId, PageLists};
 use crate::schemes::{About, Answer};
 
@@ -166,17 +167,7 @@ impl Packing for ByAge {
         view: &View<'_>,
         out: &mut Vec<Group>,
     ) {
-        victims.retain(|victim| match &victim.unit {
-            Unit::Page(page) => {
-                self.push(*page, victim.hotness, view, out);
-                false
-            }
-            Unit::Pages(pages) => {
-                pages.iter().for_each(|page| self.push(*page, victim.hotness, view, out));
-                false
-            }
-            Unit::App(_) => true,
-        });
+        each_page(victims, |page, hotness| self.push(page, hotness, view, out));
     }
 
     fn repacks(&self) -> bool {

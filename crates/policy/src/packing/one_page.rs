@@ -3,7 +3,9 @@
 //! The codec, and the bytes one call of it compresses, are parameters: below a page, a page is
 //! several chunks; never more than a page. Groups come in the order of the victims.
 
-use clew_core::{ByteSize, CodecKind, Group, Observe, Packing, PageId, Unit, Victim, View};
+use clew_core::{
+    ByteSize, CodecKind, Group, Hotness, Observe, Packing, PageId, Unit, Victim, View,
+};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -67,7 +69,7 @@ impl Packing for OnePage {
         out: &mut Vec<Group>,
     ) {
         let chunk_bytes = view.facts.page_bytes.min(self.chunk.0 as u32);
-        let mut push = |page: PageId, hotness| {
+        let push = |page: PageId, hotness| {
             out.push(Group {
                 pages: vec![page],
                 hotness,
@@ -76,17 +78,22 @@ impl Packing for OnePage {
                 park_siblings: false,
             });
         };
-        // Units that are not made of pages are left: the engine expands them before it asks.
-        victims.retain(|victim| match &victim.unit {
-            Unit::Page(page) => {
-                push(*page, victim.hotness);
-                false
-            }
-            Unit::Pages(pages) => {
-                pages.iter().for_each(|page| push(*page, victim.hotness));
-                false
-            }
-            Unit::App(_) => true,
-        });
+        each_page(victims, push);
     }
+}
+
+/// Takes the pages of the victims one by one. Units that are not made of pages are left: the engine expands them before
+/// it asks.
+pub(super) fn each_page(victims: &mut Vec<Victim>, mut push: impl FnMut(PageId, Option<Hotness>)) {
+    victims.retain(|victim| match &victim.unit {
+        Unit::Page(page) => {
+            push(*page, victim.hotness);
+            false
+        }
+        Unit::Pages(pages) => {
+            pages.iter().for_each(|page| push(*page, victim.hotness));
+            false
+        }
+        Unit::App(_) => true,
+    });
 }

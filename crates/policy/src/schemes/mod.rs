@@ -8,7 +8,6 @@
 //! name = "zram"
 //! on_full = "stop"          # or "kill"
 //! retain = true             # keep the stored copy of a page that came back, while there is room
-//! reserve = false           # make room for the next relaunch before it
 //! disksize_pages = 786432   # optional: how many pages may be stored
 //! mem_limit_bytes = "1GiB"  # optional: how much memory the compressed data may take
 //! pool = "size-classes"     # optional: how the pool keeps it; or "z3fold"
@@ -78,9 +77,6 @@ pub struct Scheme {
     pub pool: PoolKind,
     /// Whether the stored copy of a page that came back is kept while there is room.
     pub retain: bool,
-    /// Whether room for the next relaunch is made before it, as much as the last ones took.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub reserve: bool,
     /// Who leaves DRAM next?
     pub reclaim: Choice<dyn Reclaim>,
     /// May it enter the pool?

@@ -177,7 +177,6 @@ fn zram() -> Scheme {
         mem_limit_bytes: None,
         pool: PoolKind::SizeClasses,
         retain: true,
-        reserve: false,
         reclaim: Arc::new(reclaim::lru::Params::default()),
         admission: Arc::new(admission::all::AdmitAll::default()),
         packing: Arc::new(OnePage::default()),

@@ -132,8 +132,6 @@ struct Written {
     #[serde(default)]
     pool: PoolKind,
     retain: Option<bool>,
-    #[serde(default)]
-    reserve: bool,
     reclaim: Option<Value>,
     admission: Option<Value>,
     packing: Option<Value>,
@@ -242,7 +240,6 @@ impl Registry {
             mem_limit_bytes: written.mem_limit_bytes,
             pool: written.pool,
             retain: written.retain.unwrap_or(true),
-            reserve: written.reserve,
             reclaim: self.reclaim.read("scheme.reclaim", written.reclaim, any)?,
             admission: self.admission.read("scheme.admission", written.admission, any)?,
             packing: self.packing.read("scheme.packing", written.packing, any)?,
