@@ -174,7 +174,7 @@ pub fn main() -> ExitCode {
     let socket = || named.clone().unwrap_or_else(|| absolute(service::socket_of_user().0));
     // Of a daemon of the user's own.
     let own_socket =
-        || named.clone().unwrap_or_else(|| absolute(clew_live::daemon::default_socket()));
+        || named.clone().unwrap_or_else(|| absolute(clew_live::control::service::default_socket()));
     let result = match cli.verb {
         Verb::Doctor => verbs::doctor::doctor(format),
         Verb::Daemon(args) => verbs::daemon::daemon(&own_socket(), format, args),

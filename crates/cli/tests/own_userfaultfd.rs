@@ -3,7 +3,7 @@
 
 mod support;
 
-use clew_live::programs::let_go::REASON;
+use clew_live::agents::refusal::OWN_USERFAULTFD;
 use support::*;
 
 const BYTES: u64 = 16 << 20;
@@ -29,13 +29,14 @@ fn swapped_out(fixture: &Fixture, mode: &str) -> Program {
 fn is_left_alone(fixture: &Fixture, program: &mut Program) {
     let listed = poll(LONG, || {
         let process = fixture.process("own", program.pid)?;
-        (!process.managed && process.reason == REASON && process.stored_pages == 0).then_some(())
+        (!process.managed && process.reason == OWN_USERFAULTFD && process.stored_pages == 0)
+            .then_some(())
     });
     assert!(listed.is_some(), "{:?}\n{}", fixture.app("own"), fixture.log());
     let no_agent = poll(LONG, || agents_of(program.pid).is_empty().then_some(()));
     assert!(no_agent.is_some(), "{}", program.report());
     let said = fixture.verb(&["ps", "--format", "json"]);
-    assert!(String::from_utf8_lossy(&said.stdout).contains(REASON), "{}", texts(&said));
+    assert!(String::from_utf8_lossy(&said.stdout).contains(OWN_USERFAULTFD), "{}", texts(&said));
     stays(fixture, program);
 }
 

@@ -13,10 +13,10 @@ use clew_core::{AppId, AppState, ByteSize, Event, Job, Ns, PageId, SpaceId, Trig
 use clew_engine::budget::{Budget, Use, WATERMARKS};
 use clew_engine::decide::Engine;
 use clew_engine::driver::Driver;
-use clew_live::agents::attach::share_memory;
 use clew_live::config::total_memory;
 use clew_live::governor::activity::Activity;
 use clew_live::kernel_swap::{free_swap_bytes, may_advise_others};
+use clew_live::programs::kcmp::share_memory;
 use clew_live::programs::mappings::resident_anonymous_bytes;
 use clew_live::programs::proc_stat::Stat;
 use clew_live::survival::predecessor::ProcessName;

@@ -1,18 +1,19 @@
 //! `clew.toml`: what the daemon is told. Every field is described in docs/operations.md.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clew_core::ByteSize;
 use clew_engine::budget::{Budget, WATERMARKS};
 use clew_engine::driver::Sensor;
 use clew_policy::schemes::Scheme;
-use clew_trace::regular;
+use clew_trace::{ContentsKind, regular};
 use nix::unistd::Group;
 use serde::Deserialize;
 
 use crate::control::trusted_path::{self, own_uid};
-use crate::recording::recorder::Recording;
 use crate::survival::predecessor::ProcessName;
 
 /// The file as written.
@@ -160,6 +161,9 @@ pub enum Copied {
     File(PathBuf),
 }
 
+/// What is sent to a donor at once, usually (MobileSwap III-B, C_s).
+pub const CHUNK_BYTES: u32 = 64 << 10;
+
 /// Machines that lend memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DonorsConfig {
@@ -182,7 +186,7 @@ impl Default for DonorsConfig {
             keys: keys_directory(),
             each: ByteSize(4 << 30),
             copies: Copied::Once,
-            chunk: ByteSize(crate::donor_tier::CHUNK_BYTES.into()),
+            chunk: ByteSize(CHUNK_BYTES.into()),
         }
     }
 }
@@ -243,6 +247,19 @@ impl DonorsConfig {
         };
         Ok(Some(DonorsConfig { at, keys: keys.unwrap_or(usual.keys), each, copies, chunk }))
     }
+}
+
+/// What is recorded, and where to.
+#[derive(Clone, Debug)]
+pub struct Recording {
+    /// The trace.
+    pub file: PathBuf,
+    /// What is written down of pages that leave.
+    pub contents: ContentsKind,
+    /// Take everything of every app out so often, so that each first access in between is seen.
+    pub windows: Option<Duration>,
+    /// For the trace's provenance.
+    pub notes: BTreeMap<String, String>,
 }
 
 /// What holds for one program, by its command name.

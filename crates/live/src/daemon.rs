@@ -26,9 +26,11 @@ use crate::config::Config;
 use crate::control::protocol::Environment;
 use crate::control::trusted_path::{self, own_uid};
 use crate::faults::affinity;
-use crate::governor::{Governor, Message};
+use crate::governor::Governor;
+use crate::limits::{MAX_PAGES, MAX_SPACES};
+use crate::message::Message;
 use crate::profiles::{self, Profiles};
-use crate::programs::process::{Handlers, Shared};
+use crate::programs::shared::{Handlers, Shared};
 use crate::recording::decisions::Tap;
 use crate::recording::recorder;
 use crate::survival::keeper::Keeper;
@@ -48,20 +50,13 @@ mod error;
 mod places;
 
 pub use error::DaemonError;
-pub use places::{ROOTS_SOCKET, agents_socket, check_names, default_socket};
+pub use places::{agents_socket, check_names};
 
 use belongings::Belongings;
 use places::{is_socket, open_to, replace_living};
 
-/// Pages that one daemon manages at most: 256 GiB of programs.
-pub(crate) const MAX_PAGES: u64 = 1 << 26;
-
 /// Bytes of a page.
 const PAGE_BYTES: usize = 4096;
-
-/// Address spaces that one daemon knows at most, those too small to be managed included. Never fewer
-/// than descriptors (see [`pressure::limit_descriptors`]).
-const MAX_SPACES: u32 = 1 << 16;
 
 /// Descriptors that must be left when a daemon begins to serve: for clients, agents, a program.
 const SPARE_DESCRIPTORS: usize = 64;

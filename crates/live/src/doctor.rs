@@ -6,12 +6,11 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::agents::attach::share_memory;
-use crate::control::service::{self, Service, group_named};
-use crate::daemon::ROOTS_SOCKET;
+use crate::control::service::{self, ROOTS_SOCKET, Service, group_named};
 use crate::faults::affinity;
 use crate::faults::uffd::{FEATURES, Uffd, feature};
 use crate::kernel_swap::KernelSwap;
+use crate::programs::kcmp::share_memory;
 
 /// How much a check matters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]

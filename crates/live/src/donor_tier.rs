@@ -32,8 +32,6 @@ use crate::control::trusted_path::{self, PathError};
 
 /// Segments in memory for each donor, when chunks are 64 KiB: what is on its way, and what is filled.
 const BUFFERS_BYTES: u64 = 2 << 20;
-/// What is sent at once, usually (MobileSwap III-B, C_s).
-pub const CHUNK_BYTES: u32 = 64 << 10;
 /// What a page takes that is sent by itself: with its tag, in blocks of 4 KiB.
 pub const PAGE_CHUNK: u32 = 8 << 10;
 /// How long a daemon that ends waits for its donors.

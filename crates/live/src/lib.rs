@@ -13,6 +13,8 @@ pub mod faults;
 pub mod flash_tier;
 pub mod governor;
 pub mod kernel_swap;
+pub mod limits;
+pub mod message;
 pub mod profiles;
 pub mod programs;
 pub mod recording;

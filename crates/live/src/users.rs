@@ -17,7 +17,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::agents::seqpacket;
 use crate::control::trusted_path::own_uid;
-use crate::daemon::MAX_PAGES;
+use crate::limits::MAX_PAGES;
 
 /// Programs of one user of a service that have an agent, forked ones included, at most; further ones run
 /// unmanaged. Each takes up to eight descriptors.

@@ -16,9 +16,9 @@ use clew_bench::progress::Console;
 use clew_bench::scratch::Scratch;
 use clew_bench::{DemoConfig, Scenario, ScenarioConfig};
 use clew_core::ByteSize;
+use clew_live::config::Recording;
 use clew_live::control::client::Client;
 use clew_live::control::protocol::Request;
-use clew_live::recording::recorder::Recording;
 use clew_report::text;
 use clew_trace::{ContentsKind, Trace};
 

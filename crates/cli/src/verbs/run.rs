@@ -15,9 +15,8 @@ use clew_live::agents::preload;
 use clew_live::config::Overrides;
 use clew_live::control::client::{Client, ControlError};
 use clew_live::control::protocol::{Environment, MAX_NAME, Request};
-use clew_live::control::service;
+use clew_live::control::service::{self, ROOTS_SOCKET, default_socket};
 use clew_live::control::trusted_path::own_uid;
-use clew_live::daemon::ROOTS_SOCKET;
 use clew_live::programs::without_agent;
 use clew_live::survival::predecessor::{self, ProcessName};
 
@@ -48,7 +47,7 @@ pub fn run_somewhere(named: Option<PathBuf>, args: Args) -> Result<(), Failure> 
     }
     // Who says how a private daemon is to be wants one.
     let (socket, why_not) = match args.scheme.is_some() || args.budget.is_some() {
-        true => (clew_live::daemon::default_socket(), None),
+        true => (default_socket(), None),
         false => service::socket_of_user(),
     };
     if let Some(why) = why_not {

@@ -297,7 +297,7 @@ pub fn parent_of(pid: u32) -> Option<u32> {
 /// The living agents in the memory of `pid`. They are nobody's children.
 pub fn agents_of(pid: u32) -> Vec<u32> {
     let comm = |pid: u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    let shares = |agent: u32| clew_live::agents::attach::share_memory(agent, pid) == Some(true);
+    let shares = |agent: u32| clew_live::programs::kcmp::share_memory(agent, pid) == Some(true);
     processes()
         .into_iter()
         .filter(|agent| comm(*agent) == "clew-agent\n" && shares(*agent))

@@ -20,8 +20,8 @@ use crate::agents::closer::{self, Foreign};
 use crate::agents::patient::{self, Patience};
 use crate::agents::seqpacket;
 use crate::control::trusted_path::own_uid;
-use crate::governor::Message;
-use crate::programs::process::Shared;
+use crate::message::Message;
+use crate::programs::shared::Shared;
 use crate::survival::pressure;
 use crate::survival::records::Descriptors;
 

@@ -8,7 +8,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use clew_agent::protocol::{
@@ -18,86 +18,27 @@ use clew_core::{AppId, SpaceId};
 use clew_store::{Segment, SegmentError, Space, SpaceJournal, points};
 
 use crate::agents::agent::{self, Agent};
+use crate::agents::candidate::{Candidate, Slot};
 use crate::agents::closer::Foreign;
+use crate::agents::peer::is_still_there;
+use crate::agents::refusal::AttachError;
 use crate::agents::seqpacket;
-use crate::faults::events::LAST_ADDRESS;
 use crate::faults::uffd::Uffd;
-use crate::programs::let_go::{self, Plea};
+use crate::programs::kcmp::share_memory;
+use crate::programs::let_go;
+use crate::programs::mappings::LAST_ADDRESS;
 use crate::programs::memory::ProgramMemory;
 use crate::programs::name;
-use crate::programs::process::{Owner, ProcFiles, Process, Shared};
+use crate::programs::plea::Plea;
+use crate::programs::process::{Owner, ProcFiles, Process};
 use crate::programs::scope;
+use crate::programs::shared::Shared;
 use crate::programs::sharing;
 use crate::survival::predecessor::ProcessName;
 use crate::survival::pressure;
 use crate::survival::records::{Descriptors, Record, Stage};
-use crate::users::Seat;
-
-/// A program with an agent that is not managed yet.
-pub struct Candidate {
-    /// Its agent.
-    pub socket: Foreign,
-    /// Name of its app as its environment says; may be empty.
-    pub app_name: String,
-    /// The app, once the governor knows.
-    pub app: AppId,
-    /// The program's process id.
-    pub pid: u32,
-    /// When that process began, as in [`ProcessName`].
-    pub started: u64,
-    /// Its user.
-    pub uid: u32,
-    /// Its command name.
-    pub command: String,
-    /// Somebody asks whether its program has left it.
-    pub is_asked_about: Arc<AtomicBool>,
-    /// As the how manieth it said hello.
-    pub order: u64,
-    /// Which fault thread will serve it.
-    pub handler: usize,
-    /// It was forked by a managed program: the process that is served already.
-    pub child: Option<Arc<Process>>,
-    /// What a successor knows of it.
-    slot: Slot,
-    /// Its place among its user's programs; a forked child has one already.
-    seat: Option<Seat>,
-}
-
-/// A candidate, for who asks whether it is left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Who {
-    agent: u32,
-    pid: u32,
-    order: u64,
-}
-
-impl Who {
-    /// Whether its program has left the memory that the agent shares (execve), and the agent, which has
-    /// no privileges, may not know.
-    pub fn is_left(&self) -> bool {
-        share_memory(self.agent, self.pid) == Some(false)
-    }
-}
-
-/// A slot of the journal, with the page table of the space that it is for. It is ended unless a process
-/// takes both.
-struct Slot(Option<(SpaceJournal, Space)>);
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        if let Some((journal, _)) = &self.0 {
-            journal.end();
-        }
-    }
-}
 
 impl Candidate {
-    /// It as one whose program may leave it.
-    pub fn who(&self) -> Option<Who> {
-        let agent = seqpacket::peer(&self.socket).ok()?.pid as u32;
-        Some(Who { agent, pid: self.pid, order: self.order })
-    }
-
     /// Whether nobody is managed who shares its memory. A forked child is served as what it is already.
     fn has_memory_of_its_own(&self, shared: &Shared) -> Result<(), AttachError> {
         let agent = seqpacket::peer(&self.socket).map_err(AttachError::NoAnswer)?.pid as u32;
@@ -134,25 +75,6 @@ impl Candidate {
         candidate
     }
 
-    fn record(&self) -> Record {
-        Record {
-            stage: Stage::Candidate,
-            app: self.app_name.clone(),
-            pid: self.pid,
-            started: self.started,
-            uid: self.uid,
-            command: self.command.clone(),
-            staging: 0,
-            area: 0,
-            beacon: 0,
-            secret: self.child.as_ref().map_or(0, |c| c.secret),
-            forked: self.child.as_ref().map(|c| c.id.0),
-            protocol: VERSION,
-            descriptors: Default::default(),
-            narrowed: None,
-        }
-    }
-
     pub(super) fn save(&self, shared: &Shared, others: Descriptors) {
         let Some((journal, table)) = &self.slot.0 else { return };
         let mut record = self.record();
@@ -162,37 +84,6 @@ impl Candidate {
         record.save(journal);
         journal.publish(table.id());
     }
-}
-
-/// Why a program cannot be managed.
-#[derive(Debug, thiserror::Error)]
-pub enum AttachError {
-    #[error("its agent does not answer: {0}")]
-    NoAnswer(#[source] io::Error),
-    #[error("its agent says: {step} failed with errno {errno}")]
-    Refused { step: &'static str, errno: u32 },
-    #[error("its agent sent nonsense")]
-    Nonsense,
-    #[error("it is of user {uid}, whom this daemon does not serve")]
-    Foreign { uid: u32 },
-    #[error("{}", let_go::REASON)]
-    OwnUserfaultfd,
-    #[error("its memory is that of process {pid}, which is managed already")]
-    Shared { pid: u32 },
-    #[error("there are too many programs: raise the daemon's limit of descriptors, 'ulimit -n'")]
-    TooMany,
-    #[error("its user has too many programs that are managed or wait to be")]
-    TooManyOfUser,
-    #[error("userfaultfd: {0}")]
-    Userfaultfd(#[source] io::Error),
-    #[error("{what}: {source}")]
-    Proc { what: &'static str, source: io::Error },
-    #[error("its process runs another program by now")]
-    Left,
-    #[error("who connected for it has ended")]
-    Gone,
-    #[error("nobody can tell whether its agent shares its memory (kcmp: {0})")]
-    Unknown(#[source] io::Error),
 }
 
 /// How long the agent of a program that is to be managed may take to prepare.
@@ -343,23 +234,12 @@ fn child(
     let child = found.ok_or(AttachError::Nonsense)?;
     let (files, pagemap) = open_files(name.pid)?;
     still_runs_in_its_memory(socket, name)?;
-    if !child.identify(shared, name, files, pagemap) {
+    if !child.identify(name, files, pagemap) {
         return Err(AttachError::Nonsense);
     }
+    child.begins_to_count(shared.page_bytes);
+    child.save_record(shared.column());
     Ok(child)
-}
-
-/// Whether the process that connected is still there: then all that was heard of number `agent` was of
-/// it. Its number passes to another when it has ended, which may be a thread of any program.
-///
-/// # Errors
-/// If it is not, or nobody can tell.
-pub fn is_still_there(socket: &impl AsRawFd, agent: u32) -> Result<(), AttachError> {
-    let process = seqpacket::peer_process(socket).ok();
-    match process.as_ref().and_then(ProcessName::behind) {
-        Some(name) if name.pid == agent => Ok(()),
-        _ => Err(AttachError::Gone),
-    }
 }
 
 /// Whether what was just opened of the files of process `name` is of the memory that its agent, at the
@@ -397,17 +277,6 @@ fn words<const N: usize>(bytes: &[u8]) -> [u32; N] {
     std::array::from_fn(|i| {
         bytes.get(i * 4..i * 4 + 4).map_or(0, |b| u32::from_ne_bytes([b[0], b[1], b[2], b[3]]))
     })
-}
-
-/// Whether two processes share one memory; `None` if nobody can tell.
-pub fn share_memory(a: u32, b: u32) -> Option<bool> {
-    const KCMP_VM: libc::c_int = 1;
-    // SAFETY: takes no pointers.
-    match unsafe { libc::syscall(libc::SYS_kcmp, a, b, KCMP_VM, 0, 0) } {
-        0 => Some(true),
-        n if n > 0 => Some(false),
-        _ => None,
-    }
 }
 
 /// A candidate whose agent was asked to prepare: to open a userfaultfd and a staging area, of which the
@@ -553,7 +422,7 @@ pub fn manage(
         }
         points::manage_child_set();
         // Its slot as a candidate ends after this: a successor that finds both takes this one.
-        child.save_record(shared);
+        child.save_record(shared.column());
         points::manage_child_recorded();
         drop(none_goes);
         return Ok(child);
@@ -577,7 +446,7 @@ pub fn manage(
     let process = Process::new(owner, record, handler, table, memory, journal, Some(files));
     // From here on a successor knows it as managed. The program's fork waits for somebody to read of
     // it as soon as the descriptor is armed: that comes after this.
-    process.save_record(shared);
+    process.save_record(shared.column());
     points::manage_recorded();
     if let Err(error) = arm(shared, &process) {
         // The agent's copy of the descriptor goes with it, and nothing is armed any more.

@@ -3,8 +3,11 @@
 pub mod accept;
 pub mod agent;
 pub mod attach;
+pub mod candidate;
 pub mod closer;
 pub mod patient;
+pub mod peer;
 pub mod preload;
+pub mod refusal;
 pub mod seqpacket;
 pub mod strangers;

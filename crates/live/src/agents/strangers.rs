@@ -8,11 +8,14 @@ use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender};
 
-use crate::agents::attach::{Asked, AttachError, Candidate, manage};
-use crate::governor::Message;
-use crate::programs::process::{Process, Shared};
+use crate::agents::attach::{Asked, manage};
+use crate::agents::candidate::Candidate;
+use crate::agents::refusal::AttachError;
+use crate::message::Message;
+use crate::programs::process::Process;
 use crate::programs::scan::scan;
-use crate::workers::Done;
+use crate::programs::shared::Shared;
+use crate::workers::work::Done;
 
 /// How long nobody looks whether there is somebody new, milliseconds.
 const LOOK: libc::c_int = 10;

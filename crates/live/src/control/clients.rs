@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 
-use crate::agents::attach::is_still_there;
+use crate::agents::peer::is_still_there;
 use crate::agents::seqpacket;
 use crate::control::places::{Places, Share, State};
 use crate::control::protocol::{BUSY, IDLE, MAX_REQUEST, NOT_YOURS, Reply, Request, read_part};
-use crate::governor::Message;
+use crate::message::Message;
 use crate::survival::predecessor::ProcessName;
 use crate::users::{Asker, Users};
 

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use crate::control::metrics;
 use crate::control::places::{Places, State};
-use crate::governor::Message;
+use crate::message::Message;
 
 /// Scrapers served at one time. Further ones get the place of whoever has not asked, or does not read;
 /// so many that none of them is a scraper who has just come.

@@ -9,7 +9,22 @@ use nix::unistd::{Gid, Group, getegid, getgroups};
 
 use crate::control::client::{Client, ControlError};
 use crate::control::trusted_path::{self, own_uid};
-use crate::daemon::{ROOTS_SOCKET, default_socket};
+
+/// Where root's daemon is served unless told otherwise, and so a service for all users.
+pub const ROOTS_SOCKET: &str = "/run/clew/clew.sock";
+
+/// Where the daemon of this user is served unless told otherwise.
+pub fn default_socket() -> PathBuf {
+    let uid = trusted_path::own_uid();
+    if uid == 0 {
+        return PathBuf::from(ROOTS_SOCKET);
+    }
+    // One that is not absolute is to be ignored.
+    match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute()) {
+        Some(dir) => dir.join("clew/clew.sock"),
+        None => std::env::temp_dir().join(format!("clew-{uid}/clew.sock")),
+    }
+}
 
 /// What is at a socket.
 #[derive(Debug)]

@@ -10,14 +10,15 @@ use clew_core::{DonorId, Tier};
 use clew_store::flash::{Flash, LogId};
 use clew_store::{Journal, Store, StoreConfig, Tables};
 
+use super::DaemonError;
 use super::places::{Bound, agents_socket, given_socket, is_served, is_socket};
-use super::{DaemonError, MAX_PAGES, MAX_SPACES};
 use crate::agents::seqpacket;
 use crate::config::{Config, DonorsConfig, FlashPlace};
 use crate::control::exporter;
 use crate::donor_tier::{self, DonorTier};
 use crate::faults::affinity::{self, Placement};
 use crate::flash_tier;
+use crate::limits::{MAX_PAGES, MAX_SPACES};
 use crate::survival::predecessor::Predecessor;
 use crate::survival::records::DaemonRecord;
 use crate::survival::takeover::{self, Estate, FlashEstate, Programs};

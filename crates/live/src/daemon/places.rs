@@ -17,22 +17,6 @@ use crate::control::protocol::Request;
 use crate::control::trusted_path;
 use crate::survival::predecessor::{self, ProcessName};
 
-/// Where root's daemon is served unless told otherwise, and so a service for all users.
-pub const ROOTS_SOCKET: &str = "/run/clew/clew.sock";
-
-/// Where the daemon of this user is served unless told otherwise.
-pub fn default_socket() -> PathBuf {
-    let uid = trusted_path::own_uid();
-    if uid == 0 {
-        return PathBuf::from(ROOTS_SOCKET);
-    }
-    // One that is not absolute is to be ignored.
-    match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute()) {
-        Some(dir) => dir.join("clew/clew.sock"),
-        None => std::env::temp_dir().join(format!("clew-{uid}/clew.sock")),
-    }
-}
-
 /// Where the daemon that serves `socket` hears agents.
 pub fn agents_socket(socket: &Path) -> PathBuf {
     socket.with_extension("agents")

@@ -15,7 +15,6 @@
 //! program is told of its memory do not fit any more, and its program is ended rather than served.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -29,11 +28,13 @@ use clew_store::points;
 use crate::faults::interrupter::Interrupter;
 use crate::faults::order::{self, Layout, Next, Trust};
 use crate::faults::uffd::{Message, Uffd};
-use crate::governor::Message as ToGovernor;
+use crate::message::Message as ToGovernor;
 use crate::programs::facts;
 use crate::programs::memory::ProgramMemory;
 use crate::programs::not_inherited;
-use crate::programs::process::{Owner, Process, Shared};
+use crate::programs::process::{Owner, Process};
+use crate::programs::regions::{cut, remove};
+use crate::programs::shared::Shared;
 use crate::survival::records::{Record, Stage};
 
 /// How long an event that is missing is waited for. It is posted by a thread that is runnable.
@@ -48,9 +49,6 @@ const FORK: Duration = Duration::from_millis(2);
 
 /// Messages read by one call.
 const READ_AT_ONCE: usize = 16;
-
-/// No program has memory there or above.
-pub(crate) const LAST_ADDRESS: u64 = 1 << 57;
 
 /// A message of the journal that was not applied yet.
 #[derive(Clone, Copy)]
@@ -483,17 +481,6 @@ fn unmap(shared: &Shared, process: &Process, start: u64, end: u64) {
     cut(&mut process.regions.lock(), start, end);
 }
 
-/// The pages of `[start, end)` hold nothing any more. The space's lock is held for writing.
-pub fn remove(shared: &Shared, process: &Process, start: u64, end: u64) {
-    if process.memory.staging().contains(&start) {
-        return; // our own agent
-    }
-    let (first, pages) =
-        (Vpn::of_addr(start, shared.page_bytes), (end - start) / shared.page_bytes);
-    shared.mover.forget(&process.space, first, pages);
-    process.runs(first, pages).for_each(|run| shared.post(Event::Freed { run }));
-}
-
 fn remap(shared: &Shared, process: &Process, from: u64, to: u64, len: u64) {
     let page = shared.page_bytes;
     let (first, pages) = (Vpn::of_addr(from, page), len / page);
@@ -545,7 +532,7 @@ fn fork(shared: &Shared, parent: &Arc<Process>, uffd: Uffd) -> Arc<Process> {
     }
     points::fork_table();
     child.save_facts();
-    child.save_record(shared);
+    child.save_record(shared.column());
     points::fork_recorded();
     child.space.journal.publish(id);
     points::fork_published();
@@ -589,40 +576,4 @@ fn serve(shared: &Shared, child: Arc<Process>) {
     }
     points::fork_served();
     let _ = shared.governor.send(ToGovernor::Forked(child));
-}
-
-/// Takes `[start, end)` out of the set of regions.
-pub fn cut(regions: &mut BTreeMap<u64, u64>, start: u64, end: u64) {
-    let hit: Vec<(u64, u64)> = regions
-        .range(..end)
-        .rev()
-        .take_while(|(_, e)| **e > start)
-        .map(|(s, e)| (*s, *e))
-        .collect();
-    for (s, e) in hit {
-        regions.remove(&s);
-        if s < start {
-            regions.insert(s, start);
-        }
-        if e > end {
-            regions.insert(end, e);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::BTreeMap;
-
-    #[test]
-    fn regions_are_cut() {
-        let mut regions: BTreeMap<u64, u64> = [(10, 20), (30, 40), (50, 60)].into();
-        cut(&mut regions, 15, 35);
-        assert_eq!(regions, [(10, 15), (35, 40), (50, 60)].into());
-        cut(&mut regions, 52, 55);
-        assert_eq!(regions, [(10, 15), (35, 40), (50, 52), (55, 60)].into());
-        cut(&mut regions, 0, 100);
-        assert!(regions.is_empty());
-    }
 }

@@ -4,55 +4,12 @@
 //! That thread holds the space's lock for reading, as whoever puts pages, and waits for no device. Where
 //! the program is changing its mappings meanwhile, it faults anew.
 
-use std::sync::Arc;
-use std::time::Instant;
-
 use clew_core::Event;
-use clew_engine::{Awaited, Fault, MoverContext};
-use clew_store::{FarBlock, FetchError, Fetched};
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use clew_engine::{Fault, MoverContext};
 
+use crate::faults::arrivals::Arrival;
 use crate::faults::serve::{ended, tell};
-use crate::programs::process::{Process, Shared};
-
-/// A block that was fetched for a fault, or why it was not.
-struct Arrival {
-    process: Arc<Process>,
-    awaited: Awaited,
-    since: Instant,
-    fetched: Result<Fetched, FetchError>,
-}
-
-/// Where blocks arrive.
-#[derive(Debug)]
-pub struct Arrivals {
-    desk: Sender<Arrival>,
-    queue: Receiver<Arrival>,
-}
-
-impl Default for Arrivals {
-    fn default() -> Arrivals {
-        let (desk, queue) = unbounded();
-        Arrivals { desk, queue }
-    }
-}
-
-impl Arrivals {
-    /// Has a block fetched for a fault that began at `since`. Waits for nothing.
-    pub fn fetch(
-        &self,
-        shared: &Shared,
-        process: &Arc<Process>,
-        (awaited, far): (Awaited, FarBlock),
-        since: Instant,
-    ) {
-        let (desk, process) = (self.desk.clone(), Arc::clone(process));
-        shared.mover.store.fetch(far, true, move |fetched| {
-            // The other end lives as long as the daemon.
-            let _ = desk.send(Arrival { process, awaited, since, fetched });
-        });
-    }
-}
+use crate::programs::shared::Shared;
 
 /// Puts pages as their blocks arrive, for ever.
 pub fn run(shared: &Shared) {
@@ -66,7 +23,7 @@ pub fn run(shared: &Shared) {
         match fault {
             Fault::Restored => shared.latencies[process.handler].flash.record(since.elapsed()),
             Fault::Far(awaited, far) => {
-                shared.arrivals.fetch(shared, &process, (awaited, far), since);
+                shared.arrivals.fetch(&shared.mover, &process, (awaited, far), since);
             }
             fault => ended(shared, &process, awaited.vpn, fault),
         }

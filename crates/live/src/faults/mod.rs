@@ -2,6 +2,7 @@
 
 pub mod account;
 pub mod affinity;
+pub mod arrivals;
 pub mod events;
 pub mod far;
 pub mod interrupter;

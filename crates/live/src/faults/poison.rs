@@ -3,7 +3,8 @@
 use clew_core::Vpn;
 use clew_store::ReadError;
 
-use crate::programs::process::{Process, Shared};
+use crate::programs::process::Process;
+use crate::programs::shared::Shared;
 
 /// A program must not read what is not its own.
 pub(crate) fn poison_if_damaged(

@@ -18,7 +18,8 @@ use crate::faults::affinity::{self, Placement, Thread};
 use crate::faults::events;
 use crate::faults::interrupter::Interrupter;
 use crate::faults::room::{FOR_BUDGET, FOR_GROUP, WaitForRoom};
-use crate::programs::process::{Process, Shared};
+use crate::programs::process::Process;
+use crate::programs::shared::Shared;
 
 /// Token of the descriptor that ends a fault thread.
 pub const STOP_TOKEN: u64 = u64::MAX;
@@ -143,7 +144,7 @@ fn serve(
             let thread = Thread { pid: process.pid(), tid };
             let cpu = shared.handler_cpus[process.handler];
             let slot = &process.narrowed;
-            if !affinity::narrow(slot, thread, cpu, || process.save_record(shared)) {
+            if !affinity::narrow(slot, thread, cpu, || process.save_record(shared.column())) {
                 process.relaunching.store(false, Ordering::Relaxed);
             }
         }
@@ -202,7 +203,7 @@ fn answer(
         }
         Fault::Fresh(_) => latency.fresh.record(before.spent.total() + before.last().elapsed()),
         Fault::Far(awaited, far) => {
-            shared.arrivals.fetch(shared, process, (awaited, far), before.began());
+            shared.arrivals.fetch(&shared.mover, process, (awaited, far), before.began());
         }
         Fault::Again
             if process.memory.has_no_room_since().is_some()

@@ -15,7 +15,7 @@ use super::fullness::Say;
 use crate::control::status::UsedBytes;
 use crate::programs::mappings::resident_anonymous_bytes;
 use crate::programs::process::Process;
-use crate::workers::Work;
+use crate::workers::work::Work;
 
 /// One slot of flash in so many: fewer free ones are few.
 const FEW_SLOTS: u64 = 8;

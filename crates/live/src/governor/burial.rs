@@ -9,8 +9,9 @@ use clew_core::{AppId, Event};
 use clew_store::points;
 use crossbeam_channel::Sender;
 
-use super::{Governor, Message, NOBODY_CAME, Waiting};
-use crate::agents::attach::Who;
+use super::{Governor, NOBODY_CAME, Waiting};
+use crate::agents::candidate::Who;
+use crate::message::Message;
 use crate::programs::looks::Leaver;
 use crate::programs::process::Process;
 

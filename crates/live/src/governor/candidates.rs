@@ -8,7 +8,7 @@ use clew_core::{Event, PageId, PageRun, Tier, Vpn};
 use clew_store::State;
 
 use super::{BEING_PREPARED, Governor, Waiting};
-use crate::agents::attach::Candidate;
+use crate::agents::candidate::Candidate;
 use crate::programs::mappings::resident_anonymous_bytes;
 use crate::programs::process::Process;
 

@@ -12,7 +12,7 @@ use super::Governor;
 use crate::kernel_swap::KernelSwap;
 use crate::programs::lent::look_at_lent;
 use crate::programs::process::Process;
-use crate::workers::Work;
+use crate::workers::work::Work;
 
 /// How often it is looked whether the kernel swaps to zram.
 const LOOK: Duration = Duration::from_secs(1);

@@ -7,10 +7,12 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::{Governor, Waiting};
+use crate::agents::refusal::OWN_USERFAULTFD;
 use crate::faults::affinity;
-use crate::programs::let_go::{PATIENCE, Plea, REASON};
+use crate::programs::let_go::PATIENCE;
+use crate::programs::plea::Plea;
 use crate::programs::process::Process;
-use crate::workers::Work;
+use crate::workers::work::Work;
 
 impl Governor {
     /// Looks for programs that have a userfaultfd of their own and do not ask.
@@ -96,7 +98,7 @@ impl Governor {
         let cpu = self.shared.handler_cpus[process.handler];
         affinity::widen(&process.narrowed, pid, cpu);
         if pid != 0 {
-            let (candidate, forked, reason) = (None, false, Some(REASON.to_string()));
+            let (candidate, forked, reason) = (None, false, Some(OWN_USERFAULTFD.to_string()));
             self.waiting.retain(|w| w.pid != pid);
             self.waiting.push(Waiting {
                 candidate,

@@ -42,20 +42,20 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 
 use self::requests::Promise;
 use self::windows::Windows;
-use crate::agents::attach::{Candidate, Who};
+use crate::agents::candidate::Candidate;
 use crate::config::Config;
-use crate::control::protocol::{Environment, Request};
-use crate::control::status::{Status, UsedBytes};
+use crate::control::protocol::Environment;
+use crate::control::status::UsedBytes;
 use crate::control::trusted_path::own_uid;
+use crate::message::Message;
 use crate::profiles::Profiles;
-use crate::programs::let_go::Plea;
 use crate::programs::looks::Looks;
-use crate::programs::outside::Found;
-use crate::programs::process::{Process, Shared};
-use crate::users::Asker;
+use crate::programs::plea::Plea;
+use crate::programs::process::Process;
+use crate::programs::shared::Shared;
 use crate::workers::crew::Crew;
 use crate::workers::desk::Desk;
-use crate::workers::{Done, Work};
+use crate::workers::work::Work;
 use activity::Activity;
 use cpu_load::CpuLoad;
 use donors::Donors;
@@ -83,34 +83,6 @@ pub const NOBODY_CAME: Duration = Duration::from_secs(10);
 const LOADING: Duration = Duration::from_secs(10);
 /// How often faults are heard of during a relaunch, where the scheme brings something back for them.
 const TICK_RELAUNCH: Duration = Duration::from_millis(1);
-
-/// What the policy thread is told.
-pub enum Message {
-    /// A program with an agent appeared.
-    Hello(Box<Candidate>),
-    /// A managed program uses a userfaultfd of its own.
-    LetGo(Plea),
-    /// A managed program forked.
-    Forked(Arc<Process>),
-    /// A program of a predecessor is served again.
-    Adopted(Arc<Process>),
-    /// Work is done.
-    Done(Box<Done>),
-    /// A client asks; the answer is one line of JSON.
-    Control(Request, Asker, Sender<String>),
-    /// Somebody shows the state of everything.
-    Look(Sender<Box<Status>>),
-    /// What apps have that cannot be taken.
-    Outside(Found),
-    /// The memory of some programs has.
-    Ended,
-    /// A candidate's program has left the memory of its agent.
-    Left(Who),
-    /// The machine stalls for want of memory.
-    Stalled,
-    /// Bring everything back and end.
-    Stop,
-}
 
 struct App {
     name: String,

@@ -10,9 +10,9 @@ use clew_store::State;
 use clew_store::flash::LogId;
 
 use super::Governor;
-use crate::agents::attach::AttachError;
+use crate::agents::refusal::AttachError;
 use crate::programs::process::Process;
-use crate::workers::{Done, Peeked, Work};
+use crate::workers::work::{Done, Peeked, Work};
 
 /// Pages a restore hands to one worker at a time.
 const RESTORE_PAGES: usize = 512;

@@ -7,7 +7,8 @@ use clew_core::view::PageCounts;
 use clew_core::{FrameFacts, PageFacts, PageId, SpaceId, Tier, Vpn};
 use clew_store::{Entry as TableEntry, State};
 
-use crate::programs::process::{Process, Shared};
+use crate::programs::process::Process;
+use crate::programs::shared::Shared;
 
 /// Where pages are, as the page tables say. Most questions in a row are about one space.
 pub(super) struct Programs {

@@ -10,7 +10,7 @@ use clew_core::SpaceId;
 
 use super::Governor;
 use crate::programs::process::Process;
-use crate::workers::Work;
+use crate::workers::work::Work;
 
 /// A program is looked through for at most this part of the time.
 const PART_OF_TIME: u32 = 20;

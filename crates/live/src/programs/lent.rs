@@ -7,7 +7,8 @@ use clew_core::{Event, Vpn};
 use clew_store::State;
 
 use super::mappings;
-use super::process::{Process, Shared};
+use super::process::Process;
+use super::shared::Shared;
 
 /// Pages between two lent ones that are asked about with them.
 const NEAR_PAGES: u64 = 512;

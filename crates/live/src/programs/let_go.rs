@@ -9,26 +9,24 @@
 //! that: the agent's `madvise` asks for it. Scans leave such mappings out ([`crate::programs::mappings`]).
 
 use std::ops::Range;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use clew_agent::protocol::{Header, Kind};
 use clew_core::Vpn;
 use clew_engine::MoverContext;
 use clew_store::State;
 
-use crate::agents::attach::{AttachError, is_still_there};
 use crate::agents::closer::Foreign;
+use crate::agents::peer::is_still_there;
+use crate::agents::refusal::AttachError;
 use crate::agents::seqpacket;
-use crate::faults::events::{cut, remove};
 use crate::faults::poison::poison_if_damaged;
-use crate::programs::process::{ALL_PAGES, Process, Shared};
+use crate::programs::plea::{Plea, answer};
+use crate::programs::process::{ALL_PAGES, Process};
+use crate::programs::regions::{cut, remove};
+use crate::programs::shared::Shared;
 use crate::survival::predecessor::ProcessName;
-
-/// Why such a program is not managed.
-pub const REASON: &str = "it uses a userfaultfd of its own: it is left alone";
 
 /// Pleas of one program that wait to be granted, at most: who has more threads that ask has them ask again.
 const MAX_PLEAS: usize = 16;
@@ -47,23 +45,6 @@ pub fn has_own_userfaultfd(pid: u32) -> bool {
     files.flatten().take(MAX_FILES).any(|file| {
         std::fs::read_link(file.path()).is_ok_and(|to| to.as_os_str() == "anon_inode:[userfaultfd]")
     })
-}
-
-/// A program that asks to be let go.
-pub struct Plea {
-    /// It itself, and nobody else.
-    pub process: Arc<Process>,
-    /// What it asks for if that is not all.
-    pub range: Option<Range<u64>>,
-    /// When it was heard.
-    pub since: Instant,
-    socket: Foreign,
-}
-
-impl Drop for Plea {
-    fn drop(&mut self) {
-        self.process.pleas.fetch_sub(1, Ordering::AcqRel);
-    }
 }
 
 impl Plea {
@@ -103,18 +84,6 @@ impl Plea {
         answer(&socket, if is_unknown_yet { libc::EAGAIN } else { libc::ESRCH });
         Ok(None)
     }
-
-    /// Tells it that it is free, or that it is not.
-    pub fn answer(&self, is_free: bool) {
-        answer(&self.socket, if is_free { 0 } else { libc::EBUSY });
-    }
-}
-
-fn answer(socket: &OwnedFd, error: i32) {
-    let header = Header::new(Kind::Done, error as u32, 0);
-    let words = [header.magic, header.kind, header.value, header.detail].map(u32::to_ne_bytes);
-    // Who does not listen does without.
-    let _ = seqpacket::send(socket, [words.as_flattened()], &[]);
 }
 
 /// Brings every page of a process back and gives its mappings up; false if that cannot be done, and

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use crate::agents::attach::Who;
+use crate::agents::candidate::Who;
 use crate::agents::patient::{self, Patience};
-use crate::governor::Message;
+use crate::message::Message;
 use crate::programs::process::Process;
 
 /// Who asks whether programs have left their memory.

@@ -14,6 +14,9 @@ use clew_core::Vpn;
 /// Spans without a mapping of this size are not worth the events they cause.
 pub const MIN_MAPPING_BYTES: u64 = 128 << 10;
 
+/// No program has memory there or above.
+pub(crate) const LAST_ADDRESS: u64 = 1 << 57;
+
 /// The usual size of a thread's stack.
 const STACK_BYTES: u64 = 8 << 20;
 /// Mappings of a program that are looked at: four times as many as the kernel allows by default.

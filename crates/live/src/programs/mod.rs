@@ -2,6 +2,7 @@
 
 pub mod advice;
 pub mod facts;
+pub mod kcmp;
 pub mod lent;
 pub mod let_go;
 pub mod looks;
@@ -10,10 +11,13 @@ pub mod memory;
 pub mod name;
 pub mod not_inherited;
 pub mod outside;
+pub mod plea;
 pub mod proc_stat;
 pub mod process;
+pub mod regions;
 pub mod robust;
 pub mod scan;
 pub mod scope;
+pub mod shared;
 pub mod sharing;
 pub mod without_agent;

@@ -18,8 +18,10 @@ use std::sync::atomic::Ordering;
 use clew_core::Vpn;
 use clew_store::{Space, State};
 
-use crate::faults::events::{LAST_ADDRESS, cut, remove};
-use crate::programs::process::{Process, Shared};
+use crate::programs::mappings::LAST_ADDRESS;
+use crate::programs::process::Process;
+use crate::programs::regions::{cut, remove};
+use crate::programs::shared::Shared;
 
 /// A range that is not there as a whole is asked for in so many parts: nearly always all of it is
 /// missing then, and each page has to be asked for once.

@@ -14,9 +14,9 @@ use std::sync::Arc;
 use clew_core::AppId;
 use crossbeam_channel::{Receiver, Sender};
 
-use crate::agents::attach::share_memory;
 use crate::control::status::{OutsideProcess, OutsideStatus};
-use crate::governor::Message;
+use crate::message::Message;
+use crate::programs::kcmp::share_memory;
 use crate::programs::name;
 use crate::programs::proc_stat::Stat;
 use crate::programs::process::Process;

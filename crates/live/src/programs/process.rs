@@ -1,41 +1,29 @@
-//! Managed processes and what the daemon's threads share.
+//! Managed processes.
 //!
-//! Lock order: a space's batch lock, its `table.lock`, its `regions`; `Shared::processes` is a leaf,
-//! held for moments.
+//! Lock order: a space's batch lock, its `table.lock`, its `regions`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use clew_core::{AppId, Event, PageId, PageRun, SpaceId, Vpn};
-use clew_engine::{ManagedSpace, Mover};
-use clew_store::{Journal, Space, SpaceJournal, State, Tables};
-use crossbeam_channel::{Receiver, Sender};
-use parking_lot::{Mutex, RwLock};
+use clew_core::{AppId, PageId, PageRun, SpaceId, Vpn};
+use clew_engine::ManagedSpace;
+use clew_store::{Space, SpaceJournal, State};
+use parking_lot::Mutex;
 
-use crate::agents::attach::share_memory;
-use crate::control::trusted_path::own_uid;
-use crate::faults::affinity::{self, Placement};
-use crate::faults::events::LAST_ADDRESS;
-use crate::faults::far::Arrivals;
-use crate::faults::latency::FaultLatency;
+use crate::faults::affinity;
 use crate::faults::moves::Moves;
 use crate::faults::uffd::{FEATURES, feature};
-use crate::governor::Message;
-use crate::programs::mappings::{self, Mapping};
+use crate::programs::kcmp::share_memory;
+use crate::programs::mappings::{self, LAST_ADDRESS, Mapping};
 use crate::programs::memory::ProgramMemory;
 use crate::survival::predecessor::ProcessName;
-use crate::survival::records::{Record, Stage, column};
-use crate::survival::takeover::Lost;
-use crate::users::{Seat, Users};
-
-/// Events that fault threads post for the policies; beyond this many unread ones they are dropped
-/// (and counted): policies then know a little less, and no page is harmed.
-const RING: usize = 1 << 16;
+use crate::survival::records::{Record, Stage};
+use crate::users::Seat;
 
 /// The first page of a space, and no fewer than it can have.
 pub const ALL_PAGES: (Vpn, u64) = (Vpn(0), u64::MAX >> 20);
@@ -253,25 +241,15 @@ impl Process {
     }
 
     /// A forked child's agent has told which process it is. False if one has before.
-    pub fn identify(
-        &self,
-        shared: &Shared,
-        name: ProcessName,
-        files: ProcFiles,
-        pagemap: File,
-    ) -> bool {
-        {
-            let mut record = self.record.lock();
-            if record.pid != 0 || !self.memory.set_pagemap(pagemap) {
-                return false;
-            }
-            (record.pid, record.started) = (name.pid, name.started);
-            let _ = self.files.set(files);
-            self.memory.robust.of(name.pid);
-            self.pid.store(name.pid, Ordering::Release);
+    pub fn identify(&self, name: ProcessName, files: ProcFiles, pagemap: File) -> bool {
+        let mut record = self.record.lock();
+        if record.pid != 0 || !self.memory.set_pagemap(pagemap) {
+            return false;
         }
-        self.begins_to_count(shared.page_bytes);
-        self.save_record(shared);
+        (record.pid, record.started) = (name.pid, name.started);
+        let _ = self.files.set(files);
+        self.memory.robust.of(name.pid);
+        self.pid.store(name.pid, Ordering::Release);
         true
     }
 
@@ -331,8 +309,9 @@ impl Process {
         own
     }
 
-    /// Writes what a successor must know of it to the journal.
-    pub fn save_record(&self, shared: &Shared) {
+    /// Writes what a successor must know of it to the journal, with its descriptors' numbers in `column`
+    /// ([`crate::survival::records::column`]).
+    pub fn save_record(&self, column: usize) {
         let mut record = self.record.lock();
         let mut descriptors = self.memory.descriptors();
         if let Some(files) = self.files.get() {
@@ -340,7 +319,7 @@ impl Process {
             descriptors.maps = Some(files.maps.as_raw_fd());
             descriptors.smaps = Some(files.smaps.as_raw_fd());
         }
-        record.descriptors[shared.column()] = descriptors;
+        record.descriptors[column] = descriptors;
         (record.staging, record.area) = self.memory.agents_addresses();
         record.narrowed = self.narrowed.lock().as_ref().map(affinity::to_words);
         record.save(&self.space.journal);
@@ -391,136 +370,5 @@ impl Process {
             }
         });
         vpns
-    }
-}
-
-/// Who answers faults, and where.
-pub struct Handlers {
-    /// A descriptor each, which watches the programs it serves.
-    pub epolls: Vec<OwnedFd>,
-    /// Its CPU.
-    pub cpus: Vec<usize>,
-    /// Where the faulting thread should be during a relaunch.
-    pub placement: Placement,
-}
-
-/// What all threads of the daemon share.
-pub struct Shared {
-    /// Moves pages.
-    pub mover: Mover,
-    /// Whom it serves.
-    pub users: Arc<Users>,
-    /// Makes page tables.
-    pub tables: Arc<Tables>,
-    /// What a successor must know besides.
-    pub journal: Arc<Journal>,
-    /// How many daemons have served these programs, this one included.
-    pub generation: u64,
-    /// Bytes of a page.
-    pub page_bytes: u64,
-    /// Managed processes by space.
-    pub processes: RwLock<HashMap<SpaceId, Arc<Process>>>,
-    /// Fault threads' epoll descriptors, one a handler.
-    pub epolls: Vec<OwnedFd>,
-    /// The CPU of each handler.
-    pub handler_cpus: Vec<usize>,
-    /// Where the faulting thread should be during a relaunch.
-    pub placement: Placement,
-    /// To the policy thread.
-    pub governor: Sender<Message>,
-    /// Events for the policies; the policy thread reads them when it next wakes.
-    pub ring: (Sender<Event>, Receiver<Event>),
-    /// Events that found the ring full.
-    pub ring_dropped: AtomicU64,
-    /// First touches of fresh memory that waited because more than the budget was used.
-    pub room_waits: AtomicU64,
-    /// Where blocks arrive that faults wait for.
-    pub arrivals: Arrivals,
-    /// How long faults took, one a handler.
-    pub latencies: Vec<FaultLatency>,
-    /// Groups of programs taken over that are not served yet: until then nothing may end.
-    pub recovering: AtomicUsize,
-    /// More than the budget is used, and pages are on their way out: who wants fresh memory gives them
-    /// time.
-    pub over_budget: AtomicBool,
-    /// What is kept of programs whose records were found damaged.
-    pub lost: OnceLock<Vec<Lost>>,
-}
-
-impl Shared {
-    /// Shared state around `mover`.
-    pub fn new(
-        mover: Mover,
-        tables: Arc<Tables>,
-        journal: Arc<Journal>,
-        generation: u64,
-        page_bytes: u64,
-        handlers: Handlers,
-        governor: Sender<Message>,
-    ) -> Shared {
-        let Handlers { epolls, cpus, placement } = handlers;
-        Shared {
-            mover,
-            users: Arc::new(Users::new(own_uid(), None)),
-            tables,
-            journal,
-            generation,
-            page_bytes,
-            processes: RwLock::new(HashMap::new()),
-            arrivals: Arrivals::default(),
-            latencies: epolls.iter().map(|_| FaultLatency::default()).collect(),
-            epolls,
-            handler_cpus: cpus,
-            placement,
-            governor,
-            ring: crossbeam_channel::bounded(RING),
-            ring_dropped: AtomicU64::new(0),
-            room_waits: AtomicU64::new(0),
-            recovering: AtomicUsize::new(0),
-            over_budget: AtomicBool::new(false),
-            lost: OnceLock::new(),
-        }
-    }
-
-    /// The same as a daemon that serves these users.
-    pub fn with_users(self, users: Users) -> Shared {
-        Shared { users: Arc::new(users), ..self }
-    }
-
-    /// The column of records that is true for this daemon's descriptors.
-    pub fn column(&self) -> usize {
-        column(self.generation)
-    }
-
-    /// The one that was true for its predecessor's.
-    pub fn other_column(&self) -> usize {
-        1 - self.column()
-    }
-
-    /// The page table of a new space; `None` if there are too many.
-    pub fn new_table(&self) -> Option<Space> {
-        Space::numbered(&self.tables)
-    }
-
-    /// Memory of all page tables and of the journal.
-    pub fn tables_bytes(&self) -> u64 {
-        self.tables.used_bytes() + self.journal.used_bytes()
-    }
-
-    /// Posts an event for the policies without waking anyone.
-    pub fn post(&self, event: Event) {
-        if self.ring.0.try_send(event).is_err() {
-            self.ring_dropped.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// The process of a space.
-    pub fn process(&self, id: SpaceId) -> Option<Arc<Process>> {
-        self.processes.read().get(&id).cloned()
-    }
-
-    /// All processes of an app.
-    pub fn of_app(&self, app: AppId) -> Vec<Arc<Process>> {
-        self.processes.read().values().filter(|p| p.app == app).cloned().collect()
     }
 }

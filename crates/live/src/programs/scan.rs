@@ -12,10 +12,11 @@ use clew_core::Event;
 use clew_store::points;
 
 use crate::faults::affinity::Unpreempted;
-use crate::faults::events::cut;
 use crate::programs::mappings::{self, Mapping, Present, Span};
 use crate::programs::not_inherited::{forget_what_is_missing, look_to_the_end};
-use crate::programs::process::{Process, Shared};
+use crate::programs::process::Process;
+use crate::programs::regions::cut;
+use crate::programs::shared::Shared;
 
 /// Times that a span's edges are looked at again when they move while one looks.
 const MAX_LOOKS: usize = 8;

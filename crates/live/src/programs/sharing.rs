@@ -11,9 +11,10 @@ use std::sync::atomic::Ordering;
 
 use clew_core::SpaceId;
 
-use crate::agents::attach::share_memory;
+use crate::programs::kcmp::share_memory;
 use crate::programs::mappings::resident_anonymous_bytes;
-use crate::programs::process::{ProcFiles, Process, Shared};
+use crate::programs::process::{ProcFiles, Process};
+use crate::programs::shared::Shared;
 use crate::survival::predecessor::ProcessName;
 
 /// Resident memory of a process, its part of what several have.

@@ -7,7 +7,6 @@
 //! and spaces, and counts what it drops. The trace gets its name when the daemon ends in an orderly
 //! way.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
@@ -28,7 +27,7 @@ use clew_trace::{
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use twox_hash::XxHash3_128;
 
-use crate::config::Config;
+use crate::config::{Config, Recording};
 
 /// Records that the policy thread keeps while the writer is busy: 20 MiB.
 const PENDING: usize = 1 << 19;
@@ -37,19 +36,6 @@ const UNDER_WAY: usize = 4096;
 const BATCH: usize = 64;
 /// How long a worker waits with a page's contents.
 const PATIENCE: Duration = Duration::from_secs(1);
-
-/// What is recorded, and where to.
-#[derive(Clone, Debug)]
-pub struct Recording {
-    /// The trace.
-    pub file: PathBuf,
-    /// What is written down of pages that leave.
-    pub contents: ContentsKind,
-    /// Take everything of every app out so often, so that each first access in between is seen.
-    pub windows: Option<Duration>,
-    /// For the trace's provenance.
-    pub notes: BTreeMap<String, String>,
-}
 
 /// Why a recording came to nothing.
 #[derive(Debug, thiserror::Error)]

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use crossbeam_channel::Sender;
 
-use crate::governor::Message;
+use crate::message::Message;
 
 /// More than 150 ms of any second in which all tasks waited for memory.
 const TRIGGER: &str = "full 150000 1000000";

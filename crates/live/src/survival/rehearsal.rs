@@ -13,8 +13,7 @@ use std::sync::Arc;
 use clew_store::Journal;
 use clew_trace::Draft;
 
-use crate::config::Config;
-use crate::recording::recorder::Recording;
+use crate::config::{Config, Recording};
 use crate::survival::predecessor::{self, Predecessor, ProcessName};
 use crate::survival::records::{DaemonRecord, column};
 

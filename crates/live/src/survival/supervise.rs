@@ -9,7 +9,8 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-use crate::survival::takeover::SHORT_LIFE;
+/// A generation that died within this time died at once.
+pub(super) const SHORT_LIFE: Duration = Duration::from_secs(10);
 
 /// Exit codes with which it makes no sense to start again: it ended as asked, the input is bad,
 /// this machine is unfit, or the daemon gave up.

@@ -24,24 +24,22 @@ use clew_store::flash::{AdoptFlashError, Flash, FlashConfig, FlashLeft, LogId, P
 use clew_store::{Handle, Journal, Space, SpaceJournal, Store, StoreConfig, Tables, points};
 
 use crate::agents::agent::{Agent, PATIENCE};
-use crate::agents::attach::Candidate;
+use crate::agents::candidate::Candidate;
 use crate::agents::closer::Foreign;
 use crate::donor_tier::{self, DonorEstate, DonorTierError};
 use crate::faults::affinity;
 use crate::faults::events::{self, Inherited};
 use crate::faults::interrupter::Interrupter;
 use crate::faults::uffd::Uffd;
-use crate::governor::Message;
+use crate::message::Message;
 use crate::programs::memory::ProgramMemory;
-use crate::programs::process::{Owner, ProcFiles, Process, Shared};
+use crate::programs::process::{Owner, ProcFiles, Process};
+use crate::programs::shared::{Lost, Shared};
 use crate::survival::predecessor::{Predecessor, ProcessName};
 use crate::survival::records::{
     DaemonRecord, Descriptors, FlashDescriptors, Record, Stage, column,
 };
-use crate::survival::supervise;
-
-/// A generation that died within this time died at once.
-pub(crate) const SHORT_LIFE: Duration = Duration::from_secs(10);
+use crate::survival::supervise::{self, SHORT_LIFE};
 
 /// Why nothing can be taken over. The keeper stays, and programs wait.
 #[derive(Debug, thiserror::Error)]
@@ -139,14 +137,6 @@ pub struct Programs {
     pub lost: Vec<Lost>,
 }
 
-/// What is left of a program whose record is damaged: only the old keeper has its descriptors, and
-/// nobody knows which. Its pages are evidence, and may be all that is left of its data: they are
-/// kept, and their journal stays in use, so that every further successor keeps them too.
-pub struct Lost {
-    _table: Space,
-    _journal: SpaceJournal,
-}
-
 struct Program {
     record: Record,
     journal: SpaceJournal,
@@ -233,7 +223,7 @@ impl Estate {
                 "what the last daemon wrote down about a program is damaged: it is not served, and \
                  waits where it needs a page that is not there; what is stored of it is kept"
             );
-            lost.push(Lost { _table: table, _journal: journal });
+            lost.push(Lost { table, journal });
         }
         // Of children that were not published, and of programs that ended.
         chunks.into_values().for_each(|chunks| tables.discard(chunks));
@@ -343,7 +333,7 @@ pub fn adopt(
         let process = Process::new(owner, record, handler, table, memory, journal, files);
         process.load_facts();
         *process.narrowed.lock() = narrowed.as_ref().map(affinity::from_words);
-        process.save_record(shared);
+        process.save_record(shared.column());
         // The predecessor may have died between its record and this.
         if process.record.lock().stage == Stage::Managed
             && process.is_managed()

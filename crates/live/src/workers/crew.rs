@@ -8,14 +8,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use clew_engine::MoverContext;
 use crossbeam_channel::{Sender, unbounded};
 
-use super::Done;
 use super::desk::Queue;
 use super::perform::perform;
-use crate::agents::attach::{AttachError, Candidate};
+use super::work::Done;
+use crate::agents::candidate::Candidate;
+use crate::agents::refusal::AttachError;
 use crate::agents::strangers::{self, Stranger};
 use crate::control::trusted_path::own_uid;
-use crate::governor::Message;
-use crate::programs::process::Shared;
+use crate::message::Message;
+use crate::programs::shared::Shared;
 
 /// The workers. One that waits for an agent which has begun an order and is frozen can do nothing
 /// else; then another takes its place, and one too many leaves when the agent is heard again. No worker waits

@@ -2,7 +2,7 @@
 
 use crossbeam_channel::{Receiver, Sender, select, unbounded};
 
-use super::Work;
+use super::work::Work;
 
 /// Where work is handed in. What a program may wait for comes first, and the long work of policies, which keeps
 /// no worker, has somebody of its own.

@@ -9,13 +9,14 @@ use clew_engine::driver::SAMPLE_BYTES;
 use clew_engine::{MoverContext, SwapOut};
 use clew_store::{ReadError, State};
 
-use super::{Done, Look, Peeked, Work};
-use crate::faults::events::remove;
+use super::work::{Done, Look, Peeked, Work};
 use crate::faults::poison::poison_if_damaged;
 use crate::programs::let_go;
 use crate::programs::not_inherited::forget_what_is_missing;
-use crate::programs::process::{Process, Shared};
+use crate::programs::process::Process;
+use crate::programs::regions::remove;
 use crate::programs::scan::scan;
+use crate::programs::shared::Shared;
 
 /// Does one piece.
 pub(super) fn perform(shared: &Arc<Shared>, work: Work, ctx: &mut MoverContext) -> Done {

@@ -17,7 +17,8 @@ mod sealing;
 use std::path::Path;
 use std::time::Duration;
 
-use clew_live::donor_tier::{CHUNK_BYTES, PAGE_CHUNK};
+use clew_live::config::CHUNK_BYTES;
+use clew_live::donor_tier::PAGE_CHUNK;
 use clew_remote::proxy::{Proxy, Quality};
 
 use super::MicroConfig;
