@@ -9,80 +9,13 @@
 //! an exit signal, too) would wait for itself. So a *go-between* starts it and ends at once, and is
 //! waited for here before the program can. Whoever looks after orphans then has the agent.
 
-use core::cell::UnsafeCell;
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicU32, AtomicUsize};
+use core::sync::atomic::Ordering::{Acquire, Release};
 
 use crate::except::{self, ENV_EXCEPT};
+use crate::kept::{Inherited, KEPT, STARTED, STARTING, State, seccomp, started};
 use crate::protocol::{AREA_BYTES, ENV_APP, ENV_SOCKET, MAX_NAME};
 use crate::serve::{self, Timespec};
 use crate::sys::{close, errno, exit, nr, spawn_sharing_memory, syscall4, syscall6};
-
-/// What the agent knows; lives at the bottom of its area, private to it once it runs.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub struct State {
-    /// Path of the daemon's agent socket, NUL-terminated.
-    pub path: [u8; 108],
-    /// The app's name.
-    pub name: [u8; MAX_NAME + 1],
-    /// Length of the name.
-    pub name_len: usize,
-    /// Read end of a pipe whose other end only the program holds, close-on-exec: end of file says
-    /// that the program is gone, has called execve, or has closed all its descriptors.
-    pub alive_fd: i32,
-    /// The program's process id, as it sees it itself.
-    pub program: i32,
-    /// The program as a descriptor.
-    pub program_fd: i32,
-    /// The agent's process id, from before it runs; 0 while there is none.
-    agent: i32,
-    /// The program is a forked child.
-    pub forked: bool,
-    /// How far the agent is: [`STARTING`], [`STARTED`], or zero, which the kernel writes when it ends.
-    started: u32,
-}
-
-const STARTING: u32 = 1;
-const STARTED: u32 = 2;
-
-/// What a forked child must know to start an agent of its own. Part of the program's memory, so
-/// that each child has a copy.
-struct Kept(UnsafeCell<Inherited>);
-
-struct Inherited {
-    state: State,
-    /// The end of the pipe that the program holds, and what pipe that is.
-    alive: i32,
-    alive_is: (u64, u64),
-    /// Whether system calls are filtered.
-    seccomp: isize,
-}
-
-// SAFETY: written by the constructor and in forked children before anything else runs there: each
-// time there is one thread, and the agent never looks at it.
-unsafe impl Sync for Kept {}
-
-static KEPT: Kept = Kept(UnsafeCell::new(Inherited {
-    state: State {
-        path: [0; 108],
-        name: [0; MAX_NAME + 1],
-        name_len: 0,
-        alive_fd: -1,
-        program: 0,
-        program_fd: -1,
-        agent: 0,
-        forked: false,
-        started: STARTING,
-    },
-    alive: -1,
-    alive_is: (0, 0),
-    seccomp: 0,
-}));
-
-/// Address of the page that tells a forked child who it is; 0 as long as there is none. The agent
-/// writes it, which shares the program's memory.
-pub static BEACON: AtomicUsize = AtomicUsize::new(0);
 
 const PROT_READ_WRITE: usize = 3;
 const MAP_PRIVATE_ANONYMOUS: usize = 0x22;
@@ -149,21 +82,6 @@ extern "C" fn on_fork() {
         kept.state.forked = true;
         start(kept);
     }
-}
-
-/// Path of the daemon's agent socket, NUL-terminated; `None` where there is none, or the program has
-/// shut itself in since it was loaded: it may be killed for a call that it never makes.
-pub(crate) fn daemons_path() -> Option<&'static [u8; 108]> {
-    // SAFETY: written before any thread of the program runs, and in forked children before they go on.
-    let kept = unsafe { &*KEPT.0.get() };
-    (kept.state.path[0] != 0 && seccomp() == kept.seccomp).then_some(&kept.state.path)
-}
-
-/// Whether system calls are filtered: 0, 2, or an error.
-fn seccomp() -> isize {
-    const PR_GET_SECCOMP: usize = 21;
-    // SAFETY: takes no pointers.
-    unsafe { syscall4(nr::PRCTL, PR_GET_SECCOMP, 0, 0, 0) }
 }
 
 /// Device and inode of a descriptor; of two pipes they differ.
@@ -346,25 +264,6 @@ unsafe fn spawn_agent(area: usize) -> bool {
     }
 }
 
-/// [`State::started`] of the agent at `area`.
-///
-/// # Safety
-/// `area` is that of a [`State`], for as long as the reference is used.
-unsafe fn started<'a>(area: usize) -> &'a AtomicU32 {
-    // SAFETY: aligned, and nobody looks at it in another way while the agent may run.
-    unsafe { AtomicU32::from_ptr((area + core::mem::offset_of!(State, started)) as *mut u32) }
-}
-
-/// The agent at `area` has connected and shut itself in: its program may go on.
-pub(crate) fn tell_started(area: usize) {
-    const FUTEX_WAKE: usize = 1;
-    // SAFETY: the agent's own area.
-    let word = unsafe { started(area) };
-    word.store(STARTED, Release);
-    // SAFETY: the word's address, of which nothing is read.
-    unsafe { syscall4(nr::FUTEX, word.as_ptr() as usize, FUTEX_WAKE, 1, 0) };
-}
-
 /// Waits until the agent at `area` has started; false if it has ended. One that does not come to it is
 /// ended.
 ///
@@ -412,15 +311,6 @@ fn reap(pid: i32) -> bool {
         }
     }
     false
-}
-
-/// What the beacon says: which child this is, or zeros.
-pub fn read_beacon() -> [u64; 2] {
-    match BEACON.load(Relaxed) {
-        0 => [0; 2],
-        // SAFETY: the agent that wrote the address there mapped the page, for good.
-        address => unsafe { (address as *const [u64; 2]).read_volatile() },
-    }
 }
 
 /// The value of environment variable `name`.

@@ -7,7 +7,7 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use crate::attach::{daemons_path, read_beacon};
+use crate::kept::{daemons_path, read_beacon};
 use crate::protocol::{Header, Hello, Kind, MAGIC, MAX_NAME, RANGE_BYTES, VERSION};
 use crate::serve::{POLLIN, Pollfd, SOCK_NONBLOCK, Timespec, connect, pause, send};
 use crate::sys::{close, errno, nr, syscall4, syscall6};

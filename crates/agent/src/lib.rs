@@ -18,6 +18,7 @@
 
 pub mod attach;
 pub mod except;
+pub mod kept;
 pub mod let_go;
 pub mod madvise;
 pub mod protocol;

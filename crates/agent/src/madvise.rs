@@ -8,7 +8,7 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::attach::BEACON;
+use crate::kept::BEACON;
 use crate::let_go::{self, Answer, as_libc};
 use crate::sys::{errno, nr, syscall4};
 

@@ -8,7 +8,7 @@
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use crate::attach::{BEACON, State, read_beacon, tell_started};
+use crate::kept::{BEACON, State, read_beacon, tell_started};
 use crate::protocol::{
     BUFFER_BYTES, CALL_AT, Call, Header, Hello, Kind, MAGIC, Order, Ready, Run, SLOTS, SlotState,
     Taken, call_word,
