@@ -1,7 +1,7 @@
 //! The answers that a question may get, as data: what each is called, its parameters, how it is built.
 //!
 //! A mechanism's own file has all of that, as an [`Answer`] that serde can read; a line in the table of
-//! its question registers it ([`Kinds::with`], [`Registry`](super::Registry)). Whoever has a policy in
+//! its question registers it ([`Kinds::with`], [`Registry`](crate::schemes::Registry)). Whoever has a policy in
 //! another crate adds it to a registry of his own.
 
 use std::any::Any;
@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde::{Serialize, Serializer};
 use toml::{Table, Value};
 
-use super::registry::{SchemeError, parameters};
+use crate::written::{SchemeError, parameters};
 
 /// A mechanism with its parameters, as a scheme names it: an answer to the question whose policies are
 /// `P`, such as `dyn Reclaim`.

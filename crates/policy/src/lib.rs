@@ -10,11 +10,13 @@ pub mod admission;
 pub mod elastic_zram;
 pub mod eviction;
 pub mod ezswap;
+mod kinds;
 pub mod low_memory_killer;
 pub mod packing;
 pub mod placement;
 pub mod prefetch;
 pub mod reclaim;
 pub mod schemes;
+mod written;
 
 pub use schemes::{Policies, Scheme, SchemeError};

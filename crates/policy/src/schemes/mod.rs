@@ -22,7 +22,6 @@
 //! A column without parameters may be written as its kind alone: `reclaim = "lru"`.
 //! What kinds there are, and what else may be registered: [`Registry`].
 
-mod kinds;
 mod presets;
 mod registry;
 
@@ -30,8 +29,10 @@ use clew_core::{Admission, ByteSize, Eviction, Packing, Placement, Prefetch, Rec
 use serde::{Deserialize, Serialize};
 
 pub use clew_core::PoolKind;
-pub use kinds::{About, Answer, Choice, Kinds};
-pub use registry::{Registry, SchemeError, parameters, size};
+pub use registry::Registry;
+
+pub use crate::kinds::{About, Answer, Choice, Kinds};
+pub use crate::written::{SchemeError, parameters, size};
 
 /// The six answers of one scheme, ready to be asked.
 pub struct Policies {
