@@ -12,7 +12,6 @@ use clew_core::{PageId, PageRun, SpaceId};
 use clew_trace::{ContentId, Record, Trace};
 
 use crate::error::LabError;
-use crate::mechanism::MAX_PAGES;
 use crate::page_map::{LEAF, PageMap};
 use crate::sane;
 use crate::spaces::Spaces;
@@ -57,6 +56,9 @@ pub struct Lookahead {
 }
 
 /// What a trace may have of pages, so that following it takes a few GiB at most.
+/// Most pages that page tables are made for; only those that are used take memory.
+pub(crate) const MAX_PAGES: u64 = 1 << 27;
+
 #[derive(Clone, Copy)]
 struct Most {
     /// There at once; and as many in leaves of neighbours of which one is there.

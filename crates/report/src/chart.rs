@@ -12,7 +12,7 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::page::escaped;
+use crate::html::escaped;
 use crate::statistics::{Estimate, Summary};
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;

@@ -11,8 +11,9 @@ use crate::memory::Memory;
 use crate::percent;
 use crate::replay::Prefetched;
 use crate::result::{Arm, Group, GroupResult, Point, Results, Role};
+use crate::shown::{mib, number};
 use crate::statistics::{Estimate, Summary};
-use crate::tables::{breakdown_rows, facts, mib, named, number};
+use crate::tables::{breakdown_rows, facts, named};
 
 /// A heading with its charts.
 pub struct Figure {

@@ -2,20 +2,10 @@
 
 use crate::chart;
 use crate::figures::figures;
+use crate::html::{TEMPLATE, escaped, filled, items};
 use crate::result::Results;
 use crate::tables::{facts, missing, named, tables};
 use crate::verdict::{cards, verdict};
-
-pub(crate) const TEMPLATE: &str = include_str!("page.htm");
-
-/// Text that is safe in HTML.
-pub fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
-
-pub(crate) fn items(lines: &[String]) -> String {
-    lines.iter().map(|line| format!("<li>{}</li>\n", escaped(line))).collect()
-}
 
 /// The whole page.
 pub fn page(results: &Results) -> String {
@@ -50,20 +40,6 @@ pub fn page(results: &Results) -> String {
         ("method", items(&results.method)),
     ];
     filled(TEMPLATE, &values)
-}
-
-/// Puts each value in its `{{place}}`, in one pass: what a value contains is not looked at again.
-pub(crate) fn filled(template: &str, values: &[(&str, String)]) -> String {
-    let mut text = String::new();
-    let mut rest = template;
-    while let Some((before, after)) = rest.split_once("{{") {
-        let (name, behind) = after.split_once("}}").expect("the template closes its places");
-        let value = values.iter().find(|(one, _)| *one == name);
-        text += before;
-        text += &value.unwrap_or_else(|| panic!("the template knows no place '{name}'")).1;
-        rest = behind;
-    }
-    text + rest
 }
 
 #[cfg(test)]

@@ -4,10 +4,10 @@
 use plotters::style::{RGBAColor, RGBColor};
 
 use crate::chart::{self, BLUE, Bar, Bars, GREY};
-use crate::page::{TEMPLATE, escaped, filled, items};
+use crate::html::{TEMPLATE, escaped, filled, items};
+use crate::shown::number;
 use crate::statistics::Summary;
 use crate::table::{Table, wrapped};
-use crate::tables::number;
 
 /// What is shown.
 #[derive(Default)]

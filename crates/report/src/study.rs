@@ -7,7 +7,7 @@ use clew_trace::write_whole;
 
 use crate::chart;
 use crate::file::ReportError;
-use crate::page::{TEMPLATE, escaped, filled, items};
+use crate::html::{TEMPLATE, escaped, filled, items};
 use crate::sheet::Chart;
 use crate::table::Table;
 

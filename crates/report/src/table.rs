@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::page::escaped;
+use crate::html::escaped;
 
 /// Columns of a terminal.
 const WIDTH: usize = 100;

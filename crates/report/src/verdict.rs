@@ -1,10 +1,10 @@
 //! Who wins, and what is aimed at.
 
-use crate::page::escaped;
+use crate::html::escaped;
 use crate::percent;
 use crate::result::{Arm, Comparison, Group, Results, Role};
+use crate::shown::{interval, ratio};
 use crate::statistics::{Crossing, Estimate};
-use crate::tables::{interval, ratio};
 
 /// Whom Clew has to beat: the kernel's zram with and without hints.
 const PEERS: [&str; 2] = ["kernel-zram", "kernel-zram+hint"];

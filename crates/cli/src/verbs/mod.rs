@@ -22,7 +22,6 @@ pub mod run;
 pub mod schemes;
 pub mod session;
 pub mod simulate;
-pub mod statistics;
 pub mod study;
 pub mod sweep;
 pub mod top;

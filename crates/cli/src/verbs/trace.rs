@@ -1,5 +1,7 @@
 //! `clew trace`.
 
+mod statistics;
+
 use std::collections::BTreeSet;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -41,7 +43,7 @@ pub enum Action {
     /// Write a part of a trace as a trace.
     Cut(CutArgs),
     /// Say what a trace is like: sizes, hot sets, locality, associations, evictions, ratios.
-    Stats(super::statistics::Args),
+    Stats(statistics::Args),
 }
 
 /// Which part, and where to.
@@ -76,7 +78,7 @@ pub fn trace(format: Format, action: Action) -> Result<(), Failure> {
         Action::Verify { file } => verify(format, &file),
         Action::Export { file, csv: _, output } => export_csv(format, &file, output.as_deref()),
         Action::Cut(args) => cut(format, args),
-        Action::Stats(args) => super::statistics::statistics(format, args),
+        Action::Stats(args) => statistics::statistics(format, args),
     }
 }
 

@@ -8,6 +8,7 @@
 
 mod far;
 mod measure;
+mod on_device;
 
 use std::path::Path;
 use std::time::Duration;

@@ -30,9 +30,6 @@ use crate::costs::{FarCost, Spent};
 use crate::error::LabError;
 use crate::world::World;
 
-/// Most pages that page tables are made for; only those that are used take memory.
-pub(crate) const MAX_PAGES: u64 = 1 << 27;
-
 /// How pages that come back early wait, if parked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffer {

@@ -6,8 +6,9 @@ use clew_core::{Event, FrameFacts, PageCounts, PageFacts, PageId, PageRun, Space
 use clew_engine::{BlockStore, Fault, ManagedSpace, Memory, Mover, MoverContext, Parking};
 use clew_store::{Journal, Space, State, Tables};
 
-use super::{Buffer, MAX_PAGES};
+use super::Buffer;
 use crate::error::LabError;
+use crate::world::MAX_PAGES;
 
 /// Address spaces that may live at once.
 const MAX_SPACES: u32 = 1 << 14;

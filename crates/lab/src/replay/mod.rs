@@ -171,7 +171,7 @@ fn run(
     let limits = StoreConfig {
         page_bytes: page_bytes as usize,
         mem_limit_bytes: scheme.mem_limit_bytes.map_or(settings.budget_bytes, |limit| limit.0),
-        disksize_pages: scheme.disksize_pages.unwrap_or(crate::mechanism::MAX_PAGES),
+        disksize_pages: scheme.disksize_pages.unwrap_or(crate::world::MAX_PAGES),
     };
     let mut engine = Engine::new(scheme);
     engine.set_page_bytes(page_bytes);
@@ -505,7 +505,7 @@ impl<'a, M: Mechanism> Replay<'a, M> {
     // ---- memory of programs -----------------------------------------------------------------------
 
     fn resident(&mut self, run: PageRun) -> Result<(), LabError> {
-        let room = crate::mechanism::MAX_PAGES.saturating_sub(self.mechanism.resident_pages());
+        let room = crate::world::MAX_PAGES.saturating_sub(self.mechanism.resident_pages());
         if u64::from(run.count) > room {
             let why = format!("{} pages are more than a replay has room for", run.count);
             return Err(LabError::Record { record: self.record, field: "pages", why });

@@ -6,7 +6,7 @@ use clew_core::ByteSize;
 use clew_trace::Trace;
 use clew_trace::statistics::{CHUNKS, Look, Ratio, Statistics};
 
-use super::trace::reading;
+use super::reading;
 use crate::Failure;
 use crate::output::{Format, json, table};
 use crate::progress::Bar;
