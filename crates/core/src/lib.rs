@@ -9,11 +9,12 @@ pub mod page;
 pub mod policy;
 pub mod seeded;
 pub mod shown;
+pub mod tier;
 pub mod units;
 pub mod view;
 
 pub use app::{AppId, AppState, AppStats, Profile, SpaceId};
-pub use event::{AccessKind, DonorId, DonorState, Event, Tier};
+pub use event::{AccessKind, Event};
 pub use order::Order;
 pub use page::{Hotness, PageId, PageRun, SPACES, Vpn};
 pub use policy::{
@@ -22,6 +23,7 @@ pub use policy::{
     SampleDemand, Trigger, Unit, Verdict, Victim,
 };
 pub use seeded::Seeded;
+pub use tier::{DonorId, DonorState, Tier};
 pub use units::{ByteSize, Ns, Whole};
 pub use view::{
     ClassCounts, Classes, DeviceFacts, Facts, FrameFacts, Out, PageCounts, PageFacts, Starting,

@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use crate::app::{AppId, SpaceId};
-use crate::event::Tier;
 use crate::policy::{FlashForm, Group};
+use crate::tier::Tier;
 
 /// What the mechanism is to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -9,8 +9,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::app::AppId;
-use crate::event::{DonorId, Event, Tier};
+use crate::event::Event;
 use crate::page::{Hotness, PageId, PageRun};
+use crate::tier::{DonorId, Tier};
 use crate::view::{Classes, View};
 
 /// A number a policy counts, for `--format json` and metrics.

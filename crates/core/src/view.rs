@@ -7,8 +7,8 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::app::{AppId, AppStats, SpaceId};
-use crate::event::{DonorId, DonorState, Tier};
 use crate::page::{Hotness, PageId};
+use crate::tier::{DonorId, DonorState, Tier};
 use crate::units::Ns;
 
 /// How full a tier is.

@@ -17,9 +17,11 @@ use clew_remote::copies::record::Record;
 use clew_remote::copies::{Copies, Second, second_of};
 use clew_remote::cores::Cores;
 use clew_remote::keys::{KeyError, Keys, PublicKey};
-use clew_remote::link::{Link, Patience, Peer};
+use clew_remote::link::{Link, Peer};
+use clew_remote::patience::Patience;
 use clew_remote::secure::Session;
-use clew_store::flash::device::{Device, DeviceError, FileDevice, HEAD_BYTES, Open};
+use clew_store::flash::device::{Device, HEAD_BYTES};
+use clew_store::flash::file::{DeviceError, FileDevice, Open};
 use clew_store::flash::{
     AdoptFlashError, Flash, FlashConfig, FlashError, FlashLeft, LogId, Place, ReadsAhead,
 };

@@ -2,7 +2,7 @@
 
 use std::os::fd::AsRawFd;
 
-use clew_store::flash::device::{DeviceError, FileDevice, Open};
+use clew_store::flash::file::{DeviceError, FileDevice, Open};
 use clew_store::flash::{Flash, FlashConfig, FlashError};
 
 use crate::config::FlashPlace;

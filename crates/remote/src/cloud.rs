@@ -19,7 +19,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::Standing;
 use crate::borrowed::{Lender, Single, forget_all};
-use crate::link::Patience;
+use crate::patience::Patience;
 use crate::queue::{Asked, Queues, What, Wrote, of_read, of_write};
 use crate::secure::Session;
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use clew_core::DonorState;
 
 use crate::Standing;
-use crate::link::Patience;
+use crate::patience::Patience;
 use crate::wire::DonorFacts;
 
 /// A link is weak after its round trips were long for so long.

@@ -9,6 +9,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+/// The protocol's name: it says what keys are.
+pub const PATTERN: &str = "Noise_IK_25519_AESGCM_SHA256";
 /// Bytes of a key.
 pub const KEY_BYTES: usize = 32;
 /// Machines that are known, at most.
@@ -81,7 +83,7 @@ impl Identity {
     /// [`KeyError::Make`].
     pub fn random() -> Result<Identity, KeyError> {
         let made = |error: snow::Error| KeyError::Make(error.to_string());
-        let pattern = crate::secure::PATTERN.parse().map_err(made)?;
+        let pattern = PATTERN.parse().map_err(made)?;
         let pair = snow::Builder::new(pattern).generate_keypair().map_err(made)?;
         let wrong = |_| KeyError::Make("a key of another length".to_string());
         let private = pair.private.as_slice().try_into().map_err(wrong)?;

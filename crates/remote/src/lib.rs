@@ -22,6 +22,7 @@ pub mod heard;
 pub mod keys;
 pub mod link;
 pub mod pairing;
+pub mod patience;
 pub mod proxy;
 pub mod queue;
 pub mod secure;

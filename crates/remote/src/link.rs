@@ -19,7 +19,6 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::AcqRel, Ordering::Relaxed};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use clew_core::DonorState;
 use parking_lot::Mutex;
@@ -28,32 +27,9 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::Standing;
 use crate::cores::Core;
 use crate::keys::{Identity, PublicKey};
+use crate::patience::Patience;
 use crate::queue::{Asked, Came, Queues, What, Wrote};
 use crate::secure::Session;
-
-/// How long a donor may be silent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
-    /// Before its link is given up and made anew.
-    pub link: Duration,
-    /// Before a read cannot be answered, and the donor counts as lost.
-    pub donor: Duration,
-    /// A round trip that is longer than this, for two seconds, is that of a weak or busy link.
-    pub round_trip: Duration,
-    /// Writes are given up with the donor, too: somebody else has a copy.
-    pub gives_up_writes: bool,
-}
-
-impl Default for Patience {
-    fn default() -> Patience {
-        Patience {
-            link: Duration::from_millis(750),
-            donor: Duration::from_millis(1500),
-            round_trip: Duration::from_millis(250),
-            gives_up_writes: false,
-        }
-    }
-}
 
 /// Where a donor is, and who.
 #[derive(Clone, Debug)]

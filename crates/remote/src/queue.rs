@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use clew_store::flash::device::{Read, Write};
 
-use crate::link::Patience;
+use crate::patience::Patience;
 
 /// Who is told of a read.
 pub type Came = Box<dyn FnOnce(io::Result<Vec<u8>>) + Send>;

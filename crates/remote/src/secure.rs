@@ -12,11 +12,9 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use crate::keys::{Identity, KEY_BYTES, PublicKey};
+use crate::keys::{Identity, KEY_BYTES, PATTERN, PublicKey};
 use crate::wire::{Frames, VERSION, WireError};
 
-/// The protocol's name.
-pub const PATTERN: &str = "Noise_IK_25519_AESGCM_SHA256";
 /// Bytes that sealing adds.
 const TAG_BYTES: usize = 16;
 /// Bytes of a sealed record.

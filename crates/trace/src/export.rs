@@ -6,9 +6,9 @@ use std::io::Write;
 use clew_core::{AppId, DeviceFacts, Trigger};
 
 use crate::error::TraceError;
+use crate::kind::Kind;
 use crate::reader::Reader;
 use crate::record::{Note, Record, Stamped};
-use crate::totals::Kind;
 
 /// The columns. `page` is a page number: the address divided by the size of a page. `flag` is
 /// `write`, `file`, `urgent`, `demand`, `hit`, `used` or `siblings` where the record says yes to

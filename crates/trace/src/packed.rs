@@ -12,9 +12,9 @@ use clew_core::{
 };
 
 use crate::error::Bad;
+use crate::kind::Kind;
 use crate::known::VPNS;
 use crate::record::{ContentId, Note, Record, Stamped};
-use crate::totals::Kind;
 
 const SAME_TIME: u8 = 0x20;
 const SAME_SPACE: u8 = 0x40;

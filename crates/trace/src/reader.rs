@@ -10,10 +10,11 @@ use crate::block::{BlockHeader, BlockKind, Unpacker};
 use crate::contents::{Index, entry_bytes};
 use crate::error::{Bad, TraceError};
 use crate::header::Header;
+use crate::kind::Kind;
 use crate::known::Known;
 use crate::packed::{Before, Scan};
 use crate::record::Stamped;
-use crate::totals::{Kind, Totals, scan_app};
+use crate::totals::{Totals, scan_app};
 
 /// Behind the end: its offset, and [`TRAILER_MAGIC`].
 pub(crate) const TRAILER: usize = 16;

@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use clew_store::flash::device::{FileDevice, Open};
+use clew_store::flash::file::{FileDevice, Open};
 use clew_store::flash::{Flash, FlashConfig};
 use serde_json::Value;
 

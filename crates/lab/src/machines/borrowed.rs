@@ -8,7 +8,7 @@ use clew_remote::Standing;
 use clew_remote::copies::pieces::Pieces;
 use clew_remote::copies::{AT_A_TIME, LOOKS};
 use clew_remote::heard::Heard;
-use clew_remote::link::Patience;
+use clew_remote::patience::Patience;
 
 use super::lender::{Lender, Owner};
 use super::memory::Lies;

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use clew_agent::protocol::VERSION;
 use clew_core::{AppId, SpaceId};
 use clew_engine::{MoverContext, Staged};
-use clew_store::flash::device::{DeviceError, FileDevice};
+use clew_store::flash::file::{DeviceError, FileDevice};
 use clew_store::flash::{AdoptFlashError, Flash, FlashConfig, FlashLeft, LogId, Place};
 use clew_store::{Handle, Journal, Space, SpaceJournal, Store, StoreConfig, Tables, points};
 

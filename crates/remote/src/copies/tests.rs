@@ -11,8 +11,8 @@ use super::record::Record;
 use super::*;
 use crate::borrowed::Borrowed;
 use crate::donor::Lending;
-use crate::link::Patience;
 use crate::link::tests::{Pair, pair, proxy, until};
+use crate::patience::Patience;
 use crate::proxy::{Act, Proxy};
 
 fn impatient() -> Patience {

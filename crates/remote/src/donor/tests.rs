@@ -10,8 +10,8 @@ use clew_store::flash::{Flash, FlashConfig, LogId, ReadsAhead};
 
 use super::*;
 use crate::borrowed::Borrowed;
-use crate::link::Patience;
 use crate::link::tests::{pair, proxy, until};
+use crate::patience::Patience;
 use crate::secure::{Channel, Session};
 use crate::wire::{Frames, HEAD_BYTES};
 

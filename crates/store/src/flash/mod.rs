@@ -3,7 +3,8 @@
 //! - [`log`]: where an object is, what lives, what is free; `ledger`: what of it outlives the daemon.
 //! - [`cipher`]: encryption, and the key.
 //! - [`clean`]: how slots become free again.
-//! - [`device`], `uring`, `threads`: the file or block device; `windows`: what is read of it beside what was asked for.
+//! - [`device`]: what a log is written to; [`file`], `uring`, `threads`: a file or a block device;
+//!   `windows`: what is read of it beside what was asked for.
 //!
 //! Whoever puts an object has its place at once and may read it at once; it is written with its neighbours, later.
 //! Who reads is told on a thread of the tier's own, or before the call returns where the bytes are in memory. Nobody
@@ -16,6 +17,7 @@ pub mod cipher;
 mod clean;
 pub mod device;
 mod facts;
+pub mod file;
 mod ledger;
 mod log;
 mod memory;

@@ -36,6 +36,7 @@ mod compact;
 mod fullness;
 pub mod handle;
 pub mod object;
+pub(crate) mod object_tier;
 mod replace;
 pub mod slab;
 mod tier;

@@ -4,9 +4,9 @@ use std::os::fd::OwnedFd;
 
 use super::class::FRAME_BYTES;
 use super::object::Header;
+use super::object_tier::ObjectTier;
 use super::{Found, NoRoom, Pool, Usage};
 use crate::adopt::AdoptError;
-use crate::tier::ObjectTier;
 
 impl ObjectTier for Pool {
     /// [`Pool::segments`].

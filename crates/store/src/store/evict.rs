@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 
 use clew_core::FlashForm;
 
-use super::fetch::Fetched;
+use super::far::Fetched;
 use super::front::{FIXED_BYTES, Front, parts_needed};
 use super::stub::{self, Seen};
 use super::{Handle, ReadError, Store};

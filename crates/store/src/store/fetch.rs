@@ -5,98 +5,14 @@
 
 use std::sync::Arc;
 
+use super::far::{FarBlock, Fetched};
 use super::get::{Piece, Wanted};
 use super::stub::Seen;
-use super::{Handle, ReadError, Store};
-use crate::codec::{CodecContext, DecodeError, Stored};
-use crate::flash::{LogId, Place, ReadFlashError};
+use super::{FetchError, ReadError, Store};
+use crate::codec::{CodecContext, Stored};
+use crate::flash::ReadFlashError;
 use crate::pool::object::Header;
 use crate::tier::ObjectTier;
-
-/// A block that is in a log, and where.
-#[derive(Clone, Debug)]
-pub struct FarBlock {
-    handle: Handle,
-    checksum: u64,
-    stub: Box<[u8]>,
-    place: Place,
-}
-
-impl FarBlock {
-    /// The block of a stub.
-    ///
-    /// # Errors
-    /// If it is none.
-    pub(super) fn of(handle: Handle, checksum: u64, stub: &[u8]) -> Result<FarBlock, ReadError> {
-        let header = Header { checksum, handle: 0, len: 0, codec: Stored::Stub, framed: false };
-        let place = Seen::of(&header, stub).and_then(|seen| seen.place);
-        let damaged = ReadError::Damaged {
-            handle,
-            source: DecodeError { codec: "stub", stored_bytes: stub.len(), wanted_bytes: 0 },
-        };
-        Ok(FarBlock { handle, checksum, stub: stub.into(), place: place.ok_or(damaged)? })
-    }
-
-    /// The block.
-    pub fn handle(&self) -> Handle {
-        self.handle
-    }
-
-    /// Where it is.
-    pub fn place(&self) -> Place {
-        self.place
-    }
-
-    pub(super) fn header(&self) -> Header {
-        let FarBlock { checksum, .. } = *self;
-        Header { checksum, handle: 0, len: 0, codec: Stored::Stub, framed: false }
-    }
-
-    pub(super) fn stub(&self) -> &[u8] {
-        &self.stub
-    }
-}
-
-/// The bytes of a block, from flash, with all that is needed to restore its pages.
-#[derive(Clone, Debug)]
-pub struct Fetched {
-    pub(super) block: FarBlock,
-    pub(super) bytes: Vec<u8>,
-}
-
-impl Fetched {
-    /// The block.
-    pub fn handle(&self) -> Handle {
-        self.block.handle
-    }
-}
-
-/// Why the bytes of a block did not come.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FetchError {
-    /// It was moved meanwhile: reading it again tells where it is.
-    #[error("block {} has moved", handle.raw())]
-    Moved {
-        /// The block.
-        handle: Handle,
-    },
-    /// There is no such log.
-    #[error("block {} is in {log}, and there is none", handle.raw())]
-    NoLog {
-        /// The block.
-        handle: Handle,
-        /// Where it is.
-        log: LogId,
-    },
-    /// The log did not give it, or gave something else.
-    #[error("block {} in a log: {source}", handle.raw())]
-    Lost {
-        /// The block.
-        handle: Handle,
-        /// What failed.
-        source: ReadFlashError,
-    },
-}
 
 impl<T: ObjectTier> Store<T> {
     /// Asks for the bytes of a block. `told` is called once: before this returns, if they are in memory or

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use clew_core::Vpn;
 
-use super::fetch::FarBlock;
+use super::far::FarBlock;
 use super::front::Front;
 use super::stub::Seen;
 use super::{Handle, ReadError, Store};

@@ -22,6 +22,7 @@
 mod adopt;
 mod dictionary;
 mod evict;
+mod far;
 mod fetch;
 mod front;
 mod get;
@@ -32,10 +33,10 @@ mod stub;
 pub use adopt::Adopted;
 pub use dictionary::Dictionary;
 pub use evict::{BackError, EvictError};
-pub use fetch::{FarBlock, FetchError, Fetched};
+pub use far::{FarBlock, Fetched};
 pub use get::{Get, Piece};
 pub use put::PutFarError;
-pub use refusal::{Limit, PutError, ReadError, StoreError};
+pub use refusal::{FetchError, Limit, PutError, ReadError, StoreError};
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};

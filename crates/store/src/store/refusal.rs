@@ -1,8 +1,8 @@
 //! Why the store does not do what it is asked for.
 
-use super::{FetchError, Handle};
+use super::Handle;
 use crate::codec::DecodeError;
-use crate::flash::LogId;
+use crate::flash::{LogId, ReadFlashError};
 use crate::segment::SegmentError;
 
 /// Why there is no store.
@@ -125,5 +125,32 @@ pub enum ReadError {
         expected: u64,
         /// Checksum now.
         found: u64,
+    },
+}
+
+/// Why the bytes of a block did not come.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FetchError {
+    /// It was moved meanwhile: reading it again tells where it is.
+    #[error("block {} has moved", handle.raw())]
+    Moved {
+        /// The block.
+        handle: Handle,
+    },
+    /// There is no such log.
+    #[error("block {} is in {log}, and there is none", handle.raw())]
+    NoLog {
+        /// The block.
+        handle: Handle,
+        /// Where it is.
+        log: LogId,
+    },
+    /// The log did not give it, or gave something else.
+    #[error("block {} in a log: {source}", handle.raw())]
+    Lost {
+        /// The block.
+        handle: Handle,
+        /// What failed.
+        source: ReadFlashError,
     },
 }

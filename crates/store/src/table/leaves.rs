@@ -20,7 +20,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use clew_core::{SpaceId, Vpn};
 
 use super::numbers::Numbers;
-use super::space::VPN_LIMIT;
 use crate::segment::{Segment, SegmentError, in_order};
 
 /// Entries of a leaf.
@@ -31,6 +30,9 @@ pub(super) const OWNER_BYTES: usize = 16;
 pub(super) const MAX_LEAVES: u32 = (1 << 28) - 1;
 /// One in so many leaves is kept for pages that must be known.
 pub(super) const SPARE_ONE_IN: u32 = 8;
+
+/// Pages of a space: addresses have 57 bits.
+pub(super) const VPN_LIMIT: u64 = 1 << 45;
 
 /// Why a page table could not grow.
 #[derive(Debug, thiserror::Error)]

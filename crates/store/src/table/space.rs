@@ -17,11 +17,10 @@ use clew_core::{SpaceId, Vpn};
 
 use super::entry::{Entry, State};
 use super::index::LeafIndex;
-use super::leaves::{LEAF_PAGES, SPARE_ONE_IN, TableError, Tables};
+use super::leaves::{LEAF_PAGES, SPARE_ONE_IN, TableError, Tables, VPN_LIMIT};
 use super::lock::SpaceLock;
 use super::share::LeafShare;
 
-pub(super) const VPN_LIMIT: u64 = 1 << 45;
 /// Entries are counted by their states, and those on flash and at donors once more, behind these.
 pub(super) const COUNTS: usize = State::ALL.len() + 2;
 pub(super) const ON_FLASH: usize = State::ALL.len();

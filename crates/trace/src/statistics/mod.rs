@@ -13,8 +13,8 @@ use foldhash::fast::FixedState;
 use serde::Serialize;
 
 use crate::error::TraceError;
+use crate::kind::Kind;
 use crate::record::{ContentId, Record};
-use crate::totals::Kind;
 use crate::trace::Trace;
 
 pub use association::Association;

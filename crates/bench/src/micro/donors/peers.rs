@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clew_remote::cloud::Cloud;
-use clew_remote::link::Patience;
+use clew_remote::patience::Patience;
 use clew_remote::secure::Session;
 use clew_store::flash::Flash;
 use serde_json::Value;

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use super::*;
-use crate::flash::device::{ALIGN, DeviceError, FileDevice, Open};
+use crate::flash::device::ALIGN;
+use crate::flash::file::{DeviceError, FileDevice, Open};
 
 const BYTES: u64 = ALIGN as u64 + (16 << 16);
 

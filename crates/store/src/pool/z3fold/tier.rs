@@ -6,10 +6,10 @@ use clew_core::FrameFacts;
 
 use super::super::class::FRAME_BYTES;
 use super::super::object::Header;
+use super::super::object_tier::ObjectTier;
 use super::super::{Found, NoRoom, Usage};
 use super::Z3fold;
 use crate::adopt::AdoptError;
-use crate::tier::ObjectTier;
 
 impl ObjectTier for Z3fold {
     /// [`Z3fold::segments`].
