@@ -1,6 +1,7 @@
 #!/bin/sh
-# Format, lints, what docs/guarantees.md names, every test in two streams, those of the Python module, and half a minute of
-# fuzzing for each target (CLEW_FUZZ_SECONDS). Ends with one line that counts what passed, failed and was skipped.
+# Format, circles of imports, lints, what docs/guarantees.md names, every test in two streams, those of the Python
+# module, and half a minute of fuzzing for each target (CLEW_FUZZ_SECONDS). Ends with one line that counts what passed,
+# failed and was skipped.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -11,6 +12,7 @@ export CLEW_SKIP_LOG
 trap 'rm -rf "$CLEW_SKIP_LOG" "$log" "$logs"' EXIT
 
 cargo fmt --all --check
+scripts/circles.py
 scripts/promises.py --check
 cargo clippy --workspace --all-targets --quiet -- -D warnings
 

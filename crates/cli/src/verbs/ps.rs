@@ -182,15 +182,15 @@ fn outside_of(app: &AppStatus) -> Vec<Vec<String>> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use clew_live::control::status::{
         OutsideProcess, OutsideStatus, PoolStatus, ProcessStatus, ThrashingStatus,
     };
 
-    #[test]
-    fn donors_are_said() {
-        let donor = DonorStatus {
+    /// One with a weak link.
+    pub fn a_donor() -> DonorStatus {
+        DonorStatus {
             at: "tv:7471".into(),
             state: clew_core::DonorState::Weak,
             why: Some("its link is weak or busy".into()),
@@ -204,8 +204,12 @@ mod tests {
             connections: 3,
             cuts: 2,
             read_errors: 0,
-        };
-        let text = text(&Status { donors: vec![donor], ..Default::default() });
+        }
+    }
+
+    #[test]
+    fn donors_are_said() {
+        let text = text(&Status { donors: vec![a_donor()], ..Default::default() });
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
         let row = "tv:7471 weak 512 1.00 GiB 6.0 MiB 64.0 KiB 2 its link is weak or busy";
         assert!(text.lines().any(|line| words(line) == row), "{text}");

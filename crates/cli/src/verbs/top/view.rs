@@ -211,7 +211,10 @@ fn table(frame: &mut Frame<'_>, shown: &Shown<'_>, area: ratatui::layout::Rect) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clew_live::control::status::{AppStatus, ClassPages, ClassStatus, PoolStatus, TierStatus};
+    use crate::verbs::ps::tests::a_donor;
+    use clew_live::control::status::{
+        AppStatus, ClassPages, ClassStatus, DonorStatus, PoolStatus, TierStatus,
+    };
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
@@ -284,20 +287,12 @@ mod tests {
 
     #[test]
     fn donors_have_a_line_each_as_far_as_there_is_room() {
-        let donor = |number: u64| clew_live::control::status::DonorStatus {
+        let donor = |number: u64| DonorStatus {
             at: format!("tv{number}:7471"),
             state: clew_core::DonorState::Up,
             why: None,
             stored_pages: 100 + number,
-            live_bytes: 0,
-            free_bytes: 0,
-            sent_bytes: 6 << 20,
-            received_bytes: 0,
-            waiting_bytes: 65_536,
-            round_trip_us: None,
-            connections: 3,
-            cuts: 2,
-            read_errors: 0,
+            ..a_donor()
         };
         let status = Status { donors: (0..6).map(donor).collect(), ..status(1) };
         let lines = header(&status, None, 80);
