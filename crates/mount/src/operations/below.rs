@@ -1,0 +1,350 @@
+//! What is done below for what the kernel asks.
+
+use std::ffi::OsStr;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use fuser::{
+    FileAttr, FileHandle, FopenFlags, INodeNo, OpenAccMode, OpenFlags, RenameFlags, ReplyDirectory,
+    Request, TimeOrNow,
+};
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, RawDir, RenameFlags as LowerRename, SeekFrom, Timespec,
+    Timestamps, UTIME_NOW, UTIME_OMIT,
+};
+use rustix::io::Errno as LowerErrno;
+use rustix::process::{Gid, Uid};
+
+use crate::as_user::AsUser;
+use crate::counters::STATUS_NAME;
+use crate::handles::OpenFile;
+use crate::inodes::{Inode, ROOT};
+use crate::lower::{self, beneath, checked, stat};
+use crate::stamp::Stamp;
+
+use super::{Files, Result};
+
+/// Bytes of names that are asked of a lower directory at once.
+const NAMES_BYTES: usize = 32 << 10;
+/// The longest value of an extended attribute, and the longest list of their names.
+const MAX_XATTR_BYTES: usize = 64 << 10;
+
+impl Files {
+    pub(super) fn inode(&self, node: INodeNo) -> Result<Arc<Inode>> {
+        // Only a kernel that forgot it and asks all the same gets this.
+        self.0.inodes.get(node.0).ok_or(LowerErrno::STALE)
+    }
+
+    pub(super) fn file(&self, handle: FileHandle) -> Result<Arc<OpenFile>> {
+        self.0.files.get(handle.0).ok_or(LowerErrno::BADF)
+    }
+
+    /// The attributes as they are now. A file that somebody changed behind our back is one whose pages the
+    /// kernel is to drop.
+    pub(super) fn attributes(&self, inode: &Inode) -> Result<FileAttr> {
+        let now = stat(inode)?;
+        if inode.kind == FileType::RegularFile {
+            self.0.suspect_if_changed(inode, Stamp::of(&now));
+        }
+        Ok(lower::attributes(inode.node, &now))
+    }
+
+    /// Tells the kernel of a lower inode.
+    pub(super) fn tell(&self, fd: OwnedFd) -> Result<(Arc<Inode>, FileAttr)> {
+        let now = stat(&fd)?;
+        let inode = self.0.inodes.look_up(fd, lower::key(&now), lower::kind(&now));
+        let is_watched = matches!(inode.kind, FileType::RegularFile | FileType::Directory);
+        if self.0.is_believed() && is_watched {
+            self.0.watches.watch(inode.node, &self.0.lower.path(&*inode));
+        }
+        match self.attributes(&inode) {
+            Ok(attributes) => Ok((inode, attributes)),
+            Err(error) => {
+                self.forget_inode(inode.node, 1);
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) fn forget_inode(&self, node: u64, lookups: u64) {
+        if let Some(gone) = self.0.inodes.forget(node, lookups) {
+            self.0.handed_out.lock().forget(node);
+            self.0.watches.forget(node);
+            if let Some(pool) = &self.0.pool {
+                pool.pages.leave(gone.key);
+            }
+        }
+    }
+
+    /// Makes something in a directory for whoever asks, and says what it is.
+    pub(super) fn make(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        make: impl FnOnce(&Inode, &OsStr) -> Result<()>,
+    ) -> Result<OwnedFd> {
+        let parent = self.inode(parent)?;
+        let name = checked(name)?;
+        {
+            let _user = AsUser::become_user(request.uid(), request.gid())?;
+            make(&parent, name)?;
+        }
+        beneath(&*parent, name)
+    }
+
+    /// Does something to a name; the inode that has it keeps what the pool has of it.
+    pub(super) fn with_name<R>(
+        &self,
+        parent: &Inode,
+        name: &OsStr,
+        act: impl FnOnce() -> Result<R>,
+    ) -> Result<R> {
+        let fd = beneath(parent, name)?;
+        match self.0.inodes.find(lower::key(&stat(&fd)?)) {
+            Some(inode) => self.0.change(&inode, 0..0, |_| act()),
+            None => act(),
+        }
+    }
+
+    /// Gives a number to an open file. Whether the kernel may keep the pages that it has of it: only if the file is
+    /// as it was when it got them.
+    pub(super) fn opened(
+        &self,
+        inode: Arc<Inode>,
+        file: OwnedFd,
+        flags: i32,
+    ) -> Result<(FileHandle, FopenFlags)> {
+        // Before it is looked at: what changes then is told.
+        self.0.watches.watch(inode.node, &self.0.lower.path(&*inode));
+        let stamp = Stamp::of(&stat(&file)?);
+        let direct = match OpenFlags(flags).acc_mode() {
+            OpenAccMode::O_WRONLY => None,
+            _ => self.0.lower.open(&*inode, OFlags::RDONLY | OFlags::DIRECT).ok(),
+        };
+        let keeps = {
+            let mut seen = inode.seen.lock();
+            seen.replace(stamp) == Some(stamp)
+        };
+        let mut answer = FopenFlags::empty();
+        if keeps {
+            answer |= FopenFlags::FOPEN_KEEP_CACHE;
+        } else {
+            self.0.handed_out.lock().forget(inode.node);
+        }
+        let handle = self.0.files.add(OpenFile { inode, file, direct });
+        Ok((FileHandle(handle), answer))
+    }
+
+    /// Opens an inode as its user did. Only regular files are ours: the kernel opens others itself.
+    pub(super) fn open_file(&self, node: INodeNo, flags: i32) -> Result<(FileHandle, FopenFlags)> {
+        let inode = self.inode(node)?;
+        if inode.kind != FileType::RegularFile {
+            return Err(LowerErrno::INVAL);
+        }
+        let file = self.0.lower.open(&*inode, lower_flags(flags))?;
+        self.opened(inode, file, flags)
+    }
+
+    pub(super) fn create_file(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        flags: i32,
+    ) -> Result<(FileAttr, FileHandle, FopenFlags)> {
+        let parent = self.inode(parent)?;
+        let name = checked(name)?;
+        let exclusive = OFlags::from_bits_retain(flags as u32) & OFlags::EXCL;
+        // Somebody may have put a pipe there meanwhile: nobody waits for it.
+        let all = lower_flags(flags)
+            | exclusive
+            | OFlags::CREATE
+            | OFlags::NOFOLLOW
+            | OFlags::NONBLOCK
+            | OFlags::CLOEXEC;
+        let file = {
+            let _user = AsUser::become_user(request.uid(), request.gid())?;
+            let mode = Mode::from_raw_mode(mode & 0o7777);
+            rustix::fs::openat2(&*parent, name, all, mode, lower::resolve())?
+        };
+        let fd = self.0.lower.open(&file, OFlags::PATH)?;
+        let (inode, attributes) = self.tell(fd)?;
+        let opened = match inode.kind {
+            FileType::RegularFile => self.opened(inode.clone(), file, flags),
+            _ => Err(LowerErrno::EXIST),
+        };
+        match opened {
+            Ok((handle, answer)) => Ok((attributes, handle, answer)),
+            Err(error) => {
+                self.forget_inode(inode.node, 1);
+                Err(error)
+            }
+        }
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "as the kernel asks")]
+    pub(super) fn set_attributes(
+        &self,
+        inode: &Arc<Inode>,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        handle: Option<FileHandle>,
+    ) -> Result<FileAttr> {
+        if uid.is_some() || gid.is_some() {
+            self.0.change(inode, 0..0, |_| {
+                let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
+                rustix::fs::chownat(&**inode, "", uid, gid, AtFlags::EMPTY_PATH)
+            })?;
+        }
+        // Of whoever else changes the user, the bits are gone: so the mode comes after.
+        if let Some(mode) = mode {
+            let mode = Mode::from_raw_mode(mode & 0o7777);
+            self.0.change(inode, 0..0, |_| self.0.set_mode(inode, mode))?;
+        }
+        if let Some(size) = size {
+            if inode.kind != FileType::RegularFile {
+                return Err(LowerErrno::INVAL);
+            }
+            let open = handle.map(|handle| self.file(handle)).transpose()?;
+            self.0.truncate(inode, open.as_deref(), size)?;
+        }
+        if atime.is_some() || mtime.is_some() {
+            let times =
+                Timestamps { last_access: lower_time(atime), last_modification: lower_time(mtime) };
+            self.0.change(inode, 0..0, |_| {
+                rustix::fs::utimensat(&**inode, "", &times, AtFlags::EMPTY_PATH)
+            })?;
+        }
+        self.attributes(inode)
+    }
+
+    pub(super) fn rename_name(
+        &self,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+    ) -> Result<()> {
+        let (parent, new_parent) = (self.inode(parent)?, self.inode(new_parent)?);
+        let (name, new_name) = (checked(name)?, checked(new_name)?);
+        let flags = LowerRename::from_bits(flags.bits()).ok_or(LowerErrno::INVAL)?;
+        self.with_name(&parent, name, || {
+            rustix::fs::renameat_with(&*parent, name, &*new_parent, new_name, flags)
+        })
+    }
+
+    pub(super) fn remove(&self, parent: INodeNo, name: &OsStr, flags: AtFlags) -> Result<()> {
+        let parent = self.inode(parent)?;
+        let name = checked(name)?;
+        self.with_name(&parent, name, || rustix::fs::unlinkat(&*parent, name, flags))
+    }
+
+    pub(super) fn link_name(
+        &self,
+        node: INodeNo,
+        parent: INodeNo,
+        name: &OsStr,
+    ) -> Result<OwnedFd> {
+        let (inode, parent) = (self.inode(node)?, self.inode(parent)?);
+        let name = checked(name)?;
+        let lower = &self.0.lower;
+        self.0.change(&inode, 0..0, |_| {
+            let from = lower.name(&*inode);
+            rustix::fs::linkat(lower.directory(), from, &*parent, name, AtFlags::SYMLINK_FOLLOW)
+        })?;
+        beneath(&*parent, name)
+    }
+
+    /// Fills the answer with names from where the kernel is.
+    pub(super) fn names(
+        &self,
+        handle: FileHandle,
+        offset: u64,
+        reply: &mut ReplyDirectory,
+    ) -> Result<()> {
+        let open = self.0.directories.get(handle.0).ok_or(LowerErrno::BADF)?;
+        let directory = open.directory.lock();
+        rustix::fs::seek(&*directory, SeekFrom::Start(offset))?;
+        let mut room = [MaybeUninit::<u8>::uninit(); NAMES_BYTES];
+        let mut names = RawDir::new(&*directory, &mut room);
+        while let Some(name) = names.next() {
+            let name = name?;
+            let node = INodeNo(self.0.inodes.number(name.ino()));
+            let kind = lower::shown_kind(name.file_type());
+            let text = OsStr::from_bytes(name.file_name().to_bytes());
+            if reply.add(node, name.next_entry_cookie(), kind, text) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn attribute(&self, node: INodeNo, name: &OsStr) -> Result<Vec<u8>> {
+        if node.0 == ROOT && name == STATUS_NAME {
+            return serde_json::to_vec(&self.0.status()).map_err(|_| LowerErrno::IO);
+        }
+        let inode = self.inode(node)?;
+        let mut value = vec![0; MAX_XATTR_BYTES];
+        let len = rustix::fs::getxattr(self.0.lower.path(&*inode), name, &mut value[..])?;
+        value.truncate(len);
+        Ok(value)
+    }
+
+    pub(super) fn attribute_names(&self, node: INodeNo) -> Result<Vec<u8>> {
+        let inode = self.inode(node)?;
+        let mut names = vec![0; MAX_XATTR_BYTES];
+        let len = rustix::fs::listxattr(self.0.lower.path(&*inode), &mut names[..])?;
+        names.truncate(len);
+        Ok(names)
+    }
+}
+
+/// How the lower file is opened: as the user did, without what the kernel above does by itself. It says where an
+/// append goes, and asks for no more than it wants of direct I/O.
+fn lower_flags(flags: i32) -> OFlags {
+    let access = match OpenFlags(flags).acc_mode() {
+        OpenAccMode::O_RDONLY => OFlags::RDONLY,
+        OpenAccMode::O_WRONLY => OFlags::WRONLY,
+        OpenAccMode::O_RDWR => OFlags::RDWR,
+    };
+    access | (OFlags::from_bits_retain(flags as u32) & (OFlags::SYNC | OFlags::DSYNC))
+}
+
+/// Whether the kernel keeps what it reads and writes with these flags.
+pub(super) fn is_cached(flags: OpenFlags) -> bool {
+    !OFlags::from_bits_retain(flags.0 as u32).contains(OFlags::DIRECT)
+}
+
+fn lower_time(time: Option<TimeOrNow>) -> Timespec {
+    let of = |nanoseconds| Timespec { tv_sec: 0, tv_nsec: nanoseconds };
+    match time {
+        None => of(UTIME_OMIT),
+        Some(TimeOrNow::Now) => of(UTIME_NOW),
+        Some(TimeOrNow::SpecificTime(time)) => match time.duration_since(SystemTime::UNIX_EPOCH) {
+            Ok(since) => Timespec {
+                tv_sec: since.as_secs() as i64,
+                tv_nsec: i64::from(since.subsec_nanos()),
+            },
+            Err(before) => {
+                let before = before.duration();
+                match before.subsec_nanos() {
+                    0 => Timespec { tv_sec: -(before.as_secs() as i64), tv_nsec: 0 },
+                    part => Timespec {
+                        tv_sec: -(before.as_secs() as i64) - 1,
+                        tv_nsec: 1_000_000_000 - i64::from(part),
+                    },
+                }
+            }
+        },
+    }
+}
