@@ -10,6 +10,8 @@
 //     poke K SEED           turn one word of K pages over   "poked K"
 //     where                 address of the first page       "at HEX"
 //     probe PAGE            read a page, SIGBUS is caught    "right", "wrong" or "bus at HEX"
+//     leave                 its first thread ends, another goes on  "left"
+//     outlive               from now on SIGBUS ends nothing  "outlives", and "bus" when it comes
 //     sum                   checksum over all bytes         "sum HEX bad B"
 //     fork-sum              a child computes the sum        "fork-sum HEX bad B"
 //     fork-keep             a child stays                   "child PID"
@@ -34,6 +36,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <linux/userfaultfd.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <spawn.h>
@@ -165,6 +168,21 @@ static pid_t child;
 static void keep_child(char **argv) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC)) fail("pipe");
+// Once the first thread is a zombie.
+static void *go_on(void *argv) {
+    char path[64], stat[256] = "";
+    snprintf(path, sizeof path, "/proc/%d/stat", getpid());
+    while (!strstr(stat, ") Z ")) {
+        FILE *file = fopen(path, "r");
+        if (!file || !fgets(stat, sizeof stat, file) || fclose(file)) fail(path);
+        usleep(1000);
+    }
+    puts("left");
+    fflush(stdout);
+    serve(argv);
+    exit(0);
+}
+
     fflush(stdout);
     // The child has versions of its own from here on.
     size_t bytes = count * sizeof *versions;
@@ -286,6 +304,14 @@ static bool obey(char *line, char **argv) {
         printf("sum %016" PRIx64 " bad %d\n", total, bad);
     } else if (!strcmp(line, "fork-sum")) {
         fflush(stdout);
+    } else if (!strcmp(line, "leave")) {
+        pthread_t thread;
+        fflush(stdout);
+        if (pthread_create(&thread, NULL, go_on, argv)) fail("pthread_create");
+        pthread_exit(NULL);
+    } else if (!strcmp(line, "outlive")) {
+        signal(SIGBUS, outlive);
+        puts("outlives");
         pid_t pid = fork();
         if (pid < 0) fail("fork");
         if (pid == 0) {

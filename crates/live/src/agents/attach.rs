@@ -25,6 +25,7 @@ use crate::faults::uffd::Uffd;
 use crate::programs::let_go::{self, Plea};
 use crate::programs::memory::ProgramMemory;
 use crate::programs::name;
+use crate::programs::proc_stat::living_threads;
 use crate::programs::process::{Owner, ProcFiles, Process, Shared};
 use crate::programs::scope;
 use crate::programs::sharing;
@@ -75,7 +76,7 @@ impl Who {
     /// Whether its program has left the memory that the agent shares (execve), and the agent, which has
     /// no privileges, may not know.
     pub fn is_left(&self) -> bool {
-        share_memory(self.agent, self.pid) == Some(false)
+        runs_in_memory_of(self.agent, self.pid) == Some(false)
     }
 }
 
@@ -306,7 +307,7 @@ fn program_of(agent: u32, program: &OwnedFd, own: u32) -> Result<ProcessName, At
     };
     let is_program = process.pid != agent
         && number("Tgid:", 0) == Some(process.pid)
-        && share_memory(agent, process.pid) == Some(true);
+        && runs_in_memory_of(agent, process.pid) == Some(true);
     // Real, effective and saved: it could go back to any of them.
     for column in 0..3 {
         let uid = number("Uid:", column).ok_or(AttachError::Nonsense)?;
@@ -367,7 +368,7 @@ pub fn is_still_there(socket: &impl AsRawFd, agent: u32) -> Result<(), AttachErr
 /// another user's.
 fn still_runs_in_its_memory(socket: &OwnedFd, name: ProcessName) -> Result<(), AttachError> {
     let agent = seqpacket::peer(socket).map_err(AttachError::NoAnswer)?.pid as u32;
-    match share_memory(agent, name.pid) {
+    match runs_in_memory_of(agent, name.pid) {
         Some(true) => {}
         Some(false) => return Err(AttachError::Left),
         None => return Err(AttachError::Unknown(io::Error::last_os_error())),
@@ -382,11 +383,12 @@ fn still_runs_in_its_memory(socket: &OwnedFd, name: ProcessName) -> Result<(), A
 
 fn open_files(pid: u32) -> Result<(ProcFiles, File), AttachError> {
     let open = |what: &'static str| {
-        File::open(format!("/proc/{pid}/{what}"))
+        File::open(format!("/proc/{thread}/{what}"))
             .map_err(|source| AttachError::Proc { what, source })
     };
     let files = ProcFiles::new(open("statm")?, open("maps")?, open("smaps")?);
     Ok((files, open("pagemap")?))
+    let thread = living_threads(pid).next().unwrap_or(pid);
 }
 
 fn double_word(bytes: &[u8], i: usize) -> u64 {
@@ -405,6 +407,13 @@ pub fn share_memory(a: u32, b: u32) -> Option<bool> {
     // SAFETY: takes no pointers.
     match unsafe { libc::syscall(libc::SYS_kcmp, a, b, KCMP_VM, 0, 0) } {
         0 => Some(true),
+/// Whether process `pid` runs in the memory of `agent`; `None` if nobody can tell.
+pub fn runs_in_memory_of(agent: u32, pid: u32) -> Option<bool> {
+    let said = share_memory(agent, pid);
+    let has_it = |thread| share_memory(agent, thread) == Some(true);
+    if said == Some(false) && living_threads(pid).any(has_it) { Some(true) } else { said }
+}
+
         n if n > 0 => Some(false),
         _ => None,
     }
@@ -533,7 +542,7 @@ pub fn manage(
     seqpacket::set_timeout(&socket, None).map_err(no_answer)?;
     points::manage_ready();
     // Without it nobody could look for what a dead agent left in staging.
-    let mem = File::open(format!("/proc/{pid}/mem"))
+    let mem = File::open(format!("/proc/{}/mem", living_threads(pid).next().unwrap_or(pid)))
         .map_err(|source| AttachError::Proc { what: "opening its memory", source })?;
     let files = child.is_none().then(|| open_files(pid)).transpose()?;
     still_runs_in_its_memory(&socket, ProcessName { pid, started })?;

@@ -374,7 +374,7 @@ impl ProgramMemory {
     /// Whether the agent runs on in memory that process `pid` has left (execve).
     pub fn agent_outlived(&self, pid: u32) -> bool {
         self.agent().is_some_and(|agent| {
-            crate::agents::attach::share_memory(agent.pid(), pid) == Some(false)
+            crate::agents::attach::runs_in_memory_of(agent.pid(), pid) == Some(false)
         })
     }
 

@@ -17,7 +17,7 @@ use clew_store::{Journal, Space, SpaceJournal, State, Tables};
 use crossbeam_channel::{Receiver, Sender};
 use parking_lot::{Mutex, RwLock};
 
-use crate::agents::attach::share_memory;
+use crate::agents::attach::runs_in_memory_of;
 use crate::control::trusted_path::own_uid;
 use crate::faults::affinity::{self, Placement};
 use crate::faults::events::LAST_ADDRESS;
@@ -308,7 +308,7 @@ impl Process {
         let pid = self.pid();
         // Whoever has the agent's number now is the agent if it shares the memory.
         let agent = self.memory.agent_pid().and_then(|agent| ProcessName::of(agent).ok());
-        let agent = agent.filter(|agent| share_memory(agent.pid, pid) == Some(true));
+        let agent = agent.filter(|agent| runs_in_memory_of(agent.pid, pid) == Some(true));
         let killed = [self.name(), agent].map(|name| name.is_some_and(|n| n.send_kill().is_some()));
         tracing::error!(
             pid,
