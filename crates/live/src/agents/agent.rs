@@ -270,6 +270,11 @@ impl Agent {
         {
             let _ = self.process.set(process);
         }
+    /// Whether its process ends within `patience`; false also where the system does not say.
+    pub fn ends(&self, patience: Duration) -> bool {
+        self.process().is_some_and(|process| seqpacket::is_readable(process, patience))
+    }
+
         self.process.get()
     }
 

@@ -12,6 +12,7 @@ use super::Governor;
 use super::requests::{Then, reply};
 use crate::control::trusted_path::own_uid;
 use crate::faults::affinity;
+use crate::programs::let_go::end_agents;
 use crate::programs::process::Process;
 
 impl Governor {
@@ -149,6 +150,8 @@ impl Governor {
         for process in &processes {
             process.memory.detach();
         }
+        points::stop_restored();
+        end_agents(&processes);
         points::stop_detached();
         for answer in self.stopping.take().unwrap_or_default() {
             reply(&answer, Ok(()));

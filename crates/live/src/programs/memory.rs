@@ -164,6 +164,11 @@ impl ProgramMemory {
     /// Waits until the agent is in the middle of no order of a predecessor's.
     pub fn sync(&self) {
         // Also if it is not to be used any more: it may still be at work.
+    /// Whether its agent, which was told to end, ends within `patience`, if it has one.
+    pub fn agent_ends(&self, patience: Duration) -> bool {
+        self.agent.get().is_none_or(|agent| agent.ends(patience))
+    }
+
         if let Some(agent) = self.agent.get() {
             agent.sync();
         }
