@@ -629,7 +629,7 @@ impl Memory for ProgramMemory {
             let check = |took: &mut [Took]| self.find_moved(agent, &runs, took);
             let recover = |took: &mut [Took]| self.recover(agent, took);
             let sends = |order: u32| self.sends(order);
-            agent.take(&runs, self.page_bytes, took, sends, check, recover);
+            agent.take(&runs, took, sends, check, recover);
             if self.hold.load(Ordering::SeqCst) == Hold::CalledOff.word() {
                 took.fill(Took::CalledOff);
             }
