@@ -150,6 +150,12 @@ static void probe(uint64_t page) {
     sigaction(SIGBUS, &before, NULL);
 }
 
+static void outlive(int number) {
+    (void)number;
+    if (write(1, "bus\n", 4) != 4) _exit(1);
+    for (;;) pause();
+}
+
 static bool obey(char *line, char **argv);
 
 static void serve(char **argv) {
@@ -162,12 +168,6 @@ static void serve(char **argv) {
     fflush(stdout);
 }
 
-static int child_input = -1;
-static pid_t child;
-
-static void keep_child(char **argv) {
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC)) fail("pipe");
 // Once the first thread is a zombie.
 static void *go_on(void *argv) {
     char path[64], stat[256] = "";
@@ -183,6 +183,12 @@ static void *go_on(void *argv) {
     exit(0);
 }
 
+static int child_input = -1;
+static pid_t child;
+
+static void keep_child(char **argv) {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC)) fail("pipe");
     fflush(stdout);
     // The child has versions of its own from here on.
     size_t bytes = count * sizeof *versions;
@@ -298,12 +304,6 @@ static bool obey(char *line, char **argv) {
         printf("at %" PRIxPTR "\n", (uintptr_t)pages);
     } else if (sscanf(line, "probe %" SCNu64, &a) == 1 && a < count) {
         probe(a);
-    } else if (!strcmp(line, "sum")) {
-        int bad = 0;
-        uint64_t total = sum(&bad);
-        printf("sum %016" PRIx64 " bad %d\n", total, bad);
-    } else if (!strcmp(line, "fork-sum")) {
-        fflush(stdout);
     } else if (!strcmp(line, "leave")) {
         pthread_t thread;
         fflush(stdout);
@@ -312,6 +312,12 @@ static bool obey(char *line, char **argv) {
     } else if (!strcmp(line, "outlive")) {
         signal(SIGBUS, outlive);
         puts("outlives");
+    } else if (!strcmp(line, "sum")) {
+        int bad = 0;
+        uint64_t total = sum(&bad);
+        printf("sum %016" PRIx64 " bad %d\n", total, bad);
+    } else if (!strcmp(line, "fork-sum")) {
+        fflush(stdout);
         pid_t pid = fork();
         if (pid < 0) fail("fork");
         if (pid == 0) {

@@ -150,6 +150,7 @@ impl Candidate {
             forked: self.child.as_ref().map(|c| c.id.0),
             protocol: VERSION,
             descriptors: Default::default(),
+            given_up: false,
             narrowed: None,
         }
     }
@@ -188,6 +189,8 @@ pub enum AttachError {
     Userfaultfd(#[source] io::Error),
     #[error("{what}: {source}")]
     Proc { what: &'static str, source: io::Error },
+    #[error("it cannot be served any more")]
+    GivenUp,
     #[error("its process runs another program by now")]
     Left,
     #[error("who connected for it has ended")]
@@ -347,6 +350,9 @@ fn child(
     if !child.identify(shared, name, files, pagemap) {
         return Err(AttachError::Nonsense);
     }
+    if child.memory.is_given_up() {
+        return Err(AttachError::GivenUp);
+    }
     Ok(child)
 }
 
@@ -382,13 +388,13 @@ fn still_runs_in_its_memory(socket: &OwnedFd, name: ProcessName) -> Result<(), A
 }
 
 fn open_files(pid: u32) -> Result<(ProcFiles, File), AttachError> {
+    let thread = living_threads(pid).next().unwrap_or(pid);
     let open = |what: &'static str| {
         File::open(format!("/proc/{thread}/{what}"))
             .map_err(|source| AttachError::Proc { what, source })
     };
     let files = ProcFiles::new(open("statm")?, open("maps")?, open("smaps")?);
     Ok((files, open("pagemap")?))
-    let thread = living_threads(pid).next().unwrap_or(pid);
 }
 
 fn double_word(bytes: &[u8], i: usize) -> u64 {
@@ -401,12 +407,6 @@ fn words<const N: usize>(bytes: &[u8]) -> [u32; N] {
     })
 }
 
-/// Whether two processes share one memory; `None` if nobody can tell.
-pub fn share_memory(a: u32, b: u32) -> Option<bool> {
-    const KCMP_VM: libc::c_int = 1;
-    // SAFETY: takes no pointers.
-    match unsafe { libc::syscall(libc::SYS_kcmp, a, b, KCMP_VM, 0, 0) } {
-        0 => Some(true),
 /// Whether process `pid` runs in the memory of `agent`; `None` if nobody can tell.
 pub fn runs_in_memory_of(agent: u32, pid: u32) -> Option<bool> {
     let said = share_memory(agent, pid);
@@ -414,6 +414,12 @@ pub fn runs_in_memory_of(agent: u32, pid: u32) -> Option<bool> {
     if said == Some(false) && living_threads(pid).any(has_it) { Some(true) } else { said }
 }
 
+/// Whether two processes share one memory; `None` if nobody can tell.
+pub fn share_memory(a: u32, b: u32) -> Option<bool> {
+    const KCMP_VM: libc::c_int = 1;
+    // SAFETY: takes no pointers.
+    match unsafe { libc::syscall(libc::SYS_kcmp, a, b, KCMP_VM, 0, 0) } {
+        0 => Some(true),
         n if n > 0 => Some(false),
         _ => None,
     }

@@ -146,9 +146,9 @@ impl Governor {
             self.end_relaunch(app);
             self.keep_profile(app);
         }
-        points::stop_restored();
-        for process in &processes {
-            process.memory.detach();
+        // Nobody knows which process one of them is: once nobody serves it, it would read zeros.
+        for process in processes.iter().filter(|process| process.memory.is_given_up()) {
+            process.stored_vpns().into_iter().for_each(|vpn| process.memory.refuse(vpn));
         }
         points::stop_restored();
         end_agents(&processes);
