@@ -150,6 +150,8 @@ pub fn run(
         .map_err(file("claiming", socket))?
         .map_err(|other| DaemonError::Running(socket.to_path_buf(), other.pid))?;
     points::start_claimed();
+    // Before there is anything that must not live longer than this process.
+    closer::start_process().map_err(system("starting the process that closes"))?;
     let store_config = StoreConfig {
         page_bytes: PAGE_BYTES,
         mem_limit_bytes: config.pool_limit_bytes(),
@@ -394,6 +396,7 @@ pub fn run(
     points::stop_forgotten();
     donor_tier::say_goodbye(&lenders);
     recorded?;
+    closer::give_away_sockets();
     if gives_up { Err(DaemonError::GaveUp(record.short_lives)) } else { Ok(()) }
 }
 

@@ -4,6 +4,7 @@ pub mod accept;
 pub mod agent;
 pub mod attach;
 pub mod closer;
+pub mod closing_process;
 pub mod patient;
 pub mod preload;
 pub mod seqpacket;
