@@ -160,6 +160,7 @@ pub fn run(
     let began = Instant::now();
     // Taking over takes some for each program.
     pressure::limit_descriptors(u64::from(MAX_SPACES));
+    pressure::limit_files();
     let left = Predecessor::find(socket)
         .map_err(file("looking for the keeper of", socket))?
         .map(|from| Estate::open(from, store_config))
@@ -395,8 +396,8 @@ pub fn run(
     drop(claim);
     points::stop_forgotten();
     donor_tier::say_goodbye(&lenders);
-    recorded?;
     closer::give_away_sockets();
+    recorded?;
     if gives_up { Err(DaemonError::GaveUp(record.short_lives)) } else { Ok(()) }
 }
 
