@@ -11,7 +11,6 @@
 //     where                 address of the first page       "at HEX"
 //     probe PAGE            read a page, SIGBUS is caught    "right", "wrong" or "bus at HEX"
 //     leave                 its first thread ends, another goes on  "left"
-//     outlive               from now on SIGBUS ends nothing  "outlives", and "bus" when it comes
 //     sum                   checksum over all bytes         "sum HEX bad B"
 //     fork-sum              a child computes the sum        "fork-sum HEX bad B"
 //     fork-keep             a child stays                   "child PID"
@@ -148,12 +147,6 @@ static void probe(uint64_t page) {
     if (sigsetjmp(past, 1)) printf("bus at %" PRIxPTR "\n", (uintptr_t)bus_at);
     else puts(check(page) ? "wrong" : "right");
     sigaction(SIGBUS, &before, NULL);
-}
-
-static void outlive(int number) {
-    (void)number;
-    if (write(1, "bus\n", 4) != 4) _exit(1);
-    for (;;) pause();
 }
 
 static bool obey(char *line, char **argv);
@@ -309,9 +302,6 @@ static bool obey(char *line, char **argv) {
         fflush(stdout);
         if (pthread_create(&thread, NULL, go_on, argv)) fail("pthread_create");
         pthread_exit(NULL);
-    } else if (!strcmp(line, "outlive")) {
-        signal(SIGBUS, outlive);
-        puts("outlives");
     } else if (!strcmp(line, "sum")) {
         int bad = 0;
         uint64_t total = sum(&bad);

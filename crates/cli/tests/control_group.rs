@@ -156,39 +156,3 @@ fn a_child_that_nobody_knows_is_ended_too() {
     inside.expect("touch seq", &format!("touched {} bad 0", 32 * PAGES_OF_MIB));
     fixture.assert_daemon_lives();
 }
-
-/// A child whose agent is stopped before it has said who that is.
-fn unknown_child(fixture: &Fixture, inside: &mut Program) -> (u32, u32) {
-    for _ in 0..50 {
-        let child = fork(inside);
-        let agent = agents_of(child);
-        if let [agent] = agent[..]
-            && signal(agent, "STOP")
-            && fixture.process("inside", child).is_none()
-            // What it said before that may just be heard.
-            && poll(Duration::from_secs(1), || fixture.process("inside", child)).is_none()
-        {
-            return (child, agent);
-        }
-        kill(child);
-    }
-    panic!("each was known before it could be stopped\n{}", fixture.log());
-}
-
-/// It outlives SIGBUS, and is ended when its agent says which process it is.
-#[test]
-fn a_child_that_was_given_up_is_ended_when_it_says_who_it_is() {
-    let Some((mut fixture, group, mut inside, _outside)) = start("control_group::says") else {
-        return;
-    };
-    let (child, agent) = unknown_child(&fixture, &mut inside);
-    inside.expect("child outlive", "outlives");
-    inside.send("child touch seq");
-    assert_eq!(inside.read(LONG), "bus", "{}", fixture.log());
-    group.set("memory.limit_in_bytes", "-1");
-    assert!(is_alive(child) && signal(agent, "CONT"), "{}", fixture.log());
-    let ended = poll(LONG, || (!is_alive(child)).then_some(()));
-    assert!(ended.is_some(), "it lives on\n{}", fixture.log());
-    inside.expect("touch seq", &format!("touched {} bad 0", 32 * PAGES_OF_MIB));
-    fixture.assert_daemon_lives();
-}
