@@ -11,6 +11,7 @@
 //     begin                 begins the order that came last
 //     send HEX DESCRIPTOR...  sends a message
 //     truncate N, chmod OCTAL, append, punch, map N   does it to the buffer
+//     lock                  writes to the buffer what never comes, and has the file's lock meanwhile
 //     flood MS              sends answers that nobody asked for
 //     exec                  the program executes another, the agent stays in its memory
 //     fork                  a forked child of it goes on with the script
@@ -242,6 +243,32 @@ static void do_to_buffer(const char *line) {
     }
 }
 
+// Another process in the program's memory: the agent goes on.
+static int write_for_ever(void *page) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    pwrite(buffer_fd, page, 4096, 0);
+    _exit(2);
+}
+
+static void lock(void) {
+    static char stack[16 << 10] __attribute__((aligned(16)));
+    char path[64], where[64] = "";
+    void *missing = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int uffd = userfaultfd(O_CLOEXEC);
+    struct uffdio_api api = {.api = UFFD_API};
+    struct uffdio_register all = {.range = {(uintptr_t)missing, 4096}, .mode = UFFDIO_REGISTER_MODE_MISSING};
+    if (ioctl(uffd, UFFDIO_API, &api) < 0 || ioctl(uffd, UFFDIO_REGISTER, &all) < 0) _exit(11);
+    pid_t writer = clone(write_for_ever, stack + sizeof stack, CLONE_VM | SIGCHLD, missing);
+    snprintf(path, sizeof path, "/proc/%d/wchan", writer);
+    while (strstr(where, "userfault") == NULL) {
+        FILE *file = fopen(path, "r");
+        if (file == NULL) _exit(12);
+        if (fgets(where, sizeof where, file) == NULL) where[0] = 0;
+        fclose(file);
+        usleep(1000);
+    }
+}
+
 static long now(void) {
     struct timespec at;
     clock_gettime(CLOCK_MONOTONIC, &at);
@@ -390,6 +417,7 @@ static int agent(void *unused) {
         if (strncmp(line, "mark ", 5) == 0) close(creat(line + 5, 0600));
         if (strcmp(line, "exec") == 0) have_executed();
         if (strcmp(line, "replace") == 0) replace();
+        if (strcmp(line, "lock") == 0 && buffer_fd >= 0) lock();
         if (strcmp(line, "fork") == 0) go_on_in_child();
         if (strcmp(line, "touch") == 0) have_touched();
         if (strcmp(line, "block") == 0 && given >= 0) fcntl(given, F_SETFL, 0);

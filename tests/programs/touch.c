@@ -10,6 +10,7 @@
 //     poke K SEED           turn one word of K pages over   "poked K"
 //     where                 address of the first page       "at HEX"
 //     probe PAGE            read a page, SIGBUS is caught    "right", "wrong" or "bus at HEX"
+//     leave                 its first thread ends, another goes on  "left"
 //     sum                   checksum over all bytes         "sum HEX bad B"
 //     fork-sum              a child computes the sum        "fork-sum HEX bad B"
 //     fork-keep             a child stays                   "child PID"
@@ -34,6 +35,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <linux/userfaultfd.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <spawn.h>
@@ -159,6 +161,21 @@ static void serve(char **argv) {
     fflush(stdout);
 }
 
+// Once the first thread is a zombie.
+static void *go_on(void *argv) {
+    char path[64], stat[256] = "";
+    snprintf(path, sizeof path, "/proc/%d/stat", getpid());
+    while (!strstr(stat, ") Z ")) {
+        FILE *file = fopen(path, "r");
+        if (!file || !fgets(stat, sizeof stat, file) || fclose(file)) fail(path);
+        usleep(1000);
+    }
+    puts("left");
+    fflush(stdout);
+    serve(argv);
+    exit(0);
+}
+
 static int child_input = -1;
 static pid_t child;
 
@@ -280,6 +297,11 @@ static bool obey(char *line, char **argv) {
         printf("at %" PRIxPTR "\n", (uintptr_t)pages);
     } else if (sscanf(line, "probe %" SCNu64, &a) == 1 && a < count) {
         probe(a);
+    } else if (!strcmp(line, "leave")) {
+        pthread_t thread;
+        fflush(stdout);
+        if (pthread_create(&thread, NULL, go_on, argv)) fail("pthread_create");
+        pthread_exit(NULL);
     } else if (!strcmp(line, "sum")) {
         int bad = 0;
         uint64_t total = sum(&bad);

@@ -132,3 +132,27 @@ fn a_program_whose_group_has_no_room_for_long_is_ended() {
     fixture.assert_daemon_lives();
     drop(group);
 }
+
+fn fork(program: &mut Program) -> u32 {
+    let answer = program.ask("fork-keep");
+    answer.strip_prefix("child ").and_then(|pid| pid.parse().ok()).expect("child PID")
+}
+
+/// Nobody knows which process it is, and nobody will: its program has shut itself in, so it has no agent.
+#[test]
+fn a_child_that_nobody_knows_is_ended_too() {
+    let Some((mut fixture, group, mut inside, mut outside)) = start("control_group::child") else {
+        return;
+    };
+    // sethostname, which it never calls.
+    inside.expect("forbid 170", "forbidden 170");
+    let child = fork(&mut inside);
+    inside.send("child touch seq");
+    let ended = poll(LONG, || (!is_alive(child)).then_some(()));
+    assert!(ended.is_some(), "it still waits\n{}", fixture.log());
+    assert!(fixture.log().contains("had no room for a page of its own"), "{}", fixture.log());
+    outside.expect("touch seq", &format!("touched {} bad 0", 8 * PAGES_OF_MIB));
+    group.set("memory.limit_in_bytes", "-1");
+    inside.expect("touch seq", &format!("touched {} bad 0", 32 * PAGES_OF_MIB));
+    fixture.assert_daemon_lives();
+}

@@ -339,6 +339,37 @@ fn nobody_changes_the_size_of_what_the_daemon_maps() {
     program.expect("sum", &sum);
 }
 
+/// It writes there, and what it writes never comes: whoever would change the buffer would wait with it, and could
+/// not be ended.
+#[test]
+fn who_locks_the_buffer_keeps_no_daemon_from_ending() {
+    if !can_run("fuzz_agents::lock", &["cc"]) {
+        return;
+    }
+    let mut fixture = Fixture::start_configured("1GiB", "zram", SMALL);
+    let mut program = fixture.run_touch("touch", PAGES, 50, 3);
+    let sum = program.ask("sum");
+    let (hello, taken) = (hello(SAYS_NOTHING), all_taken());
+    let steps = [&hello, "await", READY, "await", "begin", "lock", &taken, COPIED];
+    let mut hostile = Hostile::start(&fixture, "locks", &steps);
+    under_orders(&fixture, || hostile.wait_done());
+    // Longer than a buffer that is not used keeps its memory.
+    std::thread::sleep(Duration::from_secs(3));
+    fixture.swap_out_at_least("touch", PAGES * 4096 / 2);
+    program.expect("sum", &sum);
+    assert!(hostile.is_running(), "it has the lock\n{}", fixture.log());
+    fixture.kill_daemon();
+    fixture.start_successor(&[]);
+    program.expect("sum", &sum);
+    std::thread::sleep(Duration::from_secs(3));
+    fixture.kill_daemon();
+    fixture.start_successor(&[]);
+    drop(hostile);
+    program.quit();
+    fixture.wait_all_freed("touch");
+    fixture.assert_daemon_lives();
+}
+
 /// A buffer of a daemon that did not seal it: its program kills that daemon, and no further one.
 #[test]
 fn no_successor_touches_a_buffer_that_can_be_cut_short() {

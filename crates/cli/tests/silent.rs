@@ -226,3 +226,29 @@ fn strangers_that_say_nothing_more_hold_up_nobody() {
     silent.iter_mut().for_each(kill_tree);
     fixture.assert_daemon_lives();
 }
+
+/// Every page is back, and nobody is there to answer for fresh ones: its agent still has the userfaultfd.
+#[test]
+fn a_program_whose_agent_is_stopped_when_the_daemon_ends_waits_for_nobody() {
+    let Some((mut fixture, [mut program, _other], sums)) = two("silent::stop", "zram") else {
+        return;
+    };
+    fixture.swap_out_at_least("frozen", BYTES * 8 / 10);
+    let agent = program.agent();
+    tell(&[agent], "STOP");
+    let stopped = fixture.verb(&["stop"]);
+    assert!(stopped.status.success(), "{}", texts(&stopped));
+    fixture.wait_daemon(LONG);
+    program.expect("sum", &sums[0]);
+    program.expect("drop 1000 500", "dropped 500");
+    program.expect("write 4000 7", "wrote 4000");
+    program.expect("move", "moved");
+    let sum = program.ask("sum");
+    assert!(sum.ends_with(" bad 0"), "{sum}");
+    program.expect("fork-sum", &format!("fork-{sum}"));
+    // It ends when it goes on.
+    tell(&[agent], "CONT");
+    let ended = poll(LONG, || (!is_alive(agent)).then_some(()));
+    assert!(ended.is_some(), "{}", program.report());
+    program.quit();
+}

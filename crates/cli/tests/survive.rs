@@ -111,8 +111,8 @@ fn a_daemon_that_hangs_is_replaced_by_one_that_lives() {
     fixture.assert_daemon_lives();
 }
 
-/// Another version; one that may not open enough; one whose trace cannot be written: each is told before
-/// anybody is ended.
+/// Another version; one that may not open enough, or have files as long as its shared memory; one whose trace
+/// cannot be written: each is told before anybody is ended.
 #[test]
 fn who_could_not_take_over_ends_nobody() {
     const VERSION_AT: u64 = 6 * 8;
@@ -122,10 +122,10 @@ fn who_could_not_take_over_ends_nobody() {
     let daemon = fixture.status().daemon_pid;
     let nowhere = fixture.dir.join("missing/trace");
     let nowhere = nowhere.to_str().expect("UTF-8");
-    let mut refused = |descriptors: u32, besides: &[&str], why: &str| {
+    let mut refused = |limit: &str, besides: &[&str], why: &str| {
         for check in [&["--check"][..], &[]] {
             let mut command = Command::new("prlimit");
-            command.arg(format!("--nofile={descriptors}:{descriptors}"));
+            command.arg(limit);
             command.args([env!("CARGO_BIN_EXE_clew"), "daemon", "--budget", "1GiB", "--takeover"]);
             command.args(check).args(besides);
             let said = run_to_end(command.arg("--socket").arg(&fixture.socket), LONG);
@@ -136,14 +136,15 @@ fn who_could_not_take_over_ends_nobody() {
         program.expect("sum", &sum);
         fixture.swap_out("touch");
     };
-    refused(48, &[], "descriptors open and needs");
-    refused(1024, &["--record", nowhere], "missing/trace");
+    refused("--nofile=48:48", &[], "descriptors open and needs");
+    refused("--fsize=65536:65536", &[], "its files may have 65536 bytes");
+    refused("--nofile=1024:1024", &["--record", nowhere], "missing/trace");
     let journal = journal_of(&fixture);
     let mut version = [0; 8];
     journal.read_exact_at(&mut version, VERSION_AT).expect("it is that long");
     let older = (u64::from_le_bytes(version) - 1).to_le_bytes();
     journal.write_all_at(&older, VERSION_AT).expect("it is written");
-    refused(1024, &[], "the journal has version");
+    refused("--nofile=1024:1024", &[], "the journal has version");
     journal.write_all_at(&version, VERSION_AT).expect("it is written");
     let could = fixture.verb(&["daemon", "--budget", "1GiB", "--takeover", "--check"]);
     assert!(could.status.success(), "{}", texts(&could));

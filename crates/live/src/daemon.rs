@@ -145,6 +145,8 @@ pub fn run(
         .map_err(file("claiming", socket))?
         .map_err(|other| DaemonError::Running(socket.to_path_buf(), other.pid))?;
     points::start_claimed();
+    // Before there is anything that must not live longer than this process.
+    closer::start_process().map_err(system("starting the process that closes"))?;
     let store_config = StoreConfig {
         page_bytes: PAGE_BYTES,
         mem_limit_bytes: config.pool_limit_bytes(),
@@ -153,6 +155,7 @@ pub fn run(
     let began = Instant::now();
     // Taking over takes some for each program.
     pressure::limit_descriptors(u64::from(MAX_SPACES));
+    pressure::limit_files();
     let left = Predecessor::find(socket)
         .map_err(file("looking for the keeper of", socket))?
         .map(|from| Estate::open(from, store_config))
@@ -388,6 +391,7 @@ pub fn run(
     drop(claim);
     points::stop_forgotten();
     donor_tier::say_goodbye(&lenders);
+    closer::give_away_sockets();
     recorded?;
     if gives_up { Err(DaemonError::GaveUp(record.short_lives)) } else { Ok(()) }
 }

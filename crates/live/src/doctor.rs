@@ -11,6 +11,7 @@ use crate::faults::affinity;
 use crate::faults::uffd::{FEATURES, Uffd, feature};
 use crate::kernel_swap::KernelSwap;
 use crate::programs::kcmp::share_memory;
+use crate::survival::pressure;
 
 /// How much a check matters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -211,6 +212,7 @@ pub fn examine() -> Vec<Check> {
     });
     checks.push(sensor());
     checks.push(pids());
+    checks.extend(files());
     checks
 }
 
@@ -261,6 +263,19 @@ fn sensor() -> Check {
         (false, false) => "no idle-page tracking, no DAMON",
     };
     check("use of resident pages", Level::Info, format!("{OWN} ({others})"), "")
+}
+
+/// Memory that the daemon shares counts as files.
+fn files() -> Option<Check> {
+    let longest = pressure::longest_file().ok().flatten()?;
+    let advice = "raise 'ulimit -f' (LimitFSIZE of a service): the daemon's pool and what it shares with \
+                  agents are files of this kind, and a daemon whose cannot grow manages no program";
+    Some(check(
+        "limit on files",
+        Level::Limited,
+        format!("files of {longest} bytes at most"),
+        advice,
+    ))
 }
 
 /// An agent is a process: limits on processes concern it.

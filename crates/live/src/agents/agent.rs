@@ -137,8 +137,6 @@ pub struct Agent {
     orders: AtomicU32,
     /// One order at a time.
     link: Mutex<Link>,
-    /// Memory of the buffer.
-    buffer_bytes: AtomicUsize,
     /// Pages of the batch that it should have copied to the buffer, by slot. A leaf.
     in_its_stead: Mutex<BTreeMap<usize, Box<[u8]>>>,
     /// How many these are.
@@ -231,7 +229,6 @@ impl Agent {
             holds_up: AtomicBool::default(),
             orders: AtomicU32::new((generation as u32) << 24),
             link: Mutex::new(link),
-            buffer_bytes: AtomicUsize::new(0),
             process: OnceLock::new(),
             in_its_stead: Mutex::default(),
             stand_ins: AtomicUsize::new(0),
@@ -271,6 +268,11 @@ impl Agent {
             let _ = self.process.set(process);
         }
         self.process.get()
+    }
+
+    /// Whether its process ends within `patience`; false also where the system does not say.
+    pub fn ends(&self, patience: Duration) -> bool {
+        self.process().is_some_and(|process| seqpacket::is_readable(process, patience))
     }
 
     /// Whether it can be given orders, now or when it is heard again.
@@ -325,7 +327,6 @@ impl Agent {
     pub fn take(
         &self,
         runs: &[Run],
-        page_bytes: u64,
         took: &mut Vec<Took>,
         sends: impl FnOnce(u32) -> bool,
         check: impl FnOnce(&mut [Took]),
@@ -367,8 +368,6 @@ impl Agent {
         }
         link.slots.clone_from(took);
         link.filled = Some(Instant::now());
-        let filled = took.len() * page_bytes as usize;
-        self.buffer_bytes.fetch_max(filled, Ordering::Relaxed);
     }
 
     /// Whether what the order of this number takes has been moved.
@@ -518,13 +517,19 @@ impl Agent {
                 Err(_) => self.dies(),
             }
             link.filled = None;
-            self.buffer_bytes.store(0, Ordering::Relaxed);
         }
     }
 
-    /// Memory of its buffer.
+    /// Memory of the pages of its buffer: what the kernel says, as the program may have more than it was asked for,
+    /// and may not have given back what it was told to.
     pub fn buffer_bytes(&self) -> u64 {
-        self.buffer_bytes.load(Ordering::Relaxed) as u64
+        // SAFETY: plain numbers, for which zeros are right.
+        let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: the structure lives across the call.
+        match unsafe { libc::fstat(self.buffer.as_raw_fd(), &mut stat) } {
+            0 => (stat.st_blocks as u64 * 512).saturating_sub((BUFFER_BYTES - CALL_AT) as u64),
+            _ => 0,
+        }
     }
 
     // ---- messages ----------------------------------------------------------------------------

@@ -24,12 +24,13 @@ use crate::agents::peer::is_still_there;
 use crate::agents::refusal::AttachError;
 use crate::agents::seqpacket;
 use crate::faults::uffd::Uffd;
-use crate::programs::kcmp::share_memory;
+use crate::programs::kcmp::runs_in_memory_of;
 use crate::programs::let_go;
 use crate::programs::mappings::LAST_ADDRESS;
 use crate::programs::memory::ProgramMemory;
 use crate::programs::name;
 use crate::programs::plea::Plea;
+use crate::programs::proc_stat::living_threads;
 use crate::programs::process::{Owner, ProcFiles, Process};
 use crate::programs::scope;
 use crate::programs::shared::Shared;
@@ -197,7 +198,7 @@ fn program_of(agent: u32, program: &OwnedFd, own: u32) -> Result<ProcessName, At
     };
     let is_program = process.pid != agent
         && number("Tgid:", 0) == Some(process.pid)
-        && share_memory(agent, process.pid) == Some(true);
+        && runs_in_memory_of(agent, process.pid) == Some(true);
     // Real, effective and saved: it could go back to any of them.
     for column in 0..3 {
         let uid = number("Uid:", column).ok_or(AttachError::Nonsense)?;
@@ -239,6 +240,9 @@ fn child(
     }
     child.begins_to_count(shared.page_bytes);
     child.save_record(shared.column());
+    if child.memory.is_given_up() {
+        return Err(AttachError::GivenUp);
+    }
     Ok(child)
 }
 
@@ -247,7 +251,7 @@ fn child(
 /// another user's.
 fn still_runs_in_its_memory(socket: &OwnedFd, name: ProcessName) -> Result<(), AttachError> {
     let agent = seqpacket::peer(socket).map_err(AttachError::NoAnswer)?.pid as u32;
-    match share_memory(agent, name.pid) {
+    match runs_in_memory_of(agent, name.pid) {
         Some(true) => {}
         Some(false) => return Err(AttachError::Left),
         None => return Err(AttachError::Unknown(io::Error::last_os_error())),
@@ -261,8 +265,9 @@ fn still_runs_in_its_memory(socket: &OwnedFd, name: ProcessName) -> Result<(), A
 }
 
 fn open_files(pid: u32) -> Result<(ProcFiles, File), AttachError> {
+    let thread = living_threads(pid).next().unwrap_or(pid);
     let open = |what: &'static str| {
-        File::open(format!("/proc/{pid}/{what}"))
+        File::open(format!("/proc/{thread}/{what}"))
             .map_err(|source| AttachError::Proc { what, source })
     };
     let files = ProcFiles::new(open("statm")?, open("maps")?, open("smaps")?);
@@ -402,7 +407,7 @@ pub fn manage(
     seqpacket::set_timeout(&socket, None).map_err(no_answer)?;
     points::manage_ready();
     // Without it nobody could look for what a dead agent left in staging.
-    let mem = File::open(format!("/proc/{pid}/mem"))
+    let mem = File::open(format!("/proc/{}/mem", living_threads(pid).next().unwrap_or(pid)))
         .map_err(|source| AttachError::Proc { what: "opening its memory", source })?;
     let files = child.is_none().then(|| open_files(pid)).transpose()?;
     still_runs_in_its_memory(&socket, ProcessName { pid, started })?;

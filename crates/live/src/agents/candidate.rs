@@ -9,7 +9,7 @@ use clew_store::{Space, SpaceJournal};
 
 use crate::agents::closer::Foreign;
 use crate::agents::seqpacket;
-use crate::programs::kcmp::share_memory;
+use crate::programs::kcmp::runs_in_memory_of;
 use crate::programs::process::Process;
 use crate::survival::records::{Record, Stage};
 use crate::users::Seat;
@@ -56,7 +56,7 @@ impl Who {
     /// Whether its program has left the memory that the agent shares (execve), and the agent, which has
     /// no privileges, may not know.
     pub fn is_left(&self) -> bool {
-        share_memory(self.agent, self.pid) == Some(false)
+        runs_in_memory_of(self.agent, self.pid) == Some(false)
     }
 }
 
@@ -94,6 +94,7 @@ impl Candidate {
             forked: self.child.as_ref().map(|c| c.id.0),
             protocol: VERSION,
             descriptors: Default::default(),
+            given_up: false,
             narrowed: None,
         }
     }

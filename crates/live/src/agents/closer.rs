@@ -4,17 +4,23 @@
 //! waits for hours, a file of FUSE for its server. A socket that is closed takes along what is queued
 //! in it. So nobody who serves closes such descriptors: threads of their own do
 //! ([`crate::agents::patient`]). What comes when all are stuck stays open.
+//!
+//! What no signal ends would keep the daemon from ending, too. So these threads give it to a process of its own
+//! first ([`crate::agents::closing_process`]), and what they close is not the last.
 
 use std::io;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 use parking_lot::Mutex;
 
+use crate::agents::closing_process::{self, AT_THE_END, WHEN_CLOSED};
 use crate::agents::patient::{self, Patience};
+use crate::agents::seqpacket;
 
 /// Threads that close, at most.
 const MOST: usize = 8;
@@ -27,6 +33,9 @@ const HOPELESS: Duration = Duration::from_millis(10);
 
 /// What they need.
 const STACK_BYTES: usize = 64 << 10;
+
+/// Where the process is that closes for this one.
+static PROCESS: OnceLock<OwnedFd> = OnceLock::new();
 
 static CLOSER: Mutex<Option<Sender<OwnedFd>>> = Mutex::new(None);
 
@@ -94,6 +103,65 @@ pub fn start() -> io::Result<()> {
     Ok(())
 }
 
+/// Starts the process that closes for this one. To be called before there are threads.
+///
+/// # Errors
+/// If the system has none.
+pub fn start_process() -> io::Result<()> {
+    let process = closing_process::start()?;
+    PROCESS.set(process).map_err(|_| io::ErrorKind::AlreadyExists.into())
+}
+
+/// Closes it, which takes as long as its owner likes; but this process can be ended meanwhile. It stays open where
+/// nobody is there to close it.
+fn close(fd: OwnedFd) {
+    let Some(process) = PROCESS.get() else { return drop(fd) };
+    let given = io::pipe().and_then(|(closed, closes)| {
+        give_away(process, WHEN_CLOSED, &[fd.as_raw_fd(), closed.as_raw_fd()])?;
+        Ok(closes)
+    });
+    match given {
+        Ok(closes) => {
+            drop(fd);
+            // From now on that is the last.
+            drop(closes);
+        }
+        Err(error) => {
+            let number = fd.into_raw_fd();
+            tracing::debug!(number, %error, "a descriptor that a program has sent stays open");
+        }
+    }
+}
+
+/// Gives the process that closes one more of the first of these.
+fn give_away(process: &OwnedFd, when: u8, fds: &[RawFd]) -> io::Result<()> {
+    let until = Instant::now() + STUCK;
+    loop {
+        match seqpacket::send(process, [&[when]], fds) {
+            Err(error) if seqpacket::is_passing(&error) && Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            sent => return sent,
+        }
+    }
+}
+
+/// At the end of this process, which closes all that it has: sockets that programs are connected to, with what
+/// these have sent and nobody has read, are not the last.
+pub fn give_away_sockets() {
+    let Some(process) = PROCESS.get() else { return };
+    let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let sockets = open.filter(|fd| {
+        std::fs::read_link(fd.path()).is_ok_and(|is| is.to_string_lossy().starts_with("socket:"))
+    });
+    let numbers = sockets.filter_map(|fd| fd.file_name().to_str()?.parse::<RawFd>().ok());
+    for number in numbers.filter(|number| *number != process.as_raw_fd()) {
+        if give_away(process, AT_THE_END, &[number]).is_err() {
+            return;
+        }
+    }
+}
+
 /// Waits until what was dropped so far is being closed, or as long as it takes to find out that it
 /// cannot be: for who runs out of descriptors.
 pub fn catch_up() {
@@ -108,7 +176,7 @@ fn closer_of(most: usize, stuck: Duration) -> io::Result<Sender<OwnedFd>> {
     let stack_bytes = STACK_BYTES;
     let threads = Patience { name: "close", most, stuck, hopeless: HOPELESS, stack_bytes };
     let mut left_open = 0u64;
-    patient::hire(threads, drop, move |fd: OwnedFd, threads| {
+    patient::hire(threads, close, move |fd: OwnedFd, threads| {
         let number = fd.into_raw_fd();
         left_open += 1;
         if left_open == 1 {

@@ -5,6 +5,7 @@ pub mod agent;
 pub mod attach;
 pub mod candidate;
 pub mod closer;
+pub mod closing_process;
 pub mod patient;
 pub mod peer;
 pub mod preload;

@@ -28,6 +28,8 @@ pub enum AttachError {
     Userfaultfd(#[source] io::Error),
     #[error("{what}: {source}")]
     Proc { what: &'static str, source: io::Error },
+    #[error("it cannot be served any more")]
+    GivenUp,
     #[error("its process runs another program by now")]
     Left,
     #[error("who connected for it has ended")]

@@ -238,7 +238,7 @@ impl Reader {
         interrupter: &mut Interrupter,
         faults: &mut Vec<(u64, u32)>,
     ) {
-        if process.memory.is_given_up() {
+        if !process.memory.is_heard() {
             return;
         }
         let journal = &process.space.journal;
@@ -518,6 +518,7 @@ fn fork(shared: &Shared, parent: &Arc<Process>, uffd: Uffd) -> Arc<Process> {
     let mut record = Record { stage, pid: 0, started: 0, secret, ..parent.record.lock().clone() };
     record.descriptors = Default::default();
     record.narrowed = None;
+    record.given_up = false;
     if let Some(old) = parent.renumbered.lock().remove(&number) {
         record.descriptors[shared.other_column()].uffd = Some(old);
     }
@@ -529,6 +530,9 @@ fn fork(shared: &Shared, parent: &Arc<Process>, uffd: Uffd) -> Arc<Process> {
     let lost = shared.mover.fork(&parent.space, &child.space);
     if !lost.is_empty() {
         refuse(shared, &child, &lost);
+    }
+    if parent.memory.is_given_up() {
+        child.give_up("what is known of its parent's memory may be wrong");
     }
     points::fork_table();
     child.save_facts();
@@ -568,9 +572,6 @@ fn secret() -> u64 {
 
 fn serve(shared: &Shared, child: Arc<Process>) {
     shared.processes.write().insert(child.id, child.clone());
-    if child.memory.is_given_up() {
-        return;
-    }
     if let Err(error) = child.memory.watch() {
         tracing::error!(%error, command = child.command, "cannot watch a child yet; it waits");
     }

@@ -117,6 +117,7 @@ fn serve(
     events::read_and_apply(shared, process, interrupter, faults);
     watch.to(Cause::Events);
     if process.memory.is_given_up() {
+        refuse(shared, process, faults);
         return;
     }
     if process.may_lack() {
@@ -161,13 +162,25 @@ fn serve(
     drop(guard);
 }
 
+/// A forked child is not served, and nobody knows yet which process it is: its agent may say, which ends it,
+/// and whoever needs a page gets SIGBUS.
+fn refuse(shared: &Shared, process: &Process, faults: &[(u64, u32)]) {
+    let beacon = Vpn::of_addr(process.beacon, shared.page_bytes);
+    for vpn in faults.iter().map(|(addr, _)| Vpn::of_addr(*addr, shared.page_bytes)) {
+        match vpn == beacon {
+            true => tell_who_it_is(shared, process, vpn),
+            false => process.memory.refuse(vpn),
+        }
+    }
+}
+
 /// The agent of a forked child asks which one that is.
 fn tell_who_it_is(shared: &Shared, process: &Process, beacon: Vpn) {
     let mut page = vec![0u8; shared.page_bytes as usize];
     for (to, word) in page.chunks_exact_mut(8).zip(process.beacon_says()) {
         to.copy_from_slice(&word.to_ne_bytes());
     }
-    if process.memory.put(beacon, &page).stop.is_some() {
+    if !process.memory.put_beacon(beacon, &page) {
         process.memory.wake(beacon, 1);
     }
 }

@@ -1,6 +1,5 @@
 //! The budget: what is counted, when reclaim begins and ends, who has a budget of its own.
 
-use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -13,7 +12,7 @@ use clew_store::flash::{FlashFacts, LogId};
 use super::Governor;
 use super::fullness::Say;
 use crate::control::status::UsedBytes;
-use crate::programs::mappings::resident_anonymous_bytes;
+use crate::programs::mappings::{resident_anonymous_bytes, resident_anonymous_bytes_of};
 use crate::programs::process::Process;
 use crate::workers::work::Work;
 
@@ -61,8 +60,7 @@ impl Governor {
             .waiting
             .iter()
             .filter(|w| !w.forked && !w.shares_with.is_some_and(is_counted))
-            .filter_map(|w| File::open(format!("/proc/{}/statm", w.pid)).ok())
-            .map(|f| resident_anonymous_bytes(&f, self.shared.page_bytes))
+            .map(|w| resident_anonymous_bytes_of(w.pid, self.shared.page_bytes))
             .sum();
         let buffers: u64 = processes.iter().map(|p| p.memory.buffer_bytes()).sum();
         let is_there = |id| self.shared.processes.read().contains_key(&id);

@@ -1,7 +1,6 @@
 //! Programs that come: they wait until they are large enough, and are prepared; what a predecessor or a
 //! parent already managed is introduced.
 
-use std::fs::File;
 use std::sync::Arc;
 
 use clew_core::{Event, PageId, PageRun, Tier, Vpn};
@@ -9,7 +8,7 @@ use clew_store::State;
 
 use super::{BEING_PREPARED, Governor, Waiting};
 use crate::agents::candidate::Candidate;
-use crate::programs::mappings::resident_anonymous_bytes;
+use crate::programs::mappings::resident_anonymous_bytes_of;
 use crate::programs::process::Process;
 
 impl Governor {
@@ -112,8 +111,7 @@ impl Governor {
             if w.candidate.is_none() || w.reason.is_some() {
                 continue;
             }
-            let resident = File::open(format!("/proc/{}/statm", w.pid))
-                .map_or(0, |f| resident_anonymous_bytes(&f, self.shared.page_bytes));
+            let resident = resident_anonymous_bytes_of(w.pid, self.shared.page_bytes);
             if resident >= self.config.min_process.0 {
                 self.manage(i, None);
             }

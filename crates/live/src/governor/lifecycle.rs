@@ -12,6 +12,7 @@ use super::Governor;
 use super::requests::{Then, reply};
 use crate::control::trusted_path::own_uid;
 use crate::faults::affinity;
+use crate::programs::let_go::end_agents;
 use crate::programs::process::Process;
 
 impl Governor {
@@ -145,10 +146,12 @@ impl Governor {
             self.end_relaunch(app);
             self.keep_profile(app);
         }
-        points::stop_restored();
-        for process in &processes {
-            process.memory.detach();
+        // Nobody knows which process one of them is: once nobody serves it, it would read zeros.
+        for process in processes.iter().filter(|process| process.memory.is_given_up()) {
+            process.stored_vpns().into_iter().for_each(|vpn| process.memory.refuse(vpn));
         }
+        points::stop_restored();
+        end_agents(&processes);
         points::stop_detached();
         for answer in self.stopping.take().unwrap_or_default() {
             reply(&answer, Ok(()));

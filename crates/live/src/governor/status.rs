@@ -1,6 +1,5 @@
 //! What `clew ps`, `clew top` and the metrics show.
 
-use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,7 +15,7 @@ use crate::control::status::{
 use crate::faults::account::FaultAccount;
 use crate::faults::affinity::Placement;
 use crate::faults::latency::Latency;
-use crate::programs::mappings::resident_anonymous_bytes;
+use crate::programs::mappings::resident_anonymous_bytes_of;
 use crate::programs::proc_stat::{Stat, cpu_seconds};
 use crate::programs::process::Process;
 use crate::users::Asker;
@@ -263,8 +262,7 @@ impl Governor {
         status.outside = self.outside.found.get(&id).cloned().unwrap_or_default();
         status.thrashing = self.thrashing_of(id, status.ratio);
         for w in self.waiting.iter().filter(|w| w.app == id && !w.forked) {
-            let resident = File::open(format!("/proc/{}/statm", w.pid))
-                .map_or(0, |f| resident_anonymous_bytes(&f, self.shared.page_bytes));
+            let resident = resident_anonymous_bytes_of(w.pid, self.shared.page_bytes);
             status.resident_bytes += resident;
             status.processes.push(ProcessStatus {
                 pid: w.pid,

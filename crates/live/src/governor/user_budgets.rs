@@ -4,7 +4,6 @@
 //! counts for all. What a stored page takes is asked of a sample, and again when there are clearly more or fewer.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -14,7 +13,7 @@ use clew_core::{AppId, AppState, Ns, SpaceId};
 use super::Governor;
 use crate::control::status::{UsedBytes, UserStatus};
 use crate::control::trusted_path::own_uid;
-use crate::programs::mappings::resident_anonymous_bytes;
+use crate::programs::mappings::resident_anonymous_bytes_of;
 use crate::programs::process::Process;
 
 /// Rounds for one user are so far apart at least, and so many times what the last one took the policies.
@@ -113,12 +112,8 @@ impl Governor {
             of.daemon_bytes += process.space.table.leaves() as u64 * LEAF_BYTES;
         }
         for w in self.waiting.iter().filter(|w| !w.forked && w.shares_with.is_none()) {
-            let (Some(app), Ok(statm)) =
-                (self.apps.get(&w.app), File::open(format!("/proc/{}/statm", w.pid)))
-            else {
-                continue;
-            };
-            let resident = resident_anonymous_bytes(&statm, self.shared.page_bytes);
+            let Some(app) = self.apps.get(&w.app) else { continue };
+            let resident = resident_anonymous_bytes_of(w.pid, self.shared.page_bytes);
             used.entry(app.uid).or_default().programs_bytes += resident;
         }
         (self.users.used, self.users.sampled) = (used, sampled);

@@ -1,5 +1,14 @@
 //! Whether two processes have one memory, as the kernel says.
 
+use crate::programs::proc_stat::living_threads;
+
+/// Whether process `pid` runs in the memory of `agent`; `None` if nobody can tell.
+pub fn runs_in_memory_of(agent: u32, pid: u32) -> Option<bool> {
+    let said = share_memory(agent, pid);
+    let has_it = |thread| share_memory(agent, thread) == Some(true);
+    if said == Some(false) && living_threads(pid).any(has_it) { Some(true) } else { said }
+}
+
 /// Whether two processes share one memory; `None` if nobody can tell.
 pub fn share_memory(a: u32, b: u32) -> Option<bool> {
     const KCMP_VM: libc::c_int = 1;

@@ -164,6 +164,21 @@ fn bring_back(
     true
 }
 
+/// Tells the agents of programs of which nothing is stored any more to end. One that does not (it is stopped,
+/// perhaps) keeps its program's userfaultfd: the mappings are given up for it, so that nobody waits there.
+pub fn end_agents(processes: &[Arc<Process>]) {
+    processes.iter().for_each(|process| process.memory.detach());
+    let until = Instant::now() + MOMENTS;
+    for process in processes {
+        let patience = until.saturating_duration_since(Instant::now());
+        if !process.memory.agent_ends(patience) {
+            let (pid, command) = (process.pid(), &process.command);
+            tracing::info!(pid, command, "its agent does not end: its memory is given up without");
+            unregister(process);
+        }
+    }
+}
+
 /// Nothing is missing, so nobody waits for a page; who has begun to is woken.
 fn unregister(process: &Process) {
     let Some(files) = process.files.get() else { return };

@@ -17,6 +17,7 @@ use clew_engine::{Memory, Put, PutStop, Took};
 use crate::agents::agent::Agent;
 use crate::faults::uffd::{Partial, Uffd};
 use crate::programs::advice;
+use crate::programs::kcmp::runs_in_memory_of;
 use crate::programs::mappings::{PageIs, page_states, present_pages};
 use crate::programs::robust::RobustLists;
 use crate::survival::records::Descriptors;
@@ -81,6 +82,8 @@ pub struct ProgramMemory {
     unwatched: AtomicBool,
     /// It is not served any more.
     given_up: AtomicBool,
+    /// Nor are its messages read.
+    unheard: AtomicBool,
     /// It was found to exist no longer.
     ended: AtomicBool,
     /// Since when no page could be put for want of memory, 0 if one could, and when that was tried last, in
@@ -112,6 +115,7 @@ impl ProgramMemory {
             disarmed: AtomicBool::new(false),
             unwatched: AtomicBool::new(false),
             given_up: AtomicBool::new(false),
+            unheard: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             no_room: Default::default(),
             epoll,
@@ -158,6 +162,11 @@ impl ProgramMemory {
         if let Some(agent) = self.agent.get() {
             agent.detach();
         }
+    }
+
+    /// Whether its agent, which was told to end, ends within `patience`, if it has one.
+    pub fn agent_ends(&self, patience: Duration) -> bool {
+        self.agent.get().is_none_or(|agent| agent.ends(patience))
     }
 
     /// Waits until the agent is in the middle of no order of a predecessor's.
@@ -279,15 +288,38 @@ impl ProgramMemory {
         done
     }
 
-    /// Nothing is put there any more, nor taken, and nobody watches it. False if that was so before.
-    pub fn give_up(&self) -> bool {
+    /// Nothing is put there any more, nor taken; and nobody watches it, unless somebody still `hears` what it
+    /// says. False if that was so before.
+    pub fn give_up(&self, hears: bool) -> bool {
         if self.given_up.swap(true, Ordering::SeqCst) {
             return false;
         }
-        let _ = self.epoll_ctl(libc::EPOLL_CTL_DEL, 0);
-        self.unwatched.store(false, Ordering::SeqCst);
+        if !hears {
+            self.unheard.store(true, Ordering::SeqCst);
+            let _ = self.epoll_ctl(libc::EPOLL_CTL_DEL, 0);
+            self.unwatched.store(false, Ordering::SeqCst);
+        }
         self.hang_up();
         true
+    }
+
+    /// Whether its messages are to be read: unless it was given up without.
+    pub fn is_heard(&self) -> bool {
+        !self.unheard.load(Ordering::SeqCst)
+    }
+
+    /// Tells it who it is: this is what its beacon holds, also where nothing else is put any more. False if
+    /// there is something, or it cannot be put now.
+    pub fn put_beacon(&self, beacon: Vpn, bytes: &[u8]) -> bool {
+        let copied = self.uffd.copy(beacon.addr(self.page_bytes), bytes);
+        self.note_room(copied);
+        copied.errno == 0
+    }
+
+    /// Whoever touches the page gets SIGBUS, who waits for it too.
+    pub fn refuse(&self, vpn: Vpn) {
+        self.uffd.poison(vpn.addr(self.page_bytes), self.page_bytes);
+        self.wake(vpn, 1);
     }
 
     /// Whether [`ProgramMemory::give_up`] was called.
@@ -360,7 +392,7 @@ impl ProgramMemory {
     }
 
     fn epoll_ctl(&self, operation: i32, events: i32) -> io::Result<()> {
-        if self.is_given_up() && operation != libc::EPOLL_CTL_DEL {
+        if !self.is_heard() && operation != libc::EPOLL_CTL_DEL {
             return Ok(());
         }
         let mut event = libc::epoll_event { events: events as u32, u64: self.token };
@@ -373,7 +405,7 @@ impl ProgramMemory {
     /// Whether the agent runs on in memory that process `pid` has left (execve).
     pub fn agent_outlived(&self, pid: u32) -> bool {
         self.agent().is_some_and(|agent| {
-            crate::programs::kcmp::share_memory(agent.pid(), pid) == Some(false)
+            runs_in_memory_of(agent.pid(), pid) == Some(false)
         })
     }
 
@@ -478,7 +510,7 @@ impl Memory for ProgramMemory {
             let check = |took: &mut [Took]| self.find_moved(agent, &runs, took);
             let recover = |took: &mut [Took]| self.recover(agent, took);
             let sends = |order: u32| self.sends(order);
-            agent.take(&runs, self.page_bytes, took, sends, check, recover);
+            agent.take(&runs, took, sends, check, recover);
             if self.hold.load(Ordering::SeqCst) == Hold::CalledOff.word() {
                 took.fill(Took::CalledOff);
             }

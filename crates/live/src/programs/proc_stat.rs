@@ -47,6 +47,17 @@ impl Stat {
     }
 }
 
+/// The threads of a process that have not ended: its first one may have (pthread_exit in main), and of that the
+/// kernel says that it has no memory.
+pub fn living_threads(pid: u32) -> impl Iterator<Item = u32> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let numbers = tasks.filter_map(|task| task.file_name().to_str()?.parse().ok());
+    numbers.filter(move |thread| {
+        Stat::at(&format!("/proc/{pid}/task/{thread}/stat"))
+            .is_ok_and(|stat| !matches!(stat.state, b'Z' | b'X'))
+    })
+}
+
 /// Processor time that a process used, seconds; `None` if it is gone. Waits for nobody, where reading
 /// [`Stat`] waits for an execve that is under way.
 pub fn cpu_seconds(pid: u32) -> Option<f64> {

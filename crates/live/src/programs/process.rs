@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use crate::faults::affinity;
 use crate::faults::moves::Moves;
 use crate::faults::uffd::{FEATURES, feature};
-use crate::programs::kcmp::share_memory;
+use crate::programs::kcmp::runs_in_memory_of;
 use crate::programs::mappings::{self, LAST_ADDRESS, Mapping};
 use crate::programs::memory::ProgramMemory;
 use crate::survival::predecessor::ProcessName;
@@ -250,6 +250,9 @@ impl Process {
         let _ = self.files.set(files);
         self.memory.robust.of(name.pid);
         self.pid.store(name.pid, Ordering::Release);
+        if self.memory.is_given_up() {
+            self.end("it was given up before it had said who it is");
+        }
         true
     }
 
@@ -278,15 +281,37 @@ impl Process {
     }
 
     /// It is served no more, because what is known of its memory may be wrong, and ended: a thread
-    /// that waits for a page gets none.
+    /// that waits for a page gets none. A forked child of which nobody knows which process it is
+    /// ([`Process::pid`]) is ended when its agent says so, and gets SIGBUS where it needs a page.
     pub fn give_up(&self, why: &str) {
-        if !self.memory.give_up() {
+        if !self.memory.give_up(self.pid() == 0) {
             return;
         }
+        let is_known = {
+            // Whoever says who it is has this lock, and asks then whether it was given up.
+            let mut record = self.record.lock();
+            record.given_up = true;
+            record.save(&self.space.journal);
+            record.pid != 0
+        };
+        if is_known {
+            self.end(why);
+        } else {
+            let command = self.command.as_str();
+            tracing::error!(
+                command,
+                why,
+                "a forked child gets SIGBUS: it cannot be served any more"
+            );
+        }
+    }
+
+    /// Kills a program that was given up.
+    fn end(&self, why: &str) {
         let pid = self.pid();
         // Whoever has the agent's number now is the agent if it shares the memory.
         let agent = self.memory.agent_pid().and_then(|agent| ProcessName::of(agent).ok());
-        let agent = agent.filter(|agent| share_memory(agent.pid, pid) == Some(true));
+        let agent = agent.filter(|agent| runs_in_memory_of(agent.pid, pid) == Some(true));
         let killed = [self.name(), agent].map(|name| name.is_some_and(|n| n.send_kill().is_some()));
         tracing::error!(
             pid,

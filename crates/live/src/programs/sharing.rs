@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use clew_core::SpaceId;
 
 use crate::programs::kcmp::share_memory;
-use crate::programs::mappings::resident_anonymous_bytes;
+use crate::programs::mappings::{resident_anonymous_bytes, resident_anonymous_bytes_of};
 use crate::programs::process::{ProcFiles, Process};
 use crate::programs::shared::Shared;
 use crate::survival::predecessor::ProcessName;
@@ -56,7 +56,11 @@ impl Process {
     /// Resident memory of it.
     pub fn resident_bytes(&self, page_bytes: u64) -> u64 {
         let of = |files: &ProcFiles| resident_anonymous_bytes(&files.statm, page_bytes);
-        self.files.get().map_or(0, of)
+        match self.files.get().map_or(0, of) {
+            // It is gone, or its first thread is.
+            0 if self.is_managed() => resident_anonymous_bytes_of(self.pid(), page_bytes),
+            bytes => bytes,
+        }
     }
 
     /// What is counted of so much of it: what it has from a parent that is there is counted there.

@@ -34,6 +34,31 @@ pub fn limit_descriptors(slots: u64) {
     }
 }
 
+/// Has its files grow as far as they may. Memory that it shares counts as files.
+pub fn limit_files() {
+    // SAFETY: the structure lives across both calls.
+    unsafe {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        if libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) == 0 {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_FSIZE, &limit);
+        }
+    }
+}
+
+/// How long files of this process may become, bytes; `None` where nothing limits them.
+///
+/// # Errors
+/// Those of the system.
+pub fn longest_file() -> io::Result<Option<u64>> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the structure lives across the call.
+    match unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) } {
+        0 => Ok((limit.rlim_max != libc::RLIM_INFINITY).then_some(limit.rlim_max)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Whether who has just been given `descriptor`, the lowest that was free, may be given more: the last
 /// quarter is for children that programs fork, which need one each, and for clients.
 pub fn has_descriptors_for_others(descriptor: &impl AsRawFd) -> bool {

@@ -86,6 +86,9 @@ pub struct Record {
     pub protocol: u32,
     /// By generation.
     pub descriptors: [Descriptors; 2],
+    /// It is not served any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub given_up: bool,
     /// A thread whose affinity is narrowed, and the CPUs it had (a bit each).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub narrowed: Option<(u32, Vec<u64>)>,
@@ -227,6 +230,7 @@ mod tests {
             forked: Some(u32::MAX),
             protocol: u32::MAX,
             descriptors: [all; 2],
+            given_up: true,
             narrowed: Some((u32::MAX, vec![u64::MAX; 4])),
         };
         let journal = Arc::new(clew_store::Journal::new(1, 4096).expect("a journal"));

@@ -10,11 +10,13 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use clew_agent::protocol::BUFFER_BYTES;
 use clew_store::Journal;
 use clew_trace::Draft;
 
 use crate::config::{Config, Recording};
 use crate::survival::predecessor::{self, Predecessor, ProcessName};
+use crate::survival::pressure;
 use crate::survival::records::{DaemonRecord, column};
 
 /// What a daemon would find that took over.
@@ -47,6 +49,11 @@ pub enum Obstacle {
          LimitNOFILE)"
     )]
     TooFew { may: u64, needs: u64 },
+    #[error(
+        "its files may have {may} bytes, and what it shares with each agent has {BUFFER_BYTES} (raise its \
+         limit: 'ulimit -f', or LimitFSIZE)"
+    )]
+    TooShort { may: u64 },
     #[error("cannot write {file}: {source}")]
     File { file: PathBuf, source: io::Error },
 }
@@ -68,6 +75,10 @@ pub fn rehearse(
         Some(name) => living(name)?,
         None => None,
     };
+    match pressure::longest_file().map_err(looking("its own limits"))? {
+        Some(may) if may < BUFFER_BYTES as u64 => return Err(Obstacle::TooShort { may }),
+        _ => {}
+    }
     if let Some(Recording { file, .. }) = &config.record {
         // Gone again when it is dropped.
         Draft::new(file, true).map_err(|source| Obstacle::File { file: file.clone(), source })?;

@@ -334,6 +334,9 @@ pub fn adopt(
         process.load_facts();
         *process.narrowed.lock() = narrowed.as_ref().map(affinity::from_words);
         process.save_record(shared.column());
+        if process.record.lock().given_up {
+            process.give_up("the last daemon could not serve it any more");
+        }
         // The predecessor may have died between its record and this.
         if process.record.lock().stage == Stage::Managed
             && process.is_managed()

@@ -300,6 +300,30 @@ fn an_agent_that_reads_nothing_holds_up_neither_a_takeover_nor_an_end() {
 
 /// An agent that died with its program leaves nothing to be found damaged.
 #[test]
+fn a_buffer_counts_until_its_memory_is_given_back() {
+    let Some(uffd) = own_uffd("a_buffer_counts_until_its_memory_is_given_back") else { return };
+    let (memory, agents, staging) = with_agent(uffd);
+    assert_eq!(memory.buffer_bytes(), 0);
+    let [_, buffer] = memory.agent.get().expect("an agent").descriptors();
+    let to_hole = |bytes: u64| {
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: takes numbers only.
+        assert_eq!(unsafe { libc::fallocate(buffer, mode, 0, bytes as i64) }, 0);
+    };
+    // SAFETY: takes numbers only.
+    assert_eq!(unsafe { libc::fallocate(buffer, 0, 0, 64 * PAGE as i64) }, 0);
+    assert_eq!(memory.buffer_bytes(), 64 * PAGE);
+    memory.empty_idle_buffer(Duration::ZERO);
+    assert_eq!(memory.buffer_bytes(), 64 * PAGE, "it was told to, and has not");
+    assert!(obey(&agents, staging, |_| Vec::new()));
+    assert_eq!(memory.buffer_bytes(), 64 * PAGE, "it says that it has, and has not");
+    to_hole(16 * PAGE);
+    assert_eq!(memory.buffer_bytes(), 48 * PAGE);
+    to_hole(SLOTS as u64 * PAGE);
+    assert_eq!(memory.buffer_bytes(), 0);
+}
+
+#[test]
 fn what_was_on_its_way_out_of_memory_that_is_gone_is_not_lost() {
     let Some(own) = own_uffd("what_was_on_its_way_out_of_memory_that_is_gone_is_not_lost") else {
         return;
