@@ -2,6 +2,7 @@
 
 pub mod account;
 pub mod affinity;
+pub mod alongside;
 pub mod events;
 pub mod far;
 pub mod interrupter;

@@ -20,6 +20,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::agents::attach::share_memory;
 use crate::control::trusted_path::own_uid;
 use crate::faults::affinity::{self, Placement};
+use crate::faults::alongside::Helper;
 use crate::faults::events::LAST_ADDRESS;
 use crate::faults::far::Arrivals;
 use crate::faults::latency::FaultLatency;
@@ -424,6 +425,8 @@ pub struct Shared {
     pub epolls: Vec<OwnedFd>,
     /// The CPU of each handler.
     pub handler_cpus: Vec<usize>,
+    /// Who helps each handler.
+    pub helpers: Vec<Helper>,
     /// Where the faulting thread should be during a relaunch.
     pub placement: Placement,
     /// To the policy thread.
@@ -469,6 +472,7 @@ impl Shared {
             processes: RwLock::new(HashMap::new()),
             arrivals: Arrivals::default(),
             latencies: epolls.iter().map(|_| FaultLatency::default()).collect(),
+            helpers: Helper::of(epolls.len()),
             epolls,
             handler_cpus: cpus,
             placement,

@@ -1,0 +1,72 @@
+//! Who helps a fault thread with what comes along with a fault.
+//!
+//! What comes along takes several times as long as the fault's own page, and the program, which runs again, soon
+//! faults on something behind it. A second thread, on another CPU, takes pieces of it at the same time. It is
+//! asked only where there is much to bring, and a fault thread whose helper is still busy does all of it alone.
+
+use std::sync::Arc;
+
+use clew_core::{Event, Vpn};
+use clew_engine::{Along, MoverContext};
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+use crate::faults::affinity;
+use crate::faults::serve::tell;
+use crate::programs::process::{Process, Shared};
+
+/// Pages from which on help is asked for: waking somebody costs about as much as one of them.
+const WORTH: usize = 6;
+
+type Job = (Arc<Process>, Arc<Along>);
+
+/// The way to the helper of one fault thread.
+#[derive(Debug)]
+pub struct Helper {
+    desk: Sender<Job>,
+    queue: Receiver<Job>,
+}
+
+impl Helper {
+    /// One for each of so many fault threads; where there is one only, there is no other CPU.
+    pub fn of(handlers: usize) -> Vec<Helper> {
+        let helper = |_| {
+            let (desk, queue) = bounded(1);
+            Helper { desk, queue }
+        };
+        if handlers > 1 { (0..handlers).map(helper).collect() } else { Vec::new() }
+    }
+}
+
+/// Helps fault thread `handler`, for ever.
+pub fn run(shared: &Shared, handler: usize) {
+    affinity::pin(shared.handler_cpus[(handler + 1) % shared.handler_cpus.len()]);
+    affinity::hurry();
+    let (mut ctx, mut told): (MoverContext, Vec<Event>) = Default::default();
+    for (process, along) in &shared.helpers[handler].queue {
+        while shared.mover.bring_piece(&process.space, &along, false, &mut ctx, &mut told) {
+            tell(shared, &process, &mut told);
+        }
+        tell(shared, &process, &mut told);
+    }
+}
+
+/// Brings what comes along with a fault at `vpn`. The caller, a fault thread, holds the space's lock for reading.
+pub fn bring(
+    shared: &Shared,
+    process: &Arc<Process>,
+    vpn: Vpn,
+    along: Along,
+    ctx: &mut MoverContext,
+    told: &mut Vec<Event>,
+) {
+    let mover = &shared.mover;
+    match shared.helpers.get(process.handler) {
+        Some(helper) if along.len() >= WORTH && helper.desk.is_empty() => {
+            let along = Arc::new(along.from(vpn));
+            // Who does not come in time finds nothing left.
+            let _ = helper.desk.try_send((process.clone(), along.clone()));
+            while mover.bring_piece(&process.space, &along, true, ctx, told) {}
+        }
+        _ => mover.bring_along(&process.space, along, ctx, told),
+    }
+}
