@@ -63,9 +63,11 @@ pub fn bring(
     match shared.helpers.get(process.handler) {
         Some(helper) if along.len() >= WORTH && helper.desk.is_empty() => {
             let along = Arc::new(along.from(vpn));
-            // Who does not come in time finds nothing left.
             let _ = helper.desk.try_send((process.clone(), along.clone()));
-            while mover.bring_piece(&process.space, &along, true, ctx, told) {}
+            // What the program goes on with, and more until the helper has come: it may be that it never does.
+            while mover.bring_piece(&process.space, &along, true, ctx, told)
+                && !helper.desk.is_empty()
+            {}
         }
         _ => mover.bring_along(&process.space, along, ctx, told),
     }
