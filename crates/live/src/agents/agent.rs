@@ -651,7 +651,7 @@ impl Agent {
             if patience.is_some_and(|patience| !seqpacket::is_readable(&self.socket, patience)) {
                 return Ok(None);
             }
-            let n = match seqpacket::receive(&self.socket, answer) {
+            let n = match seqpacket::receive::<Foreign>(&self.socket, answer) {
                 Ok((0, _)) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok((n, _)) => n,
                 // It works on; whoever took it for dead would look for pages before they have moved.

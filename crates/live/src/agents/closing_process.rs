@@ -12,7 +12,6 @@ use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-use crate::agents::closer::Foreign;
 use crate::agents::seqpacket;
 
 /// How long a worker may take to close something before there is another one.
@@ -110,7 +109,7 @@ fn close_all(socket: &OwnedFd, sender: &OwnedFd, mut says: PipeWriter) -> ! {
     let mut at_the_end = Vec::new();
     let mut kind = [0];
     loop {
-        match seqpacket::receive(socket, &mut kind) {
+        match seqpacket::receive::<OwnedFd>(socket, &mut kind) {
             Ok((0, _)) => {
                 // Its sockets are closed one after the other.
                 seqpacket::is_readable(sender, Duration::MAX);
@@ -118,7 +117,7 @@ fn close_all(socket: &OwnedFd, sender: &OwnedFd, mut says: PipeWriter) -> ! {
                 break;
             }
             Ok((_, received)) => {
-                let mut received = received.into_iter().map(Foreign::into_known);
+                let mut received = received.into_iter();
                 let (fd, closed) = (received.next(), received.next());
                 if kind == [AT_THE_END] {
                     at_the_end.push(fd);

@@ -8,7 +8,6 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::time::Duration;
 
-use crate::agents::closer::Foreign;
 use crate::control::trusted_path::own_uid;
 
 /// Most descriptors in one message that is sent.
@@ -71,7 +70,7 @@ pub fn listen_again(listener: &OwnedFd) -> io::Result<()> {
 }
 
 /// Accepts one connection.
-pub fn accept(listener: &OwnedFd) -> io::Result<Foreign> {
+pub fn accept<F: From<OwnedFd>>(listener: &OwnedFd) -> io::Result<F> {
     // SAFETY: no address is asked for; the result is checked and owned by nobody else.
     unsafe {
         let fd = libc::accept4(
@@ -254,8 +253,12 @@ pub fn hang_up(socket: &OwnedFd) {
     unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RDWR) };
 }
 
-/// Receives one message into `buffer`; its length (0 at the end) and the descriptors it brought.
-pub fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<(usize, Vec<Foreign>)> {
+/// Receives one message into `buffer`; its length (0 at the end) and the descriptors it brought: a stranger's as what
+/// is closed by somebody else.
+pub fn receive<F: From<OwnedFd>>(
+    socket: &OwnedFd,
+    buffer: &mut [u8],
+) -> io::Result<(usize, Vec<F>)> {
     let mut control = Control([0; control_bytes(MAX_FDS_RECEIVED)]);
     let mut iov = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     // SAFETY: every pointer in `message` lives across the call; received descriptors are ours.

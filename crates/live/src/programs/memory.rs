@@ -404,9 +404,7 @@ impl ProgramMemory {
 
     /// Whether the agent runs on in memory that process `pid` has left (execve).
     pub fn agent_outlived(&self, pid: u32) -> bool {
-        self.agent().is_some_and(|agent| {
-            runs_in_memory_of(agent.pid(), pid) == Some(false)
-        })
+        self.agent().is_some_and(|agent| runs_in_memory_of(agent.pid(), pid) == Some(false))
     }
 
     /// The order of this number is about to be sent; false if it was called off.

@@ -6,6 +6,7 @@ use clew_agent::protocol::{CALL_AT, Call, Header, Kind, SLOTS, SlotState, Taken,
 
 use super::*;
 use crate::agents::agent::header_bytes;
+use crate::agents::closer::Foreign;
 use crate::agents::seqpacket;
 use crate::faults::uffd::FEATURES;
 use crate::skip::skip;
@@ -65,7 +66,7 @@ fn with_agent(uffd: Uffd) -> (ProgramMemory, OwnedFd, u64) {
 /// false when the socket is closed.
 fn obey(socket: &OwnedFd, staging: u64, take: impl FnOnce(u32) -> Vec<SlotState>) -> bool {
     let mut order = [0u8; 256];
-    let (n, _) = seqpacket::receive(socket, &mut order).expect("an order");
+    let (n, _) = seqpacket::receive::<Foreign>(socket, &mut order).expect("an order");
     if n == 0 {
         return false;
     }
@@ -149,7 +150,7 @@ fn what_a_dead_agent_had_moved_is_taken() {
     let mut took = Vec::new();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            seqpacket::receive(&agents, &mut [0; 256]).expect("an order");
+            seqpacket::receive::<Foreign>(&agents, &mut [0; 256]).expect("an order");
             assert_eq!(move_page(&memory.uffd, staging + PAGE, program + PAGE), 0);
             seqpacket::hang_up(&agents);
         });
@@ -295,7 +296,7 @@ fn an_agent_that_reads_nothing_holds_up_neither_a_takeover_nor_an_end() {
     assert!(!memory.has_agent(), "its queue is full, and it gets more orders");
     // It has not been told to end: so it finds that nobody is there.
     seqpacket::set_timeout(&agents, Some(Duration::from_secs(60))).expect("set");
-    while seqpacket::receive(&agents, &mut [0; 64]).expect("orders, and the end").0 > 0 {}
+    while seqpacket::receive::<Foreign>(&agents, &mut [0; 64]).expect("orders, and the end").0 > 0 {}
 }
 
 /// An agent that died with its program leaves nothing to be found damaged.
@@ -349,7 +350,7 @@ fn what_was_on_its_way_out_of_memory_that_is_gone_is_not_lost() {
     // SAFETY: our own child, and a place for its status.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert_eq!(status, 0, "the child has sent its userfaultfd");
-    let (_, mut fds) = seqpacket::receive(&ours, &mut [0; 8]).expect("a message");
+    let (_, mut fds) = seqpacket::receive::<Foreign>(&ours, &mut [0; 8]).expect("a message");
     let gone = Uffd::new(fds.pop().expect("a descriptor").into_known());
     assert!(!gone.is_alive());
 
@@ -361,7 +362,7 @@ fn what_was_on_its_way_out_of_memory_that_is_gone_is_not_lost() {
     let mut took = Vec::new();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            seqpacket::receive(&agents, &mut [0; 256]).expect("an order");
+            seqpacket::receive::<Foreign>(&agents, &mut [0; 256]).expect("an order");
             seqpacket::hang_up(&agents);
         });
         memory.take_out(&[Vpn(1 << 20), Vpn(1 << 20 | 1)], &mut took);
