@@ -24,7 +24,7 @@ pub struct Candidate {
     pub app: AppId,
     /// The program's process id.
     pub pid: u32,
-    /// When that process began, as in [`ProcessName`].
+    /// When that process began, as in [`crate::survival::predecessor::ProcessName`].
     pub started: u64,
     /// Its user.
     pub uid: u32,
