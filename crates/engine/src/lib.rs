@@ -14,7 +14,7 @@ pub mod space;
 pub mod transcript;
 
 pub use mover::{
-    Along, Answered, Awaited, BlockStore, Fault, Mover, MoverContext, MoverCounters, Parking,
-    ReadEvents, Restored, Staged, SwapOut,
+    Answered, Awaited, BlockStore, Fault, Mover, MoverContext, MoverCounters, Parking, ReadEvents,
+    Restored, Staged, SwapOut,
 };
 pub use space::{MAX_BATCH, ManagedSpace, Memory, Put, PutStop, Took};

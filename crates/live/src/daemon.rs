@@ -25,7 +25,7 @@ use crate::agents::closer;
 use crate::config::Config;
 use crate::control::protocol::Environment;
 use crate::control::trusted_path::{self, own_uid};
-use crate::faults::{affinity, alongside};
+use crate::faults::affinity;
 use crate::governor::Governor;
 use crate::limits::{MAX_PAGES, MAX_SPACES};
 use crate::message::Message;
@@ -330,10 +330,6 @@ pub fn run(
     for handler in 0..shared.epolls.len() {
         let shared = shared.clone();
         spawn(format!("fault-{handler}"), Box::new(move || serve::run(&shared, handler)));
-    }
-    for handler in 0..shared.helpers.len() {
-        let shared = shared.clone();
-        spawn(format!("along-{handler}"), Box::new(move || alongside::run(&shared, handler)));
     }
     let for_flash = shared.clone();
     spawn("far".into(), Box::new(move || far::run(&for_flash)));

@@ -12,42 +12,17 @@ use clew_policy::prefetch::around::Near;
 use clew_store::flash::LogId;
 use clew_store::{Entry, FetchError, Get, Handle, Piece, State, points};
 
-use super::along::{Along, is_there};
-use super::borrowed::{Borrowed, borrow, is_sibling};
+use super::borrowed::{Borrowed, RUN, borrow, is_sibling};
 use super::{
     Answered, Awaited, BlockStore, Fault, Mover, MoverContext, count, is_sample, note, page_entry,
 };
 use crate::space::{ManagedSpace, Memory, PutStop};
 
 impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
-    /// Answers a fault at `vpn`, and brings what comes along with it. The caller holds `table.lock` for reading and
-    /// has applied every event that was readable before the fault. What the policies are to know is appended to
+    /// Answers a fault at `vpn`. The caller holds `table.lock` for reading and has applied every
+    /// event that was readable before the fault. What the policies are to know is appended to
     /// `events`.
     pub fn fault(
-        &self,
-        space: &Arc<ManagedSpace<M>>,
-        vpn: Vpn,
-        ctx: &mut MoverContext<S>,
-        events: &mut Vec<Event>,
-    ) -> Fault<S::Far> {
-        let (fault, along) = self.answer(space, vpn, ctx, events);
-        self.bring_along(space, along, ctx, events);
-        fault
-    }
-
-    /// The same, and leaves to the caller what comes along.
-    pub fn answer(
-        &self,
-        space: &Arc<ManagedSpace<M>>,
-        vpn: Vpn,
-        ctx: &mut MoverContext<S>,
-        events: &mut Vec<Event>,
-    ) -> (Fault<S::Far>, Along) {
-        let fault = self.answer_alone(space, vpn, ctx, events);
-        (fault, std::mem::take(&mut ctx.along))
-    }
-
-    fn answer_alone(
         &self,
         space: &Arc<ManagedSpace<M>>,
         vpn: Vpn,
@@ -135,7 +110,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
             return Fault::Spurious;
         }
         points::far_arrived();
-        let fault = match fetched {
+        match fetched {
             Ok(bytes) => self.fault_stored(space, vpn, entry, Some(&bytes), ctx, events),
             // Cleaning has carried it elsewhere: it is read anew.
             Err(FetchError::Moved { .. }) => {
@@ -146,10 +121,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                 count(&self.counters.corrupt, 1);
                 Fault::Corrupt(lost.into())
             }
-        };
-        let along = std::mem::take(&mut ctx.along);
-        self.bring_along(space, along, ctx, events);
-        fault
+        }
     }
 
     fn fault_stored(
@@ -220,9 +192,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                     let is_stored = |vpn: &u64| is_there(space.table.load(Vpn(*vpn)), is_far);
                     let stored = |near: Near| near.vpns().filter(is_stored).count() as u32;
                     let ahead = space.runs.lock().fault(vpn, run_ahead, stored);
-                    let is_stored = |vpn: &Vpn| is_there(space.table.load(*vpn), is_far);
-                    ctx.along.vpns.extend(ahead.vpns().map(Vpn).filter(is_stored));
-                    ctx.along.far_too = is_far;
+                    self.bring_near(space, ahead.vpns(), is_far, ctx, events);
                 }
                 Fault::Restored
             }
@@ -304,6 +274,42 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         }
     }
 
+    /// Brings back those of some pages, ascending, that are stored, and of those on flash what is in memory: the
+    /// latter are looked at if `far_too`. The caller holds `table.lock` for reading.
+    fn bring_near(
+        &self,
+        space: &ManagedSpace<M>,
+        pages: impl Iterator<Item = u64>,
+        far_too: bool,
+        ctx: &mut MoverContext<S>,
+        events: &mut Vec<Event>,
+    ) {
+        let mut run: Vec<Borrowed> = Vec::new();
+        let mut end = 0;
+        for next in pages.map(Vpn) {
+            let entry = space.table.load(next);
+            let Some(handle) = entry.handle().filter(|_| is_there(entry, far_too)) else {
+                continue;
+            };
+            if !borrow(space, next, entry) {
+                continue;
+            }
+            match self.read_chunk_here(ctx, handle, entry.index(), end, &mut None) {
+                Ok(Get::Here(piece)) => {
+                    let at = end + usize::from(entry.index() - piece.pages.start);
+                    run.push(Borrowed { vpn: next, entry, at });
+                    end += piece.pages.len();
+                }
+                // It is fetched, or told of, when it is asked for.
+                Ok(Get::Far(_)) | Err(_) => {
+                    self.not_back(space, next, entry);
+                    space.memory.wake(next, 1);
+                }
+            }
+        }
+        self.put_borrowed(space, &run, &ctx.pages, events);
+    }
+
     /// The pages of a piece that the table still says to be in its block, by address.
     fn still_there(
         &self,
@@ -340,6 +346,37 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         let is_ours = |borrowed: &&Borrowed| borrow(space, borrowed.vpn, borrowed.entry);
         let borrowed: Vec<Borrowed> = others.iter().filter(is_ours).copied().collect();
         self.put_borrowed(space, &borrowed, &ctx.pages, events)
+    }
+
+    /// Makes borrowed pages resident; false if events have to be read first: the rest stays stored.
+    fn put_borrowed(
+        &self,
+        space: &ManagedSpace<M>,
+        borrowed: &[Borrowed],
+        buffer: &[S::Unit],
+        events: &mut Vec<Event>,
+    ) -> bool {
+        let (mut done, mut most) = (0, RUN);
+        while done < borrowed.len() {
+            let step = self.put_some(space, &borrowed[done..], most, buffer, events);
+            // The first touch of a run of samples tells for the run.
+            for borrowed in
+                borrowed[done..done + step.back].iter().filter(|borrowed| is_sample(borrowed.entry))
+            {
+                let page = PageId::new(space.id(), borrowed.vpn);
+                events.push(Event::Access { page, kind: AccessKind::Seen, write: false });
+            }
+            (done, most) = (done + step.done, step.most);
+            count(&self.counters.along, step.back);
+            if step.again {
+                for borrowed in &borrowed[done..] {
+                    self.not_back(space, borrowed.vpn, borrowed.entry);
+                    space.memory.wake(borrowed.vpn, 1);
+                }
+                return false;
+            }
+        }
+        true
     }
 
     /// Parks pages. Nobody can have begun to wait for one: who reads faults is here.
@@ -387,4 +424,13 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
             Some(PutStop::Again) | None => Fault::Again,
         }
     }
+}
+
+/// Whether a page can come along with another: it is in a block, on flash only if that one was, and nobody watches
+/// whether it is used.
+fn is_there(entry: Entry, far_too: bool) -> bool {
+    entry.state() == State::Stored
+        && entry.handle().is_some()
+        && !is_sample(entry)
+        && (far_too || !entry.is_far())
 }

@@ -11,7 +11,7 @@
 
 use std::time::Instant;
 
-use clew_core::{AccessKind, Event, PageId, Vpn};
+use clew_core::{Event, PageId, Vpn};
 use clew_store::{Entry, FetchError, Get, Handle, Piece, ReadError, State, points};
 
 use super::{BlockStore, Mover, MoverContext, count, is_sample, page_entry};
@@ -147,38 +147,6 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         if space.table.compare_exchange(vpn, borrowed, stored).is_err() {
             self.release(stored.handle());
         }
-    }
-
-    /// Makes borrowed pages resident; false if events have to be read first: the rest stays stored. The
-    /// caller holds `table.lock` for reading.
-    pub(super) fn put_borrowed(
-        &self,
-        space: &ManagedSpace<M>,
-        borrowed: &[Borrowed],
-        buffer: &[S::Unit],
-        events: &mut Vec<Event>,
-    ) -> bool {
-        let (mut done, mut most) = (0, RUN);
-        while done < borrowed.len() {
-            let step = self.put_some(space, &borrowed[done..], most, buffer, events);
-            // The first touch of a run of samples tells for the run.
-            for borrowed in
-                borrowed[done..done + step.back].iter().filter(|borrowed| is_sample(borrowed.entry))
-            {
-                let page = PageId::new(space.id(), borrowed.vpn);
-                events.push(Event::Access { page, kind: AccessKind::Seen, write: false });
-            }
-            (done, most) = (done + step.done, step.most);
-            count(&self.counters.along, step.back);
-            if step.again {
-                for borrowed in &borrowed[done..] {
-                    self.not_back(space, borrowed.vpn, borrowed.entry);
-                    space.memory.wake(borrowed.vpn, 1);
-                }
-                return false;
-            }
-        }
-        true
     }
 
     /// Puts the first neighbours of a run, up to `most`, by one call. The caller holds `table.lock`

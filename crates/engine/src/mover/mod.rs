@@ -4,7 +4,7 @@
 //! `Parked` is `Stored` with a decompressed copy at hand.
 //! `Lent` is in its program for everybody but the kernel, which has it in its own swap; from `Resident`,
 //! back to it when that is found out, or on to `Moving`.
-//! `out` takes pages out (`publish` ends it for each), `back` answers faults (`along` brings what comes along) and `restore` brings
+//! `out` takes pages out (`publish` ends it for each), `back` answers faults and `restore` brings
 //! back what nobody waits for (`borrowed` is what both do), `evict` moves blocks to flash, `parked` keeps what came back early, `lend` gives
 //! pages to the kernel's swap and finds those that came back, `changes` applies what programs do with
 //! their memory, `recover` ends what a predecessor that died had begun. `room` waits until a log has some.
@@ -41,7 +41,6 @@
 //!
 //! Lock order: see [`crate::space`].
 
-mod along;
 mod back;
 mod blocks;
 mod borrowed;
@@ -56,7 +55,6 @@ mod repack;
 mod restore;
 mod room;
 
-pub use along::Along;
 pub use blocks::BlockStore;
 pub use parked::Parking;
 pub use recover::{ReadEvents, Staged};
@@ -83,8 +81,6 @@ pub struct MoverContext<S: BlockStore = Arc<Store>> {
     /// Of the last fault: when the page that was asked for was put, unless it was not. What came along
     /// with it came later.
     pub answered: Option<Answered>,
-    /// What is to come along with the fault that is answered.
-    along: Along,
     pages: Vec<S::Unit>,
     /// Pages of a group that need a place in a block, and where they come from.
     members: Vec<Vpn>,
@@ -99,7 +95,6 @@ impl<S: BlockStore> Default for MoverContext<S> {
             codec: S::Scratch::default(),
             codec_ns: 0,
             answered: None,
-            along: Along::default(),
             pages: Vec::new(),
             members: Vec::new(),
             sources: Vec::new(),

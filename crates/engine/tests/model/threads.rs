@@ -179,25 +179,12 @@ fn arrive(world: &World, stop: &AtomicBool) {
     }
 }
 
-/// Brings pieces of what comes along with faults; how many times it found some.
-fn help(world: &World, stop: &AtomicBool) -> usize {
-    let (mut ctx, mut found) = (MoverContext::default(), 0);
-    while !stop.load(Ordering::SeqCst) {
-        found += usize::from(world.help(&mut ctx));
-        std::thread::yield_now();
-    }
-    found
-}
-
 fn everything_at_once(world: &World, steps: u64, seed: u64) {
     let program = world.start();
     let (done, unserved) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| serve(world, &program, &unserved));
         scope.spawn(|| arrive(world, &unserved));
-        if world.is_helped.load(Ordering::SeqCst) {
-            scope.spawn(|| assert_ne!(help(world, &unserved), 0, "it had nothing to do"));
-        }
         let _finally = Finally(&unserved, &program);
         std::thread::scope(|scope| {
             scope.spawn(|| swap(world, &program, &done));
@@ -236,14 +223,6 @@ fn everything_at_once_with_room() {
 #[test]
 fn everything_at_once_without_kept_copies() {
     everything_at_once(&World::roomy(false).running_ahead(), 4000, 2);
-}
-
-#[test]
-fn everything_at_once_while_somebody_helps_with_what_comes_along() {
-    let world = World::roomy(true).running_ahead().with_flash();
-    world.is_helped.store(true, Ordering::SeqCst);
-    everything_at_once(&world, 4000, 5);
-    assert_ne!(world.mover.counters.along.load(Ordering::Relaxed), 0);
 }
 
 #[test]

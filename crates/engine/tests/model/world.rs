@@ -7,8 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use clew_core::{CodecKind, Group, PageId, RunAhead, SpaceId, Vpn};
 use clew_engine::{
-    Along, Awaited, BlockStore, Fault, ManagedSpace, Memory, Mover, MoverContext, Parking, Staged,
-    SwapOut,
+    Awaited, BlockStore, Fault, ManagedSpace, Memory, Mover, MoverContext, Parking, Staged, SwapOut,
 };
 use clew_store::SpaceWriteGuard;
 use clew_store::flash::device::{Device, Read, Write};
@@ -53,9 +52,6 @@ pub struct World {
     /// Blocks of faults arrive when [`World::arrive`] says so.
     pub is_late: AtomicBool,
     late: Mutex<Vec<(u32, Awaited, FarBlock)>>,
-    /// What comes along with a fault is brought by [`World::help`], too.
-    pub is_helped: AtomicBool,
-    along: Mutex<Option<(Arc<ManagedSpace>, Arc<Along>)>>,
 }
 
 impl Program {
@@ -127,8 +123,6 @@ impl World {
             device: None,
             is_late: AtomicBool::new(false),
             late: Mutex::default(),
-            is_helped: AtomicBool::new(false),
-            along: Mutex::default(),
         }
     }
 
@@ -251,8 +245,6 @@ impl World {
             device: self.device.clone(),
             is_late: AtomicBool::new(false),
             late: Mutex::default(),
-            is_helped: AtomicBool::new(false),
-            along: Mutex::default(),
         };
         // Who died frees nothing.
         std::mem::forget(self);
@@ -349,10 +341,7 @@ impl World {
         self.apply(program, &guard);
         let _guard = guard.downgrade();
         for vpn in faults {
-            let mut fault = match self.is_helped.load(Ordering::SeqCst) {
-                true => self.answer_helped(program, Vpn(vpn), ctx),
-                false => self.mover.fault(&program.space, Vpn(vpn), ctx, &mut Vec::new()),
-            };
+            let mut fault = self.mover.fault(&program.space, Vpn(vpn), ctx, &mut Vec::new());
             while let Fault::Far(awaited, far) = fault {
                 if self.is_late.load(Ordering::SeqCst) {
                     self.fetch_later(program, awaited, far);
@@ -371,26 +360,6 @@ impl World {
             }
         }
         true
-    }
-
-    fn answer_helped(&self, program: &Program, vpn: Vpn, ctx: &mut MoverContext) -> Fault {
-        let space = &program.space;
-        let (fault, along) = self.mover.answer(space, vpn, ctx, &mut Vec::new());
-        let along = Arc::new(along.from(vpn));
-        *self.along.lock().unwrap() = Some((space.clone(), along.clone()));
-        // The rest is left to who helps.
-        self.mover.bring_piece(space, &along, true, ctx, &mut Vec::new());
-        fault
-    }
-
-    /// Brings a piece of what comes along with a fault; false if there is none.
-    pub fn help(&self, ctx: &mut MoverContext) -> bool {
-        let Some((space, along)) = self.along.lock().unwrap().take() else { return false };
-        let mut found = false;
-        while self.mover.bring_piece(&space, &along, false, ctx, &mut Vec::new()) {
-            found = true;
-        }
-        found
     }
 
     // ---- what programs do, one after the other --------------------------------------------------

@@ -79,12 +79,6 @@ pub fn pin(cpu: usize) -> bool {
     set(0, &only(cpu))
 }
 
-/// The calling thread goes before others from now on, as programs wait for it; where the system does not allow it, it does not.
-pub fn hurry() {
-    // SAFETY: changes this thread's own priority; failing (not root) is no harm.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -10) };
-}
-
 /// The calling thread keeps its CPU as long as this lives, whoever else wants it: for some microseconds.
 /// Where the system does not allow it (it takes CAP_SYS_NICE) nothing changes.
 pub struct Unpreempted {

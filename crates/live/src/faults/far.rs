@@ -8,7 +8,7 @@ use clew_core::Event;
 use clew_engine::{Fault, MoverContext};
 
 use crate::faults::arrivals::Arrival;
-use crate::faults::serve::ended;
+use crate::faults::serve::{ended, tell};
 use crate::programs::shared::Shared;
 
 /// Puts pages as their blocks arrive, for ever.
@@ -19,7 +19,7 @@ pub fn run(shared: &Shared) {
             let _events = process.space.table.lock.read();
             shared.mover.arrived(&process.space, awaited, fetched, &mut ctx, &mut told)
         };
-        shared.tell(&process, &mut told);
+        tell(shared, &process, &mut told);
         match fault {
             Fault::Restored => shared.latencies[process.handler].flash.record(since.elapsed()),
             Fault::Far(awaited, far) => {

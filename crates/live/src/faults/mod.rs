@@ -2,11 +2,9 @@
 
 pub mod account;
 pub mod affinity;
-pub mod alongside;
 pub mod arrivals;
 pub mod events;
 pub mod far;
-pub mod helper;
 pub mod interrupter;
 pub mod latency;
 pub mod moves;

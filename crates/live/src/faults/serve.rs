@@ -15,7 +15,6 @@ use clew_store::Entry;
 
 use crate::faults::account::{Cause, Spent, Stopwatch};
 use crate::faults::affinity::{self, Placement, Thread};
-use crate::faults::alongside;
 use crate::faults::events;
 use crate::faults::interrupter::Interrupter;
 use crate::faults::room::{FOR_BUDGET, FOR_GROUP, WaitForRoom};
@@ -31,7 +30,8 @@ const UNREADABLE: Duration = Duration::from_millis(1);
 /// Serves faults on the CPU of `handler` until its stop descriptor becomes readable.
 pub fn run(shared: &Shared, handler: usize) {
     affinity::pin(shared.handler_cpus[handler]);
-    affinity::hurry();
+    // SAFETY: changes this thread's own priority; failing (not root) is no harm.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -10) };
     let mut ctx = MoverContext::default();
     let mut interrupter = Interrupter::default();
     let (mut faults, mut told) = (Vec::with_capacity(32), Vec::new());
@@ -196,9 +196,8 @@ fn answer(
 ) {
     let latency = &shared.latencies[process.handler];
     process.faults.fetch_add(1, Ordering::Relaxed);
-    let (fault, along) = shared.mover.answer(&process.space, vpn, ctx, told);
-    alongside::bring(shared, process, vpn, along, ctx, told);
-    shared.tell(process, told);
+    let fault = shared.mover.fault(&process.space, vpn, ctx, told);
+    tell(shared, process, told);
     match fault {
         Fault::Restored => {
             // What came along came when the program ran again: nobody waited for that.
@@ -223,6 +222,18 @@ fn answer(
             if process.memory.has_no_room_since().is_some()
                 && room.add(process, vpn, FOR_GROUP) => {}
         fault => ended(shared, process, vpn, fault),
+    }
+}
+
+/// Tells the policies.
+pub(super) fn tell(shared: &Shared, process: &Process, told: &mut Vec<Event>) {
+    for event in told.drain(..) {
+        match event {
+            Event::PageIn { demand: true, .. } => process.demand.fetch_add(1, Ordering::Relaxed),
+            Event::PageIn { demand: false, .. } => process.restored.fetch_add(1, Ordering::Relaxed),
+            _ => 0,
+        };
+        shared.post(event);
     }
 }
 

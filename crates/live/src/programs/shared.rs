@@ -16,7 +16,6 @@ use parking_lot::RwLock;
 use crate::control::trusted_path::own_uid;
 use crate::faults::affinity::Placement;
 use crate::faults::arrivals::Arrivals;
-use crate::faults::helper::Helper;
 use crate::faults::latency::FaultLatency;
 use crate::message::Message;
 use crate::programs::process::Process;
@@ -67,8 +66,6 @@ pub struct Shared {
     pub epolls: Vec<OwnedFd>,
     /// The CPU of each handler.
     pub handler_cpus: Vec<usize>,
-    /// Who helps each handler.
-    pub helpers: Vec<Helper>,
     /// Where the faulting thread should be during a relaunch.
     pub placement: Placement,
     /// To the policy thread.
@@ -114,7 +111,6 @@ impl Shared {
             processes: RwLock::new(HashMap::new()),
             arrivals: Arrivals::default(),
             latencies: epolls.iter().map(|_| FaultLatency::default()).collect(),
-            helpers: Helper::of(epolls.len()),
             epolls,
             handler_cpus: cpus,
             placement,
@@ -157,22 +153,6 @@ impl Shared {
     pub fn post(&self, event: Event) {
         if self.ring.0.try_send(event).is_err() {
             self.ring_dropped.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Tells the policies what came of a fault.
-    pub fn tell(&self, process: &Process, told: &mut Vec<Event>) {
-        for event in told.drain(..) {
-            match event {
-                Event::PageIn { demand: true, .. } => {
-                    process.demand.fetch_add(1, Ordering::Relaxed)
-                }
-                Event::PageIn { demand: false, .. } => {
-                    process.restored.fetch_add(1, Ordering::Relaxed)
-                }
-                _ => 0,
-            };
-            self.post(event);
         }
     }
 

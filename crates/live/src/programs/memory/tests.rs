@@ -296,7 +296,8 @@ fn an_agent_that_reads_nothing_holds_up_neither_a_takeover_nor_an_end() {
     assert!(!memory.has_agent(), "its queue is full, and it gets more orders");
     // It has not been told to end: so it finds that nobody is there.
     seqpacket::set_timeout(&agents, Some(Duration::from_secs(60))).expect("set");
-    while seqpacket::receive::<Foreign>(&agents, &mut [0; 64]).expect("orders, and the end").0 > 0 {}
+    while seqpacket::receive::<Foreign>(&agents, &mut [0; 64]).expect("orders, and the end").0 > 0 {
+    }
 }
 
 /// An agent that died with its program leaves nothing to be found damaged.
