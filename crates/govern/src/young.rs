@@ -1,27 +1,28 @@
-//! Keeping recurring pages young: while the kernel takes pages by itself, those that the last relaunches of a program in
-//! the background used again and again are touched from outside, so that the kernel does not choose them.
+//! Keeping pages young: while the kernel takes pages by itself, those that programs in the background are to keep
+//! (their share, what they used lately first) are touched from outside, so that the kernel does not choose them.
 //!
 //! The kernel knows that a page was used lately, and not that it will be: what a program uses at each of its returns
 //! looks old in between. Only pages that are there are touched, twice each, and only as many as take [`SHARE`] of a CPU.
 
-use std::collections::{BTreeMap, HashMap};
+use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
-use clew_core::{AppState, PageId};
+use clew_core::{AppId, AppState, Hotness, PageFacts, PageId};
+use clew_live::programs::mappings::PageIs;
 
 use crate::governor::Governor;
-use crate::pages::Where;
+use crate::program::Program;
 
-/// How often pages are touched while the kernel reclaims.
-const PERIOD: Duration = Duration::from_secs(1);
+/// How often it is looked whether the kernel reclaims, and pages are touched while it does.
+const PERIOD: Duration = Duration::from_millis(100);
 /// How long the kernel counts as reclaiming after it was seen to.
 const RECLAIMS_FOR: Duration = Duration::from_secs(3);
 /// Pages that it takes by itself within a period before it counts: a few always leave.
 const RECLAIMS_PAGES: u64 = 64;
-/// One part of a CPU in so many.
+/// One part of a CPU in so many, and how long what was not used of it is good for: when the kernel begins, it begins with
+/// what was used longest ago.
 const SHARE: u32 = 50;
-/// Relaunches of the last ones, of which as many as are kept are looked at, that make a page recurring.
-const RECURS: u32 = 2;
+const SAVED: Duration = Duration::from_secs(1);
 /// Pages touched between two looks at the clock.
 const AT_ONCE: usize = 32;
 
@@ -32,8 +33,10 @@ pub struct Young {
     last: Option<(u64, u64)>,
     looked: Option<Instant>,
     reclaims: Option<Instant>,
-    /// The last page touched: with too little time for all, it goes on behind it.
-    last_page: Option<PageId>,
+    /// Time that touching may take now.
+    credit: Duration,
+    /// What is still to be touched in this round, the next one last.
+    round: Vec<PageId>,
     /// Pages touched so far, and the time that took.
     pub touched: u64,
     pub spent: Duration,
@@ -52,70 +55,100 @@ impl Young {
     }
 }
 
-/// Pages that at least [`RECURS`] of the relaunches used, ascending.
-fn recurring(launch_sets: &[Vec<PageId>]) -> Vec<PageId> {
-    let mut uses: HashMap<PageId, u32> = HashMap::new();
-    for page in launch_sets.iter().flatten() {
-        *uses.entry(*page).or_default() += 1;
-    }
-    let mut found: Vec<PageId> =
-        uses.into_iter().filter(|(_, uses)| *uses >= RECURS).map(|(page, _)| page).collect();
-    found.sort_unstable();
-    found
-}
-
 impl Governor {
-    /// Touches what recurs, if it is time and the kernel reclaims.
+    /// Touches what is to stay, if it is time and the kernel reclaims.
     pub(super) fn keep_young(&mut self) {
         let now = Instant::now();
-        if self.young.looked.is_some_and(|when| now.duration_since(when) < PERIOD) {
+        let since = self.young.looked.map_or(SAVED, |when| now.duration_since(when));
+        if since < PERIOD {
             return;
         }
         self.young.looked = Some(now);
+        self.young.credit = (self.young.credit + since / SHARE).min(SAVED / SHARE);
         let ours = self.counts.paged_out + self.counts.expired;
         if !self.young.reclaims(pages_swapped_out(), ours, now) {
+            self.young.round.clear();
             return;
         }
-        let pages = self.recurring_in_background();
-        let behind = self.young.last_page.take();
-        let from = pages.partition_point(|page| Some(*page) <= behind);
-        let (first, rest) = (&pages[from..], &pages[..from]);
-        let allowed = PERIOD / SHARE;
-        for at_once in first.chunks(AT_ONCE).chain(rest.chunks(AT_ONCE)) {
-            if now.elapsed() >= allowed {
-                break;
+        if self.young.round.is_empty() {
+            self.young.round = self.kept_in_background();
+        }
+        while now.elapsed() < self.young.credit && !self.young.round.is_empty() {
+            let left = self.young.round.len().saturating_sub(AT_ONCE);
+            let mut at_once = self.young.round.split_off(left);
+            at_once.sort_unstable();
+            self.young.touched += self.touch_twice(&at_once);
+        }
+        let spent = now.elapsed();
+        self.young.credit = self.young.credit.saturating_sub(spent);
+        self.young.spent += spent;
+    }
+
+    /// What programs in the background are to keep, as far as it is in memory, the most important last.
+    fn kept_in_background(&self) -> Vec<PageId> {
+        let resident = |program: &Program| self.pages.counts(program.space).resident;
+        let all: u64 = self.programs.values().map(resident).sum();
+        let behind: Vec<AppId> = self
+            .apps
+            .iter()
+            .filter(|(_, app)| app.state == AppState::Background)
+            .map(|(id, _)| *id)
+            .collect();
+        let of_app = |app: AppId| self.programs.values().filter(move |p| p.app == app);
+        let has: Vec<u64> = behind.iter().map(|app| of_app(*app).map(resident).sum()).collect();
+        let mut kept: Vec<(Hotness, PageId)> = Vec::new();
+        for (app, may) in behind.iter().zip(shares(&has, all * u64::from(self.kept_pct) / 100)) {
+            let mut pages: Vec<(Hotness, PageId)> = Vec::new();
+            for program in of_app(*app) {
+                self.pages.for_each(program.space, &mut |page, tier| {
+                    if tier.is_none() {
+                        pages.push((self.driver.class(page).unwrap_or(Hotness::Cold), page));
+                    }
+                });
             }
-            for page in at_once {
-                if self.touch_twice(*page) {
-                    self.young.touched += 1;
-                }
-                self.young.last_page = Some(*page);
+            pages.sort_unstable_by_key(|(class, page)| (coldness(*class), *page));
+            pages.truncate(may as usize);
+            kept.append(&mut pages);
+        }
+        kept.sort_unstable_by_key(|(class, page)| (Reverse(coldness(*class)), *page));
+        kept.into_iter().map(|(_, page)| page).collect()
+    }
+
+    /// The first touch marks a page as used, the second makes it active; how many were touched. Those that the kernel
+    /// has taken meanwhile are left out.
+    fn touch_twice(&self, pages: &[PageId]) -> u64 {
+        let mut touched = 0;
+        for of_space in pages.chunk_by(|a, b| a.space() == b.space()) {
+            let Some(program) = self.programs.get(&of_space[0].space()) else { continue };
+            let there = of_space.iter().zip(program.states(of_space));
+            for (page, _) in there.filter(|(_, is)| *is == PageIs::Present) {
+                let twice =
+                    program.touch(*page, self.page_bytes) && program.touch(*page, self.page_bytes);
+                touched += u64::from(twice);
             }
         }
-        self.young.spent += now.elapsed();
+        touched
     }
+}
 
-    /// Of apps in the background, those that are in memory as far as is known.
-    fn recurring_in_background(&self) -> Vec<PageId> {
-        let facts = self.driver.facts();
-        let is_behind = |app| facts.apps.get(app).is_some_and(|a| a.state == AppState::Background);
-        let sets: BTreeMap<_, _> =
-            facts.launch_sets.iter().filter(|(app, _)| is_behind(app)).collect();
-        let mut pages: Vec<PageId> = sets.values().flat_map(|sets| recurring(sets)).collect();
-        pages.retain(|page| self.pages.get(*page) == Where::Resident);
-        pages.sort_unstable();
-        pages
+fn coldness(class: Hotness) -> u8 {
+    match class {
+        Hotness::Hot => 0,
+        Hotness::Warm => 1,
+        Hotness::Cold => 2,
     }
+}
 
-    /// The first touch marks a page as used, the second makes it active. One that the kernel has taken meanwhile is
-    /// left out.
-    fn touch_twice(&self, page: PageId) -> bool {
-        use clew_live::programs::mappings::PageIs;
-        let Some(program) = self.programs.get(&page.space()) else { return false };
-        program.states(&[page]) == [PageIs::Present]
-            && program.touch(page, self.page_bytes)
-            && program.touch(page, self.page_bytes)
+/// What each may keep of `all`, who have so much: the largest gives first.
+fn shares(has: &[u64], all: u64) -> Vec<u64> {
+    let mut by_size: Vec<usize> = (0..has.len()).collect();
+    by_size.sort_unstable_by_key(|place| has[*place]);
+    let (mut left, mut shares) = (all, vec![0; has.len()]);
+    for (at, place) in by_size.iter().enumerate() {
+        shares[*place] = has[*place].min(left / (has.len() - at) as u64);
+        left -= shares[*place];
     }
+    shares
 }
 
 /// Pages that this machine has swapped out since it started.
@@ -128,7 +161,6 @@ fn pages_swapped_out() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clew_core::{SpaceId, Vpn};
 
     #[test]
     fn the_kernel_reclaims_when_more_leaves_than_was_told_to() {
@@ -145,10 +177,11 @@ mod tests {
     }
 
     #[test]
-    fn what_recurs_was_used_twice() {
-        let page = |vpn| PageId::new(SpaceId(1), Vpn(vpn));
-        let sets = [vec![page(1), page(9)], vec![page(9), page(2)], vec![page(3), page(1)]];
-        assert_eq!(recurring(&sets), [page(1), page(9)]);
-        assert!(recurring(&sets[..1]).is_empty());
+    fn the_largest_gives_first() {
+        assert_eq!(shares(&[10, 100, 30], 200), [10, 100, 30]);
+        assert_eq!(shares(&[10, 100, 30], 80), [10, 40, 30]);
+        assert_eq!(shares(&[10, 100, 30], 50), [10, 20, 20]);
+        assert_eq!(shares(&[10, 100, 30], 0), [0; 3]);
+        assert!(shares(&[], 9).is_empty());
     }
 }

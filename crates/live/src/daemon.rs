@@ -48,7 +48,9 @@ mod error;
 mod places;
 
 pub use error::DaemonError;
-pub use places::{ROOTS_SOCKET, agents_socket, check_names, default_socket};
+pub use places::{
+    Bound, ROOTS_SOCKET, agents_socket, check_names, default_socket, listen_for_clients,
+};
 
 use belongings::Belongings;
 use places::{is_socket, open_to, replace_living};
