@@ -596,13 +596,13 @@ fn after_warm_keeps_the_cold_and_warm_pages_in_front_until_others_have_only_hot_
     assert_eq!(apps, [(1, Cold), (1, Warm), (0, Cold), (0, Warm), (1, Hot), (0, Hot)]);
 }
 
-/// Not the paper's: what those behind have stays up to a share, and who has most of it gives first, what is cold before
-/// what is hot.
+/// Not the paper's: what those behind have stays up to a share, what is hot longest. (That the largest gives first is
+/// drawn above.)
 #[test]
 fn a_share_of_what_others_have_stays_until_all_in_front_has_left() {
     let others_kept_pct = Whole::of(25);
     let mut m = Machine::new(Params { front: Front::ToKernel, others_kept_pct, ..PAPER }, true);
-    for (app, has, used) in [(0, 16, 10), (1, 10, 4), (2, 6, 2)] {
+    for (app, has, used) in [(0, 16, 10), (1, 10, 4)] {
         m.tell(Event::Resident { run: run(app, 10, has) });
         m.relaunch(app, &[run(app, 10, used)]);
     }
@@ -610,16 +610,12 @@ fn a_share_of_what_others_have_stays_until_all_in_front_has_left() {
     let of = |picked: Vec<(PageId, Hotness)>| -> Vec<(u32, Hotness)> {
         picked.iter().map(|(page, class)| (page.space().0, *class)).collect()
     };
-    // 8 of 32 may be of others, who have 16.
-    assert_eq!(of(m.pick(4, false)), [(1, Cold); 4], "the larger one gives");
-    let rest = of(m.pick(100, false));
-    assert!(rest.iter().all(|(app, _)| *app != 0), "{rest:?}");
-    // 7 of 28.
-    assert_eq!(rest.len(), 5, "{rest:?}");
-    assert_eq!(rest.iter().filter(|(_, class)| *class == Cold).count(), 5, "{rest:?}");
-    let urgent = of(m.pick(16, true));
-    assert!(urgent[..1].iter().all(|(app, _)| *app != 0), "5 of 23: {urgent:?}");
-    assert_eq!(m.pick(100, true).len(), 7);
+    // 6 of 26 may be the other's, which has 10; then 5 of 22.
+    assert_eq!(of(m.pick(100, false)), [(1, Cold); 4]);
+    assert_eq!(of(m.pick(100, false)), [(1, Cold)]);
+    assert_eq!(m.pick(100, false), []);
+    assert_eq!(of(m.pick(16, true)), [vec![(0, Cold); 6], vec![(0, Hot); 10]].concat());
+    assert_eq!(of(m.pick(100, true)), [vec![(1, Cold)], vec![(1, Hot); 4]].concat());
 }
 
 /// "If the application accesses data in the cold list during execution, the system moves the data to the
