@@ -18,12 +18,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Circles that stay, by their crate: modules, all or some of which may import each other.
-ALLOWED = {
-    # Parts of the governor, whose methods they add, that lie beside it and not below it.
-    "govern": {"bring_back", "governor", "looks", "status", "young"},
-}
-
 
 def without_comments(text: str) -> str:
     """The code of a file, with comments, strings and characters taken out."""
@@ -203,8 +197,8 @@ def name(path: tuple[str, ...]) -> str:
     return "::".join(path) or "crate"
 
 
-def report(crate: Crate, allowed: set[str], show_edges: bool = False) -> list[str]:
-    """Lines that name each circle of a crate that is not allowed: among what stands for itself, and within each
+def report(crate: Crate, show_edges: bool = False) -> list[str]:
+    """Lines that name each circle of a crate: among what stands for itself, and within each
     mechanism."""
     edges = crate.edges()
     if show_edges:
@@ -236,8 +230,6 @@ def report(crate: Crate, allowed: set[str], show_edges: bool = False) -> list[st
                     inside[node].add(other)
                     why.setdefault((node, other), []).append(f"{name(path)} -> {name(target)}")
         for circle in circles(inside):
-            if allowed.issuperset(map(name, circle)):
-                continue
             lines.append(f"{len(circle)} modules of {name(parent)} import each other in a circle:")
             for node in circle:
                 for other in sorted(inside[node] & set(circle)):
@@ -251,8 +243,7 @@ def main() -> int:
     for source in sorted(ROOT.glob("crates/*/src")):
         if wanted and source.parent.name not in wanted:
             continue
-        allowed = ALLOWED.get(source.parent.name, set())
-        lines = report(Crate(source), allowed, "--edges" in sys.argv)
+        lines = report(Crate(source), "--edges" in sys.argv)
         if lines:
             found = True
             print(f"{source.parent.name}:", *lines, sep="\n  ")

@@ -190,7 +190,7 @@ pub fn main() -> ExitCode {
         Verb::Demo(args) => verbs::demo::demo(format, args),
         Verb::Bench(args) => verbs::bench::bench(format, args),
         Verb::Mount(args) => verbs::mount::mount(format, args),
-        Verb::Govern(args) => verbs::govern::govern(format, args),
+        Verb::Govern(args) => verbs::govern::govern(socket, format, args),
         Verb::Session(action) => verbs::session::session(&own_socket(), format, action),
         Verb::Donate(args) => verbs::donate::donate(format, args),
         Verb::Pair(args) => verbs::donate::pair(args),

@@ -4,112 +4,13 @@
 mod support;
 
 use std::fs;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::MutexGuard;
 
 use clew_bench::cgroup::Cgroup;
-use clew_bench::zram::ZramSwap;
 use clew_live::programs::advice::{advise, pidfd};
-use serde_json::Value;
+use support::governed::{Ground, number, programs, touch};
 use support::touch::{BYTES, PAGES};
 use support::*;
-
-/// What every test needs. Fields end in this order.
-struct Ground {
-    dir: TempDir,
-    _swap: ZramSwap,
-    _alone: MutexGuard<'static, ()>,
-}
-
-impl Ground {
-    /// `None` where `test` cannot run, which is said.
-    fn new(test: &str, programs: &[&str]) -> Option<Ground> {
-        let programs: Vec<&str> =
-            ["cc", "mkswap", "swapon"].into_iter().chain(programs.iter().copied()).collect();
-        if let Some(reason) = missing_program(&programs) {
-            skip(test, &reason);
-            return None;
-        }
-        if !is_root() {
-            skip(test, "not root");
-            return None;
-        }
-        let alone = alone();
-        match ZramSwap::start("lz4", 1 << 30) {
-            Ok(swap) => Some(Ground { dir: TempDir::new(), _swap: swap, _alone: alone }),
-            Err(error) => {
-                skip(test, &error.to_string());
-                None
-            }
-        }
-    }
-
-    /// tests/programs/touch.c without a dynamic loader, which no agent could enter.
-    fn static_touch(&self) -> PathBuf {
-        compile(&self.dir, "touch.c", &["-static"])
-    }
-
-    fn start(&self, name: &str, command: Command) -> (Program, u32) {
-        let mut program = Program::start(&self.dir, name, command);
-        let root = program.pid;
-        program.wait_ready();
-        (program, root)
-    }
-
-    fn govern(&self, budget: &str, targets: &[&str]) -> Governor {
-        let mut command = clew();
-        command.args(["--format", "json", "govern", "--orders", "--budget", budget]).args(targets);
-        Governor(Program::start(&self.dir, "govern", command))
-    }
-}
-
-fn touch(binary: &PathBuf, pages: u64) -> Command {
-    let mut command = Command::new(binary);
-    command.args([&pages.to_string(), "50", "7"]);
-    command
-}
-
-/// `clew govern`, as its user has it.
-struct Governor(Program);
-
-impl Governor {
-    fn status(&mut self) -> Value {
-        self.0.send("status");
-        self.object()
-    }
-
-    fn object(&mut self) -> Value {
-        let mut text = String::new();
-        loop {
-            let line = self.0.read(LONG);
-            text.push_str(&line);
-            if line == "}" {
-                return serde_json::from_str(&text).expect("JSON");
-            }
-        }
-    }
-
-    /// Waits until its status says so.
-    fn wait(&mut self, wanted: &str, is_so: impl Fn(&Value) -> bool) -> Value {
-        let found = poll(LONG, || Some(self.status()).filter(|status| is_so(status)));
-        found.unwrap_or_else(|| panic!("no {wanted}: {:#}\n{}", self.status(), self.0.errors()))
-    }
-
-    /// Waits until so many pages are swapped out of all programs.
-    fn wait_swapped(&mut self, least: u64) -> Value {
-        self.wait(&format!("{least} pages in swap"), |status| swapped(status) >= least)
-    }
-
-    /// Ends it as Ctrl-C does; its last words.
-    fn end(mut self) -> Value {
-        signal(self.0.pid, "INT");
-        let last = self.object();
-        let status = self.0.wait(LONG);
-        assert!(status.success(), "{status}: {}", self.0.errors());
-        last
-    }
-}
 
 /// Has the kernel take all of a program's pages, as it might by itself.
 fn kernel_takes_all(program: &mut Program) {
@@ -119,19 +20,6 @@ fn kernel_takes_all(program: &mut Program) {
     let range = (address.expect("an address"), BYTES);
     let process = pidfd(program.pid).expect("it lives");
     advise(&process, &[range], MADV_PAGEOUT).expect("root may");
-}
-
-fn programs(status: &Value) -> Vec<&Value> {
-    let apps = status["apps"].as_array().expect("apps");
-    apps.iter().flat_map(|app| app["programs"].as_array().expect("programs")).collect()
-}
-
-fn swapped(status: &Value) -> u64 {
-    programs(status).iter().filter_map(|program| program["swapped_pages"].as_u64()).sum()
-}
-
-fn number(status: &Value, name: &str) -> u64 {
-    status[name].as_u64().unwrap_or_else(|| panic!("{name}: {status:#}"))
 }
 
 #[test]

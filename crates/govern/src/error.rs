@@ -1,6 +1,7 @@
 //! What can go wrong, in words that say what to do.
 
 use std::io;
+use std::path::PathBuf;
 
 use thiserror::Error;
 
@@ -21,6 +22,14 @@ pub enum GovernError {
     /// A budget that makes no sense.
     #[error("a budget of {0}: expected at least 16MiB")]
     Budget(clew_core::ByteSize),
+    /// No clients can be answered there.
+    #[error("no clients at {}: {why}", .socket.display())]
+    Socket {
+        /// Where.
+        socket: PathBuf,
+        /// Why not.
+        why: String,
+    },
     /// The machine has no swap.
     #[error(
         "this machine has no swap, through which all of it would go: turn some on ('swapon', \

@@ -12,16 +12,21 @@ impl Governor {
     /// Somebody says where the app of a process is.
     pub(super) fn told(&mut self, pid: u32, front: bool) {
         self.look_up();
-        let found = self.apps.iter_mut().find(|(_, app)| {
+        let found = self.apps.iter().find(|(_, app)| {
             app.root.pid == pid || app.members.iter().any(|member| member.pid == pid)
         });
-        let Some((id, app)) = found else {
+        let Some(id) = found.map(|(id, _)| *id) else {
             tracing::warn!("process {pid} is not governed: nobody comes to the front or goes back");
             return;
         };
+        self.told_app(id, front);
+    }
+
+    /// Somebody says where an app is.
+    pub(super) fn told_app(&mut self, id: AppId, front: bool) {
+        let Some(app) = self.apps.get_mut(&id) else { return };
         app.activity.told = true;
-        let (id, state) = (*id, app.state);
-        match (front, state) {
+        match (front, app.state) {
             (true, _) => self.foreground(id),
             (false, AppState::Foreground) => self.background(id),
             (false, AppState::Background) => {}
@@ -55,7 +60,7 @@ impl Governor {
         self.driver.tell(self.now, &Event::Background { app }, &self.pages);
     }
 
-    fn end_relaunch(&mut self, app: AppId) {
+    pub(super) fn end_relaunch(&mut self, app: AppId) {
         self.hear();
         self.look_what_was_used(app);
         // Nothing is watched.

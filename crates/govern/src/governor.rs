@@ -5,10 +5,12 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fs::File;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use clew_core::shown::shown;
 use clew_core::{AppId, AppState, ByteSize, Event, Job, Ns, PageId, SpaceId, Trigger, Vpn};
 use clew_engine::budget::{Budget, Use, WATERMARKS};
 use clew_engine::decide::Engine;
@@ -16,23 +18,36 @@ use clew_engine::driver::Driver;
 use clew_live::config::total_memory;
 use clew_live::governor::activity::Activity;
 use clew_live::kernel_swap::{free_swap_bytes, may_advise_others};
+use clew_live::message::Message;
 use clew_live::programs::kcmp::share_memory;
 use clew_live::programs::mappings::resident_anonymous_bytes;
 use clew_live::programs::proc_stat::Stat;
 use clew_live::survival::predecessor::ProcessName;
 use clew_policy::schemes::Scheme;
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+use crossbeam_channel::{Receiver, Select, Sender, never, unbounded};
 
-use crate::bring_back::Brought;
+use crate::beside::Beside;
 use crate::error::GovernError;
 use crate::major_faults::MajorFaults;
 use crate::orders::Order;
 use crate::pages::{Pages, Where};
 use crate::program::{Program, anonymous_bytes, command};
-use crate::status::{AppStatus, Counts, ProgramStatus, Status, UsedBytes};
 use crate::swap::Swap;
 use crate::targets::Targets;
-use crate::young::Young;
+
+mod bring_back;
+mod control;
+mod looks;
+mod status;
+mod young;
+
+pub use control::finish;
+pub use status::{AppStatus, ProgramStatus, Status, UsedBytes};
+
+use bring_back::Brought;
+use control::Control;
+use status::Counts;
+use young::Young;
 
 /// While something happens, while a relaunch asks for pages, and while nothing does.
 const TICK_BUSY: Duration = Duration::from_millis(10);
@@ -53,11 +68,18 @@ const LEAST_BUDGET: u64 = 16 << 20;
 pub struct Settings {
     /// Process ids, and directories of control groups.
     pub targets: Vec<String>,
+    /// The user whose session is governed as well.
+    pub session: Option<u32>,
     /// What programs, their swapped pages and the governor may use together; half of the machine's memory if
     /// nobody says it.
     pub budget: Option<ByteSize>,
     /// A preset's name or a file; the usual scheme, if there is none.
     pub scheme: Option<String>,
+    /// Of the usual scheme: so much of what is resident, per cent, may stay with programs behind for their
+    /// return, whatever the one in front wants.
+    pub kept_pct: u8,
+    /// The socket of a daemon whose use of memory counts towards the budget.
+    pub beside: Option<PathBuf>,
 }
 
 /// An app.
@@ -83,6 +105,7 @@ pub struct Governor {
     pub(crate) swap: Swap,
     pub(crate) used: UsedBytes,
     pub(crate) young: Young,
+    pub(crate) kept_pct: u8,
     pub(crate) page_bytes: u64,
     pub(crate) now: Ns,
     pub(crate) last_activity: Instant,
@@ -94,12 +117,34 @@ pub struct Governor {
     looked_for: Option<Instant>,
     /// Processes that cannot be opened: it was said.
     refused: HashSet<ProcessName>,
+    /// Processes that have an agent: it was said.
+    pub(crate) of_daemons: HashSet<ProcessName>,
     own_statm: Option<File>,
     jobs: (Sender<u64>, Receiver<u64>),
     last_busy: Instant,
     last_tick: Option<Instant>,
-    started: Instant,
+    pub(crate) started: Instant,
+    pub(crate) control: Control,
+    beside: Option<Beside>,
     next_number: u32,
+}
+
+/// What came first; `None` where nothing more will come that way.
+enum Said {
+    Order(Option<Order>),
+    Asked(Option<Box<Message>>),
+    Nothing,
+}
+
+fn first_of(orders: &Receiver<Order>, asked: &Receiver<Message>, wait: Duration) -> Said {
+    let mut first = Select::new();
+    let order = first.recv(orders);
+    first.recv(asked);
+    match first.select_timeout(wait) {
+        Ok(it) if it.index() == order => Said::Order(it.recv(orders).ok()),
+        Ok(it) => Said::Asked(it.recv(asked).ok().map(Box::new)),
+        Err(_) => Said::Nothing,
+    }
 }
 
 impl Governor {
@@ -108,12 +153,15 @@ impl Governor {
     /// # Errors
     /// What was said makes no sense, or what is needed is not there or not permitted.
     pub fn new(settings: &Settings) -> Result<Governor, GovernError> {
-        let scheme = crate::scheme::read(settings.scheme.as_deref())?;
+        let scheme = crate::scheme::read(settings.scheme.as_deref(), settings.kept_pct)?;
         let budget = settings.budget.unwrap_or(ByteSize(total_memory().0 / 2));
         if budget.0 < LEAST_BUDGET {
             return Err(GovernError::Budget(budget));
         }
-        let targets = Targets::named(&settings.targets)?;
+        let mut targets = Targets::named(&settings.targets)?;
+        if let Some(uid) = settings.session {
+            targets = targets.and_session(uid)?;
+        }
         if free_swap_bytes().is_none() {
             return Err(GovernError::NoSwap);
         }
@@ -127,6 +175,12 @@ impl Governor {
         let faults = MajorFaults::listen().map_err(|source| GovernError::Forbidden {
             what: "hearing of the major faults of others",
             advice: "run as root, or with CAP_PERFMON (kernel.perf_event_paranoid)",
+            source,
+        })?;
+        let beside = settings.beside.clone().map(Beside::of).transpose();
+        let beside = beside.map_err(|source| GovernError::Forbidden {
+            what: "a thread that asks the daemon",
+            advice: "let this user have more of them",
             source,
         })?;
         let page_bytes = rustix::param::page_size() as u64;
@@ -145,6 +199,7 @@ impl Governor {
             swap: Swap::default(),
             used: UsedBytes::default(),
             young: Young::default(),
+            kept_pct: settings.kept_pct,
             page_bytes,
             now: Ns(0),
             last_activity: now,
@@ -154,11 +209,14 @@ impl Governor {
             targets,
             looked_for: None,
             refused: HashSet::new(),
+            of_daemons: HashSet::new(),
             own_statm: File::open("/proc/self/statm").ok(),
             jobs: unbounded(),
             last_busy: now,
             last_tick: None,
             started: now,
+            control: Control::none(),
+            beside,
             next_number: 0,
         })
     }
@@ -170,26 +228,24 @@ impl Governor {
         over: &Arc<AtomicBool>,
         mut show: impl FnMut(&Status),
     ) {
-        let mut orders = Some(orders);
+        let (mut orders, mut asked) = (orders.clone(), self.control.inbox.clone());
         while !over.load(Ordering::Relaxed) {
             self.tick();
             if self.targets.are_over() {
                 return;
             }
-            let wait = self.wait();
-            let order = match orders {
-                None => {
-                    std::thread::sleep(wait);
-                    continue;
+            match first_of(&orders, &asked, self.wait()) {
+                Said::Order(Some(Order::Front(pid))) => self.told(pid, true),
+                Said::Order(Some(Order::Back(pid))) => self.told(pid, false),
+                Said::Order(Some(Order::Status)) => show(&self.status()),
+                Said::Order(None) => orders = never(),
+                Said::Asked(Some(message)) => {
+                    if self.asked(*message) {
+                        return;
+                    }
                 }
-                Some(orders) => orders.recv_timeout(wait),
-            };
-            match order {
-                Ok(Order::Front(pid)) => self.told(pid, true),
-                Ok(Order::Back(pid)) => self.told(pid, false),
-                Ok(Order::Status) => show(&self.status()),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => orders = None,
+                Said::Asked(None) => asked = never(),
+                Said::Nothing => {}
             }
         }
     }
@@ -198,10 +254,16 @@ impl Governor {
         if self.last_busy.elapsed() > BUSY_FOR {
             return TICK_IDLE;
         }
-        match self.driver.is_relaunching() && !self.scheme.prefetch.about().idle {
+        match self.driver.is_relaunching() && self.asks_at_faults() {
             true => TICK_RELAUNCH,
             false => TICK_BUSY,
         }
+    }
+
+    /// Whether the scheme may want something because of a fault.
+    fn asks_at_faults(&self) -> bool {
+        let about = self.scheme.prefetch.about();
+        !about.idle && (about.at_fault || !about.at_relaunch)
     }
 
     fn tick(&mut self) {
@@ -256,7 +318,7 @@ impl Governor {
         if faults.is_empty() {
             return;
         }
-        let asks = !self.scheme.prefetch.about().idle;
+        let asks = self.asks_at_faults();
         for fault in faults {
             let Some(space) = self.by_pid.get(&fault.pid).copied() else { continue };
             let Some(program) = self.programs.get_mut(&space) else { continue };
@@ -328,6 +390,7 @@ impl Governor {
             .collect();
         gone.into_iter().for_each(|app| self.end_app(app));
         self.refused.retain(|process| members.values().any(|of| of.contains(process)));
+        self.leave_to_daemons(&members);
         for (root, processes) in members {
             let app = self.app_of(root);
             for process in &processes {
@@ -335,6 +398,28 @@ impl Governor {
             }
             if let Some(app) = self.apps.get_mut(&app) {
                 app.members = processes;
+            }
+        }
+    }
+
+    /// What has an agent is a daemon's: both would take out the same pages.
+    fn leave_to_daemons(&mut self, members: &HashMap<ProcessName, HashSet<ProcessName>>) {
+        let with_agent: HashSet<ProcessName> = members
+            .values()
+            .flatten()
+            .copied()
+            .filter(|process| self.targets.has_agent(process.pid))
+            .collect();
+        let before = std::mem::replace(&mut self.of_daemons, with_agent.clone());
+        for process in with_agent.difference(&before) {
+            let name = command(process.pid);
+            tracing::warn!(
+                pid = process.pid,
+                "{} has an agent of a daemon's, and is left to that daemon",
+                shown(&name)
+            );
+            if let Some(space) = self.by_pid.get(&process.pid).copied() {
+                self.end_space(space);
             }
         }
     }
@@ -348,7 +433,7 @@ impl Governor {
         let id = AppId(self.next_number);
         let app = App {
             root,
-            name: command(root.pid),
+            name: self.free_name(root.pid),
             state: AppState::Background,
             activity: Activity::default(),
             faults: 0,
@@ -363,7 +448,8 @@ impl Governor {
 
     /// From now on, this process is governed, if it is worth it.
     fn govern(&mut self, process: ProcessName, app: AppId) {
-        if self.by_pid.contains_key(&process.pid) || self.refused.contains(&process) {
+        let is_not_ours = self.refused.contains(&process) || self.of_daemons.contains(&process);
+        if self.by_pid.contains_key(&process.pid) || is_not_ours {
             return;
         }
         let parent = Stat::of(process.pid).map_or(0, |stat| stat.parent);
@@ -390,6 +476,15 @@ impl Governor {
         let start = Event::SpaceStart { space, app, file: false };
         self.driver.tell(self.now, &start, &self.pages);
         self.look(space);
+    }
+
+    /// What a process calls itself, with its id where another app is called so.
+    fn free_name(&self, pid: u32) -> String {
+        let name = command(pid);
+        match self.apps.values().any(|app| app.name == name) {
+            true => format!("{name}-{pid}"),
+            false => name,
+        }
     }
 
     fn free_space(&self) -> SpaceId {
@@ -439,6 +534,7 @@ impl Governor {
                 .own_statm
                 .as_mut()
                 .map_or(0, |statm| resident_anonymous_bytes(statm, page_bytes)),
+            daemon_bytes: self.beside.as_ref().map_or(0, Beside::used_bytes),
         };
     }
 

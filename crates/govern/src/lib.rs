@@ -6,29 +6,29 @@
 //! MADV_WILLNEED ([`bring_back`]), and what recurs is kept young while the kernel takes pages by itself ([`young`]).
 //! The sensors are the stream of major faults ([`major_faults`]) and the kernel's page tables ([`looks`]).
 //!
+//! Clients ask as they ask a daemon ([`control`]). What has an agent is left to its daemon, whose use of memory may count
+//! ([`beside`]).
+//!
 //! Nothing that a program could read depends on the governor: the kernel's swap has the pages, and whoever dies, they
 //! come back on a touch.
 #![forbid(unsafe_code)]
 
 mod adapter;
-mod bring_back;
+mod beside;
 pub mod doctor;
 mod error;
 mod front;
 mod governor;
-mod looks;
 mod major_faults;
 mod orders;
 mod pageout;
 mod pages;
 mod program;
 mod scheme;
-mod status;
 mod swap;
 mod targets;
-mod young;
 
 pub use error::GovernError;
-pub use governor::{Governor, Settings};
+pub use governor::{AppStatus, Governor, ProgramStatus, Settings, Status, UsedBytes, finish};
 pub use orders::{Order, heed};
-pub use status::{AppStatus, ProgramStatus, Status, UsedBytes};
+pub use scheme::USUAL_KEPT_PCT;

@@ -3,7 +3,7 @@
 //! One software event of `perf` a CPU, of every process; what is of no governed program is passed over. It costs a
 //! program nothing to speak of and nobody waits for its reader. Where the reader comes too late, records are lost:
 //! the kernel says how many, and so does the status. Pages that the kernel read ahead or had not dropped yet come back
-//! without a major fault: looks find them ([`crate::looks`]).
+//! without a major fault: looks find them ([`crate::governor`]).
 
 use std::io;
 

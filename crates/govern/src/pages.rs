@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use clew_core::{PageCounts, PageFacts, PageId, SpaceId, Tier, Vpn};
+use clew_live::programs::mappings::PageIs;
 
 /// Pages of a leaf.
 const LEAF: u64 = 512;
@@ -25,6 +26,18 @@ pub enum Where {
     Out,
     /// Read from swap ahead of its program, which has not touched it yet: in memory, and as good as resident.
     Brought,
+}
+
+impl Where {
+    /// Whether that is what the kernel says, or no contradiction.
+    fn agrees(self, is: PageIs) -> bool {
+        match self {
+            Where::Nowhere => is == PageIs::Nothing,
+            Where::Resident | Where::Leaving => is == PageIs::Present,
+            // What was brought is on its way until it is settled whether it is used.
+            Where::Out | Where::Brought => is == PageIs::Swapped,
+        }
+    }
 }
 
 /// Leaves by the first of their pages, and how many pages are where.
@@ -99,6 +112,35 @@ impl Pages {
                 let pages = (*first..).map(Vpn).zip(leaf.iter().copied());
                 found
                     .extend(pages.filter(|(vpn, is)| range.contains(vpn) && *is != Where::Nowhere));
+            }
+        }
+        found
+    }
+
+    /// The pages of a range that are not known to be as the kernel says, ascending, and where they were thought to be.
+    pub fn not_as(&self, space: SpaceId, range: Range<Vpn>, is: PageIs) -> Vec<(Vpn, Where)> {
+        let mut found = Vec::new();
+        let Some(of_space) = self.spaces.get(&space) else { return found };
+        let (mut at, end) = (range.start.0, range.end.0);
+        while at < end {
+            let (leaf, slot) = place(Vpn(at));
+            let next = (leaf + LEAF).min(end);
+            match of_space.leaves.get(&leaf) {
+                Some(states) => {
+                    let states = states[slot..].iter().copied().zip(at..next);
+                    let odd = states.filter(|(state, _)| !state.agrees(is));
+                    found.extend(odd.map(|(state, vpn)| (Vpn(vpn), state)));
+                    at = next;
+                }
+                None if is == PageIs::Nothing => {
+                    // What is reserved and not used has no end.
+                    let known = of_space.leaves.range(leaf..).next();
+                    at = known.map_or(end, |(first, _)| *first);
+                }
+                None => {
+                    found.extend((at..next).map(|vpn| (Vpn(vpn), Where::Nowhere)));
+                    at = next;
+                }
             }
         }
         found
@@ -183,6 +225,26 @@ mod tests {
         pages.set(page(1), Where::Out);
         pages.end(SPACE);
         assert_eq!((pages.out_pages(), pages.get(page(1))), (0, Where::Nowhere));
+    }
+
+    #[test]
+    fn what_the_kernel_says_otherwise_is_found() {
+        let mut pages = Pages::default();
+        pages.begin(SPACE);
+        pages.set(page(5), Where::Resident);
+        pages.set(page(600), Where::Out);
+        pages.set(page(601), Where::Brought);
+        let odd = |range: Range<u64>, is| {
+            let found = pages.not_as(SPACE, Vpn(range.start)..Vpn(range.end), is);
+            found.into_iter().map(|(vpn, _)| vpn.0).collect::<Vec<u64>>()
+        };
+        assert_eq!(odd(4..7, PageIs::Present), [4, 6]);
+        assert_eq!(odd(0..1 << 40, PageIs::Nothing), [5, 600, 601]);
+        assert!(odd(6..600, PageIs::Nothing).is_empty());
+        assert!(odd(600..602, PageIs::Swapped).is_empty());
+        assert_eq!(odd(600..602, PageIs::Present), [600, 601]);
+        assert_eq!(odd(1022..1026, PageIs::Swapped), [1022, 1023, 1024, 1025]);
+        assert!(pages.not_as(SpaceId(9), Vpn(0)..Vpn(9), PageIs::Present).is_empty());
     }
 
     #[test]

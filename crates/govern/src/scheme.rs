@@ -13,19 +13,31 @@ use crate::error::GovernError;
 /// As `clew`, and what relaunches used comes back at the next one.
 const USUAL: &str = include_str!("usual.toml");
 
-/// The scheme of this name or file; the usual one, if none is named.
+/// Where the usual scheme says what stays with those who return, and what it says there.
+const KEPT: &str = "others_kept_pct = 0";
+
+/// What stays of those behind where nobody says it, per cent of what is resident.
+pub const USUAL_KEPT_PCT: u8 = 20;
+
+/// The scheme of this name or file; the usual one, if none is named, with so much kept for those who return.
 ///
 /// # Errors
 /// It makes no sense, or the kernel's swap cannot carry it out.
-pub fn read(named: Option<&str>) -> Result<Scheme, GovernError> {
+pub fn read(named: Option<&str>, kept_pct: u8) -> Result<Scheme, GovernError> {
+    let refused = |error: &dyn std::fmt::Display| GovernError::Scheme(error.to_string());
     let scheme = match named {
-        Some(named) => load_scheme(named).map_err(|e| GovernError::Scheme(e.to_string()))?,
-        None => Scheme::from_toml(USUAL).map_err(|e| GovernError::Scheme(e.to_string()))?,
+        Some(named) => load_scheme(named).map_err(|e| refused(&e))?,
+        None => Scheme::from_toml(&usual(kept_pct)).map_err(|e| refused(&e))?,
     };
     match what_cannot_be(&scheme) {
         Some(why) => Err(GovernError::Scheme(format!("scheme '{}' {why}", scheme.name))),
         None => Ok(scheme),
     }
+}
+
+/// The usual scheme's text.
+fn usual(kept_pct: u8) -> String {
+    USUAL.replace(KEPT, &format!("others_kept_pct = {kept_pct}"))
 }
 
 /// What of a scheme the kernel's swap cannot do.
@@ -60,12 +72,19 @@ fn what_cannot_be(scheme: &Scheme) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clew_policy::reclaim::hotness_org;
     use clew_policy::schemes::all;
 
     #[test]
     fn the_usual_scheme_can_be_carried_out() {
-        let scheme = read(None).expect("the usual one");
+        let scheme = read(None, USUAL_KEPT_PCT).expect("the usual one");
         assert_eq!(scheme.name, "govern");
+        for pct in [0, 7, 100] {
+            let scheme = read(None, pct).expect("a share");
+            let reclaim = scheme.reclaim.parameters::<hotness_org::Params>().expect("its kind");
+            assert_eq!(reclaim.others_kept_pct.get(), u32::from(pct));
+        }
+        assert!(read(None, 101).is_err());
     }
 
     #[test]
@@ -95,7 +114,7 @@ mod tests {
             ("ezswap", "never read"),
             ("nosuch", "nosuch"),
         ] {
-            let error = read(Some(name)).expect_err(name).to_string();
+            let error = read(Some(name), 0).expect_err(name).to_string();
             assert!(error.contains(word), "{name}: {error}");
         }
     }

@@ -1,11 +1,17 @@
-//! What is governed: processes with their descendants, or the processes of control groups. Each process whose parent
-//! is not among them is the root of an app; its descendants are of the same app, also when their parents are gone.
+//! What is governed: processes with their descendants, the processes of control groups, or all of a user's session.
+//! Each process whose parent is not among them is the root of an app; its descendants are of the same app, also when
+//! their parents are gone. In a session everybody descends from the desktop: there an app is the unit that systemd
+//! started for it, else a process group.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
+use clew_live::programs::kcmp::share_memory;
 use clew_live::programs::proc_stat::Stat;
+use clew_live::programs::scope;
 use clew_live::survival::predecessor::ProcessName;
 
 use crate::error::GovernError;
@@ -17,6 +23,8 @@ enum Target {
     Tree(ProcessName),
     /// A directory of a file system of control groups, with the groups in it.
     Group(PathBuf),
+    /// All processes of this user, and of whoever came in as this user (sudo), with their descendants.
+    Session(u32),
 }
 
 /// All that was named, and the processes that were found.
@@ -25,7 +33,14 @@ pub struct Targets {
     targets: Vec<Target>,
     /// The root of each process, from the first look that found it on.
     roots: HashMap<ProcessName, ProcessName>,
+    /// Agents of a daemon's, whoever's.
+    agents: Vec<u32>,
+    /// The last process that this machine began, as of the last look at all, and when that was.
+    looked: Option<(String, Instant)>,
 }
+
+/// How often all processes are looked at where none was begun.
+const ALL: Duration = Duration::from_secs(10);
 
 impl Targets {
     /// Understands process ids and directories.
@@ -35,12 +50,50 @@ impl Targets {
     pub fn named<S: AsRef<str>>(named: &[S]) -> Result<Targets, GovernError> {
         let targets =
             named.iter().map(|one| target(one.as_ref())).collect::<Result<Vec<_>, _>>()?;
-        Ok(Targets { targets, roots: HashMap::new() })
+        Ok(Targets { targets, roots: HashMap::new(), agents: Vec::new(), looked: None })
+    }
+
+    /// All of this user's session as well.
+    ///
+    /// # Errors
+    /// The user is root, of whom the whole system is.
+    pub fn and_session(mut self, uid: u32) -> Result<Targets, GovernError> {
+        if uid == 0 {
+            return Err(GovernError::Target {
+                target: "--session".to_string(),
+                why: "all of the system is root's: name the user whose session is meant (--session=UID)"
+                    .to_string(),
+            });
+        }
+        self.targets.push(Target::Session(uid));
+        Ok(self)
+    }
+
+    /// Whether an agent has this process's memory: then a daemon manages it, or is about to.
+    pub fn has_agent(&self, pid: u32) -> bool {
+        self.agents.iter().any(|agent| share_memory(pid, *agent) == Some(true))
     }
 
     /// Looks who is there now: each process, and the root of its app.
     pub fn look(&mut self) -> Vec<(ProcessName, ProcessName)> {
+        let last = last_process();
+        let is_known = |(before, when): &(String, Instant)| {
+            *before == last && !last.is_empty() && when.elapsed() < ALL
+        };
+        match self.looked.as_ref().is_some_and(is_known) {
+            // Nobody came.
+            true => self.roots.retain(|process, _| lives(*process)),
+            false => {
+                self.looked = Some((last, Instant::now()));
+                self.look_at_all();
+            }
+        }
+        self.roots.iter().map(|(process, root)| (*process, *root)).collect()
+    }
+
+    fn look_at_all(&mut self) {
         let all = processes();
+        self.agents = all.iter().filter(|(_, stat)| stat.is_agent).map(|(pid, _)| *pid).collect();
         let own = std::process::id();
         let name = |pid: u32| all.get(&pid).map(|stat| ProcessName { pid, started: stat.started });
         let mut inside: HashSet<u32> = HashSet::new();
@@ -51,8 +104,12 @@ impl Targets {
                 }
                 Target::Tree(_) => {}
                 Target::Group(directory) => members(directory, &mut inside),
+                Target::Session(uid) => {
+                    inside.extend(all.keys().filter(|pid| is_of_user(**pid, *uid)));
+                }
             }
         }
+        let in_session = self.targets.iter().any(|target| matches!(target, Target::Session(_)));
         let trees: HashSet<ProcessName> = self.trees().collect();
         self.roots.retain(|process, _| name(process.pid) == Some(*process));
         inside.extend(self.roots.keys().map(|process| process.pid));
@@ -64,24 +121,35 @@ impl Targets {
                     trees.contains(&root)
                 })
             };
-            let children: Vec<(u32, u32)> = all
+            let children: Vec<(u32, u32, bool)> = all
                 .iter()
                 .filter(|(pid, stat)| !inside.contains(*pid) && inside.contains(&stat.parent))
-                .filter(|(_, stat)| of_tree(stat.parent))
-                .map(|(pid, stat)| (*pid, stat.parent))
+                .map(|(pid, stat)| (*pid, stat.parent, of_tree(stat.parent)))
+                .filter(|(.., of_tree)| *of_tree || in_session)
                 .collect();
             if children.is_empty() {
                 break;
             }
-            for (pid, parent) in children {
+            for (pid, parent, of_tree) in children {
                 inside.insert(pid);
-                if let (Some(name), Some(parent)) = (name(pid), name(parent)) {
+                if of_tree && let (Some(name), Some(parent)) = (name(pid), name(parent)) {
                     let root = self.roots.get(&parent).copied().unwrap_or(parent);
                     self.roots.insert(name, root);
                 }
             }
         }
         inside.remove(&own);
+        // Their memory is their program's.
+        inside.retain(|pid| all.get(pid).is_some_and(|stat| !stat.is_agent));
+        self.roots.retain(|process, _| inside.contains(&process.pid));
+        let mut units: HashMap<u32, Option<String>> = HashMap::new();
+        let mut unit = |pid: u32| units.entry(pid).or_insert_with(|| scope::app_of(pid)).clone();
+        let mut is_one_app = |pid: u32, stat: &Stat| {
+            let parent = stat.parent;
+            let (own, parents) = (unit(pid), unit(parent));
+            let same_group = all.get(&parent).is_some_and(|parent| parent.group == stat.group);
+            own == parents && (own.is_some() || same_group)
+        };
         for pid in &inside {
             let Some(process) = name(*pid) else { continue };
             if self.roots.contains_key(&process) {
@@ -91,6 +159,7 @@ impl Targets {
             let (mut root, mut steps) = (*pid, 0);
             while let Some(stat) = all.get(&root).filter(|stat| inside.contains(&stat.parent))
                 && steps < all.len()
+                && (!in_session || is_one_app(root, stat))
             {
                 (root, steps) = (stat.parent, steps + 1);
             }
@@ -98,13 +167,12 @@ impl Targets {
             let root = self.roots.get(&root).copied().unwrap_or(root);
             self.roots.insert(process, root);
         }
-        self.roots.iter().map(|(process, root)| (*process, *root)).collect()
     }
 
     fn trees(&self) -> impl Iterator<Item = ProcessName> {
         self.targets.iter().filter_map(|target| match target {
             Target::Tree(root) => Some(*root),
-            Target::Group(_) => None,
+            Target::Group(_) | Target::Session(_) => None,
         })
     }
 
@@ -114,6 +182,8 @@ impl Targets {
         let is_over = |target: &Target| match target {
             Target::Tree(_) => self.roots.is_empty(),
             Target::Group(directory) => !directory.exists(),
+            // The user may come again.
+            Target::Session(_) => false,
         };
         self.targets.iter().all(is_over)
     }
@@ -155,6 +225,27 @@ fn members(directory: &Path, found: &mut HashSet<u32>) {
     for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
         members(&entry.path(), found);
     }
+}
+
+/// Whether a process is of this user, or of somebody who came in as this user.
+fn is_of_user(pid: u32, uid: u32) -> bool {
+    let came_in_as = || {
+        let text = fs::read_to_string(format!("/proc/{pid}/loginuid")).ok()?;
+        text.trim().parse::<u32>().ok()
+    };
+    fs::metadata(format!("/proc/{pid}")).is_ok_and(|of| of.uid() == uid)
+        || came_in_as() == Some(uid)
+}
+
+/// The id of the process that was begun last; nothing, where nobody says it.
+fn last_process() -> String {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split_ascii_whitespace().last().unwrap_or_default().to_string()
+}
+
+fn lives(process: ProcessName) -> bool {
+    Stat::of(process.pid)
+        .is_ok_and(|stat| stat.started == process.started && !matches!(stat.state, b'Z' | b'X'))
 }
 
 /// Living processes.

@@ -50,7 +50,7 @@ mod error;
 mod places;
 
 pub use error::DaemonError;
-pub use places::{agents_socket, check_names};
+pub use places::{Bound, agents_socket, check_names, listen_for_clients};
 
 use belongings::Belongings;
 use places::{is_socket, open_to, replace_living};

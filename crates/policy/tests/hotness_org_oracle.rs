@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 
 use clew_core::{
     AccessKind, AppId, ByteSize, Classes, Demand, Event, Hotness, Observe, Out, PageId, PageRun,
-    Reclaim, SampleDemand, SpaceId, Tier, Unit, Verdict, View,
+    Reclaim, SampleDemand, SpaceId, Tier, Unit, Verdict, View, Whole,
 };
 use clew_policy::reclaim::hotness_org::{Front, HotAfter, HotnessOrg, Lists, Params, Unseen};
 use proptest::prelude::*;
@@ -204,6 +204,52 @@ impl Naive {
     }
 
     fn pick(&mut self, demand: Demand, view: &View<'_>) -> Vec<(PageId, Hotness)> {
+        let picked = match self.params.front {
+            Front::ToKernel => self.with_share(demand, view),
+            Front::InClass | Front::AfterWarm => self.in_order(demand, view),
+        };
+        for (page, _) in &picked {
+            let known = self.known[page];
+            self.put_first(*page, Known { side: Side::Pool, ..known });
+        }
+        picked
+    }
+
+    /// Page by page: who is next, as the parameter says it.
+    fn with_share(&self, demand: Demand, view: &View<'_>) -> Vec<(PageId, Hotness)> {
+        let mut apps: Vec<AppId> = view.facts.apps.keys().copied().collect();
+        apps.sort_by_key(|app| view.facts.apps[app].last_access);
+        let is_front = |app: &AppId| view.facts.foreground == Some(*app);
+        let mut left: BTreeMap<AppId, Vec<(PageId, Hotness)>> = BTreeMap::new();
+        for app in &apps {
+            let mut pages = Vec::new();
+            for class in CLASSES {
+                let of_class = self.listed(*app, Side::In, class, view);
+                pages.extend(of_class.into_iter().map(|page| (page, class)));
+            }
+            left.insert(*app, pages);
+        }
+        let pct = u64::from(self.params.others_kept_pct.get());
+        let share = left.values().map(|pages| pages.len() as u64).sum::<u64>() * pct / 100;
+        let excluded = self.params.lists == Lists::ExcludeHot && !demand.urgent;
+        let may = |class: Hotness| class != Hotness::Hot || !excluded;
+        let mut picked = Vec::new();
+        while picked.len() < demand.pages {
+            let has = |app: &AppId| left[app].len() as u64;
+            let is_next = |app: &AppId| left[app].first().is_some_and(|(_, class)| may(*class));
+            let others = || apps.iter().filter(|app| !is_front(app));
+            let largest = others().filter(|app| is_next(app)).max_by_key(|app| has(app));
+            let beyond = others().map(has).sum::<u64>() > share;
+            let front = apps.iter().find(|app| is_front(app) && is_next(app));
+            let next = largest.filter(|_| beyond);
+            let next = next.or(front.or(largest).filter(|_| demand.urgent));
+            let Some(next) = next.copied() else { break };
+            picked.push(left.get_mut(&next).expect("known").remove(0));
+        }
+        picked
+    }
+
+    fn in_order(&self, demand: Demand, view: &View<'_>) -> Vec<(PageId, Hotness)> {
         let mut apps: Vec<AppId> = view.facts.apps.keys().copied().collect();
         apps.sort_by_key(|app| view.facts.apps[app].last_access);
         apps.sort_by_key(|app| view.facts.foreground == Some(*app));
@@ -231,12 +277,7 @@ impl Naive {
                 _ => u8::from(in_front(page)),
             });
         }
-        let picked: Vec<_> = all.into_iter().take(demand.pages).collect();
-        for (page, _) in &picked {
-            let known = self.known[page];
-            self.put_first(*page, Known { side: Side::Pool, ..known });
-        }
-        picked
+        all.into_iter().take(demand.pages).collect()
     }
 }
 
@@ -344,14 +385,20 @@ proptest! {
         lists in prop_oneof![Just(Lists::All), Just(Lists::ExcludeHot)],
         unseen in prop_oneof![Just(Unseen::Keep), Just(Unseen::Warm)],
         again in any::<bool>(),
-        front in prop_oneof![Just(Front::InClass), Just(Front::AfterWarm)],
+        front in prop_oneof![
+            Just(Front::InClass),
+            Just(Front::AfterWarm),
+            Just(Front::ToKernel)
+        ],
+        share in 0u32..101,
         initial_pages in 0u64..50,
         all_touches_seen: bool,
         steps in proptest::collection::vec(step(), 1..80),
     ) {
         let hot_after = if again { HotAfter::SecondUse } else { HotAfter::FirstUse };
         let initial_hot = ByteSize(initial_pages * 4096);
-        let params = Params { lists, initial_hot, unseen, hot_after, front };
+        let others_kept_pct = Whole::of(share);
+        let params = Params { lists, initial_hot, unseen, hot_after, front, others_kept_pct };
         let mut org = HotnessOrg::new(params);
         let mut naive = Naive::new(params);
         let mut world = World::new(&[0, 0, 1, 2]);
@@ -424,6 +471,7 @@ const PAPER: Params = Params {
     unseen: Unseen::Warm,
     hot_after: HotAfter::FirstUse,
     front: Front::InClass,
+    others_kept_pct: Whole::of(0),
 };
 
 /// HotnessOrg in a world of two apps with a space each, of the same numbers.
@@ -546,6 +594,28 @@ fn after_warm_keeps_the_cold_and_warm_pages_in_front_until_others_have_only_hot_
     let apps: Vec<(u32, Hotness)> =
         picked.iter().step_by(2).map(|(page, c)| (page.space().0, *c)).collect();
     assert_eq!(apps, [(1, Cold), (1, Warm), (0, Cold), (0, Warm), (1, Hot), (0, Hot)]);
+}
+
+/// Not the paper's: what those behind have stays up to a share, what is hot longest. (That the largest gives first is
+/// drawn above.)
+#[test]
+fn a_share_of_what_others_have_stays_until_all_in_front_has_left() {
+    let others_kept_pct = Whole::of(25);
+    let mut m = Machine::new(Params { front: Front::ToKernel, others_kept_pct, ..PAPER }, true);
+    for (app, has, used) in [(0, 16, 10), (1, 10, 4)] {
+        m.tell(Event::Resident { run: run(app, 10, has) });
+        m.relaunch(app, &[run(app, 10, used)]);
+    }
+    m.tell(Event::Relaunch { app: AppId(0) });
+    let of = |picked: Vec<(PageId, Hotness)>| -> Vec<(u32, Hotness)> {
+        picked.iter().map(|(page, class)| (page.space().0, *class)).collect()
+    };
+    // 6 of 26 may be the other's, which has 10; then 5 of 22.
+    assert_eq!(of(m.pick(100, false)), [(1, Cold); 4]);
+    assert_eq!(of(m.pick(100, false)), [(1, Cold)]);
+    assert_eq!(m.pick(100, false), []);
+    assert_eq!(of(m.pick(16, true)), [vec![(0, Cold); 6], vec![(0, Hot); 10]].concat());
+    assert_eq!(of(m.pick(100, true)), [vec![(1, Cold)], vec![(1, Hot); 4]].concat());
 }
 
 /// "If the application accesses data in the cold list during execution, the system moves the data to the

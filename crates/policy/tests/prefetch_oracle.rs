@@ -410,6 +410,7 @@ fn hotness_org() -> HotnessOrg {
         unseen: Unseen::Keep,
         hot_after: HotAfter::FirstUse,
         front: hotness_org::Front::InClass,
+        others_kept_pct: Whole::of(0),
     })
 }
 

@@ -88,7 +88,7 @@ fn the_share_of_the_kernels_zram_is_read_and_survives_being_written() {
 const ARIADNE: &str = r#"
 [scheme]
 name = "mine"
-reclaim = { kind = "hotness-org", lists = "exclude-hot", initial_hot = "1MiB", unseen = "warm", hot_after = "second-use", front = "after-warm" }
+reclaim = { kind = "hotness-org", lists = "exclude-hot", initial_hot = "1MiB", unseen = "warm", hot_after = "second-use", front = "after-warm", others_kept_pct = 7 }
 admission = "all"
 packing = { kind = "adaptive-comp", sizes = "256B-4K-32K", codec = "zstd", hot_codec = "lz4", successive = "addresses", park_siblings = true }
 eviction = "none"
@@ -111,6 +111,7 @@ fn every_parameter_of_ariadne_is_read_and_survives_being_written() {
             unseen: Unseen::Warm,
             hot_after: HotAfter::SecondUse,
             front: Front::AfterWarm,
+            others_kept_pct: Whole::of(7),
         }),
         packing: Arc::new(adaptive_comp::Params {
             sizes: ChunkSizes { hot: 256, warm: 4096, cold: 32 << 10 },
@@ -168,6 +169,7 @@ fn ariadne_paper_is_what_the_paper_says() {
         unseen: Unseen::Warm,
         hot_after: HotAfter::FirstUse,
         front: Front::InClass,
+        others_kept_pct: Whole::of(0),
     };
     assert_eq!(paper.reclaim.parameters(), Some(&hotness_org));
     let adaptive_comp = adaptive_comp::Params {

@@ -29,8 +29,7 @@ impl Governed {
     ) -> Result<Governed, BenchError> {
         let said = ground.scratch.join("govern.stderr");
         let stderr = File::create(&said).map_err(file_error("create", &said))?;
-        // Lower by what the group holds and the governor does not count: page tables, stacks, file pages.
-        let budget = ground.total()?.saturating_sub(ground.headroom_bytes / 6 * 5);
+        let budget = ground.total()?;
         let mut argv: Vec<OsString> = vec![exe.into(), "govern".into(), "--orders".into()];
         argv.extend(["--budget".into(), budget.to_string().into()]);
         argv.extend(apps.iter().map(|(_, pid)| OsString::from(pid.to_string())));

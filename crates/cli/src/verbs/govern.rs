@@ -2,13 +2,15 @@
 
 use std::ffi::OsString;
 use std::io::{BufReader, stdin};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, anyhow};
 use clew_core::{AppState, ByteSize};
-use clew_govern::{GovernError, Governor, Order, Settings, Status, heed};
+use clew_govern::{GovernError, Governor, Order, Settings, Status, USUAL_KEPT_PCT, heed};
+use clew_live::control::trusted_path::own_uid;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::Failure;
@@ -18,8 +20,18 @@ use crate::output::{self, Format};
 #[derive(clap::Args)]
 pub struct Args {
     /// A process id (its descendants are governed too), or the directory of a control group.
-    #[arg(required_unless_present = "run", value_name = "PID|CGROUP")]
+    #[arg(required_unless_present_any = ["run", "session"], value_name = "PID|CGROUP")]
     target: Vec<String>,
+    /// All processes of a user's session: this user's, or of whoever called sudo, or of the user with this
+    /// number. Those with an agent are left to their daemon.
+    #[arg(long, value_name = "UID", num_args = 0..=1, require_equals = true)]
+    session: Option<Option<u32>>,
+    /// Answer 'clew --socket PATH ps', 'top', 'fg', 'bg', 'swap-out' and 'stop' of this user and root.
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
+    /// The budget is for the daemon (at --socket) and its programs, too: what they use counts.
+    #[arg(long)]
+    with_daemon: bool,
     /// What these programs, their swapped pages as far as they are in memory, and this command may use
     /// together [default: half the memory].
     #[arg(long, value_name = "SIZE")]
@@ -27,6 +39,11 @@ pub struct Args {
     /// A preset's name, or a TOML file with a [scheme] table [default: one of its own, near to 'clew'].
     #[arg(long, value_name = "NAME|FILE.toml")]
     scheme: Option<String>,
+    /// So much of what is resident, per cent, may stay with programs behind for their return, whatever the
+    /// one in front wants: more has them return sooner, and the one in front wait more. Of the usual scheme.
+    #[arg(long, value_name = "PERCENT", default_value_t = USUAL_KEPT_PCT, conflicts_with = "scheme")]
+    #[arg(value_parser = clap::value_parser!(u8).range(0..=100))]
+    keep: u8,
     /// Heed lines on standard input: 'fg PID', 'bg PID', 'status'.
     #[arg(long, conflicts_with = "run")]
     orders: bool,
@@ -36,7 +53,7 @@ pub struct Args {
 }
 
 /// `clew govern`. Until a signal comes, or nothing is left to govern.
-pub fn govern(format: Format, args: Args) -> Result<(), Failure> {
+pub fn govern(daemon: impl FnOnce() -> PathBuf, format: Format, args: Args) -> Result<(), Failure> {
     let over = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT, SIGHUP] {
         signal_hook::flag::register(signal, over.clone()).context("heeding signals")?;
@@ -44,7 +61,14 @@ pub fn govern(format: Format, args: Args) -> Result<(), Failure> {
     let mut started = start(&args.run)?;
     let mut targets = args.target;
     targets.extend(started.as_ref().map(|child| child.id().to_string()));
-    let settings = Settings { targets, budget: args.budget, scheme: args.scheme };
+    let settings = Settings {
+        targets,
+        budget: args.budget,
+        scheme: args.scheme,
+        kept_pct: args.keep,
+        session: args.session.map(|uid| uid.unwrap_or_else(session_user)),
+        beside: args.with_daemon.then(daemon),
+    };
     let mut governor = match (Governor::new(&settings), &mut started) {
         (Ok(governor), _) => governor,
         (Err(error), None) => return Err(failure(error)),
@@ -59,6 +83,9 @@ pub fn govern(format: Format, args: Args) -> Result<(), Failure> {
             return Err(failure(error));
         }
     };
+    if let Some(socket) = &args.control {
+        governor.serve_at(socket).map_err(failure)?;
+    }
     let status = governor.status();
     remark!("clew: governing (budget {}, scheme {})", ByteSize(status.budget_bytes), status.scheme);
     let (to, orders) = crossbeam_channel::unbounded::<Order>();
@@ -72,6 +99,7 @@ pub fn govern(format: Format, args: Args) -> Result<(), Failure> {
             remark!("clew: {error}");
         }
     });
+    clew_govern::finish();
     let status = governor.status();
     match &mut started {
         None => show(format, &status),
@@ -79,11 +107,18 @@ pub fn govern(format: Format, args: Args) -> Result<(), Failure> {
     }
 }
 
+/// Whose session is meant where nobody says it.
+fn session_user() -> u32 {
+    let called = std::env::var("SUDO_UID").ok().and_then(|uid| uid.parse().ok());
+    called.unwrap_or_else(own_uid)
+}
+
 fn failure(error: GovernError) -> Failure {
     match error {
         GovernError::Scheme(_) | GovernError::Target { .. } | GovernError::Budget(_) => {
             Failure::Input(error.into())
         }
+        GovernError::Socket { .. } => Failure::Input(error.into()),
         GovernError::NoSwap | GovernError::Forbidden { .. } => Failure::Unfit(error.into()),
     }
 }
@@ -118,6 +153,7 @@ fn show(format: Format, status: &Status) -> Result<(), Failure> {
         row("by what was read ahead of them", bytes(status.used.brought_bytes)),
         row("by their pages in zram", bytes(status.used.swap_bytes)),
         row("by this command", bytes(status.used.governor_bytes)),
+        row("by the daemon and its programs", bytes(status.used.daemon_bytes)),
         row("free swap", bytes(status.swap_free_bytes)),
         row("pages taken out", status.paged_out_pages.to_string()),
         row("pages the kernel took by itself", status.kernel_out_pages.to_string()),

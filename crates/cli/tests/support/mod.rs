@@ -5,6 +5,7 @@
 #![allow(dead_code)] // each test program uses its part
 
 pub mod donors;
+pub mod governed;
 pub mod hook;
 pub mod hostile;
 pub mod other_user;

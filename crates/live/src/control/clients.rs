@@ -150,11 +150,10 @@ impl Client {
                 if let Request::Started { pid, .. } = &mut request {
                     *pid = connected_process(&place.stream);
                 }
-                hands_over = matches!(request, Request::HandOver { .. });
-                match self.ask(request) {
-                    Some(answer) => answer,
-                    None => return false,
-                }
+                let is_hand_over = matches!(request, Request::HandOver { .. });
+                let Some(answer) = self.ask(request) else { return false };
+                hands_over = is_hand_over && is_done(&answer);
+                answer
             }
             Some(Err(error)) => error_line(format!("not a request: {error}")),
             None => error_line(format!("a request has at most {MAX_REQUEST} bytes")),
@@ -222,6 +221,11 @@ fn write(mut stream: &UnixStream, mut bytes: &[u8], until: Instant) -> io::Resul
 
 fn left_until(until: Instant) -> Option<Duration> {
     until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
+}
+
+/// Whether an answer to an order says that it was carried out.
+fn is_done(answer: &str) -> bool {
+    matches!(serde_json::from_str(answer), Ok(Reply::Ok { value: () }))
 }
 
 fn error_line(message: String) -> String {

@@ -1,6 +1,5 @@
 //! What a daemon has: made anew, or inherited from one that died.
 
-use std::fs;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -11,7 +10,7 @@ use clew_store::flash::{Flash, LogId};
 use clew_store::{Journal, Store, StoreConfig, Tables};
 
 use super::DaemonError;
-use super::places::{Bound, agents_socket, given_socket, is_served, is_socket};
+use super::places::{Bound, agents_socket, free, given_socket};
 use crate::agents::seqpacket;
 use crate::config::{Config, DonorsConfig, FlashPlace};
 use crate::control::exporter;
@@ -139,13 +138,7 @@ impl Belongings {
         let given = given_socket(socket);
         let places = [(socket, libc::SOCK_STREAM), (&agent_socket, libc::SOCK_SEQPACKET)];
         for (path, kind) in places.into_iter().skip(usize::from(given.is_some())) {
-            if !is_socket(path)? {
-                continue;
-            }
-            if is_served(path, kind).map_err(file("looking who serves", path))? {
-                return Err(DaemonError::Served(path.to_path_buf()));
-            }
-            fs::remove_file(path).map_err(file("replacing", path))?;
+            free(path, kind)?;
         }
         let mut bound = Bound::default();
         let control: OwnedFd = match given {

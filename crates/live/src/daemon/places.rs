@@ -37,6 +37,34 @@ pub fn check_names(socket: &Path) -> Result<(), DaemonError> {
     }
 }
 
+/// Makes `path` free for who listens: what one that is dead left there goes.
+pub(super) fn free(path: &Path, kind: libc::c_int) -> Result<(), DaemonError> {
+    let fail = |what| {
+        let path = path.to_path_buf();
+        move |source| DaemonError::File { what, path, source }
+    };
+    if !is_socket(path)? {
+        return Ok(());
+    }
+    if is_served(path, kind).map_err(fail("looking who serves"))? {
+        return Err(DaemonError::Served(path.to_path_buf()));
+    }
+    fs::remove_file(path).map_err(fail("replacing"))
+}
+
+/// Listens at `socket` for clients alone, of this user and root: for who has no programs with agents.
+///
+/// # Errors
+/// Others can change what is there, somebody serves there, or it is no socket.
+pub fn listen_for_clients(socket: &Path) -> Result<(UnixListener, Bound), DaemonError> {
+    check_names(socket)?;
+    trusted_path::make(trusted_path::directory_of(socket), 0o700)?;
+    free(socket, libc::SOCK_STREAM)?;
+    let mut bound = Bound::default();
+    let listener = bound.listen(socket, libc::SOCK_STREAM)?;
+    Ok((UnixListener::from(listener), bound))
+}
+
 /// Whether there is something at `path`, which must be a socket then.
 pub(super) fn is_socket(path: &Path) -> Result<bool, DaemonError> {
     match fs::symlink_metadata(path) {
@@ -135,7 +163,7 @@ pub(super) fn given_socket(socket: &Path) -> Option<OwnedFd> {
 
 /// Sockets' files that go when this does: those of a start that failed, after an orderly end all.
 #[derive(Default)]
-pub(super) struct Bound(pub(super) Vec<PathBuf>);
+pub struct Bound(pub(super) Vec<PathBuf>);
 
 impl Bound {
     pub(super) fn listen(

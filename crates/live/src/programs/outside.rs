@@ -279,7 +279,14 @@ mod tests {
     #[test]
     fn descendants_are_found_and_stay_when_their_parents_are_gone() {
         let mut watch = Watch { least_bytes: 0, seen: HashMap::new(), parts: HashMap::new() };
-        let stat = |parent| Stat { state: b'S', parent, cpu_ticks: 0, started: 7 };
+        let stat = |parent| Stat {
+            state: b'S',
+            parent,
+            group: 1,
+            is_agent: false,
+            cpu_ticks: 0,
+            started: 7,
+        };
         let told = Told { app: AppId(3), pid: 10, known: Known::Soon };
         let told = HashMap::from([(10, &told)]);
         let all = [(1, stat(0)), (10, stat(1)), (12, stat(11)), (11, stat(10)), (20, stat(1))];

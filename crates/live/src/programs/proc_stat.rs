@@ -9,6 +9,10 @@ pub struct Stat {
     pub state: u8,
     /// Its parent.
     pub parent: u32,
+    /// Its process group.
+    pub group: u32,
+    /// Whether it calls itself what agents are called.
+    pub is_agent: bool,
     /// Processor time it used, user and system, clock ticks.
     pub cpu_ticks: u64,
     /// When it began, clock ticks since the machine did.
@@ -29,11 +33,14 @@ impl Stat {
 
     /// A command name may hold anything, parentheses too: what follows the last one is numbers.
     fn parse(text: &str) -> Option<Stat> {
-        let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
+        let (before, behind) = text.rsplit_once(')')?;
+        let fields: Vec<&str> = behind.split_ascii_whitespace().collect();
         let number = |i: usize| fields.get(i)?.parse::<u64>().ok();
         Some(Stat {
             state: *fields.first()?.as_bytes().first()?,
             parent: number(1)?.try_into().ok()?,
+            group: number(2)?.try_into().ok()?,
+            is_agent: before.split_once('(').is_some_and(|(_, name)| name == "clew-agent"),
             cpu_ticks: number(11)? + number(12)?,
             started: number(19)?,
         })
@@ -79,7 +86,12 @@ mod tests {
     fn a_name_cannot_pretend_to_be_numbers() {
         let text = "7 (a) S 1 (b c) R 42 7 7 0 -1 4194304 9 0 0 0 250 50 3 4 20 0 1 0 98765 1 2";
         let stat = Stat::parse(text).expect("all fields are there");
-        assert_eq!(stat, Stat { state: b'R', parent: 42, cpu_ticks: 300, started: 98765 });
+        let cpu_ticks = 300;
+        let wanted =
+            Stat { state: b'R', parent: 42, group: 7, is_agent: false, cpu_ticks, started: 98765 };
+        assert_eq!(stat, wanted);
+        let agent = Stat::parse(&text.replace("(a) S 1 (b c)", "(clew-agent)")).expect("as well");
+        assert_eq!(agent, Stat { is_agent: true, ..wanted });
         assert_eq!(Stat::parse("7 (x) R 42"), None);
     }
 

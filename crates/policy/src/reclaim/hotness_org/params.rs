@@ -1,6 +1,6 @@
 //! What a scheme chooses of it.
 
-use clew_core::{ByteSize, Reclaim};
+use clew_core::{ByteSize, Reclaim, Whole};
 use serde::{Deserialize, Serialize};
 
 use super::HotnessOrg;
@@ -47,6 +47,9 @@ pub enum Front {
     /// Its cold and warm pages behind the warm ones of all other apps. What is new is cold, so an app that
     /// makes much of it would lose what it has just written before others lose what they used long ago.
     AfterWarm,
+    /// Only where it is urgent: for whoever has a kernel below that takes pages by itself, and sees which are used.
+    /// So do pages of others, up to [`Params::others_kept_pct`].
+    ToKernel,
 }
 
 /// Parameters.
@@ -64,6 +67,9 @@ pub struct Params {
     pub hot_after: HotAfter,
     /// When the pages of the app in front leave.
     pub front: Front,
+    /// With [`Front::ToKernel`]: so much of what all apps have resident, per cent, may be pages of those behind that
+    /// leave after all of the app in front.
+    pub others_kept_pct: Whole<0, 100, 0>,
 }
 
 impl Default for Params {
@@ -74,6 +80,7 @@ impl Default for Params {
             unseen: Unseen::Warm,
             hot_after: HotAfter::FirstUse,
             front: Front::InClass,
+            others_kept_pct: Whole::default(),
         }
     }
 }

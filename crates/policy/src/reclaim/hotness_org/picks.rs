@@ -41,6 +41,77 @@ fn lists_of(class: Hotness) -> &'static [usize] {
 }
 
 impl HotnessOrg {
+    /// The order of [`Front::ToKernel`]: what others have beyond their share; and, only where the demand is urgent, all
+    /// of the app in front, then the rest. Of others, the app that has most gives first, so who needs little to return
+    /// keeps it; of each, what is cold, then warm, then hot.
+    fn pick_with_share(
+        &mut self,
+        demand: Demand,
+        others: &[AppId],
+        front: &[AppId],
+        out: &mut Vec<Verdict>,
+    ) {
+        let may_take_hot = self.params.lists == Lists::All || demand.urgent;
+        let classes: &[usize] = if may_take_hot { &CLASSES } else { &CLASSES[..2] };
+        let resident: u64 = self.apps().flat_map(|app| app.pages[IN]).sum();
+        let share = resident * u64::from(self.params.others_kept_pct.get()) / 100;
+        let number = |app: &AppId| self.numbers[app] as usize;
+        let others: Vec<usize> = others.iter().map(number).collect();
+        let front: Vec<usize> = front.iter().map(number).collect();
+        let mut wanted = demand.pages;
+        self.take_of_largest(&others, classes, share, &mut wanted, out);
+        if !demand.urgent {
+            return;
+        }
+        for app in front {
+            self.take_of(app, classes, &mut wanted, out);
+        }
+        self.take_of_largest(&others, classes, 0, &mut wanted, out);
+    }
+
+    /// Hands out up to `wanted` pages of an app, of one class after the other.
+    fn take_of(
+        &mut self,
+        app: usize,
+        classes: &[usize],
+        wanted: &mut usize,
+        out: &mut Vec<Verdict>,
+    ) {
+        for class in classes {
+            let list = self.app(app).lists[IN][*class];
+            while *wanted > 0
+                && let Some(slot) = self.lists.tail(list)
+            {
+                self.take(slot, *class, out);
+                *wanted -= 1;
+            }
+        }
+    }
+
+    /// Hands out up to `wanted` pages of these classes until the apps together have no more than `share`.
+    fn take_of_largest(
+        &mut self,
+        apps: &[usize],
+        classes: &[usize],
+        share: u64,
+        wanted: &mut usize,
+        out: &mut Vec<Verdict>,
+    ) {
+        let all = |org: &HotnessOrg, app: usize| org.app(app).pages[IN].iter().sum::<u64>();
+        let mut beyond = apps.iter().map(|app| all(self, *app)).sum::<u64>().saturating_sub(share);
+        let may = |org: &HotnessOrg, app: usize| {
+            classes.iter().any(|class| org.app(app).pages[IN][*class] > 0)
+        };
+        while *wanted > 0 && beyond > 0 {
+            let able = apps.iter().copied().filter(|app| may(self, *app));
+            let Some(largest) = able.max_by_key(|app| all(self, *app)) else { return };
+            let mut one = 1;
+            self.take_of(largest, classes, &mut one, out);
+            *wanted -= 1;
+            beyond -= 1;
+        }
+    }
+
     /// Hands out the page at `slot`.
     fn take(&mut self, slot: Slot, class: usize, out: &mut Vec<Verdict>) {
         let unit = Unit::Page(self.lists.page(slot));
@@ -94,6 +165,7 @@ impl Reclaim for HotnessOrg {
         };
         let rounds: &[(usize, &[AppId])] = match self.params.front {
             Front::InClass => &CLASSES.map(|class| (class, &order[..])),
+            Front::ToKernel => return self.pick_with_share(demand, others, front, out),
             Front::AfterWarm => &[
                 (COLD, others),
                 (WARM, others),

@@ -46,24 +46,20 @@ fn look_at(
     events: &mut Vec<Event>,
 ) -> std::io::Result<Found> {
     let mut found = Found::default();
-    let mut seen: Vec<(u64, PageIs)> = Vec::new();
+    let mut seen: Vec<(Range<Vpn>, PageIs)> = Vec::new();
+    let mut end = range.start;
     let addresses = (range.start.addr(page_bytes), range.end.addr(page_bytes));
     program.kept_pages(addresses, page_bytes, |first, count, is| {
-        seen.extend((first.0..first.0 + count).map(|vpn| (vpn, is)));
+        seen.push((end..first, PageIs::Nothing));
+        end = Vpn(first.0 + count);
+        seen.push((first..end, is));
     })?;
-    let mut known = pages.known(program.space, range.clone()).into_iter().peekable();
-    let mut seen = seen.into_iter().peekable();
-    loop {
-        let next = match (known.peek(), seen.peek()) {
-            (None, None) => break,
-            (Some((known, _)), Some((seen, _))) => known.0.min(*seen),
-            (Some((known, _)), None) => known.0,
-            (None, Some((seen, _))) => *seen,
-        };
-        let before = known.next_if(|(vpn, _)| vpn.0 == next).map_or(Where::Nowhere, |(_, is)| is);
-        let now = seen.next_if(|(vpn, _)| *vpn == next).map_or(PageIs::Nothing, |(_, is)| is);
-        let page = PageId::new(program.space, Vpn(next));
-        become_known(page, before, now, stored_bytes, pages, events, &mut found);
+    seen.push((end..range.end, PageIs::Nothing));
+    for (run, now) in seen {
+        for (vpn, before) in pages.not_as(program.space, run, now) {
+            let page = PageId::new(program.space, vpn);
+            become_known(page, before, now, stored_bytes, pages, events, &mut found);
+        }
     }
     Ok(found)
 }

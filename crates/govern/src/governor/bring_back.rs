@@ -70,6 +70,7 @@ impl Governor {
     }
 
     /// Tells of what was brought and touched so far of an app: what it uses belongs to the relaunch that is going on.
+    /// The rest that relaunch did not use.
     pub(super) fn look_what_was_used(&mut self, app: AppId) {
         let is_of_app = |space: &SpaceId| self.driver.facts().app_of(*space) == Some(app);
         let (of_app, others): (Vec<Brought>, Vec<Brought>) =
@@ -77,6 +78,10 @@ impl Governor {
         self.brought = others.into();
         for mut batch in of_app {
             batch.pages = self.touched(batch.space, batch.pages);
+            for run in batch.pages.chunk_by(|a, b| a.raw() + 1 == b.raw()) {
+                let run = PageRun { first: run[0], count: run.len() as u32 };
+                self.driver.tell(self.now, &Event::Unused { run }, &self.pages);
+            }
             self.brought.push_back(batch);
         }
         self.brought.make_contiguous().sort_by_key(|batch| batch.when);

@@ -3,7 +3,7 @@
 use clew_core::AppState;
 use serde::Serialize;
 
-use crate::looks::Found;
+use super::looks::Found;
 
 /// What was counted since the governor began. All are pages where nothing else is said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,12 +42,16 @@ pub struct UsedBytes {
     pub swap_bytes: u64,
     /// The governor's own.
     pub governor_bytes: u64,
+    /// What a daemon and its programs use, where the budget is for both.
+    pub daemon_bytes: u64,
 }
 
 impl UsedBytes {
     /// All of it.
     pub fn total(&self) -> u64 {
-        self.programs_bytes + self.brought_bytes + self.swap_bytes + self.governor_bytes
+        let UsedBytes { programs_bytes, brought_bytes, swap_bytes, governor_bytes, daemon_bytes } =
+            self;
+        programs_bytes + brought_bytes + swap_bytes + governor_bytes + daemon_bytes
     }
 }
 
