@@ -35,9 +35,12 @@ use crate::program::{Program, anonymous_bytes, command};
 use crate::swap::Swap;
 use crate::targets::Targets;
 
+mod adapter;
 mod bring_back;
 mod control;
+mod front;
 mod looks;
+mod pageout;
 mod status;
 mod young;
 

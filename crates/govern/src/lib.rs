@@ -13,15 +13,12 @@
 //! come back on a touch.
 #![forbid(unsafe_code)]
 
-mod adapter;
 mod beside;
 pub mod doctor;
 mod error;
-mod front;
 mod governor;
 mod major_faults;
 mod orders;
-mod pageout;
 mod pages;
 mod program;
 mod scheme;

@@ -19,6 +19,7 @@ fn hotness_org() -> HotnessOrg {
         unseen: Unseen::Keep,
         hot_after: HotAfter::FirstUse,
         front: Front::InClass,
+        ..Params::default()
     })
 }
 
