@@ -49,7 +49,7 @@ fn completions_and_man_pages_know_every_verb_and_option() {
         let explained = run_to_end(clew().args([verb, "--help"]), LONG);
         let explained = String::from_utf8_lossy(&explained.stdout).into_owned();
         let lines = explained.lines().map(str::trim_start).filter(|line| line.starts_with('-'));
-        for option in lines.filter_map(|l| l.split([' ', '=']).find(|w| w.starts_with("--"))) {
+        for option in lines.filter_map(|l| l.split([' ', '=', '[']).find(|w| w.starts_with("--"))) {
             assert!(page.contains(option), "{option} is not on the page of '{verb}'");
         }
     }

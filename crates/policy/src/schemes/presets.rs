@@ -10,7 +10,7 @@ use crate::packing::one_page::OnePage;
 use crate::packing::{adaptive_region, fixed_blocks};
 use crate::prefetch::{by_trigger, group, hot_list, pre_decomp, runs};
 use crate::reclaim::ft_list;
-use crate::reclaim::hotness_org::{self, Front, HotAfter, Unseen};
+use crate::reclaim::hotness_org::{self, Front, Unseen};
 use crate::{admission, eviction, placement, prefetch, reclaim};
 
 use super::{OnFull, PoolKind, Scheme};
@@ -52,8 +52,8 @@ pub(super) fn missing(name: &str) -> &'static [&'static str] {
     }
 }
 
-/// The best of what is there, chosen by measurement on natural programs (`docs/results.md`): what was
-/// asked for twice stays longest, then what the app in front has, every page is stored alone and with a dictionary, and a fault brings the
+/// The best of what is there, chosen by measurement on natural programs (`docs/results.md`): what a relaunch
+/// used stays longest, then what the app in front has, every page is stored alone and with a dictionary, and a fault brings the
 /// run that it begins and the 64 KiB around it, where that pays. Nothing is restored before it is asked
 /// for: of what real programs used before, too little is used again.
 fn clew() -> Scheme {
@@ -62,7 +62,6 @@ fn clew() -> Scheme {
         reclaim: Arc::new(hotness_org::Params {
             initial_hot: ByteSize(0),
             unseen: Unseen::Keep,
-            hot_after: HotAfter::SecondUse,
             front: Front::AfterWarm,
             ..hotness_org::Params::default()
         }),
