@@ -80,8 +80,15 @@ impl ProcessName {
         let fd = unsafe {
             let fd = libc::syscall(libc::SYS_pidfd_open, self.pid, 0) as RawFd;
             if fd < 0 {
+                // Asked twice: who took one that lives for gone would begin anew beside it, and its programs would
+                // wait for ever.
                 let error = io::Error::last_os_error();
-                return if is_gone(&error) { Ok(None) } else { Err(error) };
+                return match ProcessName::of(self.pid) {
+                    Ok(now) if now == *self => Err(error),
+                    Ok(_) => Ok(None),
+                    Err(gone) if is_gone(&error) && is_gone(&gone) => Ok(None),
+                    Err(_) => Err(error),
+                };
             }
             OwnedFd::from_raw_fd(fd)
         };
