@@ -2,11 +2,11 @@
 //! was there before.
 //!
 //! The same policies and the same [`Driver`](clew_engine::driver::Driver) as of the daemon and of a replay, and one more
-//! adapter of it. A page that is to leave is taken out by MADV_PAGEOUT ([`pageout`]), what a return will use is read by
-//! MADV_WILLNEED ([`bring_back`]), and what recurs is kept young while the kernel takes pages by itself ([`young`]).
-//! The sensors are the stream of major faults ([`major_faults`]) and the kernel's page tables ([`looks`]).
+//! adapter of it. A page that is to leave is taken out by MADV_PAGEOUT (`governor/pageout.rs`), what a return will use is read by
+//! MADV_WILLNEED (`governor/bring_back.rs`), and what recurs is kept young while the kernel takes pages by itself (`governor/young.rs`).
+//! The sensors are the stream of major faults ([`major_faults`]) and the kernel's page tables (`governor/looks.rs`).
 //!
-//! Clients ask as they ask a daemon ([`control`]). What has an agent is left to its daemon, whose use of memory may count
+//! Clients ask as they ask a daemon (`governor/control.rs`). What has an agent is left to its daemon, whose use of memory may count
 //! ([`beside`]).
 //!
 //! Nothing that a program could read depends on the governor: the kernel's swap has the pages, and whoever dies, they
