@@ -58,9 +58,12 @@ pub enum Event {
     Resident { run: PageRun },
     /// A page was accessed.
     Access { page: PageId, kind: AccessKind, write: bool },
+    /// Resident pages were used since that was last looked at, when and how often is not known. Told by the end
+    /// of a relaunch at the latest, and in no order of use.
+    Used { run: PageRun },
     /// Pages that were watched (parked) from before a relaunch of their app to its end were not
-    /// touched. The counterpart of `Access { kind: Seen }` where touches of resident pages cannot
-    /// be seen; the pages are resident again, or stay parked, as before.
+    /// touched, or resident pages were found untouched. The counterpart of `Access { kind: Seen }` and [`Event::Used`];
+    /// the pages are resident again, or stay parked, as before.
     Unused { run: PageRun },
     /// Pages were unmapped or their contents given up by the program.
     Freed { run: PageRun },

@@ -29,7 +29,9 @@ fn check_run(number: u64, record: &Record, most: u64) -> Result<(), LabError> {
         Record::Resident { run } if u64::from(run.count) > most => {
             bad("pages", &format!("{} pages at once", run.count))
         }
-        Record::Note(Note::Sample { run } | Note::Unused { run }) if run.count > WATCHED_PAGES => {
+        Record::Note(Note::Sample { run } | Note::Used { run } | Note::Unused { run })
+            if run.count > WATCHED_PAGES =>
+        {
             bad("pages", &format!("{} pages are watched together", run.count))
         }
         Record::Moved { from, to } if from.first.space() != to.space() => {

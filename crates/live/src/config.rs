@@ -62,6 +62,8 @@ pub struct ConfigFile {
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct SensorFile {
+    /// Whether the accessed bits of page tables are read where that is possible, in place of samples.
+    pub accessed_bits: Option<bool>,
     /// See [`Sensor::share`].
     pub share: Option<u32>,
     /// See [`Sensor::run_pages`].
@@ -301,7 +303,9 @@ pub struct Config {
     pub metrics: Option<SocketAddr>,
     /// Whether activity tells which app is in front, of apps for which nobody says it.
     pub activity: bool,
-    /// How the use of resident pages is looked at.
+    /// Whether the accessed bits of page tables are read where that is possible.
+    pub accessed_bits: bool,
+    /// How the use of resident pages is looked at otherwise.
     pub sensor: Sensor,
     /// Where blocks go that leave the pool, if the scheme has them leave.
     pub flash: Option<FlashPlace>,
@@ -440,6 +444,7 @@ impl Config {
             max_short_lives: from_file.max_short_lives.unwrap_or(5),
             metrics,
             activity: from_file.activity.unwrap_or(false),
+            accessed_bits: from_file.sensor.accessed_bits.unwrap_or(true),
             sensor: Sensor {
                 share: from_file.sensor.share.unwrap_or(Sensor::default().share),
                 run_pages: from_file.sensor.run_pages.unwrap_or(Sensor::default().run_pages),

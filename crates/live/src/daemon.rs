@@ -20,6 +20,7 @@ use clew_store::{StoreConfig, points};
 use crossbeam_channel::{Sender, unbounded};
 use sd_notify::NotifyState;
 
+use crate::accessed::AccessedBits;
 use crate::agents::accept::accept_agents;
 use crate::agents::closer;
 use crate::config::Config;
@@ -276,7 +277,14 @@ pub fn run(
     let agent_socket = std::path::absolute(&agent_socket).unwrap_or(agent_socket);
     let environment = Environment { agent_socket, agent_protocol: VERSION };
     let mut driver = Driver::new(engine, config.budget(4096), config.scheme.on_full);
-    driver.set_sensor(config.sensor);
+    let accessed = config.accessed_bits.then(AccessedBits::open).and_then(|opened| {
+        opened
+            .inspect_err(|why| tracing::info!(%why, "accessed bits of page tables are not read"))
+            .ok()
+    });
+    if accessed.is_none() {
+        driver.set_sensor(config.sensor);
+    }
     recorder.into_iter().for_each(|recorder| driver.listen(Box::new(Tap(recorder))));
     transcript.into_iter().for_each(|transcript| driver.listen(Box::new(transcript)));
     let crew = Crew::new(shared.clone(), work, to_governor.clone());
@@ -284,6 +292,9 @@ pub fn run(
     let mut governor =
         Governor::new(shared.clone(), driver, config, environment, keeper_pid, to_workers, crew);
     governor.go_by(profiles);
+    if let Some(bits) = accessed {
+        governor.read_touches(bits);
+    }
     let lenders = donors.clone();
     governor.lend_from(donors);
     let adopted = left

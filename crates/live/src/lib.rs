@@ -3,6 +3,7 @@
 //! Threads: one *governor* owns the policies and the apps; *fault* threads, one a CPU, answer faults
 //! from the page table; *workers* take pages out and bring them back; the rest serve sockets.
 
+pub mod accessed;
 pub mod agents;
 pub mod config;
 pub mod control;

@@ -156,6 +156,7 @@ fn detail(note: Note) -> (&'static str, String) {
         Note::AskedApp { .. }
         | Note::AskedPrefetch { .. }
         | Note::PrefetchExpired { .. }
+        | Note::Used { .. }
         | Note::Unused { .. }
         | Note::Sample { .. }
         | Note::Spared { .. }

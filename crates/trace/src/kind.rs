@@ -69,6 +69,7 @@ kinds! {
     JobDone = 37, "job-done";
     DeviceSample = 38, "device-sample";
     Donor = 39, "donor";
+    Used = 40, "used";
 }
 
 impl Kind {
@@ -79,7 +80,8 @@ impl Kind {
             2 => Kind::Spared,
             3 => Kind::JobDone,
             4 => Kind::DeviceSample,
-            _ => Kind::Donor,
+            5 => Kind::Donor,
+            _ => Kind::Used,
         };
         self as u8 <= last as u8
     }
@@ -112,6 +114,7 @@ impl Kind {
                     Kind::AskedFault
                 }
                 Note::PrefetchUsed { .. } | Note::PrefetchExpired { .. } => Kind::PrefetchEnd,
+                Note::Used { .. } => Kind::Used,
                 Note::Unused { .. } => Kind::Unused,
                 Note::Group { .. } => Kind::Group,
                 Note::Victim { .. } => Kind::Victim,

@@ -122,7 +122,9 @@ impl Known {
             }
             Record::Resident { run }
             | Record::Freed { run }
-            | Record::Note(Note::Unused { run } | Note::Sample { run }) => self.run(run),
+            | Record::Note(Note::Used { run } | Note::Unused { run } | Note::Sample { run }) => {
+                self.run(run)
+            }
             Record::Moved { from, to } => {
                 self.run(from)?;
                 self.run(PageRun { first: to, count: from.count })

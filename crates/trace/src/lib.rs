@@ -52,4 +52,4 @@ pub use trace::Trace;
 pub use writer::Writer;
 
 /// The version of the format that is written. Those before it are read too.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;

@@ -186,7 +186,7 @@ fn put_note(pen: &mut Pen<'_>, note: Note) {
             pen.flag(true);
             pen.page(page);
         }
-        Note::Unused { run } | Note::Sample { run } => pen.run(run),
+        Note::Used { run } | Note::Unused { run } | Note::Sample { run } => pen.run(run),
         Note::AskedSamples { app, pages, run_pages } => {
             pen.number(app.0);
             pen.number(pages);
@@ -464,6 +464,7 @@ impl<'a> Scan<'a> {
                 let page = self.page(tag, before)?;
                 if flag { Note::PrefetchUsed { page } } else { Note::PrefetchExpired { page } }
             }
+            Kind::Used => Note::Used { run: self.run(tag, before)? },
             Kind::Unused => Note::Unused { run: self.run(tag, before)? },
             Kind::AskedSamples => {
                 let (app, pages) = (self.app()?, self.number("pages")?);

@@ -109,7 +109,9 @@ pub enum Note {
     PrefetchUsed { page: PageId },
     /// A page that had come back early was not used.
     PrefetchExpired { page: PageId },
-    /// Pages that were watched during a relaunch were not used.
+    /// Resident pages were used, at some time since that was last looked at.
+    Used { run: PageRun },
+    /// Pages that were watched during a relaunch, or that were resident, were not used.
     Unused { run: PageRun },
     /// How full a tier was said to be.
     TierUse { tier: Tier, used_bytes: u64, pages: u64 },
@@ -180,6 +182,7 @@ impl Record {
             Event::PageIn { page, tier, demand } => {
                 Record::Note(Note::PageIn { page, tier, demand })
             }
+            Event::Used { run } => Record::Note(Note::Used { run }),
             Event::Unused { run } => Record::Note(Note::Unused { run }),
             Event::PrefetchUsed { page } => Record::Note(Note::PrefetchUsed { page }),
             Event::PrefetchExpired { page } => Record::Note(Note::PrefetchExpired { page }),
@@ -216,6 +219,7 @@ impl Record {
                 Note::DeviceSample { device } => Event::DeviceSample { device },
                 Note::Donor { donor, state } => Event::Donor { donor, state },
                 Note::Tick => Event::Tick,
+                Note::Used { run } => Event::Used { run },
                 Note::Unused { run } => Event::Unused { run },
                 Note::PrefetchUsed { page } => Event::PrefetchUsed { page },
                 Note::PrefetchExpired { page } => Event::PrefetchExpired { page },
@@ -256,7 +260,7 @@ impl Record {
                 | Note::PrefetchUsed { page }
                 | Note::PrefetchExpired { page }
                 | Note::Dropped { page, .. } => one(page),
-                Note::Unused { run } | Note::Sample { run } => Some(run),
+                Note::Used { run } | Note::Unused { run } | Note::Sample { run } => Some(run),
                 Note::AskedPrefetch { trigger: Trigger::Fault(page) | Trigger::Hit(page) } => {
                     one(page)
                 }

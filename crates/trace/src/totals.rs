@@ -10,7 +10,7 @@ use crate::known::check_name;
 use crate::packed::{Scan, put_varint};
 use crate::record::Record;
 
-const KINDS: usize = Kind::Donor as usize + 1;
+const KINDS: usize = Kind::ALL.len() + 1;
 
 /// Counts of a whole trace.
 #[derive(Clone, PartialEq, Debug)]

@@ -45,6 +45,7 @@ fn all_records() -> Vec<Record> {
         Note::Dropped { page: one, tier: Tier::Pool },
         Note::PrefetchUsed { page: one },
         Note::PrefetchExpired { page: one },
+        Note::Used { run },
         Note::Unused { run },
         Note::TierUse { tier: Tier::Pool, used_bytes: 123_456, pages: 99 },
         Note::AskedSamples { app, pages: 700, run_pages: 8 },

@@ -109,6 +109,7 @@ fn note() -> impl Strategy<Value = Note> {
         page().prop_map(|page| Note::Stayed { page }),
         page().prop_map(|page| Note::PrefetchUsed { page }),
         page().prop_map(|page| Note::PrefetchExpired { page }),
+        run().prop_map(|run| Note::Used { run }),
         run().prop_map(|run| Note::Unused { run }),
         run().prop_map(|run| Note::Sample { run }),
         app().prop_map(|app| Note::Spared { app }),

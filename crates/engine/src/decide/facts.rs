@@ -108,6 +108,11 @@ impl FactsKeeper {
                 self.count(space, pages);
             }
             Event::Access { page, kind, .. } => self.accessed(page, kind, pages),
+            Event::Used { run } => {
+                for page in run.pages() {
+                    self.accessed(page, AccessKind::Seen, pages);
+                }
+            }
             Event::Resident { run } | Event::Freed { run } => self.count(run.first.space(), pages),
             Event::Moved { from, to } => {
                 self.move_launch_sets(from, to);

@@ -67,6 +67,11 @@ impl Driver {
         !self.relaunches.0.is_empty()
     }
 
+    /// Whether this one is.
+    pub fn is_relaunched(&self, app: AppId) -> bool {
+        self.relaunches.0.contains_key(&app)
+    }
+
     /// Nothing is known of it any more.
     pub(super) fn forget_relaunch(&mut self, app: AppId) {
         self.relaunches.0.remove(&app);

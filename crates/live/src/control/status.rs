@@ -340,6 +340,12 @@ pub struct SensorStatus {
     pub touches: u64,
     /// Pages of them that a relaunch did not touch.
     pub unused_pages: u64,
+    /// Resident pages whose accessed bit said that they were used, when an app had been used.
+    #[serde(default)]
+    pub accessed_pages: u64,
+    /// And of which it said that they were not.
+    #[serde(default)]
+    pub not_accessed_pages: u64,
 }
 
 /// One app, in [`Status`].

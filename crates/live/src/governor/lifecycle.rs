@@ -56,7 +56,11 @@ impl Governor {
     }
 
     pub(super) fn background(&mut self, app: AppId) {
+        if !self.driver.is_relaunched(app) {
+            self.tell_touches(app);
+        }
         self.end_relaunch(app);
+        self.clear_touches(app);
         if let Some(a) = self.apps.get_mut(&app) {
             a.state = AppState::Background;
         }
@@ -86,6 +90,9 @@ impl Governor {
         }
         // Touches that are not told of yet come first.
         self.drain_ring();
+        if self.driver.is_relaunched(app) {
+            self.tell_touches(app);
+        }
         let shared = self.shared.clone();
         let is_untouched = |page: PageId| {
             let entry = shared.process(page.space()).map(|p| p.space.table.load(page.vpn()));

@@ -25,6 +25,7 @@ mod starved;
 mod status;
 mod thrashing;
 mod told_late;
+mod touches;
 mod user_budgets;
 mod windows;
 
@@ -67,6 +68,7 @@ use page_tables::Programs;
 use scans::Scans;
 use thrashing::Thrashing;
 use told_late::Moves;
+use touches::Touches;
 use user_budgets::UserBudgets;
 
 /// While something happens, and while nothing does.
@@ -198,6 +200,7 @@ pub struct Governor {
     /// When the last second ended in which pages were watched.
     last_second: Instant,
     outside: Outside,
+    touches: Touches,
     cpu_load: CpuLoad,
     flash_device: FlashDevice,
     donors: Donors,
@@ -265,6 +268,7 @@ impl Governor {
             thrashing: Thrashing::default(),
             last_second: now,
             outside: Outside::new(now),
+            touches: Touches::default(),
             cpu_load: CpuLoad::default(),
             flash_device: FlashDevice::default(),
             donors: Donors::default(),

@@ -167,6 +167,8 @@ impl Governor {
                 sampled_pages: sampled,
                 touches: touched,
                 unused_pages: self.driver.unused_pages(),
+                accessed_pages: self.touches.used_pages,
+                not_accessed_pages: self.touches.unused_pages,
             },
             lost_programs: self.shared.lost.get().map_or(0, |lost| lost.len() as u64),
             ended_apps: self.ended.iter().map(|(_, name)| name.clone()).collect(),

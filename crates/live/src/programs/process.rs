@@ -87,6 +87,8 @@ pub struct Process {
     pub left_out: AtomicU64,
     /// Its app is being relaunched: the thread that faults is kept next to the handler.
     pub relaunching: AtomicBool,
+    /// The accessed bits of its pages were cleared once: they say what was used since.
+    pub accessed_cleared: AtomicBool,
     /// A thread whose affinity was narrowed, and what it was before.
     pub narrowed: Mutex<Option<affinity::Narrowed>>,
     /// Since when faults wait for its events, which are held.
@@ -203,6 +205,7 @@ impl Process {
             left: AtomicBool::default(),
             left_out: AtomicU64::default(),
             relaunching: AtomicBool::default(),
+            accessed_cleared: AtomicBool::default(),
             narrowed: Mutex::new(None),
             faults: AtomicU64::default(),
             demand: AtomicU64::default(),

@@ -46,6 +46,7 @@ impl Desk {
             | Work::Sample { .. }
             | Work::EndSample { .. }
             | Work::Scan { .. }
+            | Work::ClearAccessed { .. }
             | Work::LookForOwn { .. } => &self.other,
             // Both take long.
             Work::Job { .. } | Work::CleanLog { .. } => &self.jobs,

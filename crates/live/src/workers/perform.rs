@@ -10,6 +10,7 @@ use clew_engine::{MoverContext, SwapOut};
 use clew_store::{ReadError, State};
 
 use super::work::{Done, Look, Peeked, Work};
+use crate::accessed::AccessedBits;
 use crate::faults::poison::poison_if_damaged;
 use crate::programs::let_go;
 use crate::programs::not_inherited::forget_what_is_missing;
@@ -112,6 +113,14 @@ pub(super) fn perform(shared: &Arc<Shared>, work: Work, ctx: &mut MoverContext) 
             let scanned = Some(Look { took: began.elapsed(), is_whole: found.is_ok() });
             let events = found.unwrap_or_default();
             Done { ticket, events, scanned, process: Some(process), ..Done::default() }
+        }
+        Work::ClearAccessed { process, ticket } => {
+            // If its number is another's by now, that one's bits are cleared, and nobody goes by them.
+            match AccessedBits::clear(process.pid()) {
+                Ok(()) => process.accessed_cleared.store(true, Ordering::Relaxed),
+                Err(error) => tracing::debug!(pid = process.pid(), %error, "not cleared"),
+            }
+            Done { ticket, process: Some(process), ..Done::default() }
         }
         Work::LookForOwn { process, ticket } => {
             let has_own = let_go::has_own_userfaultfd(process.pid());

@@ -43,6 +43,8 @@ pub enum Work {
     Job { job: Job, ticket: u64 },
     /// Find and register new mappings.
     Scan { process: Arc<Process>, ticket: u64 },
+    /// Have all pages of a process count as not used.
+    ClearAccessed { process: Arc<Process>, ticket: u64 },
     /// See whether a process has a userfaultfd of its own.
     LookForOwn { process: Arc<Process>, ticket: u64 },
     /// Bring everything back and give its mappings up.

@@ -64,6 +64,7 @@ impl LaunchPages {
             | Event::PrefetchUsed { .. }
             | Event::PrefetchExpired { .. }
             | Event::Resident { .. }
+            | Event::Used { .. }
             | Event::Unused { .. }
             | Event::Freed { .. } => {}
             _ => self.0.clear(),

@@ -76,6 +76,7 @@ impl Files {
             Event::Launch { app } | Event::Relaunch { app } => self.comes_to_front(app),
             Event::Resident { run } => *pages += lists.push_run(self.old, run),
             Event::Access { page, kind: AccessKind::Seen, .. } => self.used(page),
+            Event::Used { run } => run.pages().for_each(|page| self.used(page)),
             Event::Access { page, kind: AccessKind::Fresh, .. }
             | Event::PageIn { page, demand: true, .. }
             | Event::Stayed { page } => self.enter(page, self.in_use),
@@ -134,6 +135,7 @@ plain!(
 fn about(event: &Event) -> Option<PageId> {
     match *event {
         Event::Resident { run: PageRun { first: page, .. } }
+        | Event::Used { run: PageRun { first: page, .. } }
         | Event::Unused { run: PageRun { first: page, .. } }
         | Event::Freed { run: PageRun { first: page, .. } }
         | Event::Moved { from: PageRun { first: page, .. }, .. }

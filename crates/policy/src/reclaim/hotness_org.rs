@@ -186,6 +186,14 @@ impl HotnessOrg {
         self.app_mut(number).pages[IN][COLD] += new;
     }
 
+    /// The page was used at some time; of pages that have left meanwhile that is known already, or too late.
+    fn used_unseen(&mut self, page: PageId, view: &View<'_>) {
+        let is_in = |slot| self.place(slot).0 == IN;
+        if self.lists.find(page).is_some_and(is_in) {
+            self.used(page, view);
+        }
+    }
+
     fn unused(&mut self, run: PageRun) {
         for page in run.pages() {
             let Some(slot) = self.lists.find(page) else { continue };
@@ -268,6 +276,7 @@ impl Observe for HotnessOrg {
                 let side = if tier == Tier::Pool { OUT } else { BEYOND };
                 self.is_at(page, side, view);
             }
+            Event::Used { run } => run.pages().for_each(|page| self.used_unseen(page, view)),
             Event::Unused { run } => self.unused(run),
             Event::Freed { run } => self.forget_run(run),
             Event::Moved { from, to } => self.moved(from, to),

@@ -271,6 +271,7 @@ impl Observe for Lru {
             Event::Access { page, kind: AccessKind::Seen, .. } => {
                 self.used(page);
             }
+            Event::Used { run } => run.pages().for_each(|page| self.used(page)),
             Event::Access { page, kind: AccessKind::Fresh, .. } => {
                 self.enter(page);
             }

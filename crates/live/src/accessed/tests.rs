@@ -1,0 +1,73 @@
+//! On this kernel, with own pages and a child's.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+
+use super::*;
+use crate::skip::skip;
+
+/// Loud if it cannot run here.
+fn open() -> Option<AccessedBits> {
+    match AccessedBits::open() {
+        Ok(bits) => Some(bits),
+        // SAFETY: takes nothing, cannot fail.
+        Err(why) if unsafe { libc::geteuid() } != 0 => {
+            skip("accessed", &why.to_string());
+            None
+        }
+        Err(why) => panic!("root, and yet: {why}"),
+    }
+}
+
+#[test]
+fn what_is_touched_is_found_and_nothing_else() {
+    let Some(bits) = open() else { return };
+    let own = OwnPages::new().expect("memory");
+    let pid = std::process::id();
+    assert_eq!(bits.of_table(pid, own.first()), Some(touched()));
+    assert_eq!(bits.of_table(pid, Vpn(own.first().0 + (1 << 26))), None, "nothing is there");
+    assert_eq!(bits.of_table(u32::MAX >> 1, own.first()), None, "nobody is");
+}
+
+#[test]
+fn pages_of_another_process_are_seen_from_when_they_were_cleared() {
+    let Some(bits) = open() else { return };
+    let script = "import ctypes, mmap, sys\n\
+        m = mmap.mmap(-1, 4 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n\
+        m.madvise(mmap.MADV_NOHUGEPAGE)\n\
+        base = ctypes.addressof(ctypes.c_char.from_buffer(m))\n\
+        skip = -base % (2 << 20)\n\
+        for page in range(512): m[skip + page * 4096] = 1\n\
+        print(base + skip, flush=True)\n\
+        sys.stdin.readline()\n\
+        for page in range(0, 512, 7): m[skip + page * 4096]\n\
+        print('read', flush=True)\n\
+        sys.stdin.readline()\n";
+    let child = Command::new("python3")
+        .args(["-c", script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn();
+    let Ok(mut child) = child else {
+        skip("accessed", "no python3");
+        return;
+    };
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    let mut to_child = child.stdin.take().expect("a pipe");
+    let address: u64 = lines.next().expect("a line").expect("text").parse().expect("an address");
+    let first = Vpn(address / PAGE);
+    let count = |bits: Bits| bits.iter().map(|word| word.count_ones()).sum::<u32>();
+    assert_eq!(bits.of_table(child.id(), first).map(count), Some(512), "all were written");
+    AccessedBits::clear(child.id()).expect("root may");
+    assert_eq!(bits.of_table(child.id(), first).map(count), Some(0));
+    // Whoever else runs meanwhile makes the processor forget what it knows of the entries.
+    to_child.write_all(b"go\n").expect("it reads");
+    assert_eq!(lines.next().expect("a line").expect("text"), "read");
+    let seen = bits.of_table(child.id(), first).expect("they are there");
+    let (touched, others): (Vec<u64>, Vec<u64>) =
+        (0..512).filter(|page| is_set(&seen, *page)).partition(|page| page % 7 == 0);
+    assert!(others.is_empty(), "these were not touched: {others:?}");
+    assert!(touched.len() >= 37, "half of 74 at least: {touched:?}");
+    drop(to_child);
+    child.wait().expect("it ends");
+}
