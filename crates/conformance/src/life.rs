@@ -237,8 +237,11 @@ impl<P: Observe + ?Sized> Life<P> {
                 Some(run) => {
                     let seen = |page: &PageId| self.takeable().contains(page);
                     let runs: Vec<_> = run.pages().filter(seen).collect();
-                    let unused = |first| Event::Unused { run: PageRun { first, count: 1 } };
-                    runs.into_iter().try_for_each(|page| self.tell(unused(page)))
+                    let used = self.one_in(2);
+                    runs.into_iter().try_for_each(|first| {
+                        let run = PageRun { first, count: 1 };
+                        self.tell(if used { Event::Used { run } } else { Event::Unused { run } })
+                    })
                 }
                 None => Ok(()),
             },
@@ -339,6 +342,7 @@ impl<P: Observe + ?Sized> Life<P> {
         let events = [
             Event::Freed { run },
             Event::Moved { from: run, to },
+            Event::Used { run },
             Event::Unused { run },
             Event::Stayed { page },
             Event::PageIn { page, tier, demand: true },

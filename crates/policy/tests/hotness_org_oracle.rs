@@ -138,6 +138,15 @@ impl Naive {
             Event::Stayed { page } => self.is_at(page, Side::In, view),
             Event::Stored { page, tier: Tier::Pool, .. } => self.is_at(page, Side::Pool, view),
             Event::Stored { page, .. } => self.is_at(page, Side::Beyond, view),
+            Event::Used { run } => {
+                let is_in =
+                    |page: &PageId| self.known.get(page).is_some_and(|k| k.side == Side::In);
+                run.pages()
+                    .filter(is_in)
+                    .collect::<Vec<_>>()
+                    .into_iter()
+                    .for_each(|page| self.used(page, view));
+            }
             Event::Unused { run } => {
                 for page in run.pages() {
                     match self.known.get(&page).copied() {
@@ -324,6 +333,7 @@ fn step() -> impl Strategy<Value = Step> {
         5 => tell((any_page(), any::<bool>())
             .prop_map(|(page, demand)| Event::PageIn { page, tier: Tier::Pool, demand })
             .boxed()),
+        2 => tell(any_run().prop_map(|run| Event::Used { run }).boxed()),
         2 => tell(any_run().prop_map(|run| Event::Unused { run }).boxed()),
         1 => tell(any_run().prop_map(|run| Event::Freed { run }).boxed()),
         1 => tell((any_run(), 30u64..90)

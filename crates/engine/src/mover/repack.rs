@@ -110,7 +110,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         None
     }
 
-    fn put_anew(
+    pub(super) fn put_anew(
         &self,
         space: &ManagedSpace<M>,
         group: &Group,

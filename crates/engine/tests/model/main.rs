@@ -12,6 +12,7 @@
 mod acts;
 mod blocks;
 mod contents;
+mod copied_ahead;
 mod deaths;
 mod far;
 mod figure_6;

@@ -324,8 +324,10 @@ impl<'a, M: Mechanism> Replay<'a, M> {
             true => settings.budget_bytes / 100 * u64::from(settings.scheme.kernel_share_pct()),
             false => 0,
         };
+        let mut driver = Driver::new(engine, budget, settings.scheme.on_full);
+        driver.set_copies_ahead(settings.scheme.copies_ahead_pct.get());
         Ok(Replay {
-            driver: Driver::new(engine, budget, settings.scheme.on_full),
+            driver,
             mechanism: WithKernel::new(mechanism, &costs, page_bytes as u32, kernel_bytes)?,
             world: lookahead.map(World::new),
             spaces: Spaces::default(),
@@ -416,7 +418,7 @@ impl<'a, M: Mechanism> Replay<'a, M> {
             self.driver.bring_wanted(self.used(), &self.mechanism);
         }
         // What is done where nothing is short.
-        if self.driver.repacks() {
+        if self.driver.repacks() || self.driver.copies_ahead() {
             self.driver.keep_budget(self.now, self.used(), &self.mechanism);
         }
     }

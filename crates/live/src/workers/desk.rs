@@ -42,6 +42,7 @@ impl Desk {
             | Work::Lend { .. }
             | Work::PassOn { .. }
             | Work::Repack { .. }
+            | Work::CopyAhead { .. }
             | Work::Compact { .. }
             | Work::Sample { .. }
             | Work::EndSample { .. }
