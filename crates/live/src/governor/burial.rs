@@ -73,6 +73,7 @@ impl Governor {
                 self.list_as_left_alone(&process);
             }
             self.scans.forget(process.id);
+            self.forget_touches(process.id);
             self.kernel.forget(process.id);
             self.over_budget.remove(&process.id);
             self.shared.mover.end(&process.space);

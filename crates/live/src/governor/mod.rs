@@ -337,6 +337,7 @@ impl Governor {
                 app.prefetch_used += 1;
             }
         }
+        self.note_put(event);
         match *event {
             Event::Moved { from, to } => self.moves.push(from, to),
             Event::PageIn { page, demand: true, .. } => {
@@ -473,6 +474,7 @@ impl Governor {
             let _ = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);
         }
         self.drain_ring();
+        self.follow_touches();
         if self.last_liveness.elapsed() >= LIVENESS {
             self.last_liveness = Instant::now();
             self.look_for_the_dead();

@@ -1,13 +1,16 @@
 //! Which resident pages an app has used, where the accessed bits of its processes can be read
-//! ([`crate::accessed`]): looked at when its relaunch is over and when it goes to the background, and cleared then.
+//! ([`crate::accessed`]): looked at every [`PERIOD`] while it is relaunched, when that is over, and when it goes to the
+//! background; cleared then.
 //!
-//! What was touched is told as [`Event::Used`], what was not as [`Event::Unused`]. Pages that came back count as
-//! touched, whether they were or not. A process whose bits were never cleared is not told of: they say what it has
-//! touched since it began.
+//! What was touched is told as [`Event::Used`], what was not as [`Event::Unused`]. The bit of a page that was put since
+//! they were cleared says nothing: it is set from the beginning. So of such pages nothing is told; nor of a process
+//! whose bits were never cleared, as they say what it has touched since it began.
 
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
-use clew_core::{AppId, Event, PageRun, Vpn};
+use clew_core::{AccessKind, AppId, Event, PageRun, SpaceId, Vpn};
 use clew_store::State;
 
 use super::Governor;
@@ -15,11 +18,18 @@ use crate::accessed::{AccessedBits, Bits, TABLE_PAGES, is_set};
 use crate::programs::process::Process;
 use crate::workers::work::Work;
 
+/// How often an app that is relaunched is looked at: what it uses must not leave while it does.
+const PERIOD: Duration = Duration::from_millis(50);
+
 /// The bits, and what came of them.
 #[derive(Default)]
 pub(super) struct Touches {
     /// `None` where they cannot be read, or are not to be.
     bits: Option<AccessedBits>,
+    /// Pages of which there is nothing more to tell until they are cleared, by table: they were told as used, or put.
+    settled: HashMap<SpaceId, HashMap<u64, Bits>>,
+    /// When an app that is relaunched was last looked at.
+    last: Option<Instant>,
     /// Pages found touched, and not.
     pub used_pages: u64,
     pub unused_pages: u64,
@@ -31,22 +41,70 @@ impl Governor {
         self.touches.bits = Some(bits);
     }
 
-    /// Tells what `app` has used of what it has resident, since that was last cleared.
+    /// Tells what `app` has used of what it has resident, since that was last cleared, and what it has not.
     pub(super) fn tell_touches(&mut self, app: AppId) {
-        let Some(bits) = &self.touches.bits else { return };
-        let processes = self.shared.of_app(app);
-        let cleared = processes.iter().filter(|p| p.accessed_cleared.load(Ordering::Relaxed));
-        let looks: Vec<Look> = cleared.map(|process| Look::at(process, bits)).collect();
-        for look in looks {
-            for run in look.used {
-                self.touches.used_pages += u64::from(run.count);
-                self.tell(&Event::Used { run });
-            }
+        for look in self.look_at_touches(app) {
+            self.tell_used(look.used);
             for run in look.unused {
                 self.touches.unused_pages += u64::from(run.count);
                 self.tell(&Event::Unused { run });
             }
         }
+    }
+
+    /// Tells what those have used so far that are being relaunched.
+    pub(super) fn follow_touches(&mut self) {
+        let is_due = self.touches.last.is_none_or(|last| last.elapsed() >= PERIOD);
+        if self.touches.bits.is_none() || !is_due || !self.driver.is_relaunching() {
+            return;
+        }
+        self.touches.last = Some(Instant::now());
+        let apps = self.apps.keys().copied().filter(|app| self.driver.is_relaunched(*app));
+        for app in apps.collect::<Vec<AppId>>() {
+            for look in self.look_at_touches(app) {
+                self.tell_used(look.used);
+            }
+        }
+    }
+
+    fn look_at_touches(&mut self, app: AppId) -> Vec<Look> {
+        let Touches { bits: Some(bits), settled, .. } = &mut self.touches else {
+            return Vec::new();
+        };
+        let processes = self.shared.of_app(app);
+        let cleared = processes.iter().filter(|p| p.accessed_cleared.load(Ordering::Relaxed));
+        cleared.map(|p| Look::at(p, bits, settled.entry(p.id).or_default())).collect()
+    }
+
+    fn tell_used(&mut self, runs: Vec<PageRun>) {
+        for run in runs {
+            self.touches.used_pages += u64::from(run.count);
+            self.tell(&Event::Used { run });
+        }
+    }
+
+    /// What an event says of pages that were put.
+    pub(super) fn note_put(&mut self, event: &Event) {
+        if self.touches.bits.is_none() {
+            return;
+        }
+        let run = match *event {
+            Event::PageIn { page, .. } | Event::Access { page, kind: AccessKind::Fresh, .. } => {
+                PageRun { first: page, count: 1 }
+            }
+            Event::Resident { run } => run,
+            _ => return,
+        };
+        let tables = self.touches.settled.entry(run.first.space()).or_default();
+        for page in run.pages() {
+            let (number, place) = (page.vpn().0 / TABLE_PAGES, page.vpn().0 % TABLE_PAGES);
+            tables.entry(number).or_default()[place as usize / 32] |= 1 << (place % 32);
+        }
+    }
+
+    /// The program has gone.
+    pub(super) fn forget_touches(&mut self, space: SpaceId) {
+        self.touches.settled.remove(&space);
     }
 
     /// From now on nothing of `app` counts as used.
@@ -55,6 +113,7 @@ impl Governor {
             return;
         }
         for process in self.shared.of_app(app) {
+            self.touches.settled.remove(&process.id);
             if process.pid() != 0 {
                 self.hand_out(None, |ticket| Work::ClearAccessed { process, ticket });
             }
@@ -65,25 +124,34 @@ impl Governor {
 /// Runs of resident pages of one process, by address, none longer than a table.
 #[derive(Default)]
 struct Look {
+    /// Of which that was not told yet.
     used: Vec<PageRun>,
     unused: Vec<PageRun>,
 }
 
 impl Look {
-    fn at(process: &Process, bits: &AccessedBits) -> Look {
+    fn at(process: &Process, bits: &AccessedBits, settled: &mut HashMap<u64, Bits>) -> Look {
         let mut look = Look::default();
-        let mut table: Option<(u64, Option<Bits>)> = None;
+        // Its number, what is touched of it, and what was settled before.
+        let mut table: Option<(u64, Option<Bits>, Bits)> = None;
         process.space.table.for_range(Vpn(0), u64::MAX >> 20, |vpn, entry| {
             if entry.state() != State::Resident {
                 return;
             }
             let (number, place) = (vpn.0 / TABLE_PAGES, vpn.0 % TABLE_PAGES);
-            if table.is_none_or(|(known, _)| known != number) {
-                let first = Vpn(number * TABLE_PAGES);
-                table = Some((number, bits.of_table(process.pid(), first)));
+            if table.is_none_or(|(known, ..)| known != number) {
+                let touched = bits.of_table(process.pid(), Vpn(number * TABLE_PAGES));
+                table = Some((number, touched, settled.get(&number).copied().unwrap_or_default()));
             }
-            let Some((_, Some(of_table))) = &table else { return };
-            let runs = if is_set(of_table, place) { &mut look.used } else { &mut look.unused };
+            let Some((_, Some(touched), before)) = &table else { return };
+            if is_set(before, place) {
+                return;
+            }
+            let is_touched = is_set(touched, place);
+            if is_touched {
+                settled.entry(number).or_default()[place as usize / 32] |= 1 << (place % 32);
+            }
+            let runs = if is_touched { &mut look.used } else { &mut look.unused };
             match runs.last_mut() {
                 Some(run) if place != 0 && run.first.vpn().0 + u64::from(run.count) == vpn.0 => {
                     run.count += 1;

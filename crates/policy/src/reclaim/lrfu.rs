@@ -11,7 +11,7 @@
 //!   a page is used at most once in each. A key is thus in relaunches, too: of one that was used once, the relaunch
 //!   that did; used by each one, some ten later. Keys are quarters.
 //! - A page that came back along with another may have been used or not: that is a quarter of a use
-//!   ([`CAME_ALONG`]). That its accessed bit is set ([`Event::Used`]) tells nothing then.
+//!   ([`CAME_ALONG`]).
 //! - A page that was found resident, of an app that is not in front, was not seen to be used: it goes before
 //!   all that was, the one found longest ago first.
 //!
@@ -80,7 +80,6 @@ struct Known {
     /// The relaunch that used it last, by its number's lower bits.
     used_in: u16,
     is_in: bool,
-    came_along: bool,
 }
 
 type Block = Box<[Known; BLOCK as usize]>;
@@ -170,18 +169,14 @@ impl Lrfu {
             (key, false) => self.with_use(key, 1.0),
         };
         let is_in = is_in || known.is_in || known.key == 0;
-        self.set(page, Known { key, used_in: now, is_in, came_along: false });
+        self.set(page, Known { key, used_in: now, is_in });
     }
 
-    /// What was found touched: of what came along that is no news.
+    /// What was found touched.
     fn touched(&mut self, run: PageRun) {
         for page in run.pages() {
-            match self.known(page) {
-                Some(known) if known.is_in && known.came_along => {
-                    self.set(page, Known { came_along: false, ..known });
-                }
-                Some(known) if known.is_in => self.used(page, true),
-                _ => {}
+            if self.known(page).is_some_and(|known| known.is_in) {
+                self.used(page, true);
             }
         }
     }
@@ -192,7 +187,7 @@ impl Lrfu {
         }
         let known = self.known(page).unwrap_or_default();
         let key = self.with_use(known.key.max(1), CAME_ALONG);
-        self.set(page, Known { key, is_in: true, came_along: true, ..known });
+        self.set(page, Known { key, is_in: true, ..known });
     }
 
     fn found(&mut self, run: PageRun, view: &View<'_>) {
@@ -314,13 +309,6 @@ impl Observe for Lrfu {
                 self.set(page, Known { key, is_in: true, ..known });
             }
             Event::Stored { page, .. } if lives(page) => self.left(page),
-            Event::Unused { run } => {
-                for page in run.pages() {
-                    if let Some(known) = self.known(page).filter(|known| known.came_along) {
-                        self.set(page, Known { came_along: false, ..known });
-                    }
-                }
-            }
             Event::Freed { run } => self.forget(run),
             Event::Moved { from, to } if lives(from.first) => self.moved(from, to),
             Event::SpaceStart { space, .. } | Event::SpaceEnd { space } => self.forget_space(space),

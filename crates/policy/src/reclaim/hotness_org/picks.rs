@@ -221,8 +221,12 @@ impl Reclaim for HotnessOrg {
     }
 
     fn next_victims(&self, mut wanted: usize, view: &View<'_>, out: &mut Vec<Victim>) {
-        let order = in_lru_order(self.apps().map(|app| app.id), view.facts);
-        let (others, front) = split_front(&order, view.facts);
+        let mut order = in_lru_order(self.apps().map(|app| app.id), view.facts);
+        // Room is needed when one of these comes to the front; that it is the one used longest ago is as likely as any.
+        if view.facts.foreground.is_none() && !order.is_empty() {
+            order.rotate_left(1);
+        }
+        let (others, front) = order.split_at(order.len().saturating_sub(1));
         for (class, apps) in self.rounds(&order, others, front) {
             for app in apps {
                 let list = self.app(self.numbers[app] as usize).lists[IN][class];
