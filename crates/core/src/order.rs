@@ -48,15 +48,6 @@ pub enum Order {
         /// By the address of their first page, as many as one batch holds.
         groups: Vec<Group>,
     },
-    /// Compress these pages, which are in their program and will leave next, and let them stay. Nothing is told of it.
-    CopyAhead {
-        /// Whose they are.
-        app: AppId,
-        /// The one address space they are of.
-        space: SpaceId,
-        /// By the address of their first page, as many as one batch holds.
-        groups: Vec<Group>,
-    },
     /// End this app and tell `Exit`. Until then no other is ended for lack of memory.
     EndApp {
         /// The app.

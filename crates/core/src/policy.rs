@@ -139,10 +139,6 @@ pub trait Reclaim: Observe + Classes {
     /// off the lists as with [`Reclaim::pick_victims`].
     fn pick_app(&mut self, app: AppId, view: &View<'_>, out: &mut Vec<Verdict>);
 
-    /// Appends those who will leave next, most expendable first, about so many: what [`Reclaim::pick_victims`] would
-    /// answer, but nothing changes. A policy that cannot tell says nothing.
-    fn next_victims(&self, _wanted: usize, _: &View<'_>, _out: &mut Vec<Victim>) {}
-
     /// Appends resident pages of an app of which it is worth knowing whether the next relaunch uses
     /// them, as runs of neighbours. They stay on the lists; asked again, others come first. Whoever
     /// asks watches them (live: takes them out, and the first touch brings back the run) and tells

@@ -389,34 +389,6 @@ impl Engine {
         into_orders(placed.collect(), For::Repacking, out);
     }
 
-    /// Appends orders that have about so many pages copied that will leave next: those of them that have no copy.
-    pub fn plan_copies_ahead(
-        &mut self,
-        pages_wanted: usize,
-        pages: &dyn PageFacts,
-        out: &mut Vec<Order>,
-    ) {
-        let Policies { reclaim, packing, .. } = &mut self.policies;
-        let view = View { facts: &self.known.facts, pages, classes: None };
-        let mut next = Vec::new();
-        reclaim.next_victims(pages_wanted, &view, &mut next);
-        next.retain(|victim| match &victim.unit {
-            Unit::Page(page) => !pages.may_have_copy(*page),
-            // What leaves together has no copy that would be used.
-            Unit::Pages(_) | Unit::App(_) => false,
-        });
-        let view = View { facts: &self.known.facts, pages, classes: Some(&**reclaim) };
-        let mut groups = Vec::new();
-        packing.pack(&mut next, true, &view, &mut groups);
-        let place = (Tier::Pool, FlashForm::AsStored);
-        let placed = cut_by_space(groups, self.known.facts.page_bytes).into_iter();
-        let placed = placed.filter_map(|group| {
-            let space = group.pages.first()?.space();
-            Some((self.known.facts.app_of(space)?, space, place, group))
-        });
-        into_orders(placed.collect(), For::CopyingAhead, out);
-    }
-
     /// Appends stored pages worth restoring now, in the order wanted, each once. How those wait that
     /// a fault or a hit asked for is what [`Engine::arrival`] says.
     pub fn plan_prefetch(

@@ -76,10 +76,6 @@ pub trait Memory<U = u8>: Send + Sync {
     /// Copies the `i`-th page of the batch, which was [`Took::Taken`], to `out` (one page).
     fn copy_taken(&self, i: usize, out: &mut [U]);
 
-    /// Reads a page that stays in the program, to `out` (one page); false if it is not there or cannot be read. Waits for
-    /// nobody. What the program writes meanwhile may be half in it.
-    fn read(&self, vpn: Vpn, out: &mut [U]) -> bool;
-
     /// The batch's bytes are no longer needed.
     fn release_taken(&self);
 

@@ -89,7 +89,6 @@ pub fn play(transcript: impl BufRead + Send + 'static) -> Result<Played, String>
     }
     let budget = budget.unwrap_or(Budget::new(u64::MAX / 2, WATERMARKS.0, WATERMARKS.1, 4096));
     let mut driver = Driver::new(Engine::new(&scheme), budget, scheme.on_full);
-    driver.set_copies_ahead(scheme.copies_ahead_pct.get());
     let checked = Arc::new(Mutex::new(Checked { lines, played: Played::default(), facts: 0 }));
     driver.listen(Box::new(Checker(checked.clone())));
     let said = Said(checked.clone());
@@ -155,7 +154,6 @@ fn put(driver: &mut Driver, call: &Call, pages: &dyn PageFacts) {
         | Call::SwapOut(_)
         | Call::Moves(_)
         | Call::Repacks(_)
-        | Call::CopiesAhead(_)
         | Call::Tidy
         | Call::GiveUp(..)
         | Call::Demand(..) => {}

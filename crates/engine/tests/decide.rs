@@ -149,7 +149,7 @@ impl Machine {
                         self.tell(Event::Stored { page, tier, bytes: 1000 });
                     }
                 }
-                Order::Move { .. } | Order::Repack { .. } | Order::CopyAhead { .. } => {}
+                Order::Move { .. } | Order::Repack { .. } => {}
                 Order::EndApp { app, .. } => self.exit(*app),
             }
         }

@@ -12,7 +12,6 @@ use clew_engine::budget::{Budget, Use};
 use clew_engine::decide::Engine;
 use clew_engine::driver::{Command, Driver, Sensor};
 use clew_policy::packing::by_age;
-use clew_policy::reclaim::lrfu;
 use clew_policy::schemes::OnFull;
 use clew_policy::{Policies, Scheme};
 
@@ -646,46 +645,4 @@ fn pages_are_stored_anew_when_nothing_else_is_to_be_done() {
     assert_eq!(pages, 8);
     assert!(groups.iter().all(|group| group.codec == CodecKind::ZstdDictionary));
     assert!(looks(&mut machine, 10, false).is_empty(), "each once");
-}
-
-/// When an app has gone to the background, what will leave next gets copies; a relaunch is not disturbed.
-#[test]
-fn copies_are_made_ahead_when_nothing_else_is_to_be_done() {
-    let mut scheme = Scheme::preset("zram").expect("a preset");
-    scheme.reclaim = Arc::new(lrfu::Params::default());
-    let mut machine = Machine::new(Engine::new(&scheme), OnFull::Stop);
-    let looks = |machine: &mut Machine, now, relaunching| {
-        let used =
-            Use { used_bytes: TOTAL / 2, resident_bytes: 64 * PAGE, relaunching, ..Use::default() };
-        machine.driver.keep_budget(Ns(now), used, &machine.table);
-        machine.done()
-    };
-    let go_back = |machine: &mut Machine, now| {
-        machine.driver.tell(Ns(now), &Event::Relaunch { app: APP }, &machine.table);
-        machine.driver.tell(Ns(now), &Event::Background { app: APP }, &machine.table);
-    };
-    go_back(&mut machine, 4);
-    assert!(looks(&mut machine, 5, false).is_empty(), "nobody has asked for it");
-    machine.driver.set_copies_ahead(25);
-    assert!(looks(&mut machine, 6, false).is_empty(), "nobody has come back since");
-    go_back(&mut machine, 7);
-    assert!(looks(&mut machine, 8, true).is_empty(), "faults come first");
-    let commands = looks(&mut machine, 9, false);
-    let [Command::CopyAhead { space: SPACE, groups, number }] = &commands[..] else {
-        panic!("{commands:?}")
-    };
-    let copied: Vec<PageId> = groups.iter().flat_map(|group| group.pages.clone()).collect();
-    assert_eq!(copied.len(), 16, "a quarter of what is resident");
-    assert!(looks(&mut machine, 10, false).is_empty(), "one order at a time");
-    machine.driver.carried_out(*number, 0);
-    assert!(looks(&mut machine, 11, false).is_empty(), "all are copied");
-    // They are on no list of copies to give up before their app was used again.
-    assert_eq!(machine.driver.give_up_kept(u64::MAX, |_| Some(1)).copies, 0);
-    go_back(&mut machine, 12);
-    let mut given_up = Vec::new();
-    machine.driver.give_up_kept(u64::MAX, |page| {
-        given_up.push(page);
-        Some(1)
-    });
-    assert_eq!(given_up, copied);
 }

@@ -81,7 +81,6 @@ fn taken_under(scheme: &Scheme) -> String {
     let written = Kept::default();
     let budget = Budget { total_bytes: 1 << 30, low_bytes: 0, high_bytes: 4096, page_bytes: 4096 };
     let mut driver = Driver::new(Engine::new(scheme), budget, scheme.on_full);
-    driver.set_copies_ahead(scheme.copies_ahead_pct.get());
     driver.listen(Box::new(Transcript::new(Box::new(written.clone()), scheme)));
     let (app, space) = (AppId(1), SpaceId(2));
     let mut table = Table(Vec::new());

@@ -277,7 +277,6 @@ pub fn run(
     let agent_socket = std::path::absolute(&agent_socket).unwrap_or(agent_socket);
     let environment = Environment { agent_socket, agent_protocol: VERSION };
     let mut driver = Driver::new(engine, config.budget(4096), config.scheme.on_full);
-    driver.set_copies_ahead(config.scheme.copies_ahead_pct.get());
     let accessed = config.accessed_bits.then(AccessedBits::open).and_then(|opened| {
         opened
             .inspect_err(|why| tracing::info!(%why, "accessed bits of page tables are not read"))

@@ -384,7 +384,7 @@ fn refusals_name_the_field_and_what_it_may_be() {
         (
             "reclaim = { kind = \"lru\" }",
             "reclaim = 7",
-            "scheme.reclaim = 7 makes no sense: expected \"none\" or \"lru\" or \"hotness-org\" or \"lrfu\" or \"ft-list\" or \"least-used-app\" or \"least-recent-app\" or \"files-first\", or a table",
+            "scheme.reclaim = 7 makes no sense: expected \"none\" or \"lru\" or \"hotness-org\" or \"ft-list\" or \"least-used-app\" or \"least-recent-app\" or \"files-first\", or a table",
         ),
         (
             "reclaim = { kind = \"lru\" }\n",

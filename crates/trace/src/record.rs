@@ -141,7 +141,7 @@ impl Note {
                 groups.iter().flat_map(|group| Note::of_group(group, *tier)).collect()
             }
             Order::EndApp { app, .. } => vec![Note::EndApp { app: *app }],
-            Order::Move { .. } | Order::Repack { .. } | Order::CopyAhead { .. } => Vec::new(),
+            Order::Move { .. } | Order::Repack { .. } => Vec::new(),
         }
     }
 

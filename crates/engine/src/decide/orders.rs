@@ -78,8 +78,6 @@ pub(super) enum For {
     Leaving(Cause),
     /// To be stored anew where they are.
     Repacking,
-    /// To be stored, and to stay in their program.
-    CopyingAhead,
 }
 
 /// Sorts groups by space, tier and address and cuts them into orders.
@@ -103,7 +101,6 @@ pub(super) fn into_orders(mut placed: Vec<Placed>, what: For, out: &mut Vec<Orde
             }
             For::Leaving(Cause::Evicted) => Order::Move { app, space, groups, tier, form },
             For::Repacking => Order::Repack { app, space, groups },
-            For::CopyingAhead => Order::CopyAhead { app, space, groups },
         });
     }
 }

@@ -38,8 +38,6 @@ pub enum Call {
     Moves(usize),
     /// [`Engine::plan_repacks`].
     Repacks(usize),
-    /// [`Engine::plan_copies_ahead`].
-    CopiesAhead(usize),
     /// [`Engine::plan_prefetch`].
     Prefetch(Trigger),
     /// [`Engine::admit`]: a group, and the beginning of each of its pages.

@@ -8,7 +8,6 @@
 //! An adapter matches every [`Command`] without a wildcard: what nobody carries out does not compile.
 
 mod admission;
-mod ahead;
 mod early;
 mod listener;
 mod relaunch;
@@ -31,7 +30,6 @@ use crate::budget::{Budget, Dropped, KeptCopies, RECLAIM_PAGES, Shortage, Use};
 use crate::decide::Engine;
 
 pub use admission::SAMPLE_BYTES;
-use ahead::Ahead;
 use early::Early;
 pub use early::EarlyCounts;
 use listener::Listening;
@@ -116,16 +114,6 @@ pub enum Command {
         /// By which its end is told.
         number: u64,
     },
-    /// Store a copy of each of these pages of one space, which stay in their program. What is not there any more, or has a
-    /// copy, stays as it is; nothing is told of it.
-    CopyAhead {
-        /// The space.
-        space: SpaceId,
-        /// By the address of their first page.
-        groups: Vec<Group>,
-        /// By which its end is told.
-        number: u64,
-    },
     /// Give these pages of one space to the kernel's zram. Ends as [`Command::SwapOut`] does.
     Lend {
         /// The space.
@@ -196,7 +184,6 @@ pub struct Driver {
     budget: Budget,
     kept: KeptCopies,
     early: Early,
-    ahead: Ahead,
     stayed: StayedPages,
     samples: Samples,
     relaunches: Relaunches,
@@ -234,7 +221,6 @@ impl Driver {
             budget,
             kept: KeptCopies::default(),
             early: Early::default(),
-            ahead: Ahead::default(),
             stayed: StayedPages::default(),
             samples: Samples::default(),
             relaunches: Relaunches::default(),
@@ -370,12 +356,8 @@ impl Driver {
         }
         match event {
             Event::SpaceEnd { space } => drop(self.protected.remove(space)),
-            Event::Relaunch { .. } | Event::Background { .. } => {
-                self.follow_samples(event);
-                self.follow_ahead(event);
-            }
+            Event::Relaunch { .. } | Event::Background { .. } => self.follow_samples(event),
             Event::Exit { app } => {
-                self.follow_ahead(event);
                 self.follow_samples(event);
                 self.forget_relaunch(*app);
             }
@@ -475,7 +457,6 @@ impl Driver {
         self.note(|| Call::Shortage(now, budget, used), Answer::Shortage(shortage));
         self.move_between_tiers(used, pages);
         self.repack(used, shortage, pages);
-        self.copy_ahead(used, shortage, pages);
         if let Some(shortage) = shortage {
             self.giving_up.push_back(GivingUp::For(shortage, used));
             self.commands.push_back(Command::GiveUp { wanted_bytes: shortage.bytes });
@@ -651,9 +632,6 @@ impl Driver {
             let command = match order {
                 Order::EndApp { app, reason } => Command::EndApp { app, reason },
                 Order::Repack { space, groups, .. } => Command::Repack { space, groups, number },
-                Order::CopyAhead { space, groups, .. } => {
-                    Command::CopyAhead { space, groups, number }
-                }
                 Order::Move { space, groups, tier, form, .. } => {
                     Command::Move { space, groups, tier, form, number }
                 }

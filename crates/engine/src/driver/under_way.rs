@@ -16,8 +16,6 @@ pub(super) struct UnderWay {
     out_pages: usize,
     /// Commands to store pages anew.
     repacks: BTreeSet<u64>,
-    /// And to copy pages ahead.
-    copies: BTreeSet<u64>,
     /// How many pages each command is to bring back.
     back: BTreeMap<u64, usize>,
 }
@@ -49,9 +47,6 @@ impl UnderWay {
             Command::Repack { number, .. } => {
                 self.repacks.insert(*number);
             }
-            Command::CopyAhead { number, .. } => {
-                self.copies.insert(*number);
-            }
             Command::Watch { .. }
             | Command::Restore { .. }
             | Command::EndWatch { .. }
@@ -73,11 +68,6 @@ impl UnderWay {
         !self.repacks.is_empty()
     }
 
-    /// Whether something is being copied ahead.
-    pub fn copies(&self) -> bool {
-        !self.copies.is_empty()
-    }
-
     /// Pages on their way back.
     pub fn back_pages(&self) -> usize {
         self.back.values().sum()
@@ -93,7 +83,6 @@ impl Driver {
             self.early.came(pages);
         } else {
             self.under_way.repacks.remove(&number);
-            self.under_way.copies.remove(&number);
         }
     }
 

@@ -7,7 +7,7 @@
 //! `out` takes pages out (`publish` ends it for each), `back` answers faults and `restore` brings
 //! back what nobody waits for (`borrowed` is what both do), `evict` moves blocks to flash, `parked` keeps what came back early, `lend` gives
 //! pages to the kernel's swap and finds those that came back, `changes` applies what programs do with
-//! their memory, `copy_ahead` compresses pages before they leave, `recover` ends what a predecessor that died had begun. `room` waits until a log has some.
+//! their memory, `recover` ends what a predecessor that died had begun. `room` waits until a log has some.
 //!
 //! Invariants:
 //! - Events (removed, remapped, unmapped, forked) are read and applied under `table.lock` held for
@@ -45,7 +45,6 @@ mod back;
 mod blocks;
 mod borrowed;
 mod changes;
-mod copy_ahead;
 mod evict;
 mod lend;
 mod out;
@@ -126,8 +125,6 @@ pub struct MoverCounters {
     pub returned: AtomicU64,
     /// Pages moved to a log.
     pub evicted: AtomicU64,
-    /// Pages that were compressed before they left.
-    pub copied_ahead: AtomicU64,
     /// Pages of the pool that were stored anew.
     pub repacked: AtomicU64,
     /// Pages brought back by a fault.

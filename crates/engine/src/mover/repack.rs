@@ -110,7 +110,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
         None
     }
 
-    pub(super) fn put_anew(
+    fn put_anew(
         &self,
         space: &ManagedSpace<M>,
         group: &Group,

@@ -36,8 +36,6 @@ pub enum Act {
     Evict(u64, u64, FlashForm),
     /// In the pool, stored anew.
     Repack(Out),
-    /// In the pool, and still in the program.
-    CopyAhead(Out),
     Restore(u64, u64),
     Park(u64, u64),
     Sample(u64, u64),
@@ -157,7 +155,6 @@ fn act() -> impl Strategy<Value = Act> {
         1 => (out(), form()).prop_map(|(out, form)| Act::PutFar(out, form)),
         3 => (range(), form()).prop_map(|((first, n), form)| Act::Evict(first, n, form)),
         2 => out().prop_map(Act::Repack),
-        3 => out().prop_map(Act::CopyAhead),
         3 => range().prop_map(|(first, n)| Act::Restore(first, n)),
         2 => range().prop_map(|(first, n)| Act::Park(first, n)),
         2 => range().prop_map(|(first, n)| Act::Sample(first, n)),

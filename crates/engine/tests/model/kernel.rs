@@ -439,14 +439,6 @@ impl Memory for Kernel {
         out.copy_from_slice(self.inside().staged[i].as_ref().expect("a page that was taken"));
     }
 
-    fn read(&self, vpn: Vpn, out: &mut [u8]) -> bool {
-        let inside = self.inside();
-        let is_here = !inside.swapped.contains(&vpn.0);
-        let Some(page) = inside.present.get(&vpn.0).filter(|_| is_here) else { return false };
-        out.copy_from_slice(page);
-        true
-    }
-
     fn release_taken(&self) {
         self.inside().staged.clear();
         self.at(Point::Published);

@@ -12,7 +12,6 @@
 mod acts;
 mod blocks;
 mod contents;
-mod copied_ahead;
 mod deaths;
 mod far;
 mod figure_6;

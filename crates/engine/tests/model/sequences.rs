@@ -186,10 +186,6 @@ impl Runner {
                 let groups = out.groups(&program);
                 self.world.mover.repack(&program.space, &groups, ctx);
             }
-            Act::CopyAhead(out) => {
-                let groups = out.groups(&program);
-                self.world.mover.copy_ahead(&program.space, &groups, ctx);
-            }
             Act::Evict(first, count, form) => {
                 self.evict(&program, *first..first + count, *form, ctx);
             }

@@ -40,10 +40,6 @@ impl Governor {
                     form: _,
                     number,
                 } => self.refuse("a move between tiers", &groups, number),
-                // And its swap cache is its own.
-                Command::CopyAhead { space: _, groups: _, number } => {
-                    self.driver.carried_out(number, 0);
-                }
                 // How what is stored is packed is the kernel's business.
                 Command::Repack { space: _, groups: _, number } => {
                     self.driver.carried_out(number, 0);

@@ -311,9 +311,7 @@ impl Borrower {
                 | Command::Lend { groups, number, .. } => {
                     self.begin_to_send(groups, None, number, now);
                 }
-                Command::Repack { number, .. } | Command::CopyAhead { number, .. } => {
-                    self.driver.carried_out(number, 0)
-                }
+                Command::Repack { number, .. } => self.driver.carried_out(number, 0),
                 Command::Watch { .. } | Command::EndWatch { .. } => {}
             }
         }

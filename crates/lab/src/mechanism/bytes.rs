@@ -78,16 +78,6 @@ impl Memory for Program {
         out.copy_from_slice(&inside.leaving_bytes[at..at + out.len()]);
     }
 
-    fn read(&self, vpn: Vpn, out: &mut [u8]) -> bool {
-        let inside = self.inside();
-        let found = inside.leaving.binary_search_by_key(&vpn, |(vpn, _)| *vpn);
-        if let Ok(found) = found {
-            let at = inside.leaving[found].1;
-            out.copy_from_slice(&inside.leaving_bytes[at..at + out.len()]);
-        }
-        found.is_ok()
-    }
-
     fn release_taken(&self) {}
 
     fn unshare(&self, _vpns: &[Vpn]) -> bool {
@@ -413,10 +403,6 @@ impl PageFacts for Bytes {
         self.programs.for_each(space, visit);
     }
 
-    fn may_have_copy(&self, page: PageId) -> bool {
-        self.programs.may_have_copy(page)
-    }
-
     fn frame(&self, page: PageId) -> Option<FrameFacts> {
         self.programs.frame(page)
     }
@@ -584,32 +570,6 @@ impl Mechanism for Bytes {
                 if let Some(handle) = new.filter(|_| new != old) {
                     self.forms.insert(handle, form);
                     spent.compressed_pages += 1;
-                }
-            }
-        }
-        Ok(spent)
-    }
-
-    fn copy_ahead(
-        &mut self,
-        space: SpaceId,
-        groups: &[Group],
-        world: Option<&World<'_>>,
-    ) -> Result<Spent, LabError> {
-        let mut spent = Spent::default();
-        for groups in by_form(groups) {
-            let form = Form::of(&groups[0]);
-            let cost = self.cost(form)?;
-            self.prepare(space, groups, needs_world(groups[0].pages[0], world)?)?;
-            let began = Instant::now();
-            let copy =
-                |mover: &Mover<_, _>, space: &_, ctx: &mut _| mover.copy_ahead(space, groups, ctx);
-            let copied = self.programs.with(space, copy).unwrap_or(0) as u64;
-            spent.out_ns += self.clock.or_real(copied as f64 * cost.out_ns, began.elapsed());
-            spent.compressed_pages += copied * u64::from(form.codec != CodecKind::Raw);
-            for page in groups.iter().flat_map(|group| &group.pages) {
-                if let Some(handle) = self.entry(*page).handle() {
-                    self.forms.insert(handle, form);
                 }
             }
         }

@@ -276,15 +276,6 @@ impl<M: Mechanism> Mechanism for WithKernel<M> {
         self.inner.repack(space, groups)
     }
 
-    fn copy_ahead(
-        &mut self,
-        space: SpaceId,
-        groups: &[Group],
-        world: Option<&World<'_>>,
-    ) -> Result<Spent, LabError> {
-        self.inner.copy_ahead(space, groups, world)
-    }
-
     fn logs(&self) -> Vec<(LogId, TierFacts)> {
         self.inner.logs()
     }

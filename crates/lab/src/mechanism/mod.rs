@@ -105,14 +105,6 @@ pub trait Mechanism: PageFacts {
     /// Stores groups of one space, which are in the pool, anew.
     fn repack(&mut self, space: SpaceId, groups: &[Group]) -> Result<Spent, LabError>;
 
-    /// Stores copies of groups of one space, which stay.
-    fn copy_ahead(
-        &mut self,
-        space: SpaceId,
-        groups: &[Group],
-        world: Option<&World<'_>>,
-    ) -> Result<Spent, LabError>;
-
     /// How full each log is.
     fn logs(&self) -> Vec<(LogId, TierFacts)>;
 

@@ -195,11 +195,6 @@ impl<S: BlockStore, M: Memory<S::Unit>> PageFacts for Programs<S, M> {
         (entry.state() == State::Stored).then(|| self.mover.tier_of(entry))
     }
 
-    fn may_have_copy(&self, page: PageId) -> bool {
-        let entry = self.table(page.space()).map(|table| table.load(page.vpn()));
-        entry.is_some_and(|entry| entry.state() == State::Resident && entry.handle().is_some())
-    }
-
     fn frame(&self, page: PageId) -> Option<FrameFacts> {
         let entry = self.table(page.space())?.load(page.vpn());
         self.mover.store.frame(entry.handle().filter(|_| entry.state() == State::Stored)?)

@@ -75,15 +75,6 @@ impl Memory<Weight> for Nothing {
         out[0] = if self.weighs { self.leaving().taken[i] } else { Weight::Any };
     }
 
-    #[inline]
-    fn read(&self, vpn: Vpn, out: &mut [Weight]) -> bool {
-        let Leaving { pages, .. } = &*self.leaving();
-        let at = pages.partition_point(|(other, _)| *other < vpn);
-        let known = pages.get(at).filter(|(other, _)| *other == vpn);
-        out[0] = known.filter(|_| self.weighs).map_or(Weight::Any, |(_, weight)| *weight);
-        true
-    }
-
     fn release_taken(&self) {}
 
     fn unshare(&self, _vpns: &[Vpn]) -> bool {
@@ -184,10 +175,6 @@ impl PageFacts for Sizes {
 
     fn for_each(&self, space: SpaceId, visit: &mut dyn FnMut(PageId, Option<Tier>)) {
         self.programs.for_each(space, visit);
-    }
-
-    fn may_have_copy(&self, page: PageId) -> bool {
-        self.programs.may_have_copy(page)
     }
 
     fn frame(&self, page: PageId) -> Option<FrameFacts> {
@@ -294,23 +281,6 @@ impl Mechanism for Sizes {
     fn repack(&mut self, space: SpaceId, groups: &[Group]) -> Result<Spent, LabError> {
         self.programs.with(space, |mover, space, ctx| mover.repack(space, groups, ctx));
         // Nobody waits.
-        Ok(Spent { wait_ns: 0.0, ..self.store().take_spent()? })
-    }
-
-    fn copy_ahead(
-        &mut self,
-        space: SpaceId,
-        groups: &[Group],
-        world: Option<&World<'_>>,
-    ) -> Result<Spent, LabError> {
-        if let Some(world) = world {
-            self.programs.with(space, |mover, space, ctx| {
-                if space.memory.weighs {
-                    space.memory.leave(groups, world);
-                }
-                mover.copy_ahead(space, groups, ctx)
-            });
-        }
         Ok(Spent { wait_ns: 0.0, ..self.store().take_spent()? })
     }
 

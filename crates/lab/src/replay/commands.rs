@@ -149,15 +149,6 @@ impl<M: Mechanism> Replay<'_, M> {
                         self.backlog.push(self.program_ns(), spent.cpu_ns(), 0);
                     }
                 }
-                Command::CopyAhead { space, groups, number } => {
-                    self.driver.carried_out(number, 0);
-                    if self.plays(space) {
-                        let spent =
-                            self.mechanism.copy_ahead(space, &groups, self.world.as_ref())?;
-                        self.tally.spend(&spent);
-                        self.backlog.push(self.program_ns(), spent.cpu_ns(), 0);
-                    }
-                }
                 Command::Restore { space, pages, park, number } => {
                     let came = if self.plays(space) { self.restore(&pages, park)? } else { 0 };
                     self.driver.carried_out(number, came);

@@ -324,10 +324,8 @@ impl<'a, M: Mechanism> Replay<'a, M> {
             true => settings.budget_bytes / 100 * u64::from(settings.scheme.kernel_share_pct()),
             false => 0,
         };
-        let mut driver = Driver::new(engine, budget, settings.scheme.on_full);
-        driver.set_copies_ahead(settings.scheme.copies_ahead_pct.get());
         Ok(Replay {
-            driver,
+            driver: Driver::new(engine, budget, settings.scheme.on_full),
             mechanism: WithKernel::new(mechanism, &costs, page_bytes as u32, kernel_bytes)?,
             world: lookahead.map(World::new),
             spaces: Spaces::default(),
@@ -418,7 +416,7 @@ impl<'a, M: Mechanism> Replay<'a, M> {
             self.driver.bring_wanted(self.used(), &self.mechanism);
         }
         // What is done where nothing is short.
-        if self.driver.repacks() || self.driver.copies_ahead() {
+        if self.driver.repacks() {
             self.driver.keep_budget(self.now, self.used(), &self.mechanism);
         }
     }

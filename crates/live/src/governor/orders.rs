@@ -231,15 +231,6 @@ impl Governor {
                     self.commands.insert(ticket, number);
                     self.work.send(Work::Repack { process, groups, ticket });
                 }
-                Command::CopyAhead { space, groups, number } => {
-                    let Some(process) = self.shared.process(space).filter(takes_orders) else {
-                        self.driver.carried_out(number, 0);
-                        continue;
-                    };
-                    let ticket = self.ticket(None);
-                    self.commands.insert(ticket, number);
-                    self.work.send(Work::CopyAhead { process, groups, ticket });
-                }
                 Command::Restore { space, pages, park, number } => {
                     let Some(process) = self.shared.process(space) else {
                         self.driver.carried_out(number, 0);

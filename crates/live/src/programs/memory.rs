@@ -216,19 +216,17 @@ impl ProgramMemory {
     /// The first bytes of a page, at most so many; nothing where it is not in memory now or cannot be
     /// read. Waits for nobody: a page that leaves at this moment is an error of `/proc/PID/mem`.
     pub fn beginning_of(&self, vpn: Vpn, bytes: usize) -> Vec<u8> {
-        let mut sample = vec![0; bytes.min(self.page_bytes as usize)];
-        if self.read_beginning(vpn, &mut sample) { sample } else { Vec::new() }
-    }
-
-    /// The same, to `out`, which is at most a page; whether it was read.
-    fn read_beginning(&self, vpn: Vpn, out: &mut [u8]) -> bool {
         let (address, page) = (vpn.addr(self.page_bytes), self.page_bytes);
         let mut is_here = false;
         if let Some(pagemap) = self.pagemap.get() {
             let _ = present_pages(pagemap, address, address + page, page, |_| is_here = true);
         }
         let mem = self.agent.get().and_then(|agent| agent.mem.as_ref()).filter(|_| is_here);
-        mem.is_some_and(|mem| mem.read_exact_at(out, address).is_ok())
+        let mut sample = vec![0; bytes.min(page as usize)];
+        match mem.map(|mem| mem.read_exact_at(&mut sample, address)) {
+            Some(Ok(())) => sample,
+            _ => Vec::new(),
+        }
     }
 
     /// The descriptors that a successor needs.
@@ -527,10 +525,6 @@ impl Memory for ProgramMemory {
         if let Some(agent) = self.agent.get() {
             agent.copy_taken(i, out);
         }
-    }
-
-    fn read(&self, vpn: Vpn, out: &mut [u8]) -> bool {
-        self.read_beginning(vpn, out)
     }
 
     fn release_taken(&self) {

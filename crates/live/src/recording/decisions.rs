@@ -50,7 +50,6 @@ impl Listener for Tap {
             | Call::Prefetch(_)
             | Call::Moves(_)
             | Call::Repacks(_)
-            | Call::CopiesAhead(_)
             | Call::SetTier(..)
             | Call::CpuLoad(_)
             | Call::Admit(..)

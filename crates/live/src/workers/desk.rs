@@ -42,7 +42,6 @@ impl Desk {
             | Work::Lend { .. }
             | Work::PassOn { .. }
             | Work::Repack { .. }
-            | Work::CopyAhead { .. }
             | Work::Compact { .. }
             | Work::Sample { .. }
             | Work::EndSample { .. }

@@ -38,10 +38,6 @@ pub(super) fn perform(shared: &Arc<Shared>, work: Work, ctx: &mut MoverContext) 
             shared.mover.repack(&process.space, &groups, ctx);
             Done { ticket, process: Some(process), ..Done::default() }
         }
-        Work::CopyAhead { process, groups, ticket } => {
-            shared.mover.copy_ahead(&process.space, &groups, ctx);
-            Done { ticket, process: Some(process), ..Done::default() }
-        }
         Work::Lend { process, groups, bytes, ticket } => {
             let out = shared.mover.lend(&process.space, &groups, bytes, ctx);
             taken_out(process, &groups, out, ticket)

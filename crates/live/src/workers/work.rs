@@ -27,8 +27,6 @@ pub enum Work {
     PassOn { process: Arc<Process>, groups: Vec<Group>, bytes: u32, ticket: u64 },
     /// Store groups of one process, which are in the pool, anew.
     Repack { process: Arc<Process>, groups: Vec<Group>, ticket: u64 },
-    /// Store copies of groups of one process, which stay in it.
-    CopyAhead { process: Arc<Process>, groups: Vec<Group>, ticket: u64 },
     /// Have the kernel's zram give back memory that it does not use.
     Compact { swap: KernelSwap, ticket: u64 },
     /// Make slots of flash free.

@@ -7,7 +7,6 @@ pub mod ft_list;
 pub mod hotness_org;
 pub mod least_recent_app;
 pub mod least_used_app;
-pub mod lrfu;
 pub mod lru;
 pub mod none;
 pub mod page_lists;

@@ -8,7 +8,6 @@
 //! name = "zram"
 //! on_full = "stop"          # or "kill"
 //! retain = true             # keep the stored copy of a page that came back, while there is room
-//! copies_ahead_pct = 25     # optional: so much of what is resident is compressed before it leaves
 //! disksize_pages = 786432   # optional: how many pages may be stored
 //! mem_limit_bytes = "1GiB"  # optional: how much memory the compressed data may take
 //! pool = "size-classes"     # optional: how the pool keeps it; or "z3fold"
@@ -26,9 +25,7 @@
 mod presets;
 mod registry;
 
-use clew_core::{
-    Admission, ByteSize, Eviction, Packing, Placement, Prefetch, Reclaim, Tier, Whole,
-};
+use clew_core::{Admission, ByteSize, Eviction, Packing, Placement, Prefetch, Reclaim, Tier};
 use serde::{Deserialize, Serialize};
 
 pub use clew_core::PoolKind;
@@ -64,10 +61,6 @@ pub enum OnFull {
     Kill,
 }
 
-fn makes_none(share: &Whole<0, 100, 0>) -> bool {
-    share.get() == 0
-}
-
 /// One scheme.
 #[derive(Clone, Debug, Serialize)]
 pub struct Scheme {
@@ -85,9 +78,6 @@ pub struct Scheme {
     pub pool: PoolKind,
     /// Whether the stored copy of a page that came back is kept while there is room.
     pub retain: bool,
-    /// So many pages, per cent of what is resident, are compressed before they leave, when nothing else is to be done.
-    #[serde(skip_serializing_if = "makes_none")]
-    pub copies_ahead_pct: Whole<0, 100, 0>,
     /// Who leaves DRAM next?
     pub reclaim: Choice<dyn Reclaim>,
     /// May it enter the pool?

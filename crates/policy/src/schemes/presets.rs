@@ -66,7 +66,6 @@ fn clew() -> Scheme {
             ..hotness_org::Params::default()
         }),
         packing: Arc::new(OnePage { codec: CodecKind::ZstdDictionary, ..OnePage::default() }),
-        copies_ahead_pct: Whole::of(25),
         // Where there is flash: what nobody asked for twice goes there first, as dense as it is.
         eviction: Arc::new(eviction::cold_first::Plain {}),
         placement: Arc::new(placement::flash_last::FlashLast::default()),
@@ -177,7 +176,6 @@ fn zram() -> Scheme {
         mem_limit_bytes: None,
         pool: PoolKind::SizeClasses,
         retain: true,
-        copies_ahead_pct: Whole::default(),
         reclaim: Arc::new(reclaim::lru::Params::default()),
         admission: Arc::new(admission::all::AdmitAll::default()),
         packing: Arc::new(OnePage::default()),

@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use std::sync::OnceLock;
 
 use clew_core::{
-    Admission, ByteSize, DonorId, Eviction, Packing, Placement, Prefetch, Reclaim, Tier, Whole,
+    Admission, ByteSize, DonorId, Eviction, Packing, Placement, Prefetch, Reclaim, Tier,
 };
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
@@ -49,7 +49,6 @@ struct Written {
     #[serde(default)]
     pool: PoolKind,
     retain: Option<bool>,
-    copies_ahead_pct: Option<Whole<0, 100, 0>>,
     reclaim: Option<Value>,
     admission: Option<Value>,
     packing: Option<Value>,
@@ -78,7 +77,6 @@ impl Default for Registry {
                 .with::<reclaim::none::Plain>()
                 .with::<reclaim::lru::Params>()
                 .with::<reclaim::hotness_org::Params>()
-                .with::<reclaim::lrfu::Params>()
                 .with::<reclaim::ft_list::Params>()
                 .with::<reclaim::least_used_app::Plain>()
                 .with::<reclaim::least_recent_app::Params>()
@@ -159,7 +157,6 @@ impl Registry {
             mem_limit_bytes: written.mem_limit_bytes,
             pool: written.pool,
             retain: written.retain.unwrap_or(true),
-            copies_ahead_pct: written.copies_ahead_pct.unwrap_or_default(),
             reclaim: self.reclaim.read("scheme.reclaim", written.reclaim, any)?,
             admission: self.admission.read("scheme.admission", written.admission, any)?,
             packing: self.packing.read("scheme.packing", written.packing, any)?,

@@ -40,37 +40,7 @@ fn lists_of(class: Hotness) -> &'static [usize] {
     }
 }
 
-/// Who is behind, and who is in front, of apps in the order in which they give pages.
-fn split_front<'a>(order: &'a [AppId], facts: &Facts) -> (&'a [AppId], &'a [AppId]) {
-    match order.len() {
-        0 => (order, &[]),
-        count if facts.foreground == Some(order[count - 1]) => order.split_at(count - 1),
-        count => order.split_at(count),
-    }
-}
-
 impl HotnessOrg {
-    /// Which classes of which apps give pages, one after the other. Where [`Front::ToKernel`] has it otherwise, nobody.
-    fn rounds<'a>(
-        &self,
-        all: &'a [AppId],
-        others: &'a [AppId],
-        front: &'a [AppId],
-    ) -> Vec<(usize, &'a [AppId])> {
-        match self.params.front {
-            Front::InClass => CLASSES.map(|class| (class, all)).into(),
-            Front::ToKernel => Vec::new(),
-            Front::AfterWarm => vec![
-                (COLD, others),
-                (WARM, others),
-                (COLD, front),
-                (WARM, front),
-                (HOT, all),
-                (USED, all),
-            ],
-        }
-    }
-
     /// The order of [`Front::ToKernel`]: what others have beyond their share; and, only where the demand is urgent, all
     /// of the app in front, then the rest. Of others, the app that has most gives first, so who needs little to return
     /// keeps it; of each, what is cold, then warm, then hot.
@@ -142,16 +112,6 @@ impl HotnessOrg {
         }
     }
 
-    /// Somebody else has chosen this page, if it is here; its class.
-    pub(in crate::reclaim) fn hand_out(&mut self, page: PageId) -> Option<Hotness> {
-        let slot = self.lists.find(page)?;
-        let (side, class) = self.place(slot);
-        if side == IN {
-            self.move_to(slot, OUT, class);
-        }
-        Some(hotness(class))
-    }
-
     /// Hands out the page at `slot`.
     fn take(&mut self, slot: Slot, class: usize, out: &mut Vec<Verdict>) {
         let unit = Unit::Page(self.lists.page(slot));
@@ -199,12 +159,24 @@ impl Classes for HotnessOrg {
 impl Reclaim for HotnessOrg {
     fn pick_victims(&mut self, demand: Demand, view: &View<'_>, out: &mut Vec<Verdict>) {
         let order = in_lru_order(self.apps().map(|app| app.id), view.facts);
-        let (others, front) = split_front(&order, view.facts);
-        if self.params.front == Front::ToKernel {
-            return self.pick_with_share(demand, others, front, out);
-        }
+        let (others, front) = match order.split_last() {
+            Some((last, others)) if view.facts.foreground == Some(*last) => (others, &[*last][..]),
+            _ => (&order[..], &[][..]),
+        };
+        let rounds: &[(usize, &[AppId])] = match self.params.front {
+            Front::InClass => &CLASSES.map(|class| (class, &order[..])),
+            Front::ToKernel => return self.pick_with_share(demand, others, front, out),
+            Front::AfterWarm => &[
+                (COLD, others),
+                (WARM, others),
+                (COLD, front),
+                (WARM, front),
+                (HOT, &order),
+                (USED, &order),
+            ],
+        };
         let mut wanted = demand.pages;
-        for (class, apps) in self.rounds(&order, others, front) {
+        for &(class, apps) in rounds {
             let hot = matches!(class, HOT | USED);
             if hot && self.params.lists == Lists::ExcludeHot && !demand.urgent {
                 return;
@@ -215,29 +187,6 @@ impl Reclaim for HotnessOrg {
                     let Some(slot) = self.lists.tail(list) else { break };
                     self.take(slot, class, out);
                     wanted -= 1;
-                }
-            }
-        }
-    }
-
-    fn next_victims(&self, mut wanted: usize, view: &View<'_>, out: &mut Vec<Victim>) {
-        let mut order = in_lru_order(self.apps().map(|app| app.id), view.facts);
-        // Room is needed when one of these comes to the front; that it is the one used longest ago is as likely as any.
-        if view.facts.foreground.is_none() && !order.is_empty() {
-            order.rotate_left(1);
-        }
-        let (others, front) = order.split_at(order.len().saturating_sub(1));
-        for (class, apps) in self.rounds(&order, others, front) {
-            for app in apps {
-                let list = self.app(self.numbers[app] as usize).lists[IN][class];
-                let mut at = self.lists.tail(list);
-                while wanted > 0
-                    && let Some(slot) = at
-                {
-                    let unit = Unit::Page(self.lists.page(slot));
-                    out.push(Victim { unit, hotness: Some(hotness(class)) });
-                    wanted -= 1;
-                    at = self.lists.newer(list, slot);
                 }
             }
         }
