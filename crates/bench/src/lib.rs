@@ -18,6 +18,7 @@ pub mod hint;
 pub mod interrupt;
 pub mod kernel_pool;
 mod knob;
+pub mod lenders;
 pub mod micro;
 pub mod network;
 pub mod pagemap;

@@ -3,9 +3,11 @@
 //!
 //! The namespaces have no name. They, and all in them, are gone with the last thread, socket and descriptor that is there,
 //! however this process ends.
+//!
+//! Where that cannot be made, both machines can be this one ([`Network::loopback`]), and nothing limits what is between them.
 
 use std::fs::File;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -16,6 +18,8 @@ use crate::error::BenchError;
 
 /// What the devices are called, each in its namespace.
 const DEVICE: &str = "clew-link";
+/// The link of MobileSwap's devices, Mbit/s.
+pub const LINK_MBIT: u32 = 920;
 /// What the token bucket lets through at once, bytes: more than it fills up with between two looks at it.
 const BURST_BYTES: u32 = 128 << 10;
 /// How long what waits may wait before it is dropped, milliseconds.
@@ -30,21 +34,10 @@ pub enum Machine {
     Far,
 }
 
-impl Machine {
-    /// Its address on the link.
-    pub fn address(self) -> IpAddr {
-        let last = match self {
-            Machine::Near => 1,
-            Machine::Far => 2,
-        };
-        Ipv4Addr::new(10, 77, 0, last).into()
-    }
-}
-
 /// Two machines with a link.
 pub struct Network {
-    near: File,
-    far: File,
+    /// The near and the far one's namespace; without, both are in this one.
+    apart: Option<[File; 2]>,
 }
 
 fn unavailable(reason: impl ToString) -> BenchError {
@@ -76,12 +69,13 @@ impl Network {
     /// # Errors
     /// If this is not root, or `ip` is not there.
     pub fn new() -> Result<Network, BenchError> {
-        let network = Network { near: namespace()?, far: namespace()? };
-        let far = format!("/proc/{}/fd/{}", std::process::id(), network.far.as_raw_fd());
+        let apart = [namespace()?, namespace()?];
+        let far = format!("/proc/{}/fd/{}", std::process::id(), apart[1].as_raw_fd());
+        let network = Network { apart: Some(apart) };
         let pair = ["link", "add", DEVICE, "type", "veth", "peer", "name", DEVICE, "netns", &far];
         network.on(Machine::Near, || run("ip", &pair))??;
         for machine in [Machine::Near, Machine::Far] {
-            let address = format!("{}/24", machine.address());
+            let address = format!("{}/24", network.address(machine));
             network.on(machine, || {
                 run("ip", &["addr", "add", &address, "dev", DEVICE])?;
                 run("ip", &["link", "set", DEVICE, "up"])?;
@@ -91,11 +85,41 @@ impl Network {
         Ok(network)
     }
 
+    /// Both are this one.
+    pub fn loopback() -> Network {
+        Network { apart: None }
+    }
+
+    /// Where a machine is on the link.
+    pub fn address(&self, machine: Machine) -> IpAddr {
+        let last = match machine {
+            Machine::Near => 1,
+            Machine::Far => 2,
+        };
+        match self.apart {
+            Some(_) => Ipv4Addr::new(10, 77, 0, last).into(),
+            None => Ipv4Addr::LOCALHOST.into(),
+        }
+    }
+
+    /// A port of a machine that is free now.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn port(&self, machine: Machine) -> Result<SocketAddr, BenchError> {
+        let bound = self.on(machine, || TcpListener::bind((self.address(machine), 0)))?;
+        let address = bound.and_then(|listener| listener.local_addr());
+        address.map_err(unavailable)
+    }
+
     /// Limits the link, each way, to so many Mbit/s; `None` for no limit.
     ///
     /// # Errors
-    /// If `tc` is not there, or the kernel has no token bucket.
+    /// If there is none, if `tc` is not there, or the kernel has no token bucket.
     pub fn limit(&self, mbit_per_second: Option<u32>) -> Result<(), BenchError> {
+        if self.apart.is_none() {
+            return Err(unavailable("loopback has no limit"));
+        }
         for machine in [Machine::Near, Machine::Far] {
             self.on(machine, || match mbit_per_second {
                 None => {
@@ -123,14 +147,16 @@ impl Network {
         machine: Machine,
         what: impl FnOnce() -> T + Send,
     ) -> Result<T, BenchError> {
-        let namespace = match machine {
-            Machine::Near => &self.near,
-            Machine::Far => &self.far,
-        };
+        let namespace = self.apart.as_ref().map(|[near, far]| match machine {
+            Machine::Near => near,
+            Machine::Far => far,
+        });
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
                 let kind = Some(LinkNameSpaceType::Network);
-                move_into_link_name_space(namespace.as_fd(), kind).map_err(unavailable)?;
+                if let Some(namespace) = namespace {
+                    move_into_link_name_space(namespace.as_fd(), kind).map_err(unavailable)?;
+                }
                 Ok(what())
             });
             thread.join().map_err(|_| unavailable("a thread died there"))?
@@ -188,14 +214,15 @@ mod tests {
             Ok(network) => network,
             Err(error) => return crate::skip::skip("network::two_machines", &error.to_string()),
         };
-        let listener = network.on(Machine::Far, || TcpListener::bind((Machine::Far.address(), 0)));
+        let there = network.address(Machine::Far);
+        let listener = network.on(Machine::Far, || TcpListener::bind((there, 0)));
         let listener = listener.expect("it runs there").expect("a port");
         let address = listener.local_addr().expect("its address");
         network.limit(Some(920)).expect("a token bucket");
         let connect = || TcpStream::connect(address);
         let mut near = network.on(Machine::Near, connect).expect("it runs there").expect("a link");
         let (mut far, from) = listener.accept().expect("it comes");
-        assert_eq!(from.ip(), Machine::Near.address());
+        assert_eq!(from.ip(), network.address(Machine::Near));
         near.write_all(b"clew").expect("sent");
         let mut came = [0; 4];
         far.read_exact(&mut came).expect("it comes");

@@ -4,8 +4,18 @@
 mod support;
 
 use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
+use clew_core::DonorState;
+use clew_remote::borrowed::{Lender, Single};
+use clew_remote::cloud::Cloud;
+use clew_remote::patience::Patience;
+use clew_remote::proxy::{Act, Proxy};
+use clew_remote::secure::Session;
+use clew_store::flash::device::{Blocks, Device, HEAD_BYTES, Read};
 use support::donors::{Lends, Server, is_there, port};
+use support::redis::Redis;
 use support::touch::{MIB, run_as};
 use support::*;
 
@@ -63,26 +73,88 @@ fn what_goes_to_a_donor_comes_back_and_who_loses_it_is_ended() {
     drop(program);
 }
 
+/// A Redis server that serves at the port, and at `socket` in `files`.
+fn redis_server(files: &TempDir) -> (Server, u16) {
+    let port = port();
+    let server = Command::new("redis-server")
+        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--dir"])
+        .arg(files.path())
+        .arg("--unixsocket")
+        .arg(files.join("socket"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let server = Server(server.expect("redis-server starts"));
+    poll(LONG, || is_there(port)).expect("it serves");
+    (server, port)
+}
+
 #[test]
 fn what_goes_to_a_redis_server_comes_back() {
     if !can_run("donors::redis", &["cc", "redis-server"]) {
         return;
     }
-    let port = port();
     let files = TempDir::new();
-    let server = Command::new("redis-server")
-        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--dir"])
-        .arg(files.path())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn();
-    let _server = Server(server.expect("redis-server starts"));
-    poll(LONG, || is_there(port)).expect("it serves");
+    let (_server, port) = redis_server(&files);
     let at = format!("redis://127.0.0.1:{port}");
     let mut fixture = Fixture::start_with("1GiB", &["--scheme", "remoteswap", "--donor", &at]);
     // Page by page, each by itself.
     comes_back(&mut fixture, 6).quit();
     fixture.wait_all_freed("touch");
+}
+
+const SEGMENT: u64 = 64 << 10;
+
+fn put(cloud: &Cloud, bytes: &[u8]) -> bool {
+    let (tell, told) = channel();
+    let told_of = move |wrote: std::io::Result<()>| {
+        let _ = tell.send(wrote.is_ok());
+    };
+    cloud.put(HEAD_BYTES, bytes.to_vec(), Box::new(told_of));
+    told.recv_timeout(LONG).expect("an answer")
+}
+
+fn get(cloud: &Cloud) -> Option<Vec<u8>> {
+    let (tell, told) = channel();
+    let came = move |came: std::io::Result<usize>, blocks: Blocks| {
+        let _ = tell.send(came.ok().map(|len| blocks.bytes()[..len].to_vec()));
+    };
+    let (into, told_of) = (Blocks::zeroed(4096), Box::new(came));
+    cloud.read(Read { at: HEAD_BYTES, into, told: told_of, pressing: true, again: false });
+    told.recv_timeout(LONG).expect("an answer")
+}
+
+/// A link is cut, and the server gets what it had sent when the next one has put something else there.
+#[test]
+fn a_redis_server_carries_out_nothing_late() {
+    if !can_run("donors::late", &["redis-server"]) {
+        return;
+    }
+    let files = TempDir::new();
+    let (_server, port) = redis_server(&files);
+    let mut asks = Redis::connect(&files.join("socket"));
+    let proxy = Proxy::new([127, 0, 0, 1].into(), ([127, 0, 0, 1], port).into()).expect("a proxy");
+    let patience =
+        Patience { donor: LONG, link: Duration::from_millis(500), ..Patience::default() };
+    let at = format!("redis://{}", proxy.address());
+    let cloud = Cloud::new(&at, Session([5; 16]), SEGMENT, 8 * SEGMENT, patience).expect("a cloud");
+    assert!(put(&cloud, b"old"));
+    proxy.act(Act::StopOlder);
+    cloud.forget(HEAD_BYTES, SEGMENT as usize);
+    assert!(put(&cloud, b"new"));
+    proxy.act(Act::Pass);
+    let over = poll(LONG, || (asks.ask(&["CLIENT", "LIST"]).lines().count() == 2).then_some(()));
+    assert!(over.is_some(), "{}", asks.ask(&["CLIENT", "LIST"]));
+    assert_eq!(get(&cloud).as_deref(), Some(&b"new"[..]));
+    // Who may not end links is told so, and can read.
+    let refuses = asks.ask(&["ACL", "SETUSER", "default", "-client"]);
+    assert_eq!(refuses, "OK");
+    proxy.act(Act::Cut);
+    proxy.act(Act::Pass);
+    let weak = poll(LONG, || (cloud.standing().state == DonorState::Weak).then_some(()));
+    assert!(weak.is_some(), "{:?}", cloud.standing());
+    assert!(!put(&cloud, b"newer"));
+    assert_eq!(get(&cloud).as_deref(), Some(&b"new"[..]));
 }
 
 #[test]

@@ -119,7 +119,13 @@ impl<P: Observe + ?Sized> Life<P> {
         for (tier, facts) in &mut world.facts.tiers {
             let pages = table.stored.values().filter(|of| *of == tier).count() as u64;
             let (used_bytes, limit_pages) = (pages * page_bytes / 4, LIMIT_BYTES / page_bytes);
-            *facts = TierFacts { used_bytes, limit_bytes: LIMIT_BYTES, pages, limit_pages };
+            *facts = TierFacts {
+                used_bytes,
+                limit_bytes: LIMIT_BYTES,
+                pages,
+                limit_pages,
+                ..TierFacts::default()
+            };
         }
         self.on_event(&event);
         while let Some(job) = self.policy.take_job() {

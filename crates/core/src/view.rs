@@ -22,6 +22,9 @@ pub struct TierFacts {
     pub pages: u64,
     /// Pages it may store (what zram calls disksize).
     pub limit_pages: u64,
+    /// Of a donor: what is free there, bytes, also beyond what may be used of it. `None` where nobody says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free_bytes: Option<u64>,
 }
 
 impl TierFacts {

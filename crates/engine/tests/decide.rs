@@ -812,10 +812,7 @@ fn what_is_cold_now_leaves_a_full_pool() {
     m.world.pages.insert(page(1, 1002), Some(Tier::Pool));
     m.tell(Event::Stored { page: page(1, 1002), tier: Tier::Pool, bytes: 1000 });
     m.tell(Event::Background { app: AppId(1) });
-    m.engine.set_tier(
-        Tier::Pool,
-        TierFacts { used_bytes: 12_000, pages: 12, limit_pages: 12, limit_bytes: u64::MAX },
-    );
+    m.engine.set_tier(Tier::Pool, TierFacts { used_bytes: 12_000, pages: 12, ..limited(12) });
     m.engine.set_tier(Tier::Kernel, TierFacts { pages: 988, ..limited(1000) });
     let mut evicted = Vec::new();
     for order in m.swap_out(demand(23)) {
@@ -981,7 +978,7 @@ fn files(machine: &mut Machine, app: u32, pages: u32) -> SpaceId {
 
 fn tier(limit_pages: u64, pages: u64) -> TierFacts {
     let (used_bytes, limit_bytes) = (pages * 2048, limit_pages * 2048);
-    TierFacts { used_bytes, limit_bytes, pages, limit_pages }
+    TierFacts { used_bytes, limit_bytes, pages, limit_pages, ..TierFacts::default() }
 }
 
 /// ezswap III-A: clean pages of files go first. Who does not take them into the pool drops them, which is

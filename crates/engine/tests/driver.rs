@@ -56,6 +56,7 @@ fn room(pages: u64) -> TierFacts {
         limit_bytes: 1 << 20,
         pages: stored,
         limit_pages: 1 << 20,
+        ..TierFacts::default()
     }
 }
 

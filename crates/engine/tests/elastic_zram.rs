@@ -89,7 +89,10 @@ impl Machine {
     fn set_tier(&mut self, tier: Tier, pages: u64, limit: u64) {
         let (used_bytes, limit_bytes) = (pages * 1000, limit * 1000);
         let limit_pages = u64::MAX;
-        self.engine.set_tier(tier, TierFacts { used_bytes, limit_bytes, pages, limit_pages });
+        self.engine.set_tier(
+            tier,
+            TierFacts { used_bytes, limit_bytes, pages, limit_pages, ..TierFacts::default() },
+        );
     }
 }
 

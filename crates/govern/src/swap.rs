@@ -33,6 +33,7 @@ impl Swap {
             limit_bytes: used_bytes + self.free_bytes,
             pages: out_pages,
             limit_pages: out_pages + self.free_bytes / page_bytes,
+            ..TierFacts::default()
         };
     }
 

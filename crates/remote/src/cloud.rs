@@ -5,6 +5,11 @@
 //! nothing behind. What is asked for is sent in pipelines, as much at a time as waits. The server is no friend: it sees
 //! sealed bytes only, and what it gives back is verified by the log. A server that may drop keys for want of memory is
 //! refused: that would be the loss of a page.
+//!
+//! *When a link is cut* the server may not have read all that was sent on it, and would carry that out after what the
+//! next link sends: an old UNLINK after a new SET loses a page. So each link bears the name of its session, and the
+//! next one, also a successor's, has the server end all others of that name before it asks for anything. A server
+//! that does not (its user may not call CLIENT KILL) gives back what it has, and takes nothing.
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
@@ -16,6 +21,7 @@ use std::time::{Duration, Instant};
 use clew_core::DonorState;
 use clew_store::flash::device::{Device, Read, Write};
 use parking_lot::{Condvar, Mutex};
+use redis::ServerErrorKind as Refused;
 
 use crate::Standing;
 use crate::borrowed::{Lender, Single, forget_all};
@@ -243,12 +249,53 @@ fn look(server: &mut redis::Connection) -> redis::RedisResult<(u64, Option<Strin
     Ok((free, why))
 }
 
+/// Has the server end all other links of this session: of what they had sent nothing is carried out any more when it
+/// has answered. Why it does not, if it does not.
+fn end_former(
+    shared: &Shared,
+    server: &mut redis::Connection,
+) -> redis::RedisResult<Option<String>> {
+    match ask_to_end_former(shared, server) {
+        Ok(true) => Ok(None),
+        Ok(false) => Ok(Some("it does not list its clients (CLIENT LIST)".to_string())),
+        Err(error) => match error.kind() {
+            redis::ErrorKind::Server(Refused::NoPerm | Refused::ResponseError) => {
+                let allow = "its user needs CLIENT SETNAME, CLIENT LIST and CLIENT KILL";
+                Ok(Some(format!("it ends no link that was cut: {allow} ({error})")))
+            }
+            _ => Err(error),
+        },
+    }
+}
+
+/// Whether it knows of this link at least.
+fn ask_to_end_former(shared: &Shared, server: &mut redis::Connection) -> redis::RedisResult<bool> {
+    let name = shared.prefix.trim_end_matches(':');
+    // A link that has not been given its name yet was asked for nothing.
+    redis::cmd("CLIENT").arg("SETNAME").arg(name).exec(server)?;
+    let all: String = redis::cmd("CLIENT").arg("LIST").query(server)?;
+    let field = |line: &str, name: &str| {
+        line.split(' ')
+            .find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
+            .map(String::from)
+    };
+    let of_session = all.lines().filter(|line| field(line, "name").as_deref() == Some(name));
+    let ids: Vec<String> = of_session.filter_map(|line| field(line, "id")).collect();
+    // Asked of this link, too, which is left alone: so it is known from the first link on whether this may be asked.
+    for id in &ids {
+        let mut kill = redis::cmd("CLIENT");
+        kill.arg("KILL").arg("ID").arg(id).arg("SKIPME").arg("yes").exec(server)?;
+    }
+    Ok(!ids.is_empty())
+}
+
 fn serve(
     shared: &Shared,
     mut server: redis::Connection,
     keys: &mut BTreeSet<u64>,
     heard: &mut Instant,
 ) -> redis::RedisResult<()> {
+    let mut refused = end_former(shared, &mut server)?;
     let there = keys_there(shared, &mut server)?;
     if !keys.is_subset(&there) {
         shared.has_lost.store(true, Relaxed);
@@ -261,9 +308,14 @@ fn serve(
     loop {
         if looked.is_none_or(|looked| looked.elapsed() >= LOOK) {
             let began = Instant::now();
-            let (free_bytes, why) = look(&mut server)?;
+            let (free_bytes, drops) = look(&mut server)?;
+            let round_trip = began.elapsed();
+            if refused.is_some() {
+                refused = end_former(shared, &mut server)?;
+            }
+            let why = refused.clone().or(drops);
             let mut standing = shared.standing.lock();
-            standing.round_trip = Some(began.elapsed());
+            standing.round_trip = Some(round_trip);
             standing.free_bytes = free_bytes;
             standing.state = if why.is_some() { DonorState::Weak } else { DonorState::Up };
             standing.why = why;
@@ -299,6 +351,11 @@ fn serve(
                 let Some(next) = next else { break };
                 asked.push(next);
             }
+        }
+        if refused.is_some() {
+            // What is still to come of a former link might undo it.
+            let writes = asked.extract_if(.., |asked| matches!(asked.what, What::Write { .. }));
+            turn_down(shared, writes.collect(), ErrorKind::StorageFull);
         }
         if asked.is_empty() {
             continue;
@@ -382,9 +439,13 @@ fn key(shared: &Shared, at: u64) -> String {
 /// What nobody can wait for any longer.
 fn give_up(shared: &Shared, is_over: impl Fn(&Asked) -> bool) {
     let over = shared.queues.lock().take_out(is_over);
-    for asked in over {
+    turn_down(shared, over, ErrorKind::TimedOut);
+}
+
+fn turn_down(shared: &Shared, asked: Vec<Asked>, why: ErrorKind) {
+    for asked in asked {
         shared.waiting.fetch_sub(asked.written_bytes(), Relaxed);
-        asked.fail(ErrorKind::TimedOut);
+        asked.fail(why);
     }
 }
 
@@ -406,3 +467,6 @@ fn keys_there(
         cursor = next;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -32,6 +32,8 @@ pub enum Act {
     Cut,
     /// Nothing passes, and nobody is told: a partition, or a lender that was stopped. What waited passes when it heals.
     Stop,
+    /// Nothing passes on the links that there are now, as by [`Act::Stop`], and everything on those that are made later.
+    StopOlder,
     /// The lender's end is closed, and the borrower is not told: its link is half open.
     HalfOpen,
     /// A byte of each piece is changed.
@@ -55,6 +57,8 @@ struct State {
     /// Borrower's and lender's ends, by a number.
     links: BTreeMap<u64, (TcpStream, TcpStream)>,
     made: u64,
+    /// Links up to this number are older than what happens now.
+    older: u64,
     ends: bool,
 }
 
@@ -84,6 +88,7 @@ impl Proxy {
             quality: Quality::default(),
             links: BTreeMap::new(),
             made: 0,
+            older: 0,
             ends: false,
         };
         let changed = Condvar::new();
@@ -103,6 +108,7 @@ impl Proxy {
     pub fn act(&self, act: Act) {
         let mut state = self.shared.state.lock();
         state.act = act;
+        state.older = state.made;
         for (borrower, lender) in state.links.values() {
             match act {
                 Act::Cut => {
@@ -110,7 +116,7 @@ impl Proxy {
                     let _ = lender.shutdown(Shutdown::Both);
                 }
                 Act::HalfOpen => drop(lender.shutdown(Shutdown::Both)),
-                Act::Pass | Act::Stop | Act::Lie => {}
+                Act::Pass | Act::Stop | Act::StopOlder | Act::Lie => {}
             }
         }
         if act == Act::Cut {
@@ -220,7 +226,8 @@ impl Shared {
             std::thread::sleep(arrives.saturating_duration_since(Instant::now()));
             let act = {
                 let mut state = self.state.lock();
-                while state.act == Act::Stop {
+                while state.act == Act::Stop || state.act == Act::StopOlder && number <= state.older
+                {
                     self.changed.wait(&mut state);
                 }
                 state.act
@@ -291,6 +298,15 @@ mod tests {
         let mut came = [0];
         link.read_exact(&mut came).unwrap();
         assert_eq!(came, [10], "what waited passes");
+        proxy.act(Act::StopOlder);
+        link.write_all(&[20]).unwrap();
+        assert_eq!(asked(&mut connect(), 5).unwrap(), 6);
+        link.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        assert!(link.read(&mut [0]).is_err(), "nothing passes on the older one");
+        link.set_read_timeout(None).unwrap();
+        proxy.act(Act::Pass);
+        link.read_exact(&mut came).unwrap();
+        assert_eq!(came, [21]);
         proxy.act(Act::Cut);
         assert!(asked(&mut link, 1).is_err());
         assert!(asked(&mut connect(), 1).is_err());

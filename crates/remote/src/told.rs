@@ -36,7 +36,7 @@ fn room(standing: &Standing, log: TierFacts) -> TierFacts {
         DonorState::Weak | DonorState::Pressed | DonorState::Lost | DonorState::Single => 0,
     };
     let limit_bytes = log.limit_bytes.min(log.used_bytes.saturating_add(free));
-    TierFacts { limit_bytes, ..log }
+    TierFacts { limit_bytes, free_bytes: Some(free), ..log }
 }
 
 #[cfg(test)]
@@ -45,15 +45,19 @@ mod tests {
 
     #[test]
     fn a_donor_has_the_room_that_it_says_and_none_when_it_is_not_up() {
-        let log = TierFacts { used_bytes: 100, limit_bytes: 1000, pages: 7, limit_pages: u64::MAX };
+        let (used_bytes, limit_bytes, limit_pages) = (100, 1000, u64::MAX);
+        let log =
+            TierFacts { used_bytes, limit_bytes, pages: 7, limit_pages, ..TierFacts::default() };
         let mut standing =
             Standing { state: DonorState::Up, free_bytes: 300, ..Standing::unknown() };
         assert_eq!(room(&standing, log).limit_bytes, 400);
-        standing.free_bytes = u64::MAX;
-        assert_eq!(room(&standing, log).limit_bytes, 1000);
+        standing.free_bytes = 5000;
+        let full = TierFacts { free_bytes: Some(5000), ..log };
+        assert_eq!(room(&standing, log), full, "what is free beyond what may be used is said");
         for state in [DonorState::Weak, DonorState::Pressed, DonorState::Lost, DonorState::Single] {
             standing.state = state;
-            assert_eq!(room(&standing, log), TierFacts { limit_bytes: 100, ..log });
+            let none = TierFacts { limit_bytes: 100, free_bytes: Some(0), ..log };
+            assert_eq!(room(&standing, log), none);
         }
     }
 

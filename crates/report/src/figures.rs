@@ -330,6 +330,7 @@ fn memory(results: &Results) -> Figure {
         let held = arm.kept.or(arm.peak)?;
         let note = match (arm.kept, held.pool_bytes, held.disk_bytes) {
             (None, ..) => format!("{} MiB", mib(arm.total_bytes_peak)),
+            _ if held.donor_bytes > 0 => format!("{} at donors", mib(held.donor_bytes)),
             (_, 0, 0) => String::new(),
             (_, 0, disk) => format!("{} on disk", mib(disk)),
             (_, pool, _) => format!("{} in {}", mib(held.stored_bytes), mib(pool)),

@@ -22,6 +22,9 @@ pub struct Memory {
     pub stored_bytes: u64,
     /// On disk.
     pub disk_bytes: u64,
+    /// On other machines.
+    #[serde(default)]
+    pub donor_bytes: u64,
     /// What policies keep of pages; part of no budget.
     pub policies_bytes: u64,
     /// By class, where the scheme has classes.
@@ -65,6 +68,7 @@ impl Memory {
             daemon_bytes: mean(&|look| look.daemon_bytes),
             stored_bytes: mean(&|look| look.stored_bytes),
             disk_bytes: mean(&|look| look.disk_bytes),
+            donor_bytes: mean(&|look| look.donor_bytes),
             policies_bytes: mean(&|look| look.policies_bytes),
             classes: has_classes.then(|| Classes {
                 hot_resident_bytes: class(|classes| classes.hot_resident_bytes),

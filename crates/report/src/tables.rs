@@ -278,7 +278,7 @@ fn memory(results: &Results) -> Table {
     let class = |of: fn(&Classes) -> u64| {
         move |(_, held): &Of<'_>| held.classes.as_ref().map(|classes| mib(of(classes)))
     };
-    let columns: [Column<'_, Of<'_>>; 16] = [
+    let columns: [Column<'_, Of<'_>>; 17] = [
         ("arm", &|(arm, _)| Some(name(arm))),
         ("resident", &|(_, held)| Some(mib(held.resident_bytes))),
         ("parked", &|(_, held)| some(held.parked_bytes)),
@@ -288,6 +288,7 @@ fn memory(results: &Results) -> Table {
         ("daemon", &|(_, held)| some(held.daemon_bytes)),
         ("stored, uncompressed", &|(_, held)| some(held.stored_bytes)),
         ("on disk", &|(_, held)| some(held.disk_bytes)),
+        ("at donors", &|(_, held)| some(held.donor_bytes)),
         ("policies", &|(_, held)| some(held.policies_bytes)),
         ("hot resident", &class(|of| of.hot_resident_bytes)),
         ("warm", &class(|of| of.warm_resident_bytes)),

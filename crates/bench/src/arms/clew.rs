@@ -4,16 +4,19 @@
 //! used says how well the budget is kept.
 //!
 //! A scheme that uses the kernel's zram as a tier finds a device, the same as the kernel's own arm has,
-//! and what that takes is taken off the limit ([`super::limit`]).
+//! and what that takes is taken off the limit ([`super::limit`]). One that puts pages at a donor has one on another machine
+//! ([`super::donor`]), on whose network its daemon is.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use clew_core::DonorState;
 use clew_live::control::protocol::Request;
 use clew_live::control::status::Status;
 use clew_policy::Scheme;
 
+use super::donor::{self, DonorScheme, Far};
 use super::kernel::{ALGORITHM, swap_bytes};
 use super::limit::{LimitKeeper, MARGIN_BYTES};
 use clew_report::{Classes, Memory};
@@ -24,6 +27,7 @@ use crate::daemon::{Daemon, DaemonSettings};
 use crate::error::BenchError;
 use crate::interrupt;
 use crate::kernel_pool::{KernelPool, PoolUse};
+use crate::network::Machine;
 use crate::pagemap::page_bytes;
 use crate::programs::Kind;
 use crate::zram::ZramSwap;
@@ -32,15 +36,17 @@ use crate::zram::ZramSwap;
 const NO_LIMIT_BYTES: u64 = i64::MAX as u64 & !4095;
 const FITTING_PATIENCE: Duration = Duration::from_secs(60);
 const MANAGED_PATIENCE: Duration = Duration::from_secs(5);
+const DONOR_PATIENCE: Duration = Duration::from_secs(10);
 /// What a recording daemon may keep that is not written down yet, and its file's pages.
 const RECORDER_BYTES: u64 = 96 << 20;
 
-/// The arm on Clew. Fields end in this order: the daemon is asked to stop, then the group ends
+/// The arm on Clew. Fields end in this order: the daemon is asked to stop, then who lends it memory, then the group ends
 /// whatever is left.
 pub struct Clew {
     kind: ArmKind,
     limit: Option<LimitKeeper>,
     daemon: Option<Daemon>,
+    far: Option<Far>,
     exe: PathBuf,
     /// A preset's name or a file.
     scheme: String,
@@ -63,6 +69,7 @@ impl Clew {
             kind,
             limit: None,
             daemon: None,
+            far: None,
             exe,
             scheme: match kind {
                 ArmKind::Clew => settings.clew_scheme.clone(),
@@ -70,6 +77,9 @@ impl Clew {
                 ArmKind::ClewArcher => "archer".to_string(),
                 ArmKind::Flash(flash) => {
                     flash.preset().unwrap_or(&settings.clew_scheme).to_string()
+                }
+                ArmKind::Donor(donor) => {
+                    donor.preset().unwrap_or(&settings.clew_scheme).to_string()
                 }
                 _ => "ariadne".to_string(),
             },
@@ -85,8 +95,8 @@ impl Clew {
         })
     }
 
-    /// Whether the scheme uses the kernel's zram.
-    fn lends(&self) -> Result<bool, BenchError> {
+    /// The scheme that it is called by.
+    fn loaded(&self) -> Result<Scheme, BenchError> {
         let scheme = match Scheme::preset(&self.scheme) {
             Ok(preset) => Ok(preset),
             Err(unknown) => match std::fs::read_to_string(&self.scheme) {
@@ -98,7 +108,28 @@ impl Clew {
             what: "clew",
             reason: format!("scheme {}: {error}", self.scheme),
         };
-        Ok(scheme.map_err(unavailable)?.kernel_share_pct() > 0)
+        scheme.map_err(unavailable)
+    }
+
+    /// Whether the scheme uses the kernel's zram.
+    fn lends(&self) -> Result<bool, BenchError> {
+        Ok(self.loaded()?.kernel_share_pct() > 0)
+    }
+
+    /// Waits until it can put pages at all of its donors.
+    fn wait_for_donors(&mut self) -> Result<(), BenchError> {
+        let since = Instant::now();
+        loop {
+            let donors = self.status()?.donors;
+            let Some(down) = donors.iter().find(|donor| donor.state != DonorState::Up) else {
+                return Ok(());
+            };
+            if since.elapsed() > DONOR_PATIENCE {
+                let reason = down.why.clone().unwrap_or_else(|| "it is not up".to_string());
+                return Err(BenchError::Unavailable { what: "the donor", reason });
+            }
+            interrupt::sleep(Duration::from_millis(20))?;
+        }
     }
 
     /// What its zram holds, where it lends to one.
@@ -135,13 +166,15 @@ impl Clew {
 
     fn status(&mut self) -> Result<Status, BenchError> {
         let status = self.daemon().status()?;
-        // Pool and zram together.
+        // Pool, zram and donors together.
         let zram = self.lent();
-        let used_bytes = status.pool.used_bytes + zram.used_bytes;
-        let is_stored = status.pool.stored_pages > 0 || zram.original_bytes > 0;
-        if used_bytes >= self.densest.0 && is_stored {
+        let at_donors: u64 = status.donors.iter().map(|donor| donor.live_bytes).sum();
+        let pages: u64 = status.donors.iter().map(|donor| donor.stored_pages).sum();
+        let used_bytes = status.pool.used_bytes + zram.used_bytes + at_donors;
+        let elsewhere = zram.original_bytes + pages * page_bytes();
+        if used_bytes >= self.densest.0 && (status.pool.stored_pages > 0 || elsewhere > 0) {
             let in_pool = status.pool.used_bytes as f64 * status.pool.ratio;
-            let ratio = (in_pool + zram.original_bytes as f64) / used_bytes as f64;
+            let ratio = (in_pool + elsewhere as f64) / used_bytes as f64;
             self.densest = (used_bytes, Some(ratio));
         }
         Ok(status)
@@ -193,6 +226,10 @@ impl Arm for Clew {
     fn scheme(&self) -> String {
         match self.kind {
             ArmKind::Without(ablation) => format!("ariadne, {}", ablation.description()),
+            ArmKind::Donor(_) => {
+                let far = self.far.as_ref().map_or_else(String::new, Far::description);
+                format!("{}, {far}", self.scheme)
+            }
             _ => self.scheme.clone(),
         }
     }
@@ -227,16 +264,30 @@ impl Arm for Clew {
                 ["--flash".into(), file.into(), "--flash-size".into(), size.into()];
             self.options.extend(flash);
         }
+        let mut scheme = self.scheme.clone();
+        if let ArmKind::Donor(donor) = self.kind {
+            let (bytes, scratch) = (swap_bytes(ground.total()?), &ground.scratch);
+            if donor == DonorScheme::Asked {
+                scheme = donor::write_scheme(&self.loaded()?, scratch)?;
+            }
+            let far = Far::begin(donor, &self.exe, bytes, scratch)?;
+            self.options.extend(far.options(bytes, scratch));
+            self.far = Some(far);
+        }
         let settings = DaemonSettings {
             exe: &self.exe,
-            scheme: &self.scheme,
+            scheme: &scheme,
             budget_bytes: Some(budget_bytes),
             toml: "",
             scratch: &ground.scratch,
             options: &self.options,
         };
-        self.daemon = Some(Daemon::start(settings, &ground.group)?);
-        Ok(())
+        let start = || Daemon::start(settings, &ground.group);
+        self.daemon = Some(match &self.far {
+            None => start()?,
+            Some(far) => far.network().on(Machine::Near, start)??,
+        });
+        self.wait_for_donors()
     }
 
     fn kernel_pool(&self) -> Option<KernelPool> {
@@ -324,6 +375,7 @@ impl Arm for Clew {
             pool_bytes: status.pool.used_bytes + self.lent().used_bytes,
             daemon_bytes: status.daemon_bytes,
             disk_bytes: status.flash.as_ref().map_or(0, |flash| flash.stored_bytes),
+            donor_bytes: status.donors.iter().map(|donor| donor.live_bytes).sum(),
             classes: classes(&status),
             ..Memory::default()
         };

@@ -2,6 +2,7 @@
 
 mod ablation;
 mod clew;
+mod donor;
 mod dram;
 mod flash;
 mod govern;
@@ -26,6 +27,7 @@ use crate::process_memory::major_faults;
 use crate::programs::Kind;
 
 pub use ablation::Ablation;
+pub use donor::DonorScheme;
 pub use flash::FlashScheme;
 use wait::Wait;
 
@@ -57,6 +59,8 @@ pub enum ArmKind {
     ClewArcher,
     /// Clew with a scheme that puts on flash what does not fit.
     Flash(FlashScheme),
+    /// Clew with a scheme that puts on another machine what does not fit.
+    Donor(DonorScheme),
     /// Clew with `ariadne` but for one mechanism.
     Without(Ablation),
 }
@@ -85,6 +89,7 @@ impl ArmKind {
         all.push(ArmKind::KernelZswap);
         all.push(ArmKind::ClewArcher);
         all.extend(FlashScheme::ALL.map(ArmKind::Flash));
+        all.extend(DonorScheme::ALL.map(ArmKind::Donor));
         all.extend(Ablation::ALL.map(ArmKind::Without));
         all
     }
@@ -99,6 +104,7 @@ impl ArmKind {
             ArmKind::SwapFile => "swap-file",
             ArmKind::KernelZswap => "kernel-zswap",
             ArmKind::Flash(scheme) => scheme.arm_name(),
+            ArmKind::Donor(scheme) => scheme.arm_name(),
             ArmKind::Clew => "clew",
             ArmKind::ClewZram => "clew-zram",
             ArmKind::ClewAriadne => "clew-ariadne",

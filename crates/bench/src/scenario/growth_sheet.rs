@@ -3,7 +3,7 @@
 use clew_report::{Chart, Part, Row, Shade, Sheet, Table};
 
 use super::growth::{GrowthArm, GrowthResult, GrowthStep};
-use super::sheet::{not_run, table};
+use super::sheet::{lender, not_run, table};
 
 const USABLE: &str = "usable: swapping adds at most a fifth to a visit, or 0.1 s; worst: what it added to the slowest; \
     start: until the new program was ready; used: memory after the visits. The kernel's is held by a hard limit, \
@@ -23,6 +23,7 @@ pub fn sheet(result: &GrowthResult) -> Sheet {
     let gave =
         |arm: &GrowthArm| arm.gave.as_ref().map(|reason| format!("{} gave: {reason}", arm.name));
     let mut notes = vec![USABLE.to_string()];
+    notes.extend(result.arms.iter().filter_map(|arm| lender(&arm.name, &arm.scheme)));
     notes.extend(result.arms.iter().filter_map(gave));
     notes.extend(result.skipped.iter().map(not_run));
     let usable: Vec<String> =

@@ -3,6 +3,7 @@
 use clew_report::{Chart, Row, Sheet, Skipped, TIMES, Table};
 
 use super::{Added, ArmResult, PartResult, ScenarioResult};
+use crate::arms::ArmKind;
 use crate::arms::wait::Wait;
 
 const ADDED: &str = "added: the time of a visit minus that of the same visit in memory (dram); sum: of all measured \
@@ -24,6 +25,7 @@ pub fn sheet(result: &ScenarioResult) -> Sheet {
         tables.extend(part.arms.iter().filter(|arm| !arm.waits.is_empty()).map(waits));
     }
     let mut notes: Vec<String> = result.parts.iter().map(memory).collect();
+    notes.extend(result.parts.iter().flat_map(|part| &part.arms).filter_map(lent));
     if !result.parts.is_empty() {
         notes.push(ADDED.to_string());
     }
@@ -54,6 +56,18 @@ fn named_part(part: &PartResult) -> String {
 fn memory(part: &PartResult) -> String {
     let (total, need) = (part.total_bytes >> 20, part.need_bytes >> 20);
     format!("{}: {total} MiB for each arm, {need} were used in memory", part.title)
+}
+
+/// Who lends memory to an arm, where somebody does.
+pub(super) fn lender(arm: &str, scheme: &str) -> Option<String> {
+    let is_lent = matches!(arm.parse(), Ok(ArmKind::Donor(_)));
+    is_lent.then(|| format!("{arm}: {scheme}"))
+}
+
+/// The same, and how much of it lay there.
+fn lent(arm: &ArmResult) -> Option<String> {
+    let lender = lender(&arm.name, &arm.scheme)?;
+    Some(format!("{lender}; {} MiB lay there", arm.kept?.donor_bytes >> 20))
 }
 
 /// What swapping adds in sum, with Clew and with the kernel's zram.
@@ -186,7 +200,7 @@ fn ratio(sum_ms: f64, kernel_ms: Option<f64>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clew_report::{Machine, Skipped};
+    use clew_report::{Machine, Memory, Skipped};
 
     use super::super::Scenario;
     use super::super::paired::Pair;
@@ -235,6 +249,12 @@ mod tests {
             parts: vec![part],
             skipped: vec![Skipped { name: "x".to_string(), reason: "none".to_string() }],
         };
+        let kept = Some(Memory { donor_bytes: 300 << 20, ..Memory::default() });
+        let scheme = "mobileswap, a donor behind a link of 920 Mbit/s".to_string();
+        let far = ArmResult { kept, scheme, ..result.parts[0].arms[2].clone() };
+        let far = ArmResult { name: "clew-mobileswap".to_string(), ..far };
+        assert!(lent(&far).is_some_and(|note| note.ends_with("920 Mbit/s; 300 MiB lay there")));
+        assert_eq!(lent(&ArmResult { name: "clew".to_string(), ..far }), None);
         let sheet = sheet(&result);
         assert_eq!(
             sheet.verdict,

@@ -211,6 +211,7 @@ impl Borrowed {
             limit_bytes: self.limit_bytes,
             pages: self.pages,
             limit_pages: u64::MAX,
+            ..TierFacts::default()
         };
         let first = self.links[0].standing();
         match self.links.get(1) {

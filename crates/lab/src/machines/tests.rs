@@ -112,11 +112,11 @@ fn a_thousand_machines_use_a_hundred_donors_evenly() {
     }
 }
 
-/// A donor of which each machine may use less than is free there is not known to be the freest.
+/// What is free at a donor is known also where each machine may use less of it.
 #[test]
-fn who_may_use_little_of_each_donor_does_not_use_them_evenly() {
+fn who_may_use_little_of_each_donor_uses_them_evenly_all_the_same() {
     let all = settings(200, 20, 1);
     let few = Settings { each_bytes: 1 << 30, ..all.clone() };
     let (all, few) = (run(&all).balance.mean, run(&few).balance.mean);
-    assert!(few > all, "{few} {all}");
+    assert!(few < all * 1.05, "{few} {all}");
 }

@@ -654,6 +654,7 @@ impl Mechanism for Bytes {
             limit_bytes: facts.limit_bytes,
             pages: facts.pages - facts.far_pages.min(facts.pages),
             limit_pages: facts.limit_pages,
+            ..TierFacts::default()
         }
     }
 

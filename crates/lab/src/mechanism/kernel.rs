@@ -101,6 +101,7 @@ impl<M: Mechanism> WithKernel<M> {
             limit_bytes: self.limit_bytes,
             pages: self.lent.pages,
             limit_pages: u64::MAX,
+            ..TierFacts::default()
         })
     }
 

@@ -332,6 +332,7 @@ impl Mechanism for Sizes {
             limit_bytes: self.limits.mem_limit_bytes,
             pages: self.store().pages(),
             limit_pages: self.store().limit_pages(),
+            ..TierFacts::default()
         }
     }
 

@@ -28,6 +28,7 @@ fn tier_facts(facts: &PoolFacts) -> TierFacts {
         limit_bytes: facts.limit_bytes,
         pages: facts.pages - facts.far_pages.min(facts.pages),
         limit_pages: facts.limit_pages,
+        ..TierFacts::default()
     }
 }
 

@@ -98,8 +98,13 @@ impl Governor {
             Some(_) => budget / 100 * u64::from(self.config.scheme.kernel_share_pct()),
             None => 0,
         };
-        let facts =
-            TierFacts { used_bytes, limit_bytes, pages: lent, limit_pages: lent + free_pages };
+        let facts = TierFacts {
+            used_bytes,
+            limit_bytes,
+            pages: lent,
+            limit_pages: lent + free_pages,
+            ..TierFacts::default()
+        };
         self.driver.set_tier(Tier::Kernel, facts);
         used_bytes
     }

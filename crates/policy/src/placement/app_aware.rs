@@ -2,7 +2,7 @@
 //!
 //! Source: MobileSwap III-C (AAS). "Pages belonging to the same app are swapped to the same destination", "MobileSwap
 //! prefers to swap the app to the device which has the most available memory space", as the last heartbeat says
-//! ([`clew_core::Facts::tiers`]). An app keeps its donor as long as it has a page there; a donor that has no room for
+//! ([`clew_core::TierFacts::free_bytes`]), also where less of it may be used: what others have there counts. An app keeps its donor as long as it has a page there; a donor that has no room for
 //! more of it takes nothing else of it meanwhile: the rest stays in DRAM.
 //!
 //! *When a donor is lost*, and "in three other conditions" (its link is weak, or used by others; it wants its memory
@@ -100,12 +100,14 @@ impl AppAware {
         if let Some(donor) = self.donor_of.get(&app).copied() {
             return Some(donor).filter(is_up);
         }
-        let free = |facts: &TierFacts| facts.limit_bytes.saturating_sub(facts.used_bytes);
+        let room = |facts: &TierFacts| facts.limit_bytes.saturating_sub(facts.used_bytes);
         let donors = view.facts.tiers.iter().filter_map(|(tier, facts)| match tier {
-            Tier::Donor(donor) => Some((*donor, free(facts))),
+            Tier::Donor(donor) if room(facts) > 0 => {
+                Some((*donor, facts.free_bytes.unwrap_or(room(facts))))
+            }
             _ => None,
         });
-        let up = donors.filter(|(donor, free)| is_up(donor) && *free > 0);
+        let up = donors.filter(|(donor, _)| is_up(donor));
         let (donor, _) = up.max_by_key(|(donor, free)| (*free, std::cmp::Reverse(*donor)))?;
         self.donor_of.insert(app, donor);
         self.assigned += 1;
@@ -271,6 +273,17 @@ mod tests {
         has(&mut facts, 1, 0);
         assert_eq!(tell(&mut policy, Event::Background { app: AppId(1) }, &facts), []);
         assert_eq!(place(&mut policy, 1, &facts), Place::DonorPages(donor(2)));
+    }
+
+    /// Of each donor so much may be used, and most have more: that decides, where there is room at all.
+    #[test]
+    fn the_freest_is_who_has_most_and_not_of_whom_most_may_be_used() {
+        let mut policy = AppAware::new(Params::default());
+        let mut facts = facts(&[10, 10, 20, 0]);
+        for (number, free) in [50, 90, 60, 99].into_iter().enumerate() {
+            facts.tiers.get_mut(&Tier::Donor(donor(number))).unwrap().free_bytes = Some(free);
+        }
+        assert_eq!(place(&mut policy, 1, &facts), Place::DonorPages(donor(1)));
     }
 
     #[test]

@@ -227,7 +227,8 @@ mod tests {
     fn facts(resident: u64) -> Facts {
         let pages = 1000 - resident;
         let (used_bytes, limit_bytes, limit_pages) = (pages * 1600, 10_000_000, 1 << 20);
-        let kernel = TierFacts { used_bytes, limit_bytes, pages, limit_pages };
+        let kernel =
+            TierFacts { used_bytes, limit_bytes, pages, limit_pages, ..TierFacts::default() };
         let mut counts = PageCounts { resident, ..PageCounts::default() };
         counts.stored[Tier::Kernel.index()] = pages;
         let pool = TierFacts { limit_bytes, limit_pages, ..TierFacts::default() };

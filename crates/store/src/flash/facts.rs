@@ -60,7 +60,7 @@ impl FlashFacts {
             None => self.capacity_bytes - self.capacity_bytes / KEPT_FREE,
             Some(_) => used_bytes,
         };
-        TierFacts { used_bytes, limit_bytes, pages, limit_pages: u64::MAX }
+        TierFacts { used_bytes, limit_bytes, pages, limit_pages: u64::MAX, ..TierFacts::default() }
     }
 
     /// Which part of the device lives, 0 to 1.

@@ -48,7 +48,7 @@ impl Lends {
     /// A donor of so many bytes on the far machine.
     pub fn donor<'a>(&'a self, network: &'a Network, bytes: u64) -> Result<Lent<'a>, BenchError> {
         let donor = network.on(Machine::Far, || {
-            let listener = TcpListener::bind((Machine::Far.address(), 0))?;
+            let listener = TcpListener::bind((network.address(Machine::Far), 0))?;
             // What each piece takes beside its bytes is the donor's own account.
             Donor::new(listener, self.keys.clone(), Lending::of(2 * bytes))
         })?;
@@ -73,7 +73,7 @@ impl Drop for Lent<'_> {
 
 impl Lent<'_> {
     pub fn address(&self) -> SocketAddr {
-        let far = SocketAddr::new(Machine::Far.address(), 0);
+        let far = SocketAddr::new(self.network.address(Machine::Far), 0);
         self.donor.as_ref().map_or(far, Donor::address)
     }
 

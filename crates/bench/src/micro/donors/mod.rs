@@ -25,13 +25,12 @@ use super::MicroConfig;
 use super::measured::{Costs, Measured};
 use super::objects::{Objects, Times};
 use crate::error::BenchError;
-use crate::network::{Machine, Network, is_installed};
+use crate::lenders::Lender;
+use crate::network::{LINK_MBIT, Machine, Network, is_installed};
 use crate::progress::Progress;
 use machines::Lends;
-use peers::{Iperf, RedisServer};
+use peers::{Iperf, log_at_redis};
 
-/// The link of the paper's devices, Mbit/s.
-const LINK_MBIT: u32 = 920;
 /// What the paper's devices reached page by page, Mbit/s (figure 4).
 const PAGE_BY_PAGE_MBIT: f64 = 355.0;
 /// Bytes of a page.
@@ -184,7 +183,7 @@ impl Bench<'_> {
         proxy.is_as_good_as(quality);
         let through = (!is_direct).then_some(&proxy);
         let server = match is_installed("redis-server") {
-            true => Some(RedisServer::start(self.network, scratch)?),
+            true => Some(Lender::redis(self.network, scratch)?),
             false => None,
         };
         let cloud = server.as_ref().map(|server| self.near(server.address())).transpose()?;
@@ -197,7 +196,7 @@ impl Bench<'_> {
             if let (Some(server), Some(proxy)) = (&server, &cloud) {
                 proxy.is_as_good_as(quality);
                 let at = if is_direct { server.address() } else { proxy.address() };
-                let log = server.log(self.network, at, self.config.pages, CHUNK_BYTES)?;
+                let log = log_at_redis(self.network, at, self.config.pages, CHUNK_BYTES)?;
                 clouds.push(Objects::write(&log, self.config.pages, PAGE, "a Redis server")?.1);
             }
             self.progress.step("pages went to a Redis server");

@@ -34,7 +34,8 @@ fn link(
     network: &Network,
     answers: impl FnOnce(TcpStream) -> io::Result<()> + Send + 'static,
 ) -> Result<TcpStream, BenchError> {
-    let listener = network.on(Machine::Far, || TcpListener::bind((Machine::Far.address(), 0)))?;
+    let listener =
+        network.on(Machine::Far, || TcpListener::bind((network.address(Machine::Far), 0)))?;
     let listener = listener.map_err(unavailable)?;
     let address = listener.local_addr().map_err(unavailable)?;
     std::thread::spawn(move || -> io::Result<()> {

@@ -1,0 +1,222 @@
+//! A borrower of a Redis server whose links are cut while the server is slow to read what they had sent.
+//!
+//! The server is the tests' own: as much of Redis as is asked for, each link read by a thread of its own, and one that is
+//! killed carries out nothing more. A real one: `donors::*` of the command's tests.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::channel;
+
+use clew_store::flash::device::{Blocks, HEAD_BYTES};
+
+use super::*;
+use crate::link::tests::until;
+use crate::proxy::{Act, Proxy};
+
+#[derive(Default)]
+struct Has {
+    keys: BTreeMap<String, Vec<u8>>,
+    /// Who is connected, and how they call themselves.
+    clients: BTreeMap<u64, (TcpStream, String)>,
+    made: u64,
+    /// Nobody may end somebody else's link.
+    kills_nobody: bool,
+}
+
+/// As much of a Redis server as is needed here.
+struct Server {
+    address: SocketAddr,
+    has: Arc<Mutex<Has>>,
+}
+
+impl Server {
+    fn new() -> Server {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (address, has) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Has::default())));
+        let serves = Arc::clone(&has);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let has = Arc::clone(&serves);
+                std::thread::spawn(move || has_served(&has, &stream));
+            }
+        });
+        Server { address, has }
+    }
+
+    fn clients(&self) -> usize {
+        self.has.lock().clients.len()
+    }
+}
+
+/// Until the link ends, or is ended.
+fn has_served(has: &Mutex<Has>, stream: &TcpStream) {
+    let number = {
+        let mut has = has.lock();
+        has.made += 1;
+        let number = has.made;
+        has.clients.insert(number, (stream.try_clone().unwrap(), String::new()));
+        number
+    };
+    let (mut from, mut to) = (BufReader::new(stream), stream);
+    while let Some(words) = command(&mut from) {
+        let mut has = has.lock();
+        if !has.clients.contains_key(&number) {
+            return;
+        }
+        let answer = has.answer(number, &words);
+        if to.write_all(&answer).is_err() {
+            break;
+        }
+    }
+    has.lock().clients.remove(&number);
+}
+
+fn line(from: &mut impl BufRead, sign: char) -> Option<usize> {
+    let mut line = String::new();
+    from.read_line(&mut line).ok()?;
+    line.trim_end().strip_prefix(sign)?.parse().ok()
+}
+
+fn command(from: &mut impl BufRead) -> Option<Vec<Vec<u8>>> {
+    let words = line(from, '*')?;
+    let word = |_| {
+        let mut word = vec![0; line(from, '$')? + 2];
+        from.read_exact(&mut word).ok()?;
+        word.truncate(word.len() - 2);
+        Some(word)
+    };
+    (0..words).map(word).collect()
+}
+
+fn bulk(bytes: &[u8]) -> Vec<u8> {
+    [format!("${}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat()
+}
+
+impl Has {
+    fn answer(&mut self, number: u64, words: &[Vec<u8>]) -> Vec<u8> {
+        let text: Vec<String> =
+            words.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+        let text: Vec<&str> = text.iter().map(String::as_str).collect();
+        let count = |count: usize| format!(":{count}\r\n").into_bytes();
+        let ok = || b"+OK\r\n".to_vec();
+        match text[..] {
+            ["CLIENT", "KILL", ..] if self.kills_nobody => {
+                b"-NOPERM this user has no permissions to run 'client|kill'\r\n".to_vec()
+            }
+            ["CLIENT", "KILL", "ID", id, "SKIPME", "yes"] if id == number.to_string() => count(0),
+            ["CLIENT", "KILL", "ID", id, "SKIPME", "yes"] => {
+                let ended = self.clients.remove(&id.parse().unwrap());
+                if let Some((stream, _)) = &ended {
+                    let _ = stream.shutdown(std::net::Shutdown::Both);
+                }
+                count(ended.iter().count())
+            }
+            ["CLIENT", "SETNAME", name] => {
+                self.clients.get_mut(&number).unwrap().1 = name.to_string();
+                ok()
+            }
+            ["CLIENT", "LIST"] => {
+                let all = self.clients.iter();
+                let all = all.map(|(id, (_, name))| format!("id={id} addr=a name={name} age=1\n"));
+                bulk(all.collect::<String>().as_bytes())
+            }
+            ["CLIENT", "SETINFO", ..] => ok(),
+            ["INFO", "memory"] => bulk(b"# Memory\r\nused_memory:1\r\nmaxmemory:0\r\n"),
+            ["SCAN", ..] => {
+                let keys: Vec<u8> = self.keys.keys().flat_map(|key| bulk(key.as_bytes())).collect();
+                let head = format!("*2\r\n$1\r\n0\r\n*{}\r\n", self.keys.len());
+                [head.as_bytes(), &keys].concat()
+            }
+            ["SET", key, ..] => {
+                self.keys.insert(key.to_string(), words[2].clone());
+                ok()
+            }
+            ["GETRANGE", key, from, to] => {
+                let there = self.keys.get(key).map_or(&[][..], Vec::as_slice);
+                let (from, to) = (from.parse::<usize>().unwrap(), to.parse::<usize>().unwrap());
+                let end = there.len().min(to + 1);
+                bulk(&there[from.min(end)..end])
+            }
+            ["UNLINK", ..] => {
+                count(text[1..].iter().filter_map(|key| self.keys.remove(*key)).count())
+            }
+            ["EXPIRE", key, _] => count(self.keys.contains_key(key).into()),
+            _ => format!("-ERR unknown command '{}'\r\n", text.join(" ")).into_bytes(),
+        }
+    }
+}
+
+const SEGMENT: u64 = 64 << 10;
+const AT: u64 = HEAD_BYTES + 3 * SEGMENT;
+
+fn cloud(address: SocketAddr) -> Cloud {
+    let patience = Patience {
+        link: Duration::from_millis(300),
+        donor: Duration::from_secs(30),
+        ..Patience::default()
+    };
+    let (address, session) = (format!("redis://{address}"), Session([7; 16]));
+    Cloud::new(&address, session, SEGMENT, 64 * SEGMENT, patience).unwrap()
+}
+
+fn write(cloud: &Cloud, bytes: &[u8]) -> io::Result<()> {
+    let (tell, told) = channel();
+    cloud.put(AT, bytes.to_vec(), Box::new(move |wrote| drop(tell.send(wrote))));
+    told.recv().unwrap()
+}
+
+fn read(cloud: &Cloud, len: usize) -> io::Result<Vec<u8>> {
+    let (tell, told) = channel();
+    let came = move |came: io::Result<usize>, blocks: Blocks| {
+        let _ = tell.send(came.map(|len| blocks.bytes()[..len].to_vec()));
+    };
+    let into = Blocks::zeroed(len);
+    cloud.read(Read { at: AT, into, told: Box::new(came), pressing: true, again: false });
+    told.recv().unwrap()
+}
+
+/// What a cut link had sent is never carried out after what the next one sends, be that of the same daemon or of its
+/// successor: here the old page is forgotten, and a new one is put in its place.
+#[test]
+fn what_a_former_link_had_sent_does_not_come_late() {
+    for has_successor in [false, true] {
+        let server = Server::new();
+        let proxy = Proxy::new([127, 0, 0, 1].into(), server.address).unwrap();
+        let mut borrows = cloud(proxy.address());
+        write(&borrows, b"the old page").unwrap();
+        proxy.act(Act::StopOlder);
+        borrows.forget(AT, SEGMENT as usize);
+        if has_successor {
+            // It ends when what it has sent is not answered.
+            until("it has sent that", || borrows.shared.queues.lock().is_empty());
+            drop(borrows);
+            borrows = cloud(proxy.address());
+        }
+        write(&borrows, b"the new page").unwrap();
+        proxy.act(Act::Pass);
+        until("the former link is over", || server.clients() == 1);
+        assert_eq!(read(&borrows, 12).unwrap(), b"the new page", "{has_successor}");
+    }
+}
+
+/// Where the former link cannot be ended, nothing that could be harmed by it is sent; what is there comes back.
+#[test]
+fn a_server_that_ends_no_link_takes_nothing() {
+    let server = Server::new();
+    let proxy = Proxy::new([127, 0, 0, 1].into(), server.address).unwrap();
+    let borrows = cloud(proxy.address());
+    write(&borrows, b"a page").unwrap();
+    server.has.lock().kills_nobody = true;
+    proxy.act(Act::Cut);
+    proxy.act(Act::Pass);
+    until("it is said", || borrows.standing().state == DonorState::Weak);
+    let why = borrows.standing().why.unwrap();
+    assert!(why.contains("CLIENT KILL"), "{why}");
+    assert_eq!(write(&borrows, b"another").unwrap_err().kind(), ErrorKind::StorageFull);
+    assert_eq!(read(&borrows, 6).unwrap(), b"a page");
+    server.has.lock().kills_nobody = false;
+    until("it is allowed", || borrows.standing().state == DonorState::Up);
+    write(&borrows, b"another").unwrap();
+    assert_eq!(read(&borrows, 7).unwrap(), b"another");
+}
