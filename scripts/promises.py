@@ -49,6 +49,9 @@ BUILD_SECONDS = 1500
 UNOPTIMISED = "agent bench clew govern lab live mount remote report session"
 # Several times what most tests take on a busy machine.
 TEST_SECONDS = 240
+# How long tests with real programs wait for what comes at once without a mutant, and with one never.
+PATIENCE = ROOT / "crates/cli/tests/support/mod.rs"
+PATIENT, HERE = "LONG: Duration = Duration::from_secs(120)", "LONG: Duration = Duration::from_secs(40)"
 CAUGHT, HUNG, MISSED, UNVIABLE, SKIPPED = "caught", "hung", "missed", "unviable", "skipped"
 # Of a test without any mutant: it passes; and of a mutant whose test does not.
 PASSED, BROKEN = "passed", "no test"
@@ -183,6 +186,8 @@ def check(all_entries: list[Entry]) -> list[str]:
             wrong.append(f"{entry.name}: nothing is changed")
         if not any(entry.test.startswith(module) for module in entry.modules(ROOT)):
             wrong.append(f"{entry.name}: there is no test {entry.run}")
+    if PATIENT not in PATIENCE.read_text():
+        wrong.append(f"{PATIENCE.relative_to(ROOT)}: there is no {PATIENT}")
     everything = "\n".join(path.read_text() for path in ROOT.glob("crates/*/**/*.rs"))
     for name in sorted(set(re.findall(r"`([a-z_0-9]+(?:::[a-z_0-9]+)+)`", PAGE.read_text()))):
         last = name.split("::")[-1]
@@ -346,6 +351,8 @@ def sync() -> str:
         git("worktree", "prune")
         git("worktree", "add", "--force", "--detach", str(TREE), head)
     git("-C", str(TREE), "checkout", "--quiet", "--force", "--detach", head)
+    patience = TREE / PATIENCE.relative_to(ROOT)
+    patience.write_text(patience.read_text().replace(PATIENT, HERE))
     return head
 
 
