@@ -4,7 +4,6 @@
 //
 //     open, close           connects again, closes
 //     besides               connects again, and leaves the connection as it is
-//     refused N FILE        makes a file once N of its connections were told to ask again (20 s at most)
 //     opens N               connects N times besides, and says nothing there
 //     mark FILE             makes a file: so far it has come
 //     wait MS, recv MS      sleeps; waits for a message
@@ -399,21 +398,6 @@ static void go_on_in_child(void) {
     _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 4);
 }
 
-// So many of its connections have been told to ask again (the answer `Done` with EAGAIN).
-static int are_refused(int wanted) {
-    for (int i = 0; i < 20000 && wanted > 0; i++) {
-        for (int fd = 3; fd < 1024; fd++) {
-            uint32_t words[4] = {0};
-            if (recv(fd, words, sizeof words, MSG_DONTWAIT | MSG_PEEK) != sizeof words) continue;
-            if (words[1] != 8 || words[2] != EAGAIN) continue;
-            recv(fd, words, sizeof words, MSG_DONTWAIT);
-            wanted--;
-        }
-        usleep(1000);
-    }
-    return wanted <= 0;
-}
-
 static int agent(void *unused) {
     (void)unused;
     static char line[1 << 17];
@@ -429,11 +413,6 @@ static int agent(void *unused) {
             int before = connection;
             for (int i = atoi(line + 6) % 1000; i > 0; i--) open_connection();
             connection = before;
-        }
-        if (strncmp(line, "refused ", 8) == 0) {
-            char *file;
-            int wanted = (int)strtol(line + 8, &file, 10);
-            if (are_refused(wanted)) close(creat(file + 1, 0600));
         }
         if (strncmp(line, "mark ", 5) == 0) close(creat(line + 5, 0600));
         if (strcmp(line, "exec") == 0) have_executed();
