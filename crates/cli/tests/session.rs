@@ -118,7 +118,8 @@ fn what_is_enabled_is_undone_and_a_users_own_files_stay() {
     let session = Session::new(&dir, &dir.join("s"));
     let dry = session.ok(&["enable", "--dry-run"]);
     assert!(FILES.iter().all(|file| dry.contains(file)), "{dry}");
-    assert!(dry.lines().all(|line| line.chars().count() <= 160), "{dry}");
+    let apart_from_where = dry.replace(&dir.path().display().to_string(), "/tmp/clew");
+    assert!(apart_from_where.lines().all(|line| line.chars().count() <= 160), "{dry}");
     assert!(session.files().is_empty(), "written: {:?}", session.files());
     assert_eq!(session.status()["enabled"], false);
 
