@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::Duration;
 
+use clew_live::accessed::AccessedBits;
 use clew_live::control::protocol::Request;
 use clew_live::control::status::{HotPages, SensorStatus};
 use support::*;
@@ -107,7 +108,7 @@ fn hot(fixture: &Fixture, program: &mut Program) -> BTreeSet<u64> {
 fn learned(share: u32, others: u64) -> (BTreeSet<u64>, SensorStatus, Vec<u64>) {
     let dir = TempDir::new();
     let config = dir.join("clew.toml");
-    let text = format!("[sensor]\nshare = {share}\nrun-pages = 1\n");
+    let text = format!("[sensor]\naccessed-bits = false\nshare = {share}\nrun-pages = 1\n");
     fs::write(&config, text).expect("a config");
     let config = config.to_str().expect("UTF-8");
     let mut fixture = Fixture::start_with("1GiB", &["--scheme", "ariadne", "--config", config]);
@@ -169,6 +170,51 @@ fn samples_tell_what_relaunches_do_not_use_any_more() {
     // What every relaunch uses is known, and more of what is held for hot is right.
     assert!(coverage > 0.9, "{coverage}");
     assert!(accuracy > accuracy_without + 0.1, "{accuracy} {accuracy_without}");
+}
+
+/// Without taking anything out. Of pages that came back their bit says nothing.
+#[test]
+fn accessed_bits_tell_what_relaunches_use() {
+    if !can_run("relaunch::accessed_bits", &["cc"]) {
+        return;
+    }
+    if let Err(why) = AccessedBits::open() {
+        return skip("relaunch::accessed_bits", &why.to_string());
+    }
+    let mut fixture = Fixture::start_with("1GiB", &["--scheme", "clew"]);
+    let mut program = fixture.run_touch(APP, PAGES, 50, 3);
+    let (early, late) = (used(400, 17), used(400, 99));
+    bg(&fixture);
+    // A processor may remember an entry that was cleared, and hide the next touch; not for ever.
+    let relaunches = |fixture: &Fixture, program: &mut Program, seed, core: &BTreeSet<u64>| {
+        let is_learned = || {
+            fg(fixture);
+            touch(program, 400, seed);
+            bg(fixture);
+            let hot = hot(fixture, program);
+            (hot.intersection(core).count() * 2 > core.len()).then_some(hot)
+        };
+        poll(LONG, is_learned).unwrap_or_else(|| panic!("{:?}", fixture.status().sensor))
+    };
+    let learned = relaunches(&fixture, &mut program, 17, &early);
+    assert!(learned.difference(&early).count() * 10 < early.len(), "{learned:?}");
+    let learned = relaunches(&fixture, &mut program, 99, &late);
+    let kept = learned.intersection(&early).filter(|page| !late.contains(page)).count();
+    assert!(kept * 10 < early.len(), "{kept} of what is not used any more");
+    let sensor = fixture.status().sensor;
+    assert!(sensor.accessed_pages > 400 && sensor.not_accessed_pages > PAGES / 2, "{sensor:?}");
+    assert_eq!((sensor.sampled_pages, sensor.touches), (0, 0), "nothing is watched besides");
+
+    fixture.swap_out_at_least(APP, BYTES * 8 / 10);
+    let before = fixture.status().sensor.accessed_pages;
+    fg(&fixture);
+    program.expect("touch seq", &format!("touched {PAGES} bad 0"));
+    bg(&fixture);
+    let told = fixture.status().sensor.accessed_pages - before;
+    assert!(told < PAGES / 2, "{told} of {PAGES}, nearly all of which came back");
+    program.quit();
+    fixture.wait_all_freed(APP);
+    fixture.assert_daemon_lives();
 }
 
 #[test]

@@ -45,7 +45,6 @@ fn all_records() -> Vec<Record> {
         Note::Dropped { page: one, tier: Tier::Pool },
         Note::PrefetchUsed { page: one },
         Note::PrefetchExpired { page: one },
-        Note::Used { run },
         Note::Unused { run },
         Note::TierUse { tier: Tier::Pool, used_bytes: 123_456, pages: 99 },
         Note::AskedSamples { app, pages: 700, run_pages: 8 },
@@ -59,6 +58,7 @@ fn all_records() -> Vec<Record> {
         },
         Note::Donor { donor: DonorId::FIRST, state: DonorState::Lost },
         Note::Stored { page: one, tier: Tier::Donor(DonorId::FIRST), bytes: 4096 },
+        Note::Used { run },
     ];
     let mut records = vec![
         Record::Launch { app },
@@ -147,6 +147,7 @@ fn as_version(mut bytes: Vec<u8>, version: u16) -> Vec<u8> {
 /// Whether traces of an older version have it.
 fn is_of(record: &Record, version: u16) -> bool {
     match record {
+        Record::Note(Note::Used { .. }) => version >= 6,
         Record::Note(Note::Donor { .. } | Note::Stored { tier: Tier::Donor(_), .. }) => {
             version >= 5
         }
@@ -160,7 +161,8 @@ fn is_of(record: &Record, version: u16) -> bool {
 }
 
 /// tests/corpus/trace/version-1 was written before there were kinds above 31, version-2 before there
-/// were kinds above 34, version-3 before there were kinds above 37, version-4 before there were kinds above 38.
+/// were kinds above 34, version-3 before there were kinds above 37, version-4 before there were kinds above 38, version-5 before there were kinds
+/// above 39.
 #[test]
 fn older_versions_are_read_and_have_no_later_kinds() {
     let corpus = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/corpus/trace"));
@@ -168,7 +170,7 @@ fn older_versions_are_read_and_have_no_later_kinds() {
         let reader = Reader::new(bytes)?.checking_contents();
         reader.map(|stamped| stamped.map(|stamped| stamped.record)).collect()
     };
-    for version in [1, 2, 3, 4] {
+    for version in [1, 2, 3, 4, 5] {
         let path = corpus.join(format!("version-{version}"));
         let old = fs::read(&path).expect("a trace");
         assert_eq!(old[8..10], [version, 0]);
@@ -184,11 +186,12 @@ fn older_versions_are_read_and_have_no_later_kinds() {
         (2, "tick in version 2"),
         (3, "device-sample in version 3"),
         (4, "donor in version 4"),
+        (5, "used in version 5"),
     ] {
         let error = read(&as_version(new.clone(), version)).expect_err("kinds of a later version");
         assert!(error.to_string().contains(first), "{error}");
     }
-    for unknown in [0, 6] {
+    for unknown in [0, 7] {
         let error = read(&as_version(new.clone(), unknown)).expect_err("unknown");
         assert!(matches!(error, TraceError::Version { .. }), "{error}");
     }

@@ -74,7 +74,9 @@ pub fn measure(
                 _ => format!("{pattern}-1/{share}-runs-of-{run_pages}"),
             };
             progress.begin(&format!("sensor {name}: filling a worker"), RELAUNCHES);
-            let toml = format!("[sensor]\nshare = {share}\nrun-pages = {run_pages}\n");
+            let toml = format!(
+                "[sensor]\naccessed-bits = false\nshare = {share}\nrun-pages = {run_pages}\n"
+            );
             let place = place(scratch, &name.replace('/', "-"))?;
             let learned = one(&config, &place, run, &toml, progress)?;
             let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
