@@ -2,14 +2,19 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::*;
 use crate::skip::skip;
 
+/// Opening clears the bits of the whole process: one test at a time.
+static TURN: Mutex<()> = Mutex::new(());
+
 /// Loud if it cannot run here.
-fn open() -> Option<AccessedBits> {
+fn open() -> Option<(AccessedBits, MutexGuard<'static, ()>)> {
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     match AccessedBits::open() {
-        Ok(bits) => Some(bits),
+        Ok(bits) => Some((bits, turn)),
         // SAFETY: takes nothing, cannot fail.
         Err(why) if unsafe { libc::geteuid() } != 0 => {
             skip("accessed", &why.to_string());
@@ -21,7 +26,7 @@ fn open() -> Option<AccessedBits> {
 
 #[test]
 fn what_is_touched_is_found_and_nothing_else() {
-    let Some(bits) = open() else { return };
+    let Some((bits, _turn)) = open() else { return };
     let own = OwnPages::new().expect("memory");
     let pid = std::process::id();
     assert_eq!(bits.of_table(pid, own.first()), Some(touched()));
@@ -31,7 +36,7 @@ fn what_is_touched_is_found_and_nothing_else() {
 
 #[test]
 fn pages_of_another_process_are_seen_from_when_they_were_cleared() {
-    let Some(bits) = open() else { return };
+    let Some((bits, _turn)) = open() else { return };
     let script = "import ctypes, mmap, sys\n\
         m = mmap.mmap(-1, 4 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n\
         m.madvise(mmap.MADV_NOHUGEPAGE)\n\
