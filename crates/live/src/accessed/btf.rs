@@ -1,7 +1,7 @@
 //! Where the kernel keeps what is looked for: its own description of its types (BTF).
 //!
 //! Source: `Documentation/bpf/btf.rst` of Linux. Types lie one behind the other and are numbered from 1, names
-//! are elsewhere. Libraries build all of them (130 thousand, some 60 MB); here a pass a question looks for
+//! are elsewhere. Libraries build all of them (130 thousand); here a pass a question looks for
 //! one name. What is read comes from the kernel; a description that is cut off, or says what cannot be, is an
 //! error and nothing worse.
 

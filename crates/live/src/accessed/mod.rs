@@ -2,7 +2,7 @@
 //!
 //! The processor sets a bit in the entry of each page that is touched. No file of the kernel shows these bits of
 //! other processes where there is neither idle-page tracking nor DAMON for virtual addresses; a BPF program may read
-//! them ([`program`]), 512 pages in two microseconds, without a lock and without the program's noticing. They are
+//! them ([`program`]), 512 pages in some microseconds, without a lock and without the program's noticing. They are
 //! cleared by writing 1 to `/proc/PID/clear_refs`, for all of a process at once, which takes its memory's lock for
 //! some milliseconds.
 //!

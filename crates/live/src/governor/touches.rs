@@ -114,6 +114,8 @@ impl Governor {
         }
         for process in self.shared.of_app(app) {
             self.touches.settled.remove(&process.id);
+            // Until that is done they say what was used before.
+            process.accessed_cleared.store(false, Ordering::Relaxed);
             if process.pid() != 0 {
                 self.hand_out(None, |ticket| Work::ClearAccessed { process, ticket });
             }

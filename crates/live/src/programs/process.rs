@@ -87,7 +87,7 @@ pub struct Process {
     pub left_out: AtomicU64,
     /// Its app is being relaunched: the thread that faults is kept next to the handler.
     pub relaunching: AtomicBool,
-    /// The accessed bits of its pages were cleared once: they say what was used since.
+    /// The accessed bits of its pages were cleared when its app last went back: they say what was used since.
     pub accessed_cleared: AtomicBool,
     /// A thread whose affinity was narrowed, and what it was before.
     pub narrowed: Mutex<Option<affinity::Narrowed>>,
