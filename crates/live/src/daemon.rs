@@ -277,24 +277,14 @@ pub fn run(
     let agent_socket = std::path::absolute(&agent_socket).unwrap_or(agent_socket);
     let environment = Environment { agent_socket, agent_protocol: VERSION };
     let mut driver = Driver::new(engine, config.budget(4096), config.scheme.on_full);
-    let accessed = config.accessed_bits.then(AccessedBits::open).and_then(|opened| {
-        opened
-            .inspect_err(|why| tracing::info!(%why, "accessed bits of page tables are not read"))
-            .ok()
-    });
-    if accessed.is_none() {
-        driver.set_sensor(config.sensor);
-    }
     recorder.into_iter().for_each(|recorder| driver.listen(Box::new(Tap(recorder))));
     transcript.into_iter().for_each(|transcript| driver.listen(Box::new(transcript)));
+    let reads_accessed_bits = config.accessed_bits;
     let crew = Crew::new(shared.clone(), work, to_governor.clone());
     let keeper_pid = keeper.pid();
     let mut governor =
         Governor::new(shared.clone(), driver, config, environment, keeper_pid, to_workers, crew);
     governor.go_by(profiles);
-    if let Some(bits) = accessed {
-        governor.read_touches(bits);
-    }
     let lenders = donors.clone();
     governor.lend_from(donors);
     let adopted = left
@@ -389,6 +379,13 @@ pub fn run(
         let _ = sd_notify::notify(&[NotifyState::Ready]);
     }
     shared.tables.settle();
+    // Reading what the kernel says of its types takes a while: programs that wait are served meanwhile.
+    let accessed = reads_accessed_bits.then(AccessedBits::open).and_then(|opened| {
+        opened
+            .inspect_err(|why| tracing::info!(%why, "accessed bits of page tables are not read"))
+            .ok()
+    });
+    governor.read_touches(accessed);
     governor.run(&inbox);
     let recorded = scribe.map_or(Ok(()), recorder::Scribe::finish);
     clients::finish();

@@ -10,17 +10,18 @@
 //! a processor remembers of an entry may hide a touch until it forgets. So the bits are for policies to choose
 //! by, and nothing that must be right depends on them.
 //!
-//! Needs root's privileges (CAP_BPF, CAP_PERFMON), x86-64, Linux 6.14 (`bpf_task_from_vpid`) with BTF. Whether it
+//! Needs root's privileges (CAP_BPF, CAP_PERFMON), x86-64, Linux 6.14 (`bpf_task_from_vpid`; before that,
+//! `bpf_task_from_pid` where the daemon is in the first namespace of processes) with BTF. Whether it
 //! works is tried before it is believed: of an own run of pages some are touched, and exactly these must be found.
 
 mod btf;
 mod program;
 
 use std::ffi::c_long;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::ptr;
+use std::{ptr, slice};
 
 use clew_core::Vpn;
 
@@ -29,6 +30,9 @@ pub use program::TABLE_PAGES;
 use program::{Found, Kernel, LICENCE, Question};
 
 const BTF_OF_KERNEL: &str = "/sys/kernel/btf/vmlinux";
+const PHYSICAL_MEMORY: &str = "/proc/iomem";
+/// What `/proc/self/ns/pid` names in the first namespace of processes (`PROC_PID_INIT_INO`, linux/proc_ns.h).
+const FIRST_NAMESPACE: &str = "pid:[4026531836]";
 const PAGE: u64 = 4096;
 const TABLE_BYTES: u64 = TABLE_PAGES * PAGE;
 /// The kernel's view of physical memory begins at a multiple of this.
@@ -54,6 +58,9 @@ pub enum Unavailable {
     /// It lacks a type or a function.
     #[error("{0}")]
     Lacks(BtfError),
+    /// Where memory ends is not told.
+    #[error("{PHYSICAL_MEMORY} does not say where memory is (it takes root's CAP_SYS_ADMIN)")]
+    NoMemoryMap,
     /// The program was refused.
     #[error("the kernel refuses the BPF program: {0} (root's CAP_BPF and CAP_PERFMON are needed)")]
     Refused(io::Error),
@@ -69,6 +76,7 @@ pub enum Unavailable {
 pub struct AccessedBits {
     program: OwnedFd,
     direct_map: u64,
+    memory_end: u64,
 }
 
 /// The part of `union bpf_attr` that loads a program.
@@ -153,17 +161,23 @@ impl AccessedBits {
             return Err(Unavailable::Processor);
         }
         let kernel = {
-            let types = fs::read(BTF_OF_KERNEL).map_err(Unavailable::NoTypes)?;
-            let btf = Btf::new(&types).map_err(Unavailable::Lacks)?;
-            Kernel::of(&btf).map_err(Unavailable::Lacks)?
+            let types = OwnMemory::of_file(BTF_OF_KERNEL).map_err(Unavailable::NoTypes)?;
+            let btf = Btf::new(types.bytes()).map_err(Unavailable::Lacks)?;
+            let namespace = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+            let all_alike = namespace.as_os_str() == FIRST_NAMESPACE;
+            Kernel::of(&btf, all_alike).map_err(Unavailable::Lacks)?
         };
+        let map = fs::read_to_string(PHYSICAL_MEMORY).unwrap_or_default();
+        let memory_end = memory_end(&map).ok_or(Unavailable::NoMemoryMap)?;
         let own = OwnPages::new().map_err(Unavailable::Refused)?;
         for levels in [4, 5] {
             let code = program::program(&kernel, levels);
             let program = load(&code).map_err(Unavailable::Refused)?;
-            if let Some(direct_map) = own.find_direct_map(&program).map_err(Unavailable::Refused)? {
+            if let Some(direct_map) =
+                own.find_direct_map(&program, memory_end).map_err(Unavailable::Refused)?
+            {
                 Self::clear(std::process::id()).map_err(Unavailable::Clear)?;
-                let opened = AccessedBits { program, direct_map };
+                let opened = AccessedBits { program, direct_map, memory_end };
                 return match opened.of_table(std::process::id(), own.first()) {
                     Some(bits) if bits == Bits::default() => Ok(opened),
                     _ => Err(Unavailable::NotFound),
@@ -181,6 +195,7 @@ impl AccessedBits {
             pid,
             address: first.0 * PAGE,
             direct_map: self.direct_map,
+            memory_end: self.memory_end,
             ..Question::default()
         };
         match run(&self.program, &mut question) {
@@ -201,41 +216,83 @@ impl AccessedBits {
     }
 }
 
-/// Own memory of one table, of which some pages are touched.
-struct OwnPages {
-    mapping: *mut u8,
-    first: Vpn,
-    touched: Bits,
+/// The physical address behind all memory, by the lines of `/proc/iomem`, which has zeros for all who may not know.
+fn memory_end(map: &str) -> Option<u64> {
+    let last = |line: &str| {
+        let range = line.strip_suffix(" : System RAM")?;
+        u64::from_str_radix(range.trim().split_once('-')?.1, 16).ok()
+    };
+    map.lines().filter_map(last).max().filter(|last| *last > 0).map(|last| last + 1)
 }
 
-impl OwnPages {
-    fn new() -> io::Result<OwnPages> {
-        let bytes = 2 * TABLE_BYTES as usize;
+/// Memory that goes back to the kernel when it is dropped: the daemon's allocator keeps what it has got.
+struct OwnMemory {
+    start: *mut u8,
+    len: usize,
+}
+
+impl OwnMemory {
+    fn new(len: usize) -> io::Result<OwnMemory> {
         // SAFETY: new memory wherever there is room.
-        let mapping = unsafe {
+        let start = unsafe {
             libc::mmap(
                 ptr::null_mut(),
-                bytes,
+                len,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
                 -1,
                 0,
             )
         };
-        if mapping == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
+        match start == libc::MAP_FAILED {
+            true => Err(io::Error::last_os_error()),
+            false => Ok(OwnMemory { start: start.cast(), len }),
         }
-        let first = (mapping as u64).next_multiple_of(TABLE_BYTES);
-        let own =
-            OwnPages { mapping: mapping.cast(), first: Vpn(first / PAGE), touched: touched() };
+    }
+
+    /// With what is in a file that does not change.
+    fn of_file(path: &str) -> io::Result<OwnMemory> {
+        let mut file = File::open(path)?;
+        let own = OwnMemory::new(file.metadata()?.len() as usize)?;
+        // SAFETY: the mapping is that long, and nobody else knows it.
+        file.read_exact(unsafe { slice::from_raw_parts_mut(own.start, own.len) })?;
+        Ok(own)
+    }
+
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: the mapping is that long and lives as long as this; it was written before.
+        unsafe { slice::from_raw_parts(self.start, self.len) }
+    }
+}
+
+impl Drop for OwnMemory {
+    fn drop(&mut self) {
+        // SAFETY: what was mapped in `new`, to which nothing refers.
+        unsafe { libc::munmap(self.start.cast(), self.len) };
+    }
+}
+
+/// Own memory of one table, of which some pages are touched.
+struct OwnPages {
+    first: Vpn,
+    touched: Bits,
+    _memory: OwnMemory,
+}
+
+impl OwnPages {
+    fn new() -> io::Result<OwnPages> {
+        let memory = OwnMemory::new(2 * TABLE_BYTES as usize)?;
+        let first = (memory.start as u64).next_multiple_of(TABLE_BYTES);
         // SAFETY: the range is own memory. Where everything is locked, its pages are there, and accessed.
         let unlocked = unsafe {
-            libc::madvise(mapping, bytes, libc::MADV_NOHUGEPAGE);
-            libc::munlock(mapping, bytes) | libc::madvise(mapping, bytes, libc::MADV_DONTNEED)
+            let (start, bytes) = (memory.start.cast(), memory.len);
+            libc::madvise(start, bytes, libc::MADV_NOHUGEPAGE);
+            libc::munlock(start, bytes) | libc::madvise(start, bytes, libc::MADV_DONTNEED)
         };
         if unlocked != 0 {
             return Err(io::Error::last_os_error());
         }
+        let own = OwnPages { first: Vpn(first / PAGE), touched: touched(), _memory: memory };
         for page in (0..TABLE_PAGES).filter(|page| is_set(&own.touched, *page)) {
             // SAFETY: a page of the own range, which ends behind the table.
             unsafe { ptr::write_volatile((first + page * PAGE) as *mut u8, 1) };
@@ -250,9 +307,9 @@ impl OwnPages {
 
     /// Where the kernel sees physical memory: where the bits are found that must be there. From the table's root
     /// downwards, as that lies there, too.
-    fn find_direct_map(&self, program: &OwnedFd) -> io::Result<Option<u64>> {
-        let address = self.first.0 * PAGE;
-        let ask = Question { pid: std::process::id(), address, ..Question::default() };
+    fn find_direct_map(&self, program: &OwnedFd, memory_end: u64) -> io::Result<Option<u64>> {
+        let (pid, address) = (std::process::id(), self.first.0 * PAGE);
+        let ask = Question { pid, address, memory_end, ..Question::default() };
         let mut question = ask;
         run(program, &mut question)?;
         let root = question.root;
@@ -272,13 +329,6 @@ impl OwnPages {
             }
         }
         Ok(None)
-    }
-}
-
-impl Drop for OwnPages {
-    fn drop(&mut self) {
-        // SAFETY: what was mapped in `new`, to which nothing refers.
-        unsafe { libc::munmap(self.mapping.cast(), 2 * TABLE_BYTES as usize) };
     }
 }
 

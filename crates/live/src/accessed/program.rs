@@ -5,7 +5,8 @@
 //! run of 512 pages, by reads that fail where there is nothing (`bpf_probe_read_kernel`), and answers one bit a
 //! page: there, and accessed. Nothing else of what it reads leaves the kernel but where the root is, which is
 //! needed to find where the kernel sees physical memory. It takes no lock, waits for nobody and writes nothing;
-//! a table that is given back meanwhile may make it answer wrong.
+//! a table that is given back meanwhile may make it answer wrong. What such a table says must lie below the end of memory, or it
+//! is not followed: devices have addresses, too, and some notice a read.
 
 use super::btf::{Btf, BtfError};
 
@@ -27,6 +28,8 @@ pub struct Question {
     pub address: u64,
     /// Where the kernel sees physical memory.
     pub direct_map: u64,
+    /// The physical address behind all of it.
+    pub memory_end: u64,
     /// Answer: where it sees the process's root.
     pub root: u64,
     /// Answer: one bit a page, the first page lowest.
@@ -47,7 +50,7 @@ pub enum Found {
     HugeTouched = 3,
     /// There is no such process, or it has no memory.
     NoProcess = 4,
-    /// What should be a table could not be read.
+    /// What should be a table could not be read, or lies behind all memory.
     Unreadable = 5,
 }
 
@@ -64,17 +67,24 @@ impl Found {
 /// Where a kernel keeps what the program needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Kernel {
-    task_from_vpid: u32,
+    task_from_number: u32,
     task_release: u32,
     memory_of_task: u32,
     root_of_memory: u32,
 }
 
 impl Kernel {
-    /// By its description.
-    pub fn of(btf: &Btf<'_>) -> Result<Kernel, BtfError> {
+    /// By its description. `all_alike`: the caller numbers processes as the first namespace does, which is how
+    /// kernels before 6.14 find them.
+    pub fn of(btf: &Btf<'_>, all_alike: bool) -> Result<Kernel, BtfError> {
+        let by_own_number = btf.function("bpf_task_from_vpid");
+        let by_first = |_| btf.function("bpf_task_from_pid");
         Ok(Kernel {
-            task_from_vpid: btf.function("bpf_task_from_vpid")?,
+            task_from_number: if all_alike {
+                by_own_number.or_else(by_first)
+            } else {
+                by_own_number
+            }?,
             task_release: btf.function("bpf_task_release")?,
             memory_of_task: btf.offset("task_struct", "mm")?,
             root_of_memory: btf.offset("mm_struct", "pgd")?,
@@ -109,6 +119,8 @@ const STORE_32: u8 = 0x63;
 const STORE_64: u8 = 0x7b;
 const IF_EQUAL: u8 = 0x15;
 const IF_NOT_EQUAL: u8 = 0x55;
+/// Unsigned.
+const IF_AT_LEAST: u8 = 0x35;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
 /// In place of a register, in a call: a function of the kernel by its number in the BTF.
@@ -150,6 +162,12 @@ impl Code {
     fn end_if(&mut self, condition: u8, of: u8, number: i32, found: Found) {
         self.jumps.push((self.words.len(), found));
         self.put(condition, (of, 0), 0, number);
+    }
+
+    /// The same, compared with a register.
+    fn end_if_register(&mut self, condition: u8, of: u8, with: u8, found: Found) {
+        self.jumps.push((self.words.len(), found));
+        self.put(condition | BY_REGISTER, (of, with), 0, 0);
     }
 
     /// Calls a function of the kernel with what is in the first register.
@@ -198,7 +216,7 @@ pub fn program(kernel: &Kernel, levels: u32) -> Vec<u64> {
     let mut code = Code::default();
     code.register(MOVE, ASKED, R1);
     code.put(LOAD_32, (R1, ASKED), at!(pid), 0);
-    code.call(kernel.task_from_vpid);
+    code.call(kernel.task_from_number);
     code.end_if(IF_EQUAL, R0, 0, Found::NoProcess);
     code.register(MOVE, TABLE, R0);
     code.register(MOVE, R3, TABLE);
@@ -249,6 +267,8 @@ pub fn program(kernel: &Kernel, levels: u32) -> Vec<u64> {
         code.number(SHIFT_LEFT, TABLE, 12);
         code.number(SHIFT_RIGHT, TABLE, 24);
         code.number(SHIFT_LEFT, TABLE, 12);
+        code.put(LOAD_64, (R1, ASKED), at!(memory_end), 0);
+        code.end_if_register(IF_AT_LEAST, TABLE, R1, Found::Unreadable);
         code.put(LOAD_64, (R1, ASKED), at!(direct_map), 0);
         code.register(ADD, TABLE, R1);
     }

@@ -34,6 +34,45 @@ fn what_is_touched_is_found_and_nothing_else() {
     assert_eq!(bits.of_table(u32::MAX >> 1, own.first()), None, "nobody is");
 }
 
+/// A table that was given back may name any address.
+#[test]
+fn what_a_table_names_behind_all_memory_is_not_followed() {
+    let Some((mut bits, _turn)) = open() else { return };
+    let own = OwnPages::new().expect("memory");
+    let pid = std::process::id();
+    let is_found = |bits: &AccessedBits| bits.of_table(pid, own.first()).is_some();
+    assert!(is_found(&bits));
+    let all = bits.memory_end;
+    // As if the tables were there. The root is not asked for by a table.
+    bits.memory_end = 0x1000;
+    assert!(!is_found(&bits));
+    let mut question = Question {
+        pid,
+        address: own.first().0 * PAGE,
+        direct_map: bits.direct_map,
+        memory_end: bits.memory_end,
+        ..Question::default()
+    };
+    assert_eq!(run(&bits.program, &mut question).expect("it runs"), Some(Found::Unreadable));
+    bits.memory_end = all;
+    assert!(is_found(&bits));
+}
+
+#[test]
+fn memory_ends_behind_its_last_part() {
+    let map = "00000000-00000fff : Reserved\n\
+               00001000-0009fbff : System RAM\n\
+               00100000-bfffffff : System RAM\n  \
+               01000000-01ffffff : Kernel code\n\
+               fec00000-fec003ff : IOAPIC 0\n\
+               100000000-63fffffff : System RAM\n\
+               640000000-73fffffff : PCI Bus 0000:00\n";
+    assert_eq!(memory_end(map), Some(0x6_4000_0000));
+    // What who may not know is shown.
+    assert_eq!(memory_end("00000000-00000000 : System RAM\n"), None);
+    assert_eq!(memory_end(""), None);
+}
+
 #[test]
 fn pages_of_another_process_are_seen_from_when_they_were_cleared() {
     let Some((bits, _turn)) = open() else { return };

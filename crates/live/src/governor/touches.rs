@@ -4,7 +4,8 @@
 //!
 //! What was touched is told as [`Event::Used`], what was not as [`Event::Unused`]. The bit of a page that was put since
 //! they were cleared says nothing: it is set from the beginning. So of such pages nothing is told; nor of a process
-//! whose bits were never cleared, as they say what it has touched since it began.
+//! whose bits were never cleared, as they say what it has touched since it began. Moves (`mremap`) are not followed: what was put
+//! and moved since counts as used, for one visit.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -36,9 +37,12 @@ pub(super) struct Touches {
 }
 
 impl Governor {
-    /// From now on the use of resident pages is read there.
-    pub fn read_touches(&mut self, bits: AccessedBits) {
-        self.touches.bits = Some(bits);
+    /// From now on the use of resident pages is read there; if nowhere, samples are taken.
+    pub fn read_touches(&mut self, bits: Option<AccessedBits>) {
+        if bits.is_none() {
+            self.driver.set_sensor(self.config.sensor);
+        }
+        self.touches.bits = bits;
     }
 
     /// Tells what `app` has used of what it has resident, since that was last cleared, and what it has not.
