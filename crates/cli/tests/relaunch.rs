@@ -5,6 +5,8 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use clew_live::accessed::AccessedBits;
@@ -212,6 +214,34 @@ fn accessed_bits_tell_what_relaunches_use() {
     bg(&fixture);
     let told = fixture.status().sensor.accessed_pages - before;
     assert!(told < PAGES / 2, "{told} of {PAGES}, nearly all of which came back");
+    program.quit();
+    fixture.wait_all_freed(APP);
+    fixture.assert_daemon_lives();
+}
+
+/// A clearing takes a worker milliseconds, and being sent to the back nobody nearly as long.
+#[test]
+fn who_goes_to_the_back_again_and_again_keeps_no_worker() {
+    if !can_run("relaunch::to_the_back_again", &["cc"]) {
+        return;
+    }
+    if let Err(why) = AccessedBits::open() {
+        return skip("relaunch::to_the_back_again", &why.to_string());
+    }
+    let mut fixture = Fixture::start_with("1GiB", &["--scheme", "clew"]);
+    let program = fixture.run_touch(APP, 4 * PAGES, 50, 3);
+    let stream = UnixStream::connect(&fixture.socket).expect("it is served");
+    let mut answers = BufReader::new(&stream).lines();
+    let line = serde_json::to_string(&Request::Bg { app: APP.to_string() }).expect("JSON");
+    for _ in 0..2000 {
+        (&stream).write_all(format!("{line}\n").as_bytes()).expect("a request");
+        let answer = answers.next().expect("an answer").expect("UTF-8");
+        assert!(answer.contains("\"ok\""), "{answer}");
+    }
+    let clearing = fixture.status().sensor.clearing;
+    assert!(clearing <= 1, "{clearing} wait for one program");
+    // What was asked for is done, and more where more is asked for.
+    poll(LONG, || (fixture.status().sensor.clearing == 0).then_some(())).expect("it is done");
     program.quit();
     fixture.wait_all_freed(APP);
     fixture.assert_daemon_lives();

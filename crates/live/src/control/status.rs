@@ -346,6 +346,9 @@ pub struct SensorStatus {
     /// And of which it said that they were not.
     #[serde(default)]
     pub not_accessed_pages: u64,
+    /// Programs whose accessed bits are to be cleared, and are not yet.
+    #[serde(default)]
+    pub clearing: u64,
 }
 
 /// One app, in [`Status`].

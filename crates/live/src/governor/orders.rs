@@ -93,6 +93,9 @@ impl Governor {
         if let Some(process) = done.process.as_ref().filter(|_| done.has_own) {
             self.let_go(process, None);
         }
+        if let Some(process) = done.process.as_ref().filter(|_| done.accessed_cleared) {
+            self.touches_cleared(process.id);
+        }
         if let (Some(process), Some(is_free)) = (&done.process, done.let_go) {
             self.was_let_go(process, is_free);
         }

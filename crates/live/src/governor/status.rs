@@ -169,6 +169,7 @@ impl Governor {
                 unused_pages: self.driver.unused_pages(),
                 accessed_pages: self.touches.used_pages,
                 not_accessed_pages: self.touches.unused_pages,
+                clearing: self.touches.clearing(),
             },
             lost_programs: self.shared.lost.get().map_or(0, |lost| lost.len() as u64),
             ended_apps: self.ended.iter().map(|(_, name)| name.clone()).collect(),

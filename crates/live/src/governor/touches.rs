@@ -8,6 +8,7 @@
 //! and moved since counts as used, for one visit.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,9 @@ use crate::workers::work::Work;
 
 /// How often an app that is relaunched is looked at: what it uses must not leave while it does.
 const PERIOD: Duration = Duration::from_millis(50);
+/// Looking takes one part in so many of the policy thread's time at most: all users wait for that, and a program of
+/// one page in each table takes it a tenth of a second.
+const ONE_PART_IN: u32 = 10;
 
 /// The bits, and what came of them.
 #[derive(Default)]
@@ -29,11 +33,21 @@ pub(super) struct Touches {
     bits: Option<AccessedBits>,
     /// Pages of which there is nothing more to tell until they are cleared, by table: they were told as used, or put.
     settled: HashMap<SpaceId, HashMap<u64, Bits>>,
-    /// When an app that is relaunched was last looked at.
-    last: Option<Instant>,
+    /// How many times the bits of each program are to be cleared, or are just being: once, however often that is
+    /// asked for, as a worker takes milliseconds for what a client asks in some tenths of one.
+    clearing: HashMap<SpaceId, u64>,
+    /// When apps that are relaunched are looked at again.
+    next: Option<Instant>,
     /// Pages found touched, and not.
     pub used_pages: u64,
     pub unused_pages: u64,
+}
+
+impl Touches {
+    /// Work that waits to clear bits, or does it now.
+    pub fn clearing(&self) -> u64 {
+        self.clearing.values().sum()
+    }
 }
 
 impl Governor {
@@ -58,17 +72,18 @@ impl Governor {
 
     /// Tells what those have used so far that are being relaunched.
     pub(super) fn follow_touches(&mut self) {
-        let is_due = self.touches.last.is_none_or(|last| last.elapsed() >= PERIOD);
+        let began = Instant::now();
+        let is_due = self.touches.next.is_none_or(|next| next <= began);
         if self.touches.bits.is_none() || !is_due || !self.driver.is_relaunching() {
             return;
         }
-        self.touches.last = Some(Instant::now());
         let apps = self.apps.keys().copied().filter(|app| self.driver.is_relaunched(*app));
         for app in apps.collect::<Vec<AppId>>() {
             for look in self.look_at_touches(app) {
                 self.tell_used(look.used);
             }
         }
+        self.touches.next = Some(began + from_look_to_look(began.elapsed()));
     }
 
     fn look_at_touches(&mut self, app: AppId) -> Vec<Look> {
@@ -111,6 +126,16 @@ impl Governor {
         self.touches.settled.remove(&space);
     }
 
+    /// A worker has cleared the bits of this program, or could not.
+    pub(super) fn touches_cleared(&mut self, space: SpaceId) {
+        if let Entry::Occupied(mut times) = self.touches.clearing.entry(space) {
+            *times.get_mut() -= 1;
+            if *times.get() == 0 {
+                times.remove();
+            }
+        }
+    }
+
     /// From now on nothing of `app` counts as used.
     pub(super) fn clear_touches(&mut self, app: AppId) {
         if self.touches.bits.is_none() || self.stopping.is_some() {
@@ -120,11 +145,18 @@ impl Governor {
             self.touches.settled.remove(&process.id);
             // Until that is done they say what was used before.
             process.accessed_cleared.store(false, Ordering::Relaxed);
-            if process.pid() != 0 {
+            // One that waits does for this, too. Has it just begun, some touches count twice.
+            if process.pid() != 0 && !self.touches.clearing.contains_key(&process.id) {
+                *self.touches.clearing.entry(process.id).or_default() += 1;
                 self.hand_out(None, |ticket| Work::ClearAccessed { process, ticket });
             }
         }
     }
+}
+
+/// From the beginning of a look that took so long to that of the next.
+fn from_look_to_look(took: Duration) -> Duration {
+    PERIOD.max(took * ONE_PART_IN)
 }
 
 /// Runs of resident pages of one process, by address, none longer than a table.
@@ -166,5 +198,16 @@ impl Look {
             }
         });
         look
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_take_a_tenth_of_the_time_at_most() {
+        assert_eq!(from_look_to_look(Duration::from_millis(1)), PERIOD);
+        assert_eq!(from_look_to_look(Duration::from_millis(100)), Duration::from_secs(1));
     }
 }

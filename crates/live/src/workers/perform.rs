@@ -120,7 +120,7 @@ pub(super) fn perform(shared: &Arc<Shared>, work: Work, ctx: &mut MoverContext) 
                 Ok(()) => process.accessed_cleared.store(true, Ordering::Relaxed),
                 Err(error) => tracing::debug!(pid = process.pid(), %error, "not cleared"),
             }
-            Done { ticket, process: Some(process), ..Done::default() }
+            Done { ticket, accessed_cleared: true, process: Some(process), ..Done::default() }
         }
         Work::LookForOwn { process, ticket } => {
             let has_own = let_go::has_own_userfaultfd(process.pid());

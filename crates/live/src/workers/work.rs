@@ -91,6 +91,8 @@ pub struct Done {
     pub scanned: Option<Look>,
     /// The pool was full.
     pub full: bool,
+    /// The accessed bits of its process have been cleared, or cannot be.
+    pub accessed_cleared: bool,
     /// The long work of a policy that this was.
     pub job: Option<u64>,
     /// A slot of this log was cleaned, or none is worth it.
