@@ -39,6 +39,8 @@ const LOOK: Duration = Duration::from_secs(1);
 const MOST_ASKED: usize = 32;
 /// Keys renewed by one pipeline.
 const MOST_RENEWED: usize = 1024;
+/// It has so many times the patience that a donor has for saying which keys it has: it may have many of others.
+const KEYS_TAKE: u32 = 20;
 /// What a server without a limit is believed to have free.
 const NO_LIMIT: u64 = 1 << 40;
 
@@ -49,6 +51,8 @@ struct Shared {
     prefix: String,
     /// A segment, bytes: what a key holds at most.
     segment: u64,
+    /// The log, bytes.
+    bytes: u64,
     patience: Patience,
     standing: Mutex<Standing>,
     sent: AtomicU64,
@@ -62,7 +66,6 @@ struct Shared {
 pub struct Cloud {
     shared: Arc<Shared>,
     worker: Option<JoinHandle<()>>,
-    bytes: u64,
     address: String,
 }
 
@@ -107,6 +110,7 @@ impl Cloud {
             client,
             prefix: format!("clew:{hex}:"),
             segment: segment.max(1),
+            bytes,
             patience,
             standing: Mutex::new(Standing::unknown()),
             sent: AtomicU64::new(0),
@@ -117,7 +121,7 @@ impl Cloud {
         let works = Arc::clone(&shared);
         let named = std::thread::Builder::new().name("clew-cloud".into());
         let worker = Some(named.spawn(move || run(&works))?);
-        Ok(Cloud { shared, worker, bytes, address: address.to_string() })
+        Ok(Cloud { shared, worker, address: address.to_string() })
     }
 
     fn ask(&self, asked: Asked) {
@@ -175,7 +179,7 @@ impl Single for Cloud {
 
 impl Device for Cloud {
     fn bytes(&self) -> u64 {
-        self.bytes
+        self.shared.bytes
     }
 
     /// Nothing goes over the link that nobody needs.
@@ -449,18 +453,25 @@ fn turn_down(shared: &Shared, asked: Vec<Asked>, why: ErrorKind) {
     }
 }
 
-/// The keys of this session that the server has: a successor has to renew what it has not written.
+/// The keys of this session that the server has: a successor has to renew what it has not written. The server may name
+/// what it likes, and go on for ever: only what can be a segment's is kept, and nobody waits for it for long.
 fn keys_there(
     shared: &Shared,
     server: &mut redis::Connection,
 ) -> redis::RedisResult<BTreeSet<u64>> {
     let (mut there, mut cursor) = (BTreeSet::new(), 0u64);
+    let (began, most) = (Instant::now(), shared.patience.donor * KEYS_TAKE);
     loop {
+        if shared.queues.lock().ends || began.elapsed() > most {
+            let why = "it does not come to an end of its keys";
+            return Err(io::Error::new(ErrorKind::TimedOut, why).into());
+        }
         let mut scan = redis::cmd("SCAN");
         scan.arg(cursor).arg("MATCH").arg(format!("{}*", shared.prefix)).arg("COUNT").arg(1000);
         let (next, some): (u64, Vec<String>) = scan.query(server)?;
         let at = |key: &String| key.strip_prefix(&shared.prefix)?.parse::<u64>().ok();
-        there.extend(some.iter().filter_map(at));
+        let is_segments = |at: &u64| *at < shared.bytes && segment(shared, *at) == *at;
+        there.extend(some.iter().filter_map(at).filter(is_segments));
         if next == 0 {
             return Ok(there);
         }

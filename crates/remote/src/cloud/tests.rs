@@ -22,6 +22,8 @@ struct Has {
     made: u64,
     /// Nobody may end somebody else's link.
     kills_nobody: bool,
+    /// So often it was asked which keys there are; it names one more each time, and says that there are others.
+    endless: Option<u64>,
 }
 
 /// As much of a Redis server as is needed here.
@@ -123,6 +125,12 @@ impl Has {
             }
             ["CLIENT", "SETINFO", ..] => ok(),
             ["INFO", "memory"] => bulk(b"# Memory\r\nused_memory:1\r\nmaxmemory:0\r\n"),
+            ["SCAN", _, "MATCH", all, ..] if self.endless.is_some() => {
+                let times = self.endless.unwrap_or_default() + 1;
+                self.endless = Some(times);
+                let key = bulk(all.replace('*', &times.to_string()).as_bytes());
+                [b"*2\r\n$1\r\n1\r\n*1\r\n", &key[..]].concat()
+            }
             ["SCAN", ..] => {
                 let keys: Vec<u8> = self.keys.keys().flat_map(|key| bulk(key.as_bytes())).collect();
                 let head = format!("*2\r\n$1\r\n0\r\n*{}\r\n", self.keys.len());
@@ -147,6 +155,8 @@ impl Has {
     }
 }
 
+/// A test fails that waits for so long.
+const LONG: Duration = Duration::from_secs(60);
 const SEGMENT: u64 = 64 << 10;
 const AT: u64 = HEAD_BYTES + 3 * SEGMENT;
 
@@ -219,4 +229,46 @@ fn a_server_that_ends_no_link_takes_nothing() {
     until("it is allowed", || borrows.standing().state == DonorState::Up);
     write(&borrows, b"another").unwrap();
     assert_eq!(read(&borrows, 7).unwrap(), b"another");
+}
+
+/// Who asks it is told that there is no answer, its keys that cannot be ours are not kept, and nobody waits for its end.
+#[test]
+fn a_server_whose_keys_have_no_end_holds_nobody() {
+    let server = Server::new();
+    server.has.lock().endless = Some(0);
+    let patience = Patience {
+        link: Duration::from_millis(300),
+        donor: Duration::from_millis(100),
+        ..Patience::default()
+    };
+    let (address, session) = (format!("redis://{}", server.address), Session([7; 16]));
+    let borrows = Cloud::new(&address, session, SEGMENT, 64 * SEGMENT, patience).unwrap();
+    // Never dropped where the test fails, as that would wait, too.
+    let borrows = std::mem::ManuallyDrop::new(borrows);
+    let (tell, told) = channel();
+    let came = move |came: io::Result<usize>, _| drop(tell.send(came));
+    let into = Blocks::zeroed(12);
+    borrows.read(Read { at: AT, into, told: Box::new(came), pressing: true, again: false });
+    let answer = told.recv_timeout(LONG).expect("nobody waits for ever");
+    assert_eq!(answer.unwrap_err().kind(), ErrorKind::TimedOut);
+    assert_eq!(borrows.standing().state, DonorState::Lost);
+    let (tell, ended) = channel();
+    std::thread::spawn(move || {
+        drop(std::mem::ManuallyDrop::into_inner(borrows));
+        let _ = tell.send(());
+    });
+    ended.recv_timeout(LONG).expect("its end is not waited for");
+}
+
+#[test]
+fn keys_that_are_not_ours_are_not_kept() {
+    let server = Server::new();
+    let borrows = cloud(server.address);
+    write(&borrows, b"a page").unwrap();
+    let of_session = borrows.shared.prefix.clone();
+    for at in [AT + 1, HEAD_BYTES + 64 * SEGMENT, u64::MAX] {
+        server.has.lock().keys.insert(format!("{of_session}{at}"), b"nobody's".to_vec());
+    }
+    let mut link = connect(&borrows.shared).unwrap();
+    assert_eq!(keys_there(&borrows.shared, &mut link).unwrap(), BTreeSet::from([AT]));
 }
