@@ -33,25 +33,26 @@ scenarios: build
 test:
 	scripts/setup.sh cc redis-server redis-benchmark node python3 python3-venv sqlite3 perl java memcached \
 		stress-ng unshare strace gdb perf setpriv cpython-tests fio chromium postgres \
-		tmux dbus-daemon dbus-send musl-gcc Xvfb xterm i3
+		tmux dbus-daemon dbus-send musl-gcc Xvfb xterm i3 ip
 	scripts/natural.sh tsserver jupyter compile
 	scripts/test.sh
 
-## The long form of the tests that can be long, four to five hours: the stress program, stress-ng, 200
+## The long form of the tests that can be long, four to five hours: the Python module as maturin builds it, the stress program, stress-ng, 200
 ## daemons killed under real programs, CPython's suite, gcc, Chromium, fio and PostgreSQL ten times over,
 ## a daemon killed at each step 20 times, every system call that can fail (two hours of it), fuzzing, links to
 ## donors cut 1,000 times, a thousand machines simulated for an hour, an hour of operations by chance on a mount whose server is
 ## killed.
 soak:
 	scripts/setup.sh cc redis-server redis-benchmark node python3 sqlite3 stress-ng unshare setpriv \
-		cpython-tests fio chromium postgres
+		cpython-tests fio chromium postgres ip
+	$(MAKE) python
 	CLEW_SHADOW_SECONDS=1200 CLEW_STRESS_SECONDS=60 CLEW_KILLS=200 CLEW_FUZZ_SECONDS=120 \
 	CLEW_POINT_TIMES=20 CLEW_FAULT_SECONDS=0 CLEW_PROGRAM_ROUNDS=10 CLEW_CUTS=1000 CLEW_SIMULATED_MINUTES=60 \
-	CLEW_MOUNT_SECONDS=3600 \
+	CLEW_MOUNT_SECONDS=3600 CLEW_DONOR_ARMS=clew+donor,clew-mobileswap,clew-remoteswap,clew-cloudswap \
 	$(CARGO) test --release -p clew -p clew-live -p clew-mount --no-fail-fast --test random --test shadow --test stress_ng \
 		--test soak --test survive --test kill_points --test faults --test 'fuzz_*' \
 		--test cpython --test compiler --test browser --test io_uring --test postgres --test cuts --test simulate \
-		-- --nocapture
+		--test demo_donors -- --nocapture
 
 ## Random tests of policies, engine and traces with a hundred times as many cases as in `make test`, seven minutes.
 properties:
@@ -73,7 +74,7 @@ bench: build
 	scripts/setup.sh node python3 fio iperf3 ip redis-server
 	$(CLEW) bench all
 
-## The Python module (crates/python), built and tested in target/python, as `make test` does. Fetches some 70 MB from
+## The Python module (crates/python), built by maturin and tested in target/python. Fetches some 70 MB from
 ## PyPI once.
 python:
 	scripts/setup.sh cc python3 python3-venv

@@ -1,11 +1,11 @@
 #!/bin/sh
-# The Python module: built by maturin into a virtual environment under target/, and tested there beside the command.
-# Ends with a line in the form of cargo's tests, which scripts/test.sh counts.
-# Usage: scripts/python.sh CLEW [OPTIONS OF MATURIN]
+# The Python module, tested in a virtual environment under target/ beside the command: as maturin builds it, or as
+# cargo has built it already. Ends with a line in the form of cargo's tests, which scripts/test.sh counts.
+# Usage: scripts/python.sh CLEW [MODULE]
 set -eu
 
 clew=$(realpath "$1")
-shift
+built=${2:+$(realpath "$2")}
 cd "$(dirname "$0")/.."
 venv=$PWD/target/python
 if [ ! -e "$venv/.complete" ]; then
@@ -25,7 +25,16 @@ if [ ! -e "$venv/.complete" ]; then
     touch "$venv/.complete"
 fi
 cd crates/python
-VIRTUAL_ENV=$venv PATH=$venv/bin:$PATH maturin develop --quiet "$@"
+if [ -n "$built" ]; then
+    # What maturin would put into a wheel.
+    rm -rf "$venv/wheel"
+    mkdir "$venv/wheel"
+    cp -R python/clew "$venv/wheel"
+    cp "$built" "$venv/wheel/clew/_clew.abi3.so"
+    export PYTHONPATH="$venv/wheel"
+else
+    VIRTUAL_ENV=$venv PATH=$venv/bin:$PATH maturin develop --quiet
+fi
 said=$venv/pytest.log
 status=0
 CLEW=$clew "$venv/bin/python" -m pytest -q > "$said" 2>&1 || status=$?

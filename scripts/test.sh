@@ -18,6 +18,8 @@ cargo clippy --workspace --all-targets --quiet -- -D warnings
 
 status=0
 cargo test --workspace --no-run --quiet
+# The Python module, too, with the features that dependencies have in tests, so that they need not be built again.
+cargo build --workspace --all-targets --quiet
 
 # Tests by the first letters of their files, so that both streams take as long. What the second says
 # is shown after the first.
@@ -28,7 +30,7 @@ wait
 tee -a "$log" <"$logs/tests"
 rm "$logs/tests"
 
-{ scripts/python.sh target/debug/clew 2>&1 || echo "cargo test exits $?"; } | tee -a "$log"
+{ scripts/python.sh target/debug/clew target/debug/lib_clew.so 2>&1 || echo "cargo test exits $?"; } | tee -a "$log"
 
 fuzz() {
     {

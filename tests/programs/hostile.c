@@ -9,10 +9,12 @@
 //     wait MS, recv MS      sleeps; waits for a message
 //     await                 waits for a message as long as it takes (a minute at most)
 //     begin                 begins the order that came last
+//     hold                  awaits orders until it has begun one
 //     send HEX DESCRIPTOR...  sends a message
 //     truncate N, chmod OCTAL, append, punch, map N   does it to the buffer
 //     lock                  writes to the buffer what never comes, and has the file's lock meanwhile
 //     flood MS              sends answers that nobody asked for
+//     asks HEX              the program itself connects, sends this, and leaves the connection as it is
 //     exec                  the program executes another, the agent stays in its memory
 //     fork                  a forked child of it goes on with the script
 //     replace               another process connects and ends, and one in the program's memory has its number
@@ -22,7 +24,8 @@
 //
 // In HEX, NUMBER** stands for the number of the last order, VERSION* for that of the protocol
 // (CLEW_HOSTILE_VERSION), STAGING*********, AREA************ and BEACON********** for addresses of
-// mappings of that kind, SPACE*********** and SECRET********** for what the beacon says.
+// mappings of that kind, MEMORY********** and NEXT************ for the first two pages of what is managed, SPACE***********
+// and SECRET********** for what the beacon says.
 //
 // Ends with 10 if an order to take came, with 20 if the size of the buffer could be changed.
 
@@ -55,25 +58,32 @@
 
 static const char *path;
 static const char *script;
-static char *staging, *area, *beacon;
+static char *staging, *area, *beacon, *memory, *next_page;
 static int connection = -1;
 static uint32_t number, version;
 static char *buffer;
 static int buffer_fd = -1, given = -1; // the buffer, what came with it
 static uint64_t says[2];
 static int outcome;
-// What the program is to do, in the memory that both share: 0 nothing, 1 execute another, 2 touch.
+// What the program is to do, in the memory that both share: 0 nothing, 1 execute another, 2 touch, 3 send what is to send.
 static volatile int asked;
+static unsigned char to_send[256];
+static size_t to_send_len;
 
 static int userfaultfd(int flags) {
     return (int)syscall(SYS_userfaultfd, flags);
 }
 
-static void open_connection(void) {
+static int connected(void) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     strncpy(address.sun_path, path, sizeof address.sun_path - 1);
-    connection = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    if (connect(connection, (struct sockaddr *)&address, sizeof address) < 0) _exit(3);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0) _exit(3);
+    return fd;
+}
+
+static void open_connection(void) {
+    connection = connected();
 }
 
 static void send_message(int socket, const void *bytes, size_t len, const int *fds, int count) {
@@ -184,23 +194,30 @@ static void fill_in(char *hex, const char *name, const void *value, size_t bytes
     }
 }
 
-static void send_step(char *words) {
-    static unsigned char bytes[1 << 16];
-    char *hex = strtok(words, " ");
-    if (hex == NULL || connection < 0) return;
+static size_t bytes_of(char *hex, unsigned char *bytes, size_t most) {
     fill_in(hex, "NUMBER**", &number, 4);
     fill_in(hex, "STAGING*********", &staging, 8);
     fill_in(hex, "AREA************", &area, 8);
     fill_in(hex, "BEACON**********", &beacon, 8);
+    fill_in(hex, "MEMORY**********", &memory, 8);
+    fill_in(hex, "NEXT************", &next_page, 8);
     fill_in(hex, "VERSION*", &version, 4);
     fill_in(hex, "SPACE***********", &says[0], 8);
     fill_in(hex, "SECRET**********", &says[1], 8);
     size_t len = 0;
     unsigned byte;
-    while (len < sizeof bytes && sscanf(hex + 2 * len, "%2x", &byte) == 1) {
+    while (len < most && sscanf(hex + 2 * len, "%2x", &byte) == 1) {
         bytes[len++] = (unsigned char)byte;
         if (hex[2 * len - 1] == 0) break;
     }
+    return len;
+}
+
+static void send_step(char *words) {
+    static unsigned char bytes[1 << 16];
+    char *hex = strtok(words, " ");
+    if (hex == NULL || connection < 0) return;
+    size_t len = bytes_of(hex, bytes, sizeof bytes);
     int fds[MOST_DESCRIPTORS], count = 0;
     for (char *kind; count < MOST_DESCRIPTORS && (kind = strtok(NULL, " ")) != NULL;) {
         int fd = descriptor(kind);
@@ -342,8 +359,8 @@ static void replace(void) {
     _exit(9);
 }
 
-static void have_touched(void) {
-    asked = 2;
+static void have_done(int what) {
+    asked = what;
     for (int i = 0; asked != 0; i++) {
         if (i == 60000) _exit(6);
         usleep(1000);
@@ -351,11 +368,11 @@ static void have_touched(void) {
 }
 
 // The word behind the pages says how far an order has come: 1 pending, 2 begun.
-static void begin(void) {
+static int begin(void) {
     uint64_t pending = (uint64_t)number << 32 | 1, begun = (uint64_t)number << 32 | 2;
-    if (buffer == NULL) return;
-    __atomic_compare_exchange_n((uint64_t *)(buffer + STAGING_BYTES), &pending, begun, 0, __ATOMIC_ACQ_REL,
-                                __ATOMIC_ACQUIRE);
+    if (buffer == NULL) return 0;
+    return __atomic_compare_exchange_n((uint64_t *)(buffer + STAGING_BYTES), &pending, begun, 0, __ATOMIC_ACQ_REL,
+                                       __ATOMIC_ACQUIRE);
 }
 
 static FILE *steps;
@@ -370,6 +387,10 @@ static int program(void) {
     int status;
     while (waitpid(child, &status, WNOHANG) == 0) {
         if (asked == 1) execlp("sleep", "sleep", "60", NULL);
+        if (asked == 3) {
+            send_message(connected(), to_send, to_send_len, NULL, 0);
+            asked = 0;
+        }
         if (asked == 2) {
             madvise(beacon, 4096, MADV_DONTNEED);
             *(volatile char *)beacon;
@@ -419,12 +440,21 @@ static int agent(void *unused) {
         if (strcmp(line, "replace") == 0) replace();
         if (strcmp(line, "lock") == 0 && buffer_fd >= 0) lock();
         if (strcmp(line, "fork") == 0) go_on_in_child();
-        if (strcmp(line, "touch") == 0) have_touched();
+        if (strcmp(line, "touch") == 0) have_done(2);
+        if (strncmp(line, "asks ", 5) == 0) {
+            to_send_len = bytes_of(line + 5, to_send, sizeof to_send);
+            have_done(3);
+        }
         if (strcmp(line, "block") == 0 && given >= 0) fcntl(given, F_SETFL, 0);
         if (strncmp(line, "send ", 5) == 0) send_step(line + 5);
         if (strncmp(line, "recv ", 5) == 0) receive_step(atoi(line + 5) % 1000);
         if (strncmp(line, "wait ", 5) == 0) usleep(atoi(line + 5) % 1000 * 1000);
         if (strcmp(line, "begin") == 0) begin();
+        if (strcmp(line, "hold") == 0)
+            for (long until = now() + 60000; !begin();) {
+                if (now() > until) _exit(13);
+                receive_step(1000);
+            }
         if (strcmp(line, "close") == 0 && connection >= 0) close(connection), connection = -1;
         if (strcmp(line, "open") == 0 && connection < 0) open_connection();
         if (strcmp(line, "besides") == 0) open_connection();
@@ -444,8 +474,9 @@ int main(int count, char **arguments) {
     version = text ? (uint32_t)strtoul(text, NULL, 10) : 0;
     // Large enough to be managed.
     size_t bytes = 6 << 20;
-    char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (wide == MAP_FAILED || area == MAP_FAILED || beacon == MAP_FAILED || memory == MAP_FAILED) return 2;
+    next_page = memory + 4096;
     for (size_t i = 0; i < bytes; i++) memory[i] = (char)(i * 31 >> 3);
     // Missing in every child, where the daemon says what is in it.
     madvise(beacon, 4096, MADV_WIPEONFORK);

@@ -40,9 +40,10 @@ const MADVISE_TRIES: u32 = 16;
 /// How often the agent asks, unprompted, whether the memory is still the program's.
 const CHECK_SECONDS: i64 = 30;
 pub(crate) const SOCK_NONBLOCK: usize = 0o4000;
-/// How often it is tried to connect, and what is waited between.
-const CONNECT_TRIES: u32 = 4;
-const CONNECT_PAUSE_NANOSECONDS: i64 = 5_000_000;
+/// Of a millisecond.
+const NANOSECONDS: i64 = 1_000_000;
+/// Milliseconds that are waited before it is tried again to connect: somewhat longer each time, a second in all.
+const CONNECT_PAUSES_MS: [i64; 8] = [1, 2, 5, 10, 30, 100, 250, 600];
 /// How long a forked child is left alone: most are gone by then, or somebody else by execve.
 const CHILDHOOD_NANOSECONDS: i64 = 100_000_000;
 
@@ -215,7 +216,8 @@ fn still_the_programs_memory(program: i32) -> bool {
 /// Connects to the daemon, or gives up soon: the program waits.
 fn connect_now(path: &[u8; 108]) -> Option<i32> {
     const F_SETFL: usize = 4;
-    for _ in 0..CONNECT_TRIES {
+    let mut pauses = CONNECT_PAUSES_MS.iter();
+    loop {
         match connect(path, SOCK_NONBLOCK) {
             Ok(socket) => {
                 // SAFETY: takes no pointers. What is sent and received later may wait.
@@ -223,11 +225,10 @@ fn connect_now(path: &[u8; 108]) -> Option<i32> {
                 return Some(socket);
             }
             // Too many wait to be accepted.
-            Err(errno::EAGAIN) => pause(CONNECT_PAUSE_NANOSECONDS),
+            Err(errno::EAGAIN) => pause(*pauses.next()? * NANOSECONDS),
             Err(_) => return None,
         }
     }
-    None
 }
 
 pub(crate) fn pause(nanoseconds: i64) {

@@ -87,7 +87,11 @@ pub fn json_text(text: &str) {
     }
 }
 
-/// A table without borders, at most 100 columns wide. What cells say is [`shown`].
+/// Characters of a cell, at most. What lays a table out looks at a word again for each line that it takes, so one
+/// without an end would take hours.
+const MOST_OF_CELL: usize = 1000;
+
+/// A table without borders, at most 100 columns wide. What cells say is [`shown`], as far as anybody reads it.
 pub fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
     let mut table = comfy_table::Table::new();
     table
@@ -96,7 +100,10 @@ pub fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
         .set_width(WIDTH as u16)
         .set_header(header.to_vec());
     for row in rows {
-        table.add_row(row.iter().map(|cell| shown(cell)));
+        table.add_row(row.iter().map(|cell| {
+            let first: String = cell.chars().take(MOST_OF_CELL).collect();
+            shown(&first).chars().take(MOST_OF_CELL).collect::<String>()
+        }));
     }
     table.trim_fmt()
 }

@@ -49,6 +49,9 @@ const GROUPS: [(&str, &[&str], &[&str]); 3] = [
     ),
 ];
 
+/// One that measures how long a search takes, whatever its group.
+const BY_TIME: &str = "*.test_search_anchor_at_beginning";
+
 /// What each test said, by its name, from the report that `-m test` writes.
 fn verdicts(report: &Path) -> BTreeMap<String, String> {
     let text = fs::read_to_string(report).unwrap_or_else(|e| panic!("{}: {e}", report.display()));
@@ -70,6 +73,7 @@ fn words(dir: &Path, (name, modules, only): &(&str, &[&str], &[&str])) -> (Vec<S
     let text = |path: &Path| path.to_str().expect("UTF-8").to_string();
     let fixed = [PYTHON, "-m", "test", "--tempdir", &text(&dir), "--junit-xml", &text(&report)];
     let mut words: Vec<String> = fixed.map(String::from).into();
+    words.extend(["-i", BY_TIME].map(String::from));
     for pattern in *only {
         words.extend(["-m".to_string(), pattern.to_string()]);
     }

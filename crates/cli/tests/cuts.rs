@@ -148,6 +148,38 @@ fn with_a_second_copy_nobody_ends_and_no_byte_is_wrong() {
     fixture.assert_daemon_lives();
 }
 
+/// Nor is what it had at them.
+#[test]
+fn a_donor_that_a_successor_has_not_reached_yet_is_not_lost() {
+    if !can_run("cuts::successor", &["cc"]) {
+        return;
+    }
+    let mut donors = Donors::new(1);
+    let mut fixture = donors.daemon(&[]);
+    let up = poll(4 * LONG, || are_up(&fixture).then_some(()));
+    assert!(up.is_some(), "{:?}\n{}", fixture.status().donors, fixture.log());
+    let mut program = run_as(&fixture, "touch", MIB, 50);
+    let sum = program.ask("sum");
+    let gone = poll(LONG, || {
+        let _ = fixture.try_swap_out("touch");
+        (fixture.status().donors[0].stored_pages > 0).then_some(())
+    });
+    assert!(gone.is_some(), "{:?}\n{}", fixture.status().donors, fixture.log());
+    // Several round trips before anything is heard of it.
+    let (_, proxy) = &mut donors.lend[0];
+    proxy.is_as_good_as(Quality { delay: Duration::from_millis(50), ..Quality::default() });
+    fixture.kill_daemon();
+    fixture.start_successor(&[]);
+    // Until it has looked how its donors stand.
+    sleep(Duration::from_secs(1));
+    proxy.is_as_good_as(Quality::default());
+    is_whole(&fixture, &mut program, "sum", &sum);
+    let status = fixture.status();
+    assert!(status.ended_apps.is_empty(), "{status:?}\n{}", fixture.log());
+    program.quit();
+    fixture.assert_daemon_lives();
+}
+
 #[test]
 fn without_a_second_copy_a_short_cut_harms_nobody_and_a_long_one_ends_who_loses_pages() {
     if !can_run("cuts::single", &["cc"]) {

@@ -3,6 +3,8 @@
 
 mod support;
 
+use std::io::{ErrorKind, Read as _, Write};
+use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -53,6 +55,37 @@ fn comes_back(fixture: &mut Fixture, mib: u64) -> Program {
     assert!(fixture.status().donors[0].stored_pages > 0, "{:?}", fixture.status().donors);
     assert_eq!(program.ask("sum"), sum);
     program
+}
+
+/// Each byte does not give him as long again.
+#[test]
+fn who_pairs_a_byte_at_a_time_is_not_waited_for() {
+    let keys = TempDir::new();
+    let lends = Lends::new(&keys, "donor");
+    let (mut pairs, code) = lends.await_code(&keys);
+    let mut slow = TcpStream::connect(lends.address()).expect("it listens");
+    slow.set_read_timeout(Some(Duration::from_millis(2500))).expect("a socket");
+    // Says the donor's own greeting, then nothing that makes sense.
+    let (mut heard, mut said) = ([0; 256], 0);
+    let len = slow.read(&mut heard).expect("its greeting");
+    heard[len..].fill(0);
+    loop {
+        match slow.read(&mut [0; 256]) {
+            Ok(0) => break,
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                if slow.write_all(&heard[said..=said]).is_err() {
+                    break;
+                }
+                said += 1;
+                assert!(said <= 8, "it waits on");
+            }
+            Err(_) => break,
+        }
+    }
+    let paired = lends.say_code(&keys, "borrower", &lends.address().to_string(), &code);
+    assert!(paired.status.success(), "{}", texts(&paired));
+    wait_for_end(&mut pairs.0, LONG).expect("it ends when it has paired");
 }
 
 #[test]

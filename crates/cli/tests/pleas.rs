@@ -16,10 +16,10 @@ const PLEAS: usize = 60;
 const KEPT: usize = 16;
 const BESIDES: usize = 8;
 
-/// The plea of a forked child for a page.
+/// The plea of a program for the first page of its memory.
 fn plea() -> String {
-    let range = "0000010000000000".to_string() + "0010010000000000" + &"00".repeat(48);
-    format!("send 434c45570c000000VERSION*10000000{range}{SAYS}")
+    let range = "MEMORY**********NEXT************".to_string() + &"00".repeat(48);
+    format!("asks 434c45570c000000VERSION*10000000{range}{SAYS_NOTHING}")
 }
 
 #[test]
@@ -30,14 +30,13 @@ fn those_that_cannot_begin_are_a_few_descriptors_and_no_worker() {
     let mut fixture = Fixture::start_configured("1GiB", "zram", SMALL);
     let mut program = fixture.run_touch("touch", PAGES, 50, 3);
     let sum = program.ask("sum");
-    let (first, childs, none) = (hello(SAYS_NOTHING), hello(SAYS), none_taken());
+    let (hello, plea) = (hello(SAYS_NOTHING), plea());
     let held = fixture.dir.join("held");
     let mark = format!("mark {}", held.display());
-    let (plea, again) = (plea(), "besides".to_string());
     // Its agent has begun an order, and does not end it.
-    let mut then: Vec<&str> = vec![READY_CHILD, "await", "begin", &mark, "wait 999"];
-    (0..PLEAS).for_each(|_| then.extend([again.as_str(), plea.as_str()]));
-    let mut hostile = Hostile::start(&fixture, "asks", &as_child(&first, &childs, &none, &then));
+    let mut steps = vec![hello.as_str(), "await", READY, "hold", &mark, "wait 999", "wait 999"];
+    steps.extend([plea.as_str(); PLEAS]);
+    let mut hostile = Hostile::start(&fixture, "asks", &steps);
     // Whoever orders its pages out waits until it has ended.
     let is_over = Arc::new(AtomicBool::new(false));
     let (socket, until) = (fixture.socket.clone(), is_over.clone());
@@ -46,9 +45,9 @@ fn those_that_cannot_begin_are_a_few_descriptors_and_no_worker() {
     assert!(is_held.is_some(), "not that far\n{}", fixture.log());
     let before = fixture.daemon_descriptors();
     hostile.wait_done();
-    let most = before + KEPT + BESIDES;
-    // Those that wait are answered after 25 s.
-    let bounded = poll(LONG / 12, || (fixture.daemon_descriptors() <= most).then_some(()));
+    // Those that wait are answered after 25 s; before that, so many are kept and no more.
+    let kept = before + KEPT..=before + KEPT + BESIDES;
+    let bounded = poll(LONG / 12, || kept.contains(&fixture.daemon_descriptors()).then_some(()));
     let now = fixture.daemon_descriptors();
     assert!(bounded.is_some(), "{before} descriptors before, {now} now\n{}", fixture.log());
     // There are more of them than workers.

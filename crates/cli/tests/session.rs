@@ -702,6 +702,59 @@ fn windows_under(test: &str, manager: &str) {
     drop((two, watching, server));
 }
 
+/// An X server of another user's, which says how many bytes it was sent.
+const SERVER: &str = r#"
+import os, socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.bind(sys.argv[1])
+os.setgid(int(sys.argv[2]))
+os.setuid(int(sys.argv[2]))
+s.listen(16)
+print("serves", flush=True)
+while True:
+    c, _ = s.accept()
+    c.settimeout(60)
+    print(len(c.recv(65536)), flush=True)
+    c.close()
+"#;
+
+#[test]
+fn an_x_server_of_another_user_is_told_nothing() {
+    if !can_run("session::an_x_server_of_another_user_is_told_nothing", &["python3"]) {
+        return;
+    }
+    let fixture = Fixture::start("256MiB");
+    let session = Session::new(&fixture.dir, &fixture.socket);
+    let number = 10_000 + std::process::id() % 40_000;
+    let socket = format!("\0/tmp/.X11-unix/X{number}");
+    let mut command = Command::new("python3");
+    command.args(["-c", &SERVER.replace("sys.argv[1]", &format!("{socket:?}")), "", "65534"]);
+    let mut server = Program::start(&fixture.dir, "x", command);
+    server.wait_line("serves", LONG);
+    let watching = watch(&fixture, &session, &[("DISPLAY", &format!(":{number}"))]);
+    assert_eq!(server.read(LONG), "0", "bytes that it got");
+    drop(watching);
+}
+
+#[test]
+fn a_bus_of_another_user_is_told_nothing() {
+    if !can_run("session::a_bus_of_another_user_is_told_nothing", &["python3"]) {
+        return;
+    }
+    let fixture = Fixture::start("256MiB");
+    let session = Session::new(&fixture.dir, &fixture.socket);
+    let name = format!("/tmp/dbus-clew-{}", std::process::id());
+    let socket = format!("\0{name}");
+    let mut command = Command::new("python3");
+    command.args(["-c", &SERVER.replace("sys.argv[1]", &format!("{socket:?}")), "", "65534"]);
+    let mut server = Program::start(&fixture.dir, "bus", command);
+    server.wait_line("serves", LONG);
+    let address = format!("unix:abstract={name}");
+    let watching = watch(&fixture, &session, &[("DBUS_SESSION_BUS_ADDRESS", &address)]);
+    assert_eq!(server.read(LONG), "0", "bytes that it got");
+    drop(watching);
+}
+
 #[test]
 fn windows_under_openbox_are_in_front_in_turn() {
     windows_under("session::windows_under_openbox_are_in_front_in_turn", "openbox");

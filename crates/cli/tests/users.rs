@@ -393,6 +393,52 @@ fn one_user_keeps_nobody_out() {
     signal(mine.agent(), "CONT");
 }
 
+/// Connections without end, as fast as two processes of low priority can, are not what others' programs wait behind.
+#[test]
+fn who_connects_without_end_keeps_nobodys_programs_out() {
+    let Some([hostile, good]) = two_users("users::connects", &["nice"]) else { return };
+    let mut fixture = service(&[]);
+    let connects = compile(&fixture.dir, "connects.c", &[]);
+    let agents = fixture.socket.with_extension("agents");
+    let [connects, agents] = [&connects, &agents].map(|path| path.to_str().expect("UTF-8"));
+    let words = ["nice", "-n", "19", connects, agents, "500"];
+    let floods = ["first", "second"].map(|name| {
+        let mut flood = Program::start(&fixture.dir, name, hostile.command(&words));
+        flood.wait_line("connects", LONG);
+        flood
+    });
+    for n in 0..4 {
+        let mut program = good.touch(&fixture, &format!("good{n}"), 8, n);
+        program.expect("touch seq", &format!("touched {} bad 0", 8 * PAGES_OF_MIB));
+        program.quit();
+    }
+    fixture.assert_daemon_lives();
+    floods.into_iter().for_each(|mut flood| flood.kill());
+}
+
+/// What root calls `UID:NAME` is that user's app of this name, whatever others call theirs.
+#[test]
+fn an_app_called_like_anothers_gets_no_order_for_it() {
+    let Some([hostile, good]) = two_users("users::called", &[]) else { return };
+    let mut fixture = service(&[]);
+    let named = format!("{}:mail", good.uid);
+    let one = good.touch(&fixture, "mail", 4, 1);
+    let other = hostile.touch(&fixture, &named, 4, 2);
+    let output = fixture.verb(&["swap-out", &named]);
+    assert!(output.status.success(), "{}", texts(&output));
+    let status = fixture.status();
+    assert!(app_of(&status, good.uid, "mail").stored_pages > 0, "{:?}", status.apps);
+    assert_eq!(app_of(&status, hostile.uid, &named).stored_pages, 0);
+    // Where no app of that user is called so, it is a name.
+    one.quit();
+    let is_gone = || good.status(&fixture).apps.is_empty().then_some(());
+    assert!(poll(LONG, is_gone).is_some());
+    let output = fixture.verb(&["swap-out", &named]);
+    assert!(output.status.success(), "{}", texts(&output));
+    other.quit();
+    fixture.assert_daemon_lives();
+}
+
 #[test]
 fn who_is_over_the_own_budget_gives_own_pages() {
     let Some([large, small]) = two_users("users::budget", &[]) else { return };

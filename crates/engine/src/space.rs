@@ -73,8 +73,10 @@ pub trait Memory<U = u8>: Send + Sync {
     /// Waits until the bytes of what was taken are there; corrects `took` where they never will be.
     fn finish_taking(&self, _took: &mut Vec<Took>) {}
 
-    /// Copies the `i`-th page of the batch, which was [`Took::Taken`], to `out` (one page).
-    fn copy_taken(&self, i: usize, out: &mut [U]);
+    /// Copies the `i`-th page of the batch, which was [`Took::Taken`], to `out` (one page). False if it cannot be read
+    /// any more: then it is lost.
+    #[must_use]
+    fn copy_taken(&self, i: usize, out: &mut [U]) -> bool;
 
     /// The batch's bytes are no longer needed.
     fn release_taken(&self);

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clew_live::programs::kcmp::share_memory;
-use clew_live::programs::proc_stat::Stat;
+use clew_live::programs::proc_stat::{Stat, user_of};
 use clew_live::programs::scope;
 use clew_live::survival::predecessor::ProcessName;
 
@@ -33,8 +33,8 @@ pub struct Targets {
     targets: Vec<Target>,
     /// The root of each process, from the first look that found it on.
     roots: HashMap<ProcessName, ProcessName>,
-    /// Agents of a daemon's, whoever's.
-    agents: Vec<u32>,
+    /// Agents of a daemon's, and their users.
+    agents: Vec<(u32, u32)>,
     /// The last process that this machine began, as of the last look at all, and when that was.
     looked: Option<(String, Instant)>,
 }
@@ -69,9 +69,12 @@ impl Targets {
         Ok(self)
     }
 
-    /// Whether an agent has this process's memory: then a daemon manages it, or is about to.
+    /// Whether an agent has this process's memory: then a daemon manages it, or is about to. It is of the same user, or
+    /// of root if the process was root's and became another user's; what others call an agent is not asked for.
     pub fn has_agent(&self, pid: u32) -> bool {
-        self.agents.iter().any(|agent| share_memory(pid, *agent) == Some(true))
+        let Some(user) = user_of(pid) else { return false };
+        let mut of_user = self.agents.iter().filter(|(_, uid)| [0, user].contains(uid));
+        of_user.any(|(agent, _)| share_memory(pid, *agent) == Some(true))
     }
 
     /// Looks who is there now: each process, and the root of its app.
@@ -93,7 +96,8 @@ impl Targets {
 
     fn look_at_all(&mut self) {
         let all = processes();
-        self.agents = all.iter().filter(|(_, stat)| stat.is_agent).map(|(pid, _)| *pid).collect();
+        let agents = all.iter().filter(|(_, stat)| stat.is_agent);
+        self.agents = agents.filter_map(|(pid, _)| Some((*pid, user_of(*pid)?))).collect();
         let own = std::process::id();
         let name = |pid: u32| all.get(&pid).map(|stat| ProcessName { pid, started: stat.started });
         let mut inside: HashSet<u32> = HashSet::new();
@@ -275,6 +279,17 @@ mod tests {
         }
         let own = std::process::id().to_string();
         assert!(Targets::named(&[own]).is_err());
+    }
+
+    #[test]
+    fn who_calls_himself_an_agent_is_asked_about_his_own_programs_alone() {
+        let own = std::process::id();
+        let user = user_of(own).expect("it lives");
+        let mut targets = Targets::named::<&str>(&[]).expect("nothing");
+        for (uid, asked) in [(user, true), (0, true), (47_110, false)] {
+            targets.agents = vec![(own, uid)];
+            assert_eq!(targets.has_agent(own), asked, "an agent of user {uid}");
+        }
     }
 
     #[test]

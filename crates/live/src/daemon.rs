@@ -147,7 +147,7 @@ pub fn run(
         .map_err(|other| DaemonError::Running(socket.to_path_buf(), other.pid))?;
     points::start_claimed();
     // Before there is anything that must not live longer than this process.
-    closer::start_process().map_err(system("starting the process that closes"))?;
+    closer::start_processes().map_err(system("starting the processes that close"))?;
     let store_config = StoreConfig {
         page_bytes: PAGE_BYTES,
         mem_limit_bytes: config.pool_limit_bytes(),

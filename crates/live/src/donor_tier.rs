@@ -280,8 +280,8 @@ pub fn log_config(number: usize, chunk: u32) -> Result<FlashConfig, DonorTierErr
         log: LogId::at(donor),
         segment_bytes: chunk,
         buffers: buffers.clamp(2, 256),
-        // Who waits for a page waits for that page only.
-        reads_ahead: ReadsAhead::Idle,
+        // Who waits for a page waits for its neighbours only where they are asked for, too.
+        reads_ahead: ReadsAhead::IfUsed,
         writers: 1,
     })
 }

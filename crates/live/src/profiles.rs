@@ -72,7 +72,11 @@ impl Profiles {
     /// See [`ProfilesError`].
     pub fn open(path: &Path, patience: Duration) -> Result<Profiles, ProfilesError> {
         let path = trusted_path::resolve(path)?;
-        let known = with_database(&path, patience, read)?;
+        let known = with_database(&path, patience, |database| {
+            // What is damaged is told by its checksums, which a read does not look at: it goes wherever a page says.
+            database.check_integrity()?;
+            read(database)
+        })?;
         let (desk, changes) = unbounded();
         let named = std::thread::Builder::new().name("profiles".into());
         let of_thread = path.clone();
@@ -151,13 +155,13 @@ pub fn is_caught() -> bool {
 fn with_database<T>(
     path: &Path,
     patience: Duration,
-    what: impl FnOnce(&Database) -> Result<T, redb::Error>,
+    what: impl FnOnce(&mut Database) -> Result<T, redb::Error>,
 ) -> Result<T, ProfilesError> {
     IS_CAUGHT.set(true);
     // What is broken by a panic is the database, and that is gone with it.
     let done = catch_unwind(AssertUnwindSafe(|| {
-        let database = patiently(path, patience)?;
-        what(&database).map_err(|why| damaged(path, why))
+        let mut database = patiently(path, patience)?;
+        what(&mut database).map_err(|why| damaged(path, why))
     }));
     IS_CAUGHT.set(false);
     done.unwrap_or_else(|panic| {
@@ -342,5 +346,26 @@ mod tests {
             errors += u32::from(opened.is_err());
         }
         assert!(errors > 50, "{errors} of 200 are noticed");
+    }
+
+    #[test]
+    fn what_was_changed_in_the_file_is_not_believed() {
+        let (_dir, path) = place();
+        let mut profiles = Profiles::open(&path, PATIENCE).expect("a new one");
+        profiles.keep("a", profile(41));
+        drop(profiles);
+        let mut bytes = std::fs::read(&path).expect("it is there");
+        let (from, to) = (b"\"launches\":41", b"\"launches\":49");
+        let mut changed = 0;
+        for at in 0..bytes.len() - from.len() {
+            if bytes[at..].starts_with(from) {
+                bytes[at..at + to.len()].copy_from_slice(to);
+                changed += 1;
+            }
+        }
+        assert!(changed > 0, "it is written down");
+        std::fs::write(&path, &bytes).expect("written");
+        let opened = Profiles::open(&path, PATIENCE);
+        assert!(opened.is_err() || opened.is_ok_and(|known| known.of("a").is_none()));
     }
 }

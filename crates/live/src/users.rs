@@ -15,6 +15,7 @@ use clew_store::LeafShare;
 use nix::unistd::{Uid, User};
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::agents::closer::Unclosed;
 use crate::agents::seqpacket;
 use crate::control::trusted_path::own_uid;
 use crate::limits::MAX_PAGES;
@@ -144,6 +145,8 @@ pub struct OfUser {
     pub leaves: Option<Arc<LeafShare>>,
     /// The user's apps use more than the user's budget: who wants fresh memory waits a moment.
     pub is_over_budget: AtomicBool,
+    /// Descriptors that the user has sent.
+    pub unclosed: Arc<Unclosed>,
 }
 
 impl OfUser {

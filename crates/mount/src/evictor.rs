@@ -26,6 +26,8 @@ use crate::stamp::Stamp;
 const ROUND: Duration = Duration::from_millis(10);
 /// Words to the kernel in one go.
 const RUNS: usize = 64;
+/// Names that it is asked to forget in one go.
+const NAMES: usize = 256;
 /// How long changes are gathered once there are some: who writes much below is told of often.
 const GATHER: Duration = Duration::from_millis(1);
 /// How often files that were written are looked after.
@@ -55,6 +57,7 @@ fn evict(server: &Server, notifier: &Notifier, over: &AtomicBool) {
         }
         hear(server, notifier, &mut doubtful);
         drop_suspects(server, notifier);
+        forget_oldest(server, notifier);
         let runs = server.handed_out.lock().take_back(server.cache_pages, RUNS);
         if runs.is_empty() {
             if !doubtful.is_empty() || server.watches.wait(ROUND) {
@@ -83,6 +86,18 @@ fn drop_suspects(server: &Server, notifier: &Notifier) {
             (Ok(()), None) => {}
             (Err(error), _) => tracing::debug!("the kernel keeps pages: {error}"),
         }
+    }
+}
+
+/// Has the kernel forget names where it knows too many inodes.
+fn forget_oldest(server: &Server, notifier: &Notifier) {
+    let is_known = |node| server.inodes.get(node).is_some();
+    for name in server.names.too_many(server.inodes.len(), NAMES, is_known) {
+        // Waits for what is done in the directory, which others answer meanwhile.
+        if let Err(error) = notifier.inval_entry(INodeNo(name.parent), &name.name) {
+            tracing::debug!("the kernel keeps a name: {error}");
+        }
+        server.names.kept(name);
     }
 }
 

@@ -94,8 +94,8 @@ impl Inodes {
         tables.by_node.get(tables.by_key.get(&key)?).map(|known| known.inode.clone())
     }
 
-    /// Tells the kernel of a lower inode once more: what it is to be called.
-    pub fn look_up(&self, fd: OwnedFd, key: FileKey, kind: FileType) -> Arc<Inode> {
+    /// Tells the kernel of a lower inode once more: what it is to be called, and whether it is new.
+    pub fn look_up(&self, fd: OwnedFd, key: FileKey, kind: FileType) -> (Arc<Inode>, bool) {
         let mut tables = self.tables.lock();
         let node = match tables.by_key.get(&key) {
             Some(node) => *node,
@@ -117,7 +117,7 @@ impl Inodes {
         };
         let known = tables.by_node.get_mut(&node).expect("both tables have it");
         known.lookups += 1;
-        known.inode.clone()
+        (known.inode.clone(), known.lookups == 1)
     }
 
     /// The kernel forgets `lookups` of the times that it was told of an inode. What is gone if these were all.
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn an_inode_keeps_its_number_until_it_is_forgotten() {
         let inodes = Inodes::new(fd(), key(9, 2));
-        let file = |key| inodes.look_up(fd(), key, FileType::RegularFile).node;
+        let file = |key| inodes.look_up(fd(), key, FileType::RegularFile).0.node;
         assert_eq!(file(key(9, 2)), ROOT, "the root by whatever way");
         assert_eq!((file(key(9, 40)), file(key(9, 40))), (40, 40));
         let foreign = [file(key(9, 1)), file(key(8, 40)), file(key(9, 1 << 63))];

@@ -12,7 +12,7 @@
 //! at again at every read, and what is in doubt is dropped. What is changed below is told, too ([`watches`]): so the kernel
 //! drops what it has of it without anybody looking.
 //!
-//! Order of locks: the change lock of a file ([`inodes::Inode::changes`]), then any one of: the table of
+//! Order of locks: the change lock of a file ([`inodes::Inode::changes`]), then the names, then any one of: the table of
 //! inodes, the pool's index, the door's, the watches, the ledger of what was handed out. None is held while the kernel is told to drop
 //! pages: that waits for reads which this server answers.
 #![forbid(unsafe_code)]
@@ -27,6 +27,7 @@ mod handles;
 mod inodes;
 mod lower;
 mod mount;
+mod names;
 mod operations;
 mod packer;
 mod pages;

@@ -40,12 +40,14 @@ impl Lower {
         openat(CWD, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
     }
 
-    /// Opens an inode whose descriptor only names it: a regular file or a directory.
+    /// Opens an inode whose descriptor only names it: a regular file or a directory. It waits for nobody who has a lease
+    /// of it (`F_SETLEASE`): he is asked to give that up, and it is `EAGAIN` until he has, or his time is over.
     ///
     /// # Errors
     /// As the system says.
     pub fn open(&self, inode: impl AsFd, flags: OFlags) -> Result<OwnedFd> {
-        openat(&self.descriptors, self.name(inode), flags | OFlags::CLOEXEC, Mode::empty())
+        let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        openat(&self.descriptors, self.name(inode), flags, Mode::empty())
     }
 
     /// The name of an inode in [`Lower::directory`]; whoever follows it has the inode.

@@ -4,8 +4,8 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -19,12 +19,14 @@ use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Resource, Rlimit};
 
 use crate::PAGE_BYTES;
+use crate::as_user::leave_reserves;
 use crate::counters::{Counters, Status};
 use crate::evictor;
 use crate::handed_out::HandedOut;
 use crate::handles::Handles;
 use crate::inodes::{Inodes, ROOT};
 use crate::lower::{self, Lower};
+use crate::names::Names;
 use crate::operations::Files;
 use crate::packer::Packer;
 use crate::pages::{FilePages, FilePagesConfig};
@@ -184,7 +186,7 @@ pub fn mount(config: MountConfig) -> Result<Mounted, MountError> {
     let path = std::path::absolute(&config.mount_point).unwrap_or(config.mount_point.clone());
     let cleared = clear_dead(&path).map_err(at(&path))?;
     rustix::process::umask(Mode::empty());
-    raise_descriptors();
+    let most_inodes = raise_descriptors() / 4 * 3;
 
     let counters = Arc::new(Counters::default());
     let pool = match config.memory_bytes {
@@ -206,6 +208,7 @@ pub fn mount(config: MountConfig) -> Result<Mounted, MountError> {
     let server = Arc::new(Server {
         lower: Lower::new().map_err(at(Path::new("/proc")))?,
         inodes: Inodes::new(root, key),
+        names: Names::new(most_inodes),
         files: Handles::default(),
         directories: Handles::default(),
         handed_out: Mutex::new(HandedOut::default()),
@@ -217,6 +220,7 @@ pub fn mount(config: MountConfig) -> Result<Mounted, MountError> {
         written: Mutex::new(HashMap::new()),
         suspects: Mutex::new(Vec::new()),
         watches: Watches::new(),
+        waiting: AtomicUsize::new(0),
         over: Arc::new(AtomicBool::new(false)),
         directory: config.directory.clone(),
         started: Instant::now(),
@@ -234,7 +238,10 @@ pub fn mount(config: MountConfig) -> Result<Mounted, MountError> {
         .map_err(MountError::Thread)?;
     let session = thread::Builder::new()
         .name("clew-mount".to_string())
-        .spawn(move || session.run())
+        .spawn(move || {
+            leave_reserves()?;
+            session.run()
+        })
         .map_err(MountError::Thread)?;
     let (session, evictor) = (Some(session), Some(evictor));
     Ok(Mounted { server, unmounter, session, evictor, path, cleared })
@@ -260,12 +267,17 @@ fn options(config: &MountConfig) -> Config {
 }
 
 /// As many files as the hard limit allows: every inode that the kernel knows is one.
-fn raise_descriptors() {
+fn raise_descriptors() -> usize {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    if let Err(error) = rustix::process::setrlimit(Resource::Nofile, raised) {
-        tracing::debug!("the limit of open files stays: {error}");
-    }
+    let most = match rustix::process::setrlimit(Resource::Nofile, raised) {
+        Ok(()) => limit.maximum,
+        Err(error) => {
+            tracing::debug!("the limit of open files stays: {error}");
+            limit.current
+        }
+    };
+    most.map_or(usize::MAX, |most| most as usize)
 }
 
 /// Takes a mount of ours out of the tree whose server is dead; true if there was one. Others are left alone.

@@ -7,7 +7,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::SystemTime;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
 
 use below::is_cached;
 use fuser::{
@@ -21,7 +22,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, XattrFlags};
 use rustix::io::Errno as LowerErrno;
 
 use crate::handles::OpenDirectory;
-use crate::lower::{self, beneath};
+use crate::lower;
 use crate::reading::MAX_READ_BYTES;
 use crate::server::Server;
 
@@ -29,6 +30,12 @@ type Result<T> = std::result::Result<T, LowerErrno>;
 
 /// Inode numbers are not used again while the kernel knows them.
 const GENERATION: Generation = Generation(0);
+
+/// Threads that wait for leases at most, how often each tries, and for how long: by then the kernel has taken them
+/// (`/proc/sys/fs/lease-break-time`, 45 s).
+const MOST_WAITING: usize = 64;
+const TRY_AGAIN: Duration = Duration::from_millis(10);
+const MOST_WAIT: Duration = Duration::from_secs(60);
 
 /// The file system that the kernel sees.
 pub struct Files(pub Arc<Server>);
@@ -48,9 +55,44 @@ macro_rules! or_error {
 }
 
 impl Files {
-    fn entry(&self, entry: Result<OwnedFd>, reply: ReplyEntry) {
-        let (_, attributes) = or_error!(entry.and_then(|fd| self.tell(fd)), reply);
+    fn entry(&self, named: (INodeNo, &OsStr), entry: Result<OwnedFd>, reply: ReplyEntry) {
+        let (_, attributes) = or_error!(entry.and_then(|fd| self.tell(named, fd)), reply);
         reply.entry(&self.0.timeout, &attributes, GENERATION);
+    }
+
+    /// Answers with what comes of this. While somebody has a lease of the file, a thread that does nothing else tries
+    /// again: those who answer the kernel are for all.
+    fn past_leases<T: Send + 'static>(
+        &self,
+        attempt: impl Fn(&Files) -> Result<T> + Send + 'static,
+        answer: impl FnOnce(Result<T>) + Send + 'static,
+    ) {
+        let done = attempt(self);
+        if !matches!(done, Err(LowerErrno::AGAIN)) {
+            return answer(done);
+        }
+        let server = self.0.clone();
+        if server.waiting.fetch_add(1, Relaxed) >= MOST_WAITING {
+            server.waiting.fetch_sub(1, Relaxed);
+            return answer(done);
+        }
+        let wait = move || {
+            let files = Files(server);
+            let (since, mut done) = (Instant::now(), done);
+            while matches!(done, Err(LowerErrno::AGAIN))
+                && since.elapsed() < MOST_WAIT
+                && !files.0.over.load(Relaxed)
+            {
+                thread::sleep(TRY_AGAIN);
+                done = attempt(&files);
+            }
+            files.0.waiting.fetch_sub(1, Relaxed);
+            answer(done);
+        };
+        // Without a thread the answer is an error.
+        if thread::Builder::new().name("clew-mount-wait".to_string()).spawn(wait).is_err() {
+            self.0.waiting.fetch_sub(1, Relaxed);
+        }
     }
 }
 
@@ -88,7 +130,8 @@ impl Filesystem for Files {
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.entry(self.inode(parent).and_then(|parent| beneath(&*parent, name)), reply);
+        let found = self.inode(parent).and_then(|parent| self.find(&parent, name));
+        self.entry((parent, name), found, reply);
     }
 
     fn forget(&self, _request: &Request, node: INodeNo, lookups: u64) {
@@ -125,11 +168,15 @@ impl Filesystem for Files {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let attributes = self.inode(node).and_then(|inode| {
-            self.set_attributes(&inode, mode, uid, gid, size, atime, mtime, handle)
+        let timeout = self.0.timeout;
+        let set = move |files: &Files| {
+            let inode = files.inode(node)?;
+            files.set_attributes(&inode, mode, uid, gid, size, atime, mtime, handle)
+        };
+        self.past_leases(set, move |attributes| {
+            let attributes = or_error!(attributes, reply);
+            reply.attr(&timeout, &attributes);
         });
-        let attributes = or_error!(attributes, reply);
-        reply.attr(&self.0.timeout, &attributes);
     }
 
     fn readlink(&self, _request: &Request, node: INodeNo, reply: ReplyData) {
@@ -154,7 +201,7 @@ impl Filesystem for Files {
             let mode = Mode::from_raw_mode(mode & 0o7777);
             rustix::fs::mknodat(parent, name, kind, mode, lower::device(device))
         });
-        self.entry(made, reply);
+        self.entry((parent, name), made, reply);
     }
 
     fn mkdir(
@@ -169,15 +216,15 @@ impl Filesystem for Files {
         let made = self.make(request, parent, name, |parent, name| {
             rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(mode & 0o7777))
         });
-        self.entry(made, reply);
+        self.entry((parent, name), made, reply);
     }
 
-    fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        answer_empty(self.remove(parent, name, AtFlags::empty()), reply);
+    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        answer_empty(self.remove(request, parent, name, AtFlags::empty()), reply);
     }
 
-    fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        answer_empty(self.remove(parent, name, AtFlags::REMOVEDIR), reply);
+    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        answer_empty(self.remove(request, parent, name, AtFlags::REMOVEDIR), reply);
     }
 
     fn symlink(
@@ -191,12 +238,12 @@ impl Filesystem for Files {
         let made = self.make(request, parent, name, |parent, name| {
             rustix::fs::symlinkat(target, parent, name)
         });
-        self.entry(made, reply);
+        self.entry((parent, name), made, reply);
     }
 
     fn rename(
         &self,
-        _request: &Request,
+        request: &Request,
         parent: INodeNo,
         name: &OsStr,
         new_parent: INodeNo,
@@ -204,7 +251,7 @@ impl Filesystem for Files {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        answer_empty(self.rename_name(parent, name, new_parent, new_name, flags), reply);
+        answer_empty(self.rename_name(request, parent, name, new_parent, new_name, flags), reply);
     }
 
     fn link(
@@ -215,12 +262,19 @@ impl Filesystem for Files {
         new_name: &OsStr,
         reply: ReplyEntry,
     ) {
-        self.entry(self.link_name(node, new_parent, new_name), reply);
+        let made = self.link_name(node, new_parent, new_name);
+        self.entry((new_parent, new_name), made, reply);
     }
 
     fn open(&self, _request: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let (handle, answer) = or_error!(self.open_file(node, flags.0), reply);
-        reply.opened(handle, answer);
+        let answer = move |opened| {
+            let (handle, answer) = or_error!(opened, reply);
+            reply.opened(handle, answer);
+        };
+        match OFlags::from_bits_retain(flags.0 as u32).contains(OFlags::NONBLOCK) {
+            true => answer(self.open_file(node, flags.0)),
+            false => self.past_leases(move |files| files.open_file(node, flags.0), answer),
+        }
     }
 
     fn create(
@@ -272,7 +326,8 @@ impl Filesystem for Files {
         // What leaves a mapping is of nobody who could be asked.
         let of_mapping = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let cached = of_mapping || is_cached(flags);
-        let written = self.0.write(&open, offset, data, request.uid(), cached);
+        let user = (!of_mapping).then(|| (request.uid(), request.gid()));
+        let written = self.0.write(&open, offset, data, user, cached);
         let written = or_error!(written, reply);
         reply.written(written as u32);
     }
@@ -416,8 +471,8 @@ impl Filesystem for Files {
         answer_bytes(self.attribute(node, name), size, reply);
     }
 
-    fn listxattr(&self, _request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
-        answer_bytes(self.attribute_names(node), size, reply);
+    fn listxattr(&self, request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
+        answer_bytes(self.attribute_names(request, node), size, reply);
     }
 
     fn removexattr(&self, _request: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -430,7 +485,7 @@ impl Filesystem for Files {
 
     fn fallocate(
         &self,
-        _request: &Request,
+        request: &Request,
         _node: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -438,8 +493,10 @@ impl Filesystem for Files {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let done =
-            self.file(handle).and_then(|open| self.0.allocate(&open, mode as u32, offset, length));
+        let user = (request.uid(), request.gid());
+        let done = self
+            .file(handle)
+            .and_then(|open| self.0.allocate(&open, user, mode as u32, offset, length));
         answer_empty(done, reply);
     }
 

@@ -1,7 +1,7 @@
 //! What all operations share.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -15,6 +15,7 @@ use crate::handed_out::HandedOut;
 use crate::handles::{Handles, OpenDirectory, OpenFile};
 use crate::inodes::{Inode, Inodes};
 use crate::lower::{Lower, stat};
+use crate::names::Names;
 use crate::packer::Packer;
 use crate::pages::FilePages;
 use crate::stamp::Stamp;
@@ -43,6 +44,8 @@ pub struct Server {
     pub lower: Lower,
     /// What the kernel knows.
     pub inodes: Inodes,
+    /// The names by which it was told of these.
+    pub names: Names,
     /// What it has opened.
     pub files: Handles<OpenFile>,
     /// The same of directories.
@@ -65,6 +68,8 @@ pub struct Server {
     pub suspects: Mutex<Vec<u64>>,
     /// What tells of changes below.
     pub watches: Watches,
+    /// Threads that wait until somebody gives up a lease.
+    pub waiting: AtomicUsize,
     /// Whether the mount is going.
     pub over: Arc<AtomicBool>,
     /// The directory below, as it was named.

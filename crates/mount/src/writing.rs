@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use rustix::fs::{FallocateFlags, FileType, Mode, OFlags, Statx, fallocate, ftruncate};
 use rustix::io::{Errno, Result, pwrite};
 
+use crate::as_user::AsUser;
 use crate::counters::add;
 use crate::handles::OpenFile;
 use crate::inodes::Inode;
@@ -51,7 +52,8 @@ impl Server {
         changed
     }
 
-    /// Writes `data` at `offset`; the bytes that were. `cached` says whether the kernel keeps them.
+    /// Writes `data` at `offset` for `user`, by user and group, or nobody who could be asked: whose the file is, then. The bytes that
+    /// were. `cached` says whether the kernel keeps them.
     ///
     /// # Errors
     /// As the system says.
@@ -60,17 +62,19 @@ impl Server {
         open: &OpenFile,
         offset: u64,
         data: &[u8],
-        uid: u32,
+        user: Option<(u32, u32)>,
         cached: bool,
     ) -> Result<usize> {
         let inode = &open.inode;
         let end = offset.checked_add(data.len() as u64).ok_or(Errno::FBIG)?;
         add(&self.counters.writes, 1);
         let written = self.change(inode, pages_of(offset, end), |before| {
-            if before.stx_mode & SET_ID != 0 && uid != 0 {
+            if before.stx_mode & SET_ID != 0 && user.is_some_and(|(uid, _)| uid != 0) {
                 self.drop_set_id(inode, before)?;
             }
             self.note_written(inode);
+            let (uid, gid) = user.unwrap_or((before.stx_uid, before.stx_gid));
+            let _user = AsUser::become_user(uid, gid)?;
             write_full(open, data, offset)
         })?;
         add(&self.counters.bytes_written, written as u64);
@@ -127,11 +131,18 @@ impl Server {
         })
     }
 
-    /// Makes room, or a hole.
+    /// Makes room for this user and group, or a hole.
     ///
     /// # Errors
     /// As the system says.
-    pub fn allocate(&self, open: &OpenFile, mode: u32, offset: u64, length: u64) -> Result<()> {
+    pub fn allocate(
+        &self,
+        open: &OpenFile,
+        (uid, gid): (u32, u32),
+        mode: u32,
+        offset: u64,
+        length: u64,
+    ) -> Result<()> {
         let flags = FallocateFlags::from_bits(mode).ok_or(Errno::OPNOTSUPP)?;
         // These move what is behind.
         if flags.intersects(FallocateFlags::COLLAPSE_RANGE | FallocateFlags::INSERT_RANGE) {
@@ -140,6 +151,7 @@ impl Server {
         let end = offset.checked_add(length).ok_or(Errno::FBIG)?;
         self.change(&open.inode, pages_of(offset, end), |_| {
             self.note_written(&open.inode);
+            let _user = AsUser::become_user(uid, gid)?;
             fallocate(&open.file, flags, offset, length)
         })
     }

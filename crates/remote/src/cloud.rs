@@ -11,6 +11,8 @@
 //! next one, also a successor's, has the server end all others of that name before it asks for anything. A server
 //! that does not (its user may not call CLIENT KILL) gives back what it has, and takes nothing.
 
+mod link;
+
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -21,10 +23,13 @@ use std::time::{Duration, Instant};
 use clew_core::DonorState;
 use clew_store::flash::device::{Device, Read, Write};
 use parking_lot::{Condvar, Mutex};
-use redis::ServerErrorKind as Refused;
+use redis::{IntoConnectionInfo, ServerErrorKind as Refused};
+
+use link::Link;
 
 use crate::Standing;
 use crate::borrowed::{Lender, Single, forget_all};
+use crate::lookup::Lookup;
 use crate::patience::Patience;
 use crate::queue::{Asked, Queues, What, Wrote, of_read, of_write};
 use crate::secure::Session;
@@ -47,7 +52,7 @@ const NO_LIMIT: u64 = 1 << 40;
 struct Shared {
     queues: Mutex<Queues>,
     wakes: Condvar,
-    client: redis::Client,
+    server: redis::ConnectionInfo,
     prefix: String,
     /// A segment, bytes: what a key holds at most.
     segment: u64,
@@ -99,15 +104,14 @@ impl Cloud {
         bytes: u64,
         patience: Patience,
     ) -> Result<Cloud, CloudError> {
-        let client = redis::Client::open(address).map_err(|error| CloudError::Address {
-            address: address.to_string(),
-            why: error.to_string(),
-        })?;
+        let refused = |why: String| CloudError::Address { address: address.to_string(), why };
+        let server = address.into_connection_info().map_err(|error| refused(error.to_string()))?;
+        let mut lookup = link::lookup(server.addr()).map_err(|why| refused(why.to_string()))?;
         let hex: String = session.0.iter().map(|byte| format!("{byte:02x}")).collect();
         let shared = Arc::new(Shared {
             queues: Mutex::default(),
             wakes: Condvar::new(),
-            client,
+            server,
             prefix: format!("clew:{hex}:"),
             segment: segment.max(1),
             bytes,
@@ -120,7 +124,7 @@ impl Cloud {
         });
         let works = Arc::clone(&shared);
         let named = std::thread::Builder::new().name("clew-cloud".into());
-        let worker = Some(named.spawn(move || run(&works))?);
+        let worker = Some(named.spawn(move || run(&works, &mut lookup))?);
         Ok(Cloud { shared, worker, address: address.to_string() })
     }
 
@@ -205,12 +209,12 @@ impl Device for Cloud {
 }
 
 /// Works until the end.
-fn run(shared: &Shared) {
+fn run(shared: &Shared, lookup: &mut Lookup) {
     let mut keys: BTreeSet<u64> = BTreeSet::new();
     let mut heard = Instant::now();
     while !shared.queues.lock().ends {
         let served =
-            connect(shared).and_then(|server| serve(shared, server, &mut keys, &mut heard));
+            connect(shared, lookup).and_then(|server| serve(shared, server, &mut keys, &mut heard));
         if let Err(error) = served {
             let mut standing = shared.standing.lock();
             standing.cuts = standing.connections;
@@ -230,16 +234,12 @@ fn run(shared: &Shared) {
     give_up(shared, |_| true);
 }
 
-fn connect(shared: &Shared) -> redis::RedisResult<redis::Connection> {
-    let limit = shared.patience.link;
-    let server = shared.client.get_connection_with_timeout(limit)?;
-    server.set_read_timeout(Some(limit))?;
-    server.set_write_timeout(Some(limit))?;
-    Ok(server)
+fn connect(shared: &Shared, lookup: &mut Lookup) -> redis::RedisResult<Link> {
+    Link::new(&shared.server, lookup, shared.patience.link)
 }
 
 /// How the server stands: what it would still take. One that may drop keys takes nothing.
-fn look(server: &mut redis::Connection) -> redis::RedisResult<(u64, Option<String>)> {
+fn look(server: &mut Link) -> redis::RedisResult<(u64, Option<String>)> {
     let info: String = redis::cmd("INFO").arg("memory").query(server)?;
     let field = |name: &str| {
         info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
@@ -255,10 +255,7 @@ fn look(server: &mut redis::Connection) -> redis::RedisResult<(u64, Option<Strin
 
 /// Has the server end all other links of this session: of what they had sent nothing is carried out any more when it
 /// has answered. Why it does not, if it does not.
-fn end_former(
-    shared: &Shared,
-    server: &mut redis::Connection,
-) -> redis::RedisResult<Option<String>> {
+fn end_former(shared: &Shared, server: &mut Link) -> redis::RedisResult<Option<String>> {
     match ask_to_end_former(shared, server) {
         Ok(true) => Ok(None),
         Ok(false) => Ok(Some("it does not list its clients (CLIENT LIST)".to_string())),
@@ -273,11 +270,11 @@ fn end_former(
 }
 
 /// Whether it knows of this link at least.
-fn ask_to_end_former(shared: &Shared, server: &mut redis::Connection) -> redis::RedisResult<bool> {
+fn ask_to_end_former(shared: &Shared, server: &mut Link) -> redis::RedisResult<bool> {
     let name = shared.prefix.trim_end_matches(':');
     // A link that has not been given its name yet was asked for nothing.
     redis::cmd("CLIENT").arg("SETNAME").arg(name).exec(server)?;
-    let all: String = redis::cmd("CLIENT").arg("LIST").query(server)?;
+    let all: String = redis::cmd("CLIENT").arg("LIST").query(server.with_list())?;
     let field = |line: &str, name: &str| {
         line.split(' ')
             .find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
@@ -295,7 +292,7 @@ fn ask_to_end_former(shared: &Shared, server: &mut redis::Connection) -> redis::
 
 fn serve(
     shared: &Shared,
-    mut server: redis::Connection,
+    mut server: Link,
     keys: &mut BTreeSet<u64>,
     heard: &mut Instant,
 ) -> redis::RedisResult<()> {
@@ -393,7 +390,12 @@ fn serve(
                 }
             }
         }
-        let answers: redis::RedisResult<Vec<redis::Value>> = pipe.query(&mut server);
+        let pages = asked.iter().map(|asked| match asked.what {
+            What::Read { len, .. } => u64::from(len),
+            What::Write { .. } | What::Forget { .. } => 0,
+        });
+        let pages = pages.sum();
+        let answers: redis::RedisResult<Vec<redis::Value>> = pipe.query(server.with_pages(pages));
         let answers = match answers {
             Ok(answers) if answers.len() == asked.len() => answers,
             failed => {
@@ -455,10 +457,7 @@ fn turn_down(shared: &Shared, asked: Vec<Asked>, why: ErrorKind) {
 
 /// The keys of this session that the server has: a successor has to renew what it has not written. The server may name
 /// what it likes, and go on for ever: only what can be a segment's is kept, and nobody waits for it for long.
-fn keys_there(
-    shared: &Shared,
-    server: &mut redis::Connection,
-) -> redis::RedisResult<BTreeSet<u64>> {
+fn keys_there(shared: &Shared, server: &mut Link) -> redis::RedisResult<BTreeSet<u64>> {
     let (mut there, mut cursor) = (BTreeSet::new(), 0u64);
     let (began, most) = (Instant::now(), shared.patience.donor * KEYS_TAKE);
     loop {
@@ -468,7 +467,7 @@ fn keys_there(
         }
         let mut scan = redis::cmd("SCAN");
         scan.arg(cursor).arg("MATCH").arg(format!("{}*", shared.prefix)).arg("COUNT").arg(1000);
-        let (next, some): (u64, Vec<String>) = scan.query(server)?;
+        let (next, some): (u64, Vec<String>) = scan.query(server.with_list())?;
         let at = |key: &String| key.strip_prefix(&shared.prefix)?.parse::<u64>().ok();
         let is_segments = |at: &u64| *at < shared.bytes && segment(shared, *at) == *at;
         there.extend(some.iter().filter_map(at).filter(is_segments));

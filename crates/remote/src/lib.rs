@@ -21,6 +21,7 @@ pub mod donor;
 pub mod heard;
 pub mod keys;
 pub mod link;
+pub mod lookup;
 pub mod pairing;
 pub mod patience;
 pub mod proxy;

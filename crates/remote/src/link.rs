@@ -14,7 +14,6 @@
 mod worker;
 
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::AcqRel, Ordering::Relaxed};
@@ -173,11 +172,6 @@ impl Shared {
     fn wake(&self) {
         let _ = rustix::io::write(&self.wakes, &1u64.to_ne_bytes());
     }
-}
-
-/// Looks up where a donor is.
-fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
-    Ok(address.to_socket_addrs()?.collect())
 }
 
 #[cfg(test)]

@@ -8,10 +8,13 @@
 //! | donor, then borrower | its name's length (1), its name, its public key (32), and a proof over them (32) |
 //!
 //! The proof is HMAC-SHA-256 with the key that both have from SPAKE2, over who says it, both parts of SPAKE2, name and key.
-//! The donor proves itself first, so a borrower that guesses learns whether it guessed right; a donor takes three tries, and then a
-//! new code is needed.
+//! The donor proves itself first, so a borrower that guesses learns whether it guessed right: to whom a donor has said that has tried,
+//! whatever it answers. A donor takes three tries, and then a new code is needed.
+
+pub mod waiting;
 
 use std::io::{self, Read, Write};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use spake2::{Ed25519Group, Identity as Side, Password, Spake2};
 
@@ -40,6 +43,9 @@ pub enum PairError {
     /// The codes differ.
     #[error("the code is another one: look it up again where 'clew donate --pair' runs")]
     Code,
+    /// There were as many tries as a code may have.
+    #[error("the code has been tried too often: begin anew with 'clew donate --pair'")]
+    Tries,
     /// There is no randomness.
     #[error("no code could be made: {0}")]
     Random(io::Error),
@@ -67,9 +73,30 @@ fn tidy(code: &str) -> String {
     code.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
 }
 
+/// How often a code may still be tried. A try is gone before the other end can learn anything by it.
+#[derive(Debug)]
+pub struct Tries(AtomicUsize);
+
+impl Tries {
+    /// So many.
+    pub fn new(many: usize) -> Tries {
+        Tries(AtomicUsize::new(many))
+    }
+
+    /// How many are left.
+    pub fn left(&self) -> usize {
+        self.0.load(SeqCst)
+    }
+
+    fn take(&self) -> Result<(), PairError> {
+        let taken = self.0.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1));
+        taken.map(drop).map_err(|_| PairError::Tries)
+    }
+}
+
 /// Which end of the two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum End {
+enum End {
     Donor,
     Borrower,
 }
@@ -126,23 +153,17 @@ fn take_introduction(
     Ok((PublicKey(theirs), name))
 }
 
-/// Pairs: who is at the other end, by key and name. `name` is what this machine calls itself.
-///
-/// # Errors
-/// See [`PairError`].
-pub fn pair(
+/// Agrees on a key by the code: both parts, the borrower's first, and the key.
+fn agree(
     stream: &mut (impl Read + Write),
     end: End,
     code: &str,
-    identity: &Identity,
-    name: &str,
-) -> Result<(PublicKey, String), PairError> {
+) -> Result<(Vec<u8>, Vec<u8>), PairError> {
     let mut hello = MAGIC.to_vec();
     hello.extend_from_slice(&VERSION.to_le_bytes());
-    stream.write_all(&hello)?;
     let mut theirs = [0; MAGIC.len() + 2];
-    stream.read_exact(&mut theirs)?;
-    if theirs[..] != hello[..] {
+    let heard = stream.write_all(&hello).and_then(|()| stream.read_exact(&mut theirs));
+    if heard.is_err() || theirs[..] != hello[..] {
         return Err(PairError::Stranger);
     }
     let password = Password::new(tidy(code).as_bytes());
@@ -159,17 +180,40 @@ pub fn pair(
         End::Borrower => [&ours[..], &part[..]].concat(),
         End::Donor => [&part[..], &ours[..]].concat(),
     };
-    match end {
-        End::Donor => {
-            stream.write_all(&introduction(end, &parts, &key, name, identity))?;
-            take_introduction(stream, End::Borrower, &parts, &key)
-        }
-        End::Borrower => {
-            let donor = take_introduction(stream, End::Donor, &parts, &key)?;
-            stream.write_all(&introduction(end, &parts, &key, name, identity))?;
-            Ok(donor)
-        }
-    }
+    Ok((parts, key))
+}
+
+/// Pairs as the machine that borrows: who is at the other end, by key and name. `name` is what this machine calls itself.
+///
+/// # Errors
+/// See [`PairError`].
+pub fn borrow(
+    stream: &mut (impl Read + Write),
+    code: &str,
+    identity: &Identity,
+    name: &str,
+) -> Result<(PublicKey, String), PairError> {
+    let (parts, key) = agree(stream, End::Borrower, code)?;
+    let donor = take_introduction(stream, End::Donor, &parts, &key)?;
+    stream.write_all(&introduction(End::Borrower, &parts, &key, name, identity))?;
+    Ok(donor)
+}
+
+/// The same as the machine that lends, which takes one of `tries` before it says anything by which a code can be tried.
+///
+/// # Errors
+/// See [`PairError`].
+pub fn lend(
+    stream: &mut (impl Read + Write),
+    code: &str,
+    identity: &Identity,
+    name: &str,
+    tries: &Tries,
+) -> Result<(PublicKey, String), PairError> {
+    let (parts, key) = agree(stream, End::Donor, code)?;
+    tries.take()?;
+    stream.write_all(&introduction(End::Donor, &parts, &key, name, identity))?;
+    take_introduction(stream, End::Borrower, &parts, &key)
 }
 
 #[cfg(test)]
@@ -187,8 +231,8 @@ mod tests {
         let [donor, borrower] = ids;
         let code = donors_code.to_string();
         let lends =
-            std::thread::spawn(move || pair(&mut one, End::Donor, &code, &donor, "tv\u{7}"));
-        let borrows = pair(&mut other, End::Borrower, borrowers_code, &borrower, "phone");
+            std::thread::spawn(move || lend(&mut one, &code, &donor, "tv\u{7}", &Tries::new(1)));
+        let borrows = borrow(&mut other, borrowers_code, &borrower, "phone");
         drop(other);
         (lends.join().unwrap(), borrows, keys)
     }
@@ -215,7 +259,35 @@ mod tests {
         let (mut one, mut other) = UnixStream::pair().unwrap();
         other.write_all(b"HTTP/1.1 400 Bad Request").unwrap();
         let identity = Identity::random().unwrap();
-        let refused = pair(&mut one, End::Borrower, "x", &identity, "phone");
+        let refused = borrow(&mut one, "x", &identity, "phone");
         assert!(matches!(refused, Err(PairError::Stranger)));
+        let (mut one, other) = UnixStream::pair().unwrap();
+        drop(other);
+        let tries = Tries::new(1);
+        let refused = lend(&mut one, "x", &identity, "tv", &tries);
+        assert!(matches!(refused, Err(PairError::Stranger)));
+        assert_eq!(tries.left(), 1, "it has not guessed");
+    }
+
+    #[test]
+    fn who_may_know_whether_a_code_is_right_has_tried_it_whatever_he_answers() {
+        let (identity, tries) = (Identity::random().unwrap(), Tries::new(3));
+        for (answer, left) in [(&[0xff][..], 2), (b"", 1), (&[0; 97], 0), (b"", 0)] {
+            let tried = tries.left() > 0;
+            let (mut one, mut other) = UnixStream::pair().unwrap();
+            let (lent, heard) = std::thread::scope(|threads| {
+                let (identity, tries) = (&identity, &tries);
+                let lends =
+                    threads.spawn(move || lend(&mut one, "k7mw-3hpq", identity, "tv", tries));
+                let (parts, key) = agree(&mut other, End::Borrower, "2222-2222").unwrap();
+                let heard = take_introduction(&mut other, End::Donor, &parts, &key);
+                let _ = other.write_all(answer);
+                drop(other);
+                (lends.join().unwrap(), heard)
+            });
+            assert_eq!(tries.left(), left, "{answer:?}");
+            assert_eq!(matches!(heard, Err(PairError::Code)), tried, "{heard:?}");
+            assert_eq!(matches!(lent, Err(PairError::Tries)), !tried, "{lent:?}");
+        }
     }
 }

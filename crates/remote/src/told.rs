@@ -17,13 +17,17 @@ pub struct Told {
 
 impl Told {
     /// A donor was looked at, and `log` is what lies there: what policies are to know of its room, and how it stands, if
-    /// that has changed.
+    /// that has changed. `is_new`: that nothing was heard of it yet does not say that it is lost.
     pub fn look(
         &mut self,
         donor: DonorId,
         standing: &Standing,
         log: TierFacts,
+        is_new: bool,
     ) -> (TierFacts, Option<DonorState>) {
+        if is_new && standing.state == DonorState::Lost && !self.states.contains_key(&donor) {
+            return (room(standing, log), None);
+        }
         let before = self.states.insert(donor, standing.state);
         (room(standing, log), Some(standing.state).filter(|state| before != Some(*state)))
     }
@@ -65,12 +69,15 @@ mod tests {
     fn what_has_changed_is_told_once() {
         let mut told = Told::default();
         let mut standing = Standing::unknown();
-        let mut look = |told: &mut Told, state| {
+        let mut look = |told: &mut Told, state, is_new| {
             standing.state = state;
-            told.look(DonorId::FIRST, &standing, TierFacts::default()).1
+            told.look(DonorId::FIRST, &standing, TierFacts::default(), is_new).1
         };
-        assert_eq!(look(&mut told, DonorState::Lost), Some(DonorState::Lost));
-        assert_eq!(look(&mut told, DonorState::Lost), None);
-        assert_eq!(look(&mut told, DonorState::Up), Some(DonorState::Up));
+        let lost = Some(DonorState::Lost);
+        assert_eq!(look(&mut told, DonorState::Lost, true), None, "it was not reached yet");
+        assert_eq!(look(&mut told, DonorState::Lost, false), lost);
+        assert_eq!(look(&mut told, DonorState::Lost, false), None);
+        assert_eq!(look(&mut told, DonorState::Up, true), Some(DonorState::Up));
+        assert_eq!(look(&mut told, DonorState::Lost, true), lost, "it was there");
     }
 }

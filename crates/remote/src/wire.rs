@@ -160,6 +160,11 @@ impl Frames {
         self.bytes.extend_from_slice(bytes);
     }
 
+    /// Whether nothing is left of what came.
+    pub fn is_empty(&self) -> bool {
+        self.taken == self.bytes.len()
+    }
+
     /// The next frame, if it is whole.
     ///
     /// # Errors

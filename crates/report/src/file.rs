@@ -5,14 +5,20 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clew_trace::{regular, write_whole};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::page::page;
 use crate::result::{FORMAT, Results};
 use crate::sheet::Sheet;
 
 /// Bytes of a result file, at most.
-const MOST_BYTES: u64 = 256 << 20;
+const MOST_BYTES: u64 = 64 << 20;
+
+/// What a result is looked at for first: the rest of one that is none takes no memory.
+#[derive(Deserialize)]
+struct Head {
+    format: Option<u32>,
+}
 
 /// Why a result could not be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -81,11 +87,14 @@ pub fn read(path: &Path) -> Result<Results, ReportError> {
         path: path.to_path_buf(),
         why: error.to_string(),
     };
-    let value: serde_json::Value = serde_json::from_str(&text).map_err(no_result)?;
-    let found = match value.get("format") {
-        Some(format) if *format == FORMAT => {
-            return serde_json::from_value(value).map_err(no_result);
-        }
+    // Older versions wrote lists.
+    let is_list = text.trim_start().starts_with('[');
+    let format = match is_list {
+        true => None,
+        false => serde_json::from_str::<Head>(&text).map_err(no_result)?.format,
+    };
+    let found = match format {
+        Some(FORMAT) => return serde_json::from_str(&text).map_err(no_result),
         Some(format) => format!("format {format}"),
         None => "no format, as results of older versions".to_string(),
     };
@@ -151,6 +160,17 @@ mod tests {
         }
         let error = read(&directory.path().join("none")).expect_err("it is not there").to_string();
         assert!(error.contains("cannot read"), "{error}");
+    }
+
+    #[test]
+    fn what_else_is_in_a_file_of_another_format_is_not_taken_for_that() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("old.json");
+        // Nobody takes lists that deep.
+        let deep = ["[".repeat(1000), "]".repeat(1000)].concat();
+        fs::write(&path, format!("{{\"a\": {deep}, \"format\": 1}}")).expect("it can be written");
+        let error = read(&path).expect_err("it is of an older version").to_string();
+        assert!(error.contains("has format 1"), "{error}");
     }
 
     #[test]

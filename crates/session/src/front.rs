@@ -8,7 +8,11 @@ pub mod x11;
 
 use std::convert::Infallible;
 use std::ffi::OsString;
+use std::fmt::Display;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+
+use clew_live::control::trusted_path::own_uid;
 
 use crate::latest::Latest;
 
@@ -73,6 +77,16 @@ pub fn open(desktop: Desktop) -> Option<Box<dyn Front>> {
         Desktop::X11 => Box::new(x11::X11),
         Desktop::Bus => Box::new(bus::Bus),
     })
+}
+
+/// A desktop's socket, if it is the user's own or root's who serves it there: anybody may where no desktop does.
+fn trusted(stream: UnixStream, there: impl Display) -> Result<UnixStream, Gone> {
+    let peer = rustix::net::sockopt::socket_peercred(&stream);
+    let uid = peer.map_err(|error| Gone(error.to_string()))?.uid.as_raw();
+    match uid == own_uid() || uid == 0 {
+        true => Ok(stream),
+        false => Err(Gone(format!("user {uid} serves {there}"))),
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Of which app a process is that is in front: its own, else that of whoever started it, else that of somebody
 //! whom it has started; these in its own scope only, for one scope is one app.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Read;
 
 use clew_live::programs::proc_stat::Stat;
@@ -33,13 +33,6 @@ impl Kin for Kernel {
         file.take(MOST_BYTES).read_to_end(&mut text).ok()?;
         Some(text)
     }
-}
-
-/// The user of a process; `None` if there is none of this number.
-pub fn user_of(pid: u32) -> Option<u32> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
-    line.split_ascii_whitespace().next()?.parse().ok()
 }
 
 /// The app of process `pid`, of these: names, with their processes.
@@ -116,7 +109,6 @@ mod tests {
         let (own, parent) = (std::process::id(), std::os::unix::process::parent_id());
         assert_eq!(Kernel.parent(own), Some(parent));
         assert!(Kernel.scope(own).is_some());
-        assert_eq!(user_of(own), Some(clew_live::control::trusted_path::own_uid()));
-        assert_eq!((user_of(1 << 22), Kernel.parent(1 << 22)), (None, None));
+        assert_eq!(Kernel.parent(1 << 22), None);
     }
 }

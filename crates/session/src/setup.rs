@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use clew_live::agents::preload;
 use clew_live::control::trusted_path;
 use clew_live::daemon::agents_socket;
+use clew_live::programs::proc_stat::user_of;
 
 use crate::environment::{self, Environment};
 use crate::error::SessionError;
@@ -202,6 +203,6 @@ fn users_of(object: &Path) -> usize {
         let preload = entries.find_map(|entry| entry.strip_prefix(b"LD_PRELOAD="));
         preload.is_some_and(|value| String::from_utf8_lossy(value).contains(&*object))
     };
-    let is_own = |pid: &u32| crate::kin::user_of(*pid) == Some(own) && *pid != std::process::id();
+    let is_own = |pid: &u32| user_of(*pid) == Some(own) && *pid != std::process::id();
     pids.filter(is_own).filter(has).count()
 }

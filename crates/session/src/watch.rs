@@ -12,6 +12,7 @@ use clew_live::control::client::{Client, ControlError};
 use clew_live::control::protocol::Request;
 use clew_live::control::status::Status;
 use clew_live::control::trusted_path::own_uid;
+use clew_live::programs::proc_stat::user_of;
 
 use crate::error::SessionError;
 use crate::front::{Front, Said};
@@ -86,7 +87,7 @@ fn follow(
 /// # Errors
 /// If the process is not this user's, or of no app, or the daemon cannot be told.
 pub fn bring_to_front(socket: &Path, pid: u32) -> Result<(), SessionError> {
-    if kin::user_of(pid) != Some(own_uid()) {
+    if user_of(pid) != Some(own_uid()) {
         return Err(SessionError::NotYours { pid });
     }
     let mut client = Client::connect(socket)?;
@@ -123,7 +124,7 @@ impl InFront {
     fn tell(&mut self, socket: &Path, said: Said) -> Result<bool, ControlError> {
         let mut client = Client::connect(socket)?;
         let status = client.status()?;
-        let own = |pid: &u32| kin::user_of(*pid) == Some(own_uid());
+        let own = |pid: &u32| user_of(*pid) == Some(own_uid());
         let app = match said {
             Said::Front(pid) => Some(pid).filter(own).and_then(|pid| app_of(pid, &status, &Kernel)),
             Said::Nobody => None,

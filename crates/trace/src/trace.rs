@@ -1,6 +1,6 @@
 //! A trace in a file.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
@@ -9,6 +9,7 @@ use crate::contents::{Contents, Index};
 use crate::error::{Bad, TraceError};
 use crate::header::Header;
 use crate::reader::{Reader, TRAILER, TRAILER_MAGIC};
+use crate::regular;
 use crate::totals::Totals;
 
 /// A finished trace in a file: its header and its end have been read and checked, nothing else.
@@ -24,7 +25,7 @@ pub struct Trace {
 impl Trace {
     /// Opens the trace at `path`.
     pub fn open(path: &Path) -> Result<Trace, TraceError> {
-        let mut input = BufReader::new(File::open(path).map_err(TraceError::read(0))?);
+        let mut input = BufReader::new(file(path)?);
         let (header, begin, version) = Header::read(&mut input)?;
         let file_bytes = input.seek(SeekFrom::End(0)).map_err(TraceError::read(0))?;
         let cut = || TraceError::Truncated { offset: file_bytes };
@@ -77,16 +78,17 @@ impl Trace {
 
     /// Its records, from the first on; contents are passed over.
     pub fn records(&self) -> Result<Reader<File>, TraceError> {
-        Reader::records_only(self.file()?)
+        Reader::records_only(file(&self.path)?)
     }
 
     /// Its contents. Each caller has a cache of its own.
     pub fn contents(&self) -> Result<Contents<File>, TraceError> {
         let (header, index) = (self.header.clone(), self.index.clone());
-        Contents::new(self.file()?, header, index, self.totals.contents)
+        Contents::new(file(&self.path)?, header, index, self.totals.contents)
     }
+}
 
-    fn file(&self) -> Result<File, TraceError> {
-        File::open(&self.path).map_err(TraceError::read(0))
-    }
+/// Opens a file of which nobody has to be waited for: it may be somebody else who names it, in a sweep.
+fn file(path: &Path) -> Result<File, TraceError> {
+    regular::open(path, OpenOptions::new().read(true), 0).map_err(TraceError::read(0))
 }

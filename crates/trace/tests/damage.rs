@@ -1,5 +1,9 @@
 //! Bad traces: refused with the place, and with nothing else.
 
+use std::process::Command;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
 use clew_core::{AccessKind, AppId, Ns, PageId, PageRun, SpaceId, Vpn};
 use clew_trace::{
     ContentId, ContentsKind, Header, Provenance, Reader, Record, Source, Stamped, Trace,
@@ -106,6 +110,17 @@ fn blocks_that_are_doubled_dropped_or_exchanged_are_noticed() {
         exchanged[one.start..two.end].copy_from_slice(&other);
         assert!(read(&exchanged).is_err(), "{one:?} and {two:?} were exchanged");
     }
+}
+
+#[test]
+fn a_pipe_is_no_trace_and_nobody_waits_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+    let (tell, told) = channel();
+    std::thread::spawn(move || tell.send(Trace::open(&path).map(drop)));
+    let opened = told.recv_timeout(Duration::from_secs(60)).expect("it waits for nobody");
+    assert!(opened.unwrap_err().to_string().contains("no regular file"));
 }
 
 #[test]

@@ -12,7 +12,9 @@ use clew_live::config::keys_directory;
 use clew_live::donor_tier;
 use clew_remote::donor::{Donor, Lending, Lent};
 use clew_remote::keys::Keys;
-use clew_remote::pairing::{self, End, PairError};
+use clew_remote::pairing::waiting::{self, PATIENCE};
+use clew_remote::pairing::{self, PairError};
+use clew_remote::secure::Until;
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
@@ -23,10 +25,6 @@ use crate::output::{self, Format};
 const ROUND: Duration = Duration::from_millis(100);
 /// How long a code is good for.
 const CODE_LIFE: Duration = Duration::from_secs(600);
-/// Wrong codes, after which a new one is needed.
-const MOST_WRONG: usize = 3;
-/// How long either end of a pairing waits for the other.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What is lent, and to whom.
 #[derive(clap::Args)]
@@ -133,32 +131,22 @@ fn pair_as_donor(listener: &TcpListener, keys: &Keys, over: &AtomicBool) -> Resu
     remark!(
         "clew: say so on the other machine, within ten minutes: clew pair THIS-HOST:{port} {code}"
     );
-    listener.set_nonblocking(true).context("listening")?;
-    let (since, mut wrong) = (Instant::now(), 0);
-    while !over.load(Relaxed) && since.elapsed() < CODE_LIFE && wrong < MOST_WRONG {
-        let Ok((mut stream, peer)) = listener.accept() else {
-            std::thread::sleep(ROUND);
-            continue;
-        };
-        stream.set_nonblocking(false).context("a link")?;
-        stream.set_read_timeout(Some(PATIENCE)).context("a link")?;
-        stream.set_write_timeout(Some(PATIENCE)).context("a link")?;
-        match pairing::pair(&mut stream, End::Donor, &code, &keys.identity, &own_name()) {
-            Ok((key, name)) => {
-                // Machines may have the same name.
-                let name = format!("{name}-{}", &key.to_string()[..8]);
-                keys.know(key, &name).map_err(|error| Failure::Failed(error.into()))?;
-                say!("{name} ({key}) is known from now on");
-                return Ok(());
-            }
-            Err(error) => {
-                // Who does not pair at all has not guessed.
-                wrong += usize::from(!matches!(error, PairError::Stranger));
-                remark!("clew: {}: {error}", peer.ip());
-            }
+    let since = Instant::now();
+    let goes_on = || !over.load(Relaxed) && since.elapsed() < CODE_LIFE;
+    let failed = |from, error: &PairError| remark!("clew: {from}: {error}");
+    let name = own_name();
+    let why = match waiting::first(listener, &code, &keys.identity, &name, goes_on, failed) {
+        Ok(Some((key, name))) => {
+            // Machines may have the same name.
+            let name = format!("{name}-{}", &key.to_string()[..8]);
+            keys.know(key, &name).map_err(|error| Failure::Failed(error.into()))?;
+            say!("{name} ({key}) is known from now on");
+            return Ok(());
         }
-    }
-    let why = if wrong < MOST_WRONG { "nobody said the code" } else { "three wrong codes" };
+        Ok(None) => "nobody said the code",
+        Err(PairError::Tries) => "three wrong codes",
+        Err(error) => return Err(Failure::Failed(error.into())),
+    };
     Err(Failure::Failed(anyhow!("{why}: begin anew with 'clew donate --pair'")))
 }
 
@@ -185,13 +173,14 @@ pub fn pair(args: PairArgs) -> Result<(), Failure> {
         .next()
         .ok_or_else(|| Failure::Input(anyhow!("{} has no address", args.address)))?;
     let stream = TcpStream::connect_timeout(&at, PATIENCE);
-    let mut stream = stream.with_context(|| format!("nobody is at {}", args.address))?;
-    stream.set_read_timeout(Some(PATIENCE)).context("a link")?;
-    stream.set_write_timeout(Some(PATIENCE)).context("a link")?;
-    let paired = pairing::pair(&mut stream, End::Borrower, &args.code, &keys.identity, &own_name());
+    let stream = stream.with_context(|| format!("nobody is at {}", args.address))?;
+    let mut until = Until::from_now(&stream, PATIENCE);
+    let paired = pairing::borrow(&mut until, &args.code, &keys.identity, &own_name());
     let (key, name) = paired.map_err(|error| match error {
         PairError::Code | PairError::Stranger => Failure::Input(error.into()),
-        PairError::System(_) | PairError::Random(_) => Failure::Failed(error.into()),
+        PairError::System(_) | PairError::Tries | PairError::Random(_) => {
+            Failure::Failed(error.into())
+        }
     })?;
     keys.know(key, &args.address).map_err(|error| Failure::Failed(error.into()))?;
     say!("{name} ({key}) is known as {} from now on", args.address);

@@ -249,6 +249,18 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn a_name_without_an_end_is_cut() {
+        let name = |c: &str| c.repeat(1 << 20);
+        let process = ProcessStatus { command: name("x"), ..Default::default() };
+        let outside = OutsideProcess { reason: name("\u{4e2d}"), ..Default::default() };
+        let outside = OutsideStatus { processes: vec![outside], ..Default::default() };
+        let processes = vec![process];
+        let app = AppStatus { name: name("\u{202e}"), processes, outside, ..Default::default() };
+        let text = text(&Status { apps: vec![app], ..Default::default() });
+        assert!(text.len() < 100_000, "{} bytes", text.len());
+    }
+
+    #[test]
     fn names_move_no_cursor_and_columns_stay_aligned() {
         let name = |i: usize| format!("{i}\u{1b}[2J\n\u{9b}2K\u{202e}\u{200b}\r");
         let app = |i: usize| {

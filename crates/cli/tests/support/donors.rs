@@ -1,7 +1,7 @@
 //! Machines that lend memory to a daemon of a test: `clew donate`, and how two come to know each other.
 
 use std::net::{SocketAddr, TcpListener};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use super::{LONG, TempDir, clew, poll, run_to_end, texts, wait_for_end};
 
@@ -51,25 +51,32 @@ impl Lends {
         command
     }
 
-    /// Comes to know the borrower whose keys are in `borrower`, by a code, and is called `at` there.
-    pub fn pair(&self, keys: &TempDir, borrower: &str, at: &str) {
+    /// Waits for who says a code, and shows that.
+    pub fn await_code(&self, keys: &TempDir) -> (Server, String) {
         let code = keys.join("code");
         let shown = std::fs::File::create(&code).expect("a file");
         let pairs = self.donate(&["--pair"]).stdout(shown).spawn();
-        let mut pairs = Server(pairs.expect("clew donate --pair starts"));
+        let pairs = Server(pairs.expect("clew donate --pair starts"));
         let said = poll(LONG, || {
             let said = std::fs::read_to_string(&code).expect("what it shows");
             said.lines().next().filter(|_| said.ends_with('\n')).map(str::to_string)
         });
-        let said = said.expect("it shows a code");
-        let pair = |code: &str| {
-            let mut command = clew();
-            command.args(["pair", at, code, "--keys"]).arg(keys.join(borrower));
-            run_to_end(&mut command, LONG)
-        };
-        let wrong = pair("2222-2222");
+        (pairs, said.expect("it shows a code"))
+    }
+
+    /// What `clew pair` says that tries this code at `at`, as the borrower whose keys are in `borrower`.
+    pub fn say_code(&self, keys: &TempDir, borrower: &str, at: &str, code: &str) -> Output {
+        let mut command = clew();
+        command.args(["pair", at, code, "--keys"]);
+        run_to_end(command.arg(keys.join(borrower)), LONG)
+    }
+
+    /// Comes to know the borrower whose keys are in `borrower`, by a code, and is called `at` there.
+    pub fn pair(&self, keys: &TempDir, borrower: &str, at: &str) {
+        let (mut pairs, said) = self.await_code(keys);
+        let wrong = self.say_code(keys, borrower, at, "2222-2222");
         assert_eq!(wrong.status.code(), Some(2), "{}", texts(&wrong));
-        let right = pair(&said);
+        let right = self.say_code(keys, borrower, at, &said);
         assert!(right.status.success(), "{}", texts(&right));
         wait_for_end(&mut pairs.0, LONG).expect("it ends when it has paired");
     }

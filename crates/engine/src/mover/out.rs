@@ -305,8 +305,8 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                 Took::Hole => Home::Hole,
                 Took::Busy | Took::Stayed | Took::CalledOff => Home::Program,
                 Took::Lost => Home::Lost,
+                Took::Taken if !space.memory.copy_taken(slot, slot_bytes) => Home::Lost,
                 Took::Taken => {
-                    space.memory.copy_taken(slot, slot_bytes);
                     if let Some(witness) = &self.witness {
                         witness(PageId::new(space.id(), vpn), slot_bytes);
                     }

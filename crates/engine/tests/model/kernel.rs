@@ -434,9 +434,10 @@ impl Memory for Kernel {
         self.at(Point::Released);
     }
 
-    fn copy_taken(&self, i: usize, out: &mut [u8]) {
+    fn copy_taken(&self, i: usize, out: &mut [u8]) -> bool {
         self.at(Point::Copying(i));
         out.copy_from_slice(self.inside().staged[i].as_ref().expect("a page that was taken"));
+        true
     }
 
     fn release_taken(&self) {

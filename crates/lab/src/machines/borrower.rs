@@ -125,7 +125,7 @@ impl Borrower {
             let tier = &mut self.tiers[number];
             around.counts.mended_pages += tier.look(around.clock, passed, around.lenders);
             let (standing, log) = tier.stands();
-            let (room, changed) = self.told.look(donor, &standing, log);
+            let (room, changed) = self.told.look(donor, &standing, log, false);
             self.driver.set_tier(Tier::Donor(donor), room);
             if let Some(state) = changed {
                 self.tell(now, &Event::Donor { donor, state });

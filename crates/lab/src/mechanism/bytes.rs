@@ -72,10 +72,11 @@ impl Memory for Program {
 
     fn release_events(&self) {}
 
-    fn copy_taken(&self, i: usize, out: &mut [u8]) {
+    fn copy_taken(&self, i: usize, out: &mut [u8]) -> bool {
         let inside = self.inside();
         let at = inside.taken[i];
         out.copy_from_slice(&inside.leaving_bytes[at..at + out.len()]);
+        true
     }
 
     fn release_taken(&self) {}

@@ -71,8 +71,9 @@ impl Memory<Weight> for Nothing {
     fn release_events(&self) {}
 
     #[inline]
-    fn copy_taken(&self, i: usize, out: &mut [Weight]) {
+    fn copy_taken(&self, i: usize, out: &mut [Weight]) -> bool {
         out[0] = if self.weighs { self.leaving().taken[i] } else { Weight::Any };
+        true
     }
 
     fn release_taken(&self) {}

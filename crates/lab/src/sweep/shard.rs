@@ -26,6 +26,8 @@ use crate::kept::identity;
 
 /// Shards of a sweep, at most.
 const MAX_SHARDS: usize = 1 << 16;
+/// Rows of a sweep, at most: more than any has.
+const MAX_ROWS: usize = u32::MAX as usize;
 /// Bytes of the results of a shard, at most.
 const MOST_BYTES: u64 = 256 << 20;
 
@@ -178,7 +180,8 @@ pub fn merge(out: &Path) -> Result<Vec<Row>, LabError> {
         let results: Results = serde_json::from_str(&text)
             .map_err(|error| bad(&path, format!("these are no results of a shard: {error}")))?;
         let Jobs { sweep, shard, of_rows, rows: [from, to] } = &results.jobs;
-        let range = shard.is_sound().then(|| shard.range(*of_rows));
+        let is_sound = shard.is_sound() && *of_rows <= MAX_ROWS;
+        let range = is_sound.then(|| shard.range(*of_rows));
         if range != Some(*from..*to) || results.rows.len() != to - from {
             return Err(bad(&path, "its rows are not those of its shard: is it damaged?".into()));
         }
@@ -233,6 +236,22 @@ mod tests {
                     (1..=of).flat_map(|number| Shard { number, of }.range(rows)).collect();
                 assert_eq!(all, (0..rows).collect::<Vec<_>>(), "{rows} rows, {of} shards");
             }
+        }
+    }
+
+    #[test]
+    fn rows_that_no_sweep_has_are_refused() {
+        let out = tempfile::tempdir().expect("a directory");
+        std::fs::create_dir(out.path().join("results")).expect("a directory");
+        let shard = Shard { number: 2, of: 2 };
+        let path = shard.file(out.path(), "results");
+        // The last is what the range would be if nobody noticed that it is too large.
+        for (of_rows, from, to) in [(usize::MAX, 0, 0), (1 << 63, 1 << 62, 0)] {
+            let jobs = Jobs { sweep: "x".to_string(), shard, of_rows, rows: [from, to] };
+            write(&path, &Results { jobs, rows: Vec::new() }).expect("it is written");
+            let error = merge(out.path()).expect_err("they are absurd").to_string();
+            assert!(error.contains("2-of-2.json"), "{error}");
+            assert!(error.contains("not those of its shard"), "{error}");
         }
     }
 

@@ -77,14 +77,12 @@ impl Kernel {
     /// By its description. `all_alike`: the caller numbers processes as the first namespace does, which is how
     /// kernels before 6.14 find them.
     pub fn of(btf: &Btf<'_>, all_alike: bool) -> Result<Kernel, BtfError> {
-        let by_own_number = btf.function("bpf_task_from_vpid");
-        let by_first = |_| btf.function("bpf_task_from_pid");
+        let by_first = |lacks| match all_alike {
+            true => btf.function("bpf_task_from_pid"),
+            false => Err(lacks),
+        };
         Ok(Kernel {
-            task_from_number: if all_alike {
-                by_own_number.or_else(by_first)
-            } else {
-                by_own_number
-            }?,
+            task_from_number: btf.function("bpf_task_from_vpid").or_else(by_first)?,
             task_release: btf.function("bpf_task_release")?,
             memory_of_task: btf.offset("task_struct", "mm")?,
             root_of_memory: btf.offset("mm_struct", "pgd")?,

@@ -16,9 +16,9 @@ use clew_store::points;
 use crossbeam_channel::Sender;
 
 use crate::agents::attach::{Said, hello};
-use crate::agents::closer::{self, Foreign};
+use crate::agents::closer;
+use crate::agents::connection::Connection;
 use crate::agents::patient::{self, Patience};
-use crate::agents::seqpacket;
 use crate::control::trusted_path::own_uid;
 use crate::message::Message;
 use crate::programs::shared::Shared;
@@ -48,8 +48,12 @@ const STUCK: Duration = Duration::from_secs(1);
 /// Connections of one user that wait to be heard; further ones are closed.
 const MAX_UNHEARD: usize = 1024;
 
+/// Connections that are accepted before those that there are are looked at: as many as can wait for it. Who connects
+/// without end would keep others from connecting if each was accepted on its own.
+const AT_A_TIME: usize = 4096;
+
 /// A connection that has said something, as the how manieth.
-type Unheard = (Foreign, u64);
+type Unheard = (Connection, u64);
 
 /// Accepts agents for ever.
 pub fn accept_agents(shared: &Arc<Shared>, listener: &OwnedFd, to_governor: &Sender<Message>) {
@@ -61,23 +65,23 @@ pub fn accept_agents(shared: &Arc<Shared>, listener: &OwnedFd, to_governor: &Sen
     let readable =
         |fd: &OwnedFd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     loop {
-        let mut polls: Vec<libc::pollfd> = silent.iter().map(|one| readable(&one.socket)).collect();
+        let mut polls: Vec<libc::pollfd> = silent.iter().map(|one| readable(&one.0)).collect();
         polls.push(readable(listener));
         let timeout = if silent.is_empty() { -1 } else { 100 };
         // SAFETY: the array lives across the call and is as long as stated.
         unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, timeout) };
         let is_new = polls.pop().is_some_and(|listener| listener.revents != 0);
         let mut still = VecDeque::with_capacity(silent.len() + 1);
-        for (one, poll) in silent.drain(..).zip(&polls) {
+        for ((connection, since), poll) in silent.drain(..).zip(&polls) {
             if poll.revents == 0 {
-                if one.since.elapsed() < SILENCE {
-                    still.push_back(one);
+                if since.elapsed() < SILENCE {
+                    still.push_back((connection, since));
                 }
                 continue;
             }
             order += 1;
             // Whom this daemon does not serve its own hear, who say so.
-            let user = if shared.users.is_service() { one.user } else { own };
+            let user = if shared.users.is_service() { connection.user } else { own };
             let hears = match hearers.entry(user) {
                 Entry::Occupied(hears) => hears.into_mut(),
                 Entry::Vacant(none) => match hire(shared, to_governor) {
@@ -88,29 +92,29 @@ pub fn accept_agents(shared: &Arc<Shared>, listener: &OwnedFd, to_governor: &Sen
                     }
                 },
             };
-            if hears.len() < MAX_UNHEARD && hears.send((one.socket, order)).is_err() {
+            if hears.len() < MAX_UNHEARD && hears.send((connection, order)).is_err() {
                 return;
             }
         }
         silent = still;
-        if is_new {
-            match seqpacket::accept(listener) {
-                Ok(socket) => {
-                    if !pressure::has_descriptors_for_others(&socket) {
+        for _ in 0..if is_new { AT_A_TIME } else { 0 } {
+            match Connection::accept(listener, &shared.users) {
+                Ok(Some(connection)) => {
+                    let is_short = !pressure::has_descriptors_for_others(&connection);
+                    silent.push_back((connection, Instant::now()));
+                    if is_short {
+                        // Which may take a moment: those that have said something are not left for as many of these.
                         catch_up(hearers.values());
-                    }
-                    match user_of(shared, &socket) {
-                        Some(user) => {
-                            silent.push_back(Silent { socket, user, since: Instant::now() });
-                        }
-                        None => {
-                            tracing::debug!("an agent of a user whom this daemon does not serve")
-                        }
+                        break;
                     }
                 }
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                Ok(None) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 // No descriptors, perhaps: others may be closed meanwhile.
-                Err(_) => std::thread::sleep(Duration::from_millis(10)),
+                Err(_) => {
+                    std::thread::sleep(Duration::from_millis(10));
+                    break;
+                }
             }
             if silent.len() > MAX_SILENT {
                 close_oldest_of_most(&mut silent);
@@ -119,26 +123,15 @@ pub fn accept_agents(shared: &Arc<Shared>, listener: &OwnedFd, to_governor: &Sen
     }
 }
 
-/// A connection that has said nothing yet.
-struct Silent {
-    socket: Foreign,
-    user: u32,
-    since: Instant,
-}
-
-/// Whose a connection is; `None` of one whom a service does not serve.
-fn user_of(shared: &Shared, socket: &Foreign) -> Option<u32> {
-    let is_let_in = !shared.users.is_service() || shared.users.serves(socket).unwrap_or(false);
-    let peer = seqpacket::peer(socket).ok().filter(|_| is_let_in)?;
-    Some(peer.uid)
-}
+/// A connection that has said nothing yet, and since when.
+type Silent = (Connection, Instant);
 
 /// Who has most of them loses the one that has been silent longest.
 fn close_oldest_of_most(silent: &mut VecDeque<Silent>) {
     let mut of: HashMap<u32, usize> = HashMap::new();
-    silent.iter().for_each(|one| *of.entry(one.user).or_default() += 1);
+    silent.iter().for_each(|one| *of.entry(one.0.user).or_default() += 1);
     let most = of.into_iter().max_by_key(|(_, count)| *count).map(|(user, _)| user);
-    let oldest = silent.iter().position(|one| Some(one.user) == most);
+    let oldest = silent.iter().position(|one| Some(one.0.user) == most);
     oldest.map(|at| silent.remove(at));
 }
 
@@ -168,7 +161,7 @@ fn own_hearers(shared: &Arc<Shared>, to_governor: &Sender<Message>) -> Sender<Un
 /// Those who hear one user's agents.
 fn hire(shared: &Arc<Shared>, to_governor: &Sender<Message>) -> io::Result<Sender<Unheard>> {
     let (shared, to_governor) = (shared.clone(), to_governor.clone());
-    let hear = move |(socket, order)| hear(&shared, socket, order, &to_governor);
+    let hear = move |(connection, order)| hear(&shared, connection, order, &to_governor);
     let mut unheard = 0u64;
     let left = move |_, threads| {
         unheard += 1;
@@ -184,8 +177,8 @@ fn hire(shared: &Arc<Shared>, to_governor: &Sender<Message>) -> io::Result<Sende
 }
 
 /// Passes on what a connection says. Without a policy thread the daemon is ending.
-fn hear(shared: &Shared, socket: Foreign, order: u64, to_governor: &Sender<Message>) {
-    let _ = match hello(shared, socket, order) {
+fn hear(shared: &Shared, connection: Connection, order: u64, to_governor: &Sender<Message>) {
+    let _ = match hello(shared, connection, order) {
         Ok(Said::Hello(candidate)) => {
             candidate.save(shared, Descriptors::default());
             points::hello_recorded();
@@ -209,12 +202,13 @@ mod tests {
     #[test]
     fn who_has_most_silent_connections_loses_the_oldest() {
         let one = |user| {
-            let socket = Foreign::from(OwnedFd::from(UnixStream::pair().expect("a pair").0));
-            Silent { socket, user, since: Instant::now() }
+            let socket = OwnedFd::from(UnixStream::pair().expect("a pair").0);
+            (Connection::new(socket, user, &Arc::default()), Instant::now())
         };
         let mut silent: VecDeque<Silent> = [1, 2, 1, 2, 2, 1, 1].map(one).into();
-        let users =
-            |silent: &VecDeque<Silent>| -> Vec<u32> { silent.iter().map(|one| one.user).collect() };
+        let users = |silent: &VecDeque<Silent>| -> Vec<u32> {
+            silent.iter().map(|one| one.0.user).collect()
+        };
         close_oldest_of_most(&mut silent);
         assert_eq!(users(&silent), [2, 1, 2, 2, 1, 1], "the first of four");
         silent.extend([3, 1].map(one));

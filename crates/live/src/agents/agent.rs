@@ -401,21 +401,21 @@ impl Agent {
     /// Copies page `slot` of the buffer. What the program writes there meanwhile is what its own agent
     /// made of its own memory.
     ///
+    /// # Errors
+    /// The kernel has lost the page, or has no memory for it: nobody may go on with other bytes.
+    ///
     /// # Panics
-    /// If there is no such slot, or `out` is no page. If the kernel has lost the page (its own swap
-    /// cannot be read): nobody may go on with other bytes, and a successor finds it in staging.
-    pub fn copy_taken(&self, slot: usize, out: &mut [u8]) {
+    /// If there is no such slot, or `out` is no page.
+    pub fn copy_taken(&self, slot: usize, out: &mut [u8]) -> io::Result<()> {
         assert!(slot < SLOTS && out.len() * SLOTS == CALL_AT);
         if self.stand_ins.load(Ordering::Acquire) > 0
             && let Some(page) = self.in_its_stead.lock().get(&slot)
         {
             out.copy_from_slice(page);
-            return;
+            return Ok(());
         }
         let at = slot * out.len();
-        if let Err(error) = patiently(|| self.buffer.read(at, out)) {
-            panic!("page {slot} of the buffer of agent {} cannot be read: {error}", self.pid);
-        }
+        patiently(|| self.buffer.read(at, out))
     }
 
     /// Does what it should have done: this is what page `slot` of the buffer should hold, until the batch is over. False
@@ -651,7 +651,7 @@ impl Agent {
             if patience.is_some_and(|patience| !seqpacket::is_readable(&self.socket, patience)) {
                 return Ok(None);
             }
-            let n = match seqpacket::receive::<Foreign>(&self.socket, answer) {
+            let n = match self.socket.receive(answer) {
                 Ok((0, _)) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok((n, _)) => n,
                 // It works on; whoever took it for dead would look for pages before they have moved.

@@ -20,6 +20,7 @@ use clew_store::{Segment, SegmentError, Space, SpaceJournal, points};
 use crate::agents::agent::{self, Agent};
 use crate::agents::candidate::{Candidate, Slot};
 use crate::agents::closer::Foreign;
+use crate::agents::connection::Connection;
 use crate::agents::peer::is_still_there;
 use crate::agents::refusal::AttachError;
 use crate::agents::seqpacket;
@@ -30,7 +31,7 @@ use crate::programs::mappings::LAST_ADDRESS;
 use crate::programs::memory::ProgramMemory;
 use crate::programs::name;
 use crate::programs::plea::Plea;
-use crate::programs::proc_stat::living_threads;
+use crate::programs::proc_stat::open_of_process;
 use crate::programs::process::{Owner, ProcFiles, Process};
 use crate::programs::scope;
 use crate::programs::shared::Shared;
@@ -103,10 +104,13 @@ pub(super) enum Said {
 ///
 /// # Errors
 /// If that is no agent's, or not the word of a program.
-pub(super) fn hello(shared: &Shared, socket: Foreign, order: u64) -> Result<Said, AttachError> {
+pub(super) fn hello(shared: &Shared, socket: Connection, order: u64) -> Result<Said, AttachError> {
     seqpacket::set_timeout(&socket, Some(Duration::from_secs(1))).map_err(AttachError::NoAnswer)?;
     let mut bytes = [0u8; size_of::<Hello>()];
-    let (n, received) = seqpacket::receive(&socket, &mut bytes).map_err(AttachError::NoAnswer)?;
+    if socket.is_one_too_many() {
+        return Err(AttachError::Unclosed);
+    }
+    let (n, received) = socket.receive(&mut bytes).map_err(AttachError::NoAnswer)?;
     let words = words::<4>(&bytes);
     let name_len = words[3] as usize;
     if n != bytes.len() || words[0] != MAGIC || words[2] != VERSION || name_len > MAX_NAME {
@@ -122,7 +126,7 @@ pub(super) fn hello(shared: &Shared, socket: Foreign, order: u64) -> Result<Said
                 return Err(AttachError::TooMany);
             }
             let range = (name_len > 0).then(|| range(shared, &bytes, name_len)).transpose()?;
-            return Plea::of(shared, socket, beacon, range).map(Said::LetGo);
+            return Plea::of(shared, socket.into_socket(), beacon, range).map(Said::LetGo);
         }
         _ => return Err(AttachError::Nonsense),
     }
@@ -153,10 +157,12 @@ pub(super) fn hello(shared: &Shared, socket: Foreign, order: u64) -> Result<Said
         Some(_) => None,
         None => Some(shared.users.seat(peer.uid).ok_or(AttachError::TooManyOfUser)?),
     };
+    // It is one of a process, as was found out.
+    drop(program.into_known());
     // But for the answer to being managed.
     seqpacket::takes_descriptors(&socket, false);
     Ok(Said::Hello(Box::new(Candidate {
-        socket,
+        socket: socket.into_socket(),
         app_name: match name {
             [] => scope::app_of(pid).unwrap_or_default(),
             said => name::bounded(said),
@@ -265,10 +271,8 @@ fn still_runs_in_its_memory(socket: &OwnedFd, name: ProcessName) -> Result<(), A
 }
 
 fn open_files(pid: u32) -> Result<(ProcFiles, File), AttachError> {
-    let thread = living_threads(pid).next().unwrap_or(pid);
     let open = |what: &'static str| {
-        File::open(format!("/proc/{thread}/{what}"))
-            .map_err(|source| AttachError::Proc { what, source })
+        open_of_process(pid, what).map_err(|source| AttachError::Proc { what, source })
     };
     let files = ProcFiles::new(open("statm")?, open("maps")?, open("smaps")?);
     Ok((files, open("pagemap")?))
@@ -353,7 +357,7 @@ impl Asked {
     /// Those of the system.
     pub fn answer(&mut self) -> io::Result<Option<Answer>> {
         let mut bytes = [0u8; size_of::<Ready>()];
-        let (len, received) = seqpacket::receive(&self.candidate.socket, &mut bytes)?;
+        let (len, received) = self.candidate.socket.receive(&mut bytes)?;
         let head = words::<4>(&bytes);
         let is_stale = Kind::from_u32(head[1]) == Some(Kind::Ready) && head[3] != self.number;
         Ok((!is_stale || len == 0).then_some(Answer { bytes, len, received }))
@@ -407,7 +411,7 @@ pub fn manage(
     seqpacket::set_timeout(&socket, None).map_err(no_answer)?;
     points::manage_ready();
     // Without it nobody could look for what a dead agent left in staging.
-    let mem = File::open(format!("/proc/{}/mem", living_threads(pid).next().unwrap_or(pid)))
+    let mem = open_of_process(pid, "mem")
         .map_err(|source| AttachError::Proc { what: "opening its memory", source })?;
     let files = child.is_none().then(|| open_files(pid)).transpose()?;
     still_runs_in_its_memory(&socket, ProcessName { pid, started })?;

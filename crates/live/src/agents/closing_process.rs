@@ -17,6 +17,9 @@ use crate::agents::seqpacket;
 /// How long a worker may take to close something before there is another one.
 const STUCK: Duration = Duration::from_secs(1);
 
+/// Workers, at most, those that are stuck included. What comes when all are waits.
+const MOST: u32 = 64;
+
 /// Before what failed for want of something passing is tried again.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -26,7 +29,7 @@ const WAITS: u8 = 2;
 const IS_OVER: u8 = 3;
 
 /// First byte of what it is sent: close this when whoever sends it has closed his own, which the end of the pipe that
-/// comes along tells; or close it when he has ended.
+/// comes along tells, and then a second pipe; or close it when he has ended.
 pub const WHEN_CLOSED: u8 = 1;
 pub const AT_THE_END: u8 = 2;
 
@@ -60,12 +63,11 @@ pub fn start() -> io::Result<OwnedFd> {
 
 /// What the process does.
 fn serve(socket: &OwnedFd, sender: &OwnedFd) -> ! {
-    // SAFETY: only this thread runs, and nobody uses what is closed here; the name is a constant. Workers are reaped
-    // by the kernel.
+    // SAFETY: only this thread runs, and nobody uses what is closed here; the name is a constant.
     let (socket, sender) = unsafe {
         libc::setsid();
         libc::prctl(libc::PR_SET_NAME, c"clew-closer".as_ptr());
-        libc::signal(libc::SIGCHLD, libc::SIG_IGN);
+        libc::signal(libc::SIGCHLD, libc::SIG_DFL);
         for told_to_end in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE] {
             libc::signal(told_to_end, libc::SIG_IGN);
         }
@@ -80,7 +82,9 @@ fn serve(socket: &OwnedFd, sender: &OwnedFd) -> ! {
         }
         (OwnedFd::from_raw_fd(0), OwnedFd::from_raw_fd(1))
     };
+    let mut workers = 0;
     loop {
+        workers -= ended(workers);
         let Ok((hears, says)) = io::pipe() else {
             std::thread::sleep(PAUSE);
             continue;
@@ -93,6 +97,7 @@ fn serve(socket: &OwnedFd, sender: &OwnedFd) -> ! {
             }
             pid if pid < 0 => std::thread::sleep(PAUSE),
             _ => {
+                workers += 1;
                 drop(says);
                 if is_over(hears) {
                     // SAFETY: ends this process.
@@ -101,6 +106,23 @@ fn serve(socket: &OwnedFd, sender: &OwnedFd) -> ! {
             }
         }
     }
+}
+
+/// How many of these workers have ended. Waits for one where there can be no more.
+fn ended(workers: u32) -> u32 {
+    let mut ended = 0;
+    while ended < workers {
+        let flags = if workers - ended < MOST { libc::WNOHANG } else { 0 };
+        // SAFETY: nothing is to be told of how it ended.
+        match unsafe { libc::waitpid(-1, std::ptr::null_mut(), flags) } {
+            1.. => ended += 1,
+            0 => break,
+            _ if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+            // They are nobody's any more.
+            _ => return workers,
+        }
+    }
+    ended
 }
 
 /// What a worker does. When nobody listens to it any more another one has its place.
@@ -118,7 +140,7 @@ fn close_all(socket: &OwnedFd, sender: &OwnedFd, mut says: PipeWriter) -> ! {
             }
             Ok((_, received)) => {
                 let mut received = received.into_iter();
-                let (fd, closed) = (received.next(), received.next());
+                let (fd, closed, tells) = (received.next(), received.next(), received.next());
                 if kind == [AT_THE_END] {
                     at_the_end.push(fd);
                     continue;
@@ -129,6 +151,7 @@ fn close_all(socket: &OwnedFd, sender: &OwnedFd, mut says: PipeWriter) -> ! {
                     let _ = PipeReader::from(closed).read(&mut [0]);
                 }
                 drop(fd);
+                drop(tells);
                 if !goes_on || !say(WAITS) {
                     break;
                 }

@@ -6,6 +6,7 @@ pub mod attach;
 pub mod candidate;
 pub mod closer;
 pub mod closing_process;
+pub mod connection;
 pub mod patient;
 pub mod peer;
 pub mod preload;

@@ -24,6 +24,8 @@ pub enum AttachError {
     TooMany,
     #[error("its user has too many programs that are managed or wait to be")]
     TooManyOfUser,
+    #[error("its user has sent too many descriptors that cannot be closed")]
+    Unclosed,
     #[error("userfaultfd: {0}")]
     Userfaultfd(#[source] io::Error),
     #[error("{what}: {source}")]

@@ -11,8 +11,9 @@ use clew_store::flash::{FlashFacts, LogId};
 
 use super::Governor;
 use super::fullness::Say;
+use super::scans::Unknown;
 use crate::control::status::UsedBytes;
-use crate::programs::mappings::{resident_anonymous_bytes, resident_anonymous_bytes_of};
+use crate::programs::mappings::resident_anonymous_bytes;
 use crate::programs::process::Process;
 use crate::workers::work::Work;
 
@@ -61,7 +62,7 @@ impl Governor {
             .waiting
             .iter()
             .filter(|w| !w.forked && !w.shares_with.is_some_and(is_counted))
-            .map(|w| resident_anonymous_bytes_of(w.pid, self.shared.page_bytes))
+            .map(|w| w.resident)
             .sum();
         let buffers: u64 = processes.iter().map(|p| p.memory.buffer_bytes()).sum();
         let is_there = |id| self.shared.processes.read().contains_key(&id);
@@ -93,9 +94,10 @@ impl Governor {
         self.log_of_pool(said);
         let budget = *self.driver.budget();
         let near = budget.free_bytes(self.used_bytes) < budget.high_bytes * 4;
-        // New memory is found in time: when a program has grown, and more eagerly near the limit.
+        // New memory is found in time, and more eagerly near the limit.
         for (process, resident) in processes.iter().zip(&residents) {
-            if process.is_managed() && self.scans.is_due(process.id, *resident, near) {
+            let unknown = Unknown::of(process, *resident, self.shared.page_bytes);
+            if process.is_managed() && self.scans.is_due(process.id, unknown, near) {
                 self.scan(process.clone(), None);
             }
         }

@@ -11,6 +11,9 @@ use crate::agents::candidate::Candidate;
 use crate::programs::mappings::resident_anonymous_bytes_of;
 use crate::programs::process::Process;
 
+/// What waits that is looked at each time.
+const LOOKED_AT: usize = 64;
+
 impl Governor {
     pub(super) fn hello(&mut self, mut candidate: Box<Candidate>) {
         // They are heard at once, and one that has executed a program since may be heard last.
@@ -35,6 +38,7 @@ impl Governor {
         let (pid, command) = (candidate.pid, candidate.command.clone());
         let reason = (self.config.rule(&command).never).then(|| "a rule says never".to_string());
         let forked = candidate.child.is_some();
+        let resident = resident_anonymous_bytes_of(pid, self.shared.page_bytes);
         self.waiting.push(Waiting {
             candidate: Some(candidate),
             app,
@@ -43,6 +47,7 @@ impl Governor {
             forked,
             reason,
             shares_with: None,
+            resident,
         });
     }
 
@@ -105,15 +110,17 @@ impl Governor {
         self.crew.prepare(candidate, ticket);
     }
 
+    /// Looks at what waits, so many at a time in turn, and has those managed that have become large enough.
     pub(super) fn admit_candidates(&mut self) {
-        for i in 0..self.waiting.len() {
-            let w = &self.waiting[i];
-            if w.candidate.is_none() || w.reason.is_some() {
-                continue;
-            }
-            let resident = resident_anonymous_bytes_of(w.pid, self.shared.page_bytes);
-            if resident >= self.config.min_process.0 {
-                self.manage(i, None);
+        for _ in 0..self.waiting.len().min(LOOKED_AT) {
+            self.looked_at = (self.looked_at + 1) % self.waiting.len();
+            let w = &mut self.waiting[self.looked_at];
+            w.resident = resident_anonymous_bytes_of(w.pid, self.shared.page_bytes);
+            if w.candidate.is_some()
+                && w.reason.is_none()
+                && w.resident >= self.config.min_process.0
+            {
+                self.manage(self.looked_at, None);
             }
         }
     }

@@ -1,6 +1,9 @@
 //! Machines that lend memory: how they stand is looked at with the budget, and the policies are told what has changed.
 
+use std::time::Instant;
+
 use clew_core::{Event, Tier};
+use clew_remote::patience::Patience;
 use clew_remote::told::Told;
 use clew_store::PoolFacts;
 
@@ -13,17 +16,23 @@ use crate::donor_tier::DonorTier;
 pub(super) struct Donors {
     tiers: Vec<DonorTier>,
     told: Told,
+    /// Since when there are these.
+    since: Option<Instant>,
 }
 
 impl Governor {
     /// From now on there are these.
     pub fn lend_from(&mut self, tiers: Vec<DonorTier>) {
         self.donors.tiers = tiers;
+        self.donors.since = Some(Instant::now());
     }
 
     /// Tells the driver how donors stand.
     pub(super) fn look_at_donors(&mut self, pool: &PoolFacts) {
         let tiers = std::mem::take(&mut self.donors.tiers);
+        // A successor has pages there before it has reached any of them.
+        let is_new =
+            self.donors.since.is_some_and(|since| since.elapsed() <= Patience::default().donor);
         for tier in &tiers {
             let log = tier.log.facts();
             let pages = pool.log_pages[tier.log.log().index()];
@@ -32,7 +41,8 @@ impl Governor {
                 tier.forgive();
             }
             let standing = tier.standing();
-            let (room, changed) = self.donors.told.look(tier.donor, &standing, log.tier(pages));
+            let (room, changed) =
+                self.donors.told.look(tier.donor, &standing, log.tier(pages), is_new);
             self.driver.set_tier(Tier::Donor(tier.donor), room);
             self.clean_log(tier.log.log(), &log);
             if let Some(state) = changed {

@@ -10,6 +10,7 @@ use super::{Governor, Waiting};
 use crate::agents::refusal::OWN_USERFAULTFD;
 use crate::faults::affinity;
 use crate::programs::let_go::PATIENCE;
+use crate::programs::mappings::resident_anonymous_bytes_of;
 use crate::programs::plea::Plea;
 use crate::programs::process::Process;
 use crate::workers::work::Work;
@@ -100,6 +101,7 @@ impl Governor {
         if pid != 0 {
             let (candidate, forked, reason) = (None, false, Some(OWN_USERFAULTFD.to_string()));
             self.waiting.retain(|w| w.pid != pid);
+            let resident = resident_anonymous_bytes_of(pid, self.shared.page_bytes);
             self.waiting.push(Waiting {
                 candidate,
                 app,
@@ -108,6 +110,7 @@ impl Governor {
                 forked,
                 reason,
                 shares_with: None,
+                resident,
             });
         }
     }

@@ -132,6 +132,8 @@ struct Waiting {
     reason: Option<String>,
     /// The managed process that has the same memory, which is counted there.
     shares_with: Option<u32>,
+    /// Resident bytes, as last looked at.
+    resident: u64,
 }
 
 /// The policy thread's state.
@@ -151,6 +153,8 @@ pub struct Governor {
     held_up: HashMap<u32, usize>,
     apps: BTreeMap<AppId, App>,
     waiting: Vec<Waiting>,
+    /// The one among them that was looked at last.
+    looked_at: usize,
     /// When a process was last taken down to its own budget.
     over_budget: HashMap<SpaceId, Instant>,
     /// What each user of a service may use.
@@ -163,6 +167,8 @@ pub struct Governor {
     commands: HashMap<u64, u64>,
     last_activity: Instant,
     next_number: u64,
+    /// The number that was given to an app last.
+    last_app: AppId,
     /// Processes of which something is being taken out, and what waits for that.
     swap_outs: HashMap<SpaceId, VecDeque<Work>>,
     moves: Moves,
@@ -235,12 +241,14 @@ impl Governor {
             held_up: HashMap::new(),
             apps: BTreeMap::new(),
             waiting: Vec::new(),
+            looked_at: 0,
             promises: HashMap::new(),
             tickets: HashMap::new(),
             pleas: HashMap::new(),
             commands: HashMap::new(),
             last_activity: now,
             next_number: 1,
+            last_app: AppId(0),
             swap_outs: HashMap::new(),
             moves: Moves::default(),
             scans: Scans::default(),
@@ -396,6 +404,16 @@ impl Governor {
         }
     }
 
+    /// A number that no app has. A user who begins apps without end would come to those of others' after 2^32.
+    fn unused_app(&mut self) -> AppId {
+        loop {
+            self.last_app = AppId(self.last_app.0.wrapping_add(1).max(1));
+            if !self.apps.contains_key(&self.last_app) {
+                return self.last_app;
+            }
+        }
+    }
+
     /// The app of this name of user `uid`, which is new if there is none. Of a longer name it is the first
     /// [`MAX_NAME`] bytes.
     pub fn app_named(&mut self, uid: u32, name: &str) -> AppId {
@@ -403,7 +421,7 @@ impl Governor {
         if let Some((id, _)) = self.apps.iter().find(|(_, a)| a.uid == uid && a.name == name) {
             return *id;
         }
-        let id = AppId(self.number() as u32);
+        let id = self.unused_app();
         self.apps.insert(
             id,
             App {

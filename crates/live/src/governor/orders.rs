@@ -153,7 +153,8 @@ impl Governor {
             None => {}
         }
         if let (Some(process), Some(look)) = (&done.process, &done.scanned) {
-            self.scans.ended(process.id, look.took, look.is_whole);
+            let found = look.found_pages.map(|pages| pages * self.shared.page_bytes);
+            self.scans.ended(process.id, look.took, found);
         }
         if let Some(promised) = self.promises.get_mut(&promise) {
             if !is_on_its_way {

@@ -8,6 +8,7 @@ use crossbeam_channel::Sender;
 
 use super::{Governor, Waiting};
 use crate::control::protocol::{ENDING, Reply, Request};
+use crate::programs::mappings::resident_anonymous_bytes_of;
 use crate::users::Asker;
 
 /// Clients that wait for several pieces of work.
@@ -107,6 +108,7 @@ impl Governor {
                 self.waiting.retain(|w| w.pid != pid);
                 if unmanaged.is_some() {
                     let (candidate, forked, reason) = (None, false, unmanaged);
+                    let resident = resident_anonymous_bytes_of(pid, self.shared.page_bytes);
                     self.waiting.push(Waiting {
                         candidate,
                         app,
@@ -115,6 +117,7 @@ impl Governor {
                         forked,
                         reason,
                         shares_with: None,
+                        resident,
                     });
                 } else if let Some(app) = self.apps.get_mut(&app) {
                     app.awaited = Some((pid, Instant::now()));
@@ -170,28 +173,30 @@ impl Governor {
     }
 
     /// The app that is called so, among those that are his who asks. Whoever sees the apps of all users may say
-    /// `UID:NAME`, and where several users have one of that name, means his own.
+    /// `UID:NAME`, which is that, whatever others call theirs; and where several users have one of a name, he means his own.
     fn find_app(&self, asker: Asker, name: &str) -> Result<AppId, String> {
         let called = |name: &str| -> Vec<(AppId, u32)> {
             let is_it = |a: &super::App| a.name == name && asker.may(a.uid);
             self.apps.iter().filter(|(_, a)| is_it(a)).map(|(id, a)| (*id, a.uid)).collect()
         };
-        let found = called(name);
-        let own = found.iter().find(|(_, uid)| *uid == asker.own());
-        match (&found[..], own) {
-            (_, Some((id, _))) | ([(id, _)], None) => return Ok(*id),
-            ([], None) => {}
-            (several, None) => {
-                let users: Vec<String> = several.iter().map(|(_, uid)| uid.to_string()).collect();
-                let (first, users) = (&users[0], users.join(", "));
-                return Err(format!("users {users} have an app '{name}': say {first}:{name}"));
-            }
-        }
         let of_user = name.split_once(':').and_then(|(uid, name)| {
             let uid = uid.parse::<u32>().ok()?;
             called(name).into_iter().find(|(_, of)| *of == uid)
         });
-        of_user.map(|(id, _)| id).ok_or_else(|| unknown_app(name))
+        if let Some((id, _)) = of_user {
+            return Ok(id);
+        }
+        let found = called(name);
+        let own = found.iter().find(|(_, uid)| *uid == asker.own());
+        match (&found[..], own) {
+            (_, Some((id, _))) | ([(id, _)], None) => Ok(*id),
+            ([], None) => Err(unknown_app(name)),
+            (several, None) => {
+                let users: Vec<String> = several.iter().map(|(_, uid)| uid.to_string()).collect();
+                let (first, users) = (&users[0], users.join(", "));
+                Err(format!("users {users} have an app '{name}': say {first}:{name}"))
+            }
+        }
     }
 
     fn with_app(

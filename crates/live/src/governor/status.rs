@@ -15,7 +15,6 @@ use crate::control::status::{
 use crate::faults::account::FaultAccount;
 use crate::faults::affinity::Placement;
 use crate::faults::latency::Latency;
-use crate::programs::mappings::resident_anonymous_bytes_of;
 use crate::programs::proc_stat::{Stat, cpu_seconds};
 use crate::programs::process::Process;
 use crate::users::Asker;
@@ -265,14 +264,13 @@ impl Governor {
         status.outside = self.outside.found.get(&id).cloned().unwrap_or_default();
         status.thrashing = self.thrashing_of(id, status.ratio);
         for w in self.waiting.iter().filter(|w| w.app == id && !w.forked) {
-            let resident = resident_anonymous_bytes_of(w.pid, self.shared.page_bytes);
-            status.resident_bytes += resident;
+            status.resident_bytes += w.resident;
             status.processes.push(ProcessStatus {
                 pid: w.pid,
                 command: w.command.clone(),
                 managed: false,
                 reason: self.why_waiting(w),
-                resident_bytes: resident,
+                resident_bytes: w.resident,
                 ..ProcessStatus::default()
             });
         }

@@ -21,7 +21,7 @@ use crate::programs::process::Process;
 use crate::workers::work::Work;
 
 /// How often an app that is relaunched is looked at: what it uses must not leave while it does.
-const PERIOD: Duration = Duration::from_millis(50);
+const PERIOD: Duration = Duration::from_millis(200);
 /// Looking takes one part in so many of the policy thread's time at most: all users wait for that, and a program of
 /// one page in each table takes it a tenth of a second.
 const ONE_PART_IN: u32 = 10;

@@ -13,7 +13,6 @@ use clew_core::{AppId, AppState, Ns, SpaceId};
 use super::Governor;
 use crate::control::status::{UsedBytes, UserStatus};
 use crate::control::trusted_path::own_uid;
-use crate::programs::mappings::resident_anonymous_bytes_of;
 use crate::programs::process::Process;
 
 /// Rounds for one user are so far apart at least, and so many times what the last one took the policies.
@@ -113,8 +112,7 @@ impl Governor {
         }
         for w in self.waiting.iter().filter(|w| !w.forked && w.shares_with.is_none()) {
             let Some(app) = self.apps.get(&w.app) else { continue };
-            let resident = resident_anonymous_bytes_of(w.pid, self.shared.page_bytes);
-            used.entry(app.uid).or_default().programs_bytes += resident;
+            used.entry(app.uid).or_default().programs_bytes += w.resident;
         }
         (self.users.used, self.users.sampled) = (used, sampled);
     }

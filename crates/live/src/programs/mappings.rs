@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 
 use clew_core::Vpn;
 
-use crate::programs::proc_stat::living_threads;
+use crate::programs::proc_stat::open_of_process;
 
 /// Spans without a mapping of this size are not worth the events they cause.
 pub const MIN_MAPPING_BYTES: u64 = 128 << 10;
@@ -484,12 +484,11 @@ pub fn page_states(pagemap: &File, first: Vpn, count: usize) -> io::Result<Vec<P
 
 /// Resident anonymous bytes of process `pid`. Zero once it is gone.
 pub fn resident_anonymous_bytes_of(pid: u32, page_bytes: u64) -> u64 {
-    let of = |number: u32| {
-        File::open(format!("/proc/{number}/statm"))
-            .map_or(0, |statm| resident_anonymous_bytes(&statm, page_bytes))
+    let of = |statm: io::Result<File>| {
+        statm.map_or(0, |statm| resident_anonymous_bytes(&statm, page_bytes))
     };
-    match of(pid) {
-        0 => living_threads(pid).map(of).find(|bytes| *bytes > 0).unwrap_or(0),
+    match of(File::open(format!("/proc/{pid}/statm"))) {
+        0 => of(open_of_process(pid, "statm")),
         bytes => bytes,
     }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use clew_agent::protocol::Run;
 use clew_core::Vpn;
-use clew_engine::{Memory, Put, PutStop, Took};
+use clew_engine::{Memory, Put, PutStop, Staged, Took};
 
 use crate::agents::agent::Agent;
 use crate::faults::uffd::{Partial, Uffd};
@@ -521,10 +521,14 @@ impl Memory for ProgramMemory {
         }
     }
 
-    fn copy_taken(&self, i: usize, out: &mut [u8]) {
-        if let Some(agent) = self.agent.get() {
-            agent.copy_taken(i, out);
-        }
+    fn copy_taken(&self, i: usize, out: &mut [u8]) -> bool {
+        let Some(agent) = self.agent.get() else { return false };
+        let Err(error) = agent.copy_taken(i, out) else { return true };
+        // The kernel cannot read it from its own swap, or has no memory for it in the control group of who had it first:
+        // the program's doing, perhaps. It is in staging still.
+        let is_found = self.staged(i, out) == Staged::Copied;
+        tracing::warn!(pid = agent.pid(), %error, is_found, "a page that an agent has copied cannot be read");
+        is_found
     }
 
     fn release_taken(&self) {

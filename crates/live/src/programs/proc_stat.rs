@@ -1,5 +1,6 @@
-//! `/proc/PID/stat`: who began a process, when, and what processor time it used.
+//! `/proc/PID/stat`: who began a process, when, and what processor time it used; and its threads.
 
+use std::fs::File;
 use std::io;
 
 /// What is read there.
@@ -54,15 +55,67 @@ impl Stat {
     }
 }
 
-/// The threads of a process that have not ended: its first one may have (pthread_exit in main), and of that the
-/// kernel says that it has no memory.
-pub fn living_threads(pid: u32) -> impl Iterator<Item = u32> {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let numbers = tasks.filter_map(|task| task.file_name().to_str()?.parse().ok());
-    numbers.filter(move |thread| {
-        Stat::at(&format!("/proc/{pid}/task/{thread}/stat"))
-            .is_ok_and(|stat| !matches!(stat.state, b'Z' | b'X'))
-    })
+/// Threads of a process that are looked at to find one that lives.
+const LOOKED_AT: usize = 64;
+
+/// A thread of a process.
+///
+/// Its number alone says nothing: it may have passed to a thread of another process, of another user's, by the time
+/// that it is used.
+#[derive(Clone, Copy, Debug)]
+pub struct Thread {
+    pid: u32,
+    /// Its number.
+    pub number: u32,
+    started: u64,
+}
+
+impl Thread {
+    /// The threads of process `pid` that have not ended, among its first [`LOOKED_AT`]: its first one may have
+    /// (pthread_exit in main), and of that the kernel says that it has no memory. Others that have ended are there only
+    /// where somebody who traces them has them stay.
+    pub fn living(pid: u32) -> impl Iterator<Item = Thread> {
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let numbers = tasks.filter_map(|task| task.file_name().to_str()?.parse().ok());
+        numbers.take(LOOKED_AT).filter_map(move |number| {
+            let stat = Thread::stat(pid, number).ok()?;
+            let started = stat.started;
+            (!matches!(stat.state, b'Z' | b'X')).then_some(Thread { pid, number, started })
+        })
+    }
+
+    fn stat(pid: u32, number: u32) -> io::Result<Stat> {
+        Stat::at(&format!("/proc/{pid}/task/{number}/stat"))
+    }
+
+    /// Whether it has not ended yet, so that its number was its own up to now.
+    pub fn lives(self) -> bool {
+        Thread::stat(self.pid, self.number).is_ok_and(|stat| stat.started == self.started)
+    }
+
+    /// Opens its file `what` under `/proc`, by way of its process: there is none of others' threads.
+    ///
+    /// # Errors
+    /// It has ended, or that may not be read.
+    pub fn open(self, what: &str) -> io::Result<File> {
+        File::open(format!("/proc/{}/task/{}/{what}", self.pid, self.number))
+    }
+}
+
+/// Opens the file `what` under `/proc` of what all threads of a process have in common, such as its memory.
+///
+/// # Errors
+/// It has ended, or that may not be read.
+pub fn open_of_process(pid: u32, what: &str) -> io::Result<File> {
+    let living = Thread::living(pid).next();
+    living.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?.open(what)
+}
+
+/// The real user of a process; `None` if it is gone.
+pub fn user_of(pid: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
 }
 
 /// Processor time that a process used, seconds; `None` if it is gone. Waits for nobody, where reading
@@ -93,6 +146,43 @@ mod tests {
         let agent = Stat::parse(&text.replace("(a) S 1 (b c)", "(clew-agent)")).expect("as well");
         assert_eq!(agent, Stat { is_agent: true, ..wanted });
         assert_eq!(Stat::parse("7 (x) R 42"), None);
+    }
+
+    #[test]
+    fn a_user_is_known_while_the_process_lives() {
+        assert_eq!(user_of(std::process::id()), Some(crate::control::trusted_path::own_uid()));
+        assert_eq!(user_of(1 << 22), None);
+    }
+
+    #[test]
+    fn a_thread_whose_number_is_anothers_opens_nothing() {
+        let own = std::process::id();
+        let (tell, told) = std::sync::mpsc::channel::<()>();
+        let ends = std::thread::Builder::new().name("ends".into());
+        let ends = ends.spawn(move || told.recv()).expect("a thread");
+        let has_name = |thread: &Thread| {
+            let name = format!("/proc/{own}/task/{}/comm", thread.number);
+            std::fs::read_to_string(name).is_ok_and(|name| name == "ends\n")
+        };
+        let mut thread = Thread::living(own).find(has_name).expect("it is there");
+        assert!(thread.lives() && thread.open("mem").is_ok());
+        drop(tell);
+        let _ = ends.join();
+        // The kernel lets who joins go on a little earlier.
+        while thread.lives() {
+            std::thread::yield_now();
+        }
+        assert!(thread.open("mem").is_err());
+        // Its number has passed to a process that anybody of ours may look at.
+        let mut other = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
+        (thread.number, thread.started) =
+            (other.id(), Stat::of(other.id()).expect("it runs").started);
+        assert!(!thread.lives() && thread.open("mem").is_err());
+        let of_itself = Thread::living(other.id()).next().expect("it runs");
+        assert!(of_itself.lives() && of_itself.open("mem").is_ok());
+        other.kill().and_then(|()| other.wait()).expect("it ends");
+        assert!(!of_itself.lives() && of_itself.open("mem").is_err());
+        assert!(open_of_process(other.id(), "mem").is_err());
     }
 
     #[test]

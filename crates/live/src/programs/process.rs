@@ -253,6 +253,7 @@ impl Process {
         let _ = self.files.set(files);
         self.memory.robust.of(name.pid);
         self.pid.store(name.pid, Ordering::Release);
+        drop(record);
         if self.memory.is_given_up() {
             self.end("it was given up before it had said who it is");
         }
@@ -291,7 +292,7 @@ impl Process {
             return;
         }
         let is_known = {
-            // Whoever says who it is has this lock, and asks then whether it was given up.
+            // Whoever says who it is takes this lock, and asks afterwards whether it was given up.
             let mut record = self.record.lock();
             record.given_up = true;
             record.save(&self.space.journal);
@@ -398,5 +399,73 @@ impl Process {
             }
         });
         vpns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+
+    use clew_store::{Journal, Tables};
+
+    use super::*;
+    use crate::faults::uffd::Uffd;
+    use crate::skip::skip;
+    use crate::users::Users;
+
+    const PAGE: u64 = 4096;
+
+    /// A forked child of which nobody knows yet which process it is.
+    fn unknown_child(uffd: Uffd) -> Arc<Process> {
+        let record = Record {
+            stage: Stage::Child,
+            app: "app".to_string(),
+            pid: 0,
+            started: 0,
+            uid: 0,
+            command: "child".to_string(),
+            staging: 0,
+            area: 0,
+            beacon: 0,
+            secret: 7,
+            forked: None,
+            protocol: 0,
+            descriptors: Default::default(),
+            given_up: false,
+            narrowed: None,
+        };
+        let tables = Arc::new(Tables::new(1 << 20).expect("tables"));
+        let journal = Arc::new(Journal::new(1, PAGE).expect("a journal"));
+        let owner = Owner { app: AppId(1), seat: Users::new(0, None).seat_of_served(0) };
+        let memory = ProgramMemory::new(uffd, PAGE, None, None, -1, 0);
+        let (table, slot) = (Space::new(SpaceId(1), tables), journal.begin().expect("a slot"));
+        Process::new(owner, record, 0, table, memory, slot, None)
+    }
+
+    #[test]
+    fn a_child_that_was_given_up_is_ended_when_it_says_who_it_is() {
+        let uffd = || Uffd::open_own().ok();
+        let (Some(given_up), Some(other)) = (uffd(), uffd()) else {
+            return skip("process::given_up_child", "no userfaultfd");
+        };
+        let mut sleeps = Command::new("sleep").arg("600").spawn().expect("it starts");
+        let pid = sleeps.id();
+        let tell = |child: &Process| {
+            let open = |file: &str| File::open(format!("/proc/{pid}/{file}")).expect("it lives");
+            let files = ProcFiles::new(open("statm"), open("maps"), open("smaps"));
+            let name = ProcessName::of(pid).expect("it lives");
+            assert!(child.identify(name, files, open("pagemap")));
+        };
+        tell(&unknown_child(other));
+        assert!(sleeps.try_wait().expect("it is ours").is_none(), "it lives");
+        let child = unknown_child(given_up);
+        child.give_up("so says the test");
+        assert!(
+            sleeps.try_wait().expect("it is ours").is_none(),
+            "nobody knows that it is this one"
+        );
+        tell(&child);
+        assert_eq!(sleeps.wait().expect("it ends").signal(), Some(libc::SIGKILL));
     }
 }

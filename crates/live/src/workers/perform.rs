@@ -110,7 +110,13 @@ pub(super) fn perform(shared: &Arc<Shared>, work: Work, ctx: &mut MoverContext) 
             let found = scan(shared, &process).inspect_err(|error| {
                 tracing::debug!(pid = process.pid(), %error, "cannot scan a process");
             });
-            let scanned = Some(Look { took: began.elapsed(), is_whole: found.is_ok() });
+            let took = began.elapsed();
+            let is_there = |event: &Event| match event {
+                Event::Resident { run } => u64::from(run.count),
+                _ => 0,
+            };
+            let found_pages = found.as_ref().ok().map(|events| events.iter().map(is_there).sum());
+            let scanned = Some(Look { took, found_pages });
             let events = found.unwrap_or_default();
             Done { ticket, events, scanned, process: Some(process), ..Done::default() }
         }

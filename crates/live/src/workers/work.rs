@@ -66,8 +66,8 @@ pub struct Peeked {
 pub struct Look {
     /// How long that took.
     pub took: Duration,
-    /// Nothing went wrong.
-    pub is_whole: bool,
+    /// Pages of it that were not known; `None` if something went wrong.
+    pub found_pages: Option<u64>,
 }
 
 /// What came of it.

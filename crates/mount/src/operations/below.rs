@@ -5,7 +5,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::thread;
+use std::time::{Duration, SystemTime};
 
 use fuser::{
     FileAttr, FileHandle, FopenFlags, INodeNo, OpenAccMode, OpenFlags, RenameFlags, ReplyDirectory,
@@ -29,6 +30,8 @@ use super::{Files, Result};
 
 /// Bytes of names that are asked of a lower directory at once.
 const NAMES_BYTES: usize = 32 << 10;
+/// How often a name is looked for again where descriptors are out, and what is waited between.
+const FORGETS: (usize, Duration) = (200, Duration::from_millis(5));
 /// The longest value of an extended attribute, and the longest list of their names.
 const MAX_XATTR_BYTES: usize = 64 << 10;
 
@@ -52,10 +55,28 @@ impl Files {
         Ok(lower::attributes(inode.node, &now))
     }
 
-    /// Tells the kernel of a lower inode.
-    pub(super) fn tell(&self, fd: OwnedFd) -> Result<(Arc<Inode>, FileAttr)> {
+    /// What has this name. Where descriptors are out, the kernel is just being asked to forget others.
+    pub(super) fn find(&self, parent: &Inode, name: &OsStr) -> Result<OwnedFd> {
+        for _ in 0..FORGETS.0 {
+            match beneath(parent, name) {
+                Err(LowerErrno::MFILE) => thread::sleep(FORGETS.1),
+                found => return found,
+            }
+        }
+        beneath(parent, name)
+    }
+
+    /// Tells the kernel of a lower inode, which has this name.
+    pub(super) fn tell(
+        &self,
+        (parent, name): (INodeNo, &OsStr),
+        fd: OwnedFd,
+    ) -> Result<(Arc<Inode>, FileAttr)> {
         let now = stat(&fd)?;
-        let inode = self.0.inodes.look_up(fd, lower::key(&now), lower::kind(&now));
+        let (inode, is_new) = self.0.inodes.look_up(fd, lower::key(&now), lower::kind(&now));
+        if is_new {
+            self.0.names.told(parent.0, name, inode.node);
+        }
         let is_watched = matches!(inode.kind, FileType::RegularFile | FileType::Directory);
         if self.0.is_believed() && is_watched {
             self.0.watches.watch(inode.node, &self.0.lower.path(&*inode));
@@ -96,14 +117,20 @@ impl Files {
         beneath(&*parent, name)
     }
 
-    /// Does something to a name; the inode that has it keeps what the pool has of it.
+    /// Does something to a name as whoever asks; the inode that has it keeps what the pool has of it.
     pub(super) fn with_name<R>(
         &self,
+        request: &Request,
         parent: &Inode,
         name: &OsStr,
         act: impl FnOnce() -> Result<R>,
     ) -> Result<R> {
         let fd = beneath(parent, name)?;
+        // The kernel has asked whose it is; by now another may have the name, in a directory where only his own is anybody's.
+        let act = || {
+            let _user = AsUser::become_user(request.uid(), request.gid())?;
+            act()
+        };
         match self.0.inodes.find(lower::key(&stat(&fd)?)) {
             Some(inode) => self.0.change(&inode, 0..0, |_| act()),
             None => act(),
@@ -157,28 +184,24 @@ impl Files {
         mode: u32,
         flags: i32,
     ) -> Result<(FileAttr, FileHandle, FopenFlags)> {
-        let parent = self.inode(parent)?;
+        let (told, parent) = (parent, self.inode(parent)?);
         let name = checked(name)?;
-        let exclusive = OFlags::from_bits_retain(flags as u32) & OFlags::EXCL;
-        // Somebody may have put a pipe there meanwhile: nobody waits for it.
-        let all = lower_flags(flags)
-            | exclusive
-            | OFlags::CREATE
-            | OFlags::NOFOLLOW
-            | OFlags::NONBLOCK
-            | OFlags::CLOEXEC;
+        // Whether its user may open what somebody has put there since the kernel looked, nobody has asked.
+        let all = lower_flags(flags) | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file = {
             let _user = AsUser::become_user(request.uid(), request.gid())?;
             let mode = Mode::from_raw_mode(mode & 0o7777);
-            rustix::fs::openat2(&*parent, name, all, mode, lower::resolve())?
+            rustix::fs::openat2(&*parent, name, all, mode, lower::resolve())
         };
+        let exclusive = OFlags::from_bits_retain(flags as u32).contains(OFlags::EXCL);
+        let file = file.map_err(|error| match error {
+            // The kernel looks again, and asks.
+            LowerErrno::EXIST if !exclusive => LowerErrno::STALE,
+            error => error,
+        })?;
         let fd = self.0.lower.open(&file, OFlags::PATH)?;
-        let (inode, attributes) = self.tell(fd)?;
-        let opened = match inode.kind {
-            FileType::RegularFile => self.opened(inode.clone(), file, flags),
-            _ => Err(LowerErrno::EXIST),
-        };
-        match opened {
+        let (inode, attributes) = self.tell((told, name), fd)?;
+        match self.opened(inode.clone(), file, flags) {
             Ok((handle, answer)) => Ok((attributes, handle, answer)),
             Err(error) => {
                 self.forget_inode(inode.node, 1);
@@ -229,6 +252,7 @@ impl Files {
 
     pub(super) fn rename_name(
         &self,
+        request: &Request,
         parent: INodeNo,
         name: &OsStr,
         new_parent: INodeNo,
@@ -238,15 +262,21 @@ impl Files {
         let (parent, new_parent) = (self.inode(parent)?, self.inode(new_parent)?);
         let (name, new_name) = (checked(name)?, checked(new_name)?);
         let flags = LowerRename::from_bits(flags.bits()).ok_or(LowerErrno::INVAL)?;
-        self.with_name(&parent, name, || {
+        self.with_name(request, &parent, name, || {
             rustix::fs::renameat_with(&*parent, name, &*new_parent, new_name, flags)
         })
     }
 
-    pub(super) fn remove(&self, parent: INodeNo, name: &OsStr, flags: AtFlags) -> Result<()> {
+    pub(super) fn remove(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        flags: AtFlags,
+    ) -> Result<()> {
         let parent = self.inode(parent)?;
         let name = checked(name)?;
-        self.with_name(&parent, name, || rustix::fs::unlinkat(&*parent, name, flags))
+        self.with_name(request, &parent, name, || rustix::fs::unlinkat(&*parent, name, flags))
     }
 
     pub(super) fn link_name(
@@ -300,12 +330,17 @@ impl Files {
         Ok(value)
     }
 
-    pub(super) fn attribute_names(&self, node: INodeNo) -> Result<Vec<u8>> {
+    /// Names of attributes, each with a zero behind it. Those that are root's alone are named to root alone.
+    pub(super) fn attribute_names(&self, request: &Request, node: INodeNo) -> Result<Vec<u8>> {
         let inode = self.inode(node)?;
         let mut names = vec![0; MAX_XATTR_BYTES];
         let len = rustix::fs::listxattr(self.0.lower.path(&*inode), &mut names[..])?;
         names.truncate(len);
-        Ok(names)
+        if request.uid() == 0 {
+            return Ok(names);
+        }
+        let shown = names.split_inclusive(|byte| *byte == 0);
+        Ok(shown.filter(|name| !name.starts_with(b"trusted.")).flatten().copied().collect())
     }
 }
 

@@ -7,13 +7,16 @@
 #[path = "../../../../tests/skip.rs"]
 mod skip;
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clew_core::{CodecKind, PoolKind};
 use clew_mount::{MountConfig, Status, mount, status};
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, WaitOptions, kill_process, setrlimit, waitpid,
+};
 
 /// Longer than anything here takes on a slow and busy machine.
 pub const LONG: Duration = Duration::from_secs(60);
@@ -50,6 +53,10 @@ pub fn serve() {
         return;
     };
     let number = |name: &str| of(name).unwrap().into_string().unwrap().parse::<u64>().unwrap();
+    if let files @ 1.. = number("CLEW_MOUNT_FILES") {
+        let limit = Rlimit { current: Some(files), maximum: Some(files) };
+        setrlimit(Resource::Nofile, limit).unwrap();
+    }
     let mounted = mount(MountConfig {
         directory: directory.into(),
         mount_point: mount_point.into(),
@@ -58,7 +65,7 @@ pub fn serve() {
         codec: CodecKind::Lz4,
         pool: PoolKind::SizeClasses,
         selective: true,
-        allow_other: false,
+        allow_other: number("CLEW_MOUNT_OTHERS") == 1,
         timeout: Duration::from_millis(number("CLEW_MOUNT_BELIEVE")),
     })
     .unwrap();
@@ -73,6 +80,10 @@ pub struct Mount {
     server: Option<Child>,
     /// How long the kernel believes names and attributes, ms.
     believe_ms: u64,
+    /// Whether other users may use it.
+    others: bool,
+    /// Descriptors that its server may have; zero for as many as there are.
+    files: u64,
 }
 
 impl Mount {
@@ -83,11 +94,29 @@ impl Mount {
 
     /// The same, and the kernel believes names and attributes for that long.
     pub fn believing(believe_ms: u64, pool_bytes: u64, cache_bytes: u64) -> Mount {
+        Mount::of(believe_ms, false, 0, pool_bytes, cache_bytes)
+    }
+
+    /// The same, and the server may have so many descriptors.
+    pub fn with_descriptors(files: u64) -> Mount {
+        Mount::of(0, false, files, 8 << 20, 8 << 20)
+    }
+
+    /// The same for all users, of whom each may make files there.
+    pub fn for_all(pool_bytes: u64, cache_bytes: u64) -> Mount {
+        let mount = Mount::of(0, true, 0, pool_bytes, cache_bytes);
+        for (path, mode) in [(mount.place.path(), 0o755), (&mount.lower(), 0o1777)] {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        }
+        mount
+    }
+
+    fn of(believe_ms: u64, others: bool, files: u64, pool_bytes: u64, cache_bytes: u64) -> Mount {
         let place = tempfile::tempdir().unwrap();
         for name in ["lower", "mnt", "plain"] {
             std::fs::create_dir(place.path().join(name)).unwrap();
         }
-        let mut mount = Mount { place, server: None, believe_ms };
+        let mut mount = Mount { place, server: None, believe_ms, others, files };
         mount.start(pool_bytes, cache_bytes);
         mount
     }
@@ -101,6 +130,8 @@ impl Mount {
             .env("CLEW_MOUNT_POOL", pool_bytes.to_string())
             .env("CLEW_MOUNT_CACHE", cache_bytes.to_string())
             .env("CLEW_MOUNT_BELIEVE", self.believe_ms.to_string())
+            .env("CLEW_MOUNT_OTHERS", u8::from(self.others).to_string())
+            .env("CLEW_MOUNT_FILES", self.files.to_string())
             .stdout(Stdio::null())
             .spawn()
             .unwrap();

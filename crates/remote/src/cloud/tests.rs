@@ -22,6 +22,8 @@ struct Has {
     made: u64,
     /// Nobody may end somebody else's link.
     kills_nobody: bool,
+    /// What it says when it is asked for a page: a byte of it at a time, and never all.
+    slowly: Option<&'static [u8]>,
     /// So often it was asked which keys there are; it names one more each time, and says that there are others.
     endless: Option<u64>,
 }
@@ -64,6 +66,15 @@ fn has_served(has: &Mutex<Has>, stream: &TcpStream) {
     while let Some(words) = command(&mut from) {
         let mut has = has.lock();
         if !has.clients.contains_key(&number) {
+            return;
+        }
+        let slowly = has.slowly.filter(|_| words[0] == b"GETRANGE");
+        if let Some(begin) = slowly {
+            drop(has);
+            let mut says = begin.iter().chain(std::iter::repeat(&b'1'));
+            while says.next().is_some_and(|byte| to.write_all(&[*byte]).is_ok()) {
+                std::thread::sleep(Duration::from_millis(20));
+            }
             return;
         }
         let answer = has.answer(number, &words);
@@ -170,6 +181,10 @@ fn cloud(address: SocketAddr) -> Cloud {
     Cloud::new(&address, session, SEGMENT, 64 * SEGMENT, patience).unwrap()
 }
 
+fn connects(cloud: &Cloud, address: SocketAddr) -> Link {
+    connect(&cloud.shared, &mut Lookup::new(&address.to_string())).unwrap()
+}
+
 fn write(cloud: &Cloud, bytes: &[u8]) -> io::Result<()> {
     let (tell, told) = channel();
     cloud.put(AT, bytes.to_vec(), Box::new(move |wrote| drop(tell.send(wrote))));
@@ -243,6 +258,11 @@ fn a_server_whose_keys_have_no_end_holds_nobody() {
     };
     let (address, session) = (format!("redis://{}", server.address), Session([7; 16]));
     let borrows = Cloud::new(&address, session, SEGMENT, 64 * SEGMENT, patience).unwrap();
+    nobody_waits_for(borrows, |borrows| assert_eq!(borrows.standing().state, DonorState::Lost));
+}
+
+/// Who reads there is told that there is no answer, and its end is not waited for. Between these it is looked at.
+fn nobody_waits_for(borrows: Cloud, look: impl FnOnce(&Cloud)) {
     // Never dropped where the test fails, as that would wait, too.
     let borrows = std::mem::ManuallyDrop::new(borrows);
     let (tell, told) = channel();
@@ -251,13 +271,47 @@ fn a_server_whose_keys_have_no_end_holds_nobody() {
     borrows.read(Read { at: AT, into, told: Box::new(came), pressing: true, again: false });
     let answer = told.recv_timeout(LONG).expect("nobody waits for ever");
     assert_eq!(answer.unwrap_err().kind(), ErrorKind::TimedOut);
-    assert_eq!(borrows.standing().state, DonorState::Lost);
+    look(&borrows);
     let (tell, ended) = channel();
     std::thread::spawn(move || {
         drop(std::mem::ManuallyDrop::into_inner(borrows));
         let _ = tell.send(());
     });
     ended.recv_timeout(LONG).expect("its end is not waited for");
+}
+
+/// Nor does one that begins an answer and says a byte of it at a time, whatever it began with.
+#[test]
+fn a_server_that_says_a_byte_at_a_time_holds_nobody() {
+    for begin in [&b"$1000000\r\n"[..], b"*1000000\r\n:", b":", b""] {
+        let server = Server::new();
+        server.has.lock().slowly = Some(begin);
+        let patience = Patience {
+            link: Duration::from_millis(300),
+            donor: Duration::from_millis(900),
+            ..Patience::default()
+        };
+        let (address, session) = (format!("redis://{}", server.address), Session([7; 16]));
+        let borrows = Cloud::new(&address, session, SEGMENT, 64 * SEGMENT, patience).unwrap();
+        until("it is there", || borrows.standing().state == DonorState::Up);
+        nobody_waits_for(borrows, |_| {});
+    }
+}
+
+/// What it says beyond what was asked for is not taken.
+#[test]
+fn a_server_that_says_more_than_was_asked_for_fills_no_memory() {
+    let server = Server::new();
+    let borrows = cloud(server.address);
+    let mut link = connects(&borrows, server.address);
+    server.has.lock().keys.insert("large".into(), vec![1; 1 << 20]);
+    let get = redis::cmd("GETRANGE").arg("large").arg(0).arg(1 << 20).clone();
+    let whole: Vec<u8> = get.query(link.with_pages(1 << 20)).unwrap();
+    assert_eq!(whole.len(), 1 << 20);
+    let more = get.query::<Vec<u8>>(link.with_pages(4096));
+    assert_eq!(more.unwrap_err().kind(), redis::ErrorKind::Io);
+    // What is left of the answer is nobody's.
+    assert!(!redis::ConnectionLike::check_connection(&mut link));
 }
 
 #[test]
@@ -269,6 +323,6 @@ fn keys_that_are_not_ours_are_not_kept() {
     for at in [AT + 1, HEAD_BYTES + 64 * SEGMENT, u64::MAX] {
         server.has.lock().keys.insert(format!("{of_session}{at}"), b"nobody's".to_vec());
     }
-    let mut link = connect(&borrows.shared).unwrap();
+    let mut link = connects(&borrows, server.address);
     assert_eq!(keys_there(&borrows.shared, &mut link).unwrap(), BTreeSet::from([AT]));
 }

@@ -1,7 +1,8 @@
 //! What borrowers have at a donor: for each session an area, in which lie pieces as they were written.
 //!
 //! A piece is what one write brought; another write to the same place takes its place. A read is answered from the one
-//! piece in which it begins, as far as that goes. All areas are under one lock, which is held for copying one piece.
+//! piece in which it begins, as far as that goes. All areas are under one lock, which is held for copying one piece, or
+//! for forgetting some.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -16,6 +17,10 @@ use crate::wire::Status;
 
 /// What a piece takes beside its bytes.
 const PIECE_BYTES: u64 = 96;
+/// Pieces that are forgotten before others have their turn.
+const FORGET_AT_ONCE: usize = 4096;
+/// Areas in which nothing is and which no link has are kept for their borrower, so many at most.
+const EMPTY_OF_ONE: usize = 16;
 
 /// Whose an area is.
 pub type Owner = (PublicKey, Session);
@@ -69,6 +74,9 @@ impl Areas {
         inside.links += 1;
         let link = inside.links;
         let is_known = inside.areas.contains_key(&owner);
+        if !is_known {
+            inside.forget_empty(owner.0);
+        }
         let area = inside.areas.entry(owner).or_insert_with(|| Area {
             pieces: BTreeMap::new(),
             bytes: 0,
@@ -97,9 +105,10 @@ impl Areas {
             .filter(|(_, area)| is_over(area))
             .map(|(owner, _)| *owner)
             .collect();
-        for owner in over {
-            inside.remove(&owner);
-        }
+        let gone: Vec<Area> = over.iter().filter_map(|owner| inside.remove(owner)).collect();
+        // That takes a while for many pieces, and others wait for nothing of it.
+        drop(inside);
+        drop(gone);
     }
 
     /// The largest area is gone; what that freed, bytes.
@@ -107,7 +116,9 @@ impl Areas {
         let mut inside = self.inside.lock();
         let largest = inside.areas.iter().max_by_key(|(owner, area)| (area.bytes, **owner));
         let Some(owner) = largest.map(|(owner, _)| *owner) else { return 0 };
-        inside.remove(&owner)
+        let gone = inside.remove(&owner);
+        drop(inside);
+        gone.map_or(0, |area| area.bytes)
     }
 
     /// Stores a piece. `None` if the area is another link's by now, or gone.
@@ -146,17 +157,25 @@ impl Areas {
 
     /// Pieces that begin in the `len` bytes from `at` on are gone. `None` as for [`Areas::write`].
     pub fn forget(&self, held: Held, at: u64, len: u64) -> Option<()> {
+        let end = at.saturating_add(len);
+        while self.forget_some(held, at, end)? {}
+        Some(())
+    }
+
+    /// Some of those that begin from `at` to `end` are gone; whether there are more. Others have their turn then.
+    fn forget_some(&self, held: Held, at: u64, end: u64) -> Option<bool> {
         let mut inside = self.inside.lock();
         let area = inside.area(held)?;
-        let end = at.saturating_add(len);
-        let there: Vec<u64> = area.pieces.range(at..end).map(|(start, _)| *start).collect();
+        let there = area.pieces.range(at..end).map(|(start, _)| *start);
+        let there: Vec<u64> = there.take(FORGET_AT_ONCE).collect();
         let mut freed = 0;
-        for start in there {
-            freed += area.pieces.remove(&start).map_or(0, |piece| piece.len() as u64 + PIECE_BYTES);
+        for start in &there {
+            let piece = area.pieces.remove(start);
+            freed += piece.map_or(0, |piece| piece.len() as u64 + PIECE_BYTES);
         }
         area.bytes -= freed;
         inside.account.give_back(freed);
-        Some(())
+        Some(there.len() == FORGET_AT_ONCE)
     }
 
     /// What is in use, and what is free, bytes.
@@ -176,14 +195,26 @@ impl Areas {
 }
 
 impl Inside {
+    /// For each of them a borrower has to say nothing but another session.
+    fn forget_empty(&mut self, key: PublicKey) {
+        let areas = self.areas.iter();
+        let empty: Vec<Owner> = areas
+            .filter(|((of, _), area)| *of == key && area.left.is_some() && area.pieces.is_empty())
+            .map(|(owner, _)| *owner)
+            .collect();
+        if empty.len() >= EMPTY_OF_ONE {
+            empty.iter().for_each(|owner| drop(self.areas.remove(owner)));
+        }
+    }
+
     fn area(&mut self, held: Held) -> Option<&mut Area> {
         self.areas.get_mut(&held.owner).filter(|area| area.link == held.link)
     }
 
-    fn remove(&mut self, owner: &Owner) -> u64 {
-        let freed = self.areas.remove(owner).map_or(0, |area| area.bytes);
-        self.account.give_back(freed);
-        freed
+    fn remove(&mut self, owner: &Owner) -> Option<Area> {
+        let gone = self.areas.remove(owner)?;
+        self.account.give_back(gone.bytes);
+        Some(gone)
     }
 }
 
@@ -281,5 +312,32 @@ mod tests {
         assert_eq!(areas.read(one, 0, 10, &mut out), Some(Status::Done));
         assert!(areas.take_largest() > 100);
         assert!(!areas.is_held(one) && areas.is_held(other));
+    }
+
+    /// A borrower has many small pieces, and gives them all back in one go.
+    #[test]
+    fn who_forgets_much_holds_up_nobody() {
+        let areas = Areas::new(1 << 30);
+        let (many, _) = areas.hold(owner(1));
+        let pieces = 3 * FORGET_AT_ONCE as u64;
+        assert!((0..pieces).all(|at| areas.write(many, at, &[0]) == Some(Status::Done)));
+        let all = areas.room().0;
+        assert_eq!(areas.forget_some(many, 0, u64::MAX), Some(true));
+        assert!(areas.room().0 >= all / 2, "more than a part at once");
+        areas.forget(many, 0, u64::MAX).unwrap();
+        assert_eq!(areas.room().0, 0);
+    }
+
+    /// Another session with each link, and nothing else.
+    #[test]
+    fn areas_of_which_nothing_is_used_are_few() {
+        let areas = Areas::new(1 << 20);
+        for number in 0..1000u32 {
+            let mut session = [0; 16];
+            session[..4].copy_from_slice(&number.to_le_bytes());
+            let (held, _) = areas.hold((owner(1).0, Session(session)));
+            areas.leave(held);
+        }
+        assert!(areas.inside.lock().areas.len() < 100);
     }
 }

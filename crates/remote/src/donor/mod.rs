@@ -1,7 +1,7 @@
 //! The machine that lends: what of its memory is lent to whom, and who asks.
 //!
 //! - [`areas`]: what borrowers have here, [`account`]: how much that is; `serve`: one thread a borrower, which answers its questions in their order;
-//!   `pressure`: whether this machine wants its memory back.
+//!   `strangers`: who has not proven yet who it is; `pressure`: whether this machine wants its memory back.
 //!
 //! Memory is taken as it is used and given back as it is forgotten, all borrowers together are kept to one limit. A
 //! borrower whose link is cut finds what it had when it comes back with the same session, for a while ([`Lending::keep`]).
@@ -13,20 +13,26 @@ pub mod account;
 pub mod areas;
 mod pressure;
 mod serve;
+pub(crate) mod strangers;
 
+use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use crate::keys::Keys;
+use parking_lot::Mutex;
+
+use crate::keys::{Keys, PublicKey};
 use areas::Areas;
 use pressure::Pressure;
 pub use serve::HEARTBEAT;
+use strangers::Strangers;
 
-/// Links at a time, those that have not proven yet who they are included.
-pub const MOST_LINKS: usize = 128;
+/// Links at a time, of borrowers that have proven who they are; and of one of them.
+pub const MOST_LINKS: usize = 96;
+const MOST_OF_ONE: usize = 24;
 
 /// How a machine lends.
 #[derive(Clone, Debug)]
@@ -76,6 +82,8 @@ pub(crate) struct Shared {
     pub keys: Keys,
     pub pressure: Pressure,
     pub links: AtomicUsize,
+    pub strangers: Strangers,
+    pub borrowers: Mutex<HashMap<PublicKey, usize>>,
     pub ends: AtomicBool,
 }
 
@@ -104,6 +112,8 @@ impl Donor {
             lending,
             keys,
             links: AtomicUsize::new(0),
+            strangers: Strangers::default(),
+            borrowers: Mutex::default(),
             ends: AtomicBool::new(false),
         });
         let accepts = Arc::clone(&shared);
@@ -162,15 +172,13 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
                 continue;
             }
         };
-        if shared.links.fetch_add(1, SeqCst) >= MOST_LINKS {
-            shared.links.fetch_sub(1, SeqCst);
-            continue;
-        }
+        let Ok(stranger) = shared.strangers.came(&stream) else { continue };
+        shared.links.fetch_add(1, SeqCst);
         let lends = Arc::clone(shared);
         let named = std::thread::Builder::new().name("clew-donor-link".into());
         let spawned = named.spawn(move || {
             let peer = stream.peer_addr();
-            if let Err(error) = serve::serve(&lends, stream) {
+            if let Err(error) = serve::serve(&lends, stream, stranger) {
                 let peer = peer.map_or_else(|_| "?".to_string(), |peer| peer.to_string());
                 tracing::info!(%peer, %error, "the link to a borrower has ended");
             }
@@ -178,6 +186,7 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
         });
         if let Err(error) = spawned {
             tracing::warn!(%error, "no thread for a borrower");
+            shared.strangers.is_none(stranger);
             shared.links.fetch_sub(1, SeqCst);
         }
     }

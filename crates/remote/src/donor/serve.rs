@@ -6,9 +6,10 @@ use std::net::TcpStream;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
-use super::Shared;
 use super::areas::Held;
-use crate::secure::{Channel, SecureError, Until};
+use super::{MOST_LINKS, MOST_OF_ONE, Shared};
+use crate::keys::PublicKey;
+use crate::secure::{Channel, SecureError, Session, Until};
 use crate::wire::{DonorFacts, FACTS_BYTES, Frames, Head, Kind, MAX_BODY_BYTES, Status};
 
 /// How often a donor says how it stands.
@@ -20,23 +21,78 @@ const SILENCE: Duration = Duration::from_secs(10);
 /// Answers are sent when there are so many bytes of them, or nothing more was asked.
 const ANSWERS_BYTES: usize = 256 << 10;
 
-/// Serves until the link ends.
-pub(super) fn serve(shared: &Shared, mut stream: TcpStream) -> Result<(), SecureError> {
-    stream.set_nodelay(true)?;
-    // Who was paired a moment ago is known.
-    let known = shared.keys.known().map_err(|error| io::Error::other(error.to_string()))?;
-    let knows = |key| known.iter().any(|(known, _)| *known == key);
-    let mut until = Until::from_now(&stream, PATIENCE);
-    let (channel, key, session) = Channel::accept(&mut until, &shared.keys.identity, knows)?;
+/// Serves until the link ends; until it is known to whom, it is a `stranger`'s.
+pub(super) fn serve(
+    shared: &Shared,
+    mut stream: TcpStream,
+    stranger: u64,
+) -> Result<(), SecureError> {
+    let accepted = accept(shared, &stream);
+    shared.strangers.is_none(stranger);
+    let (channel, frames, key, session) = accepted?;
+    let Some(_place) = Place::take(shared, key) else {
+        return Err(io::Error::other("it has too many links, or all have").into());
+    };
     stream.set_write_timeout(Some(PATIENCE))?;
     stream.set_read_timeout(Some(HEARTBEAT))?;
     let (held, is_known) = shared.areas.hold((key, session));
     let mut link = Link { shared, channel, held, plain: Vec::new(), sealed: Vec::new() };
-    let ended = link.run(&mut stream, is_known);
+    let ended = link.run(&mut stream, frames, is_known);
     shared.areas.leave(held);
     match ended {
         Err(SecureError::System(error)) if error.kind() == ErrorKind::UnexpectedEof => Ok(()),
         ended => ended,
+    }
+}
+
+/// Who is there, and what it has said already.
+fn accept(
+    shared: &Shared,
+    stream: &TcpStream,
+) -> Result<(Channel, Frames, PublicKey, Session), SecureError> {
+    stream.set_nodelay(true)?;
+    // Who was paired a moment ago is known.
+    let known = shared.keys.known().map_err(|error| io::Error::other(error.to_string()))?;
+    let knows = |key| known.iter().any(|(known, _)| *known == key);
+    let mut until = Until::from_now(stream, PATIENCE);
+    let (mut channel, key, session) = Channel::accept(&mut until, &shared.keys.identity, knows)?;
+    // Somebody else may have heard what began a link, and say it again: only the borrower can go on, and asks at once
+    // how the donor stands. Until then nothing of it is touched.
+    let (mut frames, mut came) = (Frames::default(), [0; 4096]);
+    while frames.is_empty() {
+        match until.read(&mut came) {
+            Ok(0) => return Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
+            Ok(len) => channel.open(&came[..len], &mut frames)?,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok((channel, frames, key, session))
+}
+
+/// One of the links of a borrower, as long as it lives.
+struct Place<'a> {
+    shared: &'a Shared,
+    key: PublicKey,
+}
+
+impl Place<'_> {
+    fn take(shared: &Shared, key: PublicKey) -> Option<Place<'_>> {
+        let mut borrowers = shared.borrowers.lock();
+        let all: usize = borrowers.values().sum();
+        let own = borrowers.entry(key).or_insert(0);
+        (all < MOST_LINKS && *own < MOST_OF_ONE).then(|| {
+            *own += 1;
+            Place { shared, key }
+        })
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut borrowers = self.shared.borrowers.lock();
+        borrowers.entry(self.key).and_modify(|own| *own -= 1);
+        borrowers.retain(|_, own| *own > 0);
     }
 }
 
@@ -50,25 +106,18 @@ struct Link<'a> {
 }
 
 impl Link<'_> {
-    fn run(&mut self, stream: &mut TcpStream, is_known: bool) -> Result<(), SecureError> {
-        let mut frames = Frames::default();
+    fn run(
+        &mut self,
+        stream: &mut TcpStream,
+        mut frames: Frames,
+        is_known: bool,
+    ) -> Result<(), SecureError> {
         let mut came = vec![0; 256 << 10];
         let status = if is_known { Status::Done } else { Status::Gone };
         self.say_state(0, status);
         self.send(stream)?;
         let (mut said, mut heard) = (Instant::now(), Instant::now());
         loop {
-            match stream.read(&mut came) {
-                Ok(0) => return Ok(()),
-                Ok(len) => {
-                    heard = Instant::now();
-                    self.channel.open(&came[..len], &mut frames)?;
-                }
-                Err(error)
-                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error.into()),
-            }
             while let Some((head, body)) = frames.take()? {
                 if !self.answer(head, body)? {
                     return Ok(());
@@ -87,6 +136,17 @@ impl Link<'_> {
             self.send(stream)?;
             if heard.elapsed() > SILENCE {
                 return Err(io::Error::from(ErrorKind::TimedOut).into());
+            }
+            match stream.read(&mut came) {
+                Ok(0) => return Ok(()),
+                Ok(len) => {
+                    heard = Instant::now();
+                    self.channel.open(&came[..len], &mut frames)?;
+                }
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
             }
         }
     }

@@ -13,7 +13,7 @@ use crate::borrowed::Borrowed;
 use crate::link::tests::{pair, proxy, until};
 use crate::patience::Patience;
 use crate::secure::{Channel, Session};
-use crate::wire::{Frames, HEAD_BYTES};
+use crate::wire::{Frames, HEAD_BYTES, Head, Kind};
 
 /// Whatever a borrower sends that has proven who it is: the donor answers, or ends the link, and serves others.
 #[test]
@@ -70,7 +70,7 @@ fn log_over(link: crate::link::Link, slots: u64) -> Arc<Flash> {
         log: LogId::at(DonorId::FIRST),
         segment_bytes: 64 << 10,
         buffers: 16,
-        reads_ahead: ReadsAhead::Idle,
+        reads_ahead: ReadsAhead::IfUsed,
         writers: 1,
     };
     let device = Borrowed::new(link, 4096 + slots * (64 << 10));
@@ -184,4 +184,95 @@ fn who_finds_all_buffers_on_their_way_waits_for_one() {
         handle += 1;
         flash.put(handle, &mut vec![1; 4096]).expect("it was waited for");
     }
+}
+
+/// Asks how the donor stands; whether it says anything.
+fn asks(channel: &mut Channel, stream: &mut TcpStream) -> bool {
+    let mut sealed = Vec::new();
+    channel.seal(&Head::of(Kind::Ping, 1, 0).to_bytes(), &mut sealed).unwrap();
+    stream.write_all(&sealed).is_ok() && stream.read(&mut [0; 9]).is_ok_and(|len| len > 0)
+}
+
+/// A stream, and all that was written to it.
+struct Recorded(TcpStream, Vec<u8>);
+
+impl Read for Recorded {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.0.read(bytes)
+    }
+}
+
+impl Write for Recorded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let len = self.0.write(bytes)?;
+        self.1.extend_from_slice(&bytes[..len]);
+        Ok(len)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// Who has heard how a link began, and has no keys, says it again: the link goes on, and its borrower has all its places.
+#[test]
+fn what_began_a_link_is_worth_nothing_when_it_is_said_again() {
+    let pair = pair(Lending::of(1 << 20));
+    let connect = || {
+        let stream = TcpStream::connect(pair.donor.address()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream
+    };
+    let mut recorded = Recorded(connect(), Vec::new());
+    let session = Session([1; 16]);
+    let channel = Channel::connect(&mut recorded, &pair.borrower, pair.key, session);
+    let (mut channel, Recorded(mut stream, said)) = (channel.expect("it is known"), recorded);
+    assert!(asks(&mut channel, &mut stream));
+    let again: Vec<TcpStream> = (0..MOST_OF_ONE)
+        .map(|_| {
+            let mut stream = connect();
+            stream.write_all(&said).unwrap();
+            // Its version, and the answer to what began the link.
+            stream.read_exact(&mut [0; 4]).unwrap();
+            stream
+        })
+        .collect();
+    // A link that has lost its area is told at a heartbeat.
+    let until = std::time::Instant::now() + 3 * HEARTBEAT;
+    while std::time::Instant::now() < until {
+        assert!(stream.read(&mut [0; 4096]).is_ok_and(|len| len > 0), "its link has ended");
+    }
+    assert_eq!(pair.donor.shared.borrowers.lock().values().sum::<usize>(), 1);
+    drop(again);
+}
+
+/// Connections that say nothing, as many as can be made, and links of one borrower that has proven who it is: another
+/// has its own all the same.
+#[test]
+fn who_only_connects_keeps_nobody_out() {
+    let pair = pair(Lending::of(1 << 20));
+    let address = pair.donor.address();
+    let silent: Vec<TcpStream> =
+        (0..3 * MOST_LINKS).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let links = |identity: &crate::keys::Identity, count: usize| -> Vec<(TcpStream, bool)> {
+        let of_one = |number: usize| {
+            let mut stream = TcpStream::connect(address).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+            let session = Session([number as u8; 16]);
+            let made = Channel::connect(&mut stream, identity, pair.key, session);
+            // How it stands is the first that a donor says, to who asks.
+            let is_up = made.is_ok_and(|mut channel| asks(&mut channel, &mut stream));
+            (stream, is_up)
+        };
+        (0..count).map(of_one).collect()
+    };
+    let up = |links: &[(TcpStream, bool)]| links.iter().filter(|(_, is_up)| *is_up).count();
+    let own = links(&pair.borrower, 2 * MOST_OF_ONE);
+    assert_eq!(up(&own), MOST_OF_ONE);
+    let other = crate::keys::Identity::random().unwrap();
+    pair.keys.know(other.public(), "another").unwrap();
+    assert_eq!(up(&links(&other, 1)), 1);
+    drop((silent, own));
+    until("all links end", || pair.donor.lent().links == 0);
+    assert!(pair.donor.shared.borrowers.lock().is_empty());
 }

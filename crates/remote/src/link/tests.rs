@@ -58,7 +58,7 @@ impl Pair {
         let listener = loop {
             match TcpListener::bind(address) {
                 Ok(listener) => break listener,
-                Err(error) => assert!(since.elapsed() < Duration::from_secs(20), "{error}"),
+                Err(error) => assert!(since.elapsed() < Duration::from_secs(60), "{error}"),
             }
             std::thread::sleep(Duration::from_millis(20));
         };
@@ -272,12 +272,21 @@ fn a_donor_that_has_begun_anew_has_lost_what_it_had_and_says_so() {
     assert_eq!(link.standing().state, DonorState::Up);
 }
 
+/// What a donor says of itself.
+fn how_it_stands() -> Vec<u8> {
+    use crate::wire::{DonorFacts, FACTS_BYTES, Head, Kind};
+
+    let facts = DonorFacts { free_bytes: 1 << 20, ..DonorFacts::default() };
+    let head = Head { body_bytes: FACTS_BYTES as u32, ..Head::of(Kind::State, 0, 0) };
+    [&head.to_bytes()[..], &facts.to_bytes()].concat()
+}
+
 /// A donor that answers a read as if it were a write, once: the question is asked again on the next link, and nobody waits for
 /// ever.
 #[test]
 fn an_answer_of_another_kind_ends_the_link_and_no_question() {
     use crate::secure::Channel;
-    use crate::wire::{DonorFacts, FACTS_BYTES, Frames, Head, Kind};
+    use crate::wire::{Frames, Head, Kind};
 
     let (donor, borrower) = (Identity::random().unwrap(), Identity::random().unwrap());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -289,11 +298,8 @@ fn an_answer_of_another_kind_ends_the_link_and_no_question() {
             let Ok((mut channel, ..)) = Channel::accept(&mut stream, &donor, |_| true) else {
                 continue;
             };
-            let facts = DonorFacts { free_bytes: 1 << 20, ..DonorFacts::default() };
-            let state = Head { body_bytes: FACTS_BYTES as u32, ..Head::of(Kind::State, 0, 0) };
             let mut sealed = Vec::new();
-            let said = [&state.to_bytes()[..], &facts.to_bytes()].concat();
-            channel.seal(&said, &mut sealed).unwrap();
+            channel.seal(&how_it_stands(), &mut sealed).unwrap();
             stream.write_all(&sealed).unwrap();
             let (mut frames, mut came) = (Frames::default(), [0; 4096]);
             while let Ok(len) = stream.read(&mut came) {
@@ -320,4 +326,46 @@ fn an_answer_of_another_kind_ends_the_link_and_no_question() {
     let link = Link::new(peer, patience, None).unwrap();
     assert_eq!(read(&link, 0, 4096).unwrap(), b"abc");
     assert_eq!(link.standing().connections, 2);
+}
+
+/// A donor that says how it stands, over and over and quicker than that can be heard, and answers nothing.
+#[test]
+fn a_donor_that_floods_its_link_holds_up_nobody() {
+    use crate::cores::Cores;
+    use crate::secure::Channel;
+
+    let (donor, borrower) = (Identity::random().unwrap(), Identity::random().unwrap());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let key = donor.public();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let Ok((mut channel, ..)) = Channel::accept(&mut stream, &donor, |_| true) else {
+                continue;
+            };
+            let said = how_it_stands().repeat(20_000);
+            // What is to be said next is ready when the last has gone.
+            let (ready, next) = std::sync::mpsc::sync_channel(16);
+            std::thread::spawn(move || {
+                loop {
+                    let mut sealed = Vec::new();
+                    if channel.seal(&said, &mut sealed).is_err() || ready.send(sealed).is_err() {
+                        return;
+                    }
+                }
+            });
+            while next.recv().is_ok_and(|sealed| stream.write_all(&sealed).is_ok()) {}
+        }
+    });
+    let session = Session([1; 16]);
+    let peer = Peer { address, identity: borrower, donor: key, session, has: false };
+    let cores = Cores::default();
+    let link = Link::new(peer, Patience::default(), Some(cores.of(0))).unwrap();
+    until("it is up", || link.standing().connections > 0);
+    let since = Instant::now();
+    assert!(read(&link, 0, 4096).is_err());
+    // Whoever else has this core has it now and then.
+    drop(cores.of(0).burst());
+    drop(link);
+    assert!(since.elapsed() < Duration::from_secs(60), "{:?}", since.elapsed());
 }

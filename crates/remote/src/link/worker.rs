@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::SockRef;
 
-use super::{Shared, resolve};
+use super::Shared;
 use crate::cores::Core;
 use crate::heard::Heard;
+use crate::lookup::Lookup;
 use crate::queue::{Asked, What};
 use crate::secure::{Channel, SecureError, Until};
 use crate::wire::{DonorFacts, Frames, Head, Kind, Status, WireError};
@@ -28,6 +29,8 @@ const UNSENT_BYTES: u32 = 128 << 10;
 const WRITES_BYTES: usize = 8 << 20;
 /// Asked for by nobody who waits, and not here yet.
 const READS_BYTES: usize = 256 << 10;
+/// How often the socket is read before all else has its turn: a donor may say more than can be heard.
+const READS: usize = 16;
 
 /// What was sent and not answered, by its number.
 #[derive(Default)]
@@ -43,6 +46,7 @@ struct Worker<'a> {
     core: Option<Core>,
     sent: Sent,
     heard: Heard,
+    lookup: Lookup,
 }
 
 /// Works until the channel ends.
@@ -55,6 +59,7 @@ pub(super) fn run(shared: &Shared, core: Option<Core>) {
         core,
         sent: Sent { next: 1, ..Sent::default() },
         heard: Heard::new(Instant::now(), shared.peer.has),
+        lookup: Lookup::new(&shared.peer.address),
     };
     let mut pause = TRIES.0;
     while !shared.queues.lock().ends {
@@ -79,18 +84,7 @@ impl Worker<'_> {
     fn connect(&mut self) -> Result<(TcpStream, Channel), SecureError> {
         let patience = self.shared.patience.link;
         let peer = &self.shared.peer;
-        let mut last = io::Error::new(ErrorKind::NotFound, "its name has no address");
-        let mut found = None;
-        for address in resolve(&peer.address)? {
-            match TcpStream::connect_timeout(&address, patience) {
-                Ok(stream) => {
-                    found = Some(stream);
-                    break;
-                }
-                Err(error) => last = error,
-            }
-        }
-        let stream = found.ok_or(last)?;
+        let stream = self.lookup.connect(patience)?;
         stream.set_nodelay(true)?;
         let socket = SockRef::from(&stream);
         socket.set_tcp_user_timeout(Some(patience))?;
@@ -111,14 +105,17 @@ impl Worker<'_> {
         let mut asked_last: Option<Instant> = None;
         let mut is_first = true;
         loop {
-            self.sleep(&stream, out_at < out.len())?;
+            // A donor says nothing before it is asked.
+            if asked_last.is_some() {
+                self.sleep(&stream, out_at < out.len())?;
+            }
             // Nobody else runs on this core meanwhile, and nobody waits for it for longer than this takes.
             let core = self.core.clone();
             let _burst = core.as_ref().map(Core::burst);
             if self.shared.queues.lock().ends {
                 return Ok(());
             }
-            loop {
+            for _ in 0..READS {
                 match stream.read(&mut came) {
                     Ok(0) => return Ok(()),
                     Ok(len) => {

@@ -11,10 +11,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clew_live::control::trusted_path::own_uid;
 use serde::Deserialize;
 
-use super::{Front, Gone, Said};
+use super::{Front, Gone, Said, trusted};
 use crate::latest::Latest;
 
 const MAGIC: &[u8; 6] = b"i3-ipc";
@@ -51,11 +50,7 @@ impl Sway {
     fn connect(&self) -> Result<UnixStream, Gone> {
         let stream = UnixStream::connect(&self.socket)
             .map_err(|error| Gone(format!("{}: {error}", self.socket.display())))?;
-        let peer = rustix::net::sockopt::socket_peercred(&stream).map_err(gone)?;
-        let uid = peer.uid.as_raw();
-        if uid != own_uid() && uid != 0 {
-            return Err(Gone(format!("user {uid} serves {}", self.socket.display())));
-        }
+        let stream = trusted(stream, self.socket.display())?;
         stream.set_write_timeout(Some(PATIENCE)).map_err(gone)?;
         Ok(stream)
     }

@@ -1,8 +1,13 @@
 //! X11: `_NET_ACTIVE_WINDOW` of the root window (Extended Window Manager Hints), which window managers keep,
 //! and whose that window is: as the server knows it (X-Resource extension), else as the window says
 //! (`_NET_WM_PID`), which in a container is another's number.
+//!
+//! What answers on this machine must be the user's own or root's: anybody may listen where no X server does, and
+//! who announces an answer without an end has memory taken for it.
 
 use std::convert::Infallible;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
 use std::sync::Arc;
 
 use x11rb::connection::Connection;
@@ -10,9 +15,11 @@ use x11rb::errors::ReplyError;
 use x11rb::protocol::Event;
 use x11rb::protocol::res::{ClientIdMask, ClientIdSpec, ConnectionExt as _};
 use x11rb::protocol::xproto::{AtomEnum, ChangeWindowAttributesAux, ConnectionExt as _, EventMask};
-use x11rb::rust_connection::RustConnection;
+use x11rb::reexports::x11rb_protocol::parse_display::{ConnectAddress, parse_display};
+use x11rb::reexports::x11rb_protocol::xauth::get_auth;
+use x11rb::rust_connection::{DefaultStream, RustConnection};
 
-use super::{Front, Gone, Said};
+use super::{Front, Gone, Said, trusted};
 use crate::latest::Latest;
 
 /// The X server that DISPLAY names.
@@ -48,7 +55,7 @@ impl Front for X11 {
 
 impl Screen {
     fn open() -> Result<Screen, Gone> {
-        let (x, number) = x11rb::connect(None).map_err(gone)?;
+        let (x, number) = connect()?;
         let root = x.setup().roots.get(number).ok_or_else(|| gone("it has no such screen"))?.root;
         let atom = |name: &[u8]| -> Result<u32, ReplyError> {
             Ok(x.intern_atom(false, name)?.reply()?.atom)
@@ -80,6 +87,31 @@ impl Screen {
         let number = there(asked.reply())?.and_then(|reply| reply.value32()?.next());
         Ok(number.filter(|number| *number > 0))
     }
+}
+
+/// The server that DISPLAY names, and the number of its screen.
+fn connect() -> Result<(RustConnection, usize), Gone> {
+    let display = parse_display(None).map_err(gone)?;
+    let address = display.connect_instruction().next();
+    let (stream, (family, of)) = match address.ok_or_else(|| gone("DISPLAY names nobody"))? {
+        ConnectAddress::Socket(path) => DefaultStream::from_unix_stream(at(&path)?),
+        // Who names a machine relies on it. Where none is named, this is not tried in the socket's place.
+        other => DefaultStream::connect(&other),
+    }
+    .map_err(gone)?;
+    let auth = get_auth(family, &of, display.display).ok().flatten();
+    let (name, data) = auth.unwrap_or_default();
+    let screen = usize::from(display.screen);
+    let x = RustConnection::connect_to_stream_with_auth_info(stream, screen, name, data);
+    Ok((x.map_err(gone)?, screen))
+}
+
+/// Who serves this socket, or that of its name which is in no directory, and may.
+fn at(path: &str) -> Result<UnixStream, Gone> {
+    let nameless = || UnixStream::connect_addr(&SocketAddr::from_abstract_name(path)?);
+    let trusted = |stream: UnixStream| trusted(stream, path);
+    let found = UnixStream::connect(path).map_err(gone).and_then(trusted);
+    found.or_else(|why| nameless().map_err(gone).and_then(trusted).map_err(|_| why))
 }
 
 /// An answer; none where the window is gone by now, or the server has no such extension.

@@ -155,8 +155,8 @@ impl Place {
 pub enum ReadsAhead {
     /// Never.
     Never,
-    /// Unless a program waits: what came with it would come at its cost.
-    Idle,
+    /// Where a program waits, while enough of what came so is asked for: it comes at that program's cost.
+    IfUsed,
     /// Always: a disk is hardly slower for it.
     Always,
 }
@@ -505,8 +505,9 @@ impl Core {
         let object = place.len as usize + TAG_BYTES;
         let reads_ahead = match self.reads_ahead {
             ReadsAhead::Never => false,
-            ReadsAhead::Idle => !pressing && tries == TRIES - 1,
-            ReadsAhead::Always => tries == TRIES - 1,
+            _ if tries < TRIES - 1 => false,
+            ReadsAhead::IfUsed => !pressing || self.windows.as_ref().is_some_and(Windows::pays),
+            ReadsAhead::Always => true,
         };
         let span = match reads_ahead {
             true => Windows::around(place, object, shape.slot_bytes),

@@ -3,6 +3,9 @@
 //! reads ahead of a swap device by slots too: `mm/swap_state.c`, `swap_cluster_readahead`.)
 //!
 //! A slot that is on the device does not change before it has another generation, and that is in a window's name.
+//!
+//! Where a window takes longer than what was asked for (a link), the last windows say whether one pays while a program waits: if
+//! enough of what they brought was asked for.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -24,6 +27,14 @@ struct Name {
     number: u32,
 }
 
+/// Objects that were asked for, for each window that was read, from which on one pays: a link of a gigabit brings a window in
+/// the time of four objects.
+const PAYS: u32 = 4;
+/// Windows by which that is judged.
+const JUDGED_BY: u32 = 32;
+/// While windows do not pay, one read in so many brings one: it may be different by now.
+const TRIED_ONE_IN: u32 = 16;
+
 /// What of a slot is read for an object: offset in the slot and length, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
@@ -33,11 +44,49 @@ pub(super) struct Span {
 
 /// The windows that were read last.
 #[derive(Debug)]
-pub(super) struct Windows(Mutex<LruCache<Name, Arc<[u8]>>>);
+pub(super) struct Windows {
+    kept: Mutex<LruCache<Name, Arc<[u8]>>>,
+    worth: Mutex<Worth>,
+}
+
+/// What windows were good for lately. A leaf, held for a moment.
+#[derive(Debug)]
+struct Worth {
+    windows: u32,
+    /// Objects that were had from them.
+    objects: u32,
+    /// Reads without one since one was tried.
+    untried: u32,
+}
+
+impl Worth {
+    /// Whether a window pays, or is to be tried.
+    fn pays(&mut self) -> bool {
+        let pays = self.objects >= self.windows * PAYS || self.untried + 1 >= TRIED_ONE_IN;
+        self.untried = if pays { 0 } else { self.untried + 1 };
+        pays
+    }
+
+    /// What is long ago counts less.
+    fn read(&mut self) {
+        self.windows += 1;
+        if self.windows > JUDGED_BY {
+            self.windows /= 2;
+            self.objects /= 2;
+        }
+    }
+}
 
 impl Windows {
     pub fn new() -> Windows {
-        Windows(Mutex::new(LruCache::new(KEPT)))
+        // The first ones are believed to pay.
+        let worth = Worth { windows: 0, objects: 0, untried: 0 };
+        Windows { kept: Mutex::new(LruCache::new(KEPT)), worth: Mutex::new(worth) }
+    }
+
+    /// Whether a program that waits for an object may wait for the window around it.
+    pub fn pays(&self) -> bool {
+        self.worth.lock().pays()
     }
 
     /// The windows of a slot of `slot_bytes` in which the first `needed` bytes from `place` on lie.
@@ -64,29 +113,35 @@ impl Windows {
         let span = Windows::around(place, needed, u32::MAX);
         let mut bytes = Vec::with_capacity(needed);
         let mut skip = (place.offset - span.offset) as usize;
-        let mut kept = self.0.lock();
+        let mut kept = self.kept.lock();
         for name in Windows::names(place, span) {
             let window = kept.get(&name)?;
             let end = window.len().min(skip + needed - bytes.len());
             bytes.extend_from_slice(window.get(skip..end)?);
             skip = 0;
         }
-        (bytes.len() == needed).then_some(bytes)
+        drop(kept);
+        if bytes.len() != needed {
+            return None;
+        }
+        self.worth.lock().objects += 1;
+        Some(bytes)
     }
 
     /// What was read of `span` of the slot of `place`, from its first byte on. It is kept as far as it is whole windows.
     pub fn keep(&self, place: Place, span: Span, read: &[u8]) {
+        self.worth.lock().read();
         let whole = read.chunks_exact(WINDOW_BYTES as usize);
         for (name, window) in Windows::names(place, span).zip(whole) {
             // Copied without the lock: a fault may want it.
             let window = window.into();
-            self.0.lock().put(name, window);
+            self.kept.lock().put(name, window);
         }
     }
 
     /// They are not what was written.
     pub fn forget(&self, place: Place, needed: usize) {
-        let mut kept = self.0.lock();
+        let mut kept = self.kept.lock();
         for name in Windows::names(place, Windows::around(place, needed, u32::MAX)) {
             kept.pop(&name);
         }
@@ -125,6 +180,33 @@ mod tests {
         assert_eq!(windows.get(place(WINDOW_BYTES - 1, 1), 2), None);
         windows.forget(place(at, 1), 200);
         assert_eq!(windows.get(place(WINDOW_BYTES, 1), 200), None);
+    }
+
+    #[test]
+    fn windows_pay_while_enough_of_them_is_asked_for() {
+        let (windows, slot) = (Windows::new(), slot());
+        let read = |number: u32| {
+            let at = place(number % 4 * WINDOW_BYTES, 1);
+            let span = Windows::around(at, 1, slot.len() as u32);
+            windows.keep(at, span, &slot[span.offset as usize..][..span.len as usize]);
+            at
+        };
+        assert!(windows.pays(), "nobody knows yet");
+        for number in 0..100 {
+            let at = read(number);
+            (0..PAYS).for_each(|_| drop(windows.get(at, 1).expect("it was read")));
+        }
+        assert!(windows.pays());
+        for number in 0..2 * JUDGED_BY {
+            read(number);
+        }
+        let tried = (0..10 * TRIED_ONE_IN).filter(|_| windows.pays()).count();
+        assert_eq!(tried, 10, "of what nobody asked for one in so many is tried");
+        for number in 0..4 * JUDGED_BY {
+            let at = read(number);
+            (0..2 * PAYS).for_each(|_| drop(windows.get(at, 1).expect("it was read")));
+        }
+        assert!((0..100).all(|_| windows.pays()), "it is different by now");
     }
 
     #[test]

@@ -63,7 +63,8 @@ pub fn header(status: &Status, rates: Option<&Rates>, width: usize) -> Vec<Strin
         if tier.tier == "flash" && status.flash.as_ref().is_some_and(|f| f.latched.is_some()) {
             text.push_str(", TAKES NOTHING MORE");
         }
-        lines.push(gauge(&tier.tier, share(tier.used_bytes, tier.limit_bytes), width, &text));
+        let share = share(tier.used_bytes, tier.limit_bytes);
+        lines.push(gauge(&seen(&tier.tier), share, width, &text).chars().take(width).collect());
     }
     for donor in status.donors.iter().take(DONORS) {
         let line = format!(
@@ -300,6 +301,17 @@ mod tests {
         assert!(lines.iter().any(|line| line == first), "{lines:?}");
         assert!(lines.iter().any(|line| line == "and 2 more donors ('clew ps')"), "{lines:?}");
         assert!(lines.iter().all(|line| line.chars().count() <= 80), "{lines:?}");
+    }
+
+    #[test]
+    fn whatever_a_tier_is_called_it_has_one_line() {
+        let mut status = status(1);
+        let lines = header(&status, None, 80).len();
+        status.tiers[0].tier = "a\n\u{202e}".to_string() + &"x".repeat(1000);
+        let hostile = header(&status, None, 80);
+        assert_eq!(hostile.len(), lines);
+        let fits = |line: &String| line.chars().count() <= 80 && !line.contains(char::is_control);
+        assert!(hostile.iter().all(fits), "{hostile:?}");
     }
 
     #[test]

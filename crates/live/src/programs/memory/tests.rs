@@ -132,7 +132,7 @@ fn a_page_that_was_moved_and_is_called_busy_is_taken() {
     });
     assert_eq!(took, [Took::Busy, Took::Taken, Took::Taken, Took::Busy]);
     let mut page = vec![0; PAGE as usize];
-    memory.copy_taken(1, &mut page);
+    assert!(memory.copy_taken(1, &mut page));
     assert!(page.iter().all(|byte| *byte == 2), "the page as the program left it");
 }
 
@@ -159,7 +159,7 @@ fn what_a_dead_agent_had_moved_is_taken() {
     });
     assert_eq!(took, [Took::Stayed, Took::Taken, Took::Stayed]);
     let mut page = vec![0; PAGE as usize];
-    memory.copy_taken(1, &mut page);
+    assert!(memory.copy_taken(1, &mut page));
     assert!(page.iter().all(|byte| *byte == 2), "the page as the program left it");
 }
 
@@ -430,7 +430,7 @@ fn a_first_write_in_the_middle_of_a_move_is_not_lost() {
             memory.take_out(&[Vpn::of_addr(program, PAGE)], &mut took);
             memory.finish_taking(&mut took);
             if took[0] == Took::Taken {
-                memory.copy_taken(0, &mut page);
+                assert!(memory.copy_taken(0, &mut page));
                 assert_eq!(memory.uffd.copy(program, &page).errno, 0);
             } else {
                 // What the fault of a resident page is answered with.

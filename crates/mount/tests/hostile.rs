@@ -1,0 +1,260 @@
+//! Users of a mount who are hostile to others of it.
+
+mod support;
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::fs::XattrFlags;
+use rustix::mount::UnmountFlags;
+use support::{LONG, Mount, can_run, skip_because};
+
+/// Somebody else.
+const NOBODY: u32 = 65534;
+
+#[test]
+#[ignore = "the server, not a test"]
+fn serve() {
+    support::serve();
+}
+
+/// A script that somebody else runs.
+fn python_as_nobody(script: &str, arguments: &[&Path]) -> Command {
+    let mut python = Command::new("python3");
+    python.args(["-c", script]).args(arguments).uid(NOBODY).gid(NOBODY).current_dir("/");
+    python.stdin(Stdio::piped()).stdout(Stdio::piped());
+    python
+}
+
+#[test]
+fn who_creates_a_file_opens_none_of_anothers() {
+    if !can_run("who_creates_a_file_opens_none_of_anothers", &["python3"]) {
+        return;
+    }
+    let mount = Mount::for_all(1 << 20, 64 << 10);
+    // Looks and creates, again and again: root's file appears in between.
+    let script = "import os,sys,time\n\
+        until=time.time()+10\n\
+        while time.time() < until:\n\
+        \x20 try: fd=os.open(sys.argv[1],os.O_CREAT|os.O_RDWR,0o600)\n\
+        \x20 except OSError: continue\n\
+        \x20 if os.fstat(fd).st_uid==0:\n\
+        \x20  print(os.pread(fd,99,0),flush=True)\n\
+        \x20  break\n\
+        \x20 os.close(fd)\n\
+        \x20 try: os.unlink(sys.argv[1])\n\
+        \x20 except OSError: pass\n";
+    let secret = mount.plain().join("secret");
+    fs::write(&secret, "root's own").unwrap();
+    fs::set_permissions(&secret, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let mut other = python_as_nobody(script, &[&mount.at().join("x")]).spawn().unwrap();
+    let there = mount.lower().join("x");
+    while other.try_wait().unwrap().is_none() {
+        if fs::hard_link(&secret, &there).is_ok() {
+            std::thread::sleep(Duration::from_micros(200));
+            let _ = fs::remove_file(&there);
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    let said = other.wait_with_output().unwrap();
+    assert!(said.status.success());
+    assert_eq!(String::from_utf8_lossy(&said.stdout), "", "another's file was opened");
+}
+
+/// What is another's in a directory like `/tmp` stays, also if it takes the name of what was his own who removes or replaces
+/// that: root's file does, again and again.
+fn anothers_file_stays(act: &str) {
+    let mount = Mount::for_all(1 << 20, 64 << 10);
+    let script = "import os,sys,time\n\
+        low,up=sys.argv[1:3]\n\
+        until=time.time()+10\n\
+        def make(path):\n\
+        \x20 try: os.close(os.open(path,os.O_CREAT|os.O_EXCL|os.O_WRONLY,0o600))\n\
+        \x20 except OSError: pass\n\
+        while time.time() < until:\n\
+        \x20 make(low+'/x'); make(low+'/y')\n\
+        \x20 try: ACT\n\
+        \x20 except OSError: pass\n";
+    let script = script.replace("ACT", act);
+    let root = mount.plain().join("root");
+    fs::write(&root, "root's own").unwrap();
+    let ino = fs::metadata(&root).unwrap().ino();
+    let mut other = python_as_nobody(&script, &[&mount.lower(), &mount.at()]).spawn().unwrap();
+    let (mine, there) = (mount.lower().join("mine"), mount.lower().join("x"));
+    let mut has_it = true;
+    while has_it && other.try_wait().unwrap().is_none() {
+        fs::hard_link(&root, &mine).unwrap();
+        fs::rename(&mine, &there).unwrap();
+        std::thread::sleep(Duration::from_micros(300));
+        has_it = fs::symlink_metadata(&there).is_ok_and(|found| found.ino() == ino);
+        let _ = fs::remove_file(&there);
+        std::thread::sleep(Duration::from_micros(300));
+    }
+    let _ = other.kill();
+    other.wait().unwrap();
+    assert!(has_it, "root's file is gone by {act}");
+}
+
+#[test]
+fn who_removes_a_file_removes_none_of_anothers() {
+    if can_run("who_removes_a_file_removes_none_of_anothers", &["python3"]) {
+        anothers_file_stays("os.unlink(up+'/x')");
+    }
+}
+
+#[test]
+fn who_renames_a_file_replaces_none_of_anothers() {
+    if can_run("who_renames_a_file_replaces_none_of_anothers", &["python3"]) {
+        anothers_file_stays("os.rename(up+'/y',up+'/x')");
+    }
+}
+
+#[test]
+fn who_keeps_a_lease_holds_up_nobody_else() {
+    if !can_run("who_keeps_a_lease_holds_up_nobody_else", &["python3"]) {
+        return;
+    }
+    let mount = Mount::for_all(1 << 20, 64 << 10);
+    fs::write(mount.lower().join("other"), "other").unwrap();
+    // More than there are threads that answer the kernel.
+    let script = "import fcntl,os,signal,sys\n\
+        signal.signal(signal.SIGIO,signal.SIG_IGN)\n\
+        for i in range(8):\n\
+        \x20 fd=os.open('%s/f%d'%(sys.argv[1],i),os.O_CREAT|os.O_RDWR,0o644)\n\
+        \x20 fcntl.fcntl(fd,fcntl.F_SETLEASE,fcntl.F_WRLCK)\n\
+        print('taken',flush=True)\n\
+        sys.stdin.readline()\n";
+    let mut holder = python_as_nobody(script, &[&mount.lower()]).spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(holder.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    assert_eq!(said, "taken\n");
+    let opens: Vec<_> = (0..8)
+        .map(|number| {
+            let path = mount.at().join(format!("f{number}"));
+            std::thread::spawn(move || match number {
+                0 => {
+                    let script = "import os,sys; os.truncate(sys.argv[1],5)";
+                    let status = Command::new("python3").args(["-c", script]).arg(path).status();
+                    assert!(status.unwrap().success());
+                    Ok(())
+                }
+                _ => File::open(path).map(drop),
+            })
+        })
+        .collect();
+    std::thread::sleep(Duration::from_millis(500));
+    let since = Instant::now();
+    assert_eq!(fs::read(mount.at().join("other")).unwrap(), b"other");
+    assert!(since.elapsed() < LONG / 6, "held up for {:?}", since.elapsed());
+    assert!(opens.iter().all(|open| !open.is_finished()), "they wait");
+    holder.stdin.take().unwrap().write_all(b"\n").unwrap();
+    holder.wait().unwrap();
+    opens.into_iter().for_each(|open| open.join().unwrap().expect("it is given up"));
+    assert_eq!(fs::metadata(mount.lower().join("f0")).unwrap().len(), 5);
+}
+
+#[test]
+fn what_is_roots_alone_is_named_to_nobody_else() {
+    let test = "what_is_roots_alone_is_named_to_nobody_else";
+    if !can_run(test, &["python3"]) {
+        return;
+    }
+    let mount = Mount::for_all(1 << 20, 64 << 10);
+    let file = mount.lower().join("file");
+    fs::write(&file, "").unwrap();
+    fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
+    for name in ["trusted.secret", "user.known"] {
+        if let Err(error) = rustix::fs::setxattr(&file, name, b"1", XattrFlags::empty()) {
+            return skip_because(test, &format!("{name}: {error}"));
+        }
+    }
+    let script = "import os,sys; print(sorted(os.listxattr(sys.argv[1])))";
+    let of_nobody = python_as_nobody(script, &[&mount.at().join("file")]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&of_nobody.stdout), "['user.known']\n");
+    let mut names = [0; 256];
+    let len = rustix::fs::listxattr(mount.at().join("file"), &mut names[..]).unwrap();
+    let names = String::from_utf8_lossy(&names[..len]).into_owned();
+    assert!(names.contains("trusted.secret") && names.contains("user.known"), "{names}");
+}
+
+/// A file system in a file, in the tree until it is dropped.
+struct Disk<'a>(&'a Path);
+
+impl Drop for Disk<'_> {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(self.0, UnmountFlags::DETACH);
+    }
+}
+
+#[test]
+fn what_a_file_system_keeps_for_root_is_left_to_root() {
+    let test = "what_a_file_system_keeps_for_root_is_left_to_root";
+    if !can_run(test, &["python3", "mkfs.ext4", "mount"]) {
+        return;
+    }
+    let mut mount = Mount::for_all(1 << 20, 64 << 10);
+    mount.kill();
+    let (image, disk) = (mount.plain().join("image"), mount.lower());
+    File::create(&image).unwrap().set_len(32 << 20).unwrap();
+    let made = Command::new("mkfs.ext4").args(["-q", "-F", "-m", "40"]).arg(&image).status();
+    let there = Command::new("mount").args(["-o", "loop"]).args([&image, &disk]).status();
+    if !made.is_ok_and(|made| made.success()) || !there.is_ok_and(|there| there.success()) {
+        return skip_because(test, "no file system can be made in a file");
+    }
+    let _disk = Disk(&disk);
+    fs::set_permissions(&disk, std::os::unix::fs::PermissionsExt::from_mode(0o1777)).unwrap();
+    mount.start(1 << 20, 64 << 10);
+    let script = "import mmap,os,sys\n\
+        at=sys.argv[1]\n\
+        def file(name):\n\
+        \x20 fd=os.open(at+'/'+name,os.O_CREAT|os.O_RDWR,0o600); os.ftruncate(fd,32<<20); return fd\n\
+        def fill(fd):\n\
+        \x20 for i in range(512): os.pwrite(fd,b'x'*65536,i*65536)\n\
+        def map(fd):\n\
+        \x20 m=mmap.mmap(fd,32<<20)\n\
+        \x20 for i in range(0,32<<20,4096): m[i]=1\n\
+        \x20 m.flush()\n\
+        def make(fd): os.posix_fallocate(fd,0,32<<20)\n\
+        for way in fill,map,make:\n\
+        \x20 try: way(file(way.__name__)); print('there was room')\n\
+        \x20 except OSError: pass\n";
+    let filled = python_as_nobody(script, &[&mount.at()]).output().unwrap();
+    assert!(filled.status.success());
+    assert_eq!(String::from_utf8_lossy(&filled.stdout), "");
+    let room = rustix::fs::statvfs(&disk).unwrap();
+    let (free, for_all, blocks) = (room.f_bfree, room.f_bavail, room.f_blocks);
+    assert!(for_all < blocks / 20, "{for_all} of {blocks} are not filled");
+    assert!(free > blocks / 4, "{free} of {blocks} are left to root");
+}
+
+/// Each inode that the kernel knows is a descriptor of the server's: it has it forget some in time.
+#[test]
+fn a_tree_of_more_files_than_descriptors_is_walked() {
+    if !can_run("hostile::tree", &[]) {
+        return;
+    }
+    let mount = Mount::with_descriptors(256);
+    let file = |i: u32| format!("{}/{i}", i % 10);
+    for i in 0..10 {
+        std::fs::create_dir(mount.lower().join(i.to_string())).unwrap();
+    }
+    (0..2000).for_each(|i| std::fs::write(mount.lower().join(file(i)), i.to_string()).unwrap());
+    let held = std::fs::File::open(mount.at().join(file(7))).unwrap();
+    for round in 0..3 {
+        for i in 0..2000 {
+            let at = mount.at().join(file(i));
+            let looked = std::fs::metadata(&at);
+            assert!(looked.is_ok(), "{round}, {i}: {looked:?}");
+            // One of many is opened, too.
+            if i % 20 == 0 {
+                assert_eq!(std::fs::read_to_string(&at).unwrap(), i.to_string());
+            }
+        }
+    }
+    assert_eq!(held.metadata().unwrap().len(), 1, "what is in use is kept");
+}
