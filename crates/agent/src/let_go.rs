@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::kept::{daemons_path, read_beacon};
 use crate::protocol::{Header, Hello, Kind, MAGIC, MAX_NAME, RANGE_BYTES, VERSION};
-use crate::serve::{POLLIN, Pollfd, SOCK_NONBLOCK, Timespec, connect, pause, send};
+use crate::serve::{POLLIN, Patience, Pollfd, Timespec, connect, pause, send};
 use crate::sys::{close, errno, nr, syscall4, syscall6};
 
 /// `ioctl` request of the kernel.
@@ -118,7 +118,7 @@ pub(crate) fn ask(range: Option<[usize; 2]>) -> Answer {
 }
 
 fn ask_once(path: &[u8; 108], range: Option<[usize; 2]>, until: i64) -> Answer {
-    let Ok(socket) = connect(path, SOCK_NONBLOCK) else { return Answer::Lost };
+    let Ok(socket) = connect(path, Patience::None) else { return Answer::Lost };
     let mut header = Header::new(Kind::LetGo, VERSION, 0);
     let mut name = [0; MAX_NAME + 1];
     if let Some([start, end]) = range {

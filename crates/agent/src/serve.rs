@@ -39,11 +39,9 @@ pub(crate) const POLLIN: i16 = 1;
 const MADVISE_TRIES: u32 = 16;
 /// How often the agent asks, unprompted, whether the memory is still the program's.
 const CHECK_SECONDS: i64 = 30;
-pub(crate) const SOCK_NONBLOCK: usize = 0o4000;
-/// Of a millisecond.
-const NANOSECONDS: i64 = 1_000_000;
-/// Milliseconds that are waited before it is tried again to connect: somewhat longer each time, a second in all.
-const CONNECT_PAUSES_MS: [i64; 8] = [1, 2, 5, 10, 30, 100, 250, 600];
+const SOCK_NONBLOCK: usize = 0o4000;
+/// How long it is waited for room among those who wait to be accepted.
+const CONNECT_SECONDS: i64 = 1;
 /// How long a forked child is left alone: most are gone by then, or somebody else by execve.
 const CHILDHOOD_NANOSECONDS: i64 = 100_000_000;
 
@@ -214,21 +212,22 @@ fn still_the_programs_memory(program: i32) -> bool {
 }
 
 /// Connects to the daemon, or gives up soon: the program waits.
+///
+/// Who is in the queue of those who wait for room gets in, however many try again and again without.
 fn connect_now(path: &[u8; 108]) -> Option<i32> {
-    const F_SETFL: usize = 4;
-    let mut pauses = CONNECT_PAUSES_MS.iter();
-    loop {
-        match connect(path, SOCK_NONBLOCK) {
-            Ok(socket) => {
-                // SAFETY: takes no pointers. What is sent and received later may wait.
-                unsafe { syscall4(nr::FCNTL, socket as usize, F_SETFL, 0, 0) };
-                return Some(socket);
-            }
-            // Too many wait to be accepted.
-            Err(errno::EAGAIN) => pause(*pauses.next()? * NANOSECONDS),
-            Err(_) => return None,
-        }
-    }
+    let socket = connect(path, Patience::Seconds(CONNECT_SECONDS)).ok()?;
+    // What is sent later may wait.
+    set_patience(socket, 0);
+    Some(socket)
+}
+
+fn set_patience(socket: i32, seconds: i64) {
+    const SOL_SOCKET: usize = 1;
+    const SO_SNDTIMEO: usize = 21;
+    let patience = [seconds, 0];
+    let (at, len) = (&raw const patience as usize, size_of_val(&patience));
+    // SAFETY: `patience` outlives the call.
+    unsafe { syscall6(nr::SETSOCKOPT, socket as usize, SOL_SOCKET, SO_SNDTIMEO, at, len, 0) };
 }
 
 pub(crate) fn pause(nanoseconds: i64) {
@@ -237,9 +236,16 @@ pub(crate) fn pause(nanoseconds: i64) {
     unsafe { syscall6(nr::PPOLL, 0, 0, &raw const wait as usize, 0, 8, 0) };
 }
 
-/// Connects to the daemon; `flags` are those of the socket besides the usual. On failure the errno, 0 if
-/// who listens is not trusted.
-pub(crate) fn connect(path: &[u8; 108], flags: usize) -> Result<i32, isize> {
+/// How long it may take to connect.
+#[derive(Clone, Copy)]
+pub(crate) enum Patience {
+    /// Nor does anything wait that is sent or received later.
+    None,
+    Seconds(i64),
+}
+
+/// Connects to the daemon. On failure the errno, 0 if who listens is not trusted.
+pub(crate) fn connect(path: &[u8; 108], patience: Patience) -> Result<i32, isize> {
     #[repr(C)]
     struct SockaddrUn {
         family: u16,
@@ -247,6 +253,7 @@ pub(crate) fn connect(path: &[u8; 108], flags: usize) -> Result<i32, isize> {
     }
     let address = SockaddrUn { family: AF_UNIX as u16, path: *path };
     let len = 2 + path.iter().position(|b| *b == 0).ok_or(0isize)? + 1;
+    let flags = if matches!(patience, Patience::None) { SOCK_NONBLOCK } else { 0 };
     // SAFETY: `address` outlives the call.
     unsafe {
         let fd = syscall4(nr::SOCKET, AF_UNIX, SOCK_SEQPACKET_CLOEXEC | flags, 0, 0);
@@ -254,6 +261,9 @@ pub(crate) fn connect(path: &[u8; 108], flags: usize) -> Result<i32, isize> {
             return Err(-fd);
         }
         let fd = fd as i32;
+        if let Patience::Seconds(seconds) = patience {
+            set_patience(fd, seconds);
+        }
         let done = syscall4(nr::CONNECT, fd as usize, &raw const address as usize, len, 0);
         if done == 0 && is_trusted(fd) {
             return Ok(fd);

@@ -23,6 +23,7 @@ pub mod nr {
     pub const RECVFROM: usize = 45;
     pub const SENDMSG: usize = 46;
     pub const RECVMSG: usize = 47;
+    pub const SETSOCKOPT: usize = 54;
     pub const GETSOCKOPT: usize = 55;
     pub const EXIT: usize = 60;
     pub const WAIT4: usize = 61;

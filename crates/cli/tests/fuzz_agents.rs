@@ -384,7 +384,17 @@ fn no_successor_touches_a_buffer_that_can_be_cut_short() {
     let sum = program.ask("sum");
     fixture.swap_out("touch");
     let (hello, taken) = (hello(SAYS_NOTHING), all_taken());
-    let steps = [&hello, "await", READY, "await", "begin", "truncate 0", &taken, COPIED];
+    let steps = [&hello, "await", READY, "await", "begin", "truncate 0", &taken];
+    // What cannot be read is lost, once it says that it is there.
+    let lying: Vec<&str> = steps.iter().copied().chain([COPIED]).collect();
+    let mut lying = Hostile::start(&fixture, "lies", &lying);
+    under_orders(&fixture, || lying.wait_done());
+    let is_told = || fixture.log().contains("cannot be read").then_some(());
+    poll(LONG, is_told).expect("it is told");
+    fixture.assert_daemon_lives();
+    program.expect("sum", &sum);
+    drop(lying);
+    fixture.swap_out("touch");
     let mut hostile = Hostile::start(&fixture, "cuts", &steps);
     let is_over = AtomicBool::new(false);
     let socket = fixture.socket.clone();
@@ -392,8 +402,8 @@ fn no_successor_touches_a_buffer_that_can_be_cut_short() {
         let _at_end = SetAtEnd(&is_over);
         scope.spawn(|| swap_out_hostile(&socket, &is_over));
         hostile.wait_done();
-        // Its next order is the last.
-        fixture.wait_daemon(2 * LONG);
+        // In the middle of an order.
+        fixture.kill_daemon();
     });
     for _ in 0..2 {
         fixture.start_successor(&[]);

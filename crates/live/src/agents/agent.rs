@@ -31,7 +31,8 @@ use crate::agents::seqpacket;
 /// How long an agent may leave an order alone before it is called off.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How often what fails for want of memory is tried, a millisecond apart.
+/// How often in a batch what fails for want of memory is tried again, a millisecond apart: a program whose every page
+/// fails makes nobody wait for each.
 const TRIES: usize = 200;
 
 /// Messages in a row that answer nothing that was asked. A predecessor's orders explain a few.
@@ -40,16 +41,6 @@ const MOST_UNASKED: usize = 64;
 /// Before what failed for want of something passing is tried again.
 fn pause() {
     std::thread::sleep(Duration::from_millis(1));
-}
-
-fn patiently(mut what: impl FnMut() -> io::Result<()>) -> io::Result<()> {
-    for _ in 1..TRIES {
-        match what() {
-            Ok(()) => return Ok(()),
-            Err(_) => pause(),
-        }
-    }
-    what()
 }
 
 /// The buffer that an agent fills. The program has it too, and may change what is in it at any
@@ -141,6 +132,8 @@ pub struct Agent {
     in_its_stead: Mutex<BTreeMap<usize, Box<[u8]>>>,
     /// How many these are.
     stand_ins: AtomicUsize,
+    /// How often something is tried again in this batch.
+    tries: AtomicUsize,
     /// Its process as a descriptor, from when it is first needed.
     process: OnceLock<OwnedFd>,
 }
@@ -232,6 +225,7 @@ impl Agent {
             process: OnceLock::new(),
             in_its_stead: Mutex::default(),
             stand_ins: AtomicUsize::new(0),
+            tries: AtomicUsize::new(TRIES),
         })
     }
 
@@ -334,6 +328,7 @@ impl Agent {
     ) {
         let mut link = self.link.lock();
         self.forget_stand_ins();
+        self.tries.store(TRIES, Ordering::Relaxed);
         let mut answer = vec![0u8; size_of::<Taken>()];
         let order = (Kind::Take, runs.len() as u32);
         let mut number = None;
@@ -415,7 +410,16 @@ impl Agent {
             return Ok(());
         }
         let at = slot * out.len();
-        patiently(|| self.buffer.read(at, out))
+        loop {
+            let read = self.buffer.read(at, out);
+            let less = |tries: usize| tries.checked_sub(1);
+            if read.is_ok()
+                || self.tries.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_err()
+            {
+                return read;
+            }
+            pause();
+        }
     }
 
     /// Does what it should have done: this is what page `slot` of the buffer should hold, until the batch is over. False

@@ -32,6 +32,9 @@ const MOST: usize = 8;
 /// How long all of them may be busy before there is one more.
 const STUCK: Duration = Duration::from_secs(1);
 
+/// How long what a process has been given takes to be closed, as a rule: of that nothing is kept.
+const SHORTLY: Duration = Duration::from_millis(100);
+
 /// How long it is waited for one where there can be no more.
 const HOPELESS: Duration = Duration::from_millis(10);
 
@@ -232,7 +235,7 @@ fn close(Unclosable { fd, of }: Unclosable, lane: Lane) {
             drop(fd);
             // From now on that is the last.
             drop(closes);
-            is_over(Some(is_done));
+            is_over((!seqpacket::is_readable(&is_done, SHORTLY)).then_some(is_done));
         }
         Err(error) => {
             let number = fd.into_raw_fd();

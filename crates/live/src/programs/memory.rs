@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use clew_agent::protocol::Run;
@@ -89,6 +89,8 @@ pub struct ProgramMemory {
     /// Since when no page could be put for want of memory, 0 if one could, and when that was tried last, in
     /// milliseconds of [`now_ms`].
     no_room: [AtomicU64; 2],
+    /// How often what may be in staging is looked for again in this batch.
+    looks: AtomicUsize,
     epoll: RawFd,
     token: u64,
     fresh_next: AtomicU64,
@@ -118,6 +120,7 @@ impl ProgramMemory {
             unheard: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             no_room: Default::default(),
+            looks: AtomicUsize::new(found::LOOKS_AT_ALL),
             epoll,
             token,
             fresh_next: AtomicU64::new(0),
@@ -502,6 +505,7 @@ impl Memory for ProgramMemory {
     fn take_out(&self, vpns: &[Vpn], took: &mut Vec<Took>) {
         took.clear();
         took.resize(vpns.len(), Took::Stayed);
+        self.looks.store(found::LOOKS_AT_ALL, Ordering::Relaxed);
         if let Some(agent) = self.agent() {
             let stay = self.robust.among(vpns, self.page_bytes, agent.mem.as_ref());
             let runs = self.registered(self.runs(vpns, &stay));

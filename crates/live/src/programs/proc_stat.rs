@@ -158,13 +158,14 @@ mod tests {
     fn a_thread_whose_number_is_anothers_opens_nothing() {
         let own = std::process::id();
         let (tell, told) = std::sync::mpsc::channel::<()>();
-        let ends = std::thread::Builder::new().name("ends".into());
-        let ends = ends.spawn(move || told.recv()).expect("a thread");
-        let has_name = |thread: &Thread| {
-            let name = format!("/proc/{own}/task/{}/comm", thread.number);
-            std::fs::read_to_string(name).is_ok_and(|name| name == "ends\n")
-        };
-        let mut thread = Thread::living(own).find(has_name).expect("it is there");
+        let (says, said) = std::sync::mpsc::channel();
+        let ends = std::thread::spawn(move || {
+            // SAFETY: takes nothing, cannot fail.
+            says.send(unsafe { libc::gettid() } as u32).expect("it is waited for");
+            told.recv()
+        });
+        let number = said.recv().expect("a number");
+        let mut thread = Thread::living(own).find(|t| t.number == number).expect("it is there");
         assert!(thread.lives() && thread.open("mem").is_ok());
         drop(tell);
         let _ = ends.join();

@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use clew_agent::protocol::Run;
@@ -16,6 +17,10 @@ use crate::programs::mappings::{PageIs, page_states, present_pages};
 
 /// How often a page is looked for, a millisecond apart, before it is given up as lost.
 const LOOKS: usize = 200;
+
+/// How often the pages of one batch are looked for again, together: a program of whose pages none can be read makes
+/// nobody wait for each of them.
+pub(super) const LOOKS_AT_ALL: usize = 1000;
 
 impl ProgramMemory {
     /// Copies what is in slot `slot` of the staging area.
@@ -38,11 +43,16 @@ impl ProgramMemory {
             }
             // A page is lost with this, so it has to be certain.
             tries += 1;
-            if tries == LOOKS || !self.uffd.is_alive() {
+            if tries == LOOKS || !self.may_look_again() || !self.uffd.is_alive() {
                 return Staged::Unknown;
             }
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    fn may_look_again(&self) -> bool {
+        let less = |looks: usize| looks.checked_sub(1);
+        self.looks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
     }
 
     /// Whether a page is in the kernel's swap: it may have gone there since it was moved.
