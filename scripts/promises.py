@@ -46,11 +46,11 @@ LOG = STATE / "log"
 BUILD_SECONDS = 1500
 # Built four to eight times as fast, which counts more than what their tests take. What each byte goes through
 # is built as always.
-UNOPTIMISED = "agent bench clew govern lab live mount remote report session"
+UNOPTIMISED = "agent bench clew fixture govern lab live mount remote report session"
 # Several times what most tests take on a busy machine.
 TEST_SECONDS = 240
 # How long tests with real programs wait for what comes at once without a mutant, and with one never.
-PATIENCE = ROOT / "crates/cli/tests/support/mod.rs"
+PATIENCE = ROOT / "crates/fixture/src/lib.rs"
 PATIENT, HERE = "LONG: Duration = Duration::from_secs(120)", "LONG: Duration = Duration::from_secs(40)"
 CAUGHT, HUNG, MISSED, UNVIABLE, SKIPPED = "caught", "hung", "missed", "unviable", "skipped"
 # Of a test without any mutant: it passes; and of a mutant whose test does not.

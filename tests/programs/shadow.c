@@ -388,6 +388,9 @@ static void map_region(struct worker *w, struct region *r, uint32_t pages) {
 static char *mremap_whole(struct worker *w, struct region *r, size_t bytes, int flags, char *to) {
     char *base = mremap(r->base, r->pages * page_size, bytes, flags, to);
     if (base != MAP_FAILED || errno != EFAULT || r->patched) return base;
+    // Of several mappings the kernel may have moved the first; to try again could move what others have mapped there since.
+    unsigned char is_there;
+    if (mincore(r->base, page_size, &is_there) && errno == ENOMEM) fail("mremap, which moved a half,");
     w->cut++;
     for (int i = 0; i < 10000 && base == MAP_FAILED && errno == EFAULT; i++) {
         usleep(1000);

@@ -1,9 +1,7 @@
 //! Advice that changes what memory holds, here or in children, and of which the kernel tells nobody.
 
-mod support;
-
+use clew_fixture::*;
 use rustix::io::Errno;
-use support::*;
 
 const PAGES: u64 = 4096;
 const EINVAL: i32 = Errno::INVAL.raw_os_error();

@@ -1,12 +1,10 @@
 //! Agents that are killed in the middle of an order: their programs go on with the right data, and
 //! `clew ps` says that nothing more is taken out of them.
 
-mod support;
-
 use std::thread::sleep;
 use std::time::Duration;
 
-use support::*;
+use clew_fixture::*;
 
 const PAGES: u64 = 5120;
 const BYTES: u64 = PAGES * 4096;

@@ -3,12 +3,10 @@
 //! (tests/programs/hook.c), in the daemon as it is. Fault threads allocate nothing; workers and the
 //! policy thread need little for each batch, and nobody asks the kernel for it.
 
-mod support;
-
 use std::collections::BTreeMap;
 
-use support::hook::{ALLOCATION, Table, Tools};
-use support::*;
+use clew_fixture::hook::{ALLOCATION, Table, Tools};
+use clew_fixture::*;
 
 /// brk, mmap, mremap: how the allocator gets memory.
 const MEMORY_CALLS: [u32; 3] = [12, 9, 25];

@@ -2,8 +2,6 @@
 //! lost. Exit codes: 2 for usage and bad input, 1 for failure, 3 for missing privileges or kernel
 //! features.
 
-mod support;
-
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use support::*;
+use clew_fixture::*;
 
 /// The exit code, and every one of `words` in the message on standard error, and no panic.
 #[track_caller]

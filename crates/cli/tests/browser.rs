@@ -1,17 +1,15 @@
 //! Chromium renders a page whose script computes a digest: with its sandbox and without, managed and
 //! not.
 
-mod support;
-
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
-use support::other_user::{OtherUser, as_other_user, directory_of_theirs};
-use support::storm::{CONFIG, LIMIT, Storm, rounds};
-use support::*;
+use clew_fixture::other_user::{OtherUser, as_other_user, directory_of_theirs};
+use clew_fixture::storm::{CONFIG, LIMIT, Storm, rounds};
+use clew_fixture::*;
 
 /// Numbers, strings and a map: some 40 MiB, gone through several times.
 const PAGE: &str = "<!doctype html><p id=answer>none</p><script>

@@ -1,12 +1,10 @@
 //! Forked children are managed as their parents are.
 
-mod support;
-
 use std::time::Duration;
 
+use clew_fixture::touch::{BYTES, PAGES, ZRAM, swapped_out};
+use clew_fixture::*;
 use clew_live::control::status::ProcessStatus;
-use support::touch::{BYTES, PAGES, ZRAM, swapped_out};
-use support::*;
 
 fn fork(program: &mut Program, line: &str) -> u32 {
     let answer = program.ask(line);

@@ -1,10 +1,8 @@
 //! The verbs that only look, and the ones that say what is in front.
 
-mod support;
-
+use clew_fixture::*;
 use clew_live::control::status::Status;
 use serde_json::Value;
-use support::*;
 
 #[test]
 fn every_verb_explains_itself() {

@@ -1,14 +1,12 @@
 //! gcc under a storm: its object is the same to the byte.
 
-mod support;
-
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use support::storm::{CONFIG, LIMIT, Storm, rounds};
-use support::*;
+use clew_fixture::storm::{CONFIG, LIMIT, Storm, rounds};
+use clew_fixture::*;
 
 /// Some 25,000 lines: functions for the optimizer, and a table that the parser must hold.
 fn source() -> String {

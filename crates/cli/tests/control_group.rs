@@ -1,14 +1,12 @@
 //! Programs in a memory control group (version 1) that is at its limit, where the kernel may end nobody: a stored
 //! page that the group has no room for is waited for, for a bounded time, and holds up nobody else.
 
-mod support;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use support::touch::PAGES_OF_MIB;
-use support::*;
+use clew_fixture::touch::PAGES_OF_MIB;
+use clew_fixture::*;
 
 /// A group below the memory hierarchy; whoever is left in it is ended, and it is removed.
 struct Group(PathBuf);

@@ -1,14 +1,12 @@
 //! CPython's own tests under a storm: each must say what it says without Clew.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use support::storm::{CONFIG, LIMIT, Storm, rounds};
-use support::*;
+use clew_fixture::storm::{CONFIG, LIMIT, Storm, rounds};
+use clew_fixture::*;
 
 const PYTHON: &str = "/usr/bin/python3";
 

@@ -2,16 +2,14 @@
 //! while pages travel: with a second copy of every page nobody ends and no byte is wrong; without one, who loses pages is
 //! ended, and nobody waits for ever. `CLEW_CUTS` says how many (8).
 
-mod support;
-
 use std::thread::sleep;
 use std::time::Duration;
 
 use clew_core::DonorState;
+use clew_fixture::donors::Lends;
+use clew_fixture::touch::run_as;
+use clew_fixture::*;
 use clew_remote::proxy::{Act, Proxy, Quality};
-use support::donors::Lends;
-use support::touch::run_as;
-use support::*;
 
 /// MiB of a program.
 const MIB: u64 = 8;
@@ -46,7 +44,7 @@ impl Donors {
         let at: Vec<String> =
             self.lend.iter().map(|(_, proxy)| proxy.address().to_string()).collect();
         let config = self.keys.join("clew.toml");
-        std::fs::write(&config, support::storm::CONFIG).expect("a file");
+        std::fs::write(&config, clew_fixture::storm::CONFIG).expect("a file");
         let mut words = vec!["--scheme", "mobileswap", "--keys", own.to_str().expect("UTF-8")];
         words.extend(["--config", config.to_str().expect("UTF-8")]);
         words.extend(at.iter().flat_map(|at| ["--donor", at.as_str()]));

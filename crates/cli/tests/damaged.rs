@@ -1,14 +1,12 @@
 //! Stored copies that memory has damaged: a program gets SIGBUS where such a page is, and no other byte
 //! for it, zeros least of all; everything else goes on.
 
-mod support;
-
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 
+use clew_fixture::*;
 use clew_live::control::protocol::Request;
 use rustix::fs::{SeekFrom, seek};
-use support::*;
 
 const PAGES: u64 = 2048;
 

@@ -1,15 +1,13 @@
 //! The arms of the demo that put pages on another machine: with real programs, the real daemon, `clew donate` or a Redis
 //! server, and the link between them. Nothing of it is left behind, however the demo ends.
 
-mod support;
-
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use std::{env, fs};
 
+use clew_fixture::*;
 use serde_json::Value;
-use support::*;
 
 /// One with a donor and the one with a Redis server; CLEW_DONOR_ARMS names others (all four take minutes).
 const ARMS: &str = "clew-mobileswap,clew-cloudswap";

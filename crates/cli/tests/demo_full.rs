@@ -1,15 +1,13 @@
 //! One small point of the full comparison, with real programs and the real daemon: that it runs,
 //! keeps what is finished, makes only what is missing, and reports with the documented names.
 
-mod support;
-
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use clew_fixture::*;
 use serde_json::Value;
-use support::*;
 
 /// `clew demo --full` at one small point.
 fn command(out: &Path) -> Command {

@@ -1,12 +1,10 @@
 //! When descriptors run out: forks wait, and nothing and nobody else does.
 
-mod support;
-
 use std::fs;
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use support::*;
+use clew_fixture::*;
 
 const PAGES: u64 = 2048;
 const BYTES: u64 = PAGES * 4096;

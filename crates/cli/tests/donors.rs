@@ -1,8 +1,6 @@
 //! What goes to another machine's memory comes back from there: with a real program, a real donor or Redis server, and
 //! daemons that are killed. Over loopback.
 
-mod support;
-
 use std::io::{ErrorKind, Read as _, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
@@ -10,16 +8,16 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use clew_core::DonorState;
+use clew_fixture::donors::{Lends, Server, is_there, port};
+use clew_fixture::redis::Redis;
+use clew_fixture::touch::{MIB, run_as};
+use clew_fixture::*;
 use clew_remote::borrowed::{Lender, Single};
 use clew_remote::cloud::Cloud;
 use clew_remote::patience::Patience;
 use clew_remote::proxy::{Act, Proxy};
 use clew_remote::secure::Session;
 use clew_store::flash::device::{Blocks, Device, HEAD_BYTES, Read};
-use support::donors::{Lends, Server, is_there, port};
-use support::redis::Redis;
-use support::touch::{MIB, run_as};
-use support::*;
 
 /// Two machines, so to say, that know each other by a code, and the one lends.
 fn donor(keys: &TempDir) -> (Lends, String) {

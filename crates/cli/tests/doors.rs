@@ -1,8 +1,6 @@
 //! Who gets in: whom the daemon lets connect, whom clients believe, who may lie in wait where sockets
 //! and files are.
 
-mod support;
-
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -14,11 +12,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use clew_fixture::*;
 use clew_live::agents::preload;
 use clew_live::control::client::{Client, ControlError};
 use clew_live::control::protocol::Request;
 use clew_live::survival::predecessor::ProcessName;
-use support::*;
 
 /// Somebody else.
 const NOBODY: u32 = 65534;

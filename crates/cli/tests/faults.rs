@@ -6,18 +6,16 @@
 //! sample of so many seconds (40 for all tests here together; 0: all cases), `CLEW_FAULT_SEED` is the
 //! seed, `CLEW_FAULT_ONLY` names a site or a call: only what has it in its name is tried.
 
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use clew_fixture::hook::{ALLOCATION, PTHREAD_CREATE, Site, Table, Tools};
+use clew_fixture::world::{BOUND, FLASH, Setting, World, life, succession};
+use clew_fixture::*;
 use clew_store::points::NAMES;
-use support::hook::{ALLOCATION, PTHREAD_CREATE, Site, Table, Tools};
-use support::world::{BOUND, FLASH, Setting, World, life, succession};
-use support::*;
 
 /// How many of the times that a site is passed are tried.
 const TIMES: u64 = 20;

@@ -1,12 +1,10 @@
 //! A daemon whose files may not grow (RLIMIT_FSIZE): the memory that it shares with agents counts as one.
 
-mod support;
-
 use std::process::Command;
 use std::time::Duration;
 
-use support::touch::{BYTES, PAGES};
-use support::*;
+use clew_fixture::touch::{BYTES, PAGES};
+use clew_fixture::*;
 
 fn limit(fixture: &Fixture, bytes: &str) {
     let mut command = Command::new("prlimit");

@@ -1,11 +1,9 @@
 //! Programs whose first thread has ended (`pthread_exit` in main) are managed as others are.
 
-mod support;
-
 use std::time::Duration;
 
-use support::touch::{BYTES, PAGES};
-use support::*;
+use clew_fixture::touch::{BYTES, PAGES};
+use clew_fixture::*;
 
 /// All of it leaves and comes back, and what is resident is counted.
 fn is_managed(fixture: &Fixture, program: &mut Program, sum: &str) {

@@ -1,15 +1,13 @@
 //! What leaves the pool goes to a file, and comes back from there: with real programs, beside a daemon that
 //! dies, and a file that is full or damaged.
 
-mod support;
-
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
+use clew_fixture::touch::{MIB, run_as};
+use clew_fixture::*;
 use clew_live::control::status::{FlashStatus, Status, TierStatus};
-use support::touch::{MIB, run_as};
-use support::*;
 
 fn flash(status: &Status) -> (&FlashStatus, &TierStatus) {
     let tier = status.tiers.iter().find(|tier| tier.tier == "flash");

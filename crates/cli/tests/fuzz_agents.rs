@@ -1,8 +1,6 @@
 //! Agents that do not keep to the protocol (tests/programs/hostile.c): the daemon lives and goes on
 //! serving a real program. The scripts that they follow are spoiled from tests/corpus/agents.
 
-mod support;
-
 #[path = "../../../tests/fuzz/mod.rs"]
 mod fuzz;
 
@@ -11,13 +9,13 @@ use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use clew_fixture::hostile::*;
+use clew_fixture::{
+    Fixture, LONG, Program, SetAtEnd, TempDir, can_run, compile, kill_tree, poll, rss_anon,
+};
 use clew_live::control::client::Client;
 use clew_live::control::protocol::Request;
 use fuzz::{Random, Run, corpus};
-use support::hostile::*;
-use support::{
-    Fixture, LONG, Program, SetAtEnd, TempDir, can_run, compile, kill_tree, poll, rss_anon,
-};
 
 const PAGES: u64 = 4096;
 /// Hostile programs at once.

@@ -1,8 +1,6 @@
 //! Spoiled requests, half ones, endless ones, many at once: the daemon lives, answers whoever asks
 //! properly, and grows by nothing.
 
-mod support;
-
 #[path = "../../../tests/fuzz/mod.rs"]
 mod fuzz;
 
@@ -10,9 +8,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use clew_fixture::{Fixture, LONG, can_run, poll, rss_anon};
 use clew_live::control::protocol::{MAX_REQUEST, Request};
 use fuzz::{Run, corpus, spoiled};
-use support::{Fixture, LONG, can_run, poll, rss_anon};
 
 const WORDS: [&str; 24] = [
     "\"verb\":",

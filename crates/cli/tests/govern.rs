@@ -1,16 +1,14 @@
 //! Programs without an agent under `clew govern`: static ones, those in namespaces of their own, and others as they
 //! are. Whatever becomes of the governor, they answer right. Each test has a zram device of its own.
 
-mod support;
-
 use std::fs;
 use std::process::{Command, Stdio};
 
 use clew_bench::cgroup::Cgroup;
+use clew_fixture::governed::{Ground, number, programs, touch};
+use clew_fixture::touch::{BYTES, PAGES};
+use clew_fixture::*;
 use clew_live::programs::advice::{advise, pidfd};
-use support::governed::{Ground, number, programs, touch};
-use support::touch::{BYTES, PAGES};
-use support::*;
 
 /// Has the kernel take all of a program's pages, as it might by itself.
 fn kernel_takes_all(program: &mut Program) {

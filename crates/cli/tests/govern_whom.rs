@@ -1,19 +1,17 @@
 //! Whom `clew govern` governs and whom it answers: all of a session, nobody who has an agent, clients of its
 //! socket. And what it takes when nothing happens.
 
-mod support;
-
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::time::Instant;
 
+use clew_fixture::governed::{Ground, number, programs, touch};
+use clew_fixture::touch::PAGES;
+use clew_fixture::*;
 use clew_live::control::client::Client;
 use clew_live::control::protocol::Request;
 use clew_live::control::status::AppStatus;
-use support::governed::{Ground, number, programs, touch};
-use support::touch::PAGES;
-use support::*;
 
 /// A user of whom this machine has no other programs.
 const SOMEBODY: u32 = 47_110;

@@ -1,13 +1,11 @@
 //! fio with io_uring: the kernel reads and writes a program's memory at any time, for fixed buffers
 //! without asking for the page again. fio finds each byte that it did not write.
 
-mod support;
-
 use std::path::Path;
 use std::process::Command;
 
-use support::storm::{CONFIG, LIMIT, Storm, rounds};
-use support::*;
+use clew_fixture::storm::{CONFIG, LIMIT, Storm, rounds};
+use clew_fixture::*;
 
 fn words(dir: &Path, fixed: bool, loops: u64) -> Vec<String> {
     let mut words: Vec<String> = [

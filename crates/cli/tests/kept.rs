@@ -1,10 +1,8 @@
 //! Copies that are kept of pages that came back, under fork: what a page was before it was written
 //! must never show in the parent, its child, or the child of that.
 
-mod support;
-
+use clew_fixture::*;
 use clew_live::control::protocol::Request;
-use support::*;
 
 const PAGES: u64 = 3072;
 const BYTES: u64 = PAGES * 4096;

@@ -1,20 +1,18 @@
 //! The kernel's zram as a tier: pages come back from it without a word, and are found; whatever the
 //! program does with its memory, whoever dies, and when the swap is turned off.
 
-mod support;
-
 use std::fs;
 use std::thread::sleep;
 use std::time::Duration;
 
 use clew_bench::swap_file::SwapFile;
 use clew_bench::zram::ZramSwap;
+use clew_fixture::hook::{Table, Tools};
+use clew_fixture::touch::{BYTES, PAGES};
+use clew_fixture::*;
 use clew_live::control::protocol::Request;
 use clew_live::programs::advice::{advise, pidfd};
 use clew_store::points::NAMES;
-use support::hook::{Table, Tools};
-use support::touch::{BYTES, PAGES};
-use support::*;
 
 const APP: &str = "touch";
 /// From the kernel's headers.

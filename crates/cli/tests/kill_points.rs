@@ -4,15 +4,13 @@
 //! The steps are the points of `clew_store::points`. `CLEW_POINT_TIMES` sets at how many of the times
 //! that a point is passed the daemon is killed (1; the first always, the others are spread).
 
-mod support;
-
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use clew_fixture::hook::{Table, Tools};
+use clew_fixture::world::{FLASH, Setting, World, life, succession};
+use clew_fixture::*;
 use clew_store::points::NAMES;
-use support::hook::{Table, Tools};
-use support::world::{FLASH, Setting, World, life, succession};
-use support::*;
 
 /// What daemons live through.
 #[derive(Clone, Copy)]

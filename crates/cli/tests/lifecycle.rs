@@ -1,16 +1,14 @@
 //! Programs that end, are killed, exec and fork while their pages are stored; daemons that stop and
 //! daemons that die.
 
-mod support;
-
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clew_fixture::touch::{BYTES, PAGES, ZRAM, swapped_out};
+use clew_fixture::*;
 use clew_live::control::protocol::Request;
-use support::touch::{BYTES, PAGES, ZRAM, swapped_out};
-use support::*;
 
 #[test]
 fn a_program_that_ends_frees_its_slots() {

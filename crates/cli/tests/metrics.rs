@@ -1,14 +1,12 @@
 //! `clew daemon --metrics`: what is exported is what `clew ps` says, and whoever scrapes holds nobody
 //! up.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use support::touch::{PAGES, swapped_out};
-use support::*;
+use clew_fixture::touch::{PAGES, swapped_out};
+use clew_fixture::*;
 
 const WITH_METRICS: [&str; 4] = ["--scheme", "zram", "--metrics", "0"];
 

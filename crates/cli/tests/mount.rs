@@ -1,15 +1,13 @@
 //! `clew mount` from its first word to its end.
 
-mod support;
-
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use clew_fixture::*;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use support::*;
 
 #[test]
 fn a_mount_serves_says_what_it_did_and_goes() {

@@ -1,9 +1,7 @@
 //! Memory that a program keeps out of its forked children: they have none of it, and nor has what they
 //! map in its place.
 
-mod support;
-
-use support::*;
+use clew_fixture::*;
 
 const BYTES: u64 = 16 << 20;
 

@@ -1,10 +1,8 @@
 //! Programs that use a userfaultfd of their own: they get their memory back, all of it, and are left
 //! alone from then on.
 
-mod support;
-
+use clew_fixture::*;
 use clew_live::agents::refusal::OWN_USERFAULTFD;
-use support::*;
 
 const BYTES: u64 = 16 << 20;
 const SERVED: &str = "registered served 16 bad 0";

@@ -1,14 +1,12 @@
 //! What the Debian package is made of, as far as that can be seen without making it; `make package` tries it.
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use clew_fixture::*;
 use clew_live::config::{Config, Overrides};
-use support::*;
 
 const GENERATED: &str = "../../target/package/";
 

@@ -1,8 +1,6 @@
 //! Memory at places where few programs have any holds what it held.
 
-mod support;
-
-use support::*;
+use clew_fixture::*;
 
 const BYTES: u64 = 4 << 20;
 

@@ -1,13 +1,11 @@
 //! Programs that ask to be let go again and again, while that cannot begin: they hold nobody up, and the
 //! daemon keeps no more of them than it has to.
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use support::hostile::*;
-use support::*;
+use clew_fixture::hostile::*;
+use clew_fixture::*;
 
 const PAGES: u64 = 4096;
 /// Pleas of one program.

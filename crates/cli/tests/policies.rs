@@ -1,16 +1,14 @@
 //! Five policies that Clew does not have (crates/cli/examples/policies), each live and in a replay: what
 //! it wants is done.
 
-mod support;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clew_bench::zram::ZramSwap;
+use clew_fixture::*;
 use clew_live::control::protocol::Request;
 use clew_report::{Arm, Memory, Replay, Results};
-use support::*;
 
 const PAGES: u64 = 4096;
 const NEEDS: [&str; 3] = ["cc", "mkswap", "swapon"];

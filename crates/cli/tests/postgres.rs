@@ -1,14 +1,12 @@
 //! PostgreSQL as its own user, which is not root's: under a daemon of that user it is managed, under
 //! root's it plainly is not. Each answer is compared with that of a server without Clew.
 
-mod support;
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use support::other_user::{ID, OtherUser, as_other_user, directory_of_theirs};
-use support::storm::{CONFIG, LIMIT, rounds};
-use support::*;
+use clew_fixture::other_user::{ID, OtherUser, as_other_user, directory_of_theirs};
+use clew_fixture::storm::{CONFIG, LIMIT, rounds};
+use clew_fixture::*;
 
 /// Each answers with one line. The memory is that of sorts and hashes: a backend's own.
 const QUERIES: [&str; 6] = [

@@ -1,15 +1,13 @@
 //! Memory and pool are full: what `on_full` says happens, and nothing else.
 
-mod support;
-
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::time::Duration;
 
+use clew_fixture::touch::{MIB, run_as};
+use clew_fixture::*;
 use clew_live::control::protocol::Request;
-use support::touch::{MIB, run_as};
-use support::*;
 
 /// A daemon whose pool is far too small for what does not compress.
 fn small_pool(on_full: &str) -> Fixture {

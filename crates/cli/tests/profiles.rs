@@ -1,12 +1,10 @@
 //! How apps are used is known to the next daemon.
 
-mod support;
-
 use std::fs;
 
+use clew_fixture::touch::run_as;
+use clew_fixture::*;
 use clew_live::control::protocol::Request;
-use support::touch::run_as;
-use support::*;
 
 /// Times that the app was started or came to the front.
 fn launches(fixture: &Fixture) -> u64 {

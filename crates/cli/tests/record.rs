@@ -1,7 +1,5 @@
 //! Recordings of real programs: what they did is in the trace.
 
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -14,6 +12,7 @@ use clew_core::{
 use clew_engine::budget::{Budget, Use};
 use clew_engine::decide::Engine;
 use clew_engine::driver::{Command as Decided, Driver};
+use clew_fixture::*;
 use clew_lab::decisions::Decisions;
 use clew_live::config::{Config, Overrides, Recording};
 use clew_live::control::client::Client;
@@ -23,7 +22,6 @@ use clew_live::recording::decisions::Tap;
 use clew_policy::Scheme;
 use clew_policy::schemes::OnFull;
 use clew_trace::{Content, ContentId, ContentsKind, Kind, Record, Trace};
-use support::*;
 
 const PAGES: u64 = 3072;
 

@@ -1,11 +1,9 @@
 //! redis-server, unmodified: swapped out, asked for a digest, forked for a dump while swapped out.
 
-mod support;
-
 use std::process::Command;
 
-use support::redis::{KEYS, Redis, redis_server};
-use support::*;
+use clew_fixture::redis::{KEYS, Redis, redis_server};
+use clew_fixture::*;
 
 #[test]
 fn digest_and_dump_are_right_while_swapped_out() {

@@ -1,10 +1,8 @@
 //! Memory that appears while the daemon registers other memory beside it.
 
-mod support;
-
 use std::time::{Duration, Instant};
 
-use support::*;
+use clew_fixture::*;
 
 /// A mapping that comes into a free place of a span, after the kernel was asked to register the span
 /// and before the daemon looks at what was registered, is not registered: its pages must not leave.

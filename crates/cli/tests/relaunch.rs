@@ -1,18 +1,16 @@
 //! What comes back at a relaunch, before it is asked for and with what; what is learned of it; and who
 //! is in front where nobody says so.
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use clew_fixture::*;
 use clew_live::accessed::AccessedBits;
 use clew_live::control::protocol::Request;
 use clew_live::control::status::{HotPages, SensorStatus};
-use support::*;
 
 const PAGES: u64 = 8192;
 const BYTES: u64 = PAGES * 4096;

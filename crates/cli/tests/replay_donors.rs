@@ -1,11 +1,9 @@
 //! `clew replay --donors`: what lends memory in a replay, and is lost.
 
-mod support;
-
 use std::process::Output;
 
+use clew_fixture::*;
 use serde_json::Value;
-use support::*;
 
 fn run(words: &[&str]) -> Output {
     run_to_end(clew().args(words), LONG)

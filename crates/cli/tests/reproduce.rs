@@ -1,9 +1,7 @@
 //! `clew reproduce`: what it prints and writes, and what it refuses.
 
-mod support;
-
+use clew_fixture::*;
 use serde_json::Value;
-use support::*;
 
 fn reproduce(words: &[&str]) -> std::process::Output {
     run_to_end(clew().arg("reproduce").args(words), 2 * LONG)

@@ -1,10 +1,8 @@
 //! What the kernel reads of a thread that has been killed is where the kernel finds it.
 
-mod support;
-
 use std::process::Command;
 
-use support::*;
+use clew_fixture::*;
 
 const BYTES: u64 = 16 << 20;
 

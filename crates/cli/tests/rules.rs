@@ -1,13 +1,11 @@
 //! Rules of clew.toml, where memory is short: `protect`, `budget`, `never`.
 
-mod support;
-
 use std::thread::sleep;
 use std::time::Duration;
 
+use clew_fixture::touch::{MIB, PAGES_OF_MIB, run_as};
+use clew_fixture::*;
 use clew_live::control::protocol::Request;
-use support::touch::{MIB, PAGES_OF_MIB, run_as};
-use support::*;
 
 /// A daemon with one rule.
 fn with_rule(budget: &str, rule: &str) -> Fixture {

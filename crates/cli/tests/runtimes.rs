@@ -3,12 +3,10 @@
 //!
 //! The same lines are given to the program alone first; under Clew it must give the same answers.
 
-mod support;
-
 use std::process::Command;
 use std::time::Duration;
 
-use support::*;
+use clew_fixture::*;
 
 const SWAP_OUTS: u64 = 20;
 

@@ -1,12 +1,10 @@
 //! Programs that shut themselves in. The agent is a process of its own: what a program forbids
 //! itself is not forbidden to it. Where there can be no agent, the program runs as without Clew.
 
-mod support;
-
 use std::fs;
 use std::process::Command;
 
-use support::*;
+use clew_fixture::*;
 
 const PAGES: u64 = 6144;
 const BYTES: u64 = PAGES * 4096;

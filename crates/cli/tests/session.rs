@@ -1,8 +1,6 @@
 //! A whole session: programs that nobody starts with `clew run`, those that are left alone, what is written
 //! and undone, and desktops that say who is in front.
 
-mod support;
-
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -11,9 +9,9 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+use clew_fixture::*;
 use clew_live::control::status::AppStatus;
 use serde_json::Value;
-use support::*;
 
 /// What says of a session where it is.
 const VARIABLES: [&str; 10] = [

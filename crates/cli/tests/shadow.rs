@@ -2,11 +2,9 @@
 //! theirs must hold. `CLEW_SHADOW_SECONDS` sets how long each variant runs at least (20); it goes on
 //! until twice its size has gone out.
 
-mod support;
-
 use std::time::{Duration, Instant};
 
-use support::*;
+use clew_fixture::*;
 
 fn storm(test: &str, flags: &[&str]) {
     if !can_run(test, &["cc"]) {

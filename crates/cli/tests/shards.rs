@@ -1,12 +1,10 @@
 //! `clew sweep` in shards: what each leaves, what is made of it, and what is refused.
 
-mod support;
-
 use std::fs;
 use std::path::Path;
 use std::process::Output;
 
-use support::*;
+use clew_fixture::*;
 
 /// A sweep of six rows, of which each takes a moment.
 fn sweep(dir: &TempDir, budgets: &str) -> String {

@@ -2,15 +2,13 @@
 //! in the middle of an order: nobody else waits for them, nothing is lost, and they go on as before
 //! when they are heard again. All with one worker.
 
-mod support;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
+use clew_fixture::*;
 use clew_live::control::client::Client;
 use clew_live::control::protocol::Request;
-use support::*;
 
 const PAGES: u64 = 6144;
 const BYTES: u64 = PAGES * 4096;

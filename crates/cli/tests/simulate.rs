@@ -1,12 +1,10 @@
 //! `clew simulate`: many machines that lend each other memory. `CLEW_SIMULATED_MINUTES` says for how long a thousand of them
 //! are simulated (9).
 
-mod support;
-
 use std::process::Output;
 
+use clew_fixture::*;
 use serde_json::Value;
-use support::*;
 
 fn simulate(words: &[&str]) -> Output {
     run_to_end(clew().arg("simulate").args(words), 20 * LONG)

@@ -1,13 +1,11 @@
 //! A program in the middle of an execve that takes as long as it likes: the kernel lets nobody ask what
 //! memory it has meanwhile, and nobody waits for who asks.
 
-mod support;
-
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use support::*;
+use clew_fixture::*;
 
 #[test]
 fn an_execve_that_does_not_end_holds_up_nobody() {

@@ -4,18 +4,16 @@
 //! `CLEW_KILLS` sets how often the daemon is killed (20), `CLEW_SOAK_SEED` when (1),
 //! `CLEW_SOAK_SCHEME` its scheme (`clew`).
 
-mod support;
-
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use clew_fixture::redis::{KEYS, Redis, redis_server};
+use clew_fixture::*;
 use clew_live::control::client::Client;
 use clew_live::control::status::Status;
-use support::redis::{KEYS, Redis, redis_server};
-use support::*;
 
 /// What is done to a program again and again.
 trait Subject: Send {

@@ -2,13 +2,11 @@
 //!
 //! `CLEW_STRESS_SECONDS` sets how long each stressor runs (3).
 
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::time::{Duration, Instant};
 
-use support::*;
+use clew_fixture::*;
 
 /// Names, and what they are told besides. The sizes are small, so that all of it goes out and comes back often.
 const STRESSORS: [(&str, &[&str]); 9] = [

@@ -2,8 +2,6 @@
 //!
 //! `CLEW_KILLS` sets how often the daemon is killed in the storm (20).
 
-mod support;
-
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
@@ -12,11 +10,11 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use clew_fixture::touch::{BYTES, PAGES, ZRAM, swapped_out};
+use clew_fixture::*;
 use clew_live::agents::preload;
 use clew_live::control::client::{Client, ControlError};
 use clew_live::control::protocol::Request;
-use support::touch::{BYTES, PAGES, ZRAM, swapped_out};
-use support::*;
 
 #[test]
 fn a_successor_goes_on_where_a_killed_daemon_died() {

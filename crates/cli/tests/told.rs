@@ -1,17 +1,15 @@
 //! What `clew ps` and `clew top` tell a person: names as what they are, memory that is outside, what
 //! the budget is used for, and that an app thrashes.
 
-mod support;
-
 use std::fs;
 use std::process::{Command, Output};
 use std::time::Duration;
 
+use clew_fixture::touch::{MIB, PAGES_OF_MIB, ZRAM, run_as, swapped_out};
+use clew_fixture::*;
 use clew_live::control::client::{Client, ControlError};
 use clew_live::control::protocol::Request;
 use clew_live::control::status::OutsideStatus;
-use support::touch::{MIB, PAGES_OF_MIB, ZRAM, run_as, swapped_out};
-use support::*;
 
 /// A name that clears the screen, sets the window's title, ends the line and turns it over.
 const HOSTILE: &str = "\u{1b}[2J\nx\u{9b}K\u{202e}";

@@ -1,17 +1,15 @@
 //! `clew top`, in a terminal and for scripts: it shows what `clew ps` says, heeds its keys, and leaves
 //! the terminal as it was.
 
-mod support;
-
 use std::process::Child;
 use std::time::Duration;
 
+use clew_fixture::terminal::Terminal;
+use clew_fixture::touch::{PAGES, ZRAM, swapped_out};
+use clew_fixture::*;
 use clew_live::control::protocol::Request;
 use clew_live::control::status::AppStatus;
 use serde_json::Value;
-use support::terminal::Terminal;
-use support::touch::{PAGES, ZRAM, swapped_out};
-use support::*;
 
 /// Starts `clew top` there.
 fn start(terminal: &Terminal, fixture: &Fixture, arguments: &[&str]) -> Child {
@@ -121,7 +119,7 @@ fn it_outlives_daemons_and_ends_in_order() {
     fixture.start_successor(&[]);
     terminal.wait(LONG, |screen| !screen.contains("is dead") && stored(screen));
     for signal in ["TERM", "HUP", "INT"] {
-        assert!(support::signal(child.id(), signal), "it is gone");
+        assert!(clew_fixture::signal(child.id(), signal), "it is gone");
         ends_well(&mut child, &terminal);
         child = start(&terminal, &fixture, &[]);
         terminal.wait(LONG, stored);

@@ -1,13 +1,11 @@
 //! `clew trace`, `clew import` and `clew gen`: what they print, what they refuse, what they leave behind.
 
-mod support;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use clew_fixture::*;
 use serde_json::Value;
-use support::*;
 
 fn corpus(name: &str) -> PathBuf {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/corpus/trace")).join(name)

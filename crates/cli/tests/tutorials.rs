@@ -1,12 +1,10 @@
 //! docs/tutorials.md, command by command: each tutorial is one shell, and what follows a piece of it is what
 //! that piece prints, but for numbers.
 
-mod support;
-
 use std::path::Path;
 use std::process::Command;
 
-use support::*;
+use clew_fixture::*;
 
 /// A piece of a page between fences, and its kind.
 struct Block {

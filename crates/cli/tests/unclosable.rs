@@ -1,11 +1,9 @@
 //! Files that cannot be closed, sent to the agents' socket: they keep neither a daemon nor its successor from
 //! ending.
 
-mod support;
-
 use std::fs;
 
-use support::*;
+use clew_fixture::*;
 
 /// Sends one, and waits until somebody is stuck where it is closed.
 fn send(fixture: &Fixture, binary: &str, name: &str) -> Program {

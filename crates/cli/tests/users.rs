@@ -1,8 +1,6 @@
 //! A service for all users: what each sees and orders, and what none can do to another. Real users, who have
 //! accounts on this machine and are given a group that nobody else is in.
 
-mod support;
-
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,10 +8,10 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use clew_fixture::touch::{MIB, PAGES_OF_MIB};
+use clew_fixture::*;
 use clew_live::agents::preload;
 use clew_live::control::status::{AppStatus, Status};
-use support::touch::{MIB, PAGES_OF_MIB};
-use support::*;
 
 /// A group of a number that no account has.
 const GROUP: u32 = 1_987_654;

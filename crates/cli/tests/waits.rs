@@ -1,11 +1,9 @@
 //! Programs that wait for whatever there is, debug each other, or look after orphans: nothing of
 //! Clew's is among what they find.
 
-mod support;
-
 use std::fs;
 
-use support::*;
+use clew_fixture::*;
 
 /// Runs it under the daemon to its end, which must be a good one; what it printed.
 fn output(fixture: &Fixture, words: &[&str]) -> String {

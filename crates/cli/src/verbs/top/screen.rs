@@ -38,14 +38,11 @@ impl Drop for Screen {
 }
 
 #[cfg(test)]
-#[path = "../../../tests/support/terminal.rs"]
-#[allow(dead_code)] // other tests use the rest
-mod terminal;
-
-#[cfg(test)]
 mod tests {
     use std::process::Command;
     use std::time::Duration;
+
+    use clew_fixture::terminal::Terminal;
 
     use super::*;
 
@@ -61,7 +58,7 @@ mod tests {
             std::io::stdin().read_line(&mut String::new()).expect("a key");
             panic!("on purpose");
         }
-        let mut terminal = terminal::Terminal::open(80, 24);
+        let mut terminal = Terminal::open(80, 24);
         assert!(terminal.is_as_before());
         let mut command = Command::new(std::env::current_exe().expect("this test"));
         let thread = std::thread::current();
