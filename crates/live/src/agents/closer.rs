@@ -11,10 +11,12 @@
 //! What each user has sent, and what of it is not closed yet, is counted ([`Unclosed`]). Who has much of it has a lane
 //! to himself and his like, with a process of its own, and is not heard any more.
 
-use std::io::{self, PipeReader};
+use std::io;
 use std::mem::ManuallyDrop;
+use std::net::Shutdown;
 use std::ops::Deref;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -68,8 +70,8 @@ static CLOSERS: [Mutex<Option<Sender<Unclosable>>>; LANES.len()] =
 pub struct Unclosed {
     /// What waits here.
     waits: AtomicUsize,
-    /// Of what a process has, the pipes that end when it is closed.
-    given: Mutex<Vec<PipeReader>>,
+    /// Of what a process has, the sockets that end when it is closed.
+    given: Mutex<Vec<UnixStream>>,
 }
 
 impl Unclosed {
@@ -214,7 +216,7 @@ pub fn start_processes() -> io::Result<()> {
 /// Closes it, which takes as long as its owner likes; but this process can be ended meanwhile. It stays open where
 /// nobody is there to close it.
 fn close(Unclosable { fd, of }: Unclosable, lane: Lane) {
-    let is_over = |given: Option<PipeReader>| {
+    let is_over = |given: Option<UnixStream>| {
         if let Some(of) = of {
             of.given.lock().extend(given);
             of.waits.fetch_sub(1, Ordering::Relaxed);
@@ -224,18 +226,16 @@ fn close(Unclosable { fd, of }: Unclosable, lane: Lane) {
         drop(fd);
         return is_over(None);
     };
-    let given = io::pipe().and_then(|(closed, closes)| {
-        let (is_done, does) = io::pipe()?;
-        let fds = [fd.as_raw_fd(), closed.as_raw_fd(), does.as_raw_fd()];
-        give_away(process, WHEN_CLOSED, &fds)?;
-        Ok((closes, is_done))
+    let given = UnixStream::pair().and_then(|(ours, its)| {
+        give_away(process, WHEN_CLOSED, &[fd.as_raw_fd(), its.as_raw_fd()])?;
+        Ok(ours)
     });
     match given {
-        Ok((closes, is_done)) => {
+        Ok(ours) => {
             drop(fd);
             // From now on that is the last.
-            drop(closes);
-            is_over((!seqpacket::is_readable(&is_done, SHORTLY)).then_some(is_done));
+            let _ = ours.shutdown(Shutdown::Write);
+            is_over((!seqpacket::is_readable(&ours, SHORTLY)).then_some(ours));
         }
         Err(error) => {
             let number = fd.into_raw_fd();

@@ -10,6 +10,7 @@
 
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use crate::agents::seqpacket;
@@ -28,8 +29,8 @@ const CLOSES: u8 = 1;
 const WAITS: u8 = 2;
 const IS_OVER: u8 = 3;
 
-/// First byte of what it is sent: close this when whoever sends it has closed his own, which the end of the pipe that
-/// comes along tells, and then a second pipe; or close it when he has ended.
+/// First byte of what it is sent: close this when whoever sends it has closed his own, which the socket that comes along
+/// tells by ending, and then that socket, which tells him; or close it when he has ended.
 pub const WHEN_CLOSED: u8 = 1;
 pub const AT_THE_END: u8 = 2;
 
@@ -140,15 +141,16 @@ fn close_all(socket: &OwnedFd, sender: &OwnedFd, mut says: PipeWriter) -> ! {
             }
             Ok((_, received)) => {
                 let mut received = received.into_iter();
-                let (fd, closed, tells) = (received.next(), received.next(), received.next());
+                let (fd, tells) = (received.next(), received.next());
                 if kind == [AT_THE_END] {
                     at_the_end.push(fd);
                     continue;
                 }
                 // Told first: this may be the last thing that it does.
                 let goes_on = say(CLOSES);
-                if let Some(closed) = closed {
-                    let _ = PipeReader::from(closed).read(&mut [0]);
+                let tells = tells.map(UnixStream::from);
+                if let Some(closed) = &tells {
+                    let _ = { closed }.read(&mut [0]);
                 }
                 drop(fd);
                 drop(tells);
