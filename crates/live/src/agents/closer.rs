@@ -34,7 +34,8 @@ const MOST: usize = 8;
 /// How long all of them may be busy before there is one more.
 const STUCK: Duration = Duration::from_secs(1);
 
-/// How long what a process has been given takes to be closed, as a rule: of that nothing is kept.
+/// How long what a process has been given takes to be closed, as a rule: it is waited for where nothing else is to be
+/// closed, and nothing is kept of it.
 const SHORTLY: Duration = Duration::from_millis(100);
 
 /// How long it is waited for one where there can be no more.
@@ -220,6 +221,8 @@ fn close(Unclosable { fd, of }: Unclosable, lane: Lane) {
         if let Some(of) = of {
             of.given.lock().extend(given);
             of.waits.fetch_sub(1, Ordering::Relaxed);
+            // Forgets what has been closed meanwhile.
+            of.count();
         }
     };
     let Some(process) = PROCESSES[lane as usize].get() else {
@@ -235,13 +238,19 @@ fn close(Unclosable { fd, of }: Unclosable, lane: Lane) {
             drop(fd);
             // From now on that is the last.
             let _ = ours.shutdown(Shutdown::Write);
-            is_over((!seqpacket::is_readable(&ours, SHORTLY)).then_some(ours));
+            let patience = if is_idle(lane) { SHORTLY } else { Duration::ZERO };
+            is_over((!seqpacket::is_readable(&ours, patience)).then_some(ours));
         }
         Err(error) => {
             let number = fd.into_raw_fd();
             tracing::debug!(number, %error, "a descriptor that a program has sent stays open");
         }
     }
+}
+
+/// Whether nothing waits to be closed.
+fn is_idle(lane: Lane) -> bool {
+    CLOSERS[lane as usize].lock().as_ref().is_some_and(Sender::is_empty)
 }
 
 /// Gives the process that closes one more of the first of these.
