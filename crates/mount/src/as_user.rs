@@ -1,9 +1,11 @@
-//! Makes things that belong to who asked for them, takes away and renames what he may, and fills the room that he may.
+//! Makes things that belong to who asked for them, takes away, renames and changes what he may, and fills the room that he
+//! may.
 //!
 //! They are made with the user's own identity, and not given to him afterwards: what bears the name by then may be
 //! somebody else's. Whether he may was decided by the kernel (`default_permissions`), which knows all his groups; so
 //! the lower directory's permissions are not asked again. Its sticky bit is: whoever has a name when it is taken away was
-//! not known then. So is who has room: a file system may keep some for root, or for who has `CAP_SYS_RESOURCE`.
+//! not known then. So is whose a file is: the kernel may know an owner who was it when the file was opened, and the
+//! attributes of a file are its owner's to change. So is who has room: a file system may keep some for root, or for who has `CAP_SYS_RESOURCE`.
 
 use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
 use rustix::io::{Errno, Result};

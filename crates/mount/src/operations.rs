@@ -21,6 +21,7 @@ use parking_lot::Mutex;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, XattrFlags};
 use rustix::io::Errno as LowerErrno;
 
+use crate::as_user::AsUser;
 use crate::handles::OpenDirectory;
 use crate::lower;
 use crate::reading::MAX_READ_BYTES;
@@ -152,7 +153,7 @@ impl Filesystem for Files {
 
     fn setattr(
         &self,
-        _request: &Request,
+        request: &Request,
         node: INodeNo,
         mode: Option<u32>,
         uid: Option<u32>,
@@ -169,9 +170,10 @@ impl Filesystem for Files {
         reply: ReplyAttr,
     ) {
         let timeout = self.0.timeout;
+        let user = (request.uid(), request.gid());
         let set = move |files: &Files| {
             let inode = files.inode(node)?;
-            files.set_attributes(&inode, mode, uid, gid, size, atime, mtime, handle)
+            files.set_attributes(user, &inode, mode, uid, gid, size, atime, mtime, handle)
         };
         self.past_leases(set, move |attributes| {
             let attributes = or_error!(attributes, reply);
@@ -444,7 +446,7 @@ impl Filesystem for Files {
 
     fn setxattr(
         &self,
-        _request: &Request,
+        request: &Request,
         node: INodeNo,
         name: &OsStr,
         value: &[u8],
@@ -455,7 +457,10 @@ impl Filesystem for Files {
         let set = self.inode(node).and_then(|inode| {
             let flags = XattrFlags::from_bits_retain(flags as u32);
             let path = self.0.lower.path(&*inode);
-            self.0.change(&inode, 0..0, |_| rustix::fs::setxattr(path, name, value, flags))
+            self.0.change_attributes(&inode, |_| {
+                let _user = AsUser::become_user(request.uid(), request.gid())?;
+                rustix::fs::setxattr(path, name, value, flags)
+            })
         });
         answer_empty(set, reply);
     }
@@ -475,10 +480,13 @@ impl Filesystem for Files {
         answer_bytes(self.attribute_names(request, node), size, reply);
     }
 
-    fn removexattr(&self, _request: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn removexattr(&self, request: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let removed = self.inode(node).and_then(|inode| {
             let path = self.0.lower.path(&*inode);
-            self.0.change(&inode, 0..0, |_| rustix::fs::removexattr(path, name))
+            self.0.change_attributes(&inode, |_| {
+                let _user = AsUser::become_user(request.uid(), request.gid())?;
+                rustix::fs::removexattr(path, name)
+            })
         });
         answer_empty(removed, reply);
     }

@@ -17,7 +17,7 @@ use crate::stamp::Stamp;
 use crate::{PAGE_BYTES, page_of, pages_of};
 
 /// Who may set its user or group when it is run.
-const SET_ID: u16 = 0o6000;
+pub const SET_ID: u16 = 0o6000;
 
 impl Server {
     /// Does something that changes `pages` of a file, and nothing else of its contents. `change` is told how the file is
@@ -48,6 +48,23 @@ impl Server {
         let mut seen = inode.seen.lock();
         if *seen == Some(before) {
             *seen = Some(after);
+        }
+        changed
+    }
+
+    /// Changes attributes of a file. What pool and kernel have of it is dropped: somebody may have written it below in the
+    /// same moment, and a time that is set hides that.
+    ///
+    /// # Errors
+    /// As `change` says, or the system.
+    pub fn change_attributes<R>(
+        &self,
+        inode: &Inode,
+        change: impl FnOnce(&Statx) -> Result<R>,
+    ) -> Result<R> {
+        let changed = self.change(inode, 0..u64::MAX, change);
+        if inode.kind == FileType::RegularFile && inode.seen.lock().take().is_some() {
+            self.suspects.lock().push(inode.node);
         }
         changed
     }

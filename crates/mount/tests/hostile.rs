@@ -114,6 +114,47 @@ fn who_renames_a_file_replaces_none_of_anothers() {
     }
 }
 
+/// What root has taken over below is root's to change, also for who has it open since it was his.
+#[test]
+fn who_has_anothers_file_open_changes_none_of_its_attributes() {
+    if !can_run("who_has_anothers_file_open_changes_none_of_its_attributes", &["python3"]) {
+        return;
+    }
+    let mount = Mount::for_all(1 << 20, 64 << 10);
+    let script = "import os,struct,sys\n\
+        fd=os.open(sys.argv[1],os.O_CREAT|os.O_EXCL|os.O_RDWR,0o755)\n\
+        acts=[lambda: os.fchmod(fd,0o6777), lambda: os.utime(fd,(1,1)), lambda: os.chown(fd,-1,65534),\n\
+        \x20 lambda: os.setxattr(fd,'system.posix_acl_access',struct.pack('<I',2)+b''.join(struct.pack('<HHI',*e)\n\
+        \x20  for e in ((1,6,0xffffffff),(2,7,65534),(4,4,0xffffffff),(16,7,0xffffffff),(32,4,0xffffffff)))),\n\
+        \x20 lambda: os.removexattr(fd,'system.posix_acl_access')]\n\
+        for who in ('own','taken over'):\n\
+        \x20 print(who,flush=True); sys.stdin.readline()\n\
+        \x20 for n,act in enumerate(acts):\n\
+        \x20  try: act(); print(n,'done',flush=True)\n\
+        \x20  except OSError as e: print(n,e.errno,flush=True)\n\
+        print('end',flush=True)\n";
+    let mut other = python_as_nobody(script, &[&mount.at().join("x")]).spawn().unwrap();
+    let (mut stdin, stdout) = (other.stdin.take().unwrap(), other.stdout.take().unwrap());
+    let mut lines = BufReader::new(stdout).lines().map(|line| line.unwrap());
+    assert_eq!(lines.next().unwrap(), "own");
+    writeln!(stdin).unwrap();
+    let said: Vec<String> = lines.by_ref().take_while(|line| line != "taken over").collect();
+    let missing = rustix::io::Errno::OPNOTSUPP.raw_os_error().to_string();
+    let is_done = |line: &String| line.ends_with(" done") || line.ends_with(&missing);
+    assert!(said.len() == 5 && said.iter().all(is_done), "{said:?}");
+    let below = mount.lower().join("x");
+    std::os::unix::fs::chown(&below, Some(0), Some(0)).unwrap();
+    fs::set_permissions(&below, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let before = fs::metadata(&below).unwrap();
+    writeln!(stdin).unwrap();
+    let said: Vec<String> = lines.take_while(|line| line != "end").collect();
+    assert!(said.len() == 5 && !said.iter().any(|line| line.ends_with(" done")), "{said:?}");
+    let after = fs::metadata(&below).unwrap();
+    let seen = |of: &fs::Metadata| (of.mode(), of.uid(), of.gid(), of.mtime());
+    assert_eq!(seen(&after), seen(&before));
+    assert!(other.wait().unwrap().success());
+}
+
 #[test]
 fn who_keeps_a_lease_holds_up_nobody_else() {
     if !can_run("who_keeps_a_lease_holds_up_nobody_else", &["python3"]) {

@@ -25,6 +25,7 @@ use crate::handles::OpenFile;
 use crate::inodes::{Inode, ROOT};
 use crate::lower::{self, beneath, checked, stat};
 use crate::stamp::Stamp;
+use crate::writing::SET_ID;
 
 use super::{Files, Result};
 
@@ -213,6 +214,7 @@ impl Files {
     #[allow(clippy::too_many_arguments, reason = "as the kernel asks")]
     pub(super) fn set_attributes(
         &self,
+        user: (u32, u32),
         inode: &Arc<Inode>,
         mode: Option<u32>,
         uid: Option<u32>,
@@ -223,15 +225,26 @@ impl Files {
         handle: Option<FileHandle>,
     ) -> Result<FileAttr> {
         if uid.is_some() || gid.is_some() {
-            self.0.change(inode, 0..0, |_| {
+            self.0.change_attributes(inode, |now| {
+                // The user's other groups, to which this may give it, nobody knows here.
+                if user.0 != 0 && user.0 != now.stx_uid {
+                    return Err(LowerErrno::PERM);
+                }
                 let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
                 rustix::fs::chownat(&**inode, "", uid, gid, AtFlags::EMPTY_PATH)
             })?;
         }
         // Of whoever else changes the user, the bits are gone: so the mode comes after.
         if let Some(mode) = mode {
-            let mode = Mode::from_raw_mode(mode & 0o7777);
-            self.0.change(inode, 0..0, |_| self.0.set_mode(inode, mode))?;
+            let mode = mode & 0o7777;
+            self.0.change_attributes(inode, |now| {
+                let now = u32::from(now.stx_mode) & 0o7777;
+                // What the kernel does for who writes: that is no owner's alone.
+                let only_drops = mode & !now == 0 && now & !mode & !u32::from(SET_ID) == 0;
+                let _user =
+                    (!only_drops).then(|| AsUser::become_user(user.0, user.1)).transpose()?;
+                self.0.set_mode(inode, Mode::from_raw_mode(mode))
+            })?;
         }
         if let Some(size) = size {
             if inode.kind != FileType::RegularFile {
@@ -240,10 +253,14 @@ impl Files {
             let open = handle.map(|handle| self.file(handle)).transpose()?;
             self.0.truncate(inode, open.as_deref(), size)?;
         }
-        if atime.is_some() || mtime.is_some() {
+        // Who makes a file shorter may not be who owns it, and has set its time by that.
+        let is_set =
+            size.is_some() && atime.is_none() && matches!(mtime, None | Some(TimeOrNow::Now));
+        if !is_set && (atime.is_some() || mtime.is_some()) {
             let times =
                 Timestamps { last_access: lower_time(atime), last_modification: lower_time(mtime) };
-            self.0.change(inode, 0..0, |_| {
+            self.0.change_attributes(inode, |_| {
+                let _user = AsUser::become_user(user.0, user.1)?;
                 rustix::fs::utimensat(&**inode, "", &times, AtFlags::EMPTY_PATH)
             })?;
         }
