@@ -5,11 +5,12 @@
 
 mod records;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clew_core::ByteSize;
 use clew_lab::{Input, LabError, Memory, Pages, Settings};
 use clew_policy::Scheme;
+use clew_trace::regular;
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
@@ -116,11 +117,14 @@ fn failure(error: LabError) -> PyErr {
     }
 }
 
+/// Most bytes of a scheme's file.
+const MAX_SCHEME_BYTES: u64 = 1 << 20;
+
 /// A preset, or a file.
 fn scheme(name: &str) -> PyResult<Scheme> {
     let read = match name.ends_with(".toml") {
         false => Scheme::preset(name),
-        true => Scheme::from_toml(&std::fs::read_to_string(name)?),
+        true => Scheme::from_toml(&regular::read_text(Path::new(name), MAX_SCHEME_BYTES, 0)?),
     };
     read.map_err(|error| PyValueError::new_err(format!("scheme {name}: {error}")))
 }

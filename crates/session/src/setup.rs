@@ -129,7 +129,11 @@ impl Session {
                 files::remove_if_empty(trusted_path::directory_of(&item.path));
             }
         }
-        remove(&self.places.exceptions())?;
+        let list = self.places.exceptions();
+        match fs::read_to_string(&list) {
+            Ok(text) if text != Exceptions::usual().text() => left.theirs.push(list),
+            _ => remove(&list)?,
+        }
         left.users = users_of(&self.places.object());
         if left.users == 0 {
             remove(&self.places.object())?;

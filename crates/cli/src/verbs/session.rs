@@ -272,6 +272,8 @@ fn change(
         }
         clew_live::control::trusted_path::make(path.parent().unwrap_or(&path), 0o755)
             .map_err(|error| Failure::Input(error.into()))?;
+        // A link stays, and leads to it.
+        let path = path.canonicalize().unwrap_or(path);
         files::replace(&path, &list.text()).map_err(failure)?;
     }
     Ok(())

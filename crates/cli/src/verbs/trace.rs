@@ -3,13 +3,14 @@
 mod statistics;
 
 use std::collections::BTreeSet;
+use std::fs::OpenOptions;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use clew_core::{AppId, ByteSize, Ns};
 use clew_trace::cut::Cut;
-use clew_trace::{Draft, Header, Kind, Reader, Totals, Trace, TraceError, Writer, export};
+use clew_trace::{Draft, Header, Kind, Reader, Totals, Trace, TraceError, Writer, export, regular};
 use serde_json::{Value, json};
 
 use crate::Failure;
@@ -278,7 +279,7 @@ fn input(file: &Path) -> Result<(Box<dyn Read>, Bar), Failure> {
     if file == Path::new("-") {
         return Ok((Box::new(io::stdin()), Bar::of_bytes("reading", 0)));
     }
-    let opened = std::fs::File::open(file).map_err(TraceError::opening);
+    let opened = regular::open(file, OpenOptions::new().read(true), 0).map_err(TraceError::opening);
     let opened = opened.map_err(|error| reading(file, error))?;
     let bytes = opened.metadata().map_or(0, |metadata| metadata.len());
     Ok((Box::new(opened), Bar::of_bytes("reading", bytes)))

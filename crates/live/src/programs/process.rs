@@ -21,6 +21,7 @@ use crate::faults::uffd::{FEATURES, feature};
 use crate::programs::kcmp::runs_in_memory_of;
 use crate::programs::mappings::{self, LAST_ADDRESS, Mapping};
 use crate::programs::memory::ProgramMemory;
+use crate::programs::proc_stat::user_of;
 use crate::survival::predecessor::ProcessName;
 use crate::survival::records::{Record, Stage};
 use crate::users::Seat;
@@ -315,8 +316,13 @@ impl Process {
         let pid = self.pid();
         // Whoever has the agent's number now is the agent if it shares the memory.
         let agent = self.memory.agent_pid().and_then(|agent| ProcessName::of(agent).ok());
-        let agent = agent.filter(|agent| runs_in_memory_of(agent.pid, pid) == Some(true));
-        let killed = [self.name(), agent].map(|name| name.is_some_and(|n| n.send_kill().is_some()));
+        let is_in = agent.map(|agent| runs_in_memory_of(agent.pid, pid));
+        let agent = agent.filter(|_| is_in == Some(Some(true)));
+        // An execve keeps number and start, and what runs there then may be of a user who is more than this one. Where no
+        // agent tells, the user does.
+        let is_it = is_in.flatten().unwrap_or_else(|| user_of(pid) == Some(self.uid));
+        let killed = [self.name().filter(|_| is_it), agent]
+            .map(|name| name.is_some_and(|n| n.send_kill().is_some()));
         tracing::error!(
             pid,
             command = self.command,

@@ -3,7 +3,8 @@
 //! (`_NET_WM_PID`), which in a container is another's number.
 //!
 //! What answers on this machine must be the user's own or root's: anybody may listen where no X server does, and
-//! who announces an answer without an end has memory taken for it.
+//! who announces an answer without an end has memory taken for it. Of a server that is not reached by a socket of this machine
+//! nobody can tell whose it is.
 
 use std::convert::Infallible;
 use std::os::linux::net::SocketAddrExt;
@@ -95,8 +96,8 @@ fn connect() -> Result<(RustConnection, usize), Gone> {
     let address = display.connect_instruction().next();
     let (stream, (family, of)) = match address.ok_or_else(|| gone("DISPLAY names nobody"))? {
         ConnectAddress::Socket(path) => DefaultStream::from_unix_stream(at(&path)?),
-        // Who names a machine relies on it. Where none is named, this is not tried in the socket's place.
-        other => DefaultStream::connect(&other),
+        // Nobody can tell whose such a server is, and it would be told the cookie.
+        _ => return Err(gone("DISPLAY names no socket of this machine")),
     }
     .map_err(gone)?;
     let auth = get_auth(family, &of, display.display).ok().flatten();
