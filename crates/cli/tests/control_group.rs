@@ -131,6 +131,33 @@ fn a_program_whose_group_has_no_room_for_long_is_ended() {
     drop(group);
 }
 
+/// What has the number of a program by now is another, of another user perhaps.
+#[test]
+fn what_a_program_has_become_is_not_ended_for_it() {
+    if !can_run("control_group::becomes", &["cc", "setpriv"]) {
+        return;
+    }
+    let Some(group) = Group::new("control_group::becomes") else { return };
+    let mut fixture = Fixture::start("1GiB");
+    let binary = compile(&fixture.dir, "becomes.c", &[]);
+    let bytes = 32 << 20;
+    let words = [binary.to_str().expect("UTF-8"), &bytes.to_string()];
+    let mut program = fixture.run("becomes", &words);
+    program.wait_line("filled", LONG);
+    fixture.swap_out_at_least("becomes", bytes - (2 << 20));
+    group.set("cgroup.procs", &program.pid.to_string());
+    group.set("cgroup.procs", &program.agent().to_string());
+    group.leave_room(4 << 20);
+    program.send("become");
+    let ended = poll(LONG, || fixture.log().contains("a program is ended").then_some(()));
+    assert!(ended.is_some(), "{}", fixture.log());
+    assert!(fixture.log().contains("killed=false"), "{}", fixture.log());
+    let is = fs::read_to_string(format!("/proc/{}/comm", program.pid)).unwrap_or_default();
+    assert_eq!((is.as_str(), is_alive(program.pid)), ("sleep\n", true), "{}", fixture.log());
+    fixture.assert_daemon_lives();
+    drop(group);
+}
+
 fn fork(program: &mut Program) -> u32 {
     let answer = program.ask("fork-keep");
     answer.strip_prefix("child ").and_then(|pid| pid.parse().ok()).expect("child PID")

@@ -11,6 +11,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use clew_fixture::*;
 use clew_live::control::status::AppStatus;
+use clew_session::exceptions::Exceptions;
 use serde_json::Value;
 
 /// What says of a session where it is.
@@ -145,6 +146,10 @@ fn what_is_enabled_is_undone_and_a_users_own_files_stay() {
     let removed = session.ok(&["disable", "--dry-run"]);
     assert!(FILES.iter().all(|file| removed.contains(file)), "{removed}");
     assert_eq!(session.files(), FILES);
+    session.ok(&["disable"]);
+    // A list that its user has changed is his.
+    assert_eq!(session.files(), &FILES[..1]);
+    fs::write(session.home.join(FILES[0]), Exceptions::usual().text()).expect("written");
     session.ok(&["disable"]);
     assert!(session.files().is_empty(), "left: {:?}", session.files());
     assert!(

@@ -130,9 +130,9 @@ impl Session {
             }
         }
         let list = self.places.exceptions();
-        match fs::read_to_string(&list) {
-            Ok(text) if text != Exceptions::usual().text() => left.theirs.push(list),
-            _ => remove(&list)?,
+        match self.is_list_changed() {
+            true => left.theirs.push(list),
+            false => remove(&list)?,
         }
         left.users = users_of(&self.places.object());
         if left.users == 0 {
@@ -164,6 +164,12 @@ impl Session {
         let units = units.filter(|unit| self.has_daemon || *unit != units::DAEMON);
         manager::tell(&["start"].into_iter().chain(units).collect::<Vec<_>>())?;
         manager::tell(&["set-environment".to_string()].into_iter().chain(pairs).collect::<Vec<_>>())
+    }
+
+    /// Whether its user has made the list of exceptions, or changed it.
+    pub fn is_list_changed(&self) -> bool {
+        let text = fs::read(self.places.exceptions());
+        text.is_ok_and(|text| text != Exceptions::usual().text().as_bytes())
     }
 
     /// Has the user's service manager end it: units, and what it gives to what it starts.

@@ -197,8 +197,11 @@ fn disable(session: &Session, dry_run: bool) -> Result<(), Failure> {
                 State::Missing => {}
             }
         }
-        for path in [session.places.exceptions(), session.places.object()] {
-            if path.exists() {
+        let list = session.places.exceptions();
+        for path in [&list, &session.places.object()] {
+            if path.exists() && path == &list && session.is_list_changed() {
+                say!("Would leave {}: somebody has changed or made it.", path.display());
+            } else if path.exists() {
                 say!("Would remove {}.", path.display());
             }
         }

@@ -10,6 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use clew_store::points;
@@ -44,6 +45,12 @@ const HEARERS: Patience = Patience {
 
 /// How long who has said something may stay unheard where descriptors are few.
 const STUCK: Duration = Duration::from_secs(1);
+
+/// How long it is waited until such a one has been heard.
+const SHORTLY: Duration = Duration::from_millis(100);
+
+/// Connections that wait to be heard, or are.
+static UNHEARD: AtomicUsize = AtomicUsize::new(0);
 
 /// Connections of one user that wait to be heard; further ones are closed.
 const MAX_UNHEARD: usize = 1024;
@@ -92,8 +99,11 @@ pub fn accept_agents(shared: &Arc<Shared>, listener: &OwnedFd, to_governor: &Sen
                     }
                 },
             };
-            if hears.len() < MAX_UNHEARD && hears.send((connection, order)).is_err() {
-                return;
+            if hears.len() < MAX_UNHEARD {
+                UNHEARD.fetch_add(1, Ordering::Relaxed);
+                if hears.send((connection, order)).is_err() {
+                    return;
+                }
             }
         }
         silent = still;
@@ -135,14 +145,17 @@ fn close_oldest_of_most(silent: &mut VecDeque<Silent>) {
     oldest.map(|at| silent.remove(at));
 }
 
-/// Waits until who has said something is heard, and what is dropped then is closed, or as long as it takes
+/// Waits until who has said something has been heard, and what is dropped then is closed, or as long as it takes
 /// to find out that they cannot be: for who runs out of descriptors.
 fn catch_up<'a>(hearers: impl Iterator<Item = &'a Sender<Unheard>>) {
-    let until = Instant::now() + STUCK;
+    let began = Instant::now();
     for hearers in hearers {
-        while !hearers.is_empty() && Instant::now() < until {
+        while !hearers.is_empty() && began.elapsed() < STUCK {
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+    while UNHEARD.load(Ordering::Relaxed) > 0 && began.elapsed() < SHORTLY {
+        std::thread::sleep(Duration::from_millis(1));
     }
     closer::catch_up();
 }
@@ -161,9 +174,13 @@ fn own_hearers(shared: &Arc<Shared>, to_governor: &Sender<Message>) -> Sender<Un
 /// Those who hear one user's agents.
 fn hire(shared: &Arc<Shared>, to_governor: &Sender<Message>) -> io::Result<Sender<Unheard>> {
     let (shared, to_governor) = (shared.clone(), to_governor.clone());
-    let hear = move |(connection, order)| hear(&shared, connection, order, &to_governor);
+    let hear = move |(connection, order)| {
+        hear(&shared, connection, order, &to_governor);
+        UNHEARD.fetch_sub(1, Ordering::Relaxed);
+    };
     let mut unheard = 0u64;
     let left = move |_, threads| {
+        UNHEARD.fetch_sub(1, Ordering::Relaxed);
         unheard += 1;
         if unheard == 1 {
             tracing::warn!(

@@ -66,6 +66,9 @@ static PROCESSES: [OnceLock<OwnedFd>; LANES.len()] = [const { OnceLock::new() };
 static CLOSERS: [Mutex<Option<Sender<Unclosable>>>; LANES.len()] =
     [const { Mutex::new(None) }; LANES.len()];
 
+/// What waits here to be closed, of all.
+static WAITING: AtomicUsize = AtomicUsize::new(0);
+
 /// What one user has sent that is not closed yet.
 #[derive(Debug, Default)]
 pub struct Unclosed {
@@ -181,9 +184,16 @@ impl Drop for Foreign {
     }
 }
 
+/// Nobody is there to close it; it counts to who sent it. Its number.
+fn stays_open(closes: Unclosable) -> RawFd {
+    WAITING.fetch_sub(1, Ordering::Relaxed);
+    closes.fd.into_raw_fd()
+}
+
 fn hand_over(closer: &Sender<Unclosable>, closes: Unclosable) {
+    WAITING.fetch_add(1, Ordering::Relaxed);
     if let Err(unsent) = closer.send(closes) {
-        let _ = unsent.into_inner().fd.into_raw_fd();
+        stays_open(unsent.into_inner());
     }
 }
 
@@ -218,6 +228,7 @@ pub fn start_processes() -> io::Result<()> {
 /// nobody is there to close it.
 fn close(Unclosable { fd, of }: Unclosable, lane: Lane) {
     let is_over = |given: Option<UnixStream>| {
+        WAITING.fetch_sub(1, Ordering::Relaxed);
         if let Some(of) = of {
             of.given.lock().extend(given);
             of.waits.fetch_sub(1, Ordering::Relaxed);
@@ -242,6 +253,7 @@ fn close(Unclosable { fd, of }: Unclosable, lane: Lane) {
             is_over((!seqpacket::is_readable(&ours, patience)).then_some(ours));
         }
         Err(error) => {
+            WAITING.fetch_sub(1, Ordering::Relaxed);
             let number = fd.into_raw_fd();
             tracing::debug!(number, %error, "a descriptor that a program has sent stays open");
         }
@@ -283,12 +295,15 @@ pub fn give_away_sockets() {
     }
 }
 
-/// Waits until what was dropped so far is being closed, or as long as it takes to find out that it
-/// cannot be: for who runs out of descriptors.
+/// Waits until what was dropped so far is closed, or as long as it takes to find out that it cannot be: for who runs out
+/// of descriptors.
 pub fn catch_up() {
     let closer = CLOSERS[Lane::Quick as usize].lock().clone();
-    let until = Instant::now() + STUCK;
-    while closer.as_ref().is_some_and(|closer| !closer.is_empty()) && Instant::now() < until {
+    let began = Instant::now();
+    let has_begun = || closer.as_ref().is_none_or(Sender::is_empty);
+    while !has_begun() && began.elapsed() < STUCK
+        || WAITING.load(Ordering::Relaxed) > 0 && began.elapsed() < SHORTLY
+    {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -299,7 +314,7 @@ fn closer_of(most: usize, stuck: Duration, lane: Lane) -> io::Result<Sender<Uncl
     let mut left_open = 0u64;
     let close = move |closes| close(closes, lane);
     patient::hire(threads, close, move |closes: Unclosable, threads| {
-        let number = closes.fd.into_raw_fd();
+        let number = stays_open(closes);
         left_open += 1;
         if left_open == 1 {
             tracing::warn!(

@@ -113,9 +113,19 @@ pub fn open_of_process(pid: u32, what: &str) -> io::Result<File> {
 
 /// The real user of a process; `None` if it is gone.
 pub fn user_of(pid: u32) -> Option<u32> {
+    users_of(pid)?.first().copied()
+}
+
+/// Whether a process is this user's, by all of its numbers.
+pub fn is_all_of(pid: u32, uid: u32) -> bool {
+    users_of(pid).is_some_and(|users| !users.is_empty() && users.iter().all(|user| *user == uid))
+}
+
+/// The real, effective, saved and file system's user of a process.
+fn users_of(pid: u32) -> Option<Vec<u32>> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
-    line.split_ascii_whitespace().next()?.parse().ok()
+    line.split_ascii_whitespace().map(|number| number.parse().ok()).collect()
 }
 
 /// Processor time that a process used, seconds; `None` if it is gone. Waits for nobody, where reading
@@ -152,6 +162,9 @@ mod tests {
     fn a_user_is_known_while_the_process_lives() {
         assert_eq!(user_of(std::process::id()), Some(crate::control::trusted_path::own_uid()));
         assert_eq!(user_of(1 << 22), None);
+        let own = crate::control::trusted_path::own_uid();
+        assert!(is_all_of(std::process::id(), own) && !is_all_of(std::process::id(), own + 1));
+        assert!(!is_all_of(1 << 22, own));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::faults::uffd::{FEATURES, feature};
 use crate::programs::kcmp::runs_in_memory_of;
 use crate::programs::mappings::{self, LAST_ADDRESS, Mapping};
 use crate::programs::memory::ProgramMemory;
-use crate::programs::proc_stat::user_of;
+use crate::programs::proc_stat::is_all_of;
 use crate::survival::predecessor::ProcessName;
 use crate::survival::records::{Record, Stage};
 use crate::users::Seat;
@@ -319,8 +319,8 @@ impl Process {
         let is_in = agent.map(|agent| runs_in_memory_of(agent.pid, pid));
         let agent = agent.filter(|_| is_in == Some(Some(true)));
         // An execve keeps number and start, and what runs there then may be of a user who is more than this one. Where no
-        // agent tells, the user does.
-        let is_it = is_in.flatten().unwrap_or_else(|| user_of(pid) == Some(self.uid));
+        // agent tells, its users do.
+        let is_it = is_in.flatten().unwrap_or_else(|| is_all_of(pid, self.uid));
         let killed = [self.name().filter(|_| is_it), agent]
             .map(|name| name.is_some_and(|n| n.send_kill().is_some()));
         tracing::error!(
