@@ -34,8 +34,8 @@ const MOST: usize = 8;
 /// How long all of them may be busy before there is one more.
 const STUCK: Duration = Duration::from_secs(1);
 
-/// How long what a process has been given takes to be closed, as a rule: it is waited for where nothing else is to be
-/// closed, and nothing is kept of it.
+/// How long what a process has been given takes to be closed, as a rule: so long it is waited for, and nothing is kept of
+/// it.
 const SHORTLY: Duration = Duration::from_millis(100);
 
 /// How long it is waited for one where there can be no more.
@@ -66,8 +66,8 @@ static PROCESSES: [OnceLock<OwnedFd>; LANES.len()] = [const { OnceLock::new() };
 static CLOSERS: [Mutex<Option<Sender<Unclosable>>>; LANES.len()] =
     [const { Mutex::new(None) }; LANES.len()];
 
-/// What waits here to be closed, of all.
-static WAITING: AtomicUsize = AtomicUsize::new(0);
+/// What waits to be closed in each lane, of all users.
+static WAITING: [AtomicUsize; LANES.len()] = [const { AtomicUsize::new(0) }; LANES.len()];
 
 /// What one user has sent that is not closed yet.
 #[derive(Debug, Default)]
@@ -178,22 +178,22 @@ impl Drop for Foreign {
         // No thread: better one descriptor too many than one who serves and waits.
         let _ = start_lane(lane);
         match &*CLOSERS[lane as usize].lock() {
-            Some(closer) => hand_over(closer, closes),
+            Some(closer) => hand_over(closer, closes, lane),
             None => _ = closes.fd.into_raw_fd(),
         }
     }
 }
 
 /// Nobody is there to close it; it counts to who sent it. Its number.
-fn stays_open(closes: Unclosable) -> RawFd {
-    WAITING.fetch_sub(1, Ordering::Relaxed);
+fn stays_open(closes: Unclosable, lane: Lane) -> RawFd {
+    WAITING[lane as usize].fetch_sub(1, Ordering::Relaxed);
     closes.fd.into_raw_fd()
 }
 
-fn hand_over(closer: &Sender<Unclosable>, closes: Unclosable) {
-    WAITING.fetch_add(1, Ordering::Relaxed);
+fn hand_over(closer: &Sender<Unclosable>, closes: Unclosable, lane: Lane) {
+    WAITING[lane as usize].fetch_add(1, Ordering::Relaxed);
     if let Err(unsent) = closer.send(closes) {
-        stays_open(unsent.into_inner());
+        stays_open(unsent.into_inner(), lane);
     }
 }
 
@@ -228,7 +228,7 @@ pub fn start_processes() -> io::Result<()> {
 /// nobody is there to close it.
 fn close(Unclosable { fd, of }: Unclosable, lane: Lane) {
     let is_over = |given: Option<UnixStream>| {
-        WAITING.fetch_sub(1, Ordering::Relaxed);
+        WAITING[lane as usize].fetch_sub(1, Ordering::Relaxed);
         if let Some(of) = of {
             of.given.lock().extend(given);
             of.waits.fetch_sub(1, Ordering::Relaxed);
@@ -249,20 +249,14 @@ fn close(Unclosable { fd, of }: Unclosable, lane: Lane) {
             drop(fd);
             // From now on that is the last.
             let _ = ours.shutdown(Shutdown::Write);
-            let patience = if is_idle(lane) { SHORTLY } else { Duration::ZERO };
-            is_over((!seqpacket::is_readable(&ours, patience)).then_some(ours));
+            is_over((!seqpacket::is_readable(&ours, SHORTLY)).then_some(ours));
         }
         Err(error) => {
-            WAITING.fetch_sub(1, Ordering::Relaxed);
+            WAITING[lane as usize].fetch_sub(1, Ordering::Relaxed);
             let number = fd.into_raw_fd();
             tracing::debug!(number, %error, "a descriptor that a program has sent stays open");
         }
     }
-}
-
-/// Whether nothing waits to be closed.
-fn is_idle(lane: Lane) -> bool {
-    CLOSERS[lane as usize].lock().as_ref().is_some_and(Sender::is_empty)
 }
 
 /// Gives the process that closes one more of the first of these.
@@ -298,12 +292,8 @@ pub fn give_away_sockets() {
 /// Waits until what was dropped so far is closed, or as long as it takes to find out that it cannot be: for who runs out
 /// of descriptors.
 pub fn catch_up() {
-    let closer = CLOSERS[Lane::Quick as usize].lock().clone();
-    let began = Instant::now();
-    let has_begun = || closer.as_ref().is_none_or(Sender::is_empty);
-    while !has_begun() && began.elapsed() < STUCK
-        || WAITING.load(Ordering::Relaxed) > 0 && began.elapsed() < SHORTLY
-    {
+    let until = Instant::now() + STUCK;
+    while WAITING[Lane::Quick as usize].load(Ordering::Relaxed) > 0 && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -314,7 +304,7 @@ fn closer_of(most: usize, stuck: Duration, lane: Lane) -> io::Result<Sender<Uncl
     let mut left_open = 0u64;
     let close = move |closes| close(closes, lane);
     patient::hire(threads, close, move |closes: Unclosable, threads| {
-        let number = stays_open(closes);
+        let number = stays_open(closes, lane);
         left_open += 1;
         if left_open == 1 {
             tracing::warn!(
@@ -389,7 +379,7 @@ pub mod tests {
     #[test]
     fn what_comes_while_all_are_stuck_stays_open_and_what_comes_later_is_closed() {
         let closer = closer_of(2, Duration::from_millis(20), Lane::Quick).expect("a thread");
-        let hand_over = |closer, fd| hand_over(closer, Unclosable { fd, of: None });
+        let hand_over = |closer, fd| hand_over(closer, Unclosable { fd, of: None }, Lane::Quick);
         let mut other_ends = Vec::new();
         for _ in 0..2 {
             let (slow, other_end) = lingering();
