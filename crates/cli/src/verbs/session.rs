@@ -197,12 +197,14 @@ fn disable(session: &Session, dry_run: bool) -> Result<(), Failure> {
                 State::Missing => {}
             }
         }
-        let list = session.places.exceptions();
-        for path in [&list, &session.places.object()] {
-            if path.exists() && path == &list && session.is_list_changed() {
-                say!("Would leave {}: somebody has changed or made it.", path.display());
-            } else if path.exists() {
-                say!("Would remove {}.", path.display());
+        let (list, object) = (session.places.exceptions(), session.places.object());
+        for (path, is_theirs) in [(list, session.is_list_changed()), (object, false)] {
+            match (path.exists(), is_theirs) {
+                (false, _) => {}
+                (true, true) => {
+                    say!("Would leave {}: somebody has changed or made it.", path.display())
+                }
+                (true, false) => say!("Would remove {}.", path.display()),
             }
         }
         return Ok(());

@@ -254,8 +254,7 @@ impl Files {
             self.0.truncate(inode, open.as_deref(), size)?;
         }
         // Who makes a file shorter may not be who owns it, and has set its time by that.
-        let is_set =
-            size.is_some() && atime.is_none() && matches!(mtime, None | Some(TimeOrNow::Now));
+        let is_set = size.is_some() && atime.is_none() && matches!(mtime, Some(TimeOrNow::Now));
         if !is_set && (atime.is_some() || mtime.is_some()) {
             let times =
                 Timestamps { last_access: lower_time(atime), last_modification: lower_time(mtime) };
