@@ -24,6 +24,8 @@ const AF_UNIX: usize = 1;
 const SOCK_SEQPACKET_CLOEXEC: usize = 5 | 0o2000000;
 const O_CLOEXEC_NONBLOCK: usize = 0o2000000 | 0o4000;
 const UFFDIO_MOVE: usize = 0xc028_aa05;
+const UFFDIO_WRITEPROTECT: usize = 0xc018_aa06;
+const WRITEPROTECT_MODE_WP: u64 = 1;
 const USERFAULTFD_IOC_NEW: usize = 0xaa00;
 const MADV_DONTNEED: usize = 4;
 const MADV_REMOVE: usize = 9;
@@ -91,6 +93,13 @@ struct UffdioMove {
     len: u64,
     mode: u64,
     moved: i64,
+}
+
+#[repr(C)]
+struct UffdioWriteprotect {
+    start: u64,
+    len: u64,
+    mode: u64,
 }
 
 /// What it takes to give pages away; exists once the daemon has asked.
@@ -359,6 +368,7 @@ fn obey(socket: i32, area: usize, prepared: &mut Option<Prepared>) -> bool {
             let mut taken = Taken { header, slots: [0; SLOTS] };
             if begin(p, number) {
                 take(p, runs, &mut taken.slots);
+                mark(p, runs, &taken.slots);
                 call(p).store(call_word(number, Call::Moved), Release);
             }
             // The program may change its mappings from here on: the copies need not be waited for.
@@ -495,25 +505,55 @@ fn take(prepared: &Prepared, runs: &[Run], slots: &mut [u8; SLOTS]) {
 /// Copies what moved into the buffer; false if nothing did.
 fn copy(prepared: &Prepared, slots: &[u8; SLOTS]) -> bool {
     let mut any = false;
+    for_taken(slots, |at, count| {
+        any = true;
+        // SAFETY: both areas hold SLOTS pages; these staging pages are there (in memory or in
+        // the kernel's swap), since it has just moved them, and nobody else touches them.
+        unsafe {
+            core::ptr::copy_nonoverlapping(
+                (prepared.staging + at * PAGE) as *const u8,
+                (prepared.buffer + at * PAGE) as *mut u8,
+                count * PAGE,
+            );
+        }
+    });
+    any
+}
+
+/// Leaves a mark where each page was, which goes when its mapping goes: by it the daemon knows an unmapping that the
+/// kernel told it of from one that failed. Where the kernel leaves none now, because mappings are changing, there is none.
+fn mark(prepared: &Prepared, runs: &[Run], slots: &[u8; SLOTS]) {
+    for run in runs {
+        let first = run.slot as usize;
+        let Some(of_run) = slots.get(first..first.saturating_add(run.pages as usize)) else {
+            continue;
+        };
+        for_taken(of_run, |at, count| {
+            let order = UffdioWriteprotect {
+                start: run.src + (at * PAGE) as u64,
+                len: (count * PAGE) as u64,
+                mode: WRITEPROTECT_MODE_WP,
+            };
+            // SAFETY: `order` lives across the call; it changes no contents.
+            unsafe {
+                let order = &raw const order as usize;
+                syscall4(nr::IOCTL, prepared.uffd as usize, UFFDIO_WRITEPROTECT, order, 0)
+            };
+        });
+    }
+}
+
+/// Runs of slots that hold a page: where each begins, and how many there are.
+fn for_taken(slots: &[u8], mut found: impl FnMut(usize, usize)) {
     let mut at = 0;
-    while at < SLOTS {
+    while at < slots.len() {
         let taken = |s: &u8| *s == SlotState::Taken as u8;
         let count = slots[at..].iter().take_while(|s| taken(s)).count();
         if count > 0 {
-            any = true;
-            // SAFETY: both areas hold SLOTS pages; these staging pages are there (in memory or in
-            // the kernel's swap), since it has just moved them, and nobody else touches them.
-            unsafe {
-                core::ptr::copy_nonoverlapping(
-                    (prepared.staging + at * PAGE) as *const u8,
-                    (prepared.buffer + at * PAGE) as *mut u8,
-                    count * PAGE,
-                );
-            }
+            found(at, count);
         }
         at += count.max(1);
     }
-    any
 }
 
 /// False when the program is changing its mappings and nothing more can be taken now.

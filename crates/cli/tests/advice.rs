@@ -1,25 +1,11 @@
 //! Advice that changes what memory holds, here or in children, and of which the kernel tells nobody.
 
+use clew_fixture::obeys::{PAGES, end, swapped_out};
 use clew_fixture::*;
 use rustix::io::Errno;
 
-const PAGES: u64 = 4096;
 const EINVAL: i32 = Errno::INVAL.raw_os_error();
 const ENOMEM: i32 = Errno::NOMEM.raw_os_error();
-
-/// Under a daemon, with most of it stored.
-fn swapped_out(test: &str) -> Option<(Fixture, Program)> {
-    if !can_run(test, &["cc"]) {
-        return None;
-    }
-    let fixture = Fixture::start("1GiB");
-    let binary = compile(&fixture.dir, "advice.c", &[]);
-    let mut program = fixture.run("advice", &[binary]);
-    program.wait_ready();
-    fixture.wait_resident("advice", PAGES * 4096 * 9 / 10);
-    fixture.swap_out_at_least("advice", PAGES * 4096 * 9 / 10);
-    Some((fixture, program))
-}
 
 /// The same, where the kernel has guards.
 fn with_guards(test: &str) -> Option<(Fixture, Program)> {
@@ -34,12 +20,6 @@ fn with_guards(test: &str) -> Option<(Fixture, Program)> {
     Some((fixture, program))
 }
 
-fn end(mut fixture: Fixture, program: Program) {
-    program.quit();
-    fixture.wait_all_freed("advice");
-    fixture.assert_daemon_lives();
-}
-
 #[test]
 fn what_a_guard_dropped_is_zeros() {
     let Some((fixture, mut program)) = with_guards("advice::what_a_guard_dropped_is_zeros") else {
@@ -48,7 +28,7 @@ fn what_a_guard_dropped_is_zeros() {
     program.expect("guard 0 1000 1000", "guard 0");
     program.expect("unguard 0 1000", "unguard 0");
     program.expect("check", "bad 0");
-    fixture.swap_out_at_least("advice", PAGES * 4096 / 2);
+    fixture.swap_out_at_least("obeys", PAGES * 4096 / 2);
     program.expect("fork", "bad 0");
     end(fixture, program);
 }
@@ -62,7 +42,7 @@ fn what_a_guard_did_not_come_to_stays() {
     };
     program.expect("lock 2000 7", "lock 0");
     program.expect("unmap 3000 7", "unmap 0");
-    fixture.swap_out_at_least("advice", PAGES * 4096 * 8 / 10);
+    fixture.swap_out_at_least("obeys", PAGES * 4096 * 8 / 10);
     program.expect("guard 1501 777 499", &format!("guard {}", EINVAL));
     program.expect("guard 2900 200 200", &format!("guard {}", ENOMEM));
     program.expect("guard 2000 1 0", &format!("guard {}", EINVAL));
@@ -85,12 +65,12 @@ fn what_children_do_not_get_is_zeros_there() {
     program.expect("check", "bad 0");
     // It stays where it is, and the rest is taken out as before, under a successor too.
     let rest = (PAGES - 1000) * 4096;
-    fixture.swap_out_at_least("advice", rest * 9 / 10);
+    fixture.swap_out_at_least("obeys", rest * 9 / 10);
     program.expect("fork", "bad 0");
     fixture.kill_daemon();
     fixture.start_successor(&[]);
-    fixture.swap_out_at_least("advice", rest * 9 / 10);
-    let listed = fixture.process("advice", program.pid).expect("it is listed");
+    fixture.swap_out_at_least("obeys", rest * 9 / 10);
+    let listed = fixture.process("obeys", program.pid).expect("it is listed");
     assert!(listed.managed && rss_anon(program.pid) >= 1000 * 4096, "{listed:?}");
     program.expect("fork", "bad 0");
     // A child's own, of what it shares with its parent.
@@ -99,10 +79,10 @@ fn what_children_do_not_get_is_zeros_there() {
     program.expect("keep 500 1000", "keep 0");
     program.expect("check", "bad 0");
     let out = poll(LONG, || {
-        fixture.swap_out("advice");
-        fixture.process("advice", program.pid).filter(|p| p.stored_pages > PAGES * 9 / 10)
+        fixture.swap_out("obeys");
+        fixture.process("obeys", program.pid).filter(|p| p.stored_pages > PAGES * 9 / 10)
     });
-    assert!(out.is_some(), "{:?}\n{}", fixture.app("advice"), fixture.log());
+    assert!(out.is_some(), "{:?}\n{}", fixture.app("obeys"), fixture.log());
     program.expect("fork", "bad 0");
     program.expect("check", "bad 0");
     end(fixture, program);

@@ -67,7 +67,9 @@ fn required() -> Vec<Check> {
     });
     if let Ok(uffd) = uffd {
         checks.push(match uffd.api(FEATURES) {
-            Ok(()) => check("userfaultfd features", Level::Ok, "MOVE, POISON, all events", ""),
+            Ok(()) => {
+                check("userfaultfd features", Level::Ok, "MOVE, POISON, marks, all events", "")
+            }
             Err(e) => check(
                 "userfaultfd features",
                 Level::Missing,

@@ -34,7 +34,9 @@ impl Engine {
                 self.remove_waiting(|waiting| waiting == page);
             }
             // Reclaim lists what it is told is resident.
-            Event::Freed { run } | Event::Resident { run } => {
+            Event::Freed { run } | Event::Resident { run }
+                if self.waiting_pages.range(run.range()).next().is_some() =>
+            {
                 self.remove_waiting(|page| run.contains(page));
             }
             Event::Moved { from, to } => {

@@ -16,6 +16,7 @@
 
 use std::cmp::Reverse;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -83,7 +84,7 @@ pub fn resume(
     interrupter: &mut Interrupter,
 ) {
     let mut reader = Reader::default();
-    reader.resume(shared, process, inherited);
+    reader.resume(shared, process, inherited, interrupter);
     reader.finish(shared, process, interrupter, &mut Vec::new());
 }
 
@@ -148,20 +149,25 @@ impl Reader {
             let moves = |p: &Pending| matches!(p.message, Message::Remap { .. });
             let forks = |p: &Pending| matches!(p.message, Message::Fork { .. });
             let matters = |p: &Pending| moves(p) || forks(p);
-            if self.pending.iter().any(matters) && !has_one_thread(process) {
-                let deadline = Instant::now() + FORK;
-                while self.pending.iter().any(forks)
-                    && Instant::now() < deadline
-                    && self.has_room(process)
-                    && process.memory.uffd.is_changing()
+            while !self.pending.is_empty() {
+                if self.pending.iter().any(matters)
                     && !process.memory.is_given_up()
+                    && !has_one_thread(process)
                 {
-                    self.wait(process, interrupter, faults);
+                    let deadline = Instant::now() + FORK;
+                    while self.pending.iter().any(forks)
+                        && Instant::now() < deadline
+                        && self.has_room(process)
+                        && process.memory.uffd.is_changing()
+                        && !process.memory.is_given_up()
+                    {
+                        self.wait(process, interrupter, faults);
+                    }
+                    self.apply_in_order(shared, process, interrupter, faults);
+                } else {
+                    let pending = self.pending.remove(0);
+                    self.apply(shared, process, pending, interrupter, faults);
                 }
-                self.apply_in_order(shared, process, interrupter, faults);
-            }
-            for pending in std::mem::take(&mut self.pending) {
-                self.apply(shared, process, pending);
             }
             self.changes.correct_children(shared);
             for (child, _) in &self.changes.children {
@@ -218,7 +224,7 @@ impl Reader {
             match next {
                 Next::Apply(i) => {
                     let pending = self.pending.remove(i);
-                    self.apply(shared, process, pending);
+                    self.apply(shared, process, pending, interrupter, faults);
                 }
                 Next::Wait if began.elapsed() < OUTSTANDING && self.has_room(process) => {
                     self.wait(process, interrupter, faults);
@@ -271,7 +277,11 @@ impl Reader {
             points::change_read();
             for at in self.len..self.len + read {
                 match Message::parse(journal.message(at)) {
-                    Some(Message::Fault { addr, tid }) => faults.push((addr, tid)),
+                    // An agent that outlived its daemon may have marked what had come back.
+                    Some(Message::Fault { addr, is_marked: true, .. }) => {
+                        process.memory.unmark(addr);
+                    }
+                    Some(Message::Fault { addr, tid, .. }) => faults.push((addr, tid)),
                     // Our own agent's, after every batch: whoever frees memory allocates none.
                     Some(Message::Remove { start, .. })
                         if process.memory.staging().contains(&start) => {}
@@ -286,7 +296,13 @@ impl Reader {
         }
     }
 
-    fn resume(&mut self, shared: &Shared, process: &Arc<Process>, inherited: &dyn Inherited) {
+    fn resume(
+        &mut self,
+        shared: &Shared,
+        process: &Arc<Process>,
+        inherited: &dyn Inherited,
+        interrupter: &mut Interrupter,
+    ) {
         let journal = &process.space.journal;
         let (mut begun, mut done) = (Vec::new(), Vec::new());
         while self.len < MESSAGES && journal.message(self.len)[0] as u32 != 0 {
@@ -347,13 +363,20 @@ impl Reader {
         begun.retain_mut(&mut translate);
         self.pending.retain_mut(&mut translate);
         for pending in begun {
-            self.apply(shared, process, pending);
+            self.apply(shared, process, pending, interrupter, &mut Vec::new());
         }
     }
 
     /// Applies one message. From its mark to the next one death may come at any point: it is then
     /// applied again, as far as the step says that it is still to be.
-    fn apply(&mut self, shared: &Shared, process: &Arc<Process>, pending: Pending) {
+    fn apply(
+        &mut self,
+        shared: &Shared,
+        process: &Arc<Process>,
+        pending: Pending,
+        interrupter: &mut Interrupter,
+        faults: &mut Vec<(u64, u32)>,
+    ) {
         let journal = &process.space.journal;
         let number = process.applied.load(Relaxed).wrapping_add(1);
         journal.mark_message(pending.at, BEGUN | number & 0xffff);
@@ -363,7 +386,13 @@ impl Reader {
                 self.changes.moved.push((from, to, len));
                 remap(shared, process, from, to, len);
             }
-            Message::Unmap { start, end } => unmap(shared, process, start, end),
+            // One that belongs to a move tells nothing new: the pages went with the move, and what another
+            // thread has moved to the free place since is not what was unmapped.
+            Message::Unmap { start, end } if process.moves.lock().is_taken_again((start, end)) => {}
+            Message::Unmap { start, end } => {
+                let kept = self.kept(shared, process, start..end, interrupter, faults);
+                unmap(shared, process, start..end, &kept);
+            }
             Message::Remove { start, end } => {
                 process.moves.lock().is_mapped((start, end));
                 remove(shared, process, start, end);
@@ -388,6 +417,52 @@ impl Reader {
         points::change_done();
         journal.set_step(0);
     }
+
+    /// The parts of what a program is said to have unmapped that are there still, ascending. The kernel tells of an
+    /// unmapping before it finds that there can be none (of what is sealed, or by an `mmap` over it at a limit), and tells
+    /// no more of it. But where a page has its mark still, nothing was unmapped: unless it is another's that has been moved
+    /// there since, which is told, too.
+    fn kept(
+        &mut self,
+        shared: &Shared,
+        process: &Process,
+        range: Range<u64>,
+        interrupter: &mut Interrupter,
+        faults: &mut Vec<(u64, u32)>,
+    ) -> Vec<Range<u64>> {
+        if !is_known(process, range.start, range.end, shared.page_bytes) {
+            return Vec::new();
+        }
+        let began = Instant::now();
+        loop {
+            let mut kept = process.memory.marked(range.clone());
+            for pending in &self.pending {
+                if let Message::Remap { to, len, .. } = pending.message {
+                    kept = without(kept, &(to..to + len));
+                }
+            }
+            if kept.is_empty() || !process.memory.uffd.is_changing() {
+                return kept;
+            }
+            if began.elapsed() >= OUTSTANDING || !self.has_room(process) {
+                process.give_up("it is not to be seen whether it has unmapped its memory");
+            }
+            if process.memory.is_given_up() {
+                return kept;
+            }
+            self.wait(process, interrupter, faults);
+        }
+    }
+}
+
+/// What of `ranges` is not in `taken`.
+fn without(ranges: Vec<Range<u64>>, taken: &Range<u64>) -> Vec<Range<u64>> {
+    let parts = |range: Range<u64>| {
+        let before = range.start..range.end.min(taken.start);
+        let behind = range.start.max(taken.end)..range.end;
+        [before, behind].into_iter().filter(|part| !part.is_empty())
+    };
+    ranges.into_iter().flat_map(parts).collect()
 }
 
 /// What several threads did at once, as far as it was applied.
@@ -471,14 +546,17 @@ fn is_known(process: &Process, start: u64, end: u64, page_bytes: u64) -> bool {
     found
 }
 
-/// An unmapping that belongs to a move tells nothing new: the pages went with the move, and what
-/// another thread has moved to the free place since is not what was unmapped.
-fn unmap(shared: &Shared, process: &Process, start: u64, end: u64) {
-    if process.moves.lock().is_taken_again((start, end)) {
-        return;
+/// Forgets `range`, but for the parts that are `kept`.
+fn unmap(shared: &Shared, process: &Process, range: Range<u64>, kept: &[Range<u64>]) {
+    let mut from = range.start;
+    for part in kept {
+        remove(shared, process, from, part.start);
+        from = part.end;
     }
-    remove(shared, process, start, end);
-    cut(&mut process.regions.lock(), start, end);
+    remove(shared, process, from, range.end);
+    if kept.is_empty() {
+        cut(&mut process.regions.lock(), range.start, range.end);
+    }
 }
 
 fn remap(shared: &Shared, process: &Process, from: u64, to: u64, len: u64) {
@@ -577,4 +655,19 @@ fn serve(shared: &Shared, child: Arc<Process>) {
     }
     points::fork_served();
     let _ = shared.governor.send(ToGovernor::Forked(child));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_moved_to_a_place_is_not_what_was_there() {
+        let there = || vec![10..20, 30..40];
+        assert_eq!(without(there(), &(0..10)), there());
+        assert_eq!(without(there(), &(20..30)), there());
+        assert_eq!(without(there(), &(12..15)), [10..12, 15..20, 30..40]);
+        assert_eq!(without(there(), &(15..35)), [10..15, 35..40]);
+        assert_eq!(without(there(), &(0..50)), []);
+    }
 }

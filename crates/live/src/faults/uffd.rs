@@ -20,6 +20,7 @@ pub mod feature {
     pub const EVENT_REMOVE: u64 = 1 << 3;
     pub const EVENT_UNMAP: u64 = 1 << 6;
     pub const THREAD_ID: u64 = 1 << 8;
+    pub const WP_UNPOPULATED: u64 = 1 << 13;
     pub const POISON: u64 = 1 << 14;
     pub const MOVE: u64 = 1 << 16;
 }
@@ -29,6 +30,7 @@ pub const FEATURES: u64 = feature::EVENT_REMAP
     | feature::EVENT_REMOVE
     | feature::EVENT_UNMAP
     | feature::THREAD_ID
+    | feature::WP_UNPOPULATED
     | feature::POISON
     | feature::MOVE;
 
@@ -38,9 +40,13 @@ const UNREGISTER: u64 = 0x8010_aa01;
 const WAKE: u64 = 0x8010_aa02;
 const COPY: u64 = 0xc028_aa03;
 const ZEROPAGE: u64 = 0xc020_aa04;
+const WRITEPROTECT: u64 = 0xc018_aa06;
 const CONTINUE: u64 = 0xc020_aa07;
 const POISON: u64 = 0xc020_aa08;
 const IOC_NEW: u64 = 0xaa00;
+
+/// In the flags of a fault: the page is there and may not be written.
+const FLAG_WP: u64 = 1 << 1;
 
 #[repr(C)]
 struct ApiArg {
@@ -72,6 +78,12 @@ struct CopyArg {
 }
 
 #[repr(C)]
+struct ProtectArg {
+    range: Range,
+    mode: u64,
+}
+
+#[repr(C)]
 struct ZeroArg {
     range: Range,
     mode: u64,
@@ -81,8 +93,9 @@ struct ZeroArg {
 /// What a program did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// A thread waits for the page at `addr`.
-    Fault { addr: u64, tid: u32 },
+    /// A thread waits for the page at `addr`, or to write to it if it is there and has a mark, which is for pages that are
+    /// not.
+    Fault { addr: u64, tid: u32, is_marked: bool },
     /// The program forked; the number of the child's descriptor in the table of who read this.
     Fork { child: RawFd },
     /// mremap moved `len` bytes.
@@ -97,7 +110,7 @@ impl Message {
     /// A message as the kernel writes it (`struct uffd_msg`); `None` for events not asked for.
     pub fn parse([kind, a, b, c]: [u64; 4]) -> Option<Message> {
         Some(match kind as u8 {
-            0x12 => Message::Fault { addr: b, tid: c as u32 },
+            0x12 => Message::Fault { addr: b, tid: c as u32, is_marked: a & FLAG_WP != 0 },
             0x13 => Message::Fork { child: a as u32 as RawFd },
             0x14 => Message::Remap { from: a, to: b, len: c },
             0x15 => Message::Remove { start: a, end: b },
@@ -183,11 +196,13 @@ impl Uffd {
         self.ioctl(API, &mut arg)
     }
 
-    /// Missing pages of the range are reported from now on.
+    /// Missing pages of the range are reported from now on, and pages that leave it can be marked.
     pub fn register(&self, start: u64, len: u64) -> io::Result<()> {
         const MODE_MISSING: u64 = 1;
+        const MODE_WP: u64 = 2;
         let range = Range { start, len };
-        self.ioctl(REGISTER, &mut RegisterArg { range, mode: MODE_MISSING, ioctls: 0 })
+        let mode = MODE_MISSING | MODE_WP;
+        self.ioctl(REGISTER, &mut RegisterArg { range, mode, ioctls: 0 })
     }
 
     /// The end of [`Uffd::register`]; wakes who waits.
@@ -236,16 +251,47 @@ impl Uffd {
 
     /// As [`Uffd::copy`], zeros.
     pub fn zero(&self, start: u64, len: u64) -> Partial {
-        let mut arg = ZeroArg { range: Range { start, len }, mode: 0, done: 0 };
-        let result = self.ioctl(ZEROPAGE, &mut arg);
-        partial(result, arg.done, len)
+        self.put_nothing(ZEROPAGE, start, len)
     }
 
     /// Whoever touches the page gets SIGBUS, as for memory that failed.
     pub fn poison(&self, start: u64, len: u64) -> Partial {
-        let mut arg = ZeroArg { range: Range { start, len }, mode: 0, done: 0 };
-        let result = self.ioctl(POISON, &mut arg);
-        partial(result, arg.done, len)
+        self.put_nothing(POISON, start, len)
+    }
+
+    /// Puts what has no bytes. To the kernel a mark is something, so where there is one it goes first.
+    fn put_nothing(&self, request: u64, start: u64, len: u64) -> Partial {
+        let put = |start: u64, len: u64| {
+            let mut arg = ZeroArg { range: Range { start, len }, mode: 0, done: 0 };
+            let result = self.ioctl(request, &mut arg);
+            partial(result, arg.done, len)
+        };
+        let first = put(start, len);
+        if first.errno != libc::EEXIST {
+            return first;
+        }
+        let (rest, left) = (start + first.bytes, len - first.bytes);
+        match self.unmark(rest, left, false).map_err(|error| error.raw_os_error()) {
+            Ok(()) => {
+                let second = put(rest, left);
+                Partial { bytes: first.bytes + second.bytes, ..second }
+            }
+            Err(Some(libc::EAGAIN)) => Partial { errno: libc::EAGAIN, ..first },
+            Err(_) => first,
+        }
+    }
+
+    /// Takes the marks of the range away. `wakes` those who wait there, too.
+    pub fn unmark(&self, start: u64, len: u64, wakes: bool) -> io::Result<()> {
+        const DONT_WAKE: u64 = 2;
+        let mode = if wakes { 0 } else { DONT_WAKE };
+        self.ioctl(WRITEPROTECT, &mut ProtectArg { range: Range { start, len }, mode })
+    }
+
+    /// Marks the range, as an agent does where pages were that it took out.
+    #[cfg(test)]
+    pub fn mark(&self, start: u64, len: u64) -> io::Result<()> {
+        self.ioctl(WRITEPROTECT, &mut ProtectArg { range: Range { start, len }, mode: 1 })
     }
 
     /// Whether the memory it belongs to still exists (some process runs in it).
@@ -393,6 +439,36 @@ mod tests {
             assert_eq!(uffd.covers(base, 4096), Some(true), "with a page");
             uffd.unregister(base, 2 * 4096).expect("unregistered");
             libc::munmap(base as *mut libc::c_void, 3 * 4096);
+        }
+    }
+
+    #[test]
+    fn what_has_no_bytes_is_put_where_a_mark_is() {
+        let Ok(uffd) = Uffd::open_own() else {
+            return skip("uffd::what_has_no_bytes_is_put_where_a_mark_is", "no userfaultfd");
+        };
+        uffd.api(FEATURES).expect("the features");
+        const PAGE: u64 = 4096;
+        let done = |pages: u64, errno| Partial { bytes: pages * PAGE, errno };
+        // SAFETY: a fresh mapping of our own, of which what is there is read.
+        unsafe {
+            let prot = libc::PROT_READ | libc::PROT_WRITE;
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let base = libc::mmap(std::ptr::null_mut(), 8 * 4096, prot, flags, -1, 0) as u64;
+            assert_ne!(base as *mut libc::c_void, libc::MAP_FAILED);
+            let at = |page: u64| base + page * PAGE;
+            uffd.register(base, 8 * PAGE).expect("registered");
+            uffd.mark(at(1), 6 * PAGE).expect("marked");
+            assert_eq!(uffd.zero(base, 3 * PAGE), done(1, libc::EAGAIN), "to the first mark");
+            assert_eq!(uffd.zero(at(1), 2 * PAGE), done(2, 0));
+            assert_eq!((at(0)..at(3)).map(|at| *(at as *const u8)).max(), Some(0));
+            assert_eq!(uffd.zero(at(2), 2 * PAGE), done(0, libc::EEXIST), "something is there");
+            assert_eq!(uffd.copy(at(4), &[7; 4096]), done(1, 0), "what has bytes needs nothing");
+            *(at(4) as *mut u8) = 8;
+            assert_eq!(uffd.zero(at(3), 2 * PAGE), done(1, libc::EAGAIN), "as far as nothing is");
+            assert_eq!(uffd.poison(at(5), PAGE), done(1, 0));
+            uffd.unregister(base, 8 * PAGE).expect("unregistered");
+            libc::munmap(base as *mut libc::c_void, 8 * 4096);
         }
     }
 }

@@ -363,6 +363,7 @@ struct Region {
     categories: u64,
 }
 
+const WRITTEN: u64 = 1 << 1;
 const PRESENT: u64 = 1 << 3;
 const SWAPPED: u64 = 1 << 4;
 const ZERO: u64 = 1 << 5;
@@ -377,7 +378,7 @@ pub fn present_pages(
     page_bytes: u64,
     mut found: impl FnMut(Present),
 ) -> io::Result<()> {
-    let wanted = Wanted { all: PRESENT, any: 0, told: PRESENT | HUGE };
+    let wanted = Wanted { all: PRESENT, none: ZERO, any: 0, told: PRESENT | HUGE };
     scan(pagemap, start..end, wanted, |region| {
         found(Present {
             first: Vpn::of_addr(region.start, page_bytes),
@@ -396,7 +397,7 @@ pub fn kept_pages(
     page_bytes: u64,
     mut found: impl FnMut(Vpn, u64, PageIs),
 ) -> io::Result<()> {
-    let wanted = Wanted { all: 0, any: PRESENT | SWAPPED, told: PRESENT | SWAPPED };
+    let wanted = Wanted { all: 0, none: ZERO, any: PRESENT | SWAPPED, told: PRESENT | SWAPPED };
     scan(pagemap, start..end, wanted, |region| {
         let is = match region.categories & PRESENT {
             0 => PageIs::Swapped,
@@ -407,14 +408,26 @@ pub fn kept_pages(
     })
 }
 
-/// Pages that are of every category of `all` and of one of `any`, if there are such; `told` of each.
+/// Lists, ascending, the parts of `[start, end)` that have marks where no page is (`UFFDIO_WRITEPROTECT`). The kernel
+/// keeps these as it keeps what it has swapped out, and what it has swapped out itself can be written.
+pub fn marked_pages(
+    pagemap: &File,
+    range: Range<u64>,
+    mut found: impl FnMut(Range<u64>),
+) -> io::Result<()> {
+    let wanted = Wanted { all: SWAPPED, none: WRITTEN, any: 0, told: SWAPPED };
+    scan(pagemap, range, wanted, |region| found(region.start..region.end))
+}
+
+/// Pages that are of every category of `all`, of none of `none`, and of one of `any`, if there are such; `told` of each.
 struct Wanted {
     all: u64,
+    none: u64,
     any: u64,
     told: u64,
 }
 
-/// PAGEMAP_SCAN of what is not the shared page of zeros.
+/// PAGEMAP_SCAN.
 fn scan(
     pagemap: &File,
     range: Range<u64>,
@@ -434,8 +447,8 @@ fn scan(
             vec: regions.as_mut_ptr() as u64,
             vec_len: regions.len() as u64,
             max_pages: 0,
-            category_inverted: ZERO,
-            category_mask: wanted.all | ZERO,
+            category_inverted: wanted.none,
+            category_mask: wanted.all | wanted.none,
             category_anyof_mask: wanted.any,
             return_mask: wanted.told,
         };

@@ -4,6 +4,7 @@ mod found;
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
@@ -18,7 +19,7 @@ use crate::agents::agent::Agent;
 use crate::faults::uffd::{Partial, Uffd};
 use crate::programs::advice;
 use crate::programs::kcmp::runs_in_memory_of;
-use crate::programs::mappings::{PageIs, page_states, present_pages};
+use crate::programs::mappings::{PageIs, marked_pages, page_states, present_pages};
 use crate::programs::robust::RobustLists;
 use crate::survival::records::Descriptors;
 
@@ -252,12 +253,12 @@ impl ProgramMemory {
     }
 
     /// Address range of the agent's staging area.
-    pub fn staging(&self) -> std::ops::Range<u64> {
+    pub fn staging(&self) -> Range<u64> {
         self.agent.get().map_or(0..0, |agent| agent.staging(self.page_bytes))
     }
 
     /// Address ranges of the agent's own: never to be managed.
-    pub fn agents_own(&self) -> Vec<std::ops::Range<u64>> {
+    pub fn agents_own(&self) -> Vec<Range<u64>> {
         self.agent.get().map(Agent::area).into_iter().chain([self.staging()]).collect()
     }
 
@@ -317,6 +318,26 @@ impl ProgramMemory {
         let copied = self.uffd.copy(beacon.addr(self.page_bytes), bytes);
         self.note_room(copied);
         copied.errno == 0
+    }
+
+    /// The page at `address` can be written again, whoever waits to.
+    pub fn unmark(&self, address: u64) {
+        let page = address / self.page_bytes * self.page_bytes;
+        // Who faulted while mappings changed does so again.
+        if self.uffd.unmark(page, self.page_bytes, true).is_err() {
+            let _ = self.uffd.wake(page, self.page_bytes);
+        }
+    }
+
+    /// The parts of `range` in which pages that were taken out have their marks still, ascending: no mapping there has
+    /// ended since. Nothing where it cannot be looked at.
+    pub fn marked(&self, range: Range<u64>) -> Vec<Range<u64>> {
+        let mut found = Vec::new();
+        let Some(pagemap) = self.pagemap.get() else { return found };
+        if let Err(error) = marked_pages(pagemap, range, |marked| found.push(marked)) {
+            tracing::warn!(%error, "what a program has unmapped cannot be looked at");
+        }
+        found
     }
 
     /// Whoever touches the page gets SIGBUS, who waits for it too.

@@ -10,8 +10,8 @@ use crate::programs::shared::Shared;
 
 /// The pages of `[start, end)` hold nothing any more. The space's lock is held for writing.
 pub fn remove(shared: &Shared, process: &Process, start: u64, end: u64) {
-    if process.memory.staging().contains(&start) {
-        return; // our own agent
+    if start == end || process.memory.staging().contains(&start) {
+        return; // nothing, or our own agent
     }
     let (first, pages) =
         (Vpn::of_addr(start, shared.page_bytes), (end - start) / shared.page_bytes);

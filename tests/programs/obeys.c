@@ -1,4 +1,4 @@
-// Gives advice on its memory, and knows what each page must hold then.
+// Does to its memory what it is told, and knows what each page must hold then.
 //
 // Prints "pid N" and "ready" when 16 MiB are filled. Lines it is told, FIRST and COUNT in pages:
 //
@@ -8,6 +8,9 @@
 //     keep FIRST COUNT          MADV_KEEPONFORK                                         "keep ERRNO"
 //     lock FIRST COUNT          mlock                                                   "lock ERRNO"
 //     unmap FIRST COUNT         munmap                                                  "unmap ERRNO"
+//     seal FIRST COUNT          mseal: nothing unmaps it any more                       "seal ERRNO"
+//     cover FIRST COUNT         mmap over it, where RLIMIT_DATA allows no memory        "cover ERRNO"
+//     resize COUNT              mremap, in place                                        "resize ERRNO"
 //     check                     read everything                                         "bad N"
 //     fork FIRST COUNT          a child reads everything, gives MADV_WIPEONFORK if
 //                               COUNT is not 0, and has a child of its own read it      "bad N"
@@ -22,6 +25,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,12 +35,17 @@
 #define MADV_GUARD_REMOVE 103
 #endif
 
+#ifndef SYS_mseal
+#define SYS_mseal 462
+#endif
+
 enum { PAGE = 4096, PAGES = 4096 };
 
 enum holds { VALUES, ZEROS, NOTHING };
 
 static char *memory;
 static unsigned char holds[PAGES], is_wiped[PAGES];
+static size_t mapped = PAGES;
 
 // Half of each page is the same in all, so that it compresses.
 static uint32_t value(size_t page, size_t i) {
@@ -75,6 +85,30 @@ static int bad_in_children(int generations, size_t first, size_t count) {
     return bad;
 }
 
+// 0 if fresh memory took the place of what was there.
+static int cover(char *at, size_t bytes) {
+    struct rlimit before, none;
+    if (getrlimit(RLIMIT_DATA, &before)) return -1;
+    none = before;
+    none.rlim_cur = PAGE; // 0 is as good as none to the kernel
+    if (setrlimit(RLIMIT_DATA, &none)) return -1;
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+    void *got = mmap(at, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+    int error = errno;
+    setrlimit(RLIMIT_DATA, &before);
+    errno = error;
+    return got == MAP_FAILED ? -1 : 0;
+}
+
+// What was cut off is gone; what was added holds zeros.
+static int resize(size_t pages) {
+    if (mremap(memory, mapped * PAGE, pages * PAGE, 0) == MAP_FAILED) return -1;
+    for (size_t page = pages; page < mapped; page++) holds[page] = NOTHING;
+    for (size_t page = mapped; page < pages; page++) holds[page] = ZEROS;
+    mapped = pages;
+    return 0;
+}
+
 int main(void) {
     memory = mmap(NULL, (size_t)PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return 3;
@@ -106,7 +140,14 @@ int main(void) {
             failed = mlock(at, bytes);
         } else if (strcmp(verb, "unmap") == 0) {
             failed = munmap(at, bytes);
-            memset(holds + first, NOTHING, count);
+            if (!failed) memset(holds + first, NOTHING, count);
+        } else if (strcmp(verb, "seal") == 0) {
+            failed = syscall(SYS_mseal, at, bytes, 0) != 0;
+        } else if (strcmp(verb, "cover") == 0) {
+            failed = cover(at, bytes);
+            if (!failed) memset(holds + first, ZEROS, count);
+        } else if (strcmp(verb, "resize") == 0) {
+            failed = resize(first);
         } else if (strcmp(verb, "quit") == 0) {
             return 0;
         } else {

@@ -1,0 +1,54 @@
+//! Memory that is unmapped, and memory that was to be and is not: the kernel tells both alike.
+
+use clew_fixture::obeys::{PAGES, end, swapped_out};
+use clew_fixture::*;
+use rustix::io::Errno;
+
+const EPERM: i32 = Errno::PERM.raw_os_error();
+const ENOMEM: i32 = Errno::NOMEM.raw_os_error();
+
+#[test]
+fn what_a_failed_unmapping_left_there_stays() {
+    let Some((mut fixture, mut program)) =
+        swapped_out("unmapped::what_a_failed_unmapping_left_there_stays")
+    else {
+        return;
+    };
+    program.expect("cover 100 1000", &format!("cover {ENOMEM}"));
+    match program.ask("seal 3000 1") {
+        said if said == "seal 0" => {
+            program.expect("unmap 2500 1000", &format!("unmap {EPERM}"));
+            program.expect("resize 2900", &format!("resize {EPERM}"));
+        }
+        said => eprintln!("no mseal (Linux 6.10): {said}"),
+    }
+    // Nothing of it was touched yet: what was stored is.
+    let stored = fixture.process("obeys", program.pid).expect("it is listed").stored_pages;
+    assert!(stored >= PAGES * 8 / 10, "{stored} of {PAGES} pages are stored");
+    fixture.kill_daemon();
+    fixture.start_successor(&[]);
+    program.expect("cover 1000 1000", &format!("cover {ENOMEM}"));
+    program.expect("fork", "bad 0");
+    program.expect("check", "bad 0");
+    // It is taken out as before.
+    fixture.swap_out_at_least("obeys", PAGES * 4096 * 9 / 10);
+    program.expect("check", "bad 0");
+    end(fixture, program);
+}
+
+#[test]
+fn what_was_unmapped_is_zeros_where_a_neighbour_grows() {
+    let Some((fixture, mut program)) =
+        swapped_out("unmapped::what_was_unmapped_is_zeros_where_a_neighbour_grows")
+    else {
+        return;
+    };
+    for pages in [4000, 1000, 3000, 10, 2000] {
+        program.expect(&format!("resize {pages}"), "resize 0");
+        program.expect(&format!("resize {PAGES}"), "resize 0");
+        program.expect("fork", "bad 0");
+        program.expect("check", "bad 0");
+        fixture.swap_out("obeys");
+    }
+    end(fixture, program);
+}
