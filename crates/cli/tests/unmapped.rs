@@ -1,7 +1,6 @@
 //! Memory that is unmapped, and memory that was to be and is not: the kernel tells both alike.
 
 use clew_fixture::obeys::{PAGES, end, swapped_out};
-use clew_fixture::*;
 use rustix::io::Errno;
 
 const EPERM: i32 = Errno::PERM.raw_os_error();

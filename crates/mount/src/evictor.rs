@@ -5,7 +5,7 @@
 //!
 //! The same thread hears of changes below ([`crate::watches`]), as it is who has the kernel drop what it has of them.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -49,7 +49,7 @@ pub fn start(
 
 fn evict(server: &Server, notifier: &Notifier, over: &AtomicBool) {
     let mut tidied = Instant::now();
-    let mut doubtful = BTreeSet::new();
+    let mut doubtful = BTreeMap::new();
     while !over.load(Relaxed) {
         if tidied.elapsed() >= TIDY {
             server.tidy_written();
@@ -114,17 +114,20 @@ fn take_back(server: &Server, notifier: &Notifier, run: &Run) {
     }
 }
 
-/// Looks at what was told to have changed below. `doubtful` are those that could not be looked at so far.
-fn hear(server: &Server, notifier: &Notifier, doubtful: &mut BTreeSet<u64>) {
+/// Looks at what was told to have changed below. `doubtful` are those that could not be looked at so far, and whether their
+/// contents were written.
+fn hear(server: &Server, notifier: &Notifier, doubtful: &mut BTreeMap<u64, bool>) {
     let told = server.watches.told();
     let count = told.nodes.len() + told.names.len();
     add(&server.counters.changes_told, count as u64);
-    doubtful.extend(told.nodes);
+    for (node, is_written) in told.nodes {
+        *doubtful.entry(node).or_default() |= is_written;
+    }
     if told.lost {
         add(&server.counters.changes_lost, 1);
-        doubtful.extend(server.watches.nodes());
+        doubtful.extend(server.watches.nodes().into_iter().map(|node| (node, true)));
     }
-    doubtful.retain(|node| !server.look_again(*node));
+    doubtful.retain(|node, is_written| !server.look_again(*node, *is_written));
     // Names that the kernel does not believe are looked up again anyway.
     if server.is_believed() {
         for (node, name) in &told.names {

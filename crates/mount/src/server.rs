@@ -100,14 +100,17 @@ impl Server {
 
     /// Looks at an inode of which a change was told: kernel and pool drop what they have of it if it was changed behind our
     /// back. False if it is just being changed through us, and nobody can say.
-    pub fn look_again(&self, node: u64) -> bool {
+    ///
+    /// A write is told when it is over, and sets the file's time when it begins: where its contents were written, and not by us, what
+    /// was read meanwhile is dropped whatever the stamp says.
+    pub fn look_again(&self, node: u64, is_written: bool) -> bool {
         let Some(inode) = self.inodes.get(node) else { return true };
         let Some(_unchanged) = inode.changes.try_read() else { return false };
         let Ok(now) = stat(&*inode).map(|now| Stamp::of(&now)) else { return true };
         self.suspect_if_changed(&inode, now);
         // A change in the same tick of the file system's clock as the look before it leaves no other stamp.
         let by_us = inode.was_written_since(self.now_ms() - FRESH_MS);
-        let in_doubt = !by_us && !now.is_settled(SystemTime::now());
+        let in_doubt = !by_us && (is_written || !now.is_settled(SystemTime::now()));
         // What was never opened has no pages, but attributes that may be believed.
         let may_be_believed = self.is_believed() && inode.seen.lock().is_none();
         if in_doubt || may_be_believed {
@@ -116,7 +119,12 @@ impl Server {
         if let Some(pool) = &self.pool
             && inode.kind == FileType::RegularFile
         {
-            pool.pages.epoch(inode.key, now);
+            match in_doubt && is_written {
+                true => pool.pages.changed(inode.key, now, now, 0..u64::MAX),
+                false => {
+                    pool.pages.epoch(inode.key, now);
+                }
+            }
         }
         true
     }

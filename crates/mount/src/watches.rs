@@ -4,7 +4,7 @@
 //! So many are watched at most; then those that were opened longest ago are not any more, and are asked for as all are where there
 //! is no inotify: when they are looked at. The same holds for events that the kernel has no room for.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
@@ -32,8 +32,8 @@ const READS: usize = 64;
 /// What was told.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Told {
-    /// Inodes that may be others than they were.
-    pub nodes: BTreeSet<u64>,
+    /// Inodes that may be others than they were, and whether their contents were written.
+    pub nodes: BTreeMap<u64, bool>,
     /// Names in directories that may mean something else.
     pub names: BTreeSet<(u64, OsString)>,
     /// More was lost: anything may have changed.
@@ -178,7 +178,8 @@ impl Watches {
                     told.names.insert((node, OsString::from_vec(name.to_bytes().to_vec())));
                 }
                 None => {
-                    told.nodes.insert(node);
+                    *told.nodes.entry(node).or_default() |=
+                        event.events().contains(ReadFlags::MODIFY);
                 }
             }
         }
@@ -205,8 +206,11 @@ mod tests {
         let watches = Watches::of_at_most(2);
         watches.watch(10, &paths[0]);
         watches.watch(11, &paths[1]);
+        let permissions = fs::metadata(&paths[0]).unwrap().permissions();
+        fs::set_permissions(&paths[0], permissions).unwrap();
+        assert_eq!(told_in_time(&watches).nodes, BTreeMap::from([(10, false)]));
         fs::write(&paths[0], "after").unwrap();
-        assert_eq!(told_in_time(&watches).nodes, BTreeSet::from([10]));
+        assert_eq!(told_in_time(&watches).nodes, BTreeMap::from([(10, true)]));
         assert!(!watches.wait(Duration::ZERO), "that was all");
 
         // One more is one too many: what was opened longest ago is not watched any more.
@@ -215,7 +219,7 @@ mod tests {
         assert_eq!((watches.len(), watches.unwatched.load(Relaxed)), (2, 1));
         fs::write(&paths[1], "after").unwrap();
         fs::write(&paths[2], "after").unwrap();
-        assert_eq!(told_in_time(&watches).nodes, BTreeSet::from([12]));
+        assert_eq!(told_in_time(&watches).nodes, BTreeMap::from([(12, true)]));
 
         watches.forget(12);
         watches.told();

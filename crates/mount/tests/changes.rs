@@ -127,6 +127,56 @@ fn who_maps_a_file_sees_what_is_written_below() {
     }
 }
 
+/// Writes a page of twos to a file past the page cache, which keeps no reader out, when it is told to, or there is nobody to do
+/// so: the kernel sets the file's time, and waits for the memory that is to be written.
+const SLOW_WRITE: &str = "
+import ctypes, fcntl, mmap, os, struct, sys, threading
+uffd = ctypes.CDLL(None, use_errno=True).syscall(323, os.O_CLOEXEC | os.O_NONBLOCK)
+if uffd < 0: sys.exit('no userfaultfd')
+fcntl.ioctl(uffd, 0xc018aa3f, struct.pack('QQQ', 0xaa, 0, 0))
+memory = mmap.mmap(-1, 4096, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+at = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+fcntl.ioctl(uffd, 0xc020aa00, struct.pack('QQQQ', at, 4096, 1, 0))
+twos = ctypes.create_string_buffer(b'\\x02' * 4096, 4096)
+def fill():
+    sys.stdin.readline()
+    fcntl.ioctl(uffd, 0xc028aa03, struct.pack('QQQQq', at, ctypes.addressof(twos), 4096, 0, 0))
+threading.Thread(target=fill).start()
+os.pwrite(os.open(sys.argv[1], os.O_WRONLY | os.O_DIRECT), memory, 0)
+";
+
+#[test]
+fn what_is_read_during_a_long_write_below_is_dropped_at_its_end() {
+    if !can_run("what_is_read_during_a_long_write_below_is_dropped_at_its_end", &["python3"]) {
+        return;
+    }
+    let mount = Mount::new(1 << 20, 1 << 20);
+    let lower = mount.lower().join("f");
+    fs::write(&lower, [1; 4096]).unwrap();
+    // What is written anew where nothing was on disk yet keeps readers out.
+    File::open(&lower).unwrap().sync_all().unwrap();
+    let open = File::open(mount.at().join("f")).unwrap();
+    assert_eq!(begins(&open), [1; 6]);
+    let time = || fs::metadata(&lower).unwrap().modified().unwrap();
+    let before = time();
+    let mut writer = Command::new("python3")
+        .args(["-c", SLOW_WRITE])
+        .arg(&lower)
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until("a write has begun", || time() != before || writer.try_wait().unwrap().is_some());
+    // A change from now on would give another time, it seems.
+    until("it is settled", || time().elapsed().is_ok_and(|age| age > Duration::from_millis(1500)));
+    let again = open.try_clone().unwrap();
+    let reader = std::thread::spawn(move || begins(&again));
+    until("it is read meanwhile", || reader.is_finished());
+    assert_eq!(reader.join().unwrap(), [1; 6], "nothing is written yet");
+    writer.stdin.take().unwrap().write_all(b"\n").unwrap();
+    assert!(writer.wait().unwrap().success());
+    until("what was written", || begins(&open) == [2; 6]);
+}
+
 #[test]
 fn what_could_not_be_told_is_looked_for() {
     const QUEUE: &str = "/proc/sys/fs/inotify/max_queued_events";
