@@ -441,13 +441,13 @@ impl Reader {
                     kept = without(kept, &(to..to + len));
                 }
             }
-            if kept.is_empty() || !process.memory.uffd.is_changing() {
-                return kept;
-            }
-            if began.elapsed() >= OUTSTANDING || !self.has_room(process) {
-                process.give_up("it is not to be seen whether it has unmapped its memory");
-            }
-            if process.memory.is_given_up() {
+            // Nothing is put as long as anything is untold, and a move clears the place that it goes to: nobody
+            // reads what was kept for too long.
+            let is_over = !process.memory.uffd.is_changing()
+                || began.elapsed() >= FITTING
+                || !self.has_room(process)
+                || process.memory.is_given_up();
+            if kept.is_empty() || is_over {
                 return kept;
             }
             self.wait(process, interrupter, faults);
