@@ -233,41 +233,43 @@ struct OwnMemory {
 
 impl OwnMemory {
     fn new(len: usize) -> io::Result<OwnMemory> {
-        // SAFETY: new memory wherever there is room.
-        let start = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                len,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
-        };
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        OwnMemory::map(len, libc::PROT_READ | libc::PROT_WRITE, flags, -1)
+    }
+
+    fn map(len: usize, protection: i32, flags: i32, file: i32) -> io::Result<OwnMemory> {
+        // SAFETY: a new mapping wherever there is room.
+        let start = unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, file, 0) };
         match start == libc::MAP_FAILED {
             true => Err(io::Error::last_os_error()),
             false => Ok(OwnMemory { start: start.cast(), len }),
         }
     }
 
-    /// With what is in a file that does not change.
+    /// With what is in a file that does not change; the file itself where it can be mapped (Linux 6.16), which takes no
+    /// memory.
     fn of_file(path: &str) -> io::Result<OwnMemory> {
         let mut file = File::open(path)?;
-        let own = OwnMemory::new(file.metadata()?.len() as usize)?;
+        let len = file.metadata()?.len() as usize;
+        let mapped = OwnMemory::map(len, libc::PROT_READ, libc::MAP_PRIVATE, file.as_raw_fd());
+        if mapped.is_ok() {
+            return mapped;
+        }
+        let own = OwnMemory::new(len)?;
         // SAFETY: the mapping is that long, and nobody else knows it.
         file.read_exact(unsafe { slice::from_raw_parts_mut(own.start, own.len) })?;
         Ok(own)
     }
 
     fn bytes(&self) -> &[u8] {
-        // SAFETY: the mapping is that long and lives as long as this; it was written before.
+        // SAFETY: the mapping is that long and lives as long as this; what it holds does not change.
         unsafe { slice::from_raw_parts(self.start, self.len) }
     }
 }
 
 impl Drop for OwnMemory {
     fn drop(&mut self) {
-        // SAFETY: what was mapped in `new`, to which nothing refers.
+        // SAFETY: what was mapped in `map`, to which nothing refers.
         unsafe { libc::munmap(self.start.cast(), self.len) };
     }
 }
