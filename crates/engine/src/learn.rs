@@ -2,14 +2,16 @@
 //!
 //! The first one is made from 256 of the first 1,024 pages. Data changes, so another follows from
 //! 256 of 4,096 pages when sixteen times as many have left, at most every 262,144 (1 GiB). Pages
-//! stored with an older one keep it. Samples take 1 MiB, in bursts only.
+//! stored with an older one keep it. What is remembered of a page is its number: it is read again where it was
+//! stored, so that many spaces may learn at once (a successor's all do) and take no memory for it.
 
-use std::sync::Arc;
+use clew_core::Vpn;
+use clew_store::Dictionary;
 
-use clew_store::{CodecContext, Dictionary, Store};
-
-/// Pages of a burst.
-const SAMPLES: usize = 256;
+/// Pages that a dictionary is made from.
+pub(crate) const SAMPLES: usize = 256;
+/// So many do where the others have come back meanwhile.
+pub(crate) const ENOUGH: usize = SAMPLES / 2;
 /// Of the first burst, and of later ones, every so-manyth page.
 const FIRST_STRIDE: u64 = 4;
 const STRIDE: u64 = 16;
@@ -25,7 +27,7 @@ pub struct Learner {
     seen: u64,
     /// When the next burst begins.
     next: u64,
-    samples: Vec<u8>,
+    samples: Vec<Vpn>,
     dictionary: Option<Dictionary>,
 }
 
@@ -36,67 +38,63 @@ impl Learner {
     }
 
     /// A page leaves that is to be stored with a dictionary.
-    pub(crate) fn see(&mut self, page: &[u8]) {
+    pub(crate) fn see(&mut self, page: Vpn) {
         self.seen += 1;
         let stride = if self.next == 0 { FIRST_STRIDE } else { STRIDE };
-        if self.seen >= self.next && self.seen.is_multiple_of(stride) && !self.is_due(page.len()) {
-            self.samples.extend_from_slice(page);
+        if self.seen >= self.next && self.seen.is_multiple_of(stride) && !self.is_due() {
+            self.samples.push(page);
         }
     }
 
-    fn is_due(&self, page_bytes: usize) -> bool {
-        self.samples.len() >= SAMPLES * page_bytes
+    /// Whether there are pages enough to learn from.
+    pub(crate) fn is_due(&self) -> bool {
+        self.samples.len() >= SAMPLES
     }
 
-    /// Makes a dictionary if there are pages enough; takes 7 ms then. The caller has no page of the
-    /// space in his hands.
-    pub(crate) fn learn(&mut self, store: &Arc<Store>, codec: &mut CodecContext) {
-        if !self.is_due(store.config().page_bytes) {
-            return;
-        }
-        let samples = std::mem::take(&mut self.samples);
-        if let Some(learned) = store.learn(codec, &samples) {
-            self.dictionary = Some(learned);
-        }
+    /// The pages to learn from: who reads them takes away those that are not there.
+    pub(crate) fn samples(&mut self) -> &mut Vec<Vpn> {
+        &mut self.samples
+    }
+
+    /// What came of it; without a dictionary, the one before stays.
+    pub(crate) fn learned(&mut self, dictionary: Option<Dictionary>) {
+        self.samples = Vec::new();
+        self.dictionary = dictionary.or(self.dictionary.take());
         self.next = (self.seen * GROWTH).min(self.seen + LONGEST);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use clew_store::StoreConfig;
-
     use super::*;
-
-    const PAGE: usize = 4096;
-
-    /// Pages of records, no two alike.
-    fn page(number: u64) -> Vec<u8> {
-        let record =
-            |i| format!("{{\"id\":{},\"kind\":\"order\",\"state\":\"open\"}}", number * 97 + i);
-        let mut bytes: Vec<u8> = (0..200).flat_map(|i| record(i).into_bytes()).collect();
-        bytes.truncate(PAGE);
-        bytes
-    }
 
     #[test]
     fn a_dictionary_comes_after_1024_pages_and_another_when_data_may_have_changed() {
-        let limits =
-            StoreConfig { page_bytes: PAGE, mem_limit_bytes: 1 << 24, disksize_pages: 1 << 16 };
-        let store = Arc::new(Store::new(limits).expect("a store"));
-        let (mut learner, mut ctx) = (Learner::default(), CodecContext::new());
+        let mut learner = Learner::default();
         let mut made_at = Vec::new();
         for number in 1..=24_000 {
-            let before = learner.dictionary().map(|d| format!("{d:?}"));
-            learner.see(&page(number));
-            learner.learn(&store, &mut ctx);
-            if learner.dictionary().map(|d| format!("{d:?}")) != before {
+            learner.see(Vpn(number));
+            assert!(learner.samples.len() <= SAMPLES);
+            if learner.is_due() {
+                learner.learned(None);
                 made_at.push(number);
             }
-            assert!(learner.samples.len() <= SAMPLES * PAGE);
         }
         // 16,384 and 256 pages, one in 16.
         assert_eq!(made_at, [1024, 16_384 + 255 * 16]);
         assert!(learner.samples.is_empty());
+    }
+
+    #[test]
+    fn where_pages_have_come_back_more_are_looked_at() {
+        let mut learner = Learner::default();
+        (0..1024).for_each(|number| learner.see(Vpn(number)));
+        assert!(learner.is_due());
+        learner.samples().truncate(ENOUGH - 1);
+        assert!(!learner.is_due());
+        (0..4 * (SAMPLES - ENOUGH) as u64).for_each(|number| learner.see(Vpn(number)));
+        assert!(!learner.is_due());
+        (0..4).for_each(|number| learner.see(Vpn(number)));
+        assert!(learner.is_due());
     }
 }

@@ -10,11 +10,9 @@ use std::time::Duration;
 use clew_core::{CodecKind, FlashForm, FrameFacts, Vpn};
 use clew_store::flash::LogId;
 use clew_store::{
-    CodecContext, Entry, EvictError, FarBlock, FetchError, Fetched, Get, Handle, Members, Piece,
-    PutError, PutFarError, ReadError, Store,
+    CodecContext, Dictionary, Entry, EvictError, FarBlock, FetchError, Fetched, Get, Handle,
+    Members, Piece, PutError, PutFarError, ReadError, Store,
 };
-
-use crate::learn::Learner;
 
 /// Blocks of pages behind counted handles, as [`Store`] has them.
 pub trait BlockStore {
@@ -28,6 +26,8 @@ pub trait BlockStore {
     type Fetched;
     /// Whether anybody asks how long reading took, and when a fault was answered.
     const IS_TIMED: bool;
+    /// Whether dictionaries can be learned from what it holds.
+    const LEARNS: bool;
 
     /// Units of a page.
     fn page_units(&self) -> usize;
@@ -172,11 +172,8 @@ pub trait BlockStore {
     /// See [`Store::chunk_bytes`].
     fn chunk_bytes(&self, handle: Handle) -> u32;
 
-    /// A page leaves that is to be stored with a dictionary.
-    fn see(&self, _learner: &mut Learner, _page: &[Self::Unit]) {}
-
-    /// Makes a dictionary if there are pages enough.
-    fn learn(&self, _learner: &mut Learner, _scratch: &mut Self::Scratch) {}
+    /// See [`Store::learn`]; `None` where nothing can be learned.
+    fn learn(&self, scratch: &mut Self::Scratch, samples: &[Self::Unit]) -> Option<Dictionary>;
 }
 
 impl BlockStore for Arc<Store> {
@@ -185,6 +182,7 @@ impl BlockStore for Arc<Store> {
     type Far = FarBlock;
     type Fetched = Fetched;
     const IS_TIMED: bool = true;
+    const LEARNS: bool = true;
 
     fn page_units(&self) -> usize {
         self.config().page_bytes
@@ -329,11 +327,7 @@ impl BlockStore for Arc<Store> {
         Store::chunk_bytes(self, handle)
     }
 
-    fn see(&self, learner: &mut Learner, page: &[u8]) {
-        learner.see(page);
-    }
-
-    fn learn(&self, learner: &mut Learner, scratch: &mut CodecContext) {
-        learner.learn(self, scratch);
+    fn learn(&self, scratch: &mut CodecContext, samples: &[u8]) -> Option<Dictionary> {
+        Store::learn(self, scratch, samples)
     }
 }

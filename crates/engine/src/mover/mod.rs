@@ -7,7 +7,8 @@
 //! `out` takes pages out (`publish` ends it for each), `back` answers faults and `restore` brings
 //! back what nobody waits for (`borrowed` is what both do), `evict` moves blocks to flash, `parked` keeps what came back early, `lend` gives
 //! pages to the kernel's swap and finds those that came back, `changes` applies what programs do with
-//! their memory, `recover` ends what a predecessor that died had begun. `room` waits until a log has some.
+//! their memory, `recover` ends what a predecessor that died had begun. `room` waits until a log has some, `lesson` makes
+//! dictionaries.
 //!
 //! Invariants:
 //! - Events (removed, remapped, unmapped, forked) are read and applied under `table.lock` held for
@@ -47,6 +48,7 @@ mod borrowed;
 mod changes;
 mod evict;
 mod lend;
+mod lesson;
 mod out;
 mod parked;
 mod publish;
@@ -67,6 +69,7 @@ use clew_core::{Event, PageId, RunAhead, Tier, Vpn};
 use clew_store::flash::LogId;
 use clew_store::table::Refused;
 use clew_store::{Entry, FarBlock, Handle, PutError, ReadError, State, Store};
+use parking_lot::Mutex;
 
 use crate::space::{ManagedSpace, Memory};
 use parked::ParkedPages;
@@ -230,6 +233,8 @@ pub struct Mover<S: BlockStore = Arc<Store>, M: ?Sized = dyn Memory> {
     run_ahead: Option<RunAhead>,
     parking: Parking,
     parked: ParkedPages<S::Unit, M>,
+    /// Held by who learns ([`lesson`]).
+    lesson: Mutex<()>,
     page_units: usize,
 }
 
@@ -237,7 +242,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
     /// Moves pages in and out of `store`.
     pub fn new(store: S, retain: bool, parking: Parking) -> Mover<S, M> {
         let page_units = store.page_units();
-        let (counters, parked) = Default::default();
+        let (counters, parked, lesson) = Default::default();
         let parking = Parking { pages: parking.pages.max(1), ..parking };
         Mover {
             store,
@@ -247,6 +252,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
             run_ahead: None,
             parking,
             parked,
+            lesson,
             page_units,
         }
     }

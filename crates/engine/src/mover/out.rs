@@ -190,7 +190,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                 let (still, _) = self.batch(space, now, how, &mut learner, ctx, &mut out);
                 busy = still;
             }
-            self.store.learn(&mut learner, &mut ctx.codec);
+            self.learn(space, &mut learner, ctx);
             for vpn in busy {
                 out.tell_stayed(PageId::new(space.id(), vpn));
             }
@@ -336,8 +336,8 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                     Some((_, FlashForm::Pages)) => (CodecKind::Raw, self.store.page_bytes() as u32),
                     Some((_, FlashForm::AsStored)) | None => (group.codec, group.chunk_bytes),
                 };
-                if codec.learns() && fresh.len() == 1 {
-                    self.store.see(learner, block);
+                if S::LEARNS && codec.learns() && fresh.len() == 1 {
+                    learner.see(vpns[0]);
                 }
                 let dictionary = learner.dictionary();
                 let members = Members { vpns: &vpns, park: group.park_siblings, dictionary };

@@ -18,11 +18,11 @@ const LESS: u64 = 8;
 
 /// A page as it was found.
 #[derive(Clone, Copy)]
-struct Found {
+pub(super) struct Found {
     vpn: Vpn,
     entry: Entry,
     /// Of which we own a reference.
-    block: Handle,
+    pub(super) block: Handle,
 }
 
 impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
@@ -83,7 +83,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
     }
 
     /// Reads a page that is in the pool, and keeps its block from going.
-    fn find_in_pool(
+    pub(super) fn find_in_pool(
         &self,
         space: &ManagedSpace<M>,
         vpn: Vpn,

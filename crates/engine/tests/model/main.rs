@@ -18,6 +18,7 @@ mod figure_6;
 mod full_tables;
 mod kernel;
 mod lending;
+mod lessons;
 mod races_back;
 mod races_out;
 mod repacked;

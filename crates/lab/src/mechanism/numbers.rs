@@ -15,8 +15,8 @@ use clew_core::{CodecKind, FlashForm, FrameFacts, PoolKind, TierFacts, Vpn};
 use clew_engine::BlockStore;
 use clew_store::flash::LogId;
 use clew_store::{
-    Entry, EvictError, FetchError, Get, Handle, Limit, Members, Piece, PutError, PutFarError,
-    ReadError, StoreConfig,
+    Dictionary, Entry, EvictError, FetchError, Get, Handle, Limit, Members, Piece, PutError,
+    PutFarError, ReadError, StoreConfig,
 };
 use clew_trace::{Content, ContentId, ContentStats, Contents};
 
@@ -411,6 +411,7 @@ impl BlockStore for Numbers {
     type Far = Infallible;
     type Fetched = Infallible;
     const IS_TIMED: bool = false;
+    const LEARNS: bool = false;
 
     #[inline]
     fn page_units(&self) -> usize {
@@ -663,5 +664,9 @@ impl BlockStore for Numbers {
     fn chunk_bytes(&self, handle: Handle) -> u32 {
         let inside = self.inside.borrow();
         inside.forms[inside.block(handle).form()].0.chunk_bytes
+    }
+
+    fn learn(&self, _scratch: &mut Siblings, _samples: &[Weight]) -> Option<Dictionary> {
+        None
     }
 }

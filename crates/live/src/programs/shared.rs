@@ -24,7 +24,7 @@ use crate::users::Users;
 
 /// Events that fault threads post for the policies; beyond this many unread ones they are dropped
 /// (and counted): policies then know a little less, and no page is harmed.
-const RING: usize = 1 << 16;
+const RING: usize = 1 << 15;
 
 /// What is left of a program whose record is damaged: only the old keeper has its descriptors, and
 /// nobody knows which. Its pages are evidence, and may be all that is left of its data: they are
