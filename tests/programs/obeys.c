@@ -11,6 +11,7 @@
 //     seal FIRST COUNT          mseal: nothing unmaps it any more                       "seal ERRNO"
 //     cover FIRST COUNT         mmap over it, where RLIMIT_DATA allows no memory        "cover ERRNO"
 //     resize COUNT              mremap, in place                                        "resize ERRNO"
+//     enlarge COUNT             mremap by so many pages more, elsewhere                 "enlarge ERRNO"
 //     check                     read everything                                         "bad N"
 //     fork FIRST COUNT          a child reads everything, gives MADV_WIPEONFORK if
 //                               COUNT is not 0, and has a child of its own read it      "bad N"
@@ -109,6 +110,23 @@ static int resize(size_t pages) {
     return 0;
 }
 
+// What was added holds zeros; it is given back at once.
+static int enlarge(size_t pages) {
+    char *behind = memory + mapped * PAGE;
+    int flags = MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
+    void *way = mmap(behind, PAGE, PROT_READ, flags, -1, 0); // in its way, if nothing else is
+    char *now = mremap(memory, mapped * PAGE, (mapped + pages) * PAGE, MREMAP_MAYMOVE);
+    int error = errno;
+    if (way != MAP_FAILED) munmap(way, PAGE);
+    errno = error;
+    if (now == MAP_FAILED) return -1;
+    if (now == memory) return errno = EEXIST, -1;
+    memory = now;
+    for (size_t i = 0; i < pages * PAGE; i++)
+        if (memory[mapped * PAGE + i]) return errno = EBADMSG, -1;
+    return munmap(memory + mapped * PAGE, pages * PAGE);
+}
+
 int main(void) {
     memory = mmap(NULL, (size_t)PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return 3;
@@ -148,6 +166,8 @@ int main(void) {
             if (!failed) memset(holds + first, ZEROS, count);
         } else if (strcmp(verb, "resize") == 0) {
             failed = resize(first);
+        } else if (strcmp(verb, "enlarge") == 0) {
+            failed = enlarge(first);
         } else if (strcmp(verb, "quit") == 0) {
             return 0;
         } else {

@@ -51,3 +51,22 @@ fn what_was_unmapped_is_zeros_where_a_neighbour_grows() {
     }
     end(fixture, program);
 }
+
+/// The kernel fills what was added before it tells of the move, and takes no page of ours meanwhile.
+#[test]
+fn locked_memory_that_grows_elsewhere_makes_nobody_wait() {
+    let Some((mut fixture, mut program)) =
+        swapped_out("unmapped::locked_memory_that_grows_elsewhere_makes_nobody_wait")
+    else {
+        return;
+    };
+    program.expect("enlarge 50", "enlarge 0");
+    program.expect(&format!("lock 0 {PAGES}"), "lock 0");
+    program.expect("enlarge 300", "enlarge 0");
+    program.expect("check", "bad 0");
+    fixture.kill_daemon();
+    fixture.start_successor(&[]);
+    program.expect("enlarge 1", "enlarge 0");
+    program.expect("check", "bad 0");
+    end(fixture, program);
+}

@@ -16,6 +16,7 @@ use clew_core::{AppId, PageId, SpaceId, Vpn};
 use clew_live::programs::advice;
 use clew_live::programs::mappings::{self, Mapping, PageIs, resident_anonymous_bytes};
 use clew_live::programs::name::bounded;
+use clew_live::programs::proc_stat::text_of;
 use clew_live::survival::predecessor::ProcessName;
 
 /// A program. Its memory is of the process `name` as long as [`Program::is_there`].
@@ -143,7 +144,7 @@ pub fn command(pid: u32) -> String {
 
 /// Anonymous memory of a process, resident or swapped, bytes. Nothing, once it is gone.
 pub fn anonymous_bytes(pid: u32) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let text = text_of(&format!("/proc/{pid}/status")).unwrap_or_default();
     anonymous_in(&text)
 }
 

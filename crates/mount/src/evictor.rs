@@ -7,18 +7,19 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use fuser::{INodeNo, Notifier};
-use rustix::fs::FileType;
+use rustix::fs::{FileType, OFlags};
 
 use crate::PAGE_BYTES;
 use crate::counters::add;
 use crate::handed_out::Run;
-use crate::lower::{beneath, key, stat};
+use crate::lower::stat;
 use crate::server::Server;
 use crate::stamp::Stamp;
 
@@ -133,15 +134,37 @@ fn hear(server: &Server, notifier: &Notifier, doubtful: &mut BTreeMap<u64, bool>
         for (node, name) in &told.names {
             hear_of_name(server, notifier, *node, name);
         }
+        if told.lost {
+            hear_of_all_names(server, notifier);
+        }
     }
 }
 
-/// A name in a directory means something else now, unless that is what we have told the kernel.
+/// Which names have changed was not told: all that the kernel may know in watched directories, those that are there now
+/// and those that it was told of.
+fn hear_of_all_names(server: &Server, notifier: &Notifier) {
+    for (node, name) in server.names.all() {
+        hear_of_name(server, notifier, node, &name);
+    }
+    for node in server.watches.nodes() {
+        let Some(directory) = server.inodes.get(node) else { continue };
+        if directory.kind != FileType::Directory {
+            continue;
+        }
+        let opened = server.lower.open(&*directory, OFlags::RDONLY | OFlags::DIRECTORY);
+        let listed = opened.and_then(rustix::fs::Dir::new);
+        for entry in listed.into_iter().flatten().flatten() {
+            hear_of_name(server, notifier, node, OsStr::from_bytes(entry.file_name().to_bytes()));
+        }
+    }
+}
+
+/// A name in a directory means something else now, perhaps: the kernel asks when it is used next.
 fn hear_of_name(server: &Server, notifier: &Notifier, node: u64, name: &OsStr) {
-    let Some(directory) = server.inodes.get(node) else { return };
-    let now = beneath(&*directory, name).and_then(|fd| stat(&fd));
-    let is_known = now.is_ok_and(|now| server.inodes.find(key(&now)).is_some());
-    if !is_known && let Err(error) = notifier.inval_entry(INodeNo(node), name) {
+    if server.inodes.get(node).is_none() {
+        return;
+    }
+    if let Err(error) = notifier.inval_entry(INodeNo(node), name) {
         tracing::debug!("the kernel keeps a name: {error}");
     }
     // Its times.

@@ -1,7 +1,9 @@
 //! From a directory to a mount, and to its end.
 
+use std::ffi::OsString;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,7 +15,7 @@ use clew_core::{CodecKind, PoolKind};
 use fuser::{Config, MountOption, Session, SessionACL, SessionUnmounter};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
-use rustix::fs::Mode;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Resource, Rlimit};
@@ -138,6 +140,7 @@ impl Mounted {
         let Some(session) = self.session.take() else { return Ok(()) };
         let mut served = Ok(());
         if !session.is_finished() {
+            self.have_written();
             // Busy: out of the tree all the same. Whoever holds a file of it loses it with this process.
             if self.unmounter.unmount().is_err() {
                 served = unmount(&self.path, UnmountFlags::DETACH).map_err(io::Error::from);
@@ -158,6 +161,37 @@ impl Mounted {
             served = served.and(Err(io::Error::other("the evictor panicked")));
         }
         served
+    }
+}
+
+/// How long an end waits for what programs have written by mappings.
+const WRITING: Duration = Duration::from_secs(10);
+
+/// Nothing has come for so long: that was all.
+const QUIET: Duration = Duration::from_millis(50);
+
+impl Mounted {
+    /// Has the kernel write what programs have changed by mappings, as long as somebody is here to take it.
+    fn have_written(&self) {
+        let path = self.path.clone();
+        // It waits for whoever answers, perhaps for ever: not this thread.
+        let syncing = thread::Builder::new().name("clew-mount-sync".to_string()).spawn(move || {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let root = rustix::fs::open(path, flags, Mode::empty())?;
+            rustix::fs::syncfs(root)
+        });
+        let Ok(syncing) = syncing else { return };
+        let until = Instant::now() + WRITING;
+        let mut writes = self.status().writes;
+        // The kernel may not wait for what it asks to be written.
+        while Instant::now() < until {
+            thread::sleep(QUIET);
+            let before = std::mem::replace(&mut writes, self.status().writes);
+            if syncing.is_finished() && writes == before {
+                return;
+            }
+        }
+        tracing::warn!("what mappings have changed may not be written: {}", self.path.display());
     }
 }
 
@@ -183,7 +217,7 @@ pub fn mount(config: MountConfig) -> Result<Mounted, MountError> {
     }
     let root = Lower::root(&config.directory).map_err(at(&config.directory))?;
     let key = lower::key(&lower::stat(&root).map_err(at(&config.directory))?);
-    let path = std::path::absolute(&config.mount_point).unwrap_or(config.mount_point.clone());
+    let path = place(&config.mount_point).map_err(at(&config.mount_point))?;
     let cleared = clear_dead(&path).map_err(at(&path))?;
     rustix::process::umask(Mode::empty());
     let most_inodes = raise_descriptors() / 4 * 3;
@@ -280,6 +314,16 @@ fn raise_descriptors() -> usize {
     most.map_or(usize::MAX, |most| most as usize)
 }
 
+/// A directory as the list of mounts has it: without links, `..` and the like. It may be a mount whose server is dead,
+/// of which nothing can be asked.
+fn place(directory: &Path) -> Result<PathBuf, Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(directory, flags, Mode::empty())?;
+    let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
+    let path = rustix::fs::readlink(link, Vec::new())?;
+    Ok(PathBuf::from(OsString::from_vec(path.into_bytes())))
+}
+
 /// Takes a mount of ours out of the tree whose server is dead; true if there was one. Others are left alone.
 fn clear_dead(path: &Path) -> Result<bool, Errno> {
     match rustix::fs::stat(path) {
@@ -356,6 +400,21 @@ mod tests {
         assert_eq!(at("/a b"), of("fuse.clew", "clew"));
         assert_eq!(at("/c"), of("tmpfs", "none"));
         assert_eq!(at("/d"), None);
+    }
+
+    #[test]
+    fn a_place_is_the_same_however_it_is_spelt() {
+        let dir = tempfile::tempdir().unwrap();
+        let there = dir.path().join("there");
+        std::fs::create_dir(&there).unwrap();
+        std::os::unix::fs::symlink(&there, dir.path().join("link")).unwrap();
+        std::fs::write(dir.path().join("file"), "").unwrap();
+        let wanted = there.canonicalize().unwrap();
+        for spelt in ["there", "there/", "there/../there", "./link/", "link"] {
+            assert_eq!(place(&dir.path().join(spelt)), Ok(wanted.clone()), "{spelt}");
+        }
+        assert_eq!(place(&dir.path().join("file")), Err(Errno::NOTDIR));
+        assert_eq!(place(&dir.path().join("nothing")), Err(Errno::NOENT));
     }
 
     #[test]

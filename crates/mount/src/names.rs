@@ -66,6 +66,11 @@ impl Names {
         oldest
     }
 
+    /// All of them: the directory, and the name there.
+    pub fn all(&self) -> Vec<(u64, OsString)> {
+        self.told.lock().iter().map(|told| (told.parent, told.name.clone())).collect()
+    }
+
     /// What was asked to be forgotten and is still known, as it was in use: it is asked again later.
     pub fn kept(&self, name: Name) {
         self.told.lock().push_back(name);

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use below::is_cached;
+use below::{appends, is_cached};
 use fuser::{
     BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
     KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
@@ -26,6 +26,7 @@ use crate::handles::OpenDirectory;
 use crate::lower;
 use crate::reading::MAX_READ_BYTES;
 use crate::server::Server;
+use crate::writing::Writing;
 
 type Result<T> = std::result::Result<T, LowerErrno>;
 
@@ -329,7 +330,8 @@ impl Filesystem for Files {
         let of_mapping = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let cached = of_mapping || is_cached(flags);
         let user = (!of_mapping).then(|| (request.uid(), request.gid()));
-        let written = self.0.write(&open, offset, data, user, cached);
+        let appends = !of_mapping && appends(flags.0);
+        let written = self.0.write(&open, offset, data, Writing { user, cached, appends });
         let written = or_error!(written, reply);
         reply.written(written as u32);
     }

@@ -1,11 +1,12 @@
 //! Changes of files, through us: the pool learns what they change.
 
+use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::fs::{FallocateFlags, FileType, Mode, OFlags, Statx, fallocate, ftruncate};
-use rustix::io::{Errno, Result, pwrite};
+use rustix::io::{Errno, ReadWriteFlags, Result, pwrite, pwritev2};
 
 use crate::as_user::AsUser;
 use crate::counters::add;
@@ -18,6 +19,17 @@ use crate::{PAGE_BYTES, page_of, pages_of};
 
 /// Who may set its user or group when it is run.
 pub const SET_ID: u16 = 0o6000;
+
+/// How something is written.
+#[derive(Clone, Copy, Debug)]
+pub struct Writing {
+    /// For whom, by user and group, or nobody who could be asked: whose the file is, then.
+    pub user: Option<(u32, u32)>,
+    /// Whether the kernel keeps it.
+    pub cached: bool,
+    /// Whether it goes to the file's end, wherever the kernel believes that to be.
+    pub appends: bool,
+}
 
 impl Server {
     /// Does something that changes `pages` of a file, and nothing else of its contents. `change` is told how the file is
@@ -69,22 +81,16 @@ impl Server {
         changed
     }
 
-    /// Writes `data` at `offset` for `user`, by user and group, or nobody who could be asked: whose the file is, then. The bytes that
-    /// were. `cached` says whether the kernel keeps them.
+    /// Writes `data`, at `offset` or as `how` says. The bytes that were.
     ///
     /// # Errors
     /// As the system says.
-    pub fn write(
-        &self,
-        open: &OpenFile,
-        offset: u64,
-        data: &[u8],
-        user: Option<(u32, u32)>,
-        cached: bool,
-    ) -> Result<usize> {
+    pub fn write(&self, open: &OpenFile, offset: u64, data: &[u8], how: Writing) -> Result<usize> {
+        let Writing { user, cached, appends } = how;
         let inode = &open.inode;
         let end = offset.checked_add(data.len() as u64).ok_or(Errno::FBIG)?;
         add(&self.counters.writes, 1);
+        let mut is_elsewhere = false;
         let written = self.change(inode, pages_of(offset, end), |before| {
             if before.stx_mode & SET_ID != 0 && user.is_some_and(|(uid, _)| uid != 0) {
                 self.drop_set_id(inode, before)?;
@@ -92,10 +98,20 @@ impl Server {
             self.note_written(inode);
             let (uid, gid) = user.unwrap_or((before.stx_uid, before.stx_gid));
             let _user = AsUser::become_user(uid, gid)?;
-            write_full(open, data, offset)
+            is_elsewhere = appends && before.stx_size != offset;
+            match write_full(open, data, offset, appends) {
+                // The kernel takes all pages of a mapping for written, however many bytes it is told: an error it
+                // tells who syncs the file.
+                (done, Some(error)) if done == 0 || user.is_none() => Err(error),
+                (done, _) => Ok(done),
+            }
         })?;
         add(&self.counters.bytes_written, written as u64);
-        if cached {
+        if is_elsewhere {
+            // What the kernel has of it now is where it believed the end to be.
+            inode.seen.lock().take();
+            self.suspects.lock().push(inode.node);
+        } else if cached {
             // Whole pages are in the page cache now; others are asked for when they are read.
             let whole = offset.div_ceil(PAGE_BYTES as u64)..page_of(offset + written as u64);
             if whole.start < whole.end {
@@ -174,16 +190,21 @@ impl Server {
     }
 }
 
-fn write_full(open: &OpenFile, data: &[u8], offset: u64) -> Result<usize> {
+/// Writes as much as it can; how much that was, and what kept it from the rest.
+fn write_full(open: &OpenFile, data: &[u8], offset: u64, appends: bool) -> (usize, Option<Errno>) {
     let mut done = 0;
     while done < data.len() {
-        match pwrite(&open.file, &data[done..], offset + done as u64) {
-            Ok(0) => break,
+        let (rest, at) = (&data[done..], offset + done as u64);
+        let wrote = match appends {
+            true => pwritev2(&open.file, &[IoSlice::new(rest)], at, ReadWriteFlags::APPEND),
+            false => pwrite(&open.file, rest, at),
+        };
+        match wrote {
+            Ok(0) => return (done, Some(Errno::IO)),
             Ok(written) => done += written,
             Err(Errno::INTR) => {}
-            Err(_) if done > 0 => break,
-            Err(error) => return Err(error),
+            Err(error) => return (done, Some(error)),
         }
     }
-    Ok(done)
+    (done, None)
 }

@@ -177,6 +177,68 @@ fn what_is_read_during_a_long_write_below_is_dropped_at_its_end() {
     until("what was written", || begins(&open) == [2; 6]);
 }
 
+/// Names that come to be of files which the kernel knows by other names.
+#[test]
+fn a_name_that_is_of_another_known_file_is_seen() {
+    let test = "a_name_that_is_of_another_known_file_is_seen";
+    if !can_run(test, &[]) {
+        return;
+    }
+    let mount = Mount::believing(BELIEVED_MS, 1 << 20, 1 << 20);
+    let (at, lower) = (mount.at(), mount.lower());
+    let is =
+        |name: &str, bytes: &str| fs::read_to_string(at.join(name)).is_ok_and(|read| read == bytes);
+    let names = ["conf", "conf.tmp", "log", "log.1", "one", "two", "link"];
+    for name in names {
+        fs::write(lower.join(name), name).unwrap();
+        assert!(is(name, name));
+    }
+    fs::rename(lower.join("conf.tmp"), lower.join("conf")).unwrap();
+    fs::rename(lower.join("log"), lower.join("log.1")).unwrap();
+    let flags = rustix::fs::RenameFlags::EXCHANGE;
+    rustix::fs::renameat_with(
+        rustix::fs::CWD,
+        lower.join("one"),
+        rustix::fs::CWD,
+        lower.join("two"),
+        flags,
+    )
+    .unwrap();
+    fs::remove_file(lower.join("link")).unwrap();
+    fs::hard_link(lower.join("conf"), lower.join("link")).unwrap();
+    until("what was replaced", || is("conf", "conf.tmp"));
+    until("what was rotated", || is("log.1", "log"));
+    until("what was exchanged", || is("one", "two") && is("two", "one"));
+    until("what was linked anew", || is("link", "conf.tmp"));
+}
+
+/// Whoever appends writes behind what others have appended below, or to what is left of it.
+#[test]
+fn what_is_appended_goes_to_the_end() {
+    if !can_run("what_is_appended_goes_to_the_end", &[]) {
+        return;
+    }
+    for believed in [0, BELIEVED_MS] {
+        let mount = Mount::believing(believed, 1 << 20, 1 << 20);
+        let (above, below) = (mount.at().join("log"), mount.lower().join("log"));
+        let append = |path: &Path| File::options().create(true).append(true).open(path).unwrap();
+        let (mut ours, mut theirs) = (append(&above), append(&below));
+        let mut wanted = String::new();
+        for round in 0..20 {
+            let (one, other) = (format!("above {round}\n"), format!("below {}\n", round * round));
+            ours.write_all(one.as_bytes()).unwrap();
+            theirs.write_all(other.as_bytes()).unwrap();
+            wanted += &(one + &other);
+        }
+        assert_eq!(fs::read_to_string(&below).unwrap(), wanted);
+        until("all of it above", || fs::read_to_string(&above).unwrap() == wanted);
+        theirs.set_len(0).unwrap();
+        ours.write_all(b"new\n").unwrap();
+        assert_eq!(fs::read_to_string(&below).unwrap(), "new\n");
+        until("what is left, above", || fs::read_to_string(&above).unwrap() == "new\n");
+    }
+}
+
 #[test]
 fn what_could_not_be_told_is_looked_for() {
     const QUEUE: &str = "/proc/sys/fs/inotify/max_queued_events";
@@ -190,6 +252,8 @@ fn what_could_not_be_told_is_looked_for() {
     }
     let mount = Mount::believing(BELIEVED_MS, 1 << 20, 1 << 20);
     let (at, lower) = (mount.at(), mount.lower());
+    fs::write(lower.join("name"), "old").unwrap();
+    assert_eq!(fs::read_to_string(at.join("name")).unwrap(), "old");
     let names = ["a", "b", "last"];
     let open = names.map(|name| {
         fs::write(lower.join(name), "before").unwrap();
@@ -203,7 +267,10 @@ fn what_could_not_be_told_is_looked_for() {
         files[(event % 2) as usize].write_all_at(b"B", 0).unwrap();
     }
     fs::write(lower.join("last"), "behind").unwrap();
+    fs::write(lower.join("new"), "new").unwrap();
+    fs::rename(lower.join("new"), lower.join("name")).unwrap();
     mount.go_on();
     until("all three", || open.each_ref().map(begins) == [*b"Before", *b"Before", *b"behind"]);
+    until("the name", || fs::read_to_string(at.join("name")).is_ok_and(|read| read == "new"));
     assert!(mount.status().changes_lost > 0, "{:?}", mount.status());
 }

@@ -4,11 +4,13 @@ mod support;
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
+use rustix::io::Errno;
 use support::{Chance, Mount, can_run, settle};
 
 #[test]
@@ -204,6 +206,57 @@ fn a_file_is_all_that_a_file_is() {
     assert_eq!(fs::read_dir(at.join("many")).unwrap().count(), 3_000);
     fs::remove_dir_all(at.join("many")).unwrap();
     assert!(!lower.join("many").exists());
+}
+
+#[test]
+fn what_may_only_be_appended_to_is() {
+    let name = "what_may_only_be_appended_to_is";
+    if !can_run(name, &["chattr"]) {
+        return;
+    }
+    let mount = Mount::new(1 << 20, 64 << 10);
+    let below = mount.lower().join("log");
+    fs::write(&below, "one\n").unwrap();
+    let chattr = |what: &str| Command::new("chattr").arg(what).arg(&below).status().unwrap();
+    if !chattr("+a").success() {
+        return support::skip_because(name, "no such attribute there");
+    }
+    let above = mount.at().join("log");
+    let mut appended = File::options().append(true).open(&above).unwrap();
+    appended.write_all(b"two\n").unwrap();
+    let rewritten = File::options().write(true).open(&above).map(drop);
+    let read = fs::read_to_string(&above);
+    assert!(chattr("-a").success());
+    assert_eq!(read.unwrap(), "one\ntwo\n");
+    assert_eq!(fs::read_to_string(&below).unwrap(), "one\ntwo\n");
+    assert_eq!(rewritten.unwrap_err().raw_os_error(), Some(Errno::PERM.raw_os_error()));
+}
+
+/// A mapping that writes more than there is room for below: who syncs it is told.
+#[test]
+fn what_a_mapping_has_no_room_for_is_told() {
+    let test = "what_a_mapping_has_no_room_for_is_told";
+    if !can_run(test, &["python3", "mount"]) {
+        return;
+    }
+    let Some(mount) = Mount::of_so_many_bytes(512 << 10) else {
+        return support::skip_because(test, "no tmpfs can be mounted");
+    };
+    let script = "import mmap,os,sys\n\
+        fd=os.open(sys.argv[1],os.O_RDWR|os.O_CREAT)\n\
+        os.ftruncate(fd,1<<20)\n\
+        m=mmap.mmap(fd,1<<20)\n\
+        m[:]=b'Y'*len(m)\n\
+        def told(what):\n\
+        \x20 try: what()\n\
+        \x20 except OSError as e: print(e.errno)\n\
+        told(m.flush)\n\
+        told(lambda: os.fsync(fd))\n";
+    let file = mount.at().join("file");
+    let told = Command::new("python3").args(["-c", script]).arg(file).output().unwrap();
+    let no_room = Errno::NOSPC.raw_os_error().to_string();
+    let said = String::from_utf8_lossy(&told.stdout).into_owned();
+    assert!(said.lines().any(|line| line == no_room), "{told:?}");
 }
 
 #[test]

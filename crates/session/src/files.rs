@@ -19,7 +19,7 @@ const STAMP: &str =
     "# Of 'clew session enable'; 'clew session disable' removes it unless it was changed: ";
 
 /// Most bytes of a file that is looked at.
-const MOST_BYTES: u64 = 1 << 20;
+pub(crate) const MOST_BYTES: u64 = 1 << 20;
 
 /// What there is to be at a place.
 #[derive(Clone, Debug, PartialEq, Eq)]

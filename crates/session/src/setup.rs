@@ -2,17 +2,19 @@
 //! comes last and goes first, so that nothing is named that is not there.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use clew_live::agents::preload;
 use clew_live::control::trusted_path;
 use clew_live::daemon::agents_socket;
 use clew_live::programs::proc_stat::user_of;
+use clew_trace::regular;
 
 use crate::environment::{self, Environment};
 use crate::error::SessionError;
 use crate::exceptions::Exceptions;
-use crate::files::{self, Content, State, failed};
+use crate::files::{self, Content, MOST_BYTES, State, failed};
 use crate::manager;
 use crate::places::Places;
 use crate::units;
@@ -168,8 +170,11 @@ impl Session {
 
     /// Whether its user has made the list of exceptions, or changed it.
     pub fn is_list_changed(&self) -> bool {
-        let text = fs::read(self.places.exceptions());
-        text.is_ok_and(|text| text != Exceptions::usual().text().as_bytes())
+        let text = regular::read_text(&self.places.exceptions(), MOST_BYTES, 0);
+        match text {
+            Ok(text) => text != Exceptions::usual().text(),
+            Err(error) => error.kind() != ErrorKind::NotFound,
+        }
     }
 
     /// Has the user's service manager end it: units, and what it gives to what it starts.

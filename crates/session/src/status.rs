@@ -1,16 +1,16 @@
 //! `clew session status`: what of a session is there.
 
-use std::fs;
 use std::path::PathBuf;
 
 use clew_live::agents::preload;
 use clew_live::control::client::Client;
+use clew_trace::regular;
 use serde::Serialize;
 
 use crate::environment::ENV_PRELOAD;
 use crate::error::SessionError;
 use crate::exceptions::Exceptions;
-use crate::files::{State, failed};
+use crate::files::{MOST_BYTES, State, failed};
 use crate::manager;
 use crate::setup::Session;
 
@@ -52,7 +52,7 @@ pub struct File {
 /// Where it cannot be read.
 pub fn exceptions(session: &Session) -> Result<Exceptions, SessionError> {
     let path = session.places.exceptions();
-    match fs::read_to_string(&path) {
+    match regular::read_text(&path, MOST_BYTES, 0) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Exceptions::of("")),
         text => Ok(Exceptions::of(&text.map_err(failed("read", &path))?)),
     }

@@ -23,9 +23,15 @@ impl Draft {
         };
         let name = path
             .file_name()
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path names no file"))?;
-        if path.is_dir() {
-            return Err(io::Error::new(io::ErrorKind::IsADirectory, "it is a directory"));
+            .filter(|_| path != Path::new("-"))
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "that names no file"))?;
+        // What a link leads to stays, and is no file of ours if it is none at all: root's /dev/null, or /dev/stdout.
+        if let Ok(there) = path.metadata()
+            && !there.is_file()
+        {
+            let what = if there.is_dir() { "a directory" } else { "no regular file" };
+            let why = format!("it is {what}: say the name of a file");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         let mut prefix = std::ffi::OsString::from(".");
         prefix.push(name);
@@ -69,5 +75,40 @@ impl Write for Draft {
 
     fn flush(&mut self) -> io::Result<()> {
         self.file.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{FileTypeExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn what_is_no_file_is_never_replaced() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| dir.path().join(name);
+        let made = std::process::Command::new("mkfifo").arg(at("pipe")).status();
+        assert!(made.is_ok_and(|status| status.success()));
+        symlink("/dev/null", at("null")).expect("a link");
+        fs::create_dir(at("directory")).expect("a directory");
+        for name in ["pipe", "null", "directory"] {
+            let said = write_whole(&at(name), "text").expect_err(name);
+            assert!(said.to_string().contains("say the name of a file"), "{said}");
+        }
+        assert!(write_whole(Path::new("-"), "text").is_err());
+        assert!(at("pipe").metadata().expect("it is there").file_type().is_fifo());
+        assert_eq!(fs::read_link(at("null")).expect("a link"), Path::new("/dev/null"));
+        // A link to a file, or to nothing, is replaced, and what it leads to is not touched.
+        fs::write(at("other"), "another's").expect("a file");
+        symlink(at("other"), at("link")).expect("a link");
+        symlink(at("nothing"), at("dangling")).expect("a link");
+        for name in ["link", "dangling", "new"] {
+            write_whole(&at(name), "text").expect(name);
+            assert_eq!(fs::read_to_string(at(name)).expect(name), "text");
+        }
+        assert_eq!(fs::read_to_string(at("other")).expect("a file"), "another's");
+        assert!(!at("nothing").exists());
     }
 }

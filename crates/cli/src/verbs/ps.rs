@@ -21,6 +21,7 @@ pub fn ps(socket: &Path, format: Format) -> Result<(), Failure> {
 }
 
 fn text(status: &Status) -> String {
+    let status = &status.clone().with_users_in_names();
     let size = |bytes| ByteSize(bytes).to_string();
     let stored = |pages: u64| ByteSize(pages.saturating_mul(4096)).to_string();
     let ratio = |r: f64| match r {
@@ -81,11 +82,7 @@ fn text(status: &Status) -> String {
         .iter()
         .map(|app| {
             vec![
-                // As it is to be said where several users have one of that name.
-                match status.users.is_empty() {
-                    true => app.name.clone(),
-                    false => format!("{}:{}", app.uid, app.name),
-                },
+                app.name.clone(),
                 app.state.clone(),
                 app.processes.len().to_string(),
                 size(app.resident_bytes),

@@ -31,7 +31,7 @@ use crate::programs::mappings::LAST_ADDRESS;
 use crate::programs::memory::ProgramMemory;
 use crate::programs::name;
 use crate::programs::plea::Plea;
-use crate::programs::proc_stat::open_of_process;
+use crate::programs::proc_stat::{open_of_process, text_of};
 use crate::programs::process::{Owner, ProcFiles, Process};
 use crate::programs::scope;
 use crate::programs::shared::Shared;
@@ -196,7 +196,7 @@ fn range(shared: &Shared, plea: &[u8], len: usize) -> Result<Range<u64>, AttachE
 /// another user's meanwhile.
 fn program_of(agent: u32, program: &OwnedFd, own: u32) -> Result<ProcessName, AttachError> {
     let process = ProcessName::behind(program).ok_or(AttachError::Nonsense)?;
-    let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid))
+    let status = text_of(&format!("/proc/{}/status", process.pid))
         .map_err(|source| AttachError::Proc { what: "finding the program", source })?;
     let number = |name: &str, column: usize| {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;

@@ -123,6 +123,18 @@ pub struct UsedBytes {
     pub daemon_bytes: u64,
 }
 
+impl Status {
+    /// The same with apps called as orders name them where several users have some: `UID:NAME`.
+    pub fn with_users_in_names(mut self) -> Status {
+        if !self.users.is_empty() {
+            for app in &mut self.apps {
+                app.name = format!("{}:{}", app.uid, app.name);
+            }
+        }
+        self
+    }
+}
+
 impl UsedBytes {
     /// All of it.
     pub fn total(&self) -> u64 {

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use clew_core::{Event, PageId, Vpn};
 use clew_store::journal::MESSAGES;
-use clew_store::points;
+use clew_store::{State, points};
 
 use crate::faults::interrupter::Interrupter;
 use crate::faults::order::{self, Layout, Next, Trust};
@@ -57,6 +57,17 @@ struct Pending {
     /// Where it is in the journal.
     at: usize,
     message: Message,
+}
+
+impl Pending {
+    fn is_fork(&self) -> bool {
+        matches!(self.message, Message::Fork { .. })
+    }
+
+    /// Whether it matters what came before it.
+    fn has_an_order(&self) -> bool {
+        self.is_fork() || matches!(self.message, Message::Remap { .. })
+    }
 }
 
 /// The upper half of a mark in the journal: this message is being applied.
@@ -146,23 +157,12 @@ impl Reader {
     ) {
         self.read(process, interrupter, faults);
         if !self.pending.is_empty() || !self.changes.is_empty() {
-            let moves = |p: &Pending| matches!(p.message, Message::Remap { .. });
-            let forks = |p: &Pending| matches!(p.message, Message::Fork { .. });
-            let matters = |p: &Pending| moves(p) || forks(p);
             while !self.pending.is_empty() {
-                if self.pending.iter().any(matters)
+                if self.pending.iter().any(Pending::has_an_order)
                     && !process.memory.is_given_up()
                     && !has_one_thread(process)
                 {
-                    let deadline = Instant::now() + FORK;
-                    while self.pending.iter().any(forks)
-                        && Instant::now() < deadline
-                        && self.has_room(process)
-                        && process.memory.uffd.is_changing()
-                        && !process.memory.is_given_up()
-                    {
-                        self.wait(process, interrupter, faults);
-                    }
+                    self.wait_for_forks(shared, process, interrupter, faults);
                     self.apply_in_order(shared, process, interrupter, faults);
                 } else {
                     let pending = self.pending.remove(0);
@@ -191,13 +191,38 @@ impl Reader {
 
     fn wait(
         &mut self,
+        shared: &Shared,
         process: &Process,
         interrupter: &mut Interrupter,
         faults: &mut Vec<(u64, u32)>,
     ) {
+        let began = Instant::now();
         // Sleeping, not spinning: who is to post may need this CPU.
         std::thread::sleep(Duration::from_micros(20));
         self.read(process, interrupter, faults);
+        let now = Instant::now();
+        shared.allowance.spend(now - began, now);
+    }
+
+    /// Waits for what other threads did before or after a fork, for a moment.
+    fn wait_for_forks(
+        &mut self,
+        shared: &Shared,
+        process: &Process,
+        interrupter: &mut Interrupter,
+        faults: &mut Vec<(u64, u32)>,
+    ) {
+        let began = Instant::now();
+        let may_wait = shared.allowance.has_some(began);
+        while self.pending.iter().any(Pending::is_fork)
+            && may_wait
+            && began.elapsed() < FORK
+            && self.has_room(process)
+            && process.memory.uffd.is_changing()
+            && !process.memory.is_given_up()
+        {
+            self.wait(shared, process, interrupter, faults);
+        }
     }
 
     /// Applies what several threads did, in an order that can have been.
@@ -227,7 +252,7 @@ impl Reader {
                     self.apply(shared, process, pending, interrupter, faults);
                 }
                 Next::Wait if began.elapsed() < OUTSTANDING && self.has_room(process) => {
-                    self.wait(process, interrupter, faults);
+                    self.wait(shared, process, interrupter, faults);
                 }
                 Next::Wait | Next::Unclear => {
                     tracing::error!(pid = process.pid(), ?messages, "no order fits");
@@ -430,12 +455,14 @@ impl Reader {
         interrupter: &mut Interrupter,
         faults: &mut Vec<(u64, u32)>,
     ) -> Vec<Range<u64>> {
-        if !is_known(process, range.start, range.end, shared.page_bytes) {
+        let out = out_in(process, range, shared.page_bytes);
+        if out.is_empty() {
             return Vec::new();
         }
         let began = Instant::now();
+        let may_wait = shared.allowance.has_some(began);
         loop {
-            let mut kept = process.memory.marked(range.clone());
+            let mut kept = marked(process, &out, shared.page_bytes);
             for pending in &self.pending {
                 if let Message::Remap { to, len, .. } = pending.message {
                     kept = without(kept, &(to..to + len));
@@ -443,16 +470,55 @@ impl Reader {
             }
             // Nothing is put as long as anything is untold, and a move clears the place that it goes to: nobody
             // reads what was kept for too long.
-            let is_over = !process.memory.uffd.is_changing()
+            let is_over = !may_wait
+                || !process.memory.uffd.is_changing()
                 || began.elapsed() >= FITTING
                 || !self.has_room(process)
                 || process.memory.is_given_up();
             if kept.is_empty() || is_over {
                 return kept;
             }
-            self.wait(process, interrupter, faults);
+            self.wait(shared, process, interrupter, faults);
         }
     }
+}
+
+/// Pages out of a program that are so far apart, bytes, are looked at by two calls.
+const APART: u64 = 2 << 20;
+
+/// Where in `range` pages are out of their program, ascending. A program's mappings may be far larger, and hold marks of
+/// its own making.
+fn out_in(process: &Process, range: Range<u64>, page_bytes: u64) -> Vec<Range<u64>> {
+    let mut found: Vec<Range<u64>> = Vec::new();
+    let (first, pages) =
+        (Vpn::of_addr(range.start, page_bytes), (range.end - range.start) / page_bytes);
+    process.space.table.for_range(first, pages, |vpn, entry| {
+        let at = vpn.addr(page_bytes);
+        match found.last_mut() {
+            _ if matches!(entry.state(), State::Resident | State::Lent) => {}
+            Some(last) if at - last.end < APART => last.end = at + page_bytes,
+            _ => found.push(at..at + page_bytes),
+        }
+    });
+    found
+}
+
+/// The parts of `ranges` that have marks, and in which the table has pages.
+fn marked(process: &Process, ranges: &[Range<u64>], page_bytes: u64) -> Vec<Range<u64>> {
+    let mut found = Vec::new();
+    for range in ranges {
+        let looked_at = process.memory.for_marked(range.clone(), |marked| {
+            if is_known(process, marked.start, marked.end, page_bytes) {
+                found.push(marked);
+            }
+        });
+        if let Err(error) = looked_at
+            && !process.memory.has_ended()
+        {
+            process.give_up(&format!("what it has unmapped cannot be looked at: {error}"));
+        }
+    }
+    found
 }
 
 /// What of `ranges` is not in `taken`.
@@ -542,7 +608,10 @@ impl Layout for Known<'_> {
 fn is_known(process: &Process, start: u64, end: u64, page_bytes: u64) -> bool {
     let mut found = false;
     let (first, pages) = (Vpn::of_addr(start, page_bytes), (end - start) / page_bytes);
-    process.space.table.for_range(first, pages, |_, _| found = true);
+    process.space.table.for_range_while(first, pages, |_, _| {
+        found = true;
+        false
+    });
     found
 }
 

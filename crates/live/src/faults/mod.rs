@@ -2,6 +2,7 @@
 
 pub mod account;
 pub mod affinity;
+pub mod allowance;
 pub mod arrivals;
 pub mod events;
 pub mod far;
@@ -10,6 +11,7 @@ pub mod latency;
 pub mod moves;
 pub mod order;
 pub mod poison;
+pub mod populating;
 pub mod room;
 pub mod serve;
 pub mod uffd;

@@ -17,6 +17,7 @@ use crate::faults::account::{Cause, Spent, Stopwatch};
 use crate::faults::affinity::{self, Placement, Thread};
 use crate::faults::events;
 use crate::faults::interrupter::Interrupter;
+use crate::faults::populating::is_left_to_the_kernel;
 use crate::faults::room::{FOR_BUDGET, FOR_GROUP, WaitForRoom};
 use crate::programs::process::Process;
 use crate::programs::shared::Shared;
@@ -157,7 +158,7 @@ fn serve(
             continue;
         }
         watch.to(Cause::Queue);
-        answer(shared, process, vpn, &watch, round.room, ctx, told);
+        answer(shared, process, (vpn, tid), &watch, round.room, ctx, told);
     }
     drop(guard);
 }
@@ -188,7 +189,7 @@ fn tell_who_it_is(shared: &Shared, process: &Process, beacon: Vpn) {
 fn answer(
     shared: &Shared,
     process: &Arc<Process>,
-    vpn: Vpn,
+    (vpn, thread): (Vpn, u32),
     before: &Stopwatch,
     room: &mut WaitForRoom,
     ctx: &mut MoverContext,
@@ -221,6 +222,7 @@ fn answer(
         Fault::Again
             if process.memory.has_no_room_since().is_some()
                 && room.add(process, vpn, FOR_GROUP) => {}
+        Fault::Again if is_left_to_the_kernel(process, vpn, thread, shared.page_bytes) => {}
         fault => ended(shared, process, vpn, fault),
     }
 }

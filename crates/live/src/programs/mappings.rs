@@ -300,11 +300,53 @@ fn add(mappings: &mut Vec<Mapping>, line: &str) {
     mappings.push(Mapping { start, end, permissions, anonymous, flags: Flags::default() });
 }
 
+/// The system call that a thread is blocked in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Which.
+    pub number: i64,
+    /// What it was called with.
+    pub arguments: [u64; 6],
+}
+
+/// What thread `number` of `pid`, by the name that it has itself, is blocked in; `None` if it runs, or nobody can tell.
+pub fn call_of_thread(pid: u32, number: u32) -> Option<Call> {
+    /// Threads of another namespace that are looked at.
+    const MOST: usize = 256;
+    let call = |directory: &std::path::Path| {
+        parse_call(&std::fs::read_to_string(directory.join("syscall")).ok()?)
+    };
+    let named = std::path::PathBuf::from(format!("/proc/{pid}/task/{number}"));
+    if named.exists() {
+        return call(&named);
+    }
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten().take(MOST);
+    let is_it = |directory: &std::path::PathBuf| {
+        let status = std::fs::read(directory.join("status")).unwrap_or_default();
+        let status = String::from_utf8_lossy(&status);
+        let names = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+        names.and_then(|names| names.split_ascii_whitespace().last()?.parse().ok()) == Some(number)
+    };
+    call(&threads.map(|thread| thread.path()).find(is_it)?)
+}
+
+/// "nr args... sp pc", of a thread that is blocked in a call.
+fn parse_call(line: &str) -> Option<Call> {
+    let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+    let hex = |at: usize| u64::from_str_radix(fields.get(at)?.strip_prefix("0x")?, 16).ok();
+    let mut arguments = [0; 6];
+    for (at, argument) in arguments.iter_mut().enumerate() {
+        *argument = hex(at + 1)?;
+    }
+    let number = fields.first()?.parse().ok()?;
+    (fields.len() == 9).then_some(Call { number, arguments })
+}
+
 /// The stack pointers of those threads of `pid` that are blocked, and whether *every* thread was
 /// seen blocked in a call that is not madvise.
 pub fn stack_pointers(pid: u32) -> (Vec<u64>, bool) {
     const MAX_THREADS: usize = 256;
-    const MADVISE: &str = "28";
+    let drops = [libc::SYS_madvise, libc::SYS_process_madvise].map(|number| number.to_string());
     let mut pointers = Vec::new();
     let mut quiet = true;
     let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
@@ -323,7 +365,7 @@ pub fn stack_pointers(pid: u32) -> (Vec<u64>, bool) {
         }
         let sp = fields[fields.len() - 2].trim_start_matches("0x");
         pointers.extend(u64::from_str_radix(sp, 16).ok());
-        quiet &= fields[0] != MADVISE && fields.len() == 9;
+        quiet &= !drops.iter().any(|number| number == fields[0]) && fields.len() == 9;
     }
     (pointers, quiet)
 }
@@ -545,6 +587,19 @@ VmFlags: rd wr mr mw me lo ac sd
     }
 
     /// A program's files are called what it likes, and it maps them as often as it likes.
+    #[test]
+    fn what_a_thread_is_blocked_in_is_understood() {
+        let line = "25 0x7f00 0x1000 0x2000 0x1 0x0 0x0 0x7ffd 0x7f12\n";
+        let arguments = [0x7f00, 0x1000, 0x2000, 1, 0, 0];
+        assert_eq!(parse_call(line), Some(Call { number: 25, arguments }));
+        for other in ["running\n", "-1 0x7ffd 0x7f12\n", "", "25 0x7f00"] {
+            assert_eq!(parse_call(other), None, "{other}");
+        }
+        let own = || rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        let reads = call_of_thread(std::process::id(), own()).expect("it is in a call");
+        assert_eq!(reads.number, libc::SYS_read);
+    }
+
     #[test]
     fn long_names_and_many_mappings_are_not_taken_to_memory() {
         let long = format!(

@@ -329,15 +329,16 @@ impl ProgramMemory {
         }
     }
 
-    /// The parts of `range` in which pages that were taken out have their marks still, ascending: no mapping there has
-    /// ended since. Nothing where it cannot be looked at.
-    pub fn marked(&self, range: Range<u64>) -> Vec<Range<u64>> {
-        let mut found = Vec::new();
-        let Some(pagemap) = self.pagemap.get() else { return found };
-        if let Err(error) = marked_pages(pagemap, range, |marked| found.push(marked)) {
-            tracing::warn!(%error, "what a program has unmapped cannot be looked at");
+    /// Tells, ascending, the parts of `range` in which pages that were taken out have their marks still: no mapping
+    /// there has ended since. Nothing of a child that has not said who it is.
+    ///
+    /// # Errors
+    /// If that cannot be looked at.
+    pub fn for_marked(&self, range: Range<u64>, found: impl FnMut(Range<u64>)) -> io::Result<()> {
+        match self.pagemap.get() {
+            Some(pagemap) => marked_pages(pagemap, range, found),
+            None => Ok(()),
         }
-        found
     }
 
     /// Whoever touches the page gets SIGBUS, who waits for it too.

@@ -18,7 +18,7 @@ use crate::control::status::{OutsideProcess, OutsideStatus};
 use crate::message::Message;
 use crate::programs::kcmp::share_memory;
 use crate::programs::name;
-use crate::programs::proc_stat::Stat;
+use crate::programs::proc_stat::{Stat, text_of};
 use crate::programs::process::Process;
 use crate::programs::sharing::{self, Sizes};
 use crate::programs::without_agent;
@@ -185,7 +185,7 @@ fn command(pid: u32) -> Option<String> {
 
 /// Effective user and resident memory; `None` if it is gone.
 fn status(pid: u32) -> Option<(u32, Sizes)> {
-    parse_status(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
+    parse_status(&text_of(&format!("/proc/{pid}/status")).ok()?)
 }
 
 fn parse_status(text: &str) -> Option<(u32, Sizes)> {

@@ -20,6 +20,11 @@ pub struct Stat {
     pub started: u64,
 }
 
+/// The text of `stat` or `status`: a program's name is there, which is of any bytes, and cut at the fifteenth.
+pub fn text_of(path: &str) -> io::Result<String> {
+    Ok(String::from_utf8_lossy(&std::fs::read(path)?).into_owned())
+}
+
 impl Stat {
     /// Of the process that has this id now.
     pub fn of(pid: u32) -> io::Result<Stat> {
@@ -28,7 +33,7 @@ impl Stat {
 
     /// Of the process or thread whose `stat` this is.
     pub fn at(path: &str) -> io::Result<Stat> {
-        Stat::parse(&std::fs::read_to_string(path)?)
+        Stat::parse(&text_of(path)?)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unreadable /proc/PID/stat"))
     }
 
@@ -123,7 +128,7 @@ pub fn is_all_of(pid: u32, uid: u32) -> bool {
 
 /// The real, effective, saved and file system's user of a process.
 fn users_of(pid: u32) -> Option<Vec<u32>> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let status = text_of(&format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     line.split_ascii_whitespace().map(|number| number.parse().ok()).collect()
 }

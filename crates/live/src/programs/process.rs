@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 
 use crate::faults::affinity;
 use crate::faults::moves::Moves;
+use crate::faults::populating::Stuck;
 use crate::faults::uffd::{FEATURES, feature};
 use crate::programs::kcmp::runs_in_memory_of;
 use crate::programs::mappings::{self, LAST_ADDRESS, Mapping};
@@ -94,6 +95,8 @@ pub struct Process {
     pub narrowed: Mutex<Option<affinity::Narrowed>>,
     /// Since when faults wait for its events, which are held.
     pub held_since: Mutex<Option<Instant>>,
+    /// A thread of it that no page can be put for.
+    pub stuck: Mutex<Option<Stuck>>,
     /// Since when a first touch of fresh memory waits for room.
     pub waits_for_room_since: Mutex<Option<Instant>>,
     /// Faults served.
@@ -212,6 +215,7 @@ impl Process {
             demand: AtomicU64::default(),
             fault_ns: AtomicU64::default(),
             held_since: Mutex::default(),
+            stuck: Mutex::default(),
             waits_for_room_since: Mutex::default(),
             fault_codec_ns: AtomicU64::default(),
             fault_along_ns: AtomicU64::default(),

@@ -23,9 +23,10 @@ const BELIEVED: u32 = 16;
 
 /// Bytes of a list's head (`struct robust_list_head`), which may lie in two pages.
 const HEAD_BYTES: u64 = 24;
-/// What the kernel walks of one list (ROBUST_LIST_LIMIT), and what is read here of all of them.
+/// What the kernel walks of one list (ROBUST_LIST_LIMIT), and addresses that are read here of all of them: three for each
+/// mutex. Of a program that has more locked nothing leaves.
 const LIST: usize = 2048;
-const LISTS: usize = 4 * LIST;
+const LISTS: usize = 16 * LIST;
 
 /// Where the lists of one program's threads begin.
 #[derive(Default)]
@@ -36,8 +37,8 @@ pub struct RobustLists {
 
 #[derive(Default)]
 struct Heard {
-    /// Ascending.
-    pages: Vec<Vpn>,
+    /// Ascending; `None` if there are too many.
+    pages: Option<Vec<Vpn>>,
     until: Option<Instant>,
 }
 
@@ -57,27 +58,34 @@ impl RobustLists {
             heard.until = Some(began + began.elapsed() * BELIEVED);
         }
         let is_wanted = |page: &&Vpn| vpns.binary_search(page).is_ok();
-        heard.pages.iter().filter(is_wanted).copied().collect()
+        match &heard.pages {
+            Some(pages) => pages.iter().filter(is_wanted).copied().collect(),
+            None => vpns.to_vec(),
+        }
     }
 }
 
-/// The pages with the lists of all threads of `pid`, ascending. None where the kernel does not say.
-fn pages(pid: u32, page_bytes: u64, mem: Option<&File>) -> Vec<Vpn> {
+/// The pages with the lists of all threads of `pid`, ascending; no pages where the kernel does not say, and `None` if
+/// there are too many.
+fn pages(pid: u32, page_bytes: u64, mem: Option<&File>) -> Option<Vec<Vpn>> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
     let threads = tasks.into_iter().flatten().flatten();
     let threads = threads.filter_map(|task| task.file_name().to_str()?.parse::<i32>().ok());
     let mut addresses = Vec::new();
     for head in threads.filter_map(head) {
         addresses.extend([head, head.saturating_add(HEAD_BYTES - 1)]);
-        if let Some(mem) = mem.filter(|_| addresses.len() < LISTS) {
+        if let Some(mem) = mem {
             follow(mem, head, &mut addresses);
+        }
+        if addresses.len() > LISTS {
+            return None;
         }
     }
     let mut pages: Vec<Vpn> =
         addresses.into_iter().map(|address| Vpn::of_addr(address, page_bytes)).collect();
     pages.sort_unstable();
     pages.dedup();
-    pages
+    Some(pages)
 }
 
 /// Appends where what is on a list lies, and the words that are cleared, as far as the list can be read.
@@ -131,7 +139,7 @@ mod tests {
 
     #[test]
     fn the_heads_of_all_threads_are_found() {
-        assert!(pages(0, 4096, None).is_empty(), "of nobody");
+        assert_eq!(pages(0, 4096, None), Some(Vec::new()), "of nobody");
         let (began, asked) = (Barrier::new(3), Barrier::new(3));
         let other = || {
             began.wait();
@@ -141,7 +149,7 @@ mod tests {
         std::thread::scope(|scope| {
             let others = [scope.spawn(other), scope.spawn(other)];
             began.wait();
-            let found = pages(std::process::id(), 4096, None);
+            let found = pages(std::process::id(), 4096, None).expect("they are not too many");
             asked.wait();
             let wanted = others.map(|other| other.join().expect("it ends"));
             for page in [own_page()].iter().chain(&wanted) {
@@ -149,6 +157,46 @@ mod tests {
             }
         });
     }
+
+    /// Says that its list is that one, until `asked`; a thread's own comes back then.
+    fn pretend(list: &[u64; 3], began: &Barrier, asked: &Barrier) {
+        // SAFETY: takes no pointers.
+        let own = head(unsafe { libc::gettid() }).expect("the C library has told of one");
+        let tell = |at: u64| {
+            // SAFETY: what is there outlives the thread, or was told by the C library.
+            let done = unsafe { libc::syscall(libc::SYS_set_robust_list, at, HEAD_BYTES) };
+            assert_eq!(done, 0);
+        };
+        tell(list.as_ptr() as u64);
+        began.wait();
+        asked.wait();
+        tell(own);
+    }
+
+    #[test]
+    fn of_a_program_that_has_locked_too_much_everything_stays() {
+        let mem = File::open("/proc/self/mem").expect("our own");
+        const THREADS: usize = LISTS / (3 * LIST) + 1;
+        // A list without an end.
+        let mut entry = [0u64; 1024];
+        entry[0] = entry.as_ptr() as u64;
+        let list = [entry[0], 16, 0];
+        let (began, asked) = (Barrier::new(THREADS + 1), Barrier::new(THREADS + 1));
+        let found = std::thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| pretend(&list, &began, &asked));
+            }
+            began.wait();
+            let own = RobustLists::default();
+            own.of(std::process::id());
+            let found = own.among(&[Vpn(1), Vpn(2)], 4096, Some(&mem));
+            asked.wait();
+            found
+        });
+        std::hint::black_box(&entry);
+        assert_eq!(found, [Vpn(1), Vpn(2)]);
+    }
+
     /// As the C libraries lay them out: each entry begins with the address of the next one.
     #[test]
     fn what_is_on_a_list_is_found_however_long_it_says_that_it_is() {

@@ -4,12 +4,13 @@
 //! adopted. What takes long, `maps`, `smaps` and the threads' states, is read without it; so is which
 //! pages are there, and that is believed if no event was applied meanwhile.
 
+use std::cell::OnceCell;
 use std::fs::File;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use clew_core::Event;
-use clew_store::points;
+use clew_core::{Event, Vpn};
+use clew_store::{Entry, points};
 
 use crate::faults::affinity::Unpreempted;
 use crate::programs::mappings::{self, Mapping, Present, Span};
@@ -63,13 +64,22 @@ pub fn scan(shared: &Shared, process: &Process) -> std::io::Result<Vec<Event>> {
     // event has been read since.
     let applied = process.applied.load(Ordering::SeqCst);
     if mappings::stack_pointers(process.pid()).1 {
+        let quiet = Quiet { applied, is_alone: OnceCell::new() };
         // Not held meanwhile: who reads events has the space's lock, and takes this one then.
         let regions = process.regions.lock().clone();
         for (start, end) in regions {
-            adopt(shared, process, pagemap, start..end, Some(applied), &mut events)?;
+            adopt(shared, process, pagemap, start..end, Some(&quiet), &mut events)?;
         }
     }
     Ok(events)
+}
+
+/// No thread of the program was in a call that drops pages a moment ago.
+struct Quiet {
+    /// The last event that had been applied then.
+    applied: u32,
+    /// Whether nobody else shares the memory, whose calls were not looked at. Asked where there is something to adopt.
+    is_alone: OnceCell<bool>,
 }
 
 /// What a scan saw a moment ago.
@@ -236,8 +246,8 @@ fn put_down(
     Ok(process.regions.lock().range(low..high).map(|(s, e)| (*s, *e)).collect())
 }
 
-/// Adopts the present pages of a registered range, window by window; with `since` only as long as that is
-/// the number of the last event that was applied.
+/// Adopts the present pages of a registered range, window by window; with `quiet` only as long as no event has been
+/// applied since.
 ///
 /// Without it, a page may be adopted that a call is about to drop whose event is not read. Nothing is lost by
 /// that: the page is taken for resident, a touch of it gets zeros as it must, and who takes it out
@@ -247,7 +257,7 @@ fn adopt(
     process: &Process,
     pagemap: &File,
     range: Range<u64>,
-    since: Option<u32>,
+    quiet: Option<&Quiet>,
     events: &mut Vec<Event>,
 ) -> std::io::Result<()> {
     let window = WINDOW_PAGES * shared.page_bytes;
@@ -263,9 +273,21 @@ fn adopt(
         if found.is_empty() {
             continue;
         }
+        if let Some(quiet) = quiet {
+            let is_new = |present: &Present| {
+                let mut pages = present.first.0..present.first.0 + present.pages;
+                pages.any(|page| process.space.table.load(Vpn(page)) == Entry::ABSENT)
+            };
+            if !found.iter().any(is_new) {
+                continue;
+            }
+            if !quiet.is_alone.get_or_init(|| process.is_alone_in_its_memory()) {
+                return Ok(());
+            }
+        }
         let events_wait = process.space.table.lock.write();
         let now = process.applied.load(Ordering::SeqCst);
-        if since.is_some_and(|applied| applied != now) {
+        if quiet.is_some_and(|quiet| quiet.applied != now) {
             return Ok(());
         }
         if seen != now {

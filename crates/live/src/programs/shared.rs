@@ -15,6 +15,7 @@ use parking_lot::RwLock;
 
 use crate::control::trusted_path::own_uid;
 use crate::faults::affinity::Placement;
+use crate::faults::allowance::Allowance;
 use crate::faults::arrivals::Arrivals;
 use crate::faults::latency::FaultLatency;
 use crate::message::Message;
@@ -78,6 +79,8 @@ pub struct Shared {
     pub room_waits: AtomicU64,
     /// Where blocks arrive that faults wait for.
     pub arrivals: Arrivals,
+    /// How long fault threads may wait where they need not.
+    pub allowance: Allowance,
     /// How long faults took, one a handler.
     pub latencies: Vec<FaultLatency>,
     /// Groups of programs taken over that are not served yet: until then nothing may end.
@@ -110,6 +113,7 @@ impl Shared {
             page_bytes,
             processes: RwLock::new(HashMap::new()),
             arrivals: Arrivals::default(),
+            allowance: Allowance::default(),
             latencies: epolls.iter().map(|_| FaultLatency::default()).collect(),
             epolls,
             handler_cpus: cpus,

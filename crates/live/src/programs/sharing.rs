@@ -13,6 +13,7 @@ use clew_core::SpaceId;
 
 use crate::programs::kcmp::share_memory;
 use crate::programs::mappings::{resident_anonymous_bytes, resident_anonymous_bytes_of};
+use crate::programs::proc_stat::user_of;
 use crate::programs::process::{ProcFiles, Process};
 use crate::programs::shared::Shared;
 use crate::survival::predecessor::ProcessName;
@@ -52,7 +53,35 @@ pub fn who_has_it(shared: &Shared, agent: u32, pid: u32) -> Option<Arc<Process>>
     processes.iter().find(has_it).cloned()
 }
 
+/// Size of a process' address space, pages. Who shares it has the same.
+fn size_pages(pid: u32) -> Option<u64> {
+    let statm = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    statm.split_ascii_whitespace().next()?.parse().ok()
+}
+
+/// Whether no process but `agent` shares the memory of process `pid` of user `uid`, as far as can be told: who is of
+/// another user by now (it may have been cloned before) and as large is taken for one that does. The kernel is asked of no
+/// more than it must be: an execve that does not end keeps it from answering.
+fn is_alone(pid: u32, agent: Option<u32>, uid: u32) -> bool {
+    let Some(size) = size_pages(pid) else { return false };
+    let numbers = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let others = numbers.filter(|other| *other != pid && Some(*other) != agent);
+    let shares = |other: u32| match user_of(other) {
+        Some(user) if user == uid => share_memory(pid, other) != Some(false),
+        _ => true,
+    };
+    let is_shared = others.filter(|other| size_pages(*other) == Some(size)).any(shares);
+    // It may have become larger or smaller, and others with it.
+    !is_shared && size_pages(pid) == Some(size)
+}
+
 impl Process {
+    /// Whether no process but its agent shares its memory ([`is_alone`]).
+    pub fn is_alone_in_its_memory(&self) -> bool {
+        is_alone(self.pid(), self.memory.agent_pid(), self.uid())
+    }
+
     /// Resident memory of it.
     pub fn resident_bytes(&self, page_bytes: u64) -> u64 {
         let of = |files: &ProcFiles| resident_anonymous_bytes(&files.statm, page_bytes);
@@ -100,5 +129,39 @@ mod tests {
         assert_eq!(parse_rollup(text), Some(Sizes { anonymous: 16 << 10, shared: 4 << 10 }));
         assert_eq!(parse_rollup("Pss: 3 kB\n"), None);
         assert!(part_of(std::process::id()).is_some_and(|part| part.anonymous > 0));
+    }
+
+    /// Waits in the memory of whoever has cloned it.
+    extern "C" fn wait(_: *mut libc::c_void) -> libc::c_int {
+        loop {
+            // SAFETY: takes nothing.
+            unsafe { libc::pause() };
+        }
+    }
+
+    #[test]
+    fn who_shares_the_memory_of_a_process_is_found() {
+        let own = std::process::id();
+        // SAFETY: takes nothing.
+        let uid = unsafe { libc::getuid() };
+        let mut stack = vec![0u64; 8192];
+        // Of itself it says so again and again: other tests make this process larger meanwhile.
+        let is_alone_once = |agent| (0..1000).any(|_| is_alone(own, agent, uid));
+        assert!(is_alone_once(None));
+        // SAFETY: the stack is as large as what it calls needs, and lives until it has ended.
+        let sibling = unsafe {
+            let top = stack.as_mut_ptr().add(stack.len() - 2).cast();
+            libc::clone(wait, top, libc::CLONE_VM | libc::SIGCHLD, std::ptr::null_mut())
+        };
+        assert!(sibling > 0, "{}", std::io::Error::last_os_error());
+        let found = (0..100).all(|_| !is_alone(own, None, uid));
+        let as_agent = is_alone_once(Some(sibling as u32));
+        // SAFETY: it is our child, and nobody has waited for it.
+        unsafe {
+            libc::kill(sibling, libc::SIGKILL);
+            libc::waitpid(sibling, std::ptr::null_mut(), libc::__WALL);
+        }
+        assert!(found && as_agent, "{found} {as_agent}");
+        assert!(is_alone_once(None));
     }
 }

@@ -173,7 +173,14 @@ impl Files {
         if inode.kind != FileType::RegularFile {
             return Err(LowerErrno::INVAL);
         }
-        let file = self.0.lower.open(&*inode, lower_flags(flags))?;
+        let lower = lower_flags(flags);
+        let file = match self.0.lower.open(&*inode, lower) {
+            // A file to which may only be appended (chattr +a): all that is written goes to its end then.
+            Err(LowerErrno::PERM) if appends(flags) => {
+                self.0.lower.open(&*inode, lower | OFlags::APPEND)?
+            }
+            opened => opened?,
+        };
         self.opened(inode, file, flags)
     }
 
@@ -369,6 +376,11 @@ fn lower_flags(flags: i32) -> OFlags {
         OpenAccMode::O_RDWR => OFlags::RDWR,
     };
     access | (OFlags::from_bits_retain(flags as u32) & (OFlags::SYNC | OFlags::DSYNC))
+}
+
+/// Whether all that is written with these flags is appended.
+pub(super) fn appends(flags: i32) -> bool {
+    OFlags::from_bits_retain(flags as u32).contains(OFlags::APPEND)
 }
 
 /// Whether the kernel keeps what it reads and writes with these flags.

@@ -111,11 +111,29 @@ impl Mount {
         mount
     }
 
-    fn of(believe_ms: u64, others: bool, files: u64, pool_bytes: u64, cache_bytes: u64) -> Mount {
+    /// Mounts a file system of so many bytes; `None` where none can be made.
+    pub fn of_so_many_bytes(bytes: u64) -> Option<Mount> {
+        let place = Mount::place();
+        let mut tmpfs = Command::new("mount");
+        tmpfs.args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "none"]);
+        if !tmpfs.arg(place.path().join("lower")).status().unwrap().success() {
+            return None;
+        }
+        let mut mount = Mount { place, server: None, believe_ms: 0, others: false, files: 0 };
+        mount.start(1 << 20, 64 << 10);
+        Some(mount)
+    }
+
+    fn place() -> tempfile::TempDir {
         let place = tempfile::tempdir().unwrap();
         for name in ["lower", "mnt", "plain"] {
             std::fs::create_dir(place.path().join(name)).unwrap();
         }
+        place
+    }
+
+    fn of(believe_ms: u64, others: bool, files: u64, pool_bytes: u64, cache_bytes: u64) -> Mount {
+        let place = Mount::place();
         let mut mount = Mount { place, server: None, believe_ms, others, files };
         mount.start(pool_bytes, cache_bytes);
         mount
@@ -126,7 +144,8 @@ impl Mount {
         let server = Command::new(std::env::current_exe().unwrap())
             .args(["serve", "--exact", "--ignored", "--nocapture"])
             .env("CLEW_MOUNT_LOWER", self.lower())
-            .env("CLEW_MOUNT_AT", self.at())
+            // As people may write it.
+            .env("CLEW_MOUNT_AT", self.place.path().join("lower/../mnt/"))
             .env("CLEW_MOUNT_POOL", pool_bytes.to_string())
             .env("CLEW_MOUNT_CACHE", cache_bytes.to_string())
             .env("CLEW_MOUNT_BELIEVE", self.believe_ms.to_string())
@@ -198,7 +217,9 @@ impl Mount {
 impl Drop for Mount {
     fn drop(&mut self) {
         let flags = rustix::mount::UnmountFlags::DETACH;
-        while rustix::mount::unmount(self.at(), flags).is_ok() {}
+        for mounted in [self.at(), self.lower()] {
+            while rustix::mount::unmount(&mounted, flags).is_ok() {}
+        }
         if let Some(mut server) = self.server.take() {
             let _ = server.kill();
             let _ = server.wait();

@@ -28,7 +28,7 @@ type Look = Result<(Box<Status>, Instant), String>;
 pub fn run(socket: &Path, interval: Duration, order: Order) -> Result<(), Failure> {
     // Without a daemon there is nothing to show, and no screen to show that on.
     let mut client = Client::connect(socket)?;
-    let status = client.status()?;
+    let status = client.status()?.with_users_in_names();
     let ends = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT, SIGHUP, SIGQUIT] {
         signal_hook::flag::register(signal, ends.clone()).context("heeding signals")?;
@@ -89,7 +89,7 @@ fn look(socket: PathBuf, client: Client, interval: Duration, to: &SyncSender<Loo
         if matches!(status, Err(ControlError::NoAnswer { .. } | ControlError::Dead { .. })) {
             client = None;
         }
-        let look = status.map(|status| (Box::new(status), Instant::now()));
+        let look = status.map(|status| (Box::new(status.with_users_in_names()), Instant::now()));
         if to.send(look.map_err(|error| error.to_string())).is_err() {
             return;
         }

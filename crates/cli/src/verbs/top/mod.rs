@@ -71,6 +71,9 @@ pub fn top(socket: &Path, format: Format, args: Args) -> Result<(), Failure> {
         let interval_seconds = took.as_secs_f64();
         return output::json(&Snapshot { interval_seconds, status: &status, rates: &rates });
     }
+    let [before, status] =
+        [before, status].map(clew_live::control::status::Status::with_users_in_names);
+    let rates = Rates::between(&before, &status, took);
     say!("{}\n", view::header(&status, Some(&rates), output::WIDTH).join("\n"));
     let columns = rows::columns(&status, output::WIDTH);
     let apps = rows::apps(&status, Some(&rates), order);
