@@ -12,8 +12,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use clew_fixture::Setting;
 use clew_fixture::hook::{ALLOCATION, PTHREAD_CREATE, Site, Table, Tools};
-use clew_fixture::world::{BOUND, FLASH, Setting, World, life, succession};
+use clew_fixture::world::{BOUND, FLASH, World, life, succession};
 use clew_fixture::*;
 use clew_store::points::NAMES;
 

@@ -7,8 +7,9 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use clew_fixture::Setting;
 use clew_fixture::hook::{Table, Tools};
-use clew_fixture::world::{FLASH, Setting, World, life, succession};
+use clew_fixture::world::{FLASH, World, life, succession};
 use clew_fixture::*;
 use clew_store::points::NAMES;
 

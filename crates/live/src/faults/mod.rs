@@ -14,4 +14,5 @@ pub mod poison;
 pub mod populating;
 pub mod room;
 pub mod serve;
+pub mod stuck;
 pub mod uffd;

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 
 use crate::faults::affinity;
 use crate::faults::moves::Moves;
-use crate::faults::populating::Stuck;
+use crate::faults::stuck::Stuck;
 use crate::faults::uffd::{FEATURES, feature};
 use crate::programs::kcmp::runs_in_memory_of;
 use crate::programs::mappings::{self, LAST_ADDRESS, Mapping};
