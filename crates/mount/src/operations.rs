@@ -18,7 +18,7 @@ use fuser::{
     Request, TimeOrNow, WriteFlags,
 };
 use parking_lot::Mutex;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, XattrFlags};
+use rustix::fs::{AtFlags, FileType, OFlags, XattrFlags};
 use rustix::io::Errno as LowerErrno;
 
 use crate::as_user::AsUser;
@@ -121,9 +121,13 @@ impl Filesystem for Files {
         config.add_capabilities(InitFlags::FUSE_AUTO_INVAL_DATA).map_err(|_| {
             std::io::Error::other("the kernel does not drop pages of changed files")
         })?;
-        for wanted in
-            [InitFlags::FUSE_PARALLEL_DIROPS, InitFlags::FUSE_ASYNC_DIO, InitFlags::FUSE_POSIX_ACL]
-        {
+        for wanted in [
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_ASYNC_DIO,
+            InitFlags::FUSE_POSIX_ACL,
+            // Whether the umask counts depends on the directory's access lists.
+            InitFlags::FUSE_DONT_MASK,
+        ] {
             // The kernel goes without.
             let _ = config.add_capabilities(wanted);
         }
@@ -195,13 +199,13 @@ impl Filesystem for Files {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         device: u32,
         reply: ReplyEntry,
     ) {
+        let permissions = self.permissions_of_new(parent, mode, umask);
         let made = self.make(request, parent, name, |parent, name| {
-            let kind = FileType::from_raw_mode(mode);
-            let mode = Mode::from_raw_mode(mode & 0o7777);
+            let (kind, mode) = (FileType::from_raw_mode(mode), permissions);
             rustix::fs::mknodat(parent, name, kind, mode, lower::device(device))
         });
         self.entry((parent, name), made, reply);
@@ -213,11 +217,12 @@ impl Filesystem for Files {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         reply: ReplyEntry,
     ) {
+        let permissions = self.permissions_of_new(parent, mode, umask);
         let made = self.make(request, parent, name, |parent, name| {
-            rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(mode & 0o7777))
+            rustix::fs::mkdirat(parent, name, permissions)
         });
         self.entry((parent, name), made, reply);
     }
@@ -286,11 +291,12 @@ impl Filesystem for Files {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let created = self.create_file(request, parent, name, mode, flags);
+        let permissions = self.permissions_of_new(parent, mode, umask);
+        let created = self.create_file(request, parent, name, permissions, flags);
         let (attributes, handle, answer) = or_error!(created, reply);
         reply.created(&self.0.timeout, &attributes, GENERATION, handle, answer);
     }

@@ -259,6 +259,40 @@ fn what_a_mapping_has_no_room_for_is_told() {
     assert!(said.lines().any(|line| line == no_room), "{told:?}");
 }
 
+/// The umask is nothing to a directory that says itself who may what of new files.
+#[test]
+fn what_is_made_has_the_permissions_that_its_directory_gives() {
+    let test = "what_is_made_has_the_permissions_that_its_directory_gives";
+    if !can_run(test, &["sh", "mkfifo"]) {
+        return;
+    }
+    let mount = Mount::new(1 << 20, 64 << 10);
+    // Its owner and group everything, others read (acl(5), posix_acl_xattr.h).
+    let entries = [(1u16, 7u16), (4, 7), (0x20, 4)];
+    let entry = |(tag, may): (u16, u16)| {
+        [&tag.to_le_bytes()[..], &may.to_le_bytes(), &u32::MAX.to_le_bytes()].concat()
+    };
+    let lists = [&2u32.to_le_bytes()[..], &entries.map(entry).concat()].concat();
+    for directory in [mount.lower(), mount.plain()] {
+        fs::create_dir(directory.join("shared")).unwrap();
+        let name = "system.posix_acl_default";
+        let flags = rustix::fs::XattrFlags::empty();
+        match rustix::fs::setxattr(directory.join("shared"), name, &lists, flags) {
+            Err(Errno::OPNOTSUPP) => return support::skip_because(test, "no access lists there"),
+            set => set.unwrap(),
+        }
+    }
+    let made = |directory: &Path| {
+        let script = "umask 077; for at in . shared; do echo x > $at/file; mkdir $at/directory; \
+                      mkfifo $at/pipe; done; stat -c '%n %a' file directory pipe shared/*";
+        run(directory, "sh", &["-c", script])
+    };
+    let (ours, wanted) = (made(&mount.at()), made(&mount.plain()));
+    assert_eq!(ours, wanted);
+    assert!(wanted.contains("\nfile 600") || wanted.starts_with("file 600"), "{wanted}");
+    assert!(wanted.contains("shared/file 664"), "{wanted}");
+}
+
 #[test]
 fn a_change_below_is_seen_at_once() {
     if !can_run("a_change_below_is_seen_at_once", &[]) {

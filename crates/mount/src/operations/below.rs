@@ -184,12 +184,26 @@ impl Files {
         self.opened(inode, file, flags)
     }
 
+    /// What is asked for what is made in a directory, less its user's umask, unless that has default access lists: these
+    /// say it then.
+    pub(super) fn permissions_of_new(&self, parent: INodeNo, mode: u32, umask: u32) -> Mode {
+        const LISTS: &str = "system.posix_acl_default";
+        let has_lists = self.inode(parent).is_ok_and(|parent| {
+            match rustix::fs::getxattr(self.0.lower.path(&*parent), LISTS, &mut [0u8; 512][..]) {
+                Ok(bytes) => bytes > 0,
+                Err(error) => error == LowerErrno::RANGE,
+            }
+        });
+        let less = if has_lists { 0 } else { umask };
+        Mode::from_raw_mode(mode & 0o7777 & !less)
+    }
+
     pub(super) fn create_file(
         &self,
         request: &Request,
         parent: INodeNo,
         name: &OsStr,
-        mode: u32,
+        mode: Mode,
         flags: i32,
     ) -> Result<(FileAttr, FileHandle, FopenFlags)> {
         let (told, parent) = (parent, self.inode(parent)?);
@@ -198,7 +212,6 @@ impl Files {
         let all = lower_flags(flags) | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file = {
             let _user = AsUser::become_user(request.uid(), request.gid())?;
-            let mode = Mode::from_raw_mode(mode & 0o7777);
             rustix::fs::openat2(&*parent, name, all, mode, lower::resolve())
         };
         let exclusive = OFlags::from_bits_retain(flags as u32).contains(OFlags::EXCL);
