@@ -426,6 +426,31 @@ fn a_recording_that_cannot_be_finished_is_said() {
     assert!(touch.errors().contains("cannot record to"), "{}", touch.report());
 }
 
+/// Its daemon ends with the last program, and the trace is whole then.
+#[test]
+fn a_recorder_that_is_killed_leaves_no_daemon() {
+    if !can_run("record::killed", &["cc"]) {
+        return;
+    }
+    let dir = TempDir::new();
+    let (program, file) = (compile(&dir, "touch.c", &[]), dir.join("killed.trace"));
+    let mut command = clew();
+    command.arg("record").arg("-o").arg(&file).arg("--").arg(program).args(["2000", "0", "1"]);
+    let mut touch = Program::start(&dir, "touch", command);
+    touch.wait_ready();
+    let said = touch.errors();
+    let socket = said.split_whitespace().find(|word| word.ends_with(".sock")).expect("a path");
+    let mut client = Client::connect(Path::new(socket)).expect("a daemon");
+    let daemon = client.status().expect("it answers").daemon_pid;
+    let recorder = parent_of(daemon).expect("it has started it");
+    assert!(signal(recorder, "KILL"));
+    touch.expect("touch seq", "touched 2000 bad 0");
+    assert!(is_alive(daemon), "its program is there");
+    touch.send("quit");
+    poll(LONG, || (!is_alive(daemon)).then_some(())).expect("the daemon ends");
+    assert!(file.exists(), "{said}");
+}
+
 #[test]
 fn what_cannot_be_recorded_is_said() {
     let dir = TempDir::new();

@@ -322,6 +322,8 @@ pub struct Config {
     /// Whose private daemon this is: it also ends if no app came and this process is gone, or nobody
     /// came for [`crate::governor::NOBODY_CAME`].
     pub starter: Option<ProcessName>,
+    /// Who ends it otherwise (`clew record`): where that process is gone, it ends with its last app.
+    pub recorder: Option<ProcessName>,
     /// What is recorded, if anything.
     pub record: Option<Recording>,
     /// Where the policy thread writes a transcript ([`clew_engine::transcript`]), if it does.
@@ -364,6 +366,8 @@ pub struct Overrides {
     pub exit_when_idle: bool,
     /// See [`Config::starter`].
     pub starter: Option<ProcessName>,
+    /// See [`Config::recorder`].
+    pub recorder: Option<ProcessName>,
     /// See [`Config::record`].
     pub record: Option<Recording>,
     /// See [`Config::transcript`].
@@ -457,6 +461,7 @@ impl Config {
             rules: from_file.rule,
             exit_when_idle: over.exit_when_idle,
             starter: over.starter,
+            recorder: over.recorder,
             record: over.record.clone(),
             transcript: over.transcript.clone(),
         };

@@ -83,6 +83,9 @@ pub struct Args {
     /// Whose private daemon this is.
     #[arg(long, hide = true, value_name = "PID:STARTED", requires = "exit_when_idle")]
     starter: Option<ProcessName>,
+    /// Who ends it otherwise.
+    #[arg(long, hide = true, value_name = "PID:STARTED")]
+    recorder: Option<ProcessName>,
     /// Replace the daemon that serves the socket, without a pause of more than a second. Where this one
     /// could not take over, that is said first, and nobody is ended.
     #[arg(long)]
@@ -124,6 +127,7 @@ pub fn daemon(socket: &Path, format: Format, args: Args) -> Result<(), Failure> 
             .then_some(UsersFile { group: args.group, budget: args.user_budget }),
         exit_when_idle: args.exit_when_idle,
         starter: args.starter,
+        recorder: args.recorder,
         record: args.record.recording()?,
         transcript: args.transcript,
     };

@@ -19,6 +19,7 @@ use clew_core::ByteSize;
 use clew_live::config::Recording;
 use clew_live::control::client::Client;
 use clew_live::control::protocol::Request;
+use clew_live::survival::predecessor::ProcessName;
 use clew_report::text;
 use clew_trace::{ContentsKind, Trace};
 
@@ -295,6 +296,9 @@ fn program(args: Args, options: Vec<OsString>) -> Result<u8, Failure> {
         daemon.args(["--budget".to_string(), budget.0.to_string()]);
     }
     daemon.args(options);
+    // Whatever becomes of this process.
+    let own_name = ProcessName::of(std::process::id()).context("finding this process")?;
+    daemon.args(["--recorder".to_string(), own_name.to_string()]);
     daemon.args(["--record-note".to_string(), format!("command={}", words.join(" "))]);
     // Ctrl-C is for the program: the daemon ends after it.
     let _interrupts = InterruptGuard::new();

@@ -114,8 +114,9 @@ impl Governor {
             self.apps.remove(&app);
             self.tell(&Event::Exit { app });
         }
-        let is_idle = self.config.exit_when_idle && self.apps.is_empty();
-        if is_idle && (self.had_apps || self.nobody_comes()) && self.stopping.is_none() {
+        let is_over = self.config.exit_when_idle && (self.had_apps || self.nobody_comes());
+        let is_left = self.config.recorder.is_some_and(|recorder| !recorder.is_alive());
+        if self.apps.is_empty() && (is_over || is_left) && self.stopping.is_none() {
             self.stop(None);
         }
     }
