@@ -32,3 +32,35 @@ fn a_robust_mutex_of_a_killed_thread_is_released() {
     fixture.wait_all_freed("robust");
     fixture.assert_daemon_lives();
 }
+
+/// What a thread locks is on its list a moment later, and may be on its way out by then.
+#[test]
+fn robust_mutexes_that_are_locked_while_pages_leave_are_released() {
+    if !can_run("robust::robust_mutexes_that_are_locked_while_pages_leave_are_released", &["cc"]) {
+        return;
+    }
+    let mut fixture = Fixture::start("1GiB");
+    let binary = compile(&fixture.dir, "robust.c", &["-pthread"]);
+    let file = fixture.dir.join("mutexes").into_os_string();
+    let mut program =
+        fixture.run("robust", &[binary.clone().into_os_string(), file.clone(), "hold".into()]);
+    program.wait_ready();
+    fixture.wait_resident("robust", BYTES * 9 / 10);
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let at_end = SetAtEnd(&over);
+        scope.spawn(|| {
+            while !over.load(std::sync::atomic::Ordering::SeqCst) {
+                fixture.swap_out("robust");
+            }
+        });
+        program.expect("many", "held");
+        drop(at_end);
+    });
+    kill(program.pid);
+    program.wait(LONG);
+    let counted = run_to_end(Command::new(&binary).arg(&file).arg("count"), 2 * LONG);
+    assert_eq!(String::from_utf8_lossy(&counted.stdout).trim(), "150", "{}", texts(&counted));
+    fixture.wait_all_freed("robust");
+    fixture.assert_daemon_lives();
+}

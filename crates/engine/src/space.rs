@@ -20,6 +20,8 @@ use crate::learn::Learner;
 pub enum Took {
     /// It is out of the program; its bytes can be copied.
     Taken,
+    /// The same, but it must go back at once: it is needed where its user cannot wait for it.
+    Needed,
     /// There was nothing at that address.
     Hole,
     /// It is shared after a fork, or pinned: still in the program.
@@ -70,10 +72,11 @@ pub trait Memory<U = u8>: Send + Sync {
     /// Ends [`Memory::hold_events`].
     fn release_events(&self);
 
-    /// Waits until the bytes of what was taken are there; corrects `took` where they never will be.
-    fn finish_taking(&self, _took: &mut Vec<Took>) {}
+    /// Waits until the bytes of what was taken of `vpns` are there; corrects `took` where they never will be, or where a
+    /// page must go back ([`Took::Needed`]).
+    fn finish_taking(&self, _vpns: &[Vpn], _took: &mut Vec<Took>) {}
 
-    /// Copies the `i`-th page of the batch, which was [`Took::Taken`], to `out` (one page). False if it cannot be read
+    /// Copies the `i`-th page of the batch, which was [`Took::Taken`] or [`Took::Needed`], to `out` (one page). False if it cannot be read
     /// any more: then it is lost.
     #[must_use]
     fn copy_taken(&self, i: usize, out: &mut [U]) -> bool;

@@ -233,7 +233,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
             space.memory.take_out(&marked.vpns, &mut marked.took);
             points::out_taken();
             space.memory.release_events();
-            space.memory.finish_taking(&mut marked.took);
+            space.memory.finish_taking(&marked.vpns, &mut marked.took);
             points::out_copied();
         }
         marked.took.resize(marked.vpns.len(), Took::Stayed);
@@ -305,7 +305,10 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                 Took::Hole => Home::Hole,
                 Took::Busy | Took::Stayed | Took::CalledOff => Home::Program,
                 Took::Lost => Home::Lost,
-                Took::Taken if !space.memory.copy_taken(slot, slot_bytes) => Home::Lost,
+                Took::Taken | Took::Needed if !space.memory.copy_taken(slot, slot_bytes) => {
+                    Home::Lost
+                }
+                Took::Needed => Home::Nowhere,
                 Took::Taken => {
                     if let Some(witness) = &self.witness {
                         witness(PageId::new(space.id(), vpn), slot_bytes);

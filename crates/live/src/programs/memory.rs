@@ -541,10 +541,20 @@ impl Memory for ProgramMemory {
         }
     }
 
-    fn finish_taking(&self, took: &mut Vec<Took>) {
-        if let Some(agent) = self.agent.get() {
-            agent.copied(took, |took| self.recover_copies(agent, took));
-        }
+    fn finish_taking(&self, vpns: &[Vpn], took: &mut Vec<Took>) {
+        let Some(agent) = self.agent.get() else { return };
+        agent.copied(took, |took| self.recover_copies(agent, took));
+        // Of these nobody writes any more: what a thread had locked when they left is on its list by now.
+        let staging = self.staging();
+        let is_taken = |slot: &usize| took.get(*slot) == Some(&Took::Taken);
+        let left = |vpn: &Vpn| vpns.binary_search(vpn).ok().filter(is_taken);
+        let moved = |address: u64| {
+            let (vpn, at) = (Vpn::of_addr(address, self.page_bytes), address % self.page_bytes);
+            left(&vpn).map_or(address, |slot| staging.start + slot as u64 * self.page_bytes + at)
+        };
+        let needed = self.robust.among_left(vpns, self.page_bytes, agent.mem.as_ref(), moved);
+        let slots: Vec<usize> = needed.iter().filter_map(left).collect();
+        slots.into_iter().for_each(|slot| took[slot] = Took::Needed);
     }
 
     fn copy_taken(&self, i: usize, out: &mut [u8]) -> bool {

@@ -37,6 +37,8 @@ pub struct RobustLists {
 
 #[derive(Default)]
 struct Heard {
+    /// Where the lists begin.
+    heads: Vec<u64>,
     /// Ascending; `None` if there are too many.
     pages: Option<Vec<Vpn>>,
     until: Option<Instant>,
@@ -54,28 +56,56 @@ impl RobustLists {
         let mut heard = self.heard.lock();
         let began = Instant::now();
         if heard.until.is_none_or(|until| until < began) {
-            heard.pages = pages(self.pid.load(Ordering::Relaxed), page_bytes, mem);
+            heard.heads = heads(self.pid.load(Ordering::Relaxed));
+            heard.pages = pages(&heard.heads, page_bytes, mem, &|address| address);
             heard.until = Some(began + began.elapsed() * BELIEVED);
         }
-        let is_wanted = |page: &&Vpn| vpns.binary_search(page).is_ok();
-        match &heard.pages {
-            Some(pages) => pages.iter().filter(is_wanted).copied().collect(),
-            None => vpns.to_vec(),
+        these(vpns, heard.pages.as_deref())
+    }
+
+    /// The same, asked anew when these pages may have left; `moved` says where what was at an address is now. What was
+    /// locked meanwhile is known, but for threads that have begun since it was heard where lists begin.
+    pub fn among_left(
+        &self,
+        vpns: &[Vpn],
+        page_bytes: u64,
+        mem: Option<&File>,
+        moved: impl Fn(u64) -> u64,
+    ) -> Vec<Vpn> {
+        if vpns.is_empty() {
+            return Vec::new();
         }
+        let heard = self.heard.lock();
+        these(vpns, pages(&heard.heads, page_bytes, mem, &moved).as_deref())
     }
 }
 
-/// The pages with the lists of all threads of `pid`, ascending; no pages where the kernel does not say, and `None` if
-/// there are too many.
-fn pages(pid: u32, page_bytes: u64, mem: Option<&File>) -> Option<Vec<Vpn>> {
+/// Those of `vpns` that are among `pages`, all of which are ascending; all where there are too many to say.
+fn these(vpns: &[Vpn], pages: Option<&[Vpn]>) -> Vec<Vpn> {
+    let is_one = |page: &&Vpn| vpns.binary_search(page).is_ok();
+    pages.map_or_else(|| vpns.to_vec(), |pages| pages.iter().filter(is_one).copied().collect())
+}
+
+/// Where the lists of all threads of `pid` begin, as far as the kernel says.
+fn heads(pid: u32) -> Vec<u64> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
     let threads = tasks.into_iter().flatten().flatten();
     let threads = threads.filter_map(|task| task.file_name().to_str()?.parse::<i32>().ok());
+    threads.filter_map(head).collect()
+}
+
+/// The pages with these lists, ascending; `None` if there are too many. `moved` says where what was at an address is now.
+fn pages(
+    heads: &[u64],
+    page_bytes: u64,
+    mem: Option<&File>,
+    moved: &dyn Fn(u64) -> u64,
+) -> Option<Vec<Vpn>> {
     let mut addresses = Vec::new();
-    for head in threads.filter_map(head) {
-        addresses.extend([head, head.saturating_add(HEAD_BYTES - 1)]);
+    for head in heads {
+        addresses.extend([*head, head.saturating_add(HEAD_BYTES - 1)]);
         if let Some(mem) = mem {
-            follow(mem, head, &mut addresses);
+            follow(mem, *head, moved, &mut addresses);
         }
         if addresses.len() > LISTS {
             return None;
@@ -89,10 +119,11 @@ fn pages(pid: u32, page_bytes: u64, mem: Option<&File>) -> Option<Vec<Vpn>> {
 }
 
 /// Appends where what is on a list lies, and the words that are cleared, as far as the list can be read.
-fn follow(mem: &File, head: u64, addresses: &mut Vec<u64>) {
+fn follow(mem: &File, head: u64, moved: &dyn Fn(u64) -> u64, addresses: &mut Vec<u64>) {
     let word = |address: u64| {
         let mut word = [0; 8];
-        mem.read_exact_at(&mut word, address).ok().map(|()| u64::from_ne_bytes(word))
+        // One that lies in two pages, only one of which has moved, is none that a C library has made.
+        mem.read_exact_at(&mut word, moved(address)).ok().map(|()| u64::from_ne_bytes(word))
     };
     let read = (word(head), word(head.wrapping_add(8)), word(head.wrapping_add(16)));
     let (Some(mut next), Some(offset), Some(pending)) = read else { return };
@@ -139,7 +170,7 @@ mod tests {
 
     #[test]
     fn the_heads_of_all_threads_are_found() {
-        assert_eq!(pages(0, 4096, None), Some(Vec::new()), "of nobody");
+        assert!(heads(0).is_empty(), "of nobody");
         let (began, asked) = (Barrier::new(3), Barrier::new(3));
         let other = || {
             began.wait();
@@ -149,8 +180,9 @@ mod tests {
         std::thread::scope(|scope| {
             let others = [scope.spawn(other), scope.spawn(other)];
             began.wait();
-            let found = pages(std::process::id(), 4096, None).expect("they are not too many");
+            let found = pages(&heads(std::process::id()), 4096, None, &|address| address);
             asked.wait();
+            let found = found.expect("they are not too many");
             let wanted = others.map(|other| other.join().expect("it ends"));
             for page in [own_page()].iter().chain(&wanted) {
                 assert!(found.contains(page), "{page:?} is not in {found:?}");
@@ -208,7 +240,7 @@ mod tests {
         (entries[0][0], entries[1][0], entries[2][0]) = (at[1] | 1, at[2], head_at);
         let found = |head_at| {
             let mut addresses = Vec::new();
-            follow(&mem, head_at, &mut addresses);
+            follow(&mem, head_at, &|address| address, &mut addresses);
             addresses
         };
         let all = found(head_at);

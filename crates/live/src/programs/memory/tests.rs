@@ -128,7 +128,7 @@ fn a_page_that_was_moved_and_is_called_busy_is_taken() {
         scope.spawn(|| obey(&agents, staging, |_| said.to_vec()));
         let vpns = [0, 1, 2, 3].map(|i| Vpn::of_addr(program + i * PAGE, PAGE));
         memory.take_out(&vpns, &mut took);
-        memory.finish_taking(&mut took);
+        memory.finish_taking(&[], &mut took);
     });
     assert_eq!(took, [Took::Busy, Took::Taken, Took::Taken, Took::Busy]);
     let mut page = vec![0; PAGE as usize];
@@ -155,7 +155,7 @@ fn what_a_dead_agent_had_moved_is_taken() {
             seqpacket::hang_up(&agents);
         });
         memory.take_out(&[0, 1, 2].map(|i| Vpn::of_addr(program + i * PAGE, PAGE)), &mut took);
-        memory.finish_taking(&mut took);
+        memory.finish_taking(&[], &mut took);
     });
     assert_eq!(took, [Took::Stayed, Took::Taken, Took::Stayed]);
     let mut page = vec![0; PAGE as usize];
@@ -186,7 +186,7 @@ fn what_is_not_registered_is_not_asked_for() {
         });
         let vpns = [0, 1, 2].map(|i| Vpn::of_addr(program + i * PAGE, PAGE));
         memory.take_out(&vpns, &mut took);
-        memory.finish_taking(&mut took);
+        memory.finish_taking(&[], &mut took);
     });
     assert_eq!(asked.load(Ordering::Relaxed), 2, "runs");
     assert_eq!((took[0], took[2]), (Took::Taken, Took::Taken));
@@ -213,7 +213,7 @@ fn who_waits_for_an_agent_that_floods_it_waits_no_longer() {
             is_over.load(Ordering::Acquire)
         });
         memory.take_out(&[Vpn::of_addr(program, PAGE)], &mut took);
-        memory.finish_taking(&mut took);
+        memory.finish_taking(&[], &mut took);
         is_over.store(true, Ordering::Release);
         // Whoever sends may wait for room.
         memory.hang_up();
@@ -267,7 +267,7 @@ fn an_agent_that_answers_what_it_has_not_read_gets_no_more_orders() {
         does_not_wait(&memory, || {
             while memory.has_agent() && orders < 100_000 {
                 memory.take_out(&[page], &mut took);
-                memory.finish_taking(&mut took);
+                memory.finish_taking(&[], &mut took);
                 orders += 1;
             }
         });
@@ -367,7 +367,7 @@ fn what_was_on_its_way_out_of_memory_that_is_gone_is_not_lost() {
             seqpacket::hang_up(&agents);
         });
         memory.take_out(&[Vpn(1 << 20), Vpn(1 << 20 | 1)], &mut took);
-        memory.finish_taking(&mut took);
+        memory.finish_taking(&[], &mut took);
     });
     assert_eq!(took, [Took::Stayed, Took::Stayed]);
     assert!(!memory.has_ended(), "nobody has looked yet");
@@ -454,7 +454,7 @@ fn a_first_write_in_the_middle_of_a_move_is_not_lost() {
         for n in 1..=TRIES {
             assert_eq!(memory.uffd.zero(program, PAGE).errno, 0);
             memory.take_out(&[Vpn::of_addr(program, PAGE)], &mut took);
-            memory.finish_taking(&mut took);
+            memory.finish_taking(&[], &mut took);
             if took[0] == Took::Taken {
                 assert!(memory.copy_taken(0, &mut page));
                 assert_eq!(memory.uffd.copy(program, &page).errno, 0);
@@ -511,7 +511,7 @@ fn one_page_out(
         memory.take_out(&[page], &mut took);
     });
     memory.release_events();
-    memory.finish_taking(&mut took);
+    memory.finish_taking(&[], &mut took);
     assert!(memory.claim_events(), "it is over");
     took
 }
