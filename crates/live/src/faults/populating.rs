@@ -18,6 +18,9 @@ use crate::programs::regions::cut;
 /// A fault of `thread` cannot be answered, as the kernel takes no page while the program's mappings change. Whether
 /// its page was left to the kernel, so that the thread goes on.
 pub fn is_left_to_the_kernel(process: &Process, vpn: Vpn, thread: u32, page_bytes: u64) -> bool {
+    if !process.memory.uffd.is_changing() {
+        return false;
+    }
     let mut stuck = process.stuck.lock();
     let (now, is_time) = Stuck::again(*stuck, thread, Instant::now());
     *stuck = now;
