@@ -22,7 +22,7 @@ pub fn is_left_to_the_kernel(process: &Process, vpn: Vpn, thread: u32, page_byte
         return false;
     }
     let mut stuck = process.stuck.lock();
-    let (now, is_time) = Stuck::again(*stuck, thread, Instant::now());
+    let (now, is_time) = Stuck::again(*stuck, thread, vpn, Instant::now());
     *stuck = now;
     if !is_time {
         return false;
@@ -43,5 +43,6 @@ pub fn is_left_to_the_kernel(process: &Process, vpn: Vpn, thread: u32, page_byte
         return false;
     }
     cut(&mut process.regions.lock(), addr, addr + page_bytes);
+    *stuck = stuck.map(Stuck::let_through);
     true
 }

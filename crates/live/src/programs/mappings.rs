@@ -4,7 +4,7 @@
 //! mremap of it would fail.
 
 use std::fs::File;
-use std::io::{self, BufRead, Read};
+use std::io::{self, BufRead, Read, Write};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
@@ -310,15 +310,13 @@ pub struct Call {
 }
 
 /// What thread `number` of `pid`, by the name that it has itself, is blocked in; `None` if it runs, or nobody can tell.
+/// Takes no memory, unless that is another name than it has here.
 pub fn call_of_thread(pid: u32, number: u32) -> Option<Call> {
     /// Threads of another namespace that are looked at.
     const MOST: usize = 256;
-    let call = |directory: &std::path::Path| {
-        parse_call(&std::fs::read_to_string(directory.join("syscall")).ok()?)
-    };
-    let named = std::path::PathBuf::from(format!("/proc/{pid}/task/{number}"));
-    if named.exists() {
-        return call(&named);
+    match call_at(format_args!("/proc/{pid}/task/{number}/syscall")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        found => return found.ok().flatten(),
     }
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten().take(MOST);
     let is_it = |directory: &std::path::PathBuf| {
@@ -327,19 +325,31 @@ pub fn call_of_thread(pid: u32, number: u32) -> Option<Call> {
         let names = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
         names.and_then(|names| names.split_ascii_whitespace().last()?.parse().ok()) == Some(number)
     };
-    call(&threads.map(|thread| thread.path()).find(is_it)?)
+    let thread = threads.map(|thread| thread.path()).find(is_it)?;
+    call_at(format_args!("{}/syscall", thread.display())).ok()?
+}
+
+/// What a thread's `syscall` says.
+fn call_at(path: std::fmt::Arguments<'_>) -> io::Result<Option<Call>> {
+    let mut buffer = [0u8; 64];
+    let mut rest = &mut buffer[..];
+    rest.write_fmt(path)?;
+    let left = rest.len();
+    let path = std::str::from_utf8(&buffer[..buffer.len() - left]).map_err(io::Error::other)?;
+    let (mut file, mut line) = (File::open(path)?, [0u8; 256]);
+    let read = file.read(&mut line)?;
+    Ok(std::str::from_utf8(&line[..read]).ok().and_then(parse_call))
 }
 
 /// "nr args... sp pc", of a thread that is blocked in a call.
 fn parse_call(line: &str) -> Option<Call> {
-    let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-    let hex = |at: usize| u64::from_str_radix(fields.get(at)?.strip_prefix("0x")?, 16).ok();
+    let mut fields = line.split_ascii_whitespace();
+    let number = fields.next()?.parse().ok()?;
     let mut arguments = [0; 6];
-    for (at, argument) in arguments.iter_mut().enumerate() {
-        *argument = hex(at + 1)?;
+    for argument in &mut arguments {
+        *argument = u64::from_str_radix(fields.next()?.strip_prefix("0x")?, 16).ok()?;
     }
-    let number = fields.first()?.parse().ok()?;
-    (fields.len() == 9).then_some(Call { number, arguments })
+    (fields.count() == 2).then_some(Call { number, arguments })
 }
 
 /// The stack pointers of those threads of `pid` that are blocked, and whether *every* thread was
