@@ -436,6 +436,8 @@ fn a_recorder_that_is_killed_leaves_no_daemon() {
     let (program, file) = (compile(&dir, "touch.c", &[]), dir.join("killed.trace"));
     let mut command = clew();
     command.arg("record").arg("-o").arg(&file).arg("--").arg(program).args(["2000", "0", "1"]);
+    // It leaves its files.
+    command.env("TMPDIR", dir.path());
     let mut touch = Program::start(&dir, "touch", command);
     touch.wait_ready();
     let said = touch.errors();
