@@ -67,7 +67,7 @@ fn a_mount_serves_says_what_it_did_and_goes() {
     let output = server.wait_with_output().expect("it has ended");
     assert!(ended.success(), "{}", texts(&output));
     let status: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert!(status["writes"].as_u64().is_some_and(|writes| writes >= 1), "{status}");
+    assert_eq!(status["writes"], 1, "{status}");
     let mapped = fs::read(dir.join("lower/mapped")).expect("it is there");
     assert!(mapped == vec![b'Y'; 64 << 10], "what a mapping has written is lost");
     drop(python.stdin.take());

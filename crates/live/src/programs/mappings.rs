@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 
 use clew_core::Vpn;
 
-use crate::programs::proc_stat::open_of_process;
+use crate::programs::proc_stat::{open_of_process, text_of};
 
 /// Spans without a mapping of this size are not worth the events they cause.
 pub const MIN_MAPPING_BYTES: u64 = 128 << 10;
@@ -320,8 +320,7 @@ pub fn call_of_thread(pid: u32, number: u32) -> Option<Call> {
     }
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten().take(MOST);
     let is_it = |directory: &std::path::PathBuf| {
-        let status = std::fs::read(directory.join("status")).unwrap_or_default();
-        let status = String::from_utf8_lossy(&status);
+        let status = text_of(&format!("{}/status", directory.display())).unwrap_or_default();
         let names = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
         names.and_then(|names| names.split_ascii_whitespace().last()?.parse().ok()) == Some(number)
     };
