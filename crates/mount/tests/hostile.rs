@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::fs::XattrFlags;
+use rustix::fs::{Timespec, Timestamps, XattrFlags};
 use rustix::mount::UnmountFlags;
 use support::{LONG, Mount, can_run, skip_because};
 
@@ -64,6 +64,27 @@ fn who_creates_a_file_opens_none_of_anothers() {
     let said = other.wait_with_output().unwrap();
     assert!(said.status.success());
     assert_eq!(String::from_utf8_lossy(&said.stdout), "", "another's file was opened");
+}
+
+#[test]
+fn any_time_of_a_file_is_set_and_ends_nothing() {
+    if !can_run("any_time_of_a_file_is_set_and_ends_nothing", &[]) {
+        return;
+    }
+    let mount = Mount::for_all(1 << 20, 64 << 10);
+    let [through, plain] = [mount.at(), mount.plain()].map(|directory| directory.join("f"));
+    let times = [(i64::MIN, 1), (i64::MIN, 0), (-2, 900_000_000), (-1, 0), (1, 5), (i64::MAX, 9)];
+    for (tv_sec, tv_nsec) in times {
+        let [a, b] = [&through, &plain].map(|path| {
+            let file = File::create(path).unwrap();
+            let time = Timespec { tv_sec, tv_nsec };
+            let times = Timestamps { last_access: time, last_modification: time };
+            rustix::fs::futimens(&file, &times).unwrap();
+            let has = file.metadata().unwrap();
+            (has.atime(), has.atime_nsec(), has.mtime(), has.mtime_nsec())
+        });
+        assert_eq!(a, b, "{tv_sec} s and {tv_nsec} ns");
+    }
 }
 
 /// What is another's in a directory like `/tmp` stays, also if it takes the name of what was his own who removes or replaces

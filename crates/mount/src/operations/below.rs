@@ -413,10 +413,11 @@ fn lower_time(time: Option<TimeOrNow>) -> Timespec {
             },
             Err(before) => {
                 let before = before.duration();
+                let whole = 0i64.wrapping_sub_unsigned(before.as_secs());
                 match before.subsec_nanos() {
-                    0 => Timespec { tv_sec: -(before.as_secs() as i64), tv_nsec: 0 },
+                    0 => Timespec { tv_sec: whole, tv_nsec: 0 },
                     part => Timespec {
-                        tv_sec: -(before.as_secs() as i64) - 1,
+                        tv_sec: whole - 1,
                         tv_nsec: 1_000_000_000 - i64::from(part),
                     },
                 }
