@@ -189,7 +189,7 @@ pub fn main() -> ExitCode {
         Verb::Schemes(args) => verbs::schemes::schemes(format, args),
         Verb::Demo(args) => verbs::demo::demo(format, args),
         Verb::Bench(args) => verbs::bench::bench(format, args),
-        Verb::Mount(args) => verbs::mount::mount(format, args),
+        Verb::Mount(args) => verbs::mount::mount(socket, format, args),
         Verb::Govern(args) => verbs::govern::govern(socket, format, args),
         Verb::Session(action) => verbs::session::session(&own_socket(), format, action),
         Verb::Donate(args) => verbs::donate::donate(format, args),

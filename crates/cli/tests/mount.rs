@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use clew_fixture::touch::{MIB, run_as};
 use clew_fixture::*;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -78,4 +79,80 @@ fn a_mount_serves_says_what_it_did_and_goes() {
     assert_eq!(asked.status.code(), Some(2), "{}", texts(&asked));
     let refused = clew().arg("mount").arg(dir.join("nowhere")).arg(&at).output().expect("runs");
     assert_eq!(refused.status.code(), Some(2), "{}", texts(&refused));
+}
+
+/// A mount and programs, in turn, have what the other does not need of one budget.
+#[test]
+fn a_mount_shares_the_budget_of_a_daemon() {
+    let test = "a_mount_shares_the_budget_of_a_daemon";
+    if !can_run(test, &["cc"]) {
+        return;
+    }
+    if !Path::new("/dev/fuse").exists() {
+        return skip(test, "the kernel has no FUSE");
+    }
+
+    let dir = TempDir::new();
+    let [lower, at] = ["lower", "mnt"].map(|name| dir.join(name));
+    for directory in [&lower, &at] {
+        fs::create_dir(directory).expect("a directory");
+    }
+    let mount = |socket: &Path| {
+        let mut command = clew();
+        command.arg("--socket").arg(socket).args(["--format", "json", "mount", "--with-daemon"]);
+        command.args(["--budget", "64MiB", "--cache", "64KiB", "--admit", "all"]);
+        command.arg(&lower).arg(&at).stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+    };
+    let nobody = mount(&dir.join("nowhere.sock")).output().expect("runs");
+    assert_eq!(nobody.status.code(), Some(1), "{}", texts(&nobody));
+    assert!(String::from_utf8_lossy(&nobody.stderr).contains("sharing the daemon's budget"));
+
+    let mut random = Random(7);
+    let bytes: Vec<u8> = (0..48 * MIB).map(|at| (at % 2 * random.below(256)) as u8).collect();
+    fs::write(lower.join("file"), &bytes).expect("a file");
+    // Until it has settled nothing of it is kept.
+    std::thread::sleep(Duration::from_millis(2_300));
+    let mut fixture = Fixture::start("96MiB");
+    let mut server = mount(&fixture.socket).spawn().expect("it starts");
+    let status = || clew_mount::status(&at).ok();
+    let until = |what: &str, is_so: &dyn Fn(&clew_mount::Status) -> bool| {
+        let found = poll(LONG, || status().filter(|status| is_so(status)));
+        found.unwrap_or_else(|| panic!("never: {what}: {:?}", status()))
+    };
+    until("it is mounted", &|status| status.memory_bytes > 0);
+    // Nobody else needs the budget.
+    until("it keeps what it reads", &|status| {
+        assert!(fs::read(at.join("file")).expect("it is there") == bytes, "other bytes");
+        status.pool_bytes > 24 * MIB
+    });
+    let shared = poll(LONG, || {
+        let status = fixture.status();
+        (status.used.mounts_bytes > 24 * MIB).then_some(status)
+    });
+    let shared = shared.unwrap_or_else(|| panic!("{:?}", fixture.status()));
+    assert_eq!((shared.mounts.len(), shared.mounts[0].pid), (1, server.id()), "{shared:?}");
+    assert!(shared.used_bytes >= shared.used.mounts_bytes, "{shared:?}");
+
+    // A program that does not fit, and uses all that it has again and again.
+    let mut program = run_as(&fixture, "greedy", 160, 50);
+    let sum = program.ask("sum");
+    let left = poll(LONG, || {
+        program.expect("sum", &sum);
+        status().filter(|status| status.memory_bytes < 4 * MIB)
+    });
+    let left = left.unwrap_or_else(|| panic!("{:?}\n{:?}", status(), fixture.status()));
+    until("it drops what it may not keep", &|status| status.pool_bytes <= status.memory_bytes);
+    assert!(left.memory_bytes > 0, "{left:?}");
+    program.expect("sum", &sum);
+    assert!(fs::read(at.join("file")).expect("it is there") == bytes, "other bytes");
+    drop(program);
+    until("it may keep more again", &|status| status.memory_bytes > 24 * MIB);
+
+    // What was told last holds when nobody tells any more.
+    fixture.kill_daemon();
+    assert!(fs::read(at.join("file")).expect("it is there") == bytes, "other bytes");
+    assert!(status().is_some_and(|status| status.memory_bytes > 24 * MIB), "{:?}", status());
+    kill_process(Pid::from_child(&server), Signal::TERM).expect("it is there");
+    assert!(server.wait().expect("it ends").success());
 }

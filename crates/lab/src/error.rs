@@ -131,8 +131,7 @@ impl LabError {
     pub fn is_bad_input(&self) -> bool {
         match self {
             // A file that is not there was named wrongly.
-            LabError::Trace { source: TraceError::Read { source, .. }, .. }
-            | LabError::File { source, .. } => source.kind() == io::ErrorKind::NotFound,
+            LabError::File { source, .. } => source.kind() == io::ErrorKind::NotFound,
             LabError::Trace { source, .. } => source.is_bad_input(),
             LabError::Record { .. }
             | LabError::NoContents { .. }

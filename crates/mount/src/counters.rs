@@ -57,7 +57,7 @@ pub struct Status {
     pub directory: PathBuf,
     /// The server.
     pub pid: u32,
-    /// Limit of the pool; zero if there is none.
+    /// Limit of the pool now; zero if there is none.
     pub memory_bytes: u64,
     /// How much of the kernel's page cache is left to these files.
     pub cache_bytes: u64,

@@ -123,6 +123,11 @@ impl Mounted {
         self.server.status()
     }
 
+    /// Its pool, if it has one.
+    pub fn pool(&self) -> Option<&Arc<FilePages>> {
+        self.server.pool.as_ref().map(|pool| &pool.pages)
+    }
+
     /// Whether it has ended by itself: somebody unmounted it, or the server failed.
     pub fn is_over(&self) -> bool {
         self.session.as_ref().is_none_or(JoinHandle::is_finished)
@@ -248,7 +253,6 @@ pub fn mount(config: MountConfig) -> Result<Mounted, MountError> {
         handed_out: Mutex::new(HandedOut::default()),
         cache_pages: config.cache_bytes / PAGE_BYTES as u64,
         pool,
-        memory_bytes: config.memory_bytes,
         counters,
         timeout: config.timeout,
         written: Mutex::new(HashMap::new()),

@@ -1,4 +1,4 @@
-//! Pages of files, compressed, under a limit: what was used longest ago goes first.
+//! Pages of files, compressed, under a limit, which may change: what was used longest ago goes first.
 //!
 //! A page is bound to the state of its file ([`Stamp`]) by the file's epoch, a number that is never used
 //! twice: whoever reads a page from disk takes the epoch first, and if anything was dropped from the file in
@@ -27,12 +27,13 @@ thread_local! {
 const LEAVING: usize = 32;
 /// How often that is tried for one page, before the page is what is left out.
 const ATTEMPTS: usize = 32;
+/// What the index takes for a page, about.
+const INDEX_BYTES: u64 = 100;
 
 /// How it is made.
 #[derive(Clone, Copy, Debug)]
 pub struct FilePagesConfig {
-    /// Bytes that the compressed pages may take with the store's own tables; the index, some 100 bytes a page, is
-    /// beside it.
+    /// Bytes that the compressed pages may ever take with the store's own tables; the index is beside it.
     pub limit_bytes: u64,
     /// What compresses them.
     pub codec: CodecKind,
@@ -82,6 +83,9 @@ pub struct FilePages {
     codec: CodecKind,
     index: Mutex<Index>,
     door: Door,
+    /// What compressed pages may take now: no more than the store's own limit.
+    limit_bytes: AtomicU64,
+    hits: AtomicU64,
     left: AtomicU64,
     rejected: AtomicU64,
     foreign_changes: AtomicU64,
@@ -125,6 +129,8 @@ impl FilePages {
             codec: config.codec,
             index: Mutex::new(index),
             door: Door::new(config.selective),
+            limit_bytes: AtomicU64::new(config.limit_bytes),
+            hits: AtomicU64::new(0),
             left: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
             foreign_changes: AtomicU64::new(0),
@@ -181,6 +187,7 @@ impl FilePages {
         if next < pages.end {
             missing.push(next..pages.end);
         }
+        self.hits.fetch_add(restored, Relaxed);
         self.door.asked(restored, pages.end - pages.start - restored);
         missing
     }
@@ -227,7 +234,7 @@ impl FilePages {
         assert_eq!(bytes.len(), PAGE_BYTES, "a page");
         let room = TierFacts {
             used_bytes: self.store.used_bytes(),
-            limit_bytes: self.store.config().mem_limit_bytes,
+            limit_bytes: self.limit_bytes(),
             ..TierFacts::default()
         };
         let Some(name) = self.door.admits(bytes, room) else {
@@ -254,7 +261,34 @@ impl FilePages {
             }
         };
         self.release(gone);
+        self.keep_limit();
         kept
+    }
+
+    /// Has pages leave until what is there is within the limit.
+    fn keep_limit(&self) {
+        while self.store.used_bytes() > self.limit_bytes() && self.make_room() {}
+    }
+
+    /// Compressed pages may take so much from now on, or the store's own limit, if that is less.
+    pub fn set_limit(&self, bytes: u64) {
+        self.limit_bytes.store(bytes.min(self.store.config().mem_limit_bytes), Relaxed);
+        self.keep_limit();
+    }
+
+    /// What compressed pages may take.
+    pub fn limit_bytes(&self) -> u64 {
+        self.limit_bytes.load(Relaxed)
+    }
+
+    /// What is known about each of them takes so much beside that.
+    pub fn index_bytes(&self) -> u64 {
+        self.store.facts().pages * INDEX_BYTES
+    }
+
+    /// Pages that readers had from here.
+    pub fn hits(&self) -> u64 {
+        self.hits.load(Relaxed)
     }
 
     fn store_page(&self, bytes: &[u8]) -> Option<Handle> {
@@ -485,6 +519,30 @@ mod tests {
         }
         assert!(pool.left() > 100, "{} left", pool.left());
         assert!(!reads(&pool, epoch, 1) && reads(&pool, epoch, 399));
+    }
+
+    #[test]
+    fn a_lower_limit_holds_at_once_and_a_higher_one_no_further_than_the_stores() {
+        let pool = pool(1 << 20);
+        let epoch = pool.epoch(KEY, stamp(10));
+        for number in 0..200 {
+            assert!(pool.put(KEY, epoch, number, &page(number)));
+        }
+        let all = pool.facts();
+        assert!(all.pages == 200 && all.used_bytes > 256 << 10, "{all:?}");
+        pool.set_limit(256 << 10);
+        let fewer = pool.facts();
+        assert!(fewer.used_bytes <= 256 << 10 && fewer.pages > 30, "{fewer:?}");
+        assert!(reads(&pool, epoch, 199) && !reads(&pool, epoch, 0), "who was used last stays");
+        for number in 200..300 {
+            assert!(pool.put(KEY, epoch, number, &page(number)));
+            assert!(pool.facts().used_bytes <= 256 << 10);
+        }
+        pool.set_limit(u64::MAX);
+        assert_eq!(pool.limit_bytes(), 1 << 20);
+        assert_eq!(pool.hits(), 1);
+        pool.set_limit(0);
+        assert_eq!(pool.facts().pages, 0);
     }
 
     #[test]

@@ -56,8 +56,6 @@ pub struct Server {
     pub cache_pages: u64,
     /// None if the files are only passed through.
     pub pool: Option<Pool>,
-    /// Limit of the pool.
-    pub memory_bytes: u64,
     /// What happened.
     pub counters: Arc<Counters>,
     /// How long the kernel may believe what it was told of names and attributes.
@@ -160,7 +158,7 @@ impl Server {
         Status {
             directory: self.directory.clone(),
             pid: std::process::id(),
-            memory_bytes: self.memory_bytes,
+            memory_bytes: of_pages(FilePages::limit_bytes),
             cache_bytes: self.cache_pages * PAGE_BYTES as u64,
             pool_bytes: facts.used_bytes,
             payload_bytes: facts.payload_bytes,

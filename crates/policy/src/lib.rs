@@ -6,6 +6,7 @@
 //! always give the same answers.
 #![forbid(unsafe_code)]
 
+pub mod accommodation;
 pub mod admission;
 pub mod elastic_zram;
 pub mod eviction;

@@ -95,9 +95,16 @@ impl TraceError {
         TraceError::Read { offset: 0, source }
     }
 
-    /// Whether the trace itself is bad, as opposed to the medium it is on.
+    /// Whether the trace itself is bad, or what was named is none, as opposed to the medium it is on.
     pub fn is_bad_input(&self) -> bool {
-        !matches!(self, TraceError::Read { .. } | TraceError::Write { .. })
+        use io::ErrorKind::{InvalidInput, IsADirectory, NotFound};
+        match self {
+            TraceError::Read { source, .. } => {
+                matches!(source.kind(), InvalidInput | IsADirectory | NotFound)
+            }
+            TraceError::Write { .. } => false,
+            _ => true,
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! `clew mount`.
 
+mod with_daemon;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -27,6 +29,10 @@ pub struct Args {
     /// What compressed pages may take; 0 for none, then files are only passed through.
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     budget: ByteSize,
+    /// Share the daemon's budget with its programs: it says how much of --budget the pool may have, and says it
+    /// again all the time.
+    #[arg(long, conflicts_with = "status")]
+    with_daemon: bool,
     /// How much of these files the kernel may keep uncompressed: beyond it, what it was given longest ago
     /// is taken from its page cache.
     #[arg(long, value_name = "SIZE", default_value = "64MiB")]
@@ -55,7 +61,7 @@ enum Admit {
 }
 
 /// `clew mount`.
-pub fn mount(format: Format, args: Args) -> Result<(), Failure> {
+pub fn mount(daemon: impl FnOnce() -> PathBuf, format: Format, args: Args) -> Result<(), Failure> {
     if args.status {
         let status = status(&args.directory).map_err(|e| Failure::Input(e.into()))?;
         return show(format, &status);
@@ -84,11 +90,15 @@ pub fn mount(format: Format, args: Args) -> Result<(), Failure> {
     if mounted.cleared {
         remark!("clew: a mount whose server had died was cleared away first");
     }
+    if let (true, Some(pool)) = (args.with_daemon, mounted.pool()) {
+        with_daemon::share(pool, daemon(), args.budget)?;
+    }
     remark!(
-        "clew: {} is mounted at {} (budget {})",
+        "clew: {} is mounted at {} (budget {}{})",
         args.directory.display(),
         mount_point.display(),
-        args.budget
+        args.budget,
+        if args.with_daemon { " at most, as the daemon says" } else { "" }
     );
     while !over.load(Relaxed) && !mounted.is_over() {
         std::thread::sleep(ROUND);

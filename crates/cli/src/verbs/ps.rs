@@ -47,6 +47,15 @@ fn text(status: &Status) -> String {
             size(status.daemon_bytes),
         )),
     }
+    for mount in &status.mounts {
+        out.push_str(&format!(
+            "mount of process {}: {} of {} for pages of files, {} of which were read\n",
+            mount.pid,
+            size(mount.held_bytes),
+            size(mount.limit_bytes),
+            mount.hits,
+        ));
+    }
     let on_flash = status.tiers.iter().find(|tier| tier.tier == "flash");
     if let (Some(flash), Some(tier)) = (&status.flash, on_flash) {
         out.push_str(&format!(

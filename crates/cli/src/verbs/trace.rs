@@ -287,13 +287,8 @@ fn input(file: &Path) -> Result<(Box<dyn Read>, Bar), Failure> {
 
 /// A trace that is bad, or is not there, is bad input.
 pub fn reading(file: &Path, error: TraceError) -> Failure {
-    let missing = matches!(
-        &error,
-        TraceError::Read { source, .. } if source.kind() == io::ErrorKind::NotFound
-    );
-    let bad = error.is_bad_input() || missing;
     let said = anyhow!("{}: {error}", file.display());
-    if bad { Failure::Input(said) } else { Failure::Failed(said) }
+    if error.is_bad_input() { Failure::Input(said) } else { Failure::Failed(said) }
 }
 
 /// A file that could not be written. Nothing of it is left.

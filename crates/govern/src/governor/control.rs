@@ -83,6 +83,9 @@ impl Governor {
                 "what a governor has taken out the kernel brings back by itself when it is touched, also by gdb",
             ),
             Request::HotPages { .. } => refusal("a governor does not say this; 'clew daemon' does"),
+            Request::Share { .. } => refusal(
+                "a governor keeps no pages and has no share of them to give; 'clew daemon' has",
+            ),
             Request::HandOver { .. } => {
                 refusal("this is a governor and no daemon: there is nothing to take over")
             }

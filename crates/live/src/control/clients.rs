@@ -147,7 +147,7 @@ impl Client {
                 error_line(BUSY.to_string())
             }
             Some(Ok(mut request)) => {
-                if let Request::Started { pid, .. } = &mut request {
+                if let Request::Started { pid, .. } | Request::Share { pid, .. } = &mut request {
                     *pid = connected_process(&place.stream);
                 }
                 let is_hand_over = matches!(request, Request::HandOver { .. });

@@ -118,7 +118,7 @@ fn daemon(out: &mut DescriptorEncoder<'_>, s: &Status) -> fmt::Result {
     let labels = [("version", env!("CARGO_PKG_VERSION")), ("scheme", s.scheme.as_str())];
     let help = "Version and scheme; always 1.";
     family(out, MetricType::Gauge, "clew_info", help, [(&labels[..], 1.0)])?;
-    let gauges: [(&str, &str, f64); 10] = [
+    let gauges: [(&str, &str, f64); 11] = [
         ("clew_uptime_seconds", "Since this daemon began to govern.", s.uptime_seconds),
         (
             "clew_budget_bytes",
@@ -127,6 +127,11 @@ fn daemon(out: &mut DescriptorEncoder<'_>, s: &Status) -> fmt::Result {
         ),
         ("clew_used_bytes", "What they use.", s.used_bytes as f64),
         ("clew_daemon_bytes", "Memory of the daemon beyond the pool.", s.daemon_bytes as f64),
+        (
+            "clew_mounts_bytes",
+            "What mounts that share the budget keep of files.",
+            s.used.mounts_bytes as f64,
+        ),
         ("clew_managed_pages", "Pages that page tables know.", s.managed_pages as f64),
         (
             "clew_enough_budget_bytes",

@@ -57,6 +57,9 @@ pub enum Request {
     Restore { app: String },
     /// The pages of `app` that the scheme holds for hot ([`HotPages`] for each process).
     HotPages { app: String },
+    /// What the mount of process `pid` (whoever asks: a daemon goes by the connection) keeps of files: `held_bytes` of at most
+    /// `wanted_bytes`, from which `hits` pages were read since it began. Answered with what it may keep ([`Share`]).
+    Share { pid: u32, held_bytes: u64, wanted_bytes: u64, hits: u64 },
     /// Bring every page of every app back, let the programs go, end.
     Stop,
     /// End at once and leave everything to the keeper: a successor is about to take over. Only from who began at
@@ -126,6 +129,13 @@ pub struct Environment {
     pub agent_protocol: u32,
 }
 
+/// What a mount may keep of files.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
+pub struct Share {
+    /// So many bytes, until it is told otherwise.
+    pub limit_bytes: u64,
+}
+
 impl Request {
     /// Whether a daemon that is ending refuses it at once: it begins something new. (Swap-outs, which
     /// have many steps, are refused at each.)
@@ -140,6 +150,7 @@ impl Request {
             | Request::SwapOut { .. }
             | Request::Responded { .. }
             | Request::HotPages { .. }
+            | Request::Share { .. }
             | Request::Stop
             | Request::HandOver { .. } => false,
         }

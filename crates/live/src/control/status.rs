@@ -88,6 +88,9 @@ pub struct Status {
     /// `None` where all is said.
     #[serde(default)]
     pub of_user: Option<u32>,
+    /// Mounts that share the budget, in the order in which they came.
+    #[serde(default)]
+    pub mounts: Vec<MountStatus>,
     /// Users whose programs a service for all users has, by their numbers; nobody in another daemon.
     #[serde(default)]
     pub users: Vec<UserStatus>,
@@ -108,6 +111,19 @@ pub struct UserStatus {
     pub apps: u64,
 }
 
+/// A mount that shares the budget, in [`Status`].
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
+pub struct MountStatus {
+    /// Its server.
+    pub pid: u32,
+    /// What it keeps of files, as it says.
+    pub held_bytes: u64,
+    /// What it may keep.
+    pub limit_bytes: u64,
+    /// Pages that were read from what it keeps, since it began.
+    pub hits: u64,
+}
+
 /// What counts towards the budget, in [`Status`].
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 pub struct UsedBytes {
@@ -119,6 +135,9 @@ pub struct UsedBytes {
     pub pool_bytes: u64,
     /// What lent pages take in the kernel's zram.
     pub kernel_bytes: u64,
+    /// What mounts keep of files, as far as that is their share.
+    #[serde(default)]
+    pub mounts_bytes: u64,
     /// The daemon's own memory and its page tables.
     pub daemon_bytes: u64,
 }
@@ -138,9 +157,15 @@ impl Status {
 impl UsedBytes {
     /// All of it.
     pub fn total(&self) -> u64 {
-        let UsedBytes { programs_bytes, buffers_bytes, pool_bytes, kernel_bytes, daemon_bytes } =
-            self;
-        [buffers_bytes, pool_bytes, kernel_bytes, daemon_bytes]
+        let UsedBytes {
+            programs_bytes,
+            buffers_bytes,
+            pool_bytes,
+            kernel_bytes,
+            mounts_bytes,
+            daemon_bytes,
+        } = self;
+        [buffers_bytes, pool_bytes, kernel_bytes, mounts_bytes, daemon_bytes]
             .into_iter()
             .fold(*programs_bytes, |sum, bytes| sum.saturating_add(*bytes))
     }

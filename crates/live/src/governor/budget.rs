@@ -75,6 +75,7 @@ impl Governor {
             buffers_bytes: buffers,
             pool_bytes: facts.used_bytes,
             kernel_bytes: self.kernel_tier_bytes(&processes),
+            mounts_bytes: self.mounts.held_bytes(),
             daemon_bytes: self.daemon_bytes(),
         };
         self.used_bytes = self.used.total();

@@ -15,6 +15,7 @@ mod kernel_tier;
 mod last_resort;
 mod leaving;
 mod lifecycle;
+mod mounts;
 mod orders;
 mod outside;
 mod page_tables;
@@ -63,6 +64,7 @@ use donors::Donors;
 use flash_device::FlashDevice;
 use fullness::Fullness;
 use kernel_tier::KernelTier;
+use mounts::Mounts;
 use outside::Outside;
 use page_tables::Programs;
 use scans::Scans;
@@ -176,6 +178,7 @@ pub struct Governor {
     pool: Fullness,
     /// The kernel's swap, where the scheme uses it.
     kernel: KernelTier,
+    mounts: Mounts,
     last_liveness: Instant,
     last_kcmp: Instant,
     looks: Looks,
@@ -254,6 +257,7 @@ impl Governor {
             scans: Scans::default(),
             pool: Fullness::default(),
             kernel: KernelTier::default(),
+            mounts: Mounts::default(),
             last_liveness: now,
             last_kcmp: now,
             looks: Looks::default(),
@@ -349,6 +353,7 @@ impl Governor {
         match *event {
             Event::Moved { from, to } => self.moves.push(from, to),
             Event::PageIn { page, demand: true, .. } => {
+                self.mounts.fault();
                 if let Some(app) = self.driver.facts().app_of(page.space()) {
                     self.thrashing.back(page, app);
                 }
@@ -496,6 +501,7 @@ impl Governor {
         if self.last_liveness.elapsed() >= LIVENESS {
             self.last_liveness = Instant::now();
             self.look_for_the_dead();
+            self.mounts.forget_the_dead();
             self.bury_the_dead();
             self.empty_idle_buffers();
             self.look_for_kernel_swap();

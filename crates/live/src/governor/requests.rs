@@ -6,6 +6,7 @@ use clew_agent::protocol::MAX_NAME;
 use clew_core::{AppId, Event};
 use crossbeam_channel::Sender;
 
+use super::mounts::Said;
 use super::{Governor, Waiting};
 use crate::control::protocol::{ENDING, Reply, Request};
 use crate::programs::mappings::resident_anonymous_bytes_of;
@@ -76,7 +77,10 @@ impl Governor {
     }
 
     pub(super) fn control(&mut self, request: Request, asker: Asker, answer: Sender<String>) {
-        self.last_busy = Instant::now();
+        // Mounts ask all the time.
+        if !matches!(request, Request::Share { .. }) {
+            self.last_busy = Instant::now();
+        }
         // What programs did before it was asked is told before it.
         self.drain_ring();
         if self.stopping.is_some() && request.makes_work() {
@@ -162,6 +166,10 @@ impl Governor {
                 }
                 Err(why) => reply::<()>(&answer, Err(why)),
             },
+            Request::Share { pid, held_bytes, wanted_bytes, hits } => {
+                let said = Said { held_bytes, wanted_bytes, hits };
+                reply(&answer, self.share(asker, pid, said));
+            }
             Request::Stop => self.stop(Some(answer)),
             Request::HandOver { .. } => {
                 for app in self.apps.keys().copied().collect::<Vec<_>>() {

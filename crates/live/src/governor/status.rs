@@ -173,6 +173,7 @@ impl Governor {
             lost_programs: self.shared.lost.get().map_or(0, |lost| lost.len() as u64),
             ended_apps: self.ended.iter().map(|(_, name)| name.clone()).collect(),
             of_user: None,
+            mounts: self.mounts.status(),
             users: self.users_status(),
             apps,
         }

@@ -416,10 +416,9 @@ fn lower_time(time: Option<TimeOrNow>) -> Timespec {
                 let whole = 0i64.wrapping_sub_unsigned(before.as_secs());
                 match before.subsec_nanos() {
                     0 => Timespec { tv_sec: whole, tv_nsec: 0 },
-                    part => Timespec {
-                        tv_sec: whole - 1,
-                        tv_nsec: 1_000_000_000 - i64::from(part),
-                    },
+                    part => {
+                        Timespec { tv_sec: whole - 1, tv_nsec: 1_000_000_000 - i64::from(part) }
+                    }
                 }
             }
         },
