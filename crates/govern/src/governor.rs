@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,6 +24,7 @@ use clew_live::programs::kcmp::share_memory;
 use clew_live::programs::mappings::resident_anonymous_bytes;
 use clew_live::programs::proc_stat::Stat;
 use clew_live::survival::predecessor::ProcessName;
+use clew_live::survival::pressure::limit_descriptors;
 use clew_policy::schemes::Scheme;
 use crossbeam_channel::{Receiver, Select, Sender, never, unbounded};
 
@@ -38,7 +40,9 @@ use crate::targets::Targets;
 mod adapter;
 mod bring_back;
 mod control;
+mod forks;
 mod front;
+mod in_vain;
 mod looks;
 mod pageout;
 mod status;
@@ -49,6 +53,7 @@ pub use status::{AppStatus, ProgramStatus, Status, UsedBytes};
 
 use bring_back::Brought;
 use control::Control;
+use in_vain::InVain;
 use status::Counts;
 use young::Young;
 
@@ -71,6 +76,9 @@ const LEAST_BUDGET: u64 = 16 << 20;
 pub struct Settings {
     /// Process ids, and directories of control groups.
     pub targets: Vec<String>,
+    /// A child of this process's, which is governed as well, and with it whatever else comes to be a child of this
+    /// process's; when nothing of it is left the governing is over.
+    pub command: Option<u32>,
     /// The user whose session is governed as well.
     pub session: Option<u32>,
     /// What programs, their swapped pages and the governor may use together; half of the machine's memory if
@@ -93,6 +101,8 @@ pub(crate) struct App {
     pub activity: Activity,
     /// Major faults, of programs that ended too.
     pub faults: u64,
+    /// Processor time of its processes, as last read.
+    pub cpu: Duration,
     /// All of its processes, governed or not.
     pub members: HashSet<ProcessName>,
 }
@@ -130,6 +140,11 @@ pub struct Governor {
     pub(crate) control: Control,
     beside: Option<Beside>,
     next_number: u32,
+    in_vain: InVain,
+    /// When it was last looked at what forked processes share.
+    looked_at_forks: Option<Instant>,
+    /// It was said that there are no descriptors.
+    said_full: bool,
 }
 
 /// What came first; `None` where nothing more will come that way.
@@ -161,7 +176,12 @@ impl Governor {
         if budget.0 < LEAST_BUDGET {
             return Err(GovernError::Budget(budget));
         }
+        // Five for each program.
+        limit_descriptors(u64::MAX);
         let mut targets = Targets::named(&settings.targets)?;
+        if let Some(pid) = settings.command {
+            targets = targets.and_command(pid)?;
+        }
         if let Some(uid) = settings.session {
             targets = targets.and_session(uid)?;
         }
@@ -221,6 +241,9 @@ impl Governor {
             control: Control::none(),
             beside,
             next_number: 0,
+            in_vain: InVain::default(),
+            looked_at_forks: None,
+            said_full: false,
         })
     }
 
@@ -282,6 +305,7 @@ impl Governor {
             self.look_for_programs();
         }
         self.watch_activity();
+        self.look_at_forks();
         self.look_at_changed();
         self.settle_brought();
         self.end_quiet_relaunches();
@@ -326,6 +350,7 @@ impl Governor {
             let Some(space) = self.by_pid.get(&fault.pid).copied() else { continue };
             let Some(program) = self.programs.get_mut(&space) else { continue };
             program.faults += 1;
+            program.stir();
             if let Some(app) = self.apps.get_mut(&program.app) {
                 app.faults += 1;
             }
@@ -440,6 +465,7 @@ impl Governor {
             state: AppState::Background,
             activity: Activity::default(),
             faults: 0,
+            cpu: Duration::ZERO,
             members: HashSet::new(),
         };
         self.driver.name(id, &app.name);
@@ -465,10 +491,21 @@ impl Governor {
         let space = self.free_space();
         let program = match Program::open(process, space, app) {
             Ok(program) => program,
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                tracing::warn!(pid = process.pid, "not governed: {error} (CAP_SYS_PTRACE)");
+                self.refused.insert(process);
+                return;
+            }
+            // It has ended.
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound) => return,
             Err(error) => {
-                if error.kind() == std::io::ErrorKind::PermissionDenied {
-                    tracing::warn!(pid = process.pid, "not governed: {error} (CAP_SYS_PTRACE)");
-                    self.refused.insert(process);
+                if !std::mem::replace(&mut self.said_full, true) {
+                    let all = self.programs.len();
+                    tracing::warn!(
+                        pid = process.pid,
+                        "not governed, and perhaps others beyond {all}: {error} (a program takes five descriptors: \
+                         LimitNOFILE, ulimit -Hn)"
+                    );
                 }
                 return;
             }
@@ -530,7 +567,7 @@ impl Governor {
         self.swap.look(self.pages.out_pages(), page_bytes);
         let programs = self.programs.values_mut();
         self.used = UsedBytes {
-            programs_bytes: programs.map(|program| program.resident_bytes(page_bytes)).sum(),
+            programs_bytes: programs.map(|program| program.counted_bytes(page_bytes)).sum(),
             brought_bytes: self.brought_bytes(),
             swap_bytes: self.swap.memory_bytes(self.pages.out_pages(), page_bytes),
             governor_bytes: self
@@ -548,12 +585,20 @@ impl Governor {
             self.driver.set_tier(clew_core::Tier::Pool, self.swap.facts);
             let now = self.in_use();
             let is_short = self.driver.shortage(now).is_some();
+            if is_short && self.in_vain.rests(now.used_bytes, Instant::now()) {
+                break;
+            }
+            let before = self.counts.paged_out;
             self.driver.keep_budget(self.now, now, &self.pages);
             let progress = self.carry_out();
-            if is_short {
-                self.last_busy = Instant::now();
+            if !is_short {
+                break;
             }
-            if !is_short || !progress {
+            self.last_busy = Instant::now();
+            self.measure();
+            let left_bytes = (self.counts.paged_out - before) * self.page_bytes;
+            self.in_vain.round(left_bytes, (now.used_bytes, self.used.total()), Instant::now());
+            if !progress {
                 break;
             }
         }

@@ -16,8 +16,13 @@ use clew_core::{AppId, PageId, SpaceId, Vpn};
 use clew_live::programs::advice;
 use clew_live::programs::mappings::{self, Mapping, PageIs, resident_anonymous_bytes};
 use clew_live::programs::name::bounded;
-use clew_live::programs::proc_stat::text_of;
+use clew_live::programs::proc_stat::{Stat, text_of};
 use clew_live::survival::predecessor::ProcessName;
+
+/// How long a program counts as busy once it has done something: longer than between two looks at that.
+const BUSY_FOR: Duration = Duration::from_millis(300);
+/// How often one is measured that is not.
+const REMEASURED: Duration = Duration::from_secs(1);
 
 /// A program. Its memory is of the process `name` as long as [`Program::is_there`].
 pub struct Program {
@@ -36,6 +41,15 @@ pub struct Program {
     statm: File,
     /// Faults that were heard of.
     pub faults: u64,
+    /// What it had resident when that was last asked, and when that was, bytes.
+    measured: Option<(Instant, u64)>,
+    /// As long as this is not over it is asked at once.
+    busy_until: Instant,
+    /// Who has begun it.
+    pub parent: u32,
+    /// What of its pages counts as its own where others have the same, and when that was last looked at.
+    pub own_part: f64,
+    pub own_part_looked: Option<Instant>,
     /// When it was last looked at, how long that took, and what it had resident then, bytes.
     pub looked: Option<(Instant, Duration, u64)>,
 }
@@ -59,6 +73,11 @@ impl Program {
             pagemap: open("pagemap")?,
             statm: open("statm")?,
             faults: 0,
+            measured: None,
+            busy_until: Instant::now() + BUSY_FOR,
+            parent: Stat::of(name.pid)?.parent,
+            own_part: 1.0,
+            own_part_looked: None,
             looked: None,
         };
         // Looked at last: as long as the id has not changed hands, all of the above is of this process.
@@ -125,10 +144,50 @@ impl Program {
         self.memory.read_at(&mut [0], at).is_ok_and(|read| read == 1)
     }
 
-    /// Anonymous memory that it has resident, bytes.
-    pub fn resident_bytes(&mut self, page_bytes: u64) -> u64 {
-        resident_anonymous_bytes(&self.statm, page_bytes)
+    /// It does something, or something is done to it.
+    pub fn stir(&mut self) {
+        self.busy_until = Instant::now() + BUSY_FOR;
     }
+
+    /// Anonymous memory that it has resident, bytes: now, where it was busy of late, else a second ago at most.
+    pub fn resident_bytes(&mut self, page_bytes: u64) -> u64 {
+        let now = Instant::now();
+        match self.measured {
+            Some((when, bytes)) if now > self.busy_until && now - when < REMEASURED => bytes,
+            _ => {
+                let bytes = resident_anonymous_bytes(&self.statm, page_bytes);
+                self.measured = Some((now, bytes));
+                bytes
+            }
+        }
+    }
+
+    /// What of that is counted as its own: a page that several have (by fork) counts once in all of them.
+    pub fn counted_bytes(&mut self, page_bytes: u64) -> u64 {
+        (self.resident_bytes(page_bytes) as f64 * self.own_part) as u64
+    }
+
+    /// Looks what of its pages is its own.
+    pub fn look_at_own_part(&mut self) {
+        self.own_part_looked = Some(Instant::now());
+        let text = text_of(&format!("/proc/{}/smaps_rollup", self.name.pid)).unwrap_or_default();
+        // Its id may be another's by now; then this ends.
+        if self.is_there()
+            && let Some(part) = own_part_in(&text)
+        {
+            self.own_part = part;
+        }
+    }
+}
+
+/// From a `smaps_rollup`: of its private pages, as much as is divided among all that have them.
+fn own_part_in(text: &str) -> Option<f64> {
+    let kib = |name: &str| -> Option<f64> {
+        let value = text.lines().find_map(|line| line.strip_prefix(name))?;
+        value.trim().strip_suffix("kB")?.trim().parse().ok()
+    };
+    let (divided, all) = (kib("Pss_Anon:")?, kib("Anonymous:")?);
+    (all > 0.0).then(|| (divided / all).min(1.0))
 }
 
 /// Ascending pages as runs of neighbours.
@@ -160,6 +219,17 @@ mod tests {
     use std::process::{Child, Command, Stdio};
 
     use super::*;
+
+    #[test]
+    fn what_is_divided_among_several_counts_in_part() {
+        let text = "00400000-7ffff000 ---p 0 00:00 0 [rollup]\nRss: 2000 kB\nPss_Anon:      250 kB\n\
+                    Private_Dirty: 9 kB\nAnonymous:    1000 kB\n";
+        assert_eq!(own_part_in(text), Some(0.25));
+        assert_eq!(own_part_in("Pss_Anon: 9 kB\nAnonymous: 8 kB\n"), Some(1.0));
+        for unknown in ["", "Pss_Anon: 0 kB\nAnonymous: 0 kB\n", "Pss_Anon: 5 kB\n"] {
+            assert_eq!(own_part_in(unknown), None, "{unknown}");
+        }
+    }
 
     /// A program of our own whose memory is there: `cat`, which has answered and waits.
     fn waiting(command: &mut Command) -> Child {

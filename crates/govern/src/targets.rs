@@ -5,14 +5,16 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clew_live::programs::kcmp::share_memory;
-use clew_live::programs::proc_stat::{Stat, user_of};
+use clew_live::programs::proc_stat::{Stat, text_of, user_of};
 use clew_live::programs::scope;
 use clew_live::survival::predecessor::ProcessName;
+use rustix::io::Errno;
 
 use crate::error::GovernError;
 
@@ -31,10 +33,14 @@ enum Target {
 #[derive(Debug)]
 pub struct Targets {
     targets: Vec<Target>,
+    /// A child of this process's, whose orphans become its children, too.
+    command: Option<ProcessName>,
     /// The root of each process, from the first look that found it on.
     roots: HashMap<ProcessName, ProcessName>,
     /// Agents of a daemon's, and their users.
     agents: Vec<(u32, u32)>,
+    /// Processes that have been found to be agents, whatever their programs do later.
+    were_agents: HashSet<ProcessName>,
     /// The last process that this machine began, as of the last look at all, and when that was.
     looked: Option<(String, Instant)>,
 }
@@ -50,7 +56,27 @@ impl Targets {
     pub fn named<S: AsRef<str>>(named: &[S]) -> Result<Targets, GovernError> {
         let targets =
             named.iter().map(|one| target(one.as_ref())).collect::<Result<Vec<_>, _>>()?;
-        Ok(Targets { targets, roots: HashMap::new(), agents: Vec::new(), looked: None })
+        Ok(Targets {
+            targets,
+            command: None,
+            roots: HashMap::new(),
+            agents: Vec::new(),
+            were_agents: HashSet::new(),
+            looked: None,
+        })
+    }
+
+    /// This child of ours as well, and what it leaves behind.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn and_command(mut self, pid: u32) -> Result<Targets, GovernError> {
+        let found = target(&pid.to_string())?;
+        if let Target::Tree(name) = &found {
+            self.command = Some(*name);
+        }
+        self.targets.push(found);
+        Ok(self)
     }
 
     /// All of this user's session as well.
@@ -86,18 +112,20 @@ impl Targets {
         match self.looked.as_ref().is_some_and(is_known) {
             // Nobody came.
             true => self.roots.retain(|process, _| lives(*process)),
-            false => {
-                self.looked = Some((last, Instant::now()));
-                self.look_at_all();
-            }
+            // Where nobody can be seen (no descriptors, no memory) nobody has ended.
+            false => match processes() {
+                Ok(all) => {
+                    self.looked = Some((last, Instant::now()));
+                    self.look_at_all(&all);
+                }
+                Err(error) => tracing::warn!("processes cannot be looked for: {error}"),
+            },
         }
         self.roots.iter().map(|(process, root)| (*process, *root)).collect()
     }
 
-    fn look_at_all(&mut self) {
-        let all = processes();
-        let agents = all.iter().filter(|(_, stat)| stat.is_agent);
-        self.agents = agents.filter_map(|(pid, _)| Some((*pid, user_of(*pid)?))).collect();
+    fn look_at_all(&mut self, all: &HashMap<u32, Stat>) {
+        self.look_for_agents(all);
         let own = std::process::id();
         let name = |pid: u32| all.get(&pid).map(|stat| ProcessName { pid, started: stat.started });
         let mut inside: HashSet<u32> = HashSet::new();
@@ -117,6 +145,14 @@ impl Targets {
         let trees: HashSet<ProcessName> = self.trees().collect();
         self.roots.retain(|process, _| name(process.pid) == Some(*process));
         inside.extend(self.roots.keys().map(|process| process.pid));
+        if let Some(command) = self.command {
+            for (pid, _) in all.iter().filter(|(_, stat)| stat.parent == own) {
+                inside.insert(*pid);
+                if let Some(orphan) = name(*pid) {
+                    self.roots.entry(orphan).or_insert(command);
+                }
+            }
+        }
         // Children of children come in the next round. Of groups only those that are in them.
         loop {
             let of_tree = |pid: u32| {
@@ -144,7 +180,8 @@ impl Targets {
         }
         inside.remove(&own);
         // Their memory is their program's.
-        inside.retain(|pid| all.get(pid).is_some_and(|stat| !stat.is_agent));
+        let agents: HashSet<u32> = self.agents.iter().map(|(pid, _)| *pid).collect();
+        inside.retain(|pid| !agents.contains(pid));
         self.roots.retain(|process, _| inside.contains(&process.pid));
         let mut units: HashMap<u32, Option<String>> = HashMap::new();
         let mut unit = |pid: u32| units.entry(pid).or_insert_with(|| scope::app_of(pid)).clone();
@@ -173,6 +210,23 @@ impl Targets {
         }
     }
 
+    /// Agents are called so, and have the memory of somebody who is not.
+    fn look_for_agents(&mut self, all: &HashMap<u32, Stat>) {
+        let mut agents = HashSet::new();
+        self.agents.clear();
+        for (pid, stat) in all.iter().filter(|(_, stat)| stat.is_agent) {
+            let name = ProcessName { pid: *pid, started: stat.started };
+            let is_its = |(other, of): (&u32, &Stat)| {
+                !of.is_agent && share_memory(*other, *pid) == Some(true)
+            };
+            if self.were_agents.contains(&name) || all.iter().any(is_its) {
+                agents.insert(name);
+                self.agents.extend(user_of(*pid).map(|user| (*pid, user)));
+            }
+        }
+        self.were_agents = agents;
+    }
+
     fn trees(&self) -> impl Iterator<Item = ProcessName> {
         self.targets.iter().filter_map(|target| match target {
             Target::Tree(root) => Some(*root),
@@ -183,6 +237,9 @@ impl Targets {
     /// Whether nothing is left that could be governed, as of the last look: no process, and no group that may
     /// get some.
     pub fn are_over(&self) -> bool {
+        if let Some(command) = self.command {
+            return !self.roots.values().any(|root| *root == command);
+        }
         let is_over = |target: &Target| match target {
             Target::Tree(_) => self.roots.is_empty(),
             Target::Group(directory) => !directory.exists(),
@@ -198,23 +255,41 @@ fn target(named: &str) -> Result<Target, GovernError> {
         |why: &str| GovernError::Target { target: named.to_string(), why: why.to_string() };
     if let Ok(pid) = named.parse::<u32>() {
         let found = ProcessName::of(pid).map_err(|_| refuse("there is no process of this id"))?;
+        if let Some(process) = process_of_thread(pid).filter(|process| *process != pid) {
+            return Err(refuse(&format!("it is a thread of process {process}: name that")));
+        }
         return match pid == std::process::id() || is_dead(pid) {
             true => Err(refuse("it has ended, or is this command itself")),
             false => Ok(Target::Tree(found)),
         };
     }
-    let directory = Path::new(named);
+    let directory = fs::canonicalize(named).unwrap_or_default();
     if !directory.is_dir() {
         return Err(refuse("expected a process id or the directory of a control group"));
     }
-    // Who makes a directory elsewhere is not to say which processes are governed.
-    const CGROUP_V1: u64 = 0x27_e0eb;
-    const CGROUP_V2: u64 = 0x6367_7270;
-    let kind = rustix::fs::statfs(directory).map_err(|e| refuse(&e.to_string()))?.f_type as u64;
-    match [CGROUP_V1, CGROUP_V2].contains(&kind) {
-        true => Ok(Target::Group(directory.to_path_buf())),
+    match is_a_group(&directory) {
+        true => Ok(Target::Group(directory)),
         false => Err(refuse("this directory is not that of a control group")),
     }
+}
+
+/// Who makes a directory elsewhere is not to say which processes are governed.
+fn is_a_group(directory: &Path) -> bool {
+    const CGROUP_V1: u64 = 0x27_e0eb;
+    const CGROUP_V2: u64 = 0x6367_7270;
+    rustix::fs::statfs(directory)
+        .is_ok_and(|is| [CGROUP_V1, CGROUP_V2].contains(&(is.f_type as u64)))
+}
+
+/// The process that a thread, or a process, is of.
+fn process_of_thread(tid: u32) -> Option<u32> {
+    text_of(&format!("/proc/{tid}/status"))
+        .ok()?
+        .lines()
+        .find_map(|line| line.strip_prefix("Tgid:"))?
+        .trim()
+        .parse()
+        .ok()
 }
 
 fn is_dead(pid: u32) -> bool {
@@ -223,11 +298,18 @@ fn is_dead(pid: u32) -> bool {
 
 /// Adds the processes of a group and of those in it.
 fn members(directory: &Path, found: &mut HashSet<u32>) {
+    // One above it may be another by now.
+    if !is_a_group(directory) {
+        return;
+    }
     let text = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
     found.extend(text.lines().filter_map(|line| line.parse::<u32>().ok()));
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
-        members(&entry.path(), found);
+    let is_group = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+    // Closed before those in it are opened: groups may be deeper than there are descriptors.
+    let groups: Vec<PathBuf> = entries.filter(is_group).map(|entry| entry.path()).collect();
+    for group in groups {
+        members(&group, found);
     }
 }
 
@@ -248,17 +330,40 @@ fn last_process() -> String {
 }
 
 fn lives(process: ProcessName) -> bool {
-    Stat::of(process.pid)
-        .is_ok_and(|stat| stat.started == process.started && !matches!(stat.state, b'Z' | b'X'))
+    match Stat::of(process.pid) {
+        Ok(stat) => stat.started == process.started && !matches!(stat.state, b'Z' | b'X'),
+        Err(error) => nobody_can_be_seen(&error),
+    }
 }
 
 /// Living processes.
-fn processes() -> HashMap<u32, Stat> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    pids.filter_map(|pid| Some((pid, Stat::of(pid).ok()?)))
-        .filter(|(_, stat)| !matches!(stat.state, b'Z' | b'X'))
-        .collect()
+///
+/// # Errors
+/// They cannot all be looked at: what has ended meanwhile is left out, and no error.
+fn processes() -> io::Result<HashMap<u32, Stat>> {
+    let mut found = HashMap::new();
+    for entry in fs::read_dir("/proc")? {
+        let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse::<u32>().ok())
+        else {
+            continue;
+        };
+        match Stat::of(pid) {
+            Ok(stat) if matches!(stat.state, b'Z' | b'X') => {}
+            Ok(stat) => {
+                found.insert(pid, stat);
+            }
+            Err(error) if nobody_can_be_seen(&error) => return Err(error),
+            // It has ended, or is hidden from us.
+            Err(_) => {}
+        }
+    }
+    Ok(found)
+}
+
+/// Whether an error says nothing of the process that was asked for: there are no descriptors, or no memory.
+fn nobody_can_be_seen(error: &io::Error) -> bool {
+    let ours = [Errno::MFILE, Errno::NFILE, Errno::NOMEM];
+    ours.map(|errno| Some(errno.raw_os_error())).contains(&error.raw_os_error())
 }
 
 #[cfg(test)]

@@ -1,13 +1,14 @@
 //! `clew govern`.
 
+mod started;
+
 use std::ffi::OsString;
 use std::io::{BufReader, stdin};
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use clew_core::{AppState, ByteSize};
 use clew_govern::{GovernError, Governor, Order, Settings, Status, USUAL_KEPT_PCT, heed};
 use clew_live::control::trusted_path::own_uid;
@@ -15,6 +16,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::Failure;
 use crate::output::{self, Format};
+use started::Started;
 
 /// Who is governed, and how.
 #[derive(clap::Args)]
@@ -52,42 +54,36 @@ pub struct Args {
     run: Vec<OsString>,
 }
 
-/// `clew govern`. Until a signal comes, or nothing is left to govern.
+/// `clew govern`. Until a signal comes, or nothing is left to govern; beside a program that it has started, until nothing of
+/// that is left.
 pub fn govern(daemon: impl FnOnce() -> PathBuf, format: Format, args: Args) -> Result<(), Failure> {
     let over = Arc::new(AtomicBool::new(false));
-    for signal in [SIGTERM, SIGINT, SIGHUP] {
-        signal_hook::flag::register(signal, over.clone()).context("heeding signals")?;
-    }
-    let mut started = start(&args.run)?;
-    let mut targets = args.target;
-    targets.extend(started.as_ref().map(|child| child.id().to_string()));
+    let started = match args.run.split_first() {
+        Some((program, arguments)) => Some(Started::begin(program, arguments)?),
+        None => {
+            for signal in [SIGTERM, SIGINT, SIGHUP] {
+                signal_hook::flag::register(signal, over.clone()).context("heeding signals")?;
+            }
+            None
+        }
+    };
     let settings = Settings {
-        targets,
+        targets: args.target,
+        command: started.as_ref().map(Started::pid),
         budget: args.budget,
         scheme: args.scheme,
         kept_pct: args.keep,
         session: args.session.map(|uid| uid.unwrap_or_else(session_user)),
         beside: args.with_daemon.then(daemon),
     };
-    let mut governor = match (Governor::new(&settings), &mut started) {
-        (Ok(governor), _) => governor,
-        (Err(error), None) => return Err(failure(error)),
-        (Err(error), Some(child)) => {
-            if let Some(status) = child.try_wait()? {
-                // It was quicker than we are.
-                return as_it_ended(status);
-            }
-            // What was started for nothing does not stay.
-            let _ = child.kill();
-            let _ = child.wait();
-            return Err(failure(error));
-        }
+    let mut governor = match (Governor::new(&settings), started) {
+        (Ok(governor), None) => governor,
+        (Ok(governor), Some(program)) => return beside(program, governor, format, &args.control),
+        // It was quicker than we are.
+        (Err(_), Some(program)) if program.has_ended() => return program.wait(),
+        (Err(error), _) => return Err(failure(error)),
     };
-    if let Some(socket) = &args.control {
-        governor.serve_at(socket).map_err(failure)?;
-    }
-    let status = governor.status();
-    remark!("clew: governing (budget {}, scheme {})", ByteSize(status.budget_bytes), status.scheme);
+    begin(&mut governor, &args.control)?;
     let (to, orders) = crossbeam_channel::unbounded::<Order>();
     if args.orders {
         std::thread::spawn(move || {
@@ -100,11 +96,33 @@ pub fn govern(daemon: impl FnOnce() -> PathBuf, format: Format, args: Args) -> R
         }
     });
     clew_govern::finish();
-    let status = governor.status();
-    match &mut started {
-        None => show(format, &status),
-        Some(child) => as_it_ended(child.wait()?),
+    show(format, &governor.status())
+}
+
+/// Answers clients, and says that it governs.
+fn begin(governor: &mut Governor, control: &Option<PathBuf>) -> Result<(), Failure> {
+    if let Some(socket) = control {
+        governor.serve_at(socket).map_err(failure)?;
     }
+    let status = governor.status();
+    remark!("clew: governing (budget {}, scheme {})", ByteSize(status.budget_bytes), status.scheme);
+    Ok(())
+}
+
+/// Governs what was started, and whatever else was named, as long as any process of that is left.
+fn beside(
+    program: Started,
+    mut governor: Governor,
+    format: Format,
+    control: &Option<PathBuf>,
+) -> Result<(), Failure> {
+    begin(&mut governor, control)?;
+    let never = Arc::new(AtomicBool::new(false));
+    governor.run(&crossbeam_channel::never(), &never, |status| {
+        let _ = show(format, status);
+    });
+    clew_govern::finish();
+    program.wait()
 }
 
 /// Whose session is meant where nobody says it.
@@ -120,24 +138,6 @@ fn failure(error: GovernError) -> Failure {
         }
         GovernError::Socket { .. } => Failure::Input(error.into()),
         GovernError::NoSwap | GovernError::Forbidden { .. } => Failure::Unfit(error.into()),
-    }
-}
-
-fn as_it_ended(status: ExitStatus) -> Result<(), Failure> {
-    match status.code() {
-        Some(0) => Ok(()),
-        code => Err(Failure::Said(code.unwrap_or(1) as u8)),
-    }
-}
-
-fn start(words: &[OsString]) -> Result<Option<Child>, Failure> {
-    let Some((program, arguments)) = words.split_first() else { return Ok(None) };
-    match Command::new(program).args(arguments).spawn() {
-        Ok(child) => Ok(Some(child)),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            Err(Failure::NotFound(anyhow!("{}: {error}", program.display())))
-        }
-        Err(error) => Err(Failure::Failed(anyhow!("{}: {error}", program.display()))),
     }
 }
 

@@ -96,7 +96,12 @@ impl Governor {
     }
 
     fn of_app(&mut self, name: &str, act: impl FnOnce(&mut Governor, AppId)) -> Result<(), String> {
-        let is_meant = |app: &super::App| app.name == name || name.parse() == Ok(app.root.pid);
+        // A program may call itself by the number of another.
+        let number: Option<u32> = name.parse().ok();
+        let is_meant = |app: &super::App| match number {
+            Some(pid) => app.root.pid == pid,
+            None => app.name == name,
+        };
         match self.apps.iter().find(|(_, app)| is_meant(app)).map(|(id, _)| *id) {
             Some(id) => {
                 act(self, id);

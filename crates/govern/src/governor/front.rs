@@ -1,6 +1,7 @@
 //! Which app is in front: as somebody says, else as activity tells (processor time and major faults, as the daemon
 //! has it). Coming to the front is a relaunch: what the scheme expects it to use is read from swap.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use clew_core::{AppId, AppState, Event, SpaceId, Trigger};
@@ -83,10 +84,16 @@ impl Governor {
         }
         let now = Instant::now();
         self.last_activity = now;
-        for app in self.apps.values_mut() {
+        let mut worked = HashSet::new();
+        for (id, app) in &mut self.apps {
             let cpu: Duration = app.members.iter().filter_map(|member| cpu_time(member.pid)).sum();
             app.activity.read(cpu, app.faults, now);
+            if std::mem::replace(&mut app.cpu, cpu) != cpu {
+                worked.insert(*id);
+            }
         }
+        let busy = |program: &&mut crate::program::Program| worked.contains(&program.app);
+        self.programs.values_mut().filter(busy).for_each(|program| program.stir());
         let apps = self.apps.iter().map(|(id, app)| (*id, app.state, &app.activity));
         match turn(apps, now) {
             Some(Turn::ToFront(app)) => self.foreground(app),

@@ -29,10 +29,11 @@ impl Governor {
     /// not used.
     pub(super) fn send_out(&mut self, space: SpaceId, pages: &[PageId], expired: bool) -> u64 {
         let bytes = self.stored_page_bytes();
-        let Some(program) = self.programs.get(&space) else {
+        let Some(program) = self.programs.get_mut(&space) else {
             // It has ended, which was told.
             return 0;
         };
+        program.stir();
         for page in pages {
             let before = self.pages.set(*page, Where::Leaving);
             // What was only read ahead is in no page table yet, where advice would not find it.

@@ -139,7 +139,10 @@ fn serve(
         if process.memory.staging().contains(&addr) {
             // Nobody but the agent has business there, and the agent reads only what it moved:
             // somebody walks the program's whole memory. Zeros are what an empty page holds.
-            process.memory.put_zero(vpn, 1);
+            if process.memory.put_zero(vpn, 1).pages == 0 {
+                // A page of the program has come there meanwhile: only a put would have woken who asks.
+                process.memory.wake(vpn, 1);
+            }
             continue;
         }
         if narrow {

@@ -1,0 +1,120 @@
+//! The program of `clew govern -- COMMAND`. Signals that would end this command are that program's to heed; processes that it
+//! leaves behind become this one's children, so that they are still known for its own.
+
+use std::ffi::OsString;
+use std::io;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use parking_lot::Mutex;
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::Failure;
+
+/// How soon a signal is passed on, and an end is noticed.
+const ROUND: Duration = Duration::from_millis(20);
+
+/// A program that was started. It is killed if this is dropped before it has ended.
+pub struct Started {
+    pid: Pid,
+    ended: Arc<Mutex<Option<WaitStatus>>>,
+    over: Arc<AtomicBool>,
+}
+
+impl Started {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// There is no such program, or it cannot be started.
+    pub fn begin(program: &OsString, arguments: &[OsString]) -> Result<Started, Failure> {
+        let said = Arc::new(AtomicUsize::new(0));
+        for signal in [SIGTERM, SIGINT, SIGHUP] {
+            signal_hook::flag::register_usize(signal, said.clone(), signal as usize)
+                .context("heeding signals")?;
+        }
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+            .context("keeping what the program leaves behind")?;
+        let child = Command::new(program).args(arguments).spawn().map_err(|error| {
+            let text = anyhow!("{}: {error}", program.display());
+            match error.kind() {
+                io::ErrorKind::NotFound => Failure::NotFound(text),
+                _ => Failure::Failed(text),
+            }
+        })?;
+        let (ended, over) = (Arc::default(), Arc::default());
+        let started = Started { pid: Pid::from_child(&child), ended, over };
+        let (pid, ended, over) = (started.pid, started.ended.clone(), started.over.clone());
+        let attend = move || {
+            while !over.load(Relaxed) {
+                reap(pid, &ended);
+                let signal = Signal::from_named_raw(said.swap(0, Relaxed) as i32);
+                if let Some(signal) = signal.filter(|signal| !is_the_terminals(*signal))
+                    && ended.lock().is_none()
+                {
+                    let _ = rustix::process::kill_process(pid, signal);
+                }
+                std::thread::sleep(ROUND);
+            }
+        };
+        std::thread::Builder::new().name("attend".to_string()).spawn(attend).context("a thread")?;
+        Ok(started)
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.pid.as_raw_pid() as u32
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&self) -> bool {
+        reap(self.pid, &self.ended);
+        self.ended.lock().is_some()
+    }
+
+    /// Waits for its end; nothing, if it was a good one.
+    ///
+    /// # Errors
+    /// Its exit code; as shells have it, 128 and the number of the signal that ended it.
+    pub fn wait(self) -> Result<(), Failure> {
+        loop {
+            reap(self.pid, &self.ended);
+            if let Some(status) = *self.ended.lock() {
+                let signal = status.terminating_signal().map(|signal| 128 + signal);
+                return match status.exit_status().or(signal) {
+                    Some(0) => Ok(()),
+                    code => Err(Failure::Said(code.unwrap_or(1) as u8)),
+                };
+            }
+            std::thread::sleep(ROUND);
+        }
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        self.over.store(true, Relaxed);
+        if !self.has_ended() {
+            let _ = rustix::process::kill_process(self.pid, Signal::KILL);
+        }
+    }
+}
+
+/// Takes note of children that have ended, orphans among them.
+fn reap(program: Pid, ended: &Mutex<Option<WaitStatus>>) {
+    let mut ended = ended.lock();
+    while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
+        if pid == program {
+            *ended = Some(status);
+        }
+    }
+}
+
+/// Whether the program has this signal already: a terminal sends it to all that are in front.
+fn is_the_terminals(signal: Signal) -> bool {
+    let front = rustix::termios::tcgetpgrp(rustix::stdio::stdin());
+    signal == Signal::INT && front == Ok(rustix::process::getpgrp())
+}
