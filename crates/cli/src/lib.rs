@@ -14,7 +14,10 @@ mod verbs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::error::ErrorKind;
+use clap::{Parser, Subcommand, ValueHint};
+use clew_core::shown::shown;
 use clew_live::control::client::ControlError;
 use clew_live::control::service;
 
@@ -28,6 +31,7 @@ struct Cli {
     /// Socket of the daemon [default: /run/clew/clew.sock for root, and for whom a service for all users
     /// serves there; else in the user's runtime directory].
     #[arg(long, global = true, value_name = "PATH", env = "CLEW_SOCKET")]
+    #[arg(value_parser = OsStringValueParser::new().map(PathBuf::from), value_hint = ValueHint::FilePath)]
     socket: Option<PathBuf>,
     /// How tables are printed.
     #[arg(long, global = true, value_enum, default_value_t = Format::Text)]
@@ -158,7 +162,10 @@ fn whole(error: &anyhow::Error) -> String {
 
 /// The whole command, with the words of this process.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match parse() {
+        Ok(cli) => cli,
+        Err(code) => return code,
+    };
     tracing_subscriber::fmt()
         .with_writer(|| output::Log)
         .with_target(false)
@@ -169,7 +176,9 @@ pub fn main() -> ExitCode {
         .init();
     // Daemon and programs work elsewhere.
     let absolute = |socket: PathBuf| std::path::absolute(&socket).unwrap_or(socket);
-    let (named, format) = (cli.socket.map(absolute), cli.format);
+    // A variable that says nothing names no socket.
+    let named = cli.socket.filter(|socket| !socket.as_os_str().is_empty()).map(absolute);
+    let format = cli.format;
     // Asked only where it is needed: it looks who serves.
     let socket = || named.clone().unwrap_or_else(|| absolute(service::socket_of_user().0));
     // Of a daemon of the user's own.
@@ -227,6 +236,32 @@ pub fn main() -> ExitCode {
         Err(Failure::NotFound(error)) => (127, error),
         Err(Failure::Said(code)) => return ExitCode::from(code),
     };
-    remark!("clew: {}", whole(&error));
+    remark!("clew: {}", one_line(&whole(&error)));
     ExitCode::from(code)
+}
+
+/// An error as it is said: on one line, whatever names and messages are in it.
+fn one_line(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    shown(&lines.join("; ")).into_owned()
+}
+
+/// The words of this process. What makes no sense is said as other errors are, without the usage.
+fn parse() -> Result<Cli, ExitCode> {
+    let error = match Cli::try_parse() {
+        Ok(cli) => return Ok(cli),
+        Err(error) => error,
+    };
+    if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        // Help and version.
+        let _ = error.print();
+        return Err(ExitCode::from(error.exit_code() as u8));
+    }
+    let text = error.render().to_string();
+    let is_said = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more");
+    let said: Vec<&str> = text.lines().take_while(is_said).map(str::trim).collect();
+    let said = said.join(" ");
+    let said = said.trim().trim_start_matches("error: ");
+    remark!("clew: {} (--help says what there is)", shown(said));
+    Err(ExitCode::from(2))
 }

@@ -55,9 +55,9 @@ fn unknown_words_are_usage_errors() {
     ] {
         expect_error(&run(arguments), 2, &[word]);
     }
-    expect_error(&run(&[]), 2, &["Usage"]);
-    expect_error(&run(&["run"]), 2, &["Usage"]);
-    expect_error(&run(&["fg"]), 2, &["Usage"]);
+    expect_error(&run(&[]), 2, &["subcommand", "--help"]);
+    expect_error(&run(&["run"]), 2, &["required arguments", "--help"]);
+    expect_error(&run(&["fg"]), 2, &["required arguments", "--help"]);
 }
 
 #[test]

@@ -23,6 +23,51 @@ fn every_verb_explains_itself() {
     }
 }
 
+/// Whatever makes no sense is said on one line, with exit code 2.
+#[test]
+fn what_makes_no_sense_is_said_on_one_line() {
+    let dir = TempDir::new();
+    let file = |name: &str, text: &[u8]| {
+        std::fs::write(dir.join(name), text).expect("a file");
+        dir.join(name).to_str().expect("UTF-8").to_string()
+    };
+    let broken = file("broken.toml", b"budget = \n");
+    let unknown = file("unknown.toml", b"foo = 3\n");
+    let deep = file("deep.toml", format!("a = {}", "[".repeat(100_000)).as_bytes());
+    let no_text = file("no-text.toml", b"a = \"\xff\"\n");
+    let directory = dir.path().to_str().expect("UTF-8");
+    for words in [
+        &["demo", "--switches", "x"][..],
+        &["demo", "--total", "0"],
+        &["donate", "--memory", "0", "--listen", "127.0.0.1:0", "--keys", directory],
+        &["mount"],
+        &["nosuch"],
+        &["ps", "--nosuch"],
+        &["replay", "x", "--scheme", "a\nb"],
+        &["daemon", "--config", &broken],
+        &["daemon", "--config", &unknown],
+        &["daemon", "--config", &deep],
+        &["daemon", "--config", &no_text],
+        &["sweep", &broken],
+        &["sweep", &no_text],
+        &["sweep", directory],
+        &["replay", "/dev/null", "--scheme", "zram", "--total", "1GiB", "--costs", &broken],
+        &["trace", "verify", "/dev/null"],
+        &["trace", "verify", directory],
+        &["import", "ariadne", &broken, "-o", &format!("{directory}/x.trace")],
+    ] {
+        let output = run_to_end(clew().args(words).current_dir(dir.path()), LONG);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {}", texts(&output));
+        let lines: Vec<&str> = said.lines().collect();
+        assert!(lines.len() == 1 && said.starts_with("clew: "), "{words:?}: {said}");
+        assert!(said.len() < 2000, "{words:?}: {} bytes", said.len());
+    }
+    // A variable that says nothing is none.
+    let output = run_to_end(clew().args(["schemes"]).env("CLEW_SOCKET", ""), LONG);
+    assert!(output.status.success(), "{}", texts(&output));
+}
+
 /// The verbs that the help lists.
 fn verbs(help: &str) -> Vec<String> {
     let after = help.lines().skip_while(|line| *line != "Commands:").skip(1);

@@ -454,6 +454,24 @@ fn a_recorder_that_is_killed_leaves_no_daemon() {
 }
 
 #[test]
+fn a_signal_is_the_recorded_programs() {
+    if !can_run("a_signal_is_the_recorded_programs", &["cc"]) {
+        return;
+    }
+    let dir = TempDir::new();
+    let (trace, said) = (dir.join("t.trace"), dir.join("said"));
+    let script = format!("trap 'exit 9' TERM; > {}; while :; do sleep 0.05; done", said.display());
+    let mut record = clew();
+    record.arg("record").arg("-o").arg(&trace).args(["--", "sh", "-c", &script]);
+    let mut record = record.stdout(std::process::Stdio::null()).spawn().expect("it starts");
+    assert!(poll(LONG, || said.exists().then_some(())).is_some(), "it does not begin");
+    signal(record.id(), "TERM");
+    let status = wait_for_end(&mut record, LONG).expect("it ends");
+    assert_eq!(status.code(), Some(9));
+    assert!(trace.exists());
+}
+
+#[test]
 fn what_cannot_be_recorded_is_said() {
     let dir = TempDir::new();
     let file = dir.join("x.trace");
@@ -464,7 +482,7 @@ fn what_cannot_be_recorded_is_said() {
         assert!(said.contains(word), "'{word}': {}", texts(&output));
         assert!(!file.exists());
     };
-    refused(&[], 2, "Usage");
+    refused(&[], 2, "required arguments");
     refused(&["--contents", "all", "--", "true"], 2, "all");
     refused(&["--windows=-1", "--", "true"], 2, "window");
     refused(&["--scheme", "none", "--", "true"], 2, "none");

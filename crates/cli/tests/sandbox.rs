@@ -224,6 +224,31 @@ fn an_agent_has_nothing_that_it_does_not_need() {
     fixture.assert_daemon_lives();
 }
 
+/// What checks that nothing is preloaded before it is told not to mind.
+#[test]
+fn a_program_with_a_sanitizer_runs() {
+    let test = "sandbox::a_program_with_a_sanitizer_runs";
+    if !can_run(test, &["cc"]) {
+        return;
+    }
+    let dir = TempDir::new();
+    let source = dir.join("clean.c");
+    std::fs::write(&source, "int main(void) { return 7; }\n").expect("a source");
+    let binary = dir.join("clean");
+    let mut cc = std::process::Command::new("cc");
+    cc.arg("-fsanitize=address").arg(&source).arg("-o").arg(&binary);
+    if !cc.output().is_ok_and(|output| output.status.success()) {
+        return skip(test, "the compiler has no AddressSanitizer");
+    }
+    let fixture = Fixture::start("1GiB");
+    for said in [None, Some("abort_on_error=0")] {
+        let mut command = fixture.run_command("clean", &[&binary]);
+        command.env_remove("ASAN_OPTIONS").envs(said.map(|said| ("ASAN_OPTIONS", said)));
+        let output = run_to_end(&mut command, LONG);
+        assert_eq!(output.status.code(), Some(7), "{}", texts(&output));
+    }
+}
+
 #[test]
 fn namespaces_of_its_own() {
     let test = "sandbox::namespaces_of_its_own";

@@ -179,6 +179,63 @@ fn what_is_enabled_is_undone_and_a_users_own_files_stay() {
     assert_eq!(session.files(), [FILES[3]]);
 }
 
+/// Where the agent's object goes.
+const OBJECT: &str = ".local/share/clew/libclew_agent.so";
+
+#[test]
+fn a_file_of_the_users_own_where_the_object_goes_stays() {
+    let dir = TempDir::new();
+    let session = Session::new(&dir, &dir.join("s"));
+    let theirs = session.home.join(OBJECT);
+    fs::create_dir_all(theirs.parent().expect("a directory")).expect("made");
+    fs::write(&theirs, "mine").expect("written");
+    let refused = session.run(&["enable"]);
+    assert_eq!(refused.status.code(), Some(2), "{}", texts(&refused));
+    assert!(texts(&refused).contains("libclew_agent.so is there already"), "{}", texts(&refused));
+    session.ok(&["disable"]);
+    assert_eq!(fs::read_to_string(&theirs).expect("it stays"), "mine");
+    fs::remove_file(&theirs).expect("removed");
+    session.ok(&["enable"]);
+    // One of another version, as after an upgrade.
+    let mut older = fs::read(&theirs).expect("the object");
+    older.extend([0; 16]);
+    fs::write(&theirs, &older).expect("written");
+    session.ok(&["enable"]);
+    assert!(fs::read(&theirs).expect("the object").len() < older.len());
+    session.ok(&["disable"]);
+    assert!(!theirs.exists());
+}
+
+#[test]
+fn commands_that_change_a_session_at_once_come_one_after_the_other() {
+    let dir = TempDir::new();
+    let session = Session::new(&dir, &dir.join("s"));
+    let all = |words: &dyn Fn(usize) -> Vec<String>, count: usize| {
+        let begun: Vec<Child> = (0..count)
+            .map(|number| {
+                let mut command = session.command(&words(number));
+                command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts")
+            })
+            .collect();
+        for child in begun {
+            let output = child.wait_with_output().expect("it ends");
+            assert!(output.status.success(), "{}", texts(&output));
+        }
+    };
+    let word = |word: &'static str| move |_| vec![word.to_string()];
+    // Before anything is enabled, too.
+    all(&|number| vec!["except".to_string(), format!("program-{number}")], 12);
+    let list = fs::read_to_string(session.home.join(FILES[0])).expect("the list");
+    for number in 0..12 {
+        assert!(list.contains(&format!("\nprogram-{number}\n")), "{list}");
+    }
+    assert!(list.contains("\ngnome-shell\n"), "it has what it has at first, too: {list}");
+    all(&word("enable"), 6);
+    assert_eq!(session.status()["enabled"], true);
+    all(&word("disable"), 6);
+    assert_eq!(session.files(), &FILES[..1]);
+}
+
 #[test]
 fn systemd_reads_what_is_written() {
     let test = "session::systemd_reads_what_is_written";

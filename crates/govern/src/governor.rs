@@ -143,6 +143,8 @@ pub struct Governor {
     in_vain: InVain,
     /// When it was last looked at what forked processes share.
     looked_at_forks: Option<Instant>,
+    /// It was said that there is no swap.
+    said_no_swap: bool,
     /// It was said that there are no descriptors.
     said_full: bool,
 }
@@ -243,6 +245,7 @@ impl Governor {
             next_number: 0,
             in_vain: InVain::default(),
             looked_at_forks: None,
+            said_no_swap: false,
             said_full: false,
         })
     }
@@ -578,6 +581,21 @@ impl Governor {
         };
     }
 
+    /// Says once that nothing more can leave, and that it can again.
+    fn look_at_swap(&mut self, is_short: bool) {
+        let facts = &self.swap.facts;
+        let is_full = facts.limit_bytes - facts.used_bytes < self.page_bytes * 256;
+        match (is_full && is_short, self.said_no_swap) {
+            (true, false) => tracing::warn!(
+                "swap is full or turned off: nothing more leaves the programs (swapon, or a larger budget)"
+            ),
+            (false, true) if !is_full => tracing::warn!("there is free swap again"),
+            (false, true) => return,
+            _ => {}
+        }
+        self.said_no_swap = is_full && is_short;
+    }
+
     /// What is short leaves, a few rounds at a time.
     fn keep_budget(&mut self) {
         for _ in 0..ROUNDS {
@@ -585,6 +603,7 @@ impl Governor {
             self.driver.set_tier(clew_core::Tier::Pool, self.swap.facts);
             let now = self.in_use();
             let is_short = self.driver.shortage(now).is_some();
+            self.look_at_swap(is_short);
             if is_short && self.in_vain.rests(now.used_bytes, Instant::now()) {
                 break;
             }

@@ -1,6 +1,7 @@
 //! Models of the papers' devices: what is published about them, as data (`devices.toml`). A number
 //! that no source states is left out, and who needs it is told its name.
 
+use clew_policy::schemes::toml_error;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -69,7 +70,7 @@ struct Written {
 
 fn parse(text: &str, what: &str) -> Result<Vec<Device>, LabError> {
     let bad = |why: String| LabError::Setting { what: what.to_string(), why };
-    let file: File = toml::from_str(text).map_err(|error| bad(error.to_string()))?;
+    let file: File = toml::from_str(text).map_err(|error| bad(toml_error(&error)))?;
     let mut devices = Vec::new();
     for Written { name, about, numbers: written } in file.device {
         let mut numbers = BTreeMap::new();

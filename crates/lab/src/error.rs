@@ -130,8 +130,7 @@ impl LabError {
     /// Whether what was given makes no sense, as opposed to something that failed.
     pub fn is_bad_input(&self) -> bool {
         match self {
-            // A file that is not there was named wrongly.
-            LabError::File { source, .. } => source.kind() == io::ErrorKind::NotFound,
+            LabError::File { source, .. } => clew_trace::regular::is_misnamed(source),
             LabError::Trace { source, .. } => source.is_bad_input(),
             LabError::Record { .. }
             | LabError::NoContents { .. }

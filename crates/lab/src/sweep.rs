@@ -18,6 +18,7 @@
 //! is not replayed again, so a sweep that was interrupted goes on where it was. All files are whole
 //! or not there.
 
+use clew_policy::schemes::toml_error;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -136,7 +137,7 @@ impl Sweep {
     pub fn read(path: &Path) -> Result<Sweep, LabError> {
         let text = LabError::or_text(path)?;
         let bad = |why: String| LabError::Setting { what: path.display().to_string(), why };
-        let file: File = toml::from_str(&text).map_err(|error| bad(error.to_string()))?;
+        let file: File = toml::from_str(&text).map_err(|error| bad(toml_error(&error)))?;
         let beside = path.parent().unwrap_or(Path::new("."));
         for (field, is_empty) in [
             ("traces", file.traces.is_empty()),

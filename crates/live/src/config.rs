@@ -1,5 +1,6 @@
 //! `clew.toml`: what the daemon is told. Every field is described in docs/operations.md.
 
+use clew_policy::schemes::toml_error;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -335,8 +336,8 @@ pub struct Config {
 pub enum ConfigError {
     #[error("cannot read {path}: {source}")]
     Read { path: PathBuf, source: std::io::Error },
-    #[error("{path}: {source}")]
-    Parse { path: PathBuf, source: Box<toml::de::Error> },
+    #[error("{path}: {why}")]
+    Parse { path: PathBuf, why: String },
     #[error("scheme: {0}")]
     Scheme(String),
     #[error("{field} = {value}: {why}")]
@@ -399,9 +400,9 @@ impl Config {
             Some(path) => {
                 let text = regular::read_text(path, MAX_FILE, 0)
                     .map_err(|source| ConfigError::Read { path: path.to_path_buf(), source })?;
-                toml::from_str(&text).map_err(|source| ConfigError::Parse {
+                toml::from_str(&text).map_err(|error| ConfigError::Parse {
                     path: path.to_path_buf(),
-                    source: Box::new(source),
+                    why: toml_error(&error),
                 })?
             }
         };

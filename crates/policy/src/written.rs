@@ -19,7 +19,7 @@ pub enum SchemeError {
     },
     /// The text is not TOML.
     #[error("the scheme is not valid TOML: {0}")]
-    Syntax(#[from] toml::de::Error),
+    Syntax(String),
     /// A field is not known, or missing, or its value is none of those it may have.
     #[error("{field}{}: {why}", found.as_ref().map_or(String::new(), |found| format!(" = {found} makes no sense")))]
     Field {
@@ -61,6 +61,23 @@ impl SchemeError {
             *field = format!("{above}.{field}").trim_end_matches('.').to_string();
         }
         self
+    }
+}
+
+impl From<toml::de::Error> for SchemeError {
+    fn from(error: toml::de::Error) -> SchemeError {
+        SchemeError::Syntax(toml_error(&error))
+    }
+}
+
+/// What is wrong with a text in TOML, and where: on one line.
+pub fn toml_error(error: &toml::de::Error) -> String {
+    let drawn = error.to_string();
+    let first = drawn.lines().next().unwrap_or_default();
+    let message = error.message().replace('\n', ", ");
+    match first.strip_prefix("TOML parse error at ") {
+        Some(place) => format!("{place}: {message}"),
+        None => message,
     }
 }
 

@@ -33,6 +33,11 @@ impl Places {
         Places { config: home.join(".config"), data: home.join(".local/share") }
     }
 
+    /// The directory in which all of its settings are.
+    pub fn home(&self) -> &Path {
+        &self.config
+    }
+
     /// What the user's service manager gives to all that it starts (environment.d(5)).
     pub fn environment(&self) -> PathBuf {
         self.config.join("environment.d/60-clew.conf")

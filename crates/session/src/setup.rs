@@ -1,7 +1,7 @@
 //! Puts a session's files where they belong, and takes them away again. What makes programs begin with an agent
 //! comes last and goes first, so that nothing is named that is not there.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -10,6 +10,7 @@ use clew_live::control::trusted_path;
 use clew_live::daemon::agents_socket;
 use clew_live::programs::proc_stat::user_of;
 use clew_trace::regular;
+use rustix::fs::FlockOperation;
 
 use crate::environment::{self, Environment};
 use crate::error::SessionError;
@@ -85,6 +86,25 @@ impl Session {
         Ok(items)
     }
 
+    /// What is where the object is to be.
+    pub fn object_state(&self) -> State {
+        let object = self.places.object();
+        match fs::symlink_metadata(&object) {
+            Err(_) => State::Missing,
+            Ok(_) if preload::is_this_object(&object) => State::There,
+            Ok(_) if preload::is_an_object(&object) => State::Older,
+            Ok(_) => State::Theirs,
+        }
+    }
+
+    /// Keeps other commands from changing this session meanwhile, as long as what is answered lives. Where nobody can be
+    /// kept from it (file systems without locks), nobody is.
+    pub fn locked(&self) -> Option<File> {
+        let home = File::open(self.places.home()).ok()?;
+        rustix::fs::flock(&home, FlockOperation::LockExclusive).ok()?;
+        Some(home)
+    }
+
     /// Puts the object and, if there is none, the list of exceptions where they belong.
     ///
     /// # Errors
@@ -92,6 +112,9 @@ impl Session {
     pub fn put_object(&self) -> Result<(), SessionError> {
         let (object, list) = (self.places.object(), self.places.exceptions());
         environment::plain(&object, "LD_PRELOAD")?;
+        if self.object_state() == State::Theirs {
+            return Err(SessionError::Theirs { path: object });
+        }
         let name = object.file_name().unwrap_or_default().to_string_lossy();
         preload::put(trusted_path::directory_of(&object), &name)?;
         trusted_path::make(trusted_path::directory_of(&list), 0o755)?;
@@ -106,6 +129,8 @@ impl Session {
     /// # Errors
     /// What is in the way; those of writing.
     pub fn enable(&self) -> Result<(), SessionError> {
+        trusted_path::make(self.places.home(), 0o755)?;
+        let _locked = self.locked();
         let items = self.items()?;
         for item in &items {
             if item.content.look(&item.path)? == State::Theirs {
@@ -121,6 +146,7 @@ impl Session {
     /// # Errors
     /// Those of looking and removing.
     pub fn disable(&self) -> Result<Left, SessionError> {
+        let _locked = self.locked();
         let mut left = Left::default();
         let with_daemon = Session { has_daemon: true, ..self.clone() };
         for item in with_daemon.items()?.iter().rev() {
@@ -137,8 +163,10 @@ impl Session {
             false => remove(&list)?,
         }
         left.users = users_of(&self.places.object());
-        if left.users == 0 {
-            remove(&self.places.object())?;
+        match self.object_state() {
+            State::Theirs => left.theirs.push(self.places.object()),
+            _ if left.users == 0 => remove(&self.places.object())?,
+            _ => {}
         }
         self.places.directories().iter().for_each(|made| files::remove_if_empty(made));
         Ok(left)

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use clew_live::agents::preload;
 use clew_live::control::client::Client;
 use clew_trace::regular;
 use serde::Serialize;
@@ -65,13 +64,8 @@ pub fn exceptions(session: &Session) -> Result<Exceptions, SessionError> {
 pub fn status(session: &Session) -> Result<Status, SessionError> {
     let (object, list) = (session.places.object(), session.places.exceptions());
     let is_there = |there: bool| if there { State::There } else { State::Missing };
-    let object_state = match preload::is_this_object(&object) {
-        true => State::There,
-        false if object.exists() => State::Older,
-        false => State::Missing,
-    };
     let mut files = vec![
-        File { what: "object", state: object_state, path: object.clone() },
+        File { what: "object", state: session.object_state(), path: object.clone() },
         File { what: "exceptions", state: is_there(list.exists()), path: list },
     ];
     for item in session.items()? {

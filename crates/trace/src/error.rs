@@ -97,11 +97,8 @@ impl TraceError {
 
     /// Whether the trace itself is bad, or what was named is none, as opposed to the medium it is on.
     pub fn is_bad_input(&self) -> bool {
-        use io::ErrorKind::{InvalidInput, IsADirectory, NotFound};
         match self {
-            TraceError::Read { source, .. } => {
-                matches!(source.kind(), InvalidInput | IsADirectory | NotFound)
-            }
+            TraceError::Read { source, .. } => crate::regular::is_misnamed(source),
             TraceError::Write { .. } => false,
             _ => true,
         }

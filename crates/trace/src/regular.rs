@@ -18,6 +18,12 @@ pub fn open(path: &Path, how: &OpenOptions, flags: i32) -> io::Result<File> {
     }
 }
 
+/// Whether an error says that what was named is not what it should be, as opposed to a medium that fails.
+pub fn is_misnamed(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidData, InvalidInput, IsADirectory, NotADirectory, NotFound};
+    [InvalidData, InvalidInput, IsADirectory, NotADirectory, NotFound].contains(&error.kind())
+}
+
 /// The text of a regular file of at most `most` bytes. With `libc::O_NOFOLLOW` in `flags` it is no
 /// symbolic link either.
 ///

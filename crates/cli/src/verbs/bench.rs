@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, anyhow};
-use clew_bench::BenchError;
 use clew_bench::micro::{self, Cases, MicroConfig, mount::plain, table::table, worker};
 use clew_bench::progress::Console;
 
@@ -61,11 +60,11 @@ pub fn bench(format: Format, args: Args) -> Result<(), Failure> {
     for case in cases {
         match micro::measure(case, &config, &Console::new()) {
             Ok(more) => measured.extend(more),
-            // Of all cases, those that can run do.
-            Err(error @ BenchError::Unavailable { .. }) if !one => {
-                left_out.push(format!("{case}: {error}"));
-            }
-            Err(error) => return Err(failure(error)),
+            Err(error) => match failure(error) {
+                // Of all cases, those that can run do.
+                Failure::Unfit(error) if !one => left_out.push(format!("{case}: {error}")),
+                other => return Err(other),
+            },
         }
     }
     for reason in &left_out {

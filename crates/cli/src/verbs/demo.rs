@@ -117,6 +117,9 @@ struct OfFull {
 /// `clew demo`.
 pub fn demo(format: Format, args: Args) -> Result<(), Failure> {
     clew_live::config::load_scheme(&args.scheme).map_err(|e| Failure::Input(e.into()))?;
+    if args.total.is_some_and(|total| total.0 == 0) {
+        return Err(Failure::Input(anyhow!("--total 0: no arm could run in that")));
+    }
     let own = std::env::current_exe().context("finding this program")?;
     if let Which::Natural(scenario) = args.scenario {
         return natural(format, args, scenario, own);

@@ -95,6 +95,9 @@ pub fn donate(format: Format, args: Args) -> Result<(), Failure> {
     if args.pair {
         return pair_as_donor(&listener, &keys, &over);
     }
+    if args.memory.0 == 0 {
+        return Err(Failure::Input(anyhow!("--memory 0: nothing would be lent")));
+    }
     let lending = Lending {
         reserve_bytes: args.reserve.0,
         keep: Duration::from_secs(args.keep),

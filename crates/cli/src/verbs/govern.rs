@@ -1,7 +1,5 @@
 //! `clew govern`.
 
-mod started;
-
 use std::ffi::OsString;
 use std::io::{BufReader, stdin};
 use std::path::PathBuf;
@@ -14,9 +12,9 @@ use clew_govern::{GovernError, Governor, Order, Settings, Status, USUAL_KEPT_PCT
 use clew_live::control::trusted_path::own_uid;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use super::started::Started;
 use crate::Failure;
 use crate::output::{self, Format};
-use started::Started;
 
 /// Who is governed, and how.
 #[derive(clap::Args)]

@@ -1,10 +1,9 @@
 //! `clew import`.
 
-use std::io;
 use std::path::PathBuf;
 
 use clew_trace::ariadne::{self, ImportError, Imported};
-use clew_trace::{Draft, TraceError, Writer};
+use clew_trace::{Draft, TraceError, Writer, regular};
 
 use super::trace::{show, writing};
 use crate::Failure;
@@ -46,7 +45,7 @@ pub fn import(format: Format, from: From) -> Result<(), Failure> {
         ariadne::import(&directory, &mut writer, progress).map_err(|error| match error {
             ImportError::Trace(error) => failure(error),
             ImportError::Nothing(_) | ImportError::TooMany(_) => Failure::Input(error.into()),
-            ImportError::File { ref source, .. } if source.kind() == io::ErrorKind::NotFound => {
+            ImportError::File { ref source, .. } if regular::is_misnamed(source) => {
                 Failure::Input(error.into())
             }
             ImportError::File { .. } => Failure::Failed(error.into()),

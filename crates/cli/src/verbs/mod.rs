@@ -22,6 +22,7 @@ pub mod run;
 pub mod schemes;
 pub mod session;
 pub mod simulate;
+pub mod started;
 pub mod study;
 pub mod sweep;
 pub mod top;

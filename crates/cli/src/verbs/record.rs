@@ -22,8 +22,11 @@ use clew_live::control::protocol::Request;
 use clew_live::survival::predecessor::ProcessName;
 use clew_report::text;
 use clew_trace::{ContentsKind, Trace};
+use rustix::process::Pid;
+use signal_hook::consts::{SIGHUP, SIGTERM};
 
 use super::demo::{absolute_scheme, failure, reasons, right_answers};
+use super::started::{ROUND, Signals};
 use super::trace::{reading, show};
 use crate::Failure;
 use crate::output::Format;
@@ -302,6 +305,7 @@ fn program(args: Args, options: Vec<OsString>) -> Result<u8, Failure> {
     daemon.args(["--record-note".to_string(), format!("command={}", words.join(" "))]);
     // Ctrl-C is for the program: the daemon ends after it.
     let _interrupts = InterruptGuard::new();
+    let signals = Signals::heed(&[SIGTERM, SIGHUP])?;
     let mut daemon = Daemon::start(daemon, &socket, scratch.path())?;
     remark!("clew: recording; 'clew --socket {} bg {app}' and fg", socket.display());
     let mut command = Command::new(&own);
@@ -309,7 +313,13 @@ fn program(args: Args, options: Vec<OsString>) -> Result<u8, Failure> {
     command.args(["--app", &app, "--"]).args(&args.command);
     let mut child = command.spawn().context("starting the program")?;
     daemon.bring_to_front(&app, &mut child);
-    let status = child.wait().context("waiting for the program")?;
+    let status = loop {
+        if let Some(status) = child.try_wait().context("waiting for the program")? {
+            break status;
+        }
+        signals.pass_on(Pid::from_child(&child));
+        std::thread::sleep(ROUND);
+    };
     daemon.stop()?;
     use std::os::unix::process::ExitStatusExt;
     let signal = status.signal().map(|signal| 128 + signal);
@@ -343,7 +353,7 @@ impl Daemon {
             }
             if let Some(status) = child.try_wait()? {
                 let code = status.code().unwrap_or(1);
-                let error = anyhow!("{}", last_words(&said));
+                let error = reason(&last_words(&said));
                 return Err(match code {
                     2 => Failure::Input(error),
                     3 => Failure::Unfit(error),
@@ -374,7 +384,7 @@ impl Daemon {
         let status = self.child.wait().context("waiting for the daemon")?;
         let words = last_words(&self.said);
         if !status.success() {
-            return Err(Failure::Failed(anyhow!("{words}")));
+            return Err(Failure::Failed(reason(&words)));
         }
         // It says what it could not keep up with.
         let lost = words.lines().filter(|line| line.contains("could not keep up"));
@@ -391,6 +401,12 @@ impl Drop for Daemon {
             let _ = self.child.wait();
         }
     }
+}
+
+/// Why it has ended: what it said last, and not that it began.
+fn reason(words: &str) -> anyhow::Error {
+    let last = words.lines().next_back().unwrap_or(words);
+    anyhow!("{}", last.strip_prefix("clew: ").unwrap_or(last))
 }
 
 fn last_words(said: &Path) -> String {

@@ -120,10 +120,27 @@ fn run(socket: &Path, args: Args, may_start: bool) -> Result<(), Failure> {
         .arg0(&args.command[0])
         .args(&args.command[1..])
         .env("LD_PRELOAD", preload)
+        .env(SANITIZER, with_any_link_order(std::env::var_os(SANITIZER)))
         .env("CLEW_AGENT_SOCKET", &environment.agent_socket)
         .env("CLEW_APP", &app)
         .exec();
     Err(Failure::Failed(anyhow!("cannot run {}: {error}", program.display())))
+}
+
+/// What AddressSanitizer goes by.
+const SANITIZER: &str = "ASAN_OPTIONS";
+
+/// A program that was built with AddressSanitizer ends at once where anything is preloaded before that, unless it is told that
+/// the order does not matter: to what is not built so this says nothing. What has been said of it stays.
+fn with_any_link_order(options: Option<OsString>) -> OsString {
+    let mut options = options.unwrap_or_default();
+    if !options.to_string_lossy().contains("verify_asan_link_order") {
+        if !options.is_empty() {
+            options.push(":");
+        }
+        options.push("verify_asan_link_order=0");
+    }
+    options
 }
 
 fn ask_environment(socket: &Path) -> Result<(Client, Environment), ControlError> {

@@ -143,7 +143,13 @@ fn failure(error: SessionError) -> Failure {
 fn enable(session: &Session, args: &EnableArgs) -> Result<(), Failure> {
     let items = session.items().map_err(failure)?;
     if args.dry_run {
-        say!("Would write {}: the agent's object.", session.places.object().display());
+        let object = session.places.object();
+        match session.object_state() {
+            State::Theirs => {
+                say!("REFUSED: {} is there, and is not of 'clew session enable'.", object.display())
+            }
+            _ => say!("Would write {}: the agent's object.", object.display()),
+        }
         let list = session.places.exceptions();
         match list.exists() {
             true => say!("Would leave {} as it is.", list.display()),
@@ -198,7 +204,8 @@ fn disable(session: &Session, dry_run: bool) -> Result<(), Failure> {
             }
         }
         let (list, object) = (session.places.exceptions(), session.places.object());
-        for (path, is_theirs) in [(list, session.is_list_changed()), (object, false)] {
+        let is_object_theirs = session.object_state() == State::Theirs;
+        for (path, is_theirs) in [(list, session.is_list_changed()), (object, is_object_theirs)] {
             match (path.exists(), is_theirs) {
                 (false, _) => {}
                 (true, true) => {
@@ -266,17 +273,19 @@ fn change(
     session: &Session,
     act: impl FnOnce(&mut Exceptions) -> Result<(), SessionError>,
 ) -> Result<(), Failure> {
-    let mut list = exceptions(session).map_err(failure)?;
-    let before = list.clone();
+    let path = session.places.exceptions();
+    clew_live::control::trusted_path::make(path.parent().unwrap_or(&path), 0o755)
+        .map_err(|error| Failure::Input(error.into()))?;
+    let _locked = session.locked();
+    let before = exceptions(session).map_err(failure)?;
+    // As it is at first.
+    let mut list = if path.exists() { before.clone() } else { Exceptions::usual() };
     act(&mut list).map_err(failure)?;
     if list != before {
-        let path = session.places.exceptions();
         if list.is_too_long() {
             let most = clew_session::exceptions::MAX_LIST;
             return Err(failure(SessionError::LongList { path, most }));
         }
-        clew_live::control::trusted_path::make(path.parent().unwrap_or(&path), 0o755)
-            .map_err(|error| Failure::Input(error.into()))?;
         // A link stays, and leads to it.
         let path = path.canonicalize().unwrap_or(path);
         files::replace(&path, &list.text()).map_err(failure)?;

@@ -10,6 +10,7 @@ mod far;
 mod measure;
 mod on_device;
 
+use clew_policy::schemes::toml_error;
 use std::path::Path;
 use std::time::Duration;
 
@@ -244,7 +245,7 @@ impl Costs {
 
     fn parse(text: &str, what: &str) -> Result<Costs, LabError> {
         let bad = |why: String| LabError::Setting { what: what.to_string(), why };
-        let mut costs: Costs = toml::from_str(text).map_err(|error| bad(error.to_string()))?;
+        let mut costs: Costs = toml::from_str(text).map_err(|error| bad(toml_error(&error)))?;
         let single = [
             costs.fault_ns,
             costs.put_ns,

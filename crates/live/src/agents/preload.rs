@@ -116,6 +116,16 @@ pub fn is_this_object(path: &Path) -> bool {
         && fs::read(path).is_ok_and(|bytes| bytes == OBJECT)
 }
 
+/// Whether a file is an agent's object, of whatever version: it is for the loader, and knows what agents call
+/// themselves.
+pub fn is_an_object(path: &Path) -> bool {
+    let is_plain = fs::symlink_metadata(path)
+        .is_ok_and(|found| found.is_file() && found.len() <= OBJECT.len() as u64 * 16);
+    let Ok(bytes) = fs::read(path) else { return false };
+    let name = b"clew-agent";
+    is_plain && bytes.starts_with(b"\x7fELF") && bytes.windows(name.len()).any(|part| part == name)
+}
+
 fn mappable(path: &Path) -> bool {
     let Ok(file) = fs::File::open(path) else { return false };
     // SAFETY: a fresh mapping that is removed at once.

@@ -28,8 +28,8 @@ pub enum ControlError {
     #[error("no daemon serves {path}: {source} (start one with 'clew daemon')")]
     NoDaemon { path: PathBuf, source: std::io::Error },
     #[error(
-        "the daemon that served {path} (process {pid}) is dead; its keeper holds its programs' \
-         pages, and they wait: 'clew daemon' with the same socket takes over"
+        "the daemon that served {path} (process {pid}) is dead; if it had programs, its keeper holds \
+         their pages, and they wait: 'clew daemon' with the same socket takes over"
     )]
     Dead { path: PathBuf, pid: u32 },
     #[error("the daemon at {path} does not answer: {source}")]

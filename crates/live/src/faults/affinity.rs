@@ -232,6 +232,18 @@ fn is_only(tid: u32, cpu: usize) -> bool {
 /// Gives `before` to those threads of a program, and of its descendants, that may use `cpu` only and were begun since.
 fn widen_descendants(pid: u32, before: &libc::cpu_set_t, since: u64, cpu: usize) {
     let is_younger = |stat: String| Stat::at(&stat).is_ok_and(|stat| stat.started >= since);
+    let widen_thread = |process: u32, tid: u32| {
+        if is_only(tid, cpu) && is_younger(format!("/proc/{process}/task/{tid}/stat")) {
+            set(tid, before);
+        }
+    };
+    // Whose parents have ended (who begins a daemon ends) descend from nobody here: they have their environment.
+    for orphan in numbers_in("/proc") {
+        if is_only(orphan, cpu) && has_our_environment(orphan) {
+            let threads = numbers_in(&format!("/proc/{orphan}/task"));
+            threads.for_each(|tid| widen_thread(orphan, tid));
+        }
+    }
     let (mut processes, mut looked_at) = (vec![pid], 0);
     while let Some(process) = processes.pop()
         && looked_at < MOST
@@ -239,9 +251,7 @@ fn widen_descendants(pid: u32, before: &libc::cpu_set_t, since: u64, cpu: usize)
         for tid in numbers_in(&format!("/proc/{process}/task")) {
             looked_at += 1;
             let thread = format!("/proc/{process}/task/{tid}");
-            if is_only(tid, cpu) && is_younger(format!("{thread}/stat")) {
-                set(tid, before);
-            }
+            widen_thread(process, tid);
             let children = std::fs::read_to_string(format!("{thread}/children"));
             let children = children.unwrap_or_default();
             let children = children.split_ascii_whitespace().filter_map(|pid| pid.parse().ok());
@@ -250,8 +260,17 @@ fn widen_descendants(pid: u32, before: &libc::cpu_set_t, since: u64, cpu: usize)
     }
 }
 
+/// Whether a process was begun by a program that has an agent.
+fn has_our_environment(pid: u32) -> bool {
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let name = clew_agent::protocol::ENV_SOCKET.as_bytes();
+    environment
+        .split(|byte| *byte == 0)
+        .any(|variable| variable.strip_prefix(name).is_some_and(|rest| rest.starts_with(b"=")))
+}
+
 /// The entries of a directory that are numbers.
-fn numbers_in(directory: &str) -> impl Iterator<Item = u32> {
+fn numbers_in(directory: &str) -> impl Iterator<Item = u32> + use<> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
@@ -383,36 +402,40 @@ mod tests {
         let own = get(0).expect("our own");
         let slot = Mutex::new(None);
         let mut narrowed = std::process::Command::new("sh");
-        // Each line of its input begins one more.
-        narrowed.args(["-c", "while read _; do sleep 60 & echo $!; done; wait"]);
+        // Each line of its input begins one more, or, as daemons are begun, one whose parent ends.
+        let script = "while read how; do case $how in\n\
+            one) sleep 60 & echo $!;; daemon) sh -c 'sleep 60 >&2 & echo $!';; esac; done; wait";
+        narrowed.args(["-c", script]).env(clew_agent::protocol::ENV_SOCKET, "/nowhere");
         narrowed.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
         let mut shell = narrowed.spawn().expect("sh starts");
         let (mut to, from) =
             (shell.stdin.take().expect("piped"), shell.stdout.take().expect("piped"));
         let mut from = std::io::BufReader::new(from).lines();
-        let mut begin = || -> u32 {
-            to.write_all(b"one\n").expect("it reads");
+        let mut begin = |how: &str| -> u32 {
+            to.write_all(format!("{how}\n").as_bytes()).expect("it reads");
             from.next().expect("it says").expect("whom").parse().expect("a number")
         };
-        let pinned_itself = begin();
+        let pinned_itself = begin("one");
         set(pinned_itself, &only(first));
         // Clock ticks are coarse.
         std::thread::sleep(std::time::Duration::from_millis(50));
         let thread = Thread { pid: shell.id(), tid: shell.id() };
         assert!(narrow(&slot, thread, first, || {}));
-        let meanwhile = begin();
-        assert!(is_only(meanwhile, first));
+        let (meanwhile, orphan) = (begin("one"), begin("daemon"));
+        assert!(is_only(meanwhile, first) && is_only(orphan, first));
         widen(&slot, shell.id(), first);
         let began = Instant::now();
-        while is_only(meanwhile, first) && began.elapsed().as_secs() < 60 {
+        while (is_only(meanwhile, first) || is_only(orphan, first))
+            && began.elapsed().as_secs() < 60
+        {
             std::thread::yield_now();
         }
         // SAFETY: both sets are initialised.
         let has_own = |tid| get(tid).is_some_and(|set| unsafe { libc::CPU_EQUAL(&set, &own) });
-        assert!(has_own(meanwhile) && has_own(shell.id()));
+        assert!(has_own(meanwhile) && has_own(orphan) && has_own(shell.id()));
         assert!(is_only(pinned_itself, first), "that was its own doing, and before");
-        for pid in [pinned_itself, meanwhile] {
-            // SAFETY: takes numbers; both were begun here and have not been waited for.
+        for pid in [pinned_itself, meanwhile, orphan] {
+            // SAFETY: takes numbers; all were begun here, and sleep for a minute.
             unsafe { libc::kill(pid as i32, libc::SIGKILL) };
         }
         drop(to);

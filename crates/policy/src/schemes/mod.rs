@@ -32,7 +32,7 @@ pub use clew_core::PoolKind;
 pub use registry::Registry;
 
 pub use crate::kinds::{About, Answer, Choice, Kinds};
-pub use crate::written::{SchemeError, parameters, size};
+pub use crate::written::{SchemeError, parameters, size, toml_error};
 
 /// The six answers of one scheme, ready to be asked.
 pub struct Policies {

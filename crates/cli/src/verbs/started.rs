@@ -1,5 +1,5 @@
-//! The program of `clew govern -- COMMAND`. Signals that would end this command are that program's to heed; processes that it
-//! leaves behind become this one's children, so that they are still known for its own.
+//! Programs that are started with a command of ours around them (`clew govern -- COMMAND`, `clew record -- COMMAND`): signals
+//! that would end the command are the program's to heed.
 
 use std::ffi::OsString;
 use std::io;
@@ -16,9 +16,39 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use crate::Failure;
 
 /// How soon a signal is passed on, and an end is noticed.
-const ROUND: Duration = Duration::from_millis(20);
+pub const ROUND: Duration = Duration::from_millis(20);
 
-/// A program that was started. It is killed if this is dropped before it has ended.
+/// Signals that came to this process.
+pub struct Signals(Arc<AtomicUsize>);
+
+impl Signals {
+    /// From now on these do not end it.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn heed(signals: &[i32]) -> Result<Signals, Failure> {
+        let said = Arc::new(AtomicUsize::new(0));
+        for signal in signals {
+            signal_hook::flag::register_usize(*signal, said.clone(), *signal as usize)
+                .context("heeding signals")?;
+        }
+        Ok(Signals(said))
+    }
+
+    /// The last one that came since the last time is this child's, which has not been waited for.
+    pub fn pass_on(&self, child: Pid) {
+        let signal = Signal::from_named_raw(self.0.swap(0, Relaxed) as i32);
+        // A terminal sends Ctrl-C to all that are in front: the child has it.
+        let front = rustix::termios::tcgetpgrp(rustix::stdio::stdin());
+        let is_there =
+            |signal: &Signal| *signal == Signal::INT && front == Ok(rustix::process::getpgrp());
+        if let Some(signal) = signal.filter(|signal| !is_there(signal)) {
+            let _ = rustix::process::kill_process(child, signal);
+        }
+    }
+}
+
+/// A program whose processes, also those that it leaves behind, are all below this one. It is killed if this is dropped before it has ended.
 pub struct Started {
     pid: Pid,
     ended: Arc<Mutex<Option<WaitStatus>>>,
@@ -31,11 +61,7 @@ impl Started {
     /// # Errors
     /// There is no such program, or it cannot be started.
     pub fn begin(program: &OsString, arguments: &[OsString]) -> Result<Started, Failure> {
-        let said = Arc::new(AtomicUsize::new(0));
-        for signal in [SIGTERM, SIGINT, SIGHUP] {
-            signal_hook::flag::register_usize(signal, said.clone(), signal as usize)
-                .context("heeding signals")?;
-        }
+        let signals = Signals::heed(&[SIGTERM, SIGINT, SIGHUP])?;
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
             .context("keeping what the program leaves behind")?;
         let child = Command::new(program).args(arguments).spawn().map_err(|error| {
@@ -51,11 +77,8 @@ impl Started {
         let attend = move || {
             while !over.load(Relaxed) {
                 reap(pid, &ended);
-                let signal = Signal::from_named_raw(said.swap(0, Relaxed) as i32);
-                if let Some(signal) = signal.filter(|signal| !is_the_terminals(*signal))
-                    && ended.lock().is_none()
-                {
-                    let _ = rustix::process::kill_process(pid, signal);
+                if ended.lock().is_none() {
+                    signals.pass_on(pid);
                 }
                 std::thread::sleep(ROUND);
             }
@@ -111,10 +134,4 @@ fn reap(program: Pid, ended: &Mutex<Option<WaitStatus>>) {
             *ended = Some(status);
         }
     }
-}
-
-/// Whether the program has this signal already: a terminal sends it to all that are in front.
-fn is_the_terminals(signal: Signal) -> bool {
-    let front = rustix::termios::tcgetpgrp(rustix::stdio::stdin());
-    signal == Signal::INT && front == Ok(rustix::process::getpgrp())
 }
