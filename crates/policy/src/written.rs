@@ -75,11 +75,17 @@ pub fn toml_error(error: &toml::de::Error) -> String {
     let drawn = error.to_string();
     let first = drawn.lines().next().unwrap_or_default();
     let message = error.message().replace('\n', ", ");
-    match first.strip_prefix("TOML parse error at ") {
-        Some(place) => format!("{place}: {message}"),
-        None => message,
+    let Some(place) = first.strip_prefix("TOML parse error at ") else { return message };
+    // Behind its number, as drawn.
+    let line = drawn.lines().nth(2).and_then(|line| line.split_once(" | "));
+    match line.map(|(_, line)| line.trim()).filter(|line| line.len() <= LONGEST_LINE) {
+        Some(line) => format!("{place} ({line}): {message}"),
+        None => format!("{place}: {message}"),
     }
 }
+
+/// A line is shown with what is wrong in it if it has no more bytes.
+const LONGEST_LINE: usize = 80;
 
 /// Reads a table as serde does. What is refused is named by its path.
 pub fn parameters<A: DeserializeOwned>(written: Table) -> Result<A, SchemeError> {
