@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use clew_core::{PageCounts, PageFacts, PageId, SpaceId, Tier, Vpn};
-use clew_live::programs::mappings::PageIs;
+use clew_live::programs::pagemap::PageIs;
 
 /// Pages of a leaf.
 const LEAF: u64 = 512;

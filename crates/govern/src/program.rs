@@ -14,8 +14,10 @@ use std::time::{Duration, Instant};
 
 use clew_core::{AppId, PageId, SpaceId, Vpn};
 use clew_live::programs::advice;
-use clew_live::programs::mappings::{self, Mapping, PageIs, resident_anonymous_bytes};
+use clew_live::programs::mappings::{self, Mapping};
 use clew_live::programs::name::bounded;
+use clew_live::programs::pagemap::{self, PageIs};
+use clew_live::programs::proc_stat::resident_anonymous_bytes;
 use clew_live::programs::proc_stat::{Stat, text_of};
 use clew_live::survival::predecessor::ProcessName;
 
@@ -108,7 +110,7 @@ impl Program {
         page_bytes: u64,
         found: impl FnMut(Vpn, u64, PageIs),
     ) -> io::Result<()> {
-        mappings::kept_pages(&self.pagemap, start, end, page_bytes, found)
+        pagemap::kept_pages(&self.pagemap, start, end, page_bytes, found)
     }
 
     /// What the kernel says of these pages (ascending), each. Nothing of memory that is gone.
@@ -116,7 +118,7 @@ impl Program {
         let mut states = Vec::with_capacity(pages.len());
         for run in runs(pages) {
             let (first, count) = (run[0].vpn(), run.len());
-            match mappings::page_states(&self.pagemap, first, count) {
+            match pagemap::page_states(&self.pagemap, first, count) {
                 Ok(of_run) => states.extend(of_run),
                 Err(_) => states.resize(states.len() + count, PageIs::Nothing),
             }

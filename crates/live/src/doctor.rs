@@ -118,7 +118,7 @@ fn required() -> Vec<Check> {
 
 fn scan_works() -> Result<(), String> {
     let pagemap = File::open("/proc/self/pagemap").map_err(|e| e.to_string())?;
-    crate::programs::mappings::present_pages(&pagemap, 0x1000, 0x2000, 4096, |_| {})
+    crate::programs::pagemap::present_pages(&pagemap, 0x1000, 0x2000, 4096, |_| {})
         .map_err(|e| e.to_string())
 }
 

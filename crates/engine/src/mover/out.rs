@@ -339,7 +339,8 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                     Some((_, FlashForm::Pages)) => (CodecKind::Raw, self.store.page_bytes() as u32),
                     Some((_, FlashForm::AsStored)) | None => (group.codec, group.chunk_bytes),
                 };
-                if S::LEARNS && codec.learns() && fresh.len() == 1 {
+                // What goes elsewhere at once would not be found again to learn from.
+                if S::LEARNS && how.to.is_none() && codec.learns() && fresh.len() == 1 {
                     learner.see(vpns[0]);
                 }
                 let dictionary = learner.dictionary();

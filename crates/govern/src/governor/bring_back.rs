@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use clew_core::{AccessKind, AppId, Event, PageId, PageRun, SpaceId, Tier};
-use clew_live::programs::mappings::PageIs;
+use clew_live::programs::pagemap::PageIs;
 
 use crate::governor::Governor;
 use crate::pages::Where;

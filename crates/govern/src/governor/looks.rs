@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use clew_core::{AccessKind, Event, PageId, PageRun, SpaceId, Tier, Vpn};
 use clew_engine::driver::Driver;
-use clew_live::programs::mappings::PageIs;
+use clew_live::programs::pagemap::PageIs;
 
 use crate::governor::Governor;
 use crate::pages::{Pages, Where};

@@ -1,7 +1,7 @@
 //! Taking pages out: MADV_PAGEOUT has the kernel swap them, as if it had chosen them itself.
 
 use clew_core::{Event, Group, PageId, PageRun, SpaceId, Tier};
-use clew_live::programs::mappings::PageIs;
+use clew_live::programs::pagemap::PageIs;
 
 use crate::governor::Governor;
 use crate::pages::Where;

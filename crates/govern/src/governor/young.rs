@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
 use clew_core::{AppId, AppState, Hotness, PageFacts, PageId};
-use clew_live::programs::mappings::PageIs;
+use clew_live::programs::pagemap::PageIs;
 
 use crate::governor::Governor;
 use crate::program::Program;

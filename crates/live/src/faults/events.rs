@@ -24,17 +24,18 @@ use std::time::{Duration, Instant};
 
 use clew_core::{Event, PageId, Vpn};
 use clew_store::journal::MESSAGES;
-use clew_store::{State, points};
+use clew_store::points;
 
 use crate::faults::interrupter::Interrupter;
 use crate::faults::order::{self, Layout, Next, Trust};
 use crate::faults::uffd::{Message, Uffd};
+use crate::faults::unmapped::{marked, out_in, without};
 use crate::message::Message as ToGovernor;
 use crate::programs::facts;
 use crate::programs::memory::ProgramMemory;
 use crate::programs::not_inherited;
 use crate::programs::process::{Owner, Process};
-use crate::programs::regions::{cut, remove};
+use crate::programs::regions::{cut, is_known, remove};
 use crate::programs::shared::Shared;
 use crate::survival::records::{Record, Stage};
 
@@ -483,54 +484,6 @@ impl Reader {
     }
 }
 
-/// Pages out of a program that are so far apart, bytes, are looked at by two calls.
-const APART: u64 = 2 << 20;
-
-/// Where in `range` pages are out of their program, ascending. A program's mappings may be far larger, and hold marks of
-/// its own making.
-fn out_in(process: &Process, range: Range<u64>, page_bytes: u64) -> Vec<Range<u64>> {
-    let mut found: Vec<Range<u64>> = Vec::new();
-    let (first, pages) =
-        (Vpn::of_addr(range.start, page_bytes), (range.end - range.start) / page_bytes);
-    process.space.table.for_range(first, pages, |vpn, entry| {
-        let at = vpn.addr(page_bytes);
-        match found.last_mut() {
-            _ if matches!(entry.state(), State::Resident | State::Lent) => {}
-            Some(last) if at - last.end < APART => last.end = at + page_bytes,
-            _ => found.push(at..at + page_bytes),
-        }
-    });
-    found
-}
-
-/// The parts of `ranges` that have marks, and in which the table has pages.
-fn marked(process: &Process, ranges: &[Range<u64>], page_bytes: u64) -> Vec<Range<u64>> {
-    let mut found = Vec::new();
-    for range in ranges {
-        let looked_at = process.memory.for_marked(range.clone(), |marked| {
-            if is_known(process, marked.start, marked.end, page_bytes) {
-                found.push(marked);
-            }
-        });
-        if let Err(error) = looked_at
-            && !process.memory.has_ended()
-        {
-            process.give_up(&format!("what it has unmapped cannot be looked at: {error}"));
-        }
-    }
-    found
-}
-
-/// What of `ranges` is not in `taken`.
-fn without(ranges: Vec<Range<u64>>, taken: &Range<u64>) -> Vec<Range<u64>> {
-    let parts = |range: Range<u64>| {
-        let before = range.start..range.end.min(taken.start);
-        let behind = range.start.max(taken.end)..range.end;
-        [before, behind].into_iter().filter(|part| !part.is_empty())
-    };
-    ranges.into_iter().flat_map(parts).collect()
-}
-
 /// What several threads did at once, as far as it was applied.
 #[derive(Default)]
 struct Changes {
@@ -602,17 +555,6 @@ impl Layout for Known<'_> {
     fn is_mapping(&self, start: u64, end: u64) -> bool {
         self.process.regions.lock().get(&start) == Some(&end)
     }
-}
-
-/// Whether the table has any page of `[start, end)`.
-fn is_known(process: &Process, start: u64, end: u64, page_bytes: u64) -> bool {
-    let mut found = false;
-    let (first, pages) = (Vpn::of_addr(start, page_bytes), (end - start) / page_bytes);
-    process.space.table.for_range_while(first, pages, |_, _| {
-        found = true;
-        false
-    });
-    found
 }
 
 /// Forgets `range`, but for the parts that are `kept`.
@@ -724,19 +666,4 @@ fn serve(shared: &Shared, child: Arc<Process>) {
     }
     points::fork_served();
     let _ = shared.governor.send(ToGovernor::Forked(child));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_moved_to_a_place_is_not_what_was_there() {
-        let there = || vec![10..20, 30..40];
-        assert_eq!(without(there(), &(0..10)), there());
-        assert_eq!(without(there(), &(20..30)), there());
-        assert_eq!(without(there(), &(12..15)), [10..12, 15..20, 30..40]);
-        assert_eq!(without(there(), &(15..35)), [10..15, 35..40]);
-        assert_eq!(without(there(), &(0..50)), []);
-    }
 }

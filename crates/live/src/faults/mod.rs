@@ -16,3 +16,4 @@ pub mod room;
 pub mod serve;
 pub mod stuck;
 pub mod uffd;
+mod unmapped;

@@ -11,7 +11,7 @@ use std::time::Instant;
 use clew_core::Vpn;
 
 use crate::faults::stuck::Stuck;
-use crate::programs::mappings::{Call, call_of_thread};
+use crate::programs::calls::{Call, call_of_thread};
 use crate::programs::process::Process;
 use crate::programs::regions::cut;
 

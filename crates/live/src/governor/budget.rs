@@ -13,7 +13,7 @@ use super::Governor;
 use super::fullness::Say;
 use super::scans::Unknown;
 use crate::control::status::UsedBytes;
-use crate::programs::mappings::resident_anonymous_bytes;
+use crate::programs::proc_stat::resident_anonymous_bytes;
 use crate::programs::process::Process;
 use crate::workers::work::Work;
 

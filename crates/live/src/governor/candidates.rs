@@ -8,7 +8,7 @@ use clew_store::State;
 
 use super::{BEING_PREPARED, Governor, Waiting};
 use crate::agents::candidate::Candidate;
-use crate::programs::mappings::resident_anonymous_bytes_of;
+use crate::programs::proc_stat::resident_anonymous_bytes_of;
 use crate::programs::process::Process;
 
 /// What waits that is looked at each time.

@@ -10,8 +10,8 @@ use super::{Governor, Waiting};
 use crate::agents::refusal::OWN_USERFAULTFD;
 use crate::faults::affinity;
 use crate::programs::let_go::PATIENCE;
-use crate::programs::mappings::resident_anonymous_bytes_of;
 use crate::programs::plea::Plea;
+use crate::programs::proc_stat::resident_anonymous_bytes_of;
 use crate::programs::process::Process;
 use crate::workers::work::Work;
 

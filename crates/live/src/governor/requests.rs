@@ -9,7 +9,7 @@ use crossbeam_channel::Sender;
 use super::mounts::Said;
 use super::{Governor, Waiting};
 use crate::control::protocol::{ENDING, Reply, Request};
-use crate::programs::mappings::resident_anonymous_bytes_of;
+use crate::programs::proc_stat::resident_anonymous_bytes_of;
 use crate::users::Asker;
 
 /// Clients that wait for several pieces of work.

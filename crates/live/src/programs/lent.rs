@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use clew_core::{Event, Vpn};
 use clew_store::State;
 
-use super::mappings;
+use super::pagemap;
 use super::process::Process;
 use super::shared::Shared;
 
@@ -31,7 +31,7 @@ pub fn look_at_lent(shared: &Shared, process: &Process, events: &mut Vec<Event>)
     let page = shared.page_bytes;
     for range in ranges {
         let (start, end) = (range.start * page, range.end * page);
-        let looked = mappings::present_pages(pagemap, start, end, page, |present| {
+        let looked = pagemap::present_pages(pagemap, start, end, page, |present| {
             let (first, pages) = (present.first, present.pages);
             let back = shared.mover.came_back(&process.space, first, pages, events);
             process.lent_back.fetch_add(back as u64, Ordering::Relaxed);

@@ -19,7 +19,7 @@ use crate::agents::agent::Agent;
 use crate::faults::uffd::{Partial, Uffd};
 use crate::programs::advice;
 use crate::programs::kcmp::runs_in_memory_of;
-use crate::programs::mappings::{PageIs, marked_pages, page_states, present_pages};
+use crate::programs::pagemap::{PageIs, marked_pages, page_states, present_pages};
 use crate::programs::robust::RobustLists;
 use crate::survival::records::Descriptors;
 

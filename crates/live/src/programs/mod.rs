@@ -1,6 +1,7 @@
 //! Programs: their processes, their mappings and memory, and those that are left alone.
 
 pub mod advice;
+pub mod calls;
 pub mod facts;
 pub mod kcmp;
 pub mod lent;
@@ -11,6 +12,7 @@ pub mod memory;
 pub mod name;
 pub mod not_inherited;
 pub mod outside;
+pub mod pagemap;
 pub mod plea;
 pub mod proc_stat;
 pub mod process;

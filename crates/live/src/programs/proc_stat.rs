@@ -1,7 +1,8 @@
-//! `/proc/PID/stat`: who began a process, when, and what processor time it used; and its threads.
+//! `/proc/PID/stat` and `statm`: who began a process, when, what processor time it used, and what it has resident; and its threads.
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 
 /// What is read there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,6 +145,27 @@ pub fn cpu_seconds(pid: u32) -> Option<f64> {
             && libc::clock_gettime(clock, &mut time) == 0
     };
     is_known.then(|| time.tv_sec as f64 + time.tv_nsec as f64 / 1e9)
+}
+
+/// Resident anonymous bytes of process `pid`. Zero once it is gone.
+pub fn resident_anonymous_bytes_of(pid: u32, page_bytes: u64) -> u64 {
+    let of = |statm: io::Result<File>| {
+        statm.map_or(0, |statm| resident_anonymous_bytes(&statm, page_bytes))
+    };
+    match of(File::open(format!("/proc/{pid}/statm"))) {
+        0 => of(open_of_process(pid, "statm")),
+        bytes => bytes,
+    }
+}
+
+/// Resident anonymous bytes of a process, from an open `/proc/PID/statm`. Zero once it is gone.
+pub fn resident_anonymous_bytes(statm: &File, page_bytes: u64) -> u64 {
+    let mut line = [0; 256];
+    let Ok(bytes) = statm.read_at(&mut line, 0) else { return 0 };
+    let text = String::from_utf8_lossy(&line[..bytes]);
+    let mut fields = text.split_ascii_whitespace().skip(1).map(|f| f.parse::<u64>().unwrap_or(0));
+    let (resident, shared) = (fields.next().unwrap_or(0), fields.next().unwrap_or(0));
+    resident.saturating_sub(shared) * page_bytes
 }
 
 #[cfg(test)]

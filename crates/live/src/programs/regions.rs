@@ -19,6 +19,17 @@ pub fn remove(shared: &Shared, process: &Process, start: u64, end: u64) {
     process.runs(first, pages).for_each(|run| shared.post(Event::Freed { run }));
 }
 
+/// Whether the table has any page of `[start, end)`.
+pub fn is_known(process: &Process, start: u64, end: u64, page_bytes: u64) -> bool {
+    let mut found = false;
+    let (first, pages) = (Vpn::of_addr(start, page_bytes), (end - start) / page_bytes);
+    process.space.table.for_range_while(first, pages, |_, _| {
+        found = true;
+        false
+    });
+    found
+}
+
 /// Takes `[start, end)` out of the set of regions.
 pub fn cut(regions: &mut BTreeMap<u64, u64>, start: u64, end: u64) {
     let hit: Vec<(u64, u64)> = regions

@@ -13,8 +13,10 @@ use clew_core::{Event, Vpn};
 use clew_store::{Entry, points};
 
 use crate::faults::affinity::Unpreempted;
-use crate::programs::mappings::{self, Mapping, Present, Span};
+use crate::programs::calls;
+use crate::programs::mappings::{self, Mapping, Span};
 use crate::programs::not_inherited::{forget_what_is_missing, look_to_the_end};
+use crate::programs::pagemap::{self, Present};
 use crate::programs::process::Process;
 use crate::programs::regions::cut;
 use crate::programs::shared::Shared;
@@ -38,7 +40,7 @@ pub fn scan(shared: &Shared, process: &Process) -> std::io::Result<Vec<Event>> {
     if !look_to_the_end(shared, process) {
         return Ok(events);
     }
-    let (pointers, _) = mappings::stack_pointers(process.pid());
+    let (pointers, _) = calls::stack_pointers(process.pid());
     let own = process.agents_own(shared.page_bytes);
     let left_out = process.left_out.load(Ordering::SeqCst);
     let known = process.regions.lock().clone();
@@ -63,7 +65,7 @@ pub fn scan(shared: &Shared, process: &Process) -> std::io::Result<Vec<Event>> {
     // event was read. The latter is ruled out once every thread was seen elsewhere, if no further
     // event has been read since.
     let applied = process.applied.load(Ordering::SeqCst);
-    if mappings::stack_pointers(process.pid()).1 {
+    if calls::stack_pointers(process.pid()).1 {
         let quiet = Quiet { applied, is_alone: OnceCell::new() };
         // Not held meanwhile: who reads events has the space's lock, and takes this one then.
         let regions = process.regions.lock().clone();
@@ -265,7 +267,7 @@ fn adopt(
     let look = |from: u64, found: &mut Vec<Present>| {
         let to = range.end.min(from + window);
         found.clear();
-        mappings::present_pages(pagemap, from, to, shared.page_bytes, |p| found.push(p))
+        pagemap::present_pages(pagemap, from, to, shared.page_bytes, |p| found.push(p))
     };
     for from in range.clone().step_by(window as usize) {
         let seen = process.applied.load(Ordering::SeqCst);

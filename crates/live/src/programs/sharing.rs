@@ -12,8 +12,8 @@ use std::sync::atomic::Ordering;
 use clew_core::SpaceId;
 
 use crate::programs::kcmp::share_memory;
-use crate::programs::mappings::{resident_anonymous_bytes, resident_anonymous_bytes_of};
 use crate::programs::proc_stat::user_of;
+use crate::programs::proc_stat::{resident_anonymous_bytes, resident_anonymous_bytes_of};
 use crate::programs::process::{ProcFiles, Process};
 use crate::programs::shared::Shared;
 use crate::survival::predecessor::ProcessName;

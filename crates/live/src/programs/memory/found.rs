@@ -13,7 +13,7 @@ use clew_engine::{Staged, Took};
 
 use super::ProgramMemory;
 use crate::agents::agent::Agent;
-use crate::programs::mappings::{PageIs, page_states, present_pages};
+use crate::programs::pagemap::{PageIs, page_states, present_pages};
 
 /// How often a page is looked for, a millisecond apart, before it is given up as lost.
 const LOOKS: usize = 200;
