@@ -1,79 +1,13 @@
 //! Chromium renders a page whose script computes a digest: with its sandbox and without, managed and
 //! not.
 
-use std::fs;
-use std::path::Path;
-use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
+use clew_fixture::browser::{chromium, digest, has_sandboxed_renderer, wanted};
 use clew_fixture::other_user::{OtherUser, as_other_user, directory_of_theirs};
 use clew_fixture::storm::{CONFIG, LIMIT, Storm, rounds};
 use clew_fixture::*;
-
-/// Numbers, strings and a map: some 40 MiB, gone through several times.
-const PAGE: &str = "<!doctype html><p id=answer>none</p><script>
-let x = 7;
-const random = () => x = (Math.imul(x, 1103515245) + 12345) >>> 0;
-const numbers = new Uint32Array(4 << 20).map(() => random() >>> 16);
-const map = new Map();
-for (let i = 0; i < 30000; i++) map.set('key' + random(), 'value ' + i + ' ' + random());
-let h = 0;
-const add = (n) => h = (Math.imul(h, 31) + n) >>> 0;
-for (let pass = 0; pass < 5; pass++) {
-  numbers.forEach(add);
-  for (const [key, value] of map) add(key.charCodeAt(5) + value.charCodeAt(value.length - 2));
-  for (let i = 0; i < 200000; i++) numbers[random() % numbers.length] ^= random();
-}
-document.getElementById('answer').textContent = 'digest ' + h.toString(16);
-</script>
-";
-
-const FLAGS: [&str; 8] = [
-    "--headless",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--dump-dom",
-];
-
-/// Chromium with its files in `dir`, where the page is too.
-fn chromium(dir: &Path, profile: &str, more: &[&str]) -> Vec<String> {
-    let page = dir.join("page.html");
-    fs::write(&page, PAGE).expect("a page");
-    let mut words = vec!["chromium".to_string()];
-    words.extend(FLAGS.iter().chain(more).map(|word| word.to_string()));
-    words.push(format!("--user-data-dir={}", dir.join(profile).display()));
-    words.push(format!("file://{}", page.display()));
-    words
-}
-
-/// What the page says.
-fn digest(said: &str) -> Option<String> {
-    let (_, rest) = said.split_once("<p id=\"answer\">")?;
-    let (digest, _) = rest.split_once("</p>")?;
-    digest.starts_with("digest ").then(|| digest.to_string())
-}
-
-/// What it says without Clew.
-fn wanted(dir: &Path) -> String {
-    let words = chromium(dir, "twin", &["--no-sandbox"]);
-    let output = run_to_end(Command::new(&words[0]).args(&words[1..]).env("HOME", dir), LIMIT);
-    let said = String::from_utf8_lossy(&output.stdout);
-    digest(&said).unwrap_or_else(|| panic!("no digest: {}", texts(&output)))
-}
-
-/// Whether some descendant of `pid` renders pages under a filter of system calls.
-fn has_sandboxed_renderer(pid: u32) -> bool {
-    descendants(pid).into_iter().any(|pid| {
-        let read = |name: &str| fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
-        let renders = String::from_utf8_lossy(&read("cmdline")).contains("--type=renderer");
-        renders && String::from_utf8_lossy(&read("status")).contains("\nSeccomp:\t2\n")
-    })
-}
 
 fn assert_digest(program: &mut Program, wanted: &str) {
     let said = program.rest(LIMIT).join("\n");
