@@ -40,7 +40,7 @@ test:
 ## The long form of the tests that can be long, four to five hours: the Python module as maturin builds it, the stress program, stress-ng, 200
 ## daemons killed under real programs, CPython's suite, gcc, Chromium, fio and PostgreSQL ten times over,
 ## a daemon killed at each step 20 times, every system call that can fail (two hours of it), fuzzing, links to
-## donors cut 1,000 times, a thousand machines simulated for an hour, an hour of operations by chance on a mount whose server is
+## donors cut 1,000 times, fifty-two programs of four users, a thousand machines simulated for an hour, an hour of operations by chance on a mount whose server is
 ## killed.
 soak:
 	scripts/setup.sh cc redis-server redis-benchmark node python3 sqlite3 stress-ng unshare setpriv \
@@ -48,10 +48,10 @@ soak:
 	$(MAKE) python
 	CLEW_SHADOW_SECONDS=1200 CLEW_STRESS_SECONDS=60 CLEW_KILLS=200 CLEW_FUZZ_SECONDS=120 \
 	CLEW_POINT_TIMES=20 CLEW_FAULT_SECONDS=0 CLEW_PROGRAM_ROUNDS=10 CLEW_CUTS=1000 CLEW_SIMULATED_MINUTES=60 \
-	CLEW_MOUNT_SECONDS=3600 CLEW_DONOR_ARMS=clew+donor,clew-mobileswap,clew-remoteswap,clew-cloudswap \
+	CLEW_MOUNT_SECONDS=3600 CLEW_USER_PROGRAMS=52 CLEW_DONOR_ARMS=clew+donor,clew-mobileswap,clew-remoteswap,clew-cloudswap \
 	$(CARGO) test --release -p clew -p clew-live -p clew-mount --no-fail-fast --test random --test shadow --test stress_ng \
 		--test soak --test survive --test kill_points --test faults --test 'fuzz_*' \
-		--test cpython --test compiler --test browser --test io_uring --test postgres --test cuts --test simulate \
+		--test cpython --test compiler --test browser --test io_uring --test postgres --test cuts --test simulate --test users \
 		--test demo_donors -- --nocapture
 
 ## Random tests of policies, engine and traces with a hundred times as many cases as in `make test`, seven minutes.

@@ -28,17 +28,22 @@ struct User {
 
 /// Two users with accounts who are neither root nor nobody; `None`, and said, where `test` cannot run.
 fn two_users(test: &str, programs: &[&str]) -> Option<[User; 2]> {
+    some_users(test, programs)
+}
+
+/// The same of as many as are wanted.
+fn some_users<const N: usize>(test: &str, programs: &[&str]) -> Option<[User; N]> {
     let programs = [&["cc", "setpriv", "python3"], programs].concat();
     if !can_run(test, &programs) {
         return None;
     }
     let accounts = fs::read_to_string("/etc/passwd").unwrap_or_default();
     let uids = accounts.lines().filter_map(|line| line.split(':').nth(2)?.parse::<u32>().ok());
-    let uids: Vec<u32> = uids.filter(|uid| *uid != 0 && *uid < 65534).take(2).collect();
-    match uids[..] {
-        [one, two] => Some([one, two].map(|uid| User::new(uid, &[GROUP]))),
-        _ => {
-            skip(test, "there are no two users besides root");
+    let uids: Vec<u32> = uids.filter(|uid| *uid != 0 && *uid < 65534).take(N).collect();
+    match <[u32; N]>::try_from(uids) {
+        Ok(uids) => Some(uids.map(|uid| User::new(uid, &[GROUP]))),
+        Err(_) => {
+            skip(test, &format!("there are no {N} users besides root"));
             None
         }
     }
@@ -46,9 +51,14 @@ fn two_users(test: &str, programs: &[&str]) -> Option<[User; 2]> {
 
 /// A service with a log that says who is refused.
 fn service(besides: &[&str]) -> Fixture {
+    service_of("1GiB", besides)
+}
+
+/// The same with this budget.
+fn service_of(budget: &str, besides: &[&str]) -> Fixture {
     let group = GROUP.to_string();
     let words = [&["--scheme", "zram", "--all-users", "--group", &group], besides].concat();
-    Fixture::start_hooked("1GiB", &words, vec![("CLEW_LOG", "debug".to_string())])
+    Fixture::start_hooked(budget, &words, vec![("CLEW_LOG", "debug".to_string())])
 }
 
 /// The command under test, where every user can read it.
@@ -574,4 +584,50 @@ fn commands_of_a_member_find_the_service() {
     }
     assert!(place.clew(&member, &["doctor"]).status.success(), "what is missing is the service's");
     says(&place.clew(&member, &["stop"]), 1, &["only root may end"]);
+}
+
+/// As many programs as `CLEW_USER_PROGRAMS` says (8), of four users, in half of what they have; the daemon is killed meanwhile.
+#[test]
+fn programs_of_four_users_at_once_are_all_right() {
+    const EACH: u64 = 12;
+    let Some(users) = some_users::<4>("users::four_users", &[]) else { return };
+    let count = number_from_env("CLEW_USER_PROGRAMS", 8);
+    let budget = format!("{}MiB", count * EACH / 2 + 32);
+    let mut fixture = service_of(&budget, &[]);
+    let mut programs = Vec::new();
+    for number in 0..count {
+        let user = &users[number as usize % users.len()];
+        let mut program = user.touch(&fixture, &format!("app-{number}"), EACH, number);
+        let sum = program.ask("sum");
+        programs.push((program, sum));
+    }
+    let mut random = Random(11);
+    let mut visits = |programs: &mut Vec<(Program, String)>| {
+        for _ in 0..count * 3 {
+            let (program, sum) = &mut programs[random.below(count) as usize];
+            program.expect("sum", sum);
+            program.expect("touch random 500 7", "touched 500 bad 0");
+        }
+    };
+    visits(&mut programs);
+    let out = fixture.status().totals.swapped_out_pages;
+    assert!(out > count * EACH * PAGES_OF_MIB / 4, "{out} pages have left");
+    fixture.kill_daemon();
+    fixture.start_successor(&[]);
+    visits(&mut programs);
+    for (program, sum) in &mut programs {
+        program.expect("sum", sum);
+    }
+    // Each sees the own ones.
+    for (number, user) in users.iter().enumerate() {
+        let status = user.status(&fixture);
+        assert!(status.apps.iter().all(|app| app.uid == user.uid), "{:?}", status.apps);
+        let own = (0..count as usize).filter(|program| program % users.len() == number).count();
+        let managed = status.apps.iter().flat_map(|app| &app.processes).filter(|p| p.managed);
+        assert_eq!(managed.count(), own, "{:?}", status.apps);
+    }
+    let status = fixture.status();
+    assert!(status.daemon_bytes < (16 << 20) + status.managed_pages * 35 / 2, "{status:?}");
+    programs.into_iter().for_each(|(program, _)| program.quit());
+    fixture.assert_daemon_lives();
 }
