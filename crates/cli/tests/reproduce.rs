@@ -61,6 +61,6 @@ fn what_is_not_there_is_refused_and_told() {
     }
     std::fs::write(dir.join("file"), "x").expect("it can be written");
     let output = reproduce(&["archer", "--quick", "--figure", "3", "--output", &at("file")]);
-    assert_eq!(output.status.code(), Some(1), "{}", texts(&output));
+    assert_eq!(output.status.code(), Some(2), "{}", texts(&output));
     assert!(String::from_utf8_lossy(&output.stderr).contains("file"), "{}", texts(&output));
 }
