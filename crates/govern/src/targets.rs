@@ -98,6 +98,9 @@ impl Targets {
     /// Whether an agent has this process's memory: then a daemon manages it, or is about to. It is of the same user, or
     /// of root if the process was root's and became another user's; what others call an agent is not asked for.
     pub fn has_agent(&self, pid: u32) -> bool {
+        if self.agents.is_empty() {
+            return false;
+        }
         let Some(user) = user_of(pid) else { return false };
         let mut of_user = self.agents.iter().filter(|(_, uid)| [0, user].contains(uid));
         of_user.any(|(agent, _)| share_memory(pid, *agent) == Some(true))

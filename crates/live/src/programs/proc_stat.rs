@@ -1,7 +1,7 @@
 //! `/proc/PID/stat` and `statm`: who began a process, when, what processor time it used, and what it has resident; and its threads.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 
 /// What is read there.
@@ -23,7 +23,10 @@ pub struct Stat {
 
 /// The text of `stat` or `status`: a program's name is there, which is of any bytes, and cut at the fifteenth.
 pub fn text_of(path: &str) -> io::Result<String> {
-    Ok(String::from_utf8_lossy(&std::fs::read(path)?).into_owned())
+    // Of these files no size is known before: one read gets all of most of them, and one more says so.
+    let mut bytes = Vec::with_capacity(4096);
+    File::open(path)?.take(u64::MAX).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 impl Stat {
