@@ -86,6 +86,9 @@ impl Governor {
         self.last_activity = now;
         let mut worked = HashSet::new();
         for (id, app) in &mut self.apps {
+            if app.activity.is_passed_over(app.faults, now) {
+                continue;
+            }
             let cpu: Duration = app.members.iter().filter_map(|member| cpu_time(member.pid)).sum();
             app.activity.read(cpu, app.faults, now);
             if std::mem::replace(&mut app.cpu, cpu) != cpu {

@@ -25,6 +25,10 @@ const QUIET: Duration = Duration::from_millis(1000);
 /// How much more than the app in front another must work to take its place.
 const CLEARLY: f64 = 2.0;
 
+/// An app that has done nothing for so long is read once in so many periods: of hundreds of programs most sleep.
+const SLEEPS: Duration = Duration::from_secs(2);
+const SELDOM: u32 = 5;
+
 /// What is known of an app's activity.
 #[derive(Debug, Default)]
 pub struct Activity {
@@ -32,6 +36,10 @@ pub struct Activity {
     pub told: bool,
     /// CPU time and faults as last read.
     last: Option<(Duration, u64)>,
+    /// When that was, since when nothing has changed, and how often it was passed over since.
+    read: Option<Instant>,
+    sleeps_since: Option<Instant>,
+    passed_over: u32,
     /// Work in the last period: 1.0 is just enough.
     works: f64,
     /// When it last worked.
@@ -46,10 +54,25 @@ impl Activity {
         let cpu_share = cpu.saturating_sub(cpu_before).as_secs_f64() / WORKS.as_secs_f64();
         let fault_share = faults.saturating_sub(faults_before) as f64 / FAULTS as f64;
         self.last = Some((cpu, faults));
-        self.works = cpu_share + fault_share;
+        // Where it was passed over, its time is of all these periods; nobody is who has faults.
+        let since = self.read.map_or(PERIOD, |read| now.duration_since(read).max(PERIOD));
+        self.read = Some(now);
+        self.works = cpu_share * (PERIOD.as_secs_f64() / since.as_secs_f64()) + fault_share;
+        match (cpu, faults) == (cpu_before, faults_before) {
+            true => drop(self.sleeps_since.get_or_insert(now)),
+            false => self.sleeps_since = None,
+        }
         if self.works >= 1.0 {
             self.when = Some(now);
         }
+    }
+
+    /// Whether it need not be read this time: it has slept for a while, and has had no more faults than that.
+    pub fn is_passed_over(&mut self, faults: u64, now: Instant) -> bool {
+        let sleeps = self.sleeps_since.is_some_and(|since| now.duration_since(since) >= SLEEPS)
+            && self.last.is_some_and(|(_, before)| before == faults);
+        self.passed_over = if sleeps { (self.passed_over + 1) % SELDOM } else { 0 };
+        self.passed_over > 0
     }
 
     fn is_quiet(&self, now: Instant) -> bool {
@@ -126,9 +149,13 @@ impl Governor {
         }
         self.last_activity = Instant::now();
         let now = self.last_activity;
-        let read: Vec<(AppId, Duration, u64)> =
-            self.apps.keys().map(|id| (*id, self.cpu_time(*id), self.faults_of(*id))).collect();
-        for (id, cpu, faults) in read {
+        for id in self.apps.keys().copied().collect::<Vec<_>>() {
+            let faults = self.faults_of(id);
+            let Some(app) = self.apps.get_mut(&id) else { continue };
+            if app.activity.is_passed_over(faults, now) {
+                continue;
+            }
+            let cpu = self.cpu_time(id);
             if let Some(app) = self.apps.get_mut(&id) {
                 app.activity.read(cpu, faults, now);
             }
@@ -207,6 +234,32 @@ mod tests {
         // A process that ended has taken its time with it.
         activity.read(Duration::from_millis(50), 12, now);
         assert_eq!(activity.works, 0.0);
+    }
+
+    #[test]
+    fn who_sleeps_is_read_seldom_and_who_wakes_up_does_not_seem_to_work_more() {
+        let (mut activity, mut now) = (Activity::default(), Instant::now());
+        let mut reads = |activity: &mut Activity, periods: u32, cpu_ms: u64, faults: u64| {
+            let mut read = 0;
+            for _ in 0..periods {
+                now += PERIOD;
+                if !activity.is_passed_over(faults, now) {
+                    activity.read(Duration::from_millis(cpu_ms), faults, now);
+                    read += 1;
+                }
+            }
+            read
+        };
+        assert_eq!(reads(&mut activity, 20, 7, 3), 20);
+        assert_eq!(reads(&mut activity, 50, 7, 3), 10);
+        // A timer of its own: 5 ms in five periods are a fifth of what is work.
+        assert_eq!(reads(&mut activity, 5, 12, 3), 1);
+        assert!((activity.works - 0.2).abs() < 1e-9 && activity.when.is_none());
+        assert_eq!(reads(&mut activity, 20, 12, 3), 20);
+        // A fault is seen at once.
+        assert_eq!(reads(&mut activity, 11, 12, 3), 2);
+        assert_eq!(reads(&mut activity, 1, 12, 99), 1);
+        assert!(activity.works >= 1.0);
     }
 
     #[test]
