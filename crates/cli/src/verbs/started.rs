@@ -37,18 +37,17 @@ impl Signals {
 
     /// The last one that came since the last time is this child's, which has not been waited for.
     pub fn pass_on(&self, child: Pid) {
-        let signal = Signal::from_named_raw(self.0.swap(0, Relaxed) as i32);
+        let Some(signal) = Signal::from_named_raw(self.0.swap(0, Relaxed) as i32) else { return };
         // A terminal sends Ctrl-C to all that are in front: the child has it.
         let front = rustix::termios::tcgetpgrp(rustix::stdio::stdin());
-        let is_there =
-            |signal: &Signal| *signal == Signal::INT && front == Ok(rustix::process::getpgrp());
-        if let Some(signal) = signal.filter(|signal| !is_there(signal)) {
+        if signal != Signal::INT || front != Ok(rustix::process::getpgrp()) {
             let _ = rustix::process::kill_process(child, signal);
         }
     }
 }
 
-/// A program whose processes, also those that it leaves behind, are all below this one. It is killed if this is dropped before it has ended.
+/// A program whose processes, also those that it leaves behind, are all below this one. It is killed if this is dropped before it
+/// has ended.
 pub struct Started {
     pid: Pid,
     ended: Arc<Mutex<Option<WaitStatus>>>,
