@@ -82,6 +82,9 @@ pub enum WireError {
     /// What must be zero is not.
     #[error("a frame whose spare bytes are not zero")]
     Spare,
+    /// What was asked by this number.
+    #[error("question {0} was left out, and a later one answered")]
+    LeftOut(u64),
 }
 
 impl Head {

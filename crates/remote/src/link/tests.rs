@@ -12,6 +12,7 @@ use super::*;
 use crate::donor::{Donor, Lending};
 use crate::keys::Keys;
 use crate::proxy::{Act, Proxy};
+use crate::wire::{Head, Kind};
 
 /// A donor and a borrower that know each other.
 pub(crate) struct Pair {
@@ -274,19 +275,20 @@ fn a_donor_that_has_begun_anew_has_lost_what_it_had_and_says_so() {
 
 /// What a donor says of itself.
 fn how_it_stands() -> Vec<u8> {
-    use crate::wire::{DonorFacts, FACTS_BYTES, Head, Kind};
+    use crate::wire::{DonorFacts, FACTS_BYTES};
 
     let facts = DonorFacts { free_bytes: 1 << 20, ..DonorFacts::default() };
     let head = Head { body_bytes: FACTS_BYTES as u32, ..Head::of(Kind::State, 0, 0) };
     [&head.to_bytes()[..], &facts.to_bytes()].concat()
 }
 
-/// A donor that answers a read as if it were a write, once: the question is asked again on the next link, and nobody waits for
-/// ever.
-#[test]
-fn an_answer_of_another_kind_ends_the_link_and_no_question() {
+/// What a donor of the tests' own answers a question, in each round of its link; nothing, if that is its answer.
+type Answers = fn(head: Head, round: usize) -> Option<Head>;
+
+/// A link to such a donor.
+fn answered_by(answers: Answers, patience: Patience) -> Link {
     use crate::secure::Channel;
-    use crate::wire::{Frames, Head, Kind};
+    use crate::wire::Frames;
 
     let (donor, borrower) = (Identity::random().unwrap(), Identity::random().unwrap());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -307,11 +309,7 @@ fn an_answer_of_another_kind_ends_the_link_and_no_question() {
                     break;
                 }
                 while let Ok(Some((head, _))) = frames.take() {
-                    let answer = match (head.kind, round) {
-                        (Kind::Read, 0) => Head { kind: Kind::Wrote, body_bytes: 0, ..head },
-                        (Kind::Read, _) => Head { kind: Kind::Data, body_bytes: 3, ..head },
-                        _ => continue,
-                    };
+                    let Some(answer) = answers(head, round) else { continue };
                     let body: &[u8] = if answer.kind == Kind::Data { b"abc" } else { b"" };
                     let mut sealed = Vec::new();
                     channel.seal(&[&answer.to_bytes()[..], body].concat(), &mut sealed).unwrap();
@@ -320,11 +318,50 @@ fn an_answer_of_another_kind_ends_the_link_and_no_question() {
             }
         }
     });
-    let patience = Patience { donor: Duration::from_secs(20), ..Patience::default() };
     let session = Session([1; 16]);
     let peer = Peer { address, identity: borrower, donor: key, session, has: false };
-    let link = Link::new(peer, patience, None).unwrap();
+    Link::new(peer, patience, None).unwrap()
+}
+
+/// A read, as it should be answered.
+fn data(head: Head) -> Option<Head> {
+    (head.kind == Kind::Read).then_some(Head { kind: Kind::Data, body_bytes: 3, ..head })
+}
+
+/// A donor that answers a read as if it were a write, once: the question is asked again on the next link, and nobody waits for
+/// ever.
+#[test]
+fn an_answer_of_another_kind_ends_the_link_and_no_question() {
+    let answers: Answers = |head, round| match (head.kind, round) {
+        (Kind::Read, 0) => Some(Head { kind: Kind::Wrote, body_bytes: 0, ..head }),
+        _ => data(head),
+    };
+    let patience = Patience { donor: Duration::from_secs(20), ..Patience::default() };
+    let link = answered_by(answers, patience);
     assert_eq!(read(&link, 0, 4096).unwrap(), b"abc");
+    assert_eq!(link.standing().connections, 2);
+}
+
+/// A donor that leaves a question out and answers the next one: nobody waits until it is late, and the link says why it was cut.
+#[test]
+fn a_question_that_is_left_out_is_asked_again_at_once() {
+    let answers: Answers = |head, round| match (head.at, round) {
+        (0, 0) => None,
+        _ => data(head),
+    };
+    // Otherwise it would be given up after that.
+    let long = Duration::from_secs(20);
+    let link = answered_by(answers, Patience { donor: long, link: long, ..Patience::default() });
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| read(&link, 0, 4096));
+        // The donor has left that out by now, or does so then.
+        let second = scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(20));
+            read(&link, 4096, 4096)
+        });
+        assert_eq!(first.join().unwrap().unwrap(), b"abc");
+        assert_eq!(second.join().unwrap().unwrap(), b"abc");
+    });
     assert_eq!(link.standing().connections, 2);
 }
 

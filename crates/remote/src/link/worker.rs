@@ -275,6 +275,15 @@ impl Worker<'_> {
         Some(asked)
     }
 
+    /// A donor answers in order: one that answers `number` before what was asked earlier never will.
+    fn nothing_is_left_out(&self, number: u64) -> Result<(), WireError> {
+        let is_due = |(_, asked): &(&u64, &Asked)| !matches!(asked.what, What::Forget { .. });
+        match self.sent.asked.range(..number).find(is_due) {
+            Some((earlier, _)) => Err(WireError::LeftOut(*earlier)),
+            None => Ok(()),
+        }
+    }
+
     /// Whether something of that kind was asked by this number.
     fn is_answer(&self, head: &Head) -> bool {
         match self.sent.asked.get(&head.number).map(|asked| &asked.what) {
@@ -329,6 +338,9 @@ impl Worker<'_> {
                     self.shared.has_lost.store(true, Release);
                 }
                 let round_trip = pinged.take_if(|(number, _)| *number == head.number);
+                if round_trip.is_some() {
+                    self.nothing_is_left_out(head.number)?;
+                }
                 let round_trip = round_trip.map(|(_, since)| since.elapsed());
                 let mut standing = self.shared.standing.lock();
                 let (now, patience) = (Instant::now(), &self.shared.patience);
@@ -339,6 +351,7 @@ impl Worker<'_> {
                 return Err(SecureError::Wire(WireError::Kind(head.kind as u8)));
             }
             Kind::Wrote | Kind::Data => {
+                self.nothing_is_left_out(head.number)?;
                 let asked = self.answered(head.number);
                 asked.into_iter().for_each(|asked| self.tell(asked, head.status, body));
             }
