@@ -149,6 +149,13 @@ pub struct Governor {
     said_full: bool,
 }
 
+fn is_for_want_of_descriptors(error: &std::io::Error) -> bool {
+    use rustix::io::Errno;
+    [Errno::MFILE, Errno::NFILE]
+        .map(|errno| Some(errno.raw_os_error()))
+        .contains(&error.raw_os_error())
+}
+
 /// What came first; `None` where nothing more will come that way.
 enum Said {
     Order(Option<Order>),
@@ -499,8 +506,8 @@ impl Governor {
                 self.refused.insert(process);
                 return;
             }
-            // It has ended.
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound) => return,
+            // It has ended, mostly.
+            Err(error) if !is_for_want_of_descriptors(&error) => return,
             Err(error) => {
                 if !std::mem::replace(&mut self.said_full, true) {
                     let all = self.programs.len();

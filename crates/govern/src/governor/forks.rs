@@ -1,10 +1,12 @@
 //! Forked processes have their parent's pages, as long as neither writes to them: `statm` has these in each, and memory once.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use clew_core::SpaceId;
 
 use crate::governor::Governor;
+use crate::program::Program;
 
 /// How often it is looked at what a program has for itself: that takes a pass over its page tables.
 const LOOK: Duration = Duration::from_secs(10);
@@ -18,12 +20,13 @@ impl Governor {
             return;
         }
         self.looked_at_forks = Some(Instant::now());
-        let parents: std::collections::HashSet<u32> =
-            self.programs.values().map(|program| program.parent).collect();
-        let due = |program: &&crate::program::Program| {
+        let parents: HashSet<u32> = self.programs.values().map(|program| program.parent).collect();
+        let due = |program: &&Program| {
             let is_one =
                 parents.contains(&program.name.pid) || self.by_pid.contains_key(&program.parent);
-            is_one && program.own_part_looked.is_none_or(|when| when.elapsed() >= LOOK)
+            // Who shared with others that have ended has all for itself again.
+            (is_one || program.own_part < 1.0)
+                && program.own_part_looked.is_none_or(|when| when.elapsed() >= LOOK)
         };
         let due: Option<SpaceId> = self
             .programs

@@ -8,6 +8,7 @@ use clew_core::{AppId, AppState, Event, SpaceId, Trigger};
 use clew_live::governor::activity::{PERIOD, Turn, cpu_time, turn};
 
 use crate::governor::Governor;
+use crate::program::Program;
 
 impl Governor {
     /// Somebody says where the app of a process is.
@@ -95,7 +96,7 @@ impl Governor {
                 worked.insert(*id);
             }
         }
-        let busy = |program: &&mut crate::program::Program| worked.contains(&program.app);
+        let busy = |program: &&mut Program| worked.contains(&program.app);
         self.programs.values_mut().filter(busy).for_each(|program| program.stir());
         let apps = self.apps.iter().map(|(id, app)| (*id, app.state, &app.activity));
         match turn(apps, now) {
