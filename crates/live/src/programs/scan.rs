@@ -8,6 +8,7 @@ use std::cell::OnceCell;
 use std::fs::File;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use clew_core::{Event, Vpn};
 use clew_store::{Entry, points};
@@ -26,6 +27,10 @@ const MAX_LOOKS: usize = 8;
 
 /// Neighbours that a registration may have to take in, one after the other.
 const MAX_EDGES: usize = 16;
+
+/// How often pages that were just registered are tried again where the program is changing its mappings, and how far apart.
+const TRIES: u32 = 10;
+const TRY_AGAIN: Duration = Duration::from_millis(2);
 
 /// Pages adopted at a time: some tens of microseconds.
 const WINDOW_PAGES: u64 = 4096;
@@ -270,41 +275,50 @@ fn adopt(
         pagemap::present_pages(pagemap, from, to, shared.page_bytes, |p| found.push(p))
     };
     for from in range.clone().step_by(window as usize) {
-        let seen = process.applied.load(Ordering::SeqCst);
-        look(from, &mut found)?;
-        if found.is_empty() {
-            continue;
-        }
-        if let Some(quiet) = quiet {
-            let is_new = |present: &Present| {
-                let mut pages = present.first.0..present.first.0 + present.pages;
-                pages.any(|page| process.space.table.load(Vpn(page)) == Entry::ABSENT)
-            };
-            if !found.iter().any(is_new) {
-                continue;
+        for again in (0..=TRIES).rev() {
+            let seen = process.applied.load(Ordering::SeqCst);
+            look(from, &mut found)?;
+            if found.is_empty() {
+                break;
             }
-            if !quiet.is_alone.get_or_init(|| process.is_alone_in_its_memory()) {
+            if let Some(quiet) = quiet {
+                let is_new = |present: &Present| {
+                    let mut pages = present.first.0..present.first.0 + present.pages;
+                    pages.any(|page| process.space.table.load(Vpn(page)) == Entry::ABSENT)
+                };
+                if !found.iter().any(is_new) {
+                    break;
+                }
+                if !quiet.is_alone.get_or_init(|| process.is_alone_in_its_memory()) {
+                    return Ok(());
+                }
+            }
+            let events_wait = process.space.table.lock.write();
+            let now = process.applied.load(Ordering::SeqCst);
+            if quiet.is_some_and(|quiet| quiet.applied != now) {
                 return Ok(());
             }
+            if seen != now {
+                look(from, &mut found)?;
+            }
+            // Between our look at the table of regions and the scan the range may have been unmapped, and
+            // mapped anew without us. Then the program still waits for its event to be read, which takes
+            // the lock that we hold: the kernel tells.
+            if process.memory.uffd.is_changing() {
+                drop(events_wait);
+                // What is not adopted now is once all threads are seen to be elsewhere, which may never be.
+                if quiet.is_some() || again == 0 {
+                    return Ok(());
+                }
+                std::thread::sleep(TRY_AGAIN);
+                continue;
+            }
+            for present in &found {
+                shared.mover.adopt(&process.space, present.first, present.pages, events);
+            }
+            events_wait.unlock_fair();
+            break;
         }
-        let events_wait = process.space.table.lock.write();
-        let now = process.applied.load(Ordering::SeqCst);
-        if quiet.is_some_and(|quiet| quiet.applied != now) {
-            return Ok(());
-        }
-        if seen != now {
-            look(from, &mut found)?;
-        }
-        // Between our look at the table of regions and the scan the range may have been unmapped, and
-        // mapped anew without us. Then the program still waits for its event to be read, which takes
-        // the lock that we hold: the kernel tells.
-        if process.memory.uffd.is_changing() {
-            return Ok(());
-        }
-        for present in &found {
-            shared.mover.adopt(&process.space, present.first, present.pages, events);
-        }
-        events_wait.unlock_fair();
     }
     Ok(())
 }
