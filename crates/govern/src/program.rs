@@ -17,8 +17,8 @@ use clew_live::programs::advice;
 use clew_live::programs::mappings::{self, Mapping};
 use clew_live::programs::name::bounded;
 use clew_live::programs::pagemap::{self, PageIs};
-use clew_live::programs::proc_stat::resident_anonymous_bytes;
-use clew_live::programs::proc_stat::{Stat, text_of};
+use clew_live::programs::proc_stat::{Stat, resident_anonymous_bytes, text_of};
+use clew_live::programs::sharing::part_of;
 use clew_live::survival::predecessor::ProcessName;
 
 /// How long a program counts as busy once it has done something: longer than between two looks at that.
@@ -170,26 +170,15 @@ impl Program {
     }
 
     /// Looks what of its pages is its own.
-    pub fn look_at_own_part(&mut self) {
+    pub fn look_at_own_part(&mut self, page_bytes: u64) {
         self.own_part_looked = Some(Instant::now());
-        let text = text_of(&format!("/proc/{}/smaps_rollup", self.name.pid)).unwrap_or_default();
+        let part = part_of(self.name.pid);
         // Its id may be another's by now; then this ends.
-        if self.is_there()
-            && let Some(part) = own_part_in(&text)
-        {
-            self.own_part = part;
+        let resident = resident_anonymous_bytes(&self.statm, page_bytes);
+        if let Some(part) = part.filter(|_| resident > 0 && self.is_there()) {
+            self.own_part = (part.anonymous as f64 / resident as f64).min(1.0);
         }
     }
-}
-
-/// From a `smaps_rollup`: of its private pages, as much as is divided among all that have them.
-fn own_part_in(text: &str) -> Option<f64> {
-    let kib = |name: &str| -> Option<f64> {
-        let value = text.lines().find_map(|line| line.strip_prefix(name))?;
-        value.trim().strip_suffix("kB")?.trim().parse().ok()
-    };
-    let (divided, all) = (kib("Pss_Anon:")?, kib("Anonymous:")?);
-    (all > 0.0).then(|| (divided / all).min(1.0))
 }
 
 /// Ascending pages as runs of neighbours.
@@ -221,17 +210,6 @@ mod tests {
     use std::process::{Child, Command, Stdio};
 
     use super::*;
-
-    #[test]
-    fn what_is_divided_among_several_counts_in_part() {
-        let text = "00400000-7ffff000 ---p 0 00:00 0 [rollup]\nRss: 2000 kB\nPss_Anon:      250 kB\n\
-                    Private_Dirty: 9 kB\nAnonymous:    1000 kB\n";
-        assert_eq!(own_part_in(text), Some(0.25));
-        assert_eq!(own_part_in("Pss_Anon: 9 kB\nAnonymous: 8 kB\n"), Some(1.0));
-        for unknown in ["", "Pss_Anon: 0 kB\nAnonymous: 0 kB\n", "Pss_Anon: 5 kB\n"] {
-            assert_eq!(own_part_in(unknown), None, "{unknown}");
-        }
-    }
 
     /// A program of our own whose memory is there: `cat`, which has answered and waits.
     fn waiting(command: &mut Command) -> Child {

@@ -32,7 +32,7 @@ const CLEARLY: u128 = 2;
 /// are good for, or nobody would ever know.
 const STEPS: u64 = 64;
 
-/// How many bytes the pool of files may have until this is asked again. It never wants more than `wanted_bytes`.
+/// How many bytes the pool of files may have until this is asked again: no more than the budget, nor than `wanted_bytes`.
 pub fn files_limit(room: Room, files: Pool, programs: Pool, wanted_bytes: u64) -> u64 {
     let step = room.total_bytes / STEPS;
     let limit = match room.spare_bytes {
@@ -49,7 +49,7 @@ pub fn files_limit(room: Room, files: Pool, programs: Pool, wanted_bytes: u64) -
         }
         spare => files.held_bytes.saturating_add(spare),
     };
-    limit.max(step).min(wanted_bytes)
+    limit.max(step).min(room.total_bytes).min(wanted_bytes)
 }
 
 /// Reads of flash.
@@ -99,5 +99,6 @@ mod tests {
         let huge = Room { total_bytes: u64::MAX, spare_bytes: u64::MAX };
         assert_eq!(files_limit(huge, all, all, u64::MAX), u64::MAX);
         assert_eq!(files_limit(TIGHT, all, pool(1, 1), 7), 7);
+        assert_eq!(files_limit(TIGHT, all, pool(1, 1), 1000), 640, "the budget is all there is");
     }
 }

@@ -35,7 +35,7 @@ impl Governor {
             .min_by_key(|program| program.own_part_looked)
             .map(|program| program.space);
         if let Some(program) = due.and_then(|space| self.programs.get_mut(&space)) {
-            program.look_at_own_part();
+            program.look_at_own_part(self.page_bytes);
         }
     }
 }

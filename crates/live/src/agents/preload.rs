@@ -121,9 +121,10 @@ pub fn is_this_object(path: &Path) -> bool {
 pub fn is_an_object(path: &Path) -> bool {
     let is_plain = fs::symlink_metadata(path)
         .is_ok_and(|found| found.is_file() && found.len() <= OBJECT.len() as u64 * 16);
-    let Ok(bytes) = fs::read(path) else { return false };
+    // A pipe, or a file without an end, is not read.
+    let Some(bytes) = is_plain.then(|| fs::read(path).ok()).flatten() else { return false };
     let name = b"clew-agent";
-    is_plain && bytes.starts_with(b"\x7fELF") && bytes.windows(name.len()).any(|part| part == name)
+    bytes.starts_with(b"\x7fELF") && bytes.windows(name.len()).any(|part| part == name)
 }
 
 fn mappable(path: &Path) -> bool {

@@ -116,7 +116,7 @@ pub struct UserStatus {
 pub struct MountStatus {
     /// Its server.
     pub pid: u32,
-    /// What it keeps of files, as it says.
+    /// What it keeps of files, as it says, as far as that is its share.
     pub held_bytes: u64,
     /// What it may keep.
     pub limit_bytes: u64,

@@ -38,9 +38,9 @@ pub(super) struct Said {
 }
 
 impl Mounts {
-    /// What they keep. What one says beyond its share it is about to drop, or lies.
+    /// What they keep, as far as that is believed.
     pub(super) fn held_bytes(&self) -> u64 {
-        self.known.iter().map(|mount| mount.held_bytes.min(mount.limit_bytes)).sum()
+        self.known.iter().fold(0, |sum, mount| sum.saturating_add(mount.held_bytes))
     }
 
     /// A program has waited for a stored page.
@@ -77,19 +77,22 @@ impl Mounts {
         }
         let at = at.unwrap_or_else(|| {
             let Said { hits, .. } = said;
-            self.known.push(Mount { server, held_bytes: 0, limit_bytes: 0, hits, faults });
+            // Of one that was there before this daemon no more is believed than nobody else has.
+            let limit_bytes = room.spare_bytes;
+            self.known.push(Mount { server, held_bytes: 0, limit_bytes, hits, faults });
             self.known.len() - 1
         });
         let all = self.known.len() as u64;
         let mount = &mut self.known[at];
-        let files =
-            Pool { held_bytes: said.held_bytes, hits: said.hits.saturating_sub(mount.hits) };
+        // What it says beyond its share it is about to drop, or it lies.
+        let held_bytes = said.held_bytes.min(mount.limit_bytes);
+        let files = Pool { held_bytes, hits: said.hits.saturating_sub(mount.hits) };
         let programs = Pool { held_bytes: stored_bytes, hits: faults - mount.faults };
         // Others are promised the same.
         let room = Room { spare_bytes: room.spare_bytes / all, ..room };
         let limit_bytes = files_limit(room, files, programs, said.wanted_bytes);
-        *mount =
-            Mount { server, held_bytes: said.held_bytes, limit_bytes, hits: said.hits, faults };
+        let held_bytes = held_bytes.min(limit_bytes);
+        *mount = Mount { server, held_bytes, limit_bytes, hits: said.hits, faults };
         Ok(Share { limit_bytes })
     }
 }
@@ -133,8 +136,9 @@ mod tests {
         for _ in 0..1000 {
             mounts.fault();
         }
-        // Long before.
-        let first = mounts.share(name(1), said(1000, 7000), ROOM, 1000);
+        // Long before, in another daemon's time: what is spare is believed.
+        let spare = Room { spare_bytes: 500, ..ROOM };
+        let first = mounts.share(name(1), said(1000, 7000), spare, 1000);
         assert_eq!(first, Ok(Share { limit_bytes: 1000 }));
         assert_eq!(
             mounts.share(name(1), said(1000, 7001), ROOM, 1000),
@@ -151,11 +155,13 @@ mod tests {
     fn a_mount_counts_for_no_more_than_it_may_keep() {
         let mut mounts = Mounts::default();
         let room = Room { spare_bytes: 600, ..ROOM };
-        assert_eq!(
-            mounts.share(name(1), said(u64::MAX, 0), room, 0),
-            Ok(Share { limit_bytes: 5000 })
-        );
-        assert_eq!(mounts.held_bytes(), 5000);
+        let lies = |mounts: &mut Mounts, room| mounts.share(name(1), said(u64::MAX, 0), room, 0);
+        assert_eq!(lies(&mut mounts, room), Ok(Share { limit_bytes: 1200 }));
+        assert_eq!(mounts.held_bytes(), 600);
+        // Nothing is free any more: it stays at that, whatever it says.
+        assert_eq!(lies(&mut mounts, ROOM), Ok(Share { limit_bytes: 1200 }));
+        assert_eq!(lies(&mut mounts, ROOM), Ok(Share { limit_bytes: 1200 }));
+        assert_eq!(mounts.held_bytes(), 1200);
         assert_eq!(mounts.share(name(1), said(200, 0), room, 0), Ok(Share { limit_bytes: 800 }));
         // What is spare is promised to all.
         assert_eq!(mounts.share(name(2), said(0, 0), room, 0), Ok(Share { limit_bytes: 300 }));
