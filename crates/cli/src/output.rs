@@ -4,7 +4,7 @@ use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write};
 
 use clap::ValueEnum;
-use clew_core::shown::{shown, shown_json, shown_lines};
+use clew_core::shown::{beginning_shown, shown, shown_json, shown_lines};
 use serde::Serialize;
 
 /// Prints a line; see [`write`].
@@ -100,10 +100,7 @@ pub fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
         .set_width(WIDTH as u16)
         .set_header(header.to_vec());
     for row in rows {
-        table.add_row(row.iter().map(|cell| {
-            let first: String = cell.chars().take(MOST_OF_CELL).collect();
-            shown(&first).chars().take(MOST_OF_CELL).collect::<String>()
-        }));
+        table.add_row(row.iter().map(|cell| beginning_shown(cell, MOST_OF_CELL)));
     }
     table.trim_fmt()
 }

@@ -286,6 +286,7 @@ fn asked_again(
         file: dir.join("asked.trace"),
         contents: ContentsKind::None,
         windows: None,
+        files: false,
         notes: BTreeMap::new(),
     };
     let over = Overrides { scheme: Some(scheme.to_string()), ..Overrides::default() };

@@ -12,6 +12,12 @@ pub fn shown(text: &str) -> Cow<'_, str> {
     escaped(text, |_| false)
 }
 
+/// The beginning of `text`, as [`shown`]: at most so many characters, whatever others say.
+pub fn beginning_shown(text: &str, most: usize) -> String {
+    let first: String = text.chars().take(most).collect();
+    shown(&first).chars().take(most).collect()
+}
+
 /// As [`shown`], and line ends stay.
 pub fn shown_lines(text: &str) -> Cow<'_, str> {
     escaped(text, |c| c == '\n')

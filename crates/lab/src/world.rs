@@ -149,6 +149,11 @@ impl Lookahead {
         Ok(Lookahead { firsts, peak_pages })
     }
 
+    /// Pages of files that are used at all.
+    pub fn file_pages(&self) -> u64 {
+        self.firsts[OF_FILES].len() as u64
+    }
+
     /// Most pages of anonymous memory that are there at once.
     pub fn peak_pages(&self) -> u64 {
         self.peak_pages

@@ -261,6 +261,8 @@ pub struct Recording {
     pub contents: ContentsKind,
     /// Take everything of every app out so often, so that each first access in between is seen.
     pub windows: Option<Duration>,
+    /// Also which pages of files are used.
+    pub files: bool,
     /// For the trace's provenance.
     pub notes: BTreeMap<String, String>,
 }

@@ -33,7 +33,8 @@ use crate::message::Message;
 use crate::profiles::{self, Profiles};
 use crate::programs::shared::{Handlers, Shared};
 use crate::recording::decisions::Tap;
-use crate::recording::recorder;
+use crate::recording::file_reads::FileStreams;
+use crate::recording::recorder::{self, Recorder};
 use crate::survival::keeper::Keeper;
 use crate::survival::predecessor::{self, Predecessor};
 use crate::survival::records::{DaemonDescriptors, column};
@@ -202,6 +203,10 @@ pub fn run(
         Some((recorder, witness, scribe)) => (Some(recorder), witness, Some(scribe)),
         None => (None, None, None),
     };
+    let of_files = config.record.as_ref().is_some_and(|recording| recording.files);
+    let of_files =
+        of_files.then(FileStreams::listen).transpose().map_err(DaemonError::FileReads)?;
+    let of_files = of_files.zip(recorder.as_ref().map(Recorder::pencil));
     let transcript = config.transcript.as_ref();
     let transcript =
         transcript.map(|file| recorder::transcript(file, &config.scheme)).transpose()?;
@@ -285,6 +290,9 @@ pub fn run(
     let mut governor =
         Governor::new(shared.clone(), driver, config, environment, keeper_pid, to_workers, crew);
     governor.go_by(profiles);
+    if let Some((streams, pencil)) = of_files {
+        governor.record_files(streams, pencil).map_err(DaemonError::FileReads)?;
+    }
     let lenders = donors.clone();
     governor.lend_from(donors);
     let adopted = left

@@ -16,6 +16,7 @@ pub mod governor;
 pub mod kernel_swap;
 pub mod limits;
 pub mod message;
+pub mod perf_rings;
 pub mod profiles;
 pub mod programs;
 pub mod recording;

@@ -159,7 +159,7 @@ pub fn daemon(socket: &Path, format: Format, args: Args) -> Result<(), Failure> 
 
 fn failure(error: DaemonError) -> Failure {
     match error {
-        DaemonError::Unfit(_) => Failure::Unfit(error.into()),
+        DaemonError::Unfit(_) | DaemonError::FileReads(_) => Failure::Unfit(error.into()),
         DaemonError::Place(_)
         | DaemonError::NoSocket(_)
         | DaemonError::TooLong(_)

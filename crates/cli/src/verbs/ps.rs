@@ -3,12 +3,15 @@
 use std::path::Path;
 
 use clew_core::ByteSize;
-use clew_core::shown::shown;
+use clew_core::shown::beginning_shown;
 use clew_live::control::client::Client;
 use clew_live::control::status::{AppStatus, DonorStatus, Status, UserStatus};
 
 use crate::Failure;
 use crate::output::{Format, json, table};
+
+/// Characters that are shown of what a daemon says outside of tables.
+const MOST_OF_WORD: usize = 500;
 
 /// `clew ps`.
 pub fn ps(socket: &Path, format: Format) -> Result<(), Failure> {
@@ -32,7 +35,7 @@ fn text(status: &Status) -> String {
     };
     let mut out = format!(
         "scheme {}, {} of {} in use",
-        shown(&status.scheme),
+        beginning_shown(&status.scheme, MOST_OF_WORD),
         size(status.used_bytes),
         size(status.budget_bytes),
     );
@@ -65,10 +68,9 @@ fn text(status: &Status) -> String {
             tier.stored_pages,
             size(flash.written_bytes),
             size(flash.read_bytes),
-            flash
-                .latched
-                .as_ref()
-                .map_or(String::new(), |why| { format!("; TAKES NOTHING MORE: {}", shown(why)) }),
+            flash.latched.as_ref().map_or(String::new(), |why| {
+                format!("; TAKES NOTHING MORE: {}", beginning_shown(why, MOST_OF_WORD))
+            }),
         ));
     }
     if !status.donors.is_empty() {

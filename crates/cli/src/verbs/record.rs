@@ -58,6 +58,9 @@ pub struct RecordArgs {
     /// that each first access in between is seen. Programs are slower then.
     #[arg(long, value_name = "SECONDS", requires = "record")]
     record_windows: Option<f64>,
+    /// Also write down which pages of files programs read and map (root, Linux 6.11).
+    #[arg(long, requires = "record")]
+    record_files: bool,
     /// Something to remember in the trace.
     #[arg(long, value_name = "NAME=TEXT", hide = true, requires = "record")]
     record_note: Vec<String>,
@@ -78,7 +81,7 @@ impl RecordArgs {
             Contents::Bytes => ContentsKind::Bytes,
         };
         let windows = self.record_windows.map(window).transpose()?;
-        Ok(Some(Recording { file, contents, windows, notes }))
+        Ok(Some(Recording { file, contents, windows, files: self.record_files, notes }))
     }
 }
 
@@ -104,6 +107,11 @@ pub struct Args {
     /// the budget asks for [default: 1; with --demo 0].
     #[arg(long, value_name = "SECONDS")]
     windows: Option<f64>,
+    /// Also write down which pages of files the programs read and map, and what these hold (root, Linux 6.11): for
+    /// schemes that keep pages of files, too, such as ezswap. With windows mappings of files are taken from programs
+    /// as well.
+    #[arg(long)]
+    files: bool,
     /// Scheme of the daemon: a preset's name, or a TOML file. One that prefetches hides accesses.
     #[arg(long, value_name = "NAME|FILE.toml", default_value = "zram")]
     scheme: String,
@@ -173,6 +181,9 @@ pub fn record(format: Format, args: Args) -> Result<(), Failure> {
         Contents::Bytes => "bytes",
     };
     options.extend(["--record-contents".into(), contents.into()]);
+    if args.files {
+        options.push("--record-files".into());
+    }
     if windows != 0.0 {
         window(windows)?;
         options.extend(["--record-windows".into(), windows.to_string().into()]);

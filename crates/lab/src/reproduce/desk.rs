@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use clew_policy::Scheme;
 use clew_report::{Arm, json};
+use clew_trace::generate::profile::Profile;
 use clew_trace::generate::{GenerateError, Workload, generate};
 use clew_trace::{ContentsKind, Draft, Trace, write_whole};
 use serde::{Deserialize, Serialize};
@@ -66,6 +67,17 @@ impl Workbench {
     pub fn app(&self, number: u32) -> String {
         let names = &self.input.trace.totals().apps;
         names.get(&clew_core::AppId(number)).cloned().unwrap_or_else(|| number.to_string())
+    }
+
+    /// Whether it was generated as this.
+    pub fn is_of(&self, profile: &Profile) -> bool {
+        let notes = &self.input.trace.header().provenance.notes;
+        notes.get("profile").is_some_and(|name| name == profile.name)
+    }
+
+    /// Bytes of a page.
+    pub fn page_bytes(&self) -> u64 {
+        u64::from(self.input.trace.header().page_bytes)
     }
 
     /// Whether what pages hold is in it.

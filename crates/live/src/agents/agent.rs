@@ -27,6 +27,7 @@ use parking_lot::Mutex;
 
 use crate::agents::closer::Foreign;
 use crate::agents::seqpacket;
+use crate::programs::mem_file::MemFile;
 
 /// How long an agent may leave an order alone before it is called off.
 pub const PATIENCE: Duration = Duration::from_secs(2);
@@ -118,7 +119,7 @@ pub struct Agent {
     staging: u64,
     area: u64,
     /// The program's `mem`, to find what a dead agent left in staging.
-    pub mem: Option<File>,
+    pub mem: Option<MemFile>,
     alive: AtomicBool,
     /// It owes an answer.
     silent: AtomicBool,
@@ -216,7 +217,7 @@ impl Agent {
             buffer,
             staging,
             area,
-            mem,
+            mem: mem.map(MemFile::from),
             alive: AtomicBool::new(is_fit),
             silent: AtomicBool::default(),
             holds_up: AtomicBool::default(),

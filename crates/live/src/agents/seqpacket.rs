@@ -169,7 +169,7 @@ pub fn set_timeout(socket: &OwnedFd, timeout: Option<Duration>) -> io::Result<()
 
 /// Whether the peer may send descriptors from now on; if not, it is told so (EPERM). Kernels before
 /// 6.16 take them all the same.
-pub fn takes_descriptors(socket: &OwnedFd, takes: bool) {
+pub fn takes_descriptors(socket: &impl AsRawFd, takes: bool) {
     let value = libc::c_int::from(takes);
     // SAFETY: the buffer is as large as stated.
     unsafe {

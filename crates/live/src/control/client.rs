@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use clew_core::shown::shown;
+use clew_core::shown::beginning_shown;
 use serde::de::DeserializeOwned;
 use socket2::{Domain, SockAddr, Socket, Type};
 
@@ -132,8 +132,7 @@ impl Environment {
 
 /// What a server says, so short that it floods nobody and on one line, so that none is taken for Clew's.
 fn in_one_line(said: &str) -> String {
-    let first: String = said.chars().take(MAX_MESSAGE).collect();
-    shown(&first).chars().take(MAX_MESSAGE).collect()
+    beginning_shown(said, MAX_MESSAGE)
 }
 
 impl Client {
@@ -146,6 +145,8 @@ impl Client {
         })?;
         let address = SockAddr::unix(path).map_err(fail)?;
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None).map_err(fail)?;
+        // What a server sends along is never looked at, and who closes it last may wait for ever.
+        seqpacket::takes_descriptors(&socket, false);
         socket.set_write_timeout(Some(LOOK)).map_err(fail)?;
         socket.set_read_timeout(Some(LOOK)).map_err(fail)?;
         let began = Instant::now();

@@ -48,6 +48,8 @@ pub fn finish() {
 
 /// Serves for ever who may ask.
 pub fn serve(listener: &UnixListener, users: &Arc<Users>, governor: &Sender<Message>) {
+    // What is sent there is never looked at, and who closes it last may wait as long as its sender likes.
+    seqpacket::takes_descriptors(listener, false);
     let places = Arc::new(Places::new(MAX_CLIENTS));
     let mut said: Option<Instant> = None;
     for stream in listener.incoming() {
@@ -115,7 +117,7 @@ struct Client {
 
 impl Client {
     fn serve(&self) {
-        let mut reader = BufReader::new(&*self.place.stream);
+        let mut reader = BufReader::new(self.place.stream());
         loop {
             let line = read_request(&mut reader, Instant::now() + IDLE);
             if line.is_none() || !self.place.set(State::Waits) {
@@ -148,7 +150,7 @@ impl Client {
             }
             Some(Ok(mut request)) => {
                 if let Request::Started { pid, .. } | Request::Share { pid, .. } = &mut request {
-                    *pid = connected_process(&place.stream);
+                    *pid = connected_process(place.stream());
                 }
                 let is_hand_over = matches!(request, Request::HandOver { .. });
                 let Some(answer) = self.ask(request) else { return false };
@@ -161,7 +163,7 @@ impl Client {
         // Whoever does not take its answer is idle.
         let until = Instant::now() + IDLE;
         let written = place.set(State::Idle(Instant::now()))
-            && write(&place.stream, format!("{answer}\n").as_bytes(), until).is_ok();
+            && write(place.stream(), format!("{answer}\n").as_bytes(), until).is_ok();
         if hands_over {
             // SAFETY: ends this process and nothing else; the keeper stays.
             unsafe { libc::_exit(0) };
@@ -265,7 +267,7 @@ mod tests {
         std::thread::scope(|scope| {
             // What its thread would do.
             scope.spawn(move || {
-                let mut reader = BufReader::new(&*idle.stream);
+                let mut reader = BufReader::new(idle.stream());
                 let line = read_request(&mut reader, Instant::now() + 6 * IDLE);
                 assert!(line.is_none() && !idle.set(State::Waits), "it has lost its place");
             });
@@ -335,7 +337,7 @@ mod tests {
         let idle = seats.remove(0);
         std::thread::scope(|scope| {
             scope.spawn(move || {
-                let mut reader = BufReader::new(&*idle.stream);
+                let mut reader = BufReader::new(idle.stream());
                 let line = read_request(&mut reader, Instant::now() + 6 * IDLE);
                 assert!(line.is_none() && !idle.set(State::Waits), "it has lost its place");
             });

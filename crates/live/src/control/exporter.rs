@@ -108,7 +108,7 @@ fn look(governor: &Sender<Message>, last: &Last) -> Option<Arc<str>> {
 
 /// Reads one request, answers it, and closes.
 fn answer(place: &Place, look: impl FnOnce() -> Option<Arc<str>>) -> io::Result<()> {
-    let mut stream = &*place.stream;
+    let mut stream = place.stream();
     let request = read_request(stream)?;
     if !place.set(State::Waits) {
         return Ok(()); // another one has its place

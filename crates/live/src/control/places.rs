@@ -22,7 +22,8 @@ pub struct Places<S> {
 }
 
 struct Seat<S> {
-    stream: Arc<S>,
+    /// None once its stream is being closed.
+    stream: Option<Arc<S>>,
     state: State,
     /// The user whose share it is part of.
     of: Option<u32>,
@@ -56,8 +57,7 @@ pub enum State {
 pub struct Place<S> {
     places: Arc<Places<S>>,
     number: u64,
-    /// Who has it.
-    pub stream: Arc<S>,
+    stream: Option<Arc<S>>,
 }
 
 impl<S> Places<S> {
@@ -85,7 +85,9 @@ impl<S: AsFd> Places<S> {
         let is_idle = |seat: &&mut Seat<S>| counted(seat) && matches!(seat.state, State::Idle(_));
         if let Some(longest) = taken.values_mut().filter(is_idle).min_by_key(|seat| seat.state) {
             longest.state = State::Out;
-            let _ = SockRef::from(&*longest.stream).shutdown(Shutdown::Both);
+            if let Some(stream) = &longest.stream {
+                let _ = SockRef::from(&**stream).shutdown(Shutdown::Both);
+            }
         }
         let until = Instant::now() + FREED_WITHIN;
         let is_left = |taken: &BTreeMap<u64, Seat<S>>| {
@@ -133,10 +135,10 @@ impl<S: AsFd> Place<S> {
             return Err(stream);
         }
         let number = taken.last_key_value().map_or(0, |(last, _)| last + 1);
-        let seat = Seat { stream: stream.clone(), state: State::Idle(Instant::now()), of };
+        let seat = Seat { stream: Some(stream.clone()), state: State::Idle(Instant::now()), of };
         taken.insert(number, seat);
         drop(taken);
-        Ok(Place { places: places.clone(), number, stream })
+        Ok(Place { places: places.clone(), number, stream: Some(stream) })
     }
 
     /// Whether it may wait for an order that takes a while, as `most` of those who share its places may; then
@@ -166,9 +168,61 @@ impl<S: AsFd> Place<S> {
     }
 }
 
+impl<S> Place<S> {
+    /// Who has it.
+    pub fn stream(&self) -> &S {
+        self.stream.as_deref().expect("it is there until the place is given up")
+    }
+}
+
 impl<S> Drop for Place<S> {
+    /// Closing may take as long as the other end likes: until then the place is taken.
     fn drop(&mut self) {
+        let seated = self.places.taken.lock().get_mut(&self.number).and_then(|s| s.stream.take());
+        drop((seated, self.stream.take()));
         self.places.taken.lock().remove(&self.number);
         self.places.freed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::BorrowedFd;
+    use std::os::unix::net::UnixStream;
+    use std::sync::Barrier;
+
+    use super::*;
+
+    /// Closing it takes until somebody lets it.
+    struct Lingering(UnixStream, Arc<Barrier>);
+
+    impl AsFd for Lingering {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            self.0.as_fd()
+        }
+    }
+
+    impl Drop for Lingering {
+        fn drop(&mut self) {
+            self.1.wait();
+            self.1.wait();
+        }
+    }
+
+    #[test]
+    fn a_place_is_taken_until_its_stream_is_closed() {
+        let places = Arc::new(Places::new(1));
+        let closes = Arc::new(Barrier::new(2));
+        let (ours, _theirs) = UnixStream::pair().expect("a pair");
+        let place = Place::take(&places, Lingering(ours, closes.clone()));
+        let place = place.map_err(drop).expect("it is free");
+        assert!(place.set(State::Waits));
+        std::thread::scope(|scope| {
+            scope.spawn(move || drop(place));
+            closes.wait();
+            assert_eq!(places.taken.lock().len(), 1, "it is being closed");
+            closes.wait();
+        });
+        assert!(places.taken.lock().is_empty());
     }
 }

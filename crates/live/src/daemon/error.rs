@@ -70,6 +70,8 @@ pub enum DaemonError {
     System { what: &'static str, source: io::Error },
     #[error(transparent)]
     Record(#[from] recorder::RecordError),
+    #[error("what programs use of files cannot be recorded: {0} (root and Linux 6.11 are needed)")]
+    FileReads(#[source] io::Error),
     #[error("the store: {0}")]
     Store(#[from] clew_store::StoreError),
 }

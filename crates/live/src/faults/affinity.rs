@@ -13,7 +13,8 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::faults::uffd::{FEATURES, Uffd};
-use crate::programs::proc_stat::Stat;
+use crate::programs::environment;
+use crate::programs::proc_stat::{Stat, is_all_of, user_of};
 
 /// Threads that are looked at for such as were begun by a narrowed one.
 const MOST: usize = 4096;
@@ -237,9 +238,17 @@ fn widen_descendants(pid: u32, before: &libc::cpu_set_t, since: u64, cpu: usize)
             set(tid, before);
         }
     };
-    // Whose parents have ended (who begins a daemon ends) descend from nobody here: they have their environment.
-    for orphan in numbers_in("/proc") {
-        if is_only(orphan, cpu) && has_our_environment(orphan) {
+    // Whose parents have ended (who begins a daemon ends) descend from nobody here: they have the program's user, and
+    // its environment.
+    let socket = |pid| environment::agents_socket(pid).ok().flatten();
+    if let (Some(user), Some(ours)) = (user_of(pid), socket(pid)) {
+        let is_ours = |pid: &u32| {
+            is_only(*pid, cpu)
+                && is_younger(format!("/proc/{pid}/stat"))
+                && is_all_of(*pid, user)
+                && socket(*pid).as_ref() == Some(&ours)
+        };
+        for orphan in numbers_in("/proc").filter(is_ours) {
             let threads = numbers_in(&format!("/proc/{orphan}/task"));
             threads.for_each(|tid| widen_thread(orphan, tid));
         }
@@ -258,15 +267,6 @@ fn widen_descendants(pid: u32, before: &libc::cpu_set_t, since: u64, cpu: usize)
             processes.extend(children.filter(|pid: &u32| is_younger(format!("/proc/{pid}/stat"))));
         }
     }
-}
-
-/// Whether a process was begun by a program that has an agent.
-fn has_our_environment(pid: u32) -> bool {
-    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-    let name = clew_agent::protocol::ENV_SOCKET.as_bytes();
-    environment
-        .split(|byte| *byte == 0)
-        .any(|variable| variable.strip_prefix(name).is_some_and(|rest| rest.starts_with(b"=")))
 }
 
 /// The entries of a directory that are numbers.
@@ -368,6 +368,8 @@ fn fault_round_trip(handler_cpu: usize, toucher_cpu: Option<usize>) -> Option<u6
 mod tests {
     use std::io::{BufRead, Write};
 
+    use clew_agent::protocol::ENV_SOCKET;
+
     use super::*;
 
     #[test]
@@ -405,7 +407,7 @@ mod tests {
         // Each line of its input begins one more, or, as daemons are begun, one whose parent ends.
         let script = "while read how; do case $how in\n\
             one) sleep 60 & echo $!;; daemon) sh -c 'sleep 60 >&2 & echo $!';; esac; done; wait";
-        narrowed.args(["-c", script]).env(clew_agent::protocol::ENV_SOCKET, "/nowhere");
+        narrowed.args(["-c", script]).env(ENV_SOCKET, "/nowhere");
         narrowed.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
         let mut shell = narrowed.spawn().expect("sh starts");
         let (mut to, from) =
@@ -422,6 +424,14 @@ mod tests {
         let thread = Thread { pid: shell.id(), tid: shell.id() };
         assert!(narrow(&slot, thread, first, || {}));
         let (meanwhile, orphan) = (begin("one"), begin("daemon"));
+        // Begun by somebody else meanwhile, and pinned by himself.
+        let strangers = [Some("/nowhere/else"), None].map(|socket| {
+            let mut sleep = std::process::Command::new("sleep");
+            sleep.arg("60").env_remove(ENV_SOCKET).envs(socket.map(|path| (ENV_SOCKET, path)));
+            let stranger = sleep.spawn().expect("sleep starts");
+            set(stranger.id(), &only(first));
+            stranger
+        });
         assert!(is_only(meanwhile, first) && is_only(orphan, first));
         widen(&slot, shell.id(), first);
         let began = Instant::now();
@@ -434,6 +444,10 @@ mod tests {
         let has_own = |tid| get(tid).is_some_and(|set| unsafe { libc::CPU_EQUAL(&set, &own) });
         assert!(has_own(meanwhile) && has_own(orphan) && has_own(shell.id()));
         assert!(is_only(pinned_itself, first), "that was its own doing, and before");
+        for mut stranger in strangers {
+            assert!(is_only(stranger.id(), first), "it is nobody's business");
+            stranger.kill().and_then(|()| stranger.wait()).expect("it was ours");
+        }
         for pid in [pinned_itself, meanwhile, orphan] {
             // SAFETY: takes numbers; all were begun here, and sleep for a minute.
             unsafe { libc::kill(pid as i32, libc::SIGKILL) };

@@ -321,7 +321,7 @@ impl Governor {
             self.carry_out(None);
             self.driver.rest();
             if self.stopping.is_some() && self.tickets.is_empty() && self.finish_stop() {
-                self.driver.end_listening();
+                self.end_recording();
                 return;
             }
         }

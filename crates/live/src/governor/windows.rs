@@ -2,6 +2,7 @@
 //! first access to a page is a fault, which is seen. Costs programs a fault a page and window.
 
 use std::collections::HashMap;
+use std::io;
 use std::time::{Duration, Instant};
 
 use clew_core::AppId;
@@ -9,6 +10,8 @@ use clew_core::AppId;
 use super::Governor;
 use super::requests::Then;
 use crate::config::Config;
+use crate::recording::file_reads::{FileReads, FileStreams};
+use crate::recording::recorder::Pencil;
 
 /// When windows begin.
 pub(super) struct Windows {
@@ -16,17 +19,35 @@ pub(super) struct Windows {
     every: Option<Duration>,
     /// When the last window of an app began; `None`: its pages are on their way out.
     began: HashMap<AppId, Option<Instant>>,
+    /// Of files, whose mappings leave, too.
+    of_files: Option<FileReads>,
 }
 
 impl Windows {
     /// As the recording says; none without one.
     pub fn new(config: &Config) -> Windows {
         let every = config.record.as_ref().and_then(|recording| recording.windows);
-        Windows { every, began: HashMap::new() }
+        Windows { every, began: HashMap::new(), of_files: None }
     }
 }
 
 impl Governor {
+    /// Records what of files is used, until [`Governor::end_recording`].
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub fn record_files(&mut self, streams: FileStreams, pencil: Pencil) -> io::Result<()> {
+        let reads = FileReads::start(streams, pencil, self.shared.clone(), self.started)?;
+        self.windows.of_files = Some(reads);
+        Ok(())
+    }
+
+    /// All that was recorded is handed on.
+    pub(super) fn end_recording(&mut self) {
+        self.windows.of_files = None;
+        self.driver.end_listening();
+    }
+
     /// Begins windows that are due.
     pub(super) fn keep_windows(&mut self) {
         let Some(every) = self.windows.every else { return };
@@ -59,6 +80,11 @@ impl Governor {
 
     /// Everything is out.
     pub(super) fn window_began(&mut self, app: AppId) {
+        if let Some(of_files) = &self.windows.of_files {
+            let processes = self.shared.processes.read();
+            let of_app = processes.values().filter(|process| process.app == app);
+            of_files.begin_window(of_app.map(|process| process.pid()).collect());
+        }
         self.windows.began.insert(app, Some(Instant::now()));
         self.driver.window(app);
     }

@@ -6,7 +6,6 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -19,6 +18,7 @@ use crate::agents::agent::Agent;
 use crate::faults::uffd::{Partial, Uffd};
 use crate::programs::advice;
 use crate::programs::kcmp::runs_in_memory_of;
+use crate::programs::mem_file::MemFile;
 use crate::programs::pagemap::{PageIs, marked_pages, page_states, present_pages};
 use crate::programs::robust::RobustLists;
 use crate::survival::records::Descriptors;
@@ -139,19 +139,26 @@ impl ProgramMemory {
         self.agent().is_some()
     }
 
-    /// Whether its agent owes an answer: it may be frozen, and gets no orders until it has given it.
+    /// Whether its agent owes an answer: it may be frozen, and gets no orders until it has given it. So does one whose
+    /// memory cannot be read.
     pub fn is_silent(&self) -> bool {
-        self.agent.get().is_some_and(Agent::is_silent)
+        self.agent.get().is_some_and(Agent::is_silent) || self.mem().is_some_and(MemFile::was_stuck)
     }
 
-    /// Whether a worker waits for its agent, which has begun an order and does not end it.
+    /// Whether a worker waits for its agent, which has begun an order and does not end it, or for its memory.
     pub fn holds_up_a_worker(&self) -> bool {
         self.agent.get().is_some_and(Agent::holds_up_a_worker)
+            || self.mem().is_some_and(MemFile::is_stuck)
     }
 
-    /// Whether an agent that was silent can be given orders again. Waits for nobody.
+    /// Whether one that was silent can be given orders again. Waits for nobody.
     pub fn is_heard_again(&self) -> bool {
         self.agent.get().is_some_and(Agent::is_heard_again)
+            || self.mem().is_some_and(MemFile::goes_on)
+    }
+
+    fn mem(&self) -> Option<&MemFile> {
+        self.agent.get().and_then(|agent| agent.mem.as_ref())
     }
 
     /// Whoever waits for its agent waits no longer: its memory is gone.
@@ -225,9 +232,9 @@ impl ProgramMemory {
         if let Some(pagemap) = self.pagemap.get() {
             let _ = present_pages(pagemap, address, address + page, page, |_| is_here = true);
         }
-        let mem = self.agent.get().and_then(|agent| agent.mem.as_ref()).filter(|_| is_here);
+        let mem = self.mem().filter(|_| is_here);
         let mut sample = vec![0; bytes.min(page as usize)];
-        match mem.map(|mem| mem.read_exact_at(&mut sample, address)) {
+        match mem.map(|mem| mem.read(&mut sample, address)) {
             Some(Ok(())) => sample,
             _ => Vec::new(),
         }

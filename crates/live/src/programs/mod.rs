@@ -2,12 +2,14 @@
 
 pub mod advice;
 pub mod calls;
+pub mod environment;
 pub mod facts;
 pub mod kcmp;
 pub mod lent;
 pub mod let_go;
 pub mod looks;
 pub mod mappings;
+pub mod mem_file;
 pub mod memory;
 pub mod name;
 pub mod not_inherited;

@@ -7,7 +7,6 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,6 +15,7 @@ use crossbeam_channel::{Receiver, Sender};
 
 use crate::control::status::{OutsideProcess, OutsideStatus};
 use crate::message::Message;
+use crate::programs::environment;
 use crate::programs::kcmp::share_memory;
 use crate::programs::name;
 use crate::programs::proc_stat::{Stat, text_of};
@@ -223,16 +223,6 @@ fn borrows_memory(pid: u32) -> bool {
     Stat::of(pid).is_ok_and(|stat| share_memory(pid, stat.parent) == Some(true))
 }
 
-/// What an environment may take, bytes: more than the kernel passes on by default.
-const MOST: u64 = 8 << 20;
-
-/// The environment that a program was started with. It says itself where that is, and how long (PR_SET_MM).
-fn environment(from: impl Read) -> io::Result<Vec<u8>> {
-    let mut all = Vec::new();
-    from.take(MOST).read_to_end(&mut all)?;
-    Ok(all)
-}
-
 /// Why it is not managed, as far as that can be told.
 fn why(pid: u32, uid: u32, known: &Known) -> String {
     // SAFETY: takes nothing, cannot fail.
@@ -246,11 +236,8 @@ fn why(pid: u32, uid: u32, known: &Known) -> String {
     if let Known::Refused(reason) = known {
         return reason.clone();
     }
-    let variable = |v: &[u8]| v.starts_with(b"CLEW_AGENT_SOCKET=");
-    match fs::File::open(format!("/proc/{pid}/environ")).and_then(environment) {
-        Ok(all) if !all.split(|byte| *byte == 0).any(variable) => {
-            "it was started without CLEW_AGENT_SOCKET in its environment".to_string()
-        }
+    match environment::agents_socket(pid) {
+        Ok(None) => "it was started without CLEW_AGENT_SOCKET in its environment".to_string(),
         _ => "no agent has come from it (a forked child without one, a sandbox?)".to_string(),
     }
 }
@@ -266,14 +253,6 @@ mod tests {
         assert_eq!(parse_status(text), Some((101, sizes)));
         assert_eq!(parse_status("Name:\tx\nUid:\t0\t0\t0\t0\n"), Some((0, Sizes::default())));
         assert!(status(std::process::id()).is_some_and(|(_, sizes)| sizes.anonymous > 0));
-    }
-
-    #[test]
-    fn no_more_of_an_environment_is_read_than_programs_have() {
-        let read =
-            |bytes| environment(io::repeat(7).take(bytes)).expect("it is there").len() as u64;
-        assert_eq!(read(1000), 1000);
-        assert_eq!(read(3 * MOST), MOST);
     }
 
     #[test]

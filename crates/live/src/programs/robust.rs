@@ -9,13 +9,13 @@
 //! The list lies in the program's memory, and may be anything. It is read as `/proc/PID/mem`, where what is stored is an
 //! error and nobody's wait: what is on the list was written when it was locked, and has stayed since.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use clew_core::Vpn;
 use parking_lot::Mutex;
+
+use super::mem_file::MemFile;
 
 /// Asking takes a microsecond a thread, with events held. What was heard is believed for so many times as
 /// long as it took: a thread that has just begun uses its page.
@@ -52,7 +52,7 @@ impl RobustLists {
 
     /// Those of `vpns` (ascending) that are such pages, ascending. `mem` is the program's; without it, only heads are
     /// known.
-    pub fn among(&self, vpns: &[Vpn], page_bytes: u64, mem: Option<&File>) -> Vec<Vpn> {
+    pub fn among(&self, vpns: &[Vpn], page_bytes: u64, mem: Option<&MemFile>) -> Vec<Vpn> {
         let mut heard = self.heard.lock();
         let began = Instant::now();
         if heard.until.is_none_or(|until| until < began) {
@@ -69,7 +69,7 @@ impl RobustLists {
         &self,
         vpns: &[Vpn],
         page_bytes: u64,
-        mem: Option<&File>,
+        mem: Option<&MemFile>,
         moved: impl Fn(u64) -> u64,
     ) -> Vec<Vpn> {
         if vpns.is_empty() {
@@ -98,7 +98,7 @@ fn heads(pid: u32) -> Vec<u64> {
 fn pages(
     heads: &[u64],
     page_bytes: u64,
-    mem: Option<&File>,
+    mem: Option<&MemFile>,
     moved: &dyn Fn(u64) -> u64,
 ) -> Option<Vec<Vpn>> {
     let mut addresses = Vec::new();
@@ -119,11 +119,11 @@ fn pages(
 }
 
 /// Appends where what is on a list lies, and the words that are cleared, as far as the list can be read.
-fn follow(mem: &File, head: u64, moved: &dyn Fn(u64) -> u64, addresses: &mut Vec<u64>) {
+fn follow(mem: &MemFile, head: u64, moved: &dyn Fn(u64) -> u64, addresses: &mut Vec<u64>) {
     let word = |address: u64| {
         let mut word = [0; 8];
         // One that lies in two pages, only one of which has moved, is none that a C library has made.
-        mem.read_exact_at(&mut word, moved(address)).ok().map(|()| u64::from_ne_bytes(word))
+        mem.read(&mut word, moved(address)).ok().map(|()| u64::from_ne_bytes(word))
     };
     let read = (word(head), word(head.wrapping_add(8)), word(head.wrapping_add(16)));
     let (Some(mut next), Some(offset), Some(pending)) = read else { return };
@@ -158,6 +158,7 @@ fn head(thread: i32) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::sync::Barrier;
 
     use super::*;
@@ -207,7 +208,7 @@ mod tests {
 
     #[test]
     fn of_a_program_that_has_locked_too_much_everything_stays() {
-        let mem = File::open("/proc/self/mem").expect("our own");
+        let mem = MemFile::from(File::open("/proc/self/mem").expect("our own"));
         const THREADS: usize = LISTS / (3 * LIST) + 1;
         // A list without an end.
         let mut entry = [0u64; 1024];
@@ -232,7 +233,7 @@ mod tests {
     /// As the C libraries lay them out: each entry begins with the address of the next one.
     #[test]
     fn what_is_on_a_list_is_found_however_long_it_says_that_it_is() {
-        let mem = File::open("/proc/self/mem").expect("our own");
+        let mem = MemFile::from(File::open("/proc/self/mem").expect("our own"));
         let mut entries = vec![[0u64; 1024]; 4];
         let at: Vec<u64> = entries.iter().map(|entry| entry.as_ptr() as u64).collect();
         let mut head = [at[0], 16u64, at[3]];

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use clew_core::{AppId, Ns, PageId};
+use clew_core::{AppId, Ns, PageId, SpaceId};
 use clew_engine::mover::Witness;
 use clew_engine::transcript::Transcript;
 use clew_policy::Scheme;
@@ -101,6 +101,7 @@ struct Lost {
 pub struct Recorder {
     to: Sender<Message>,
     pending: Vec<Item>,
+    wants_contents: bool,
     lost: Arc<Lost>,
 }
 
@@ -111,6 +112,12 @@ impl Recorder {
         let name: String = name.chars().filter(|c| !c.is_control()).take(60).collect();
         let name = if name.is_empty() { format!("app {}", app.0) } else { name };
         self.pending.push(Item::Name(app, name));
+    }
+
+    /// For another thread, until this end is gone.
+    pub fn pencil(&self) -> Pencil {
+        let Recorder { to, wants_contents, .. } = self;
+        Pencil { to: to.clone(), pending: Vec::new(), wants_contents: *wants_contents }
     }
 
     /// This happened at `now`.
@@ -144,6 +151,47 @@ impl Recorder {
                     return;
                 }
             }
+        }
+    }
+}
+
+/// The end of another thread, which may wait for the writer.
+pub struct Pencil {
+    to: Sender<Message>,
+    pending: Vec<Item>,
+    wants_contents: bool,
+}
+
+impl Pencil {
+    /// `app` is called `name`, and holds pages of files in `space`.
+    pub fn space_of_files(&mut self, now: Ns, app: AppId, name: &str, space: SpaceId) {
+        self.pending.push(Item::Name(app, name.to_string()));
+        self.record(now, Record::SpaceStart { space, app, file: true });
+    }
+
+    /// This happened at `now`.
+    pub fn record(&mut self, now: Ns, record: Record) {
+        self.pending.push(Item::Record(Stamped { at: now, record }));
+        if self.pending.len() >= BATCH {
+            self.hand_on();
+        }
+    }
+
+    /// Whether anybody wants to know what pages hold.
+    pub fn wants_contents(&self) -> bool {
+        self.wants_contents
+    }
+
+    /// `page` holds this.
+    pub fn contents(&mut self, page: PageId, bytes: Box<[u8]>) {
+        self.hand_on();
+        let _ = self.to.send(Message::Contents(page, bytes));
+    }
+
+    /// Gives what there is to the writer, and waits until it has room. Of one that has ended nobody needs to know.
+    pub fn hand_on(&mut self) {
+        if !self.pending.is_empty() {
+            let _ = self.to.send(Message::Records(std::mem::take(&mut self.pending)));
         }
     }
 }
@@ -189,12 +237,13 @@ pub fn start(
     let (to, inbox) = bounded(UNDER_WAY);
     let lost = Arc::new(Lost::default());
     let kind = recording.contents;
+    let wants_contents = kind != ContentsKind::None;
     let for_thread = lost.clone();
     let thread = std::thread::Builder::new()
         .name("recorder".into())
         .spawn(move || write(writer, &inbox, kind, &for_thread))
         .map_err(failed)?;
-    let witness = (kind != ContentsKind::None).then(|| {
+    let witness = wants_contents.then(|| {
         let (to, lost) = (to.clone(), lost.clone());
         // Who has waited once does not wait again before there is room.
         let is_behind = AtomicBool::new(false);
@@ -209,7 +258,7 @@ pub fn start(
         });
         witness
     });
-    let recorder = Recorder { to, pending: Vec::new(), lost: lost.clone() };
+    let recorder = Recorder { to, pending: Vec::new(), wants_contents, lost: lost.clone() };
     Ok((recorder, witness, Scribe { thread, file, lost }))
 }
 

@@ -64,10 +64,10 @@ pub fn header(status: &Status, rates: Option<&Rates>, width: usize) -> Vec<Strin
             text.push_str(", TAKES NOTHING MORE");
         }
         let share = share(tier.used_bytes, tier.limit_bytes);
-        lines.push(gauge(&seen(&tier.tier), share, width, &text).chars().take(width).collect());
+        lines.push(gauge(&seen(&tier.tier), share, width, &text));
     }
     for donor in status.donors.iter().take(DONORS) {
-        let line = format!(
+        lines.push(format!(
             "donor {}: {}, {} pages; {} sent, {} waiting, {} cuts",
             seen(&donor.at),
             donor.state.name(),
@@ -75,8 +75,7 @@ pub fn header(status: &Status, rates: Option<&Rates>, width: usize) -> Vec<Strin
             size(donor.sent_bytes),
             size(donor.waiting_bytes),
             donor.cuts,
-        );
-        lines.push(line.chars().take(width).collect());
+        ));
     }
     if status.donors.len() > DONORS {
         lines.push(format!("and {} more donors ('clew ps')", status.donors.len() - DONORS));
@@ -117,11 +116,14 @@ pub fn header(status: &Status, rates: Option<&Rates>, width: usize) -> Vec<Strin
     if let Some(enough) = status.enough_budget_bytes {
         let thrash = status.apps.iter().filter(|app| app.thrashing.is_some());
         let names: Vec<_> = thrash.map(|app| seen(&app.name)).collect();
-        let line =
-            format!("THRASHING: a budget of {} would end it: {}", size(enough), names.join(", "));
-        lines.push(line.chars().take(width).collect());
+        lines.push(format!(
+            "THRASHING: a budget of {} would end it: {}",
+            size(enough),
+            names.join(", ")
+        ));
     }
-    lines
+    // Whatever a daemon says.
+    lines.into_iter().map(|line| line.chars().take(width).collect()).collect()
 }
 
 fn share(used: u64, limit: Option<u64>) -> f64 {

@@ -3,7 +3,6 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -38,7 +37,7 @@ impl ProgramMemory {
                 .and_then(|()| Ok(is_there || self.is_swapped(pagemap, address)?));
             match looked {
                 Ok(false) => return Staged::Empty,
-                Ok(true) if mem.read_exact_at(out, address).is_ok() => return Staged::Copied,
+                Ok(true) if mem.read(out, address).is_ok() => return Staged::Copied,
                 _ => {}
             }
             // A page is lost with this, so it has to be certain.

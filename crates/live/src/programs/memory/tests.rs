@@ -1,6 +1,7 @@
 //! What an agent says, and what is so.
 
 use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 
 use clew_agent::protocol::{CALL_AT, Call, Header, Kind, SLOTS, SlotState, Taken, call_word};
 
