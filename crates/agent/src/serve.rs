@@ -231,12 +231,21 @@ fn connect_now(path: &[u8; 108]) -> Option<i32> {
 }
 
 fn set_patience(socket: i32, seconds: i64) {
-    const SOL_SOCKET: usize = 1;
     const SO_SNDTIMEO: usize = 21;
-    let patience = [seconds, 0];
-    let (at, len) = (&raw const patience as usize, size_of_val(&patience));
-    // SAFETY: `patience` outlives the call.
-    unsafe { syscall6(nr::SETSOCKOPT, socket as usize, SOL_SOCKET, SO_SNDTIMEO, at, len, 0) };
+    set_option(socket, SO_SNDTIMEO, &[seconds, 0]);
+}
+
+/// Whether who is at the other end may send descriptors from now on (Linux 6.16; before, he may).
+fn takes_descriptors(socket: i32, takes: bool) {
+    const SO_PASSRIGHTS: usize = 83;
+    set_option(socket, SO_PASSRIGHTS, &i32::from(takes));
+}
+
+fn set_option<T>(socket: i32, option: usize, value: &T) {
+    const SOL_SOCKET: usize = 1;
+    let (at, len) = (core::ptr::from_ref(value) as usize, size_of::<T>());
+    // SAFETY: `value` outlives the call.
+    unsafe { syscall6(nr::SETSOCKOPT, socket as usize, SOL_SOCKET, option, at, len, 0) };
 }
 
 pub(crate) fn pause(nanoseconds: i64) {
@@ -273,8 +282,11 @@ pub(crate) fn connect(path: &[u8; 108], patience: Patience) -> Result<i32, isize
         if let Patience::Seconds(seconds) = patience {
             set_patience(fd, seconds);
         }
+        // What a stranger has queued would be closed with the socket, and that may take long.
+        takes_descriptors(fd, false);
         let done = syscall4(nr::CONNECT, fd as usize, &raw const address as usize, len, 0);
         if done == 0 && is_trusted(fd) {
+            takes_descriptors(fd, true);
             return Ok(fd);
         }
         close(fd);

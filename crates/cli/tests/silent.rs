@@ -250,3 +250,36 @@ fn a_program_whose_agent_is_stopped_when_the_daemon_ends_waits_for_nobody() {
     assert!(ended.is_some(), "{}", program.report());
     program.quit();
 }
+
+/// The daemon reads the list of what a thread has locked, and that leads to a page of a file whose server does not answer.
+#[test]
+fn memory_that_comes_late_holds_up_nobody() {
+    let test = "silent::memory_that_comes_late_holds_up_nobody";
+    if !can_run(test, &["cc"]) {
+        return;
+    }
+    if !std::path::Path::new("/dev/fuse").exists() {
+        return skip(test, "no FUSE");
+    }
+    let mut fixture = Fixture::start_configured("1GiB", "zram", "workers = 1\n");
+    let binary = compile(&fixture.dir, "slow_list.c", &[]);
+    let (mounted, go) = (fixture.dir.join("mounted"), fixture.dir.join("go"));
+    std::fs::create_dir(&mounted).expect("a directory");
+    let words = [&binary, &mounted, &go].map(|path| path.to_str().expect("UTF-8"));
+    let mut program = fixture.run("slow", &words);
+    program.wait_ready();
+    let mut other = fixture.run_touch("other", PAGES, 50, 4);
+    let (own_sum, sum) = (program.ask("sum"), other.ask("sum"));
+    let order = begin_swap_out(&fixture, "slow");
+    program.wait_line("stuck", LONG);
+    for _ in 0..2 {
+        other_is_served(&fixture, &mut other, &sum);
+    }
+    std::fs::write(&go, "").expect("a file");
+    order.join().expect("it asks");
+    fixture.swap_out_at_least("slow", BYTES / 2);
+    program.expect("sum", &own_sum);
+    other.quit();
+    program.kill();
+    fixture.assert_daemon_lives();
+}

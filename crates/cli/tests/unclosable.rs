@@ -2,8 +2,14 @@
 //! ending.
 
 use std::fs;
+use std::io::IoSlice;
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixListener, UnixStream};
 
 use clew_fixture::*;
+use clew_live::agents::seqpacket;
+use clew_live::control::client::Client;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 /// Sends one, and waits until somebody is stuck where it is closed.
 fn send(fixture: &Fixture, binary: &str, name: &str) -> Program {
@@ -54,4 +60,48 @@ fn what_cannot_be_closed_keeps_no_daemon_from_ending() {
     program.expect("sum", &sum);
     program.quit();
     drop((senders, third));
+}
+
+/// A client's descriptors are nothing that a daemon has a use for, nor a daemon's a client.
+#[test]
+fn the_control_socket_takes_no_descriptors() {
+    let test = "unclosable::the_control_socket_takes_no_descriptors";
+    if !can_run(test, &[]) {
+        return;
+    }
+    let mut fixture = Fixture::start("1GiB");
+    let client = UnixStream::connect(&fixture.socket).expect("it is served");
+    match sent_along(&client) {
+        Err(error) if error == rustix::io::Errno::PERM => {}
+        Ok(_) if !refuses_descriptors() => return skip(test, "before Linux 6.16"),
+        other => panic!("a descriptor was taken: {other:?}"),
+    }
+    fixture.status();
+    fixture.assert_daemon_lives();
+    // A server's, to a client that waits for its answer.
+    let path = fixture.dir.join("false.sock");
+    let listener = UnixListener::bind(&path).expect("a socket");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (client, _) = listener.accept().expect("a client");
+            assert_eq!(sent_along(&client), Err(rustix::io::Errno::PERM));
+        });
+        assert!(Client::connect(&path).and_then(|mut client| client.status()).is_err());
+    });
+}
+
+/// Whether the kernel knows sockets that take none (SO_PASSRIGHTS): such a one tells who sends some.
+fn refuses_descriptors() -> bool {
+    let (one, other) = UnixStream::pair().expect("a pair");
+    seqpacket::takes_descriptors(&other, false);
+    sent_along(&one) == Err(rustix::io::Errno::PERM)
+}
+
+/// Sends a line, and a descriptor along with it.
+fn sent_along(to: &UnixStream) -> rustix::io::Result<usize> {
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut along = SendAncillaryBuffer::new(&mut space);
+    let own = [to.as_fd()];
+    assert!(along.push(SendAncillaryMessage::ScmRights(&own)));
+    sendmsg(to, &[IoSlice::new(b"\n")], &mut along, SendFlags::NOSIGNAL)
 }

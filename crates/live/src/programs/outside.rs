@@ -7,7 +7,6 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::path::Path;
 use std::sync::Arc;
 
 use clew_core::AppId;
@@ -227,7 +226,7 @@ fn borrows_memory(pid: u32) -> bool {
 fn why(pid: u32, uid: u32, known: &Known) -> String {
     // SAFETY: takes nothing, cannot fail.
     let own = unsafe { libc::geteuid() };
-    if let Some(reason) = without_agent::why(Path::new(&format!("/proc/{pid}/exe"))) {
+    if let Some(reason) = without_agent::why_of(pid) {
         return reason.to_string();
     }
     if uid != own {
