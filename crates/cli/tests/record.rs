@@ -19,6 +19,7 @@ use clew_live::control::client::Client;
 use clew_live::control::protocol::Request;
 use clew_live::control::status::AppStatus;
 use clew_live::recording::decisions::Tap;
+use clew_live::recording::file_reads::FileStreams;
 use clew_policy::Scheme;
 use clew_policy::schemes::OnFull;
 use clew_trace::{Content, ContentId, ContentsKind, Kind, Record, Trace};
@@ -59,6 +60,107 @@ fn window(fixture: &Fixture) {
     poll(LONG, is_out).unwrap_or_else(|| panic!("not out\n{}", fixture.log()));
     // Answered after what was ordered before it has been told.
     fixture.swap_out("touch");
+}
+
+/// Reads and maps parts of files, and has a child read one.
+const READER: &str = r#"
+import mmap, os, subprocess, sys
+held = bytearray(os.urandom(32 << 20))
+print("pid", os.getpid(), flush=True)
+print("ready", flush=True)
+for line in sys.stdin:
+    if line == "quit\n":
+        break
+    how, path, first, pages = line.split()
+    first, pages = int(first) * 4096, int(pages) * 4096
+    if how == "read":
+        with open(path, "rb", buffering=0) as file:
+            got = os.pread(file.fileno(), pages, first)
+    elif how == "map":
+        with open(path, "rb") as file:
+            got = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)[first:first + pages]
+    else:
+        words = ["dd", "if=" + path, "bs=4096", f"skip={first // 4096}", f"count={pages // 4096}"]
+        got = subprocess.run(words, capture_output=True, check=True).stdout
+    print("got", len(got), flush=True)
+"#;
+
+#[test]
+fn what_programs_use_of_files_is_recorded() {
+    let test = "record::what_programs_use_of_files_is_recorded";
+    if !can_run(test, &["python3", "dd"]) {
+        return;
+    }
+    if let Err(error) = FileStreams::listen() {
+        return skip(test, &format!("the kernel does not tell it: {error}"));
+    }
+    // Where a file system is on a device, unlike perhaps below /tmp.
+    let at = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let page = |file: u64, number: u64| -> Vec<u8> {
+        let words = (0..512).map(|i| file << 40 | number << 20 | i);
+        let words = words.map(|word: u64| word.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        words.flat_map(u64::to_le_bytes).collect()
+    };
+    let files = [0, 1, 2, 3].map(|file| {
+        let path = at.path().join(file.to_string());
+        let bytes: Vec<u8> = (0..64).flat_map(|number| page(file, number)).collect();
+        std::fs::write(&path, bytes).expect("a file");
+        path
+    });
+    let dir = TempDir::new();
+    let trace = dir.join("files.trace");
+    let name = trace.to_str().expect("UTF-8");
+    let words = ["--record", name, "--record-files", "--record-contents", "bytes"];
+    let mut fixture = Fixture::start_with("1GiB", &words);
+    let mut reader = fixture.run("reader", &["python3", "-c", READER]);
+    reader.wait_ready();
+    fixture.wait_resident("reader", 30 << 20);
+    let path = |file: usize| files[file].to_str().expect("UTF-8");
+    reader.expect(&format!("read {} 3 5", path(0)), "got 20480");
+    reader.expect(&format!("map {} 20 1", path(1)), "got 4096");
+    reader.expect(&format!("child {} 40 2", path(2)), "got 8192");
+    std::fs::read(path(3)).expect("by a stranger");
+    reader.expect(&format!("read {} 62 9", path(0)), "got 8192");
+    reader.quit();
+    fixture.order(&Request::Stop);
+    assert!(fixture.wait_daemon(LONG).success(), "{}", fixture.log());
+
+    let trace = Trace::open(&trace).unwrap_or_else(|e| panic!("{e}\n{}", fixture.log()));
+    let all = records(&trace);
+    let of_files = all.iter().filter_map(|record| match record {
+        Record::SpaceStart { space, app, file: true } => Some((*space, *app)),
+        _ => None,
+    });
+    let of_files: BTreeMap<SpaceId, AppId> = of_files.collect();
+    assert!(of_files.values().all(|app| trace.totals().apps[app] == "files"));
+    // Which file a space is, its contents tell.
+    let mut contents = trace.contents().expect("contents");
+    let (mut known, mut used) = (BTreeMap::new(), BTreeMap::<SpaceId, BTreeSet<u64>>::new());
+    for record in &all {
+        match record {
+            Record::Contents { page: at, content } if of_files.contains_key(&at.space()) => {
+                let Content::Bytes(bytes) = contents.get(*content).expect("contents") else {
+                    panic!("no bytes")
+                };
+                let is = (0..4).find(|file| bytes == page(*file, at.vpn().0));
+                known.extend(is.map(|file| (file, at.space())));
+            }
+            Record::Access { page, write, .. } if of_files.contains_key(&page.space()) => {
+                assert!(!write);
+                used.entry(page.space()).or_default().insert(page.vpn().0);
+            }
+            _ => {}
+        }
+    }
+    let used = |file: u64| &used[known.get(&file).unwrap_or_else(|| panic!("{file} is not there"))];
+    assert!(used(0).iter().copied().eq([3, 4, 5, 6, 7, 62, 63]), "{:?}", used(0));
+    assert!(
+        used(1).contains(&20) && used(1).len() <= 32,
+        "what is mapped around it, {:?}",
+        used(1)
+    );
+    assert!(used(2).iter().copied().eq([40, 41]), "{:?}", used(2));
+    assert!(!known.contains_key(&3), "a stranger's file is recorded");
 }
 
 #[test]

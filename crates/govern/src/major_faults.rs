@@ -7,8 +7,9 @@
 use std::io;
 
 use clew_live::perf_rings::PerfRings;
-use perf_event::SampleFlag;
+use perf_event::data::Record;
 use perf_event::events::Software;
+use perf_event::{Builder, SampleFlag};
 
 /// Bytes of the ring of each CPU: 10,000 faults.
 const RING_BYTES: usize = 256 << 10;
@@ -33,14 +34,17 @@ impl MajorFaults {
     /// # Errors
     /// Those of [`PerfRings::listen`].
     pub fn listen() -> io::Result<MajorFaults> {
-        let fields = [SampleFlag::TID, SampleFlag::ADDR, SampleFlag::TIME];
-        PerfRings::listen(&Software::PAGE_FAULTS_MAJ, &fields, RING_BYTES).map(MajorFaults)
+        let configure = |event: &mut Builder<'_>| {
+            event.sample(SampleFlag::TID).sample(SampleFlag::ADDR).sample(SampleFlag::TIME);
+        };
+        PerfRings::listen(&Software::PAGE_FAULTS_MAJ, configure, RING_BYTES).map(MajorFaults)
     }
 
     /// The faults since the last time, in the order in which they came.
     pub fn take(&mut self) -> Vec<MajorFault> {
         let mut faults = Vec::new();
-        self.0.take(|sample| {
+        self.0.take(|record| {
+            let Record::Sample(sample) = record else { return };
             let (when, pid, address) = (sample.time(), sample.pid(), sample.addr());
             if let (Some(when), Some(pid), Some(address)) = (when, pid, address) {
                 faults.push(MajorFault { when, pid, address });

@@ -12,6 +12,7 @@ use crate::faults::affinity;
 use crate::faults::uffd::{FEATURES, Uffd, feature};
 use crate::kernel_swap::KernelSwap;
 use crate::programs::kcmp::share_memory;
+use crate::recording::file_reads::FileStreams;
 use crate::survival::pressure;
 
 /// How much a check matters.
@@ -213,6 +214,7 @@ pub fn examine() -> Vec<Check> {
             check("memory cgroups (demo)", Level::Limited, "none", "the demo cannot limit memory")
         }
     });
+    checks.push(reads_of_files());
     checks.push(sensor());
     checks.push(pids());
     checks.extend(files());
@@ -252,6 +254,19 @@ fn for_all_users(service: Service) -> Check {
             Level::Limited,
             format!("at {ROOTS_SOCKET}, for members of group {}, as you are", group_named(group)),
             &format!("it does not answer: {error}"),
+        ),
+    }
+}
+
+fn reads_of_files() -> Check {
+    const NAME: &str = "reads of files";
+    match FileStreams::listen() {
+        Ok(_) => check(NAME, Level::Ok, "the kernel tells of them ('clew record --files')", ""),
+        Err(error) => check(
+            NAME,
+            Level::Limited,
+            error.to_string(),
+            "'clew record --files' needs root, and Linux 6.11 with tracepoints and fanotify",
         ),
     }
 }

@@ -5,9 +5,9 @@
 
 use std::io;
 
-use perf_event::data::{Record, Sample};
+use perf_event::data::Record;
 use perf_event::events::Event;
-use perf_event::{Builder, SampleFlag, Sampler};
+use perf_event::{Builder, Sampler};
 
 /// The rings.
 pub struct PerfRings {
@@ -16,14 +16,14 @@ pub struct PerfRings {
 }
 
 impl PerfRings {
-    /// Listens from now on, on the CPUs that are there now; of each event `fields` are told. `bytes` of a ring are a
-    /// power of two.
+    /// Listens from now on, on the CPUs that are there now, for `event` with what `configure` asks for. `bytes` of a ring
+    /// are a power of two.
     ///
     /// # Errors
     /// The kernel does not let this process look at all others (CAP_PERFMON, `kernel.perf_event_paranoid`).
     pub fn listen<E: Event + Clone>(
         event: &E,
-        fields: &[SampleFlag],
+        configure: impl Fn(&mut Builder<'_>),
         bytes: usize,
     ) -> io::Result<PerfRings> {
         let online = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
@@ -31,9 +31,7 @@ impl PerfRings {
             let mut event = Builder::new(event.clone());
             // The kernel's own accesses on behalf of a program are events of it as well.
             event.any_pid().one_cpu(cpu).include_kernel().sample_period(1);
-            for field in fields {
-                event.sample(*field);
-            }
+            configure(&mut event);
             // Nobody is woken: who listens comes when it comes.
             event.wakeup_watermark(bytes);
             event.enabled(true).build()?.sampled(bytes)
@@ -42,15 +40,15 @@ impl PerfRings {
         Ok(PerfRings { rings, lost: 0 })
     }
 
-    /// The events since the last time, one CPU after the other.
-    pub fn take(&mut self, mut heard: impl FnMut(&Sample<'_>)) {
+    /// What was told since the last time, one CPU after the other.
+    pub fn take(&mut self, mut heard: impl FnMut(&Record<'_>)) {
         for ring in &mut self.rings {
             while let Some(record) = ring.next_record() {
                 match record.parse_record() {
-                    Ok(Record::Sample(sample)) => heard(&sample),
                     Ok(Record::Lost(lost)) => self.lost += lost.lost,
-                    // Of what the kernel says in between there is nothing to know.
-                    Ok(_) | Err(_) => {}
+                    Ok(record) => heard(&record),
+                    // The kernel says more than the library knows.
+                    Err(_) => {}
                 }
             }
         }

@@ -38,8 +38,8 @@ const ROUND: Duration = Duration::from_millis(5);
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Uses that wait for that, at most.
 const WAITING: usize = 1 << 17;
-/// Processes whose last use is known.
-const PROCESSES: usize = 4096;
+/// Processes whose last use, and whose parents, are known.
+const PROCESSES: usize = 1 << 16;
 /// Pages of a file that can have a name here: 64 PiB of it.
 const PAGES: u64 = 1 << 44;
 /// Generations between a program and what it has started.
@@ -85,6 +85,7 @@ impl FileReads {
             streams,
             pencil,
             waiting: VecDeque::new(),
+            parents: HashMap::new(),
             last: HashMap::new(),
             files: HashMap::new(),
             unknown: 0,
@@ -125,6 +126,8 @@ struct Listener {
     pencil: Pencil,
     /// Of processes that may be managed yet.
     waiting: VecDeque<(Instant, Use)>,
+    /// Who began each process, since listening began.
+    parents: HashMap<u32, u32>,
     /// The last use of each process.
     last: HashMap<u32, Use>,
     files: HashMap<FileName, Known>,
@@ -163,6 +166,13 @@ impl Listener {
         // In this order: what is used now was opened before.
         let uses = self.streams.page_cache.take();
         self.streams.opened.hear()?;
+        if self.parents.len() > PROCESSES {
+            self.parents.clear();
+        }
+        let parents = &mut self.parents;
+        self.streams.page_cache.take_forks(|child, parent| {
+            parents.insert(child, parent);
+        });
         let now = Instant::now();
         let programs: HashSet<u32> =
             self.shared.processes.read().values().map(|process| process.pid()).collect();
@@ -174,7 +184,7 @@ impl Listener {
         }
         for (since, used) in waited.into_iter().chain(uses.into_iter().map(|used| (now, used))) {
             let is_recorded =
-                *recorded.entry(used.pid).or_insert_with(|| is_of(used.pid, &programs));
+                *recorded.entry(used.pid).or_insert_with(|| self.is_of(used.pid, &programs));
             match is_recorded {
                 true => self.record(&used, &mut told),
                 false if since.elapsed() < PATIENCE && self.waiting.len() < WAITING => {
@@ -185,6 +195,16 @@ impl Listener {
         }
         self.pencil.hand_on();
         Ok(())
+    }
+
+    /// Whether process `pid` is one of `programs`, or was begun by one of them.
+    fn is_of(&self, pid: u32, programs: &HashSet<u32>) -> bool {
+        let parent = |pid: &u32| {
+            let begun = self.parents.get(pid).copied();
+            begun.or_else(|| Stat::of(*pid).ok().filter(|s| !s.is_agent).map(|s| s.parent))
+        };
+        let parents = std::iter::successors(Some(pid), parent);
+        pid != std::process::id() && parents.take(GENERATIONS).any(|pid| programs.contains(&pid))
     }
 
     /// Pages that were `told` in this round are not told again.
@@ -262,14 +282,6 @@ fn read_page(file: &File, number: u64, page_bytes: u64) -> Option<Box<[u8]>> {
         }
     }
     (filled > 0).then_some(bytes)
-}
-
-/// Whether process `pid` is one of `programs`, or was begun by one of them.
-fn is_of(pid: u32, programs: &HashSet<u32>) -> bool {
-    let parents = std::iter::successors(Some(pid), |pid| {
-        Stat::of(*pid).ok().filter(|stat| !stat.is_agent).map(|stat| stat.parent)
-    });
-    pid != std::process::id() && parents.take(GENERATIONS).any(|pid| programs.contains(&pid))
 }
 
 /// Takes the pages of files that process `pid` has mapped, and cannot write, from it.

@@ -3,14 +3,17 @@
 //!
 //! A `read` tells exactly what it reads. A fault in a mapping maps up to 16 pages around itself, which the kernel takes
 //! for used, too: all of them are told. What is mapped already is touched unheard.
+//!
+//! Who uses them may have ended by the time that it is heard: so is told which process began which.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use perf_event::SampleFlag;
-use perf_event::events::Tracepoint;
+use perf_event::data::Record;
+use perf_event::events::{Software, Tracepoint};
+use perf_event::{Builder, SampleFlag};
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
@@ -50,9 +53,13 @@ pub struct Use {
     pub last: u64,
 }
 
+/// Bytes of the ring of each CPU for forks: some 2,000.
+const FORKS_BYTES: usize = 128 << 10;
+
 /// The stream.
 pub struct PageCache {
     sources: Vec<(PerfRings, Layout)>,
+    forks: PerfRings,
 }
 
 impl PageCache {
@@ -66,19 +73,26 @@ impl PageCache {
             let layout = Layout::parse(&events.read(name, "format")?, last)
                 .ok_or_else(|| io::Error::other(format!("{name} tells something else")))?;
             let id = events.read(name, "id")?.trim().parse().map_err(io::Error::other)?;
-            let fields = [SampleFlag::TID, SampleFlag::TIME, SampleFlag::RAW];
-            let rings = PerfRings::listen(&Tracepoint::with_id(id), &fields, RING_BYTES)?;
+            let configure = |event: &mut Builder<'_>| {
+                event.sample(SampleFlag::TID).sample(SampleFlag::TIME).sample(SampleFlag::RAW);
+            };
+            let rings = PerfRings::listen(&Tracepoint::with_id(id), configure, RING_BYTES)?;
             Ok((rings, layout))
         };
         let sources = TRACEPOINTS.into_iter().map(source).collect::<io::Result<_>>()?;
-        Ok(PageCache { sources })
+        let configure = |event: &mut Builder<'_>| {
+            event.task(true);
+        };
+        let forks = PerfRings::listen(&Software::DUMMY, configure, FORKS_BYTES)?;
+        Ok(PageCache { sources, forks })
     }
 
     /// What was used since the last time, in that order.
     pub fn take(&mut self) -> Vec<Use> {
         let mut uses = Vec::new();
         for (rings, layout) in &mut self.sources {
-            rings.take(|sample| {
+            rings.take(|record| {
+                let Record::Sample(sample) = record else { return };
                 let (when, pid, raw) = (sample.time(), sample.pid(), sample.raw());
                 if let (Some(when), Some(pid), Some(raw)) = (when, pid, raw)
                     && let Some((file, first, last)) = layout.read(raw)
@@ -91,9 +105,22 @@ impl PageCache {
         uses
     }
 
-    /// Uses that nobody heard of, because rings were full.
+    /// Who began which process since the last time: `begun(child, parent)`. Of what was used by a child nothing was taken
+    /// before this is called for it.
+    pub fn take_forks(&mut self, mut begun: impl FnMut(u32, u32)) {
+        self.forks.take(|record| {
+            // Threads are told, too.
+            if let Record::Fork(fork) = record
+                && fork.pid != fork.ppid
+            {
+                begun(fork.pid, fork.ppid);
+            }
+        });
+    }
+
+    /// Uses and forks that nobody heard of, because rings were full.
     pub fn lost(&self) -> u64 {
-        self.sources.iter().map(|(rings, _)| rings.lost()).sum()
+        self.sources.iter().map(|(rings, _)| rings.lost()).sum::<u64>() + self.forks.lost()
     }
 }
 
