@@ -424,6 +424,25 @@ fn who_connects_without_end_keeps_nobodys_programs_out() {
     floods.into_iter().for_each(|mut flood| flood.kill());
 }
 
+/// What says that it becomes a program is kept and shown, as far as its user's share goes.
+#[test]
+fn one_user_lists_no_more_programs_than_a_share() {
+    let Some([hostile, good]) = two_users("users::started", &[]) else { return };
+    let mut fixture = service(&[]);
+    let binary = compile(&fixture.dir, "started.c", &[]);
+    let words = [&binary, &fixture.socket].map(|path| path.to_str().expect("UTF-8"));
+    let command = hostile.command(&[words[0], words[1], "1060"]);
+    let mut flood = Program::start(&fixture.dir, "flood", command);
+    flood.wait_line("started", 2 * LONG);
+    let listed = fixture.status().apps.len();
+    assert_eq!(listed, 1024, "{}", fixture.log());
+    let program = good.touch(&fixture, "good", 4, 5);
+    assert_eq!(app_of(&good.status(&fixture), good.uid, "good").processes.len(), 1);
+    program.quit();
+    flood.kill();
+    fixture.assert_daemon_lives();
+}
+
 /// What root calls `UID:NAME` is that user's app of this name, whatever others call theirs.
 #[test]
 fn an_app_called_like_anothers_gets_no_order_for_it() {

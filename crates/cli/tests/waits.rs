@@ -62,11 +62,15 @@ fn an_agent_ends_when_its_program_becomes_one_without() {
     let mut fixture = Fixture::start("1GiB");
     // Names this test's in the memory that the agent shares.
     let long = format!("100000.{}", std::process::id());
-    let mut program = fixture.run("env", &["env", "-u", "LD_PRELOAD", "sleep", &long]);
-    let of_env = || {
+    let script = format!("read go; unset LD_PRELOAD; exec sleep {long}");
+    let mut program = fixture.run("sh", &["sh", "-c", &script]);
+    let waits = poll(LONG, || fixture.process("sh", program.pid));
+    assert!(waits.is_some(), "{:?}\n{}", fixture.status(), fixture.log());
+    program.send("go");
+    let of_sh = || {
         processes().into_iter().find(|pid| {
             let read = |what: &str| fs::read(format!("/proc/{pid}/{what}")).unwrap_or_default();
-            let words = format!("env\0-u\0LD_PRELOAD\0sleep\0{long}\0");
+            let words = format!("sh\0-c\0{script}\0");
             read("comm") == b"clew-agent\n" && read("cmdline") == words.as_bytes()
         })
     };
@@ -75,8 +79,8 @@ fn an_agent_ends_when_its_program_becomes_one_without() {
         (comm == "sleep\n").then_some(())
     });
     assert!(sleeps.is_some(), "{}", program.report());
-    let ended = poll(LONG, || of_env().is_none().then_some(()));
-    assert!(ended.is_some(), "agent {:?}\n{}", of_env(), fixture.log());
+    let ended = poll(LONG, || of_sh().is_none().then_some(()));
+    assert!(ended.is_some(), "agent {:?}\n{}", of_sh(), fixture.log());
     assert!(program.is_running(), "{}", program.report());
     program.kill();
     fixture.assert_daemon_lives();

@@ -113,6 +113,11 @@ impl Users {
         self.each.lock().entry(uid).or_insert_with(new).clone()
     }
 
+    /// Programs that user `uid` may have.
+    pub fn most_programs(&self, uid: u32) -> usize {
+        if self.is_limited(uid) { MAX_PROGRAMS } else { usize::MAX }
+    }
+
     /// Whether a user has a share, and not all.
     fn is_limited(&self, uid: u32) -> bool {
         self.is_service() && uid != self.own
@@ -120,7 +125,7 @@ impl Users {
 
     /// A place for a program of this user that says hello; `None` if the user has too many.
     pub fn seat(&self, uid: u32) -> Option<Seat> {
-        let most = if self.is_limited(uid) { MAX_PROGRAMS } else { usize::MAX };
+        let most = self.most_programs(uid);
         self.of(uid).seat(most)
     }
 

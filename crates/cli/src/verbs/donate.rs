@@ -180,8 +180,8 @@ pub fn pair(args: PairArgs) -> Result<(), Failure> {
     let mut until = Until::from_now(&stream, PATIENCE);
     let paired = pairing::borrow(&mut until, &args.code, &keys.identity, &own_name());
     let (key, name) = paired.map_err(|error| match error {
-        PairError::Code | PairError::Stranger => Failure::Input(error.into()),
-        PairError::System(_) | PairError::Tries | PairError::Random(_) => {
+        PairError::Code => Failure::Input(error.into()),
+        PairError::Stranger | PairError::System(_) | PairError::Tries | PairError::Random(_) => {
             Failure::Failed(error.into())
         }
     })?;

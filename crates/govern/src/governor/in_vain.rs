@@ -28,7 +28,9 @@ pub(super) struct InVain {
 impl InVain {
     /// Whether reclaim rests.
     pub(super) fn rests(&self, used_bytes: u64, now: Instant) -> bool {
-        self.rest.is_some_and(|(until, then)| now < until && used_bytes < then + then / MORE)
+        self.rest.is_some_and(|(until, then)| {
+            now < until && used_bytes < then.saturating_add(then / MORE)
+        })
     }
 
     /// A round has taken out so many bytes of pages, and `used_bytes` are used now where it was `before_bytes`, what they take
@@ -49,7 +51,11 @@ impl InVain {
             self.since = None;
             // Where others grow meanwhile, nobody can say.
             let freed = then.saturating_sub(used_bytes);
-            self.was(freed >= left / WORTH || used_bytes > then + then / MORE, used_bytes, now);
+            self.was(
+                freed >= left / WORTH || used_bytes > then.saturating_add(then / MORE),
+                used_bytes,
+                now,
+            );
         }
     }
 

@@ -51,7 +51,8 @@ impl UsedBytes {
     pub fn total(&self) -> u64 {
         let UsedBytes { programs_bytes, brought_bytes, swap_bytes, governor_bytes, daemon_bytes } =
             self;
-        programs_bytes + brought_bytes + swap_bytes + governor_bytes + daemon_bytes
+        // The last is what a daemon says.
+        (programs_bytes + brought_bytes + swap_bytes + governor_bytes).saturating_add(*daemon_bytes)
     }
 }
 

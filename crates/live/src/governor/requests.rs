@@ -105,11 +105,15 @@ impl Governor {
                     other.root.take_if(|root| *root == pid);
                     other.awaited.take_if(|(awaited, _)| *awaited == pid);
                 }
+                self.waiting.retain(|w| w.pid != pid);
+                if self.has_enough_waiting(asker.own()) {
+                    // It runs all the same, and is not listed.
+                    return reply(&answer, Ok(()));
+                }
                 let app = self.app_named(asker.own(), &app);
                 if let Some(app) = self.apps.get_mut(&app) {
                     app.root = Some(pid).filter(|pid| *pid > 0);
                 }
-                self.waiting.retain(|w| w.pid != pid);
                 if unmanaged.is_some() {
                     let (candidate, forked, reason) = (None, false, unmanaged);
                     let resident = resident_anonymous_bytes_of(pid, self.shared.page_bytes);
@@ -205,6 +209,15 @@ impl Governor {
                 Err(format!("users {users} have an app '{name}': say {first}:{name}"))
             }
         }
+    }
+
+    /// Whether as many programs of user `uid` wait to be managed, or run unmanaged, as one user of a service may have.
+    fn has_enough_waiting(&self, uid: u32) -> bool {
+        let is_own = |app: &AppId| self.apps.get(app).is_some_and(|app| app.uid == uid);
+        let listed = self.waiting.iter().filter(|waiting| is_own(&waiting.app)).count();
+        let awaited =
+            self.apps.values().filter(|app| app.uid == uid && app.awaited.is_some()).count();
+        listed + awaited >= self.shared.users.most_programs(uid)
     }
 
     fn with_app(
