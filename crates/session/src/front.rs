@@ -5,6 +5,7 @@ pub mod bus;
 pub mod sway;
 pub mod tmux;
 pub mod x11;
+mod x11_stream;
 
 use std::convert::Infallible;
 use std::ffi::OsString;

@@ -2,8 +2,7 @@
 //! and whose that window is: as the server knows it (X-Resource extension), else as the window says
 //! (`_NET_WM_PID`), which in a container is another's number.
 //!
-//! What answers on this machine must be the user's own or root's: anybody may listen where no X server does, and
-//! who announces an answer without an end has memory taken for it. Of a server that is not reached by a socket of this machine
+//! What answers on this machine must be the user's own or root's: anybody may listen where no X server does. Of a server that is not reached by a socket of this machine
 //! nobody can tell whose it is.
 
 use std::convert::Infallible;
@@ -20,6 +19,7 @@ use x11rb::reexports::x11rb_protocol::parse_display::{ConnectAddress, parse_disp
 use x11rb::reexports::x11rb_protocol::xauth::get_auth;
 use x11rb::rust_connection::{DefaultStream, RustConnection};
 
+use super::x11_stream::X11Stream;
 use super::{Front, Gone, Said, trusted};
 use crate::latest::Latest;
 
@@ -27,7 +27,7 @@ use crate::latest::Latest;
 pub struct X11;
 
 struct Screen {
-    x: RustConnection,
+    x: RustConnection<X11Stream>,
     root: u32,
     active: u32,
     pid: u32,
@@ -91,7 +91,7 @@ impl Screen {
 }
 
 /// The server that DISPLAY names, and the number of its screen.
-fn connect() -> Result<(RustConnection, usize), Gone> {
+fn connect() -> Result<(RustConnection<X11Stream>, usize), Gone> {
     let display = parse_display(None).map_err(gone)?;
     let address = display.connect_instruction().next();
     let (stream, (family, of)) = match address.ok_or_else(|| gone("DISPLAY names nobody"))? {
@@ -103,7 +103,12 @@ fn connect() -> Result<(RustConnection, usize), Gone> {
     let auth = get_auth(family, &of, display.display).ok().flatten();
     let (name, data) = auth.unwrap_or_default();
     let screen = usize::from(display.screen);
-    let x = RustConnection::connect_to_stream_with_auth_info(stream, screen, name, data);
+    let x = RustConnection::connect_to_stream_with_auth_info(
+        X11Stream::new(stream),
+        screen,
+        name,
+        data,
+    );
     Ok((x.map_err(gone)?, screen))
 }
 
