@@ -29,6 +29,11 @@ const NUMBERS: u64 = 1 << 45;
 /// Bytes at the beginning of a page that the policy is shown.
 const SAMPLE_BYTES: usize = 512;
 
+/// What policies of a mount are told of the world: there are clean pages of files.
+pub fn facts_of_files() -> Facts {
+    Facts { space_app: vec![Some(MOUNT)], file_spaces: BTreeSet::from([FILES]), ..Facts::default() }
+}
+
 /// The door.
 pub struct Door {
     inside: Mutex<Inside>,
@@ -57,14 +62,9 @@ impl Door {
             true => selective::Params { files: true, ..Default::default() }.build(),
             false => AdmitAll { files: true }.build(),
         };
-        let facts = Facts {
-            space_app: vec![Some(MOUNT)],
-            file_spaces: BTreeSet::from([FILES]),
-            ..Facts::default()
-        };
         Door {
             admits_all: policy.admits_all(),
-            inside: Mutex::new(Inside { policy, facts, next: ASKED }),
+            inside: Mutex::new(Inside { policy, facts: facts_of_files(), next: ASKED }),
             asked: Mutex::new(VecDeque::new()),
         }
     }

@@ -25,6 +25,7 @@ mod evictor;
 mod handed_out;
 mod handles;
 mod inodes;
+mod lottery;
 mod lower;
 mod mount;
 mod names;
@@ -39,7 +40,7 @@ mod writing;
 
 pub use counters::{STATUS_NAME, Status, StatusError, status};
 pub use mount::{Ending, MountConfig, MountError, Mounted, mount};
-pub use pages::{FilePages, FilePagesConfig};
+pub use pages::{FilePages, FilePagesConfig, Leaves};
 pub use stamp::{FileKey, Stamp};
 
 /// Bytes of a page here: what the pool keeps and FUSE aligns to, on any machine.

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use clew_core::{CodecKind, PoolKind};
+use clew_core::CodecKind;
 use fuser::{Config, MountOption, Session, SessionACL, SessionUnmounter};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
@@ -31,7 +31,7 @@ use crate::lower::{self, Lower};
 use crate::names::Names;
 use crate::operations::Files;
 use crate::packer::Packer;
-use crate::pages::{FilePages, FilePagesConfig};
+use crate::pages::{FilePages, FilePagesConfig, Leaves};
 use crate::server::{Pool, Server};
 use crate::watches::Watches;
 
@@ -55,8 +55,8 @@ pub struct MountConfig {
     pub cache_bytes: u64,
     /// What compresses pages.
     pub codec: CodecKind,
-    /// How the pool keeps them.
-    pub pool: PoolKind,
+    /// What leaves the pool.
+    pub leaves: Leaves,
     /// Whether only pages that are worth their room enter it (ezswap's selective admission); otherwise all do.
     pub selective: bool,
     /// Whether other users may use it: for root only.
@@ -234,7 +234,7 @@ pub fn mount(config: MountConfig) -> Result<Mounted, MountError> {
             let pages = FilePages::new(FilePagesConfig {
                 limit_bytes,
                 codec: config.codec,
-                pool: config.pool,
+                leaves: config.leaves,
                 selective: config.selective,
             })?;
             let pages = Arc::new(pages);

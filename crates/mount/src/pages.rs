@@ -1,4 +1,5 @@
-//! Pages of files, compressed, under a limit, which may change: what was used longest ago goes first.
+//! Pages of files, compressed, under a limit, which may change: what was used longest ago goes first, or what ezswap's lottery
+//! draws ([`crate::lottery`]).
 //!
 //! A page is bound to the state of its file ([`Stamp`]) by the file's epoch, a number that is never used
 //! twice: whoever reads a page from disk takes the epoch first, and if anything was dropped from the file in
@@ -17,6 +18,7 @@ use parking_lot::Mutex;
 
 use crate::PAGE_BYTES;
 use crate::door::Door;
+use crate::lottery::Lottery;
 use crate::stamp::{FileKey, Stamp};
 
 thread_local! {
@@ -25,6 +27,8 @@ thread_local! {
 
 /// How many pages leave together where room is needed.
 const LEAVING: usize = 32;
+/// What frames that are drawn together have.
+const DRAWN_BYTES: u64 = LEAVING as u64 / 2 * PAGE_BYTES as u64;
 /// How often that is tried for one page, before the page is what is left out.
 const ATTEMPTS: usize = 32;
 /// What the index takes for a page, about.
@@ -37,14 +41,33 @@ pub struct FilePagesConfig {
     pub limit_bytes: u64,
     /// What compresses them.
     pub codec: CodecKind,
-    /// How the pool keeps what it has.
-    pub pool: PoolKind,
+    /// What leaves it, which says how it keeps what it has.
+    pub leaves: Leaves,
     /// Whether only what is worth its room is taken (ezswap's selective admission); otherwise everything is.
     pub selective: bool,
 }
 
+/// What leaves a full pool.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Leaves {
+    /// What was used longest ago; pages of about one size share slabs.
+    Oldest,
+    /// Frames by lottery, those first that hold little (ezswap III-C); up to three pages share a frame of z3fold.
+    Lottery,
+}
+
+impl Leaves {
+    fn pool(self) -> PoolKind {
+        match self {
+            Leaves::Oldest => PoolKind::SizeClasses,
+            Leaves::Lottery => PoolKind::Z3fold,
+        }
+    }
+}
+
+/// A page of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct PageKey {
+pub struct PageKey {
     file: FileKey,
     page: u64,
 }
@@ -83,6 +106,8 @@ pub struct FilePages {
     codec: CodecKind,
     index: Mutex<Index>,
     door: Door,
+    /// Where what was used longest ago does not go first.
+    lottery: Option<Lottery>,
     /// What compressed pages may take now: no more than the store's own limit.
     limit_bytes: AtomicU64,
     hits: AtomicU64,
@@ -115,7 +140,7 @@ impl FilePages {
     /// If the system gives no memory.
     pub fn new(config: FilePagesConfig) -> Result<FilePages, StoreError> {
         let store = Store::of(
-            config.pool,
+            config.leaves.pool(),
             StoreConfig {
                 page_bytes: PAGE_BYTES,
                 mem_limit_bytes: config.limit_bytes,
@@ -129,6 +154,7 @@ impl FilePages {
             codec: config.codec,
             index: Mutex::new(index),
             door: Door::new(config.selective),
+            lottery: (config.leaves == Leaves::Lottery).then(Lottery::new),
             limit_bytes: AtomicU64::new(config.limit_bytes),
             hits: AtomicU64::new(0),
             left: AtomicU64::new(0),
@@ -244,6 +270,9 @@ impl FilePages {
         let Some(handle) = self.store_page(bytes) else { return false };
         // Before anybody could tell it that the page has left.
         self.door.entered(name, self.store.stored_bytes(handle));
+        if let Some(lottery) = &self.lottery {
+            lottery.entered(name, PageKey { file: key, page }, handle, &self.store);
+        }
         let page_kept = Kept { handle, name };
         let mut gone = Vec::new();
         let kept = {
@@ -312,25 +341,50 @@ impl FilePages {
         None
     }
 
-    /// Drops what was used longest ago; false if there was nothing.
+    /// Drops some pages; false if there was nothing.
     fn make_room(&self) -> bool {
-        let mut gone = Vec::with_capacity(LEAVING);
-        {
-            let mut index = self.index.lock();
-            while gone.len() < LEAVING {
-                let Some((key, kept)) = index.order.pop_lru() else { break };
-                if let Some(file) = index.files.get_mut(&key.file) {
-                    file.pages.remove(&key.page);
-                }
-                gone.push(kept);
-            }
-        }
+        let gone = match &self.lottery {
+            Some(lottery) => self.take_drawn(lottery),
+            None => self.take_oldest(),
+        };
         let left = gone.len();
         self.left.fetch_add(left as u64, Relaxed);
         self.release(gone);
         // They are not neighbours: their slabs become free only when others move together.
         self.store.compact(LEAVING);
         left > 0
+    }
+
+    /// Takes what was used longest ago out of the index.
+    fn take_oldest(&self) -> Vec<Kept> {
+        let mut gone = Vec::with_capacity(LEAVING);
+        let mut index = self.index.lock();
+        while gone.len() < LEAVING {
+            let Some((key, kept)) = index.order.pop_lru() else { break };
+            if let Some(file) = index.files.get_mut(&key.file) {
+                file.pages.remove(&key.page);
+            }
+            gone.push(kept);
+        }
+        gone
+    }
+
+    /// Takes what is drawn out of the index.
+    fn take_drawn(&self, lottery: &Lottery) -> Vec<Kept> {
+        let drawn = lottery.draw(DRAWN_BYTES, &self.store);
+        let (mut gone, mut stay) = (Vec::new(), Vec::new());
+        {
+            let mut index = self.index.lock();
+            for (name, key) in drawn {
+                // One that somebody is just putting there, or taking, is not in the index.
+                match index.order.peek(&key).is_some_and(|kept| kept.name == name) {
+                    true => index.take(key.file, key.page..key.page + 1, &mut gone),
+                    false => stay.push(name),
+                }
+            }
+        }
+        stay.into_iter().for_each(|name| lottery.stays(name, &self.store));
+        gone
     }
 
     /// A change of ours has made a file with the stamp `before` one with the stamp `after`, and nothing but
@@ -362,6 +416,9 @@ impl FilePages {
             return;
         }
         for kept in &gone {
+            if let Some(lottery) = &self.lottery {
+                lottery.left(kept.name, &self.store);
+            }
             self.store.release(kept.handle);
         }
         self.door.left(gone.iter().map(|kept| kept.name));
@@ -402,7 +459,7 @@ mod tests {
         FilePages::new(FilePagesConfig {
             limit_bytes,
             codec: CodecKind::Lz4,
-            pool: PoolKind::SizeClasses,
+            leaves: Leaves::Oldest,
             selective: false,
         })
         .unwrap()
@@ -469,7 +526,7 @@ mod tests {
         let pool = FilePages::new(FilePagesConfig {
             limit_bytes: 256 << 10,
             codec: CodecKind::Lz4,
-            pool: PoolKind::SizeClasses,
+            leaves: Leaves::Oldest,
             selective: true,
         })
         .unwrap();
@@ -519,6 +576,93 @@ mod tests {
         }
         assert!(pool.left() > 100, "{} left", pool.left());
         assert!(!reads(&pool, epoch, 1) && reads(&pool, epoch, 399));
+    }
+
+    #[test]
+    fn what_holds_little_is_drawn_first_and_the_rest_is_right() {
+        let pool = FilePages::new(FilePagesConfig {
+            limit_bytes: 512 << 10,
+            codec: CodecKind::Lz4,
+            leaves: Leaves::Lottery,
+            selective: false,
+        })
+        .unwrap();
+        // A quarter does not compress, and has a frame alone; the others share one by threes.
+        let is_dense = |number: u64| number % 4 > 0;
+        let page = |number: u64| {
+            let mut page = page(number);
+            if is_dense(number) {
+                page[PAGE_BYTES / 4..].fill(0);
+            }
+            page
+        };
+        let reads = |epoch, number: u64| {
+            let mut out = vec![0; PAGE_BYTES];
+            let found = pool.restore(KEY, epoch, number..number + 1, &mut out).is_empty();
+            assert!(!found || out == page(number), "page {number} is another");
+            found
+        };
+        let epoch = pool.epoch(KEY, stamp(10));
+        for number in 0..1200 {
+            assert!(pool.put(KEY, epoch, number, &page(number)), "page {number}");
+            assert!(pool.facts().used_bytes <= 512 << 10);
+        }
+        let there: Vec<u64> = (0..1200).filter(|number| reads(epoch, *number)).collect();
+        assert_eq!(
+            (there.len() as u64, pool.left()),
+            (pool.facts().pages, 1200 - pool.facts().pages)
+        );
+        let dense = there.iter().filter(|number| is_dense(**number)).count();
+        assert!(dense > 200 && dense * 10 > there.len() * 9, "{dense} of {}", there.len());
+        pool.set_limit(128 << 10);
+        let fewer = pool.facts();
+        assert!(fewer.used_bytes <= 128 << 10 && fewer.pages > 10, "{fewer:?}");
+        pool.changed(KEY, stamp(10), stamp(20), 0..u64::MAX);
+        assert_eq!(pool.facts().pages, 0);
+        // What was forgotten is drawn no more.
+        let epoch = pool.epoch(KEY, stamp(20));
+        for number in 0..200 {
+            assert!(pool.put(KEY, epoch, number, &page(number)), "page {number}");
+        }
+        assert!(reads(epoch, 199));
+    }
+
+    /// Readers, who puts, who changes and who lowers the limit at once.
+    #[test]
+    fn everything_at_once_is_right_whatever_leaves() {
+        for leaves in [Leaves::Oldest, Leaves::Lottery] {
+            let limit_bytes = 256 << 10;
+            let config =
+                FilePagesConfig { limit_bytes, codec: CodecKind::Lz4, leaves, selective: false };
+            let pool = FilePages::new(config).unwrap();
+            let (rounds, pages) = (400u64, 120u64);
+            std::thread::scope(|scope| {
+                for thread in 0..3u64 {
+                    let pool = &pool;
+                    scope.spawn(move || {
+                        for round in 0..rounds {
+                            let number = (round * 7 + thread * 13) % pages;
+                            let epoch = pool.epoch(KEY, stamp(10));
+                            if !reads(pool, epoch, number) {
+                                pool.put(KEY, epoch, number, &page(number));
+                            }
+                        }
+                    });
+                }
+                scope.spawn(|| {
+                    for round in 0..rounds / 8 {
+                        pool.set_limit(limit_bytes / (1 + round % 4));
+                        let first = round % pages;
+                        pool.changed(KEY, stamp(10), stamp(10), first..first + 3);
+                    }
+                    pool.set_limit(limit_bytes);
+                });
+            });
+            let epoch = pool.epoch(KEY, stamp(10));
+            let there = (0..pages).filter(|number| reads(&pool, epoch, *number)).count() as u64;
+            assert_eq!(there, pool.facts().pages, "{leaves:?}");
+            assert!(there > 0 && pool.facts().used_bytes <= limit_bytes, "{leaves:?}");
+        }
     }
 
     #[test]

@@ -8,8 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use anyhow::Context;
-use clew_core::{ByteSize, CodecKind, PoolKind};
-use clew_mount::{Ending, MountConfig, MountError, Status, mount as mount_directory, status};
+use clew_core::{ByteSize, CodecKind};
+use clew_mount::{
+    Ending, Leaves, MountConfig, MountError, Status, mount as mount_directory, status,
+};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::Failure;
@@ -41,6 +43,10 @@ pub struct Args {
     /// is in the pool; or all.
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = Admit::Selective)]
     admit: Admit,
+    /// What leaves the pool for others: lru for what was used longest ago; or lottery for frames that hold little
+    /// (ezswap's compressibility-aware replacement, in a pool of z3fold).
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = Evict::Lru)]
+    evict: Evict,
     /// Let other users use the mount, each with his own rights (root only).
     #[arg(long)]
     allow_other: bool,
@@ -60,6 +66,13 @@ enum Admit {
     All,
 }
 
+/// What leaves the pool.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Evict {
+    Lru,
+    Lottery,
+}
+
 /// `clew mount`.
 pub fn mount(daemon: impl FnOnce() -> PathBuf, format: Format, args: Args) -> Result<(), Failure> {
     if args.status {
@@ -77,7 +90,10 @@ pub fn mount(daemon: impl FnOnce() -> PathBuf, format: Format, args: Args) -> Re
         memory_bytes: args.budget.0,
         cache_bytes: args.cache.0,
         codec: CodecKind::Lz4,
-        pool: PoolKind::SizeClasses,
+        leaves: match args.evict {
+            Evict::Lru => Leaves::Oldest,
+            Evict::Lottery => Leaves::Lottery,
+        },
         selective: args.admit == Admit::Selective,
         allow_other: args.allow_other,
         timeout: Duration::from_millis(args.believe),

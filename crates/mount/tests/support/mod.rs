@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use clew_core::{CodecKind, PoolKind};
-use clew_mount::{MountConfig, Status, mount, status};
+use clew_core::CodecKind;
+use clew_mount::{Leaves, MountConfig, Status, mount, status};
 use rustix::process::{
     Pid, Resource, Rlimit, Signal, WaitOptions, kill_process, setrlimit, waitpid,
 };
@@ -63,7 +63,7 @@ pub fn serve() {
         memory_bytes: number("CLEW_MOUNT_POOL"),
         cache_bytes: number("CLEW_MOUNT_CACHE"),
         codec: CodecKind::Lz4,
-        pool: PoolKind::SizeClasses,
+        leaves: if number("CLEW_MOUNT_LOTTERY") == 1 { Leaves::Lottery } else { Leaves::Oldest },
         selective: true,
         allow_other: number("CLEW_MOUNT_OTHERS") == 1,
         timeout: Duration::from_millis(number("CLEW_MOUNT_BELIEVE")),
@@ -84,6 +84,8 @@ pub struct Mount {
     others: bool,
     /// Descriptors that its server may have; zero for as many as there are.
     files: u64,
+    /// Whether what leaves its pool is drawn, from the next server on.
+    pub lottery: bool,
 }
 
 impl Mount {
@@ -119,7 +121,8 @@ impl Mount {
         if !tmpfs.arg(place.path().join("lower")).status().unwrap().success() {
             return None;
         }
-        let mut mount = Mount { place, server: None, believe_ms: 0, others: false, files: 0 };
+        let mut mount =
+            Mount { place, server: None, believe_ms: 0, others: false, files: 0, lottery: false };
         mount.start(1 << 20, 64 << 10);
         Some(mount)
     }
@@ -134,7 +137,7 @@ impl Mount {
 
     fn of(believe_ms: u64, others: bool, files: u64, pool_bytes: u64, cache_bytes: u64) -> Mount {
         let place = Mount::place();
-        let mut mount = Mount { place, server: None, believe_ms, others, files };
+        let mut mount = Mount { place, server: None, believe_ms, others, files, lottery: false };
         mount.start(pool_bytes, cache_bytes);
         mount
     }
@@ -151,6 +154,7 @@ impl Mount {
             .env("CLEW_MOUNT_BELIEVE", self.believe_ms.to_string())
             .env("CLEW_MOUNT_OTHERS", u8::from(self.others).to_string())
             .env("CLEW_MOUNT_FILES", self.files.to_string())
+            .env("CLEW_MOUNT_LOTTERY", u8::from(self.lottery).to_string())
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
