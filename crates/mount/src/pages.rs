@@ -588,7 +588,7 @@ mod tests {
         })
         .unwrap();
         // A quarter does not compress, and has a frame alone; the others share one by threes.
-        let is_dense = |number: u64| number % 4 > 0;
+        let is_dense = |number: u64| !number.is_multiple_of(4);
         let page = |number: u64| {
             let mut page = page(number);
             if is_dense(number) {
