@@ -259,9 +259,9 @@ fn goes_on(before: &Use, used: &Use) -> bool {
         && used.when.saturating_sub(before.when) < ROUND.as_nanos() as u64
 }
 
-/// The space of the file that is known as the so manieth: behind those of programs.
-fn new_space(number: usize) -> Option<SpaceId> {
-    let space = u32::try_from(number).ok()?.checked_add(MAX_SPACES)?;
+/// The space of the next file after so many: behind those of programs.
+fn new_space(known: usize) -> Option<SpaceId> {
+    let space = u32::try_from(known).ok()?.checked_add(MAX_SPACES)?;
     (space < SPACES).then_some(SpaceId(space))
 }
 
