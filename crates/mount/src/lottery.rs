@@ -20,7 +20,7 @@ use clew_store::{Handle, Store};
 use parking_lot::Mutex;
 
 use crate::door::facts_of_files;
-use crate::pages::PageKey;
+use crate::stamp::PageKey;
 
 /// The lottery.
 pub struct Lottery(Mutex<Drum>);

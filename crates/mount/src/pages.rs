@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use crate::PAGE_BYTES;
 use crate::door::Door;
 use crate::lottery::Lottery;
-use crate::stamp::{FileKey, Stamp};
+use crate::stamp::{FileKey, PageKey, Stamp};
 
 thread_local! {
     static CONTEXT: RefCell<CodecContext> = RefCell::new(CodecContext::new());
@@ -63,13 +63,6 @@ impl Leaves {
             Leaves::Lottery => PoolKind::Z3fold,
         }
     }
-}
-
-/// A page of a file.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct PageKey {
-    file: FileKey,
-    page: u64,
 }
 
 /// A page of the pool.

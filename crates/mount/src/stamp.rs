@@ -13,6 +13,15 @@ pub struct FileKey {
     pub ino: u64,
 }
 
+/// A page of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct PageKey {
+    /// Which file.
+    pub file: FileKey,
+    /// Its number there.
+    pub page: u64,
+}
+
 /// Equal stamps mean that nobody has changed the file, as far as its file system tells: the time of the last
 /// change of the inode cannot be set by anybody, and that of its birth tells a file from the next one with its
 /// number.
