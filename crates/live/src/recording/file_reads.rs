@@ -7,7 +7,7 @@
 //! With windows, mappings of files are taken from a program as well (MADV_PAGEOUT), so that what it touches next is
 //! heard again; of pages that others have mapped, too, the kernel lets it keep them.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -19,13 +19,14 @@ use clew_core::{AccessKind, AppId, Ns, PageId, SPACES, SpaceId, Vpn};
 use clew_trace::Record;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 
+use super::family::Family;
 use super::opened_files::OpenedFiles;
-use super::page_cache::{FileName, PageCache, Use};
+use super::page_cache::{FileName, PageCache, Told, Use};
 use super::recorder::Pencil;
 use crate::limits::MAX_SPACES;
 use crate::programs::advice::{advise, pidfd};
 use crate::programs::mappings;
-use crate::programs::proc_stat::{Stat, open_of_process};
+use crate::programs::proc_stat::open_of_process;
 use crate::programs::shared::Shared;
 
 /// Whose spaces files are. No app of programs has this number.
@@ -38,12 +39,14 @@ const ROUND: Duration = Duration::from_millis(5);
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Uses that wait for that, at most.
 const WAITING: usize = 1 << 17;
-/// Processes whose last use, and whose parents, are known.
-const PROCESSES: usize = 1 << 16;
+/// Pages that a read that does not go on is taken to have come by, at most: a large folio of the page cache.
+const PIECE: u64 = 512;
+/// Pages of one round that are remembered to be told.
+const ONE_ROUND: usize = 1 << 17;
+/// Pages whose contents are remembered to be recorded: of 16 GiB of files.
+const RECORDED: usize = 1 << 22;
 /// Pages of a file that can have a name here: 64 PiB of it.
 const PAGES: u64 = 1 << 44;
-/// Generations between a program and what it has started.
-const GENERATIONS: usize = 16;
 
 /// What the kernel tells of files.
 pub struct FileStreams {
@@ -57,7 +60,10 @@ impl FileStreams {
     /// # Errors
     /// The kernel does not tell it (root, Linux 6.11).
     pub fn listen() -> io::Result<FileStreams> {
-        Ok(FileStreams { opened: OpenedFiles::listen()?, page_cache: PageCache::listen()? })
+        Ok(FileStreams {
+            opened: OpenedFiles::listen(2 * PATIENCE)?,
+            page_cache: PageCache::listen()?,
+        })
     }
 }
 
@@ -84,10 +90,14 @@ impl FileReads {
             started,
             streams,
             pencil,
-            waiting: VecDeque::new(),
-            parents: HashMap::new(),
-            last: HashMap::new(),
+            people: Family::default(),
+            waiting: HashMap::new(),
+            waits: 0,
+            begun: HashMap::new(),
+            told: HashSet::new(),
             files: HashMap::new(),
+            recorded: 0,
+            without_contents: 0,
             unknown: 0,
         };
         let body = move || listener.run(&asked);
@@ -124,28 +134,33 @@ struct Listener {
     started: Instant,
     streams: FileStreams,
     pencil: Pencil,
-    /// Of processes that may be managed yet.
-    waiting: VecDeque<(Instant, Use)>,
-    /// Who began each process, since listening began.
-    parents: HashMap<u32, u32>,
-    /// The last use of each process.
-    last: HashMap<u32, Use>,
+    people: Family,
+    /// By process, what may be of a program that is managed later.
+    waiting: HashMap<u32, Waiting>,
+    /// How many uses that is.
+    waits: usize,
+    /// The last use of each process in this round, of which is not known yet how far it goes.
+    begun: HashMap<u32, Use>,
+    /// Pages that were told in this round, and are not told again.
+    told: HashSet<PageId>,
     files: HashMap<FileName, Known>,
+    /// Pages whose contents are remembered to be recorded.
+    recorded: usize,
+    without_contents: u64,
     /// Uses of files that nobody was seen to open.
     unknown: u64,
 }
 
+struct Waiting {
+    since: Instant,
+    uses: Vec<Use>,
+}
+
 impl Listener {
     fn run(mut self, asked: &Receiver<Vec<u32>>) {
-        let mut error = Ok(());
         loop {
             let window = asked.recv_timeout(ROUND);
-            if error.is_ok() {
-                error = self.round();
-                if let Err(error) = &error {
-                    tracing::error!("what is read of files is recorded no longer: {error}");
-                }
-            }
+            self.round();
             match window {
                 Ok(pids) => pids.into_iter().for_each(unmap_files),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -153,67 +168,80 @@ impl Listener {
             }
         }
         let (lost, left_out) = (self.streams.page_cache.lost(), self.streams.opened.left_out());
-        if lost + left_out + self.unknown > 0 {
+        let (unknown, without) = (self.unknown, self.without_contents);
+        if lost + left_out + unknown + without > 0 {
             tracing::warn!(
-                "of files, {lost} uses were not heard of in time (could not keep up), {} were of files whose \
-                 opening nobody saw, and {left_out} openings were of too many files",
-                self.unknown
+                "of files, {lost} uses were not heard of in time (could not keep up), {unknown} were of files whose \
+                 opening nobody saw, {left_out} openings were of too many files or none that could be opened, and the contents of {without} pages \
+                 are missing, as there were too many"
             );
         }
     }
 
-    fn round(&mut self) -> io::Result<()> {
+    fn round(&mut self) {
         // In this order: what is used now was opened before.
-        let uses = self.streams.page_cache.take();
-        self.streams.opened.hear()?;
-        if self.parents.len() > PROCESSES {
-            self.parents.clear();
-        }
-        let parents = &mut self.parents;
-        self.streams.page_cache.take_forks(|child, parent| {
-            parents.insert(child, parent);
-        });
-        let now = Instant::now();
-        let programs: HashSet<u32> =
-            self.shared.processes.read().values().map(|process| process.pid()).collect();
-        let mut recorded = HashMap::new();
-        let mut told = HashSet::new();
-        let waited = std::mem::take(&mut self.waiting);
-        if self.last.len() > PROCESSES {
-            self.last.clear();
-        }
-        for (since, used) in waited.into_iter().chain(uses.into_iter().map(|used| (now, used))) {
-            let is_recorded =
-                *recorded.entry(used.pid).or_insert_with(|| self.is_of(used.pid, &programs));
-            match is_recorded {
-                true => self.record(&used, &mut told),
-                false if since.elapsed() < PATIENCE && self.waiting.len() < WAITING => {
-                    self.waiting.push_back((since, used));
+        let told = self.streams.page_cache.take();
+        self.streams.opened.hear();
+        let pids = self.shared.processes.read().values().map(|process| process.pid()).collect();
+        self.people.begin_round(pids, &told);
+        for (when, one) in told {
+            match one {
+                Told::Began { child, parent } => {
+                    // What is left of somebody who had its number is nobody's.
+                    self.forget(child);
+                    self.people.began(child, parent);
                 }
-                false => {}
+                Told::Used(used) if self.people.is_recorded(used.pid, when) => self.used(used),
+                Told::Used(used) => self.wait(used),
             }
         }
-        self.pencil.hand_on();
-        Ok(())
-    }
-
-    /// Whether process `pid` is one of `programs`, or was begun by one of them.
-    fn is_of(&self, pid: u32, programs: &HashSet<u32>) -> bool {
-        let parent = |pid: &u32| {
-            let begun = self.parents.get(pid).copied();
-            begun.or_else(|| Stat::of(*pid).ok().filter(|s| !s.is_agent).map(|s| s.parent))
-        };
-        let parents = std::iter::successors(Some(pid), parent);
-        pid != std::process::id() && parents.take(GENERATIONS).any(|pid| programs.contains(&pid))
-    }
-
-    /// Pages that were `told` in this round are not told again.
-    fn record(&mut self, used: &Use, told: &mut HashSet<PageId>) {
-        let before = self.last.insert(used.pid, *used);
-        if before.is_some_and(|before| goes_on(&before, used)) {
-            return;
+        let known = |pid: &u32| self.people.is_recorded_now(*pid);
+        let ready: Vec<u32> = self.waiting.keys().copied().filter(known).collect();
+        for pid in ready {
+            let uses = self.forget(pid);
+            uses.into_iter().for_each(|used| self.used(used));
         }
-        let Some(file) = self.streams.opened.get(&used.file) else {
+        let late: Vec<u32> = (self.waiting.iter())
+            .filter_map(|(pid, waiting)| (waiting.since.elapsed() >= PATIENCE).then_some(*pid))
+            .collect();
+        late.into_iter().for_each(|pid| drop(self.forget(pid)));
+        for used in std::mem::take(&mut self.begun).into_values() {
+            self.record(&used, used.first.saturating_add(PIECE));
+        }
+        self.told.clear();
+        self.pencil.hand_on();
+    }
+
+    /// Keeps what somebody used who may be managed soon.
+    fn wait(&mut self, used: Use) {
+        if self.waits < WAITING {
+            let new = || Waiting { since: Instant::now(), uses: Vec::new() };
+            self.waiting.entry(used.pid).or_insert_with(new).uses.push(used);
+            self.waits += 1;
+        }
+    }
+
+    /// Takes what was kept of a process.
+    fn forget(&mut self, pid: u32) -> Vec<Use> {
+        let uses = self.waiting.remove(&pid).map_or(Vec::new(), |waiting| waiting.uses);
+        self.waits -= uses.len();
+        uses
+    }
+
+    /// A program used this. How far a read has come is known when it goes on, or something else begins.
+    fn used(&mut self, used: Use) {
+        if let Some(before) = self.begun.insert(used.pid, used) {
+            let end = match goes_on(&before, &used) {
+                true => used.first,
+                false => before.first.saturating_add(PIECE),
+            };
+            self.record(&before, end);
+        }
+    }
+
+    /// Writes down the pages of a use before page `end`.
+    fn record(&mut self, used: &Use, end: u64) {
+        let Some(file) = self.streams.opened.want(&used.file) else {
             self.unknown += 1;
             return;
         };
@@ -232,17 +260,31 @@ impl Listener {
         });
         if known.stamp != stamp(&metadata) {
             known.stamp = stamp(&metadata);
+            self.recorded -= known.recorded.len();
             known.recorded.clear();
         }
         let pages = metadata.len().div_ceil(self.shared.page_bytes).min(PAGES);
-        for number in used.first..(used.last.saturating_add(1)).min(pages) {
+        for number in used.first..end.min(used.last.saturating_add(1)).min(pages) {
             let page = PageId::new(space, Vpn(number));
-            if !told.insert(page) {
+            if self.told.len() > ONE_ROUND {
+                self.told.clear();
+            }
+            if !self.told.insert(page) {
                 continue;
             }
-            if self.pencil.wants_contents() && known.recorded.insert(number) {
-                let bytes = read_page(file, number, self.shared.page_bytes);
-                bytes.into_iter().for_each(|bytes| self.pencil.contents(page, bytes));
+            if self.pencil.wants_contents() && !known.recorded.contains(&number) {
+                let read = match self.recorded < RECORDED {
+                    true => read_page(file, number, self.shared.page_bytes),
+                    false => None,
+                };
+                match read {
+                    Some(bytes) => {
+                        self.pencil.contents(page, bytes);
+                        known.recorded.insert(number);
+                        self.recorded += 1;
+                    }
+                    None => self.without_contents += 1,
+                }
             }
             let kind = AccessKind::Seen;
             self.pencil.record(now, Record::Access { page, kind, write: false });
@@ -253,10 +295,7 @@ impl Listener {
 /// Whether `used` is what is left of the same read as `before`: a long one tells of all that it still wants, again and
 /// again.
 fn goes_on(before: &Use, used: &Use) -> bool {
-    before.file == used.file
-        && before.last == used.last
-        && before.first < used.first
-        && used.when.saturating_sub(before.when) < ROUND.as_nanos() as u64
+    before.file == used.file && before.last == used.last && before.first < used.first
 }
 
 /// The space of the next file after so many: behind those of programs.

@@ -38,19 +38,26 @@ pub struct FileName {
     pub inode: u64,
 }
 
-/// Pages of a file were used.
+/// Pages of a file were used, or a long read goes on there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Use {
-    /// When, on the kernel's clock for this.
-    pub when: u64,
     /// By which process.
     pub pid: u32,
     /// Whose pages.
     pub file: FileName,
     /// The first page.
     pub first: u64,
-    /// And the last.
+    /// And the last: of a read, the last that it asks for, however much there is.
     pub last: u64,
+}
+
+/// What the kernel tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Told {
+    /// A process began another one, which may have a number that was somebody else's before.
+    Began { child: u32, parent: u32 },
+    /// A process used a file.
+    Used(Use),
 }
 
 /// Bytes of the ring of each CPU for forks: some 2,000.
@@ -87,9 +94,10 @@ impl PageCache {
         Ok(PageCache { sources, forks })
     }
 
-    /// What was used since the last time, in that order.
-    pub fn take(&mut self) -> Vec<Use> {
-        let mut uses = Vec::new();
+    /// What happened since the last time, in that order, with the time on the kernel's clock for this. A fork is among it
+    /// if what the child used is.
+    pub fn take(&mut self) -> Vec<(u64, Told)> {
+        let mut told = Vec::new();
         for (rings, layout) in &mut self.sources {
             rings.take(|record| {
                 let Record::Sample(sample) = record else { return };
@@ -97,25 +105,20 @@ impl PageCache {
                 if let (Some(when), Some(pid), Some(raw)) = (when, pid, raw)
                     && let Some((file, first, last)) = layout.read(raw)
                 {
-                    uses.push(Use { when, pid, file, first, last });
+                    told.push((when, Told::Used(Use { pid, file, first, last })));
                 }
             });
         }
-        uses.sort_unstable();
-        uses
-    }
-
-    /// Who began which process since the last time: `begun(child, parent)`. Of what was used by a child nothing was taken
-    /// before this is called for it.
-    pub fn take_forks(&mut self, mut begun: impl FnMut(u32, u32)) {
         self.forks.take(|record| {
             // Threads are told, too.
             if let Record::Fork(fork) = record
                 && fork.pid != fork.ppid
             {
-                begun(fork.pid, fork.ppid);
+                told.push((fork.time, Told::Began { child: fork.pid, parent: fork.ppid }));
             }
         });
+        told.sort_unstable();
+        told
     }
 
     /// Uses and forks that nobody heard of, because rings were full.
