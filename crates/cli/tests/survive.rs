@@ -156,6 +156,86 @@ fn who_could_not_take_over_ends_nobody() {
     fixture.assert_daemon_lives();
 }
 
+/// From a namespace in which the living daemon and its keeper are not seen, or seem to have begun at another time.
+#[test]
+fn who_does_not_see_the_daemon_leaves_it_alone() {
+    let Some((mut fixture, mut program, sum)) = swapped_out("survive::unseen", &ZRAM) else {
+        return;
+    };
+    let beside = ["pid", "keeper", "lock"].map(|what| fixture.socket.with_extension(what));
+    let written = || beside.each_ref().map(|path| std::fs::read(path).ok());
+    let before = written();
+    assert!(before.iter().all(Option::is_some));
+    let namespaces =
+        [&["-p", "--fork", "--mount-proc"][..], &["-T", "--boottime", "100000", "--fork"]];
+    for namespace in namespaces {
+        for takeover in [&[][..], &["--takeover"]] {
+            let mut command = Command::new("unshare");
+            command.args(namespace).arg(env!("CARGO_BIN_EXE_clew")).args(["daemon", "--budget"]);
+            let command = command.args(["1GiB", "--socket"]).arg(&fixture.socket).args(takeover);
+            let said = run_to_end(command, LONG);
+            let code = said.status.code();
+            assert!(matches!(code, Some(1 | 2)), "{namespace:?}: {code:?} {}", texts(&said));
+            assert_eq!(written(), before, "{namespace:?} {takeover:?}");
+        }
+    }
+    program.expect("sum", &sum);
+    fixture.swap_out("touch");
+    fixture.kill_daemon();
+    fixture.start_successor(&[]);
+    program.expect("sum", &sum);
+    program.quit();
+    fixture.wait_all_freed("touch");
+    fixture.assert_daemon_lives();
+}
+
+/// Directories for temporary files are tidied.
+#[test]
+fn what_is_written_beside_a_socket_is_written_again() {
+    let Some((mut fixture, mut program, sum)) = swapped_out("survive::tidied", &ZRAM) else {
+        return;
+    };
+    let beside = ["pid", "keeper"].map(|what| fixture.socket.with_extension(what));
+    for path in &beside {
+        let before = std::fs::read(path).expect("it is there");
+        std::fs::remove_file(path).expect("it is there");
+        // Whoever comes meanwhile is no second one.
+        let second = fixture.verb(&["daemon", "--budget", "1GiB"]);
+        assert_eq!(second.status.code(), Some(1), "{}", texts(&second));
+        let is_back = || std::fs::read(path).is_ok_and(|text| text == before).then_some(());
+        assert!(poll(LONG, is_back).is_some(), "{}\n{}", path.display(), fixture.log());
+    }
+    fixture.kill_daemon();
+    fixture.start_successor(&[]);
+    program.expect("sum", &sum);
+    program.quit();
+    fixture.wait_all_freed("touch");
+    fixture.assert_daemon_lives();
+}
+
+/// What is stored would be lost with the daemon.
+#[test]
+fn a_daemon_whose_keeper_has_died_is_not_replaced_and_says_so() {
+    let Some((mut fixture, mut program, sum)) = swapped_out("survive::keeperless", &ZRAM) else {
+        return;
+    };
+    let status = fixture.status();
+    kill(status.keeper_pid);
+    let is_said = || fixture.log().contains("the keeper (process").then_some(());
+    assert!(poll(LONG, is_said).is_some(), "{}", fixture.log());
+    for check in [&["--check"][..], &[]] {
+        let words = [&["daemon", "--budget", "1GiB", "--takeover"], check].concat();
+        let refused = fixture.verb(&words);
+        assert_eq!(refused.status.code(), Some(1), "{}", texts(&refused));
+        assert!(texts(&refused).contains("its keeper has died"), "{}", texts(&refused));
+        assert_eq!(fixture.status().daemon_pid, status.daemon_pid);
+    }
+    fixture.order(&Request::Stop);
+    assert!(fixture.wait_daemon(LONG).success(), "{}", fixture.log());
+    program.expect("sum", &sum);
+    program.quit();
+}
+
 #[test]
 fn a_program_that_starts_while_no_daemon_lives_is_managed_afterwards() {
     let Some((mut fixture, program, _)) = swapped_out("survive::late", &ZRAM) else { return };

@@ -36,7 +36,7 @@ use crate::recording::decisions::Tap;
 use crate::recording::file_reads::FileStreams;
 use crate::recording::recorder::{self, Recorder};
 use crate::survival::keeper::Keeper;
-use crate::survival::predecessor::{self, Predecessor};
+use crate::survival::predecessor::{self, Beside, Predecessor};
 use crate::survival::records::{DaemonDescriptors, column};
 use crate::survival::rehearsal::{Prospect, rehearse};
 use crate::survival::takeover::{self, Estate};
@@ -55,7 +55,7 @@ pub use error::DaemonError;
 pub use places::{Bound, agents_socket, check_names, listen_for_clients};
 
 use belongings::Belongings;
-use places::{is_socket, open_to, replace_living};
+use places::{is_socket, living_daemon, open_to, replace_living};
 
 /// Bytes of a page.
 const PAGE_BYTES: usize = 4096;
@@ -142,6 +142,12 @@ pub fn run(
     if takeover {
         could_succeed(socket, &config)?;
         replace_living(socket)?;
+    }
+    // Before anything is written down: who lives is not seen from every namespace, and what is written may be gone.
+    match living_daemon(socket).map_err(file("looking who serves", socket))? {
+        Some(0) => return Err(DaemonError::Served(socket.to_path_buf())),
+        Some(pid) => return Err(DaemonError::Running(socket.to_path_buf(), pid)),
+        None => {}
     }
     let claim = predecessor::claim(socket)
         .map_err(file("claiming", socket))?
@@ -315,6 +321,12 @@ pub fn run(
         .map_err(file("writing down the keeper of", socket))?;
     points::start_committed();
     keeper.keep();
+    governor.look_beside(Beside::new(
+        socket,
+        keeper.pid(),
+        generation,
+        shared.journal.segment().as_raw_fd(),
+    ));
     bound.0 = [socket.to_path_buf(), agents_socket(socket)]
         .into_iter()
         .skip(usize::from(given))

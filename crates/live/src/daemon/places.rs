@@ -94,6 +94,27 @@ pub(super) fn is_served(path: &Path, kind: libc::c_int) -> io::Result<bool> {
     }
 }
 
+/// The daemon that lives and serves `socket`, whatever is written down about it: its number, zero where it is not seen from
+/// here. Of a service manager, who may have made the socket, nobody can tell so whether a daemon serves there.
+pub(super) fn living_daemon(path: &Path) -> io::Result<Option<u32>> {
+    let socket = Socket::new(Domain::UNIX, libc::SOCK_STREAM.into(), None)?;
+    socket.set_nonblocking(true)?;
+    // Nobody is there, or too many wait already: then what is written down says who serves.
+    if socket.connect(&SockAddr::unix(path)?).is_err() {
+        return Ok(None);
+    }
+    match seqpacket::peer_process(&socket) {
+        Ok(process) if !predecessor::has_ended(&process, Duration::ZERO) => {}
+        Ok(_) => return Ok(None),
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    let pid = seqpacket::peer(&socket)?.pid as u32;
+    let name = |process: &str| fs::read(format!("/proc/{process}/comm")).ok();
+    let is_daemon = pid == 0 || name(&pid.to_string()) == name("self");
+    Ok(is_daemon.then_some(pid))
+}
+
 /// Lets members of a group connect to both sockets; without one nobody but this user, where the sockets are this
 /// daemon's own and not a service manager's (`given`).
 pub(super) fn open_to(socket: &Path, group: Option<u32>, given: bool) -> Result<(), DaemonError> {

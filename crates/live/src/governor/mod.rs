@@ -55,6 +55,7 @@ use crate::programs::looks::Looks;
 use crate::programs::plea::Plea;
 use crate::programs::process::Process;
 use crate::programs::shared::Shared;
+use crate::survival::predecessor::Beside;
 use crate::workers::crew::Crew;
 use crate::workers::desk::Desk;
 use crate::workers::work::Work;
@@ -149,6 +150,7 @@ pub struct Governor {
     profiles: Profiles,
     environment: Environment,
     keeper_pid: u32,
+    beside: Option<Beside>,
     work: Desk,
     crew: Crew,
     /// Workers that programs of each user keep by not ending an order.
@@ -239,6 +241,7 @@ impl Governor {
             profiles: Profiles::default(),
             environment,
             keeper_pid,
+            beside: None,
             work,
             crew,
             held_up: HashMap::new(),
@@ -290,6 +293,28 @@ impl Governor {
     /// Goes by what is known of apps from earlier, and keeps it. Before the first app.
     pub fn go_by(&mut self, profiles: Profiles) {
         self.profiles = profiles;
+    }
+
+    /// Looks after what is written down beside the socket from now on.
+    pub fn look_beside(&mut self, beside: Beside) {
+        self.beside = Some(beside);
+    }
+
+    /// Writes it down again where it is gone, and says once that the keeper is.
+    fn look_after_what_is_beside(&mut self) {
+        let Some(beside) = &self.beside else { return };
+        match beside.look_after() {
+            Ok(true) => {}
+            Ok(false) => {
+                self.beside = None;
+                tracing::error!(
+                    "the keeper (process {}) has died: if this daemon dies now, all that is stored is lost; 'clew stop' \
+                     brings it back",
+                    self.keeper_pid
+                );
+            }
+            Err(error) => tracing::warn!(%error, "what a successor goes by cannot be written down"),
+        }
     }
 
     /// Governs until it is told to stop and every page is back.
@@ -501,6 +526,7 @@ impl Governor {
         if self.last_liveness.elapsed() >= LIVENESS {
             self.last_liveness = Instant::now();
             self.look_for_the_dead();
+            self.look_after_what_is_beside();
             self.mounts.forget_the_dead();
             self.bury_the_dead();
             self.empty_idle_buffers();

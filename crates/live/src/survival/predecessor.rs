@@ -257,6 +257,49 @@ pub fn commit(socket: &Path, keeper: u32, generation: u64, journal: RawFd) -> io
     replace(&beside(socket, "keeper"), &text)
 }
 
+/// What is written down beside a socket, as the daemon that serves it knows it: who tidies a directory for temporary files
+/// removes what is old.
+pub struct Beside {
+    socket: PathBuf,
+    own: io::Result<ProcessName>,
+    keeper: io::Result<ProcessName>,
+    generation: u64,
+    journal: RawFd,
+}
+
+impl Beside {
+    /// Of this process.
+    pub fn new(socket: &Path, keeper: u32, generation: u64, journal: RawFd) -> Beside {
+        let (own, keeper) = (ProcessName::of(std::process::id()), ProcessName::of(keeper));
+        Beside { socket: socket.to_path_buf(), own, keeper, generation, journal }
+    }
+
+    /// Writes down again what is gone; whether the keeper lives.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn look_after(&self) -> io::Result<bool> {
+        let (Ok(own), Ok(keeper)) = (&self.own, &self.keeper) else { return Ok(true) };
+        if !keeper.is_alive() {
+            return Ok(false);
+        }
+        let is_gone = |what| match fs::symlink_metadata(beside(&self.socket, what)) {
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+            Ok(_) => false,
+        };
+        if is_gone("keeper") {
+            commit(&self.socket, keeper.pid, self.generation, self.journal)?;
+        }
+        if is_gone("pid") {
+            let _lock = lock(&self.socket)?;
+            if server(&self.socket)?.is_none() {
+                replace(&beside(&self.socket, "pid"), &format!("{} {}\n", own.pid, own.started))?;
+            }
+        }
+        Ok(true)
+    }
+}
+
 /// Whether process `keeper` is the one by which a successor would go; `None` if that cannot be read.
 pub fn counts(socket: &Path, keeper: u32) -> Option<bool> {
     match regular::read_text(&beside(socket, "keeper"), MAX_FILE, libc::O_NOFOLLOW) {

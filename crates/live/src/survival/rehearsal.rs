@@ -40,6 +40,11 @@ pub enum Obstacle {
          same user)"
     )]
     Descriptors { keeper: u32, source: io::Error },
+    #[error(
+        "process {pid} serves it, and its keeper has died: who took over would find nothing of what is stored ('clew stop' brings \
+         every page back, and then a daemon can begin anew)"
+    )]
+    NoKeeper { pid: u32 },
     #[error("{0}: another version left it, and only such a one can go on with it")]
     Version(#[from] clew_store::JournalError),
     #[error("what the daemon wrote down about itself is damaged")]
@@ -84,7 +89,10 @@ pub fn rehearse(
         Draft::new(file, true).map_err(|source| Obstacle::File { file: file.clone(), source })?;
     }
     let Some(from) = Predecessor::find(socket).map_err(looking("its keeper"))? else {
-        return Ok(Prospect { living, spaces: None });
+        return match living {
+            Some(pid) => Err(Obstacle::NoKeeper { pid }),
+            None => Ok(Prospect { living, spaces: None }),
+        };
     };
     let keeper = from.name.pid;
     let refused = |source| Obstacle::Descriptors { keeper, source };
