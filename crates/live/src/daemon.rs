@@ -145,8 +145,14 @@ pub fn run(
     }
     // Before anything is written down: who lives is not seen from every namespace, and what is written may be gone.
     match living_daemon(socket).map_err(file("looking who serves", socket))? {
-        Some(0) => return Err(DaemonError::Served(socket.to_path_buf())),
-        Some(pid) => return Err(DaemonError::Running(socket.to_path_buf(), pid)),
+        Some(pid)
+            if pid > 0
+                && predecessor::is_told_of(socket, pid).map_err(file("claiming", socket))? =>
+        {
+            return Err(DaemonError::Running(socket.to_path_buf(), pid));
+        }
+        // One that is not seen from here, or a governor.
+        Some(_) => return Err(DaemonError::Served(socket.to_path_buf())),
         None => {}
     }
     let claim = predecessor::claim(socket)

@@ -239,6 +239,12 @@ pub fn server(socket: &Path) -> io::Result<Option<ProcessName>> {
     Ok(numbers(&beside(socket, "pid"))?.map(name))
 }
 
+/// Whether what is written down beside `socket` is of a daemon, which process `pid` may be.
+pub fn is_told_of(socket: &Path, pid: u32) -> io::Result<bool> {
+    Ok(server(socket)?.is_some_and(|server| server.pid == pid)
+        || numbers::<4>(&beside(socket, "keeper"))?.is_some())
+}
+
 /// The keeper that holds what a daemon had.
 pub struct Predecessor {
     keeper: OwnedFd,
