@@ -323,16 +323,12 @@ pub fn run(
     let own = shared.journal.own();
     record.save(&own);
     points::start_recorded();
-    predecessor::commit(socket, keeper.pid(), generation, shared.journal.segment().as_raw_fd())
-        .map_err(file("writing down the keeper of", socket))?;
+    let beside =
+        Beside::commit(socket, keeper.pid(), generation, shared.journal.segment().as_raw_fd())
+            .map_err(file("writing down the keeper of", socket))?;
     points::start_committed();
     keeper.keep();
-    governor.look_beside(Beside::new(
-        socket,
-        keeper.pid(),
-        generation,
-        shared.journal.segment().as_raw_fd(),
-    ));
+    governor.look_beside(beside);
     bound.0 = [socket.to_path_buf(), agents_socket(socket)]
         .into_iter()
         .skip(usize::from(given))

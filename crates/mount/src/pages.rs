@@ -336,10 +336,11 @@ impl FilePages {
 
     /// Drops some pages; false if there was nothing.
     fn make_room(&self) -> bool {
-        let gone = match &self.lottery {
-            Some(lottery) => self.take_drawn(lottery),
-            None => self.take_oldest(),
-        };
+        let mut gone = self.lottery.as_ref().map_or(Vec::new(), |lottery| self.take_drawn(lottery));
+        // Pages of one repeated word have no frame, and are never drawn.
+        if gone.is_empty() {
+            gone = self.take_oldest();
+        }
         let left = gone.len();
         self.left.fetch_add(left as u64, Relaxed);
         self.release(gone);

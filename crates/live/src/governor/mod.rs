@@ -302,7 +302,7 @@ impl Governor {
 
     /// Writes it down again where it is gone, and says once that the keeper is.
     fn look_after_what_is_beside(&mut self) {
-        let Some(beside) = &self.beside else { return };
+        let Some(beside) = &mut self.beside else { return };
         match beside.look_after() {
             Ok(true) => {}
             Ok(false) => {

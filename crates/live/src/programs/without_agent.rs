@@ -7,7 +7,8 @@ use std::path::Path;
 
 use clew_trace::regular;
 
-const SETUID: &str = "it is setuid or setgid, and the loader drops the agent";
+const SETUID: &str =
+    "it is setuid or setgid, or has capabilities of its own, and the loader drops the agent";
 const STATIC: &str = "it is statically linked, so nothing can be preloaded into it";
 
 /// Why nothing was preloaded into process `pid`; `None` also where that cannot be told. Its file is left alone: who opens

@@ -98,6 +98,7 @@ impl FileReads {
             files: HashMap::new(),
             recorded: 0,
             without_contents: 0,
+            crowded: 0,
             unknown: 0,
         };
         let body = move || listener.run(&asked);
@@ -147,6 +148,8 @@ struct Listener {
     /// Pages whose contents are remembered to be recorded.
     recorded: usize,
     without_contents: u64,
+    /// Uses for which there was no room to wait, of anybody.
+    crowded: u64,
     /// Uses of files that nobody was seen to open.
     unknown: u64,
 }
@@ -169,11 +172,13 @@ impl Listener {
         }
         let (lost, left_out) = (self.streams.page_cache.lost(), self.streams.opened.left_out());
         let (unknown, without) = (self.unknown, self.without_contents);
-        if lost + left_out + unknown + without > 0 {
+        let crowded = self.crowded;
+        if lost + left_out + unknown + without + crowded > 0 {
             tracing::warn!(
-                "of files, {lost} uses were not heard of in time (could not keep up), {unknown} were of files whose \
-                 opening nobody saw, {left_out} openings were of too many files or none that could be opened, and the contents of {without} pages \
-                 are missing, as there were too many"
+                "of files, {lost} uses were not heard of in time (could not keep up), {unknown} were of files \
+                 whose opening nobody saw, {left_out} openings were of too many files or none that could be \
+                 opened, the contents of {without} pages are missing, as there were too many, and {crowded} \
+                 uses, of whomever, were too many to wait until it is known whose they are"
             );
         }
     }
@@ -214,11 +219,13 @@ impl Listener {
 
     /// Keeps what somebody used who may be managed soon.
     fn wait(&mut self, used: Use) {
-        if self.waits < WAITING {
-            let new = || Waiting { since: Instant::now(), uses: Vec::new() };
-            self.waiting.entry(used.pid).or_insert_with(new).uses.push(used);
-            self.waits += 1;
+        if self.waits >= WAITING {
+            self.crowded += 1;
+            return;
         }
+        let new = || Waiting { since: Instant::now(), uses: Vec::new() };
+        self.waiting.entry(used.pid).or_insert_with(new).uses.push(used);
+        self.waits += 1;
     }
 
     /// Takes what was kept of a process.

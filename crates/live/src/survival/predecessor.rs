@@ -209,8 +209,13 @@ pub fn claim(socket: &Path) -> io::Result<Result<Claim, ProcessName>> {
         return Ok(Err(other));
     }
     let own = ProcessName::of(std::process::id())?;
-    replace(&beside(socket, "pid"), &format!("{} {}\n", own.pid, own.started))?;
+    write_server(socket, own)?;
     Ok(Ok(Claim { socket: socket.to_path_buf() }))
+}
+
+/// Under the lock.
+fn write_server(socket: &Path, own: ProcessName) -> io::Result<()> {
+    replace(&beside(socket, "pid"), &format!("{} {}\n", own.pid, own.started))
 }
 
 /// That this process is the one that serves a socket. When it goes, after an orderly end or a start
@@ -255,38 +260,55 @@ pub struct Predecessor {
     journal: RawFd,
 }
 
-/// Writes down that `keeper` holds the descriptors of `generation`. From this moment on a successor
-/// goes by them.
-pub fn commit(socket: &Path, keeper: u32, generation: u64, journal: RawFd) -> io::Result<()> {
-    let name = ProcessName::of(keeper)?;
-    let text = format!("{} {} {generation} {journal}\n", name.pid, name.started);
-    replace(&beside(socket, "keeper"), &text)
-}
-
 /// What is written down beside a socket, as the daemon that serves it knows it: who tidies a directory for temporary files
 /// removes what is old.
 pub struct Beside {
     socket: PathBuf,
-    own: io::Result<ProcessName>,
-    keeper: io::Result<ProcessName>,
+    own: ProcessName,
+    keeper: ProcessName,
     generation: u64,
     journal: RawFd,
+    looked: Instant,
 }
 
-impl Beside {
-    /// Of this process.
-    pub fn new(socket: &Path, keeper: u32, generation: u64, journal: RawFd) -> Beside {
-        let (own, keeper) = (ProcessName::of(std::process::id()), ProcessName::of(keeper));
-        Beside { socket: socket.to_path_buf(), own, keeper, generation, journal }
-    }
+/// How often is looked whether it is there.
+const LOOK_BESIDE: Duration = Duration::from_secs(1);
 
-    /// Writes down again what is gone; whether the keeper lives.
+impl Beside {
+    /// Writes down that process `keeper` holds the descriptors of `generation`. From this moment on a successor
+    /// goes by them.
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn look_after(&self) -> io::Result<bool> {
-        let (Ok(own), Ok(keeper)) = (&self.own, &self.keeper) else { return Ok(true) };
-        if !keeper.is_alive() {
+    pub fn commit(
+        socket: &Path,
+        keeper: u32,
+        generation: u64,
+        journal: RawFd,
+    ) -> io::Result<Beside> {
+        let (own, keeper) = (ProcessName::of(std::process::id())?, ProcessName::of(keeper)?);
+        let (socket, looked) = (socket.to_path_buf(), Instant::now());
+        let beside = Beside { socket, own, keeper, generation, journal, looked };
+        beside.write_keeper()?;
+        Ok(beside)
+    }
+
+    fn write_keeper(&self) -> io::Result<()> {
+        let Beside { socket, keeper, generation, journal, .. } = self;
+        let text = format!("{} {} {generation} {journal}\n", keeper.pid, keeper.started);
+        replace(&beside(socket, "keeper"), &text)
+    }
+
+    /// Now and then writes down again what is gone; whether the keeper lives, as far as was looked.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn look_after(&mut self) -> io::Result<bool> {
+        if self.looked.elapsed() < LOOK_BESIDE {
+            return Ok(true);
+        }
+        self.looked = Instant::now();
+        if !self.keeper.is_alive() {
             return Ok(false);
         }
         let is_gone = |what| match fs::symlink_metadata(beside(&self.socket, what)) {
@@ -294,12 +316,12 @@ impl Beside {
             Ok(_) => false,
         };
         if is_gone("keeper") {
-            commit(&self.socket, keeper.pid, self.generation, self.journal)?;
+            self.write_keeper()?;
         }
         if is_gone("pid") {
             let _lock = lock(&self.socket)?;
             if server(&self.socket)?.is_none() {
-                replace(&beside(&self.socket, "pid"), &format!("{} {}\n", own.pid, own.started))?;
+                write_server(&self.socket, self.own)?;
             }
         }
         Ok(true)
@@ -433,7 +455,7 @@ mod tests {
         let mut keeper =
             std::process::Command::new("sleep").arg("60").spawn().expect("sleep starts");
         let first = claimed();
-        commit(&socket, keeper.id(), 1, 3).expect("the files can be written");
+        let _beside = Beside::commit(&socket, keeper.id(), 1, 3).expect("the files can be written");
         drop(first);
         for what in ["keeper", "pid", "lock"] {
             assert!(beside(&socket, what).exists(), "{what}");
@@ -476,7 +498,8 @@ mod tests {
         let socket = dir.join("clew.sock");
         let place = beside(&socket, "keeper");
         fs::create_dir_all(&place).expect("a directory, which no file replaces");
-        commit(&socket, std::process::id(), 1, 3).expect_err("it cannot be replaced");
+        let written = Beside::commit(&socket, std::process::id(), 1, 3);
+        assert!(written.is_err(), "it cannot be replaced");
         fs::remove_dir(&place).expect("it is ours");
         fs::remove_dir(&dir).expect("nothing else is left");
     }

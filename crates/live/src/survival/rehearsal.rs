@@ -41,8 +41,8 @@ pub enum Obstacle {
     )]
     Descriptors { keeper: u32, source: io::Error },
     #[error(
-        "process {pid} serves it, and its keeper has died: who took over would find nothing of what is stored ('clew stop' brings \
-         every page back, and then a daemon can begin anew)"
+        "process {pid} serves it, and its keeper has died, or what names that was removed a moment ago: who took over would \
+         find nothing of what is stored (try again; if it stays so, 'clew stop' brings every page back, and a daemon can begin anew)"
     )]
     NoKeeper { pid: u32 },
     #[error("{0}: another version left it, and only such a one can go on with it")]
