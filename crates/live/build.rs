@@ -14,8 +14,9 @@ fn main() {
         .args(["-C", "opt-level=2", "-C", "panic=abort", "-C", "strip=debuginfo"])
         .args(["--cfg", "clew_preload", "--check-cfg", "cfg(clew_preload)"])
         .args(["-C", "link-arg=-nostartfiles", "-C", "link-arg=-nostdlib"])
-        // Everything is bound when the program is loaded: the agent may not enter the loader.
-        .args(["-C", "link-arg=-Wl,-z,now,-z,relro,--gc-sections"])
+        // Everything is bound when the program is loaded: the agent may not enter the loader. And it needs nobody: what is
+        // weak is called in the program's own threads.
+        .args(["-C", "link-arg=-Wl,-z,now,-z,relro,--gc-sections,--no-undefined"])
         .arg("--target")
         .arg(std::env::var("TARGET").expect("set by cargo"))
         .arg("-o")

@@ -8,9 +8,9 @@
 //! unshare(CLONE_NEWUSER) fail, dies of TSYNC seccomp filters, and loses its descriptors to
 //! close_range.
 //!
-//! Rules: no allocation, no libc call but memcpy (bound at load time), no lock, no thread-local
-//! storage: the agent runs with the thread pointer of the program's main thread. All system calls
-//! are raw ([`sys`]).
+//! Rules: no allocation, no call of the C library, whose variables may be among what leaves, not even memcpy
+//! (`own_memory_calls`), no lock, no thread-local storage: the agent runs with the thread pointer of the program's
+//! main thread. All system calls are raw ([`sys`]).
 //!
 //! The crate is built twice: as a library, for the message formats ([`protocol`]) and tests, and by
 //! the daemon's build script with `--cfg clew_preload` as the shared object that is preloaded.
@@ -21,6 +21,8 @@ pub mod except;
 pub mod kept;
 pub mod let_go;
 pub mod madvise;
+#[cfg(any(test, clew_preload))]
+mod own_memory_calls;
 pub mod protocol;
 pub mod serve;
 pub mod shut_in;

@@ -133,6 +133,49 @@ fn pages_that_cannot_leave_are_left_alone_for_a_while() {
     fixture.assert_daemon_lives();
 }
 
+/// The priorities of the daemon's workers, as `nice` has them.
+fn workers_nice(daemon: u32) -> Vec<i32> {
+    let tasks = fs::read_dir(format!("/proc/{daemon}/task")).expect("it lives").flatten();
+    let stats = tasks.filter_map(|task| fs::read_to_string(task.path().join("stat")).ok());
+    let nice = |stat: String| {
+        let (name, rest) = stat.rsplit_once(") ")?;
+        name.contains("(worker-").then(|| rest.split(' ').nth(16)?.parse().ok()).flatten()
+    };
+    stats.filter_map(nice).collect()
+}
+
+#[test]
+fn who_makes_room_comes_before_programs_while_more_than_the_budget_is_used() {
+    let test = "pressure::who_makes_room";
+    if !can_run(test, &["cc"]) {
+        return;
+    }
+    // It says which priority it has got.
+    let may = run_to_end(Command::new("nice").args(["-n", "-10", "nice"]), LONG);
+    if String::from_utf8_lossy(&may.stdout).trim() != "-10" {
+        return skip(test, "nobody may come before others here (CAP_SYS_NICE)");
+    }
+    let mut fixture = Fixture::start("24MiB");
+    let daemon = fixture.daemon_pid();
+    assert!(workers_nice(daemon).iter().all(|nice| *nice == 0), "{:?}", workers_nice(daemon));
+    let mut program = run_as(&fixture, "large", 96, 50);
+    let came_first = poll(LONG, || {
+        program.expect("write 16384 1", "wrote 16384");
+        workers_nice(daemon).contains(&-10).then_some(())
+    });
+    assert!(came_first.is_some(), "{:?}\n{}", workers_nice(daemon), fixture.log());
+    program.quit();
+    // Each of them hears of it with the next thing that it does.
+    let mut program = run_as(&fixture, "small", 4, 50);
+    let is_over = poll(LONG, || {
+        fixture.swap_out("small");
+        program.expect("write 1024 1", "wrote 1024");
+        workers_nice(daemon).iter().all(|nice| *nice == 0).then_some(())
+    });
+    assert!(is_over.is_some(), "{:?}\n{}", workers_nice(daemon), fixture.log());
+    fixture.assert_daemon_lives();
+}
+
 #[test]
 fn the_daemon_and_its_keeper_are_the_last_to_be_ended() {
     let test = "pressure::the_daemon_and_its_keeper_are_the_last_to_be_ended";

@@ -39,3 +39,34 @@ fn what_is_mapped_while_its_neighbours_are_registered_loses_nothing() {
     fixture.wait_all_freed("pieces");
     fixture.assert_daemon_lives();
 }
+
+/// Where mappings grow upwards, what a program allocates lies next to the variables of the C library, in one mapping with
+/// them. They leave with it, and who takes them out must not need them.
+#[test]
+fn variables_of_the_c_library_may_leave() {
+    if !can_run("registration::variables_of_the_c_library", &["cc"]) {
+        return;
+    }
+    let mut fixture = Fixture::start("1GiB");
+    let binary = compile(&fixture.dir, "beside.c", &[]);
+    let mut program = fixture.run("beside", &[binary]);
+    program.wait_ready();
+    fixture.wait_resident("beside", 15 << 20);
+    for _ in 0..3 {
+        fixture.swap_out_at_least("beside", 15 << 20);
+        program.expect("read", "bad 0");
+    }
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", program.pid)).expect("it lives");
+    let lines: Vec<&str> = maps.lines().collect();
+    let last_of_libc = lines.iter().rposition(|line| line.contains("libc"));
+    let behind = last_of_libc.and_then(|at| lines.get(at + 1)).and_then(|line| line.split_once('-'));
+    let (start, rest) = behind.unwrap_or_else(|| panic!("no C library: {maps}"));
+    let address = |text: &str| u64::from_str_radix(text, 16).unwrap_or_else(|_| panic!("{text}"));
+    let end = rest.split(' ').next().unwrap_or_default();
+    if address(end) - address(start) < 15 << 20 {
+        skip("registration::variables_of_the_c_library", "they lie apart from what is allocated");
+    }
+    program.quit();
+    fixture.wait_all_freed("beside");
+    fixture.assert_daemon_lives();
+}

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
+use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
 
 use crate::accessed::AccessedBits;
@@ -297,7 +298,7 @@ fn sensor() -> Check {
 
 /// Memory that the daemon shares counts as files.
 fn files() -> Option<Check> {
-    let longest = pressure::longest_file().ok().flatten()?;
+    let longest = pressure::longest_file()?;
     let advice = "raise 'ulimit -f' (LimitFSIZE of a service): the daemon's pool and what it shares with \
                   agents are files of this kind, and a daemon whose cannot grow manages no program";
     Some(check(
@@ -310,11 +311,9 @@ fn files() -> Option<Check> {
 
 /// An agent is a process: limits on processes concern it.
 fn pids() -> Check {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the structure lives across the call.
-    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
-    let text = format!("{} open files", limit.rlim_cur);
-    match limit.rlim_cur < 1024 {
+    let open = getrlimit(Resource::Nofile).current;
+    let text = open.map_or("any number of open files".into(), |open| format!("{open} open files"));
+    match open.is_some_and(|open| open < 1024) {
         true => check("limits", Level::Limited, text, "raise 'ulimit -n': a program takes five"),
         false => check("limits", Level::Info, text, ""),
     }

@@ -282,7 +282,7 @@ impl Naive {
         if self.params.front == Front::AfterWarm {
             let in_front = |page: PageId| view.facts.foreground == view.app_of(page);
             all.sort_by_key(|&(page, class)| match class {
-                Hotness::Hot => 2,
+                Hotness::Hot if !demand.urgent => 2,
                 _ => u8::from(in_front(page)),
             });
         }
@@ -604,6 +604,22 @@ fn after_warm_keeps_the_cold_and_warm_pages_in_front_until_others_have_only_hot_
     let apps: Vec<(u32, Hotness)> =
         picked.iter().step_by(2).map(|(page, c)| (page.space().0, *c)).collect();
     assert_eq!(apps, [(1, Cold), (1, Warm), (0, Cold), (0, Warm), (1, Hot), (0, Hot)]);
+}
+
+/// Not the paper's: what is in front is in use, so where memory is all but gone it leaves behind all that others have.
+#[test]
+fn after_warm_has_all_of_the_others_leave_first_where_it_is_urgent() {
+    let mut m = Machine::new(Params { front: Front::AfterWarm, ..PAPER }, true);
+    for app in [0, 1] {
+        m.tell(Event::Resident { run: run(app, 10, 6) });
+        m.relaunch(app, &[run(app, 10, 2)]);
+        m.use_pages(AccessKind::Seen, run(app, 12, 2));
+    }
+    m.tell(Event::Relaunch { app: AppId(0) });
+    let picked = m.pick(100, true);
+    let apps: Vec<(u32, Hotness)> =
+        picked.iter().step_by(2).map(|(page, c)| (page.space().0, *c)).collect();
+    assert_eq!(apps, [(1, Cold), (1, Warm), (1, Hot), (0, Cold), (0, Warm), (0, Hot)]);
 }
 
 /// Not the paper's: what those behind have stays up to a share, what is hot longest. (That the largest gives first is

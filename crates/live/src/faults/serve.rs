@@ -31,8 +31,7 @@ const UNREADABLE: Duration = Duration::from_millis(1);
 /// Serves faults on the CPU of `handler` until its stop descriptor becomes readable.
 pub fn run(shared: &Shared, handler: usize) {
     affinity::pin(shared.handler_cpus[handler]);
-    // SAFETY: changes this thread's own priority; failing (not root) is no harm.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -10) };
+    affinity::come_first(true);
     let mut ctx = MoverContext::default();
     let mut interrupter = Interrupter::default();
     let (mut faults, mut told) = (Vec::with_capacity(32), Vec::new());

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use crossbeam_channel::Sender;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::message::Message;
 
@@ -24,48 +25,38 @@ pub fn protect_daemon() {
 /// then the kernel keeps what it has to tell of a fork, and the fork waits. A child for which there
 /// is no slot would be lost.
 pub fn limit_descriptors(slots: u64) {
-    // SAFETY: the structure lives across both calls.
-    unsafe {
-        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
-            limit.rlim_cur = limit.rlim_max.min(slots);
-            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
-        }
-    }
+    raise_to(Resource::Nofile, Some(slots));
 }
 
 /// Has its files grow as far as they may. Memory that it shares counts as files.
 pub fn limit_files() {
-    // SAFETY: the structure lives across both calls.
-    unsafe {
-        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        if libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) == 0 {
-            limit.rlim_cur = limit.rlim_max;
-            libc::setrlimit(libc::RLIMIT_FSIZE, &limit);
-        }
+    raise_to(Resource::Fsize, None);
+}
+
+/// Takes as much of it as this process may have, but not more than `most`.
+fn raise_to(resource: Resource, most: Option<u64>) {
+    let maximum = getrlimit(resource).maximum;
+    let current = [maximum, most].into_iter().flatten().min();
+    if let Err(error) = setrlimit(resource, Rlimit { current, maximum }) {
+        tracing::debug!(%error, ?resource, "the limit stays what it is");
     }
 }
 
 /// How long files of this process may become, bytes; `None` where nothing limits them.
-///
-/// # Errors
-/// Those of the system.
-pub fn longest_file() -> io::Result<Option<u64>> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the structure lives across the call.
-    match unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) } {
-        0 => Ok((limit.rlim_max != libc::RLIM_INFINITY).then_some(limit.rlim_max)),
-        _ => Err(io::Error::last_os_error()),
-    }
+pub fn longest_file() -> Option<u64> {
+    getrlimit(Resource::Fsize).maximum
+}
+
+/// Descriptors that this process may have open at most; `None` where nothing limits them.
+pub fn most_descriptors() -> Option<u64> {
+    getrlimit(Resource::Nofile).maximum
 }
 
 /// Whether who has just been given `descriptor`, the lowest that was free, may be given more: the last
 /// quarter is for children that programs fork, which need one each, and for clients.
 pub fn has_descriptors_for_others(descriptor: &impl AsRawFd) -> bool {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the structure lives across the call.
-    let known = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } == 0;
-    !known || (descriptor.as_raw_fd() as u64) < limit.rlim_cur / 4 * 3
+    let limit = getrlimit(Resource::Nofile).current;
+    limit.is_none_or(|limit| (descriptor.as_raw_fd() as u64) < limit / 4 * 3)
 }
 
 /// Whether at least `wanted` descriptors more can be opened: a daemon that cannot accept anybody

@@ -80,7 +80,7 @@ pub fn rehearse(
         Some(name) => living(name)?,
         None => None,
     };
-    match pressure::longest_file().map_err(looking("its own limits"))? {
+    match pressure::longest_file() {
         Some(may) if may < BUFFER_BYTES as u64 => return Err(Obstacle::TooShort { may }),
         _ => {}
     }
@@ -105,7 +105,7 @@ pub fn rehearse(
     }
     // A keeper has the table of its daemon. Who takes over has one for each of these.
     let theirs = fs::read_dir(format!("/proc/{keeper}/fd")).map_err(refused)?.count() as u64;
-    let (may, needs) = (may_open().map_err(looking("its own limit"))?, theirs + spare);
+    let (may, needs) = (pressure::most_descriptors().unwrap_or(u64::MAX), theirs + spare);
     if may < needs {
         return Err(Obstacle::TooFew { may, needs });
     }
@@ -136,14 +136,4 @@ fn may_signal(process: &OwnedFd) -> io::Result<()> {
     let error = io::Error::last_os_error();
     // It has ended meanwhile.
     if sent == 0 || error.raw_os_error() == Some(libc::ESRCH) { Ok(()) } else { Err(error) }
-}
-
-/// Descriptors that this process may have open.
-fn may_open() -> io::Result<u64> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the structure lives across the call.
-    match unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } {
-        0 => Ok(limit.rlim_max),
-        _ => Err(io::Error::last_os_error()),
-    }
 }

@@ -342,7 +342,11 @@ pub fn adopt(
             && process.is_managed()
             && let Err(error) = process.arm(shared.page_bytes)
         {
-            tracing::warn!(%error, pid = process.pid(), "a program keeps its pages from now on");
+            let (pid, started) = (process.pid(), process.record.lock().started);
+            // Of one that has ended meanwhile there is nothing to say.
+            if started == 0 || (ProcessName { pid, started }).is_alive() {
+                tracing::warn!(%error, pid, "a program keeps its pages from now on");
+            }
             process.memory.detach();
         }
         if let (Stage::Child, Some(number)) = (process.record.lock().stage, old.uffd) {

@@ -15,6 +15,7 @@ use crate::agents::candidate::Candidate;
 use crate::agents::refusal::AttachError;
 use crate::agents::strangers::{self, Stranger};
 use crate::control::trusted_path::own_uid;
+use crate::faults::affinity;
 use crate::message::Message;
 use crate::programs::shared::Shared;
 
@@ -111,7 +112,13 @@ impl Crew {
 /// Works until the desk is closed, or one is not needed any more.
 fn run(shared: &Arc<Shared>, work: &Queue, answer: &Sender<Message>, size: &Size) {
     let mut ctx = MoverContext::default();
+    let mut comes_first = false;
     while let Some(item) = work.next() {
+        // More than the budget is used: room is made before programs use up more of it.
+        let is_over = shared.over_budget.load(Ordering::Relaxed);
+        if std::mem::replace(&mut comes_first, is_over) != is_over {
+            affinity::come_first(is_over);
+        }
         let done = perform(shared, item, &mut ctx);
         if answer.send(Message::Done(Box::new(done))).is_err() {
             return;

@@ -46,6 +46,8 @@ pub enum Front {
     InClass,
     /// Its cold and warm pages behind the warm ones of all other apps. What is new is cold, so an app that
     /// makes much of it would lose what it has just written before others lose what they used long ago.
+    /// Where the demand is urgent all of its pages are behind all of theirs: what it uses now would come back at
+    /// once, and memory be no less short.
     AfterWarm,
     /// Only where it is urgent: for whoever has a kernel below that takes pages by itself, and sees which are used.
     /// So do pages of others, up to [`Params::others_kept_pct`].

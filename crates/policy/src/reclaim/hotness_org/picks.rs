@@ -166,6 +166,16 @@ impl Reclaim for HotnessOrg {
         let rounds: &[(usize, &[AppId])] = match self.params.front {
             Front::InClass => &CLASSES.map(|class| (class, &order[..])),
             Front::ToKernel => return self.pick_with_share(demand, others, front, out),
+            Front::AfterWarm if demand.urgent => &[
+                (COLD, others),
+                (WARM, others),
+                (HOT, others),
+                (USED, others),
+                (COLD, front),
+                (WARM, front),
+                (HOT, front),
+                (USED, front),
+            ],
             Front::AfterWarm => &[
                 (COLD, others),
                 (WARM, others),
