@@ -20,7 +20,8 @@ int main(int argc, char **argv) {
         execv("/proc/self/exe", argv);
         return 1;
     }
-    unsigned char *memory = malloc(BYTES); // a mapping that is no multiple of a huge page, so it lies next to others
+    // No multiple of a huge page, so the mapping lies next to others. The last MiB is never touched.
+    unsigned char *memory = malloc(BYTES + (1 << 20));
     for (size_t i = 0; i < BYTES; i++) memory[i] = value(i);
     printf("pid %d\nready\n", getpid());
     fflush(stdout);

@@ -636,6 +636,41 @@ fn a_private_daemon_ends_with_its_starter() {
     }
 }
 
+/// A private one would take over with a budget and scheme of its own, and keep the service from coming back.
+#[test]
+fn the_place_of_a_daemon_that_has_just_died_is_its_successors() {
+    let test = "doors::the_place_of_a_daemon_that_has_just_died_is_its_successors";
+    let Some((mut fixture, mut program, sum)) = touch::swapped_out(test, &touch::ZRAM) else {
+        return;
+    };
+    fixture.kill_daemon();
+    let mut later = fixture.run_command("later", &["sleep", "3600"]).spawn().expect("it starts");
+    std::thread::sleep(Duration::from_millis(500));
+    fixture.start_successor(&[]);
+    let is_known = || fixture.status().apps.iter().any(|app| app.name == "later");
+    assert!(poll(LONG, || is_known().then_some(())).is_some(), "{:?}", fixture.status());
+    assert_eq!(fixture.status().scheme, "zram");
+    program.expect("sum", &sum);
+    later.kill().and_then(|()| later.wait()).expect("it is ours");
+    program.quit();
+    fixture.wait_all_freed("touch");
+    fixture.assert_daemon_lives();
+}
+
+#[test]
+fn who_has_no_descriptors_is_told_so() {
+    if !can_run("doors::who_has_no_descriptors_is_told_so", &["sh"]) {
+        return;
+    }
+    let mut fixture = Fixture::start("64MiB");
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 4; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_clew"), "ps"]);
+    let failed = run_to_end(command.arg("--socket").arg(&fixture.socket), LONG);
+    let said = String::from_utf8_lossy(&failed.stderr);
+    assert!(said.contains("Too many open files") && !said.contains("dead"), "{said}");
+    fixture.assert_daemon_lives();
+}
+
 /// Where a name comes from a client it has a limit, as it has in the environment.
 #[test]
 fn what_clients_say_of_programs_is_bounded() {

@@ -59,7 +59,8 @@ fn variables_of_the_c_library_may_leave() {
     let maps = std::fs::read_to_string(format!("/proc/{}/maps", program.pid)).expect("it lives");
     let lines: Vec<&str> = maps.lines().collect();
     let last_of_libc = lines.iter().rposition(|line| line.contains("libc"));
-    let behind = last_of_libc.and_then(|at| lines.get(at + 1)).and_then(|line| line.split_once('-'));
+    let behind =
+        last_of_libc.and_then(|at| lines.get(at + 1)).and_then(|line| line.split_once('-'));
     let (start, rest) = behind.unwrap_or_else(|| panic!("no C library: {maps}"));
     let address = |text: &str| u64::from_str_radix(text, 16).unwrap_or_else(|_| panic!("{text}"));
     let end = rest.split(' ').next().unwrap_or_default();

@@ -18,7 +18,7 @@ use clew_live::control::protocol::{Environment, MAX_NAME, Request};
 use clew_live::control::service::{self, ROOTS_SOCKET, default_socket};
 use clew_live::control::trusted_path::own_uid;
 use clew_live::programs::without_agent;
-use clew_live::survival::predecessor::{self, ProcessName};
+use clew_live::survival::predecessor::{self, Predecessor, ProcessName};
 
 use crate::Failure;
 
@@ -164,6 +164,10 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// The same of somebody who answers nothing and is not written down beside the socket: no daemon.
 const PATIENCE_WITH_STRANGERS: Duration = Duration::from_secs(1);
 
+/// How long the next daemon is waited for where one has died and its keeper lives: whoever starts it (a service manager) has
+/// given it another budget and scheme than a private one would have that took over from the dead.
+const PATIENCE_WITH_SUCCESSORS: Duration = Duration::from_secs(3);
+
 /// Private daemons that may end without a word, as one does that finds another which serves, or is just
 /// ending, before no more are started.
 const MAX_STARTS: u32 = 5;
@@ -237,7 +241,10 @@ impl Nobody<'_> {
             });
         }
         let over = self.private.as_mut().is_none_or(Private::was_over);
-        if none_listens && !lives && over && self.may_start {
+        let is_awaited = self.starts == 0
+            && now - self.since < PATIENCE_WITH_SUCCESSORS
+            && matches!(Predecessor::find(self.socket), Ok(Some(_)));
+        if none_listens && !lives && over && self.may_start && !is_awaited {
             if let Some(private) = self.private.take() {
                 let said = private.saying.join().unwrap_or_default();
                 if !said.is_empty() {

@@ -8,7 +8,7 @@
 //! back what nobody waits for (`borrowed` is what both do), `evict` moves blocks to flash, `parked` keeps what came back early, `lend` gives
 //! pages to the kernel's swap and finds those that came back, `changes` applies what programs do with
 //! their memory, `recover` ends what a predecessor that died had begun. `room` waits until a log has some, `lesson` makes
-//! dictionaries.
+//! dictionaries, `untouched` puts zeros where nobody has been.
 //!
 //! Invariants:
 //! - Events (removed, remapped, unmapped, forked) are read and applied under `table.lock` held for
@@ -56,6 +56,7 @@ mod recover;
 mod repack;
 mod restore;
 mod room;
+mod untouched;
 
 pub use blocks::BlockStore;
 pub use parked::Parking;

@@ -24,4 +24,5 @@ mod races_out;
 mod repacked;
 mod sequences;
 mod threads;
+mod untouched;
 mod world;

@@ -170,7 +170,15 @@ impl Client {
             return Err(ControlError::Foreign { path: path.to_path_buf(), uid: peer.uid });
         }
         let pid = peer.pid as u32;
-        let daemon = ProcessName::of(pid).ok();
+        let daemon = match ProcessName::of(pid) {
+            Ok(daemon) => Some(daemon),
+            Err(error) if predecessor::is_gone(&error) => None,
+            // It is not known, as where there are no descriptors: that is not its death.
+            Err(source) if pid > 0 => {
+                return Err(ControlError::NoAnswer { path: path.to_path_buf(), source });
+            }
+            Err(_) => None,
+        };
         let client = Client {
             path: path.to_path_buf(),
             reader: BufReader::new(stream),

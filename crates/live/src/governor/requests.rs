@@ -11,6 +11,7 @@ use super::{Governor, Waiting};
 use crate::control::protocol::{ENDING, Reply, Request};
 use crate::programs::proc_stat::resident_anonymous_bytes_of;
 use crate::users::Asker;
+use crate::workers::work::Work;
 
 /// Clients that wait for several pieces of work.
 pub(super) struct Promise {
@@ -158,6 +159,10 @@ impl Governor {
                     let promise = self.promise(Some(answer), Then::Answer);
                     for process in self.shared.of_app(id) {
                         self.restore_all(&process, promise);
+                        self.hand_out(Some(promise), |ticket| Work::PutUntouched {
+                            process,
+                            ticket,
+                        });
                     }
                     self.keep_promise(promise);
                 }

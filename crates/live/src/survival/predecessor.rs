@@ -130,7 +130,7 @@ impl ProcessName {
 }
 
 /// Of an error about a process: there is none of that id (any more).
-fn is_gone(error: &io::Error) -> bool {
+pub fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound
         || matches!(error.raw_os_error(), Some(libc::ESRCH | libc::EINVAL))
 }

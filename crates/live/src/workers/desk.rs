@@ -32,6 +32,7 @@ impl Desk {
     pub fn send(&self, work: Work) {
         let to = match work {
             Work::Restore { .. }
+            | Work::PutUntouched { .. }
             | Work::RestoreForGood { .. }
             | Work::LetGo { .. }
             | Work::LeaveOut { .. } => &self.urgent,

@@ -101,6 +101,10 @@ pub(super) fn perform(shared: &Arc<Shared>, work: Work, ctx: &mut MoverContext) 
                 ..Done::default()
             }
         }
+        Work::PutUntouched { process, ticket } => {
+            let events = put_untouched(shared, &process);
+            Done { ticket, events, process: Some(process), ..Done::default() }
+        }
         Work::RestoreForGood { process, vpns, ticket } => {
             restore_for_good(shared, &process, &vpns, ctx);
             Done { ticket, process: Some(process), ..Done::default() }
@@ -144,6 +148,26 @@ pub(super) fn perform(shared: &Arc<Shared>, work: Work, ctx: &mut MoverContext) 
             Done { ticket, taken_out: true, process, ..Done::default() }
         }
     }
+}
+
+/// What of a program that nobody has touched is put there, at most: it takes no memory, but page tables do.
+const MOST_UNTOUCHED_BYTES: u64 = 1 << 30;
+
+fn put_untouched(shared: &Shared, process: &Process) -> Vec<Event> {
+    let mut events = Vec::new();
+    // What is known of a child may be its parent's still.
+    if process.may_lack() || process.memory.is_given_up() {
+        return events;
+    }
+    let mut left = MOST_UNTOUCHED_BYTES / shared.page_bytes;
+    // Not held meanwhile: who reads events has the space's lock, and takes this one then.
+    let regions = process.regions.lock().clone();
+    for (start, end) in regions {
+        let first = Vpn::of_addr(start, shared.page_bytes);
+        let pages = (end - start) / shared.page_bytes;
+        left -= shared.mover.put_untouched(&process.space, first, pages, left, &mut events);
+    }
+    events
 }
 
 /// From the pool to the kernel's swap, by way of the program.

@@ -33,6 +33,8 @@ pub enum Work {
     CleanLog { log: LogId, ticket: u64 },
     /// Bring pages back (ascending), or only decompress and park them.
     Restore { process: Arc<Process>, vpns: Vec<Vpn>, park: bool, ticket: u64 },
+    /// Put zeros wherever nobody has been: who reads the process from outside finds what it would find.
+    PutUntouched { process: Arc<Process>, ticket: u64 },
     /// Bring pages back (ascending), and forget those that can never come.
     RestoreForGood { process: Arc<Process>, vpns: Vec<Vpn>, ticket: u64 },
     /// Take pages out of one process to see whether they are used.
