@@ -55,6 +55,10 @@ pub unsafe extern "C" fn on_load(_argc: i32, _argv: *const *const u8, envp: *con
     if excepts.is_some_and(|list| unsafe { except::is_excepted(list) }) {
         return;
     }
+    // SAFETY: the same.
+    if unsafe { find(envp, ENV_PRELOAD) }.is_some_and(is_in_valgrind) {
+        return;
+    }
     let name = name.filter(|n| n.len() <= MAX_NAME).unwrap_or(&[]);
     // SAFETY: the program has one thread yet, and nobody else refers to it.
     let kept = unsafe { &mut *KEPT.0.get() };
@@ -65,6 +69,16 @@ pub unsafe extern "C" fn on_load(_argc: i32, _argv: *const *const u8, envp: *con
     start(kept);
     #[cfg(clew_preload)]
     crate::preload::at_fork(on_fork);
+}
+
+/// Environment variable of what the loader was to load first.
+const ENV_PRELOAD: &str = "LD_PRELOAD";
+
+/// Whether valgrind is what runs the program. It would have no agent either way, as valgrind knows not all of the calls that
+/// starting one takes; but it says so where the program says its errors.
+fn is_in_valgrind(preloaded: &[u8]) -> bool {
+    let its = b"/vgpreload_core-";
+    preloaded.windows(its.len()).any(|part| part == its)
 }
 
 /// Called by the C library in a forked child, before fork() returns there.
@@ -349,5 +363,12 @@ mod tests {
         let find = |name| unsafe { find(env.as_ptr().cast(), name) };
         assert_eq!(find("CLEW_APP"), Some(&b"editor"[..]));
         assert_eq!(find("CLEW"), None);
+    }
+
+    #[test]
+    fn valgrind_is_known_by_what_it_preloads() {
+        let its = b"/usr/libexec/valgrind/vgpreload_core-amd64-linux.so:/x/libclew_agent.so";
+        assert!(is_in_valgrind(its));
+        assert!(!is_in_valgrind(b"/x/libclew_agent.so") && !is_in_valgrind(b""));
     }
 }
