@@ -1,11 +1,13 @@
 //! Memory that nobody has touched is zeros to its program, and an error to who reads it from outside
-//! (`/proc/PID/mem`: a debugger, a core dump), as whatever is not there. Zeros are put there for those.
+//! (`/proc/PID/mem`: a debugger, a core dump), as whatever is not there. Zeros are put there for those: the page that
+//! all zeros share, which takes no memory, so nobody need know of it. When its program writes there it finds a page of its own, as
+//! natively, and the next look for new memory finds that.
 
-use clew_core::{Event, PageId, PageRun, Vpn};
-use clew_store::{Entry, State};
+use clew_core::Vpn;
+use clew_store::Entry;
 
-use super::{BlockStore, Mover, note, page_entry};
-use crate::{ManagedSpace, Memory, PutStop};
+use super::{BlockStore, Mover};
+use crate::space::{ManagedSpace, Memory, PutStop};
 
 /// Pages that are put at once: who reads what the kernel has to tell waits for it.
 const RUN: u64 = 64;
@@ -14,16 +16,9 @@ const RUN: u64 = 64;
 const TRIES: u32 = 1000;
 
 impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
-    /// Puts zeros wherever nothing is known to be among so many pages from `first`, at most `most` of them; how many.
-    /// What cannot be put stays as it is.
-    pub fn put_untouched(
-        &self,
-        space: &ManagedSpace<M>,
-        first: Vpn,
-        pages: u64,
-        most: u64,
-        events: &mut Vec<Event>,
-    ) -> u64 {
+    /// Has zeros be wherever nothing is known to be among so many pages from `first`, of the first `most` of them; of how
+    /// many. What cannot be put stays as it is.
+    pub fn put_untouched(&self, space: &ManagedSpace<M>, first: Vpn, pages: u64, most: u64) -> u64 {
         // A put that leaves a mapping fails as a whole, and nobody knows where mappings end.
         let (mut at, mut done, mut tries, mut wish) = (0, 0, 0, RUN);
         while at < pages && done < most && tries < TRIES {
@@ -36,19 +31,12 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                 continue;
             }
             let put = space.memory.put_zero(begin, run);
-            let resident = page_entry(State::Resident, None, 0);
-            let is_noted = |i: &u64| note(space, Vpn(begin.0 + i), resident);
-            let count = (0..put.pages as u64).take_while(is_noted).count() as u32;
             drop(guard);
-            if count > 0 {
-                let run = PageRun { first: PageId::new(space.id(), begin), count };
-                events.push(Event::Resident { run });
-            }
-            (at, done) = (at + put.pages as u64, done + put.pages as u64);
+            let mut passed = put.pages as u64;
             match put.stop {
                 None => (tries, wish) = (0, RUN.min(wish * 2)),
-                // It is there.
-                Some(PutStop::Exists) => at += 1,
+                // There is something.
+                Some(PutStop::Exists) => passed += 1,
                 Some(PutStop::Gone) if run == 1 => break,
                 Some(PutStop::Gone) => wish = run as u64 / 2,
                 Some(PutStop::Again) => {
@@ -56,6 +44,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                     std::thread::yield_now();
                 }
             }
+            (at, done) = (at + passed, done + passed);
         }
         done
     }

@@ -102,8 +102,8 @@ pub(super) fn perform(shared: &Arc<Shared>, work: Work, ctx: &mut MoverContext) 
             }
         }
         Work::PutUntouched { process, ticket } => {
-            let events = put_untouched(shared, &process);
-            Done { ticket, events, process: Some(process), ..Done::default() }
+            put_untouched(shared, &process);
+            Done { ticket, process: Some(process), ..Done::default() }
         }
         Work::RestoreForGood { process, vpns, ticket } => {
             restore_for_good(shared, &process, &vpns, ctx);
@@ -150,14 +150,13 @@ pub(super) fn perform(shared: &Arc<Shared>, work: Work, ctx: &mut MoverContext) 
     }
 }
 
-/// What of a program that nobody has touched is put there, at most: it takes no memory, but page tables do.
+/// Of so much of a program's memory that nobody has touched: zeros take no memory, but page tables do.
 const MOST_UNTOUCHED_BYTES: u64 = 1 << 30;
 
-fn put_untouched(shared: &Shared, process: &Process) -> Vec<Event> {
-    let mut events = Vec::new();
+fn put_untouched(shared: &Shared, process: &Process) {
     // What is known of a child may be its parent's still.
     if process.may_lack() || process.memory.is_given_up() {
-        return events;
+        return;
     }
     let mut left = MOST_UNTOUCHED_BYTES / shared.page_bytes;
     // Not held meanwhile: who reads events has the space's lock, and takes this one then.
@@ -165,9 +164,8 @@ fn put_untouched(shared: &Shared, process: &Process) -> Vec<Event> {
     for (start, end) in regions {
         let first = Vpn::of_addr(start, shared.page_bytes);
         let pages = (end - start) / shared.page_bytes;
-        left -= shared.mover.put_untouched(&process.space, first, pages, left, &mut events);
+        left -= shared.mover.put_untouched(&process.space, first, pages, left);
     }
-    events
 }
 
 /// From the pool to the kernel's swap, by way of the program.
