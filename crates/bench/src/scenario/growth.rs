@@ -30,6 +30,9 @@ const ADDED_PART: f64 = 0.2;
 /// conversational transactions", 1968).
 const UNNOTICED_MS: f64 = 100.0;
 
+/// Among fewer programs nothing has given yet: what a program that has just begun takes differs from run to run.
+const FEW: usize = 3;
+
 /// Visits of each program after each start; all but the first tell whether it is usable, when what the new
 /// program displaced has settled. So many tell that there is one in the middle.
 const ROUNDS: u32 = 4;
@@ -206,6 +209,7 @@ fn grow(
             None => format!("{kind} runs"),
         });
         if let Some(step) = step
+            && step.running >= FEW
             && step.usable * 2 < step.running
         {
             grown.gave = Some(format!("{} of {} were usable", step.usable, step.running));
