@@ -590,9 +590,8 @@ fn cold_pages_of_all_apps_leave_first_then_warm_then_hot_the_foreground_last() {
     assert_eq!(apps, expected, "the app in front is last within each class");
 }
 
-/// Not the paper's: what is in front leaves only once others have nothing but what is hot.
-#[test]
-fn after_warm_keeps_the_cold_and_warm_pages_in_front_until_others_have_only_hot_ones() {
+/// Who gives its pages, of what class, where two apps have two of each and the first is in front.
+fn picked_after_warm(urgent: bool) -> Vec<(u32, Hotness)> {
     let mut m = Machine::new(Params { front: Front::AfterWarm, ..PAPER }, true);
     for app in [0, 1] {
         m.tell(Event::Resident { run: run(app, 10, 6) });
@@ -600,25 +599,21 @@ fn after_warm_keeps_the_cold_and_warm_pages_in_front_until_others_have_only_hot_
         m.use_pages(AccessKind::Seen, run(app, 12, 2));
     }
     m.tell(Event::Relaunch { app: AppId(0) });
-    let picked = m.pick(100, false);
-    let apps: Vec<(u32, Hotness)> =
-        picked.iter().step_by(2).map(|(page, c)| (page.space().0, *c)).collect();
+    let picked = m.pick(100, urgent);
+    picked.iter().step_by(2).map(|(page, c)| (page.space().0, *c)).collect()
+}
+
+/// Not the paper's: what is in front leaves only once others have nothing but what is hot.
+#[test]
+fn after_warm_keeps_the_cold_and_warm_pages_in_front_until_others_have_only_hot_ones() {
+    let apps = picked_after_warm(false);
     assert_eq!(apps, [(1, Cold), (1, Warm), (0, Cold), (0, Warm), (1, Hot), (0, Hot)]);
 }
 
 /// Not the paper's: what is in front is in use, so where memory is all but gone it leaves behind all that others have.
 #[test]
 fn after_warm_has_all_of_the_others_leave_first_where_it_is_urgent() {
-    let mut m = Machine::new(Params { front: Front::AfterWarm, ..PAPER }, true);
-    for app in [0, 1] {
-        m.tell(Event::Resident { run: run(app, 10, 6) });
-        m.relaunch(app, &[run(app, 10, 2)]);
-        m.use_pages(AccessKind::Seen, run(app, 12, 2));
-    }
-    m.tell(Event::Relaunch { app: AppId(0) });
-    let picked = m.pick(100, true);
-    let apps: Vec<(u32, Hotness)> =
-        picked.iter().step_by(2).map(|(page, c)| (page.space().0, *c)).collect();
+    let apps = picked_after_warm(true);
     assert_eq!(apps, [(1, Cold), (1, Warm), (1, Hot), (0, Cold), (0, Warm), (0, Hot)]);
 }
 

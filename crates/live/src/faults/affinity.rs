@@ -1,4 +1,4 @@
-//! Where the faulting thread and its handler run.
+//! Where the faulting thread and its handler run, and which of the daemon's threads come before programs.
 //!
 //! A fault answered on another CPU pays for waking that CPU, which on a virtual machine costs ten
 //! times what the answer costs. So during a relaunch, and only then, the faulting thread's affinity
