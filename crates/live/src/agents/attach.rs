@@ -25,8 +25,8 @@ use crate::agents::peer::is_still_there;
 use crate::agents::refusal::AttachError;
 use crate::agents::seqpacket;
 use crate::faults::uffd::Uffd;
+use crate::programs::alone::Alone;
 use crate::programs::kcmp::runs_in_memory_of;
-use crate::programs::let_go;
 use crate::programs::mappings::LAST_ADDRESS;
 use crate::programs::memory::ProgramMemory;
 use crate::programs::name;
@@ -307,9 +307,9 @@ pub struct Answer {
 impl Asked {
     /// Asks the agent of a candidate, and waits for nobody.
     pub fn ask(shared: &Shared, candidate: Candidate) -> Result<Asked, AttachError> {
-        let is_leaving = candidate.child.as_ref().is_some_and(|child| child.is_leaving());
-        if is_leaving || let_go::has_own_userfaultfd(candidate.pid) {
-            return Err(AttachError::OwnUserfaultfd);
+        let leaving = candidate.child.as_ref().and_then(|child| child.leaves());
+        if let Some(why) = leaving.or_else(|| Alone::by_open_files(candidate.pid)) {
+            return Err(AttachError::LeftAlone(why));
         }
         candidate.has_memory_of_its_own(shared)?;
         let Candidate { socket, child, .. } = &candidate;

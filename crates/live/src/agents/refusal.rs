@@ -2,8 +2,7 @@
 
 use std::io;
 
-/// Of one that registers its memory itself.
-pub const OWN_USERFAULTFD: &str = "it uses a userfaultfd of its own: it is left alone";
+use crate::programs::alone::Alone;
 
 /// Why a program cannot be managed.
 #[derive(Debug, thiserror::Error)]
@@ -16,8 +15,8 @@ pub enum AttachError {
     Nonsense,
     #[error("it is of user {uid}, whom this daemon does not serve")]
     Foreign { uid: u32 },
-    #[error("{OWN_USERFAULTFD}")]
-    OwnUserfaultfd,
+    #[error("{0}")]
+    LeftAlone(Alone),
     #[error("its memory is that of process {pid}, which is managed already")]
     Shared { pid: u32 },
     #[error("there are too many programs: raise the daemon's limit of descriptors, 'ulimit -n'")]

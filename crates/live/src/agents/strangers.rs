@@ -30,7 +30,8 @@ pub fn prepare(shared: &Arc<Shared>, strangers: &Receiver<Stranger>, answer: &Se
         let outcome = outcome.map_err(|error| (pid, error));
         let mut done = Done { ticket, ..Done::default() };
         if let Ok(process) = &outcome {
-            done.events = scan(shared, process).unwrap_or_default();
+            let found = scan(shared, process).unwrap_or_default();
+            (done.events, done.alone) = (found.events, found.alone);
             done.process = Some(process.clone());
         }
         done.managed = Some(outcome);

@@ -32,7 +32,7 @@ impl Governor {
         let processes: Vec<Arc<Process>> = self.shared.processes.read().values().cloned().collect();
         if self.last_kcmp.elapsed() > LEAVERS {
             self.last_kcmp = Instant::now();
-            self.look_for_own_userfaultfds();
+            self.look_at_open_files();
             let known = processes.iter().map(|process| (process.clone(), process.pid()));
             for (process, pid) in known.filter(|(_, pid)| *pid != 0) {
                 self.looks.look_whether_left(Leaver::Managed(process, pid));

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::{Governor, Waiting};
-use crate::agents::refusal::OWN_USERFAULTFD;
 use crate::faults::affinity;
+use crate::programs::alone::Alone;
 use crate::programs::let_go::PATIENCE;
 use crate::programs::plea::Plea;
 use crate::programs::proc_stat::resident_anonymous_bytes_of;
@@ -16,13 +16,13 @@ use crate::programs::process::Process;
 use crate::workers::work::Work;
 
 impl Governor {
-    /// Looks for programs that have a userfaultfd of their own and do not ask.
-    pub(super) fn look_for_own_userfaultfds(&mut self) {
+    /// Looks for programs that are to be left alone for what they have open, and do not ask.
+    pub(super) fn look_at_open_files(&mut self) {
         let mut managed: Vec<Arc<Process>> =
             self.shared.processes.read().values().cloned().collect();
         managed.retain(|process| process.is_managed() && process.pid() != 0);
         for process in managed {
-            self.hand_out(None, |ticket| Work::LookForOwn { process, ticket });
+            self.hand_out(None, |ticket| Work::LookAtOpenFiles { process, ticket });
         }
     }
 
@@ -34,7 +34,7 @@ impl Governor {
 
     /// Nothing more is taken out of the process, and everything is brought back. Who asked for it
     /// is answered then.
-    pub(super) fn let_go(&mut self, process: &Arc<Process>, plea: Option<Plea>) {
+    pub(super) fn let_go(&mut self, process: &Arc<Process>, why: Alone, plea: Option<Plea>) {
         if process.has_left() {
             plea.iter().for_each(|plea| plea.answer(true));
             return;
@@ -44,8 +44,8 @@ impl Governor {
             Entry::Vacant(none) => none.insert(plea.into_iter().collect()),
         };
         let (pid, command) = (process.pid(), &process.command);
-        tracing::info!(pid, command, "it uses a userfaultfd of its own: it is let go");
-        process.leaving.store(true, Ordering::SeqCst);
+        tracing::info!(pid, command, "{why}");
+        process.leave(Some(why));
         let (process, since) = (process.clone(), Instant::now());
         let ticket = self.ticket(None);
         // It waits for what is being taken out: no worker does.
@@ -86,7 +86,7 @@ impl Governor {
         process.left.store(is_free, Ordering::SeqCst);
         if !is_free {
             tracing::warn!(pid = process.pid(), "not every page could be brought back: it stays");
-            process.leaving.store(false, Ordering::SeqCst);
+            process.leave(None);
         }
         for plea in self.pleas.remove(&process.id).into_iter().flatten() {
             plea.answer(is_free);
@@ -98,8 +98,8 @@ impl Governor {
         let (app, pid, command) = (process.app, process.pid(), process.command.clone());
         let cpu = self.shared.handler_cpus[process.handler];
         affinity::widen(&process.narrowed, pid, cpu);
-        if pid != 0 {
-            let (candidate, forked, reason) = (None, false, Some(OWN_USERFAULTFD.to_string()));
+        if let Some(why) = process.leaves().filter(|_| pid != 0) {
+            let (candidate, forked, reason) = (None, false, Some(why.to_string()));
             self.waiting.retain(|w| w.pid != pid);
             let resident = resident_anonymous_bytes_of(pid, self.shared.page_bytes);
             self.waiting.push(Waiting {

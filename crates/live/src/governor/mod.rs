@@ -51,6 +51,7 @@ use crate::control::status::UsedBytes;
 use crate::control::trusted_path::own_uid;
 use crate::message::Message;
 use crate::profiles::Profiles;
+use crate::programs::alone::Alone;
 use crate::programs::looks::Looks;
 use crate::programs::plea::Plea;
 use crate::programs::process::Process;
@@ -415,7 +416,9 @@ impl Governor {
         match message {
             Message::Hello(candidate) => self.hello(candidate),
             Message::LetGo(plea) if plea.range.is_some() => self.leave_out(plea),
-            Message::LetGo(plea) => self.let_go(&plea.process.clone(), Some(plea)),
+            Message::LetGo(plea) => {
+                self.let_go(&plea.process.clone(), Alone::Userfaultfd, Some(plea));
+            }
             Message::Forked(process) => {
                 self.tell(&Event::SpaceStart { space: process.id, app: process.app, file: false });
             }

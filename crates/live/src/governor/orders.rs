@@ -90,9 +90,6 @@ impl Governor {
         if let Some(process) = done.process.as_ref().filter(|_| done.taken_out) {
             self.next_swap_out(process.id);
         }
-        if let Some(process) = done.process.as_ref().filter(|_| done.has_own) {
-            self.let_go(process, None);
-        }
         if let Some(process) = done.process.as_ref().filter(|_| done.accessed_cleared) {
             self.touches_cleared(process.id);
         }
@@ -151,6 +148,9 @@ impl Governor {
                 }
             }
             None => {}
+        }
+        if let (Some(process), Some(why)) = (&done.process, done.alone) {
+            self.let_go(process, why, None);
         }
         if let (Some(process), Some(look)) = (&done.process, &done.scanned) {
             let found = look.found_pages.map(|pages| pages * self.shared.page_bytes);

@@ -6,7 +6,6 @@ use clew_core::AppId;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::{BEING_PREPARED, Governor};
-use crate::agents::refusal::OWN_USERFAULTFD;
 use crate::programs::outside::{Asked, Found, Known, Told};
 use crate::programs::process::Process;
 
@@ -86,9 +85,11 @@ impl Governor {
         if process.is_managed() && !silent {
             return None;
         }
+        if let Some(why) = process.leaves() {
+            return Some(why.to_string());
+        }
         let waiting = self.waiting.iter().find(|w| w.forked && w.pid == process.pid());
         Some(match (process.pid(), waiting) {
-            _ if process.is_leaving() => OWN_USERFAULTFD.into(),
             (0, _) => "forked child: its faults are served, its pages stay".into(),
             _ if silent => "its agent is silent (frozen?): its pages stay until it answers".into(),
             (_, Some(w)) => self.why_waiting(w),

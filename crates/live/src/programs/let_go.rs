@@ -3,7 +3,8 @@
 //! A mapping can be registered on one userfaultfd only. So a program that asks for one of its own
 //! gets every page back, and its mappings; it is not managed again. It asks itself where it registers
 //! memory by the C library's `ioctl` (see the agent's `let_go`). One that makes system calls of its
-//! own is found out by its open files, which are looked at from time to time.
+//! own is found out by its open files, which are looked at from time to time, and before anything more of it is
+//! registered; so is one that has its own memory open as a file ([`crate::programs::alone`]).
 //!
 //! Memory that children find wiped (MADV_WIPEONFORK) must be in its program, where the kernel sees to
 //! that: the agent's `madvise` asks for it. Scans leave such mappings out ([`crate::programs::mappings`]).
@@ -30,22 +31,12 @@ use crate::survival::predecessor::ProcessName;
 
 /// Pleas of one program that wait to be granted, at most: who has more threads that ask has them ask again.
 const MAX_PLEAS: usize = 16;
-/// Most open files that are looked at.
-const MAX_FILES: usize = 4096;
 /// How long it may take to bring everything back, or until that can begin. The program waits as long.
 pub const PATIENCE: Duration = Duration::from_secs(25);
 /// How long a worker waits for what else is done with the process's pages: moments.
 const MOMENTS: Duration = Duration::from_secs(1);
 /// Pages brought back at once.
 const PIECE: usize = 512;
-
-/// Whether process `pid` has a userfaultfd among its open files. Clew's is open in the agent's table.
-pub fn has_own_userfaultfd(pid: u32) -> bool {
-    let Ok(files) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
-    files.flatten().take(MAX_FILES).any(|file| {
-        std::fs::read_link(file.path()).is_ok_and(|to| to.as_os_str() == "anon_inode:[userfaultfd]")
-    })
-}
 
 impl Plea {
     /// Who asks at the other end of `socket` is known by the kernel's word. `None` if that is nobody who
@@ -87,7 +78,7 @@ impl Plea {
 }
 
 /// Brings every page of a process back and gives its mappings up; false if that cannot be done, and
-/// then it is as it was. [`Process::is_leaving`] has been set.
+/// then it is as it was. [`Process::leaves`] says why.
 pub fn let_go(shared: &Shared, process: &Process, ctx: &mut MoverContext) -> bool {
     let is_back = bring_back(shared, process, ALL_PAGES, ctx, || {
         // First: a successor that knows of no mapping takes nothing out.

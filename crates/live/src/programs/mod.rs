@@ -1,6 +1,7 @@
 //! Programs: their processes, their mappings and memory, and those that are left alone.
 
 pub mod advice;
+pub mod alone;
 pub mod calls;
 pub mod environment;
 pub mod facts;

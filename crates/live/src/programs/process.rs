@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -19,6 +19,7 @@ use crate::faults::affinity;
 use crate::faults::moves::Moves;
 use crate::faults::stuck::Stuck;
 use crate::faults::uffd::{FEATURES, feature};
+use crate::programs::alone::Alone;
 use crate::programs::kcmp::runs_in_memory_of;
 use crate::programs::mappings::{self, LAST_ADDRESS, Mapping};
 use crate::programs::memory::ProgramMemory;
@@ -79,8 +80,8 @@ pub struct Process {
     pub handler: usize,
     /// Pleas of it that wait to be granted.
     pub pleas: AtomicUsize,
-    /// It uses a userfaultfd of its own: nothing more is taken out of it, and it is let go.
-    pub leaving: AtomicBool,
+    /// Why it is let go ([`Alone`]; 0: it is not): nothing more is taken out of it.
+    leaving: AtomicU8,
     /// Somebody asks whether it has left its memory.
     pub is_asked_about: AtomicBool,
     /// It has been let go: nothing of it is stored or registered.
@@ -204,7 +205,7 @@ impl Process {
             files: files.map(OnceLock::from).unwrap_or_default(),
             handler,
             pleas: AtomicUsize::default(),
-            leaving: AtomicBool::default(),
+            leaving: AtomicU8::default(),
             is_asked_about: AtomicBool::default(),
             left: AtomicBool::default(),
             left_out: AtomicU64::default(),
@@ -377,7 +378,7 @@ impl Process {
 
     /// Whether its pages can be taken out.
     pub fn is_managed(&self) -> bool {
-        self.memory.has_agent() && !self.is_leaving()
+        self.memory.has_agent() && self.leaves().is_none()
     }
 
     /// Whether it is a forked child that was not looked at to the end for what it did not get.
@@ -385,9 +386,14 @@ impl Process {
         self.looked_to.load(Ordering::Relaxed) < LAST_ADDRESS
     }
 
-    /// Whether it is being let go, or has been.
-    pub fn is_leaving(&self) -> bool {
-        self.leaving.load(Ordering::SeqCst)
+    /// Why it is being let go, or has been.
+    pub fn leaves(&self) -> Option<Alone> {
+        Alone::of(self.leaving.load(Ordering::SeqCst))
+    }
+
+    /// Nothing more is registered or taken out because of `why`; with `None` it stays after all.
+    pub fn leave(&self, why: Option<Alone>) {
+        self.leaving.store(why.map_or(0, |why| why as u8), Ordering::SeqCst);
     }
 
     /// Whether it has been let go.

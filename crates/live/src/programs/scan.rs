@@ -14,6 +14,7 @@ use clew_core::{Event, Vpn};
 use clew_store::{Entry, points};
 
 use crate::faults::affinity::Unpreempted;
+use crate::programs::alone::Alone;
 use crate::programs::calls;
 use crate::programs::mappings::{self, Mapping, Span};
 use crate::programs::not_inherited::{forget_what_is_missing, look_to_the_end};
@@ -35,15 +36,24 @@ const TRY_AGAIN: Duration = Duration::from_millis(2);
 /// Pages adopted at a time: some tens of microseconds.
 const WINDOW_PAGES: u64 = 4096;
 
+/// What a scan has found.
+#[derive(Default)]
+pub struct Found {
+    /// Pages that are there.
+    pub events: Vec<Event>,
+    /// The program is to be left alone: nothing was registered.
+    pub alone: Option<Alone>,
+}
+
 /// Registers mappings that are new, and adopts pages that are present.
-pub fn scan(shared: &Shared, process: &Process) -> std::io::Result<Vec<Event>> {
+pub fn scan(shared: &Shared, process: &Process) -> std::io::Result<Found> {
     let mut events = Vec::new();
     let (Some(files), Some(pagemap)) = (process.files.get(), process.memory.pagemap()) else {
-        return Ok(events);
+        return Ok(Found::default());
     };
     // What is known of a child may be its parent's still.
     if !look_to_the_end(shared, process) {
-        return Ok(events);
+        return Ok(Found::default());
     }
     let (pointers, _) = calls::stack_pointers(process.pid());
     let own = process.agents_own(shared.page_bytes);
@@ -54,6 +64,12 @@ pub fn scan(shared: &Shared, process: &Process) -> std::io::Result<Vec<Event>> {
     let maps = files.mappings()?;
     let wanted = |span: &Span| span.parts.iter().any(|p| !is_known(p.0, p.1));
     if mappings::spans(&maps, &pointers, &own).iter().any(wanted) {
+        // Who writes memory through a file opens that first and maps what it writes there afterwards: nothing of that
+        // is registered if one looks in between.
+        let alone = Alone::by_open_files(process.pid());
+        if alone.is_some() {
+            return Ok(Found { events, alone });
+        }
         // Flags are only in smaps, which walks the page tables: read it when it matters.
         let smaps = files.mappings_with_flags()?;
         for span in mappings::spans(&smaps, &pointers, &own).iter().filter(|s| wanted(s)) {
@@ -78,7 +94,7 @@ pub fn scan(shared: &Shared, process: &Process) -> std::io::Result<Vec<Event>> {
             adopt(shared, process, pagemap, start..end, Some(&quiet), &mut events)?;
         }
     }
-    Ok(events)
+    Ok(Found { events, alone: None })
 }
 
 /// No thread of the program was in a call that drops pages a moment ago.
@@ -152,7 +168,7 @@ fn register(
         let maps = &files.maps;
         // What was left out since has other flags than were seen: the next scan sees them. And what
         // is known of memory that is not registered is another's, which was there before.
-        if process.is_leaving()
+        if process.leaves().is_some()
             || process.left_out.load(Ordering::SeqCst) != seen.left_out
             || !forget_what_is_missing(shared, process, start, end)
         {

@@ -48,7 +48,7 @@ impl Desk {
             | Work::EndSample { .. }
             | Work::Scan { .. }
             | Work::ClearAccessed { .. }
-            | Work::LookForOwn { .. } => &self.other,
+            | Work::LookAtOpenFiles { .. } => &self.other,
             // Both take long.
             Work::Job { .. } | Work::CleanLog { .. } => &self.jobs,
         };

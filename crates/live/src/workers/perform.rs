@@ -12,11 +12,12 @@ use clew_store::{ReadError, State};
 use super::work::{Done, Look, Peeked, Work};
 use crate::accessed::AccessedBits;
 use crate::faults::poison::poison_if_damaged;
+use crate::programs::alone::Alone;
 use crate::programs::let_go;
 use crate::programs::not_inherited::forget_what_is_missing;
 use crate::programs::process::Process;
 use crate::programs::regions::remove;
-use crate::programs::scan::scan;
+use crate::programs::scan::{Found, scan};
 use crate::programs::shared::Shared;
 
 /// Does one piece.
@@ -119,10 +120,11 @@ pub(super) fn perform(shared: &Arc<Shared>, work: Work, ctx: &mut MoverContext) 
                 Event::Resident { run } => u64::from(run.count),
                 _ => 0,
             };
-            let found_pages = found.as_ref().ok().map(|events| events.iter().map(is_there).sum());
+            let found_pages =
+                found.as_ref().ok().map(|found| found.events.iter().map(is_there).sum());
             let scanned = Some(Look { took, found_pages });
-            let events = found.unwrap_or_default();
-            Done { ticket, events, scanned, process: Some(process), ..Done::default() }
+            let Found { events, alone } = found.unwrap_or_default();
+            Done { ticket, events, scanned, alone, process: Some(process), ..Done::default() }
         }
         Work::ClearAccessed { process, ticket } => {
             // If its number is another's by now, that one's bits are cleared, and nobody goes by them.
@@ -132,9 +134,9 @@ pub(super) fn perform(shared: &Arc<Shared>, work: Work, ctx: &mut MoverContext) 
             }
             Done { ticket, accessed_cleared: true, process: Some(process), ..Done::default() }
         }
-        Work::LookForOwn { process, ticket } => {
-            let has_own = let_go::has_own_userfaultfd(process.pid());
-            Done { ticket, has_own, process: Some(process), ..Done::default() }
+        Work::LookAtOpenFiles { process, ticket } => {
+            let alone = Alone::by_open_files(process.pid());
+            Done { ticket, alone, process: Some(process), ..Done::default() }
         }
         Work::LetGo { process, ticket, .. } => {
             let let_go = Some(let_go::let_go(shared, &process, ctx));

@@ -8,6 +8,7 @@ use clew_store::flash::LogId;
 
 use crate::agents::refusal::AttachError;
 use crate::kernel_swap::KernelSwap;
+use crate::programs::alone::Alone;
 use crate::programs::plea::Plea;
 use crate::programs::process::Process;
 
@@ -47,8 +48,8 @@ pub enum Work {
     Scan { process: Arc<Process>, ticket: u64 },
     /// Have all pages of a process count as not used.
     ClearAccessed { process: Arc<Process>, ticket: u64 },
-    /// See whether a process has a userfaultfd of its own.
-    LookForOwn { process: Arc<Process>, ticket: u64 },
+    /// See whether a process is to be left alone for what it has open.
+    LookAtOpenFiles { process: Arc<Process>, ticket: u64 },
     /// Bring everything back and give its mappings up.
     LetGo { process: Arc<Process>, since: Instant, ticket: u64 },
     /// Bring a range back and give its mappings up.
@@ -99,8 +100,8 @@ pub struct Done {
     pub job: Option<u64>,
     /// A slot of this log was cleaned, or none is worth it.
     pub cleaned: Option<LogId>,
-    /// Its process has a userfaultfd of its own.
-    pub has_own: bool,
+    /// Its process is to be left alone.
+    pub alone: Option<Alone>,
     /// Its process has been let go, or cannot be.
     pub let_go: Option<bool>,
     /// A candidate that became managed, or why not.
