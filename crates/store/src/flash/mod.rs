@@ -21,6 +21,7 @@ pub mod file;
 mod ledger;
 mod log;
 mod memory;
+mod reading;
 mod refusal;
 mod threads;
 mod uring;
@@ -40,14 +41,11 @@ pub use facts::FlashFacts;
 pub use memory::MemoryDevice;
 pub use refusal::{AdoptFlashError, AppendError, FlashError, ReadFlashError};
 
-use cipher::{Cipher, TAG_BYTES};
-use device::{Blocks, Device, HEAD_BYTES, Read, Write};
+use cipher::Cipher;
+use device::{Device, HEAD_BYTES, Write};
 use ledger::{Ledger, Shape};
 use log::{Found, Head, KEPT_SLOTS, Log, ToWrite};
 use windows::Windows;
-
-/// How often a read is tried.
-const TRIES: u32 = 3;
 
 /// Which of a store's logs: that on flash, or that at a donor.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -155,9 +153,9 @@ impl Place {
 pub enum ReadsAhead {
     /// Never.
     Never,
-    /// Where a program waits, while enough of what came so is asked for: it comes at that program's cost.
+    /// Where a program waits, behind what it waits for, and while enough of what came so is asked for; else together with it.
     IfUsed,
-    /// Always: a disk is hardly slower for it.
+    /// Always, together with what is asked for: a disk is hardly slower for it.
     Always,
 }
 
@@ -356,7 +354,7 @@ impl Flash {
             Found::Moved => None,
             Found::Copy(bytes) => self.core.open_copy(handle, place, bytes),
             Found::OnDevice => {
-                let bytes = self.core.of_windows(handle, place);
+                let bytes = self.core.of_windows(handle, place, false);
                 self.core.read_over(place);
                 bytes
             }
@@ -442,125 +440,6 @@ impl Core {
         let reserved = self.log.reserve(head, handle, bytes.len())?;
         let tag = self.cipher.seal(handle, reserved.place, bytes);
         Ok(self.log.fill(reserved, bytes, tag))
-    }
-
-    /// Decrypts what lay at `place`, with its tag behind it.
-    fn open(&self, handle: u32, place: Place, mut bytes: Vec<u8>) -> Option<Vec<u8>> {
-        let tag = *bytes.last_chunk::<TAG_BYTES>()?;
-        bytes.truncate(bytes.len() - TAG_BYTES);
-        self.cipher.open(handle, place, &mut bytes, tag).ok().map(|()| bytes)
-    }
-
-    /// Decrypts what was copied of a buffer.
-    fn open_copy(&self, handle: u32, place: Place, bytes: Vec<u8>) -> Option<Vec<u8>> {
-        let opened = self.open(handle, place, bytes)?;
-        self.reads.memory.fetch_add(1, Relaxed);
-        Some(opened)
-    }
-
-    /// An object that lies on the device, if it was read with another one.
-    fn of_windows(&self, handle: u32, place: Place) -> Option<Vec<u8>> {
-        let windows = self.windows.as_ref()?;
-        let needed = place.len as usize + TAG_BYTES;
-        let opened = self.open(handle, place, windows.get(place, needed)?);
-        match opened {
-            Some(_) => drop(self.reads.windows.fetch_add(1, Relaxed)),
-            // The device may tell the truth another time.
-            None => windows.forget(place, needed),
-        }
-        opened
-    }
-
-    fn read(self: &Arc<Self>, handle: u32, place: Place, pressing: bool, told: Told) {
-        match self.log.find(place) {
-            Found::Moved => told(Err(ReadFlashError::Moved)),
-            Found::Copy(bytes) => {
-                let opened = self.open_copy(handle, place, bytes);
-                if opened.is_none() {
-                    self.reads.errors.fetch_add(1, Relaxed);
-                }
-                told(opened.ok_or(ReadFlashError::Damaged));
-            }
-            Found::OnDevice => {
-                if let Some(bytes) = self.of_windows(handle, place) {
-                    self.read_over(place);
-                    return told(Ok(bytes));
-                }
-                self.reads.reads.fetch_add(1, Relaxed);
-                self.read_device(handle, place, pressing, TRIES - 1, told);
-            }
-        }
-    }
-
-    /// Reads a place that stays where it is, and at the first try what lies around it, too.
-    fn read_device(
-        self: &Arc<Self>,
-        handle: u32,
-        place: Place,
-        pressing: bool,
-        tries: u32,
-        told: Told,
-    ) {
-        let shape = self.log.ledger().shape;
-        let object = place.len as usize + TAG_BYTES;
-        let reads_ahead = match self.reads_ahead {
-            ReadsAhead::Never => false,
-            _ if tries < TRIES - 1 => false,
-            ReadsAhead::IfUsed => !pressing || self.windows.as_ref().is_some_and(Windows::pays),
-            ReadsAhead::Always => true,
-        };
-        let span = match reads_ahead {
-            true => Windows::around(place, object, shape.slot_bytes),
-            // Neighbours that cannot be read are no harm.
-            false => Windows::exactly(place, object, self.device.align() as u32),
-        };
-        let at = shape.at(place.slot) + u64::from(span.offset);
-        let skip = (place.offset - span.offset) as usize;
-        let needed = skip + object;
-        let core = Arc::clone(self);
-        let told = move |result: io::Result<usize>, blocks: Blocks| {
-            let failed = match result {
-                Ok(got) if got >= needed => {
-                    core.reads.bytes.fetch_add(got as u64, Relaxed);
-                    let bytes = blocks.bytes()[skip..needed].to_vec();
-                    match core.open(handle, place, bytes) {
-                        Some(bytes) => {
-                            // Of a segment that was written as long as it is there is no more, and no object behind it.
-                            let is_all = core.device.align() == 1;
-                            let read = if is_all { blocks.bytes() } else { &blocks.bytes()[..got] };
-                            if let Some(windows) = core.windows.as_ref().filter(|_| reads_ahead) {
-                                windows.keep(place, span, read);
-                            }
-                            drop(blocks);
-                            core.read_over(place);
-                            return told(Ok(bytes));
-                        }
-                        None => ReadFlashError::Damaged,
-                    }
-                }
-                Ok(got) => ReadFlashError::Device { why: format!("{got} of {needed} bytes") },
-                Err(error) => ReadFlashError::Device { why: error.to_string() },
-            };
-            if tries > 0 {
-                core.reads.retries.fetch_add(1, Relaxed);
-                return core.read_device(handle, place, pressing, tries - 1, told);
-            }
-            core.reads.errors.fetch_add(1, Relaxed);
-            core.read_over(place);
-            told(Err(failed));
-        };
-        self.device.read(Read {
-            at,
-            into: Blocks::zeroed(span.len as usize),
-            told: Box::new(told),
-            pressing,
-            again: tries < TRIES - 1,
-        });
-    }
-
-    /// A read of the slot of `place` is over.
-    fn read_over(&self, place: Place) {
-        self.log.read_over(place.slot, &*self.device);
     }
 
     /// Has segments written until the end.

@@ -4,14 +4,17 @@
 //!
 //! A slot that is on the device does not change before it has another generation, and that is in a window's name.
 //!
-//! Where a window takes longer than what was asked for (a link), the last windows say whether one pays while a program waits: if
-//! enough of what they brought was asked for.
+//! Where a window takes longer than what was asked for (a link), a program that waits has what it asked for first, and the
+//! window is read behind it; the last windows say whether one pays: if enough of what they brought was asked for. Who asks for
+//! something that lies in a window which is being read waits for that.
 
+use std::collections::HashMap;
+use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use lru::LruCache;
-use parking_lot::Mutex;
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 
 use super::Place;
 
@@ -42,14 +45,24 @@ pub(super) struct Span {
     pub len: u32,
 }
 
-/// The windows that were read last.
-#[derive(Debug)]
+/// Who waits for a window. Called once, when it is here or will not be.
+pub(super) type Waiter = Box<dyn FnOnce() + Send>;
+
+/// A window that is being read.
+struct Coming {
+    /// It does not wait behind what no program waits for.
+    pressing: bool,
+    waiters: Vec<Waiter>,
+}
+
+/// The windows that were read last, and those that are being read. Each lock is a leaf, held for a moment.
 pub(super) struct Windows {
     kept: Mutex<LruCache<Name, Arc<[u8]>>>,
+    coming: Mutex<HashMap<Name, Coming>>,
     worth: Mutex<Worth>,
 }
 
-/// What windows were good for lately. A leaf, held for a moment.
+/// What windows were good for lately.
 #[derive(Debug)]
 struct Worth {
     windows: u32,
@@ -77,14 +90,25 @@ impl Worth {
     }
 }
 
+impl fmt::Debug for Windows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kept, coming) = (self.kept.lock().len(), self.coming.lock().len());
+        write!(f, "Windows({kept} kept, {coming} coming, {:?})", self.worth.lock())
+    }
+}
+
 impl Windows {
     pub fn new() -> Windows {
         // The first ones are believed to pay.
         let worth = Worth { windows: 0, objects: 0, untried: 0 };
-        Windows { kept: Mutex::new(LruCache::new(KEPT)), worth: Mutex::new(worth) }
+        Windows {
+            kept: Mutex::new(LruCache::new(KEPT)),
+            coming: Mutex::default(),
+            worth: Mutex::new(worth),
+        }
     }
 
-    /// Whether a program that waits for an object may wait for the window around it.
+    /// Whether the window around an object is worth its read where a program waits.
     pub fn pays(&self) -> bool {
         self.worth.lock().pays()
     }
@@ -121,15 +145,68 @@ impl Windows {
             skip = 0;
         }
         drop(kept);
-        if bytes.len() != needed {
-            return None;
-        }
-        self.worth.lock().objects += 1;
-        Some(bytes)
+        (bytes.len() == needed).then_some(bytes)
     }
 
-    /// What was read of `span` of the slot of `place`, from its first byte on. It is kept as far as it is whole windows.
-    pub fn keep(&self, place: Place, span: Span, read: &[u8]) {
+    /// Something that was read with another object was asked for.
+    pub fn was_of_use(&self) {
+        self.worth.lock().objects += 1;
+    }
+
+    /// Whether the windows of `span` of the slot of `place` are to be read by who asks: nobody reads one of them. Then `begun` is given
+    /// who waits for them, and the end of that read is to be told ([`Windows::came`]).
+    pub fn begin(
+        &self,
+        place: Place,
+        span: Span,
+        pressing: bool,
+        begun: impl FnOnce(&mut Vec<Waiter>),
+    ) -> bool {
+        let mut coming = self.coming.lock();
+        if Windows::names(place, span).any(|name| coming.contains_key(&name)) {
+            return false;
+        }
+        let mut waiters = Vec::new();
+        begun(&mut waiters);
+        for name in Windows::names(place, span) {
+            let waiters = std::mem::take(&mut waiters);
+            coming.insert(name, Coming { pressing, waiters });
+        }
+        true
+    }
+
+    /// Where to wait for the first `needed` bytes from `place` on, if they are being read; a program that waits (`pressing`) waits
+    /// for no window behind which others may come first.
+    pub fn coming(
+        &self,
+        place: Place,
+        needed: usize,
+        pressing: bool,
+    ) -> Option<MappedMutexGuard<'_, Vec<Waiter>>> {
+        let span = Windows::around(place, needed, u32::MAX);
+        let coming = self.coming.lock();
+        let comes =
+            |name: Name| coming.get(&name).is_some_and(|window| window.pressing || !pressing);
+        if !Windows::names(place, span).all(comes) {
+            return None;
+        }
+        let last = Windows::names(place, span).last()?;
+        MutexGuard::try_map(coming, |coming| Some(&mut coming.get_mut(&last)?.waiters)).ok()
+    }
+
+    /// The read of `span` is over, and gave these bytes, from its first one on: they are kept as far as they are whole windows. Who
+    /// waited is to be called.
+    #[must_use]
+    pub fn came(&self, place: Place, span: Span, read: &[u8]) -> Vec<Waiter> {
+        if !read.is_empty() {
+            self.keep(place, span, read);
+        }
+        let mut coming = self.coming.lock();
+        let over = Windows::names(place, span).filter_map(|name| coming.remove(&name));
+        over.flat_map(|window| window.waiters).collect()
+    }
+
+    fn keep(&self, place: Place, span: Span, read: &[u8]) {
         self.worth.lock().read();
         let whole = read.chunks_exact(WINDOW_BYTES as usize);
         for (name, window) in Windows::names(place, span).zip(whole) {
@@ -194,7 +271,8 @@ mod tests {
         assert!(windows.pays(), "nobody knows yet");
         for number in 0..100 {
             let at = read(number);
-            (0..PAYS).for_each(|_| drop(windows.get(at, 1).expect("it was read")));
+            assert!(windows.get(at, 1).is_some(), "it was read");
+            (0..PAYS).for_each(|_| windows.was_of_use());
         }
         assert!(windows.pays());
         for number in 0..2 * JUDGED_BY {
@@ -204,9 +282,42 @@ mod tests {
         assert_eq!(tried, 10, "of what nobody asked for one in so many is tried");
         for number in 0..4 * JUDGED_BY {
             let at = read(number);
-            (0..2 * PAYS).for_each(|_| drop(windows.get(at, 1).expect("it was read")));
+            assert!(windows.get(at, 1).is_some(), "it was read");
+            (0..2 * PAYS).for_each(|_| windows.was_of_use());
         }
         assert!((0..100).all(|_| windows.pays()), "it is different by now");
+    }
+
+    #[test]
+    fn who_asks_for_what_is_being_read_waits_for_that() {
+        let (windows, slot) = (Windows::new(), slot());
+        let called = Arc::new(Mutex::new(Vec::new()));
+        let waiter = |number: u32| -> Waiter {
+            let called = called.clone();
+            Box::new(move || called.lock().push(number))
+        };
+        let at = place(WINDOW_BYTES - 50, 1);
+        let span = Windows::around(at, 100, slot.len() as u32);
+        assert!(windows.coming(at, 100, false).is_none(), "nobody reads it");
+        assert!(windows.begin(at, span, false, |waiters| waiters.push(waiter(0))));
+        let first = Windows::around(place(0, 1), 1, u32::MAX);
+        assert!(!windows.begin(place(0, 1), first, true, |_| panic!("it is read already")));
+        windows.coming(at, 100, false).expect("both are read").push(waiter(1));
+        windows.coming(place(7, 1), 100, false).expect("the first one is read").push(waiter(2));
+        assert!(windows.coming(at, 100, true).is_none(), "others may come before it");
+        let behind = place(2 * WINDOW_BYTES - 50, 1);
+        assert!(windows.coming(behind, 100, false).is_none(), "half of it is not being read");
+        assert!(windows.coming(place(7, 2), 100, false).is_none(), "another generation");
+        let read = &slot[span.offset as usize..][..span.len as usize];
+        let waiters = windows.came(at, span, read);
+        assert_eq!(windows.get(at, 100).as_deref(), Some(&slot[at.offset as usize..][..100]));
+        waiters.into_iter().for_each(|waiter| waiter());
+        called.lock().sort_unstable();
+        assert_eq!(*called.lock(), [0, 1, 2]);
+        assert!(windows.coming(at, 100, false).is_none(), "it is here");
+        assert!(windows.begin(at, span, true, |_| ()));
+        windows.coming(at, 100, true).expect("it is read at once").push(waiter(3));
+        assert_eq!(windows.came(at, span, &[]).len(), 1, "who waited for what did not come");
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! What a device does wrong, and what becomes of it.
 
 use super::*;
+use crate::flash::cipher::TAG_BYTES;
+use crate::flash::reading::TRIES;
 
 /// A tier with objects on the device, and some in memory.
 fn filled(plan: Arc<Plan>) -> Played {

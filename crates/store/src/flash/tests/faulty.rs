@@ -23,6 +23,8 @@ pub struct Plan {
     pub short_reads: AtomicU64,
     /// Reads in which a bit is wrong, from now on.
     pub lying_reads: AtomicU64,
+    /// Reads that wait until they are told to go on; while this is none they are done at once.
+    pub held_reads: Mutex<Option<Vec<Read>>>,
     /// Reads are told on threads of their own, in any order.
     pub is_slow: AtomicBool,
     pub writes: AtomicU64,
@@ -43,6 +45,18 @@ impl Plan {
     pub fn hold(&self, holds: bool) {
         *self.holds.lock() = holds;
         self.goes_on.notify_all();
+    }
+
+    /// Reads that are held: where, of how many bytes, and whether a program waits.
+    pub fn held(&self) -> Vec<(u64, usize, bool)> {
+        let what = |read: &Read| (read.at, read.into.bytes().len(), read.pressing);
+        self.held_reads.lock().iter().flatten().map(what).collect()
+    }
+
+    /// Does the read that has been held the longest.
+    pub fn read_next(self: &Arc<Self>) {
+        let next = self.held_reads.lock().as_mut().map(|held| held.remove(0));
+        next.into_iter().for_each(|read| Faulty(Arc::clone(self)).read_now(read));
     }
 
     fn takes_one(count: &AtomicU64) -> bool {
@@ -78,7 +92,20 @@ impl Device for Faulty {
         bytes.iter_mut().skip(at as usize).take(len).for_each(|byte| *byte = 0xdd);
     }
 
-    fn read(&self, Read { at, mut into, told, .. }: Read) {
+    fn read(&self, read: Read) {
+        if let Some(held) = self.0.held_reads.lock().as_mut() {
+            return held.push(read);
+        }
+        self.read_now(read);
+    }
+
+    fn way(&self) -> &'static str {
+        "memory"
+    }
+}
+
+impl Faulty {
+    fn read_now(&self, Read { at, mut into, told, .. }: Read) {
         let plan = &self.0;
         if Plan::takes_one(&plan.failing_reads) {
             return told(Err(io::Error::from_raw_os_error(libc::EIO)), into);
@@ -105,12 +132,6 @@ impl Device for Faulty {
         });
     }
 
-    fn way(&self) -> &'static str {
-        "memory"
-    }
-}
-
-impl Faulty {
     fn write_now(&self, write: &Write<'_>) -> io::Result<usize> {
         let plan = &self.0;
         let &Write { at, from, offset, len, .. } = write;

@@ -7,6 +7,7 @@ mod near;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
 
 use clew_core::seeded::Seeded;
 use parking_lot::Mutex;
@@ -72,6 +73,11 @@ impl Played {
         Played::with(FlashConfig { reads_ahead: ReadsAhead::Always, ..CONFIG }, plan)
     }
 
+    /// As over a link: a program that waits has what it waits for before what lies around it.
+    pub fn far(plan: Arc<Plan>) -> Played {
+        Played::with(FlashConfig { reads_ahead: ReadsAhead::IfUsed, ..CONFIG }, plan)
+    }
+
     fn with(config: FlashConfig, plan: Arc<Plan>) -> Played {
         let flash = Flash::new(config, plan.device()).unwrap();
         Played { flash, owner: Owner::default(), plan, next: 1 }
@@ -112,6 +118,14 @@ impl Played {
     pub fn read(&self, handle: u32) -> Result<Vec<u8>, ReadFlashError> {
         let place = self.owner.place(handle).unwrap();
         self.flash.read_now(handle, place)
+    }
+
+    /// As if a program waited for it; where the answer comes.
+    pub fn ask(&self, handle: u32) -> Receiver<Result<Vec<u8>, ReadFlashError>> {
+        let (tell, told) = channel();
+        let place = self.owner.place(handle).unwrap();
+        self.flash.read(handle, place, true, move |read| drop(tell.send(read)));
+        told
     }
 
     pub fn is_as_put(&self, handle: u32) -> bool {
@@ -168,7 +182,11 @@ impl Played {
                 Err(error) => panic!("{error}"),
             },
             (7..=9, Some(handle)) => self.free(handle),
-            (10..=13, Some(handle)) => assert!(self.is_as_put(handle), "object {handle}"),
+            (10..=12, Some(handle)) => assert!(self.is_as_put(handle), "object {handle}"),
+            (13, Some(handle)) => {
+                let expected = self.owner.objects.lock()[&handle].1.clone();
+                assert_eq!(self.ask(handle).recv().unwrap(), Ok(expected), "object {handle}");
+            }
             (14, _) => drop(self.flash.clean(&self.owner)),
             (_, None) => {}
             _ => assert!(self.flash.flush()),
@@ -181,11 +199,12 @@ fn drawn_histories_are_those_of_a_map() {
     for seed in 0..12 {
         let mut draw = Seeded::of(seed, &[1]);
         let plan = plan(8 + seed as usize);
-        let mut played = match seed % 2 {
+        let mut played = match seed % 3 {
             0 => Played::begin(plan),
+            1 => Played::far(plan),
             _ => Played::reading_ahead(plan),
         };
-        played.plan.is_slow.store(seed % 3 == 0, Relaxed);
+        played.plan.is_slow.store(seed.is_multiple_of(2), Relaxed);
         for step in 0..600 {
             played.play(&mut draw);
             if step % 100 == 0 {

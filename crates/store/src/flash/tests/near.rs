@@ -4,8 +4,11 @@ use super::*;
 
 /// Objects on the device, all of them written.
 fn written(objects: usize) -> (Played, Vec<u32>) {
+    written_on(Played::reading_ahead(plan(30)), objects)
+}
+
+fn written_on(mut played: Played, objects: usize) -> (Played, Vec<u32>) {
     let mut draw = Seeded::of(5, &[1]);
-    let mut played = Played::reading_ahead(plan(30));
     let put = |_| played.put(Played::object_of(&mut draw, 500, 3000)).unwrap();
     let handles: Vec<u32> = (0..objects).map(put).collect();
     assert!(played.flash.flush());
@@ -31,6 +34,57 @@ fn neighbours_come_with_one_read_and_are_there_at_once() {
     played.check();
     let facts = played.flash.facts();
     assert!(facts.reads <= 4, "30 objects of at most 90 KB, in windows: {facts:?}");
+}
+
+#[test]
+fn who_waits_has_the_object_first_and_neighbours_behind_it() {
+    let (played, handles) = written_on(Played::far(plan(30)), 30);
+    let expected = |handle: u32| Ok(played.owner.objects.lock()[&handle].1.clone());
+    *played.plan.held_reads.lock() = Some(Vec::new());
+    let first = played.ask(handles[0]);
+    let held = played.plan.held();
+    let ([(_, object, true), (_, window, true)], 4096) = (&held[..], held[0].1) else {
+        panic!("the object, then the window: {held:?}");
+    };
+    assert!(object < window, "{held:?}");
+    // Who asks for a neighbour waits for the window, and nothing more is read.
+    let second = played.ask(handles[5]);
+    assert_eq!(played.plan.held(), held);
+    played.plan.read_next();
+    assert_eq!(first.try_recv(), Ok(expected(handles[0])));
+    assert!(second.try_recv().is_err());
+    played.plan.read_next();
+    assert_eq!(second.try_recv(), Ok(expected(handles[5])));
+    assert_eq!(here(&played, handles[7]), expected(handles[7]).ok());
+    let facts = played.flash.facts();
+    assert_eq!((facts.reads, facts.window_reads, facts.retries), (1, 2, 0));
+    assert_eq!(facts.read_bytes, (object + window) as u64);
+    played.check_counts();
+}
+
+#[test]
+fn who_waits_for_a_window_that_does_not_come_has_the_object_alone() {
+    for is_gone in [false, true] {
+        let (played, handles) = written_on(Played::far(plan(30)), 30);
+        *played.plan.held_reads.lock() = Some(Vec::new());
+        let (first, second) = (played.ask(handles[0]), played.ask(handles[5]));
+        played.plan.read_next();
+        if is_gone {
+            // Whoever was to answer has ended without.
+            let gone = played.plan.held_reads.lock().as_mut().and_then(Vec::pop);
+            drop(gone);
+        } else {
+            played.plan.lying_reads.store(1, Relaxed);
+            played.plan.read_next();
+        }
+        assert!(first.try_recv().is_ok_and(|read| read.is_ok()) && second.try_recv().is_err());
+        assert_eq!(played.plan.held().len(), 1, "the second object, alone");
+        played.plan.read_next();
+        let expected = played.owner.objects.lock()[&handles[5]].1.clone();
+        assert_eq!(second.try_recv(), Ok(Ok(expected)));
+        *played.plan.held_reads.lock() = None;
+        played.check();
+    }
 }
 
 #[test]
