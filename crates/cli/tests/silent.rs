@@ -251,27 +251,74 @@ fn a_program_whose_agent_is_stopped_when_the_daemon_ends_waits_for_nobody() {
     program.quit();
 }
 
+/// A program with a list of robust mutexes that leads to a page of a file of its own, which a worker waits for.
+struct Slow {
+    fixture: Fixture,
+    program: Program,
+    sum: String,
+    order: std::thread::JoinHandle<()>,
+    /// As soon as there is such a file it answers.
+    go: std::path::PathBuf,
+}
+
+impl Slow {
+    /// `None` where that cannot be tried.
+    fn begin(test: &str) -> Option<Slow> {
+        if !can_run(test, &["cc"]) {
+            return None;
+        }
+        if !std::path::Path::new("/dev/fuse").exists() {
+            skip(test, "no FUSE");
+            return None;
+        }
+        let fixture = Fixture::start_configured("1GiB", "zram", "workers = 1\n");
+        let binary = compile(&fixture.dir, "slow_list.c", &[]);
+        let (mounted, go) = (fixture.dir.join("mounted"), fixture.dir.join("go"));
+        std::fs::create_dir(&mounted).expect("a directory");
+        let words = [&binary, &mounted, &go].map(|path| path.to_str().expect("UTF-8"));
+        let mut program = fixture.run("slow", &words);
+        program.wait_ready();
+        let sum = program.ask("sum");
+        let order = begin_swap_out(&fixture, "slow");
+        program.wait_line("stuck", LONG);
+        Some(Slow { fixture, program, sum, order, go })
+    }
+}
+
+/// The daemon is killed while it waits for that memory, and does not end.
+#[test]
+fn a_daemon_that_waits_for_memory_that_comes_late_is_succeeded() {
+    let test = "silent::a_daemon_that_waits_for_memory_that_comes_late_is_succeeded";
+    let Some(Slow { mut fixture, mut program, sum: own_sum, order, go }) = Slow::begin(test) else {
+        return;
+    };
+    let mut other = fixture.run_touch("other", PAGES, 50, 4);
+    let sum = other.ask("sum");
+    fixture.swap_out_at_least("other", BYTES * 8 / 10);
+    tell(&[fixture.daemon_pid()], "KILL");
+    let mut before = fixture.start_beside(&[]);
+    assert!(matches!(before.try_wait(), Ok(None)), "the last one has a thread that waits");
+    other.expect("sum", &sum);
+    other_is_served(&fixture, &mut other, &sum);
+    std::fs::write(&go, "").expect("a file");
+    order.join().expect("it asks");
+    wait_for_end(&mut before, LONG).expect("it ends now");
+    fixture.swap_out_at_least("slow", BYTES / 2);
+    program.expect("sum", &own_sum);
+    other.quit();
+    program.kill();
+    fixture.assert_daemon_lives();
+}
+
 /// The daemon reads the list of what a thread has locked, and that leads to a page of a file whose server does not answer.
 #[test]
 fn memory_that_comes_late_holds_up_nobody() {
     let test = "silent::memory_that_comes_late_holds_up_nobody";
-    if !can_run(test, &["cc"]) {
+    let Some(Slow { mut fixture, mut program, sum: own_sum, order, go }) = Slow::begin(test) else {
         return;
-    }
-    if !std::path::Path::new("/dev/fuse").exists() {
-        return skip(test, "no FUSE");
-    }
-    let mut fixture = Fixture::start_configured("1GiB", "zram", "workers = 1\n");
-    let binary = compile(&fixture.dir, "slow_list.c", &[]);
-    let (mounted, go) = (fixture.dir.join("mounted"), fixture.dir.join("go"));
-    std::fs::create_dir(&mounted).expect("a directory");
-    let words = [&binary, &mounted, &go].map(|path| path.to_str().expect("UTF-8"));
-    let mut program = fixture.run("slow", &words);
-    program.wait_ready();
+    };
     let mut other = fixture.run_touch("other", PAGES, 50, 4);
-    let (own_sum, sum) = (program.ask("sum"), other.ask("sum"));
-    let order = begin_swap_out(&fixture, "slow");
-    program.wait_line("stuck", LONG);
+    let sum = other.ask("sum");
     for _ in 0..2 {
         other_is_served(&fixture, &mut other, &sum);
     }

@@ -15,6 +15,7 @@ use crate::agents::seqpacket;
 use crate::control::client::Client;
 use crate::control::protocol::Request;
 use crate::control::trusted_path;
+use crate::survival::last_threads;
 use crate::survival::predecessor::{self, ProcessName};
 
 /// Where the daemon that serves `socket` hears agents.
@@ -110,6 +111,9 @@ pub(super) fn living_daemon(path: &Path) -> io::Result<Option<u32>> {
         Err(error) => return Err(error),
     }
     let pid = seqpacket::peer(&socket)?.pid as u32;
+    if pid > 0 && last_threads::can_do_nothing(pid) {
+        return Ok(None);
+    }
     let name = |process: &str| fs::read(format!("/proc/{process}/comm")).ok();
     let is_daemon = pid == 0 || name(&pid.to_string()) == name("self");
     Ok(is_daemon.then_some(pid))
@@ -166,7 +170,7 @@ pub(super) fn replace_living(socket: &Path) -> Result<(), DaemonError> {
     let Some(process) = name.open().map_err(fail)? else { return Ok(()) };
     let asked = Client::connect(socket)
         .and_then(|mut c| c.order(&Request::HandOver { started: name.started }));
-    if asked.is_ok() && predecessor::has_ended(&process, PATIENCE) || name.kill(PATIENCE) {
+    if asked.is_ok() && name.ends(&process, PATIENCE) || name.kill(PATIENCE) {
         return Ok(());
     }
     Err(DaemonError::Immortal(name.pid))

@@ -20,7 +20,7 @@ impl Governor {
     pub(super) fn look_at_open_files(&mut self) {
         let mut managed: Vec<Arc<Process>> =
             self.shared.processes.read().values().cloned().collect();
-        managed.retain(|process| process.is_managed() && process.pid() != 0);
+        managed.retain(|p| p.is_managed() && p.pid() != 0 && p.next_look.begin());
         for process in managed {
             self.hand_out(None, |ticket| Work::LookAtOpenFiles { process, ticket });
         }

@@ -3,6 +3,9 @@
 use std::ffi::OsStr;
 use std::fmt;
 use std::path::Path;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 /// Most open files that are looked at.
 const MAX_FILES: usize = 4096;
@@ -22,6 +25,7 @@ impl Alone {
     /// What open files of process `pid` say. Clew's own userfaultfd is open in the agent's table.
     pub fn by_open_files(pid: u32) -> Option<Alone> {
         let files = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+        let mut own_numbers = None;
         let mut links =
             files.flatten().take(MAX_FILES).filter_map(|file| std::fs::read_link(file.path()).ok());
         links.find_map(|to| {
@@ -29,7 +33,8 @@ impl Alone {
                 return Some(Alone::Userfaultfd);
             }
             let whose = whose_memory(&to)?;
-            is_known_as(pid, whose).then_some(Alone::MemoryAsFile)
+            let own = own_numbers.get_or_insert_with(|| numbers_of(pid));
+            own.contains(&whose).then_some(Alone::MemoryAsFile)
         })
     }
 
@@ -62,11 +67,38 @@ fn whose_memory(file: &Path) -> Option<u32> {
     process.to_str()?.parse().ok()
 }
 
-/// Whether `number` is that of process `pid` in one of the namespaces that it is in.
-fn is_known_as(pid: u32, number: u32) -> bool {
-    let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else { return false };
+/// The numbers of process `pid` in the namespaces that it is in.
+fn numbers_of(pid: u32) -> Vec<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
-    numbers.is_some_and(|own| own.split_whitespace().any(|n| n.parse() == Ok(number)))
+    numbers.into_iter().flat_map(str::split_whitespace).filter_map(|n| n.parse().ok()).collect()
+}
+
+/// How long it is until a program's open files are looked at again, at least: so many times what the last look took.
+const SHARE: u32 = 256;
+/// As long as a look goes on nobody begins another.
+const WHILE_LOOKING: Duration = Duration::from_secs(3600);
+
+/// When the open files of a program are looked at again: a program has as many as it likes.
+#[derive(Default)]
+pub struct NextLook(Mutex<Option<Instant>>);
+
+impl NextLook {
+    /// Whether it is time; then who asks looks.
+    pub fn begin(&self) -> bool {
+        let mut next = self.0.lock();
+        let now = Instant::now();
+        let is_due = next.is_none_or(|next| next <= now);
+        if is_due {
+            *next = Some(now + WHILE_LOOKING);
+        }
+        is_due
+    }
+
+    /// The look is over, and took so long.
+    pub fn over(&self, took: Duration) {
+        *self.0.lock() = Some(Instant::now() + took * SHARE);
+    }
 }
 
 #[cfg(test)]
@@ -90,6 +122,16 @@ mod tests {
             let _open = File::open(own).expect("one's own memory");
             assert_eq!(Alone::by_open_files(me), Some(Alone::MemoryAsFile), "{own}");
         }
+    }
+
+    #[test]
+    fn one_looks_at_a_time_and_seldom_where_it_takes_long() {
+        let next = NextLook::default();
+        assert!(next.begin() && !next.begin(), "one looks");
+        next.over(Duration::from_secs(60));
+        assert!(!next.begin(), "it took a minute");
+        next.over(Duration::ZERO);
+        assert!(next.begin());
     }
 
     #[test]

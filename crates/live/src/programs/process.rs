@@ -19,7 +19,7 @@ use crate::faults::affinity;
 use crate::faults::moves::Moves;
 use crate::faults::stuck::Stuck;
 use crate::faults::uffd::{FEATURES, feature};
-use crate::programs::alone::Alone;
+use crate::programs::alone::{Alone, NextLook};
 use crate::programs::kcmp::runs_in_memory_of;
 use crate::programs::mappings::{self, LAST_ADDRESS, Mapping};
 use crate::programs::memory::ProgramMemory;
@@ -82,6 +82,8 @@ pub struct Process {
     pub pleas: AtomicUsize,
     /// Why it is let go ([`Alone`]; 0: it is not): nothing more is taken out of it.
     leaving: AtomicU8,
+    /// When its open files are looked at again.
+    pub next_look: NextLook,
     /// Somebody asks whether it has left its memory.
     pub is_asked_about: AtomicBool,
     /// It has been let go: nothing of it is stored or registered.
@@ -206,6 +208,7 @@ impl Process {
             handler,
             pleas: AtomicUsize::default(),
             leaving: AtomicU8::default(),
+            next_look: NextLook::default(),
             is_asked_about: AtomicBool::default(),
             left: AtomicBool::default(),
             left_out: AtomicU64::default(),
@@ -277,9 +280,15 @@ impl Process {
             }
             done => done,
         };
+        let staging = self.memory.staging();
+        let staging_bytes = staging.end - staging.start;
+        // What is done last. To do it again would wait for whoever has the program's memory locked: a predecessor, perhaps, that
+        // waits in it for a page (`survival::last_threads`).
+        if self.memory.uffd.covers(staging.start, staging_bytes) == Some(true) {
+            return Ok(());
+        }
         // The beacon before anything that a child inherits: who has a userfaultfd from its parent has
         // a beacon too. If this fails, why the features were refused says more.
-        let staging = self.memory.staging();
         let register = |start: u64, len: u64| {
             self.memory.uffd.register(start, len).map_err(|error| match &done {
                 Err(refused) => io::Error::new(refused.kind(), refused.to_string()),
@@ -287,7 +296,7 @@ impl Process {
             })
         };
         register(self.beacon, page_bytes)?;
-        register(staging.start, staging.end - staging.start)
+        register(staging.start, staging_bytes)
     }
 
     /// It is served no more, because what is known of its memory may be wrong, and ended: a thread

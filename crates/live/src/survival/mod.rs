@@ -1,6 +1,7 @@
 //! What outlives a daemon, and how the next one goes on with it.
 
 pub mod keeper;
+pub mod last_threads;
 pub mod predecessor;
 pub mod pressure;
 pub mod records;

@@ -15,7 +15,11 @@ use std::time::{Duration, Instant};
 
 use clew_trace::regular;
 
+use super::last_threads;
 use crate::programs::proc_stat::Stat;
+
+/// How often is looked what the last threads of a process do that does not end.
+const LOOK_AT_THREADS: Duration = Duration::from_millis(100);
 
 /// Whether a descriptor names a process. Waits for nobody, whatever it is.
 fn is_pidfd(fd: &OwnedFd) -> bool {
@@ -100,11 +104,30 @@ impl ProcessName {
         }
     }
 
-    /// Whether one of its threads still runs. Where that cannot be told it is taken to.
+    /// Whether one of its threads can still do something. Where that cannot be told it is taken to.
     pub fn is_alive(&self) -> bool {
         match self.open() {
-            Ok(process) => process.is_some_and(|process| !has_ended(&process, Duration::ZERO)),
+            Ok(process) => process.is_some_and(|process| !self.is_over(&process)),
             Err(_) => true,
+        }
+    }
+
+    /// Whether it has ended, whose descriptor `process` is, or its last threads can do nothing any more.
+    fn is_over(&self, process: &OwnedFd) -> bool {
+        has_ended(process, Duration::ZERO) || last_threads::can_do_nothing(self.pid)
+    }
+
+    /// Whether that comes to be within `patience`.
+    pub fn ends(&self, process: &OwnedFd, patience: Duration) -> bool {
+        let until = Instant::now() + patience;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if has_ended(process, left.min(LOOK_AT_THREADS)) || self.is_over(process) {
+                return true;
+            }
+            if left.is_zero() {
+                return false;
+            }
         }
     }
 
@@ -119,11 +142,11 @@ impl ProcessName {
         (sent == 0).then_some(process)
     }
 
-    /// Kills it and waits for the end of its last thread; false if that takes too long, or it may
+    /// Kills it and waits until none of its threads can do anything; false if that takes too long, or it may
     /// not be killed.
     pub fn kill(&self, patience: Duration) -> bool {
         match self.send_kill() {
-            Some(process) => has_ended(&process, patience),
+            Some(process) => self.ends(&process, patience),
             None => !self.is_alive(),
         }
     }
@@ -204,7 +227,7 @@ pub fn claim(socket: &Path) -> io::Result<Result<Claim, ProcessName>> {
     let _lock = lock(socket)?;
     if let Some(other) = server(socket)?
         && other.pid != std::process::id()
-        && other.open()?.is_some_and(|process| !has_ended(&process, Duration::ZERO))
+        && other.open()?.is_some_and(|process| !other.is_over(&process))
     {
         return Ok(Err(other));
     }

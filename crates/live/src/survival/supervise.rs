@@ -6,8 +6,10 @@
 
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
+
+use super::last_threads;
 
 /// A generation that died within this time died at once.
 pub(super) const SHORT_LIFE: Duration = Duration::from_secs(10);
@@ -20,6 +22,9 @@ const FINAL: [i32; 4] = [0, 2, 3, 4];
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 /// The longest.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// How often is looked whether one that was killed, and does not end, can do anything.
+const LOOK_AT_THREADS: Duration = Duration::from_secs(1);
 
 /// In the environment of a daemon: milliseconds that were waited before it was started.
 const WAITED: &str = "CLEW_SUPERVISOR_WAITED_MS";
@@ -58,6 +63,8 @@ pub fn run(mut command: Command) -> io::Result<ExitStatus> {
     // SAFETY: what runs between fork and exec changes the signal mask and nothing else.
     unsafe { command.pre_exec(move || block(&ends)) };
     let (mut waits, mut waited, mut told) = (Waits::default(), Duration::ZERO, None);
+    // Those whose last threads do not end: see there.
+    let mut stuck: Vec<Child> = Vec::new();
     loop {
         let began = Instant::now();
         let mut child = command.env(WAITED, waited.as_millis().to_string()).spawn()?;
@@ -66,23 +73,31 @@ pub fn run(mut command: Command) -> io::Result<ExitStatus> {
         let tell = |signal| unsafe { libc::kill(pid, signal) };
         told.map(tell);
         let status = loop {
-            let signal = next_signal(&all, None);
+            let signal = next_signal(&all, Some(LOOK_AT_THREADS));
             if let Some(signal) = signal.filter(|signal| *signal != libc::SIGCHLD) {
                 told = Some(signal);
                 tell(signal);
             } else if let Some(status) = child.try_wait()? {
                 // Else it was a keeper of ours, or a child of a child that was left to us.
-                break status;
+                break Some(status);
+            } else if signal.is_none() && last_threads::can_do_nothing(child.id()) {
+                stuck.push(child);
+                break None;
             }
         };
-        let code = status.code();
-        if code.is_some_and(|code| FINAL.contains(&code)) || code.is_some() && told.is_some() {
+        stuck.retain_mut(|daemon| !matches!(daemon.try_wait(), Ok(Some(_))));
+        let code = status.and_then(|status| status.code());
+        if let (Some(status), Some(code)) = (status, code)
+            && (FINAL.contains(&code) || told.is_some())
+        {
             return Ok(status);
         }
-        let why = match (code, status.signal()) {
+        let why = match (code, status.and_then(|status| status.signal())) {
             (Some(code), _) => format!("ended with {code}"),
             (_, Some(signal)) => format!("died of signal {signal}"),
-            _ => "died".to_string(),
+            _ => {
+                "was killed, and what is left of it waits for memory that nobody serves".to_string()
+            }
         };
         let wait = waits.after(began.elapsed());
         let when = match wait.as_secs_f64() {

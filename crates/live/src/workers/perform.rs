@@ -135,7 +135,9 @@ pub(super) fn perform(shared: &Arc<Shared>, work: Work, ctx: &mut MoverContext) 
             Done { ticket, accessed_cleared: true, process: Some(process), ..Done::default() }
         }
         Work::LookAtOpenFiles { process, ticket } => {
+            let began = Instant::now();
             let alone = Alone::by_open_files(process.pid());
+            process.next_look.over(began.elapsed());
             Done { ticket, alone, process: Some(process), ..Done::default() }
         }
         Work::LetGo { process, ticket, .. } => {
