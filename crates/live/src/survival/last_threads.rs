@@ -29,7 +29,8 @@ fn all_can_do_nothing(pid: u32) -> Option<bool> {
             }
             continue;
         };
-        if !has_ended(&status) && !(is_killed(&status) && reads_memory(&thread)?) {
+        let can_do_nothing = has_ended(&status) || is_killed(&status) && reads_memory(&thread)?;
+        if !can_do_nothing {
             return Some(false);
         }
     }

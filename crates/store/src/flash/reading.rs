@@ -25,7 +25,7 @@ struct Coming {
 }
 
 impl Coming {
-    fn is_over(mut self, result: io::Result<usize>, blocks: Blocks) {
+    fn end(mut self, result: io::Result<usize>, blocks: Blocks) {
         self.read = result.ok().map(|got| (blocks, got));
     }
 }
@@ -176,7 +176,7 @@ impl Core {
         self.device.read(Read {
             at: shape.at(place.slot) + u64::from(span.offset),
             into: Blocks::zeroed(span.len as usize),
-            told: Box::new(move |result, blocks| coming.is_over(result, blocks)),
+            told: Box::new(move |result, blocks| coming.end(result, blocks)),
             pressing,
             again: false,
         });
