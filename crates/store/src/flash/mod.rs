@@ -182,7 +182,7 @@ impl Default for FlashConfig {
             log,
             segment_bytes: 1 << 20,
             buffers: 6,
-            reads_ahead: ReadsAhead::Always,
+            reads_ahead: if std::env::var_os("TRY_IFUSED").is_some() { ReadsAhead::IfUsed } else { ReadsAhead::Always },
             writers: 2,
         }
     }
