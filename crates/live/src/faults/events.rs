@@ -121,7 +121,10 @@ pub fn take_children(
         if words[0] as u32 == 0 {
             break;
         }
+        // A child that was served may have ended since, and its number may be another's.
+        let is_done = (words[0] >> 32) as u32 & !0xffff == DONE;
         if let Some(Message::Fork { child }) = Message::parse(words)
+            && !is_done
             && inherited.child(child).is_none()
         {
             let number = take(child)?.into_raw_fd();
