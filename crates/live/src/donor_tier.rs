@@ -281,7 +281,8 @@ pub fn log_config(number: usize, chunk: u32) -> Result<FlashConfig, DonorTierErr
         segment_bytes: chunk,
         buffers: buffers.clamp(2, 256),
         // Who waits for a page waits for its neighbours only where they are asked for, too.
-        reads_ahead: ReadsAhead::IfUsed,
+        // A link of a gigabit brings what lies around in the time of four objects.
+        reads_ahead: ReadsAhead::IfUsed(4),
         writers: 1,
     })
 }

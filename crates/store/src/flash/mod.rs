@@ -153,10 +153,9 @@ impl Place {
 pub enum ReadsAhead {
     /// Never.
     Never,
-    /// Where a program waits, behind what it waits for, and while enough of what came so is asked for; else together with it.
-    IfUsed,
-    /// Always, together with what is asked for: a disk is hardly slower for it.
-    Always,
+    /// What lies around an object together with it. Where a program waits, behind the object, and only while so many others of
+    /// what came last are asked for.
+    IfUsed(u32),
 }
 
 /// How the tier uses its device and memory.
@@ -182,7 +181,8 @@ impl Default for FlashConfig {
             log,
             segment_bytes: 1 << 20,
             buffers: 6,
-            reads_ahead: if std::env::var_os("TRY_IFUSED").is_some() { ReadsAhead::IfUsed } else { ReadsAhead::Always },
+            // A disk reads what lies around in hardly more time than a block.
+            reads_ahead: ReadsAhead::IfUsed(1),
             writers: 2,
         }
     }
@@ -221,7 +221,6 @@ struct Core {
     cipher: Cipher,
     device: Box<dyn Device>,
     windows: Option<Windows>,
-    reads_ahead: ReadsAhead,
     reads: Reads,
 }
 
@@ -292,9 +291,12 @@ impl Flash {
         device: Box<dyn Device>,
         FlashConfig { reads_ahead, writers, .. }: FlashConfig,
     ) -> io::Result<Flash> {
-        let windows = (reads_ahead != ReadsAhead::Never).then(Windows::new);
+        let windows = match reads_ahead {
+            ReadsAhead::Never => None,
+            ReadsAhead::IfUsed(pays) => Some(Windows::new(pays)),
+        };
         let reads = Reads::default();
-        let core = Arc::new(Core { log, cipher, device, windows, reads_ahead, reads });
+        let core = Arc::new(Core { log, cipher, device, windows, reads });
         let mut flash = Flash { core, writers: Vec::new() };
         for _ in 0..writers.max(1) {
             let core = Arc::clone(&flash.core);

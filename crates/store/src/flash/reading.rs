@@ -8,7 +8,7 @@ use super::cipher::TAG_BYTES;
 use super::device::{Blocks, Read};
 use super::log::Found;
 use super::windows::{Span, Waiter, Windows};
-use super::{Core, Place, ReadFlashError, ReadsAhead, Told};
+use super::{Core, Place, ReadFlashError, Told};
 
 /// How often a read is tried.
 pub(super) const TRIES: u32 = 3;
@@ -109,12 +109,7 @@ impl Core {
             return;
         }
         self.reads.reads.fetch_add(1, Relaxed);
-        let comes_first = match self.reads_ahead {
-            ReadsAhead::Never => true,
-            ReadsAhead::IfUsed => pressing,
-            ReadsAhead::Always => false,
-        };
-        if comes_first {
+        if pressing || windows.is_none() {
             self.read_device(handle, place, pressing, TRIES - 1, told);
             if windows.is_some_and(Windows::pays) {
                 self.read_window(place, pressing, |_| ());

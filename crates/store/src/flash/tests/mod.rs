@@ -70,12 +70,12 @@ impl Played {
     }
 
     pub fn reading_ahead(plan: Arc<Plan>) -> Played {
-        Played::with(FlashConfig { reads_ahead: ReadsAhead::Always, ..CONFIG }, plan)
+        Played::with(FlashConfig { reads_ahead: ReadsAhead::IfUsed(1), ..CONFIG }, plan)
     }
 
     /// As over a link: a program that waits has what it waits for before what lies around it.
     pub fn far(plan: Arc<Plan>) -> Played {
-        Played::with(FlashConfig { reads_ahead: ReadsAhead::IfUsed, ..CONFIG }, plan)
+        Played::with(FlashConfig { reads_ahead: ReadsAhead::IfUsed(4), ..CONFIG }, plan)
     }
 
     fn with(config: FlashConfig, plan: Arc<Plan>) -> Played {
