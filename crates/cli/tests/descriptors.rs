@@ -11,8 +11,6 @@ const BYTES: u64 = PAGES * 4096;
 
 /// Descriptors that the daemon may have open.
 const LIMIT: u64 = 160;
-/// Calls in which a program sleeps (`nanosleep`, `clock_nanosleep`).
-const SLEEPS: [&str; 2] = ["35", "230"];
 
 /// A daemon with few descriptors, and a program of which most is stored, with its answer to "sum".
 fn with_few(test: &str) -> Option<(Fixture, Program, String)> {
@@ -76,19 +74,18 @@ fn strangers_leave_descriptors_to_children_and_clients() {
         (0..LIMIT).map(|_| fixture.start_hostile(&binary, &script)).collect();
     let many = poll(LONG, || (fixture.daemon_descriptors() as u64 >= LIMIT / 4 * 3).then_some(()));
     assert!(many.is_some(), "{} descriptors\n{}", fixture.daemon_descriptors(), fixture.log());
-    // All of them have said hello, or wait to be heard: whoever gets more has got it soon.
-    let has_said = |stranger: &Child| {
-        let call = fs::read_to_string(format!("/proc/{}/syscall", stranger.id()));
-        call.is_ok_and(|call| SLEEPS.contains(&call.split(' ').next().unwrap_or_default()))
-    };
-    let all = poll(LONG, || flood.iter().all(has_said).then_some(()));
-    assert!(all.is_some(), "not all have said hello\n{}", fixture.log());
-    // They are given no more, but for a moment what is being closed, and there are more of them than descriptors.
-    let mut looks = 0;
-    let fewer = poll(LONG, || {
-        let is_few = (fixture.daemon_descriptors() as u64) < LIMIT - LIMIT / 16;
-        looks = if is_few { looks + 1 } else { 0 };
+    // Until those are heard who are still on their way.
+    let (mut most, mut looks) = (0, 0);
+    let settled = poll(LONG, || {
+        let now = fixture.daemon_descriptors();
+        looks = if now > most { 0 } else { looks + 1 };
+        most = most.max(now);
         (looks == 40).then_some(())
+    });
+    assert!(settled.is_some(), "{most} descriptors\n{}", fixture.log());
+    // They are given no more, but for a moment what is being closed, and there are more of them than descriptors.
+    let fewer = poll(Duration::from_secs(5), || {
+        ((fixture.daemon_descriptors() as u64) < LIMIT - LIMIT / 16).then_some(())
     });
     assert!(fewer.is_some(), "{} descriptors\n{}", fixture.daemon_descriptors(), fixture.log());
     for _ in 0..3 {

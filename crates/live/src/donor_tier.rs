@@ -281,8 +281,7 @@ pub fn log_config(number: usize, chunk: u32) -> Result<FlashConfig, DonorTierErr
         segment_bytes: chunk,
         buffers: buffers.clamp(2, 256),
         // Who waits for a page waits for its neighbours only where they are asked for, too.
-        // A link of a gigabit brings what lies around in the time of four objects.
-        reads_ahead: ReadsAhead::IfUsed(4),
+        reads_ahead: ReadsAhead::IfUsed,
         writers: 1,
     })
 }

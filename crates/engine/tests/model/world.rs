@@ -23,7 +23,7 @@ const FLASH: FlashConfig = FlashConfig {
     log: LogId::FLASH,
     segment_bytes: 64 << 10,
     buffers: 4,
-    reads_ahead: ReadsAhead::IfUsed(1),
+    reads_ahead: ReadsAhead::IfUsed,
     writers: 2,
 };
 

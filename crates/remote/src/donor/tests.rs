@@ -70,7 +70,7 @@ fn log_over(link: crate::link::Link, slots: u64) -> Arc<Flash> {
         log: LogId::at(DonorId::FIRST),
         segment_bytes: 64 << 10,
         buffers: 16,
-        reads_ahead: ReadsAhead::IfUsed(4),
+        reads_ahead: ReadsAhead::IfUsed,
         writers: 1,
     };
     let device = Borrowed::new(link, 4096 + slots * (64 << 10));

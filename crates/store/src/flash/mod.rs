@@ -153,9 +153,9 @@ impl Place {
 pub enum ReadsAhead {
     /// Never.
     Never,
-    /// What lies around an object together with it. Where a program waits, behind the object, and only while so many others of
-    /// what came last are asked for.
-    IfUsed(u32),
+    /// What lies around an object together with it. Where a program waits, behind the object, and only while enough of what came
+    /// last is asked for.
+    IfUsed,
 }
 
 /// How the tier uses its device and memory.
@@ -181,8 +181,7 @@ impl Default for FlashConfig {
             log,
             segment_bytes: 1 << 20,
             buffers: 6,
-            // A disk reads what lies around in hardly more time than a block.
-            reads_ahead: ReadsAhead::IfUsed(1),
+            reads_ahead: ReadsAhead::IfUsed,
             writers: 2,
         }
     }
@@ -291,10 +290,7 @@ impl Flash {
         device: Box<dyn Device>,
         FlashConfig { reads_ahead, writers, .. }: FlashConfig,
     ) -> io::Result<Flash> {
-        let windows = match reads_ahead {
-            ReadsAhead::Never => None,
-            ReadsAhead::IfUsed(pays) => Some(Windows::new(pays)),
-        };
+        let windows = (reads_ahead == ReadsAhead::IfUsed).then(Windows::new);
         let reads = Reads::default();
         let core = Arc::new(Core { log, cipher, device, windows, reads });
         let mut flash = Flash { core, writers: Vec::new() };

@@ -70,12 +70,7 @@ impl Played {
     }
 
     pub fn reading_ahead(plan: Arc<Plan>) -> Played {
-        Played::with(FlashConfig { reads_ahead: ReadsAhead::IfUsed(1), ..CONFIG }, plan)
-    }
-
-    /// As over a link: a program that waits has what it waits for before what lies around it.
-    pub fn far(plan: Arc<Plan>) -> Played {
-        Played::with(FlashConfig { reads_ahead: ReadsAhead::IfUsed(4), ..CONFIG }, plan)
+        Played::with(FlashConfig { reads_ahead: ReadsAhead::IfUsed, ..CONFIG }, plan)
     }
 
     fn with(config: FlashConfig, plan: Arc<Plan>) -> Played {
@@ -201,7 +196,6 @@ fn drawn_histories_are_those_of_a_map() {
         let plan = plan(8 + seed as usize);
         let mut played = match seed % 3 {
             0 => Played::begin(plan),
-            1 => Played::far(plan),
             _ => Played::reading_ahead(plan),
         };
         played.plan.is_slow.store(seed.is_multiple_of(2), Relaxed);

@@ -4,11 +4,8 @@ use super::*;
 
 /// Objects on the device, all of them written.
 fn written(objects: usize) -> (Played, Vec<u32>) {
-    written_on(Played::reading_ahead(plan(30)), objects)
-}
-
-fn written_on(mut played: Played, objects: usize) -> (Played, Vec<u32>) {
     let mut draw = Seeded::of(5, &[1]);
+    let mut played = Played::reading_ahead(plan(30));
     let put = |_| played.put(Played::object_of(&mut draw, 500, 3000)).unwrap();
     let handles: Vec<u32> = (0..objects).map(put).collect();
     assert!(played.flash.flush());
@@ -38,7 +35,7 @@ fn neighbours_come_with_one_read_and_are_there_at_once() {
 
 #[test]
 fn who_waits_has_the_object_first_and_neighbours_behind_it() {
-    let (played, handles) = written_on(Played::far(plan(30)), 30);
+    let (played, handles) = written(30);
     let expected = |handle: u32| Ok(played.owner.objects.lock()[&handle].1.clone());
     *played.plan.held_reads.lock() = Some(Vec::new());
     let first = played.ask(handles[0]);
@@ -65,7 +62,7 @@ fn who_waits_has_the_object_first_and_neighbours_behind_it() {
 #[test]
 fn who_waits_for_a_window_that_does_not_come_has_the_object_alone() {
     for is_gone in [false, true] {
-        let (played, handles) = written_on(Played::far(plan(30)), 30);
+        let (played, handles) = written(30);
         *played.plan.held_reads.lock() = Some(Vec::new());
         let (first, second) = (played.ask(handles[0]), played.ask(handles[5]));
         played.plan.read_next();
