@@ -2,7 +2,8 @@
 //! lies in the directory for temporary files, which should be on the disk that is meant.
 //!
 //! fio writes what the log writes, two requests of 1 MiB at a time, and reads single blocks, one at a time; both go past the
-//! kernel's cache. What the log writes is encrypted first, and a read of it brings 32 KiB.
+//! kernel's cache. What the log writes is encrypted first, and a read of it
+//! may bring 32 KiB behind what it was for.
 
 use std::path::Path;
 use std::process::Command;
