@@ -3,8 +3,8 @@
 //     early   opens that file at once
 //     late    opens it when it is told to
 //
-// Prints "pid N" and "ready" when 16 MiB are filled. Lines it is told: "open"; "new" maps 4 MiB and writes
-// every fourth page of them through the file, which says how many of those could not be written; "old" writes to
+// Prints "pid N" and "ready" when 16 MiB are filled. Lines it is told: "open"; "map" maps 4 MiB and uses
+// every second page of them; "new" writes every fourth of the others through the file, and says how many could not be written; "old" writes to
 // what was filled, and puts it right again; "check" reads everything; "quit".
 
 #define _GNU_SOURCE
@@ -61,13 +61,17 @@ int main(int count, char **arguments) {
     for (size_t page = 0; page < PAGES; page++) fill((uint32_t *)(memory + page * PAGE), page);
     printf("pid %d\nready\n", getpid());
     fflush(stdout);
-    char line[64];
+    char line[64], *new = NULL;
     while (fgets(line, sizeof line, stdin)) {
         if (strcmp(line, "open\n") == 0) {
             open_it();
             printf("open\n");
+        } else if (strcmp(line, "map\n") == 0) {
+            new = map(NEW);
+            for (size_t page = 1; page < NEW; page += 2) new[page * PAGE] = 1;
+            printf("mapped\n");
         } else if (strcmp(line, "new\n") == 0) {
-            printf("refused %d\n", write_pages(map(NEW), NEW, 4));
+            printf("refused %d\n", write_pages(new, NEW, 4));
         } else if (strcmp(line, "old\n") == 0) {
             printf("refused %d\n", write_pages(memory, PAGES, 1));
         } else if (strcmp(line, "check\n") == 0) {

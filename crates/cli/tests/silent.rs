@@ -251,10 +251,12 @@ fn a_program_whose_agent_is_stopped_when_the_daemon_ends_waits_for_nobody() {
     program.quit();
 }
 
-/// A program with a list of robust mutexes that leads to a page of a file of its own, which a worker waits for.
+/// A program with a list of robust mutexes that leads to a page of a file of its own, which a worker waits for; and another one.
 struct Slow {
     fixture: Fixture,
     program: Program,
+    own_sum: String,
+    other: Program,
     sum: String,
     order: std::thread::JoinHandle<()>,
     /// As soon as there is such a file it answers.
@@ -278,10 +280,26 @@ impl Slow {
         let words = [&binary, &mounted, &go].map(|path| path.to_str().expect("UTF-8"));
         let mut program = fixture.run("slow", &words);
         program.wait_ready();
-        let sum = program.ask("sum");
+        let mut other = fixture.run_touch("other", PAGES, 50, 4);
+        let (own_sum, sum) = (program.ask("sum"), other.ask("sum"));
         let order = begin_swap_out(&fixture, "slow");
         program.wait_line("stuck", LONG);
-        Some(Slow { fixture, program, sum, order, go })
+        Some(Slow { fixture, program, own_sum, other, sum, order, go })
+    }
+
+    fn other_is_served(&mut self) {
+        other_is_served(&self.fixture, &mut self.other, &self.sum);
+    }
+
+    /// It answers, and everything is as it was.
+    fn end(mut self) {
+        std::fs::write(&self.go, "").expect("a file");
+        self.order.join().expect("it asks");
+        self.fixture.swap_out_at_least("slow", BYTES / 2);
+        self.program.expect("sum", &self.own_sum);
+        self.other.quit();
+        self.program.kill();
+        self.fixture.assert_daemon_lives();
     }
 }
 
@@ -289,44 +307,24 @@ impl Slow {
 #[test]
 fn a_daemon_that_waits_for_memory_that_comes_late_is_succeeded() {
     let test = "silent::a_daemon_that_waits_for_memory_that_comes_late_is_succeeded";
-    let Some(Slow { mut fixture, mut program, sum: own_sum, order, go }) = Slow::begin(test) else {
-        return;
-    };
-    let mut other = fixture.run_touch("other", PAGES, 50, 4);
-    let sum = other.ask("sum");
-    fixture.swap_out_at_least("other", BYTES * 8 / 10);
-    tell(&[fixture.daemon_pid()], "KILL");
-    let mut before = fixture.start_beside(&[]);
+    let Some(mut slow) = Slow::begin(test) else { return };
+    slow.fixture.swap_out_at_least("other", BYTES * 8 / 10);
+    tell(&[slow.fixture.daemon_pid()], "KILL");
+    let mut before = slow.fixture.start_beside(&[]);
     assert!(matches!(before.try_wait(), Ok(None)), "the last one has a thread that waits");
-    other.expect("sum", &sum);
-    other_is_served(&fixture, &mut other, &sum);
-    std::fs::write(&go, "").expect("a file");
-    order.join().expect("it asks");
+    slow.other.expect("sum", &slow.sum);
+    slow.other_is_served();
+    slow.end();
     wait_for_end(&mut before, LONG).expect("it ends now");
-    fixture.swap_out_at_least("slow", BYTES / 2);
-    program.expect("sum", &own_sum);
-    other.quit();
-    program.kill();
-    fixture.assert_daemon_lives();
 }
 
 /// The daemon reads the list of what a thread has locked, and that leads to a page of a file whose server does not answer.
 #[test]
 fn memory_that_comes_late_holds_up_nobody() {
     let test = "silent::memory_that_comes_late_holds_up_nobody";
-    let Some(Slow { mut fixture, mut program, sum: own_sum, order, go }) = Slow::begin(test) else {
-        return;
-    };
-    let mut other = fixture.run_touch("other", PAGES, 50, 4);
-    let sum = other.ask("sum");
+    let Some(mut slow) = Slow::begin(test) else { return };
     for _ in 0..2 {
-        other_is_served(&fixture, &mut other, &sum);
+        slow.other_is_served();
     }
-    std::fs::write(&go, "").expect("a file");
-    order.join().expect("it asks");
-    fixture.swap_out_at_least("slow", BYTES / 2);
-    program.expect("sum", &own_sum);
-    other.quit();
-    program.kill();
-    fixture.assert_daemon_lives();
+    slow.end();
 }

@@ -27,7 +27,7 @@ pub struct Measured {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Peer {
     /// `kernel-zram`, `kernel-zram-willneed`, `unmanaged`, `lz4-4KiB`,
-    /// `no sensor`, `fio 1MiB`, `fio 4KiB`, `fio 32KiB`, `iperf3`, `bare 4KiB`, `copy`, `plain TCP`,
+    /// `no sensor`, `fio 1MiB`, `fio 4KiB`, `iperf3`, `bare 4KiB`, `copy`, `plain TCP`,
     /// `remoteswap`, `cloudswap`, `lru`, `lzo`, `lz4`, `z3fold`, `disk O_DIRECT`, `plain FUSE`, `no pool`.
     pub name: String,
     #[serde(flatten)]

@@ -13,26 +13,25 @@ use super::{Core, Place, ReadFlashError, Told};
 /// How often a read is tried.
 pub(super) const TRIES: u32 = 3;
 
-/// A window that is being read. Dropped, its read is over, and who waits for it is called, however it ended.
-struct Coming {
+/// The read of a window, whose slot is kept as it is meanwhile. Dropped, it is over, and who waits for the window is called, however it
+/// ended.
+struct WindowRead {
     core: Arc<Core>,
     place: Place,
     span: Span,
-    /// Its slot is kept as it is until the end.
-    is_there: bool,
     /// What the device gave, and how many bytes of that.
     read: Option<(Blocks, usize)>,
 }
 
-impl Coming {
+impl WindowRead {
     fn end(mut self, result: io::Result<usize>, blocks: Blocks) {
         self.read = result.ok().map(|got| (blocks, got));
     }
 }
 
-impl Drop for Coming {
+impl Drop for WindowRead {
     fn drop(&mut self) {
-        let Coming { core, place, span, is_there, read } = self;
+        let WindowRead { core, place, span, read } = self;
         // Of a segment that was written as long as it is there is no more, and no object behind it.
         let is_all = core.device.align() == 1;
         let read = read.as_ref().map_or(&[][..], |(blocks, got)| {
@@ -41,9 +40,7 @@ impl Drop for Coming {
         });
         let Some(windows) = core.windows.as_ref() else { return };
         let waiters = windows.came(*place, *span, read);
-        if *is_there {
-            core.read_over(*place);
-        }
+        core.read_over(*place);
         waiters.into_iter().for_each(|waiter| waiter());
     }
 }
@@ -105,7 +102,7 @@ impl Core {
         let needed = place.len as usize + TAG_BYTES;
         let windows = self.windows.as_ref();
         if let Some(mut waiters) = windows.and_then(|w| w.coming(place, needed, pressing)) {
-            waiters.push(self.of_window(false, handle, place, pressing, told));
+            waiters.push(self.waiter(false, handle, place, pressing, told));
             return;
         }
         self.reads.reads.fetch_add(1, Relaxed);
@@ -118,7 +115,7 @@ impl Core {
         }
         let mut told = Some(told);
         self.read_window(place, pressing, |waiters| {
-            let first = told.take().map(|told| self.of_window(true, handle, place, pressing, told));
+            let first = told.take().map(|told| self.waiter(true, handle, place, pressing, told));
             waiters.extend(first);
         });
         if let Some(told) = told {
@@ -127,7 +124,7 @@ impl Core {
     }
 
     /// Who waits for an object until its window is here, and has it read alone, if it is not in it.
-    fn of_window(
+    fn waiter(
         self: &Arc<Self>,
         is_first: bool,
         handle: u32,
@@ -158,20 +155,19 @@ impl Core {
         let shape = self.log.ledger().shape;
         let needed = place.len as usize + TAG_BYTES;
         let span = Windows::around(place, needed, shape.slot_bytes);
+        // For whom it is read may be done with the slot before the window is.
+        if !matches!(self.log.find(place), Found::OnDevice) {
+            return;
+        }
         let is_new = |windows: &Windows| windows.begin(place, span, pressing, begun);
         if !self.windows.as_ref().is_some_and(is_new) {
-            return;
+            return self.read_over(place);
         }
-        let core = Arc::clone(self);
-        let is_there = matches!(self.log.find(place), Found::OnDevice);
-        let coming = Coming { core, place, span, is_there, read: None };
-        if !is_there {
-            return;
-        }
+        let window = WindowRead { core: Arc::clone(self), place, span, read: None };
         self.device.read(Read {
             at: shape.at(place.slot) + u64::from(span.offset),
             into: Blocks::zeroed(span.len as usize),
-            told: Box::new(move |result, blocks| coming.end(result, blocks)),
+            told: Box::new(move |result, blocks| window.end(result, blocks)),
             pressing,
             again: false,
         });

@@ -4,9 +4,9 @@
 //!
 //! A slot that is on the device does not change before it has another generation, and that is in a window's name.
 //!
-//! Where a window takes longer than what was asked for (a link), a program that waits has what it asked for first, and the
-//! window is read behind it; the last windows say whether one pays: if enough of what they brought was asked for. Who asks for
-//! something that lies in a window which is being read waits for that.
+//! A window takes longer than what was asked for. So a program that waits has that first, and the window is read behind it;
+//! the last windows say whether one pays: if enough of what they brought was asked for. Who asks for something that lies in a
+//! window which is being read waits for that.
 
 use std::collections::HashMap;
 use std::fmt;
