@@ -2,6 +2,7 @@
 //! in the middle of an order: nobody else waits for them, nothing is lost, and they go on as before
 //! when they are heard again. All with one worker.
 
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
@@ -251,6 +252,30 @@ fn a_program_whose_agent_is_stopped_when_the_daemon_ends_waits_for_nobody() {
     program.quit();
 }
 
+/// A daemon with one worker, and a program that serves a file itself; `None` where that cannot be tried.
+fn with_fuse(test: &str, source: &str) -> Option<(Fixture, PathBuf)> {
+    if !can_run(test, &["cc"]) {
+        return None;
+    }
+    if !Path::new("/dev/fuse").exists() {
+        skip(test, "no FUSE");
+        return None;
+    }
+    let fixture = Fixture::start_configured("1GiB", "zram", "workers = 1\n");
+    let binary = compile(&fixture.dir, source, &[]);
+    Some((fixture, binary))
+}
+
+/// Starts such a program. As soon as there is a file of the name that is told with it, it answers.
+fn serving_itself(fixture: &Fixture, binary: &Path) -> (Program, PathBuf) {
+    let (mounted, go) = (fixture.dir.join("mounted"), fixture.dir.join("go"));
+    std::fs::create_dir(&mounted).expect("a directory");
+    let words = [binary, &mounted, &go].map(|path| path.to_str().expect("UTF-8"));
+    let mut program = fixture.run("slow", &words);
+    program.wait_ready();
+    (program, go)
+}
+
 /// A program with a list of robust mutexes that leads to a page of a file of its own, which a worker waits for; and another one.
 struct Slow {
     fixture: Fixture,
@@ -260,26 +285,14 @@ struct Slow {
     sum: String,
     order: std::thread::JoinHandle<()>,
     /// As soon as there is such a file it answers.
-    go: std::path::PathBuf,
+    go: PathBuf,
 }
 
 impl Slow {
     /// `None` where that cannot be tried.
     fn begin(test: &str) -> Option<Slow> {
-        if !can_run(test, &["cc"]) {
-            return None;
-        }
-        if !std::path::Path::new("/dev/fuse").exists() {
-            skip(test, "no FUSE");
-            return None;
-        }
-        let fixture = Fixture::start_configured("1GiB", "zram", "workers = 1\n");
-        let binary = compile(&fixture.dir, "slow_list.c", &[]);
-        let (mounted, go) = (fixture.dir.join("mounted"), fixture.dir.join("go"));
-        std::fs::create_dir(&mounted).expect("a directory");
-        let words = [&binary, &mounted, &go].map(|path| path.to_str().expect("UTF-8"));
-        let mut program = fixture.run("slow", &words);
-        program.wait_ready();
+        let (fixture, binary) = with_fuse(test, "slow_list.c")?;
+        let (mut program, go) = serving_itself(&fixture, &binary);
         let mut other = fixture.run_touch("other", PAGES, 50, 4);
         let (own_sum, sum) = (program.ask("sum"), other.ask("sum"));
         let order = begin_swap_out(&fixture, "slow");
@@ -327,4 +340,58 @@ fn memory_that_comes_late_holds_up_nobody() {
         slow.other_is_served();
     }
     slow.end();
+}
+
+/// Somebody else reads, out of the memory of a program, a page of a file whose server does not answer: until then the kernel
+/// has that memory locked. Whoever registers new memory of it waits, and has its space's lock meanwhile.
+#[test]
+fn memory_that_another_has_locked_holds_up_nobody() {
+    let test = "silent::memory_that_another_has_locked_holds_up_nobody";
+    let Some((mut fixture, binary)) = with_fuse(test, "locked_memory.c") else { return };
+    let (mut program, go) = serving_itself(&fixture, &binary);
+    // One for each fault thread at least.
+    let names = ["first", "second", "third", "fourth"];
+    let mut others = names.map(|name| fixture.run_touch(name, PAGES / 4, 50, 4));
+    let sums = others.each_mut().map(|other| other.ask("sum"));
+    fixture.swap_out_at_least("slow", BYTES / 2);
+    program.send("lock");
+    program.wait_line("stuck", LONG);
+    program.expect("fill", "filled");
+    let order = begin_swap_out(&fixture, "slow");
+    let waits = || threads_that_wait_for_a_lock(fixture.daemon_pid());
+    let is_worker = |name: &String| name.starts_with("worker");
+    poll(LONG, || waits().iter().any(is_worker).then_some(())).expect("it is registered");
+    // It faults on what is stored of it.
+    program.send("sum");
+    for _ in 0..3 {
+        for ((name, other), sum) in names.iter().zip(&mut others).zip(&sums) {
+            fixture.swap_out_at_least(name, BYTES / 5);
+            other.expect("sum", sum);
+        }
+    }
+    // Several times, as they may look at any time; "outside" reads for status alone what is not managed.
+    let may_wait = |name: &String| is_worker(name) || name.starts_with("outside");
+    for _ in 0..20 {
+        let waits = waits();
+        assert!(waits.iter().all(may_wait), "{waits:?}");
+        sleep(Duration::from_millis(50));
+    }
+    std::fs::write(&go, "").expect("a file");
+    let own_sum = program.read(LONG);
+    order.join().expect("it asks");
+    fixture.swap_out_at_least("slow", BYTES);
+    program.expect("sum", &own_sum);
+    others.into_iter().for_each(Program::quit);
+    program.kill();
+    fixture.assert_daemon_lives();
+}
+
+/// Threads of the daemon that wait for a lock of the kernel's, as that of a program's memory.
+fn threads_that_wait_for_a_lock(daemon: u32) -> Vec<String> {
+    let threads = std::fs::read_dir(format!("/proc/{daemon}/task")).expect("it lives");
+    let name = |thread: std::fs::DirEntry| {
+        let read = |file| std::fs::read_to_string(thread.path().join(file)).unwrap_or_default();
+        read("status").contains("State:\tD").then(|| read("comm"))
+    };
+    threads.flatten().filter_map(name).collect()
 }

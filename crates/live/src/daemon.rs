@@ -42,6 +42,7 @@ use crate::survival::rehearsal::{Prospect, rehearse};
 use crate::survival::takeover::{self, Estate};
 use crate::users::Users;
 use crate::workers::crew::Crew;
+use crate::workers::shares::MostOfUser;
 use crate::{
     control::clients, control::exporter, doctor, donor_tier, faults::far, faults::serve,
     flash_tier, programs::outside, survival::pressure, workers::desk,
@@ -297,7 +298,8 @@ pub fn run(
     recorder.into_iter().for_each(|recorder| driver.listen(Box::new(Tap(recorder))));
     transcript.into_iter().for_each(|transcript| driver.listen(Box::new(transcript)));
     let reads_accessed_bits = config.accessed_bits;
-    let crew = Crew::new(shared.clone(), work, to_governor.clone());
+    let most = MostOfUser::of(config.workers, shared.users.is_service());
+    let crew = Crew::new(shared.clone(), work, to_governor.clone(), most);
     let keeper_pid = keeper.pid();
     let mut governor =
         Governor::new(shared.clone(), driver, config, environment, keeper_pid, to_workers, crew);

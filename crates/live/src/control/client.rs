@@ -138,6 +138,10 @@ fn in_one_line(said: &str) -> String {
 impl Client {
     /// Connects to the daemon that serves `path`: this user's, or root's.
     pub fn connect(path: &Path) -> Result<Client, ControlError> {
+        Client::connect_within(path, PATIENCE)
+    }
+
+    fn connect_within(path: &Path, patience: Duration) -> Result<Client, ControlError> {
         let fail = |source| ControlError::NoDaemon { path: path.to_path_buf(), source };
         trusted_path::check(trusted_path::directory_of(path)).map_err(|error| match error {
             PathError::File { source, .. } => fail(source),
@@ -158,7 +162,7 @@ impl Client {
             if let Some(dead) = predecessor::server(path).ok().flatten().filter(|d| !d.is_alive()) {
                 return Err(ControlError::Dead { path: path.to_path_buf(), pid: dead.pid });
             }
-            if began.elapsed() > PATIENCE {
+            if began.elapsed() > patience {
                 let source = ErrorKind::TimedOut.into();
                 return Err(ControlError::NoAnswer { path: path.to_path_buf(), source });
             }
@@ -204,13 +208,14 @@ impl Client {
         patience: Duration,
     ) -> Result<T, ControlError> {
         let began = Instant::now();
+        let left = || patience.saturating_sub(began.elapsed());
         loop {
             // Nothing can come unasked: it was closed.
             let is_closed = seqpacket::is_readable(self.reader.get_ref(), Duration::ZERO);
             if is_closed || self.used.elapsed() > FRESH {
-                *self = Client::connect(&self.path)?;
+                *self = Client::connect_within(&self.path, left())?;
             }
-            match self.call_within(request, patience.saturating_sub(began.elapsed())) {
+            match self.call_within(request, left()) {
                 Err(ControlError::Busy { .. }) if began.elapsed() < patience / 2 => {
                     std::thread::sleep(TRY_AGAIN);
                 }
@@ -352,6 +357,31 @@ mod tests {
             matches!(&answer, Err(ControlError::Busy { .. } | ControlError::NoAnswer { .. })),
             "{answer:?}"
         );
+    }
+
+    /// Who has too many to accept keeps nobody longer than one who does not answer.
+    #[test]
+    fn who_is_not_accepted_waits_no_longer_than_for_an_answer() {
+        let dir = std::env::temp_dir().join(format!("clew-backlog-{}", std::process::id()));
+        trusted_path::make(&dir, 0o700).expect("a directory");
+        let path = dir.join("s");
+        let server = Socket::new(Domain::UNIX, Type::STREAM, None).expect("a socket");
+        let address = SockAddr::unix(&path).expect("a short path");
+        server.bind(&address).expect("it is bound");
+        server.listen(0).expect("it listens");
+        let first = UnixStream::connect(&path).expect("one may wait to be accepted");
+        let mut client = client_of(drop);
+        client.path = path;
+        let (done, seen) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let answer = client.call_for::<()>(&Request::Stop, Duration::from_millis(100));
+            let _ = done.send(answer);
+        });
+        // Far less than for a first connection, so that a busy machine does not decide.
+        let answer = seen.recv_timeout(PATIENCE / 2).expect("it gives up");
+        assert!(matches!(answer, Err(ControlError::NoAnswer { .. })), "{answer:?}");
+        drop(first);
+        std::fs::remove_dir_all(&dir).expect("it is ours");
     }
 
     #[test]

@@ -4,6 +4,7 @@ pub mod account;
 pub mod affinity;
 pub mod allowance;
 pub mod arrivals;
+pub mod aside;
 pub mod events;
 pub mod far;
 pub mod interrupter;

@@ -15,6 +15,7 @@ use clew_store::Entry;
 
 use crate::faults::account::{Cause, Spent, Stopwatch};
 use crate::faults::affinity::{self, Placement, Thread};
+use crate::faults::aside::Aside;
 use crate::faults::events;
 use crate::faults::interrupter::Interrupter;
 use crate::faults::populating::is_left_to_the_kernel;
@@ -35,13 +36,15 @@ pub fn run(shared: &Shared, handler: usize) {
     let mut ctx = MoverContext::default();
     let mut interrupter = Interrupter::default();
     let (mut faults, mut told) = (Vec::with_capacity(32), Vec::new());
-    let mut room = WaitForRoom::default();
+    let (mut room, mut aside) = (WaitForRoom::default(), Aside::default());
     loop {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
-        let n = wait(shared.epolls[handler].as_raw_fd(), &mut events, room.remaining());
+        let most = [room.remaining(), aside.remaining()].into_iter().flatten().min();
+        let n = wait(shared.epolls[handler].as_raw_fd(), &mut events, most);
         let mut watch = Stopwatch::since(Instant::now());
         let waited = room.end_due() as u64;
         shared.room_waits.fetch_add(waited, Ordering::Relaxed);
+        aside.look_again();
         let mut rests = false;
         for event in &events[..n.max(0) as usize] {
             if event.u64 == STOP_TOKEN {
@@ -55,7 +58,7 @@ pub fn run(shared: &Shared, handler: usize) {
             }
             // Its faults wait for those of the programs before it.
             watch.to(Cause::Queue);
-            let mut round = Round { watch: &mut watch, room: &mut room };
+            let mut round = Round { watch: &mut watch, room: &mut room, aside: &mut aside };
             serve(shared, &process, &mut round, &mut ctx, &mut interrupter, &mut faults, &mut told);
             rests |= process.unreadable.load(Ordering::Relaxed);
         }
@@ -90,6 +93,7 @@ fn wait(epoll: RawFd, events: &mut [libc::epoll_event; 32], most: Option<Duratio
 struct Round<'a> {
     watch: &'a mut Stopwatch,
     room: &'a mut WaitForRoom,
+    aside: &'a mut Aside,
 }
 
 fn serve(
@@ -102,7 +106,13 @@ fn serve(
     told: &mut Vec<Event>,
 ) {
     faults.clear();
-    let guard = process.space.table.lock.write_for_a_fault();
+    let patience = process.held.lock().patience(round.watch.last());
+    let Some(guard) = process.space.table.lock.write_for_a_fault(patience) else {
+        process.held_since.lock().get_or_insert(round.watch.last());
+        round.aside.lay(process);
+        return;
+    };
+    process.held.lock().got();
     if !process.memory.claim_events() {
         drop(guard);
         process.held_since.lock().get_or_insert(round.watch.last());

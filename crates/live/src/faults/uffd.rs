@@ -9,6 +9,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::agents::closer::Foreign;
 use crate::faults::interrupter::Interrupter;
@@ -90,6 +91,9 @@ struct ZeroArg {
     done: i64,
 }
 
+/// mmap_min_addr at its largest: of addresses below nothing is said but that they are.
+const LEAST_ADDRESS: u64 = 1 << 16;
+
 /// What a program did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
@@ -133,6 +137,8 @@ pub struct Partial {
 #[derive(Debug)]
 pub struct Uffd {
     fd: OwnedFd,
+    /// See [`Uffd::asks_about`].
+    asked_about: AtomicU64,
 }
 
 impl AsRawFd for Uffd {
@@ -144,7 +150,7 @@ impl AsRawFd for Uffd {
 impl Uffd {
     /// Takes a descriptor that a program opened.
     pub fn new(fd: OwnedFd) -> Uffd {
-        let uffd = Uffd { fd };
+        let uffd = Uffd { fd, asked_about: AtomicU64::new(LEAST_ADDRESS) };
         uffd.set_nonblocking();
         uffd
     }
@@ -185,7 +191,7 @@ impl Uffd {
             if fd < 0 {
                 return Err(io::Error::last_os_error());
             }
-            Ok(Uffd { fd: OwnedFd::from_raw_fd(fd) })
+            Ok(Uffd::new(OwnedFd::from_raw_fd(fd)))
         }
     }
 
@@ -305,11 +311,17 @@ impl Uffd {
         self.asked() == Some(libc::EAGAIN)
     }
 
+    /// Page by which it is asked from now on whether the memory is there and changing: one of a private mapping that has
+    /// pages. Then the kernel needs that mapping's lock and not that of all of the memory, which may be locked for long.
+    pub fn asks_about(&self, page: u64) {
+        self.asked_about.store(page, Ordering::Relaxed);
+    }
+
     /// Why nothing is put. A program can have memory at any address above mmap_min_addr, so this asks for what can be
-    /// done to none of it: only shared memory can be continued. The address is above mmap_min_addr at its largest:
-    /// below, nothing else would be said.
+    /// done to hardly any of it: only shared memory can be continued, and that is there then.
     fn asked(&self) -> Option<i32> {
-        let mut arg = ZeroArg { range: Range { start: 1 << 16, len: 4096 }, mode: 0, done: 0 };
+        let start = self.asked_about.load(Ordering::Relaxed);
+        let mut arg = ZeroArg { range: Range { start, len: 4096 }, mode: 0, done: 0 };
         self.ioctl(CONTINUE, &mut arg).err().and_then(|error| error.raw_os_error())
     }
 

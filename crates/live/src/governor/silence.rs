@@ -6,30 +6,22 @@ use std::sync::Arc;
 
 use super::Governor;
 use crate::programs::process::Process;
+use crate::workers::shares::MostOfUser;
 
 /// Workers that take the places of others, at most.
 const MAX_STAND_INS: usize = 64;
 
-/// Workers that programs of one user of a service may keep so: then nothing more is taken out of them.
-const MAX_OF_USER: usize = 8;
-
 impl Governor {
-    /// As many workers as configured, not counting those who wait for an agent that has begun an
-    /// order and does not end it.
+    /// As many workers as configured, not counting those that programs hold up.
     pub fn hire(&mut self) -> io::Result<()> {
-        self.held_up.clear();
-        for process in self.shared.processes.read().values() {
-            if process.memory.holds_up_a_worker() {
-                *self.held_up.entry(process.uid()).or_default() += 1;
-            }
-        }
+        self.held_up = self.crew.held_up();
         let held_up: usize = self.held_up.values().sum();
         self.crew.keep(self.config.workers + held_up.min(MAX_STAND_INS))
     }
 
     /// Whether programs of this one's user keep as many workers as those of one user of a service may.
     pub(super) fn is_held_up_by_user(&self, process: &Process) -> bool {
-        let most = if self.shared.users.is_service() { MAX_OF_USER } else { usize::MAX };
+        let MostOfUser(most) = MostOfUser::of(self.config.workers, self.shared.users.is_service());
         self.held_up.get(&process.uid()).is_some_and(|held_up| *held_up >= most)
     }
 

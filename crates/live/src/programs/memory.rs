@@ -108,7 +108,7 @@ impl ProgramMemory {
         epoll: RawFd,
         token: u64,
     ) -> ProgramMemory {
-        ProgramMemory {
+        let memory = ProgramMemory {
             uffd,
             robust: RobustLists::default(),
             page_bytes,
@@ -126,6 +126,15 @@ impl ProgramMemory {
             token,
             fresh_next: AtomicU64::new(0),
             fresh_len: AtomicU32::new(FRESH_RUN),
+        };
+        memory.asks_about_staging();
+        memory
+    }
+
+    /// Its agent's staging is private memory.
+    fn asks_about_staging(&self) {
+        if let Some(agent) = self.agent.get() {
+            self.uffd.asks_about(agent.staging(self.page_bytes).start);
         }
     }
 
@@ -216,7 +225,9 @@ impl ProgramMemory {
 
     /// Gives it its agent; nothing is to be taken out meanwhile. False if it has one.
     pub fn set_agent(&self, agent: Agent) -> bool {
-        self.agent.set(agent).is_ok()
+        let is_first = self.agent.set(agent).is_ok();
+        self.asks_about_staging();
+        is_first
     }
 
     /// Gives it its pagemap. False if it has one.
@@ -384,7 +395,7 @@ impl ProgramMemory {
         }
     }
 
-    /// Asks whether it still exists, unless that is known; whether it is found to have ended now. Waits as
+    /// Asks whether it still exists, unless that is known; whether it is found to have ended now. May wait as
     /// long as its program's threads change their mappings.
     pub fn look_whether_ended(&self) -> bool {
         !self.has_ended() && !self.uffd.is_alive() && !self.ended.swap(true, Ordering::SeqCst)
@@ -406,16 +417,22 @@ impl ProgramMemory {
         }
     }
 
-    /// The fault thread found events held: it looks away until they are released.
-    pub fn look_away(&self) {
+    /// No message is heard of until [`ProgramMemory::look_again`].
+    pub fn lay_aside(&self) {
         let _ = self.epoll_ctl(libc::EPOLL_CTL_MOD, 0);
         self.disarmed.store(true, Ordering::SeqCst);
+    }
+
+    /// The fault thread found events held: it looks away until they are released.
+    pub fn look_away(&self) {
+        self.lay_aside();
         if self.hold.load(Ordering::SeqCst) == Hold::None.word() {
-            self.rearm();
+            self.look_again();
         }
     }
 
-    fn rearm(&self) {
+    /// Whoever was laid aside is heard again.
+    pub fn look_again(&self) {
         if self.disarmed.swap(false, Ordering::SeqCst)
             && self.epoll_ctl(libc::EPOLL_CTL_MOD, libc::EPOLLIN).is_err()
         {
@@ -528,7 +545,7 @@ impl Memory for ProgramMemory {
 
     fn release_events(&self) {
         self.hold.store(Hold::None.word(), Ordering::SeqCst);
-        self.rearm();
+        self.look_again();
     }
 
     fn take_out(&self, vpns: &[Vpn], took: &mut Vec<Took>) {

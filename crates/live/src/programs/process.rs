@@ -16,6 +16,7 @@ use clew_store::{Space, SpaceJournal, State};
 use parking_lot::Mutex;
 
 use crate::faults::affinity;
+use crate::faults::aside::Held;
 use crate::faults::moves::Moves;
 use crate::faults::stuck::Stuck;
 use crate::faults::uffd::{FEATURES, feature};
@@ -98,6 +99,8 @@ pub struct Process {
     pub narrowed: Mutex<Option<affinity::Narrowed>>,
     /// Since when faults wait for its events, which are held.
     pub held_since: Mutex<Option<Instant>>,
+    /// Whether its fault thread has got its space's lock of late.
+    pub held: Mutex<Held>,
     /// A thread of it that no page can be put for.
     pub stuck: Mutex<Option<Stuck>>,
     /// Since when a first touch of fresh memory waits for room.
@@ -219,6 +222,7 @@ impl Process {
             demand: AtomicU64::default(),
             fault_ns: AtomicU64::default(),
             held_since: Mutex::default(),
+            held: Mutex::default(),
             stuck: Mutex::default(),
             waits_for_room_since: Mutex::default(),
             fault_codec_ns: AtomicU64::default(),

@@ -10,6 +10,7 @@ use crossbeam_channel::{Sender, unbounded};
 
 use super::desk::Queue;
 use super::perform::perform;
+use super::shares::{MostOfUser, Shares};
 use super::work::Done;
 use crate::agents::candidate::Candidate;
 use crate::agents::refusal::AttachError;
@@ -19,14 +20,15 @@ use crate::faults::affinity;
 use crate::message::Message;
 use crate::programs::shared::Shared;
 
-/// The workers. One that waits for an agent which has begun an order and is frozen can do nothing
-/// else; then another takes its place, and one too many leaves when the agent is heard again. No worker waits
-/// for a program that is not managed yet: each user's are prepared by somebody of their own.
+/// The workers. One that a program holds up ([`Shares`]) can do nothing else; then another takes its place, and one too
+/// many leaves when it goes on. No worker waits for a program that is not managed yet: each user's are prepared by
+/// somebody of their own.
 pub struct Crew {
     shared: Arc<Shared>,
     work: Queue,
     answer: Sender<Message>,
     size: Arc<Size>,
+    shares: Arc<Shares>,
     hired: usize,
     /// Who prepares programs, by their user.
     strangers: HashMap<u32, Sender<Stranger>>,
@@ -40,8 +42,27 @@ struct Size {
 
 impl Crew {
     /// Nobody yet.
-    pub fn new(shared: Arc<Shared>, work: Queue, answer: Sender<Message>) -> Crew {
-        Crew { shared, work, answer, size: Arc::default(), hired: 0, strangers: HashMap::new() }
+    pub fn new(
+        shared: Arc<Shared>,
+        work: Queue,
+        answer: Sender<Message>,
+        most: MostOfUser,
+    ) -> Crew {
+        let (size, strangers) = (Arc::default(), HashMap::new());
+        Crew {
+            shared,
+            work,
+            answer,
+            size,
+            shares: Arc::new(Shares::new(most)),
+            hired: 0,
+            strangers,
+        }
+    }
+
+    /// How many workers programs of each user hold up now.
+    pub fn held_up(&self) -> HashMap<u32, usize> {
+        self.shares.held_up()
     }
 
     /// Somebody who does one piece of long work after the other, and nothing else.
@@ -99,9 +120,10 @@ impl Crew {
         while self.size.present.load(Ordering::Relaxed) < wanted {
             let (shared, work) = (self.shared.clone(), self.work.clone());
             let (answer, size) = (self.answer.clone(), self.size.clone());
+            let shares = self.shares.clone();
             std::thread::Builder::new()
                 .name(format!("worker-{}", self.hired))
-                .spawn(move || run(&shared, &work, &answer, &size))?;
+                .spawn(move || run(&shared, &work, &answer, &size, &shares))?;
             self.size.present.fetch_add(1, Ordering::Relaxed);
             self.hired += 1;
         }
@@ -110,23 +132,29 @@ impl Crew {
 }
 
 /// Works until the desk is closed, or one is not needed any more.
-fn run(shared: &Arc<Shared>, work: &Queue, answer: &Sender<Message>, size: &Size) {
+fn run(shared: &Arc<Shared>, work: &Queue, answer: &Sender<Message>, size: &Size, shares: &Shares) {
+    let me = rustix::thread::gettid().as_raw_nonzero().get() as u32;
     let mut ctx = MoverContext::default();
     let mut comes_first = false;
-    while let Some(item) = work.next() {
+    let mut waited = None;
+    while let Some(item) = waited.take().or_else(|| work.next()) {
         // More than the budget is used: room is made before programs use up more of it.
         let is_over = shared.over_budget.load(Ordering::Relaxed);
         if std::mem::replace(&mut comes_first, is_over) != is_over {
             affinity::come_first(is_over);
         }
+        let Some(item) = shares.begin(me, item) else { continue };
         let done = perform(shared, item, &mut ctx);
+        waited = shares.end(me);
         if answer.send(Message::Done(Box::new(done))).is_err() {
             return;
         }
         let one_less = |present: usize| {
             (present > size.wanted.load(Ordering::Relaxed)).then(|| present.saturating_sub(1))
         };
-        if size.present.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok() {
+        if waited.is_none()
+            && size.present.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok()
+        {
             return;
         }
     }

@@ -4,4 +4,5 @@
 pub mod crew;
 pub mod desk;
 mod perform;
+pub mod shares;
 pub mod work;

@@ -56,6 +56,32 @@ pub enum Work {
     LeaveOut { plea: Plea, ticket: u64 },
 }
 
+impl Work {
+    /// Of whose memory it is.
+    pub fn process(&self) -> Option<&Arc<Process>> {
+        match self {
+            Work::SwapOut { process, .. }
+            | Work::PutFar { process, .. }
+            | Work::Evict { process, .. }
+            | Work::Peek { process, .. }
+            | Work::Lend { process, .. }
+            | Work::PassOn { process, .. }
+            | Work::Repack { process, .. }
+            | Work::Restore { process, .. }
+            | Work::PutUntouched { process, .. }
+            | Work::RestoreForGood { process, .. }
+            | Work::Sample { process, .. }
+            | Work::EndSample { process, .. }
+            | Work::Scan { process, .. }
+            | Work::ClearAccessed { process, .. }
+            | Work::LookAtOpenFiles { process, .. }
+            | Work::LetGo { process, .. } => Some(process),
+            Work::LeaveOut { plea, .. } => Some(&plea.process),
+            Work::Compact { .. } | Work::CleanLog { .. } | Work::Job { .. } => None,
+        }
+    }
+}
+
 /// Pages that are to leave, and how each begins.
 pub struct Peeked {
     /// In these groups.

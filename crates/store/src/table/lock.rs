@@ -9,6 +9,7 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -48,18 +49,25 @@ impl SpaceLock {
         Some(SpaceReadGuard { _lock: lock, _held: Held::by_me(&self.holders) })
     }
 
+    /// The same, if that is soon.
+    pub fn read_within(&self, patience: Duration) -> Option<SpaceReadGuard<'_>> {
+        let lock = self.lock.try_read_for(patience)?;
+        Some(SpaceReadGuard { _lock: lock, _held: Held::by_me(&self.holders) })
+    }
+
     /// Waits until nobody else holds it.
     pub fn write(&self) -> SpaceWriteGuard<'_> {
         SpaceWriteGuard { lock: self.lock.write(), held: Held::by_me(&self.holders) }
     }
 
-    /// The same for a program that waits: who holds it runs at once.
-    pub fn write_for_a_fault(&self) -> SpaceWriteGuard<'_> {
-        let lock = self.lock.try_write().unwrap_or_else(|| {
+    /// The same for a program that waits: who holds it runs at once. `None` if it is held for longer than `patience`, as it
+    /// is where the holder waits for something itself.
+    pub fn write_for_a_fault(&self, patience: Duration) -> Option<SpaceWriteGuard<'_>> {
+        let lock = self.lock.try_write().or_else(|| {
             self.holders.iter().for_each(promote);
-            self.lock.write()
-        });
-        SpaceWriteGuard { lock, held: Held::by_me(&self.holders) }
+            self.lock.try_write_for(patience)
+        })?;
+        Some(SpaceWriteGuard { lock, held: Held::by_me(&self.holders) })
     }
 }
 
@@ -137,9 +145,12 @@ fn me() -> (usize, u32) {
 mod tests {
     use std::sync::atomic::AtomicBool;
     use std::sync::mpsc::channel;
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     use super::*;
+
+    /// A bound for what takes moments.
+    const LONG: Duration = Duration::from_secs(60);
 
     fn policy_of(thread: u32) -> i32 {
         // SAFETY: takes a number.
@@ -166,18 +177,34 @@ mod tests {
                     tell.send(()).expect("somebody waits");
                     let since = Instant::now();
                     while policy_of(me().1) != wanted {
-                        assert!(since.elapsed() < Duration::from_secs(60), "nobody came");
+                        assert!(since.elapsed() < LONG, "nobody came");
                         std::thread::yield_now();
                     }
                     drop(held);
                     policy_of(me().1)
                 });
                 told.recv().expect("it is held");
-                drop(lock.write_for_a_fault());
+                drop(lock.write_for_a_fault(LONG).expect("it lets go"));
                 assert_eq!(holder.join().expect("it ended"), libc::SCHED_OTHER);
             });
         }
         assert!(lock.holders.iter().all(|slot| slot.load(Ordering::Relaxed) == 0));
+    }
+
+    #[test]
+    fn who_waits_for_a_holder_that_waits_goes_away() {
+        let (lock, moment) = (SpaceLock::default(), Duration::from_millis(1));
+        let held = lock.write();
+        std::thread::scope(|scope| {
+            let others = scope.spawn(|| {
+                lock.write_for_a_fault(moment).is_none() && lock.read_within(moment).is_none()
+            });
+            assert!(others.join().expect("it gives up"));
+        });
+        drop(held);
+        // Whoever was promoted for that is no more.
+        assert_eq!(policy_of(me().1), libc::SCHED_OTHER);
+        assert!(lock.write_for_a_fault(LONG).is_some() && lock.read_within(LONG).is_some());
     }
 
     #[test]
@@ -196,7 +223,7 @@ mod tests {
             };
             let holders = [true, true, false].map(|shared| scope.spawn(move || hold(shared)));
             for _ in 0..20_000 {
-                drop(lock.write_for_a_fault().downgrade());
+                drop(lock.write_for_a_fault(LONG).expect("they let go").downgrade());
             }
             is_over.store(true, Ordering::SeqCst);
             for holder in holders {
