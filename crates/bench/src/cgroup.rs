@@ -249,7 +249,7 @@ impl Drop for Cgroup {
         for path in paths {
             match remove_patiently(path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    eprintln!("{} could not be removed: {error}", path.display());
+                    clew_core::remark!("{} could not be removed: {error}", path.display());
                 }
                 _ => {}
             }

@@ -60,7 +60,11 @@ fn zswap(parameter: &str) -> PathBuf {
 impl Drop for Knob {
     fn drop(&mut self) {
         if let Err(error) = fs::write(&self.path, &self.former) {
-            eprintln!("{} could not be set back to {}: {error}", self.path.display(), self.former);
+            clew_core::remark!(
+                "{} could not be set back to {}: {error}",
+                self.path.display(),
+                self.former
+            );
         }
     }
 }

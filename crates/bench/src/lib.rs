@@ -3,6 +3,7 @@
 //!
 //! Everything that this crate changes on a machine (control groups, swap devices, settings of the
 //! kernel, processes) is held by a guard that puts it back, on errors, panics and signals too.
+#![deny(clippy::print_stderr, clippy::print_stdout)] // Who cannot be heard would end.
 
 pub mod arms;
 pub mod bootstrap;

@@ -5,7 +5,8 @@ use std::io::IsTerminal;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use clew_core::shown::{shown, shown_lines};
+use clew_core::remark;
+use clew_core::shown::shown;
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Receives how far a benchmark is.
@@ -47,7 +48,7 @@ impl Console {
 impl Progress for Console {
     fn begin(&self, part: &str, steps: u64) {
         if !std::io::stderr().is_terminal() {
-            eprintln!("{}", shown(part));
+            remark!("{}", shown(part));
             return;
         }
         let bar = ProgressBar::new(steps);
@@ -75,6 +76,6 @@ impl Progress for Console {
                 bar.finish_and_clear();
             }
         });
-        eprintln!("  {}", shown_lines(outcome));
+        remark!("  {outcome}");
     }
 }

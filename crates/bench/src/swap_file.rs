@@ -47,11 +47,11 @@ impl Drop for SwapFile {
         if self.swapping
             && let Err(error) = run(Command::new("swapoff").arg(&self.path))
         {
-            eprintln!("{} is still in use: {error}", self.path.display());
+            clew_core::remark!("{} is still in use: {error}", self.path.display());
             return;
         }
         if let Err(error) = fs::remove_file(&self.path) {
-            eprintln!("{} could not be removed: {error}", self.path.display());
+            clew_core::remark!("{} could not be removed: {error}", self.path.display());
         }
     }
 }

@@ -77,7 +77,7 @@ impl Drop for ZramSwap {
     fn drop(&mut self) {
         drop(self.caretaker.stdin.take());
         if !self.caretaker.wait().is_ok_and(|status| status.success()) {
-            eprintln!("/dev/zram{} could not be put back", self.number);
+            clew_core::remark!("/dev/zram{} could not be put back", self.number);
         }
     }
 }

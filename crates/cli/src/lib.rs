@@ -4,6 +4,7 @@
 //! Exit codes: 0 done, 1 it failed, 2 the command line or a file makes no sense, 3 privileges or
 //! kernel features are missing. `clew run` ends as the program that it runs, or with 127 if there
 //! is none of that name.
+#![deny(clippy::print_stderr, clippy::print_stdout)] // Who cannot be heard would end.
 #![forbid(unsafe_code)]
 
 #[macro_use]

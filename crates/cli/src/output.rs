@@ -20,7 +20,7 @@ macro_rules! say_part {
 
 /// Says something on standard error, as [`say!`] does on standard output.
 macro_rules! remark {
-    ($($word:tt)*) => { $crate::output::remark(format_args!($($word)*)) };
+    ($($word:tt)*) => { clew_core::remark!($($word)*) };
 }
 
 /// Columns of output, at most.
@@ -45,16 +45,11 @@ pub fn write(text: Arguments<'_>) {
 pub fn raw(bytes: &[u8]) {
     match io::stdout().write_all(bytes) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            eprintln!("clew: cannot write to standard output: {error}");
+            remark!("clew: cannot write to standard output: {error}");
             std::process::exit(1);
         }
         _ => {}
     }
-}
-
-/// Writes a line to standard error, for a terminal.
-pub fn remark(text: Arguments<'_>) {
-    eprintln!("{}", shown_lines(&text.to_string()));
 }
 
 /// Where logs go: standard error, one line an event, whatever is in it.
@@ -64,7 +59,8 @@ impl Write for Log {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(event);
         let line = shown(text.strip_suffix('\n').unwrap_or(&text));
-        io::stderr().write_all(format!("{line}\n").as_bytes())?;
+        // As with remarks: what cannot be said ends nobody, and whoever is given an error here may.
+        let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
         Ok(event.len())
     }
 

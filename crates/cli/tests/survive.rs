@@ -137,6 +137,11 @@ fn who_could_not_take_over_ends_nobody() {
     refused("--nofile=48:48", &[], "descriptors open and needs");
     refused("--fsize=65536:65536", &[], "its files may have 65536 bytes");
     refused("--nofile=1024:1024", &["--record", nowhere], "missing/trace");
+    // What is written there says who serves.
+    let lock = fixture.socket.with_extension("lock");
+    fs::remove_file(&lock).and_then(|()| fs::create_dir(&lock)).expect("a directory in its place");
+    refused("--nofile=1024:1024", &[], "cannot write");
+    fs::remove_dir(&lock).expect("it is empty");
     let journal = journal_of(&fixture);
     let mut version = [0; 8];
     journal.read_exact_at(&mut version, VERSION_AT).expect("it is that long");

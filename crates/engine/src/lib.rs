@@ -3,6 +3,7 @@
 //!
 //! [`decide`] is the policy half, single-threaded and without I/O. [`mover`] is the mechanism half,
 //! used by many threads at once. [`budget`] says when the one has to ask the other.
+#![deny(clippy::print_stderr, clippy::print_stdout)] // Who cannot be heard would end.
 #![forbid(unsafe_code)]
 
 pub mod budget;

@@ -11,6 +11,7 @@
 //!
 //! Nothing that a program could read depends on the governor: the kernel's swap has the pages, and whoever dies, they
 //! come back on a touch.
+#![deny(clippy::print_stderr, clippy::print_stdout)] // Who cannot be heard would end.
 #![forbid(unsafe_code)]
 
 mod beside;

@@ -5,6 +5,7 @@
 //! policies, the same decisions of when to reclaim, and (unless only policies are asked about) the
 //! same mover, pool and codecs as the daemon, on the bytes of the trace. Every page that comes back is
 //! compared with what it held.
+#![deny(clippy::print_stderr, clippy::print_stdout)] // Who cannot be heard would end.
 #![forbid(unsafe_code)]
 
 pub mod association;

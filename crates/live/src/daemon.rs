@@ -430,7 +430,7 @@ pub fn run(
 
 /// Ends this process, and nothing else, after its keeper has come to count.
 fn leave_to_successor(what: &str, error: &io::Error) -> ! {
-    eprintln!("clew: {what}: {error}: this daemon ends, and the next one takes over");
+    clew_core::remark!("clew: {what}: {error}: this daemon ends, and the next one takes over");
     // SAFETY: ends this process; the keeper stays.
     unsafe { libc::_exit(1) }
 }

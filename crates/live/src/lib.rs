@@ -2,6 +2,7 @@
 //!
 //! Threads: one *governor* owns the policies and the apps; *fault* threads, one a CPU, answer faults
 //! from the page table; *workers* take pages out and bring them back; the rest serve sockets.
+#![deny(clippy::print_stderr, clippy::print_stdout)] // Who cannot be heard would end.
 
 pub mod accessed;
 pub mod agents;

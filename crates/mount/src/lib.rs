@@ -15,6 +15,7 @@
 //! Order of locks: the change lock of a file ([`inodes::Inode::changes`]), then the names, then any one of: the table of
 //! inodes, the pool's index, the door's, the watches, the ledger of what was handed out. None is held while the kernel is told to drop
 //! pages: that waits for reads which this server answers.
+#![deny(clippy::print_stderr, clippy::print_stdout)] // Who cannot be heard would end.
 #![forbid(unsafe_code)]
 
 mod as_user;

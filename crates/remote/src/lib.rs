@@ -12,6 +12,7 @@
 //! What a page is, nobody here knows: a log gives sealed bytes away and verifies what it gets back
 //! ([`clew_store::flash`]). A donor can read none of them, and change, exchange or repeat none unnoticed. What it
 //! learns is when how much is written and read.
+#![deny(clippy::print_stderr, clippy::print_stdout)] // Who cannot be heard would end.
 
 pub mod borrowed;
 pub mod cloud;

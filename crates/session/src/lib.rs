@@ -8,6 +8,7 @@
 //!
 //! Whatever a desktop, a window or a caller says is theirs to say, and no more than a number: of which process
 //! it is, the kernel tells, and processes of others are not heeded.
+#![deny(clippy::print_stderr, clippy::print_stdout)] // Who cannot be heard would end.
 #![forbid(unsafe_code)]
 
 pub mod environment;

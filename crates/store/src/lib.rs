@@ -4,6 +4,7 @@
 //! [`Store`] is the face of the pool, [`Space`] the page table of one address space. What must
 //! outlive the daemon lies in [`Segment`]s: the arena, the slab and handle tables, the leaves of
 //! the page tables and their owners.
+#![deny(clippy::print_stderr, clippy::print_stdout)] // Who cannot be heard would end.
 
 pub mod adopt;
 pub mod codec;

@@ -18,6 +18,7 @@
 //! [`TraceError`] that says where, and never with a panic. [`Trace`] is a file with both.
 //!
 //! The bytes are described in docs/formats.md.
+#![deny(clippy::print_stderr, clippy::print_stdout)] // Who cannot be heard would end.
 #![forbid(unsafe_code)]
 
 pub mod ariadne;

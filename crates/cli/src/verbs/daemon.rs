@@ -145,9 +145,9 @@ pub fn daemon(socket: &Path, format: Format, args: Args) -> Result<(), Failure> 
         if is_private && clew_live::daemon::hush().is_ok() {
             return;
         }
-        eprintln!("clew: {what} {} ({line})", socket.display());
+        remark!("clew: {what} {} ({line})", socket.display());
         if let Some(at) = metrics {
-            eprintln!("clew: metrics at http://{at}/metrics");
+            remark!("clew: metrics at http://{at}/metrics");
         }
     };
     run(socket, config, args.takeover, ready).map_err(|error| match error {

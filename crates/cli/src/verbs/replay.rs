@@ -228,7 +228,7 @@ pub fn replay(format: Format, args: Args) -> Result<(), Failure> {
     if args.bench {
         let records = input.trace.totals().records();
         let each_second = records as f64 / took.as_secs_f64();
-        eprintln!(
+        remark!(
             "{records} records in {:.2} s: {:.2} million a second",
             took.as_secs_f64(),
             each_second / 1e6

@@ -317,7 +317,9 @@ fn set<M: ?Sized>(space: &ManagedSpace<M>, vpn: Vpn, entry: Entry) {
     if let Err(error) = space.table.store(vpn, entry) {
         // Going on would let a program read zeros where its data was. Dying does not: the keeper
         // holds the descriptors, and programs wait.
-        eprintln!("clew: the page table cannot grow ({error}): stopping before a page is lost");
+        clew_core::remark!(
+            "clew: the page table cannot grow ({error}): stopping before a page is lost"
+        );
         std::process::abort();
     }
 }

@@ -3,7 +3,7 @@
 //! close() takes as long as whoever opened the file likes: a TCP socket with SO_LINGER and unsent data
 //! waits for hours, a file of FUSE for its server. A socket that is closed takes along what is queued
 //! in it. So nobody who serves closes such descriptors: threads of their own do
-//! ([`crate::agents::patient`]). What comes when all are stuck stays open.
+//! ([`crate::agents::patient`]). What comes when all are stuck waits, behind what comes later.
 //!
 //! What no signal ends would keep the daemon from ending, too. So these threads give it to a process of its own
 //! first ([`crate::agents::closing_process`]), and what they close is not the last.
@@ -66,7 +66,11 @@ static PROCESSES: [OnceLock<OwnedFd>; LANES.len()] = [const { OnceLock::new() };
 static CLOSERS: [Mutex<Option<Sender<Unclosable>>>; LANES.len()] =
     [const { Mutex::new(None) }; LANES.len()];
 
-/// What waits to be closed in each lane, of all users.
+/// What handing one over takes, in case that no descriptor is free: all of them may be waiting to be closed.
+static SPARE: [Mutex<Option<(UnixStream, UnixStream)>>; LANES.len()] =
+    [const { Mutex::new(None) }; LANES.len()];
+
+/// What waits to be closed in each lane, of all users, but for what has come while all were stuck.
 static WAITING: [AtomicUsize; LANES.len()] = [const { AtomicUsize::new(0) }; LANES.len()];
 
 /// What one user has sent that is not closed yet.
@@ -105,6 +109,15 @@ impl Unclosed {
 struct Unclosable {
     fd: OwnedFd,
     of: Option<Arc<Unclosed>>,
+    /// Whether it is among those that are waited for ([`catch_up`]).
+    is_waited_for: bool,
+}
+
+/// One is not waited for any more, if it was.
+fn settle(is_waited_for: &mut bool, lane: Lane) {
+    if std::mem::take(is_waited_for) {
+        WAITING[lane as usize].fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// A descriptor that a stranger sent, or sends others through. Who drops it does not wait.
@@ -174,7 +187,7 @@ impl Drop for Foreign {
             of.waits.fetch_add(1, Ordering::Relaxed);
             of.lane()
         });
-        let closes = Unclosable { fd, of };
+        let closes = Unclosable { fd, of, is_waited_for: false };
         // No thread: better one descriptor too many than one who serves and waits.
         let _ = start_lane(lane);
         match &*CLOSERS[lane as usize].lock() {
@@ -184,16 +197,14 @@ impl Drop for Foreign {
     }
 }
 
-/// Nobody is there to close it; it counts to who sent it. Its number.
-fn stays_open(closes: Unclosable, lane: Lane) -> RawFd {
-    WAITING[lane as usize].fetch_sub(1, Ordering::Relaxed);
-    closes.fd.into_raw_fd()
-}
-
-fn hand_over(closer: &Sender<Unclosable>, closes: Unclosable, lane: Lane) {
+fn hand_over(closer: &Sender<Unclosable>, mut closes: Unclosable, lane: Lane) {
     WAITING[lane as usize].fetch_add(1, Ordering::Relaxed);
+    closes.is_waited_for = true;
     if let Err(unsent) = closer.send(closes) {
-        stays_open(unsent.into_inner(), lane);
+        // Nobody is there to close it.
+        let mut closes = unsent.into_inner();
+        settle(&mut closes.is_waited_for, lane);
+        let _ = closes.fd.into_raw_fd();
     }
 }
 
@@ -206,6 +217,7 @@ pub fn start() -> io::Result<()> {
 }
 
 fn start_lane(lane: Lane) -> io::Result<()> {
+    refill(lane);
     let mut closer = CLOSERS[lane as usize].lock();
     if closer.is_none() {
         *closer = Some(closer_of(MOST, STUCK, lane)?);
@@ -224,38 +236,73 @@ pub fn start_processes() -> io::Result<()> {
     Ok(())
 }
 
+fn refill(lane: Lane) {
+    let mut spare = SPARE[lane as usize].lock();
+    if spare.is_none() {
+        *spare = UnixStream::pair().ok();
+    }
+}
+
+/// What handing one over takes: the spare one, where no descriptor is free. Waits until there is one.
+///
+/// # Errors
+/// Those of the system that do not pass.
+fn pair(lane: Lane) -> io::Result<(UnixStream, UnixStream)> {
+    loop {
+        match UnixStream::pair() {
+            Err(error) if passes(&error) => {}
+            made => return made,
+        }
+        if let Some(spare) = SPARE[lane as usize].lock().take() {
+            return Ok(spare);
+        }
+        std::thread::sleep(HOPELESS);
+    }
+}
+
+/// Whether what failed is tried again until it goes through: descriptors, or memory, are closed or freed by others.
+fn passes(error: &io::Error) -> bool {
+    let for_want = [libc::EMFILE, libc::ENFILE, libc::ETOOMANYREFS].map(Some);
+    seqpacket::is_passing(error) || for_want.contains(&error.raw_os_error())
+}
+
 /// Closes it, which takes as long as its owner likes; but this process can be ended meanwhile. It stays open where
 /// nobody is there to close it.
-fn close(Unclosable { fd, of }: Unclosable, lane: Lane) {
-    let is_over = |given: Option<UnixStream>| {
-        WAITING[lane as usize].fetch_sub(1, Ordering::Relaxed);
-        if let Some(of) = of {
-            of.given.lock().extend(given);
-            of.waits.fetch_sub(1, Ordering::Relaxed);
-            // Forgets what has been closed meanwhile.
-            of.count();
+fn close(closes: Unclosable, lane: Lane) {
+    let given = PROCESSES[lane as usize].get().map(|process| {
+        let (ours, its) = pair(lane)?;
+        let both = [closes.fd.as_raw_fd(), its.as_raw_fd()];
+        while let Err(error) = give_away(process, WHEN_CLOSED, &both) {
+            if !passes(&error) {
+                return Err(error);
+            }
+            std::thread::sleep(HOPELESS);
         }
-    };
-    let Some(process) = PROCESSES[lane as usize].get() else {
-        drop(fd);
-        return is_over(None);
-    };
-    let given = UnixStream::pair().and_then(|(ours, its)| {
-        give_away(process, WHEN_CLOSED, &[fd.as_raw_fd(), its.as_raw_fd()])?;
         Ok(ours)
     });
-    match given {
+    let Unclosable { fd, of, mut is_waited_for } = closes;
+    let given = match given.transpose() {
         Ok(ours) => {
             drop(fd);
-            // From now on that is the last.
-            let _ = ours.shutdown(Shutdown::Write);
-            is_over((!seqpacket::is_readable(&ours, SHORTLY)).then_some(ours));
+            refill(lane);
+            ours.filter(|ours| {
+                // From now on that is the last.
+                let _ = ours.shutdown(Shutdown::Write);
+                !seqpacket::is_readable(ours, SHORTLY)
+            })
         }
         Err(error) => {
-            WAITING[lane as usize].fetch_sub(1, Ordering::Relaxed);
             let number = fd.into_raw_fd();
             tracing::debug!(number, %error, "a descriptor that a program has sent stays open");
+            return settle(&mut is_waited_for, lane);
         }
+    };
+    settle(&mut is_waited_for, lane);
+    if let Some(of) = of {
+        of.given.lock().extend(given);
+        of.waits.fetch_sub(1, Ordering::Relaxed);
+        // Forgets what has been closed meanwhile.
+        of.count();
     }
 }
 
@@ -301,20 +348,26 @@ pub fn catch_up() {
 fn closer_of(most: usize, stuck: Duration, lane: Lane) -> io::Result<Sender<Unclosable>> {
     let stack_bytes = STACK_BYTES;
     let threads = Patience { name: "close", most, stuck, hopeless: HOPELESS, stack_bytes };
-    let mut left_open = 0u64;
     let close = move |closes| close(closes, lane);
-    patient::hire(threads, close, move |closes: Unclosable, threads| {
-        let number = stays_open(closes, lane);
-        left_open += 1;
-        if left_open == 1 {
+    // Known before anything is handed in.
+    let again: Arc<OnceLock<Sender<Unclosable>>> = Arc::default();
+    let (queue, mut is_said) = (again.clone(), false);
+    let closer = patient::hire(threads, close, move |mut closes: Unclosable, threads| {
+        if !std::mem::replace(&mut is_said, true) {
             tracing::warn!(
-                number,
                 "programs have sent descriptors that cannot be closed at once, and {threads} \
-                 threads wait for them: this one stays open, and so may others"
+                 threads wait for them: others wait until these are"
             );
         }
-        tracing::debug!(left_open, "descriptors that stay open");
-    })
+        // Behind all that has come since, which may be closed at once.
+        settle(&mut closes.is_waited_for, lane);
+        if let Some(queue) = queue.get() {
+            // Whoever receives it runs this.
+            let _ = queue.send(closes);
+        }
+    })?;
+    let _ = again.set(closer.clone());
+    Ok(closer)
 }
 
 #[cfg(test)]
@@ -377,27 +430,56 @@ pub mod tests {
     }
 
     #[test]
-    fn what_comes_while_all_are_stuck_stays_open_and_what_comes_later_is_closed() {
+    fn what_comes_while_all_are_stuck_waits_and_holds_up_nothing_that_comes_later() {
         let closer = closer_of(2, Duration::from_millis(20), Lane::Quick).expect("a thread");
-        let hand_over = |closer, fd| hand_over(closer, Unclosable { fd, of: None }, Lane::Quick);
-        let mut other_ends = Vec::new();
-        for _ in 0..2 {
+        let hand_over = |fd| {
+            super::hand_over(
+                &closer,
+                Unclosable { fd, of: None, is_waited_for: false },
+                Lane::Quick,
+            );
+        };
+        let (mut other_ends, mut told_of) = (Vec::new(), Vec::new());
+        for _ in 0..3 {
             let (slow, other_end) = lingering();
-            hand_over(&closer, slow);
+            hand_over(slow);
             other_ends.push(other_end);
         }
-        let (third, left_open) = told();
-        hand_over(&closer, third);
-        assert!(!is_closed(&left_open, Duration::from_millis(500)), "nobody is there to close it");
+        for _ in 0..20 {
+            let (quick, closed) = told();
+            hand_over(quick);
+            told_of.push(closed);
+        }
+        assert!(!is_closed(&told_of[0], Duration::from_millis(500)), "nobody is there to close it");
         drop(other_ends);
-        // Whoever is not stuck any more needs a moment to say so.
-        let later = (0..1000).any(|_| {
-            let (later, closed) = told();
-            hand_over(&closer, later);
-            is_closed(&closed, Duration::from_millis(60))
-        });
-        assert!(later, "nothing is closed any more");
-        assert!(!is_closed(&left_open, Duration::ZERO), "what stays open stays open");
+        let left = told_of.iter().filter(|closed| !is_closed(closed, LONG)).count();
+        assert_eq!(left, 0, "stay open");
+    }
+
+    /// All descriptors that there may be are open, and all of them wait to be closed.
+    #[test]
+    fn where_no_descriptor_is_free_they_are_closed_all_the_same() {
+        const CHILD: &str = "CLEW_TEST_NO_DESCRIPTORS";
+        if std::env::var_os(CHILD).is_none() {
+            // A process of its own: others' tests need descriptors.
+            let own = std::env::current_exe().expect("this test");
+            let name = "where_no_descriptor_is_free_they_are_closed_all_the_same";
+            let mut again = std::process::Command::new(own);
+            again.args([name, "--nocapture", "--test-threads=1"]).env(CHILD, "1");
+            let done = again.output().expect("it runs");
+            assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stdout));
+            return;
+        }
+        start_processes().expect("processes");
+        start().expect("threads");
+        let (foreign, closed) = told();
+        let mut all: Vec<Foreign> = vec![foreign.into()];
+        while let Ok(one) = all[0].try_clone() {
+            all.push(one.into());
+        }
+        assert!(UnixStream::pair().is_err());
+        drop(all);
+        assert!(is_closed(&closed, LONG), "they stay open");
     }
 
     #[test]

@@ -138,7 +138,7 @@ fn in_one_line(said: &str) -> String {
 impl Client {
     /// Connects to the daemon that serves `path`: this user's, or root's.
     pub fn connect(path: &Path) -> Result<Client, ControlError> {
-        Client::connect_within(path, PATIENCE)
+        Client::connect_within(path, SHORT_PATIENCE)
     }
 
     fn connect_within(path: &Path, patience: Duration) -> Result<Client, ControlError> {

@@ -601,7 +601,9 @@ fn fork(shared: &Shared, parent: &Arc<Process>, uffd: Uffd) -> Arc<Process> {
     let (Some(journal), Some(table)) = (shared.journal.begin(), shared.new_table()) else {
         // No memory for it: slots, and numbers of spaces, are never fewer than descriptors, and the
         // child has one. A child that no successor knows would wait for ever.
-        eprintln!("clew: no memory to write down a forked child: stopping before one is lost");
+        clew_core::remark!(
+            "clew: no memory to write down a forked child: stopping before one is lost"
+        );
         std::process::abort();
     };
     let id = table.id();

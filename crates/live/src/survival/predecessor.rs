@@ -236,6 +236,17 @@ pub fn claim(socket: &Path) -> io::Result<Result<Claim, ProcessName>> {
     Ok(Ok(Claim { socket: socket.to_path_buf() }))
 }
 
+/// Whether this process could write down beside `socket` that it serves it; nothing has changed then.
+///
+/// # Errors
+/// Why it could not.
+pub fn try_to_claim(socket: &Path) -> io::Result<()> {
+    let _lock = lock(socket)?;
+    let tried = beside(socket, "pid").with_extension(format!("tried.{}", std::process::id()));
+    replace(&tried, "0 0\n")?;
+    fs::remove_file(tried)
+}
+
 /// Under the lock.
 fn write_server(socket: &Path, own: ProcessName) -> io::Result<()> {
     replace(&beside(socket, "pid"), &format!("{} {}\n", own.pid, own.started))

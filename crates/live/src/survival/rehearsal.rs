@@ -94,6 +94,8 @@ pub fn rehearse(
             None => Ok(Prospect { living, spaces: None }),
         };
     };
+    let beside = |source| Obstacle::File { file: socket.with_extension("pid"), source };
+    predecessor::try_to_claim(socket).map_err(beside)?;
     let keeper = from.name.pid;
     let refused = |source| Obstacle::Descriptors { keeper, source };
     let journal = from.journal().map_err(refused)?;

@@ -63,11 +63,28 @@ pub fn run(mut command: Command) -> io::Result<ExitStatus> {
     // SAFETY: what runs between fork and exec changes the signal mask and nothing else.
     unsafe { command.pre_exec(move || block(&ends)) };
     let (mut waits, mut waited, mut told) = (Waits::default(), Duration::ZERO, None);
+    let mut has_begun = false;
     // Those whose last threads do not end: see there.
     let mut stuck: Vec<Child> = Vec::new();
     loop {
         let began = Instant::now();
-        let mut child = command.env(WAITED, waited.as_millis().to_string()).spawn()?;
+        let mut child = match command.env(WAITED, waited.as_millis().to_string()).spawn() {
+            Ok(child) => child,
+            // What a dead one had waits for the next one: that it cannot be started now ends nobody.
+            Err(error) if has_begun => {
+                let wait = waits.after(Duration::ZERO).max(FIRST_WAIT);
+                let seconds = wait.as_secs_f64();
+                clew_core::remark!(
+                    "clew: the next daemon cannot be started: {error}; it is tried again in {seconds:.1} s"
+                );
+                let since = Instant::now();
+                told = next_signal(&ends, Some(wait)).or(told);
+                waited = since.elapsed();
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        has_begun = true;
         let pid = child.id() as libc::pid_t;
         // SAFETY: our own child, called only while it is not reaped yet.
         let tell = |signal| unsafe { libc::kill(pid, signal) };
@@ -104,7 +121,7 @@ pub fn run(mut command: Command) -> io::Result<ExitStatus> {
             0.0 => String::new(),
             seconds => format!(" in {seconds:.1} s"),
         };
-        eprintln!("clew: the daemon {why}; starting the next one{when}");
+        clew_core::remark!("clew: the daemon {why}; starting the next one{when}");
         let since = Instant::now();
         if !wait.is_zero() {
             told = next_signal(&ends, Some(wait)).or(told);

@@ -59,7 +59,7 @@ pub fn top(socket: &Path, format: Format, args: Args) -> Result<(), Failure> {
         return live::run(socket, interval, order);
     }
     if !args.once && !is_terminal {
-        eprintln!("clew: standard output is no terminal: one snapshot, as with --once");
+        remark!("clew: standard output is no terminal: one snapshot, as with --once");
     }
     let mut client = Client::connect(socket)?;
     let (before, began) = (client.status()?, std::time::Instant::now());
