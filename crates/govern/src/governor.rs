@@ -33,7 +33,7 @@ use crate::error::GovernError;
 use crate::major_faults::MajorFaults;
 use crate::orders::Order;
 use crate::pages::{Pages, Where};
-use crate::program::{Program, anonymous_bytes, command};
+use crate::program::{Program, REMEASURED, SELDOM_MEASURED, anonymous_bytes, command};
 use crate::swap::Swap;
 use crate::targets::Targets;
 
@@ -65,6 +65,8 @@ const TICK_IDLE: Duration = Duration::from_millis(100);
 const BUSY_FOR: Duration = Duration::from_millis(500);
 /// How often processes are looked for.
 const MEMBERS: Duration = Duration::from_secs(1);
+/// How often it is looked whether programs have other memory, where nobody came or went.
+const ENDS: Duration = Duration::from_secs(2);
 /// Processes with less anonymous memory, resident or swapped, are left alone.
 const LEAST_BYTES: u64 = 1 << 20;
 /// Rounds of reclaim between two looks at faults.
@@ -128,6 +130,7 @@ pub struct Governor {
     by_pid: HashMap<u32, SpaceId>,
     targets: Targets,
     looked_for: Option<Instant>,
+    looked_for_ends: Option<Instant>,
     /// Processes that cannot be opened: it was said.
     refused: HashSet<ProcessName>,
     /// Processes that have an agent: it was said.
@@ -240,6 +243,7 @@ impl Governor {
             by_pid: HashMap::new(),
             targets,
             looked_for: None,
+            looked_for_ends: None,
             refused: HashSet::new(),
             of_daemons: HashSet::new(),
             own_statm: File::open("/proc/self/statm").ok(),
@@ -408,16 +412,19 @@ impl Governor {
 
     /// Finds programs that are new, and those that have ended.
     fn look_for_programs(&mut self) {
-        let ended: Vec<SpaceId> = self
-            .programs
-            .values()
-            .filter(|program| !program.is_there())
-            .map(|program| program.space)
-            .collect();
-        ended.into_iter().for_each(|space| self.end_space(space));
-        let found = self.targets.look();
+        let has_changed = self.targets.look();
+        self.end_those_without_memory(has_changed);
+        if !has_changed {
+            // Those that were too small may have grown.
+            let members = |(id, app): (&AppId, &App)| -> Vec<(ProcessName, AppId)> {
+                let is_new = |member: &&ProcessName| !self.by_pid.contains_key(&member.pid);
+                app.members.iter().filter(is_new).map(|member| (*member, *id)).collect()
+            };
+            let new: Vec<(ProcessName, AppId)> = self.apps.iter().flat_map(members).collect();
+            return new.into_iter().for_each(|(process, app)| self.govern(process, app));
+        }
         let mut members: HashMap<ProcessName, HashSet<ProcessName>> = HashMap::new();
-        for (process, root) in found {
+        for (process, root) in self.targets.found() {
             members.entry(root).or_default().insert(process);
         }
         let gone: Vec<AppId> = self
@@ -429,8 +436,10 @@ impl Governor {
         gone.into_iter().for_each(|app| self.end_app(app));
         self.refused.retain(|process| members.values().any(|of| of.contains(process)));
         self.leave_to_daemons(&members);
+        let known: HashMap<ProcessName, AppId> =
+            self.apps.iter().map(|(id, app)| (app.root, *id)).collect();
         for (root, processes) in members {
-            let app = self.app_of(root);
+            let app = known.get(&root).copied().unwrap_or_else(|| self.new_app(root));
             for process in &processes {
                 self.govern(*process, app);
             }
@@ -462,11 +471,18 @@ impl Governor {
         }
     }
 
-    /// The app of this root, which is new if there is none.
-    fn app_of(&mut self, root: ProcessName) -> AppId {
-        if let Some((id, _)) = self.apps.iter().find(|(_, app)| app.root == root) {
-            return *id;
+    /// Looks, at once or now and then, whether the memory of programs is still theirs (execve).
+    fn end_those_without_memory(&mut self, at_once: bool) {
+        if !at_once && self.looked_for_ends.is_some_and(|when| when.elapsed() < ENDS) {
+            return;
         }
+        self.looked_for_ends = Some(Instant::now());
+        let ended = self.programs.values().filter(|program| !program.is_there());
+        let ended: Vec<SpaceId> = ended.map(|program| program.space).collect();
+        ended.into_iter().for_each(|space| self.end_space(space));
+    }
+
+    fn new_app(&mut self, root: ProcessName) -> AppId {
         self.next_number += 1;
         let id = AppId(self.next_number);
         let app = App {
@@ -571,13 +587,25 @@ impl Governor {
         }
     }
 
+    /// How long ago a quiet program may have been measured: seldom where a quarter of the budget was free.
+    pub(crate) fn measured_ago(&self) -> Duration {
+        let budget = self.driver.budget();
+        match budget.free_bytes(self.used.total()) >= budget.total_bytes / 4 {
+            true => SELDOM_MEASURED,
+            false => REMEASURED,
+        }
+    }
+
     /// Measures what is used.
     fn measure(&mut self) {
         let page_bytes = self.page_bytes;
         self.swap.look(self.pages.out_pages(), page_bytes);
+        let (ago, now) = (self.measured_ago(), Instant::now());
         let programs = self.programs.values_mut();
         self.used = UsedBytes {
-            programs_bytes: programs.map(|program| program.counted_bytes(page_bytes)).sum(),
+            programs_bytes: programs
+                .map(|program| program.counted_bytes(page_bytes, now, ago))
+                .sum(),
             brought_bytes: self.brought_bytes(),
             swap_bytes: self.swap.memory_bytes(self.pages.out_pages(), page_bytes),
             governor_bytes: self

@@ -23,8 +23,9 @@ use clew_live::survival::predecessor::ProcessName;
 
 /// How long a program counts as busy once it has done something: longer than between two looks at that.
 const BUSY_FOR: Duration = Duration::from_millis(300);
-/// How often one is measured that is not.
-const REMEASURED: Duration = Duration::from_secs(1);
+/// How often one is measured that is not: where memory is short, and where there is much.
+pub const REMEASURED: Duration = Duration::from_secs(1);
+pub const SELDOM_MEASURED: Duration = Duration::from_secs(4);
 
 /// A program. Its memory is of the process `name` as long as [`Program::is_there`].
 pub struct Program {
@@ -151,11 +152,10 @@ impl Program {
         self.busy_until = Instant::now() + BUSY_FOR;
     }
 
-    /// Anonymous memory that it has resident, bytes: now, where it was busy of late, else a second ago at most.
-    pub fn resident_bytes(&mut self, page_bytes: u64) -> u64 {
-        let now = Instant::now();
+    /// Anonymous memory that it has resident, bytes: now, where it was busy of late, else so long ago at most.
+    pub fn resident_bytes(&mut self, page_bytes: u64, now: Instant, ago: Duration) -> u64 {
         match self.measured {
-            Some((when, bytes)) if now > self.busy_until && now - when < REMEASURED => bytes,
+            Some((when, bytes)) if now > self.busy_until && now - when < ago => bytes,
             _ => {
                 let bytes = resident_anonymous_bytes(&self.statm, page_bytes);
                 self.measured = Some((now, bytes));
@@ -165,8 +165,8 @@ impl Program {
     }
 
     /// What of that is counted as its own: a page that several have (by fork) counts once in all of them.
-    pub fn counted_bytes(&mut self, page_bytes: u64) -> u64 {
-        (self.resident_bytes(page_bytes) as f64 * self.own_part) as u64
+    pub fn counted_bytes(&mut self, page_bytes: u64, now: Instant, ago: Duration) -> u64 {
+        (self.resident_bytes(page_bytes, now, ago) as f64 * self.own_part) as u64
     }
 
     /// Looks what of its pages is its own.

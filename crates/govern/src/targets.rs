@@ -41,8 +41,8 @@ pub struct Targets {
     agents: Vec<(u32, u32)>,
     /// Processes that have been found to be agents, whatever their programs do later.
     were_agents: HashSet<ProcessName>,
-    /// The last process that this machine began, as of the last look at all, and when that was.
-    looked: Option<(String, Instant)>,
+    /// What the kernel said of its processes before the last look at all, and when that was.
+    looked: Option<(Processes, Instant)>,
 }
 
 /// How often all processes are looked at where none was begun.
@@ -106,25 +106,34 @@ impl Targets {
         of_user.any(|(agent, _)| share_memory(pid, *agent) == Some(true))
     }
 
-    /// Looks who is there now: each process, and the root of its app.
-    pub fn look(&mut self) -> Vec<(ProcessName, ProcessName)> {
-        let last = last_process();
-        let is_known = |(before, when): &(String, Instant)| {
-            *before == last && !last.is_empty() && when.elapsed() < ALL
-        };
-        match self.looked.as_ref().is_some_and(is_known) {
-            // Nobody came.
-            true => self.roots.retain(|process, _| lives(*process)),
+    /// Looks who is there now; false where nobody came or went.
+    pub fn look(&mut self) -> bool {
+        let now = Processes::now();
+        let is_fresh = |(_, when): &&(Processes, Instant)| when.elapsed() < ALL;
+        let before = self.looked.as_ref().filter(is_fresh).map(|(before, _)| before);
+        match (before, &now) {
+            (Some(before), Some(now)) if before == now => return false,
+            (Some(before), Some(now)) if before.last == now.last => {
+                self.roots.retain(|process, _| lives(*process));
+                if let Some((before, _)) = &mut self.looked {
+                    before.threads.clone_from(&now.threads);
+                }
+            }
             // Where nobody can be seen (no descriptors, no memory) nobody has ended.
-            false => match processes() {
+            _ => match processes() {
                 Ok(all) => {
-                    self.looked = Some((last, Instant::now()));
+                    self.looked = now.map(|now| (now, Instant::now()));
                     self.look_at_all(&all);
                 }
                 Err(error) => tracing::warn!("processes cannot be looked for: {error}"),
             },
         }
-        self.roots.iter().map(|(process, root)| (*process, *root)).collect()
+        true
+    }
+
+    /// Who was there at the last look: each process, and the root of its app.
+    pub fn found(&self) -> impl Iterator<Item = (ProcessName, ProcessName)> {
+        self.roots.iter().map(|(process, root)| (*process, *root))
     }
 
     fn look_at_all(&mut self, all: &HashMap<u32, Stat>) {
@@ -326,10 +335,27 @@ fn is_of_user(pid: u32, uid: u32) -> bool {
         || came_in_as() == Some(uid)
 }
 
-/// The id of the process that was begun last; nothing, where nobody says it.
-fn last_process() -> String {
-    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    text.split_ascii_whitespace().last().unwrap_or_default().to_string()
+/// What the kernel says of all processes together: where it says the same again, nobody has come, and nobody has gone and been
+/// waited for.
+#[derive(Debug, PartialEq, Eq)]
+struct Processes {
+    /// The id of the one that was begun last.
+    last: String,
+    /// How many threads there are.
+    threads: String,
+}
+
+impl Processes {
+    fn now() -> Option<Processes> {
+        Processes::of(&fs::read_to_string("/proc/loadavg").ok()?)
+    }
+
+    fn of(loadavg: &str) -> Option<Processes> {
+        let words: Vec<&str> = loadavg.split_ascii_whitespace().collect();
+        let [_, _, _, running, last] = words[..] else { return None };
+        let (_, threads) = running.split_once('/')?;
+        Some(Processes { last: last.to_string(), threads: threads.to_string() })
+    }
 }
 
 fn lives(process: ProcessName) -> bool {
@@ -401,6 +427,17 @@ mod tests {
     }
 
     #[test]
+    fn who_came_or_went_is_seen_in_what_the_kernel_says_of_all() {
+        let of = |text: &str| Processes::of(text);
+        let before = of("0.08 0.03 0.05 1/123 4567\n").expect("as it is");
+        assert_eq!(of("9.00 0.07 0.05 3/123 4567\n").as_ref(), Some(&before));
+        for other in ["0.08 0.03 0.05 1/122 4567\n", "0.08 0.03 0.05 1/123 4568\n"] {
+            assert_ne!(of(other).expect("as it is"), before, "{other}");
+        }
+        assert!(of("").is_none() && of("1 2 3 4 5\n").is_none() && Processes::now().is_some());
+    }
+
+    #[test]
     fn descendants_are_found_and_stay_when_their_parents_are_gone() {
         // A shell, its child, and a grandchild that outlives it.
         let mut shell = Command::new("sh");
@@ -414,23 +451,24 @@ mod tests {
         let sleeper: u32 = line.trim().parse().expect("a pid");
         let mut targets = Targets::named(&[shell.id().to_string()]).expect("it is there");
         let pids = |targets: &mut Targets| {
-            let mut found: Vec<u32> = targets.look().iter().map(|(name, _)| name.pid).collect();
+            targets.look();
+            let mut found: Vec<u32> = targets.found().map(|(name, _)| name.pid).collect();
             found.sort_unstable();
             found
         };
         let found = pids(&mut targets);
         assert!(found.contains(&shell.id()) && found.contains(&sleeper), "{found:?}");
-        assert!(targets.look().iter().all(|(_, root)| root.pid == shell.id()));
+        assert!(targets.found().all(|(_, root)| root.pid == shell.id()));
         shell.kill().expect("it lives");
         shell.wait().expect("it ends");
         let found = pids(&mut targets);
         assert!(found.contains(&sleeper) && !found.contains(&shell.id()), "{found:?}");
         assert!(!targets.are_over());
-        assert!(targets.look().iter().all(|(_, root)| root.pid == shell.id()), "the app stays");
+        assert!(targets.found().all(|(_, root)| root.pid == shell.id()), "the app stays");
         Command::new("kill").arg(sleeper.to_string()).status().expect("kill");
         let hang = std::time::Instant::now() + std::time::Duration::from_secs(60);
-        while !targets.look().is_empty() {
-            assert!(std::time::Instant::now() < hang, "{:?}", targets.look());
+        while !pids(&mut targets).is_empty() {
+            assert!(std::time::Instant::now() < hang, "{:?}", pids(&mut targets));
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
         assert!(targets.are_over());

@@ -13,7 +13,7 @@ use clew_live::programs::pagemap::PageIs;
 
 use crate::governor::Governor;
 use crate::pages::{Pages, Where};
-use crate::program::Program;
+use crate::program::{Program, REMEASURED};
 
 /// Pages that are looked at before policies hear of them.
 const WINDOW: u64 = 1 << 14;
@@ -135,14 +135,14 @@ fn gone(events: &mut Vec<Event>, page: PageId) {
 impl Governor {
     /// Looks at the programs that have changed, as far as there is time.
     pub(super) fn look_at_changed(&mut self) {
-        let page_bytes = self.page_bytes;
+        let (page_bytes, at, ago) = (self.page_bytes, Instant::now(), self.measured_ago());
         let near = self.driver.budget().free_bytes(self.used.total())
             < self.driver.budget().high_bytes * 4;
         let due: Vec<SpaceId> = self
             .programs
             .values_mut()
             .filter_map(|program| {
-                let now = program.resident_bytes(page_bytes);
+                let now = program.resident_bytes(page_bytes, at, ago);
                 let Some((when, took, then)) = program.looked else { return Some(program.space) };
                 let since = when.elapsed();
                 // Where memory is short, more often: what is not known of cannot leave.
@@ -165,7 +165,7 @@ impl Governor {
         let sizes = (page_bytes, self.stored_page_bytes());
         let Some(program) = self.programs.get_mut(&space) else { return };
         let Ok(mappings) = program.mappings() else { return };
-        let resident = program.resident_bytes(page_bytes);
+        let resident = program.resident_bytes(page_bytes, began, REMEASURED);
         let mut events = Vec::new();
         let mut end = Vpn(0);
         let tell = |events: &mut Vec<Event>, pages: &Pages, driver: &mut Driver| {

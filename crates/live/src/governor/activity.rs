@@ -26,8 +26,7 @@ const QUIET: Duration = Duration::from_millis(1000);
 const CLEARLY: f64 = 2.0;
 
 /// An app that has done nothing for so long is read once in so many periods: of hundreds of programs most sleep.
-const SLEEPS: Duration = Duration::from_secs(2);
-const SELDOM: u32 = 5;
+const SLEEPS: [(Duration, u32); 2] = [(Duration::from_secs(10), 10), (Duration::from_secs(2), 5)];
 
 /// What is known of an app's activity.
 #[derive(Debug, Default)]
@@ -69,9 +68,10 @@ impl Activity {
 
     /// Whether it need not be read this time: it has slept for a while, and has had no more faults than that.
     pub fn is_passed_over(&mut self, faults: u64, now: Instant) -> bool {
-        let sleeps = self.sleeps_since.is_some_and(|since| now.duration_since(since) >= SLEEPS)
-            && self.last.is_some_and(|(_, before)| before == faults);
-        self.passed_over = if sleeps { (self.passed_over + 1) % SELDOM } else { 0 };
+        let sleeps = self.sleeps_since.map(|since| now.duration_since(since));
+        let sleeps = sleeps.filter(|_| self.last.is_some_and(|(_, before)| before == faults));
+        let seldom = sleeps.and_then(|slept| SLEEPS.iter().find(|(long, _)| slept >= *long));
+        self.passed_over = seldom.map_or(0, |(_, seldom)| (self.passed_over + 1) % seldom);
         self.passed_over > 0
     }
 
