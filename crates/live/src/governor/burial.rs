@@ -18,6 +18,9 @@ use crate::programs::process::Process;
 /// How often it is asked whether programs have left their memory.
 const LEAVERS: Duration = Duration::from_secs(2);
 
+/// Of hundreds of programs that wait it is not asked each time whether they are there.
+const AT_A_TIME: usize = 32;
+
 impl Governor {
     /// Starts who looks whether programs have ended.
     ///
@@ -93,7 +96,7 @@ impl Governor {
                 app.past_swapped_out += process.swapped_out.load(Ordering::Relaxed);
             }
         }
-        self.waiting.retain(|w| std::fs::metadata(format!("/proc/{}", w.pid)).is_ok());
+        self.forget_who_waits_no_more();
         if self.shared.recovering.load(Ordering::SeqCst) > 0 {
             // Apps whose programs are still being taken over have none yet.
             return;
@@ -119,6 +122,20 @@ impl Governor {
         if self.apps.is_empty() && (is_over || is_left) && self.stopping.is_none() {
             self.stop(None);
         }
+    }
+
+    /// Of those that only wait, [`AT_A_TIME`] are looked at each time, one after the other.
+    fn forget_who_waits_no_more(&mut self) {
+        let all = self.waiting.len();
+        let first = self.waiting_looked_at % all.max(1);
+        let mut number = 0;
+        self.waiting.retain(|w| {
+            let is_its_turn = (number + all - first) % all < AT_A_TIME;
+            number += 1;
+            !is_its_turn || std::fs::metadata(format!("/proc/{}", w.pid)).is_ok()
+        });
+        let left = self.waiting.len();
+        self.waiting_looked_at = if left == 0 { 0 } else { (first + AT_A_TIME) % left };
     }
 
     /// Whether this is a private daemon, and its first app will not come any more.

@@ -160,6 +160,8 @@ pub struct Governor {
     waiting: Vec<Waiting>,
     /// The one among them that was looked at last.
     looked_at: usize,
+    /// The one that is next to be looked at whether it is there.
+    waiting_looked_at: usize,
     /// When a process was last taken down to its own budget.
     over_budget: HashMap<SpaceId, Instant>,
     /// What each user of a service may use.
@@ -249,6 +251,7 @@ impl Governor {
             apps: BTreeMap::new(),
             waiting: Vec::new(),
             looked_at: 0,
+            waiting_looked_at: 0,
             promises: HashMap::new(),
             tickets: HashMap::new(),
             pleas: HashMap::new(),
