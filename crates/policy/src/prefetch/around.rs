@@ -1,13 +1,14 @@
 //! Around: a fault brings pages of the aligned block of pages around it: all that is stored of it where that has
-//! paid, and else those that the program has asked for before.
+//! paid, and else those that the program has asked for before, where that has.
 //!
 //! Ours. What a return of a real program touches lies near to something else that it touches: of the pages
 //! that it never used before, nine in ten are in such 64 KiB. And what it has asked for twice it asks for again. Whether
 //! a page that came along is used nobody hears. So of the blocks that faults begin, some are watched: a quarter of their
 //! pages does not come, or none where nothing would, and those of them that are asked for one by one tell. Where of
 //! the withheld pages of the blocks watched last at least one in [`WORTH`] was asked for, whole blocks come. Where it is
-//! not so, those pages come that were asked for since they were withheld last. One in twice `probe_one_in` blocks is
-//! watched where something would come, and where nothing would, which costs nothing, one in half as many.
+//! not so, those pages come that were asked for since they were withheld last, unless of those that were withheld fewer than one in
+//! [`WORTH`] were asked for again: who draws pages at random has asked for each of them in the end. One in twice `probe_one_in`
+//! blocks is watched where something would come, and where nothing would, which costs nothing, one in half as many.
 //!
 //! It must be asked where faults are answered, once for each fault of a space.
 //!
@@ -24,7 +25,7 @@ const WORTH: u32 = 4;
 /// Blocks that are watched at once, the last ones.
 const PROBES: usize = 64;
 /// Blocks that must have been watched before one is brought.
-const ENOUGH: usize = 8;
+const ENOUGH: u32 = 8;
 /// Blocks of a space that something is known of. When there are more, all are learned anew.
 const BLOCKS: usize = 1 << 17;
 /// Every fourth page of a block.
@@ -59,16 +60,61 @@ impl Near {
     }
 }
 
+/// Pages that were withheld.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Withheld {
+    /// Those that were stored when their block was begun.
+    stored: u32,
+    /// Of these, those that were asked for since.
+    used: u32,
+    /// Blocks that have some.
+    blocks: u32,
+}
+
+impl Withheld {
+    fn of_a_block(stored: u32) -> Withheld {
+        Withheld { stored, used: 0, blocks: u32::from(stored > 0) }
+    }
+
+    /// One of them was asked for; whether that counts.
+    fn is_used(&mut self) -> bool {
+        let counts = self.used < self.stored;
+        self.used += u32::from(counts);
+        counts
+    }
+
+    fn add(&mut self, other: Withheld) {
+        self.stored += other.stored;
+        self.used += other.used;
+        self.blocks += other.blocks;
+    }
+
+    fn take_away(&mut self, other: Withheld) {
+        self.stored -= other.stored;
+        self.used -= other.used;
+        self.blocks -= other.blocks;
+    }
+
+    /// Whether it is known what becomes of them.
+    fn is_known(self) -> bool {
+        self.blocks >= ENOUGH
+    }
+
+    fn pays(self) -> bool {
+        self.used * WORTH >= self.stored
+    }
+}
+
 /// A block that is watched.
 #[derive(Clone, Copy, Debug)]
 struct Probe {
     block: u64,
-    /// What does not come of it.
+    /// What does not come of it, and of that what had been asked for before.
     withheld: u64,
-    /// Pages of these that were stored when it was begun.
-    stored: u32,
-    /// Of these, those that were asked for since.
-    used: u32,
+    before: u64,
+    /// All of these, and those that had been.
+    all: Withheld,
+    again: Withheld,
 }
 
 /// The blocks of one space.
@@ -77,8 +123,8 @@ pub struct Around {
     /// The latest last.
     probes: VecDeque<Probe>,
     /// Sums over them.
-    stored: u32,
-    used: u32,
+    all: Withheld,
+    again: Withheld,
     /// Other blocks that were begun last, the latest first: a block is begun once.
     recent: VecDeque<u64>,
     begun: u32,
@@ -91,7 +137,7 @@ pub struct Around {
 impl Around {
     /// A fault at `vpn`; which pages are to come with it, of those that are stored. `stored` counts those
     /// of some pages that are.
-    pub fn fault(&mut self, vpn: Vpn, params: RunAhead, stored: impl FnOnce(Near) -> u32) -> Near {
+    pub fn fault(&mut self, vpn: Vpn, params: RunAhead, stored: impl Fn(Near) -> u32) -> Near {
         let pages = u64::from(params.around_pages.min(MOST_PAGES));
         let (block, at) = (vpn.0 / pages.max(1), vpn.0 % pages.max(1));
         let nothing = Near { first: block * pages, pages: 0 };
@@ -100,11 +146,18 @@ impl Around {
         }
         let (page, all) = (1 << at, u64::MAX >> (64 - pages));
         let before = self.note(block, page);
-        let wanted = (if self.pays() { all } else { before }) & !page;
+        let wanted = match (self.all.is_known(), self.again.is_known()) {
+            (true, _) if self.all.pays() => all,
+            (_, true) if !self.again.pays() => 0,
+            _ => before,
+        };
+        let wanted = wanted & !page;
         if let Some(probe) = self.probes.iter_mut().find(|probe| probe.block == block) {
-            if probe.withheld & page != 0 && probe.used < probe.stored {
-                probe.used += 1;
-                self.used += 1;
+            if probe.withheld & page != 0 && probe.all.is_used() {
+                self.all.used += 1;
+            }
+            if probe.before & page != 0 && probe.again.is_used() {
+                self.again.used += 1;
             }
             return Near { pages: wanted & !probe.withheld, ..nothing };
         }
@@ -121,9 +174,11 @@ impl Around {
         let drawn = self.begun.wrapping_mul(0x9e37_79b1) >> 8;
         if drawn.is_multiple_of(one_in.max(1)) {
             self.probed = self.probed.wrapping_add(1);
-            let stored = stored(Near { pages: withheld, ..nothing });
-            if stored > 0 {
-                self.watch(Probe { block, withheld, stored, used: 0 });
+            let of = |pages| Withheld::of_a_block(stored(Near { pages, ..nothing }));
+            let asked = before & withheld;
+            let (all, again) = (of(withheld), of(asked));
+            if all.stored > 0 {
+                self.watch(Probe { block, withheld, before: asked, all, again });
                 self.asked.insert(block, before & !withheld | page);
             }
             return Near { pages: wanted & !withheld, ..nothing };
@@ -153,18 +208,15 @@ impl Around {
             + self.recent.capacity() * size_of::<u64>()
     }
 
-    fn pays(&self) -> bool {
-        self.probes.len() >= ENOUGH && self.used * WORTH >= self.stored
-    }
-
     fn watch(&mut self, probe: Probe) {
         if self.probes.len() == PROBES
             && let Some(over) = self.probes.pop_front()
         {
-            self.stored -= over.stored;
-            self.used -= over.used;
+            self.all.take_away(over.all);
+            self.again.take_away(over.again);
         }
-        self.stored += probe.stored;
+        self.all.add(probe.all);
+        self.again.add(probe.again);
         self.probes.push_back(probe);
     }
 }
@@ -248,6 +300,25 @@ mod tests {
             last = (0..1000).map(|block| visit(&mut around, block, &other(block)).1).sum();
         }
         assert!(last < 1000, "{last} of 2000");
+    }
+
+    /// Each page is drawn at random, again and again, until each has been asked for.
+    #[test]
+    fn what_was_asked_for_does_not_come_where_it_is_not_asked_for_again() {
+        let mut around = Around::default();
+        let mut random = 1u64;
+        let mut wasted = 0;
+        // Of 32,000 pages each is drawn once in sixteen of these.
+        for _ in 0..40 {
+            wasted = 0;
+            for _ in 0..2000 {
+                random =
+                    random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+                let page = random >> 33;
+                wasted += visit(&mut around, page / 16 % 2000, &[page % 16]).1;
+            }
+        }
+        assert!(wasted < 2000, "{wasted} pages came along with 2,000 faults");
     }
 
     #[test]

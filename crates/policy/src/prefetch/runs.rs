@@ -83,7 +83,7 @@ impl Runs {
 
     /// A fault at `vpn`; which pages are to come with it, of those that are stored. `stored` counts those
     /// of some pages that are.
-    pub fn fault(&mut self, vpn: Vpn, params: RunAhead, stored: impl FnOnce(Near) -> u32) -> Ahead {
+    pub fn fault(&mut self, vpn: Vpn, params: RunAhead, stored: impl Fn(Near) -> u32) -> Ahead {
         let follows = |run: &Run| (run.next..run.next + GAP).contains(&vpn.0);
         let (first, window, probe) = match self.runs.iter().position(follows) {
             Some(at) => {
