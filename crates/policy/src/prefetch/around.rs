@@ -7,7 +7,7 @@
 //! pages does not come, or none where nothing would, and those of them that are asked for one by one tell. Where of
 //! the withheld pages of the blocks watched last at least one in [`WORTH`] was asked for, whole blocks come. Where it is
 //! not so, those pages come that were asked for since they were withheld last, unless of those that were withheld fewer than one in
-//! [`WORTH`] were asked for again: who draws pages at random has asked for each of them in the end. One in twice `probe_one_in`
+//! [`WORTH_AGAIN`] were asked for again: who draws pages at random has asked for each of them in the end. One in twice `probe_one_in`
 //! blocks is watched where something would come, and where nothing would, which costs nothing, one in half as many.
 //!
 //! It must be asked where faults are answered, once for each fault of a space.
@@ -22,6 +22,8 @@ use hashbrown::HashMap;
 
 /// A fault that a program waits for costs about as much as so many pages that come along with another.
 const WORTH: u32 = 4;
+/// And of what it has asked for before twice as many: less of that comes.
+const WORTH_AGAIN: u32 = 8;
 /// Blocks that are watched at once, the last ones.
 const PROBES: usize = 64;
 /// Blocks that must have been watched before one is brought.
@@ -100,8 +102,9 @@ impl Withheld {
         self.blocks >= ENOUGH
     }
 
-    fn pays(self) -> bool {
-        self.used * WORTH >= self.stored
+    /// Whether one in `worth` of them was asked for.
+    fn pays(self, worth: u32) -> bool {
+        self.used * worth >= self.stored
     }
 }
 
@@ -147,8 +150,8 @@ impl Around {
         let (page, all) = (1 << at, u64::MAX >> (64 - pages));
         let before = self.note(block, page);
         let wanted = match (self.all.is_known(), self.again.is_known()) {
-            (true, _) if self.all.pays() => all,
-            (_, true) if !self.again.pays() => 0,
+            (true, _) if self.all.pays(WORTH) => all,
+            (_, true) if !self.again.pays(WORTH_AGAIN) => 0,
             _ => before,
         };
         let wanted = wanted & !page;
