@@ -16,7 +16,7 @@ use clew_store::{Space, SpaceJournal, State};
 use parking_lot::Mutex;
 
 use crate::faults::affinity;
-use crate::faults::aside::Held;
+use crate::faults::held::Held;
 use crate::faults::moves::Moves;
 use crate::faults::stuck::Stuck;
 use crate::faults::uffd::{FEATURES, feature};
