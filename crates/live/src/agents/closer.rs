@@ -11,7 +11,7 @@
 //! What each user has sent, and what of it is not closed yet, is counted ([`Unclosed`]). Who has much of it has a lane
 //! to himself and his like, with a process of its own, and is not heard any more.
 
-use std::io;
+use std::io::{self, Write};
 use std::mem::ManuallyDrop;
 use std::net::Shutdown;
 use std::ops::Deref;
@@ -66,7 +66,8 @@ static PROCESSES: [OnceLock<OwnedFd>; LANES.len()] = [const { OnceLock::new() };
 static CLOSERS: [Mutex<Option<Sender<Unclosable>>>; LANES.len()] =
     [const { Mutex::new(None) }; LANES.len()];
 
-/// What handing one over takes, in case that no descriptor is free: all of them may be waiting to be closed.
+/// What handing one over takes where no descriptor is free, as all of them may be waiting to be closed. It stays as it is: who has
+/// received the second one is told by a byte, not by its end.
 static SPARE: [Mutex<Option<(UnixStream, UnixStream)>>; LANES.len()] =
     [const { Mutex::new(None) }; LANES.len()];
 
@@ -217,7 +218,7 @@ pub fn start() -> io::Result<()> {
 }
 
 fn start_lane(lane: Lane) -> io::Result<()> {
-    refill(lane);
+    make_spare(lane);
     let mut closer = CLOSERS[lane as usize].lock();
     if closer.is_none() {
         *closer = Some(closer_of(MOST, STUCK, lane)?);
@@ -236,27 +237,50 @@ pub fn start_processes() -> io::Result<()> {
     Ok(())
 }
 
-fn refill(lane: Lane) {
+fn make_spare(lane: Lane) {
     let mut spare = SPARE[lane as usize].lock();
     if spare.is_none() {
         *spare = UnixStream::pair().ok();
     }
 }
 
-/// What handing one over takes: the spare one, where no descriptor is free. Waits until there is one.
+/// Gives it to the process that closes, and closes it here; what ends when that has closed it, too, unless no descriptor is free.
 ///
 /// # Errors
-/// Those of the system that do not pass.
-fn pair(lane: Lane) -> io::Result<(UnixStream, UnixStream)> {
+/// Those of the system that do not pass, with what is open still.
+fn give(
+    process: &OwnedFd,
+    fd: OwnedFd,
+    lane: Lane,
+) -> Result<Option<UnixStream>, (OwnedFd, io::Error)> {
     loop {
-        match UnixStream::pair() {
-            Err(error) if passes(&error) => {}
-            made => return made,
+        let pair = UnixStream::pair();
+        let spare = pair.is_err().then(|| SPARE[lane as usize].lock());
+        let ends = pair.as_ref().ok().or_else(|| spare.as_ref().and_then(|spare| spare.as_ref()));
+        let Some((ours, its)) = ends else {
+            drop(spare);
+            std::thread::sleep(HOPELESS);
+            continue;
+        };
+        while let Err(error) = give_away(process, WHEN_CLOSED, &[fd.as_raw_fd(), its.as_raw_fd()]) {
+            if !passes(&error) {
+                return Err((fd, error));
+            }
+            std::thread::sleep(HOPELESS);
         }
-        if let Some(spare) = SPARE[lane as usize].lock().take() {
-            return Ok(spare);
+        // From now on that is the last.
+        drop(fd);
+        if spare.is_some() {
+            let _ = { ours }.write_all(&[1]);
+            while seqpacket::is_readable(its, Duration::ZERO) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
         }
-        std::thread::sleep(HOPELESS);
+        drop(spare);
+        return Ok(pair.ok().map(|(ours, _)| {
+            let _ = ours.shutdown(Shutdown::Write);
+            ours
+        }));
     }
 }
 
@@ -269,29 +293,17 @@ fn passes(error: &io::Error) -> bool {
 /// Closes it, which takes as long as its owner likes; but this process can be ended meanwhile. It stays open where
 /// nobody is there to close it.
 fn close(closes: Unclosable, lane: Lane) {
-    let given = PROCESSES[lane as usize].get().map(|process| {
-        let (ours, its) = pair(lane)?;
-        let both = [closes.fd.as_raw_fd(), its.as_raw_fd()];
-        while let Err(error) = give_away(process, WHEN_CLOSED, &both) {
-            if !passes(&error) {
-                return Err(error);
-            }
-            std::thread::sleep(HOPELESS);
-        }
-        Ok(ours)
-    });
     let Unclosable { fd, of, mut is_waited_for } = closes;
-    let given = match given.transpose() {
-        Ok(ours) => {
+    let given = match PROCESSES[lane as usize].get() {
+        Some(process) => give(process, fd, lane),
+        None => {
             drop(fd);
-            refill(lane);
-            ours.filter(|ours| {
-                // From now on that is the last.
-                let _ = ours.shutdown(Shutdown::Write);
-                !seqpacket::is_readable(ours, SHORTLY)
-            })
+            Ok(None)
         }
-        Err(error) => {
+    };
+    let given = match given {
+        Ok(given) => given.filter(|ours| !seqpacket::is_readable(ours, SHORTLY)),
+        Err((fd, error)) => {
             let number = fd.into_raw_fd();
             tracing::debug!(number, %error, "a descriptor that a program has sent stays open");
             return settle(&mut is_waited_for, lane);
@@ -452,8 +464,7 @@ pub mod tests {
         }
         assert!(!is_closed(&told_of[0], Duration::from_millis(500)), "nobody is there to close it");
         drop(other_ends);
-        let left = told_of.iter().filter(|closed| !is_closed(closed, LONG)).count();
-        assert_eq!(left, 0, "stay open");
+        assert!(told_of.iter().all(|closed| is_closed(closed, LONG)), "one stays open");
     }
 
     /// All descriptors that there may be are open, and all of them wait to be closed.
