@@ -5,7 +5,6 @@
 // "fill" fills the second half ("filled"); "sum" prints the sum of both. It ends with its input.
 
 #include "slow_files.h"
-#include <sys/mman.h>
 
 enum { BYTES = 16 << 20 };
 
@@ -24,14 +23,11 @@ int main(int count, char **words) {
     char path[512], line[64];
     if (count != 3) return 2;
     go = words[2];
-    mount_slow(words[1], FUSE_READ);
-    snprintf(path, sizeof path, "%s/file", words[1]);
-    int file = open(path, O_RDONLY);
-    char *late_page = mmap(NULL, FILE_BYTES, PROT_READ, MAP_SHARED, file, 0);
+    char *late_page = map_slow(words[1]);
     int both = PROT_READ | PROT_WRITE, private = MAP_PRIVATE | MAP_ANONYMOUS;
     uint32_t *memory = mmap(NULL, BYTES, both, private, -1, 0);
     uint32_t *second = NULL;
-    if (file < 0 || late_page == MAP_FAILED || memory == MAP_FAILED) return 3;
+    if (memory == MAP_FAILED) return 3;
     fill(memory, 1);
     printf("pid %d\nready\n", (int)getpid());
     fflush(stdout);

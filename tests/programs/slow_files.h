@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -81,4 +82,15 @@ static inline void mount_slow(const char *directory, uint32_t slow) {
         serve(slow);
     }
     close(device);
+}
+
+// The same, with its file mapped: reading that page is late. Ends this process with 3 where it cannot be mapped.
+static inline void *map_slow(const char *directory) {
+    char path[512];
+    mount_slow(directory, FUSE_READ);
+    snprintf(path, sizeof path, "%s/file", directory);
+    int file = open(path, O_RDONLY);
+    void *page = mmap(NULL, FILE_BYTES, PROT_READ, MAP_SHARED, file, 0);
+    if (file < 0 || page == MAP_FAILED) _exit(3);
+    return page;
 }

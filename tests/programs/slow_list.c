@@ -5,7 +5,6 @@
 // its memory; it ends with its input.
 
 #include "slow_files.h"
-#include <sys/mman.h>
 #include <sys/syscall.h>
 
 enum { BYTES = 16 << 20 };
@@ -24,15 +23,12 @@ static void late(void) {
 }
 
 int main(int count, char **words) {
-    char path[512], line[64];
+    char line[64];
     if (count != 3) return 2;
     go = words[2];
-    mount_slow(words[1], FUSE_READ);
-    snprintf(path, sizeof path, "%s/file", words[1]);
-    int file = open(path, O_RDONLY);
-    void *late_page = mmap(NULL, FILE_BYTES, PROT_READ, MAP_SHARED, file, 0);
+    void *late_page = map_slow(words[1]);
     uint32_t *memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (file < 0 || late_page == MAP_FAILED || memory == MAP_FAILED) return 3;
+    if (memory == MAP_FAILED) return 3;
     for (uint32_t i = 0, x = 1; i < BYTES / 4; i++) memory[i] = x = x * 1103515245u + 12345u;
     static struct list list;
     list.next = late_page;

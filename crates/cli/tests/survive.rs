@@ -333,12 +333,7 @@ fn the_supervisor_starts_the_next_daemon() {
     for _ in 0..2 {
         let before = fixture.status().daemon_pid;
         kill(before);
-        let next = poll(LONG, || {
-            let mut client = Client::connect(&fixture.socket).ok()?;
-            let status = client.status().ok()?;
-            (status.daemon_pid != before).then_some(())
-        });
-        assert!(next.is_some(), "nobody took over\n{}", fixture.log());
+        fixture.wait_for_next(before);
         program.expect("sum", &sum);
         fixture.swap_out_at_least("touch", BYTES * 8 / 10);
     }

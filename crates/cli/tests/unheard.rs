@@ -8,16 +8,6 @@ use std::time::Duration;
 
 use clew_fixture::touch::{BYTES, PAGES};
 use clew_fixture::*;
-use clew_live::control::client::Client;
-
-/// A daemon other than `before` answers.
-fn wait_for_next(fixture: &Fixture, before: u32) {
-    let next = poll(LONG, || {
-        let status = Client::connect(&fixture.socket).and_then(|mut c| c.status()).ok()?;
-        (status.daemon_pid != before).then_some(())
-    });
-    assert!(next.is_some(), "nobody took over\n{}", fixture.log());
-}
 
 /// A command of its own in `dir`.
 fn executable(dir: &TempDir, name: &str, text: &[u8]) -> PathBuf {
@@ -44,7 +34,7 @@ fn a_daemon_and_a_supervisor_that_cannot_be_heard_go_on() {
             fixture.swap_out_at_least("touch", BYTES * 8 / 10);
             let before = fixture.status().daemon_pid;
             kill(before);
-            wait_for_next(&fixture, before);
+            fixture.wait_for_next(before);
             program.expect("sum", &sum);
         }
         fixture.swap_out_at_least("touch", BYTES * 8 / 10);
@@ -83,7 +73,7 @@ fn a_supervisor_that_cannot_start_a_daemon_tries_again() {
     let is_said = || fixture.log().contains("cannot be started").then_some(());
     assert!(poll(LONG, is_said).is_some(), "{}", fixture.log());
     fs::rename(&away, &own).expect("it is moved back");
-    wait_for_next(&fixture, before);
+    fixture.wait_for_next(before);
     program.expect("sum", &sum);
     program.quit();
     fixture.wait_all_freed("touch");

@@ -7,7 +7,6 @@ pub mod arrivals;
 pub mod aside;
 pub mod events;
 pub mod far;
-pub mod held;
 pub mod interrupter;
 pub mod latency;
 pub mod moves;

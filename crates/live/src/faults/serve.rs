@@ -106,13 +106,13 @@ fn serve(
     told: &mut Vec<Event>,
 ) {
     faults.clear();
-    let patience = process.held.lock().patience(round.watch.last());
+    let patience = || round.aside.patience(process.id);
     let Some(guard) = process.space.table.lock.write_for_a_fault(patience) else {
         process.held_since.lock().get_or_insert(round.watch.last());
         round.aside.lay(process);
         return;
     };
-    process.held.lock().got();
+    round.aside.got(process.id);
     if !process.memory.claim_events() {
         drop(guard);
         process.held_since.lock().get_or_insert(round.watch.last());

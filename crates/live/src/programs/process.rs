@@ -16,7 +16,6 @@ use clew_store::{Space, SpaceJournal, State};
 use parking_lot::Mutex;
 
 use crate::faults::affinity;
-use crate::faults::held::Held;
 use crate::faults::moves::Moves;
 use crate::faults::stuck::Stuck;
 use crate::faults::uffd::{FEATURES, feature};
@@ -99,8 +98,6 @@ pub struct Process {
     pub narrowed: Mutex<Option<affinity::Narrowed>>,
     /// Since when faults wait for its events, which are held.
     pub held_since: Mutex<Option<Instant>>,
-    /// Whether its fault thread has got its space's lock of late.
-    pub held: Mutex<Held>,
     /// A thread of it that no page can be put for.
     pub stuck: Mutex<Option<Stuck>>,
     /// Since when a first touch of fresh memory waits for room.
@@ -222,7 +219,6 @@ impl Process {
             demand: AtomicU64::default(),
             fault_ns: AtomicU64::default(),
             held_since: Mutex::default(),
-            held: Mutex::default(),
             stuck: Mutex::default(),
             waits_for_room_since: Mutex::default(),
             fault_codec_ns: AtomicU64::default(),

@@ -62,10 +62,13 @@ impl SpaceLock {
 
     /// The same for a program that waits: who holds it runs at once. `None` if it is held for longer than `patience`, as it
     /// is where the holder waits for something itself.
-    pub fn write_for_a_fault(&self, patience: Duration) -> Option<SpaceWriteGuard<'_>> {
+    pub fn write_for_a_fault(
+        &self,
+        patience: impl FnOnce() -> Duration,
+    ) -> Option<SpaceWriteGuard<'_>> {
         let lock = self.lock.try_write().or_else(|| {
             self.holders.iter().for_each(promote);
-            self.lock.try_write_for(patience)
+            self.lock.try_write_for(patience())
         })?;
         Some(SpaceWriteGuard { lock, held: Held::by_me(&self.holders) })
     }
@@ -184,7 +187,7 @@ mod tests {
                     policy_of(me().1)
                 });
                 told.recv().expect("it is held");
-                drop(lock.write_for_a_fault(LONG).expect("it lets go"));
+                drop(lock.write_for_a_fault(|| LONG).expect("it lets go"));
                 assert_eq!(holder.join().expect("it ended"), libc::SCHED_OTHER);
             });
         }
@@ -197,14 +200,14 @@ mod tests {
         let held = lock.write();
         std::thread::scope(|scope| {
             let others = scope.spawn(|| {
-                lock.write_for_a_fault(moment).is_none() && lock.read_within(moment).is_none()
+                lock.write_for_a_fault(|| moment).is_none() && lock.read_within(moment).is_none()
             });
             assert!(others.join().expect("it gives up"));
         });
         drop(held);
         // Whoever was promoted for that is no more.
         assert_eq!(policy_of(me().1), libc::SCHED_OTHER);
-        assert!(lock.write_for_a_fault(LONG).is_some() && lock.read_within(LONG).is_some());
+        assert!(lock.write_for_a_fault(|| LONG).is_some() && lock.read_within(LONG).is_some());
     }
 
     #[test]
@@ -223,7 +226,7 @@ mod tests {
             };
             let holders = [true, true, false].map(|shared| scope.spawn(move || hold(shared)));
             for _ in 0..20_000 {
-                drop(lock.write_for_a_fault(LONG).expect("they let go").downgrade());
+                drop(lock.write_for_a_fault(|| LONG).expect("they let go").downgrade());
             }
             is_over.store(true, Ordering::SeqCst);
             for holder in holders {
