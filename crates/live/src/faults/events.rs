@@ -295,14 +295,14 @@ impl Reader {
                 Err(error) => {
                     // Without a descriptor for a forked child, perhaps: the kernel keeps the message
                     // then, and the fork waits. Faults come before it.
-                    if !process.unreadable.swap(true, Relaxed) {
+                    if process.unreadable.found() {
                         let pid = process.pid();
                         tracing::error!(pid, %error, "cannot read what a program did: it may wait");
                     }
                     return;
                 }
             };
-            process.unreadable.store(false, Relaxed);
+            process.unreadable.over();
             points::change_read();
             for at in self.len..self.len + read {
                 match Message::parse(journal.message(at)) {

@@ -18,3 +18,4 @@ pub mod serve;
 pub mod stuck;
 pub mod uffd;
 mod unmapped;
+pub mod unreadable;

@@ -60,7 +60,7 @@ pub fn run(shared: &Shared, handler: usize) {
             watch.to(Cause::Queue);
             let mut round = Round { watch: &mut watch, room: &mut room, aside: &mut aside };
             serve(shared, &process, &mut round, &mut ctx, &mut interrupter, &mut faults, &mut told);
-            rests |= process.unreadable.load(Ordering::Relaxed);
+            rests |= process.unreadable.is_so();
         }
         if rests {
             std::thread::sleep(UNREADABLE);

@@ -19,6 +19,7 @@ use crate::faults::affinity;
 use crate::faults::moves::Moves;
 use crate::faults::stuck::Stuck;
 use crate::faults::uffd::{FEATURES, feature};
+use crate::faults::unreadable::Unreadable;
 use crate::programs::alone::{Alone, NextLook};
 use crate::programs::kcmp::runs_in_memory_of;
 use crate::programs::mappings::{self, LAST_ADDRESS, Mapping};
@@ -66,7 +67,7 @@ pub struct Process {
     /// Messages of the kernel applied so far.
     pub applied: AtomicU32,
     /// The next message of the kernel could not be read, and is there still.
-    pub unreadable: AtomicBool,
+    pub unreadable: Unreadable,
     /// Up to which address it was looked at for what it did not get when it was forked.
     pub looked_to: AtomicU64,
     /// What a successor must know of it.
@@ -197,7 +198,7 @@ impl Process {
             regions: Mutex::default(),
             moves: Mutex::default(),
             applied: AtomicU32::new(0),
-            unreadable: AtomicBool::default(),
+            unreadable: Unreadable::default(),
             looked_to: AtomicU64::new(match record.stage {
                 Stage::Child => 0,
                 _ => LAST_ADDRESS,
