@@ -7,6 +7,7 @@
 #![deny(clippy::print_stderr, clippy::print_stdout)] // Who cannot be heard would end.
 #![forbid(unsafe_code)]
 
+mod log;
 #[macro_use]
 mod output;
 mod progress;
@@ -168,7 +169,7 @@ pub fn main() -> ExitCode {
         Err(code) => return code,
     };
     tracing_subscriber::fmt()
-        .with_writer(|| output::Log)
+        .with_writer(|| log::Log)
         .with_target(false)
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_env("CLEW_LOG")

@@ -4,7 +4,7 @@ use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write};
 
 use clap::ValueEnum;
-use clew_core::shown::{beginning_shown, shown, shown_json, shown_lines};
+use clew_core::shown::{beginning_shown, shown_json, shown_lines};
 use serde::Serialize;
 
 /// Prints a line; see [`write`].
@@ -52,23 +52,6 @@ pub fn raw(bytes: &[u8]) {
     }
 }
 
-/// Where logs go: standard error, one line an event, whatever is in it.
-pub struct Log;
-
-impl Write for Log {
-    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
-        let text = String::from_utf8_lossy(event);
-        let line = shown(text.strip_suffix('\n').unwrap_or(&text));
-        // As with remarks: what cannot be said ends nobody, and whoever is given an error here may.
-        let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
-        Ok(event.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 /// Prints `value` as JSON.
 pub fn json(value: &impl Serialize) -> Result<(), crate::Failure> {
     json_text(&serde_json::to_string_pretty(value)?);
@@ -87,7 +70,7 @@ pub fn json_text(text: &str) {
 /// without an end would take hours.
 const MOST_OF_CELL: usize = 1000;
 
-/// A table without borders, at most 100 columns wide. What cells say is [`shown`], as far as anybody reads it.
+/// A table without borders, at most 100 columns wide. What cells say is [`beginning_shown`], as far as anybody reads it.
 pub fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
     let mut table = comfy_table::Table::new();
     table

@@ -17,16 +17,21 @@ fn executable(dir: &TempDir, name: &str, text: &[u8]) -> PathBuf {
     path
 }
 
-/// A full disk is one way, a pipe that nobody reads any more the other.
+/// A full disk is one way, a pipe that nobody reads any more another; and one whose reader sleeps.
 #[test]
 fn a_daemon_and_a_supervisor_that_cannot_be_heard_go_on() {
     if !can_run("unheard::log", &["cc"]) {
         return;
     }
     let dir = TempDir::new();
-    let begins = format!("#!/bin/sh\nexport CLEW_LOG=info\nexec {} \"$@\"", binary().display());
-    for (name, end) in [("full", " 2>/dev/full\n"), ("closed", " 2>&-\n")] {
-        let own = executable(&dir, name, format!("{begins}{end}").as_bytes());
+    let pipe = dir.join("pipe");
+    let fill = "head -c 65536 /dev/zero";
+    let asleep = format!("mkfifo {0}\nexec 9<>{0}\n{fill} >&9", pipe.display());
+    let ways = [("full", "", "/dev/full"), ("closed", "", "&-"), ("asleep", &*asleep, "&9")];
+    for (name, before, end) in ways {
+        let begins = format!("#!/bin/sh\nexport CLEW_LOG=info\n{before}");
+        let text = format!("{begins}\nexec {} \"$@\" 2>{end}\n", binary().display());
+        let own = executable(&dir, name, text.as_bytes());
         let mut fixture = Fixture::start_of(&own, "1GiB", &["--scheme", "zram", "--supervise"]);
         let mut program = fixture.run_touch("touch", PAGES, 50, 1);
         let sum = program.ask("sum");

@@ -1,5 +1,5 @@
 //! The words that every part of Clew shares: pages, apps, events, units, and the six questions a
-//! swap scheme answers. No I/O, no clock, no threads.
+//! swap scheme answers. No I/O but remarks ([`mod@remark`]), no clock, no threads.
 #![forbid(unsafe_code)]
 
 pub mod app;
@@ -7,6 +7,7 @@ pub mod event;
 pub mod order;
 pub mod page;
 pub mod policy;
+pub mod remark;
 pub mod seeded;
 pub mod shown;
 pub mod tier;

@@ -6,16 +6,6 @@
 
 use std::borrow::Cow;
 
-/// Says something on standard error, as [`shown_lines`] has it. Nobody ends because that cannot be written (a full disk, a pipe whose
-/// reader has gone): a daemon has programs.
-#[macro_export]
-macro_rules! remark {
-    ($($word:tt)*) => {{
-        let line = format!("{}\n", $crate::shown::shown_lines(&format!($($word)*)));
-        let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
-    }};
-}
-
 /// `text` in one line in which every character is seen and takes columns: `\n`, `\x1b`, `\u{202e}`
 /// in place of those that are not.
 pub fn shown(text: &str) -> Cow<'_, str> {

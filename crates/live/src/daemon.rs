@@ -63,6 +63,8 @@ const PAGE_BYTES: usize = 4096;
 
 /// Descriptors that must be left when a daemon begins to serve: for clients, agents, a program.
 const SPARE_DESCRIPTORS: usize = 64;
+/// A daemon that panicked may take so long to say why.
+const REPORTING_SECONDS: u32 = 5;
 
 /// Lets go of what a private daemon has from who started it: descriptors but the first three, and the
 /// directory. Whoever waits for their end would wait for this daemon's. To be called first of all.
@@ -191,6 +193,8 @@ pub fn run(
         if profiles::is_caught() {
             return;
         }
+        // SAFETY: a call without pointers. Where nobody reads what is reported, that ends this process.
+        unsafe { libc::alarm(REPORTING_SECONDS) };
         report(panic);
         std::process::abort();
     }));

@@ -281,6 +281,15 @@ impl Client {
     pub fn order(&mut self, request: &Request) -> Result<(), ControlError> {
         self.call::<()>(request)
     }
+
+    /// The same, from a daemon that may never answer.
+    pub fn order_within(
+        &mut self,
+        request: &Request,
+        patience: Duration,
+    ) -> Result<(), ControlError> {
+        self.call_for::<()>(request, patience)
+    }
 }
 
 #[cfg(test)]

@@ -169,7 +169,7 @@ pub(super) fn replace_living(socket: &Path) -> Result<(), DaemonError> {
     let Some(name) = predecessor::server(socket).map_err(fail)? else { return Ok(()) };
     let Some(process) = name.open().map_err(fail)? else { return Ok(()) };
     let asked = Client::connect(socket)
-        .and_then(|mut c| c.order(&Request::HandOver { started: name.started }));
+        .and_then(|mut c| c.order_within(&Request::HandOver { started: name.started }, PATIENCE));
     if asked.is_ok() && name.ends(&process, PATIENCE) || name.kill(PATIENCE) {
         return Ok(());
     }

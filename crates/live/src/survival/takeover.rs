@@ -22,6 +22,7 @@ use clew_engine::{MoverContext, Staged};
 use clew_store::flash::file::{DeviceError, FileDevice};
 use clew_store::flash::{AdoptFlashError, Flash, FlashConfig, FlashLeft, LogId, Place};
 use clew_store::{Handle, Journal, Space, SpaceJournal, Store, StoreConfig, Tables, points};
+use crossbeam_channel::bounded;
 
 use crate::agents::agent::{Agent, PATIENCE};
 use crate::agents::candidate::Candidate;
@@ -427,7 +428,7 @@ impl Adopted {
     }
 
     /// Ends what was under way and begins to serve: each program as soon as its agent, and those in
-    /// whose batches it has a part, can be asked.
+    /// whose batches it has a part, can be asked. Waits until all are served that need to ask nobody.
     pub fn serve(self, shared: &Arc<Shared>) {
         let in_batches: HashSet<SpaceId> = self
             .processes
@@ -439,11 +440,16 @@ impl Adopted {
         let (waits, at_once): (Vec<_>, Vec<_>) =
             self.processes.iter().cloned().partition(|p| in_batches.contains(&p.id));
         let adopted = Arc::new(self);
-        shared.recovering.fetch_add(1, Ordering::SeqCst);
-        adopted.recover(shared, at_once);
-        if waits.is_empty() {
-            return;
-        }
+        let (are_served, until_served) = bounded(1);
+        start_recovering(shared, {
+            let (shared, adopted) = (shared.clone(), adopted.clone());
+            move || {
+                adopted.recover(&shared, at_once.clone(), || {
+                    let _ = are_served.try_send(());
+                });
+            }
+        });
+        let _ = until_served.recv();
         // Families, each by the one whose staging area it is: a frozen agent holds up its own only.
         let mut families: HashMap<SpaceId, Vec<Arc<Process>>> = HashMap::new();
         for process in waits {
@@ -454,15 +460,8 @@ impl Adopted {
             families.entry(head.unwrap_or(process.id)).or_default().push(process);
         }
         for family in families.into_values().map(Arc::new) {
-            shared.recovering.fetch_add(1, Ordering::SeqCst);
-            let spawned = std::thread::Builder::new().name("recover".into()).spawn({
-                let (shared, adopted, family) = (shared.clone(), adopted.clone(), family.clone());
-                move || adopted.ask_and_recover(&shared, &family)
-            });
-            if let Err(error) = spawned {
-                tracing::warn!(%error, "no thread to recover some programs: they come first");
-                adopted.ask_and_recover(shared, &family);
-            }
+            let (own, adopted) = (shared.clone(), adopted.clone());
+            start_recovering(shared, move || adopted.ask_and_recover(&own, &family));
         }
     }
 
@@ -471,11 +470,16 @@ impl Adopted {
         for process in family {
             process.memory.sync();
         }
-        self.recover(shared, family.to_vec());
+        self.recover(shared, family.to_vec(), || {});
     }
 
-    /// Counts itself out of [`Shared::recovering`] at the end.
-    fn recover(&self, shared: &Arc<Shared>, mut family: Vec<Arc<Process>>) {
+    /// Counts itself out of [`Shared::recovering`] at the end. `are_served` is called when nobody of the family waits any more.
+    fn recover(
+        &self,
+        shared: &Arc<Shared>,
+        mut family: Vec<Arc<Process>>,
+        are_served: impl FnOnce(),
+    ) {
         let (mut ctx, mut interrupter) = (MoverContext::default(), Interrupter::default());
         let mut next = 0;
         while let Some(process) = family.get(next).cloned() {
@@ -522,6 +526,7 @@ impl Adopted {
                 let _ = shared.governor.send(Message::Adopted(process.clone()));
             }
         }
+        are_served();
         // One that is frozen is silent from now on; the others' pages can go.
         let until = Instant::now() + PATIENCE;
         for (process, held) in family.iter().zip(none_go) {
@@ -530,6 +535,17 @@ impl Adopted {
             drop(held);
         }
         shared.recovering.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Has `recover` done by a thread of its own, or here if there is none to be had.
+fn start_recovering(shared: &Shared, recover: impl Fn() + Clone + Send + 'static) {
+    shared.recovering.fetch_add(1, Ordering::SeqCst);
+    let here = recover.clone();
+    let spawned = std::thread::Builder::new().name("recover".into()).spawn(recover);
+    if let Err(error) = spawned {
+        tracing::warn!(%error, "no thread to recover some programs: they come first");
+        here();
     }
 }
 
