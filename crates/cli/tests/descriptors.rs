@@ -84,9 +84,8 @@ fn strangers_leave_descriptors_to_children_and_clients() {
     });
     assert!(settled.is_some(), "{most} descriptors\n{}", fixture.log());
     // They are given no more, but for a moment what is being closed, and there are more of them than descriptors.
-    let fewer = poll(LONG, || {
-        ((fixture.daemon_descriptors() as u64) < LIMIT - LIMIT / 16).then_some(())
-    });
+    let fewer =
+        poll(LONG, || ((fixture.daemon_descriptors() as u64) < LIMIT - LIMIT / 16).then_some(()));
     assert!(fewer.is_some(), "{} descriptors\n{}", fixture.daemon_descriptors(), fixture.log());
     for _ in 0..3 {
         let answer = program.ask("fork-keep");

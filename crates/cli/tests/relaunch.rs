@@ -259,6 +259,33 @@ fn samples_become_smaller_while_nearly_all_is_used() {
 }
 
 #[test]
+fn who_has_just_begun_is_in_front_unless_somebody_was_brought_there() {
+    if !can_run("relaunch::launch", &["cc"]) {
+        return;
+    }
+    let mut fixture = Fixture::start("1GiB");
+    let programs = ["one", "two"].map(|name| fixture.run_touch(name, PAGES, 50, 3));
+    assert_eq!(fixture.app("one").state, "background", "another has begun since");
+    assert_eq!([fixture.app("one").launches, fixture.app("two").launches], [1, 1]);
+    fixture.order(&Request::Fg { app: "one".to_string() });
+    let three = fixture.run_touch("three", PAGES, 50, 3);
+    let states = ["one", "two", "three"].map(|name| fixture.app(name).state);
+    assert_eq!(states, ["foreground", "background", "background"]);
+    assert_eq!(fixture.app("three").launches, 0, "it has not been in front");
+    // A second program of an app that was there is no launch.
+    fixture.order(&Request::Bg { app: "one".to_string() });
+    let more = fixture.run_touch("two", PAGES, 50, 3);
+    assert_eq!(fixture.app("two").launches, 1);
+    // And it is over without anybody's saying so.
+    let four = fixture.run_touch("four", PAGES, 50, 3);
+    assert_eq!(fixture.app("four").launches, 1);
+    let over = || (fixture.app("four").state == "background").then_some(());
+    poll(LONG, over).expect("it is in front no more");
+    programs.into_iter().chain([three, more, four]).for_each(Program::quit);
+    fixture.assert_daemon_lives();
+}
+
+#[test]
 fn who_works_is_in_front_where_nobody_says_so() {
     if !can_run("relaunch::activity", &["cc"]) {
         return;

@@ -38,7 +38,8 @@ fn a_name_cannot_work_the_terminal() {
     let ps = plain(&fixture.verb(&["ps"]));
     assert!(ps.contains("not managed") && ps.matches(shown).count() == 3, "{ps}");
     let column = ps.lines().find_map(|line| line.find("STATE")).expect("a header");
-    let at: Vec<_> = ps.lines().filter_map(|line| line.find("background")).collect();
+    let state = |line: &str| line.find("background").or_else(|| line.find("foreground"));
+    let at: Vec<_> = ps.lines().filter_map(state).collect();
     assert_eq!(at, [column, column], "{ps}");
     let top = plain(&fixture.verb(&["top", "--once", "--interval", "0.1"]));
     assert!(top.contains("\\x1b[2J\\nx\\x9bK"), "{top}");

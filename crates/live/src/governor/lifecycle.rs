@@ -2,33 +2,61 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use clew_core::{AppId, AppState, Event, PageId, Profile, Trigger};
 use clew_engine::budget::Use;
 use clew_store::{Entry, State, points};
 use crossbeam_channel::Sender;
 
-use super::Governor;
 use super::requests::{Then, reply};
+use super::{App, Governor};
 use crate::control::trusted_path::own_uid;
 use crate::faults::affinity;
 use crate::programs::let_go::end_agents;
 use crate::programs::process::Process;
 
+/// For how long an app that has just begun is in front, where nobody else is.
+const LAUNCH: Duration = Duration::from_secs(10);
+
 impl Governor {
-    pub(super) fn foreground(&mut self, app: AppId) {
-        let before: Vec<AppId> = self
-            .apps
-            .iter()
-            .filter(|(id, a)| **id != app && a.state == AppState::Foreground)
-            .map(|(id, _)| *id)
-            .collect();
-        for other in before {
+    /// `app` has its first program. Who starts one waits for it or is about to use it: it is in front, unless somebody
+    /// was brought there.
+    pub(super) fn launch(&mut self, app: AppId) {
+        let mut in_front = self.apps.values().filter(|a| a.state == AppState::Foreground);
+        if in_front.any(|a| a.launched.is_none()) {
+            return;
+        }
+        self.others_to_background(app);
+        if let Some(a) = self.apps.get_mut(&app) {
+            a.state = AppState::Foreground;
+            a.launched = Some(Instant::now());
+        }
+        self.tell(&Event::Launch { app });
+    }
+
+    pub(super) fn end_launches(&mut self) {
+        let is_over = |a: &&App| a.launched.is_some_and(|since| since.elapsed() >= LAUNCH);
+        let over = self.apps.iter().filter(|(_, a)| is_over(a)).map(|(id, _)| *id);
+        for app in over.collect::<Vec<AppId>>() {
+            self.background(app);
+        }
+    }
+
+    fn others_to_background(&mut self, app: AppId) {
+        let in_front = self.apps.iter().filter(|(_, a)| a.state == AppState::Foreground);
+        let others = in_front.map(|(id, _)| *id).filter(|id| *id != app);
+        for other in others.collect::<Vec<AppId>>() {
             self.background(other);
         }
+    }
+
+    pub(super) fn foreground(&mut self, app: AppId) {
+        self.others_to_background(app);
         let faults = self.faults_of(app);
         if let Some(a) = self.apps.get_mut(&app) {
             a.state = AppState::Foreground;
+            a.launched = None;
         }
         for process in self.shared.of_app(app) {
             process.relaunching.store(true, Ordering::Relaxed);
@@ -63,6 +91,7 @@ impl Governor {
         self.clear_touches(app);
         if let Some(a) = self.apps.get_mut(&app) {
             a.state = AppState::Background;
+            a.launched = None;
         }
         self.tell(&Event::Background { app });
         self.keep_profile(app);

@@ -95,6 +95,8 @@ struct App {
     /// Whose it is: its name is one of that user's.
     uid: u32,
     state: AppState,
+    /// It is in front because it has just begun, and since when: nobody has said so.
+    launched: Option<Instant>,
     activity: Activity,
     /// A process that said it would become a program of it, and when; its agent has not come.
     awaited: Option<(u32, Instant)>,
@@ -464,6 +466,7 @@ impl Governor {
                 name: name.to_string(),
                 uid,
                 state: AppState::Background,
+                launched: None,
                 activity: Activity::default(),
                 past_faults: 0,
                 past_demand: 0,
@@ -483,7 +486,6 @@ impl Governor {
         if let Some(profile) = self.profiles.of(name).filter(|_| uid == own_uid()) {
             self.driver.know(id, profile.clone());
         }
-        self.tell(&Event::Launch { app: id });
         self.tell(&Event::Background { app: id });
         id
     }
@@ -542,6 +544,7 @@ impl Governor {
             self.end_pleas_that_cannot_begin();
             self.admit_candidates();
             self.end_quiet_relaunches();
+            self.end_launches();
             if self.stopping.is_none() {
                 self.driver.take_samples(self.now, &self.programs);
                 self.carry_out(None);

@@ -128,8 +128,14 @@ impl Governor {
                         shares_with: None,
                         resident,
                     });
-                } else if let Some(app) = self.apps.get_mut(&app) {
-                    app.awaited = Some((pid, Instant::now()));
+                } else {
+                    let is_first = self.shared.of_app(app).is_empty();
+                    if let Some(app) = self.apps.get_mut(&app) {
+                        app.awaited = Some((pid, Instant::now()));
+                    }
+                    if is_first {
+                        self.launch(app);
+                    }
                 }
                 reply(&answer, Ok(()));
             }
