@@ -1,7 +1,7 @@
 //! What is said on standard error, by whoever has something to say: commands, daemons, logs.
 //!
 //! Nobody ends because it cannot be written (a full disk, a pipe whose reader has gone), and nobody waits for a reader
-//! that sleeps: a daemon has programs. What does not go away within [`PATIENCE`] is left out, and how much that was is
+//! that sleeps: a daemon has programs. What does not go away within a tenth of a second is left out, and how much that was is
 //! told before the next thing that does.
 
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 /// What goes into a pipe at once that takes anything (`PIPE_BUF`).
 const PIECE: usize = 4096;
 /// How long a reader that has read so far may take to read on.
-const PATIENCE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 const NONE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// Remarks left out since the last one that was not.
