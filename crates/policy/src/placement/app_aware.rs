@@ -14,7 +14,8 @@
 //! Which app has pages where is known from what left ([`Event::Stored`]): also where it left on an order of an earlier assignment, and
 //! after a daemon was succeeded by another, who is told of all that is stored.
 //!
-//! The app in front is not ended: its pages were all asked back when it came there.
+//! The app in front is not ended: its pages were all asked back when it came there. If some are at a donor that is not up
+//! when it goes to the background, it ends then.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -120,13 +121,7 @@ impl AppAware {
     }
 
     fn end_apps_of(&mut self, donor: DonorId, state: DonorState, view: &View<'_>) {
-        let reason = match state {
-            // Their pages have a second copy.
-            DonorState::Up | DonorState::Single => return,
-            DonorState::Weak => "the link to the donor of its memory is weak or busy",
-            DonorState::Pressed => "the donor of its memory wants it back",
-            DonorState::Lost => "the donor of its memory is lost",
-        };
+        let Some(reason) = why_to_end(state) else { return };
         let is_background = |app: &AppId| {
             view.facts.apps.get(app).is_some_and(|stats| stats.state == AppState::Background)
         };
@@ -135,6 +130,17 @@ impl AppAware {
         for app in of_donor.filter(|app| stored(*app, view) > 0) {
             self.to_end.push_back(Ending { app, reason });
         }
+    }
+}
+
+/// Why apps end whose donor is in this state, if they do.
+fn why_to_end(state: DonorState) -> Option<&'static str> {
+    match state {
+        // Their pages have a second copy.
+        DonorState::Up | DonorState::Single => None,
+        DonorState::Weak => Some("the link to the donor of its memory is weak or busy"),
+        DonorState::Pressed => Some("the donor of its memory wants it back"),
+        DonorState::Lost => Some("the donor of its memory is lost"),
     }
 }
 
@@ -155,6 +161,12 @@ impl Observe for AppAware {
             Event::Exit { app } => self.forget(app),
             // Everything of it came back; what it gets next may be another donor.
             Event::Background { app } if stored(app, view) == 0 => self.forget(app),
+            Event::Background { app } if self.params.on_loss == OnLoss::End => {
+                let of_app = self.was_at.iter().filter(|(_, of)| *of == app);
+                let states = of_app.filter_map(|(donor, _)| view.facts.donors.get(donor));
+                let reason = states.copied().find_map(why_to_end);
+                self.to_end.extend(reason.map(|reason| Ending { app, reason }));
+            }
             Event::Donor { donor, state } if self.params.on_loss == OnLoss::End => {
                 self.end_apps_of(donor, state, view);
             }
@@ -330,6 +342,13 @@ mod tests {
             facts.apps.get_mut(&AppId(4)).unwrap().state = AppState::Foreground;
             let lost = Event::Donor { donor: donor(0), state };
             assert_eq!(tell(&mut policy, lost, &facts), [AppId(1), AppId(2)], "{state:?}");
+            // Who was in front ends when it no longer is, unless all of it is back by then.
+            let goes = || Event::Background { app: AppId(4) };
+            assert_eq!(tell(&mut policy, goes(), &facts), [], "{state:?}: it is up again");
+            facts.donors.insert(donor(0), state);
+            assert_eq!(tell(&mut policy, goes(), &facts), [AppId(4)], "{state:?}");
+            has(&mut facts, 4, 0);
+            assert_eq!(tell(&mut policy, goes(), &facts), [], "{state:?}: it is back");
             for state in [DonorState::Up, DonorState::Single] {
                 let back = Event::Donor { donor: donor(0), state };
                 assert_eq!(tell(&mut policy, back, &facts), []);
