@@ -303,6 +303,12 @@ fn facts_follow_the_life_of_an_app() {
     let facts = m.engine.facts();
     assert!(!facts.apps.contains_key(&AppId(2)) && !facts.launch_sets.contains_key(&AppId(2)));
     assert_eq!((facts.foreground, facts.app_of(SpaceId(2))), (None, None));
+    // One that begins behind another takes nobody's place, and was away for no time yet.
+    m.tell(Event::Relaunch { app: AppId(1) });
+    m.tell(Event::Background { app: AppId(3) });
+    let facts = m.engine.facts();
+    assert_eq!(facts.foreground, Some(AppId(1)));
+    assert!(facts.apps[&AppId(3)].last_foreground > facts.apps[&AppId(1)].last_foreground);
 }
 
 // ---- policies that answer in every way -------------------------------------------------------------

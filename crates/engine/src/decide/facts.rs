@@ -78,7 +78,12 @@ impl FactsKeeper {
             }
             Event::Background { app } => {
                 let (now, unseen) = (self.facts.now, !self.facts.all_touches_seen);
+                let has_begun = !self.facts.apps.contains_key(&app);
                 let stats = self.app(app);
+                if has_begun {
+                    // Behind another that stays in front: it was away for no time yet.
+                    stats.last_foreground = now;
+                }
                 if unseen {
                     // An app in front uses its memory, though nobody sees it.
                     stats.last_access = now;
