@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use clew_core::{Event, PageId, PageRun, Tier, Vpn};
+use clew_core::{Event, PageId, PageRun, SpaceId, Tier, Vpn};
 use clew_store::State;
 
 use super::{BEING_PREPARED, Governor, Waiting};
@@ -54,6 +54,16 @@ impl Governor {
     pub(super) fn protect_by_rule(&mut self, process: &Process) {
         if self.config.rule(&process.command).protect {
             self.driver.protect(process.id, process.app);
+        }
+    }
+
+    /// Faults of a program, and what a look through it has found, may be heard of before it is heard that it is managed:
+    /// of one that a rule protects no page must be known by then.
+    pub(super) fn protect_before_it_is_known(&mut self, space: SpaceId) {
+        if self.driver.facts().app_of(space).is_none()
+            && let Some(process) = self.shared.process(space)
+        {
+            self.protect_by_rule(&process);
         }
     }
 

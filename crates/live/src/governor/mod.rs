@@ -503,6 +503,9 @@ impl Governor {
         let asks = self.driver.run_ahead().is_none();
         while let Ok(event) = shared.ring.1.try_recv() {
             self.last_busy = Instant::now();
+            if let Event::Access { page, .. } | Event::PageIn { page, .. } = event {
+                self.protect_before_it_is_known(page.space());
+            }
             // Asked first: what comes next may depend on where the page was.
             match event {
                 Event::PageIn { page, demand, .. } => {
