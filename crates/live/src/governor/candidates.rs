@@ -51,26 +51,19 @@ impl Governor {
         });
     }
 
-    pub(super) fn protect_by_rule(&mut self, process: &Process) {
-        if self.config.rule(&process.command).protect {
-            self.driver.protect(process.id, process.app);
-        }
-    }
-
-    /// Faults of a program, and what a look through it has found, may be heard of before it is heard that it is managed:
-    /// of one that a rule protects no page must be known by then.
-    pub(super) fn protect_before_it_is_known(&mut self, space: SpaceId) {
+    /// If policies do not know of this space yet, and a rule protects its program, none of its pages will be known.
+    pub(super) fn protect_by_rule(&mut self, space: SpaceId) {
         if self.driver.facts().app_of(space).is_none()
             && let Some(process) = self.shared.process(space)
+            && self.config.rule(&process.command).protect
         {
-            self.protect_by_rule(&process);
+            self.driver.protect(space, process.app);
         }
     }
 
     /// The policies learn of a program that a predecessor managed, or of a forked child from which
     /// pages can be taken from now on, as if all had happened now.
     pub(super) fn introduce(&mut self, process: &Arc<Process>) {
-        self.protect_by_rule(process);
         self.tell(&Event::SpaceStart { space: process.id, app: process.app, file: false });
         let mut stored = Vec::new();
         let mut runs: Vec<PageRun> = Vec::new();

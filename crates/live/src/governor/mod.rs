@@ -381,6 +381,16 @@ impl Governor {
             }
         }
         self.note_put(event);
+        // Whichever comes first: faults of a program, and what a look through it has found, may be heard of before it is
+        // heard that it is managed.
+        match *event {
+            Event::SpaceStart { space, .. } => self.protect_by_rule(space),
+            Event::Access { page, .. } | Event::PageIn { page, .. } => {
+                self.protect_by_rule(page.space());
+            }
+            Event::Resident { run } => self.protect_by_rule(run.first.space()),
+            _ => {}
+        }
         match *event {
             Event::Moved { from, to } => self.moves.push(from, to),
             Event::PageIn { page, demand: true, .. } => {
@@ -503,9 +513,6 @@ impl Governor {
         let asks = self.driver.run_ahead().is_none();
         while let Ok(event) = shared.ring.1.try_recv() {
             self.last_busy = Instant::now();
-            if let Event::Access { page, .. } | Event::PageIn { page, .. } = event {
-                self.protect_before_it_is_known(page.space());
-            }
             // Asked first: what comes next may depend on where the page was.
             match event {
                 Event::PageIn { page, demand, .. } => {

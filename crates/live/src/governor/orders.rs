@@ -101,12 +101,7 @@ impl Governor {
         {
             self.introduce(process);
         } else if let Some(Ok(process)) = &done.managed {
-            self.protect_by_rule(process);
             self.tell(&Event::SpaceStart { space: process.id, app: process.app, file: false });
-        }
-        // Another worker may have looked through a program that the one who prepared it has not told of yet.
-        if let Some(process) = &done.process {
-            self.protect_before_it_is_known(process.id);
         }
         for event in &done.events {
             if let Event::PageIn { page, .. } = event {
