@@ -218,6 +218,79 @@ fn what_is_written_beside_a_socket_is_written_again() {
     fixture.assert_daemon_lives();
 }
 
+/// They are removed as a whole, too, and whoever comes after that meets this daemon.
+#[test]
+fn the_directory_of_a_socket_is_made_again() {
+    let Some((mut fixture, mut program, sum)) = swapped_out("survive::removed", &ZRAM) else {
+        return;
+    };
+    let status = fixture.status();
+    let directory = fixture.socket.parent().expect("it has one").to_path_buf();
+    let aside = directory.with_extension("aside");
+    std::fs::rename(&directory, &aside).expect("nothing else has that name");
+    let is_back = || Client::connect(&fixture.socket).and_then(|mut client| client.status()).ok();
+    let met = poll(LONG, is_back).map(|status| status.daemon_pid);
+    assert_eq!(met, Some(status.daemon_pid));
+    let second = fixture.verb(&["daemon", "--budget", "1GiB"]);
+    assert_eq!(second.status.code(), Some(1), "{}", texts(&second));
+    // Agents find it, too.
+    let mut late = fixture.run_touch("late", PAGES, 50, 9);
+    let late_sum = late.ask("sum");
+    fixture.swap_out_at_least("late", BYTES * 8 / 10);
+    fixture.kill_daemon();
+    fixture.start_successor(&[]);
+    program.expect("sum", &sum);
+    late.expect("sum", &late_sum);
+    program.quit();
+    late.quit();
+    fixture.wait_all_freed("touch");
+    fixture.assert_daemon_lives();
+    std::fs::remove_dir_all(aside).expect("it is ours");
+}
+
+/// Two that serve one place would be taken for one by whoever comes after them.
+#[test]
+fn where_another_daemon_has_begun_nothing_is_made_again() {
+    let Some((fixture, mut program, sum)) = swapped_out("survive::displaced", &ZRAM) else {
+        return;
+    };
+    let first = fixture.status().daemon_pid;
+    let directory = fixture.socket.parent().expect("it has one").to_path_buf();
+    let aside = directory.with_extension("aside");
+    // Nobody of this process may come in between: the first one looks each second.
+    assert!(signal(first, "STOP"));
+    std::fs::rename(&directory, &aside).expect("nothing else has that name");
+    std::fs::create_dir(&directory).expect("it is free");
+    let socket = fixture.socket.clone();
+    let mut second = clew();
+    let words = ["daemon", "--budget", "1GiB", "--socket"];
+    let mut second = second.args(words).arg(&socket).spawn().expect("it starts");
+    let serves = || {
+        let status = Client::connect(&socket).and_then(|mut client| client.status()).ok()?;
+        (status.daemon_pid == second.id()).then_some(())
+    };
+    let began = poll(LONG, serves);
+    assert!(signal(first, "CONT"));
+    began.expect("the second one serves");
+    let is_said = || {
+        let log = std::fs::read_to_string(aside.join("daemon.log")).unwrap_or_default();
+        log.contains("has begun to serve there").then_some(())
+    };
+    poll(LONG, is_said).expect("the first one says who is there");
+    assert_eq!(fixture.status().daemon_pid, second.id());
+    fixture.order(&Request::Stop);
+    assert!(wait_for_end(&mut second, LONG).expect("it ends").success());
+    // Then the place is free again.
+    let is_back = || {
+        let status = Client::connect(&socket).and_then(|mut client| client.status()).ok()?;
+        (status.daemon_pid == first).then_some(())
+    };
+    poll(LONG, is_back).expect("the first one is there again");
+    program.expect("sum", &sum);
+    program.quit();
+    std::fs::remove_dir_all(aside).expect("it is ours");
+}
+
 /// What is stored would be lost with the daemon.
 #[test]
 fn a_daemon_whose_keeper_has_died_is_not_replaced_and_says_so() {

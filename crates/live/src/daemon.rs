@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
@@ -35,8 +35,9 @@ use crate::programs::shared::{Handlers, Shared};
 use crate::recording::decisions::Tap;
 use crate::recording::file_reads::FileStreams;
 use crate::recording::recorder::{self, Recorder};
+use crate::survival::beside::{Beside, Listener};
 use crate::survival::keeper::Keeper;
-use crate::survival::predecessor::{self, Beside, Predecessor};
+use crate::survival::predecessor::{self, Predecessor};
 use crate::survival::records::{DaemonDescriptors, column};
 use crate::survival::rehearsal::{Prospect, rehearse};
 use crate::survival::takeover::{self, Estate};
@@ -56,7 +57,7 @@ pub use error::DaemonError;
 pub use places::{Bound, agents_socket, check_names, listen_for_clients};
 
 use belongings::Belongings;
-use places::{is_socket, living_daemon, open_to, replace_living};
+use places::{AGENTS, is_socket, living_daemon, open_to, replace_living};
 
 /// Bytes of a page.
 const PAGE_BYTES: usize = 4096;
@@ -329,16 +330,24 @@ pub fn run(
     let own = shared.journal.own();
     record.save(&own);
     points::start_recorded();
+    // The sockets are never closed: a thread that cannot be started would take them with it.
+    let agents: &'static OwnedFd = Box::leak(Box::new(agents));
+    let control: &'static UnixListener = Box::leak(Box::new(UnixListener::from(control)));
     let beside =
         Beside::commit(socket, keeper.pid(), generation, shared.journal.segment().as_raw_fd())
             .map_err(file("writing down the keeper of", socket))?;
     points::start_committed();
     keeper.keep();
-    governor.look_beside(beside);
-    bound.0 = [socket.to_path_buf(), agents_socket(socket)]
-        .into_iter()
-        .skip(usize::from(given))
-        .collect();
+    let listeners: Vec<_> = [
+        (socket.to_path_buf(), libc::SOCK_STREAM, control.as_fd()),
+        (agents_socket(socket), AGENTS, agents.as_fd()),
+    ]
+    .into_iter()
+    .skip(usize::from(given))
+    .map(|(path, kind, socket)| Listener { path, kind, socket })
+    .collect();
+    bound.0 = listeners.iter().map(|listener| listener.path.clone()).collect();
+    governor.look_beside(beside.with_listeners(listeners, mode, group));
     if lost == 0 {
         takeover::end_keepers(&mut record.old_keepers);
         record.save(&own);
@@ -379,9 +388,6 @@ pub fn run(
         let took = began.elapsed().as_secs_f64() * 1e3;
         said = format!("took over {programs} programs within {took:.0} ms, serving");
     }
-    // The sockets are never closed: a thread that cannot be started would take them with it.
-    let agents: &'static OwnedFd = Box::leak(Box::new(agents));
-    let control: &'static UnixListener = Box::leak(Box::new(UnixListener::from(control)));
     let (answer, for_agents) = (to_governor.clone(), shared.clone());
     spawn("agents".into(), Box::new(move || accept_agents(&for_agents, agents, &answer)));
     let (answer, users) = (to_governor.clone(), shared.users.clone());

@@ -10,7 +10,7 @@ use clew_store::flash::{Flash, LogId};
 use clew_store::{Journal, Store, StoreConfig, Tables};
 
 use super::DaemonError;
-use super::places::{Bound, agents_socket, free, given_socket};
+use super::places::{AGENTS, Bound, agents_socket, free, given_socket};
 use crate::agents::seqpacket;
 use crate::config::{Config, DonorsConfig, FlashPlace};
 use crate::control::exporter;
@@ -148,9 +148,7 @@ impl Belongings {
             }
             None => bound.listen(socket, libc::SOCK_STREAM)?,
         };
-        // Nobody waits in accept for a peer that has gone away again.
-        let kind = libc::SOCK_SEQPACKET | libc::SOCK_NONBLOCK;
-        let agents = bound.listen(&agent_socket, kind)?;
+        let agents = bound.listen(&agent_socket, AGENTS)?;
         let measured = affinity::measure();
         let placement = measured.map_or(Placement::Free, |m| m.choose());
         tracing::info!(?measured, ?placement, "fault placement");

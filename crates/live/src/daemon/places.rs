@@ -3,7 +3,7 @@
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,8 +15,12 @@ use crate::agents::seqpacket;
 use crate::control::client::Client;
 use crate::control::protocol::Request;
 use crate::control::trusted_path;
+use crate::survival::beside::let_in;
 use crate::survival::last_threads;
 use crate::survival::predecessor::{self, ProcessName};
+
+/// What the socket for agents is: nobody waits in accept for a peer that has gone away again.
+pub(super) const AGENTS: libc::c_int = libc::SOCK_SEQPACKET | libc::SOCK_NONBLOCK;
 
 /// Where the daemon that serves `socket` hears agents.
 pub fn agents_socket(socket: &Path) -> PathBuf {
@@ -154,8 +158,7 @@ pub(super) fn open_to(socket: &Path, group: Option<u32>, given: bool) -> Result<
         }
     }
     for path in sockets {
-        chown(path, None, Some(group)).map_err(fail(path))?;
-        set(path, 0o660)?;
+        let_in(path, group).map_err(fail(path))?;
     }
     Ok(())
 }

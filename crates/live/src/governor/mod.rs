@@ -56,7 +56,7 @@ use crate::programs::looks::Looks;
 use crate::programs::plea::Plea;
 use crate::programs::process::Process;
 use crate::programs::shared::Shared;
-use crate::survival::predecessor::Beside;
+use crate::survival::beside::Beside;
 use crate::workers::crew::Crew;
 use crate::workers::desk::Desk;
 use crate::workers::work::Work;
@@ -306,7 +306,7 @@ impl Governor {
         self.beside = Some(beside);
     }
 
-    /// Writes it down again where it is gone, and says once that the keeper is.
+    /// Makes it again where it is gone, and says once that the keeper is.
     fn look_after_what_is_beside(&mut self) {
         let Some(beside) = &mut self.beside else { return };
         match beside.look_after() {
@@ -319,7 +319,9 @@ impl Governor {
                     self.keeper_pid
                 );
             }
-            Err(error) => tracing::warn!(%error, "what a successor goes by cannot be written down"),
+            Err(error) => {
+                tracing::warn!(%error, "the place where this daemon is served cannot be kept")
+            }
         }
     }
 

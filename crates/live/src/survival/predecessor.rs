@@ -1,6 +1,6 @@
 //! Finding what a daemon left behind: who serves a socket, whose keeper holds its descriptors.
 //!
-//! Two small files beside the socket. `.pid` names who serves it, or is about to; it is changed
+//! Two small files beside the socket, which `beside` looks after. `.pid` names who serves it, or is about to; it is changed
 //! under a lock on `.lock` that is held for a moment only, for every lock that a daemon held longer
 //! would be held on by its keeper; and so are all three removed, `.lock` last. `.keeper` names the keeper, the generation whose column of the
 //! records is true for it, and the journal's descriptor. It is replaced as a whole, and that is the
@@ -113,7 +113,7 @@ impl ProcessName {
     }
 
     /// Whether it has ended, whose descriptor `process` is, or its last threads can do nothing any more.
-    fn is_over(&self, process: &OwnedFd) -> bool {
+    pub(super) fn is_over(&self, process: &OwnedFd) -> bool {
         has_ended(process, Duration::ZERO) || last_threads::can_do_nothing(self.pid)
     }
 
@@ -176,11 +176,11 @@ pub fn has_ended(process: &OwnedFd, patience: Duration) -> bool {
 /// Bytes of the files beside a socket, at most: far more than they have.
 const MAX_FILE: u64 = 64 << 10;
 
-fn beside(socket: &Path, what: &str) -> PathBuf {
+pub(super) fn beside(socket: &Path, what: &str) -> PathBuf {
     socket.with_extension(what)
 }
 
-fn replace(path: &Path, text: &str) -> io::Result<()> {
+pub(super) fn replace(path: &Path, text: &str) -> io::Result<()> {
     let partial = path.with_extension(format!("new.{}", std::process::id()));
     let _ = fs::remove_file(&partial);
     let mut file = File::options().write(true).create_new(true).mode(0o600).open(&partial)?;
@@ -205,7 +205,7 @@ fn numbers<const N: usize>(path: &Path) -> io::Result<Option<[u64; N]>> {
 }
 
 /// The lock under which `.pid` changes; others wait as long as this lives.
-fn lock(socket: &Path) -> io::Result<File> {
+pub(super) fn lock(socket: &Path) -> io::Result<File> {
     let path = beside(socket, "lock");
     loop {
         let lock = regular::open(
@@ -248,7 +248,7 @@ pub fn try_to_claim(socket: &Path) -> io::Result<()> {
 }
 
 /// Under the lock.
-fn write_server(socket: &Path, own: ProcessName) -> io::Result<()> {
+pub(super) fn write_server(socket: &Path, own: ProcessName) -> io::Result<()> {
     replace(&beside(socket, "pid"), &format!("{} {}\n", own.pid, own.started))
 }
 
@@ -292,74 +292,6 @@ pub struct Predecessor {
     /// The generation whose descriptors it holds.
     pub generation: u64,
     journal: RawFd,
-}
-
-/// What is written down beside a socket, as the daemon that serves it knows it: who tidies a directory for temporary files
-/// removes what is old.
-pub struct Beside {
-    socket: PathBuf,
-    own: ProcessName,
-    keeper: ProcessName,
-    generation: u64,
-    journal: RawFd,
-    looked: Instant,
-}
-
-/// How often is looked whether it is there.
-const LOOK_BESIDE: Duration = Duration::from_secs(1);
-
-impl Beside {
-    /// Writes down that process `keeper` holds the descriptors of `generation`. From this moment on a successor
-    /// goes by them.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    pub fn commit(
-        socket: &Path,
-        keeper: u32,
-        generation: u64,
-        journal: RawFd,
-    ) -> io::Result<Beside> {
-        let (own, keeper) = (ProcessName::of(std::process::id())?, ProcessName::of(keeper)?);
-        let (socket, looked) = (socket.to_path_buf(), Instant::now());
-        let beside = Beside { socket, own, keeper, generation, journal, looked };
-        beside.write_keeper()?;
-        Ok(beside)
-    }
-
-    fn write_keeper(&self) -> io::Result<()> {
-        let Beside { socket, keeper, generation, journal, .. } = self;
-        let text = format!("{} {} {generation} {journal}\n", keeper.pid, keeper.started);
-        replace(&beside(socket, "keeper"), &text)
-    }
-
-    /// Now and then writes down again what is gone; whether the keeper lives, as far as was looked.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    pub fn look_after(&mut self) -> io::Result<bool> {
-        if self.looked.elapsed() < LOOK_BESIDE {
-            return Ok(true);
-        }
-        self.looked = Instant::now();
-        if !self.keeper.is_alive() {
-            return Ok(false);
-        }
-        let is_gone = |what| match fs::symlink_metadata(beside(&self.socket, what)) {
-            Err(error) => error.kind() == io::ErrorKind::NotFound,
-            Ok(_) => false,
-        };
-        if is_gone("keeper") {
-            self.write_keeper()?;
-        }
-        if is_gone("pid") {
-            let _lock = lock(&self.socket)?;
-            if server(&self.socket)?.is_none() {
-                write_server(&self.socket, self.own)?;
-            }
-        }
-        Ok(true)
-    }
 }
 
 /// Whether process `keeper` is the one by which a successor would go; `None` if that cannot be read.
@@ -480,26 +412,6 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_a_keeper_all_is_left() {
-        let dir = std::env::temp_dir().join(format!("clew-kept-{}", std::process::id()));
-        fs::create_dir_all(&dir).expect("a directory");
-        let socket = dir.join("clew.sock");
-        let claimed =
-            || claim(&socket).expect("the files can be written").expect("nobody serves it");
-        let mut keeper =
-            std::process::Command::new("sleep").arg("60").spawn().expect("sleep starts");
-        let first = claimed();
-        let _beside = Beside::commit(&socket, keeper.id(), 1, 3).expect("the files can be written");
-        drop(first);
-        for what in ["keeper", "pid", "lock"] {
-            assert!(beside(&socket, what).exists(), "{what}");
-        }
-        keeper.kill().and_then(|()| keeper.wait()).expect("it was ours");
-        drop(claimed());
-        fs::remove_dir(&dir).expect("nothing is left");
-    }
-
-    #[test]
     fn a_lock_that_somebody_holds_stays() {
         let dir = std::env::temp_dir().join(format!("clew-forget-{}", std::process::id()));
         fs::create_dir_all(&dir).expect("a directory");
@@ -524,17 +436,5 @@ mod tests {
             assert_eq!(left, [true, true], "somebody else locks another one now");
         });
         fs::remove_dir(&dir).expect("nothing is left");
-    }
-
-    #[test]
-    fn a_file_that_cannot_be_put_in_its_place_goes() {
-        let dir = std::env::temp_dir().join(format!("clew-partial-{}", std::process::id()));
-        let socket = dir.join("clew.sock");
-        let place = beside(&socket, "keeper");
-        fs::create_dir_all(&place).expect("a directory, which no file replaces");
-        let written = Beside::commit(&socket, std::process::id(), 1, 3);
-        assert!(written.is_err(), "it cannot be replaced");
-        fs::remove_dir(&place).expect("it is ours");
-        fs::remove_dir(&dir).expect("nothing else is left");
     }
 }

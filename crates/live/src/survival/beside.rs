@@ -1,0 +1,226 @@
+//! What a daemon has where it is served, made again where it is gone: who tidies a directory for temporary files removes
+//! what is old, or all of it.
+//!
+//! Nothing is made where somebody else serves by now: what is beside a socket says which programs wait for whom.
+
+use std::fs::{self, Permissions};
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, SockAddr, SockRef, Socket};
+
+use super::predecessor::{Predecessor, ProcessName, beside, lock, replace, server, write_server};
+use crate::agents::seqpacket;
+use crate::control::trusted_path;
+
+/// How often is looked whether it is there.
+const LOOK_BESIDE: Duration = Duration::from_secs(1);
+
+/// Lets members of a group connect to the socket at `path`.
+///
+/// # Errors
+/// Those of the system.
+pub fn let_in(path: &Path, group: u32) -> io::Result<()> {
+    chown(path, None, Some(group))?;
+    fs::set_permissions(path, Permissions::from_mode(0o660))
+}
+
+/// A socket in which this daemon listens.
+pub struct Listener {
+    /// Where its file is.
+    pub path: PathBuf,
+    /// SOCK_STREAM for clients, SOCK_SEQPACKET for agents, with what else the socket is made with.
+    pub kind: libc::c_int,
+    /// The socket. Another one comes in its place under the same number, by which a keeper and a successor know it, too.
+    pub socket: BorrowedFd<'static>,
+}
+
+impl Listener {
+    /// Listens at the same place with a socket that is new.
+    fn anew(&self, group: Option<u32>) -> io::Result<()> {
+        let new = seqpacket::listen(&self.path, self.kind)?;
+        let is_for_agents = self.kind & libc::SOCK_SEQPACKET == libc::SOCK_SEQPACKET;
+        seqpacket::takes_descriptors(&new, is_for_agents);
+        group.map_or(Ok(()), |group| let_in(&self.path, group))?;
+        let old = self.socket.try_clone_to_owned()?;
+        become_this(self.socket, &new)?;
+        // Who waits in the old one is woken by its end, and waits on unless somebody waits in the one that the number
+        // means by then.
+        let visitor = Socket::new(Domain::UNIX, (self.kind & !libc::SOCK_NONBLOCK).into(), None)?;
+        visitor.connect(&SockAddr::unix(&self.path)?)?;
+        SockRef::from(&old).shutdown(Shutdown::Both)
+    }
+}
+
+/// Has the number of `of` mean what `new` is.
+fn become_this(of: BorrowedFd<'static>, new: &OwnedFd) -> io::Result<()> {
+    // SAFETY: takes numbers only; that of `of` is an open descriptor before and after it.
+    match unsafe { libc::dup3(new.as_raw_fd(), of.as_raw_fd(), libc::O_CLOEXEC) } {
+        0.. => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// What is written down beside a socket and the sockets themselves, as the daemon that serves there knows them.
+pub struct Beside {
+    socket: PathBuf,
+    own: ProcessName,
+    keeper: ProcessName,
+    generation: u64,
+    journal: RawFd,
+    /// Not those of a service manager.
+    listeners: Vec<Listener>,
+    /// Who is let in besides the own user.
+    group: Option<u32>,
+    /// The mode of the directory.
+    mode: u32,
+    looked: Instant,
+    /// What could not be done the last time.
+    failed: Option<String>,
+}
+
+impl Beside {
+    /// Writes down that process `keeper` holds the descriptors of `generation`. From this moment on a successor
+    /// goes by them.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn commit(
+        socket: &Path,
+        keeper: u32,
+        generation: u64,
+        journal: RawFd,
+    ) -> io::Result<Beside> {
+        let (own, keeper) = (ProcessName::of(std::process::id())?, ProcessName::of(keeper)?);
+        let beside = Beside {
+            socket: socket.to_path_buf(),
+            own,
+            keeper,
+            generation,
+            journal,
+            listeners: Vec::new(),
+            group: None,
+            mode: 0o700,
+            looked: Instant::now(),
+            failed: None,
+        };
+        beside.write_keeper()?;
+        Ok(beside)
+    }
+
+    /// Looks after these sockets, too, in a directory of this mode, to which members of `group` may connect.
+    pub fn with_listeners(self, listeners: Vec<Listener>, mode: u32, group: Option<u32>) -> Beside {
+        Beside { listeners, mode, group, ..self }
+    }
+
+    fn write_keeper(&self) -> io::Result<()> {
+        let Beside { socket, keeper, generation, journal, .. } = self;
+        let text = format!("{} {} {generation} {journal}\n", keeper.pid, keeper.started);
+        replace(&beside(socket, "keeper"), &text)
+    }
+
+    /// Now and then makes again what is gone; whether the keeper lives, as far as was looked.
+    ///
+    /// # Errors
+    /// It cannot be made: said once, until something else is in the way.
+    pub fn look_after(&mut self) -> io::Result<bool> {
+        if self.looked.elapsed() < LOOK_BESIDE {
+            return Ok(true);
+        }
+        self.looked = Instant::now();
+        if !self.keeper.is_alive() {
+            return Ok(false);
+        }
+        let failed = self.make_again().err();
+        let said = std::mem::replace(&mut self.failed, failed.as_ref().map(io::Error::to_string));
+        match failed {
+            Some(error) if self.failed != said => Err(error),
+            _ => Ok(true),
+        }
+    }
+
+    fn make_again(&self) -> io::Result<()> {
+        let keeper = beside(&self.socket, "keeper");
+        let gone: Vec<&Listener> = self.listeners.iter().filter(|l| is_gone(&l.path)).collect();
+        if gone.is_empty() && !is_gone(&keeper) && server(&self.socket)? == Some(self.own) {
+            return Ok(());
+        }
+        trusted_path::make(trusted_path::directory_of(&self.socket), self.mode)
+            .map_err(io::Error::other)?;
+        let _lock = lock(&self.socket)?;
+        match server(&self.socket)? {
+            Some(server) if server == self.own => {}
+            Some(other) if self.has_place(other)? => return Err(taken(other)),
+            Some(_) | None => write_server(&self.socket, self.own)?,
+        }
+        if is_gone(&keeper) {
+            self.write_keeper()?;
+        }
+        gone.into_iter().try_for_each(|listener| listener.anew(self.group))
+    }
+
+    /// Whether `other` serves here, or programs wait for one who takes over from it.
+    fn has_place(&self, other: ProcessName) -> io::Result<bool> {
+        if other.open()?.is_some_and(|process| !other.is_over(&process)) {
+            return Ok(true);
+        }
+        let left = Predecessor::find(&self.socket)?;
+        Ok(left.is_some_and(|left| left.name != self.keeper))
+    }
+}
+
+fn is_gone(path: &Path) -> bool {
+    let found = fs::symlink_metadata(path);
+    found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
+fn taken(other: ProcessName) -> io::Error {
+    let what = "was removed, and process";
+    io::Error::other(format!(
+        "the directory of the socket {what} {} has begun to serve there: nobody can reach this daemon, nor take over \
+         from it, until that one has ended in order",
+        other.pid
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::survival::predecessor::claim;
+
+    #[test]
+    fn where_there_is_a_keeper_all_is_left() {
+        let dir = std::env::temp_dir().join(format!("clew-kept-{}", std::process::id()));
+        fs::create_dir_all(&dir).expect("a directory");
+        let socket = dir.join("clew.sock");
+        let claimed =
+            || claim(&socket).expect("the files can be written").expect("nobody serves it");
+        let mut keeper =
+            std::process::Command::new("sleep").arg("60").spawn().expect("sleep starts");
+        let first = claimed();
+        let _beside = Beside::commit(&socket, keeper.id(), 1, 3).expect("the files can be written");
+        drop(first);
+        for what in ["keeper", "pid", "lock"] {
+            assert!(beside(&socket, what).exists(), "{what}");
+        }
+        keeper.kill().and_then(|()| keeper.wait()).expect("it was ours");
+        drop(claimed());
+        fs::remove_dir(&dir).expect("nothing is left");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_put_in_its_place_goes() {
+        let dir = std::env::temp_dir().join(format!("clew-partial-{}", std::process::id()));
+        let socket = dir.join("clew.sock");
+        let place = beside(&socket, "keeper");
+        fs::create_dir_all(&place).expect("a directory, which no file replaces");
+        let written = Beside::commit(&socket, std::process::id(), 1, 3);
+        assert!(written.is_err(), "it cannot be replaced");
+        fs::remove_dir(&place).expect("it is ours");
+        fs::remove_dir(&dir).expect("nothing else is left");
+    }
+}
