@@ -62,6 +62,8 @@ fn doctor_says_so() {
     };
     let short = said("--fsize=65536:65536");
     assert!(short.contains("files of 65536 bytes at most"), "{short}");
+    let narrow = said("--as=34359738368");
+    assert!(narrow.contains("34359738368 bytes of address space at most"), "{narrow}");
     let long = said("--fsize=unlimited");
     assert!(!long.contains("bytes at most"), "{long}");
 }

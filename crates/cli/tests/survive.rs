@@ -109,7 +109,7 @@ fn a_daemon_that_hangs_is_replaced_by_one_that_lives() {
     fixture.assert_daemon_lives();
 }
 
-/// Another version; one that may not open enough, or have files as long as its shared memory; one whose trace
+/// Another version; one that may not open enough, or have files as long as its shared memory, or map as much; one whose trace
 /// cannot be written: each is told before anybody is ended.
 #[test]
 fn who_could_not_take_over_ends_nobody() {
@@ -136,6 +136,7 @@ fn who_could_not_take_over_ends_nobody() {
     };
     refused("--nofile=48:48", &[], "descriptors open and needs");
     refused("--fsize=65536:65536", &[], "its files may have 65536 bytes");
+    refused("--as=4294967296", &[], "its address space may have 4294967296 bytes");
     refused("--nofile=1024:1024", &["--record", nowhere], "missing/trace");
     // What is written there says who serves.
     let lock = fixture.socket.with_extension("lock");

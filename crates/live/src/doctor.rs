@@ -219,6 +219,7 @@ pub fn examine() -> Vec<Check> {
     checks.push(sensor());
     checks.push(pids());
     checks.extend(files());
+    checks.extend(address_space());
     checks
 }
 
@@ -307,6 +308,15 @@ fn files() -> Option<Check> {
         format!("files of {longest} bytes at most"),
         advice,
     ))
+}
+
+/// What the daemon maps is mostly never touched.
+fn address_space() -> Option<Check> {
+    let most = pressure::most_address_space()?;
+    let advice = "raise 'ulimit -v' (LimitAS of a service): a daemon maps 18 GiB and eight times its pool, and uses little \
+                  of it; where it may not, it does not begin";
+    let text = format!("{most} bytes of address space at most");
+    Some(check("limit on address space", Level::Limited, text, advice))
 }
 
 /// An agent is a process: limits on processes concern it.

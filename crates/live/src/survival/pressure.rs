@@ -47,6 +47,11 @@ pub fn longest_file() -> Option<u64> {
     getrlimit(Resource::Fsize).maximum
 }
 
+/// Bytes of address space that this process may have; `None` where nothing limits them.
+pub fn most_address_space() -> Option<u64> {
+    getrlimit(Resource::As).current
+}
+
 /// Descriptors that this process may have open at most; `None` where nothing limits them.
 pub fn most_descriptors() -> Option<u64> {
     getrlimit(Resource::Nofile).maximum

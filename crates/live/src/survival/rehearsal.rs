@@ -11,10 +11,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clew_agent::protocol::BUFFER_BYTES;
-use clew_store::Journal;
+use clew_store::{Journal, JournalError, SegmentError};
 use clew_trace::Draft;
 
 use crate::config::{Config, Recording};
+use crate::programs::proc_stat::text_of;
 use crate::survival::predecessor::{self, Predecessor, ProcessName};
 use crate::survival::pressure;
 use crate::survival::records::{DaemonRecord, column};
@@ -46,7 +47,9 @@ pub enum Obstacle {
     )]
     NoKeeper { pid: u32 },
     #[error("{0}: another version left it, and only such a one can go on with it")]
-    Version(#[from] clew_store::JournalError),
+    Version(JournalError),
+    #[error("its memory: {0}")]
+    Memory(SegmentError),
     #[error("what the daemon wrote down about itself is damaged")]
     Damaged,
     #[error(
@@ -59,8 +62,22 @@ pub enum Obstacle {
          limit: 'ulimit -f', or LimitFSIZE)"
     )]
     TooShort { may: u64 },
+    #[error(
+        "its address space may have {may} bytes, and that of the daemon there has {needs} (raise its limit: \
+         'ulimit -v', or LimitAS)"
+    )]
+    TooNarrow { may: u64, needs: u64 },
     #[error("cannot write {file}: {source}")]
     File { file: PathBuf, source: io::Error },
+}
+
+impl From<JournalError> for Obstacle {
+    fn from(error: JournalError) -> Obstacle {
+        match error {
+            JournalError::Segment(error) => Obstacle::Memory(error),
+            JournalError::Magic { .. } | JournalError::Foreign { .. } => Obstacle::Version(error),
+        }
+    }
 }
 
 /// Looks whether a daemon with this `config` could take over at `socket`, and serve: `spare` descriptors are
@@ -82,6 +99,11 @@ pub fn rehearse(
     };
     match pressure::longest_file() {
         Some(may) if may < BUFFER_BYTES as u64 => return Err(Obstacle::TooShort { may }),
+        _ => {}
+    }
+    let may = pressure::most_address_space().unwrap_or(u64::MAX);
+    match living.and_then(address_space) {
+        Some(needs) if may < needs => return Err(Obstacle::TooNarrow { may, needs }),
         _ => {}
     }
     if let Some(Recording { file, .. }) = &config.record {
@@ -112,6 +134,13 @@ pub fn rehearse(
         return Err(Obstacle::TooFew { may, needs });
     }
     Ok(Prospect { living, spaces: Some(journal.used()) })
+}
+
+/// Bytes of address space that a process took at most so far; `None` if that cannot be told.
+fn address_space(pid: u32) -> Option<u64> {
+    let status = text_of(&format!("/proc/{pid}/status")).ok()?;
+    let most = status.lines().find_map(|line| line.strip_prefix("VmPeak:"))?;
+    Some(most.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
 }
 
 /// The process if it lives, and may be ended by this one.
