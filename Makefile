@@ -3,7 +3,7 @@
 CARGO ?= cargo
 CLEW := target/release/clew
 
-.PHONY: demo demo-full scenarios test soak properties mutants promises bench build lint install deb package python clean
+.PHONY: demo demo-full scenarios test soak properties mining mutants promises bench build lint install deb package python clean
 
 ## Natural programs (an editor's language server, a notebook, redis) in turn and beside each other, with Clew
 ## and with the kernel's zram; three minutes, as root. Fetches some 100 MB from npm and PyPI once.
@@ -57,6 +57,11 @@ soak:
 ## Random tests of policies, engine and traces with a hundred times as many cases as in `make test`, seven minutes.
 properties:
 	PROPTEST_CASES=30000 $(CARGO) test -p clew-core -p clew-trace -p clew-policy -p clew-engine --no-fail-fast
+
+## The miner of Archer's association groups against a library in Python; seconds. Fetches 40 KB from PyPI once.
+mining:
+	scripts/setup.sh cc python3 python3-venv
+	scripts/mining.sh
 
 ## How many small defects the tests notice: 100 mutants of mover, store and reclaim, a quarter of an hour.
 ## A run that was stopped goes on where it was. Needs `cargo install cargo-mutants --locked`.

@@ -1,8 +1,10 @@
 //! The trees against FP-growth as its paper has it, written down naively.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::process::{Command, Stdio};
 
-use clew_core::{AppId, PageId, SpaceId, Vpn};
+use clew_core::{AppId, PageId, Seeded, SpaceId, Vpn};
 use proptest::prelude::*;
 
 use super::{FpForest, Rules};
@@ -28,6 +30,22 @@ fn groups_of(forest: &FpForest) -> Vec<Vec<u64>> {
     let mut groups: Vec<Vec<u64>> = groups.map(vpns).collect();
     groups.sort();
     groups
+}
+
+/// How often each page, and each pair, was there.
+fn counts_of(forest: &FpForest) -> Counted {
+    let mut counts = Counted::new();
+    let Some(tree) = forest.tree(APP) else { return counts };
+    let vpn = |number: u32| tree.pages[number as usize].page.vpn().0;
+    for number in 0..tree.pages.len() as u32 {
+        counts.insert(vec![vpn(number)], tree.pages[number as usize].count);
+        tree.visit_others(number, |other, count| {
+            if vpn(number) < vpn(other) {
+                *counts.entry(vec![vpn(number), vpn(other)]).or_default() += count;
+            }
+        });
+    }
+    counts
 }
 
 type Item = u64;
@@ -154,19 +172,7 @@ proptest! {
             forest.mine(of_items(batch));
         }
         let found = naive(&batches, support_pct, 2);
-        let mut counts = Counted::new();
-        if let Some(tree) = forest.tree(APP) {
-            let vpn = |number: u32| tree.pages[number as usize].page.vpn().0;
-            for number in 0..tree.pages.len() as u32 {
-                counts.insert(vec![vpn(number)], tree.pages[number as usize].count);
-                tree.visit_others(number, |other, count| {
-                    if vpn(number) < vpn(other) {
-                        *counts.entry(vec![vpn(number), vpn(other)]).or_default() += count;
-                    }
-                });
-            }
-        }
-        prop_assert_eq!(&counts, &found);
+        prop_assert_eq!(&counts_of(&forest), &found);
         // In each batch only what changed was looked at again: others of no batch since keep their groups.
         if batches.len() == 1 {
             prop_assert_eq!(groups_of(&forest), naive_groups(&found, &rules));
@@ -212,6 +218,86 @@ proptest! {
             }
         }
     }
+}
+
+/// What scripts/mining.py finds in these batches: counts, and groups of one batch.
+fn found_by_another(
+    miner: &str,
+    batches: &[Vec<BTreeSet<Item>>],
+    rules: &Rules,
+) -> (Counted, Vec<Vec<Item>>) {
+    let mut words = miner.split(' ');
+    let mut command = Command::new(words.next().expect("a command"));
+    command.args(words);
+    for number in [rules.support_pct, rules.confidence_pct, rules.together] {
+        command.arg(number.to_string());
+    }
+    let mut miner =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut input = miner.stdin.take().expect("a pipe");
+    for batch in batches {
+        for transaction in batch.iter().filter(|transaction| !transaction.is_empty()) {
+            let items: Vec<String> = transaction.iter().map(Item::to_string).collect();
+            writeln!(input, "{}", items.join(" ")).expect("it reads");
+        }
+        writeln!(input).expect("it reads");
+    }
+    drop(input);
+    let said = miner.wait_with_output().expect("it ends");
+    assert!(said.status.success(), "{}", said.status);
+    let (mut counts, mut groups) = (Counted::new(), Vec::new());
+    for line in String::from_utf8(said.stdout).expect("text").lines() {
+        let (what, numbers) = line.split_once(' ').expect("two words");
+        let mut numbers: Vec<Item> =
+            numbers.split(' ').map(|number| number.parse().expect("a number")).collect();
+        if what == "count" {
+            let count = numbers.remove(0) as u32;
+            counts.insert(numbers, count);
+        } else {
+            groups.push(numbers);
+        }
+    }
+    groups.sort();
+    (counts, groups)
+}
+
+/// Larger ones than the naive one can do, by a library in Python that has another algorithm.
+#[test]
+#[ignore = "make mining: needs a package from PyPI"]
+fn an_implementation_in_another_language_finds_the_same() {
+    let miner = std::env::var("CLEW_MINER").expect("CLEW_MINER: 'make mining' sets it");
+    let mut draw = Seeded::of(1, &[7]);
+    let (mut groups_seen, mut pairs_seen) = (0, 0);
+    for round in 0..60 {
+        let rules = Rules {
+            support_pct: [0, 5, 20][round % 3],
+            confidence_pct: 50 + draw.below(51) as u32,
+            together: 1 + draw.below(3) as u32,
+            ..RULES
+        };
+        // Windows of uses: some begin a run of pages that always follow, with some of them left out.
+        let mut transaction = || {
+            let mut items: BTreeSet<Item> = (0..draw.below(12)).map(|_| draw.below(200)).collect();
+            for _ in 0..draw.below(4) {
+                let first = draw.below(20) * 10;
+                items.extend((first..first + 8).filter(|_| draw.below(12) > 0));
+            }
+            items
+        };
+        let mut batch = || (0..40).map(|_| transaction()).filter(|t| !t.is_empty()).collect();
+        let batches: Vec<Vec<BTreeSet<Item>>> = (0..1 + round / 20).map(|_| batch()).collect();
+        let mut forest = FpForest::new(rules);
+        batches.iter().for_each(|batch| drop(forest.mine(of_items(batch))));
+        let (counts, groups) = found_by_another(&miner, &batches, &rules);
+        assert_eq!(counts_of(&forest), counts, "round {round}");
+        if batches.len() == 1 {
+            assert_eq!(groups_of(&forest), groups, "round {round}");
+        }
+        groups_seen += groups.len();
+        pairs_seen += counts.keys().filter(|items| items.len() == 2).count();
+    }
+    println!("{pairs_seen} pairs and {groups_seen} groups are the same");
+    assert!(groups_seen > 20 && pairs_seen > 10_000, "{groups_seen} groups, {pairs_seen} pairs");
 }
 
 /// All itemsets of the example of Han et al. (table 1, support 3) that its section 3.1 names.
