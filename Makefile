@@ -32,7 +32,7 @@ scenarios: build
 ## All tests; what .ci/run calls.
 test:
 	scripts/setup.sh cc redis-server redis-benchmark node python3 python3-venv sqlite3 perl java memcached \
-		stress-ng unshare strace gdb perf setpriv cpython-tests fio chromium postgres \
+		stress-ng unshare strace gdb perf setpriv setcap cpython-tests fio chromium postgres \
 		tmux dbus-daemon dbus-send musl-gcc Xvfb xterm i3 ip
 	scripts/natural.sh tsserver jupyter compile
 	scripts/test.sh

@@ -22,6 +22,7 @@ package_of() {
         ip) echo iproute2 ;;
         perf) echo linux-perf ;;
         setpriv) echo util-linux ;;
+        setcap) echo libcap2-bin ;;
         chromium) echo "chromium chromium-sandbox" ;;
         postgres) echo postgresql ;;
         cpython-tests) # Its name has the version in it.

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
-use rustix::process::{Resource, getrlimit};
+use rustix::process::{DumpableBehavior, Resource, getrlimit};
 use serde::Serialize;
 
 use crate::accessed::AccessedBits;
@@ -55,7 +55,16 @@ pub fn first_missing() -> Option<String> {
         .map(|c| format!("{}: {}; {}", c.name, c.found, c.advice))
 }
 
+/// Has this process be its user's in `/proc`: who has capabilities from its file is root's there, and cannot read what is
+/// told of itself. Who is not as capable may read no more of it than before.
+fn be_own_user_s() {
+    if let Err(error) = rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable) {
+        tracing::debug!(%error, "what this process is in /proc stays as it is");
+    }
+}
+
 fn required() -> Vec<Check> {
+    be_own_user_s();
     let mut checks = Vec::new();
     let uffd = Uffd::open_own();
     checks.push(match &uffd {

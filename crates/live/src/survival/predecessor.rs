@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 use clew_trace::regular;
 
 use super::last_threads;
-use crate::programs::proc_stat::Stat;
+use crate::control::trusted_path::own_uid;
+use crate::programs::proc_stat::{Stat, is_all_of};
 
 /// How often is looked what the last threads of a process do that does not end.
 const LOOK_AT_THREADS: Duration = Duration::from_millis(100);
@@ -307,14 +308,28 @@ impl Predecessor {
     /// The keeper of whoever served `socket` before, if it still runs.
     ///
     /// # Errors
-    /// If that cannot be told. To begin anew then would leave its programs waiting for ever.
+    /// If that cannot be told: to begin anew then would leave its programs waiting for ever. If the process is of another
+    /// user: who may execute a file with capabilities may have it take what is others'.
     pub fn find(socket: &Path) -> io::Result<Option<Predecessor>> {
         let Some([pid, started, generation, journal]) = numbers(&beside(socket, "keeper"))? else {
             return Ok(None);
         };
         let name = ProcessName { pid: pid as u32, started };
-        let alive = name.open()?.filter(|keeper| !has_ended(keeper, Duration::ZERO));
-        Ok(alive.map(|keeper| Predecessor { keeper, name, generation, journal: journal as RawFd }))
+        let Some(keeper) = name.open()? else { return Ok(None) };
+        let is_own = is_all_of(name.pid, own_uid());
+        // Looked at last, so that what was asked was asked of this process.
+        if has_ended(&keeper, Duration::ZERO) {
+            return Ok(None);
+        }
+        if !is_own {
+            let file = beside(socket, "keeper");
+            let what = format!(
+                "{} names process {pid}, which is another user's: remove it",
+                file.display()
+            );
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+        }
+        Ok(Some(Predecessor { keeper, name, generation, journal: journal as RawFd }))
     }
 
     /// A copy of the keeper's descriptor `number`.
