@@ -7,6 +7,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use clew_fixture::touch::{MIB, PAGES_OF_MIB};
 use clew_fixture::*;
@@ -495,6 +496,36 @@ fn who_is_over_the_own_budget_gives_own_pages() {
     of_small.expect("touch seq", &format!("touched {} bad 0", 24 * PAGES_OF_MIB));
     // Nothing of it was taken from the other.
     assert_eq!(app_of(&fixture.status(), small.uid, "small").swapped_out_pages, 0);
+    fixture.assert_daemon_lives();
+}
+
+/// Who touches more than the own budget again and again pays for it alone, also where nobody has a page left.
+#[test]
+fn who_is_over_the_own_budget_has_nothing_of_others() {
+    let Some([large, small]) = two_users("users::greedy", &[]) else { return };
+    let mut fixture = service_of("200MiB", &["--user-budget", "72MiB"]);
+    let mut of_small = small.touch(&fixture, "small", 32, 5);
+    let taken = || app_of(&fixture.status(), small.uid, "small").swapped_out_pages;
+    let mut of_large: Vec<Program> =
+        (0..3).map(|i| large.touch(&fixture, &format!("large-{i}"), 96, i)).collect();
+    let sums: Vec<String> = of_large.iter_mut().map(|program| program.ask("sum")).collect();
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        for program in &mut of_large {
+            scope.spawn(move || {
+                while began.elapsed() < Duration::from_secs(5) {
+                    program.expect("touch seq", &format!("touched {} bad 0", 96 * PAGES_OF_MIB));
+                }
+            });
+        }
+    });
+    assert_eq!(taken(), 0, "{:?}\n{}", fixture.status(), fixture.log());
+    // They come back all the same.
+    for (program, sum) in of_large.iter_mut().zip(&sums) {
+        program.expect("sum", sum);
+    }
+    assert_eq!(taken(), 0, "{:?}\n{}", fixture.status(), fixture.log());
+    of_small.expect("touch seq", &format!("touched {} bad 0", 32 * PAGES_OF_MIB));
     fixture.assert_daemon_lives();
 }
 

@@ -10,6 +10,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use clew_store::LeafShare;
 use nix::unistd::{Uid, User};
@@ -141,6 +142,12 @@ fn is_known(uid: u32) -> bool {
     matches!(User::from_uid(Uid::from_raw(uid)), Ok(Some(_)))
 }
 
+/// Pages of a user who holds others up that come back in [`FEW_IN`], but for those of the last fault: 50 MiB a second.
+const FEW: usize = 256;
+
+/// See [`FEW`].
+pub const FEW_IN: Duration = Duration::from_millis(20);
+
 /// What is one user's own.
 #[derive(Default)]
 pub struct OfUser {
@@ -150,11 +157,30 @@ pub struct OfUser {
     pub leaves: Option<Arc<LeafShare>>,
     /// The user's apps use more than the user's budget: who wants fresh memory waits a moment.
     pub is_over_budget: AtomicBool,
+    /// The same, and memory is all but gone: the user's pages come back a few at a time ([`OfUser::may_have_one`]), so that
+    /// they leave faster than they come, and nobody else has to give any.
+    pub holds_others_up: AtomicBool,
+    /// Pages that have come since then.
+    had: Mutex<(Option<Instant>, usize)>,
     /// Descriptors that the user has sent.
     pub unclosed: Arc<Unclosed>,
 }
 
 impl OfUser {
+    /// Whether a fault of a user who holds others up may be answered now; who may not asks again after [`FEW_IN`].
+    pub fn may_have_one(&self, now: Instant) -> bool {
+        let mut had = self.had.lock();
+        if had.0.is_none_or(|since| now.saturating_duration_since(since) >= FEW_IN) {
+            *had = (Some(now), 0);
+        }
+        had.1 < FEW
+    }
+
+    /// So many pages have come for such a fault.
+    pub fn has_had(&self, pages: usize) {
+        self.had.lock().1 += pages;
+    }
+
     /// Waits until no other question of this user waits for the policies.
     pub fn turn(&self) -> MutexGuard<'_, ()> {
         self.turn.lock()
@@ -193,6 +219,23 @@ mod tests {
     fn each_sees_what_is_his_own() {
         assert!(Asker::All.may(0) && Asker::All.may(7));
         assert!(Asker::User(7).may(7) && !Asker::User(7).may(8) && !Asker::User(7).may(0));
+    }
+
+    #[test]
+    fn who_holds_others_up_has_a_few_at_a_time() {
+        let user = OfUser::default();
+        let began = Instant::now();
+        let has = |at| {
+            let mut faults = 0;
+            while user.may_have_one(began + at) {
+                user.has_had(10);
+                faults += 1;
+            }
+            faults
+        };
+        let few = FEW.div_ceil(10);
+        assert_eq!([has(Duration::ZERO), has(FEW_IN / 2)], [few, 0]);
+        assert_eq!([has(FEW_IN), has(FEW_IN)], [few, 0]);
     }
 
     /// The peer is this process: what differs is whose the daemon is, and its group.

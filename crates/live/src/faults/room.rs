@@ -1,6 +1,7 @@
 //! Faults that wait a moment and are asked for again. First touches of fresh memory do where more than the
-//! budget is used, as a kernel reclaims where a program asks for memory that is not there; and whoever's memory
-//! control group has no room for a page. Nobody else waits: a stored page that comes back takes a page, and gives
+//! budget is used, as a kernel reclaims where a program asks for memory that is not there; whoever's memory
+//! control group has no room for a page; and programs of a user of a service who uses more than the own budget while
+//! memory is all but gone ([`crate::users::OfUser::holds_others_up`]). Nobody else waits: a stored page that comes back takes a page, and gives
 //! back what it took in the store.
 
 use std::sync::Arc;
@@ -18,7 +19,7 @@ pub const FOR_BUDGET: Duration = Duration::from_micros(200);
 pub const FOR_GROUP: Duration = Duration::from_millis(10);
 
 /// Faults that one fault thread has wait at once: whoever frees memory allocates none.
-const MOST: usize = 64;
+const MOST: usize = 1024;
 
 /// Faults of one fault thread that wait for room.
 pub struct WaitForRoom {

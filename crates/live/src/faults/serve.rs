@@ -6,7 +6,7 @@
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clew_core::{Event, SpaceId, Vpn};
@@ -22,6 +22,7 @@ use crate::faults::populating::is_left_to_the_kernel;
 use crate::faults::room::{FOR_BUDGET, FOR_GROUP, WaitForRoom};
 use crate::programs::process::Process;
 use crate::programs::shared::Shared;
+use crate::users::FEW_IN;
 
 /// Token of the descriptor that ends a fault thread.
 pub const STOP_TOKEN: u64 = u64::MAX;
@@ -162,10 +163,8 @@ fn serve(
                 process.relaunching.store(false, Ordering::Relaxed);
             }
         }
-        if (shared.over_budget.load(Ordering::Relaxed) || process.is_users_over_budget())
-            && process.space.table.load(vpn) == Entry::ABSENT
-            && !WaitForRoom::lets_through(process)
-            && round.room.add(process, vpn, FOR_BUDGET)
+        if let Some(wait) = wait_for_room(shared, process, vpn)
+            && round.room.add(process, vpn, wait)
         {
             continue;
         }
@@ -173,6 +172,18 @@ fn serve(
         answer(shared, process, (vpn, tid), &watch, round.room, ctx, told);
     }
     drop(guard);
+}
+
+/// How long this fault is to wait before it is asked for again.
+fn wait_for_room(shared: &Shared, process: &Process, vpn: Vpn) -> Option<Duration> {
+    let user = process.of_user();
+    let is_set = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+    if is_set(&user.holds_others_up) {
+        return (!user.may_have_one(Instant::now())).then_some(FEW_IN);
+    }
+    let is_over = is_set(&shared.over_budget) || is_set(&user.is_over_budget);
+    let is_fresh = || process.space.table.load(vpn) == Entry::ABSENT;
+    (is_over && is_fresh() && !WaitForRoom::lets_through(process)).then_some(FOR_BUDGET)
 }
 
 /// A forked child is not served, and nobody knows yet which process it is: its agent may say, which ends it,
@@ -210,6 +221,10 @@ fn answer(
     let latency = &shared.latencies[process.handler];
     process.faults.fetch_add(1, Ordering::Relaxed);
     let fault = shared.mover.fault(&process.space, vpn, ctx, told);
+    let user = process.of_user();
+    if user.holds_others_up.load(Ordering::Relaxed) {
+        user.has_had(told.len().max(1));
+    }
     tell(shared, process, told);
     match fault {
         Fault::Restored => {

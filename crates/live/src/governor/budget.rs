@@ -106,16 +106,16 @@ impl Governor {
             self.look_where_it_grew(process, *resident);
             self.keep_own_budget(process, *resident);
         }
-        let owed = self.keep_user_budgets(&processes, &counted);
+        let is_gone = budget.free_bytes(self.used_bytes) < budget.low_bytes / 2;
+        // What users over their own budgets have too much they give themselves.
+        let owed = self.keep_user_budgets(&processes, &counted, is_gone);
         // Room is made between relaunches; during one, only what must be: its faults need the CPUs.
         let relaunching = self.driver.is_relaunching();
         // Where an app may be ended, a machine that stalls is reason enough.
         let stalled = self.may_kill()
             && self.last_stall.is_some_and(|when| when.elapsed() < Duration::from_secs(1));
-        // What users over their own budgets have too much they give themselves, unless memory is all but gone.
-        let is_gone = budget.free_bytes(self.used_bytes) < budget.low_bytes / 2;
-        let owed = if is_gone { 0 } else { owed.min(self.resident_bytes) };
-        let (used_bytes, resident_bytes) = (self.used_bytes - owed, self.resident_bytes - owed);
+        let used_bytes = self.used_bytes.saturating_sub(owed);
+        let resident_bytes = self.resident_bytes.saturating_sub(owed);
         let now = Use { used_bytes, resident_bytes, relaunching, stalled, ..Use::default() };
         let leaves = self.driver.leaving_pages() > 0;
         let is_short = self.driver.shortage(now).is_some();

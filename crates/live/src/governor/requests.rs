@@ -161,6 +161,11 @@ impl Governor {
                 Err(why) => reply::<()>(&answer, Err(why)),
             },
             Request::Restore { app } => match self.find_app(asker, &app) {
+                Ok(id) if asker != Asker::All && self.holds_others_up(id) => {
+                    let why = "your programs use more than you may, and memory is all but gone: what they need comes \
+                               by itself, a little at a time";
+                    reply::<()>(&answer, Err(why.to_string()));
+                }
                 Ok(id) => {
                     let promise = self.promise(Some(answer), Then::Answer);
                     for process in self.shared.of_app(id) {

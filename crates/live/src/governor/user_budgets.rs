@@ -1,7 +1,8 @@
 //! What each user of a service uses, and who of the own apps gives pages where that is more than the user may.
 //!
 //! Who is over the own budget is taken down to it before anything is asked of others: what is on its way out then
-//! counts for all. What a stored page takes is asked of a sample, and again when there are clearly more or fewer.
+//! counts for all. While memory is all but gone nothing is asked of others either, if it would be enough for everybody's
+//! own budget: the pages of who is over it come back a few at a time until they fit. What a stored page takes is asked of a sample, and again when there are clearly more or fewer.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -117,28 +118,52 @@ impl Governor {
         (self.users.used, self.users.sampled) = (used, sampled);
     }
 
-    /// Has users who use more than they may give pages of their own. Answers how many bytes these are, as far as they are
-    /// resident: others need not give them.
-    pub(super) fn keep_user_budgets(&mut self, processes: &[Arc<Process>], counted: &[u64]) -> u64 {
+    /// Has users who use more than they may give pages of their own. Answers how many bytes others need not give for them:
+    /// all of it, where there is enough for everybody's own budget; else what they have resident, unless memory is all but
+    /// gone (`is_gone`).
+    pub(super) fn keep_user_budgets(
+        &mut self,
+        processes: &[Arc<Process>],
+        counted: &[u64],
+        is_gone: bool,
+    ) -> u64 {
         if !self.shared.users.is_service() {
             return 0;
         }
         self.weigh_users(processes, counted);
         let Some(budget) = self.user_budget() else { return 0 };
-        let mut owed = 0;
         let used: Vec<(u32, u64)> =
             self.users.used.iter().map(|(uid, used)| (*uid, used.total())).collect();
-        for (uid, used) in used.into_iter().filter(|(uid, _)| *uid != own_uid()) {
-            let is_over = used > budget;
-            self.shared.users.of(uid).is_over_budget.store(is_over, Ordering::Relaxed);
-            if !is_over || self.driver.pool_full().0 {
+        let others = || used.iter().filter(|(uid, _)| *uid != own_uid());
+        let own = self.users.used(own_uid()).total();
+        let is_enough = own + others().count() as u64 * budget <= self.driver.budget().total_bytes;
+        let is_full = self.driver.pool_full().0;
+        let mut owed = 0;
+        for (uid, used) in others() {
+            let is_over = *used > budget;
+            let of = self.shared.users.of(*uid);
+            of.is_over_budget.store(is_over, Ordering::Relaxed);
+            of.holds_others_up.store(is_over && is_gone && !is_full, Ordering::Relaxed);
+            if !is_over || is_full {
                 continue;
             }
             let excess = used - (budget - budget / BELOW);
-            let resident = self.take_down(uid, excess.div_ceil(self.shared.page_bytes), processes);
-            owed += excess.min(resident * self.shared.page_bytes);
+            let pages = excess.div_ceil(self.shared.page_bytes);
+            let resident = self.take_down(*uid, pages, processes) * self.shared.page_bytes;
+            owed += match is_enough {
+                // Also what is stored, and takes more than the user may have.
+                true => excess,
+                false if is_gone => 0,
+                false => excess.min(resident),
+            };
         }
         owed
+    }
+
+    /// Whether the user of this app uses more than a user may, and memory is all but gone.
+    pub(super) fn holds_others_up(&self, app: AppId) -> bool {
+        let uid = self.apps.get(&app).map(|app| app.uid);
+        uid.is_some_and(|uid| self.shared.users.of(uid).holds_others_up.load(Ordering::Relaxed))
     }
 
     /// Has a user give so many pages, unless the last round is under way; how many could be given.

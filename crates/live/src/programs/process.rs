@@ -27,7 +27,7 @@ use crate::programs::memory::ProgramMemory;
 use crate::programs::proc_stat::is_all_of;
 use crate::survival::predecessor::ProcessName;
 use crate::survival::records::{Record, Stage};
-use crate::users::Seat;
+use crate::users::{OfUser, Seat};
 
 /// The first page of a space, and no fewer than it can have.
 pub const ALL_PAGES: (Vpn, u64) = (Vpn(0), u64::MAX >> 20);
@@ -240,9 +240,9 @@ impl Process {
         self.uid
     }
 
-    /// Whether the apps of its user use more than that user may.
-    pub fn is_users_over_budget(&self) -> bool {
-        self.seat.user().is_over_budget.load(Ordering::Relaxed)
+    /// What is its user's own.
+    pub fn of_user(&self) -> &OfUser {
+        self.seat.user()
     }
 
     /// The process, so that no later one of its number is taken for it; `None` where its start is
