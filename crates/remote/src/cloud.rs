@@ -21,6 +21,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use clew_core::DonorState;
+use clew_core::shown::beginning_shown;
 use clew_store::flash::device::{Device, Read, Write};
 use parking_lot::{Condvar, Mutex};
 use redis::{IntoConnectionInfo, ServerErrorKind as Refused};
@@ -33,6 +34,9 @@ use crate::lookup::Lookup;
 use crate::patience::Patience;
 use crate::queue::{Asked, Queues, What, Wrote, of_read, of_write};
 use crate::secure::Session;
+
+/// Characters of what a server says that are shown.
+const MOST_SHOWN: usize = 200;
 
 /// Keys that nobody renews are gone after so long.
 const EXPIRY: Duration = Duration::from_secs(1800);
@@ -218,7 +222,7 @@ fn run(shared: &Shared, lookup: &mut Lookup) {
         if let Err(error) = served {
             let mut standing = shared.standing.lock();
             standing.cuts = standing.connections;
-            standing.why = Some(error.to_string());
+            standing.why = Some(few_words(&error));
         }
         let mut queues = shared.queues.lock();
         if !queues.ends {
@@ -234,6 +238,11 @@ fn run(shared: &Shared, lookup: &mut Lookup) {
     give_up(shared, |_| true);
 }
 
+/// What the server says, where a person reads it: it may say as much as an answer may have.
+fn few_words(said: impl std::fmt::Display) -> String {
+    beginning_shown(&said.to_string(), MOST_SHOWN)
+}
+
 fn connect(shared: &Shared, lookup: &mut Lookup) -> redis::RedisResult<Link> {
     Link::new(&shared.server, lookup, shared.patience.link)
 }
@@ -247,8 +256,10 @@ fn look(server: &mut Link) -> redis::RedisResult<(u64, Option<String>)> {
     let number = |name| field(name).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
     let (used, limit) = (number("used_memory"), number("maxmemory"));
     let drops = field("maxmemory_policy").filter(|policy| limit > 0 && *policy != "noeviction");
-    let why =
-        drops.map(|policy| format!("it drops keys ({policy}): set maxmemory-policy noeviction"));
+    let why = drops.map(|policy| {
+        let policy = few_words(policy);
+        format!("it drops keys ({policy}): set maxmemory-policy noeviction")
+    });
     let free = if limit == 0 { NO_LIMIT } else { limit.saturating_sub(used) };
     Ok((free, why))
 }
@@ -262,7 +273,8 @@ fn end_former(shared: &Shared, server: &mut Link) -> redis::RedisResult<Option<S
         Err(error) => match error.kind() {
             redis::ErrorKind::Server(Refused::NoPerm | Refused::ResponseError) => {
                 let allow = "its user needs CLIENT SETNAME, CLIENT LIST and CLIENT KILL";
-                Ok(Some(format!("it ends no link that was cut: {allow} ({error})")))
+                let said = few_words(&error);
+                Ok(Some(format!("it ends no link that was cut: {allow} ({said})")))
             }
             _ => Err(error),
         },

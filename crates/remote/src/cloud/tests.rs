@@ -22,6 +22,8 @@ struct Has {
     made: u64,
     /// Nobody may end somebody else's link.
     kills_nobody: bool,
+    /// It says a great deal wherever it says something of its own.
+    is_wordy: bool,
     /// What it says when it is asked for a page: a byte of it at a time, and never all.
     slowly: Option<&'static [u8]>,
     /// So often it was asked which keys there are; it names one more each time, and says that there are others.
@@ -114,6 +116,13 @@ impl Has {
         let count = |count: usize| format!(":{count}\r\n").into_bytes();
         let ok = || b"+OK\r\n".to_vec();
         match text[..] {
+            ["CLIENT", "KILL", ..] if self.is_wordy => {
+                [b"-NOPERM ", &[1; 200_000][..], b"\r\n"].concat()
+            }
+            ["INFO", "memory"] if self.is_wordy => {
+                let policy = [b"maxmemory:1\r\nmaxmemory_policy:", &[1; 200_000][..]].concat();
+                bulk(&policy)
+            }
             ["CLIENT", "KILL", ..] if self.kills_nobody => {
                 b"-NOPERM this user has no permissions to run 'client|kill'\r\n".to_vec()
             }
@@ -295,6 +304,20 @@ fn a_server_that_says_a_byte_at_a_time_holds_nobody() {
         let borrows = Cloud::new(&address, session, SEGMENT, 64 * SEGMENT, patience).unwrap();
         until("it is there", || borrows.standing().state == DonorState::Up);
         nobody_waits_for(borrows, |_| {});
+    }
+}
+
+/// Status and log have the beginning of what it says, in characters that are seen.
+#[test]
+fn a_server_of_many_words_is_told_of_in_few() {
+    let server = Server::new();
+    let borrows = cloud(server.address);
+    let mut link = connects(&borrows, server.address);
+    server.has.lock().is_wordy = true;
+    let drops = look(&mut link).unwrap().1.unwrap();
+    let kills = end_former(&borrows.shared, &mut link).unwrap().unwrap();
+    for why in [drops, kills] {
+        assert!(why.len() < 400 && why.contains("\\x01") && !why.contains('\x01'), "{why}");
     }
 }
 
