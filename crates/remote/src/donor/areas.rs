@@ -4,7 +4,7 @@
 //! piece in which it begins, as far as that goes. All areas are under one lock, which is held for copying one piece, or
 //! for forgetting some.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,8 @@ use crate::wire::Status;
 
 /// What a piece takes beside its bytes.
 const PIECE_BYTES: u64 = 96;
+/// What an area takes in which something is, beside its pieces: its entry, and the first leaf of its map.
+const AREA_BYTES: u64 = 640;
 /// Pieces that are forgotten before others have their turn.
 const FORGET_AT_ONCE: usize = 4096;
 /// Areas in which nothing is and which no link has are kept for their borrower, so many at most.
@@ -46,6 +48,8 @@ pub struct Areas {
 #[derive(Debug)]
 struct Inside {
     areas: HashMap<Owner, Area>,
+    /// Those of each borrower in which nothing is and which no link has.
+    empty: HashMap<PublicKey, HashSet<Session>>,
     account: Account,
     links: u64,
 }
@@ -62,7 +66,12 @@ impl Areas {
     pub fn new(limit_bytes: u64) -> Areas {
         let account = Account::new(limit_bytes);
         Areas {
-            inside: Mutex::new(Inside { areas: HashMap::new(), account, links: 0 }),
+            inside: Mutex::new(Inside {
+                areas: HashMap::new(),
+                empty: HashMap::new(),
+                account,
+                links: 0,
+            }),
             written_bytes: AtomicU64::new(0),
             read_bytes: AtomicU64::new(0),
         }
@@ -74,8 +83,9 @@ impl Areas {
         inside.links += 1;
         let link = inside.links;
         let is_known = inside.areas.contains_key(&owner);
-        if !is_known {
-            inside.forget_empty(owner.0);
+        match is_known {
+            true => inside.is_empty_no_more(&owner),
+            false => inside.forget_empty(owner.0),
         }
         let area = inside.areas.entry(owner).or_insert_with(|| Area {
             pieces: BTreeMap::new(),
@@ -90,8 +100,11 @@ impl Areas {
     /// The link is over; its area is kept for who comes back.
     pub fn leave(&self, held: Held) {
         let mut inside = self.inside.lock();
-        if let Some(area) = inside.area(held) {
-            area.left = Some(Instant::now());
+        let Some(area) = inside.area(held) else { return };
+        area.left = Some(Instant::now());
+        if area.pieces.is_empty() {
+            let (key, session) = held.owner;
+            inside.empty.entry(key).or_default().insert(session);
         }
     }
 
@@ -127,8 +140,9 @@ impl Areas {
         let mut guard = self.inside.lock();
         let Inside { areas, account, .. } = &mut *guard;
         let area = areas.get_mut(&held.owner).filter(|area| area.link == held.link)?;
+        let of_area = if area.pieces.is_empty() { AREA_BYTES } else { 0 };
         let before = area.pieces.get(&at).map_or(0, |piece| piece.len() as u64 + PIECE_BYTES);
-        let after = bytes.len() as u64 + PIECE_BYTES;
+        let after = bytes.len() as u64 + PIECE_BYTES + of_area;
         if !account.change(before, after) {
             return Some(Status::NoRoom);
         }
@@ -173,6 +187,9 @@ impl Areas {
             let piece = area.pieces.remove(start);
             freed += piece.map_or(0, |piece| piece.len() as u64 + PIECE_BYTES);
         }
+        if area.pieces.is_empty() && !there.is_empty() {
+            freed += AREA_BYTES;
+        }
         area.bytes -= freed;
         inside.account.give_back(freed);
         Some(there.len() == FORGET_AT_ONCE)
@@ -197,13 +214,20 @@ impl Areas {
 impl Inside {
     /// For each of them a borrower has to say nothing but another session.
     fn forget_empty(&mut self, key: PublicKey) {
-        let areas = self.areas.iter();
-        let empty: Vec<Owner> = areas
-            .filter(|((of, _), area)| *of == key && area.left.is_some() && area.pieces.is_empty())
-            .map(|(owner, _)| *owner)
-            .collect();
+        let Some(empty) = self.empty.get_mut(&key) else { return };
         if empty.len() >= EMPTY_OF_ONE {
-            empty.iter().for_each(|owner| drop(self.areas.remove(owner)));
+            for session in std::mem::take(empty) {
+                self.remove(&(key, session));
+            }
+        }
+    }
+
+    fn is_empty_no_more(&mut self, (key, session): &Owner) {
+        if let Some(empty) = self.empty.get_mut(key) {
+            empty.remove(session);
+            if empty.is_empty() {
+                self.empty.remove(key);
+            }
         }
     }
 
@@ -213,6 +237,7 @@ impl Inside {
 
     fn remove(&mut self, owner: &Owner) -> Option<Area> {
         let gone = self.areas.remove(owner)?;
+        self.is_empty_no_more(owner);
         self.account.give_back(gone.bytes);
         Some(gone)
     }
@@ -226,6 +251,13 @@ mod tests {
 
     fn owner(number: u8) -> Owner {
         (PublicKey([number; 32]), Session([number; 16]))
+    }
+
+    /// Of one borrower's.
+    fn session(number: u32) -> Owner {
+        let mut session = [0; 16];
+        session[..4].copy_from_slice(&number.to_le_bytes());
+        (owner(1).0, Session(session))
     }
 
     #[test]
@@ -268,7 +300,9 @@ mod tests {
                     }
                 }
             }
+            let of_area = if model.is_empty() { 0 } else { AREA_BYTES };
             let used: u64 = model.values().map(|piece| piece.len() as u64 + PIECE_BYTES).sum();
+            let used = used + of_area;
             assert_eq!(areas.room(), (used, (1 << 20) - used));
         }
         areas.leave(held);
@@ -332,12 +366,30 @@ mod tests {
     #[test]
     fn areas_of_which_nothing_is_used_are_few() {
         let areas = Areas::new(1 << 20);
-        for number in 0..1000u32 {
-            let mut session = [0; 16];
-            session[..4].copy_from_slice(&number.to_le_bytes());
-            let (held, _) = areas.hold((owner(1).0, Session(session)));
+        for number in 0..1000 {
+            let (held, _) = areas.hold(session(number));
             areas.leave(held);
         }
         assert!(areas.inside.lock().areas.len() < 100);
+    }
+
+    /// A session takes memory, whatever little is in it.
+    #[test]
+    fn areas_in_which_little_is_are_counted() {
+        let areas = Areas::new(1 << 20);
+        let mut stored = 0;
+        for number in 0..10_000 {
+            let (held, _) = areas.hold(session(number));
+            stored += usize::from(areas.write(held, 0, &[1]) == Some(Status::Done));
+            areas.leave(held);
+        }
+        assert_eq!(stored, (1 << 20) / (1 + PIECE_BYTES + AREA_BYTES) as usize);
+        assert!(areas.inside.lock().areas.len() < stored + 100);
+        // All of it is given back.
+        for number in 0..stored as u32 {
+            let (held, _) = areas.hold(session(number));
+            areas.forget(held, 0, 10).unwrap();
+        }
+        assert_eq!(areas.room(), (0, 1 << 20));
     }
 }
