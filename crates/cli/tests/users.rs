@@ -402,6 +402,23 @@ fn one_user_keeps_nobody_out() {
     signal(mine.agent(), "CONT");
 }
 
+/// Three times as many as a user has places, and each of them begins.
+#[test]
+fn a_hundred_programs_of_one_user_begin_at_once() {
+    let Some([user, _]) = two_users("users::hundred", &[]) else { return };
+    let mut fixture = service(&[]);
+    let clew = clew_for_all(&fixture);
+    let words = [clew.as_os_str(), "run".as_ref(), "--socket".as_ref(), fixture.socket.as_os_str()];
+    let words = [&words[..], &["--".as_ref(), "true".as_ref()]].concat();
+    let begun = (0..100).map(|_| user.command(&words).stderr(Stdio::piped()).spawn());
+    let begun: Vec<_> = begun.map(|begun| begun.expect("it starts")).collect();
+    for program in begun {
+        let ended = program.wait_with_output().expect("it ends");
+        assert!(ended.status.success(), "{}", texts(&ended));
+    }
+    fixture.assert_daemon_lives();
+}
+
 /// Connections without end, as fast as two processes of low priority can, are not what others' programs wait behind.
 #[test]
 fn who_connects_without_end_keeps_nobodys_programs_out() {

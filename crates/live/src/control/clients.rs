@@ -50,7 +50,7 @@ pub fn finish() {
 pub fn serve(listener: &UnixListener, users: &Arc<Users>, governor: &Sender<Message>) {
     // What is sent there is never looked at, and who closes it last may wait as long as its sender likes.
     seqpacket::takes_descriptors(listener, false);
-    let places = Arc::new(Places::new(MAX_CLIENTS));
+    let places = Arc::new(places());
     let mut said: Option<Instant> = None;
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
@@ -88,10 +88,18 @@ fn connected_process(stream: &UnixStream) -> u32 {
     if is_still_there(stream, pid).is_ok() { pid } else { 0 }
 }
 
+fn places() -> Places<UnixStream> {
+    Places::new(MAX_CLIENTS, turned_away())
+}
+
+/// What one hears who is not served.
+fn turned_away() -> String {
+    format!("{}\n", error_line(BUSY.to_string()))
+}
+
 /// Says why, without waiting, to one who is not served.
 fn turn_away(mut stream: &UnixStream) {
-    let line = format!("{}\n", error_line(BUSY.to_string()));
-    let _ = stream.set_nonblocking(true).and_then(|()| stream.write_all(line.as_bytes()));
+    let _ = stream.set_nonblocking(true).and_then(|()| stream.write_all(turned_away().as_bytes()));
 }
 
 /// The share of the places that is his who asks.
@@ -252,7 +260,7 @@ mod tests {
 
     #[test]
     fn the_longest_idle_client_gives_its_place_and_one_that_waits_never_does() {
-        let places = Arc::new(Places::new(MAX_CLIENTS));
+        let places = Arc::new(places());
         let mut peers = Vec::new();
         let mut seats: Vec<Place> = (0..MAX_CLIENTS)
             .map(|_| {
@@ -262,7 +270,7 @@ mod tests {
             })
             .collect();
         assert!(seats[0].set(State::Waits));
-        let idle = seats.remove(1);
+        let (idle, hears) = (seats.remove(1), peers.remove(1));
         let (ours, _peer) = pair();
         std::thread::scope(|scope| {
             // What its thread would do.
@@ -273,6 +281,9 @@ mod tests {
             });
             seats.push(Place::take(&places, ours).expect("a place became free"));
         });
+        let mut heard = String::new();
+        BufReader::new(hears).read_line(&mut heard).expect("it is told");
+        assert_eq!(heard, turned_away());
         assert!(seats.iter().all(|seat| seat.set(State::Waits)), "the others have theirs");
         assert!(Place::take(&places, pair().0).is_err(), "all wait");
         assert!(seats.iter().all(|seat| seat.set(State::Waits)), "and go on waiting");
@@ -282,7 +293,7 @@ mod tests {
 
     #[test]
     fn orders_leave_places_for_those_that_ask_for_less() {
-        let places = Arc::new(Places::new(MAX_CLIENTS));
+        let places = Arc::new(places());
         let mut peers = Vec::new();
         let mut newcomer = || {
             let (ours, theirs) = pair();
@@ -310,7 +321,7 @@ mod tests {
 
     #[test]
     fn a_user_of_a_service_takes_no_place_of_others() {
-        let places = Arc::new(Places::new(MAX_CLIENTS));
+        let places = Arc::new(places());
         let mut peers = Vec::new();
         let mut newcomer = |of: Asker| {
             let (ours, theirs) = pair();
@@ -348,7 +359,7 @@ mod tests {
 
     #[test]
     fn a_user_of_a_service_has_one_question_at_a_time() {
-        let places = Arc::new(Places::new(MAX_CLIENTS));
+        let places = Arc::new(places());
         let (governor, inbox) = crossbeam_channel::unbounded();
         let users = Arc::new(Users::new(0, Some(7)));
         let mut peers = Vec::new();
@@ -393,8 +404,7 @@ mod tests {
         let (governor, _) = crossbeam_channel::unbounded();
         for request in [Request::Stop, Request::HandOver { started: 1 }] {
             let (ours, theirs) = pair();
-            let place =
-                Place::take(&Arc::new(Places::new(MAX_CLIENTS)), ours).expect("there is room");
+            let place = Place::take(&Arc::new(places()), ours).expect("there is room");
             assert!(place.set(State::Waits));
             let line = serde_json::to_vec(&request).expect("JSON");
             assert!(client(place, Asker::User(1000), &governor).serve_request(Some(line)));
@@ -407,7 +417,7 @@ mod tests {
     #[test]
     fn nobody_starts_a_program_as_another_process() {
         let (ours, _theirs) = pair();
-        let place = Place::take(&Arc::new(Places::new(MAX_CLIENTS)), ours).expect("there is room");
+        let place = Place::take(&Arc::new(places()), ours).expect("there is room");
         assert!(place.set(State::Waits));
         let (governor, inbox) = crossbeam_channel::unbounded();
         let (app, command) = ("x".to_string(), "x".to_string());

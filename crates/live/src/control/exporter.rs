@@ -57,7 +57,7 @@ type Last = Mutex<Option<(Instant, Arc<str>)>>;
 /// Answers scrapers for ever.
 pub fn serve(listener: &TcpListener, governor: &Sender<Message>) {
     let last = Arc::new(Last::default());
-    let places = Arc::new(Places::new(MAX_SCRAPERS));
+    let places = Arc::new(Places::new(MAX_SCRAPERS, String::new()));
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
             // No descriptors, perhaps: others may be closed meanwhile.

@@ -17,6 +17,8 @@ const FREED_WITHIN: Duration = Duration::from_secs(1);
 pub struct Places<S> {
     /// How many there are.
     most: usize,
+    /// What one hears who gives way.
+    farewell: String,
     taken: Mutex<BTreeMap<u64, Seat<S>>>,
     freed: Condvar,
 }
@@ -61,9 +63,9 @@ pub struct Place<S> {
 }
 
 impl<S> Places<S> {
-    /// So many, all free.
-    pub fn new(most: usize) -> Places<S> {
-        Places { most, taken: Mutex::default(), freed: Condvar::default() }
+    /// So many, all free. Who gives way hears `farewell`, as far as that goes at once: it may have been about to ask.
+    pub fn new(most: usize, farewell: String) -> Places<S> {
+        Places { most, farewell, taken: Mutex::default(), freed: Condvar::default() }
     }
 }
 
@@ -86,7 +88,10 @@ impl<S: AsFd> Places<S> {
         if let Some(longest) = taken.values_mut().filter(is_idle).min_by_key(|seat| seat.state) {
             longest.state = State::Out;
             if let Some(stream) = &longest.stream {
-                let _ = SockRef::from(&**stream).shutdown(Shutdown::Both);
+                let stream = SockRef::from(&**stream);
+                let at_once = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+                let _ = stream.send_with_flags(self.farewell.as_bytes(), at_once);
+                let _ = stream.shutdown(Shutdown::Both);
             }
         }
         let until = Instant::now() + FREED_WITHIN;
@@ -211,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_place_is_taken_until_its_stream_is_closed() {
-        let places = Arc::new(Places::new(1));
+        let places = Arc::new(Places::new(1, String::new()));
         let closes = Arc::new(Barrier::new(2));
         let (ours, _theirs) = UnixStream::pair().expect("a pair");
         let place = Place::take(&places, Lingering(ours, closes.clone()));
