@@ -124,14 +124,26 @@ impl Areas {
         drop(gone);
     }
 
-    /// The largest area is gone; what that freed, bytes.
-    pub fn take_largest(&self) -> u64 {
+    /// The largest areas are gone, one at least and so many that `wanted` bytes are free, as far as there are any; what that
+    /// freed, bytes.
+    pub fn take_largest(&self, wanted: u64) -> u64 {
         let mut inside = self.inside.lock();
-        let largest = inside.areas.iter().max_by_key(|(owner, area)| (area.bytes, **owner));
-        let Some(owner) = largest.map(|(owner, _)| *owner) else { return 0 };
-        let gone = inside.remove(&owner);
+        let areas = inside.areas.iter().filter(|(_, area)| area.bytes > 0);
+        let mut by_size: Vec<(u64, Owner)> =
+            areas.map(|(owner, area)| (area.bytes, *owner)).collect();
+        by_size.sort_unstable();
+        let (mut freed, mut gone) = (0, Vec::new());
+        while let Some((bytes, owner)) = by_size.pop() {
+            gone.push(inside.remove(&owner));
+            freed += bytes;
+            if freed >= wanted {
+                break;
+            }
+        }
+        // That takes a while for many pieces, and others wait for nothing of it.
         drop(inside);
-        gone.map_or(0, |area| area.bytes)
+        drop(gone);
+        freed
     }
 
     /// Stores a piece. `None` if the area is another link's by now, or gone.
@@ -344,8 +356,27 @@ mod tests {
         assert_eq!(areas.read(other, 0, 10, &mut out), Some(Status::Gone));
         areas.forget(other, 0, u64::MAX).unwrap();
         assert_eq!(areas.read(one, 0, 10, &mut out), Some(Status::Done));
-        assert!(areas.take_largest() > 100);
+        assert!(areas.take_largest(1) > 100);
         assert!(!areas.is_held(one) && areas.is_held(other));
+    }
+
+    /// Who has it in many sessions gives no less than who has it in one.
+    #[test]
+    fn so_much_is_taken_back_as_is_wanted() {
+        let areas = Areas::new(1 << 30);
+        for number in 0..1000 {
+            let bytes = if number == 7 { 8192 } else { 4096 };
+            let (held, _) = areas.hold(session(number));
+            areas.write(held, 0, &vec![1; bytes]).unwrap();
+            areas.leave(held);
+        }
+        let used = areas.room().0;
+        let freed = areas.take_largest(100 * 4096);
+        assert!((100 * 4096..101 * 4096 + 8192).contains(&freed), "{freed}");
+        assert_eq!(areas.room().0, used - freed);
+        assert!(!areas.hold(session(7)).1, "the largest first");
+        assert_eq!(areas.take_largest(u64::MAX), used - freed);
+        assert_eq!((areas.take_largest(1), areas.room().0), (0, 0));
     }
 
     /// A borrower has many small pieces, and gives them all back in one go.

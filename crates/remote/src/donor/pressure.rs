@@ -8,6 +8,9 @@ use std::time::Instant;
 use super::Shared;
 use super::account::Grace;
 
+/// Bytes that are taken back each time that it is looked: of one session, if it has so many, else of several.
+const AT_ONCE: u64 = 64 << 20;
+
 #[derive(Debug, Default)]
 pub(crate) struct Pressure {
     /// Somebody asked for it.
@@ -36,7 +39,7 @@ pub(crate) fn watch(shared: &Arc<Shared>) {
             shared.pressure.short.store(is_short, SeqCst);
         }
         if waits.is_over(shared.pressure.is_on(), Instant::now(), shared.lending.grace) {
-            let freed = shared.areas.take_largest();
+            let freed = shared.areas.take_largest(AT_ONCE);
             if freed > 0 {
                 tracing::warn!(freed, "memory was taken back that its borrower did not give back");
             }
