@@ -195,6 +195,26 @@ fn who_does_not_see_the_daemon_leaves_it_alone() {
     fixture.assert_daemon_lives();
 }
 
+/// Any program of the daemon's user may fill that user's queue of signals, in which a timer takes a place.
+#[test]
+fn children_are_served_where_no_signal_can_be_queued() {
+    if !can_run("survive::unqueued", &["cc", "prlimit"]) {
+        return;
+    }
+    let mut fixture = Fixture::start("1GiB");
+    let pid = fixture.status().daemon_pid.to_string();
+    let set = Command::new("prlimit").args(["--pid", &pid, "--sigpending=0:0"]).status();
+    assert!(set.expect("prlimit runs").success());
+    let mut program = fixture.run_touch("touch", PAGES, 50, 7);
+    let sum = program.ask("sum");
+    fixture.swap_out_at_least("touch", BYTES * 8 / 10);
+    program.expect("fork-sum", &format!("fork-{sum}"));
+    program.expect("sum", &sum);
+    program.quit();
+    fixture.wait_all_freed("touch");
+    fixture.assert_daemon_lives();
+}
+
 /// Directories for temporary files are tidied.
 #[test]
 fn what_is_written_beside_a_socket_is_written_again() {

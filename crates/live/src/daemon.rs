@@ -373,7 +373,8 @@ pub fn run(
     spawn("far".into(), Box::new(move || far::run(&for_flash)));
     let (asked, least_bytes) = governor.outside_asked();
     let answer = to_governor.clone();
-    spawn("outside".into(), Box::new(move || outside::watch(&asked, (least_bytes, 4096), &answer)));
+    let sizes = (least_bytes, 4096);
+    spawn("outside".into(), Box::new(move || outside::watch(&asked, sizes, is_service, &answer)));
     if let Err(error) = governor.look(&to_governor).and_then(|()| governor.hire()) {
         leave_to_successor("starting a thread", &error);
     }

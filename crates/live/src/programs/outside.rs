@@ -13,6 +13,7 @@ use clew_core::AppId;
 use crossbeam_channel::{Receiver, Sender};
 
 use crate::control::status::{OutsideProcess, OutsideStatus};
+use crate::control::trusted_path::own_uid;
 use crate::message::Message;
 use crate::programs::environment;
 use crate::programs::kcmp::share_memory;
@@ -61,9 +62,11 @@ pub type Asked = (Vec<Told>, Vec<Arc<Process>>);
 pub fn watch(
     asked: &Receiver<Asked>,
     (least_bytes, page_bytes): (u64, u64),
+    is_service: bool,
     to_governor: &Sender<Message>,
 ) {
-    let mut watch = Watch { least_bytes, seen: HashMap::new(), parts: HashMap::new() };
+    let (seen, parts) = (HashMap::new(), HashMap::new());
+    let mut watch = Watch { least_bytes, is_service, seen, parts };
     while let Ok((told, children)) = asked.recv() {
         children.iter().for_each(|child| child.look_what_is_its_own(page_bytes));
         drop(children);
@@ -76,6 +79,8 @@ pub fn watch(
 
 struct Watch {
     least_bytes: u64,
+    /// Other users' programs reach this daemon, too.
+    is_service: bool,
     /// Processes of apps: a parent may be gone by the next look.
     seen: HashMap<ProcessName, AppId>,
     /// What [`Part`] gave, and for which sizes.
@@ -122,7 +127,7 @@ impl Watch {
                     command,
                     uid,
                     bytes: parts.anonymous,
-                    reason: why(name.pid, uid, known),
+                    reason: why(name.pid, uid, known, self.is_service),
                 });
             }
         }
@@ -223,13 +228,11 @@ fn borrows_memory(pid: u32) -> bool {
 }
 
 /// Why it is not managed, as far as that can be told.
-fn why(pid: u32, uid: u32, known: &Known) -> String {
-    // SAFETY: takes nothing, cannot fail.
-    let own = unsafe { libc::geteuid() };
+fn why(pid: u32, uid: u32, known: &Known, is_service: bool) -> String {
     if let Some(reason) = without_agent::why_of(pid) {
         return reason.to_string();
     }
-    if uid != own {
+    if uid != own_uid() && !is_service {
         return "it runs as another user, who does not reach the daemon".to_string();
     }
     if let Known::Refused(reason) = known {
@@ -246,6 +249,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_service_is_reached_by_programs_of_others() {
+        let (own, known) = (std::process::id(), Known::Refused("its agent is gone".to_string()));
+        let other = own_uid() + 1;
+        assert!(why(own, other, &known, false).contains("another user"));
+        assert_eq!(why(own, other, &known, true), "its agent is gone");
+        assert_eq!(why(own, own_uid(), &known, false), "its agent is gone");
+    }
+
+    #[test]
     fn the_kernels_words_are_understood() {
         let text = "Name:\tx\nUid:\t0\t101\t0\t0\nRssAnon:\t   1024 kB\nRssShmem:\t  8 kB\n";
         let sizes = Sizes { anonymous: 1 << 20, shared: 8 << 10 };
@@ -256,7 +268,8 @@ mod tests {
 
     #[test]
     fn descendants_are_found_and_stay_when_their_parents_are_gone() {
-        let mut watch = Watch { least_bytes: 0, seen: HashMap::new(), parts: HashMap::new() };
+        let (seen, parts) = (HashMap::new(), HashMap::new());
+        let mut watch = Watch { least_bytes: 0, is_service: false, seen, parts };
         let stat = |parent| Stat {
             state: b'S',
             parent,

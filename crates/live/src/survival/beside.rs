@@ -3,30 +3,40 @@
 //!
 //! Nothing is made where somebody else serves by now: what is beside a socket says which programs wait for whom.
 
-use std::fs::{self, Permissions};
-use std::io;
+use std::fs::{self, File, Permissions};
+use std::io::{self, ErrorKind};
 use std::net::Shutdown;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustix::fs::{Mode, OFlags};
 use socket2::{Domain, SockAddr, SockRef, Socket};
 
 use super::predecessor::{Predecessor, ProcessName, beside, lock, replace, server, write_server};
 use crate::agents::seqpacket;
-use crate::control::trusted_path;
+use crate::control::trusted_path::{self, own_uid};
 
 /// How often is looked whether it is there.
 const LOOK_BESIDE: Duration = Duration::from_secs(1);
 
-/// Lets members of a group connect to the socket at `path`.
+/// Lets members of a group connect to the socket at `path`, which is no link.
 ///
 /// # Errors
-/// Those of the system.
+/// Those of the system; it is no socket of this user.
 pub fn let_in(path: &Path, group: u32) -> io::Result<()> {
-    chown(path, None, Some(group))?;
-    fs::set_permissions(path, Permissions::from_mode(0o660))
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let socket = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let found = socket.metadata()?;
+    if !found.file_type().is_socket() || found.uid() != own_uid() {
+        let what = format!("{} is no socket of user {}", path.display(), own_uid());
+        return Err(io::Error::new(ErrorKind::PermissionDenied, what));
+    }
+    // By what is open: what has its name may change meanwhile.
+    let open = format!("/proc/self/fd/{}", socket.as_raw_fd());
+    chown(&open, None, Some(group))?;
+    fs::set_permissions(open, Permissions::from_mode(0o660))
 }
 
 /// A socket in which this daemon listens.
@@ -144,13 +154,17 @@ impl Beside {
     }
 
     fn make_again(&self) -> io::Result<()> {
+        let directory = trusted_path::directory_of(&self.socket);
+        match trusted_path::check(directory) {
+            Err(error) if !error.is_missing() => return Err(io::Error::other(error)),
+            _ => {}
+        }
         let keeper = beside(&self.socket, "keeper");
         let gone: Vec<&Listener> = self.listeners.iter().filter(|l| is_gone(&l.path)).collect();
         if gone.is_empty() && !is_gone(&keeper) && server(&self.socket)? == Some(self.own) {
             return Ok(());
         }
-        trusted_path::make(trusted_path::directory_of(&self.socket), self.mode)
-            .map_err(io::Error::other)?;
+        trusted_path::make(directory, self.mode).map_err(io::Error::other)?;
         let _lock = lock(&self.socket)?;
         match server(&self.socket)? {
             Some(server) if server == self.own => {}
@@ -189,8 +203,31 @@ fn taken(other: ProcessName) -> io::Error {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixListener;
+
     use super::*;
     use crate::survival::predecessor::claim;
+
+    /// Whoever may make a link where a socket is to be gives away no file of this user.
+    #[test]
+    fn a_group_is_let_in_to_sockets_alone() {
+        let dir = std::env::temp_dir().join(format!("clew-let-in-{}", std::process::id()));
+        fs::create_dir_all(&dir).expect("a directory");
+        let (file, link, socket) = (dir.join("file"), dir.join("link"), dir.join("socket"));
+        fs::write(&file, "mine").expect("written");
+        fs::set_permissions(&file, Permissions::from_mode(0o600)).expect("it is ours");
+        std::os::unix::fs::symlink(&file, &link).expect("a link");
+        // SAFETY: takes nothing, cannot fail.
+        let group = unsafe { libc::getegid() };
+        for other in [&file, &link] {
+            assert!(let_in(other, group).is_err(), "{}", other.display());
+        }
+        assert_eq!(fs::metadata(&file).expect("it is there").mode() & 0o777, 0o600);
+        let _listener = UnixListener::bind(&socket).expect("it is free");
+        let_in(&socket, group).expect("it is one");
+        assert_eq!(fs::metadata(&socket).expect("it is there").mode() & 0o777, 0o660);
+        fs::remove_dir_all(&dir).expect("it is ours");
+    }
 
     #[test]
     fn where_there_is_a_keeper_all_is_left() {
