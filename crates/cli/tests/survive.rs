@@ -6,6 +6,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -209,6 +210,38 @@ fn children_are_served_where_no_signal_can_be_queued() {
     let sum = program.ask("sum");
     fixture.swap_out_at_least("touch", BYTES * 8 / 10);
     program.expect("fork-sum", &format!("fork-{sum}"));
+    program.expect("sum", &sum);
+    program.quit();
+    fixture.wait_all_freed("touch");
+    fixture.assert_daemon_lives();
+}
+
+/// Any program of the daemon's user may use up what that user may watch.
+#[test]
+fn children_are_served_where_nothing_more_can_be_watched() {
+    if !can_run("survive::unwatched", &["cc"]) {
+        return;
+    }
+    let dir = TempDir::new();
+    let (library, file) = (dir.join("unwatched.so"), dir.join("file"));
+    fs::rename(compile(&dir, "unwatched.c", &["-shared", "-fPIC"]), &library).expect("it is ours");
+    let path = |path: &Path| path.to_str().expect("UTF-8").to_string();
+    let setting = vec![("LD_PRELOAD", path(&library)), ("UNWATCHED", path(&file))];
+    let mut fixture = Fixture::start_hooked("1GiB", &["--scheme", "zram"], setting);
+    let mut program = fixture.run_touch("touch", PAGES, 50, 7);
+    let sum = program.ask("sum");
+    fixture.swap_out_at_least("touch", BYTES * 8 / 10);
+    fs::write(&file, "").expect("written");
+    program.expect("fork-sum", &format!("fork-{sum}"));
+    let child = program.ask("fork-keep");
+    assert!(child.starts_with("child "), "{child}");
+    fixture.swap_out("touch");
+    program.expect("child sum", &sum);
+    assert!(fixture.log().contains("cannot watch a child yet"), "{}", fixture.log());
+    // Then as usual.
+    fs::remove_file(&file).expect("it is there");
+    fixture.swap_out("touch");
+    program.expect("child sum", &sum);
     program.expect("sum", &sum);
     program.quit();
     fixture.wait_all_freed("touch");

@@ -667,7 +667,7 @@ fn secret() -> u64 {
 fn serve(shared: &Shared, child: Arc<Process>) {
     shared.processes.write().insert(child.id, child.clone());
     if let Err(error) = child.memory.watch() {
-        tracing::error!(%error, command = child.command, "cannot watch a child yet; it waits");
+        tracing::error!(%error, command = child.command, "cannot watch a child yet: it is asked again and again");
     }
     points::fork_served();
     let _ = shared.governor.send(ToGovernor::Forked(child));

@@ -19,3 +19,4 @@ pub mod stuck;
 pub mod uffd;
 mod unmapped;
 pub mod unreadable;
+pub mod unwatched;

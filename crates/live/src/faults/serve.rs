@@ -20,6 +20,7 @@ use crate::faults::events;
 use crate::faults::interrupter::Interrupter;
 use crate::faults::populating::is_left_to_the_kernel;
 use crate::faults::room::{FOR_BUDGET, FOR_GROUP, WaitForRoom};
+use crate::faults::unwatched::Unwatched;
 use crate::programs::process::Process;
 use crate::programs::shared::Shared;
 use crate::users::FEW_IN;
@@ -38,22 +39,31 @@ pub fn run(shared: &Shared, handler: usize) {
     let mut interrupter = Interrupter::default();
     let (mut faults, mut told) = (Vec::with_capacity(32), Vec::new());
     let (mut room, mut aside) = (WaitForRoom::default(), Aside::default());
+    let mut unwatched = Unwatched::default();
     loop {
+        unwatched.look(shared, handler);
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
         let most = [room.remaining(), aside.remaining()].into_iter().flatten().min();
-        let n = wait(shared.epolls[handler].as_raw_fd(), &mut events, most);
+        let epoll = shared.epolls[handler].as_raw_fd();
+        let said = unwatched.wait(epoll, most);
+        let most = if said.is_some() { Some(Duration::ZERO) } else { most };
+        let n = wait(epoll, &mut events, most);
         let mut watch = Stopwatch::since(Instant::now());
         let waited = room.end_due() as u64;
         shared.room_waits.fetch_add(waited, Ordering::Relaxed);
         aside.look_again();
         let mut rests = false;
-        for event in &events[..n.max(0) as usize] {
-            if event.u64 == STOP_TOKEN {
-                room.end();
-                return;
-            }
-            let Some(process) = shared.process(SpaceId(event.u64 as u32)) else { continue };
-            if event.events & libc::EPOLLERR as u32 != 0 {
+        let events = &events[..n.max(0) as usize];
+        if events.iter().any(|event| event.u64 == STOP_TOKEN) {
+            room.end();
+            return;
+        }
+        let watched = events.iter().filter_map(|event| {
+            let process = shared.process(SpaceId(event.u64 as u32))?;
+            Some((process, event.events & libc::EPOLLERR as u32 != 0))
+        });
+        for (process, is_error) in watched.chain(said.unwrap_or_default()) {
+            if is_error {
                 // Its agent has made it wait.
                 process.memory.uffd.set_nonblocking();
             }

@@ -65,6 +65,14 @@ impl Hold {
     }
 }
 
+/// Programs that could not be watched so far.
+static REFUSALS: AtomicU64 = AtomicU64::new(0);
+
+/// How often the system has refused to watch a program.
+pub fn refusals() -> u64 {
+    REFUSALS.load(Ordering::SeqCst)
+}
+
 /// The memory of one program.
 pub struct ProgramMemory {
     /// Its userfaultfd.
@@ -302,12 +310,20 @@ impl ProgramMemory {
         }
     }
 
-    /// Starts to watch the descriptor. If the system refuses, [`ProgramMemory::watch_again`] is to be
-    /// called until it does not, or the program waits for ever.
+    /// Starts to watch the descriptor. If the system refuses, it is to be asked for messages until
+    /// [`ProgramMemory::watch_again`] says that it is watched.
     pub fn watch(&self) -> io::Result<()> {
         let done = self.epoll_ctl(libc::EPOLL_CTL_ADD, libc::EPOLLIN);
-        self.unwatched.store(done.is_err(), Ordering::SeqCst);
+        match done.is_err() {
+            true => self.is_refused(),
+            false => self.unwatched.store(false, Ordering::SeqCst),
+        }
         done
+    }
+
+    fn is_refused(&self) {
+        self.unwatched.store(true, Ordering::SeqCst);
+        REFUSALS.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Nothing is put there any more, nor taken; and nobody watches it, unless somebody still `hears` what it
@@ -406,15 +422,20 @@ impl ProgramMemory {
         self.agent.get().map(Agent::pid)
     }
 
-    /// Tries again what the system has refused; nearly always there is nothing to do.
-    pub fn watch_again(&self) {
-        if !self.unwatched.swap(false, Ordering::SeqCst) {
-            return;
+    /// Tries again what the system has refused; nearly always there is nothing to do. Whether it is watched.
+    pub fn watch_again(&self) -> bool {
+        if !self.unwatched.load(Ordering::SeqCst) {
+            return true;
         }
-        let modified = self.epoll_ctl(libc::EPOLL_CTL_MOD, libc::EPOLLIN);
-        if modified.is_err() && self.epoll_ctl(libc::EPOLL_CTL_ADD, libc::EPOLLIN).is_err() {
-            self.unwatched.store(true, Ordering::SeqCst);
+        // Somebody else may be faster.
+        let is_there = |error: io::Error| error.raw_os_error() == Some(libc::EEXIST);
+        let done = self.epoll_ctl(libc::EPOLL_CTL_MOD, libc::EPOLLIN).is_ok()
+            || self.epoll_ctl(libc::EPOLL_CTL_ADD, libc::EPOLLIN).map_or_else(is_there, |()| true);
+        // Never said before it is so: who asks for its messages would stop.
+        if done {
+            self.unwatched.store(false, Ordering::SeqCst);
         }
+        done
     }
 
     /// No message is heard of until [`ProgramMemory::look_again`].
@@ -436,7 +457,7 @@ impl ProgramMemory {
         if self.disarmed.swap(false, Ordering::SeqCst)
             && self.epoll_ctl(libc::EPOLL_CTL_MOD, libc::EPOLLIN).is_err()
         {
-            self.unwatched.store(true, Ordering::SeqCst);
+            self.is_refused();
         }
     }
 

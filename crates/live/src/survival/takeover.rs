@@ -515,7 +515,7 @@ impl Adopted {
             none_go.push(process.space.hold_swap_outs());
             let is_new = shared.processes.write().insert(process.id, process.clone()).is_none();
             if is_new && let Err(error) = process.memory.watch() {
-                tracing::error!(%error, pid = process.pid(), "cannot watch a program yet; it waits");
+                tracing::error!(%error, pid = process.pid(), "cannot watch a program yet: it is asked again and again");
             }
             process.memory.uffd.wake_all();
             points::start_woken();
