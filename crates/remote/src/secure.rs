@@ -74,17 +74,27 @@ impl Until<'_> {
     }
 }
 
+/// Of a stream that waits, "try again" means that nothing came in time.
+fn in_words(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => {
+            io::Error::new(io::ErrorKind::TimedOut, "it does not answer in time")
+        }
+        _ => error,
+    }
+}
+
 impl Read for Until<'_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         self.stream.set_read_timeout(self.left()?)?;
-        self.stream.read(bytes)
+        self.stream.read(bytes).map_err(in_words)
     }
 }
 
 impl Write for Until<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.stream.set_write_timeout(self.left()?)?;
-        self.stream.write(bytes)
+        self.stream.write(bytes).map_err(in_words)
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -14,6 +14,8 @@ use clew_mount::{
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use with_daemon::Sharing;
+
 use crate::Failure;
 use crate::output::{self, Format};
 
@@ -79,11 +81,16 @@ pub fn mount(daemon: impl FnOnce() -> PathBuf, format: Format, args: Args) -> Re
         let status = status(&args.directory).map_err(|e| Failure::Input(e.into()))?;
         return show(format, &status);
     }
+    let mount_point = args.mount_point.context("no place to mount at")?;
+    // Before anything is mounted, and before signals are heeded: who ends this meanwhile ends it.
+    let sharing = match args.with_daemon {
+        true => Some(Sharing::begin(daemon(), args.budget)?),
+        false => None,
+    };
     let over = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT, SIGHUP] {
         signal_hook::flag::register(signal, over.clone()).context("heeding signals")?;
     }
-    let mount_point = args.mount_point.context("no place to mount at")?;
     let mounted = mount_directory(MountConfig {
         directory: args.directory.clone(),
         mount_point: mount_point.clone(),
@@ -106,8 +113,8 @@ pub fn mount(daemon: impl FnOnce() -> PathBuf, format: Format, args: Args) -> Re
     if mounted.cleared {
         remark!("clew: a mount whose server had died was cleared away first");
     }
-    if let (true, Some(pool)) = (args.with_daemon, mounted.pool()) {
-        with_daemon::share(pool, daemon(), args.budget)?;
+    if let (Some(sharing), Some(pool)) = (sharing, mounted.pool()) {
+        sharing.share(pool)?;
     }
     remark!(
         "clew: {} is mounted at {} (budget {}{})",

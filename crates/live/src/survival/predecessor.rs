@@ -199,7 +199,11 @@ fn numbers<const N: usize>(path: &Path) -> io::Result<Option<[u64; N]>> {
     };
     let numbers: Vec<u64> = text.split_ascii_whitespace().map_while(|n| n.parse().ok()).collect();
     let damaged = || {
-        let what = format!("{} is not what a daemon writes: is it damaged?", path.display());
+        let what = format!(
+            "{} is not what a daemon writes: is it damaged? (if no daemon serves there, and no program waits for one, \
+             remove it)",
+            path.display()
+        );
         io::Error::new(io::ErrorKind::InvalidData, what)
     };
     numbers.try_into().map(Some).map_err(|_| damaged())

@@ -1,7 +1,7 @@
 //! One budget of a mount and a daemon: the daemon is asked how much the mount's pool may have, by a thread of its own, as it
 //! may be slow to answer. While there is none, what the last one said holds.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,46 +14,61 @@ use clew_mount::FilePages;
 /// How often it is asked.
 const PERIOD: Duration = Duration::from_millis(500);
 
-/// From now on `pool` has what the daemon at `socket` says, `most` at most, as long as it is there.
-///
-/// # Errors
-/// If there is no such daemon now, or it gives this mount no share.
-pub fn share(pool: &Arc<FilePages>, socket: PathBuf, most: ByteSize) -> anyhow::Result<()> {
-    let mut daemon = None;
-    ask(&mut daemon, &socket, pool, most).context("sharing the daemon's budget")?;
-    let pool = Arc::downgrade(pool);
-    let go_on = move || {
-        while let Some(pool) = pool.upgrade() {
-            if let Err(error) = ask(&mut daemon, &socket, &pool, most) {
-                tracing::debug!("the daemon does not say what the pool may have: {error}");
-                daemon = None;
-            }
-            drop(pool);
-            std::thread::sleep(PERIOD);
-        }
-    };
-    std::thread::Builder::new().name("share".to_string()).spawn(go_on).context("a thread")?;
-    Ok(())
+/// A share of a daemon's budget.
+pub struct Sharing {
+    socket: PathBuf,
+    /// More is not wanted, bytes.
+    most: ByteSize,
+    daemon: Option<Client>,
+    /// What the daemon has said last, bytes.
+    limit_bytes: u64,
 }
 
-fn ask(
-    daemon: &mut Option<Client>,
-    socket: &Path,
-    pool: &FilePages,
-    most: ByteSize,
-) -> Result<(), ControlError> {
-    let index_bytes = pool.index_bytes();
-    let request = Request::Share {
-        pid: std::process::id(),
-        held_bytes: pool.facts().used_bytes + index_bytes,
-        wanted_bytes: most.0,
-        hits: pool.hits(),
-    };
-    let client = match daemon {
-        Some(client) => client,
-        None => daemon.insert(Client::connect(socket)?),
-    };
-    let share: Share = client.call(&request)?;
-    pool.set_limit(share.limit_bytes.saturating_sub(index_bytes));
-    Ok(())
+impl Sharing {
+    /// Of the daemon at `socket`, for a mount of which nothing is there yet.
+    ///
+    /// # Errors
+    /// If there is no such daemon now, or it gives this mount no share.
+    pub fn begin(socket: PathBuf, most: ByteSize) -> anyhow::Result<Sharing> {
+        let mut sharing = Sharing { socket, most, daemon: None, limit_bytes: 0 };
+        sharing.ask(0, 0).context("sharing the daemon's budget")?;
+        Ok(sharing)
+    }
+
+    /// From now on `pool` has what the daemon says, as long as it is there.
+    ///
+    /// # Errors
+    /// If there is no thread for it.
+    pub fn share(mut self, pool: &Arc<FilePages>) -> anyhow::Result<()> {
+        pool.set_limit(self.limit_bytes.saturating_sub(pool.index_bytes()));
+        let pool = Arc::downgrade(pool);
+        let go_on = move || {
+            while let Some(pool) = pool.upgrade() {
+                let index_bytes = pool.index_bytes();
+                match self.ask(pool.facts().used_bytes + index_bytes, pool.hits()) {
+                    Ok(()) => pool.set_limit(self.limit_bytes.saturating_sub(index_bytes)),
+                    Err(error) => {
+                        tracing::debug!("the daemon does not say what the pool may have: {error}");
+                        self.daemon = None;
+                    }
+                }
+                drop(pool);
+                std::thread::sleep(PERIOD);
+            }
+        };
+        std::thread::Builder::new().name("share".to_string()).spawn(go_on).context("a thread")?;
+        Ok(())
+    }
+
+    fn ask(&mut self, held_bytes: u64, hits: u64) -> Result<(), ControlError> {
+        let pid = std::process::id();
+        let request = Request::Share { pid, held_bytes, wanted_bytes: self.most.0, hits };
+        let client = match &mut self.daemon {
+            Some(client) => client,
+            None => self.daemon.insert(Client::connect(&self.socket)?),
+        };
+        let share: Share = client.call(&request)?;
+        self.limit_bytes = share.limit_bytes;
+        Ok(())
+    }
 }
