@@ -11,6 +11,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use clew_fixture::other_user::{OtherUser, as_other_user};
 use clew_fixture::touch::{BYTES, PAGES, ZRAM, swapped_out};
 use clew_fixture::*;
 use clew_live::agents::preload;
@@ -300,6 +301,65 @@ fn the_directory_of_a_socket_is_made_again() {
     fixture.wait_all_freed("touch");
     fixture.assert_daemon_lives();
     std::fs::remove_dir_all(aside).expect("it is ours");
+}
+
+/// Whoever may write there may put something in their place, and be gone.
+#[test]
+fn sockets_that_lead_nowhere_are_made_again() {
+    let Some((mut fixture, mut program, sum)) = swapped_out("survive::nowhere", &ZRAM) else {
+        return;
+    };
+    let daemon = fixture.status().daemon_pid;
+    let places = [fixture.socket.clone(), fixture.socket.with_extension("agents")];
+    let is_back = |fixture: &Fixture, daemon: u32| {
+        let met = || {
+            let status = Client::connect(&fixture.socket).and_then(|mut c| c.status()).ok()?;
+            (status.daemon_pid == daemon).then_some(())
+        };
+        assert!(poll(LONG, met).is_some(), "{}", fixture.log());
+    };
+    for place in &places {
+        fs::remove_file(place).expect("it is there");
+        // Bound, and nobody listens any more.
+        drop(std::os::unix::net::UnixListener::bind(place).expect("it is free"));
+    }
+    is_back(&fixture, daemon);
+    fixture.run_touch("late", PAGES / 4, 50, 9).quit();
+    // The next one looks, too, whether it is met where it serves.
+    fixture.kill_daemon();
+    fs::remove_file(&places[0]).expect("it is there");
+    drop(std::os::unix::net::UnixListener::bind(&places[0]).expect("it is free"));
+    fixture.start_successor(&[]);
+    program.expect("sum", &sum);
+    // What is no socket stays, and it is said.
+    fs::remove_file(&places[0]).and_then(|()| fs::write(&places[0], "mine")).expect("written");
+    let is_said = || fixture.log().contains("is no socket any more").then_some(());
+    assert!(poll(LONG, is_said).is_some(), "{}", fixture.log());
+    assert_eq!(fs::read(&places[0]).expect("it is there"), b"mine");
+    fs::remove_file(&places[0]).expect("it is ours");
+    let successor = fixture.daemon_pid();
+    is_back(&fixture, successor);
+    program.expect("sum", &sum);
+    program.quit();
+    fixture.wait_all_freed("touch");
+    fixture.assert_daemon_lives();
+}
+
+/// Whoever has begun as many threads as the user may has nobody of the daemon's clients wait for ever.
+#[test]
+fn clients_are_answered_where_no_thread_can_begin() {
+    if !can_run("survive::threadless", &["cc", "prlimit", "setpriv", "unshare"]) {
+        return;
+    }
+    let mut user = OtherUser::start("1GiB", "");
+    let pid = user.status().daemon_pid.to_string();
+    // Root of the tests may not change another user's limits.
+    let set = as_other_user(&["prlimit", "--pid", &pid, "--nproc=1:1"].map(String::from));
+    assert!(Command::new(&set[0]).args(&set[1..]).status().expect("it runs").success());
+    for _ in 0..3 {
+        assert_eq!(user.status().daemon_pid.to_string(), pid);
+    }
+    user.stop();
 }
 
 /// Two that serve one place would be taken for one by whoever comes after them.

@@ -344,9 +344,9 @@ pub fn run(
     ]
     .into_iter()
     .skip(usize::from(given))
-    .map(|(path, kind, socket)| Listener { path, kind, socket })
+    .map(|(path, kind, socket)| Listener::new(path, kind, socket))
     .collect();
-    bound.0 = listeners.iter().map(|listener| listener.path.clone()).collect();
+    bound.0 = listeners.iter().map(|listener| listener.path().to_path_buf()).collect();
     governor.look_beside(beside.with_listeners(listeners, mode, group));
     if lost == 0 {
         takeover::end_keepers(&mut record.old_keepers);

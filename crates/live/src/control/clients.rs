@@ -52,6 +52,10 @@ pub fn serve(listener: &UnixListener, users: &Arc<Users>, governor: &Sender<Mess
     seqpacket::takes_descriptors(listener, false);
     let places = Arc::new(places());
     let mut said: Option<Instant> = None;
+    let (reserve, client_of) = crossbeam_channel::bounded::<Client>(1);
+    if let Err(error) = begin_thread(move || client_of.iter().for_each(|client| client.serve())) {
+        tracing::warn!(%error, "no thread is kept for clients");
+    }
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
             // No descriptors, perhaps: others may be closed meanwhile.
@@ -73,12 +77,18 @@ pub fn serve(listener: &UnixListener, users: &Arc<Users>, governor: &Sender<Mess
             }
         };
         let client = Client { place, asker, users: users.clone(), governor: governor.clone() };
-        let name = "client".to_string();
-        let served = std::thread::Builder::new().name(name).spawn(move || client.serve());
-        if let Err(error) = served {
+        // Where no thread can be made one is left for one client after the other.
+        let (hand, client_of) = crossbeam_channel::bounded::<Client>(1);
+        let served = begin_thread(move || client_of.iter().for_each(|client| client.serve()));
+        let to = if served.is_ok() { &hand } else { &reserve };
+        if let Err(error) = to.try_send(client) {
             tracing::warn!(%error, "cannot serve a client");
         }
     }
+}
+
+fn begin_thread(body: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    std::thread::Builder::new().name("client".to_string()).spawn(body).map(drop)
 }
 
 /// The process that connected, as the kernel says; 0 where it is not seen from here, or has ended: its number may be

@@ -15,9 +15,9 @@ use crate::agents::seqpacket;
 use crate::control::client::Client;
 use crate::control::protocol::Request;
 use crate::control::trusted_path;
-use crate::survival::beside::let_in;
+use crate::survival::beside::{is_served, let_in};
 use crate::survival::last_threads;
-use crate::survival::predecessor::{self, ProcessName};
+use crate::survival::predecessor;
 
 /// What the socket for agents is: nobody waits in accept for a peer that has gone away again.
 pub(super) const AGENTS: libc::c_int = libc::SOCK_SEQPACKET | libc::SOCK_NONBLOCK;
@@ -79,23 +79,6 @@ pub(super) fn is_socket(path: &Path) -> Result<bool, DaemonError> {
         Err(source) => {
             Err(DaemonError::File { what: "looking at", path: path.to_path_buf(), source })
         }
-    }
-}
-
-/// Whether somebody who lives listens at `path`. (Of a dead daemon a keeper may hold the socket.)
-pub(super) fn is_served(path: &Path, kind: libc::c_int) -> io::Result<bool> {
-    let socket = Socket::new(Domain::UNIX, kind.into(), None)?;
-    socket.set_nonblocking(true)?;
-    match socket.connect(&SockAddr::unix(path)?) {
-        Ok(()) => {
-            let peer = seqpacket::peer(&socket)?.pid as u32;
-            // 0: of a namespace that is not seen from here.
-            Ok(peer == 0 || ProcessName::of(peer).is_ok_and(|listener| listener.is_alive()))
-        }
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(false),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        // Of another kind, or too many wait already.
-        Err(_) => Ok(true),
     }
 }
 

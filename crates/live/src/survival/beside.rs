@@ -39,25 +39,95 @@ pub fn let_in(path: &Path, group: u32) -> io::Result<()> {
     fs::set_permissions(open, Permissions::from_mode(0o660))
 }
 
+/// Who listens at `path`: nobody, or a process, zero where it is not seen from here or cannot be told.
+///
+/// # Errors
+/// Those of the system.
+pub fn who_listens(path: &Path, kind: libc::c_int) -> io::Result<Option<u32>> {
+    let socket = Socket::new(Domain::UNIX, (kind & !libc::SOCK_NONBLOCK).into(), None)?;
+    socket.set_nonblocking(true)?;
+    match socket.connect(&SockAddr::unix(path)?) {
+        Ok(()) => Ok(Some(seqpacket::peer(&socket)?.pid as u32)),
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(None),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        // Of another kind, or too many wait already.
+        Err(_) => Ok(Some(0)),
+    }
+}
+
+/// Whether somebody who lives listens at `path`. (Of a dead daemon a keeper may hold the socket.)
+///
+/// # Errors
+/// As [`who_listens`].
+pub fn is_served(path: &Path, kind: libc::c_int) -> io::Result<bool> {
+    let is_alive = |pid| ProcessName::of(pid).is_ok_and(|listener| listener.is_alive());
+    Ok(who_listens(path, kind)?.is_some_and(|pid| pid == 0 || is_alive(pid)))
+}
+
+/// Device and inode of what has this name.
+type FileName = (u64, u64);
+
+fn file_at(path: &Path) -> Option<FileName> {
+    fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))
+}
+
 /// A socket in which this daemon listens.
 pub struct Listener {
-    /// Where its file is.
-    pub path: PathBuf,
-    /// SOCK_STREAM for clients, SOCK_SEQPACKET for agents, with what else the socket is made with.
-    pub kind: libc::c_int,
-    /// The socket. Another one comes in its place under the same number, by which a keeper and a successor know it, too.
-    pub socket: BorrowedFd<'static>,
+    path: PathBuf,
+    kind: libc::c_int,
+    /// Another one comes in its place under the same number, by which a keeper and a successor know it, too.
+    socket: BorrowedFd<'static>,
+    /// Its file; `None` if what is at its path leads to somebody else.
+    file: Option<FileName>,
 }
 
 impl Listener {
+    /// `kind`: SOCK_STREAM for clients, SOCK_SEQPACKET for agents, with what else the socket is made with.
+    pub fn new(path: PathBuf, kind: libc::c_int, socket: BorrowedFd<'static>) -> Listener {
+        let leads_here =
+            matches!(who_listens(&path, kind), Ok(Some(pid)) if pid == std::process::id());
+        let file = file_at(&path).filter(|_| leads_here);
+        Listener { path, kind, socket, file }
+    }
+
+    /// Where its file is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn is_there(&self) -> bool {
+        self.file.is_some() && self.file == file_at(&self.path)
+    }
+
+    /// What is at its path, if nobody needs that, goes.
+    fn make_way(&self) -> io::Result<()> {
+        let here = self.path.display();
+        let found = match fs::symlink_metadata(&self.path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            found => found?,
+        };
+        let refused = |why: String| Err(io::Error::new(ErrorKind::AlreadyExists, why));
+        if !found.file_type().is_socket() {
+            return refused(format!(
+                "{here} is no socket any more: remove it, and it is made again"
+            ));
+        }
+        if is_served(&self.path, self.kind)? {
+            return refused(format!("somebody else listens at {here}, where this daemon did"));
+        }
+        fs::remove_file(&self.path)
+    }
+
     /// Listens at the same place with a socket that is new.
-    fn anew(&self, group: Option<u32>) -> io::Result<()> {
+    fn anew(&mut self, group: Option<u32>) -> io::Result<()> {
+        self.make_way()?;
         let new = seqpacket::listen(&self.path, self.kind)?;
         let is_for_agents = self.kind & libc::SOCK_SEQPACKET == libc::SOCK_SEQPACKET;
         seqpacket::takes_descriptors(&new, is_for_agents);
         group.map_or(Ok(()), |group| let_in(&self.path, group))?;
         let old = self.socket.try_clone_to_owned()?;
         become_this(self.socket, &new)?;
+        self.file = file_at(&self.path);
         // Who waits in the old one is woken by its end, and waits on unless somebody waits in the one that the number
         // means by then.
         let visitor = Socket::new(Domain::UNIX, (self.kind & !libc::SOCK_NONBLOCK).into(), None)?;
@@ -153,15 +223,17 @@ impl Beside {
         }
     }
 
-    fn make_again(&self) -> io::Result<()> {
+    fn make_again(&mut self) -> io::Result<()> {
         let directory = trusted_path::directory_of(&self.socket);
         match trusted_path::check(directory) {
             Err(error) if !error.is_missing() => return Err(io::Error::other(error)),
             _ => {}
         }
         let keeper = beside(&self.socket, "keeper");
-        let gone: Vec<&Listener> = self.listeners.iter().filter(|l| is_gone(&l.path)).collect();
-        if gone.is_empty() && !is_gone(&keeper) && server(&self.socket)? == Some(self.own) {
+        if self.listeners.iter().all(Listener::is_there)
+            && !is_gone(&keeper)
+            && server(&self.socket)? == Some(self.own)
+        {
             return Ok(());
         }
         trusted_path::make(directory, self.mode).map_err(io::Error::other)?;
@@ -174,7 +246,8 @@ impl Beside {
         if is_gone(&keeper) {
             self.write_keeper()?;
         }
-        gone.into_iter().try_for_each(|listener| listener.anew(self.group))
+        let mut gone = self.listeners.iter_mut().filter(|listener| !listener.is_there());
+        gone.try_for_each(|listener| listener.anew(self.group))
     }
 
     /// Whether `other` serves here, or programs wait for one who takes over from it.
