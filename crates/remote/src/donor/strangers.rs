@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, Shutdown, TcpStream};
+use std::net::{IpAddr, Ipv6Addr, Shutdown, TcpStream};
 
 use parking_lot::Mutex;
 
@@ -16,6 +16,14 @@ struct Stranger {
     stream: TcpStream,
 }
 
+/// Which machine it is, as far as an address tells: one has all addresses of an IPv6 network of 64 bits if it likes.
+fn machine(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => IpAddr::V4(address),
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
+    }
+}
+
 /// All of them, the oldest first.
 #[derive(Default)]
 pub struct Strangers(Mutex<(u64, Vec<Stranger>)>);
@@ -26,7 +34,7 @@ impl Strangers {
     /// # Errors
     /// If it is gone, or the system gives no descriptor.
     pub fn came(&self, stream: &TcpStream) -> io::Result<u64> {
-        let (from, stream) = (stream.peer_addr()?.ip(), stream.try_clone()?);
+        let (from, stream) = (machine(stream.peer_addr()?.ip()), stream.try_clone()?);
         let mut guard = self.0.lock();
         let (last, all) = &mut *guard;
         if all.len() >= MOST {
@@ -64,6 +72,15 @@ mod tests {
     use socket2::{Domain, Socket, Type};
 
     use super::*;
+
+    #[test]
+    fn one_machine_has_a_whole_network() {
+        let machine = |address: &str| machine(address.parse().unwrap());
+        assert_eq!(machine("2001:db8:1:2::1"), machine("2001:db8:1:2:ffff::9"));
+        assert_ne!(machine("2001:db8:1:2::1"), machine("2001:db8:1:3::1"));
+        assert_ne!(machine("192.0.2.1"), machine("192.0.2.2"));
+        assert_eq!(machine("::ffff:192.0.2.1"), machine("192.0.2.1"));
+    }
 
     #[test]
     fn who_has_most_loses_the_oldest() {
