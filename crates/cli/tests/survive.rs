@@ -264,6 +264,9 @@ fn what_is_written_beside_a_socket_is_written_again() {
         assert_eq!(second.status.code(), Some(1), "{}", texts(&second));
         let is_back = || std::fs::read(path).is_ok_and(|text| text == before).then_some(());
         assert!(poll(LONG, is_back).is_some(), "{}\n{}", path.display(), fixture.log());
+        // What makes no sense is no better.
+        std::fs::write(path, "1 2 many\n").expect("it is ours");
+        assert!(poll(LONG, is_back).is_some(), "{}\n{}", path.display(), fixture.log());
     }
     fixture.kill_daemon();
     fixture.start_successor(&[]);

@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Mode, OFlags};
 use socket2::{Domain, SockAddr, SockRef, Socket};
 
-use super::predecessor::{Predecessor, ProcessName, beside, lock, replace, server, write_server};
+use super::predecessor::{
+    Predecessor, ProcessName, beside, lock_at_once, numbers, replace, server, write_server,
+};
 use crate::agents::seqpacket;
 use crate::control::trusted_path::{self, own_uid};
 
@@ -198,9 +200,8 @@ impl Beside {
     }
 
     fn write_keeper(&self) -> io::Result<()> {
-        let Beside { socket, keeper, generation, journal, .. } = self;
-        let text = format!("{} {} {generation} {journal}\n", keeper.pid, keeper.started);
-        replace(&beside(socket, "keeper"), &text)
+        let text = self.keeper_numbers().map(|number| number.to_string()).join(" ");
+        replace(&beside(&self.socket, "keeper"), &format!("{text}\n"))
     }
 
     /// Now and then makes again what is gone; whether the keeper lives, as far as was looked.
@@ -229,25 +230,40 @@ impl Beside {
             Err(error) if !error.is_missing() => return Err(io::Error::other(error)),
             _ => {}
         }
-        let keeper = beside(&self.socket, "keeper");
         if self.listeners.iter().all(Listener::is_there)
-            && !is_gone(&keeper)
-            && server(&self.socket)? == Some(self.own)
+            && self.is_keeper_named()
+            && self.named() == Some(self.own)
         {
             return Ok(());
         }
         trusted_path::make(directory, self.mode).map_err(io::Error::other)?;
-        let _lock = lock(&self.socket)?;
-        match server(&self.socket)? {
+        let _lock = lock_at_once(&self.socket)?;
+        match self.named() {
             Some(server) if server == self.own => {}
             Some(other) if self.has_place(other)? => return Err(taken(other)),
             Some(_) | None => write_server(&self.socket, self.own)?,
         }
-        if is_gone(&keeper) {
+        if !self.is_keeper_named() {
             self.write_keeper()?;
         }
         let mut gone = self.listeners.iter_mut().filter(|listener| !listener.is_there());
         gone.try_for_each(|listener| listener.anew(self.group))
+    }
+
+    /// Who serves here, by what is written down; nobody if that makes no sense.
+    fn named(&self) -> Option<ProcessName> {
+        server(&self.socket).ok().flatten()
+    }
+
+    /// Whether this daemon's keeper is what a successor finds.
+    fn is_keeper_named(&self) -> bool {
+        let found = numbers(&beside(&self.socket, "keeper")).ok().flatten();
+        found == Some(self.keeper_numbers())
+    }
+
+    fn keeper_numbers(&self) -> [u64; 4] {
+        let ProcessName { pid, started } = self.keeper;
+        [pid.into(), started, self.generation, self.journal as u64]
     }
 
     /// Whether `other` serves here, or programs wait for one who takes over from it.
@@ -255,14 +271,12 @@ impl Beside {
         if other.open()?.is_some_and(|process| !other.is_over(&process)) {
             return Ok(true);
         }
-        let left = Predecessor::find(&self.socket)?;
-        Ok(left.is_some_and(|left| left.name != self.keeper))
+        match Predecessor::find(&self.socket) {
+            // It names no keeper.
+            Err(error) if error.kind() == ErrorKind::InvalidData => Ok(false),
+            left => Ok(left?.is_some_and(|left| left.name != self.keeper)),
+        }
     }
-}
-
-fn is_gone(path: &Path) -> bool {
-    let found = fs::symlink_metadata(path);
-    found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
 fn taken(other: ProcessName) -> io::Error {

@@ -192,7 +192,7 @@ pub(super) fn replace(path: &Path, text: &str) -> io::Result<()> {
 }
 
 /// The numbers in a file; `None` if there is none.
-fn numbers<const N: usize>(path: &Path) -> io::Result<Option<[u64; N]>> {
+pub(super) fn numbers<const N: usize>(path: &Path) -> io::Result<Option<[u64; N]>> {
     let text = match regular::read_text(path, MAX_FILE, libc::O_NOFOLLOW) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         text => text.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?,
@@ -211,15 +211,25 @@ fn numbers<const N: usize>(path: &Path) -> io::Result<Option<[u64; N]>> {
 
 /// The lock under which `.pid` changes; others wait as long as this lives.
 pub(super) fn lock(socket: &Path) -> io::Result<File> {
+    locked(socket, File::lock)
+}
+
+/// The same for who waits for nobody.
+pub(super) fn lock_at_once(socket: &Path) -> io::Result<File> {
+    locked(socket, |lock| lock.try_lock().map_err(io::Error::from))
+}
+
+fn locked(socket: &Path, take: impl Fn(&File) -> io::Result<()>) -> io::Result<File> {
     let path = beside(socket, "lock");
+    let fail = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
     loop {
         let lock = regular::open(
             &path,
             File::options().write(true).create(true).truncate(false).mode(0o600),
             libc::O_NOFOLLOW,
         )
-        .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
-        lock.lock()?;
+        .map_err(fail)?;
+        take(&lock).map_err(fail)?;
         // Else who held it has removed it, and the next one locks another.
         if fs::metadata(&path).is_ok_and(|m| lock.metadata().is_ok_and(|l| l.ino() == m.ino())) {
             return Ok(lock);
