@@ -15,8 +15,8 @@ use crate::agents::seqpacket;
 use crate::control::client::Client;
 use crate::control::protocol::Request;
 use crate::control::trusted_path;
-use crate::survival::beside::{is_served, let_in};
 use crate::survival::last_threads;
+use crate::survival::listener::{is_served, let_in};
 use crate::survival::predecessor;
 
 /// What the socket for agents is: nobody waits in accept for a peer that has gone away again.

@@ -3,6 +3,7 @@
 pub mod beside;
 pub mod keeper;
 pub mod last_threads;
+pub mod listener;
 pub mod predecessor;
 pub mod pressure;
 pub mod records;
