@@ -20,10 +20,10 @@ demo-full: build
 	$(CLEW) demo --full --ablations
 
 ## Every scenario with all its programs: natural ones in turn, beside one in front, one more after the other, and
-## synthetic requests at random; twenty minutes, as root. Fetches some 150 MB from npm, PyPI and crates once.
+## synthetic requests at random; half an hour, as root. Fetches some 170 MB from npm, PyPI and crates once, and what Debian has.
 scenarios: build
 	scripts/setup.sh redis-server node python3 sqlite3
-	scripts/natural.sh tsserver jupyter pyright clangd compile
+	scripts/natural.sh tsserver jupyter pyright clangd chromium libreoffice compile
 	$(CLEW) demo --scenario return
 	$(CLEW) demo --scenario pressure
 	$(CLEW) demo --scenario growth
@@ -34,7 +34,7 @@ test:
 	scripts/setup.sh cc redis-server redis-benchmark node python3 python3-venv sqlite3 perl java memcached \
 		stress-ng unshare strace gdb perf setpriv setcap cpython-tests fio chromium postgres \
 		tmux dbus-daemon dbus-send musl-gcc Xvfb xterm i3 ip
-	scripts/natural.sh tsserver jupyter compile
+	scripts/natural.sh tsserver jupyter chromium libreoffice compile
 	scripts/test.sh
 
 ## The long form of the tests that can be long, four to five hours: the Python module as maturin builds it, the stress program, stress-ng, 200

@@ -47,6 +47,14 @@ for program in "$@"; do
             "$here/setup.sh" clangd
             ask clangd "$here/natural/clangd/Cargo.toml" sources
             ;;
+        chromium)
+            "$here/setup.sh" chromium node npm
+            ask tsserver "$here/natural/package.json" npm_install
+            ask chromium "$here/natural/chromium/package.json" npm_install
+            ;;
+        libreoffice)
+            "$here/setup.sh" soffice
+            ;;
         compile)
             "$here/setup.sh" cc
             ask sources "$here/natural/Cargo.toml" sources

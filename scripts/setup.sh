@@ -8,6 +8,7 @@ is_there() {
     case $1 in
         cpython-tests) /usr/bin/python3 -c 'import test.test_dict, test.test_asyncio' 2>/dev/null ;;
         python3-venv) /usr/bin/python3 -c 'import ensurepip, venv' 2>/dev/null ;;
+        soffice) command -v soffice >/dev/null && /usr/bin/python3 -c 'import uno' 2>/dev/null ;;
         postgres) command -v postgres >/dev/null || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 ;;
         *) command -v "$1" >/dev/null ;;
     esac
@@ -23,6 +24,7 @@ package_of() {
         perf) echo linux-perf ;;
         setpriv) echo util-linux ;;
         setcap) echo libcap2-bin ;;
+        soffice) echo "libreoffice-calc-nogui libreoffice-writer-nogui python3-uno" ;;
         chromium) echo "chromium chromium-sandbox" ;;
         postgres) echo postgresql ;;
         cpython-tests) # Its name has the version in it.

@@ -99,20 +99,27 @@ impl Wire {
 
     /// The next line, without its end, into `into`.
     pub fn line(&mut self, into: &mut Vec<u8>) -> Result<(), BenchError> {
+        self.until(b'\n', into)?;
+        if into.last() == Some(&b'\r') {
+            into.pop();
+        }
+        Ok(())
+    }
+
+    /// What comes before the next byte `end`, into `into`.
+    pub fn until(&mut self, end: u8, into: &mut Vec<u8>) -> Result<(), BenchError> {
         into.clear();
         let mut searched = 0;
         loop {
             let held = &self.buffer[self.begin..];
-            if let Some(offset) = held[searched..].iter().position(|&byte| byte == b'\n') {
-                let mut line = &held[..searched + offset];
-                line = line.strip_suffix(b"\r").unwrap_or(line);
-                into.extend_from_slice(line);
+            if let Some(offset) = held[searched..].iter().position(|&byte| byte == end) {
+                into.extend_from_slice(&held[..searched + offset]);
                 self.begin += searched + offset + 1;
                 return Ok(());
             }
             searched = held.len();
             if searched > MOST_BYTES {
-                return Err(self.nonsense("a line of more than 64 MiB"));
+                return Err(self.nonsense("a line or message of more than 64 MiB"));
             }
             self.read_more()?;
         }

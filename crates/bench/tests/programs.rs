@@ -123,6 +123,16 @@ fn pyright() {
 }
 
 #[test]
+fn chromium() {
+    answers_the_same(Kind::Chromium);
+}
+
+#[test]
+fn libreoffice() {
+    answers_the_same(Kind::Libreoffice);
+}
+
+#[test]
 fn compile() {
     let kind = Kind::Compile;
     if let Err(error) = kind.executable() {

@@ -5,10 +5,12 @@
 //! have them do, scripted from a seed: an answer is right if it is the same in memory.
 
 mod cache;
+mod chromium;
 mod clangd;
 mod compile;
 mod framed;
 mod jupyter;
+mod libreoffice;
 mod lsp;
 mod memcached;
 mod modelled;
@@ -36,6 +38,9 @@ use serde::{Deserialize, Serialize};
 use crate::checksum::crc32;
 use crate::error::BenchError;
 use crate::wire::Wire;
+
+/// By what Python speaks with LibreOffice.
+const UNO: &str = "/usr/lib/python3/dist-packages/uno.py";
 
 /// What a visit has answered.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -138,6 +143,8 @@ pub enum Kind {
     Compile,
     Clangd,
     Pyright,
+    Chromium,
+    Libreoffice,
 }
 
 impl Kind {
@@ -152,8 +159,15 @@ impl Kind {
         Kind::Java,
     ];
     /// Those that do what their users have them do; those that only work in front come last.
-    pub const NATURAL: [Kind; 5] =
-        [Kind::Tsserver, Kind::Jupyter, Kind::Pyright, Kind::Clangd, Kind::Compile];
+    pub const NATURAL: [Kind; 7] = [
+        Kind::Tsserver,
+        Kind::Jupyter,
+        Kind::Pyright,
+        Kind::Clangd,
+        Kind::Chromium,
+        Kind::Libreoffice,
+        Kind::Compile,
+    ];
     /// Those of the quick comparison.
     pub const QUICK: [Kind; 4] = [Kind::Redis, Kind::Python, Kind::Node, Kind::Sqlite];
 
@@ -172,6 +186,8 @@ impl Kind {
             Kind::Compile => "compile",
             Kind::Clangd => "clangd",
             Kind::Pyright => "pyright",
+            Kind::Chromium => "chromium",
+            Kind::Libreoffice => "libreoffice",
         }
     }
 
@@ -183,13 +199,15 @@ impl Kind {
             | Kind::Perl
             | Kind::Java
             | Kind::Tsserver
-            | Kind::Pyright => Layout::Scattered,
+            | Kind::Pyright
+            | Kind::Chromium => Layout::Scattered,
             Kind::Node
             | Kind::Sqlite
             | Kind::Memcached
             | Kind::Jupyter
             | Kind::Compile
-            | Kind::Clangd => Layout::Clustered,
+            | Kind::Clangd
+            | Kind::Libreoffice => Layout::Clustered,
         }
     }
 
@@ -210,6 +228,12 @@ impl Kind {
             Kind::Compile => "compile: gcc -O2 on sqlite3.c",
             Kind::Clangd => "clangd: C sources of libgit2 and zstd, asked as an editor asks",
             Kind::Pyright => "pyright: pandas, numpy and IPython, asked as an editor asks",
+            Kind::Chromium => {
+                "chromium: tabs with an editor and TypeScript in each, typed and read in"
+            }
+            Kind::Libreoffice => {
+                "libreoffice: six sheets and two long texts, two things done in them"
+            }
         }
     }
 
@@ -228,6 +252,8 @@ impl Kind {
             Kind::Compile => (&["gcc"], "gcc"),
             Kind::Clangd => (&["clangd"], "clangd"),
             Kind::Pyright => (&["/usr/bin/node", "node", "nodejs"], "nodejs"),
+            Kind::Chromium => (&["chromium", "chromium-browser"], "chromium"),
+            Kind::Libreoffice => (&["soffice"], "libreoffice-calc-nogui"),
             Kind::Jupyter => (&[], ""),
         }
     }
@@ -249,6 +275,17 @@ impl Kind {
                 cache::place(self.name(), "python/installed")?;
                 cache::place(self.name(), "pyright/installed").map(|_| ())?;
             }
+            Kind::Chromium => {
+                cache::place(self.name(), "tsserver/installed")?;
+                cache::place(self.name(), "chromium/installed").map(|_| ())?;
+            }
+            Kind::Libreoffice if find(UNO).is_none() => {
+                return Err(BenchError::ProgramMissing {
+                    program: self.name(),
+                    looked_for: UNO.to_string(),
+                    package: "python3-uno",
+                });
+            }
             _ => {}
         }
         let (names, package) = self.candidates();
@@ -267,6 +304,8 @@ impl Kind {
             Kind::Compile => Box::new(compile::Compile::default()),
             Kind::Clangd => Box::new(clangd::Clangd::new(load)),
             Kind::Pyright => Box::new(pyright::Pyright::new(load)),
+            Kind::Chromium => Box::new(chromium::Chromium::new(load)),
+            Kind::Libreoffice => Box::new(libreoffice::Libreoffice::new(load)),
             synthetic => {
                 let model = synthetic.model(load).expect("a synthetic program has a model");
                 Box::new(Modelled::new(model))
@@ -284,9 +323,13 @@ impl Kind {
             Kind::Perl => Box::new(record_lines::RecordLines::perl(load)),
             Kind::Java => Box::new(record_lines::RecordLines::java(load)),
             Kind::Memcached => Box::new(memcached::Memcached::new(load)),
-            Kind::Tsserver | Kind::Jupyter | Kind::Compile | Kind::Clangd | Kind::Pyright => {
-                return None;
-            }
+            Kind::Tsserver
+            | Kind::Jupyter
+            | Kind::Compile
+            | Kind::Clangd
+            | Kind::Pyright
+            | Kind::Chromium
+            | Kind::Libreoffice => return None,
         })
     }
 }

@@ -46,13 +46,22 @@ impl Scenario {
         match self {
             // Natural ones first; the last three are synthetic.
             Scenario::Growth => {
-                let natural = [tsserver, jupyter, Kind::Redis, Kind::Pyright, Kind::Clangd];
+                let natural = [
+                    tsserver,
+                    jupyter,
+                    Kind::Redis,
+                    Kind::Pyright,
+                    Kind::Clangd,
+                    Kind::Chromium,
+                    Kind::Libreoffice,
+                ];
                 let synthetic = [Kind::Node, Kind::Sqlite, Kind::Python];
                 let programs = [&natural[..], &synthetic].concat();
                 vec![part("one after the other", &programs, None, 0, 0)]
             }
             Scenario::Return => {
-                let programs = [tsserver, jupyter, Kind::Pyright, Kind::Clangd];
+                let servers = [tsserver, jupyter, Kind::Pyright, Kind::Clangd];
+                let programs = [&servers[..], &[Kind::Chromium, Kind::Libreoffice]].concat();
                 vec![part("programs in turn", &programs, None, 0, 32)]
             }
             Scenario::Pressure => vec![
