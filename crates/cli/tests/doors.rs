@@ -742,21 +742,27 @@ fn files_in(place: &Path) -> Vec<PathBuf> {
 
 #[test]
 fn a_daemon_that_cannot_serve_leaves_nothing() {
-    if !can_run("doors::fails", &["sh"]) {
+    if !can_run("doors::fails", &["sh", "setpriv"]) {
         return;
     }
     let dir = TempDir::new();
     let place = dir.join("place");
     let own = env!("CARGO_BIN_EXE_clew");
-    for (script, why) in [
-        ("exec \"$@\" --record /nowhere/trace", "/nowhere/trace"),
+    for (script, code, why) in [
+        ("exec \"$@\" --record /nowhere/trace", 1, "/nowhere/trace"),
         // When it has its sockets.
-        ("ulimit -n 76; exec \"$@\"", "cannot open"),
+        ("ulimit -n 76; exec \"$@\"", 1, "cannot open"),
+        // It would be ended one day, and programs wait for ever. Who may have no limit has none.
+        (
+            "ulimit -t 60; exec setpriv --bounding-set=-sys_resource \"$@\"",
+            3,
+            "60 s of a CPU at most",
+        ),
     ] {
         let mut command = Command::new("sh");
         command.args(["-c", script, "sh", own, "daemon", "--budget", "64MiB", "--socket"]);
         let failed = run_to_end(command.arg(place.join("s")), LONG);
-        assert_eq!(failed.status.code(), Some(1), "{}", texts(&failed));
+        assert_eq!(failed.status.code(), Some(code), "{}", texts(&failed));
         assert!(String::from_utf8_lossy(&failed.stderr).contains(why), "{}", texts(&failed));
         assert_eq!(files_in(&place), Vec::<PathBuf>::new(), "{script}");
     }

@@ -114,6 +114,7 @@ fn required() -> Vec<Check> {
              without it whose memory an agent is in",
         ),
     });
+    checks.extend(processor_time());
     let page = page_bytes();
     checks.push(match page {
         4096 => check("page size", Level::Ok, "4 KiB", ""),
@@ -317,6 +318,16 @@ fn files() -> Option<Check> {
         format!("files of {longest} bytes at most"),
         advice,
     ))
+}
+
+/// A daemon that the kernel ends leaves programs that wait.
+fn processor_time() -> Option<Check> {
+    pressure::limit_time();
+    let most = pressure::most_seconds()?;
+    let advice = "have no 'ulimit -t' (LimitCPU of a service): a daemon works for all its programs, and one that is ended by \
+                  such a limit leaves them waiting";
+    let text = format!("{most} s of a CPU at most, in which no daemon can serve");
+    Some(check("limit on processor time", Level::Missing, text, advice))
 }
 
 /// What the daemon maps is mostly never touched.

@@ -33,6 +33,20 @@ pub fn limit_files() {
     raise_to(Resource::Fsize, None);
 }
 
+/// Has this process run for as long as it may. What programs wait for takes time for all of them, so a limit that
+/// was meant for one would end it, and they would wait for ever.
+pub fn limit_time() {
+    let all = Rlimit { current: None, maximum: None };
+    if setrlimit(Resource::Cpu, all).is_err() {
+        raise_to(Resource::Cpu, None);
+    }
+}
+
+/// Seconds of a CPU after which the kernel ends this process; `None` where nothing limits them.
+pub fn most_seconds() -> Option<u64> {
+    getrlimit(Resource::Cpu).maximum
+}
+
 /// Takes as much of it as this process may have, but not more than `most`.
 fn raise_to(resource: Resource, most: Option<u64>) {
     let maximum = getrlimit(resource).maximum;
