@@ -159,6 +159,7 @@ impl Program for Chromium {
     fn environment(&self, scratch: &Path) -> Vec<(&'static str, OsString)> {
         vec![
             ("HOME", scratch.into()),
+            ("TMPDIR", scratch.into()),
             ("DBUS_SESSION_BUS_ADDRESS", "unix:path=/nonexistent".into()),
         ]
     }

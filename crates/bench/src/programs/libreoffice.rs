@@ -82,9 +82,9 @@ impl Program for Libreoffice {
         Ok(vec![python.into(), script.into(), scratch.into()])
     }
 
-    /// The same language everywhere.
+    /// The same language everywhere, and nothing left behind.
     fn environment(&self, scratch: &Path) -> Vec<(&'static str, OsString)> {
-        vec![("HOME", scratch.into()), ("LC_ALL", "C.UTF-8".into())]
+        vec![("HOME", scratch.into()), ("TMPDIR", scratch.into()), ("LC_ALL", "C.UTF-8".into())]
     }
 
     fn fill(
