@@ -200,14 +200,14 @@ impl Kind {
             | Kind::Java
             | Kind::Tsserver
             | Kind::Pyright
-            | Kind::Chromium => Layout::Scattered,
+            | Kind::Chromium
+            | Kind::Libreoffice => Layout::Scattered,
             Kind::Node
             | Kind::Sqlite
             | Kind::Memcached
             | Kind::Jupyter
             | Kind::Compile
-            | Kind::Clangd
-            | Kind::Libreoffice => Layout::Clustered,
+            | Kind::Clangd => Layout::Clustered,
         }
     }
 

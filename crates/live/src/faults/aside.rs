@@ -1,6 +1,6 @@
-//! Programs that a fault thread lays aside. Somebody has their space's lock for long: he waits for the memory of the program
-//! itself, which another has locked (who reads a page of a slow file out of it, for one). Or what they do to their memory takes
-//! the thread long. A program's own faults wait for that, and nobody else's.
+//! Programs that a fault thread lays aside, as somebody has their space's lock for long: he waits for the memory of the program
+//! itself, which another has locked (who reads a page of a slow file out of it, for one). A program's own faults wait for that,
+//! and nobody else's.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use clew_core::SpaceId;
 
-use crate::faults::pace::rest_after;
 use crate::programs::process::Process;
 
 /// How long a fault thread waits for a lock: longer than whoever has it works, also on a busy machine.
@@ -89,21 +88,6 @@ impl Aside {
         let pause = self.held.entry(process.id).or_default().not_got(now);
         process.memory.lay_aside();
         self.programs.push((process.clone(), now + pause));
-    }
-
-    /// Following what this one does has taken so long: it rests if that was long, and if there `are_others`.
-    pub fn rest(
-        &mut self,
-        process: &Arc<Process>,
-        spent: Duration,
-        are_others: impl FnOnce() -> bool,
-    ) {
-        if let Some(pause) = rest_after(spent)
-            && are_others()
-        {
-            process.memory.lay_aside();
-            self.programs.push((process.clone(), Instant::now() + pause));
-        }
     }
 
     /// How long until one is looked at again; `None` if there is none.

@@ -76,18 +76,15 @@ const BEGUN: u32 = 1 << 16;
 /// It has been applied. The lower half says as the how manieth.
 const DONE: u32 = 2 << 16;
 
-/// Reads what there is, or as much as takes no other program's time, applies events, and leaves the faults to the
-/// caller. The space's lock is held for writing.
+/// Reads everything there is, applies events, and leaves the faults to the caller. The space's
+/// lock is held for writing.
 pub fn read_and_apply(
     shared: &Shared,
     process: &Arc<Process>,
     interrupter: &mut Interrupter,
     faults: &mut Vec<(u64, u32)>,
 ) {
-    let began = Instant::now();
-    let mut reader = Reader { enough: process.pace.messages(), ..Reader::default() };
-    reader.finish(shared, process, interrupter, faults);
-    process.pace.took(began.elapsed());
+    Reader::default().finish(shared, process, interrupter, faults);
     not_inherited::look_on(shared, process);
 }
 
@@ -98,7 +95,7 @@ pub fn resume(
     inherited: &dyn Inherited,
     interrupter: &mut Interrupter,
 ) {
-    let mut reader = Reader { enough: MESSAGES, ..Reader::default() };
+    let mut reader = Reader::default();
     reader.resume(shared, process, inherited, interrupter);
     reader.finish(shared, process, interrupter, &mut Vec::new());
 }
@@ -146,8 +143,6 @@ fn taken(shared: &Shared, process: &Process, pending: Pending) -> Option<RawFd> 
 /// Reads messages of one program into its journal, and applies them from there.
 #[derive(Default)]
 struct Reader {
-    /// When there are so many no more are read, unless it matters what came before one that is not applied yet.
-    enough: usize,
     /// Messages in the journal.
     len: usize,
     pending: Vec<Pending>,
@@ -192,10 +187,6 @@ impl Reader {
         }
         process.space.journal.clear_messages(self.len);
         points::change_cleared();
-    }
-
-    fn has_enough(&self) -> bool {
-        self.len >= self.enough && !self.pending.iter().any(Pending::has_an_order)
     }
 
     fn has_room(&self, process: &Process) -> bool {
@@ -288,8 +279,8 @@ impl Reader {
         let journal = &process.space.journal;
         loop {
             let (to, room) = journal.room_for_messages(self.len);
-            let most = room.min(READ_AT_ONCE).min(self.enough.max(1));
-            if most == 0 || self.has_enough() {
+            let most = room.min(READ_AT_ONCE);
+            if most == 0 {
                 // What is here is applied first; the rest waits in the kernel.
                 return;
             }

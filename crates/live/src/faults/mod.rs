@@ -11,7 +11,6 @@ pub mod interrupter;
 pub mod latency;
 pub mod moves;
 pub mod order;
-pub mod pace;
 pub mod poison;
 pub mod populating;
 pub mod room;

@@ -135,14 +135,8 @@ fn serve(
         watch.spent.add(Cause::Held, watch.last().saturating_duration_since(since));
     }
     watch.to(Cause::Lock);
-    let began = watch.last();
     events::read_and_apply(shared, process, interrupter, faults);
     watch.to(Cause::Events);
-    let has_another = || {
-        let programs = shared.processes.read();
-        programs.values().any(|other| other.handler == process.handler && other.id != process.id)
-    };
-    round.aside.rest(process, watch.last().saturating_duration_since(began), has_another);
     if process.memory.is_given_up() {
         refuse(shared, process, faults);
         return;

@@ -17,7 +17,6 @@ use parking_lot::Mutex;
 
 use crate::faults::affinity;
 use crate::faults::moves::Moves;
-use crate::faults::pace::Pace;
 use crate::faults::stuck::Stuck;
 use crate::faults::uffd::{FEATURES, feature};
 use crate::faults::unreadable::Unreadable;
@@ -67,8 +66,6 @@ pub struct Process {
     pub moves: Mutex<Moves>,
     /// Messages of the kernel applied so far.
     pub applied: AtomicU32,
-    /// How many of them are read at once.
-    pub pace: Pace,
     /// The next message of the kernel could not be read, and is there still.
     pub unreadable: Unreadable,
     /// Up to which address it was looked at for what it did not get when it was forked.
@@ -201,7 +198,6 @@ impl Process {
             regions: Mutex::default(),
             moves: Mutex::default(),
             applied: AtomicU32::new(0),
-            pace: Pace::default(),
             unreadable: Unreadable::default(),
             looked_to: AtomicU64::new(match record.stage {
                 Stage::Child => 0,
