@@ -215,7 +215,8 @@ impl Naive {
     fn pick(&mut self, demand: Demand, view: &View<'_>) -> Vec<(PageId, Hotness)> {
         let picked = match self.params.front {
             Front::ToKernel => self.with_share(demand, view),
-            Front::InClass | Front::AfterWarm => self.in_order(demand, view),
+            Front::InClass => self.in_order(demand, view),
+            Front::AfterWarm => self.after_warm(demand, view),
         };
         for (page, _) in &picked {
             let known = self.known[page];
@@ -279,14 +280,57 @@ impl Naive {
                 }
             }
         }
-        if self.params.front == Front::AfterWarm {
-            let in_front = |page: PageId| view.facts.foreground == view.app_of(page);
-            all.sort_by_key(|&(page, class)| match class {
-                Hotness::Hot if !demand.urgent => 2,
-                _ => u8::from(in_front(page)),
-            });
-        }
         all.into_iter().take(demand.pages).collect()
+    }
+
+    /// Page by page: who is next, as the parameter says it.
+    fn after_warm(&self, demand: Demand, view: &View<'_>) -> Vec<(PageId, Hotness)> {
+        let everything = Demand { pages: usize::MAX, ..demand };
+        let in_front = |page: &PageId| view.facts.foreground == view.app_of(*page);
+        let (mut front, mut others): (Vec<_>, Vec<_>) =
+            self.in_order(everything, view).into_iter().partition(|(page, _)| in_front(page));
+        let resident = self.known.iter().filter(|(_, known)| known.side == Side::In);
+        let mut all = resident.filter(|(page, _)| in_front(page)).count();
+        let (mut picked, mut hot_leave) = (Vec::new(), false);
+        while picked.len() < demand.pages {
+            let of = |class: Hotness| front.iter().filter(|(_, c)| *c == class).count();
+            let beyond = [Hotness::Cold, Hotness::Warm].into_iter().find(|c| of(*c) * 4 > all);
+            let is_hot = |(_, class): &(PageId, Hotness)| *class == Hotness::Hot;
+            // Looked at until the first hot page leaves for want of such; in an urgent demand those of others leave before.
+            let beyond = beyond.filter(|_| !hot_leave);
+            let next = if others.first().is_some_and(|next| demand.urgent || !is_hot(next)) {
+                others.remove(0)
+            } else if let Some(class) = beyond {
+                front.remove(front.iter().position(|(_, c)| *c == class).expect("counted"))
+            } else if let Some(is_other) = self.hot_place(&others, &front) {
+                hot_leave = true;
+                if is_other {
+                    others.remove(0)
+                } else {
+                    front.remove(front.iter().position(is_hot).expect("seen"))
+                }
+            } else if !front.is_empty() {
+                front.remove(0)
+            } else {
+                break;
+            };
+            all -= usize::from(in_front(&next.0));
+            picked.push(next);
+        }
+        picked
+    }
+
+    /// Where the next hot page is, where there is one: those that the present relaunch used come last, and of alike ones
+    /// those of the app in front. Whether it is one of the others.
+    fn hot_place(&self, others: &[(PageId, Hotness)], front: &[(PageId, Hotness)]) -> Option<bool> {
+        let hot = |pages: &[(PageId, Hotness)]| {
+            let first = pages.iter().find(|(_, class)| *class == Hotness::Hot);
+            first.map(|(page, _)| self.known[page].used)
+        };
+        match (hot(others), hot(front)) {
+            (Some(theirs), Some(ours)) => Some(theirs <= ours),
+            (theirs, ours) => ours.or(theirs).map(|_| theirs.is_some()),
+        }
     }
 }
 
@@ -600,21 +644,48 @@ fn picked_after_warm(urgent: bool) -> Vec<(u32, Hotness)> {
     }
     m.tell(Event::Relaunch { app: AppId(0) });
     let picked = m.pick(100, urgent);
-    picked.iter().step_by(2).map(|(page, c)| (page.space().0, *c)).collect()
+    picked.iter().map(|(page, c)| (page.space().0, *c)).collect()
 }
 
-/// Not the paper's: what is in front leaves only once others have nothing but what is hot.
+/// So many of each.
+fn each(of: &[(usize, u32, Hotness)]) -> Vec<(u32, Hotness)> {
+    of.iter().flat_map(|(count, app, class)| vec![(*app, *class); *count]).collect()
+}
+
+/// Not the paper's: what is in front leaves only once others have nothing but what is hot. Of six pages in front one
+/// cold and one warm one stay until nothing is hot, as one of five, and of four, is not more than a quarter.
 #[test]
 fn after_warm_keeps_the_cold_and_warm_pages_in_front_until_others_have_only_hot_ones() {
-    let apps = picked_after_warm(false);
-    assert_eq!(apps, [(1, Cold), (1, Warm), (0, Cold), (0, Warm), (1, Hot), (0, Hot)]);
+    let expected =
+        [(2, 1, Cold), (2, 1, Warm), (1, 0, Cold), (1, 0, Warm), (2, 1, Hot), (2, 0, Hot)];
+    let rest = [(1, 0, Cold), (1, 0, Warm)];
+    assert_eq!(picked_after_warm(false), [each(&expected), each(&rest)].concat());
+}
+
+/// What came along with a fault of the app in front is cold: it is among the last to leave of a quarter.
+#[test]
+fn what_comes_along_in_front_leaves_behind_the_cold_pages_before_it() {
+    let mut m = Machine::new(Params { front: Front::AfterWarm, ..PAPER }, true);
+    m.tell(Event::Resident { run: run(0, 100, 40) });
+    m.relaunch(0, &[run(0, 100, 36)]);
+    m.tell(Event::Relaunch { app: AppId(0) });
+    // 4 cold pages of 40: less than a quarter, so hot ones leave, and the cold ones come last.
+    assert_eq!(m.pick(30, false), m_hot(100, 30));
+    let rest: Vec<Hotness> = m.pick(100, false).iter().map(|(_, class)| *class).collect();
+    // Of ten pages four are cold: two leave, then 2 of 8 are a quarter.
+    assert_eq!(rest, [vec![Cold; 2], vec![Hot; 6], vec![Cold; 2]].concat());
+}
+
+fn m_hot(first: u64, count: u64) -> Vec<(PageId, Hotness)> {
+    run(0, first, count as u32).pages().map(|page| (page, Hot)).collect()
 }
 
 /// Not the paper's: what is in front is in use, so where memory is all but gone it leaves behind all that others have.
 #[test]
 fn after_warm_has_all_of_the_others_leave_first_where_it_is_urgent() {
-    let apps = picked_after_warm(true);
-    assert_eq!(apps, [(1, Cold), (1, Warm), (1, Hot), (0, Cold), (0, Warm), (0, Hot)]);
+    let others = [(2, 1, Cold), (2, 1, Warm), (2, 1, Hot)];
+    let front = [(1, 0, Cold), (1, 0, Warm), (2, 0, Hot), (1, 0, Cold), (1, 0, Warm)];
+    assert_eq!(picked_after_warm(true), [each(&others), each(&front)].concat());
 }
 
 /// Not the paper's: what those behind have stays up to a share, what is hot longest. (That the largest gives first is

@@ -12,7 +12,7 @@
 //!   urgent and nothing else is left ("if absolutely necessary").
 //! - *Across apps.* Apps in the order of their most recently used page, longest ago first, the app in
 //!   front last within its class. With [`Front::AfterWarm`], which is ours, its cold and warm pages leave
-//!   behind the warm ones of all others, and where it is urgent all of its pages behind all of theirs. With [`Front::ToKernel`], ours too, all of it stays
+//!   behind the warm ones of all others, a quarter of what it has of each behind what is hot, and where it is urgent all of its pages behind all of theirs. With [`Front::ToKernel`], ours too, all of it stays
 //!   unless it is urgent, and so does what those behind have, up to a share of what is resident, what they used lately last of
 //!   all: who returns finds it, and who is in front waits more ([`picks`]).
 //! - A page that has left keeps its place among those of its class that have left, and ages like

@@ -46,6 +46,8 @@ pub enum Front {
     InClass,
     /// Its cold and warm pages behind the warm ones of all other apps. What is new is cold, so an app that
     /// makes much of it would lose what it has just written before others lose what they used long ago.
+    /// Of what it has resident a quarter stays cold, and a quarter warm, as long as there is anything hot to leave: what
+    /// comes along with its faults is of the class that it had, and would leave again before it is used.
     /// Where the demand is urgent all of its pages are behind all of theirs: what it uses now would come back at
     /// once, and memory be no less short.
     AfterWarm,

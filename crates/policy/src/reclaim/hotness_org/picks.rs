@@ -88,6 +88,44 @@ impl HotnessOrg {
         }
     }
 
+    /// Hands out up to `wanted` pages of these apps, of one class after the other.
+    fn take_by_class(
+        &mut self,
+        classes: &[usize],
+        apps: &[AppId],
+        wanted: &mut usize,
+        out: &mut Vec<Verdict>,
+    ) {
+        for class in classes {
+            for app in apps {
+                self.take_of(self.numbers[app] as usize, &[*class], wanted, out);
+            }
+        }
+    }
+
+    /// Hands out up to `wanted` pages of the app in front: cold ones while more than a quarter of what it has resident is cold,
+    /// else warm ones while more than a quarter is. What comes along with a fault is of the class that it had, and would
+    /// leave before it is used where hot pages have all the rest.
+    fn take_beyond_a_quarter(
+        &mut self,
+        front: &[AppId],
+        wanted: &mut usize,
+        out: &mut Vec<Verdict>,
+    ) {
+        for app in front {
+            let number = self.numbers[app] as usize;
+            while *wanted > 0 {
+                let pages = self.app(number).pages[IN];
+                let all = pages.iter().sum::<u64>();
+                let beyond = [COLD, WARM].into_iter().find(|class| pages[*class] * 4 > all);
+                let Some(class) = beyond else { break };
+                let mut one = 1;
+                self.take_of(number, &[class], &mut one, out);
+                *wanted -= 1;
+            }
+        }
+    }
+
     /// Hands out up to `wanted` pages of these classes until the apps together have no more than `share`.
     fn take_of_largest(
         &mut self,
@@ -163,41 +201,21 @@ impl Reclaim for HotnessOrg {
             Some((last, others)) if view.facts.foreground == Some(*last) => (others, &[*last][..]),
             _ => (&order[..], &[][..]),
         };
-        let rounds: &[(usize, &[AppId])] = match self.params.front {
-            Front::InClass => &CLASSES.map(|class| (class, &order[..])),
-            Front::ToKernel => return self.pick_with_share(demand, others, front, out),
-            Front::AfterWarm if demand.urgent => &[
-                (COLD, others),
-                (WARM, others),
-                (HOT, others),
-                (USED, others),
-                (COLD, front),
-                (WARM, front),
-                (HOT, front),
-                (USED, front),
-            ],
-            Front::AfterWarm => &[
-                (COLD, others),
-                (WARM, others),
-                (COLD, front),
-                (WARM, front),
-                (HOT, &order),
-                (USED, &order),
-            ],
-        };
         let mut wanted = demand.pages;
-        for &(class, apps) in rounds {
-            let hot = matches!(class, HOT | USED);
-            if hot && self.params.lists == Lists::ExcludeHot && !demand.urgent {
-                return;
+        let may_take_hot = self.params.lists == Lists::All || demand.urgent;
+        let hot: &[usize] = if may_take_hot { &[HOT, USED] } else { &[] };
+        match self.params.front {
+            Front::ToKernel => self.pick_with_share(demand, others, front, out),
+            Front::InClass => {
+                self.take_by_class(&[COLD, WARM], &order, &mut wanted, out);
+                self.take_by_class(hot, &order, &mut wanted, out);
             }
-            for app in apps {
-                let list = self.app(self.numbers[app] as usize).lists[IN][class];
-                while wanted > 0 {
-                    let Some(slot) = self.lists.tail(list) else { break };
-                    self.take(slot, class, out);
-                    wanted -= 1;
-                }
+            Front::AfterWarm => {
+                let first: &[usize] = if demand.urgent { &CLASSES } else { &[COLD, WARM] };
+                self.take_by_class(first, others, &mut wanted, out);
+                self.take_beyond_a_quarter(front, &mut wanted, out);
+                self.take_by_class(hot, &order, &mut wanted, out);
+                self.take_by_class(&[COLD, WARM], front, &mut wanted, out);
             }
         }
     }
