@@ -39,6 +39,8 @@ const TABLE_BYTES: u64 = TABLE_PAGES * PAGE;
 const DIRECT_MAP_STEP: u64 = 1 << 30;
 /// Physical addresses that are tried: up to 64 TiB.
 const DIRECT_MAP_TRIES: u64 = 1 << 16;
+/// Own pages are touched and looked for so many times: of a thousand new processes one does not find its first ones.
+const TRIES: usize = 3;
 
 // `enum bpf_cmd`, `enum bpf_prog_type` and flags of `linux/bpf.h`.
 const BPF_PROG_LOAD: c_long = 5;
@@ -169,22 +171,35 @@ impl AccessedBits {
         };
         let map = fs::read_to_string(PHYSICAL_MEMORY).unwrap_or_default();
         let memory_end = memory_end(&map).ok_or(Unavailable::NoMemoryMap)?;
-        let own = OwnPages::new().map_err(Unavailable::Refused)?;
+        for _ in 0..TRIES {
+            let own = OwnPages::new().map_err(Unavailable::Refused)?;
+            if let Some(opened) = AccessedBits::tried_with(&own, &kernel, memory_end)? {
+                return Ok(opened);
+            }
+        }
+        Err(Unavailable::NotFound)
+    }
+
+    /// If exactly what was touched of these pages is found, and nothing after they were cleared.
+    fn tried_with(
+        own: &OwnPages,
+        kernel: &Kernel,
+        memory_end: u64,
+    ) -> Result<Option<AccessedBits>, Unavailable> {
+        let pid = std::process::id();
         for levels in [4, 5] {
-            let code = program::program(&kernel, levels);
+            let code = program::program(kernel, levels);
             let program = load(&code).map_err(Unavailable::Refused)?;
             if let Some(direct_map) =
                 own.find_direct_map(&program, memory_end).map_err(Unavailable::Refused)?
             {
-                Self::clear(std::process::id()).map_err(Unavailable::Clear)?;
+                Self::clear(pid).map_err(Unavailable::Clear)?;
                 let opened = AccessedBits { program, direct_map, memory_end };
-                return match opened.of_table(std::process::id(), own.first()) {
-                    Some(bits) if bits == Bits::default() => Ok(opened),
-                    _ => Err(Unavailable::NotFound),
-                };
+                let is_clear = opened.of_table(pid, own.first()) == Some(Bits::default());
+                return Ok(is_clear.then_some(opened));
             }
         }
-        Err(Unavailable::NotFound)
+        Ok(None)
     }
 
     /// Which of the 512 pages from `first`, a multiple of 512, process `pid` (as this process's namespace numbers it)
