@@ -179,11 +179,14 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
                     ctx.answered = Some(Answered { at: Instant::now(), codec_ns: ctx.codec_ns });
                 }
                 self.back(space, vpn, entry);
+                self.room_along.put(1);
                 self.tell_used(page, entry, tier, events);
                 let fetched = fetched.or(here.as_ref());
                 if let Some((handle, piece)) = others {
                     let back = (vpn, handle, entry.index());
-                    self.bring_others(space, back, piece, fetched, ctx, events);
+                    if self.room_along.takes_block(piece.of) {
+                        self.bring_others(space, back, piece, fetched, ctx, events);
+                    }
                     self.store.release(handle);
                 }
                 if let Some(run_ahead) = self.run_ahead {
@@ -368,6 +371,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
             }
             (done, most) = (done + step.done, step.most);
             count(&self.counters.along, step.back);
+            self.room_along.put(step.back);
             if step.again {
                 for borrowed in &borrowed[done..] {
                     self.not_back(space, borrowed.vpn, borrowed.entry);
@@ -391,6 +395,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
             let bytes = &ctx.pages[borrowed.at * self.page_units..][..self.page_units];
             self.park_page(space, borrowed.vpn, borrowed.entry, bytes, &mut ctx.codec, events);
         }
+        self.room_along.put(others.len());
         true
     }
 

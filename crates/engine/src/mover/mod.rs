@@ -7,7 +7,7 @@
 //! `out` takes pages out (`publish` ends it for each), `back` answers faults and `restore` brings
 //! back what nobody waits for (`borrowed` is what both do), `evict` moves blocks to flash, `parked` keeps what came back early, `lend` gives
 //! pages to the kernel's swap and finds those that came back, `changes` applies what programs do with
-//! their memory, `recover` ends what a predecessor that died had begun. `room` waits until a log has some, `lesson` makes
+//! their memory, `recover` ends what a predecessor that died had begun. `along` says whether the rest of a large block comes with a fault, `room` waits until a log has some, `lesson` makes
 //! dictionaries, `untouched` puts zeros where nobody has been.
 //!
 //! Invariants:
@@ -42,6 +42,7 @@
 //!
 //! Lock order: see [`crate::space`].
 
+mod along;
 mod back;
 mod blocks;
 mod borrowed;
@@ -73,6 +74,7 @@ use clew_store::{Entry, FarBlock, Handle, PutError, ReadError, State, Store};
 use parking_lot::Mutex;
 
 use crate::space::{ManagedSpace, Memory};
+use along::RoomAlong;
 use parked::ParkedPages;
 
 /// Scratch space of one thread.
@@ -232,6 +234,8 @@ pub struct Mover<S: BlockStore = Arc<Store>, M: ?Sized = dyn Memory> {
     /// A copy is kept after its page came back.
     retain: bool,
     run_ahead: Option<RunAhead>,
+    /// Who keeps a budget says so.
+    pub room_along: RoomAlong,
     parking: Parking,
     parked: ParkedPages<S::Unit, M>,
     /// Held by who learns ([`lesson`]).
@@ -243,7 +247,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
     /// Moves pages in and out of `store`.
     pub fn new(store: S, retain: bool, parking: Parking) -> Mover<S, M> {
         let page_units = store.page_units();
-        let (counters, parked, lesson) = Default::default();
+        let (counters, room_along, parked, lesson) = Default::default();
         let parking = Parking { pages: parking.pages.max(1), ..parking };
         Mover {
             store,
@@ -251,6 +255,7 @@ impl<S: BlockStore, M: Memory<S::Unit> + ?Sized> Mover<S, M> {
             witness: None,
             retain,
             run_ahead: None,
+            room_along,
             parking,
             parked,
             lesson,

@@ -92,6 +92,36 @@ fn a_fault_brings_its_whole_block_back_the_page_that_is_waited_for_first() {
     }
 }
 
+/// Where nothing fits, the page that is asked for comes alone, whether the others would be parked or not; they stay what
+/// they were, and come once there is room. A small block comes whole.
+#[test]
+fn of_a_large_block_only_what_is_asked_for_comes_where_nothing_fits() {
+    let large: Vec<u64> = (1..20).collect();
+    for park in [false, true] {
+        for retain in [false, true] {
+            let world = World::roomy(retain);
+            let program = stored_as_one(&world, &large, 8192, park);
+            world.mover.room_along.is(0);
+            assert_eq!(told(&fault(&world, &program, 4)), [('F', 4), ('D', 4)]);
+            let others = large.iter().copied().filter(|vpn| *vpn != 4);
+            assert!(states(&program, others).iter().all(|s| *s == State::Stored));
+            // The page itself takes the last room.
+            world.mover.room_along.is(1);
+            assert_eq!(told(&fault(&world, &program, 9)), [('F', 9), ('D', 9)]);
+            world.mover.room_along.is(2);
+            let events = told(&fault(&world, &program, 12));
+            let came = events.iter().filter(|(what, _)| *what == 'N').count();
+            assert_eq!(came, large.len() - 3, "{events:?}");
+            done(&world);
+        }
+    }
+    let world = World::roomy(true);
+    let program = stored_as_one(&world, &large[..16], 8192, false);
+    world.mover.room_along.is(0);
+    assert_eq!(told(&fault(&world, &program, 4)).len(), 2 + 15);
+    done(&world);
+}
+
 #[test]
 fn only_pages_that_are_still_there_come_along() {
     let world = World::roomy(true);

@@ -94,7 +94,9 @@ impl Governor {
         let said = self.pool.look(full, times, Instant::now());
         self.log_of_pool(said);
         let budget = *self.driver.budget();
-        let near = budget.free_bytes(self.used_bytes) < budget.high_bytes * 4;
+        let free_bytes = budget.free_bytes(self.used_bytes);
+        self.shared.mover.room_along.is(free_bytes / budget.page_bytes);
+        let near = free_bytes < budget.high_bytes * 4;
         // New memory is found in time, and more eagerly near the limit.
         for (process, resident) in processes.iter().zip(&residents) {
             let unknown = Unknown::of(process, *resident, self.shared.page_bytes);
@@ -106,7 +108,7 @@ impl Governor {
             self.look_where_it_grew(process, *resident);
             self.keep_own_budget(process, *resident);
         }
-        let is_gone = budget.free_bytes(self.used_bytes) < budget.low_bytes / 2;
+        let is_gone = free_bytes < budget.low_bytes / 2;
         // What users over their own budgets have too much they give themselves.
         let owed = self.keep_user_budgets(&processes, &counted, is_gone);
         // Room is made between relaunches; during one, only what must be: its faults need the CPUs.
@@ -122,7 +124,7 @@ impl Governor {
         if leaves || is_short {
             self.last_busy = Instant::now();
         }
-        let over = leaves && budget.free_bytes(self.used_bytes) == 0;
+        let over = leaves && free_bytes == 0;
         self.shared.over_budget.store(over, Ordering::Relaxed);
         self.driver.keep_budget(self.now, now, &self.programs);
         self.carry_out(None);
