@@ -3,8 +3,10 @@
 //! for and nothing else: 31 more for each page come in quicker than anybody makes room for them, and under a hard limit
 //! the kernel ended programs for it.
 //!
-//! What is near, and small blocks, come all the same: without them there are so many more faults that returns take
-//! longer, and little less memory is used.
+//! What is near, and small blocks, come all the same: held back, too, they left so many more faults that returns took
+//! longer, though less memory was used (docs/lab-notes/2026-11-29.md). So a budget may be exceeded by them still.
+//!
+//! A replay makes room after each record, and sets nothing here.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 

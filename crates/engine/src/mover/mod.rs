@@ -7,8 +7,8 @@
 //! `out` takes pages out (`publish` ends it for each), `back` answers faults and `restore` brings
 //! back what nobody waits for (`borrowed` is what both do), `evict` moves blocks to flash, `parked` keeps what came back early, `lend` gives
 //! pages to the kernel's swap and finds those that came back, `changes` applies what programs do with
-//! their memory, `recover` ends what a predecessor that died had begun. `along` says whether the rest of a large block comes with a fault, `room` waits until a log has some, `lesson` makes
-//! dictionaries, `untouched` puts zeros where nobody has been.
+//! their memory, `recover` ends what a predecessor that died had begun. `along` says whether the rest of a large
+//! block comes with a fault, `room` waits until a log has some, `lesson` makes dictionaries, `untouched` puts zeros where nobody has been.
 //!
 //! Invariants:
 //! - Events (removed, remapped, unmapped, forked) are read and applied under `table.lock` held for
@@ -234,7 +234,7 @@ pub struct Mover<S: BlockStore = Arc<Store>, M: ?Sized = dyn Memory> {
     /// A copy is kept after its page came back.
     retain: bool,
     run_ahead: Option<RunAhead>,
-    /// Who keeps a budget says so.
+    /// Set at each look by who keeps a budget.
     pub room_along: RoomAlong,
     parking: Parking,
     parked: ParkedPages<S::Unit, M>,
