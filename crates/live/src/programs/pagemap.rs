@@ -5,6 +5,8 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
+use std::thread;
+use std::time::Duration;
 
 use clew_core::Vpn;
 
@@ -107,6 +109,11 @@ struct Wanted {
     told: u64,
 }
 
+/// How often a scan that fails for want of something is begun, and the pause after each: a program is given up where
+/// its marks cannot be looked at.
+const TRIES: u32 = 10;
+const BETWEEN_TRIES: Duration = Duration::from_millis(2);
+
 /// PAGEMAP_SCAN.
 fn scan(
     pagemap: &File,
@@ -116,7 +123,7 @@ fn scan(
 ) -> io::Result<()> {
     const PAGEMAP_SCAN: u64 = 0xc060_6610;
     let mut regions = [Region { start: 0, end: 0, categories: 0 }; 256];
-    let mut at = range.start;
+    let (mut at, mut tries) = (range.start, 0);
     while at < range.end {
         let mut arg = ScanArg {
             size: size_of::<ScanArg>() as u64,
@@ -136,8 +143,16 @@ fn scan(
         // stated.
         let n = unsafe { libc::ioctl(pagemap.as_raw_fd(), PAGEMAP_SCAN, &raw mut arg) };
         if n < 0 {
-            return Err(io::Error::last_os_error());
+            let error = io::Error::last_os_error();
+            let passing = [libc::EINTR, libc::EAGAIN, libc::ENOMEM].map(Some);
+            tries += 1;
+            if tries < TRIES && passing.contains(&error.raw_os_error()) {
+                thread::sleep(BETWEEN_TRIES);
+                continue;
+            }
+            return Err(error);
         }
+        tries = 0;
         regions[..n as usize].iter().for_each(&mut found);
         if arg.walk_end <= at {
             break;
