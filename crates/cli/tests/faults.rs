@@ -414,6 +414,19 @@ fn what_flash_asks_of_the_kernel_fails() {
     cases_of(Part::Flash, "flash::", limit);
 }
 
+/// A program is ended whose marks cannot be looked at, and needs not be for a call that fails once.
+#[test]
+fn a_scan_of_pages_that_fails_once_ends_no_program() {
+    cases_of(Part::Daemon, "PAGEMAP_SCAN", None);
+}
+
+/// Whatever a successor cannot read of what its predecessor left: it does not begin without it, as the programs would wait
+/// for ever.
+#[test]
+fn a_file_that_cannot_be_looked_at_is_not_one_that_is_missing() {
+    cases_of(Part::Successor, "trace::regular::", None);
+}
+
 #[test]
 fn a_successors_system_calls_fail() {
     matrix(Part::Successor, 4);

@@ -12,7 +12,9 @@ use std::path::Path;
 /// Those of opening; `InvalidInput` if it is of another kind.
 pub fn open(path: &Path, how: &OpenOptions, flags: i32) -> io::Result<File> {
     let file = how.clone().custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | flags).open(path)?;
-    match file.metadata()?.is_file() {
+    // What was opened is there, whatever the call says: who reads "not found" here begins without the file.
+    let metadata = file.metadata().map_err(|e| io::Error::other(format!("looking at it: {e}")))?;
+    match metadata.is_file() {
         true => Ok(file),
         false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),
     }
