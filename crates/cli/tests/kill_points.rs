@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use clew_fixture::Setting;
 use clew_fixture::hook::{Table, Tools};
-use clew_fixture::world::{FLASH, World, life, succession};
+use clew_fixture::world::{FLASH, World, life, succession, tidied};
 use clew_fixture::*;
 use clew_store::points::NAMES;
 
@@ -23,12 +23,13 @@ struct Story {
     is_first: bool,
 }
 
-const STORIES: [Story; 4] = [
+const STORIES: [Story; 5] = [
     Story { name: "life", tell: life, scheme: "zram", is_first: true },
     Story { name: "succession", tell: succession, scheme: "zram", is_first: false },
     // Blocks of many pages, some of which are parked.
     Story { name: "ariadne", tell: life, scheme: "ariadne", is_first: true },
     Story { name: "flash", tell: life, scheme: FLASH, is_first: true },
+    Story { name: "tidied", tell: tidied, scheme: "zram", is_first: true },
 ];
 
 /// The point at which the first of two daemons dies in [`succession`]: in the middle of a batch.

@@ -59,6 +59,10 @@ points! {
     /// Programs are served, those in whose batches nobody died.
     start_serving
 
+    // It serves.
+    /// What was written down beside its socket is gone; it has the lock under which it is made again.
+    beside_locked
+
     // A program comes.
     /// An agent has said hello; its slot is published.
     hello_recorded

@@ -8,9 +8,12 @@ use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use clew_store::points;
+
 use super::listener::Listener;
+use super::lock::LockApart;
 use super::predecessor::{
-    Predecessor, ProcessName, beside, lock_at_once, numbers, replace, server, write_server,
+    Predecessor, ProcessName, beside, numbers, replace, server, write_server,
 };
 use crate::control::trusted_path;
 
@@ -107,7 +110,8 @@ impl Beside {
             return Ok(());
         }
         trusted_path::make(directory, self.mode).map_err(io::Error::other)?;
-        let _lock = lock_at_once(&self.socket)?;
+        let _lock = LockApart::take(&self.socket)?;
+        points::beside_locked();
         match self.named() {
             Some(server) if server == self.own => {}
             Some(other) if self.has_place(other)? => return Err(taken(other)),

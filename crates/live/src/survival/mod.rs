@@ -4,6 +4,7 @@ pub mod beside;
 pub mod keeper;
 pub mod last_threads;
 pub mod listener;
+mod lock;
 pub mod predecessor;
 pub mod pressure;
 pub mod records;

@@ -1,21 +1,21 @@
 //! Finding what a daemon left behind: who serves a socket, whose keeper holds its descriptors.
 //!
 //! Two small files beside the socket, which `beside` looks after. `.pid` names who serves it, or is about to; it is changed
-//! under a lock on `.lock` that is held for a moment only, for every lock that a daemon held longer
-//! would be held on by its keeper; and so are all three removed, `.lock` last. `.keeper` names the keeper, the generation whose column of the
+//! under a lock on `.lock` (`lock`), and so are all three removed, `.lock` last. `.keeper` names the keeper, the generation whose column of the
 //! records is true for it, and the journal's descriptor. It is replaced as a whole, and that is the
 //! moment in which a takeover becomes true.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clew_trace::regular;
 
 use super::last_threads;
+use super::lock::lock;
 use crate::control::trusted_path::own_uid;
 use crate::programs::proc_stat::{Stat, is_all_of};
 
@@ -209,34 +209,6 @@ pub(super) fn numbers<const N: usize>(path: &Path) -> io::Result<Option<[u64; N]
     numbers.try_into().map(Some).map_err(|_| damaged())
 }
 
-/// The lock under which `.pid` changes; others wait as long as this lives.
-pub(super) fn lock(socket: &Path) -> io::Result<File> {
-    locked(socket, File::lock)
-}
-
-/// The same for who waits for nobody.
-pub(super) fn lock_at_once(socket: &Path) -> io::Result<File> {
-    locked(socket, |lock| lock.try_lock().map_err(io::Error::from))
-}
-
-fn locked(socket: &Path, take: impl Fn(&File) -> io::Result<()>) -> io::Result<File> {
-    let path = beside(socket, "lock");
-    let fail = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
-    loop {
-        let lock = regular::open(
-            &path,
-            File::options().write(true).create(true).truncate(false).mode(0o600),
-            libc::O_NOFOLLOW,
-        )
-        .map_err(fail)?;
-        take(&lock).map_err(fail)?;
-        // Else who held it has removed it, and the next one locks another.
-        if fs::metadata(&path).is_ok_and(|m| lock.metadata().is_ok_and(|l| l.ino() == m.ino())) {
-            return Ok(lock);
-        }
-    }
-}
-
 /// Makes this process the one that serves `socket`, or names the living one that does.
 pub fn claim(socket: &Path) -> io::Result<Result<Claim, ProcessName>> {
     let _lock = lock(socket)?;
@@ -366,6 +338,8 @@ impl Predecessor {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
 
     #[test]
