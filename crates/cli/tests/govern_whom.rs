@@ -39,6 +39,11 @@ fn clients_ask_a_governor_as_they_ask_a_daemon() {
     client().order(&Request::SwapOut { app: name.clone() }).expect("it is governed");
     assert!(app().stored_pages >= PAGES / 2, "{:?}", app());
     assert_eq!(program.ask("sum"), sum);
+    // What its policies count is told beside what it counts itself.
+    let told = client().status().expect("a status").policies;
+    for name in ["govern_kernel_out_pages", "hotness_org_hot_resident_pages"] {
+        assert!(told.iter().any(|metric| metric.name == name), "{name}: {told:?}");
+    }
     let verb = |words: &[&str]| run_to_end(clew().args(["--socket", &at]).args(words), LONG);
     let shown = verb(&["ps"]);
     assert!(texts(&shown).contains(&name), "{}", texts(&shown));

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use clew_core::{AppId, AppState, Event};
+use clew_core::{AppId, AppState, Event, Metric};
 use clew_live::control::clients;
 use clew_live::control::protocol::{Reply, Request};
 use clew_live::control::status::{
@@ -161,11 +161,9 @@ impl Governor {
             ("govern_unheard_pages", own.unheard_pages, "back, and nobody heard a fault"),
             ("govern_lost_faults", own.lost_faults, "records of faults that were lost"),
         ];
-        let metric = |(name, value, help): (&str, u64, &str)| PolicyMetric {
-            name: name.to_string(),
-            value: value as f64,
-            help: help.to_string(),
-        };
+        let of_governor =
+            counts.map(|(name, value, help)| Metric { name, value: value as f64, help });
+        let of_policies = self.driver.metrics().into_iter();
         live::Status {
             scheme: own.scheme,
             budget_bytes: own.budget_bytes,
@@ -189,7 +187,7 @@ impl Governor {
                 prefetch_used_pages: own.brought_used_pages,
                 ..Totals::default()
             },
-            policies: counts.into_iter().map(metric).collect(),
+            policies: of_policies.chain(of_governor).map(PolicyMetric::from).collect(),
             apps: own.apps.iter().zip(self.apps.values()).map(app).collect(),
             ..live::Status::default()
         }

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use clew_core::DonorState;
+use clew_core::{DonorState, Metric};
 
 use crate::faults::account::FaultAccount;
 use crate::faults::latency::Latency;
@@ -308,6 +308,16 @@ pub struct PolicyMetric {
     pub value: f64,
     /// What it counts.
     pub help: String,
+}
+
+impl From<Metric> for PolicyMetric {
+    fn from(metric: Metric) -> PolicyMetric {
+        PolicyMetric {
+            name: metric.name.to_string(),
+            value: metric.value,
+            help: metric.help.to_string(),
+        }
+    }
 }
 
 /// Pages of the classes that a scheme may keep, in [`AppStatus`].

@@ -151,16 +151,7 @@ impl Governor {
             fresh_fault_latency,
             flash_fault_latency,
             fault_account,
-            policies: self
-                .driver
-                .metrics()
-                .into_iter()
-                .map(|m| PolicyMetric {
-                    name: m.name.to_string(),
-                    value: m.value,
-                    help: m.help.to_string(),
-                })
-                .collect(),
+            policies: self.driver.metrics().into_iter().map(PolicyMetric::from).collect(),
             early,
             sensor: SensorStatus {
                 sampled_pages: sampled,
