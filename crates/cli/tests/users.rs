@@ -158,6 +158,29 @@ fn says(output: &Output, code: i32, words: &[&str]) {
     assert!(output.status.code() == Some(code) && has_all, "{words:?}: {}", texts(output));
 }
 
+/// Root's daemon could read it. So could a user then of whom root's daemon had it.
+#[test]
+fn what_its_user_may_not_read_is_not_managed() {
+    let Some([user, _]) = two_users("users::hidden", &[]) else { return };
+    let mut fixture = service(&[]);
+    const HIDES: &str = "import ctypes, sys\nctypes.CDLL(None).prctl(4, 0)\n\
+                         x = bytearray(b'x' * (64 << 20))\nprint('ready', flush=True)\nsys.stdin.read()";
+    let clew = clew_for_all(&fixture);
+    let [clew, socket] = [&clew, &fixture.socket].map(|path| path.to_str().expect("UTF-8"));
+    let words = [clew, "run", "--socket", socket, "--app", "hides", "--", "python3", "-c", HIDES];
+    let mut program = Program::start(&fixture.dir, "hides", user.command(&words));
+    program.wait_ready();
+    let why = poll(LONG, || {
+        let app = app_of(&fixture.status(), user.uid, "hides");
+        let process = app.processes.first()?;
+        assert!(!process.managed, "{app:?}");
+        process.reason.contains("may not read its memory").then_some(())
+    });
+    assert!(why.is_some(), "{:?}\n{}", fixture.status().apps, fixture.log());
+    drop(program);
+    fixture.assert_daemon_lives();
+}
+
 #[test]
 fn each_sees_and_orders_what_is_the_own() {
     let Some([one, two]) = two_users("users::own", &[]) else { return };

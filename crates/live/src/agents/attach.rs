@@ -26,6 +26,7 @@ use crate::agents::refusal::AttachError;
 use crate::agents::seqpacket;
 use crate::faults::uffd::Uffd;
 use crate::programs::alone::Alone;
+use crate::programs::as_its_user::as_user_of;
 use crate::programs::kcmp::runs_in_memory_of;
 use crate::programs::mappings::LAST_ADDRESS;
 use crate::programs::memory::ProgramMemory;
@@ -239,7 +240,7 @@ fn child(
         found = find();
     }
     let child = found.ok_or(AttachError::Nonsense)?;
-    let (files, pagemap) = open_files(name.pid)?;
+    let (files, pagemap) = open_files(socket, name.pid)?;
     still_runs_in_its_memory(socket, name)?;
     if !child.identify(name, files, pagemap) {
         return Err(AttachError::Nonsense);
@@ -270,12 +271,17 @@ fn still_runs_in_its_memory(socket: &OwnedFd, name: ProcessName) -> Result<(), A
     }
 }
 
-fn open_files(pid: u32) -> Result<(ProcFiles, File), AttachError> {
-    let open = |what: &'static str| {
-        open_of_process(pid, what).map_err(|source| AttachError::Proc { what, source })
-    };
-    let files = ProcFiles::new(open("statm")?, open("maps")?, open("smaps")?);
-    Ok((files, open("pagemap")?))
+/// What the kernel has of the memory of process `pid`, whose agent is at the other end of `socket`, and whose user must have the
+/// right to read it.
+fn open_files(socket: &OwnedFd, pid: u32) -> Result<(ProcFiles, File), AttachError> {
+    let open = |what| open_of_process(pid, what);
+    let opened = as_user_of(socket, || {
+        Ok((ProcFiles::new(open("statm")?, open("maps")?, open("smaps")?), open("pagemap")?))
+    });
+    opened.map_err(|source| match source.kind() {
+        io::ErrorKind::PermissionDenied => AttachError::NotItsUsers,
+        _ => AttachError::Proc { what: "opening what the kernel has of its memory", source },
+    })
 }
 
 fn double_word(bytes: &[u8], i: usize) -> u64 {
@@ -413,7 +419,8 @@ pub fn manage(
     // Without it nobody could look for what a dead agent left in staging.
     let mem = open_of_process(pid, "mem")
         .map_err(|source| AttachError::Proc { what: "opening its memory", source })?;
-    let files = child.is_none().then(|| open_files(pid)).transpose()?;
+    // A child has them; whether its user may read its memory is asked all the same.
+    let files = Some(open_files(&socket, pid)?).filter(|_| child.is_none());
     still_runs_in_its_memory(&socket, ProcessName { pid, started })?;
     let agent = Agent::new(socket, buffer, staging, area, Some(mem), shared.generation)
         .map_err(|source| AttachError::Proc { what: "mapping the shared buffer", source })?;

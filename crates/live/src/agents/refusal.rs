@@ -29,6 +29,10 @@ pub enum AttachError {
     Userfaultfd(#[source] io::Error),
     #[error("{what}: {source}")]
     Proc { what: &'static str, source: io::Error },
+    #[error(
+        "its user may not read its memory: it has, or had, other rights, or hides it (PR_SET_DUMPABLE)"
+    )]
+    NotItsUsers,
     #[error("it cannot be served any more")]
     GivenUp,
     #[error("its process runs another program by now")]

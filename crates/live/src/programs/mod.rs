@@ -2,6 +2,7 @@
 
 pub mod advice;
 pub mod alone;
+pub mod as_its_user;
 pub mod calls;
 pub mod environment;
 pub mod facts;
