@@ -11,7 +11,8 @@
 //     seal FIRST COUNT          mseal: nothing unmaps it any more                       "seal ERRNO"
 //     cover FIRST COUNT         mmap over it, where RLIMIT_DATA allows no memory        "cover ERRNO"
 //     resize COUNT              mremap, in place                                        "resize ERRNO"
-//     enlarge COUNT             mremap by so many pages more, elsewhere                 "enlarge ERRNO"
+//     enlarge COUNT BY          mremap by so many pages more, elsewhere; if BY is not 0
+//                               a child of vfork does it                                "enlarge ERRNO"
 //     check                     read everything                                         "bad N"
 //     fork FIRST COUNT          a child reads everything, gives MADV_WIPEONFORK if
 //                               COUNT is not 0, and has a child of its own read it      "bad N"
@@ -110,12 +111,26 @@ static int resize(size_t pages) {
     return 0;
 }
 
+static void *volatile moved;
+
+static void *move(size_t pages, int by_child) {
+    if (!by_child) return mremap(memory, mapped * PAGE, (mapped + pages) * PAGE, MREMAP_MAYMOVE);
+    moved = MAP_FAILED;
+    pid_t child = vfork();
+    if (child == 0) {
+        moved = (void *)syscall(SYS_mremap, memory, mapped * PAGE, (mapped + pages) * PAGE, MREMAP_MAYMOVE);
+        _exit(0);
+    }
+    if (child > 0) waitpid(child, NULL, 0);
+    return moved;
+}
+
 // What was added holds zeros; it is given back at once.
-static int enlarge(size_t pages) {
+static int enlarge(size_t pages, int by_child) {
     char *behind = memory + mapped * PAGE;
     int flags = MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
     void *way = mmap(behind, PAGE, PROT_READ, flags, -1, 0); // in its way, if nothing else is
-    char *now = mremap(memory, mapped * PAGE, (mapped + pages) * PAGE, MREMAP_MAYMOVE);
+    char *now = move(pages, by_child);
     int error = errno;
     if (way != MAP_FAILED) munmap(way, PAGE);
     errno = error;
@@ -167,7 +182,7 @@ int main(void) {
         } else if (strcmp(verb, "resize") == 0) {
             failed = resize(first);
         } else if (strcmp(verb, "enlarge") == 0) {
-            failed = enlarge(first);
+            failed = enlarge(first, count > 0);
         } else if (strcmp(verb, "quit") == 0) {
             return 0;
         } else {

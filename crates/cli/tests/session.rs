@@ -236,6 +236,23 @@ fn commands_that_change_a_session_at_once_come_one_after_the_other() {
     assert_eq!(session.files(), &FILES[..1]);
 }
 
+/// Whoever may read a directory may lock it.
+#[test]
+fn who_holds_the_lock_of_the_directory_for_ever_keeps_nobody() {
+    let dir = TempDir::new();
+    let session = Session::new(&dir, &dir.join("s"));
+    let place = session.home.join(".config");
+    fs::create_dir(&place).expect("nothing is there");
+    let held = fs::File::open(&place).expect("a directory");
+    held.lock_shared().expect("nobody has it");
+    session.ok(&["except", "steam"]);
+    // Nor what is no directory.
+    fs::remove_dir_all(&place).expect("it is ours");
+    assert!(Command::new("mkfifo").arg(&place).status().expect("mkfifo starts").success());
+    let disabled = session.run(&["disable"]);
+    assert!(disabled.status.code().is_some(), "{}", texts(&disabled));
+}
+
 #[test]
 fn systemd_reads_what_is_written() {
     let test = "session::systemd_reads_what_is_written";

@@ -63,6 +63,8 @@ fn locked_memory_that_grows_elsewhere_makes_nobody_wait() {
     program.expect("enlarge 50", "enlarge 0");
     program.expect(&format!("lock 0 {PAGES}"), "lock 0");
     program.expect("enlarge 300", "enlarge 0");
+    // By a child that has the same memory.
+    program.expect("enlarge 200 1", "enlarge 0");
     program.expect("check", "bad 0");
     fixture.kill_daemon();
     fixture.start_successor(&[]);

@@ -158,6 +158,54 @@ fn says(output: &Output, code: i32, words: &[&str]) {
     assert!(output.status.code() == Some(code) && has_all, "{words:?}: {}", texts(output));
 }
 
+/// Page tables of memory that nobody has touched take long, and nobody waits for them but who asks.
+#[test]
+fn what_one_user_has_restored_holds_up_nobody_elses_orders() {
+    let Some([one, two]) = two_users("users::restores", &[]) else { return };
+    let mut fixture = service(&[]);
+    const SPARSE: &str = "import mmap, sys\nx = bytearray(b'x' * (32 << 20))\n\
+                          how = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_NORESERVE\n\
+                          m = mmap.mmap(-1, 4 << 30, how)\nprint('ready', flush=True)\nsys.stdin.read()";
+    let clew = clew_for_all(&fixture);
+    let [clew, socket] = [&clew, &fixture.socket].map(|path| path.to_str().expect("UTF-8"));
+    let run = ["run", "--socket", socket, "--app", "sparse", "--", "python3", "-c", SPARSE];
+    let programs = [0, 1, 2, 3].map(|number| {
+        let words = [&[clew][..], &run].concat();
+        let name = format!("sparse-{number}");
+        let mut program = Program::start(&fixture.dir, &name, one.command(&words));
+        program.wait_ready();
+        program
+    });
+    let managed = poll(LONG, || {
+        let app = app_of(&fixture.status(), one.uid, "sparse");
+        let managed = app.processes.iter().filter(|process| process.managed).count();
+        (managed == programs.len()).then_some(())
+    });
+    assert!(managed.is_some(), "{:?}\n{}", fixture.status().apps, fixture.log());
+    let mut other = two.touch(&fixture, "small", 8, 3);
+    let sum = other.ask("sum");
+
+    let words = [clew, "restore", "--socket", socket, "sparse"];
+    let mut orders = [(); 12].map(|()| {
+        let mut order = one.command(&words);
+        order.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts")
+    });
+    // All of them wait for theirs.
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(two.clew(&fixture, &["swap-out", "small"]).status.success(), "{}", fixture.log());
+    let waits = |order: &mut std::process::Child| order.try_wait().expect("ours").is_none();
+    let left = orders.iter_mut().filter_map(|order| waits(order).then_some(())).count();
+    assert!(left >= 3, "{left} of {} orders are left", orders.len());
+    // Nor is what waits done where the daemon ends.
+    assert!(fixture.verb(&["stop"]).status.success(), "{}", fixture.log());
+    assert!(fixture.wait_daemon(LONG).success(), "{}", fixture.log());
+    for order in &mut orders {
+        order.wait().expect("it was answered, or its daemon has ended");
+    }
+    other.expect("sum", &sum);
+    other.quit();
+}
+
 /// Root's daemon could read it. So could a user then of whom root's daemon had it.
 #[test]
 fn what_its_user_may_not_read_is_not_managed() {

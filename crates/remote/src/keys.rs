@@ -136,17 +136,24 @@ impl Keys {
                 let hex =
                     |key: &[u8]| key.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
                 let text = format!("{}\n{}\n", hex(&identity.private), identity.public);
-                let mut options = OpenOptions::new();
-                let new = options.write(true).create_new(true).mode(0o600).open(&path);
-                match new {
-                    Ok(mut file) => {
-                        file.write_all(text.as_bytes()).map_err(failed(&path))?;
-                        file.sync_all().map_err(failed(&path))?;
+                // Whole or not there: what is half written would be refused from then on.
+                let partial = directory.join(format!("identity.new.{}", std::process::id()));
+                let _ = fs::remove_file(&partial);
+                let write = || {
+                    let mut options = OpenOptions::new();
+                    let mut file =
+                        options.write(true).create_new(true).mode(0o600).open(&partial)?;
+                    file.write_all(text.as_bytes())?;
+                    file.sync_all()?;
+                    match fs::hard_link(&partial, &path) {
+                        // Somebody was quicker.
+                        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+                        linked => linked,
                     }
-                    // Somebody was quicker.
-                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                    Err(error) => return Err(failed(&path)(error)),
-                }
+                };
+                let written = write();
+                let _ = fs::remove_file(&partial);
+                written.map_err(failed(&path))?;
             }
             Err(error) => return Err(failed(&path)(error)),
         }
@@ -237,6 +244,23 @@ mod tests {
         keys.know(other, "tablet").unwrap();
         keys.know(other, "tv").unwrap();
         assert_eq!(again.known().unwrap(), [(other, "tv".to_string())]);
+    }
+
+    /// A disk is full, or a first start is killed.
+    #[test]
+    fn an_identity_is_whole_or_not_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let partial = dir.path().join(format!("identity.new.{}", std::process::id()));
+        fs::write(&partial, "00ff").unwrap();
+        Keys::open(dir.path()).expect("what was left half written does not count");
+        let left = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        assert_eq!(left.collect::<Vec<_>>(), ["identity"]);
+        // Nothing can be written: there is none, and the next start makes one.
+        let other = dir.path().join("other");
+        fs::create_dir_all(other.join(partial.file_name().unwrap())).unwrap();
+        assert!(Keys::open(&other).is_err() && !other.join("identity").exists());
+        fs::remove_dir(other.join(partial.file_name().unwrap())).unwrap();
+        Keys::open(&other).expect("there is room now");
     }
 
     #[test]

@@ -102,7 +102,10 @@ fn drawing(
     draw(&root).and_then(|()| Ok(root.present()?)).expect("text in memory takes any drawing");
     drop(root);
     let named = format!("<svg role=\"img\" aria-label=\"{}\" ", escaped(label));
-    svg.replacen("<svg ", &named, 1)
+    let mut svg = svg.replacen("<svg ", &named, 1);
+    // Names may have some, and XML none.
+    svg.retain(|c| !c.is_control() || matches!(c, '\n' | '\t'));
+    svg
 }
 
 fn words(size: u32, ink: &'static RGBColor) -> TextStyle<'static> {
@@ -468,7 +471,8 @@ mod tests {
             ..Bar::default()
         };
         let rows = vec![row(10.0, 2.0, "short"), row(18.0, 50.0, "long")];
-        let svg = Bars { title: "t".into(), unit: "ms", rows, limit: None }.svg();
+        let svg = Bars { title: "t\u{1b}".into(), unit: "ms", rows, limit: None }.svg();
+        assert!(!svg.contains('\u{1b}'), "no XML has it: {svg}");
         assert!(svg.contains("→ long") && !svg.contains("→ short"), "{svg}");
         let bars = |ink: RGBColor| {
             let ink = hex(ink);

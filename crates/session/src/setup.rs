@@ -4,13 +4,14 @@
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use clew_live::agents::preload;
 use clew_live::control::trusted_path;
 use clew_live::daemon::agents_socket;
 use clew_live::programs::proc_stat::user_of;
 use clew_trace::regular;
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, Mode, OFlags};
 
 use crate::environment::{self, Environment};
 use crate::error::SessionError;
@@ -19,6 +20,9 @@ use crate::files::{self, Content, MOST_BYTES, State, failed};
 use crate::manager;
 use crate::places::Places;
 use crate::units;
+
+/// How long another command of the same user is waited for: each takes a moment.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A session as it is to be.
 #[derive(Clone, Debug)]
@@ -98,11 +102,21 @@ impl Session {
     }
 
     /// Keeps other commands from changing this session meanwhile, as long as what is answered lives. Where nobody can be
-    /// kept from it (file systems without locks), nobody is.
+    /// kept from it (file systems without locks, or who holds the lock does not let go: every user may who may read
+    /// this directory), nobody is.
     pub fn locked(&self) -> Option<File> {
-        let home = File::open(self.places.home()).ok()?;
-        rustix::fs::flock(&home, FlockOperation::LockExclusive).ok()?;
-        Some(home)
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let home = File::from(rustix::fs::open(self.places.home(), flags, Mode::empty()).ok()?);
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match rustix::fs::flock(&home, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Some(home),
+                Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < until => {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                Err(_) => return None,
+            }
+        }
     }
 
     /// Puts the object and, if there is none, the list of exceptions where they belong.

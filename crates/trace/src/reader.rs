@@ -223,9 +223,7 @@ impl<R: Read> Reader<R> {
             let why = format!("{} in version {}", kind.name(), self.version);
             return Err(Bad::new("tag", why));
         }
-        if stamped.at < self.totals.last {
-            return Err(Bad::new("time", format!("{} ns, earlier than before", stamped.at.0)));
-        }
+        self.totals.may_come(stamped.at)?;
         self.known.take(&stamped.record)?;
         self.totals.add(stamped.at, &stamped.record);
         if !self.any {

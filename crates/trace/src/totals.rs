@@ -33,7 +33,22 @@ impl Default for Totals {
     }
 }
 
+/// No record is of later: 292 years after a trace began. So who goes by its times may add to them.
+const LATEST: Ns = Ns(u64::MAX / 2);
+
 impl Totals {
+    /// Whether the next record may be of this time.
+    #[inline]
+    pub(crate) fn may_come(&self, at: Ns) -> Result<(), Bad> {
+        if at < self.last {
+            return Err(Bad::new("time", format!("{} ns, after {} ns", at.0, self.last.0)));
+        }
+        match at <= LATEST {
+            true => Ok(()),
+            false => Err(Bad::new("time", format!("{} ns, later than any", at.0))),
+        }
+    }
+
     /// Records of `kind`.
     pub fn count(&self, kind: Kind) -> u64 {
         self.counts[kind as usize]

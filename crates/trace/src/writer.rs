@@ -19,7 +19,7 @@ use crate::totals::{Totals, put_app};
 /// Writes a trace from its first record to its last.
 ///
 /// Apps get their names before they are used, contents their id. A record that could not be read
-/// again (of a space that has not started, of an app without a name, earlier than the one before)
+/// again (of a space that has not started, of an app without a name, earlier than the one before, later than any)
 /// is refused, and nothing of it is written: the next one may follow.
 ///
 /// A trace is complete only after [`Writer::finish`]; what was dropped before reads as truncated.
@@ -154,10 +154,7 @@ impl<W: Write> Writer<W> {
 
     /// Appends a record.
     pub fn record(&mut self, at: Ns, record: Record) -> Result<(), TraceError> {
-        if at < self.totals.last {
-            let why = format!("{} ns, after {} ns", at.0, self.totals.last.0);
-            return Err(self.refuse(Bad::new("time", why)));
-        }
+        self.totals.may_come(at).map_err(|bad| self.refuse(bad))?;
         self.known.take(&record).map_err(|bad| self.refuse(bad))?;
         if !self.any {
             self.any = true;

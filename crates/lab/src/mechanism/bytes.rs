@@ -141,7 +141,7 @@ impl Bytes {
     ) -> Result<Bytes, LabError> {
         let store = Arc::new(Store::of(pool, limits)?);
         for FarTier { log, bytes, cost } in far {
-            let device = Box::new(MemoryDevice::new(*bytes as usize));
+            let device = Box::new(MemoryDevice::new(*bytes));
             let config = match cost {
                 FarCost::Flash(_) => FlashConfig { log: *log, ..FlashConfig::default() },
                 // Chunks of a link are of the transport: what they cost, the cost says.

@@ -46,11 +46,14 @@ pub struct Workbench {
     identity: String,
 }
 
+/// What part of the real workload a trace may say that it is: what the generator makes, and far less.
+const SCALES: std::ops::RangeInclusive<f64> = 1e-6..=16.0;
+
 impl Workbench {
     fn of(input: Input) -> Result<Workbench, LabError> {
         let provenance = &input.trace.header().provenance;
         let scale = provenance.notes.get("scale").and_then(|scale| scale.parse::<f64>().ok());
-        let grain = scale.filter(|scale| *scale > 0.0).map_or(1.0, |scale| 1.0 / scale);
+        let grain = scale.filter(|scale| SCALES.contains(scale)).map_or(1.0, |scale| 1.0 / scale);
         let name = match provenance.notes.get("profile") {
             Some(profile) => format!(
                 "generated {profile}, one page in {grain:.0}, seed {}, order {}",

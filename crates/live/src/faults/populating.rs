@@ -9,6 +9,7 @@
 use std::time::Instant;
 
 use clew_core::Vpn;
+use clew_store::Entry;
 
 use crate::faults::stuck::Stuck;
 use crate::programs::calls::{Call, call_of_thread};
@@ -18,7 +19,7 @@ use crate::programs::regions::cut;
 /// A fault of `thread` cannot be answered, as the kernel takes no page while the program's mappings change. Whether
 /// its page was left to the kernel, so that the thread goes on.
 pub fn is_left_to_the_kernel(process: &Process, vpn: Vpn, thread: u32, page_bytes: u64) -> bool {
-    if !process.memory.uffd.is_changing() {
+    if !process.memory.uffd.is_changing() || !may_be_new(process.space.table.load(vpn)) {
         return false;
     }
     let mut stuck = process.stuck.lock();
@@ -29,8 +30,7 @@ pub fn is_left_to_the_kernel(process: &Process, vpn: Vpn, thread: u32, page_byte
     }
     let addr = vpn.addr(page_bytes);
     match call_of_thread(process.pid(), thread) {
-        Some(Call { number: libc::SYS_mremap, arguments: [_, before, after, ..] })
-            if after > before => {}
+        Some(call) if makes_larger(&call) => {}
         // Another's turn.
         Some(_) => {
             *stuck = None;
@@ -45,4 +45,37 @@ pub fn is_left_to_the_kernel(process: &Process, vpn: Vpn, thread: u32, page_byte
     cut(&mut process.regions.lock(), addr, addr + page_bytes);
     *stuck = stuck.map(Stuck::let_through);
     true
+}
+
+/// Whether what was added may be there. Of a page that is stored somebody else asks, whatever the call looks like: i386
+/// (`int $0x80`) means another one by the same number.
+fn may_be_new(entry: Entry) -> bool {
+    entry.is_absent()
+}
+
+fn makes_larger(call: &Call) -> bool {
+    let [_, before, after, ..] = call.arguments;
+    call.number == libc::SYS_mremap && after > before
+}
+
+#[cfg(test)]
+mod tests {
+    use clew_store::State;
+
+    use super::*;
+
+    #[test]
+    fn only_what_holds_nothing_is_left_to_the_kernel() {
+        assert!(may_be_new(Entry::ABSENT));
+        let others =
+            [State::Resident, State::Stored, State::Moving, State::Restoring, State::Parked];
+        for state in others {
+            assert!(!may_be_new(Entry::new(state)), "{state:?}");
+        }
+        let call =
+            |number, before, after| Call { number, arguments: [0x7000, before, after, 0, 0, 0] };
+        assert!(makes_larger(&call(libc::SYS_mremap, 4096, 8192)));
+        assert!(!makes_larger(&call(libc::SYS_mremap, 8192, 4096)));
+        assert!(!makes_larger(&call(libc::SYS_mmap, 4096, 8192)));
+    }
 }

@@ -151,6 +151,7 @@ impl Governor {
         // The budget does not count any more.
         self.shared.over_budget.store(false, Ordering::Relaxed);
         self.shared.mover.room_along.is(u64::MAX);
+        self.leave_untouched();
         let promise = self.promise(None, Then::Stop);
         let processes: Vec<Arc<Process>> = self.shared.processes.read().values().cloned().collect();
         for process in &processes {

@@ -180,6 +180,8 @@ pub struct Governor {
     last_app: AppId,
     /// Processes of which something is being taken out, and what waits for that.
     swap_outs: HashMap<SpaceId, VecDeque<Work>>,
+    /// By user: what waits for zeros to be put into another of the user's programs.
+    untouched: HashMap<u32, VecDeque<Work>>,
     moves: Moves,
     scans: Scans,
     pool: Fullness,
@@ -262,6 +264,7 @@ impl Governor {
             next_number: 1,
             last_app: AppId(0),
             swap_outs: HashMap::new(),
+            untouched: HashMap::new(),
             moves: Moves::default(),
             scans: Scans::default(),
             pool: Fullness::default(),

@@ -68,6 +68,38 @@ impl Governor {
         }
     }
 
+    /// Has zeros put into what nobody has touched of a process: one at a time for each user, as that takes long, is nothing
+    /// that a program waits for, and may be asked for again and again.
+    pub(super) fn put_untouched(&mut self, process: Arc<Process>, promise: u64) {
+        let (uid, ticket) = (process.uid(), self.ticket(Some(promise)));
+        let work = Work::PutUntouched { process, ticket };
+        match self.untouched.entry(uid) {
+            Entry::Occupied(mut waiting) => waiting.get_mut().push_back(work),
+            Entry::Vacant(none) => {
+                none.insert(VecDeque::new());
+                self.work.send(work);
+            }
+        }
+    }
+
+    /// The next one of this user's.
+    fn next_untouched(&mut self, uid: u32) {
+        match self.untouched.get_mut(&uid).and_then(VecDeque::pop_front) {
+            Some(work) => self.work.send(work),
+            None => drop(self.untouched.remove(&uid)),
+        }
+    }
+
+    /// Does none of them that has not begun: whoever waits for it is answered.
+    pub(super) fn leave_untouched(&mut self) {
+        let waiting: Vec<Work> = self.untouched.drain().flat_map(|(_, waiting)| waiting).collect();
+        for work in waiting {
+            if let Work::PutUntouched { ticket, .. } = work {
+                self.done(Done { ticket, ..Done::default() });
+            }
+        }
+    }
+
     /// What is told of a page that left, some time after it did. It may have come back meanwhile, and
     /// been told of as back; told of as stored only now, no policy would ever take it out again.
     pub(super) fn as_it_is_now(&self, event: &Event) -> Option<Event> {
@@ -89,6 +121,9 @@ impl Governor {
         }
         if let Some(process) = done.process.as_ref().filter(|_| done.taken_out) {
             self.next_swap_out(process.id);
+        }
+        if let Some(process) = done.process.as_ref().filter(|_| done.untouched) {
+            self.next_untouched(process.uid());
         }
         if let Some(process) = done.process.as_ref().filter(|_| done.accessed_cleared) {
             self.touches_cleared(process.id);

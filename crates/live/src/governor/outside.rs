@@ -48,15 +48,17 @@ impl Governor {
         self.outside.last = Instant::now();
         let mut told: Vec<Told> = Vec::new();
         for (id, app) in &self.apps {
-            told.extend(app.root.map(|pid| Told { app: *id, pid, known: Known::Started }));
+            let app_of = (*id, app.uid);
+            told.extend(app.root.map(|pid| Told { app: app_of, pid, known: Known::Started }));
         }
+        let owned = |app: AppId| (app, self.apps.get(&app).map_or(u32::MAX, |app| app.uid));
         for w in &self.waiting {
             let known = match &w.reason {
                 _ if w.shares_with.is_some() => Known::Managed { buffer_bytes: 0 },
                 Some(reason) if reason != BEING_PREPARED => Known::Refused(reason.clone()),
                 _ => Known::Soon,
             };
-            told.push(Told { app: w.app, pid: w.pid, known });
+            told.push(Told { app: owned(w.app), pid: w.pid, known });
         }
         let mut children = Vec::new();
         for process in self.shared.processes.read().values() {
@@ -73,7 +75,7 @@ impl Governor {
                 Some(_) if process.memory.is_silent() => Known::Soon,
                 Some(reason) => Known::Refused(reason),
             };
-            told.push(Told { app: process.app, pid: process.pid(), known });
+            told.push(Told { app: owned(process.app), pid: process.pid(), known });
         }
         // The later ones say more.
         let _ = self.outside.ask.try_send((told, children));

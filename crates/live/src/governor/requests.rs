@@ -11,7 +11,6 @@ use super::{Governor, Waiting};
 use crate::control::protocol::{ENDING, Reply, Request};
 use crate::programs::proc_stat::resident_anonymous_bytes_of;
 use crate::users::Asker;
-use crate::workers::work::Work;
 
 /// Clients that wait for several pieces of work.
 pub(super) struct Promise {
@@ -170,10 +169,7 @@ impl Governor {
                     let promise = self.promise(Some(answer), Then::Answer);
                     for process in self.shared.of_app(id) {
                         self.restore_all(&process, promise);
-                        self.hand_out(Some(promise), |ticket| Work::PutUntouched {
-                            process,
-                            ticket,
-                        });
+                        self.put_untouched(process, promise);
                     }
                     self.keep_promise(promise);
                 }
@@ -293,6 +289,8 @@ const MAX_REASON: usize = 255;
 /// What somebody says of a program, as long as it may be.
 pub(super) fn shortened(mut text: String, bytes: usize) -> String {
     text.truncate(text.floor_char_boundary(bytes));
+    // What was cut off would be kept for as long as the rest is.
+    text.shrink_to_fit();
     text
 }
 

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 
+use crate::programs::kcmp::share_memory;
 use crate::programs::proc_stat::text_of;
 
 /// The system call that a thread is blocked in.
@@ -22,6 +23,10 @@ pub fn call_of_thread(pid: u32, number: u32) -> Option<Call> {
     match call_at(format_args!("/proc/{pid}/task/{number}/syscall")) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         found => return found.ok().flatten(),
+    }
+    // Another process may have the same memory, a child of vfork for one.
+    if share_memory(pid, number) == Some(true) {
+        return call_at(format_args!("/proc/{number}/syscall")).ok()?;
     }
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten().take(MOST);
     let is_it = |directory: &std::path::PathBuf| {

@@ -40,11 +40,14 @@ pub enum Known {
     Started,
 }
 
+/// An app, and whose it is.
+pub type Owned = (AppId, u32);
+
 /// A process that the daemon knows.
 #[derive(Clone, Debug)]
 pub struct Told {
-    /// Its app.
-    pub app: AppId,
+    /// Its app, and whose that is.
+    pub app: Owned,
     /// Its process id.
     pub pid: u32,
     /// What is known.
@@ -82,7 +85,7 @@ struct Watch {
     /// Other users' programs reach this daemon, too.
     is_service: bool,
     /// Processes of apps: a parent may be gone by the next look.
-    seen: HashMap<ProcessName, AppId>,
+    seen: HashMap<ProcessName, Owned>,
     /// What [`Part`] gave, and for which sizes.
     parts: HashMap<ProcessName, (Sizes, Sizes)>,
 }
@@ -97,9 +100,13 @@ impl Watch {
         let before = self.find(&told, &processes);
         self.parts.retain(|name, _| before.contains_key(name));
         let mut found = Found::new();
-        for (name, app) in &self.seen {
-            let Some(command) = command(name.pid).filter(|c| c != "clew-agent") else { continue };
+        for (name, (app, owner)) in &self.seen {
             let Some((uid, sizes)) = status(name.pid) else { continue };
+            // A number passes on, and what a user has started may become another's: neither is the user's to see.
+            if self.is_service && *owner != 0 && uid != *owner {
+                continue;
+            }
+            let Some(command) = command(name.pid).filter(|c| c != "clew-agent") else { continue };
             if sizes.anonymous.max(sizes.shared) < self.least_bytes {
                 continue;
             }
@@ -148,7 +155,7 @@ impl Watch {
         processes: &HashMap<u32, Stat>,
     ) -> HashMap<ProcessName, bool> {
         let before = std::mem::take(&mut self.seen);
-        let mut apps: HashMap<u32, AppId> = HashMap::new();
+        let mut apps: HashMap<u32, Owned> = HashMap::new();
         for (pid, stat) in processes {
             let name = ProcessName { pid: *pid, started: stat.started };
             let app = told.get(pid).map(|told| told.app).or_else(|| before.get(&name).copied());
@@ -160,7 +167,7 @@ impl Watch {
                 let app = *apps.get(&stat.parent)?;
                 (!apps.contains_key(pid) && *pid != std::process::id()).then_some((*pid, app))
             };
-            let children: Vec<(u32, AppId)> = processes.iter().filter_map(child).collect();
+            let children: Vec<(u32, Owned)> = processes.iter().filter_map(child).collect();
             if children.is_empty() {
                 break;
             }
@@ -278,7 +285,7 @@ mod tests {
             cpu_ticks: 0,
             started: 7,
         };
-        let told = Told { app: AppId(3), pid: 10, known: Known::Soon };
+        let told = Told { app: (AppId(3), 0), pid: 10, known: Known::Soon };
         let told = HashMap::from([(10, &told)]);
         let all = [(1, stat(0)), (10, stat(1)), (12, stat(11)), (11, stat(10)), (20, stat(1))];
         let pids = |found: HashMap<ProcessName, bool>| {

@@ -32,11 +32,11 @@ impl Desk {
     pub fn send(&self, work: Work) {
         let to = match work {
             Work::Restore { .. }
-            | Work::PutUntouched { .. }
             | Work::RestoreForGood { .. }
             | Work::LetGo { .. }
             | Work::LeaveOut { .. } => &self.urgent,
             Work::SwapOut { .. }
+            | Work::PutUntouched { .. }
             | Work::PutFar { .. }
             | Work::Evict { .. }
             | Work::Peek { .. }

@@ -104,7 +104,7 @@ pub(super) fn perform(shared: &Arc<Shared>, work: Work, ctx: &mut MoverContext) 
         }
         Work::PutUntouched { process, ticket } => {
             put_untouched(shared, &process);
-            Done { ticket, process: Some(process), ..Done::default() }
+            Done { ticket, untouched: true, process: Some(process), ..Done::default() }
         }
         Work::RestoreForGood { process, vpns, ticket } => {
             restore_for_good(shared, &process, &vpns, ctx);

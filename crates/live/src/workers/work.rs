@@ -116,6 +116,8 @@ pub struct Done {
     pub asked: usize,
     /// Its process can be taken out of again.
     pub taken_out: bool,
+    /// Zeros have been put into what nobody has touched of its process.
+    pub untouched: bool,
     /// It has looked for mappings, for so long.
     pub scanned: Option<Look>,
     /// The pool was full.
