@@ -164,7 +164,7 @@ fn what_one_user_has_restored_holds_up_nobody_elses_orders() {
     let Some([one, two]) = two_users("users::restores", &[]) else { return };
     let mut fixture = service(&[]);
     const SPARSE: &str = "import mmap, sys\nx = bytearray(b'x' * (32 << 20))\n\
-                          how = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_NORESERVE\n\
+                          how = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000\n\
                           m = mmap.mmap(-1, 4 << 30, how)\nprint('ready', flush=True)\nsys.stdin.read()";
     let clew = clew_for_all(&fixture);
     let [clew, socket] = [&clew, &fixture.socket].map(|path| path.to_str().expect("UTF-8"));
