@@ -17,6 +17,7 @@ pub mod governor;
 pub mod kernel_swap;
 pub mod limits;
 pub mod message;
+pub mod passing;
 pub mod perf_rings;
 pub mod profiles;
 pub mod programs;

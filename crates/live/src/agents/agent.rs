@@ -27,6 +27,7 @@ use parking_lot::Mutex;
 
 use crate::agents::closer::Foreign;
 use crate::agents::seqpacket;
+use crate::passing::is_passing;
 use crate::programs::mem_file::MemFile;
 
 /// How long an agent may leave an order alone before it is called off.
@@ -660,7 +661,7 @@ impl Agent {
                 Ok((0, _)) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok((n, _)) => n,
                 // It works on; whoever took it for dead would look for pages before they have moved.
-                Err(error) if seqpacket::is_passing(&error) => {
+                Err(error) if is_passing(&error) => {
                     pause();
                     continue;
                 }

@@ -27,6 +27,7 @@ use parking_lot::Mutex;
 use crate::agents::closing_process::{self, AT_THE_END, WHEN_CLOSED};
 use crate::agents::patient::{self, Patience};
 use crate::agents::seqpacket;
+use crate::passing::is_passing;
 
 /// Threads that close, at most.
 const MOST: usize = 8;
@@ -287,7 +288,7 @@ fn give(
 /// Whether what failed is tried again until it goes through: descriptors, or memory, are closed or freed by others.
 fn passes(error: &io::Error) -> bool {
     let for_want = [libc::EMFILE, libc::ENFILE, libc::ETOOMANYREFS].map(Some);
-    seqpacket::is_passing(error) || for_want.contains(&error.raw_os_error())
+    is_passing(error) || for_want.contains(&error.raw_os_error())
 }
 
 /// Closes it, which takes as long as its owner likes; but this process can be ended meanwhile. It stays open where
@@ -323,7 +324,7 @@ fn give_away(process: &OwnedFd, when: u8, fds: &[RawFd]) -> io::Result<()> {
     let until = Instant::now() + STUCK;
     loop {
         match seqpacket::send(process, [&[when]], fds) {
-            Err(error) if seqpacket::is_passing(&error) && Instant::now() < until => {
+            Err(error) if is_passing(&error) && Instant::now() < until => {
                 std::thread::sleep(Duration::from_millis(1));
             }
             sent => return sent,

@@ -192,11 +192,6 @@ const fn control_bytes(descriptors: usize) -> usize {
     16 + (4 * descriptors).next_multiple_of(8)
 }
 
-/// Whether what failed may go through later: the system had no memory, or something came between.
-pub fn is_passing(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::ENOMEM | libc::ENOBUFS))
-}
-
 /// Whether there was no memory to send something.
 pub fn is_out_of_memory(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOMEM | libc::ENOBUFS))

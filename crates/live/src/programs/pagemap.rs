@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use clew_core::Vpn;
 
+use crate::passing::is_passing;
+
 /// Present pages of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Present {
@@ -144,9 +146,8 @@ fn scan(
         let n = unsafe { libc::ioctl(pagemap.as_raw_fd(), PAGEMAP_SCAN, &raw mut arg) };
         if n < 0 {
             let error = io::Error::last_os_error();
-            let passing = [libc::EINTR, libc::EAGAIN, libc::ENOMEM].map(Some);
             tries += 1;
-            if tries < TRIES && passing.contains(&error.raw_os_error()) {
+            if tries < TRIES && is_passing(&error) {
                 thread::sleep(BETWEEN_TRIES);
                 continue;
             }
