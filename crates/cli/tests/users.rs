@@ -186,12 +186,12 @@ fn what_one_user_has_restored_holds_up_nobody_elses_orders() {
     let sum = other.ask("sum");
 
     let words = [clew, "restore", "--socket", socket, "sparse"];
-    let mut orders = [(); 12].map(|()| {
+    let mut orders = [(); 16].map(|()| {
         let mut order = one.command(&words);
         order.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts")
     });
     // All of them wait for theirs.
-    std::thread::sleep(Duration::from_millis(500));
+    std::thread::sleep(Duration::from_millis(300));
     assert!(two.clew(&fixture, &["swap-out", "small"]).status.success(), "{}", fixture.log());
     let waits = |order: &mut std::process::Child| order.try_wait().expect("ours").is_none();
     let left = orders.iter_mut().filter_map(|order| waits(order).then_some(())).count();

@@ -148,7 +148,9 @@ impl Keys {
                     match fs::hard_link(&partial, &path) {
                         // Somebody was quicker.
                         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-                        linked => linked,
+                        // Not every file system has links.
+                        Err(_) => fs::rename(&partial, &path),
+                        Ok(()) => Ok(()),
                     }
                 };
                 let written = write();

@@ -32,7 +32,8 @@ pub fn as_user_of<T: Send>(
     std::thread::scope(|scope| {
         // The rights are those of a thread, and end with it.
         let opens = move || {
-            become_user(&user)?;
+            become_user(&user)
+                .map_err(|e| io::Error::other(format!("acting as user {}: {e}", user.uid)))?;
             open()
         };
         let thread =
