@@ -30,7 +30,7 @@ mod touches;
 mod user_budgets;
 mod windows;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::fs::File;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -180,6 +180,8 @@ pub struct Governor {
     last_app: AppId,
     /// Processes of which something is being taken out, and what waits for that.
     swap_outs: HashMap<SpaceId, VecDeque<Work>>,
+    /// Of whom pages were picked while they took no orders ([`Governor::look_after_the_silent`]).
+    passed_over: HashSet<SpaceId>,
     /// By user: what waits for zeros to be put into another of the user's programs.
     untouched: HashMap<u32, VecDeque<Work>>,
     moves: Moves,
@@ -264,6 +266,7 @@ impl Governor {
             next_number: 1,
             last_app: AppId(0),
             swap_outs: HashMap::new(),
+            passed_over: HashSet::new(),
             untouched: HashMap::new(),
             moves: Moves::default(),
             scans: Scans::default(),

@@ -10,6 +10,7 @@ use clew_store::State;
 use clew_store::flash::LogId;
 
 use super::Governor;
+use super::silence::takes_orders;
 use crate::agents::refusal::AttachError;
 use crate::programs::process::Process;
 use crate::workers::work::{Done, Peeked, Work};
@@ -280,7 +281,9 @@ impl Governor {
                     self.work.send(Work::Restore { process, vpns, park, ticket });
                 }
                 Command::Watch { space, groups } => {
-                    if let Some(process) = self.shared.process(space).filter(takes_orders) {
+                    if let Some(process) =
+                        self.shared.process(space).filter(|process| takes_orders(process))
+                    {
                         let ticket = self.ticket(None);
                         self.take_out(space, Work::Sample { process, groups, ticket });
                     }
@@ -304,18 +307,16 @@ impl Governor {
         promise: Option<u64>,
         make: impl FnOnce(Arc<Process>, u64) -> Work,
     ) {
-        // Of who takes none they are off the lists until it is managed or heard again: else they
-        // were picked at once.
-        let takes = |p: &Arc<Process>| takes_orders(p) && !self.is_held_up_by_user(p);
-        let Some(process) = self.shared.process(space).filter(takes) else {
+        let Some(process) = self.shared.process(space) else {
             return self.driver.carried_out(number, 0);
         };
+        // Of who takes none they are off the lists until it does: else they were picked at once.
+        if !self.takes_orders(&process) {
+            self.passed_over.insert(space);
+            return self.driver.carried_out(number, 0);
+        }
         let ticket = self.ticket(promise);
         self.commands.insert(ticket, number);
         self.take_out(space, make(process, ticket));
     }
-}
-
-fn takes_orders(process: &Arc<Process>) -> bool {
-    process.is_managed() && !process.memory.is_silent()
 }

@@ -19,28 +19,43 @@ impl Governor {
         self.crew.keep(self.config.workers + held_up.min(MAX_STAND_INS))
     }
 
+    /// Whether pages can be taken out of it now.
+    pub(super) fn takes_orders(&self, process: &Process) -> bool {
+        takes_orders(process) && !self.is_held_up_by_user(process)
+    }
+
     /// Whether programs of this one's user keep as many workers as those of one user of a service may.
-    pub(super) fn is_held_up_by_user(&self, process: &Process) -> bool {
+    fn is_held_up_by_user(&self, process: &Process) -> bool {
         let MostOfUser(most) = MostOfUser::of(self.config.workers, self.shared.users.is_service());
         self.held_up.get(&process.uid()).is_some_and(|held_up| *held_up >= most)
     }
 
-    /// Offers the pages of programs that are heard again. While they were silent, whatever the
-    /// policies picked of them was off their lists.
+    /// Offers the pages of programs that take orders again. While they did not, whatever the policies picked of them was
+    /// off their lists. A worker may be the first to hear a silent agent again, so who was passed over is kept.
     pub(super) fn look_after_the_silent(&mut self) {
-        let silent = |p: &&Arc<Process>| p.memory.is_silent();
-        let silent: Vec<_> =
-            self.shared.processes.read().values().filter(silent).cloned().collect();
-        for process in silent {
-            if process.memory.is_heard_again() {
-                tracing::info!(pid = process.pid(), "a silent agent is heard again");
-                if !self.driver.is_protected(process.id) {
-                    self.offer(&process);
-                }
+        let processes: Vec<Arc<Process>> = self.shared.processes.read().values().cloned().collect();
+        for process in processes.iter().filter(|process| process.memory.is_silent()) {
+            self.passed_over.insert(process.id);
+            process.memory.is_heard_again();
+        }
+        let passed_over = std::mem::take(&mut self.passed_over);
+        for process in processes.iter().filter(|process| passed_over.contains(&process.id)) {
+            if !self.takes_orders(process) {
+                self.passed_over.insert(process.id);
+                continue;
+            }
+            tracing::info!(pid = process.pid(), "a program takes orders again");
+            if !self.driver.is_protected(process.id) {
+                self.offer(process);
             }
         }
         if let Err(error) = self.hire() {
             tracing::warn!(%error, "no worker takes the place of one that waits for an agent");
         }
     }
+}
+
+/// Whether an order can be given to its agent.
+pub(super) fn takes_orders(process: &Process) -> bool {
+    process.is_managed() && !process.memory.is_silent()
 }
