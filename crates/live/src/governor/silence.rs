@@ -33,20 +33,20 @@ impl Governor {
     /// Offers the pages of programs that take orders again. While they did not, whatever the policies picked of them was
     /// off their lists. A worker may be the first to hear a silent agent again, so who was passed over is kept.
     pub(super) fn look_after_the_silent(&mut self) {
-        let processes: Vec<Arc<Process>> = self.shared.processes.read().values().cloned().collect();
-        for process in processes.iter().filter(|process| process.memory.is_silent()) {
-            self.passed_over.insert(process.id);
+        let before = std::mem::take(&mut self.passed_over);
+        let is_one = |p: &&Arc<Process>| before.contains(&p.id) || p.memory.is_silent();
+        let passed_over: Vec<_> =
+            self.shared.processes.read().values().filter(is_one).cloned().collect();
+        for process in passed_over {
+            // Whose answer has come takes orders from here on.
             process.memory.is_heard_again();
-        }
-        let passed_over = std::mem::take(&mut self.passed_over);
-        for process in processes.iter().filter(|process| passed_over.contains(&process.id)) {
-            if !self.takes_orders(process) {
+            if !self.takes_orders(&process) {
                 self.passed_over.insert(process.id);
                 continue;
             }
             tracing::info!(pid = process.pid(), "a program takes orders again");
             if !self.driver.is_protected(process.id) {
-                self.offer(process);
+                self.offer(&process);
             }
         }
         if let Err(error) = self.hire() {
