@@ -249,8 +249,12 @@ impl Arm for Clew {
             self.zram = Some(ZramSwap::start(ALGORITHM, swap_bytes(ground.total()?))?);
             if !ground.fills_freely {
                 let total = ground.total()? + recorder;
-                self.limit =
-                    Some(LimitKeeper::start(ground, total, MARGIN_BYTES, self.kernel_pool()));
+                self.limit = Some(LimitKeeper::start(
+                    ground.group.clone(),
+                    total,
+                    MARGIN_BYTES,
+                    self.kernel_pool(),
+                ));
             }
         }
         // Lower by what the group holds and the daemon does not count: page tables, stacks, sockets,

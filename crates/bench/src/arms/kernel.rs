@@ -114,8 +114,12 @@ impl Arm for KernelSwap {
             // Who asks for much at once would be ended where there is enough to reclaim.
             ground.group.wait_for_memory()?;
         }
-        self.limit =
-            Some(LimitKeeper::start(ground, total, fill_margin(ground), self.kernel_pool()));
+        self.limit = Some(LimitKeeper::start(
+            ground.group.clone(),
+            total,
+            fill_margin(ground),
+            self.kernel_pool(),
+        ));
         Ok(())
     }
 

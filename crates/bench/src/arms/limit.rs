@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use super::Ground;
 use crate::cgroup::Cgroup;
 use crate::cpu_time;
 use crate::error::BenchError;
@@ -89,7 +88,7 @@ impl Shared {
 }
 
 /// A thread that keeps the limit.
-pub(super) struct LimitKeeper {
+pub(crate) struct LimitKeeper {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -97,14 +96,14 @@ pub(super) struct LimitKeeper {
 impl LimitKeeper {
     /// Keeps what the group and the kernel's pool use within the total, `margin` bytes below
     /// it.
-    pub(super) fn start(
-        ground: &Ground,
+    pub(crate) fn start(
+        group: Arc<Cgroup>,
         total_bytes: u64,
         margin: u64,
         pool: Option<KernelPool>,
     ) -> LimitKeeper {
         let shared = Arc::new(Shared {
-            group: Arc::clone(&ground.group),
+            group,
             total_bytes,
             pool,
             margin_bytes: AtomicU64::new(margin),

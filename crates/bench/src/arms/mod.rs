@@ -7,7 +7,7 @@ mod dram;
 mod flash;
 mod govern;
 mod kernel;
-mod limit;
+pub(crate) mod limit;
 pub mod wait;
 
 use std::ffi::OsString;

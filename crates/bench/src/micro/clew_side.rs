@@ -26,7 +26,6 @@ pub struct ClewSide {
     pub worker: Worker,
     pub daemon: Daemon,
     pub group: Cgroup,
-    pages: u64,
 }
 
 impl ClewSide {
@@ -64,9 +63,9 @@ impl ClewSide {
             launcher: daemon.launcher(APP),
             scratch: scratch.to_path_buf(),
         };
-        let mut worker = Worker::start(&config.clew_exe, &launch)?;
+        let mut worker = Worker::start(NAME, &config.clew_exe, &launch)?;
         worker.map(config.seed, layout, pages)?;
-        let mut side = ClewSide { worker, daemon, group, pages };
+        let mut side = ClewSide { worker, daemon, group };
         side.wait_until_managed()?;
         Ok(side)
     }
@@ -98,7 +97,7 @@ impl ClewSide {
     /// Takes every page out, and makes sure of it.
     pub fn swap_out(&mut self) -> Result<(), BenchError> {
         self.daemon.order(&Request::SwapOut { app: APP.to_string() })?;
-        self.worker.is_out(self.pages, NAME)
+        self.worker.is_out()
     }
 
     /// Brings every page back.

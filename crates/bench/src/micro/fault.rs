@@ -45,8 +45,8 @@ pub fn measure(
         let peer = (kernel_side::NAME, costs(&theirs));
         measured.push(Measured::of("fault", case, "one fault", costs(&ours), peer));
     }
-    clew.worker.verify(super::clew_side::NAME)?;
-    kernel.worker.verify(kernel_side::NAME)?;
+    clew.worker.verify()?;
+    kernel.worker.verify()?;
     progress.done("fault: every page held what was written to it");
     Ok(measured)
 }

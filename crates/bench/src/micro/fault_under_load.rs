@@ -68,8 +68,8 @@ fn reclaim(
         progress.step(kernel_side::NAME);
     }
     let account = clew.daemon.status()?.fault_account;
-    clew.worker.verify(clew_side::NAME)?;
-    kernel.worker.verify(kernel_side::NAME)?;
+    clew.worker.verify()?;
+    kernel.worker.verify()?;
     Ok(compared("own-reclaim", &ours, &theirs, &before, &account))
 }
 
@@ -113,8 +113,8 @@ fn orders(
         progress.step(kernel_side::NAME);
     }
     let account = clew.daemon.status()?.fault_account;
-    clew.worker.verify(clew_side::NAME)?;
-    kernel.worker.verify(kernel_side::NAME)?;
+    clew.worker.verify()?;
+    kernel.worker.verify()?;
     let mut measured = compared("out-and-back", &ours, &theirs, &before, &account);
     measured.clew = measured.clew.with("turns", turns.0 as f64);
     measured.peer.costs = measured.peer.costs.with("turns", turns.1 as f64);

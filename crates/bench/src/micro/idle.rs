@@ -34,7 +34,7 @@ pub fn measure(
         let alone_first = pair % 2 == 1;
         let start_alone = || -> Result<Worker, BenchError> {
             let launch = Launch { scratch: place(scratch, "alone")?, ..Launch::default() };
-            let mut worker = Worker::start(&config.clew_exe, &launch)?;
+            let mut worker = Worker::start("unmanaged", &config.clew_exe, &launch)?;
             worker.map(config.seed, Layout::Dense, PAGES)?;
             Ok(worker)
         };

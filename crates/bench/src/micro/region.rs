@@ -35,7 +35,7 @@ impl Drop for Region {
 }
 
 /// The runs of `pages` pages with data, and the pages of the region that holds them.
-fn runs(seed: u64, layout: Layout, pages: u64) -> (Vec<(u64, u64)>, u64) {
+pub(super) fn runs(seed: u64, layout: Layout, pages: u64) -> (Vec<(u64, u64)>, u64) {
     let mut seeded = Seeded::of(seed, &[1]);
     let mut runs = Vec::new();
     let (mut at, mut left) = (0, pages);

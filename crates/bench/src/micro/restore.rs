@@ -57,8 +57,8 @@ pub fn measure(
                 }
             }
         }
-        clew.worker.verify(clew_side::NAME)?;
-        kernel.worker.verify(kernel_side::NAME)?;
+        clew.worker.verify()?;
+        kernel.worker.verify()?;
         progress.done(&format!("restore {name}: every page held what was written to it"));
         let pages = config.pages as f64;
         let costs = walls.map(|walls| Costs::of(&walls).with("pages", pages));

@@ -133,7 +133,7 @@ fn one(
     }
     let touches = clew.daemon.status()?.sensor.touches - before;
     learned.touches = touches as f64 / COUNTED as f64;
-    clew.worker.verify(super::clew_side::NAME)?;
+    clew.worker.verify()?;
     Ok(learned)
 }
 

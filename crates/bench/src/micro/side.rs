@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::WORKER_FLAG;
 use super::orders::{Answer, Layout, Order};
+use super::region::runs;
 use crate::error::{BenchError, file_error};
 use crate::interrupt;
 use crate::session::{Launch, last_words};
@@ -41,17 +42,21 @@ pub struct Faulted {
 
 /// A running worker.
 pub struct Worker {
+    /// Whose it is, in messages.
+    side: &'static str,
     child: Child,
     orders: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
     said: PathBuf,
     address: u64,
     region_pages: u64,
+    /// Runs of pages with data: first page of the region, length.
+    runs: Vec<(u64, u64)>,
 }
 
 impl Worker {
-    /// Starts a worker of the command `exe`. What it says goes to `scratch`.
-    pub fn start(exe: &Path, launch: &Launch) -> Result<Worker, BenchError> {
+    /// Starts a worker of this side with the command `exe`. What it says goes to `scratch`.
+    pub fn start(side: &'static str, exe: &Path, launch: &Launch) -> Result<Worker, BenchError> {
         let fail = |source| BenchError::Start { program: "a worker".to_string(), source };
         let said = launch.scratch.join("worker.stderr");
         let stderr = File::create(&said).map_err(file_error("create", &said))?;
@@ -62,7 +67,8 @@ impl Worker {
         let orders = child.stdin.take();
         let answers = child.stdout.take().ok_or_else(|| fail(std::io::ErrorKind::Other.into()))?;
         let answers = BufReader::new(answers);
-        Ok(Worker { child, orders, answers, said, address: 0, region_pages: 0 })
+        let (address, region_pages, runs) = (0, 0, Vec::new());
+        Ok(Worker { side, child, orders, answers, said, address, region_pages, runs })
     }
 
     /// Gives an order and waits for the answer.
@@ -75,7 +81,7 @@ impl Worker {
         if !sent || !self.answers.read_line(&mut answer).is_ok_and(|n| n > 0) {
             let status = self.child.wait().map_or_else(|e| e.to_string(), |s| s.to_string());
             let last_words = last_words(&self.said);
-            let program = "a worker".to_string();
+            let program = format!("the worker of {}", self.side);
             return Err(BenchError::Ended { program, status, last_words });
         }
         match serde_json::from_str(&answer)? {
@@ -93,6 +99,7 @@ impl Worker {
             return Err(mistaken(&answer));
         };
         (self.address, self.region_pages) = (address, region_pages);
+        (self.runs, _) = runs(seed, layout, pages);
         Ok(())
     }
 
@@ -139,32 +146,40 @@ impl Worker {
     }
 
     /// An error if a page holds something else than what was written to it.
-    pub fn verify(&mut self, side: &'static str) -> Result<(), BenchError> {
+    pub fn verify(&mut self) -> Result<(), BenchError> {
         match self.ask(&Order::Verify)? {
             Answer::Verified { wrong: 0 } => Ok(()),
-            Answer::Verified { wrong } => Err(BenchError::WrongContents { side, pages: wrong }),
+            Answer::Verified { wrong } => {
+                Err(BenchError::WrongContents { side: self.side, pages: wrong })
+            }
             other => Err(mistaken(&other)),
         }
     }
 
-    /// Pages of the region that are in memory. Asks the kernel, not the worker.
+    /// Pages with data that are in memory. Asks the kernel, not the worker.
+    ///
+    /// The others are nobody's: after a restore the page that all zeros share may be there.
     pub fn resident_pages(&self) -> Result<u64, BenchError> {
         let path = PathBuf::from(format!("/proc/{}/pagemap", self.child.id()));
         let mut bytes = vec![0u8; self.region_pages as usize * 8];
         File::open(&path)
             .and_then(|file| file.read_exact_at(&mut bytes, self.address / 4096 * 8))
             .map_err(file_error("read", &path))?;
-        let entries = bytes.chunks_exact(8).filter_map(|word| word.try_into().ok());
-        Ok(entries.filter(|word| u64::from_le_bytes(*word) & PRESENT != 0).count() as u64)
+        let (entries, _) = bytes.as_chunks::<8>();
+        let of_run =
+            |&(first, len): &(u64, u64)| entries[first as usize..(first + len) as usize].iter();
+        let entries = self.runs.iter().flat_map(of_run);
+        Ok(entries.filter(|word| u64::from_le_bytes(**word) & PRESENT != 0).count() as u64)
     }
 
-    /// An error if more than 2 % of `pages` pages of data are still in memory.
-    pub fn is_out(&self, pages: u64, side: &'static str) -> Result<(), BenchError> {
+    /// An error if more than 2 % of the pages with data are still in memory.
+    pub fn is_out(&self) -> Result<(), BenchError> {
         let resident = self.resident_pages()?;
+        let pages = self.runs.iter().map(|(_, len)| len).sum();
         if resident * 50 <= pages {
             return Ok(());
         }
-        Err(BenchError::StaysResident { side, resident, pages })
+        Err(BenchError::StaysResident { side: self.side, resident, pages })
     }
 }
 

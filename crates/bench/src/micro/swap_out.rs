@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::clew_side::{self, ClewSide};
+use super::clew_side::ClewSide;
 use super::kernel_side::{self, KernelSide};
 use super::measured::{Costs, Measured};
 use super::orders::{Layout, Order};
@@ -54,8 +54,8 @@ pub fn measure(
         let peer = (kernel_side::NAME, theirs);
         measured.push(Measured::of("swap-out", case, "CPU a page", ours, peer));
     }
-    clew.worker.verify(clew_side::NAME)?;
-    kernel.worker.verify(kernel_side::NAME)?;
+    clew.worker.verify()?;
+    kernel.worker.verify()?;
     progress.done("swap-out: every page held what was written to it");
     Ok(measured)
 }

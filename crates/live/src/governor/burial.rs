@@ -65,7 +65,7 @@ impl Governor {
             if lives_on && !process.has_left() {
                 continue;
             }
-            if self.swap_outs.contains_key(&process.id) {
+            if self.swap_outs.is_busy(process.id) {
                 // Its end is waited for where waiting is done.
                 process.memory.hang_up();
                 continue;

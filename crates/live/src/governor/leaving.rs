@@ -1,7 +1,6 @@
 //! Programs that are let go: see [`crate::programs::let_go`].
 
 use std::collections::hash_map::Entry;
-use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -59,14 +58,7 @@ impl Governor {
             Work::LeaveOut { plea, .. } => plea.since.elapsed() > PATIENCE,
             _ => false,
         };
-        let mut late = Vec::new();
-        for waiting in self.swap_outs.values_mut().filter(|waiting| waiting.iter().any(is_late)) {
-            let all = mem::take(waiting).into_iter();
-            let (out, stay): (Vec<Work>, Vec<Work>) = all.partition(is_late);
-            late.extend(out);
-            *waiting = stay.into();
-        }
-        for work in late {
+        for work in self.swap_outs.leave(is_late) {
             match work {
                 Work::LetGo { process, ticket, .. } => {
                     self.tickets.remove(&ticket);

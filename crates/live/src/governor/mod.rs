@@ -11,6 +11,7 @@ mod cpu_load;
 mod donors;
 mod flash_device;
 mod fullness;
+mod in_turn;
 mod kernel_tier;
 mod last_resort;
 mod leaving;
@@ -30,7 +31,7 @@ mod touches;
 mod user_budgets;
 mod windows;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -42,6 +43,8 @@ use clew_store::State;
 use clew_store::flash::LogId;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 
+use self::in_turn::InTurn;
+use self::orders::Untouched;
 use self::requests::Promise;
 use self::windows::Windows;
 use crate::agents::candidate::Candidate;
@@ -179,11 +182,11 @@ pub struct Governor {
     /// The number that was given to an app last.
     last_app: AppId,
     /// Processes of which something is being taken out, and what waits for that.
-    swap_outs: HashMap<SpaceId, VecDeque<Work>>,
+    swap_outs: InTurn<SpaceId, Work>,
     /// Of whom pages were picked while they took no orders ([`Governor::look_after_the_silent`]).
     passed_over: HashSet<SpaceId>,
     /// By user: what waits for zeros to be put into another of the user's programs.
-    untouched: HashMap<u32, VecDeque<Work>>,
+    untouched: InTurn<u32, Untouched>,
     moves: Moves,
     scans: Scans,
     pool: Fullness,
@@ -265,9 +268,9 @@ impl Governor {
             last_activity: now,
             next_number: 1,
             last_app: AppId(0),
-            swap_outs: HashMap::new(),
+            swap_outs: InTurn::default(),
             passed_over: HashSet::new(),
-            untouched: HashMap::new(),
+            untouched: InTurn::default(),
             moves: Moves::default(),
             scans: Scans::default(),
             pool: Fullness::default(),

@@ -1,7 +1,5 @@
 //! Orders on their way to workers, and what becomes of them.
 
-use std::collections::VecDeque;
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use clew_core::{Event, SpaceId, Tier};
@@ -18,6 +16,18 @@ use crate::workers::work::{Done, Peeked, Work};
 /// Pages a restore hands to one worker at a time.
 const RESTORE_PAGES: usize = 512;
 
+/// An order to put zeros into what nobody has touched of a process.
+pub(super) struct Untouched {
+    process: Arc<Process>,
+    ticket: u64,
+}
+
+impl Untouched {
+    fn work(self) -> Work {
+        Work::PutUntouched { process: self.process, ticket: self.ticket }
+    }
+}
+
 impl Governor {
     pub(super) fn ticket(&mut self, promise: Option<u64>) -> u64 {
         let ticket = self.number();
@@ -33,71 +43,38 @@ impl Governor {
         self.work.send(make(ticket));
     }
 
+    /// Sends work that may begin.
+    fn begin(&self, work: Option<Work>) {
+        if let Some(work) = work {
+            self.work.send(work);
+        }
+    }
+
     /// Takes out of a process: one at a time, so that an agent that does not answer holds up one
     /// worker, and not all of them.
     pub(super) fn take_out(&mut self, space: SpaceId, work: Work) {
-        match self.swap_outs.entry(space) {
-            Entry::Occupied(mut waiting) => waiting.get_mut().push_back(work),
-            Entry::Vacant(none) => {
-                none.insert(VecDeque::new());
-                self.work.send(work);
-            }
-        }
+        let work = self.swap_outs.last(space, work);
+        self.begin(work);
     }
 
     /// The same, before all that waits.
     pub(super) fn take_out_next(&mut self, space: SpaceId, work: Work) {
-        match self.swap_outs.entry(space) {
-            Entry::Occupied(mut waiting) => waiting.get_mut().push_front(work),
-            Entry::Vacant(none) => {
-                none.insert(VecDeque::new());
-                self.work.send(work);
-            }
-        }
-    }
-
-    /// The next swap-out of a process that waited for the last one.
-    pub(super) fn next_swap_out(&mut self, space: SpaceId) {
-        let next = self.swap_outs.get_mut(&space).and_then(VecDeque::pop_front);
-        match next {
-            Some(work) => {
-                self.work.send(work);
-            }
-            None => {
-                self.swap_outs.remove(&space);
-            }
-        }
+        let work = self.swap_outs.first(space, work);
+        self.begin(work);
     }
 
     /// Has zeros put into what nobody has touched of a process: one at a time for each user, as that takes long, is nothing
     /// that a program waits for, and may be asked for again and again.
     pub(super) fn put_untouched(&mut self, process: Arc<Process>, promise: u64) {
         let (uid, ticket) = (process.uid(), self.ticket(Some(promise)));
-        let work = Work::PutUntouched { process, ticket };
-        match self.untouched.entry(uid) {
-            Entry::Occupied(mut waiting) => waiting.get_mut().push_back(work),
-            Entry::Vacant(none) => {
-                none.insert(VecDeque::new());
-                self.work.send(work);
-            }
-        }
-    }
-
-    /// The next one of this user's.
-    fn next_untouched(&mut self, uid: u32) {
-        match self.untouched.get_mut(&uid).and_then(VecDeque::pop_front) {
-            Some(work) => self.work.send(work),
-            None => drop(self.untouched.remove(&uid)),
-        }
+        let order = self.untouched.last(uid, Untouched { process, ticket });
+        self.begin(order.map(Untouched::work));
     }
 
     /// Does none of them that has not begun: whoever waits for it is answered.
     pub(super) fn leave_untouched(&mut self) {
-        let waiting: Vec<Work> = self.untouched.drain().flat_map(|(_, waiting)| waiting).collect();
-        for work in waiting {
-            if let Work::PutUntouched { ticket, .. } = work {
-                self.done(Done { ticket, ..Done::default() });
-            }
+        for Untouched { ticket, .. } in self.untouched.leave(|_| true) {
+            self.done(Done { ticket, ..Done::default() });
         }
     }
 
@@ -121,10 +98,12 @@ impl Governor {
             self.driver.carried_out(number, done.pages);
         }
         if let Some(process) = done.process.as_ref().filter(|_| done.taken_out) {
-            self.next_swap_out(process.id);
+            let next = self.swap_outs.next(process.id);
+            self.begin(next);
         }
         if let Some(process) = done.process.as_ref().filter(|_| done.untouched) {
-            self.next_untouched(process.uid());
+            let next = self.untouched.next(process.uid());
+            self.begin(next.map(Untouched::work));
         }
         if let Some(process) = done.process.as_ref().filter(|_| done.accessed_cleared) {
             self.touches_cleared(process.id);

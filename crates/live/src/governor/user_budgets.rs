@@ -169,7 +169,7 @@ impl Governor {
     /// Has a user give so many pages, unless the last round is under way; how many could be given.
     fn take_down(&mut self, uid: u32, pages: u64, processes: &[Arc<Process>]) -> u64 {
         let own = || processes.iter().filter(|process| process.uid() == uid);
-        let is_leaving = |process: &Arc<Process>| self.swap_outs.contains_key(&process.id);
+        let is_leaving = |process: &Arc<Process>| self.swap_outs.is_busy(process.id);
         let mut givers: BTreeMap<AppId, Giver> = BTreeMap::new();
         for process in own().filter(|process| process.is_managed()) {
             let Some(app) = self.apps.get(&process.app) else { continue };
