@@ -393,7 +393,10 @@ fn a_daemon_removes_no_file_of_another_kind_and_no_socket_that_is_served() {
     }
     let served = dir.join("served.sock");
     let _listener = UnixListener::bind(&served).expect("it is bound");
-    refuses(&at(&served, &["daemon", "--budget", "64MiB"]), &["served by somebody else"]);
+    for besides in [&[][..], &["--takeover"], &["--takeover", "--check"]] {
+        let words = [&["daemon", "--budget", "64MiB"], besides].concat();
+        refuses(&at(&served, &words), &["served by somebody else"]);
+    }
     UnixStream::connect(&served).expect("it is still served");
 }
 

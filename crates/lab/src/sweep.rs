@@ -353,7 +353,10 @@ fn load_scheme(name: &str, beside: &Path) -> Result<Scheme, LabError> {
     }
     let path = beside.join(name);
     let text = LabError::or_text(&path)?;
-    Ok(Scheme::from_toml(&text)?)
+    Scheme::from_toml(&text).map_err(|error| LabError::Setting {
+        what: path.display().to_string(),
+        why: error.to_string(),
+    })
 }
 
 /// The scheme with every combination of its parameters.
@@ -498,6 +501,18 @@ mod tests {
         let ten = vec![Value::Boolean(true); 10];
         let bomb = ["a", "b", "c", "d", "e"].map(|path| (path.to_string(), ten.clone())).into();
         assert!(varied(&zram, &bomb).expect_err("too many").contains("more than 65536 rows"));
+    }
+
+    #[test]
+    fn an_error_in_a_scheme_names_its_file() {
+        let dir = std::env::temp_dir().join(format!("clew-sweep-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a directory");
+        std::fs::write(dir.join("mine.toml"), "[scheme]\nname = 5\n").expect("written");
+        let error = load_scheme("mine.toml", &dir).expect_err("a number is no name");
+        assert!(error.is_bad_input());
+        let error = error.to_string();
+        assert!(error.contains("mine.toml: ") && error.contains("name"), "{error}");
+        std::fs::remove_dir_all(&dir).expect("it is ours");
     }
 
     #[test]

@@ -564,7 +564,7 @@ pub fn load_scheme(named: &str) -> Result<Scheme, ConfigError> {
             let path = PathBuf::from(named);
             let text = regular::read_text(&path, MAX_FILE, 0)
                 .map_err(|source| ConfigError::Read { path, source })?;
-            Scheme::from_toml(&text).map_err(|e| e.to_string())
+            Scheme::from_toml(&text).map_err(|e| format!("{named}: {e}"))
         }
         false => Scheme::preset(named).map_err(|e| e.to_string()),
     };

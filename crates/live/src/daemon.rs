@@ -37,7 +37,7 @@ use crate::recording::file_reads::FileStreams;
 use crate::recording::recorder::{self, Recorder};
 use crate::survival::beside::Beside;
 use crate::survival::keeper::Keeper;
-use crate::survival::listener::Listener;
+use crate::survival::listener::{Listener, is_served};
 use crate::survival::predecessor::{self, Predecessor};
 use crate::survival::records::{DaemonDescriptors, column};
 use crate::survival::rehearsal::{Prospect, rehearse};
@@ -119,7 +119,18 @@ pub fn check_takeover(socket: &Path, config: &Config) -> Result<Prospect, Daemon
         checked => checked?,
     }
     only_sockets(socket)?;
-    could_succeed(socket, config)
+    let prospect = could_succeed(socket, config)?;
+    let looking = |source| DaemonError::File {
+        what: "looking who serves",
+        path: socket.to_path_buf(),
+        source,
+    };
+    // A keeper holds the socket of a daemon that has died.
+    let is_nobodys = prospect.living.is_none() && prospect.spaces.is_none();
+    match is_nobodys && is_served(socket, libc::SOCK_STREAM).map_err(looking)? {
+        true => Err(DaemonError::Served(socket.to_path_buf())),
+        false => Ok(prospect),
+    }
 }
 
 /// Runs a daemon at `socket` until it is told to stop. To be called before the process has

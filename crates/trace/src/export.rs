@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
+use clew_core::shown::shown;
 use clew_core::{AppId, DeviceFacts, Trigger};
 
 use crate::error::TraceError;
@@ -74,7 +75,8 @@ impl Row<'_> {
         let number = |number: Option<u64>| number.map_or(String::new(), |n| n.to_string());
         let space = number(space.map(u64::from));
         let [page, pages, contents] = [page, pages, contents].map(number);
-        let app = app.unwrap_or_default().to_string();
+        // Names come from programs, and whoever looks at the file does it with a terminal.
+        let app = shown(app.unwrap_or_default()).into_owned();
         let (record, flag) = (record.to_string(), flag.to_string());
         [ns.to_string(), record, app, space, page, pages, flag, contents, detail]
     }
@@ -165,5 +167,20 @@ fn detail(note: Note) -> (&'static str, String) {
         | Note::EndApp { .. }
         | Note::Tick
         | Note::Stayed { .. } => ("", String::new()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clew_core::Ns;
+
+    use super::*;
+
+    #[test]
+    fn a_name_turns_no_line_round() {
+        let app = AppId(7);
+        let stamped = Stamped { at: Ns(5), record: Record::Launch { app } };
+        let apps = BTreeMap::from([(app, "a\u{202e}\x1b[2Jb".to_string())]);
+        assert_eq!(row(&stamped, &apps).cells()[2], "a\\u{202e}\\x1b[2Jb");
     }
 }
