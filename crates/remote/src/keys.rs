@@ -4,10 +4,12 @@
 //! machine: its public key, in hexadecimal digits, and what it is called.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
 
 /// The protocol's name: it says what keys are.
 pub const PATTERN: &str = "Noise_IK_25519_AESGCM_SHA256";
@@ -137,25 +139,12 @@ impl Keys {
                     |key: &[u8]| key.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
                 let text = format!("{}\n{}\n", hex(&identity.private), identity.public);
                 // Whole or not there: what is half written would be refused from then on.
-                let partial = directory.join(format!("identity.new.{}", std::process::id()));
-                let _ = fs::remove_file(&partial);
-                let write = || {
-                    let mut options = OpenOptions::new();
-                    let mut file =
-                        options.write(true).create_new(true).mode(0o600).open(&partial)?;
-                    file.write_all(text.as_bytes())?;
-                    file.sync_all()?;
-                    match fs::hard_link(&partial, &path) {
-                        // Somebody was quicker.
-                        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-                        // Not every file system has links.
-                        Err(_) => fs::rename(&partial, &path),
-                        Ok(()) => Ok(()),
-                    }
-                };
-                let written = write();
-                let _ = fs::remove_file(&partial);
-                written.map_err(failed(&path))?;
+                let written = draft(directory, &text).map_err(failed(&path))?;
+                match written.persist_noclobber(&path) {
+                    // Somebody was quicker.
+                    Err(refused) if refused.error.kind() == io::ErrorKind::AlreadyExists => {}
+                    written => drop(written.map_err(|refused| failed(&path)(refused.error))?),
+                }
             }
             Err(error) => return Err(failed(&path)(error)),
         }
@@ -213,20 +202,18 @@ impl Keys {
             });
         }
         known.push((key, name.to_string()));
-        let new = self.directory.join(format!("known.{}", std::process::id()));
         let text: String = known.iter().map(|(key, name)| format!("{key} {name}\n")).collect();
-        let mut options = OpenOptions::new();
-        let mut file = options
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&new)
-            .map_err(failed)?;
-        file.write_all(text.as_bytes()).map_err(failed)?;
-        file.sync_all().map_err(failed)?;
-        fs::rename(&new, &path).map_err(failed)
+        let written = draft(&self.directory, &text).map_err(failed)?;
+        written.persist(&path).map(drop).map_err(|refused| failed(refused.error))
     }
+}
+
+/// A file of this text, on disk, which has no name yet that anybody looks for; its owner's alone.
+fn draft(directory: &Path, text: &str) -> io::Result<NamedTempFile> {
+    let mut file = NamedTempFile::new_in(directory)?;
+    file.write_all(text.as_bytes())?;
+    file.as_file().sync_all()?;
+    Ok(file)
 }
 
 #[cfg(test)]
@@ -250,19 +237,17 @@ mod tests {
 
     /// A disk is full, or a first start is killed.
     #[test]
-    fn an_identity_is_whole_or_not_there() {
+    fn an_identity_is_whole_and_one_whoever_begins_at_the_same_time() {
         let dir = tempfile::tempdir().unwrap();
-        let partial = dir.path().join(format!("identity.new.{}", std::process::id()));
-        fs::write(&partial, "00ff").unwrap();
-        Keys::open(dir.path()).expect("what was left half written does not count");
+        let begin = || Keys::open(dir.path()).expect("whole, or not there").identity.public;
+        let known: Vec<PublicKey> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(begin)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(known, [begin(); 8]);
         let left = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
         assert_eq!(left.collect::<Vec<_>>(), ["identity"]);
-        // Nothing can be written: there is none, and the next start makes one.
-        let other = dir.path().join("other");
-        fs::create_dir_all(other.join(partial.file_name().unwrap())).unwrap();
-        assert!(Keys::open(&other).is_err() && !other.join("identity").exists());
-        fs::remove_dir(other.join(partial.file_name().unwrap())).unwrap();
-        Keys::open(&other).expect("there is room now");
+        assert_eq!(fs::metadata(dir.path().join("identity")).unwrap().mode() & 0o777, 0o600);
     }
 
     #[test]
