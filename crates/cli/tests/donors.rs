@@ -130,8 +130,14 @@ fn what_goes_to_a_redis_server_comes_back() {
     let at = format!("redis://127.0.0.1:{port}");
     let mut fixture = Fixture::start_with("1GiB", &["--scheme", "remoteswap", "--donor", &at]);
     // Page by page, each by itself.
-    comes_back(&mut fixture, 6).quit();
+    let program = comes_back(&mut fixture, 6);
+    program.quit();
     fixture.wait_all_freed("touch");
+    // An orderly end leaves nothing there.
+    fixture.order(&Request::Stop);
+    assert!(fixture.wait_daemon(LONG).success(), "{}", fixture.log());
+    let mut asks = Redis::connect(&files.join("socket"));
+    assert_eq!(asks.ask(&["DBSIZE"]), "0");
 }
 
 const SEGMENT: u64 = 64 << 10;

@@ -445,9 +445,9 @@ fn serve(
 
 /// Where the segment begins that has byte `at`.
 fn segment(shared: &Shared, at: u64) -> u64 {
-    // A device has a block in front of its first segment.
+    // A device has a block in front of its first segment, which is asked for where everything is to be forgotten.
     let head = clew_store::flash::device::HEAD_BYTES;
-    at.saturating_sub(head) / shared.segment * shared.segment + head
+    at.checked_sub(head).map_or(0, |at| at / shared.segment * shared.segment + head)
 }
 
 fn key(shared: &Shared, at: u64) -> String {

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_empty_is_closed_at_once_and_what_is_not_by_somebody_else() {
+    fn what_has_words_alone_is_closed_at_once_and_what_came_along_by_somebody_else() {
         for (says, along) in
             [(None, false), (Some(&b""[..]), false), (Some(b"word"), false), (Some(b""), true)]
         {
@@ -113,7 +113,7 @@ mod tests {
             }
             let other_end = slow.map(|(_, other_end)| other_end);
             let connection = Connection::new(ours, 0, &Arc::default());
-            assert_eq!(seqpacket::hang_up_empty(&connection), says.is_none(), "{says:?} {along}");
+            assert_eq!(seqpacket::hang_up_empty(&connection), !along, "{says:?} {along}");
             drop(connection);
             assert!(seqpacket::send(&theirs, [b"more"], &[]).is_err(), "it is over");
             drop(other_end);

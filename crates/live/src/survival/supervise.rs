@@ -23,6 +23,9 @@ const FIRST_WAIT: Duration = Duration::from_millis(100);
 /// The longest.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
+/// A supervisor that was told to end starts so many daemons that die before they have ended.
+const MOST_AT_THE_END: u32 = 5;
+
 /// How often is looked whether one that was killed, and does not end, can do anything.
 const LOOK_AT_THREADS: Duration = Duration::from_secs(1);
 
@@ -63,7 +66,7 @@ pub fn run(mut command: Command) -> io::Result<ExitStatus> {
     // SAFETY: what runs between fork and exec changes the signal mask and nothing else.
     unsafe { command.pre_exec(move || block(&ends)) };
     let (mut waits, mut waited, mut told) = (Waits::default(), Duration::ZERO, None);
-    let mut has_begun = false;
+    let (mut has_begun, mut died_at_the_end) = (false, 0);
     // Those whose last threads do not end: see there.
     let mut stuck: Vec<Child> = Vec::new();
     loop {
@@ -116,6 +119,14 @@ pub fn run(mut command: Command) -> io::Result<ExitStatus> {
                 "was killed, and what is left of it waits for memory that nobody serves".to_string()
             }
         };
+        died_at_the_end += u32::from(told.is_some());
+        if let Some(status) = status.filter(|_| died_at_the_end >= MOST_AT_THE_END) {
+            clew_core::remark!(
+                "clew: the daemon {why}, as {MOST_AT_THE_END} have that were told to end: no other one is started, and \
+                 programs that it served wait for one"
+            );
+            return Ok(status);
+        }
         let wait = waits.after(began.elapsed());
         let when = match wait.as_secs_f64() {
             0.0 => String::new(),
@@ -174,6 +185,37 @@ fn next_signal(set: &libc::sigset_t, patience: Option<Duration>) -> Option<libc:
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_is_told_to_end_does_though_each_daemon_dies_at_its_end() {
+        const CHILD: &str = "CLEW_TEST_SUPERVISES";
+        if std::env::var_os(CHILD).is_some() {
+            let mut dies = Command::new("sh");
+            dies.args(["-c", "kill -9 $$"]);
+            let status = run(dies).expect("it was begun");
+            assert_eq!(status.signal(), Some(libc::SIGKILL));
+            return;
+        }
+        // A process of its own, all threads of which have these signals wait.
+        let mut again = Command::new(std::env::current_exe().expect("this test"));
+        let name = "who_is_told_to_end_does_though_each_daemon_dies_at_its_end";
+        again.args([name, "--nocapture", "--test-threads=1"]).env(CHILD, "1");
+        let waits = set_of(&[libc::SIGTERM, libc::SIGCHLD]);
+        // SAFETY: what runs between fork and exec changes the signal mask and nothing else.
+        unsafe { again.pre_exec(move || block(&waits)) };
+        let mut supervisor = again.spawn().expect("it runs");
+        // SAFETY: our own child, which is not reaped yet.
+        assert_eq!(unsafe { libc::kill(supervisor.id() as libc::pid_t, libc::SIGTERM) }, 0);
+        let until = Instant::now() + Duration::from_secs(60);
+        let status = loop {
+            match supervisor.try_wait().expect("it is ours") {
+                Some(status) => break status,
+                None => assert!(Instant::now() < until, "it goes on"),
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        assert!(status.success(), "{status}");
+    }
 
     #[test]
     fn waits_grow_until_a_daemon_has_lived() {
