@@ -1,6 +1,9 @@
 //! Memory that is unmapped, and memory that was to be and is not: the kernel tells both alike.
 
+use std::time::Duration;
+
 use clew_fixture::obeys::{PAGES, end, swapped_out};
+use clew_fixture::*;
 use rustix::io::Errno;
 
 const EPERM: i32 = Errno::PERM.raw_os_error();
@@ -71,4 +74,29 @@ fn locked_memory_that_grows_elsewhere_makes_nobody_wait() {
     program.expect("enlarge 1", "enlarge 0");
     program.expect("check", "bad 0");
     end(fixture, program);
+}
+
+/// The kernel tells that what was there is unmapped when what was moved there has its marks there already, and then of the
+/// move. `CLEW_OVER_ROUNDS` sets how often all is taken out (150).
+#[test]
+fn what_is_moved_over_what_is_stored_is_what_was_moved() {
+    if !can_run("unmapped::what_is_moved_over_what_is_stored_is_what_was_moved", &["cc"]) {
+        return;
+    }
+    let mut fixture = Fixture::start("1GiB");
+    let binary = compile(&fixture.dir, "over.c", &[]);
+    let mut program = fixture.run("over", &[binary.to_str().expect("UTF-8")]);
+    program.wait_line("running", LONG);
+    fixture.wait_resident("over", 4 << 20);
+    for _ in 0..number_from_env("CLEW_OVER_ROUNDS", 150) {
+        fixture.swap_out("over");
+        std::thread::sleep(Duration::from_millis(40));
+    }
+    assert!(fixture.app("over").swapped_out_pages > 1000, "{}", fixture.log());
+    terminate(program.pid);
+    let status = program.wait(LONG);
+    let said = program.rest(LONG).join("\n");
+    assert!(status.success() && said.ends_with("bad 0"), "{status}: {said}\n{}", fixture.log());
+    fixture.wait_all_freed("over");
+    fixture.assert_daemon_lives();
 }

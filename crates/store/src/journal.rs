@@ -21,6 +21,7 @@
 //! - the kernel writes messages straight into the journal: what was consumed is here.
 
 use std::collections::HashSet;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -418,9 +419,9 @@ impl SpaceJournal {
         self.word(start + 16).store(value, Release);
     }
 
-    /// Forgets the first `count` messages, the last one first.
-    pub fn clear_messages(&self, count: usize) {
-        for at in (0..count.min(MESSAGES)).rev() {
+    /// Forgets these messages, the last one first.
+    pub fn clear_messages(&self, range: Range<usize>) {
+        for at in (range.start..range.end.min(MESSAGES)).rev() {
             self.word(MESSAGES_AT + at * MESSAGE_BYTES).store(0, Release);
         }
     }
@@ -592,7 +593,7 @@ mod tests {
             space.mark_message(at, 5);
         }
         assert_eq!(space.message(MESSAGES - 1)[0], 5 << 32);
-        space.clear_messages(2);
+        space.clear_messages(0..2);
         assert_eq!([0, 1, 2].map(|at| space.message(at)[0]), [0, 0, 5 << 32]);
     }
 }

@@ -28,6 +28,7 @@ use clew_store::points;
 
 use crate::faults::interrupter::Interrupter;
 use crate::faults::order::{self, Layout, Next, Trust};
+use crate::faults::populating::is_left_to_the_kernel;
 use crate::faults::uffd::{Message, Uffd};
 use crate::faults::unmapped::{marked, out_in, without};
 use crate::message::Message as ToGovernor;
@@ -185,7 +186,12 @@ impl Reader {
                 serve(shared, child);
             }
         }
-        process.space.journal.clear_messages(self.len);
+        let mut doubts = process.doubts.lock();
+        if !doubts.is_empty() && !process.memory.uffd.is_changing() {
+            doubts.clear();
+        }
+        drop(doubts);
+        process.space.journal.clear_messages(0..self.len);
         points::change_cleared();
     }
 
@@ -204,6 +210,11 @@ impl Reader {
         // Sleeping, not spinning: who is to post may need this CPU.
         std::thread::sleep(Duration::from_micros(20));
         self.read(process, interrupter, faults);
+        // What is missing may be told by a thread that waits for one of these.
+        let page = shared.page_bytes;
+        faults.retain(|(addr, thread)| {
+            !is_left_to_the_kernel(process, Vpn::of_addr(*addr, page), *thread, page)
+        });
         let now = Instant::now();
         shared.allowance.spend(now - began, now);
     }
@@ -318,7 +329,14 @@ impl Reader {
                     None => tracing::error!(pid = process.pid(), "an event that was not asked for"),
                 }
             }
-            self.len += read;
+            // Faults come again where this daemon dies: behind the last event they take no place, however many come while
+            // one is waited for.
+            let is_fault = |at: &usize| {
+                matches!(Message::parse(journal.message(*at)), Some(Message::Fault { .. }))
+            };
+            let all = self.len..self.len + read;
+            self.len = all.end - all.clone().rev().take_while(is_fault).count();
+            journal.clear_messages(self.len..all.end);
             if read < most {
                 return;
             }
@@ -419,6 +437,7 @@ impl Reader {
             // thread has moved to the free place since is not what was unmapped.
             Message::Unmap { start, end } if process.moves.lock().is_taken_again((start, end)) => {}
             Message::Unmap { start, end } => {
+                process.doubts.lock().settle(&(start..end));
                 let kept = self.kept(shared, process, start..end, interrupter, faults);
                 unmap(shared, process, start..end, &kept);
             }
@@ -459,7 +478,7 @@ impl Reader {
         interrupter: &mut Interrupter,
         faults: &mut Vec<(u64, u32)>,
     ) -> Vec<Range<u64>> {
-        let out = out_in(process, range, shared.page_bytes);
+        let out = out_in(process, range.clone(), shared.page_bytes);
         if out.is_empty() {
             return Vec::new();
         }
@@ -480,6 +499,9 @@ impl Reader {
                 || !self.has_room(process)
                 || process.memory.is_given_up();
             if kept.is_empty() || is_over {
+                if !kept.is_empty() && process.memory.uffd.is_changing() {
+                    process.doubts.lock().add(range);
+                }
                 return kept;
             }
             self.wait(shared, process, interrupter, faults);
@@ -549,10 +571,13 @@ struct Known<'a> {
 
 impl Layout for Known<'_> {
     fn is_occupied(&self, start: u64, end: u64) -> bool {
-        let below = |(_, e): (&u64, &u64)| *e > start;
+        let known = self.process.doubts.lock().known_of(start..end);
         let regions = self.process.regions.lock();
-        regions.range(..end).next_back().is_some_and(below)
-            || is_known(self.process, start, end, self.page_bytes)
+        known.into_iter().any(|Range { start, end }| {
+            let below = |(_, e): (&u64, &u64)| *e > start;
+            regions.range(..end).next_back().is_some_and(below)
+                || is_known(self.process, start, end, self.page_bytes)
+        })
     }
 
     fn is_mapping(&self, start: u64, end: u64) -> bool {
@@ -587,6 +612,10 @@ fn remap(shared: &Shared, process: &Process, from: u64, to: u64, len: u64) {
     regions.insert(to, to + len);
     drop(regions);
     process.moves.lock().push((from, from + len), (to, to + len));
+    let mut doubts = process.doubts.lock();
+    doubts.settle(&(from..from + len));
+    doubts.settle(&(to..to + len));
+    drop(doubts);
     for from in process.runs(first, pages) {
         let to = Vpn(target.0 + (from.first.vpn().0 - first.0));
         shared.post(Event::Moved { from, to: PageId::new(process.id, to) });

@@ -5,6 +5,7 @@ pub mod affinity;
 pub mod allowance;
 pub mod arrivals;
 pub mod aside;
+pub mod doubts;
 pub mod events;
 pub mod far;
 pub mod interrupter;

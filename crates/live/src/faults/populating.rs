@@ -11,7 +11,6 @@ use std::time::Instant;
 use clew_core::Vpn;
 use clew_store::Entry;
 
-use crate::faults::stuck::Stuck;
 use crate::programs::calls::{Call, call_of_thread};
 use crate::programs::process::Process;
 use crate::programs::regions::cut;
@@ -23,17 +22,14 @@ pub fn is_left_to_the_kernel(process: &Process, vpn: Vpn, thread: u32, page_byte
         return false;
     }
     let mut stuck = process.stuck.lock();
-    let (now, is_time) = Stuck::again(*stuck, thread, vpn, Instant::now());
-    *stuck = now;
-    if !is_time {
+    if !stuck.again(thread, vpn, Instant::now()) {
         return false;
     }
     let addr = vpn.addr(page_bytes);
     match call_of_thread(process.pid(), thread) {
         Some(call) if makes_larger(&call) => {}
-        // Another's turn.
         Some(_) => {
-            *stuck = None;
+            stuck.forget(thread);
             return false;
         }
         // It runs, or cannot be looked at.
@@ -43,7 +39,7 @@ pub fn is_left_to_the_kernel(process: &Process, vpn: Vpn, thread: u32, page_byte
         return false;
     }
     cut(&mut process.regions.lock(), addr, addr + page_bytes);
-    *stuck = stuck.map(Stuck::let_through);
+    stuck.let_through(thread);
     true
 }
 

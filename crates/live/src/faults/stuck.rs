@@ -1,5 +1,6 @@
-//! The fault of a program that cannot be answered, and for how long: an event that is on its way comes soon.
+//! Faults of a program that cannot be answered, and for how long: an event that is on its way comes soon.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use clew_core::Vpn;
@@ -8,11 +9,12 @@ use clew_core::Vpn;
 const PATIENCE: Duration = Duration::from_millis(50);
 /// What is not heard of for so long is over.
 const QUIET: Duration = Duration::from_millis(100);
+/// Threads of a program that are remembered; others come when one of these has gone on.
+const MOST: usize = 64;
 
 /// A page that a thread asks for again and again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stuck {
-    thread: u32,
+#[derive(Clone, Copy, Debug)]
+struct Asked {
     page: Vpn,
     since: Instant,
     last: Instant,
@@ -20,34 +22,39 @@ pub struct Stuck {
     is_let_through: bool,
 }
 
+/// What threads of one program ask for, by their numbers.
+#[derive(Debug, Default)]
+pub struct Stuck(HashMap<u32, Asked>);
+
 impl Stuck {
-    /// The same with one more fault at `now`; whether it is time to look what its thread does. Another page is looked at
-    /// when this one has not been asked for for a while.
-    pub fn again(
-        this: Option<Stuck>,
-        thread: u32,
-        page: Vpn,
-        now: Instant,
-    ) -> (Option<Stuck>, bool) {
-        let new = Stuck { thread, page, since: now, last: now, is_let_through: false };
-        let Some(stuck) = this.filter(|stuck| now - stuck.last < QUIET) else {
-            return (Some(new), false);
-        };
-        let is_next = stuck.is_let_through && page.0 == stuck.page.0 + 1;
-        match stuck.thread == thread && (page == stuck.page || is_next) {
-            true => {
-                let is_time = is_next || now - stuck.since >= PATIENCE;
-                (Some(Stuck { page, last: now, ..stuck }), is_time)
-            }
+    /// `thread` asks for `page` at `now`. Whether it is time to look what it does.
+    pub fn again(&mut self, thread: u32, page: Vpn, now: Instant) -> bool {
+        self.0.retain(|_, asked| now - asked.last < QUIET);
+        let new = Asked { page, since: now, last: now, is_let_through: false };
+        if self.0.len() >= MOST && !self.0.contains_key(&thread) {
+            return false;
+        }
+        let asked = self.0.entry(thread).or_insert(new);
+        let is_next = asked.is_let_through && page.0 == asked.page.0 + 1;
+        if page != asked.page && !is_next {
             // It has gone on.
-            false if stuck.thread == thread => (Some(new), false),
-            false => (Some(stuck), false),
+            *asked = new;
+            return false;
+        }
+        (asked.page, asked.last) = (page, now);
+        is_next || now - asked.since >= PATIENCE
+    }
+
+    /// The page of this thread was left to the kernel.
+    pub fn let_through(&mut self, thread: u32) {
+        if let Some(asked) = self.0.get_mut(&thread) {
+            asked.is_let_through = true;
         }
     }
 
-    /// Its page was left to the kernel.
-    pub fn let_through(self) -> Stuck {
-        Stuck { is_let_through: true, ..self }
+    /// This thread waits for something else.
+    pub fn forget(&mut self, thread: u32) {
+        self.0.remove(&thread);
     }
 }
 
@@ -56,36 +63,42 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_stuck_for_long_is_looked_at_and_others_when_he_is_gone() {
+    fn who_is_stuck_for_long_is_looked_at_whatever_others_wait_for() {
         let begin = Instant::now();
         let ms = |ms| begin + Duration::from_millis(ms);
-        let of = |stuck: Option<Stuck>| stuck.map(|stuck| (stuck.thread, stuck.page.0));
-        let (stuck, is_time) = Stuck::again(None, 7, Vpn(1), ms(0));
-        assert!(!is_time);
-        let (stuck, is_time) = Stuck::again(stuck, 7, Vpn(1), ms(49));
-        assert!(!is_time);
-        let (stuck, is_time) = Stuck::again(stuck, 8, Vpn(1), ms(60));
-        assert!(!is_time && of(stuck) == Some((7, 1)));
-        let (stuck, is_time) = Stuck::again(stuck, 7, Vpn(1), ms(61));
-        assert!(is_time);
+        let mut stuck = Stuck::default();
+        assert!(!stuck.again(7, Vpn(1), ms(0)));
+        assert!(!stuck.again(7, Vpn(1), ms(49)));
+        assert!(!stuck.again(8, Vpn(1), ms(60)));
+        assert!(stuck.again(7, Vpn(1), ms(61)));
         // It goes on with another page: that is another fault.
-        let (stuck, is_time) = Stuck::again(stuck, 7, Vpn(2), ms(62));
-        assert!(!is_time && of(stuck) == Some((7, 2)));
-        let (stuck, is_time) = Stuck::again(stuck, 8, Vpn(9), ms(200));
-        assert!(!is_time && of(stuck) == Some((8, 9)));
-        assert!(Stuck::again(stuck, 8, Vpn(9), ms(299)).1);
-        assert!(!Stuck::again(stuck, 8, Vpn(9), ms(500)).1, "that was another time");
+        assert!(!stuck.again(7, Vpn(2), ms(62)));
+        // One that goes on and on keeps nobody else from being looked at.
+        assert!(stuck.again(8, Vpn(1), ms(110)));
+        stuck.forget(8);
+        assert!(!stuck.again(8, Vpn(1), ms(111)));
+        assert!(!stuck.again(8, Vpn(1), ms(500)), "that was another time");
     }
 
     #[test]
     fn behind_a_page_that_was_let_through_the_next_one_is_at_once() {
         let now = Instant::now();
-        let (stuck, _) = Stuck::again(None, 7, Vpn(1), now);
-        let stuck = stuck.map(Stuck::let_through);
-        assert!(!Stuck::again(stuck, 8, Vpn(2), now).1);
-        assert!(!Stuck::again(stuck, 7, Vpn(3), now).1);
-        let (stuck, is_time) = Stuck::again(stuck, 7, Vpn(2), now);
-        assert!(is_time);
-        assert!(Stuck::again(stuck, 7, Vpn(3), now).1);
+        let mut stuck = Stuck::default();
+        assert!(!stuck.again(7, Vpn(1), now));
+        stuck.let_through(7);
+        assert!(!stuck.again(8, Vpn(2), now));
+        assert!(stuck.again(7, Vpn(2), now));
+        assert!(stuck.again(7, Vpn(3), now));
+        assert!(!stuck.again(7, Vpn(5), now));
+    }
+
+    #[test]
+    fn no_more_threads_are_remembered_than_so_many() {
+        let now = Instant::now();
+        let mut stuck = Stuck::default();
+        (0..1000).for_each(|thread| drop(stuck.again(thread, Vpn(1), now)));
+        assert_eq!(stuck.0.len(), MOST);
+        assert!(!stuck.again(1000, Vpn(1), now + QUIET));
+        assert_eq!(stuck.0.len(), 1);
     }
 }

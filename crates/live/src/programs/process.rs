@@ -16,6 +16,7 @@ use clew_store::{Space, SpaceJournal, State};
 use parking_lot::Mutex;
 
 use crate::faults::affinity;
+use crate::faults::doubts::Doubts;
 use crate::faults::moves::Moves;
 use crate::faults::stuck::Stuck;
 use crate::faults::uffd::{FEATURES, feature};
@@ -64,6 +65,8 @@ pub struct Process {
     pub regions: Mutex<BTreeMap<u64, u64>>,
     /// What the program moved lately.
     pub moves: Mutex<Moves>,
+    /// What it may have unmapped.
+    pub doubts: Mutex<Doubts>,
     /// Messages of the kernel applied so far.
     pub applied: AtomicU32,
     /// The next message of the kernel could not be read, and is there still.
@@ -99,8 +102,8 @@ pub struct Process {
     pub narrowed: Mutex<Option<affinity::Narrowed>>,
     /// Since when faults wait for its events, which are held.
     pub held_since: Mutex<Option<Instant>>,
-    /// A thread of it that no page can be put for.
-    pub stuck: Mutex<Option<Stuck>>,
+    /// Threads of it that no page can be put for.
+    pub stuck: Mutex<Stuck>,
     /// Since when a first touch of fresh memory waits for room.
     pub waits_for_room_since: Mutex<Option<Instant>>,
     /// Faults served.
@@ -197,6 +200,7 @@ impl Process {
             memory,
             regions: Mutex::default(),
             moves: Mutex::default(),
+            doubts: Mutex::default(),
             applied: AtomicU32::new(0),
             unreadable: Unreadable::default(),
             looked_to: AtomicU64::new(match record.stage {
