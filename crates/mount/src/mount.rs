@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use clew_core::CodecKind;
 use fuser::{Config, MountOption, Session, SessionACL, SessionUnmounter};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, StatVfsMountFlags, fstatvfs};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Resource, Rlimit};
@@ -222,6 +222,7 @@ pub fn mount(config: MountConfig) -> Result<Mounted, MountError> {
     }
     let root = Lower::root(&config.directory).map_err(at(&config.directory))?;
     let key = lower::key(&lower::stat(&root).map_err(at(&config.directory))?);
+    let forbids_programs = forbids_programs(&root).map_err(at(&config.directory))?;
     let path = place(&config.mount_point).map_err(at(&config.mount_point))?;
     let cleared = clear_dead(&path).map_err(at(&path))?;
     rustix::process::umask(Mode::empty());
@@ -268,8 +269,9 @@ pub fn mount(config: MountConfig) -> Result<Mounted, MountError> {
     {
         server.watches.watch(ROOT, &server.lower.path(&*root));
     }
-    let mut session = Session::new(Files(server.clone()), &path, &options(&config))
-        .map_err(|source| MountError::Mounting { path: path.clone(), source })?;
+    let mut session =
+        Session::new(Files(server.clone()), &path, &options(&config, forbids_programs))
+            .map_err(|source| MountError::Mounting { path: path.clone(), source })?;
     let notifier = session.notifier();
     let unmounter = session.unmount_callable();
     let evictor = evictor::start(server.clone(), notifier, server.over.clone())
@@ -285,7 +287,12 @@ pub fn mount(config: MountConfig) -> Result<Mounted, MountError> {
     Ok(Mounted { server, unmounter, session, evictor, path, cleared })
 }
 
-fn options(config: &MountConfig) -> Config {
+/// Whether nothing may be executed that lies below.
+fn forbids_programs(root: &OwnedFd) -> Result<bool, Errno> {
+    Ok(fstatvfs(root)?.f_flag.contains(StatVfsMountFlags::NOEXEC))
+}
+
+fn options(config: &MountConfig, forbids_programs: bool) -> Config {
     let mut options = Config::default();
     options.mount_options = vec![
         MountOption::FSName(SOURCE.to_string()),
@@ -295,6 +302,9 @@ fn options(config: &MountConfig) -> Config {
         MountOption::NoSuid,
         MountOption::NoDev,
     ];
+    if forbids_programs {
+        options.mount_options.push(MountOption::NoExec);
+    }
     options.acl = match config.allow_other {
         true => SessionACL::All,
         false => SessionACL::Owner,

@@ -4,18 +4,19 @@ mod support;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Timespec, Timestamps, XattrFlags};
+use rustix::fs::{StatVfsMountFlags, Timespec, Timestamps, XattrFlags};
 use rustix::mount::UnmountFlags;
 use support::{LONG, Mount, can_run, skip_because};
 
 /// Somebody else.
 const NOBODY: u32 = 65534;
+const NOEXEC: StatVfsMountFlags = StatVfsMountFlags::NOEXEC;
 
 #[test]
 #[ignore = "the server, not a test"]
@@ -319,4 +320,35 @@ fn a_tree_of_more_files_than_descriptors_is_walked() {
         }
     }
     assert_eq!(held.metadata().unwrap().len(), 1, "what is in use is kept");
+}
+
+#[test]
+fn what_a_file_system_forbids_is_forbidden_through_a_mount() {
+    let test = "what_a_file_system_forbids_is_forbidden_through_a_mount";
+    if !can_run(test, &["mount", "true"]) {
+        return;
+    }
+    let mut mount = Mount::for_all(1 << 20, 64 << 10);
+    let (disk, program) = (mount.lower(), mount.at().join("true"));
+    let forbids = |mount: &Mount| rustix::fs::statvfs(mount.at()).unwrap().f_flag;
+    let always = StatVfsMountFlags::NOSUID | StatVfsMountFlags::NODEV;
+    let put = || {
+        fs::copy("/bin/true", disk.join("true")).unwrap();
+        fs::set_permissions(disk.join("true"), fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    put();
+    assert!(Command::new(&program).status().unwrap().success());
+    assert!(forbids(&mount).contains(always) && !forbids(&mount).contains(NOEXEC));
+    assert!(mount.end().wait().unwrap().success());
+    let mut there = Command::new("mount");
+    there.args(["-t", "tmpfs", "-o", "noexec", "none"]).arg(&disk);
+    if !there.status().is_ok_and(|there| there.success()) {
+        return skip_because(test, "no other file system can be mounted");
+    }
+    let _disk = Disk(&disk);
+    put();
+    mount.start(1 << 20, 64 << 10);
+    let denied = Command::new(&program).status().unwrap_err();
+    assert_eq!(denied.kind(), std::io::ErrorKind::PermissionDenied);
+    assert!(forbids(&mount).contains(always | NOEXEC));
 }
