@@ -3,18 +3,17 @@
 //! The choice is the order in which pages were handed out: the kernel does not say which of them are used. A page
 //! that is used again costs one read from the pool, and is the youngest then.
 //!
-//! The same thread hears of changes below ([`crate::watches`]), as it is who has the kernel drop what it has of them.
+//! The same thread hears of changes below ([`crate::watches`]), as it is who has the kernel drop what it has of them. Names are
+//! another's to tell ([`crate::forgetting`]).
 
-use std::collections::BTreeMap;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use fuser::{INodeNo, Notifier};
-use rustix::fs::{FileType, OFlags};
+use rustix::fs::FileType;
 
 use crate::PAGE_BYTES;
 use crate::counters::add;
@@ -27,8 +26,6 @@ use crate::stamp::Stamp;
 const ROUND: Duration = Duration::from_millis(10);
 /// Words to the kernel in one go.
 const RUNS: usize = 64;
-/// Names that it is asked to forget in one go.
-const NAMES: usize = 256;
 /// How long changes are gathered once there are some: who writes much below is told of often.
 const GATHER: Duration = Duration::from_millis(1);
 /// How often files that were written are looked after.
@@ -58,7 +55,7 @@ fn evict(server: &Server, notifier: &Notifier, over: &AtomicBool) {
         }
         hear(server, notifier, &mut doubtful);
         drop_suspects(server, notifier);
-        forget_oldest(server, notifier);
+        server.names.prune(server.inodes.len(), |node| server.inodes.get(node).is_some());
         let runs = server.handed_out.lock().take_back(server.cache_pages, RUNS);
         if runs.is_empty() {
             if !doubtful.is_empty() || server.watches.wait(ROUND) {
@@ -87,18 +84,6 @@ fn drop_suspects(server: &Server, notifier: &Notifier) {
             (Ok(()), None) => {}
             (Err(error), _) => tracing::debug!("the kernel keeps pages: {error}"),
         }
-    }
-}
-
-/// Has the kernel forget names where it knows too many inodes.
-fn forget_oldest(server: &Server, notifier: &Notifier) {
-    let is_known = |node| server.inodes.get(node).is_some();
-    for name in server.names.too_many(server.inodes.len(), NAMES, is_known) {
-        // Waits for what is done in the directory, which others answer meanwhile.
-        if let Err(error) = notifier.inval_entry(INodeNo(name.parent), &name.name) {
-            tracing::debug!("the kernel keeps a name: {error}");
-        }
-        server.names.kept(name);
     }
 }
 
@@ -131,44 +116,15 @@ fn hear(server: &Server, notifier: &Notifier, doubtful: &mut BTreeMap<u64, bool>
     doubtful.retain(|node, is_written| !server.look_again(*node, *is_written));
     // Names that the kernel does not believe are looked up again anyway.
     if server.is_believed() {
-        for (node, name) in &told.names {
-            hear_of_name(server, notifier, *node, name);
+        // Their directories have other times, too.
+        for node in told.names.iter().map(|(node, _)| *node).collect::<BTreeSet<u64>>() {
+            if let Err(error) = notifier.inval_inode(INodeNo(node), -1, 0) {
+                tracing::debug!("the kernel keeps attributes: {error}");
+            }
         }
-        if told.lost {
-            hear_of_all_names(server, notifier);
+        match told.lost {
+            true => server.changed.add_all(),
+            false => server.changed.add(told.names),
         }
-    }
-}
-
-/// Which names have changed was not told: all that the kernel may know in watched directories, those that are there now
-/// and those that it was told of.
-fn hear_of_all_names(server: &Server, notifier: &Notifier) {
-    for (node, name) in server.names.all() {
-        hear_of_name(server, notifier, node, &name);
-    }
-    for node in server.watches.nodes() {
-        let Some(directory) = server.inodes.get(node) else { continue };
-        if directory.kind != FileType::Directory {
-            continue;
-        }
-        let opened = server.lower.open(&*directory, OFlags::RDONLY | OFlags::DIRECTORY);
-        let listed = opened.and_then(rustix::fs::Dir::new);
-        for entry in listed.into_iter().flatten().flatten() {
-            hear_of_name(server, notifier, node, OsStr::from_bytes(entry.file_name().to_bytes()));
-        }
-    }
-}
-
-/// A name in a directory means something else now, perhaps: the kernel asks when it is used next.
-fn hear_of_name(server: &Server, notifier: &Notifier, node: u64, name: &OsStr) {
-    if server.inodes.get(node).is_none() {
-        return;
-    }
-    if let Err(error) = notifier.inval_entry(INodeNo(node), name) {
-        tracing::debug!("the kernel keeps a name: {error}");
-    }
-    // Its times.
-    if let Err(error) = notifier.inval_inode(INodeNo(node), -1, 0) {
-        tracing::debug!("the kernel keeps attributes: {error}");
     }
 }

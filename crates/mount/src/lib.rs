@@ -10,7 +10,7 @@
 //!
 //! A page of the pool is bound to the state its file had when it was read ([`stamp`]); the file is looked
 //! at again at every read, and what is in doubt is dropped. What is changed below is told, too ([`watches`]): so the kernel
-//! drops what it has of it without anybody looking.
+//! drops what it has of it without anybody looking, and forgets names ([`forgetting`]).
 //!
 //! Order of locks: the change lock of a file ([`inodes::Inode::changes`]), then the names, then any one of: the table of
 //! inodes, the pool's index, the door's, the watches, the ledger of what was handed out. None is held while the kernel is told to drop
@@ -23,6 +23,7 @@ mod buffer;
 mod counters;
 mod door;
 mod evictor;
+mod forgetting;
 mod handed_out;
 mod handles;
 mod inodes;
@@ -33,6 +34,7 @@ mod names;
 mod operations;
 mod packer;
 mod pages;
+mod place;
 mod reading;
 mod server;
 mod stamp;

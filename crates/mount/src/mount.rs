@@ -1,9 +1,7 @@
 //! From a directory to a mount, and to its end.
 
-use std::ffi::OsString;
 use std::io;
-use std::os::fd::AsRawFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,18 +10,19 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use clew_core::CodecKind;
-use fuser::{Config, MountOption, Session, SessionACL, SessionUnmounter};
+use fuser::{Config, MountOption, Session, SessionACL};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, StatVfsMountFlags, fstatvfs};
 use rustix::io::Errno;
-use rustix::mount::{UnmountFlags, unmount};
+use rustix::mount::UnmountFlags;
 use rustix::process::{Resource, Rlimit};
 
 use crate::PAGE_BYTES;
 use crate::as_user::leave_reserves;
 use crate::counters::{Counters, Status};
 use crate::evictor;
+use crate::forgetting::{self, Changed};
 use crate::handed_out::HandedOut;
 use crate::handles::Handles;
 use crate::inodes::{Inodes, ROOT};
@@ -32,13 +31,10 @@ use crate::names::Names;
 use crate::operations::Files;
 use crate::packer::Packer;
 use crate::pages::{FilePages, FilePagesConfig, Leaves};
+use crate::place::{Placed, SOURCE, clear_dead, link_to, place};
 use crate::server::{Pool, Server};
 use crate::watches::Watches;
 
-/// What is mounted, as the list of mounts has it.
-const SOURCE: &str = "clew";
-/// Of these types: which of them depends on who mounted it.
-const TYPES: [&[u8]; 2] = [b"fuse.clew", b"fuse"];
 /// Who answers the kernel at once.
 const THREADS: usize = 4;
 
@@ -109,10 +105,11 @@ pub enum Ending {
 #[derive(Debug)]
 pub struct Mounted {
     server: Arc<Server>,
-    unmounter: SessionUnmounter,
     session: Option<JoinHandle<io::Result<()>>>,
     evictor: Option<JoinHandle<()>>,
+    forgetting: Option<JoinHandle<()>>,
     path: PathBuf,
+    placed: Placed,
     /// Whether a dead mount was cleared away first.
     pub cleared: bool,
 }
@@ -142,31 +139,59 @@ impl Mounted {
     }
 
     fn end_session(&mut self) -> io::Result<()> {
-        let Some(session) = self.session.take() else { return Ok(()) };
-        let mut served = Ok(());
-        if !session.is_finished() {
+        let mut session = self.session.take();
+        if session.is_none() {
+            return Ok(());
+        }
+        let by_itself = session.take_if(|session| session.is_finished());
+        if session.is_some() {
             self.have_written();
-            // Busy: out of the tree all the same. Whoever holds a file of it loses it with this process.
-            if self.unmounter.unmount().is_err() {
-                served = unmount(&self.path, UnmountFlags::DETACH).map_err(io::Error::from);
-            }
-            let until = Instant::now() + Duration::from_secs(1);
-            while !session.is_finished() && Instant::now() < until {
-                thread::sleep(Duration::from_millis(5));
-            }
         }
         self.server.over.store(true, Relaxed);
-        if session.is_finished() {
-            served =
-                served.and(session.join().unwrap_or_else(|_| Err(io::Error::other("it panicked"))));
+        let is_kept = !self.forgetting.as_ref().is_none_or(has_ended);
+        let served = by_itself.map(|session| joined("the server", session).and_then(|end| end));
+        let taken_out = match &served {
+            // Somebody has unmounted it, or ended its connection.
+            Some(Ok(())) => self.placed.take_out_dead(),
+            // Nobody answers any more.
+            Some(Err(_)) => self.placed.take_out(UnmountFlags::FORCE),
+            None if is_kept => {
+                // This process may stay, and keep the connection: who uses the mount gets an error now.
+                let at = self.path.display();
+                tracing::warn!("a user keeps a directory of {at}: this process ends when he does");
+                self.placed.take_out(UnmountFlags::FORCE)
+            }
+            // Whoever holds a file of it loses it with this process.
+            None => self.placed.take_out(UnmountFlags::empty()),
+        };
+        let mut ended = served.unwrap_or(Ok(())).and(taken_out.map_err(io::Error::from));
+        if let Some(session) = session.filter(has_ended) {
+            ended = ended.and(joined("the server", session).and_then(|end| end));
         }
-        if let Some(evictor) = self.evictor.take()
-            && evictor.join().is_err()
-        {
-            served = served.and(Err(io::Error::other("the evictor panicked")));
+        if let Some(evictor) = self.evictor.take() {
+            ended = ended.and(joined("the evictor", evictor));
         }
-        served
+        if let Some(forgetting) = self.forgetting.take().filter(|_| !is_kept) {
+            ended = ended.and(joined("who forgets names", forgetting));
+        }
+        ended
     }
+}
+
+fn joined<T>(what: &str, thread: JoinHandle<T>) -> io::Result<T> {
+    thread.join().map_err(|_| io::Error::other(format!("{what} panicked")))
+}
+
+/// How long an end waits for a thread.
+const ENDING: Duration = Duration::from_secs(1);
+
+/// Whether it has, after a while at most.
+fn has_ended<T>(thread: &JoinHandle<T>) -> bool {
+    let until = Instant::now() + ENDING;
+    while !thread.is_finished() && Instant::now() < until {
+        thread::sleep(Duration::from_millis(5));
+    }
+    thread.is_finished()
 }
 
 /// How long an end waits for what programs have written by mappings.
@@ -178,11 +203,12 @@ const QUIET: Duration = Duration::from_millis(50);
 impl Mounted {
     /// Has the kernel write what programs have changed by mappings, as long as somebody is here to take it.
     fn have_written(&self) {
-        let path = self.path.clone();
+        // It is not in the tree.
+        let Ok(root) = self.placed.find() else { return };
         // It waits for whoever answers, perhaps for ever: not this thread.
         let syncing = thread::Builder::new().name("clew-mount-sync".to_string()).spawn(move || {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let root = rustix::fs::open(path, flags, Mode::empty())?;
+            let root = rustix::fs::open(link_to(&root), flags, Mode::empty())?;
             rustix::fs::syncfs(root)
         });
         let Ok(syncing) = syncing else { return };
@@ -222,6 +248,7 @@ pub fn mount(config: MountConfig) -> Result<Mounted, MountError> {
     }
     let root = Lower::root(&config.directory).map_err(at(&config.directory))?;
     let key = lower::key(&lower::stat(&root).map_err(at(&config.directory))?);
+    let forbids_programs = forbids_programs(&root).map_err(at(&config.directory))?;
     let path = place(&config.mount_point).map_err(at(&config.mount_point))?;
     let cleared = clear_dead(&path).map_err(at(&path))?;
     rustix::process::umask(Mode::empty());
@@ -248,6 +275,7 @@ pub fn mount(config: MountConfig) -> Result<Mounted, MountError> {
         lower: Lower::new().map_err(at(Path::new("/proc")))?,
         inodes: Inodes::new(root, key),
         names: Names::new(most_inodes),
+        changed: Changed::default(),
         files: Handles::default(),
         directories: Handles::default(),
         handed_out: Mutex::new(HandedOut::default()),
@@ -268,10 +296,15 @@ pub fn mount(config: MountConfig) -> Result<Mounted, MountError> {
     {
         server.watches.watch(ROOT, &server.lower.path(&*root));
     }
-    let mut session = Session::new(Files(server.clone()), &path, &options(&config))
-        .map_err(|source| MountError::Mounting { path: path.clone(), source })?;
+    let mounting = |source| MountError::Mounting { path: path.clone(), source };
+    let mut session =
+        Session::new(Files(server.clone()), &path, &options(&config, forbids_programs))
+            .map_err(mounting)?;
+    let placed = Placed::at(&path).map_err(|error| mounting(error.into()))?;
+    let mut unmounter = session.unmount_callable();
     let notifier = session.notifier();
-    let unmounter = session.unmount_callable();
+    let forgetting =
+        forgetting::start(server.clone(), notifier.clone()).map_err(MountError::Thread)?;
     let evictor = evictor::start(server.clone(), notifier, server.over.clone())
         .map_err(MountError::Thread)?;
     let session = thread::Builder::new()
@@ -281,11 +314,18 @@ pub fn mount(config: MountConfig) -> Result<Mounted, MountError> {
             session.run()
         })
         .map_err(MountError::Thread)?;
-    let (session, evictor) = (Some(session), Some(evictor));
-    Ok(Mounted { server, unmounter, session, evictor, path, cleared })
+    // What is mounted is taken out from now on by who knows it, and not by its path.
+    unmounter.leave();
+    let (session, evictor, forgetting) = (Some(session), Some(evictor), Some(forgetting));
+    Ok(Mounted { server, session, evictor, forgetting, path, placed, cleared })
 }
 
-fn options(config: &MountConfig) -> Config {
+/// Whether nothing may be executed that lies below.
+fn forbids_programs(root: &OwnedFd) -> Result<bool, Errno> {
+    Ok(fstatvfs(root)?.f_flag.contains(StatVfsMountFlags::NOEXEC))
+}
+
+fn options(config: &MountConfig, forbids_programs: bool) -> Config {
     let mut options = Config::default();
     options.mount_options = vec![
         MountOption::FSName(SOURCE.to_string()),
@@ -295,6 +335,9 @@ fn options(config: &MountConfig) -> Config {
         MountOption::NoSuid,
         MountOption::NoDev,
     ];
+    if forbids_programs {
+        options.mount_options.push(MountOption::NoExec);
+    }
     options.acl = match config.allow_other {
         true => SessionACL::All,
         false => SessionACL::Owner,
@@ -316,115 +359,4 @@ fn raise_descriptors() -> usize {
         }
     };
     most.map_or(usize::MAX, |most| most as usize)
-}
-
-/// A directory as the list of mounts has it: without links, `..` and the like. It may be a mount whose server is dead,
-/// of which nothing can be asked.
-fn place(directory: &Path) -> Result<PathBuf, Errno> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = rustix::fs::open(directory, flags, Mode::empty())?;
-    let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
-    let path = rustix::fs::readlink(link, Vec::new())?;
-    Ok(PathBuf::from(OsString::from_vec(path.into_bytes())))
-}
-
-/// Takes a mount of ours out of the tree whose server is dead; true if there was one. Others are left alone.
-fn clear_dead(path: &Path) -> Result<bool, Errno> {
-    match rustix::fs::stat(path) {
-        Ok(_) => return Ok(false),
-        Err(Errno::NOTCONN) => {}
-        Err(error) => return Err(error),
-    }
-    let mounts = std::fs::read("/proc/self/mountinfo").map_err(|_| Errno::NOTCONN)?;
-    let is_ours = mounted_at(&mounts, path)
-        .is_some_and(|(kind, source)| TYPES.contains(&&kind[..]) && source == SOURCE.as_bytes());
-    if !is_ours {
-        return Err(Errno::NOTCONN);
-    }
-    if unmount(path, UnmountFlags::DETACH).is_ok() {
-        return Ok(true);
-    }
-    // Users may not, but may have it done.
-    let done = std::process::Command::new("fusermount3").arg("-uz").arg("--").arg(path).status();
-    match done {
-        Ok(status) if status.success() => Ok(true),
-        _ => Err(Errno::NOTCONN),
-    }
-}
-
-/// Type and source of the last thing that was mounted there.
-fn mounted_at(mounts: &[u8], path: &Path) -> Option<(Vec<u8>, Vec<u8>)> {
-    let mut found = None;
-    for line in mounts.split(|byte| *byte == b'\n') {
-        let mut words = line.split(|byte| *byte == b' ');
-        if words.nth(4).map(plain).as_deref() != Some(path.as_os_str().as_bytes()) {
-            continue;
-        }
-        // What is before the dash is of any number.
-        let mut words = words.skip_while(|word| *word != b"-").skip(1).map(plain);
-        found = words.next().zip(words.next());
-    }
-    found
-}
-
-/// A word of that file, where blanks and the like are in octal.
-fn plain(word: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(word.len());
-    let mut rest = word;
-    while let Some((first, after)) = rest.split_first() {
-        let octal = after
-            .get(..3)
-            .filter(|_| *first == b'\\')
-            .and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
-        match octal {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &after[3..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    bytes
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_last_mount_of_a_place_counts() {
-        let mounts = b"22 1 0:1 / /a\\040b rw shared:1 - ext4 /dev/x rw\n\
-            23 22 0:50 / /a\\040b rw,nosuid shared:2 master:3 - fuse.clew clew rw\n\
-            24 1 0:2 / /c rw - tmpfs none rw\n";
-        let at = |path| mounted_at(mounts, Path::new(path));
-        let of = |kind: &str, source: &str| Some((kind.into(), source.into()));
-        assert_eq!(at("/a b"), of("fuse.clew", "clew"));
-        assert_eq!(at("/c"), of("tmpfs", "none"));
-        assert_eq!(at("/d"), None);
-    }
-
-    #[test]
-    fn a_place_is_the_same_however_it_is_spelt() {
-        let dir = tempfile::tempdir().unwrap();
-        let there = dir.path().join("there");
-        std::fs::create_dir(&there).unwrap();
-        std::os::unix::fs::symlink(&there, dir.path().join("link")).unwrap();
-        std::fs::write(dir.path().join("file"), "").unwrap();
-        let wanted = there.canonicalize().unwrap();
-        for spelt in ["there", "there/", "there/../there", "./link/", "link"] {
-            assert_eq!(place(&dir.path().join(spelt)), Ok(wanted.clone()), "{spelt}");
-        }
-        assert_eq!(place(&dir.path().join("file")), Err(Errno::NOTDIR));
-        assert_eq!(place(&dir.path().join("nothing")), Err(Errno::NOENT));
-    }
-
-    #[test]
-    fn what_is_alive_is_left_alone() {
-        let place = tempfile::tempdir().unwrap();
-        assert_eq!(clear_dead(place.path()), Ok(false));
-        assert_eq!(clear_dead(&place.path().join("nowhere")), Err(Errno::NOENT));
-    }
 }

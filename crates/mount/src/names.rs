@@ -42,6 +42,14 @@ impl Names {
         self.told.lock().push_back(Name { parent, name: name.to_os_string(), node });
     }
 
+    /// Those of what is not known any more go where they are more than the others; `known` inodes are, and which `is_known` says.
+    pub fn prune(&self, known: usize, is_known: impl Fn(u64) -> bool) {
+        let mut told = self.told.lock();
+        if told.len() > 2 * known + SPARE {
+            told.retain(|name| is_known(name.node));
+        }
+    }
+
     /// The oldest names, up to `at_a_time`, that are to be forgotten if the kernel knows `known` inodes; which these are
     /// `is_known` says.
     pub fn too_many(
@@ -51,9 +59,6 @@ impl Names {
         is_known: impl Fn(u64) -> bool,
     ) -> Vec<Name> {
         let mut told = self.told.lock();
-        if told.len() > 2 * known + SPARE {
-            told.retain(|name| is_known(name.node));
-        }
         let mut oldest = Vec::new();
         let many = known.saturating_sub(self.most).min(at_a_time);
         while oldest.len() < many
@@ -103,7 +108,7 @@ mod tests {
         let names = Names::new(9);
         for node in 0..10 * SPARE as u64 {
             names.told(1, OsStr::new("name"), node);
-            names.too_many(1, 9, |known| known == node);
+            names.prune(1, |known| known == node);
         }
         assert!(names.told.lock().len() <= SPARE + 3);
     }

@@ -11,6 +11,7 @@ use rustix::fs::{Advice, FileType, OFlags, fadvise};
 
 use crate::PAGE_BYTES;
 use crate::counters::{Counters, Status};
+use crate::forgetting::Changed;
 use crate::handed_out::HandedOut;
 use crate::handles::{Handles, OpenDirectory, OpenFile};
 use crate::inodes::{Inode, Inodes};
@@ -46,6 +47,8 @@ pub struct Server {
     pub inodes: Inodes,
     /// The names by which it was told of these.
     pub names: Names,
+    /// Names that the kernel is to forget, as they mean something else below.
+    pub changed: Changed,
     /// What it has opened.
     pub files: Handles<OpenFile>,
     /// The same of directories.

@@ -4,18 +4,21 @@ mod support;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Timespec, Timestamps, XattrFlags};
+use rustix::fs::{StatVfsMountFlags, Timespec, Timestamps, XattrFlags};
+use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use support::{LONG, Mount, can_run, skip_because};
 
 /// Somebody else.
 const NOBODY: u32 = 65534;
+const NOEXEC: StatVfsMountFlags = StatVfsMountFlags::NOEXEC;
 
 #[test]
 #[ignore = "the server, not a test"]
@@ -319,4 +322,172 @@ fn a_tree_of_more_files_than_descriptors_is_walked() {
         }
     }
     assert_eq!(held.metadata().unwrap().len(), 1, "what is in use is kept");
+}
+
+/// Who lists a directory into memory that never comes: as long as he is there, its lock is taken.
+struct Lister(Child);
+
+impl Lister {
+    /// None where there is no such memory.
+    fn of(directory: &Path) -> Option<Lister> {
+        let script = "import ctypes,fcntl,mmap,os,platform,struct,sys\n\
+            calls={'x86_64':(323,217),'aarch64':(282,61)}[platform.machine()]\n\
+            libc=ctypes.CDLL(None)\n\
+            uffd=libc.syscall(calls[0],os.O_CLOEXEC)\n\
+            fcntl.ioctl(uffd,0xc018aa3f,bytearray(struct.pack('3Q',0xaa,0,0)))\n\
+            m=mmap.mmap(-1,65536,mmap.MAP_PRIVATE|mmap.MAP_ANONYMOUS)\n\
+            at=ctypes.addressof(ctypes.c_char.from_buffer(m))\n\
+            fcntl.ioctl(uffd,0xc020aa00,bytearray(struct.pack('4Q',at,65536,1,0)))\n\
+            fd=os.open(sys.argv[1],os.O_RDONLY)\n\
+            print('lists',flush=True)\n\
+            libc.syscall(calls[1],fd,ctypes.c_void_p(at),4096)\n";
+        let mut python = Command::new("python3");
+        python.args(["-c", script]).arg(directory).stdout(Stdio::piped());
+        let mut lister = Lister(python.spawn().unwrap());
+        let mut said = String::new();
+        let stdout = lister.0.stdout.take().unwrap();
+        BufReader::new(stdout).read_line(&mut said).unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        (said == "lists\n").then_some(lister)
+    }
+}
+
+impl Drop for Lister {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Waits until something is so.
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + LONG / 3;
+    while !is_so() {
+        assert!(Instant::now() < until, "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn who_holds_a_directory_holds_up_neither_others_nor_the_end() {
+    let test = "who_holds_a_directory_holds_up_neither_others_nor_the_end";
+    if !can_run(test, &["python3"]) {
+        return;
+    }
+    let mut mount = Mount::believing(3_600_000, 1 << 20, 64 << 10);
+    let (at, lower) = (mount.at(), mount.lower());
+    fs::create_dir(lower.join("held")).unwrap();
+    for name in ["held/a", "held/b", "other", "f"] {
+        fs::write(lower.join(name), "before").unwrap();
+        assert_eq!(fs::read(at.join(name)).unwrap(), b"before");
+    }
+    let (root, open) = (File::open(&at).unwrap(), File::open(at.join("f")).unwrap());
+    let Some(lister) = Lister::of(&at.join("held")) else {
+        return skip_because(test, "the system has no memory that never comes");
+    };
+    fs::remove_file(lower.join("held/a")).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+
+    // Others go on: contents that change, and the limit of the page cache.
+    fs::write(lower.join("f"), "behind").unwrap();
+    let begins = || {
+        let mut bytes = [0; 6];
+        open.read_at(&mut bytes, 0).map(|_| bytes)
+    };
+    until("other contents", || begins().is_ok_and(|bytes| bytes == *b"behind"));
+    fs::write(lower.join("big"), vec![b'x'; 4 << 20]).unwrap();
+    assert_eq!(fs::read(at.join("big")).unwrap().len(), 4 << 20);
+    mount.wait("little is cached", |status| status.cached_pages * 4096 <= status.cache_bytes);
+    // More names than are kept until they are told.
+    fs::write(lower.join("new"), "behind").unwrap();
+    fs::rename(lower.join("new"), lower.join("other")).unwrap();
+    (0..5_000).for_each(|i| drop(File::create(lower.join(format!("held/{i}"))).unwrap()));
+    drop(lister);
+    until("what is gone", || !at.join("held/a").exists());
+    until("another file", || fs::read(at.join("other")).is_ok_and(|read| read == b"behind"));
+
+    let lister = Lister::of(&at.join("held"));
+    fs::remove_file(lower.join("held/b")).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    let mut server = mount.end();
+    let through = format!("/proc/self/fd/{}/nothing", root.as_raw_fd());
+    let not_there = Some(Errno::NOTCONN.raw_os_error());
+    until("users get errors", || fs::metadata(&through).unwrap_err().raw_os_error() == not_there);
+    mount.start(1 << 20, 64 << 10);
+    assert_eq!(fs::read(at.join("other")).unwrap(), b"behind", "the next one takes the place");
+    drop(lister);
+    assert!(server.wait().unwrap().success());
+}
+
+#[test]
+fn an_end_unmounts_nothing_else() {
+    let test = "an_end_unmounts_nothing_else";
+    if !can_run(test, &["mount"]) {
+        return;
+    }
+    let mut mount = Mount::for_all(1 << 20, 64 << 10);
+    assert!(mount.end().wait().unwrap().success());
+    let (home, other) = (mount.plain().join("home"), mount.plain().join("other"));
+    for directory in [&home, &other.join("mnt")] {
+        fs::create_dir_all(directory).unwrap();
+    }
+    let there = Command::new("mount").args(["-t", "tmpfs", "none"]).arg(other.join("mnt")).status();
+    if !there.is_ok_and(|there| there.success()) {
+        return skip_because(test, "no other file system can be mounted");
+    }
+    let (precious, (a, b)) = (other.join("mnt"), (home.join("a"), home.join("b")));
+    let _other = Disk(&precious);
+    fs::write(precious.join("file"), "precious").unwrap();
+    // The place lies in a user's directory, who puts a link there, or in the way.
+    fs::remove_dir(mount.at()).unwrap();
+    std::os::unix::fs::symlink(a.join("mnt"), mount.at()).unwrap();
+    for last in [true, false] {
+        fs::create_dir_all(a.join("mnt")).unwrap();
+        mount.start(1 << 20, 64 << 10);
+        let moved = b.join("mnt");
+        let _own = Disk(&moved);
+        fs::rename(&a, &b).unwrap();
+        let (link, to) = if last { (a.join("mnt"), &precious) } else { (a.clone(), &other) };
+        fs::create_dir_all(link.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(to, link).unwrap();
+        assert!(mount.end().wait().unwrap().success());
+        let has = fs::read_to_string(precious.join("file"));
+        assert!(has.is_ok_and(|has| has == "precious"), "it was unmounted; the last: {last}");
+        let is_there = fs::metadata(&moved).map(|found| found.dev());
+        let below = fs::metadata(&b).unwrap().dev();
+        assert_eq!(is_there.ok(), Some(below), "its own is not; the last: {last}");
+        if last { fs::remove_dir_all(&a) } else { fs::remove_file(&a) }.unwrap();
+        fs::remove_dir_all(&b).unwrap();
+    }
+}
+
+#[test]
+fn what_a_file_system_forbids_is_forbidden_through_a_mount() {
+    let test = "what_a_file_system_forbids_is_forbidden_through_a_mount";
+    if !can_run(test, &["mount", "true"]) {
+        return;
+    }
+    let mut mount = Mount::for_all(1 << 20, 64 << 10);
+    let (disk, program) = (mount.lower(), mount.at().join("true"));
+    let forbids = |mount: &Mount| rustix::fs::statvfs(mount.at()).unwrap().f_flag;
+    let always = StatVfsMountFlags::NOSUID | StatVfsMountFlags::NODEV;
+    let put = || {
+        fs::copy("/bin/true", disk.join("true")).unwrap();
+        fs::set_permissions(disk.join("true"), fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    put();
+    assert!(Command::new(&program).status().unwrap().success());
+    assert!(forbids(&mount).contains(always) && !forbids(&mount).contains(NOEXEC));
+    assert!(mount.end().wait().unwrap().success());
+    let mut there = Command::new("mount");
+    there.args(["-t", "tmpfs", "-o", "noexec", "none"]).arg(&disk);
+    if !there.status().is_ok_and(|there| there.success()) {
+        return skip_because(test, "no other file system can be mounted");
+    }
+    let _disk = Disk(&disk);
+    put();
+    mount.start(1 << 20, 64 << 10);
+    let denied = Command::new(&program).status().unwrap_err();
+    assert_eq!(denied.kind(), std::io::ErrorKind::PermissionDenied);
+    assert!(forbids(&mount).contains(always | NOEXEC));
 }

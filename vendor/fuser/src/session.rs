@@ -509,6 +509,13 @@ impl SessionUnmounter {
         }
         Ok(())
     }
+
+    /// Leaves it to the caller: nothing is unmounted by this, and not when the session ends.
+    pub fn leave(&mut self) {
+        if let Some(mount) = std::mem::take(&mut *self.mount.lock()) {
+            mount.leave();
+        }
+    }
 }
 
 pub(crate) struct SessionEventLoop<FS: Filesystem> {

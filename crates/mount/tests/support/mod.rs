@@ -69,7 +69,9 @@ pub fn serve() {
         timeout: Duration::from_millis(number("CLEW_MOUNT_BELIEVE")),
     })
     .unwrap();
-    while !mounted.is_over() {
+    // It ends in order when nobody has the other end any more.
+    let asked = std::thread::spawn(|| std::io::copy(&mut std::io::stdin(), &mut std::io::sink()));
+    while !mounted.is_over() && !asked.is_finished() {
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -155,6 +157,7 @@ impl Mount {
             .env("CLEW_MOUNT_OTHERS", u8::from(self.others).to_string())
             .env("CLEW_MOUNT_FILES", self.files.to_string())
             .env("CLEW_MOUNT_LOTTERY", u8::from(self.lottery).to_string())
+            .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
@@ -208,6 +211,13 @@ impl Mount {
     /// Lets it go on.
     pub fn go_on(&self) {
         kill_process(Pid::from_child(self.server.as_ref().unwrap()), Signal::CONT).unwrap();
+    }
+
+    /// Has the server end in order, and does not wait for it.
+    pub fn end(&mut self) -> Child {
+        let mut server = self.server.take().unwrap();
+        drop(server.stdin.take());
+        server
     }
 
     /// Kills the server.

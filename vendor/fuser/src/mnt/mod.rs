@@ -152,6 +152,11 @@ impl Mount {
             None => Ok(()),
         }
     }
+
+    /// Drops it without unmounting.
+    pub(crate) fn leave(mut self) {
+        self.mount_impl.take();
+    }
 }
 
 impl Drop for Mount {
@@ -186,7 +191,8 @@ fn libc_umount(mnt: &CStr) -> nix::Result<()> {
         target_os = "netbsd"
     )))]
     {
-        nix::mount::umount(mnt)
+        // Whoever may change the path put a link there, perhaps.
+        nix::mount::umount2(mnt, nix::mount::MntFlags::UMOUNT_NOFOLLOW)
     }
 }
 
