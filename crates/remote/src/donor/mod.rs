@@ -11,6 +11,7 @@
 
 pub mod account;
 pub mod areas;
+mod memory;
 mod pressure;
 mod serve;
 pub(crate) mod strangers;
@@ -103,11 +104,11 @@ impl Donor {
     /// Lends to whom `keys` know and who comes to `listener`, from threads of its own.
     ///
     /// # Errors
-    /// If the system gives no thread.
+    /// If the system gives no thread, or no memory that could be lent.
     pub fn new(listener: TcpListener, keys: Keys, lending: Lending) -> io::Result<Donor> {
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
-            areas: Areas::new(lending.memory_bytes),
+            areas: Areas::new(lending.memory_bytes)?,
             pressure: Pressure::default(),
             lending,
             keys,
