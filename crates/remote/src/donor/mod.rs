@@ -1,6 +1,6 @@
 //! The machine that lends: what of its memory is lent to whom, and who asks.
 //!
-//! - [`areas`]: what borrowers have here, [`account`]: how much that is; `serve`: one thread a borrower, which answers its questions in their order;
+//! - [`areas`]: what borrowers have here, `memory`: where that lies, [`account`]: how much it is; `serve`: one thread a borrower, which answers its questions in their order;
 //!   `strangers`: who has not proven yet who it is; `pressure`: whether this machine wants its memory back.
 //!
 //! Memory is taken as it is used and given back as it is forgotten, all borrowers together are kept to one limit. A
