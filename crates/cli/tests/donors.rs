@@ -12,6 +12,7 @@ use clew_fixture::donors::{Lends, Server, is_there, port};
 use clew_fixture::redis::Redis;
 use clew_fixture::touch::{MIB, run_as};
 use clew_fixture::*;
+use clew_live::control::protocol::Request;
 use clew_remote::borrowed::{Lender, Single};
 use clew_remote::cloud::Cloud;
 use clew_remote::patience::Patience;

@@ -4,7 +4,9 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::time::Instant;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 use clew_fixture::governed::{Ground, number, programs, touch};
 use clew_fixture::touch::PAGES;
@@ -114,6 +116,33 @@ fn what_a_daemon_manages_is_left_to_it() {
     governor.end();
     managed.quit();
     free.quit();
+}
+
+/// One of root's, in a session of somebody else's.
+#[test]
+fn an_execve_of_somebody_elses_that_does_not_end_holds_up_no_governor() {
+    let test = "govern::others_execve";
+    let Some(ground) = Ground::new(test, &[]) else { return };
+    if !Path::new("/dev/fuse").exists() {
+        return skip(test, "no FUSE");
+    }
+    let mounted = ground.dir.join("mounted");
+    fs::create_dir(&mounted).expect("a directory");
+    let mut slow = Command::new(compile(&ground.dir, "slow_exec.c", &[]));
+    slow.arg(&mounted);
+    let (mut slow, _) = ground.start("slow", slow);
+    let mut governor = ground.govern("1GiB", &[&format!("--session={SOMEBODY}")]);
+    governor.status();
+    slow.expect("exec", "stuck");
+    // Somebody has begun: all are looked at.
+    for _ in 0..20 {
+        Command::new("true").status().expect("true");
+        governor.status();
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    slow.send("go on");
+    slow.kill();
+    governor.end();
 }
 
 #[test]

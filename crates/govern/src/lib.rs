@@ -14,9 +14,11 @@
 #![deny(clippy::print_stderr, clippy::print_stdout)] // Who cannot be heard would end.
 #![forbid(unsafe_code)]
 
+mod agents;
 mod beside;
 pub mod doctor;
 mod error;
+mod everybody;
 mod governor;
 mod major_faults;
 mod orders;

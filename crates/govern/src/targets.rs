@@ -10,13 +10,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use clew_live::programs::kcmp::share_memory;
-use clew_live::programs::proc_stat::{Stat, text_of, user_of};
+use clew_live::programs::proc_stat::{Stat, text_of};
 use clew_live::programs::scope;
 use clew_live::survival::predecessor::ProcessName;
 use rustix::io::Errno;
 
+use crate::agents::Agents;
 use crate::error::GovernError;
+use crate::everybody::{Seen, everybody};
 
 /// What was named.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,10 +38,7 @@ pub struct Targets {
     command: Option<ProcessName>,
     /// The root of each process, from the first look that found it on.
     roots: HashMap<ProcessName, ProcessName>,
-    /// Agents of a daemon's, and their users.
-    agents: Vec<(u32, u32)>,
-    /// Processes that have been found to be agents, whatever their programs do later.
-    were_agents: HashSet<ProcessName>,
+    agents: Agents,
     /// What the kernel said of its processes before the last look at all, and when that was.
     looked: Option<(Processes, Instant)>,
 }
@@ -60,8 +58,7 @@ impl Targets {
             targets,
             command: None,
             roots: HashMap::new(),
-            agents: Vec::new(),
-            were_agents: HashSet::new(),
+            agents: Agents::default(),
             looked: None,
         })
     }
@@ -95,15 +92,9 @@ impl Targets {
         Ok(self)
     }
 
-    /// Whether an agent has this process's memory: then a daemon manages it, or is about to. It is of the same user, or
-    /// of root if the process was root's and became another user's; what others call an agent is not asked for.
+    /// Whether an agent has this process's memory: then a daemon manages it, or is about to.
     pub fn has_agent(&self, pid: u32) -> bool {
-        if self.agents.is_empty() {
-            return false;
-        }
-        let Some(user) = user_of(pid) else { return false };
-        let mut of_user = self.agents.iter().filter(|(_, uid)| [0, user].contains(uid));
-        of_user.any(|(agent, _)| share_memory(pid, *agent) == Some(true))
+        self.agents.have(pid)
     }
 
     /// Looks who is there now; false where nobody came or went.
@@ -120,9 +111,10 @@ impl Targets {
                 }
             }
             // Where nobody can be seen (no descriptors, no memory) nobody has ended.
-            _ => match processes() {
-                Ok(all) => {
+            _ => match everybody().and_then(|seen| Ok((self.who_may_be(&seen)?, seen))) {
+                Ok((all, seen)) => {
                     self.looked = now.map(|now| (now, Instant::now()));
+                    self.agents.look(&seen, &all);
                     self.look_at_all(&all);
                 }
                 Err(error) => tracing::warn!("processes cannot be looked for: {error}"),
@@ -136,8 +128,38 @@ impl Targets {
         self.roots.iter().map(|(process, root)| (*process, *root))
     }
 
+    /// Who may be governed, by numbers alone: nothing else is asked of others, as the kernel lets who asks wait for an
+    /// execve that is under way, for as long as whoever began it likes.
+    fn who_may_be(&self, seen: &HashMap<u32, Seen>) -> io::Result<HashMap<u32, Stat>> {
+        let mut may_be: HashSet<u32> = self.roots.keys().map(|process| process.pid).collect();
+        for target in &self.targets {
+            match target {
+                Target::Tree(root) => {
+                    may_be.insert(root.pid);
+                }
+                Target::Group(directory) => members(directory, &mut may_be),
+                Target::Session(uid) => {
+                    may_be.extend(seen.keys().filter(|pid| is_of_user(**pid, *uid)));
+                }
+            }
+        }
+        if self.command.is_some() {
+            may_be.insert(std::process::id());
+        }
+        let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
+        for (pid, seen) in seen {
+            children.entry(seen.parent).or_default().push(*pid);
+        }
+        let mut waiting: Vec<u32> = may_be.iter().copied().collect();
+        while let Some(pid) = waiting.pop() {
+            let of_it = children.get(&pid).into_iter().flatten();
+            waiting.extend(of_it.filter(|child| may_be.insert(**child)));
+        }
+        may_be.retain(|pid| seen.contains_key(pid));
+        stats_of(&may_be)
+    }
+
     fn look_at_all(&mut self, all: &HashMap<u32, Stat>) {
-        self.look_for_agents(all);
         let own = std::process::id();
         let name = |pid: u32| all.get(&pid).map(|stat| ProcessName { pid, started: stat.started });
         let mut inside: HashSet<u32> = HashSet::new();
@@ -192,8 +214,7 @@ impl Targets {
         }
         inside.remove(&own);
         // Their memory is their program's.
-        let agents: HashSet<u32> = self.agents.iter().map(|(pid, _)| *pid).collect();
-        inside.retain(|pid| !agents.contains(pid));
+        inside.retain(|pid| !self.agents.has(*pid));
         self.roots.retain(|process, _| inside.contains(&process.pid));
         let mut units: HashMap<u32, Option<String>> = HashMap::new();
         let mut unit = |pid: u32| units.entry(pid).or_insert_with(|| scope::app_of(pid)).clone();
@@ -220,23 +241,6 @@ impl Targets {
             let root = self.roots.get(&root).copied().unwrap_or(root);
             self.roots.insert(process, root);
         }
-    }
-
-    /// Agents are called so, and have the memory of somebody who is not.
-    fn look_for_agents(&mut self, all: &HashMap<u32, Stat>) {
-        let mut agents = HashSet::new();
-        self.agents.clear();
-        for (pid, stat) in all.iter().filter(|(_, stat)| stat.is_agent) {
-            let name = ProcessName { pid: *pid, started: stat.started };
-            let is_its = |(other, of): (&u32, &Stat)| {
-                !of.is_agent && share_memory(*other, *pid) == Some(true)
-            };
-            if self.were_agents.contains(&name) || all.iter().any(is_its) {
-                agents.insert(name);
-                self.agents.extend(user_of(*pid).map(|user| (*pid, user)));
-            }
-        }
-        self.were_agents = agents;
     }
 
     fn trees(&self) -> impl Iterator<Item = ProcessName> {
@@ -365,24 +369,20 @@ fn lives(process: ProcessName) -> bool {
     }
 }
 
-/// Living processes.
+/// Those of them that live.
 ///
 /// # Errors
 /// They cannot all be looked at: what has ended meanwhile is left out, and no error.
-fn processes() -> io::Result<HashMap<u32, Stat>> {
+fn stats_of(pids: &HashSet<u32>) -> io::Result<HashMap<u32, Stat>> {
     let mut found = HashMap::new();
-    for entry in fs::read_dir("/proc")? {
-        let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse::<u32>().ok())
-        else {
-            continue;
-        };
-        match Stat::of(pid) {
+    for pid in pids {
+        match Stat::of(*pid) {
             Ok(stat) if matches!(stat.state, b'Z' | b'X') => {}
             Ok(stat) => {
-                found.insert(pid, stat);
+                found.insert(*pid, stat);
             }
             Err(error) if nobody_can_be_seen(&error) => return Err(error),
-            // It has ended, or is hidden from us.
+            // It has ended.
             Err(_) => {}
         }
     }
@@ -390,7 +390,7 @@ fn processes() -> io::Result<HashMap<u32, Stat>> {
 }
 
 /// Whether an error says nothing of the process that was asked for: there are no descriptors, or no memory.
-fn nobody_can_be_seen(error: &io::Error) -> bool {
+pub(crate) fn nobody_can_be_seen(error: &io::Error) -> bool {
     let ours = [Errno::MFILE, Errno::NFILE, Errno::NOMEM];
     ours.map(|errno| Some(errno.raw_os_error())).contains(&error.raw_os_error())
 }
@@ -413,17 +413,6 @@ mod tests {
         }
         let own = std::process::id().to_string();
         assert!(Targets::named(&[own]).is_err());
-    }
-
-    #[test]
-    fn who_calls_himself_an_agent_is_asked_about_his_own_programs_alone() {
-        let own = std::process::id();
-        let user = user_of(own).expect("it lives");
-        let mut targets = Targets::named::<&str>(&[]).expect("nothing");
-        for (uid, asked) in [(user, true), (0, true), (47_110, false)] {
-            targets.agents = vec![(own, uid)];
-            assert_eq!(targets.has_agent(own), asked, "an agent of user {uid}");
-        }
     }
 
     #[test]

@@ -117,12 +117,19 @@ impl Drop for Profiles {
     }
 }
 
-fn open_file(path: &Path) -> io::Result<File> {
+/// The file, and whether it was made by this.
+fn open_file(path: &Path) -> io::Result<(File, bool)> {
     let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    options.read(true).write(true).mode(0o600);
     // Neither a link's end nor a pipe's reader is waited for.
     options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC);
-    let file = options.open(path)?;
+    let (file, is_new) = match options.create_new(true).open(path) {
+        Ok(file) => (file, true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            (options.create_new(false).open(path)?, false)
+        }
+        Err(error) => return Err(error),
+    };
     let found = file.metadata()?;
     let refuse = |why| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     if !found.is_file() {
@@ -134,7 +141,7 @@ fn open_file(path: &Path) -> io::Result<File> {
     if found.len() > MAX_BYTES {
         return refuse("it is larger than any database of profiles");
     }
-    Ok(file)
+    Ok((file, is_new))
 }
 
 fn damaged(path: &Path, why: impl Into<redb::Error>) -> ProfilesError {
@@ -158,31 +165,65 @@ fn with_database<T>(
     what: impl FnOnce(&mut Database) -> Result<T, redb::Error>,
 ) -> Result<T, ProfilesError> {
     IS_CAUGHT.set(true);
+    let made = Cell::new(None);
     // What is broken by a panic is the database, and that is gone with it.
     let done = catch_unwind(AssertUnwindSafe(|| {
-        let mut database = patiently(path, patience)?;
+        let mut database = patiently(path, patience, &made)?;
         what(&mut database).map_err(|why| damaged(path, why))
     }));
     IS_CAUGHT.set(false);
-    done.unwrap_or_else(|panic| {
+    let done = done.unwrap_or_else(|panic| {
         let why = panic.downcast_ref::<&str>().map(|why| why.to_string());
         let why = why.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
         Err(ProfilesError::Database { path: path.to_path_buf(), why })
-    })
+    });
+    match (done, made.get()) {
+        (Err(ProfilesError::Database { path, why }), Some(made)) => {
+            remove_half(&path, made);
+            Err(ProfilesError::File { path, source: io::Error::other(why) })
+        }
+        (done, _) => done,
+    }
 }
 
-/// The database of a file. Another daemon has it for a moment only.
-fn patiently(path: &Path, patience: Duration) -> Result<Database, ProfilesError> {
+/// Which file one is.
+type FileId = (u64, u64);
+
+/// What could not be completed (a full disk) would be refused by all later daemons.
+fn remove_half(path: &Path, made: FileId) {
+    let is_it = |found: std::fs::Metadata| (found.dev(), found.ino()) == made;
+    if path.symlink_metadata().is_ok_and(is_it)
+        && let Err(error) = std::fs::remove_file(path)
+    {
+        tracing::warn!(%error, path = %path.display(), "half a database of profiles is left");
+    }
+}
+
+/// The database of a file, and which one, if it was `made` by this. Another daemon has it for a moment only.
+fn patiently(
+    path: &Path,
+    patience: Duration,
+    made: &Cell<Option<FileId>>,
+) -> Result<Database, ProfilesError> {
     let since = Instant::now();
     loop {
-        let file = open_file(path);
+        let opened = open_file(path).and_then(|(file, is_new)| {
+            let found = file.metadata()?;
+            made.set(is_new.then(|| (found.dev(), found.ino())));
+            Ok(file)
+        });
         let file =
-            file.map_err(|source| ProfilesError::File { path: path.to_path_buf(), source })?;
+            opened.map_err(|source| ProfilesError::File { path: path.to_path_buf(), source })?;
         let mut builder = Builder::new();
         builder.set_cache_size(CACHE_BYTES);
         match builder.create_file(file) {
             Ok(database) => return Ok(database),
-            Err(redb::DatabaseError::DatabaseAlreadyOpen) if since.elapsed() < patience => {
+            Err(why @ redb::DatabaseError::DatabaseAlreadyOpen) => {
+                // Whoever was quicker completes it.
+                made.set(None);
+                if since.elapsed() >= patience {
+                    return Err(damaged(path, why));
+                }
                 std::thread::sleep(A_MOMENT);
             }
             Err(why) => return Err(damaged(path, why)),
@@ -307,6 +348,34 @@ mod tests {
         for number in 0..3 {
             assert_eq!(profiles.of(&number.to_string()), Some(&profile(19)));
         }
+    }
+
+    /// A full disk leaves no half database, which every later daemon would refuse.
+    #[test]
+    fn what_could_not_be_completed_is_gone_again() {
+        let test = "profiles::full_disk";
+        let dir = tempfile::tempdir().expect("a directory");
+        let place = dir.path().join("small");
+        std::fs::create_dir(&place).expect("a directory");
+        let mut mount = std::process::Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=64k,mode=700", "tmpfs"]).arg(&place);
+        if !mount.status().is_ok_and(|status| status.success()) {
+            return crate::skip::skip(test, "no tmpfs can be mounted (not root)");
+        }
+        let (path, rest) = (place.join("profiles"), place.join("rest"));
+        std::fs::write(&rest, [7; 128 << 10]).expect_err("there is less room than that");
+        let full = Profiles::open(&path, PATIENCE).map(drop);
+        let is_left = path.exists();
+        std::fs::remove_file(&rest).expect("it is there");
+        // One that was there is not removed.
+        std::fs::write(&path, [7; 5000]).expect("there is room");
+        let other = Profiles::open(&path, PATIENCE).map(drop);
+        let stays = path.exists();
+        let unmounted = std::process::Command::new("umount").arg(&place).status();
+        assert!(unmounted.is_ok_and(|status| status.success()));
+        let said = full.expect_err("it is too small").to_string();
+        assert!(!is_left && !said.contains("move it away"), "{said}");
+        assert!(matches!(other, Err(ProfilesError::Database { .. })) && stays, "{other:?}");
     }
 
     #[test]

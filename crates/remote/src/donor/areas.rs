@@ -5,18 +5,21 @@
 //! for forgetting some.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use super::account::Account;
+use super::memory::{Kept, Memory};
 use crate::keys::PublicKey;
 use crate::secure::Session;
 use crate::wire::Status;
 
-/// What a piece takes beside its bytes.
-const PIECE_BYTES: u64 = 96;
+/// What a piece takes beside its pages: its entry, and two nodes of the kernel's that have no other page where a borrower
+/// wants that.
+const PIECE_BYTES: u64 = 96 + 2 * 576;
 /// What an area takes in which something is, beside its pieces: its entry, and the first leaf of its map.
 const AREA_BYTES: u64 = 640;
 /// Pieces that are forgotten before others have their turn.
@@ -29,7 +32,7 @@ pub type Owner = (PublicKey, Session);
 
 #[derive(Debug)]
 struct Area {
-    pieces: BTreeMap<u64, Box<[u8]>>,
+    pieces: BTreeMap<u64, Kept>,
     bytes: u64,
     /// Which link has it: counted up, so that an older one has it no more.
     link: u64,
@@ -41,6 +44,7 @@ struct Area {
 #[derive(Debug)]
 pub struct Areas {
     inside: Mutex<Inside>,
+    memory: Memory,
     written_bytes: AtomicU64,
     read_bytes: AtomicU64,
 }
@@ -63,18 +67,22 @@ pub struct Held {
 
 impl Areas {
     /// Of so many bytes together.
-    pub fn new(limit_bytes: u64) -> Areas {
+    ///
+    /// # Errors
+    /// There is no memory that could be lent.
+    pub fn new(limit_bytes: u64) -> io::Result<Areas> {
         let account = Account::new(limit_bytes);
-        Areas {
+        Ok(Areas {
             inside: Mutex::new(Inside {
                 areas: HashMap::new(),
                 empty: HashMap::new(),
                 account,
                 links: 0,
             }),
+            memory: Memory::new()?,
             written_bytes: AtomicU64::new(0),
             read_bytes: AtomicU64::new(0),
-        }
+        })
     }
 
     /// A link of `owner` has its area from now on, and no earlier one; and whether it was there.
@@ -121,7 +129,15 @@ impl Areas {
         let gone: Vec<Area> = over.iter().filter_map(|owner| inside.remove(owner)).collect();
         // That takes a while for many pieces, and others wait for nothing of it.
         drop(inside);
+        self.have_back(gone);
+    }
+
+    /// Lent again can be only what the kernel has back.
+    fn have_back(&self, gone: Vec<Area>) -> u64 {
+        let bytes = gone.iter().map(|area| area.bytes).sum();
         drop(gone);
+        self.inside.lock().account.give_back(bytes);
+        bytes
     }
 
     /// The largest areas are gone, one at least and so many that `wanted` bytes are free, as far as there are any; what that
@@ -134,7 +150,7 @@ impl Areas {
         by_size.sort_unstable();
         let (mut freed, mut gone) = (0, Vec::new());
         while let Some((bytes, owner)) = by_size.pop() {
-            gone.push(inside.remove(&owner));
+            gone.extend(inside.remove(&owner));
             freed += bytes;
             if freed >= wanted {
                 break;
@@ -142,19 +158,19 @@ impl Areas {
         }
         // That takes a while for many pieces, and others wait for nothing of it.
         drop(inside);
-        drop(gone);
-        freed
+        self.have_back(gone)
     }
 
     /// Stores a piece. `None` if the area is another link's by now, or gone.
     pub fn write(&self, held: Held, at: u64, bytes: &[u8]) -> Option<Status> {
-        let piece: Box<[u8]> = bytes.into();
+        // No page for it, no room.
+        let Ok(piece) = self.memory.keep(bytes) else { return Some(Status::NoRoom) };
         let mut guard = self.inside.lock();
         let Inside { areas, account, .. } = &mut *guard;
         let area = areas.get_mut(&held.owner).filter(|area| area.link == held.link)?;
         let of_area = if area.pieces.is_empty() { AREA_BYTES } else { 0 };
-        let before = area.pieces.get(&at).map_or(0, |piece| piece.len() as u64 + PIECE_BYTES);
-        let after = bytes.len() as u64 + PIECE_BYTES + of_area;
+        let before = area.pieces.get(&at).map_or(0, |piece| piece.taken() + PIECE_BYTES);
+        let after = piece.taken() + PIECE_BYTES + of_area;
         if !account.change(before, after) {
             return Some(Status::NoRoom);
         }
@@ -171,13 +187,8 @@ impl Areas {
         let Some((start, piece)) = area.pieces.range(..=at).next_back() else {
             return Some(Status::Gone);
         };
-        let skip = usize::try_from(at - start).unwrap_or(usize::MAX);
-        let Some(rest) = piece.get(skip..).filter(|rest| !rest.is_empty()) else {
-            return Some(Status::Gone);
-        };
-        let rest = &rest[..len.min(rest.len())];
-        out.extend_from_slice(rest);
-        self.read_bytes.fetch_add(rest.len() as u64, Relaxed);
+        let Some(read) = piece.read(at - start, len, out) else { return Some(Status::Gone) };
+        self.read_bytes.fetch_add(read as u64, Relaxed);
         Some(Status::Done)
     }
 
@@ -194,16 +205,16 @@ impl Areas {
         let area = inside.area(held)?;
         let there = area.pieces.range(at..end).map(|(start, _)| *start);
         let there: Vec<u64> = there.take(FORGET_AT_ONCE).collect();
-        let mut freed = 0;
-        for start in &there {
-            let piece = area.pieces.remove(start);
-            freed += piece.map_or(0, |piece| piece.len() as u64 + PIECE_BYTES);
-        }
+        let gone: Vec<Kept> = there.iter().filter_map(|start| area.pieces.remove(start)).collect();
+        let mut freed = gone.iter().map(|piece| piece.taken() + PIECE_BYTES).sum();
         if area.pieces.is_empty() && !there.is_empty() {
             freed += AREA_BYTES;
         }
         area.bytes -= freed;
-        inside.account.give_back(freed);
+        // Others have their turn while the kernel has it back.
+        drop(inside);
+        drop(gone);
+        self.inside.lock().account.give_back(freed);
         Some(there.len() == FORGET_AT_ONCE)
     }
 
@@ -229,6 +240,7 @@ impl Inside {
         let Some(empty) = self.empty.get_mut(&key) else { return };
         if empty.len() >= EMPTY_OF_ONE {
             for session in std::mem::take(empty) {
+                // Nothing is in it.
                 self.remove(&(key, session));
             }
         }
@@ -247,10 +259,10 @@ impl Inside {
         self.areas.get_mut(&held.owner).filter(|area| area.link == held.link)
     }
 
+    /// What it had still counts as lent.
     fn remove(&mut self, owner: &Owner) -> Option<Area> {
         let gone = self.areas.remove(owner)?;
         self.is_empty_no_more(owner);
-        self.account.give_back(gone.bytes);
         Some(gone)
     }
 }
@@ -260,6 +272,15 @@ mod tests {
     use clew_core::seeded::Seeded;
 
     use super::*;
+
+    fn areas_of(limit_bytes: u64) -> Areas {
+        Areas::new(limit_bytes).expect("a file of memory")
+    }
+
+    /// What so many bytes of a piece count for.
+    fn counted(bytes: usize) -> u64 {
+        (bytes as u64).next_multiple_of(rustix::param::page_size() as u64) + PIECE_BYTES
+    }
 
     fn owner(number: u8) -> Owner {
         (PublicKey([number; 32]), Session([number; 16]))
@@ -275,7 +296,7 @@ mod tests {
     #[test]
     fn pieces_are_as_they_were_written_and_counted() {
         let mut draw = Seeded::of(1, &[]);
-        let areas = Areas::new(1 << 20);
+        let areas = areas_of(1 << 20);
         let (held, _) = areas.hold(owner(1));
         let mut model: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
         for _ in 0..5000 {
@@ -313,7 +334,7 @@ mod tests {
                 }
             }
             let of_area = if model.is_empty() { 0 } else { AREA_BYTES };
-            let used: u64 = model.values().map(|piece| piece.len() as u64 + PIECE_BYTES).sum();
+            let used: u64 = model.values().map(|piece| counted(piece.len())).sum();
             let used = used + of_area;
             assert_eq!(areas.room(), (used, (1 << 20) - used));
         }
@@ -322,9 +343,33 @@ mod tests {
         assert_eq!(areas.room().0, 0);
     }
 
+    /// It has one piece of eight stay, and writes larger ones between them: a heap would keep what lies there.
+    #[test]
+    fn who_mixes_sizes_takes_no_more_memory_than_is_lent() {
+        const LIMIT: u64 = 16 << 20;
+        let areas = areas_of(LIMIT);
+        let (held, _) = areas.hold(owner(1));
+        let (mut at, mut size) = (0, 100);
+        for _ in 0..8 {
+            let begin = at;
+            while areas.write(held, at, &vec![1; size]).unwrap() == Status::Done {
+                at += 1;
+                assert!(areas.memory.taken_bytes() <= areas.room().0);
+            }
+            assert!(areas.room().1 < counted(size) && at > begin, "all of it is lent");
+            for one in (begin..at).filter(|one| one % 8 > 0) {
+                areas.forget(held, one, 1).unwrap();
+            }
+            assert!(areas.memory.taken_bytes() <= areas.room().0, "it is given back");
+            size = (size * 9).min(1 << 20);
+        }
+        areas.forget(held, 0, u64::MAX).unwrap();
+        assert_eq!((areas.memory.taken_bytes(), areas.room().0), (0, 0));
+    }
+
     #[test]
     fn a_link_that_was_followed_by_another_has_nothing_any_more() {
-        let areas = Areas::new(1 << 20);
+        let areas = areas_of(1 << 20);
         let (old, known) = areas.hold(owner(1));
         assert!(!known);
         areas.write(old, 0, &[1; 4096]).unwrap();
@@ -348,7 +393,7 @@ mod tests {
 
     #[test]
     fn nobody_has_what_is_another_ones() {
-        let areas = Areas::new(1 << 20);
+        let areas = areas_of(1 << 20);
         let (one, _) = areas.hold(owner(1));
         let (other, _) = areas.hold((owner(1).0, Session([9; 16])));
         areas.write(one, 0, &[1; 100]).unwrap();
@@ -363,7 +408,7 @@ mod tests {
     /// Who has it in many sessions gives no less than who has it in one.
     #[test]
     fn so_much_is_taken_back_as_is_wanted() {
-        let areas = Areas::new(1 << 30);
+        let areas = areas_of(1 << 30);
         for number in 0..1000 {
             let bytes = if number == 7 { 8192 } else { 4096 };
             let (held, _) = areas.hold(session(number));
@@ -371,8 +416,8 @@ mod tests {
             areas.leave(held);
         }
         let used = areas.room().0;
-        let freed = areas.take_largest(100 * 4096);
-        assert!((100 * 4096..101 * 4096 + 8192).contains(&freed), "{freed}");
+        let freed = areas.take_largest(100 * counted(4096));
+        assert!((100 * counted(4096)..102 * counted(8192)).contains(&freed), "{freed}");
         assert_eq!(areas.room().0, used - freed);
         assert!(!areas.hold(session(7)).1, "the largest first");
         assert_eq!(areas.take_largest(u64::MAX), used - freed);
@@ -382,7 +427,7 @@ mod tests {
     /// A borrower has many small pieces, and gives them all back in one go.
     #[test]
     fn who_forgets_much_holds_up_nobody() {
-        let areas = Areas::new(1 << 30);
+        let areas = areas_of(1 << 30);
         let (many, _) = areas.hold(owner(1));
         let pieces = 3 * FORGET_AT_ONCE as u64;
         assert!((0..pieces).all(|at| areas.write(many, at, &[0]) == Some(Status::Done)));
@@ -396,7 +441,7 @@ mod tests {
     /// Another session with each link, and nothing else.
     #[test]
     fn areas_of_which_nothing_is_used_are_few() {
-        let areas = Areas::new(1 << 20);
+        let areas = areas_of(1 << 20);
         for number in 0..1000 {
             let (held, _) = areas.hold(session(number));
             areas.leave(held);
@@ -407,14 +452,14 @@ mod tests {
     /// A session takes memory, whatever little is in it.
     #[test]
     fn areas_in_which_little_is_are_counted() {
-        let areas = Areas::new(1 << 20);
+        let areas = areas_of(1 << 20);
         let mut stored = 0;
         for number in 0..10_000 {
             let (held, _) = areas.hold(session(number));
             stored += usize::from(areas.write(held, 0, &[1]) == Some(Status::Done));
             areas.leave(held);
         }
-        assert_eq!(stored, (1 << 20) / (1 + PIECE_BYTES + AREA_BYTES) as usize);
+        assert_eq!(stored, (1 << 20) / (counted(1) + AREA_BYTES) as usize);
         assert!(areas.inside.lock().areas.len() < stored + 100);
         // All of it is given back.
         for number in 0..stored as u32 {

@@ -1,6 +1,6 @@
 //! The machine that lends: what of its memory is lent to whom, and who asks.
 //!
-//! - [`areas`]: what borrowers have here, [`account`]: how much that is; `serve`: one thread a borrower, which answers its questions in their order;
+//! - [`areas`]: what borrowers have here, `memory`: where that lies, [`account`]: how much it is; `serve`: one thread a borrower, which answers its questions in their order;
 //!   `strangers`: who has not proven yet who it is; `pressure`: whether this machine wants its memory back.
 //!
 //! Memory is taken as it is used and given back as it is forgotten, all borrowers together are kept to one limit. A
@@ -11,6 +11,7 @@
 
 pub mod account;
 pub mod areas;
+mod memory;
 mod pressure;
 mod serve;
 pub(crate) mod strangers;
@@ -103,11 +104,11 @@ impl Donor {
     /// Lends to whom `keys` know and who comes to `listener`, from threads of its own.
     ///
     /// # Errors
-    /// If the system gives no thread.
+    /// If the system gives no thread, or no memory that could be lent.
     pub fn new(listener: TcpListener, keys: Keys, lending: Lending) -> io::Result<Donor> {
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
-            areas: Areas::new(lending.memory_bytes),
+            areas: Areas::new(lending.memory_bytes)?,
             pressure: Pressure::default(),
             lending,
             keys,
