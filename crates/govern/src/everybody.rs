@@ -6,8 +6,7 @@ use std::fs;
 use std::io;
 
 use clew_live::programs::proc_stat::text_of;
-
-use crate::targets::nobody_can_be_seen;
+use rustix::io::Errno;
 
 /// What is read there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +56,12 @@ pub(crate) fn everybody() -> io::Result<HashMap<u32, Seen>> {
         }
     }
     Ok(found)
+}
+
+/// Whether an error says nothing of the process that was asked for: there are no descriptors, or no memory.
+pub(crate) fn nobody_can_be_seen(error: &io::Error) -> bool {
+    let ours = [Errno::MFILE, Errno::NFILE, Errno::NOMEM];
+    ours.map(|errno| Some(errno.raw_os_error())).contains(&error.raw_os_error())
 }
 
 #[cfg(test)]

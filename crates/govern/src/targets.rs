@@ -13,11 +13,10 @@ use std::time::{Duration, Instant};
 use clew_live::programs::proc_stat::{Stat, text_of};
 use clew_live::programs::scope;
 use clew_live::survival::predecessor::ProcessName;
-use rustix::io::Errno;
 
 use crate::agents::Agents;
 use crate::error::GovernError;
-use crate::everybody::{Seen, everybody};
+use crate::everybody::{Seen, everybody, nobody_can_be_seen};
 
 /// What was named.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -387,12 +386,6 @@ fn stats_of(pids: &HashSet<u32>) -> io::Result<HashMap<u32, Stat>> {
         }
     }
     Ok(found)
-}
-
-/// Whether an error says nothing of the process that was asked for: there are no descriptors, or no memory.
-pub(crate) fn nobody_can_be_seen(error: &io::Error) -> bool {
-    let ours = [Errno::MFILE, Errno::NFILE, Errno::NOMEM];
-    ours.map(|errno| Some(errno.raw_os_error())).contains(&error.raw_os_error())
 }
 
 #[cfg(test)]

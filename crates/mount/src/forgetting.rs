@@ -1,11 +1,9 @@
 //! Who has the kernel forget names: those that mean something else now, and the oldest where it knows too many inodes.
 //!
 //! The kernel waits for the directory's lock then, which a user may keep for as long as he likes (he lists the directory into
-//! memory that does not come), and nothing ends that. So a thread does this and nothing else, for which nobody waits. Names
-//! that are to be told are kept until they are; of more than so many which they are is not kept, and all that the kernel may know are told.
+//! memory that does not come), and nothing ends that. So a thread does this and nothing else, for which nobody waits.
 
-use std::collections::BTreeSet;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,7 +11,6 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use fuser::{INodeNo, Notifier};
-use parking_lot::{Condvar, Mutex};
 use rustix::fs::{FileType, OFlags};
 
 use crate::server::Server;
@@ -22,58 +19,6 @@ use crate::server::Server;
 const ROUND: Duration = Duration::from_millis(10);
 /// Names that are forgotten in one go, as there are too many.
 const OLDEST: usize = 256;
-/// Names that are kept until they are told.
-const MOST: usize = 4096;
-
-/// A name in a directory, as the kernel calls that.
-type InDirectory = (u64, OsString);
-
-/// Names that are to be told.
-#[derive(Debug, Default)]
-pub struct Changed {
-    waiting: Mutex<Waiting>,
-    more: Condvar,
-}
-
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Waiting {
-    names: BTreeSet<InDirectory>,
-    /// More than are kept.
-    all: bool,
-}
-
-impl Changed {
-    /// These mean something else now, perhaps.
-    pub fn add(&self, names: BTreeSet<InDirectory>) {
-        if names.is_empty() {
-            return;
-        }
-        let mut waiting = self.waiting.lock();
-        if !waiting.all {
-            waiting.names.extend(names);
-            waiting.all = waiting.names.len() > MOST;
-        }
-        if waiting.all {
-            waiting.names.clear();
-        }
-        self.more.notify_one();
-    }
-
-    /// Which ones nobody knows.
-    pub fn add_all(&self) {
-        *self.waiting.lock() = Waiting { names: BTreeSet::new(), all: true };
-        self.more.notify_one();
-    }
-
-    /// What waits, after a while if there is nothing.
-    fn take(&self, most: Duration) -> Waiting {
-        let mut waiting = self.waiting.lock();
-        if *waiting == Waiting::default() {
-            self.more.wait_for(&mut waiting, most);
-        }
-        std::mem::take(&mut waiting)
-    }
-}
 
 /// Starts it; it ends with the mount, unless somebody keeps a directory's lock.
 ///
@@ -136,32 +81,5 @@ fn forget_oldest(server: &Server, notifier: &Notifier) {
             tracing::debug!("the kernel keeps a name: {error}");
         }
         server.names.kept(name);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn names(numbers: std::ops::Range<usize>) -> BTreeSet<InDirectory> {
-        numbers.map(|number| (1, number.to_string().into())).collect()
-    }
-
-    #[test]
-    fn names_wait_until_they_are_told_and_of_many_all_are() {
-        let changed = Changed::default();
-        let take = || changed.take(Duration::ZERO);
-        assert_eq!(take(), Waiting::default());
-        changed.add(names(0..2));
-        changed.add(names(1..3));
-        assert_eq!(take(), Waiting { names: names(0..3), all: false });
-        changed.add(names(0..MOST));
-        changed.add(names(MOST..MOST + 1));
-        changed.add(names(0..1));
-        let all = Waiting { all: true, ..Waiting::default() };
-        assert_eq!(take(), all);
-        changed.add(names(0..1));
-        changed.add_all();
-        assert_eq!((take(), take()), (all, Waiting::default()));
     }
 }

@@ -20,6 +20,7 @@
 
 mod as_user;
 mod buffer;
+mod changed;
 mod counters;
 mod door;
 mod evictor;

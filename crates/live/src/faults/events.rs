@@ -26,11 +26,12 @@ use clew_core::{Event, PageId, Vpn};
 use clew_store::journal::MESSAGES;
 use clew_store::points;
 
+use crate::faults::doubts::without;
 use crate::faults::interrupter::Interrupter;
 use crate::faults::order::{self, Layout, Next, Trust};
 use crate::faults::populating::is_left_to_the_kernel;
 use crate::faults::uffd::{Message, Uffd};
-use crate::faults::unmapped::{marked, out_in, without};
+use crate::faults::unmapped::{marked, out_in};
 use crate::message::Message as ToGovernor;
 use crate::programs::facts;
 use crate::programs::memory::ProgramMemory;

@@ -46,28 +46,3 @@ pub fn marked(process: &Process, ranges: &[Range<u64>], page_bytes: u64) -> Vec<
     }
     found
 }
-
-/// What of `ranges` is not in `taken`.
-pub fn without(ranges: Vec<Range<u64>>, taken: &Range<u64>) -> Vec<Range<u64>> {
-    let parts = |range: Range<u64>| {
-        let before = range.start..range.end.min(taken.start);
-        let behind = range.start.max(taken.end)..range.end;
-        [before, behind].into_iter().filter(|part| !part.is_empty())
-    };
-    ranges.into_iter().flat_map(parts).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_moved_to_a_place_is_not_what_was_there() {
-        let there = || vec![10..20, 30..40];
-        assert_eq!(without(there(), &(0..10)), there());
-        assert_eq!(without(there(), &(20..30)), there());
-        assert_eq!(without(there(), &(12..15)), [10..12, 15..20, 30..40]);
-        assert_eq!(without(there(), &(15..35)), [10..15, 35..40]);
-        assert_eq!(without(there(), &(0..50)), []);
-    }
-}
