@@ -69,6 +69,37 @@ fn a_program_that_execs_starts_anew() {
     fixture.assert_daemon_lives();
 }
 
+/// It becomes the next one just as it is made ready to be managed: that one is managed all the same.
+#[test]
+fn programs_that_execute_the_next_one_at_any_moment_are_managed_in_the_end() {
+    const AGAIN: &str = "\
+        import os, random, sys, time\n\
+        held = bytearray(20 << 20)\n\
+        left = int(sys.argv[1])\n\
+        if left:\n    \
+            time.sleep(random.random() * 0.03)\n    \
+            os.execv(sys.executable, [sys.executable, sys.argv[0], str(left - 1)])\n\
+        print('ready', flush=True)\n\
+        sys.stdin.readline()\n";
+    let test = "lifecycle::programs_that_execute_the_next_one_at_any_moment";
+    if !can_run(test, &["python3"]) {
+        return;
+    }
+    let mut fixture = Fixture::start("1GiB");
+    let script = fixture.dir.join("again.py");
+    fs::write(&script, AGAIN).expect("written");
+    let script = script.to_str().expect("UTF-8").to_string();
+    let names: Vec<String> = (0..24).map(|number| format!("again{number}")).collect();
+    let start = |name: &String| fixture.run(name, &["python3", &script, "8"]);
+    let mut programs: Vec<_> = names.iter().map(start).collect();
+    for (name, program) in names.iter().zip(&mut programs) {
+        program.wait_line("ready", LONG);
+        fixture.wait_resident(name, 18 << 20);
+    }
+    programs.into_iter().for_each(Program::quit);
+    fixture.assert_daemon_lives();
+}
+
 #[test]
 fn forked_children_have_the_right_pages() {
     let Some((mut fixture, mut program, sum)) = swapped_out("lifecycle::forks", &ZRAM) else {

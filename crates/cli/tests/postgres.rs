@@ -162,6 +162,9 @@ fn under_roots_daemon_it_is_plainly_not_managed() {
     let server = fixture.run("postgres", &as_other_user(&clusters.server("served")));
     let mut twins_client = clusters.client(&dir, "twin");
     let mut client = clusters.client(&dir, "served");
+    // What has become the server was root's, and its memory may be there for a moment still.
+    let is_gone = || fixture.app("postgres").processes.iter().all(|p| !p.managed).then_some(());
+    assert!(poll(LONG, is_gone).is_some(), "{:?}", fixture.app("postgres"));
     for query in QUERIES {
         client.send(query);
         let _ = fixture.try_swap_out("postgres");

@@ -145,6 +145,14 @@ struct Waiting {
     resident: u64,
 }
 
+impl Waiting {
+    /// Whether what was prepared as `pid` is this: the process may have become another program's meanwhile, which waits in
+    /// its own right.
+    fn is_prepared_as(&self, pid: u32) -> bool {
+        self.pid == pid && self.candidate.is_none()
+    }
+}
+
 /// The policy thread's state.
 pub struct Governor {
     shared: Arc<Shared>,

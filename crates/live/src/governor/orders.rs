@@ -148,12 +148,12 @@ impl Governor {
         }
         match done.managed {
             Some(Ok(process)) => {
-                self.waiting.retain(|w| w.pid != process.pid());
+                self.waiting.retain(|w| !w.is_prepared_as(process.pid()));
                 tracing::info!(pid = process.pid(), command = process.command, "managed");
             }
             Some(Err((pid, error))) => {
                 tracing::info!(pid, %error, "cannot be managed");
-                if let Some(w) = self.waiting.iter_mut().find(|w| w.pid == pid) {
+                if let Some(w) = self.waiting.iter_mut().find(|w| w.is_prepared_as(pid)) {
                     w.shares_with = match error {
                         AttachError::Shared { pid } => Some(pid),
                         _ => None,
