@@ -1,4 +1,4 @@
-//! `clew bench`: each case that needs real programs runs to its end, finds every page as it was written, and tells a ratio.
+//! `clew bench`: cases that drive a worker of their own run to their end, find every page as it was written, and tell a ratio.
 //! What the ratio is, is no test's business.
 
 use std::path::Path;

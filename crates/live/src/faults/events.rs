@@ -11,7 +11,8 @@
 //!
 //! Messages are read under the space's lock: while one that drops pages is on its way, none may be
 //! put. Who holds it waits for nobody (see [`crate::faults::uffd`]), but for 50 ms, once, where a forked
-//! child's agent has it wait. Such an agent may have read messages itself: what is stored and what the
+//! child's agent has it wait, and for an event that is missing ([`OUTSTANDING`]): what other threads of the program are in is
+//! asked meanwhile, as one of them may have to be let go on for it. Such an agent may have read messages itself: what is stored and what the
 //! program is told of its memory do not fit any more, and its program is ended rather than served.
 
 use std::cmp::Reverse;

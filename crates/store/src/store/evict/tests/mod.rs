@@ -325,8 +325,7 @@ fn full_pool_can_evict(pool: PoolKind) {
         match world.store.evict(&mut world.ctx, handle, LogId::FLASH, FlashForm::AsStored) {
             Ok(()) => evicted += 1,
             Err(EvictError::NotWorth { .. }) => {}
-            // What was evicted takes its room until it is written.
-            Err(EvictError::Append(AppendError::NoBuffer) | EvictError::NoRoom { .. }) => {
+            Err(EvictError::Append(AppendError::NoBuffer)) => {
                 assert!(world.store.log(LogId::FLASH).unwrap().flush());
             }
             Err(error) => panic!("{error} after {evicted}"),
