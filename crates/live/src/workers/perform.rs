@@ -168,7 +168,9 @@ fn put_untouched(shared: &Shared, process: &Process) {
     for (start, end) in regions {
         let first = Vpn::of_addr(start, shared.page_bytes);
         let pages = (end - start) / shared.page_bytes;
-        left -= shared.mover.put_untouched(&process.space, first, pages, left);
+        for (hole, pages) in process.memory.holes(first, pages) {
+            left -= shared.mover.put_untouched(&process.space, hole, pages, left);
+        }
     }
 }
 
