@@ -9,7 +9,7 @@ use super::class::FRAME_BYTES;
 pub struct Budget {
     used_frames: AtomicU64,
     limit_frames: u64,
-    /// Frames below the limit that only [`For::Replacing`] takes.
+    /// Frames below the limit that only [`For::Leaving`] takes.
     kept_frames: AtomicU64,
 }
 
@@ -18,8 +18,9 @@ pub struct Budget {
 pub enum For {
     /// Something new.
     New,
-    /// Something smaller in the place of what there is: that goes on where nothing new has room.
-    Replacing,
+    /// What stays of a block that leaves the pool: blocks must leave where nothing new has room. It may be larger than the
+    /// object in whose place it is, whose block had parts.
+    Leaving,
 }
 
 impl Budget {
@@ -38,7 +39,7 @@ impl Budget {
         *self.used_frames.get_mut() += frames;
     }
 
-    /// Keeps so many frames for replacing, of those that are not taken by others yet.
+    /// Keeps so many frames for [`For::Leaving`], of those that are not taken by others yet.
     pub(super) fn keep(&self, frames: u64) {
         self.kept_frames.store(frames, Relaxed);
     }
@@ -52,7 +53,7 @@ impl Budget {
     pub fn charge_for(&self, what: For, frames: u64) -> bool {
         let kept = match what {
             For::New => self.kept_frames.load(Relaxed),
-            For::Replacing => 0,
+            For::Leaving => 0,
         };
         let limit = self.limit_frames.saturating_sub(kept);
         let fits = |used: u64| used.checked_add(frames).filter(|sum| *sum <= limit);

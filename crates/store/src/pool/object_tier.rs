@@ -4,6 +4,7 @@ use std::fmt;
 
 use clew_core::FrameFacts;
 
+use super::budget::For;
 use super::object::Header;
 use super::{Found, NoRoom, Usage};
 use crate::adopt::AdoptError;
@@ -58,7 +59,7 @@ pub trait ObjectTier: fmt::Debug + Send + Sync + Sized + 'static {
 
     /// Puts another object in the place of that of `handle`, at once for whoever reads, whose references it
     /// keeps; false, and nothing done, if nobody has one, or the object is not one of which `still` says so.
-    /// `header.handle` and `header.len` are filled in here. Whoever dies leaves the one or the other.
+    /// `header.handle` and `header.len` are filled in here. `what`: whether what is kept may be used for it. Whoever dies leaves the one or the other.
     ///
     /// # Errors
     /// [`NoRoom`], and nothing changed.
@@ -67,11 +68,11 @@ pub trait ObjectTier: fmt::Debug + Send + Sync + Sized + 'static {
         handle: u32,
         header: Header,
         pieces: &[&[u8]],
+        what: For,
         still: impl Fn(&Header, &[u8]) -> bool,
     ) -> Result<bool, NoRoom>;
 
-    /// Lets nothing new have the last `bytes` of the room there is, so that replacing something by something
-    /// smaller goes on where there is no room for anything new.
+    /// Lets only [`For::Leaving`] have the last `bytes` of the room there is.
     fn keep_for_replacing(&self, bytes: u64);
 
     /// Adds a reference; false, and nothing done, if there is no such object.

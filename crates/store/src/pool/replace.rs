@@ -41,11 +41,12 @@ impl Pool {
         handle: u32,
         header: Header,
         pieces: &[&[u8]],
+        what: For,
         still: impl Fn(&Header, &[u8]) -> bool,
     ) -> Result<bool, NoRoom> {
-        match self.try_replace(handle, header, pieces, &still) {
+        match self.try_replace(handle, header, pieces, what, &still) {
             Err(NoRoom) if self.slabs.trim(&self.budget) > 0 => {
-                self.try_replace(handle, header, pieces, &still)
+                self.try_replace(handle, header, pieces, what, &still)
             }
             done => done,
         }
@@ -56,6 +57,7 @@ impl Pool {
         handle: u32,
         header: Header,
         pieces: &[&[u8]],
+        what: For,
         still: &impl Fn(&Header, &[u8]) -> bool,
     ) -> Result<bool, NoRoom> {
         let len = payload_bytes(pieces);
@@ -67,7 +69,6 @@ impl Pool {
         let Some(old_len) = self.payload_if(old_class, old.place(), handle, still) else {
             return Ok(false);
         };
-        let what = if len < old_len { For::Replacing } else { For::New };
         let place = self.take_object(both.of(new_class), new_class, what)?;
         let to = self.address(&self.classes[usize::from(new_class)].shape, place);
         // SAFETY: the object was free, and the write lock of its class keeps readers and compaction off. Header
@@ -86,7 +87,7 @@ impl Pool {
     }
 
     /// Gives up the object of a handle, if it is one of which `still` says so and somebody has a reference,
-    /// once `leave`, which is told its payload bytes, has made the handle lead elsewhere. False, and nothing
+    /// once `leave` has made the handle lead elsewhere. False, and nothing
     /// done, if it has not.
     ///
     /// # Errors
@@ -95,13 +96,13 @@ impl Pool {
         &self,
         handle: u32,
         still: &impl Fn(&Header, &[u8]) -> bool,
-        leave: impl FnOnce(usize) -> Result<bool, NoRoom>,
+        leave: impl FnOnce() -> Result<bool, NoRoom>,
     ) -> Result<bool, NoRoom> {
         let Some((class, entry, mut state)) = self.lock_class(handle) else { return Ok(false) };
         let Some(len) = self.payload_if(class, entry.place(), handle, still) else {
             return Ok(false);
         };
-        let done = leave(len)?;
+        let done = leave()?;
         if done {
             let emptied = self.drop_object(&mut state, class, entry.place(), len);
             drop(state);

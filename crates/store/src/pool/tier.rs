@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
+use super::budget::For;
 use super::class::FRAME_BYTES;
 use super::object::Header;
 use super::object_tier::ObjectTier;
@@ -52,9 +53,10 @@ impl ObjectTier for Pool {
         handle: u32,
         header: Header,
         pieces: &[&[u8]],
+        what: For,
         still: impl Fn(&Header, &[u8]) -> bool,
     ) -> Result<bool, NoRoom> {
-        Pool::replace(self, handle, header, pieces, still)
+        Pool::replace(self, handle, header, pieces, what, still)
     }
 
     fn keep_for_replacing(&self, bytes: u64) {

@@ -19,6 +19,7 @@ use crate::codec::{CodecContext, Stored};
 use crate::flash::{AppendError, CleanError, Cleaned, Flash, LogId, Names, Place};
 use crate::points;
 use crate::pool::NoRoom;
+use crate::pool::budget::For;
 use crate::pool::handle::REFS_PINNED;
 use crate::pool::object::{Header, MAX_PAYLOAD_BYTES};
 use crate::tier::ObjectTier;
@@ -188,7 +189,7 @@ impl<T: ObjectTier> Store<T> {
         stub::set_place(&mut stub, place);
         let of_stub = Header { codec: Stored::Stub, framed: false, ..header };
         let still = |found: &Header, bytes: &[u8]| found.codec == header.codec && bytes == payload;
-        match self.tier.replace(handle.raw(), of_stub, &[&stub], still) {
+        match self.tier.replace(handle.raw(), of_stub, &[&stub], For::Leaving, still) {
             Ok(true) => {
                 points::evict_replaced();
                 self.moved.fetch_add(1, Release);
@@ -303,7 +304,7 @@ impl<T: ObjectTier> Store<T> {
         let handle = block.handle().raw();
         let mut header = Header { codec: seen.codec, framed: seen.framed, ..block.header() };
         if !seen.framed && bytes.len() <= MAX_PAYLOAD_BYTES {
-            return self.tier.replace(handle, header, &[bytes], still);
+            return self.tier.replace(handle, header, &[bytes], For::New, still);
         }
         // A page that was decompressed for flash has no front.
         let mut front = if seen.framed { seen.body.to_vec() } else { vec![0; FIXED_BYTES] };
@@ -321,7 +322,7 @@ impl<T: ObjectTier> Store<T> {
             front.extend_from_slice(&part.to_le_bytes());
         }
         let tail = bytes.get(needed * MAX_PAYLOAD_BYTES..).unwrap_or(&[]);
-        self.tier.replace(handle, header, &[&front, tail], still)
+        self.tier.replace(handle, header, &[&front, tail], For::New, still)
     }
 
     /// Cleans a slot of a log: see [`Flash::clean`]. Waits for the device.
@@ -388,7 +389,7 @@ impl<T: ObjectTier> Names for Store<T> {
         }
         stub::set_place(&mut stub, to);
         let still = |found: &Header, payload: &[u8]| found.codec == Stored::Stub && payload == old;
-        self.tier.replace(handle, header, &[&stub], still) == Ok(true)
+        self.tier.replace(handle, header, &[&stub], For::Leaving, still) == Ok(true)
     }
 }
 

@@ -6,6 +6,7 @@ use clew_core::{FrameFacts, PoolKind};
 
 use super::ObjectTier;
 use crate::adopt::AdoptError;
+use crate::pool::budget::For;
 use crate::pool::object::Header;
 use crate::pool::z3fold::Z3fold;
 use crate::pool::{Found, NoRoom, Pool, Usage};
@@ -118,9 +119,10 @@ impl ObjectTier for AnyTier {
         handle: u32,
         header: Header,
         pieces: &[&[u8]],
+        what: For,
         still: impl Fn(&Header, &[u8]) -> bool,
     ) -> Result<bool, NoRoom> {
-        whichever!(self, tier => ObjectTier::replace(tier, handle, header, pieces, still))
+        whichever!(self, tier => ObjectTier::replace(tier, handle, header, pieces, what, still))
     }
 
     fn keep_for_replacing(&self, bytes: u64) {

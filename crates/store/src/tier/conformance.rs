@@ -22,6 +22,7 @@ use super::ObjectTier;
 use crate::adopt::tests::step;
 use crate::codec::Stored;
 use crate::pool::Found;
+use crate::pool::budget::For;
 use crate::pool::object::{Header, MAX_PAYLOAD_BYTES};
 
 /// A tier under test.
@@ -103,7 +104,7 @@ impl Object {
         let still = |header: &Header, payload: &[u8]| {
             header.checksum == old.checksum && payload == old.payload
         };
-        tier.replace(handle, header, &[one, other], still).ok()
+        tier.replace(handle, header, &[one, other], For::New, still).ok()
     }
 
     fn is_at(&self, tier: &impl ObjectTier, handle: u32) -> bool {
@@ -165,7 +166,7 @@ impl<T: ObjectTier> Played<T> {
         assert_eq!(self.tier.read(handle, |_, _| ()), None, "{handle} was removed");
         assert!(!self.tier.retain(handle), "{handle} was removed");
         let header = Header { checksum: 0, handle: 0, len: 0, codec: Stored::Raw, framed: false };
-        let replaced = self.tier.replace(handle, header, &[&[1]], |_, _| true);
+        let replaced = self.tier.replace(handle, header, &[&[1]], For::New, |_, _| true);
         assert_ne!(replaced, Ok(true), "{handle} was removed");
     }
 

@@ -260,7 +260,7 @@ impl Z3fold {
         let mut source = at(from);
         if from.abs_diff(to) < chunks {
             if state.spare.is_none() {
-                state.spare = self.new_frame(For::Replacing).ok();
+                state.spare = self.new_frame(For::Leaving).ok();
             }
             let Some(spare) = state.spare else { return };
             let spare = Place { slab: spare, object: 0 };

@@ -15,6 +15,7 @@ impl Z3fold {
         handle: u32,
         header: Header,
         pieces: &[&[u8]],
+        what: For,
         still: impl Fn(&Header, &[u8]) -> bool,
     ) -> Result<bool, NoRoom> {
         let len = payload_bytes(pieces);
@@ -30,11 +31,10 @@ impl Z3fold {
                     });
                     let Some((old, _)) = old else { return Ok(false) };
                     let old = (entry.place(), usize::from(old.len));
-                    self.replace_zpage(&mut state, old, &header, pieces, &mut emptied)
+                    self.replace_zpage(&mut state, old, &header, (pieces, what), &mut emptied)
                 }
-                (false, None) => self.small.replace(handle, header, pieces, &still),
-                (false, Some(chunks)) => self.small.leave(handle, &still, |old_len| {
-                    let what = purpose(len, old_len);
+                (false, None) => self.small.replace(handle, header, pieces, what, &still),
+                (false, Some(chunks)) => self.small.leave(handle, &still, || {
                     let place = self.put_zpage(&mut state, &header, pieces, chunks, what)?;
                     let done = self.small.handles.exchange(handle, place, IN_FRAME);
                     if !done {
@@ -55,11 +55,11 @@ impl Z3fold {
         state: &mut ShardState,
         (old, old_len): (Place, usize),
         header: &Header,
-        pieces: &[&[u8]],
+        (pieces, what): (&[&[u8]], For),
         emptied: &mut Option<u32>,
     ) -> Result<bool, NoRoom> {
         let (handle, len) = (header.handle, usize::from(header.len));
-        let (what, handles) = (purpose(len, old_len), &self.small.handles);
+        let handles = &self.small.handles;
         let done = match chunks_of(len) {
             None => self
                 .small
@@ -78,9 +78,4 @@ impl Z3fold {
         }
         Ok(done)
     }
-}
-
-/// What room is taken for.
-fn purpose(new_len: usize, old_len: usize) -> For {
-    if new_len < old_len { For::Replacing } else { For::New }
 }

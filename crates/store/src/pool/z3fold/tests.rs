@@ -144,11 +144,11 @@ fn what_is_no_larger_than_a_chunk_is_in_no_frame() {
     assert_eq!(tier.object_bytes(CHUNK_BYTES - HEADER_BYTES + 1), 2 * CHUNK_BYTES);
     // A zpage that is replaced by a stub leaves its frame, and comes back to one.
     let yes = |_: &Header, _: &[u8]| true;
-    assert_eq!(tier.replace(zpage, header(), &[&[1; 25]], yes), Ok(true));
+    assert_eq!(tier.replace(zpage, header(), &[&[1; 25]], For::Leaving, yes), Ok(true));
     assert_eq!((tier.usage().objects, tier.small.usage().objects), (2, 2));
     assert_eq!(tier.usage().slabs, tier.small.usage().slabs, "no frame has a zpage");
     tier.check();
-    assert_eq!(tier.replace(zpage, header(), &[&[1; 2500]], yes), Ok(true));
+    assert_eq!(tier.replace(zpage, header(), &[&[1; 2500]], For::New, yes), Ok(true));
     assert_eq!(tier.read(zpage, |_, payload| payload.len()), Some(2500));
     tier.remove(small);
     tier.check();
@@ -164,7 +164,7 @@ fn a_full_pool_evicts_and_takes_more() {
     assert_eq!(put(&tier, 20, 1), None);
     for handle in &all[..30] {
         let yes = |_: &Header, _: &[u8]| true;
-        assert_eq!(tier.replace(*handle, header(), &[&[1; 25]], yes), Ok(true));
+        assert_eq!(tier.replace(*handle, header(), &[&[1; 25]], For::Leaving, yes), Ok(true));
     }
     let more = std::iter::from_fn(|| put(&tier, 20, 2)).count();
     assert!(more >= 15, "{more} came in after 30 had left");

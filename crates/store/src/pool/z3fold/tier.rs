@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 
 use clew_core::FrameFacts;
 
+use super::super::budget::For;
 use super::super::class::FRAME_BYTES;
 use super::super::object::Header;
 use super::super::object_tier::ObjectTier;
@@ -52,9 +53,10 @@ impl ObjectTier for Z3fold {
         handle: u32,
         header: Header,
         pieces: &[&[u8]],
+        what: For,
         still: impl Fn(&Header, &[u8]) -> bool,
     ) -> Result<bool, NoRoom> {
-        Z3fold::replace(self, handle, header, pieces, still)
+        Z3fold::replace(self, handle, header, pieces, what, still)
     }
 
     fn keep_for_replacing(&self, bytes: u64) {
