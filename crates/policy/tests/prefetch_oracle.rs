@@ -279,6 +279,7 @@ proptest! {
             relaunches: Whole::of(relaunches),
             batch_pages: Whole::of(batch_pages),
             leave_out_one_in: Whole::of(leave_out_one_in),
+            pays_pct: Whole::of(0),
         };
         let mut policy = RecordedSet::new(params);
         let mut world = world();
@@ -379,6 +380,7 @@ fn what_the_newest_relaunch_used_comes_first_then_what_older_ones_did() {
         relaunches: Whole::of(2),
         batch_pages: Whole::of(1),
         leave_out_one_in: Whole::of(0),
+        pays_pct: Whole::of(0),
     });
     let order = |vpns: &[u64]| vpns.iter().map(|vpn| page(0, *vpn)).collect::<Vec<_>>();
     for (uses, expected) in [
@@ -399,6 +401,43 @@ fn what_the_newest_relaunch_used_comes_first_then_what_older_ones_did() {
         let end = Event::ResponseComplete { app: AppId(0), response_ns: 1 };
         tell(&mut world, &mut [&mut policy], &end);
     }
+}
+
+#[test]
+fn what_does_not_pay_is_not_restored_for_longer_each_time() {
+    // Of ten pages restored so many are used before their relaunch is over.
+    let restored_at = |used_early: &dyn Fn(usize) -> u64| {
+        let mut world = world();
+        let pays_pct = Whole::of(50);
+        let leave_out_one_in = Whole::of(0);
+        let params = recorded_set::Params { pays_pct, leave_out_one_in, ..Default::default() };
+        let mut policy = RecordedSet::new(params);
+        let mut at = Vec::new();
+        for relaunch in 0..22 {
+            tell(&mut world, &mut [&mut policy], &Event::Relaunch { app: AppId(0) });
+            let mut out = Vec::new();
+            policy.pick_prefetch(Trigger::Relaunch(AppId(0)), &world.view(), &mut out);
+            if !out.is_empty() {
+                assert_eq!(out.len(), 10);
+                at.push(relaunch);
+                for vpn in 30..30 + used_early(relaunch) {
+                    let event = Event::PrefetchUsed { page: page(0, vpn) };
+                    tell(&mut world, &mut [&mut policy], &event);
+                }
+            }
+            for vpn in 30..40 {
+                tell(&mut world, &mut [&mut policy], &used(page(0, vpn)));
+                tell(&mut world, &mut [&mut policy], &stored(page(0, vpn)));
+            }
+            let end = Event::ResponseComplete { app: AppId(0), response_ns: 1 };
+            tell(&mut world, &mut [&mut policy], &end);
+        }
+        at
+    };
+    assert_eq!(restored_at(&|_| 5), (1..22).collect::<Vec<_>>());
+    assert_eq!(restored_at(&|_| 4), [1, 6, 15]);
+    // Once it pays, all is as at first.
+    assert_eq!(restored_at(&|at| if at == 6 { 9 } else { 0 }), [1, 6, 7, 12, 21]);
 }
 
 // ---- hot list ------------------------------------------------------------------------------------
@@ -458,6 +497,7 @@ fn leaving_out_forgets_what_is_no_longer_used() {
                 relaunches: Whole::of(1),
                 batch_pages: Whole::of(64),
                 leave_out_one_in: Whole::of(3),
+                pays_pct: Whole::of(0),
             };
             Box::new(RecordedSet::new(params))
         } else {
@@ -514,6 +554,7 @@ fn two_prefetchers_answer_by_trigger() {
         relaunches: Whole::of(1),
         batch_pages: Whole::of(1),
         leave_out_one_in: Whole::of(0),
+        pays_pct: Whole::of(0),
     });
     let mut policy = ByTrigger::new(Box::new(recorded), Box::new(PreDecomp::new(PRE_DECOMP)));
     assert_eq!(policy.arrival(), Arrival::Parked { pages: 8, keep: false });

@@ -14,6 +14,7 @@
 //! Memory: about 30 bytes a page of a set.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use clew_core::{
     AppId, Event, Metric, Observe, PageId, PageRun, Prefetch, SpaceId, Starting, Trigger, View,
@@ -37,7 +38,14 @@ pub struct Params {
     /// One run in so many is left out of each restore; none, if 0 or if every touch is told.
     #[serde(deserialize_with = "one_in")]
     pub leave_out_one_in: OneIn,
+    /// An app that used less than so much of what a relaunch restored, per cent, has nothing restored at its next four, after
+    /// the next such one at eight, and so on to [`MOST_RESTS`]. 0: whatever it used.
+    pub pays_pct: Whole<0, 100, 0>,
 }
+
+/// Relaunches at which nothing is restored, after one that did not pay; at first, and at most.
+const FIRST_RESTS: u32 = 4;
+const MOST_RESTS: u32 = 32;
 
 impl Answer<dyn Prefetch> for Params {
     fn about(&self) -> About {
@@ -62,6 +70,35 @@ struct Member {
 struct Set {
     members: BTreeMap<PageId, Member>,
     relaunches: u32,
+    trial: Trial,
+}
+
+/// Whether restoring pays.
+#[derive(Default)]
+struct Trial {
+    /// Pages restored at this relaunch, and used since.
+    restored: u64,
+    used: u64,
+    /// Relaunches at which nothing is to be restored any more, of so many.
+    left: u32,
+    rests: u32,
+}
+
+impl Trial {
+    /// Whether nothing is to be restored now.
+    fn rests(&mut self) -> bool {
+        self.left = self.left.saturating_sub(1);
+        self.left > 0
+    }
+
+    fn end(&mut self, pays_pct: u32) {
+        if self.restored > 0 {
+            let pays = self.used * 100 >= self.restored * u64::from(pays_pct);
+            self.rests = if pays { 0 } else { (self.rests * 2).clamp(FIRST_RESTS, MOST_RESTS) };
+            self.left = if pays { 0 } else { self.rests + 1 };
+        }
+        (self.restored, self.used) = (0, 0);
+    }
 }
 
 /// The policy. See the module.
@@ -90,6 +127,9 @@ impl RecordedSet {
     /// A relaunch of `app` is over; what it was seen to use is in the facts. One of which nothing
     /// was seen tells nothing.
     fn end_relaunch(&mut self, app: AppId, view: &View<'_>) {
+        if let Some(set) = self.sets.get_mut(&app) {
+            set.trial.end(self.params.pays_pct.get());
+        }
         let newest = view.facts.launch_sets.get(&app).and_then(|sets| sets.last());
         let Some(seen) = newest.filter(|seen| !seen.is_empty()) else { return };
         let set = self.sets.entry(app).or_default();
@@ -101,11 +141,6 @@ impl RecordedSet {
         for (rank, page) in seen.iter().enumerate() {
             set.members.insert(*page, Member { rank: rank as u32, unused: 0 });
         }
-        self.drop_unused(app);
-    }
-
-    fn drop_unused(&mut self, app: AppId) {
-        let Some(set) = self.sets.get_mut(&app) else { return };
         let before = set.members.len();
         set.members.retain(|_, member| member.unused < self.params.relaunches.get());
         self.dropped += (before - set.members.len()) as u64;
@@ -114,12 +149,15 @@ impl RecordedSet {
     fn unused(&mut self, run: PageRun, view: &View<'_>) {
         let Some(app) = view.app_of(run.first) else { return };
         let Some(set) = self.sets.get_mut(&app) else { return };
+        // Such runs are short, and there are many of them: the set is not gone through for each.
         for page in run.pages() {
-            if let Some(member) = set.members.get_mut(&page) {
-                member.unused += 1;
+            let Entry::Occupied(mut member) = set.members.entry(page) else { continue };
+            member.get_mut().unused += 1;
+            if member.get().unused >= self.params.relaunches.get() {
+                member.remove();
+                self.dropped += 1;
             }
         }
-        self.drop_unused(app);
     }
 
     fn forget(&mut self, first: PageId, last: PageId) {
@@ -159,6 +197,12 @@ impl Observe for RecordedSet {
         }
         match *event {
             Event::Unused { run } => self.unused(run, view),
+            Event::PrefetchUsed { page } => {
+                let app = view.app_of(page);
+                if let Some(set) = app.and_then(|app| self.sets.get_mut(&app)) {
+                    set.trial.used += 1;
+                }
+            }
             Event::Freed { run } => {
                 self.forget(run.first, run.first.plus(u64::from(run.count) - 1));
             }
@@ -197,6 +241,9 @@ impl Prefetch for RecordedSet {
         let Trigger::Relaunch(app) = trigger else { return };
         let Some(set) = self.sets.get_mut(&app) else { return };
         set.relaunches = set.relaunches.wrapping_add(1);
+        if set.trial.rests() {
+            return;
+        }
         let one_in =
             if view.facts.all_touches_seen { 0 } else { self.params.leave_out_one_in.get() };
         let mut stored: Vec<(u32, PageId)> = Vec::new();
@@ -214,6 +261,7 @@ impl Prefetch for RecordedSet {
         let mut pages: Vec<PageId> = stored.into_iter().map(|(_, page)| page).collect();
         sort_batches(&mut pages, self.params.batch_pages.get());
         self.restored += pages.len() as u64;
+        set.trial.restored = pages.len() as u64;
         out.append(&mut pages);
     }
 }
