@@ -22,6 +22,7 @@ use clap::{Parser, Subcommand, ValueHint};
 use clew_core::shown::shown;
 use clew_live::control::client::ControlError;
 use clew_live::control::service;
+use signal_hook::consts::SIGXFSZ;
 
 use output::Format;
 
@@ -176,6 +177,9 @@ pub fn main() -> ExitCode {
                 .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn")),
         )
         .init();
+    // Beyond the limit of what a file may hold (`ulimit -f`) a write fails, which is said. What is started here has the
+    // signal as it was.
+    let _ = signal_hook::flag::register(SIGXFSZ, std::sync::Arc::default());
     // Daemon and programs work elsewhere.
     let absolute = |socket: PathBuf| std::path::absolute(&socket).unwrap_or(socket);
     // A variable that says nothing names no socket.

@@ -2,6 +2,7 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::thread::Builder;
 use std::time::Instant;
 
 use clew_core::ByteSize;
@@ -25,23 +26,28 @@ pub(crate) fn in_parallel<T: Send>(
     let failed = AtomicBool::new(false);
     let done: Mutex<Vec<Option<Result<T, LabError>>>> =
         Mutex::new((0..count).map(|_| None).collect());
-    std::thread::scope(|scope| {
-        for _ in 0..jobs.clamp(1, count.max(1)) {
-            scope.spawn(|| {
-                while !failed.load(Relaxed) {
-                    let at = next.fetch_add(1, Relaxed);
-                    if at >= count {
-                        return;
-                    }
-                    let result = work(at);
-                    if result.is_err() {
-                        failed.store(true, Relaxed);
-                    }
-                    let mut done = done.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-                    done[at] = Some(result);
-                }
-            });
+    let take_part = || {
+        while !failed.load(Relaxed) {
+            let at = next.fetch_add(1, Relaxed);
+            if at >= count {
+                return;
+            }
+            let result = work(at);
+            if result.is_err() {
+                failed.store(true, Relaxed);
+            }
+            let mut done = done.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            done[at] = Some(result);
         }
+    };
+    std::thread::scope(|scope| {
+        // Where the system has no more threads, it is done by those that there are.
+        for _ in 1..jobs.clamp(1, count.max(1)) {
+            if Builder::new().spawn_scoped(scope, take_part).is_err() {
+                break;
+            }
+        }
+        take_part();
     });
     let done = done.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
     done.into_iter().flatten().collect()

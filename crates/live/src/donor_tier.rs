@@ -7,6 +7,7 @@
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread::Builder;
 
 use clew_core::DonorId;
 use clew_remote::Standing;
@@ -161,7 +162,10 @@ impl DonorTier {
 pub fn say_goodbye(tiers: &[DonorTier]) {
     std::thread::scope(|scope| {
         for tier in tiers {
-            scope.spawn(|| tier.lender.say_goodbye(GOODBYE));
+            let say = || tier.lender.say_goodbye(GOODBYE);
+            if Builder::new().spawn_scoped(scope, say).is_err() {
+                say();
+            }
         }
     });
 }

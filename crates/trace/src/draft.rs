@@ -1,30 +1,51 @@
 //! Files that are there whole or not at all.
 
-use std::fs::Permissions;
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use tempfile::NamedTempFile;
+use rustix::fs::{AtFlags, CWD, linkat};
+use tempfile::TempPath;
 
-/// A file that is written under another name in the directory where it is to be, and gets its own
-/// only when all of it is on the disk. Dropped before that, it leaves nothing.
+/// A file that has no name, or where the file system has no such files another one in the directory where it is to be, and
+/// gets its own only when all of it is on the disk. Dropped before that, it leaves nothing; without a name, whatever
+/// ends its process leaves nothing.
 pub struct Draft {
-    file: BufWriter<NamedTempFile>,
+    file: BufWriter<File>,
+    /// The name that it has meanwhile.
+    meanwhile: Option<TempPath>,
     path: PathBuf,
+}
+
+/// The directory of a file.
+fn directory(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Where a file that has no name can be given one.
+fn unnamed(file: &File) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
+}
+
+/// What names files of `path` have meanwhile.
+fn meanwhile<T>(
+    path: &Path,
+    make: impl FnOnce(&mut tempfile::Builder<'_, '_>, &Path) -> io::Result<T>,
+) -> io::Result<T> {
+    let mut prefix = OsString::from(".");
+    prefix.push(path.file_name().unwrap_or_default());
+    make(tempfile::Builder::new().prefix(&prefix).suffix(".part"), directory(path))
 }
 
 impl Draft {
     /// Begins a file at `path`, which only its owner may read if it is `private`.
     pub fn new(path: &Path, private: bool) -> io::Result<Draft> {
-        let directory = match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        let name = path
-            .file_name()
-            .filter(|_| path != Path::new("-"))
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "that names no file"))?;
+        if path.file_name().is_none() || path == Path::new("-") {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "that names no file"));
+        }
         // What a link leads to stays, and is no file of ours if it is none at all: root's /dev/null, or /dev/stdout.
         if let Ok(there) = path.metadata()
             && !there.is_file()
@@ -33,23 +54,43 @@ impl Draft {
             let why = format!("it is {what}: say the name of a file");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
-        let mut prefix = std::ffi::OsString::from(".");
-        prefix.push(name);
         let mode = if private { 0o600 } else { 0o666 };
-        let file = tempfile::Builder::new()
-            .prefix(&prefix)
-            .suffix(".part")
-            .permissions(Permissions::from_mode(mode))
-            .tempfile_in(directory)?;
+        let without_name = OpenOptions::new()
+            .write(true)
+            .mode(mode)
+            .custom_flags(libc::O_TMPFILE)
+            .open(directory(path))
+            .ok()
+            .filter(|file| Path::new(&unnamed(file)).symlink_metadata().is_ok());
+        let (file, meanwhile) = match without_name {
+            Some(file) => (file, None),
+            None => meanwhile(path, |named, directory| {
+                let named =
+                    named.permissions(Permissions::from_mode(mode)).tempfile_in(directory)?;
+                let (file, name) = named.into_parts();
+                Ok((file, Some(name)))
+            })?,
+        };
         let file = BufWriter::with_capacity(256 << 10, file);
-        Ok(Draft { file, path: path.to_path_buf() })
+        Ok(Draft { file, meanwhile, path: path.to_path_buf() })
     }
 
     /// Gives the file its name, in place of what had it.
     pub fn commit(self) -> io::Result<()> {
         let file = self.file.into_inner().map_err(|error| error.into_error())?;
-        file.as_file().sync_all()?;
-        file.persist(&self.path).map(drop).map_err(|error| error.error)
+        file.sync_all()?;
+        let name = match self.meanwhile {
+            Some(name) => name,
+            // A link takes no name that there is.
+            None => meanwhile(&self.path, |named, directory| {
+                let link = |name: &Path| {
+                    linkat(CWD, unnamed(&file), CWD, name, AtFlags::SYMLINK_FOLLOW)?;
+                    Ok(())
+                };
+                Ok(named.make_in(directory, link)?.into_temp_path())
+            })?,
+        };
+        name.persist(&self.path).map_err(|error| error.error)
     }
 }
 
@@ -84,6 +125,26 @@ mod tests {
     use std::os::unix::fs::{FileTypeExt, symlink};
 
     use super::*;
+
+    #[test]
+    fn what_is_not_done_has_no_name() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("file");
+        let names = || fs::read_dir(dir.path()).expect("a directory").count();
+        fs::write(&path, "before").expect("a file");
+        let mut draft = Draft::new(&path, true).expect("a draft");
+        draft.write_all(&[7; 1 << 20]).expect("room");
+        assert_eq!(names(), 1 + usize::from(draft.meanwhile.is_some()));
+        assert_eq!(fs::read_to_string(&path).expect("a file"), "before");
+        draft.commit().expect("it is there");
+        let mode = path.metadata().expect("a file").permissions().mode();
+        assert_eq!((names(), mode & 0o777), (1, 0o600));
+        assert!(fs::read(&path).expect("a file") == vec![7; 1 << 20]);
+        // One that is given up, and one in a place of which there is nothing.
+        drop(Draft::new(&path, false).expect("a draft"));
+        assert_eq!(names(), 1);
+        assert!(Draft::new(&dir.path().join("no/file"), false).is_err());
+    }
 
     #[test]
     fn what_is_no_file_is_never_replaced() {

@@ -7,6 +7,7 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::Builder;
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -319,7 +320,7 @@ fn fault_round_trip(handler_cpu: usize, toucher_cpu: Option<usize>) -> Option<u6
     uffd.register(base, (PAGES * PAGE) as u64).ok()?;
     let (mut times, is_free) = std::thread::scope(|scope| {
         let uffd = &uffd;
-        let handler = scope.spawn(move || {
+        let handler = Builder::new().spawn_scoped(scope, move || {
             pin(handler_cpu);
             let page = [7u8; PAGE];
             let mut served = 0;
@@ -342,7 +343,7 @@ fn fault_round_trip(handler_cpu: usize, toucher_cpu: Option<usize>) -> Option<u6
             // would wait too, for somebody to read its event.
             uffd.unregister(base, (PAGES * PAGE) as u64).is_ok()
         });
-        let toucher = scope.spawn(move || {
+        let touch = move || {
             if let Some(cpu) = toucher_cpu {
                 pin(cpu);
             }
@@ -361,8 +362,14 @@ fn fault_round_trip(handler_cpu: usize, toucher_cpu: Option<usize>) -> Option<u6
                 }
             }
             times
-        });
-        (toucher.join().unwrap_or_default(), handler.join().unwrap_or_default())
+        };
+        // Nobody touches what nobody serves. A system that has no more threads measures nothing.
+        let Ok(handler) = handler else {
+            return (Vec::new(), uffd.unregister(base, (PAGES * PAGE) as u64).is_ok());
+        };
+        let toucher = Builder::new().spawn_scoped(scope, touch);
+        let times = toucher.ok().and_then(|toucher| toucher.join().ok()).unwrap_or_default();
+        (times, handler.join().unwrap_or_default())
     });
     if is_free {
         // SAFETY: both threads have ended.
