@@ -128,13 +128,19 @@ fn is_one_of_two(messages: &[Message], i: usize) -> bool {
         messages.iter().filter(moves).count()
     };
     let same = |m: &Message| messages.iter().filter(|o| *o == m).count();
-    messages[..i].iter().any(|e| {
-        let Message::Remap { to, len, .. } = *e else { return false };
+    messages[..i].iter().enumerate().any(|(waits, e)| {
+        let Message::Remap { from, to, len } = *e else { return false };
         // A move is told once more, as an unmapping of where it came from.
         let takes = |m: &Message| leaves(m, to, to + len) && same(m) > owed(m);
         let is_unmap = |m: &Message| matches!(m, Message::Unmap { .. });
+        // What went to where the waiting move came from, and was read after it, came after it: nobody moves what he has not heard
+        // of.
+        let follows = |o: usize, m: &Message| {
+            o > waits
+                && matches!(*m, Message::Remap { to, len: l, .. } if overlap(to, to + l, from, from + len))
+        };
         let other = |(o, m): (usize, &Message)| {
-            o != i && takes(m) && !(is_unmap(m) && is_unmap(&messages[i]))
+            o != i && takes(m) && !(is_unmap(m) && is_unmap(&messages[i])) && !follows(o, m)
         };
         takes(&messages[i]) && messages.iter().enumerate().any(other)
     })

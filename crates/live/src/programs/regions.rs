@@ -30,6 +30,13 @@ pub fn is_known(process: &Process, start: u64, end: u64, page_bytes: u64) -> boo
     found
 }
 
+/// The parts of `[start, end)` that are in the set of regions, ascending.
+pub fn parts_in(regions: &BTreeMap<u64, u64>, start: u64, end: u64) -> Vec<(u64, u64)> {
+    let first = regions.range(..=start).next_back().map_or(start, |(s, _)| *s);
+    let part = |(s, e): (&u64, &u64)| ((*s).max(start), (*e).min(end));
+    regions.range(first..end).map(part).filter(|(s, e)| s < e).collect()
+}
+
 /// Takes `[start, end)` out of the set of regions.
 pub fn cut(regions: &mut BTreeMap<u64, u64>, start: u64, end: u64) {
     let hit: Vec<(u64, u64)> = regions
@@ -52,6 +59,17 @@ pub fn cut(regions: &mut BTreeMap<u64, u64>, start: u64, end: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_are_those_of_regions() {
+        let regions: BTreeMap<u64, u64> = [(10, 20), (20, 25), (30, 40), (50, 60)].into();
+        assert_eq!(parts_in(&regions, 0, 100), [(10, 20), (20, 25), (30, 40), (50, 60)]);
+        assert_eq!(parts_in(&regions, 12, 52), [(12, 20), (20, 25), (30, 40), (50, 52)]);
+        assert_eq!(parts_in(&regions, 25, 30), []);
+        assert_eq!(parts_in(&regions, 31, 39), [(31, 39)]);
+        assert_eq!(parts_in(&regions, 60, 70), []);
+        assert_eq!(parts_in(&BTreeMap::new(), 0, 70), []);
+    }
 
     #[test]
     fn regions_are_cut() {

@@ -20,7 +20,7 @@ use crate::programs::mappings::{self, Mapping, Span};
 use crate::programs::not_inherited::{forget_what_is_missing, look_to_the_end};
 use crate::programs::pagemap::{self, Present};
 use crate::programs::process::Process;
-use crate::programs::regions::cut;
+use crate::programs::regions::{cut, parts_in};
 use crate::programs::shared::Shared;
 
 /// Times that a span's edges are looked at again when they move while one looks.
@@ -205,10 +205,24 @@ fn register(
         };
         let registered = join_edges(process, maps, registered, cut_off);
         drop(unpreempted);
-        let done = put_down(process, maps, registered, cut_off);
+        let (range, found) = registered_in(process, maps, registered, cut_off)?;
+        // What somebody has moved here, and nobody knows of yet, would be taken for what his move has to wait for. A program
+        // that changes its memory all the time is looked at all the same.
+        if look + 1 < MAX_LOOKS && uffd.is_changing() {
+            events_wait.unlock_fair();
+            std::thread::sleep(TRY_AGAIN);
+            continue;
+        }
+        let mut regions = process.regions.lock();
+        for (start, end) in found {
+            cut(&mut regions, start, end);
+            regions.insert(start, end);
+        }
+        let done = regions.range(range).map(|(s, e)| (*s, *e)).collect();
+        drop(regions);
         // Faults that came meanwhile are answered before the next span.
         events_wait.unlock_fair();
-        return done;
+        return Ok(done);
     }
     Ok(Vec::new())
 }
@@ -235,15 +249,16 @@ fn join_edges(
     (low, high)
 }
 
-/// Notes which mappings of a range that was registered are registered now. The space's lock is held for
-/// writing.
-fn put_down(
+/// Which mappings of a range that was registered are registered now, and the range with what was cut off at its edges. The
+/// space's lock is held for writing.
+fn registered_in(
     process: &Process,
     maps: &File,
     (mut low, mut high): (u64, u64),
     cut_off: impl Fn(&Mapping) -> bool,
-) -> std::io::Result<Vec<(u64, u64)>> {
+) -> std::io::Result<(Range<u64>, Vec<(u64, u64)>)> {
     let uffd = &process.memory.uffd;
+    let mut registered = Vec::new();
     for _ in 0..MAX_EDGES {
         let found = mappings::touching(maps, low, high)?;
         for m in found.iter().filter(|m| m.start < high && low < m.end) {
@@ -257,16 +272,14 @@ fn put_down(
             if uffd.covers(m.start, m.bytes()) != Some(true) {
                 continue;
             }
-            let mut regions = process.regions.lock();
-            cut(&mut regions, m.start, m.end);
-            regions.insert(m.start, m.end);
+            registered.push((m.start, m.end));
         }
         // The same where the kernel does not answer single questions.
         let edge = found.iter().find(|m| (m.start == high || m.end == low) && cut_off(m));
         let Some(m) = edge.filter(|m| uffd.register(m.start, m.bytes()).is_ok()) else { break };
         (low, high) = (low.min(m.start), high.max(m.end));
     }
-    Ok(process.regions.lock().range(low..high).map(|(s, e)| (*s, *e)).collect())
+    Ok((low..high, registered))
 }
 
 /// Adopts the present pages of a registered range, window by window; with `quiet` only as long as no event has been
@@ -329,9 +342,18 @@ fn adopt(
                 std::thread::sleep(TRY_AGAIN);
                 continue;
             }
+            // What was registered a moment ago may have been unmapped since, and something else be there: what left that
+            // would be zeros.
+            let page = shared.page_bytes;
+            let regions = process.regions.lock();
             for present in &found {
-                shared.mover.adopt(&process.space, present.first, present.pages, events);
+                let start = present.first.addr(page);
+                for (start, end) in parts_in(&regions, start, start + present.pages * page) {
+                    let (first, pages) = (Vpn::of_addr(start, page), (end - start) / page);
+                    shared.mover.adopt(&process.space, first, pages, events);
+                }
             }
+            drop(regions);
             events_wait.unlock_fair();
             break;
         }
