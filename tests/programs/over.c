@@ -1,5 +1,6 @@
 // Threads that move blocks of their own over other blocks of their own (mremap with MREMAP_FIXED), and know what each
-// page must hold. No thread touches another's.
+// page must hold. No thread touches another's. With an argument it is one thread and one block, that moves over memory
+// which was mapped and touched a moment ago.
 //
 // Prints "pid N", "running", and on SIGTERM "moves N bad N"; ends with status 1 if anything was bad.
 
@@ -69,20 +70,43 @@ static void *work(void *number) {
     return NULL;
 }
 
+static void *move_on(void *nothing) {
+    struct block block = fresh(1 << 30), stay[8];
+    // A program of less memory is left alone.
+    for (int i = 0; i < 8; i++) stay[i] = fresh(i);
+    for (unsigned seed = 1; !is_over;) {
+        uint64_t *to = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (to == MAP_FAILED) exit(2);
+        for (int page = 0; page < PAGES; page++) to[page * WORDS] = 1;
+        if (mremap(block.at, BYTES, BYTES, MREMAP_MAYMOVE | MREMAP_FIXED, to) != to) {
+            munmap(to, BYTES);
+            continue;
+        }
+        moves++;
+        block.at = to;
+        if (rand_r(&seed) % 4 == 0) look(block);
+    }
+    look(block);
+    for (int i = 0; i < 8; i++) look(stay[i]);
+    return nothing;
+}
+
 static void end(int signal) {
     (void)signal;
     is_over = true;
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    (void)argv;
+    int count = argc > 1 ? 1 : THREADS;
     setvbuf(stdout, NULL, _IOLBF, 0);
     signal(SIGTERM, end);
     printf("pid %d\n", getpid());
     pthread_t threads[THREADS];
-    for (uintptr_t i = 0; i < THREADS; i++)
-        if (pthread_create(&threads[i], NULL, work, (void *)i)) return 2;
+    for (uintptr_t i = 0; i < (unsigned)count; i++)
+        if (pthread_create(&threads[i], NULL, argc > 1 ? move_on : work, (void *)i)) return 2;
     puts("running");
-    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < count; i++) pthread_join(threads[i], NULL);
     printf("moves %ld bad %ld\n", moves, bad);
     return bad != 0;
 }

@@ -31,6 +31,7 @@ mod inodes;
 mod lottery;
 mod lower;
 mod mount;
+mod mounting;
 mod names;
 mod operations;
 mod packer;

@@ -28,6 +28,7 @@ use crate::handed_out::HandedOut;
 use crate::handles::Handles;
 use crate::inodes::{Inodes, ROOT};
 use crate::lower::{self, Lower};
+use crate::mounting;
 use crate::names::Names;
 use crate::operations::Files;
 use crate::packer::Packer;
@@ -58,6 +59,8 @@ pub struct MountConfig {
     pub selective: bool,
     /// Whether other users may use it: for root only.
     pub allow_other: bool,
+    /// Whether links on the way to the mount point are followed: who can change them decides where it is.
+    pub may_follow: bool,
     /// How long the kernel may believe what it was told of names and attributes. If it is not zero, a change
     /// below may be seen that much later.
     pub timeout: Duration,
@@ -250,8 +253,12 @@ pub fn mount(config: MountConfig) -> Result<Mounted, MountError> {
     let root = Lower::root(&config.directory).map_err(at(&config.directory))?;
     let key = lower::key(&lower::stat(&root).map_err(at(&config.directory))?);
     let forbids_programs = forbids_programs(&root).map_err(at(&config.directory))?;
-    let path = place(&config.mount_point).map_err(at(&config.mount_point))?;
+    let find = || place(&config.mount_point, config.may_follow).map_err(at(&config.mount_point));
+    let (mut directory, mut path) = find()?;
     let cleared = clear_dead(&path).map_err(at(&path))?;
+    if cleared {
+        (directory, path) = find()?;
+    }
     rustix::process::umask(Mode::empty());
     let most_inodes = raise_descriptors() / 4 * 3;
 
@@ -298,25 +305,36 @@ pub fn mount(config: MountConfig) -> Result<Mounted, MountError> {
         server.watches.watch(ROOT, &server.lower.path(&*root));
     }
     let mounting = |source| MountError::Mounting { path: path.clone(), source };
-    let mut session =
-        Session::new(Files(server.clone()), &path, &options(&config, forbids_programs))
-            .map_err(mounting)?;
-    let placed = Placed::at(&path).map_err(|error| mounting(error.into()))?;
-    let mut unmounter = session.unmount_callable();
+    let (files, fuser) = (Files(server.clone()), options(&config, forbids_programs));
+    let made = mounting::make(config.allow_other, forbids_programs);
+    let (session, placed) = match made.map_err(|error| mounting(error.into()))? {
+        Some((device, made)) => {
+            let session = Session::from_fd(files, device, fuser.acl, fuser).map_err(mounting)?;
+            let placed = made.mount_at(&directory).map_err(|error| mounting(error.into()))?;
+            (session, placed)
+        }
+        None => {
+            let mut session = Session::new(files, &path, &fuser).map_err(mounting)?;
+            let placed = Placed::at(&path).map_err(|error| mounting(error.into()))?;
+            // What is mounted is taken out from now on by who knows it, and not by its path.
+            session.unmount_callable().leave();
+            (session, placed)
+        }
+    };
+    let without = |error| {
+        let _ = placed.take_out(UnmountFlags::FORCE);
+        MountError::Thread(error)
+    };
     let notifier = session.notifier();
-    let forgetting =
-        forgetting::start(server.clone(), notifier.clone()).map_err(MountError::Thread)?;
-    let evictor = evictor::start(server.clone(), notifier, server.over.clone())
-        .map_err(MountError::Thread)?;
+    let forgetting = forgetting::start(server.clone(), notifier.clone()).map_err(without)?;
+    let evictor = evictor::start(server.clone(), notifier, server.over.clone()).map_err(without)?;
     let session = thread::Builder::new()
         .name("clew-mount".to_string())
         .spawn(move || {
             leave_reserves()?;
             session.run()
         })
-        .map_err(MountError::Thread)?;
-    // What is mounted is taken out from now on by who knows it, and not by its path.
-    unmounter.leave();
+        .map_err(without)?;
     let (session, evictor, forgetting) = (Some(session), Some(evictor), Some(forgetting));
     Ok(Mounted { server, session, evictor, forgetting, path, placed, cleared })
 }

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, fstat, statx};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags, fstat, openat2, statx};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
@@ -40,7 +40,11 @@ impl Placed {
         }
     }
 
-    fn of(root: impl AsFd) -> Result<Placed, Errno> {
+    /// The one of which this is a descriptor.
+    ///
+    /// # Errors
+    /// If nobody can tell.
+    pub fn of(root: impl AsFd) -> Result<Placed, Errno> {
         // Nobody is asked, who may not answer.
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let found = statx(root, c"", flags, StatxFlags::MNT_ID)?;
@@ -123,13 +127,14 @@ pub fn link_to(open: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", open.as_raw_fd())
 }
 
-/// A directory as the list of mounts has it: without links, `..` and the like. It may be a mount whose server is dead,
-/// of which nothing can be asked.
-pub fn place(directory: &Path) -> Result<PathBuf, Errno> {
+/// A directory, and its path as the list of mounts has it: without links, `..` and the like. It may be a mount whose server
+/// is dead, of which nothing can be asked. Unless it `may_follow` them, links on the way are refused (`LOOP`).
+pub fn place(directory: &Path, may_follow: bool) -> Result<(OwnedFd, PathBuf), Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = rustix::fs::open(directory, flags, Mode::empty())?;
+    let how = if may_follow { ResolveFlags::empty() } else { ResolveFlags::NO_SYMLINKS };
+    let directory = openat2(CWD, directory, flags, Mode::empty(), how)?;
     let path = rustix::fs::readlink(link_to(&directory), Vec::new())?;
-    Ok(PathBuf::from(OsString::from_vec(path.into_bytes())))
+    Ok((directory, PathBuf::from(OsString::from_vec(path.into_bytes()))))
 }
 
 /// Takes a mount of ours out of the tree whose server is dead; true if there was one. Others are left alone.
@@ -249,11 +254,16 @@ mod tests {
         std::os::unix::fs::symlink(&there, dir.path().join("link")).unwrap();
         std::fs::write(dir.path().join("file"), "").unwrap();
         let wanted = there.canonicalize().unwrap();
+        let base = dir.path().canonicalize().unwrap();
+        let at = |spelt: &str, may_follow| Ok(place(&base.join(spelt), may_follow)?.1);
         for spelt in ["there", "there/", "there/../there", "./link/", "link"] {
-            assert_eq!(place(&dir.path().join(spelt)), Ok(wanted.clone()), "{spelt}");
+            assert_eq!(at(spelt, true), Ok(wanted.clone()), "{spelt}");
+            let with_link = spelt.contains("link");
+            let wanted = if with_link { Err(Errno::LOOP) } else { Ok(wanted.clone()) };
+            assert_eq!(at(spelt, false), wanted, "{spelt}");
         }
-        assert_eq!(place(&dir.path().join("file")), Err(Errno::NOTDIR));
-        assert_eq!(place(&dir.path().join("nothing")), Err(Errno::NOENT));
+        assert_eq!(at("file", true), Err(Errno::NOTDIR));
+        assert_eq!(at("nothing", true), Err(Errno::NOENT));
     }
 
     #[test]

@@ -126,6 +126,7 @@ fn every_parameter_of_ariadne_is_read_and_survives_being_written() {
                 relaunches: Whole::of(2),
                 batch_pages: Whole::of(64),
                 leave_out_one_in: Whole::of(0),
+                pays_pct: Whole::of(0),
             }),
             fault: Arc::new(pre_decomp::Params {
                 buffer_pages: Whole::of(128),

@@ -7,11 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use clew_core::{ByteSize, CodecKind};
+use clew_live::control::trusted_path;
 use clew_mount::{
     Ending, Leaves, MountConfig, MountError, Status, mount as mount_directory, status,
 };
+use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use with_daemon::Sharing;
@@ -91,6 +93,9 @@ pub fn mount(daemon: impl FnOnce() -> PathBuf, format: Format, args: Args) -> Re
     for signal in [SIGTERM, SIGINT, SIGHUP] {
         signal_hook::flag::register(signal, over.clone()).context("heeding signals")?;
     }
+    // Root's mount could be had anywhere by who changes a link on the way to it.
+    let is_trusted = || trusted_path::resolve(&mount_point).is_ok();
+    let may_follow = trusted_path::own_uid() != 0 || is_trusted();
     let mounted = mount_directory(MountConfig {
         directory: args.directory.clone(),
         mount_point: mount_point.clone(),
@@ -103,9 +108,16 @@ pub fn mount(daemon: impl FnOnce() -> PathBuf, format: Format, args: Args) -> Re
         },
         selective: args.admit == Admit::Selective,
         allow_other: args.allow_other,
+        may_follow,
         timeout: Duration::from_millis(args.believe),
     })
     .map_err(|error| match error {
+        MountError::Path { ref path, source: Errno::LOOP } if !may_follow => {
+            Failure::Input(anyhow!(
+                "{}: a link leads there, and others may change what is on the way: say where it leads",
+                path.display()
+            ))
+        }
         MountError::Path { .. } => Failure::Input(error.into()),
         MountError::NotRoot | MountError::Mounting { .. } => Failure::Unfit(error.into()),
         _ => Failure::Failed(error.into()),

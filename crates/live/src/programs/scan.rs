@@ -249,6 +249,9 @@ fn join_edges(
     (low, high)
 }
 
+/// A range that was registered, and the mappings in it that are.
+type Registered = (Range<u64>, Vec<(u64, u64)>);
+
 /// Which mappings of a range that was registered are registered now, and the range with what was cut off at its edges. The
 /// space's lock is held for writing.
 fn registered_in(
@@ -256,7 +259,7 @@ fn registered_in(
     maps: &File,
     (mut low, mut high): (u64, u64),
     cut_off: impl Fn(&Mapping) -> bool,
-) -> std::io::Result<(Range<u64>, Vec<(u64, u64)>)> {
+) -> std::io::Result<Registered> {
     let uffd = &process.memory.uffd;
     let mut registered = Vec::new();
     for _ in 0..MAX_EDGES {

@@ -58,6 +58,7 @@ pub fn serve() {
         setrlimit(Resource::Nofile, limit).unwrap();
     }
     let mounted = mount(MountConfig {
+        may_follow: true,
         directory: directory.into(),
         mount_point: mount_point.into(),
         memory_bytes: number("CLEW_MOUNT_POOL"),
