@@ -156,6 +156,8 @@ pub(super) fn perform(shared: &Arc<Shared>, work: Work, ctx: &mut MoverContext) 
 
 /// Of so much of a program's memory that nobody has touched: zeros take no memory, but page tables do.
 const MOST_UNTOUCHED_BYTES: u64 = 1 << 30;
+/// Pages of which the kernel is asked at once whether they are there.
+const ASKED_ABOUT: usize = 4096;
 
 fn put_untouched(shared: &Shared, process: &Process) {
     // What is known of a child may be its parent's still.
@@ -168,8 +170,17 @@ fn put_untouched(shared: &Shared, process: &Process) {
     for (start, end) in regions {
         let first = Vpn::of_addr(start, shared.page_bytes);
         let pages = (end - start) / shared.page_bytes;
-        for (hole, pages) in process.memory.holes(first, pages) {
-            left -= shared.mover.put_untouched(&process.space, hole, pages, left);
+        let windows = (0..pages).step_by(ASKED_ABOUT).flat_map(|at| {
+            let count = ASKED_ABOUT.min((pages - at) as usize);
+            process.memory.holes(Vpn(first.0 + at), count)
+        });
+        for (hole, pages) in windows {
+            let put = shared.mover.put_untouched(&process.space, hole, pages, left);
+            left -= put;
+            // Of what is reserved there is no end; and where nothing can be put the mapping is gone.
+            if left == 0 || put == 0 {
+                break;
+            }
         }
     }
 }

@@ -49,18 +49,13 @@ impl ProgramMemory {
         }
     }
 
-    /// The runs of pages from `first` on of which the kernel has nothing, ascending: of `pages`, all where it cannot be
+    /// The runs of so many pages from `first` on of which the kernel has nothing, ascending; all of them where it cannot be
     /// asked.
-    pub fn holes(&self, first: Vpn, pages: u64) -> Vec<(Vpn, u64)> {
-        const AT_ONCE: u64 = 4096;
-        let states = |at: u64| {
-            let count = AT_ONCE.min(pages - at) as usize;
-            let asked = self.pagemap.get().map(|file| page_states(file, Vpn(first.0 + at), count));
-            asked.and_then(Result::ok).unwrap_or_else(|| vec![PageIs::Nothing; count])
-        };
+    pub fn holes(&self, first: Vpn, pages: usize) -> Vec<(Vpn, u64)> {
+        let asked = self.pagemap.get().map(|file| page_states(file, first, pages));
+        let states = asked.and_then(Result::ok).unwrap_or_else(|| vec![PageIs::Nothing; pages]);
         let mut holes: Vec<(Vpn, u64)> = Vec::new();
-        let all = (0..pages).step_by(AT_ONCE as usize).flat_map(states);
-        for (vpn, _) in (first.0..).zip(all).filter(|(_, is)| *is == PageIs::Nothing) {
+        for (vpn, _) in (first.0..).zip(states).filter(|(_, is)| *is == PageIs::Nothing) {
             match holes.last_mut() {
                 Some((hole, len)) if hole.0 + *len == vpn => *len += 1,
                 _ => holes.push((Vpn(vpn), 1)),
