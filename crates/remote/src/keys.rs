@@ -148,6 +148,9 @@ impl Keys {
             }
             Err(error) => return Err(failed(&path)(error)),
         }
+        if fs::metadata(&path).map_err(failed(&path))?.len() > MOST_BYTES {
+            return Err(unsound("it is larger than 1 MiB"));
+        }
         let text = fs::read_to_string(&path).map_err(failed(&path))?;
         let mut lines = text.lines().map(PublicKey::parse);
         match (lines.next().flatten(), lines.next().flatten(), lines.next()) {
@@ -258,6 +261,14 @@ mod tests {
         assert!(keys.known().unwrap_err().to_string().contains("64 hexadecimal"));
         fs::write(dir.path().join("identity"), "x").unwrap();
         assert!(Keys::open(dir.path()).unwrap_err().to_string().contains("identity"));
+        // Of which nothing is read.
+        File::options()
+            .write(true)
+            .open(dir.path().join("identity"))
+            .unwrap()
+            .set_len(1 << 40)
+            .unwrap();
+        assert!(Keys::open(dir.path()).unwrap_err().to_string().contains("larger than 1 MiB"));
         use std::os::unix::fs::PermissionsExt;
         let open = fs::Permissions::from_mode(0o644);
         fs::set_permissions(dir.path().join("identity"), open).unwrap();

@@ -35,7 +35,7 @@ pub enum Action {
     Except(Names),
     /// Leave these programs alone no longer.
     Include(Names),
-    /// Print what a session without systemd evaluates: eval "$(clew session env)" in ~/.profile.
+    /// Write the files that a session without systemd needs, and print what it evaluates: eval "$(clew session env)" in ~/.profile.
     Env,
     /// Tell the daemon which app is in front, as the desktop has it, until told to stop.
     Watch(WatchArgs),
