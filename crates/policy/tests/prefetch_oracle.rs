@@ -405,8 +405,8 @@ fn what_the_newest_relaunch_used_comes_first_then_what_older_ones_did() {
 
 #[test]
 fn what_does_not_pay_is_not_restored_for_longer_each_time() {
-    // Of ten pages restored so many are used before their relaunch is over.
-    let restored_at = |used_early: &dyn Fn(usize) -> u64| {
+    // Of ten pages restored so many are used.
+    let restored_at = |uses: &dyn Fn(usize) -> u64| {
         let mut world = world();
         let pays_pct = Whole::of(50);
         let leave_out_one_in = Whole::of(0);
@@ -420,14 +420,19 @@ fn what_does_not_pay_is_not_restored_for_longer_each_time() {
             if !out.is_empty() {
                 assert_eq!(out.len(), 10);
                 at.push(relaunch);
-                for vpn in 30..30 + used_early(relaunch) {
-                    let event = Event::PrefetchUsed { page: page(0, vpn) };
+                for vpn in 30..40 {
+                    let page = page(0, vpn);
+                    let event = match vpn < 30 + uses(relaunch) {
+                        true => Event::PrefetchUsed { page },
+                        false => Event::PrefetchExpired { page },
+                    };
                     tell(&mut world, &mut [&mut policy], &event);
                 }
             }
             for vpn in 30..40 {
-                tell(&mut world, &mut [&mut policy], &used(page(0, vpn)));
-                tell(&mut world, &mut [&mut policy], &stored(page(0, vpn)));
+                let (use_of, back) = (used(page(0, vpn)), stored(page(0, vpn)));
+                tell(&mut world, &mut [&mut policy], &use_of);
+                tell(&mut world, &mut [&mut policy], &back);
             }
             let end = Event::ResponseComplete { app: AppId(0), response_ns: 1 };
             tell(&mut world, &mut [&mut policy], &end);

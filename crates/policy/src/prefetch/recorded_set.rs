@@ -76,28 +76,27 @@ struct Set {
 /// Whether restoring pays.
 #[derive(Default)]
 struct Trial {
-    /// Pages restored at this relaunch, and used since.
-    restored: u64,
+    /// Pages of which it is known since the last relaunch that they were used, and that they were not.
     used: u64,
+    unused: u64,
     /// Relaunches at which nothing is to be restored any more, of so many.
     left: u32,
     rests: u32,
 }
 
 impl Trial {
-    /// Whether nothing is to be restored now.
-    fn rests(&mut self) -> bool {
-        self.left = self.left.saturating_sub(1);
-        self.left > 0
-    }
-
-    fn end(&mut self, pays_pct: u32) {
-        if self.restored > 0 {
-            let pays = self.used * 100 >= self.restored * u64::from(pays_pct);
+    /// Whether nothing is to be restored at the relaunch that begins.
+    fn rests(&mut self, pays_pct: u32) -> bool {
+        let known = std::mem::take(&mut self.unused) + self.used;
+        let used = std::mem::take(&mut self.used);
+        if known > 0 {
+            let pays = used * 100 >= known * u64::from(pays_pct);
             self.rests = if pays { 0 } else { (self.rests * 2).clamp(FIRST_RESTS, MOST_RESTS) };
-            self.left = if pays { 0 } else { self.rests + 1 };
+            self.left = self.rests;
         }
-        (self.restored, self.used) = (0, 0);
+        let rests = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        rests
     }
 }
 
@@ -127,9 +126,6 @@ impl RecordedSet {
     /// A relaunch of `app` is over; what it was seen to use is in the facts. One of which nothing
     /// was seen tells nothing.
     fn end_relaunch(&mut self, app: AppId, view: &View<'_>) {
-        if let Some(set) = self.sets.get_mut(&app) {
-            set.trial.end(self.params.pays_pct.get());
-        }
         let newest = view.facts.launch_sets.get(&app).and_then(|sets| sets.last());
         let Some(seen) = newest.filter(|seen| !seen.is_empty()) else { return };
         let set = self.sets.entry(app).or_default();
@@ -158,6 +154,11 @@ impl RecordedSet {
                 self.dropped += 1;
             }
         }
+    }
+
+    fn trial(&mut self, page: PageId, view: &View<'_>) -> Option<&mut Trial> {
+        let app = view.app_of(page)?;
+        self.sets.get_mut(&app).map(|set| &mut set.trial)
     }
 
     fn forget(&mut self, first: PageId, last: PageId) {
@@ -198,9 +199,13 @@ impl Observe for RecordedSet {
         match *event {
             Event::Unused { run } => self.unused(run, view),
             Event::PrefetchUsed { page } => {
-                let app = view.app_of(page);
-                if let Some(set) = app.and_then(|app| self.sets.get_mut(&app)) {
-                    set.trial.used += 1;
+                if let Some(trial) = self.trial(page, view) {
+                    trial.used += 1;
+                }
+            }
+            Event::PrefetchExpired { page } => {
+                if let Some(trial) = self.trial(page, view) {
+                    trial.unused += 1;
                 }
             }
             Event::Freed { run } => {
@@ -241,7 +246,7 @@ impl Prefetch for RecordedSet {
         let Trigger::Relaunch(app) = trigger else { return };
         let Some(set) = self.sets.get_mut(&app) else { return };
         set.relaunches = set.relaunches.wrapping_add(1);
-        if set.trial.rests() {
+        if set.trial.rests(self.params.pays_pct.get()) {
             return;
         }
         let one_in =
@@ -261,7 +266,6 @@ impl Prefetch for RecordedSet {
         let mut pages: Vec<PageId> = stored.into_iter().map(|(_, page)| page).collect();
         sort_batches(&mut pages, self.params.batch_pages.get());
         self.restored += pages.len() as u64;
-        set.trial.restored = pages.len() as u64;
         out.append(&mut pages);
     }
 }
