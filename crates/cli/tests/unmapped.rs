@@ -88,7 +88,7 @@ fn what_is_moved_over_what_is_stored_is_what_was_moved() {
 
 /// A scan that registered memory looks which of its pages are there, and by then another mapping may be in its place, which is
 /// not registered: its pages were taken for known, the move over it was not followed, and what left it would have been
-/// zeros.
+/// zeros. That is seldom: with the defect put back six runs of this passed.
 #[test]
 fn what_is_moved_over_what_was_just_touched_is_followed() {
     if !can_run("unmapped::what_is_moved_over_what_was_just_touched_is_followed", &["cc"]) {

@@ -39,7 +39,7 @@ pub struct Params {
     #[serde(deserialize_with = "one_in")]
     pub leave_out_one_in: OneIn,
     /// An app that used less than so much of what a relaunch restored, per cent, has nothing restored at its next four, after
-    /// the next such one at eight, and so on to [`MOST_RESTS`]. 0: whatever it used.
+    /// the next such one at eight, and so on to 32. 0: whatever it used.
     pub pays_pct: Whole<0, 100, 0>,
 }
 

@@ -303,6 +303,9 @@ fn which_of_two_left_first_is_not_guessed() {
     assert_eq!(next(&[comes, one], &known, Trust::Sure), Next::Wait);
     assert_eq!(next(&[comes, one], &known, Trust::Fitting), Next::Apply(1));
     assert_eq!(next(&[comes, one, other], &known, Trust::AllThere), Next::Unclear);
+    // What goes to where the first came from, and was read after it, came after it.
+    let back = Message::Remap { from: 0x1000, to: 0x2000, len: 0x100 };
+    assert_eq!(next(&[comes, one, back], &known, Trust::AllThere), Next::Apply(1));
     let own = Message::Unmap { start: 0x1000, end: 0x1100 };
     assert_eq!(next(&[comes, one, own], &known, Trust::AllThere), Next::Apply(1));
 }
