@@ -56,7 +56,7 @@ class Office:
         r = random.Random(seed)
         lines = ("<p>%s</p>\n" % " ".join(r.choices(WORDS, k=80)) for _ in range(paragraphs))
         self.texts.append(self.opened("text-%d.html" % seed, lines, FilterName="HTML (StarWriter)"))
-        return self.pages(len(self.texts) - 1)
+        return self.end(len(self.texts) - 1)
 
     # What is done with it later.
 
@@ -94,19 +94,20 @@ class Office:
         change.SearchString, change.ReplaceString = what, by
         return where.replaceAll(change)
 
-    def pages(self, text):
-        cursor = self.texts[text].CurrentController.ViewCursor
-        cursor.jumpToLastPage()
-        return cursor.Page
+    def end(self, text):
+        """Looks at its end, for which all of it is set. On which page that is, is not told: it may
+        still be that of the text before."""
+        self.texts[text].CurrentController.ViewCursor.jumpToLastPage()
+        return self.texts[text].Text.End.CharHeight
 
     def replace(self, text, what, by):
-        return self.replaced(self.texts[text], what, by), self.pages(text)
+        return self.replaced(self.texts[text], what, by), self.end(text)
 
     def letters(self, text, height):
         """Letters of another size: all of it is set again."""
         styles = self.texts[text].StyleFamilies.getByName("ParagraphStyles")
         styles.getByName("Text body").CharHeight = height
-        return self.pages(text)
+        return self.end(text)
 
 
 if __name__ == "__main__":
