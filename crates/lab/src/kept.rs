@@ -2,10 +2,12 @@
 //! replayed twice.
 
 use std::io::{Read, Seek, SeekFrom};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use clew_trace::{Trace, regular};
+use clew_report::json;
+use clew_trace::{Trace, regular, write_whole};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_128;
 
 use crate::costs::Clock;
@@ -62,7 +64,49 @@ pub(crate) fn key(identity: &str, settings: &Settings) -> String {
     format!("{:032x}", XxHash3_128::oneshot(all.as_bytes()))
 }
 
-/// The result of an earlier run, if it is there and sound.
-pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
-    serde_json::from_str(&regular::read_text(path, MOST_BYTES, 0).ok()?).ok()
+/// What a file holds. It says itself what it depends on: a file of another name is another's.
+#[derive(Serialize, Deserialize)]
+struct Kept<T> {
+    key: String,
+    result: T,
+}
+
+fn path_of(directory: &Path, key: &str) -> PathBuf {
+    directory.join(format!("{key}.json"))
+}
+
+/// The result of an earlier run, if it is there, sound, and of this key.
+pub(crate) fn read<T: DeserializeOwned>(directory: &Path, key: &str) -> Option<T> {
+    let text = regular::read_text(&path_of(directory, key), MOST_BYTES, 0).ok()?;
+    let kept: Kept<T> = serde_json::from_str(&text).ok()?;
+    (kept.key == key).then_some(kept.result)
+}
+
+/// Keeps a result.
+///
+/// # Errors
+/// [`LabError::File`].
+pub(crate) fn write<T: Serialize>(directory: &Path, key: &str, result: &T) -> Result<(), LabError> {
+    let path = path_of(directory, key);
+    let text = json(&Kept { key: key.to_string(), result })?;
+    write_whole(&path, &text).map_err(LabError::file(&path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_is_of_its_key_whatever_its_file_is_called() {
+        let dir = std::env::temp_dir().join(format!("clew-lab-kept-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a directory");
+        assert_eq!(read::<u64>(&dir, "one"), None);
+        write(&dir, "one", &7u64).expect("written");
+        assert_eq!(read(&dir, "one"), Some(7u64));
+        std::fs::rename(path_of(&dir, "one"), path_of(&dir, "two")).expect("it is ours");
+        assert_eq!((read::<u64>(&dir, "two"), read::<u64>(&dir, "one")), (None, None));
+        std::fs::write(path_of(&dir, "one"), "7").expect("written");
+        assert_eq!(read::<u64>(&dir, "one"), None, "of an earlier version");
+        std::fs::remove_dir_all(&dir).expect("it is ours");
+    }
 }

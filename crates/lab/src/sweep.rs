@@ -285,8 +285,7 @@ impl Sweep {
                     ..Settings::new(variant.scheme.clone(), budget_bytes)
                 };
                 let key = key(&identity, &settings);
-                let path = kept_in.join(format!("{key}.json"));
-                let before = kept::read(&path);
+                let before = kept::read(&kept_in, &key);
                 let was_kept = before.is_some();
                 let row = match before {
                     Some(row) => row,
@@ -300,7 +299,7 @@ impl Sweep {
                             flash_used_pct: flash.used_pct,
                             outcome: one(&input, &settings, &mut |_, _| {})?,
                         };
-                        write_whole(&path, &json(&row)?).map_err(LabError::file(&path))?;
+                        kept::write(&kept_in, &key, &row)?;
                         row
                     }
                 };

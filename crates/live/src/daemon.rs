@@ -186,8 +186,15 @@ pub fn run(
     // Taking over takes some for each program.
     pressure::limit_descriptors(u64::from(MAX_SPACES));
     pressure::limit_files();
-    let left = Predecessor::find(socket)
-        .map_err(file("looking for the keeper of", socket))?
+    let left = Predecessor::find(socket).map_err(file("looking for the keeper of", socket))?;
+    if let Some(unnamed) = left.as_ref().filter(|left| !left.is_named) {
+        tracing::warn!(
+            keeper = unnamed.name.pid,
+            "the file beside {} does not name the keeper of the last daemon: it was removed or changed",
+            socket.display()
+        );
+    }
+    let left = left
         .map(|from| Estate::open(from, store_config))
         .transpose()
         .map_err(DaemonError::Takeover)?;
@@ -345,9 +352,13 @@ pub fn run(
     // The sockets are never closed: a thread that cannot be started would take them with it.
     let agents: &'static OwnedFd = Box::leak(Box::new(agents));
     let control: &'static UnixListener = Box::leak(Box::new(UnixListener::from(control)));
-    let beside =
-        Beside::commit(socket, keeper.pid(), generation, shared.journal.segment().as_raw_fd())
-            .map_err(file("writing down the keeper of", socket))?;
+    let beside = Beside::commit(
+        socket,
+        (keeper.pid(), keeper.badge()),
+        generation,
+        shared.journal.segment().as_raw_fd(),
+    )
+    .map_err(file("writing down the keeper of", socket))?;
     points::start_committed();
     keeper.keep();
     let listeners: Vec<_> = [

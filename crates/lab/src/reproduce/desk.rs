@@ -9,10 +9,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use clew_policy::Scheme;
-use clew_report::{Arm, json};
+use clew_report::Arm;
 use clew_trace::generate::profile::Profile;
 use clew_trace::generate::{GenerateError, Workload, generate};
-use clew_trace::{ContentsKind, Draft, Trace, write_whole};
+use clew_trace::{ContentsKind, Draft, Trace};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
@@ -186,15 +186,15 @@ impl<'a> Desk<'a> {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Run, LabError> {
         let key = kept::key(&bench.identity, settings);
-        let path = self.directory.join("runs").join(format!("{key}.json"));
-        if let Some(run) = kept::read(&path) {
+        let runs = self.directory.join("runs");
+        if let Some(run) = kept::read(&runs, &key) {
             progress(1, 1);
             return Ok(run);
         }
         let Input { trace, lookahead } = &bench.input;
         let (arm, watched) = watched(trace, lookahead, settings, progress)?;
         let run = Run { arm, watched };
-        write_whole(&path, &json(&run)?).map_err(LabError::file(&path))?;
+        kept::write(&runs, &key, &run)?;
         Ok(run)
     }
 }

@@ -36,7 +36,10 @@ pub enum DaemonError {
     Served(PathBuf),
     #[error("a daemon (process {1}) serves {0} already ('--takeover' replaces it)")]
     Running(PathBuf, u32),
-    #[error("process {0} serves the socket and cannot be ended")]
+    #[error(
+        "process {0} serves the socket and does not end, though it was sent SIGKILL (is it frozen, or does it wait for a \
+         disk?): when it can it will, and its programs wait from then on until '--takeover' is said again"
+    )]
     Immortal(u32),
     #[error("this command could not take over at {0}, and has ended nobody: {1}")]
     Obstacle(PathBuf, #[source] Obstacle),

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use clew_store::points;
 
+use super::badge::{Badge, KeeperNumbers};
 use super::listener::Listener;
 use super::lock::LockApart;
 use super::predecessor::{
@@ -25,6 +26,7 @@ pub struct Beside {
     socket: PathBuf,
     own: ProcessName,
     keeper: ProcessName,
+    badge: Badge,
     generation: u64,
     journal: RawFd,
     /// Not those of a service manager.
@@ -46,7 +48,7 @@ impl Beside {
     /// It cannot be written.
     pub fn commit(
         socket: &Path,
-        keeper: u32,
+        (keeper, badge): (u32, Badge),
         generation: u64,
         journal: RawFd,
     ) -> io::Result<Beside> {
@@ -55,6 +57,7 @@ impl Beside {
             socket: socket.to_path_buf(),
             own,
             keeper,
+            badge,
             generation,
             journal,
             listeners: Vec::new(),
@@ -74,7 +77,8 @@ impl Beside {
 
     fn write_keeper(&self) -> io::Result<()> {
         let text = self.keeper_numbers().map(|number| number.to_string()).join(" ");
-        replace(&beside(&self.socket, "keeper"), &format!("{text}\n"))
+        replace(&beside(&self.socket, "keeper"), &format!("{text}\n"))?;
+        self.badge.write(&self.socket, self.keeper_numbers())
     }
 
     /// Now and then makes again what is gone; whether the keeper lives, as far as was looked.
@@ -135,7 +139,7 @@ impl Beside {
         found == Some(self.keeper_numbers())
     }
 
-    fn keeper_numbers(&self) -> [u64; 4] {
+    fn keeper_numbers(&self) -> KeeperNumbers {
         let ProcessName { pid, started } = self.keeper;
         [pid.into(), started, self.generation, self.journal as u64]
     }
@@ -178,8 +182,10 @@ mod tests {
             || claim(&socket).expect("the files can be written").expect("nobody serves it");
         let mut keeper =
             std::process::Command::new("sleep").arg("60").spawn().expect("sleep starts");
+        let badge = Badge::new().expect("memory");
         let first = claimed();
-        let _beside = Beside::commit(&socket, keeper.id(), 1, 3).expect("the files can be written");
+        let _beside =
+            Beside::commit(&socket, (keeper.id(), badge), 1, 3).expect("the files can be written");
         drop(first);
         for what in ["keeper", "pid", "lock"] {
             assert!(beside(&socket, what).exists(), "{what}");
@@ -195,7 +201,8 @@ mod tests {
         let socket = dir.join("clew.sock");
         let place = beside(&socket, "keeper");
         fs::create_dir_all(&place).expect("a directory, which no file replaces");
-        let written = Beside::commit(&socket, std::process::id(), 1, 3);
+        let badge = Badge::new().expect("memory");
+        let written = Beside::commit(&socket, (std::process::id(), badge), 1, 3);
         assert!(written.is_err(), "it cannot be replaced");
         fs::remove_dir(&place).expect("it is ours");
         fs::remove_dir(&dir).expect("nothing else is left");

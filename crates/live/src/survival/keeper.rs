@@ -6,13 +6,15 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use crate::survival::predecessor;
+use super::badge::{Badge, KEEPER};
+use super::predecessor::{self, ProcessName};
 
 /// A running keeper.
 pub struct Keeper {
     pid: libc::pid_t,
+    badge: Badge,
     /// Programs depend on it: it stays, whatever becomes of this process.
     is_needed: bool,
 }
@@ -24,6 +26,7 @@ impl Keeper {
     /// ever ask it, and descriptors that it held would keep programs waiting for events to be read.
     pub fn start(socket: &Path) -> io::Result<Keeper> {
         let socket = socket.to_path_buf();
+        let badge = Badge::new()?;
         // SAFETY: takes numbers only; the result is checked and owned by nobody else. Then as fork, with
         // the descriptor table shared; there is one thread, so the child may do what it likes.
         unsafe {
@@ -38,11 +41,11 @@ impl Keeper {
                 return Err(io::Error::last_os_error());
             }
             if pid == 0 {
-                keep(&daemon, socket);
+                keep(&daemon, &socket, badge);
             }
             // Both have it under this number.
             std::mem::forget(daemon);
-            Ok(Keeper { pid: pid as libc::pid_t, is_needed: false })
+            Ok(Keeper { pid: pid as libc::pid_t, badge, is_needed: false })
         }
     }
 
@@ -54,6 +57,11 @@ impl Keeper {
     /// An orderly end: every page is back, nothing needs keeping.
     pub fn end(mut self) {
         self.is_needed = false;
+    }
+
+    /// What it shows to a successor.
+    pub fn badge(&self) -> Badge {
+        self.badge
     }
 
     /// Its process id.
@@ -75,12 +83,24 @@ impl Drop for Keeper {
     }
 }
 
+/// Whether a successor may go by this process, a keeper whose daemon has died. In doubt it may.
+fn counts(socket: &Path, badge: Badge) -> bool {
+    match predecessor::named_keeper(socket) {
+        Ok(Some(ProcessName { pid, .. })) if pid == std::process::id() => true,
+        // Of a daemon that began anew here.
+        Ok(Some(other)) if other.is_alive() => false,
+        // None, or no sense: it was removed or changed if it ever named this one.
+        Ok(_) => badge.is_written(),
+        Err(error) => error.kind() != io::ErrorKind::InvalidData || badge.is_written(),
+    }
+}
+
 /// What a keeper does. `daemon` becomes readable when that is dead.
-fn keep(daemon: &OwnedFd, socket: PathBuf) -> ! {
+fn keep(daemon: &OwnedFd, socket: &Path, badge: Badge) -> ! {
     // SAFETY: the set is initialised before use; the name is a constant.
     unsafe {
         libc::setsid();
-        libc::prctl(libc::PR_SET_NAME, c"clew-keeper".as_ptr());
+        libc::prctl(libc::PR_SET_NAME, KEEPER.as_ptr());
         let mut all: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&mut all);
         // Nobody can block what an instruction of its own raises.
@@ -93,8 +113,7 @@ fn keep(daemon: &OwnedFd, socket: PathBuf) -> ! {
         let mut poll = libc::pollfd { fd: daemon.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: one pollfd that lives across the call.
         let ended = unsafe { libc::poll(&mut poll, 1, -1) } > 0;
-        // In doubt it stays.
-        if ended && predecessor::counts(&socket, std::process::id()) == Some(false) {
+        if ended && !counts(socket, badge) {
             // SAFETY: ends this process and nothing else.
             unsafe { libc::_exit(0) };
         }

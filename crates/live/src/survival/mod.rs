@@ -1,5 +1,6 @@
 //! What outlives a daemon, and how the next one goes on with it.
 
+pub mod badge;
 pub mod beside;
 pub mod keeper;
 pub mod last_threads;

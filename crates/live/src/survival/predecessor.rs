@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use clew_trace::regular;
 
+use super::badge::{self, KeeperNumbers};
 use super::last_threads;
 use super::lock::lock;
 use crate::control::trusted_path::own_uid;
@@ -200,8 +201,8 @@ pub(super) fn numbers<const N: usize>(path: &Path) -> io::Result<Option<[u64; N]
     let numbers: Vec<u64> = text.split_ascii_whitespace().map_while(|n| n.parse().ok()).collect();
     let damaged = || {
         let what = format!(
-            "{} is not what a daemon writes: is it damaged? (if no daemon serves there, and no program waits for one, \
-             remove it)",
+            "{} is not what a daemon writes: is it damaged? (if no daemon serves there, remove it: a keeper that programs \
+             wait for is found without it)",
             path.display()
         );
         io::Error::new(io::ErrorKind::InvalidData, what)
@@ -279,27 +280,39 @@ pub struct Predecessor {
     /// The generation whose descriptors it holds.
     pub generation: u64,
     journal: RawFd,
+    /// Whether the file beside the socket names it.
+    pub is_named: bool,
 }
 
-/// Whether process `keeper` is the one by which a successor would go; `None` if that cannot be read.
-pub fn counts(socket: &Path, keeper: u32) -> Option<bool> {
-    match regular::read_text(&beside(socket, "keeper"), MAX_FILE, libc::O_NOFOLLOW) {
-        Ok(text) => Some(text.split(' ').next() == Some(keeper.to_string().as_str())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Some(false),
-        Err(_) => None,
-    }
+/// The keeper that the file beside `socket` names, whether it lives or not.
+///
+/// # Errors
+/// [`io::ErrorKind::InvalidData`] if what is written there makes no sense; those of reading it.
+pub(super) fn named_keeper(socket: &Path) -> io::Result<Option<ProcessName>> {
+    let named: Option<KeeperNumbers> = numbers(&beside(socket, "keeper"))?;
+    Ok(named.map(|[pid, started, ..]| ProcessName { pid: pid as u32, started }))
 }
 
 impl Predecessor {
-    /// The keeper of whoever served `socket` before, if it still runs.
+    /// The keeper of whoever served `socket` before, if it still runs: the one that the file beside it names, or, where that
+    /// is gone or names none that lives, the one that says so itself ([`badge`]).
     ///
     /// # Errors
     /// If that cannot be told: to begin anew then would leave its programs waiting for ever. If the process is of another
     /// user: who may execute a file with capabilities may have it take what is others'.
     pub fn find(socket: &Path) -> io::Result<Option<Predecessor>> {
-        let Some([pid, started, generation, journal]) = numbers(&beside(socket, "keeper"))? else {
-            return Ok(None);
-        };
+        let named = numbers(&beside(socket, "keeper"))?;
+        if let Some(left) = named.map_or(Ok(None), |numbers| Self::living(socket, numbers, true))? {
+            return Ok(Some(left));
+        }
+        badge::find(socket)?.map_or(Ok(None), |numbers| Self::living(socket, numbers, false))
+    }
+
+    fn living(
+        socket: &Path,
+        [pid, started, generation, journal]: KeeperNumbers,
+        is_named: bool,
+    ) -> io::Result<Option<Predecessor>> {
         let name = ProcessName { pid: pid as u32, started };
         let Some(keeper) = name.open()? else { return Ok(None) };
         let is_own = is_all_of(name.pid, own_uid());
@@ -315,7 +328,7 @@ impl Predecessor {
             );
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
         }
-        Ok(Some(Predecessor { keeper, name, generation, journal: journal as RawFd }))
+        Ok(Some(Predecessor { keeper, name, generation, journal: journal as RawFd, is_named }))
     }
 
     /// A copy of the keeper's descriptor `number`.
@@ -378,7 +391,7 @@ mod tests {
         drop(reader);
         fs::remove_file(lock).expect("it is ours");
         let keeper = fifo("keeper");
-        assert!(Predecessor::find(&socket).is_err() && counts(&socket, 1).is_none());
+        assert!(Predecessor::find(&socket).is_err() && named_keeper(&socket).is_err());
         fs::remove_file(keeper).expect("it is ours");
         let pid = fifo("pid");
         assert!(server(&socket).is_err());

@@ -42,7 +42,7 @@ pub enum Obstacle {
     )]
     Descriptors { keeper: u32, source: io::Error },
     #[error(
-        "process {pid} serves it, and its keeper has died, or what names that was removed a moment ago: who took over would \
+        "process {pid} serves it, and its keeper has died: who took over would \
          find nothing of what is stored (try again; if it stays so, 'clew stop' brings every page back, and a daemon can begin anew)"
     )]
     NoKeeper { pid: u32 },

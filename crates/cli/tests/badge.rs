@@ -1,0 +1,71 @@
+//! The file that names a keeper, removed or changed by whoever may write beside the socket.
+
+use std::fs;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::Duration;
+
+use clew_fixture::touch::{BYTES, ZRAM, swapped_out};
+use clew_fixture::*;
+use clew_live::control::protocol::Request;
+
+/// Does it in each way: while the daemon lives, right before it is killed, or afterwards.
+fn keeper_is_found(case: &str, is_before: bool) {
+    let Some((mut fixture, mut program, sum)) = swapped_out(case, &ZRAM) else { return };
+    let file = fixture.socket.with_extension("keeper");
+    // Process 1 began at no such time.
+    let ways = [("removed", None), ("another's", Some("1 1 1 5\n")), ("damaged", Some("none"))];
+    for (name, text) in ways {
+        let change = || match text {
+            None => fs::remove_file(&file).expect("it is ours"),
+            Some(text) => fs::write(&file, text).expect("it is ours"),
+        };
+        let status = fixture.status();
+        if is_before {
+            // It would write it again.
+            let stopped =
+                Command::new("kill").args(["-STOP", &status.daemon_pid.to_string()]).status();
+            assert!(stopped.expect("kill starts").success());
+            change();
+        }
+        fixture.kill_daemon();
+        if is_before {
+            // Its keeper looks at once what is written there.
+            sleep(Duration::from_millis(300));
+        } else {
+            change();
+        }
+        let comm = fs::read(format!("/proc/{}/comm", status.keeper_pid));
+        assert_eq!(comm.expect("the keeper lives"), b"clew-keeper\n", "{name}");
+        program.send("sum");
+        if name == "damaged" {
+            // The next one says so, and begins nothing.
+            let refused = fixture.verb(&["daemon", "--budget", "1GiB", "--scheme", "zram"]);
+            assert_eq!(refused.status.code(), Some(1), "{}", texts(&refused));
+            assert!(texts(&refused).contains("damaged?"), "{}", texts(&refused));
+            fs::remove_file(&file).expect("it is ours");
+        }
+        fixture.start_successor(&[]);
+        assert_eq!(program.read(LONG), sum, "{name}\n{}", fixture.log());
+        let said = fixture.log().contains("does not name the keeper of the last daemon");
+        assert!(said, "{name}\n{}", fixture.log());
+        let now = fs::read_to_string(&file).expect("it is there again");
+        let keeper = fixture.status().keeper_pid;
+        assert!(now.starts_with(&format!("{keeper} ")), "{now}, and not {keeper}");
+        fixture.swap_out_at_least("touch", BYTES * 8 / 10);
+    }
+    fixture.order(&Request::Stop);
+    assert!(fixture.wait_daemon(LONG).success());
+    program.expect("sum", &sum);
+    program.quit();
+}
+
+#[test]
+fn a_keeper_is_found_whose_file_is_gone_after_a_death() {
+    keeper_is_found("badge::after", false);
+}
+
+#[test]
+fn a_keeper_stays_whose_file_is_gone_before_a_death() {
+    keeper_is_found("badge::before", true);
+}

@@ -1,0 +1,186 @@
+//! What is written down beside a socket about a keeper, once more: in memory that lives as long as the keeper does.
+//!
+//! Whoever may write beside the socket can remove the file that names the keeper, or change it. A successor that believed
+//! what is left would begin anew, and the programs of a dead daemon would wait for it for ever. The badge is among the
+//! descriptors that keeper and daemon share, found by its name, and says the same as the file, which it follows: who
+//! commits writes the file first.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+
+use crate::control::trusted_path::{directory_of, own_uid};
+use crate::programs::proc_stat::is_all_of;
+
+/// Its name, and what a link to it says.
+const NAME: &std::ffi::CStr = c"clew-keeper-badge";
+const LINK: &str = "/memfd:clew-keeper-badge (deleted)";
+
+/// What is written down about a keeper: its id, when it began, the generation, the journal's descriptor.
+pub(super) type KeeperNumbers = [u64; 4];
+
+/// What a keeper is called.
+pub(super) const KEEPER: &std::ffi::CStr = c"clew-keeper";
+
+/// Bytes of a badge, at most: the numbers, and the name of a file.
+const MAX_BYTES: usize = 1024;
+
+/// The badge of this process's keeper.
+#[derive(Clone, Copy)]
+pub struct Badge {
+    memory: BorrowedFd<'static>,
+}
+
+impl Badge {
+    /// One that says nothing yet: a keeper with it does not count. It is never closed.
+    ///
+    /// # Errors
+    /// Those of `memfd_create`.
+    pub(super) fn new() -> io::Result<Badge> {
+        let memory = memory(NAME)?.into_raw_fd();
+        // SAFETY: just opened, and nobody closes it.
+        Ok(Badge { memory: unsafe { BorrowedFd::borrow_raw(memory) } })
+    }
+
+    /// Says what the file beside `socket` says.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(super) fn write(&self, socket: &Path, numbers: KeeperNumbers) -> io::Result<()> {
+        let text = text(socket, numbers)?;
+        let memory = File::from(self.memory.try_clone_to_owned()?);
+        memory.write_all_at(&text, 0)?;
+        memory.set_len(text.len() as u64)
+    }
+
+    /// Whether it says anything.
+    pub(super) fn is_written(&self) -> bool {
+        let memory = self.memory.try_clone_to_owned().map(File::from);
+        // In doubt its keeper stays.
+        memory.and_then(|memory| memory.metadata()).map_or(true, |metadata| metadata.len() > 0)
+    }
+}
+
+/// Memory that is a file, for this user alone.
+fn memory(name: &std::ffi::CStr) -> io::Result<OwnedFd> {
+    // SAFETY: the name outlives the call; the result is checked and owned by nobody else.
+    unsafe {
+        let fd = libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC);
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let fd = OwnedFd::from_raw_fd(fd);
+        // Born 0777.
+        match libc::fchmod(fd.as_raw_fd(), 0o600) {
+            0 => Ok(fd),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+/// The numbers, the directory's own two, and the socket's name: paths are told differently, and lead elsewhere, from one
+/// namespace to the next.
+fn text(socket: &Path, numbers: KeeperNumbers) -> io::Result<Vec<u8>> {
+    let directory = fs::metadata(directory_of(socket))?;
+    let numbers = numbers.into_iter().chain([directory.dev(), directory.ino()]);
+    let mut text = numbers.flat_map(|n| format!("{n} ").into_bytes()).collect::<Vec<u8>>();
+    text.extend(socket.file_name().unwrap_or_default().as_bytes());
+    if text.len() > MAX_BYTES {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the socket's name is too long"));
+    }
+    Ok(text)
+}
+
+/// The numbers of a badge that is of a keeper of `socket`.
+fn parse(badge: &[u8], socket: &Path) -> Option<KeeperNumbers> {
+    let mut words = badge.splitn(7, |byte| *byte == b' ');
+    let mut number = || std::str::from_utf8(words.next()?).ok()?.parse().ok();
+    let numbers = [number()?, number()?, number()?, number()?];
+    (text(socket, numbers).ok()? == badge).then_some(numbers)
+}
+
+/// The keeper of `socket` that counts, by the badges of this user's processes: of several, the one whose daemon came last.
+///
+/// # Errors
+/// If it cannot be told which processes there are.
+pub(super) fn find(socket: &Path) -> io::Result<Option<KeeperNumbers>> {
+    let own = memory(NAME)?;
+    let place = mount_of(&format!("/proc/self/fdinfo/{}", own.as_fd().as_raw_fd()));
+    let mut newest: Option<KeeperNumbers> = None;
+    for entry in fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        let numbers = badge_of(pid, place.as_deref()).and_then(|badge| parse(&badge, socket));
+        // Who it says that it is, and no other.
+        let numbers = numbers.filter(|[keeper, ..]| *keeper == u64::from(pid));
+        newest = newest.into_iter().chain(numbers).max_by_key(|[.., generation, _]| *generation);
+    }
+    Ok(newest)
+}
+
+/// What the badge of a process says, if it is a keeper of this user's and has one.
+fn badge_of(pid: u32, place: Option<&str>) -> Option<Vec<u8>> {
+    let called = fs::read(format!("/proc/{pid}/comm")).ok()?;
+    if called.strip_suffix(b"\n") != Some(KEEPER.to_bytes()) || !is_all_of(pid, own_uid()) {
+        return None;
+    }
+    fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten().find_map(|entry| {
+        let is_badge = fs::read_link(entry.path()).is_ok_and(|to| to.as_os_str() == LINK);
+        let number = entry.file_name();
+        // Memory, and no file of a path like this, whose file system may never answer.
+        if !is_badge
+            || mount_of(&format!("/proc/{pid}/fdinfo/{}", number.to_str()?)).as_deref() != place
+        {
+            return None;
+        }
+        let mut text = vec![0; MAX_BYTES];
+        let read = File::open(entry.path()).and_then(|file| file.read_at(&mut text, 0)).ok()?;
+        text.truncate(read);
+        Some(text)
+    })
+}
+
+/// The mount that a descriptor's file is on, by its `fdinfo`; memory is on one that no path leads to.
+fn mount_of(fdinfo: &str) -> Option<String> {
+    let info = fs::read_to_string(fdinfo).ok()?;
+    info.lines().find_map(|line| line.strip_prefix("mnt_id:")).map(str::to_string)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_badge_is_of_one_socket() {
+        let dir = std::env::temp_dir().join(format!("clew-badge-{}", std::process::id()));
+        let other = dir.join("other");
+        fs::create_dir_all(&other).expect("directories");
+        let socket = dir.join("a name with spaces.sock");
+        let numbers = [7, 123, 4, 30];
+        let badge = Badge::new().expect("memory");
+        assert!(!badge.is_written());
+        badge.write(&socket, [70_000, 123_456, 4, 30]).expect("written");
+        badge.write(&socket, numbers).expect("shorter than before");
+        assert!(badge.is_written());
+        let read = || {
+            let file = File::from(badge.memory.try_clone_to_owned().expect("a descriptor"));
+            let mut text = vec![0; MAX_BYTES];
+            let read = file.read_at(&mut text, 0).expect("readable");
+            text.truncate(read);
+            text
+        };
+        assert_eq!(parse(&read(), &socket), Some(numbers));
+        assert_eq!(parse(&read(), &dir.join("a name with spaces")), None);
+        assert_eq!(parse(&read(), &other.join("a name with spaces.sock")), None);
+        for hostile in [&b""[..], b"1 2 3", b"7 123 4 -1 0 0 s", b"7 123 4 30 0 0 s", b"\xff 1 2 3"]
+        {
+            assert_eq!(parse(hostile, &socket), None);
+        }
+        // This process is no keeper, whatever it has.
+        assert_eq!(find(&socket).expect("/proc"), None);
+        fs::remove_dir_all(&dir).expect("it is ours");
+    }
+}
