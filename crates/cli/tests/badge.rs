@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clew_fixture::touch::{BYTES, ZRAM, swapped_out};
 use clew_fixture::*;
+use clew_live::control::client::Client;
 use clew_live::control::protocol::Request;
 
 /// Does it in each way: while the daemon lives, right before it is killed, or afterwards.
@@ -68,4 +69,38 @@ fn a_keeper_is_found_whose_file_is_gone_after_a_death() {
 #[test]
 fn a_keeper_stays_whose_file_is_gone_before_a_death() {
     keeper_is_found("badge::before", true);
+}
+
+/// All that is beside the socket of one that lives is removed: it makes that again, and whoever comes before is no second one.
+#[test]
+fn a_keeper_is_taken_from_no_daemon_that_lives() {
+    let Some((mut fixture, mut program, sum)) = swapped_out("badge::living", &ZRAM) else { return };
+    let status = fixture.status();
+    let signal = |name: &str| {
+        let sent = Command::new("kill").args([name, &status.daemon_pid.to_string()]).status();
+        assert!(sent.expect("kill starts").success());
+    };
+    signal("-STOP");
+    let beside = ["pid", "keeper", "agents"].map(|what| fixture.socket.with_extension(what));
+    for path in beside.iter().chain([&fixture.socket]) {
+        fs::remove_file(path).expect("it is ours");
+    }
+    let second = fixture.verb(&["daemon", "--budget", "1GiB", "--scheme", "zram"]);
+    assert_eq!(second.status.code(), Some(1), "{}", texts(&second));
+    let pid = format!("process {}", status.daemon_pid);
+    assert!(texts(&second).contains(&pid), "{}", texts(&second));
+    signal("-CONT");
+    program.expect("sum", &sum);
+    let is_back = || {
+        let client = Client::connect(&fixture.socket);
+        client.and_then(|mut client| client.status()).ok()
+    };
+    assert_eq!(poll(LONG, is_back).map(|status| status.daemon_pid), Some(status.daemon_pid));
+    fixture.swap_out_at_least("touch", BYTES * 8 / 10);
+    fixture.kill_daemon();
+    fixture.start_successor(&[]);
+    program.expect("sum", &sum);
+    program.quit();
+    fixture.wait_all_freed("touch");
+    fixture.assert_daemon_lives();
 }

@@ -187,9 +187,13 @@ pub fn run(
     pressure::limit_descriptors(u64::from(MAX_SPACES));
     pressure::limit_files();
     let left = Predecessor::find(socket).map_err(file("looking for the keeper of", socket))?;
-    if let Some(unnamed) = left.as_ref().filter(|left| !left.is_named) {
+    if let Some((left, of)) = left.as_ref().and_then(|left| Some((left, left.unnamed_of?))) {
+        // All that is beside its socket was removed, and it makes that again in a moment.
+        if of.is_alive() {
+            return Err(DaemonError::Running(socket.to_path_buf(), of.pid));
+        }
         tracing::warn!(
-            keeper = unnamed.name.pid,
+            keeper = left.name.pid,
             "the file beside {} does not name the keeper of the last daemon: it was removed or changed",
             socket.display()
         );

@@ -22,6 +22,16 @@ const LINK: &str = "/memfd:clew-keeper-badge (deleted)";
 /// What is written down about a keeper: its id, when it began, the generation, the journal's descriptor.
 pub(super) type KeeperNumbers = [u64; 4];
 
+/// What is written down of who serves: its id, and when it began.
+pub(super) type ServerNumbers = [u64; 2];
+
+/// What a badge says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Says {
+    pub keeper: KeeperNumbers,
+    pub server: ServerNumbers,
+}
+
 /// What a keeper is called.
 pub(super) const KEEPER: &std::ffi::CStr = c"clew-keeper";
 
@@ -45,12 +55,12 @@ impl Badge {
         Ok(Badge { memory: unsafe { BorrowedFd::borrow_raw(memory) } })
     }
 
-    /// Says what the file beside `socket` says.
+    /// Says what the files beside `socket` say: of the keeper, and who serves.
     ///
     /// # Errors
     /// Those of the system.
-    pub(super) fn write(&self, socket: &Path, numbers: KeeperNumbers) -> io::Result<()> {
-        let text = text(socket, numbers)?;
+    pub(super) fn write(&self, socket: &Path, says: &Says) -> io::Result<()> {
+        let text = text(socket, says)?;
         let memory = File::from(self.memory.try_clone_to_owned()?);
         memory.write_all_at(&text, 0)?;
         memory.set_len(text.len() as u64)
@@ -83,9 +93,10 @@ fn memory(name: &std::ffi::CStr) -> io::Result<OwnedFd> {
 
 /// The numbers, the directory's own two, and the socket's name: paths are told differently, and lead elsewhere, from one
 /// namespace to the next.
-fn text(socket: &Path, numbers: KeeperNumbers) -> io::Result<Vec<u8>> {
+fn text(socket: &Path, says: &Says) -> io::Result<Vec<u8>> {
     let directory = fs::metadata(directory_of(socket))?;
-    let numbers = numbers.into_iter().chain([directory.dev(), directory.ino()]);
+    let numbers = says.keeper.into_iter().chain(says.server);
+    let numbers = numbers.chain([directory.dev(), directory.ino()]);
     let mut text = numbers.flat_map(|n| format!("{n} ").into_bytes()).collect::<Vec<u8>>();
     text.extend(socket.file_name().unwrap_or_default().as_bytes());
     if text.len() > MAX_BYTES {
@@ -94,29 +105,30 @@ fn text(socket: &Path, numbers: KeeperNumbers) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// The numbers of a badge that is of a keeper of `socket`.
-fn parse(badge: &[u8], socket: &Path) -> Option<KeeperNumbers> {
-    let mut words = badge.splitn(7, |byte| *byte == b' ');
+/// What a badge says that is of a keeper of `socket`.
+fn parse(badge: &[u8], socket: &Path) -> Option<Says> {
+    let mut words = badge.split(|byte| *byte == b' ');
     let mut number = || std::str::from_utf8(words.next()?).ok()?.parse().ok();
-    let numbers = [number()?, number()?, number()?, number()?];
-    (text(socket, numbers).ok()? == badge).then_some(numbers)
+    let keeper = [number()?, number()?, number()?, number()?];
+    let says = Says { keeper, server: [number()?, number()?] };
+    (text(socket, &says).ok()? == badge).then_some(says)
 }
 
 /// The keeper of `socket` that counts, by the badges of this user's processes: of several, the one whose daemon came last.
 ///
 /// # Errors
 /// If it cannot be told which processes there are.
-pub(super) fn find(socket: &Path) -> io::Result<Option<KeeperNumbers>> {
+pub(super) fn find(socket: &Path) -> io::Result<Option<Says>> {
     let own = memory(NAME)?;
     let place = mount_of(&format!("/proc/self/fdinfo/{}", own.as_fd().as_raw_fd()));
-    let mut newest: Option<KeeperNumbers> = None;
+    let mut newest: Option<Says> = None;
     for entry in fs::read_dir("/proc")? {
         let name = entry?.file_name();
         let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
-        let numbers = badge_of(pid, place.as_deref()).and_then(|badge| parse(&badge, socket));
+        let says = badge_of(pid, place.as_deref()).and_then(|badge| parse(&badge, socket));
         // Who it says that it is, and no other.
-        let numbers = numbers.filter(|[keeper, ..]| *keeper == u64::from(pid));
-        newest = newest.into_iter().chain(numbers).max_by_key(|[.., generation, _]| *generation);
+        let says = says.filter(|says| says.keeper[0] == u64::from(pid));
+        newest = newest.into_iter().chain(says).max_by_key(|says| says.keeper[2]);
     }
     Ok(newest)
 }
@@ -159,11 +171,12 @@ mod tests {
         let other = dir.join("other");
         fs::create_dir_all(&other).expect("directories");
         let socket = dir.join("a name with spaces.sock");
-        let numbers = [7, 123, 4, 30];
+        let says = Says { keeper: [7, 123, 4, 30], server: [6, 122] };
+        let longer = Says { keeper: [70_000, 123_456, 4, 30], server: [6, 122] };
         let badge = Badge::new().expect("memory");
         assert!(!badge.is_written());
-        badge.write(&socket, [70_000, 123_456, 4, 30]).expect("written");
-        badge.write(&socket, numbers).expect("shorter than before");
+        badge.write(&socket, &longer).expect("written");
+        badge.write(&socket, &says).expect("shorter than before");
         assert!(badge.is_written());
         let read = || {
             let file = File::from(badge.memory.try_clone_to_owned().expect("a descriptor"));
@@ -172,11 +185,16 @@ mod tests {
             text.truncate(read);
             text
         };
-        assert_eq!(parse(&read(), &socket), Some(numbers));
+        assert_eq!(parse(&read(), &socket), Some(says));
         assert_eq!(parse(&read(), &dir.join("a name with spaces")), None);
         assert_eq!(parse(&read(), &other.join("a name with spaces.sock")), None);
-        for hostile in [&b""[..], b"1 2 3", b"7 123 4 -1 0 0 s", b"7 123 4 30 0 0 s", b"\xff 1 2 3"]
-        {
+        for hostile in [
+            &b""[..],
+            b"1 2 3",
+            b"7 123 4 -1 6 122 0 0 s",
+            b"7 123 4 30 6 122 0 0 s",
+            b"\xff 1 2 3",
+        ] {
             assert_eq!(parse(hostile, &socket), None);
         }
         // This process is no keeper, whatever it has.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use clew_store::points;
 
-use super::badge::{Badge, KeeperNumbers};
+use super::badge::{Badge, KeeperNumbers, Says};
 use super::listener::Listener;
 use super::lock::LockApart;
 use super::predecessor::{
@@ -78,7 +78,8 @@ impl Beside {
     fn write_keeper(&self) -> io::Result<()> {
         let text = self.keeper_numbers().map(|number| number.to_string()).join(" ");
         replace(&beside(&self.socket, "keeper"), &format!("{text}\n"))?;
-        self.badge.write(&self.socket, self.keeper_numbers())
+        let server = [self.own.pid.into(), self.own.started];
+        self.badge.write(&self.socket, &Says { keeper: self.keeper_numbers(), server })
     }
 
     /// Now and then makes again what is gone; whether the keeper lives, as far as was looked.

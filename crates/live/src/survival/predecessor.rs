@@ -280,8 +280,8 @@ pub struct Predecessor {
     /// The generation whose descriptors it holds.
     pub generation: u64,
     journal: RawFd,
-    /// Whether the file beside the socket names it.
-    pub is_named: bool,
+    /// Whose it is, as its badge says, where the file beside the socket does not name it. That one may live.
+    pub unnamed_of: Option<ProcessName>,
 }
 
 /// The keeper that the file beside `socket` names, whether it lives or not.
@@ -302,16 +302,20 @@ impl Predecessor {
     /// user: who may execute a file with capabilities may have it take what is others'.
     pub fn find(socket: &Path) -> io::Result<Option<Predecessor>> {
         let named = numbers(&beside(socket, "keeper"))?;
-        if let Some(left) = named.map_or(Ok(None), |numbers| Self::living(socket, numbers, true))? {
+        if let Some(left) = named.map_or(Ok(None), |numbers| Self::living(socket, numbers, None))? {
             return Ok(Some(left));
         }
-        badge::find(socket)?.map_or(Ok(None), |numbers| Self::living(socket, numbers, false))
+        badge::find(socket)?.map_or(Ok(None), |says| {
+            let [pid, started] = says.server;
+            let server = ProcessName { pid: pid as u32, started };
+            Self::living(socket, says.keeper, Some(server))
+        })
     }
 
     fn living(
         socket: &Path,
         [pid, started, generation, journal]: KeeperNumbers,
-        is_named: bool,
+        unnamed_of: Option<ProcessName>,
     ) -> io::Result<Option<Predecessor>> {
         let name = ProcessName { pid: pid as u32, started };
         let Some(keeper) = name.open()? else { return Ok(None) };
@@ -328,7 +332,7 @@ impl Predecessor {
             );
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
         }
-        Ok(Some(Predecessor { keeper, name, generation, journal: journal as RawFd, is_named }))
+        Ok(Some(Predecessor { keeper, name, generation, journal: journal as RawFd, unnamed_of }))
     }
 
     /// A copy of the keeper's descriptor `number`.
