@@ -71,6 +71,41 @@ fn shards_are_put_together_to_what_one_command_writes() {
     assert!(parquet.starts_with(b"PAR1") && parquet.ends_with(b"PAR1"));
 }
 
+/// The same trace under two names, and the same budget said in two ways: each row is called what was asked for.
+#[test]
+fn rows_that_come_to_the_same_keep_their_names() {
+    let dir = TempDir::new();
+    let file = sweep(&dir, "\"60%\"");
+    fs::copy(dir.join("day.trace"), dir.join("copy.trace")).expect("a copy");
+    let rows = |out: &str| {
+        let text = fs::read_to_string(dir.join(out).join("sweep.csv")).expect("a table");
+        let names = text.lines().skip(1).map(|line| line.split(',').take(3).collect::<Vec<_>>());
+        names.map(|cells| cells.join(" ")).collect::<Vec<_>>()
+    };
+    let run_with = |traces: &str, budgets: &str, jobs: &str, said: &str| {
+        let text = fs::read_to_string(&file).expect("written");
+        let text = text.replace("[\"day.trace\"]", traces).replace("[\"60%\"]", budgets);
+        let other = dir.join("other.toml");
+        fs::write(&other, text).expect("written");
+        let out = dir.join(jobs).to_str().expect("UTF-8").to_string();
+        let other = other.to_str().expect("UTF-8").to_string();
+        done(&[&other, "--out", &out, "--jobs", jobs], said);
+    };
+    run_with("[\"day.trace\"]", "[\"60%\"]", "1", "2 replays, 0 of them");
+    let json = fs::read_to_string(dir.join("1/sweep.json")).expect("a table");
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let bytes = json[0]["budget_bytes"].as_u64().expect("a number");
+    let budgets = format!("[\"60%\", \"{bytes}\"]");
+    let traces = "[\"day.trace\", \"copy.trace\"]";
+    run_with(traces, &budgets, "1", "8 replays, 8 of them");
+    run_with(traces, &budgets, "2", "8 replays");
+    let (first, second) = (rows("1"), rows("2"));
+    assert_eq!(first, second);
+    let named = |name: &str| first.iter().filter(|row| row.starts_with(name)).count();
+    assert_eq!((named("day.trace"), named("copy.trace")), (4, 4), "{first:?}");
+    assert_eq!(first.iter().filter(|row| row.ends_with(" 60%")).count(), 4, "{first:?}");
+}
+
 #[test]
 fn what_does_not_belong_together_is_refused_by_name() {
     let dir = TempDir::new();

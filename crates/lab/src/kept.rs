@@ -4,10 +4,11 @@
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use clew_report::json;
+use clew_report::{ReportError, json};
 use clew_trace::{Trace, regular, write_whole};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
 use twox_hash::XxHash3_128;
 
 use crate::costs::Clock;
@@ -61,14 +62,20 @@ pub(crate) fn key(identity: &str, settings: &Settings) -> String {
         scheme.to_toml(),
         costs.to_toml()
     );
-    format!("{:032x}", XxHash3_128::oneshot(all.as_bytes()))
+    digest(&all)
 }
 
 /// What a file holds. It says itself what it depends on: a file of another name is another's.
 #[derive(Serialize, Deserialize)]
-struct Kept<T> {
+struct Kept {
     key: String,
-    result: T,
+    /// Of the result's text.
+    digest: String,
+    result: Box<RawValue>,
+}
+
+fn digest(text: &str) -> String {
+    format!("{:032x}", XxHash3_128::oneshot(text.as_bytes()))
 }
 
 fn path_of(directory: &Path, key: &str) -> PathBuf {
@@ -78,8 +85,9 @@ fn path_of(directory: &Path, key: &str) -> PathBuf {
 /// The result of an earlier run, if it is there, sound, and of this key.
 pub(crate) fn read<T: DeserializeOwned>(directory: &Path, key: &str) -> Option<T> {
     let text = regular::read_text(&path_of(directory, key), MOST_BYTES, 0).ok()?;
-    let kept: Kept<T> = serde_json::from_str(&text).ok()?;
-    (kept.key == key).then_some(kept.result)
+    let Kept { key: of, digest: told, result } = serde_json::from_str(&text).ok()?;
+    let is_sound = of == key && told == digest(result.get());
+    is_sound.then(|| serde_json::from_str(result.get()).ok())?
 }
 
 /// Keeps a result.
@@ -88,7 +96,8 @@ pub(crate) fn read<T: DeserializeOwned>(directory: &Path, key: &str) -> Option<T
 /// [`LabError::File`].
 pub(crate) fn write<T: Serialize>(directory: &Path, key: &str, result: &T) -> Result<(), LabError> {
     let path = path_of(directory, key);
-    let text = json(&Kept { key: key.to_string(), result })?;
+    let result = to_raw_value(result).map_err(ReportError::from)?;
+    let text = json(&Kept { key: key.to_string(), digest: digest(result.get()), result })?;
     write_whole(&path, &text).map_err(LabError::file(&path))
 }
 
@@ -107,6 +116,12 @@ mod tests {
         assert_eq!((read::<u64>(&dir, "two"), read::<u64>(&dir, "one")), (None, None));
         std::fs::write(path_of(&dir, "one"), "7").expect("written");
         assert_eq!(read::<u64>(&dir, "one"), None, "of an earlier version");
+        write(&dir, "one", &7u64).expect("written");
+        let text = std::fs::read_to_string(path_of(&dir, "one")).expect("it is there");
+        let damaged = text.replace("\"result\": 7", "\"result\": 3");
+        assert_ne!(text, damaged);
+        std::fs::write(path_of(&dir, "one"), damaged).expect("written");
+        assert_eq!(read::<u64>(&dir, "one"), None, "of a digit");
         std::fs::remove_dir_all(&dir).expect("it is ours");
     }
 }

@@ -287,21 +287,23 @@ impl Sweep {
                 let key = key(&identity, &settings);
                 let before = kept::read(&kept_in, &key);
                 let was_kept = before.is_some();
-                let row = match before {
-                    Some(row) => row,
+                let outcome = match before {
+                    Some(outcome) => outcome,
                     None => {
-                        let row = Row {
-                            trace: input.name(),
-                            budget: budget.to_string(),
-                            parameters: variant.parameters.clone(),
-                            budget_bytes,
-                            flash_bytes: flash.bytes,
-                            flash_used_pct: flash.used_pct,
-                            outcome: one(&input, &settings, &mut |_, _| {})?,
-                        };
-                        kept::write(&kept_in, &key, &row)?;
-                        row
+                        let outcome = one(&input, &settings, &mut |_, _| {})?;
+                        kept::write(&kept_in, &key, &outcome)?;
+                        outcome
                     }
+                };
+                // What is kept may have been asked for under other names.
+                let row = Row {
+                    trace: input.name(),
+                    budget: budget.to_string(),
+                    parameters: variant.parameters.clone(),
+                    budget_bytes,
+                    flash_bytes: flash.bytes,
+                    flash_used_pct: flash.used_pct,
+                    outcome,
                 };
                 let mut there = there.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
                 there.0 += 1;

@@ -20,8 +20,8 @@ pub struct Draft {
     path: PathBuf,
 }
 
-/// The directory of a file.
-fn directory(path: &Path) -> &Path {
+/// The directory that a file is in, as it is named.
+pub fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
@@ -37,7 +37,7 @@ fn meanwhile<T>(
 ) -> io::Result<T> {
     let mut prefix = OsString::from(".");
     prefix.push(path.file_name().unwrap_or_default());
-    make(tempfile::Builder::new().prefix(&prefix).suffix(".part"), directory(path))
+    make(tempfile::Builder::new().prefix(&prefix).suffix(".part"), directory_of(path))
 }
 
 impl Draft {
@@ -59,7 +59,7 @@ impl Draft {
             .write(true)
             .mode(mode)
             .custom_flags(libc::O_TMPFILE)
-            .open(directory(path))
+            .open(directory_of(path))
             .ok()
             .filter(|file| Path::new(&unnamed(file)).symlink_metadata().is_ok());
         let (file, meanwhile) = match without_name {

@@ -42,7 +42,7 @@ mod trace;
 mod writer;
 
 pub use contents::{Content, Contents};
-pub use draft::{Draft, write_whole};
+pub use draft::{Draft, directory_of, write_whole};
 pub use error::TraceError;
 pub use header::{ContentsKind, Header, Provenance, Source};
 pub use kind::Kind;

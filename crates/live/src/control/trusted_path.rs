@@ -8,6 +8,8 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 
+pub use clew_trace::directory_of;
+
 /// Why a directory cannot be relied upon.
 #[derive(Debug, thiserror::Error)]
 pub enum PathError {
@@ -50,11 +52,6 @@ const OVERFLOW: u32 = 65534;
 pub fn own_uid() -> u32 {
     // SAFETY: takes nothing, cannot fail.
     unsafe { libc::geteuid() }
-}
-
-/// The directory that a file is in, as it is named.
-pub fn directory_of(file: &Path) -> &Path {
-    file.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 fn file(path: &Path) -> impl FnOnce(io::Error) -> PathError {
