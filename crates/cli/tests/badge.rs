@@ -9,14 +9,22 @@ use clew_fixture::touch::{BYTES, ZRAM, swapped_out};
 use clew_fixture::*;
 use clew_live::control::client::Client;
 use clew_live::control::protocol::Request;
+use clew_live::survival::predecessor::ProcessName;
 
 /// Does it in each way: while the daemon lives, right before it is killed, or afterwards.
 fn keeper_is_found(case: &str, is_before: bool) {
     let Some((mut fixture, mut program, sum)) = swapped_out(case, &ZRAM) else { return };
     let file = fixture.socket.with_extension("keeper");
-    // Process 1 began at no such time.
-    let ways = [("removed", None), ("another's", Some("1 1 1 5\n")), ("damaged", Some("none"))];
-    for (name, text) in ways {
+    let own = ProcessName::of(std::process::id()).expect("it lives");
+    let own = format!("{} {} 1 5\n", own.pid, own.started);
+    // Process 1 began at no such time. What the next one says of it, if it begins nothing.
+    let ways = [
+        ("removed", None, None),
+        ("nobody's", Some("1 1 1 5\n"), None),
+        ("damaged", Some("none"), Some("damaged?")),
+        ("another's", Some(&own), Some("taking over")),
+    ];
+    for (name, text, refused) in ways {
         let change = || match text {
             None => fs::remove_file(&file).expect("it is ours"),
             Some(text) => fs::write(&file, text).expect("it is ours"),
@@ -39,11 +47,10 @@ fn keeper_is_found(case: &str, is_before: bool) {
         let comm = fs::read(format!("/proc/{}/comm", status.keeper_pid));
         assert_eq!(comm.expect("the keeper lives"), b"clew-keeper\n", "{name}");
         program.send("sum");
-        if name == "damaged" {
-            // The next one says so, and begins nothing.
+        if let Some(why) = refused {
             let refused = fixture.verb(&["daemon", "--budget", "1GiB", "--scheme", "zram"]);
             assert_eq!(refused.status.code(), Some(1), "{}", texts(&refused));
-            assert!(texts(&refused).contains("damaged?"), "{}", texts(&refused));
+            assert!(texts(&refused).contains(why), "{}", texts(&refused));
             fs::remove_file(&file).expect("it is ours");
         }
         fixture.start_successor(&[]);

@@ -169,15 +169,19 @@ impl Keys {
     pub fn known(&self) -> Result<Vec<(PublicKey, String)>, KeyError> {
         let path = self.directory.join("known");
         let failed = |source| KeyError::System { path: path.clone(), source };
-        let file = match File::open(&path) {
-            Ok(file) => file,
+        // Asked first: what is no file may have no end, or nobody at the other.
+        match fs::metadata(&path) {
+            Ok(meta) if !meta.is_file() => {
+                return Err(KeyError::Unsound { path, why: "it is not a regular file" });
+            }
+            Ok(meta) if meta.len() > MOST_BYTES => {
+                return Err(KeyError::Unsound { path, why: "it is larger than 1 MiB" });
+            }
+            Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(failed(error)),
-        };
-        if file.metadata().map_err(failed)?.len() > MOST_BYTES {
-            return Err(KeyError::Unsound { path, why: "it is larger than 1 MiB" });
         }
-        let text = io::read_to_string(file).map_err(failed)?;
+        let text = fs::read_to_string(&path).map_err(failed)?;
         let lines = text.lines().filter(|line| !line.trim().is_empty());
         let known = lines.map(|line| {
             let (key, name) = line.split_once(' ').unwrap_or((line, ""));
@@ -196,6 +200,9 @@ impl Keys {
     pub fn know(&self, key: PublicKey, name: &str) -> Result<(), KeyError> {
         let path = self.directory.join("known");
         let failed = |source| KeyError::System { path: path.clone(), source };
+        // Several may be told of machines at once; nobody forgets what another has written.
+        let directory = File::open(&self.directory).map_err(failed)?;
+        directory.lock().map_err(failed)?;
         let mut known = self.known()?;
         known.retain(|(other, of)| *other != key && of != name);
         if known.len() >= MOST_KNOWN {
@@ -254,9 +261,30 @@ mod tests {
     }
 
     #[test]
+    fn machines_that_are_told_of_at_once_are_all_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let keys = Keys::open(dir.path()).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                let keys = &keys;
+                scope.spawn(move || {
+                    for machine in 0..8 {
+                        let key = Identity::random().unwrap().public();
+                        keys.know(key, &format!("machine {thread} {machine}")).unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(keys.known().unwrap().len(), 64);
+    }
+
+    #[test]
     fn what_is_no_key_is_refused_by_name() {
         let dir = tempfile::tempdir().unwrap();
         let keys = Keys::open(dir.path()).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", dir.path().join("known")).unwrap();
+        assert!(keys.known().unwrap_err().to_string().contains("regular"));
+        fs::remove_file(dir.path().join("known")).unwrap();
         fs::write(dir.path().join("known"), "00ff tv\n").unwrap();
         assert!(keys.known().unwrap_err().to_string().contains("64 hexadecimal"));
         fs::write(dir.path().join("identity"), "x").unwrap();

@@ -2,8 +2,8 @@
 //!
 //! Whoever may write beside the socket can remove the file that names the keeper, or change it. A successor that believed
 //! what is left would begin anew, and the programs of a dead daemon would wait for it for ever. The badge is among the
-//! descriptors that keeper and daemon share, found by its name, and says the same as the file, which it follows: who
-//! commits writes the file first.
+//! descriptors that keeper and daemon share, found by its name, and says the same as the file. Who commits writes it before
+//! that: a keeper that the file has named can be found without it.
 
 use std::fs::{self, File};
 use std::io;
@@ -34,6 +34,9 @@ pub(super) struct Says {
 
 /// What a keeper is called.
 pub(super) const KEEPER: &std::ffi::CStr = c"clew-keeper";
+
+/// Badges of one process that are looked at, at most.
+const MOST: usize = 64;
 
 /// Bytes of a badge, at most: the numbers, and the name of a file.
 const MAX_BYTES: usize = 1024;
@@ -119,13 +122,17 @@ fn parse(badge: &[u8], socket: &Path) -> Option<Says> {
 /// # Errors
 /// If it cannot be told which processes there are.
 pub(super) fn find(socket: &Path) -> io::Result<Option<Says>> {
-    let own = memory(NAME)?;
+    // Of another name: whoever looks may be killed, and what it has stays with its keeper.
+    let own = memory(c"clew-keeper-mount")?;
     let place = mount_of(&format!("/proc/self/fdinfo/{}", own.as_fd().as_raw_fd()));
     let mut newest: Option<Says> = None;
     for entry in fs::read_dir("/proc")? {
         let name = entry?.file_name();
         let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
-        let says = badge_of(pid, place.as_deref()).and_then(|badge| parse(&badge, socket));
+        if !is_keeper(pid) {
+            continue;
+        }
+        let says = badges_of(pid, place.as_deref()).into_iter().filter_map(|b| parse(&b, socket));
         // Who it says that it is, and no other.
         let says = says.filter(|says| says.keeper[0] == u64::from(pid));
         newest = newest.into_iter().chain(says).max_by_key(|says| says.keeper[2]);
@@ -133,13 +140,16 @@ pub(super) fn find(socket: &Path) -> io::Result<Option<Says>> {
     Ok(newest)
 }
 
-/// What the badge of a process says, if it is a keeper of this user's and has one.
-fn badge_of(pid: u32, place: Option<&str>) -> Option<Vec<u8>> {
-    let called = fs::read(format!("/proc/{pid}/comm")).ok()?;
-    if called.strip_suffix(b"\n") != Some(KEEPER.to_bytes()) || !is_all_of(pid, own_uid()) {
-        return None;
-    }
-    fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten().find_map(|entry| {
+/// Whether a process calls itself what keepers are called, and is this user's.
+pub(super) fn is_keeper(pid: u32) -> bool {
+    let called = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+    called.strip_suffix(b"\n") == Some(KEEPER.to_bytes()) && is_all_of(pid, own_uid())
+}
+
+/// What the badges of a keeper say: its own, and what else its table has of that name.
+fn badges_of(pid: u32, place: Option<&str>) -> Vec<Vec<u8>> {
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let badge = |entry: fs::DirEntry| {
         let is_badge = fs::read_link(entry.path()).is_ok_and(|to| to.as_os_str() == LINK);
         let number = entry.file_name();
         // Memory, and no file of a path like this, whose file system may never answer.
@@ -152,7 +162,8 @@ fn badge_of(pid: u32, place: Option<&str>) -> Option<Vec<u8>> {
         let read = File::open(entry.path()).and_then(|file| file.read_at(&mut text, 0)).ok()?;
         text.truncate(read);
         Some(text)
-    })
+    };
+    descriptors.filter_map(badge).take(MOST).collect()
 }
 
 /// The mount that a descriptor's file is on, by its `fdinfo`; memory is on one that no path leads to.
@@ -173,7 +184,7 @@ mod tests {
         let socket = dir.join("a name with spaces.sock");
         let says = Says { keeper: [7, 123, 4, 30], server: [6, 122] };
         let longer = Says { keeper: [70_000, 123_456, 4, 30], server: [6, 122] };
-        let badge = Badge::new().expect("memory");
+        let (_empty, badge) = (Badge::new().expect("memory"), Badge::new().expect("memory"));
         assert!(!badge.is_written());
         badge.write(&socket, &longer).expect("written");
         badge.write(&socket, &says).expect("shorter than before");
@@ -197,6 +208,10 @@ mod tests {
         ] {
             assert_eq!(parse(hostile, &socket), None);
         }
+        let own = std::process::id();
+        let place = mount_of(&format!("/proc/self/fdinfo/{}", badge.memory.as_raw_fd()));
+        let is_it = |badge: &Vec<u8>| parse(badge, &socket).is_some();
+        assert_eq!(badges_of(own, place.as_deref()).iter().filter(|badge| is_it(badge)).count(), 1);
         // This process is no keeper, whatever it has.
         assert_eq!(find(&socket).expect("/proc"), None);
         fs::remove_dir_all(&dir).expect("it is ours");

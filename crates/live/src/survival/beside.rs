@@ -77,9 +77,9 @@ impl Beside {
 
     fn write_keeper(&self) -> io::Result<()> {
         let text = self.keeper_numbers().map(|number| number.to_string()).join(" ");
-        replace(&beside(&self.socket, "keeper"), &format!("{text}\n"))?;
         let server = [self.own.pid.into(), self.own.started];
-        self.badge.write(&self.socket, &Says { keeper: self.keeper_numbers(), server })
+        self.badge.write(&self.socket, &Says { keeper: self.keeper_numbers(), server })?;
+        replace(&beside(&self.socket, "keeper"), &format!("{text}\n"))
     }
 
     /// Now and then makes again what is gone; whether the keeper lives, as far as was looked.

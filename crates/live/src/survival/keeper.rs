@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 
-use super::badge::{Badge, KEEPER};
+use super::badge::{self, Badge, KEEPER};
 use super::predecessor::{self, ProcessName};
 
 /// A running keeper.
@@ -88,7 +88,7 @@ fn counts(socket: &Path, badge: Badge) -> bool {
     match predecessor::named_keeper(socket) {
         Ok(Some(ProcessName { pid, .. })) if pid == std::process::id() => true,
         // Of a daemon that began anew here.
-        Ok(Some(other)) if other.is_alive() => false,
+        Ok(Some(other)) if badge::is_keeper(other.pid) && other.is_alive() => false,
         // None, or no sense: it was removed or changed if it ever named this one.
         Ok(_) => badge.is_written(),
         Err(error) => error.kind() != io::ErrorKind::InvalidData || badge.is_written(),
