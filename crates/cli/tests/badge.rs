@@ -78,6 +78,33 @@ fn a_keeper_stays_whose_file_is_gone_before_a_death() {
     keeper_is_found("badge::before", true);
 }
 
+/// A keeper's start is told differently there, as if it were another process.
+#[test]
+fn in_another_time_namespace_nothing_is_begun_anew() {
+    let Some((mut fixture, mut program, sum)) = swapped_out("badge::time", &ZRAM) else { return };
+    if !run_to_end(Command::new("unshare").args(["-T", "true"]), LONG).status.success() {
+        return skip("badge::time", "no time namespaces");
+    }
+    let file = fixture.socket.with_extension("keeper");
+    fixture.kill_daemon();
+    for is_there in [true, false] {
+        let mut command = Command::new("unshare");
+        command.args(["-T", "--boottime", "100000", "--fork", env!("CARGO_BIN_EXE_clew")]);
+        command.args(["daemon", "--budget", "1GiB", "--socket"]).arg(&fixture.socket);
+        let refused = run_to_end(&mut command, LONG);
+        assert_eq!(refused.status.code(), Some(1), "{is_there}: {}", texts(&refused));
+        assert!(texts(&refused).contains("time namespace"), "{is_there}: {}", texts(&refused));
+        if is_there {
+            fs::remove_file(&file).expect("it is ours");
+        }
+    }
+    fixture.start_successor(&[]);
+    program.expect("sum", &sum);
+    program.quit();
+    fixture.wait_all_freed("touch");
+    fixture.assert_daemon_lives();
+}
+
 /// All that is beside the socket of one that lives is removed: it makes that again, and whoever comes before is no second one.
 #[test]
 fn a_keeper_is_taken_from_no_daemon_that_lives() {

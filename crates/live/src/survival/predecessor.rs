@@ -305,11 +305,18 @@ impl Predecessor {
         if let Some(left) = named.map_or(Ok(None), |numbers| Self::living(socket, numbers, None))? {
             return Ok(Some(left));
         }
-        badge::find(socket)?.map_or(Ok(None), |says| {
-            let [pid, started] = says.server;
-            let server = ProcessName { pid: pid as u32, started };
-            Self::living(socket, says.keeper, Some(server))
-        })
+        let Some(says) = badge::find(socket)? else { return Ok(None) };
+        let [pid, started] = says.server;
+        let server = ProcessName { pid: pid as u32, started };
+        let left = Self::living(socket, says.keeper, Some(server))?;
+        let keeper = says.keeper[0] as u32;
+        if left.is_none() && badge::is_keeper(keeper) {
+            return Err(io::Error::other(format!(
+                "process {keeper} is the keeper of a daemon that served here, and seems to have begun at another time than it \
+                 says: is this another time namespace?"
+            )));
+        }
+        Ok(left)
     }
 
     fn living(
