@@ -17,6 +17,7 @@ use crate::control::protocol::{
 };
 use crate::control::status::Status;
 use crate::control::trusted_path::{self, PathError, own_uid};
+use crate::programs::proc_stat;
 use crate::survival::predecessor::{self, ProcessName};
 
 /// Bytes of a socket's path with the zero at its end.
@@ -176,7 +177,7 @@ impl Client {
         let pid = peer.pid as u32;
         let daemon = match ProcessName::of(pid) {
             Ok(daemon) => Some(daemon),
-            Err(error) if predecessor::is_gone(&error) => None,
+            Err(error) if proc_stat::is_gone(&error) => None,
             // It is not known, as where there are no descriptors: that is not its death.
             Err(source) if pid > 0 => {
                 return Err(ControlError::NoAnswer { path: path.to_path_buf(), source });

@@ -122,19 +122,29 @@ pub fn open_of_process(pid: u32, what: &str) -> io::Result<File> {
 
 /// The real user of a process; `None` if it is gone.
 pub fn user_of(pid: u32) -> Option<u32> {
-    users_of(pid)?.first().copied()
+    users_of(pid).ok()?.first().copied()
 }
 
 /// Whether a process is this user's, by all of its numbers.
 pub fn is_all_of(pid: u32, uid: u32) -> bool {
-    users_of(pid).is_some_and(|users| !users.is_empty() && users.iter().all(|user| *user == uid))
+    users_of(pid).is_ok_and(|users| !users.is_empty() && users.iter().all(|user| *user == uid))
 }
 
 /// The real, effective, saved and file system's user of a process.
-fn users_of(pid: u32) -> Option<Vec<u32>> {
-    let status = text_of(&format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
-    line.split_ascii_whitespace().map(|number| number.parse().ok()).collect()
+///
+/// # Errors
+/// It is gone ([`is_gone`]), or that cannot be told.
+pub fn users_of(pid: u32) -> io::Result<Vec<u32>> {
+    let status = text_of(&format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    let numbers = line.unwrap_or_default().split_ascii_whitespace();
+    numbers.map(|number| number.parse().map_err(io::Error::other)).collect()
+}
+
+/// Of an error about a process: there is none of that id (any more).
+pub fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
+        || matches!(error.raw_os_error(), Some(libc::ESRCH | libc::EINVAL))
 }
 
 /// Processor time that a process used, seconds; `None` if it is gone. Waits for nobody, where reading

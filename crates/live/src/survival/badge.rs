@@ -7,13 +7,13 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use crate::control::trusted_path::{directory_of, own_uid};
-use crate::programs::proc_stat::is_all_of;
+use crate::programs::proc_stat::{is_gone, users_of};
 
 /// Its name, and what a link to it says.
 const NAME: &std::ffi::CStr = c"clew-keeper-badge";
@@ -63,7 +63,13 @@ impl Badge {
     /// # Errors
     /// Those of the system.
     pub(super) fn write(&self, socket: &Path, says: &Says) -> io::Result<()> {
-        let text = text(socket, says)?;
+        let text = Place::of(socket)?.text(says);
+        if text.len() > MAX_BYTES {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "the socket's name is too long",
+            ));
+        }
         let memory = File::from(self.memory.try_clone_to_owned()?);
         memory.write_all_at(&text, 0)?;
         memory.set_len(text.len() as u64)
@@ -94,45 +100,60 @@ fn memory(name: &std::ffi::CStr) -> io::Result<OwnedFd> {
     }
 }
 
-/// The numbers, the directory's own two, and the socket's name: paths are told differently, and lead elsewhere, from one
+/// A socket's directory, by its own numbers, and its name there: paths are told differently, and lead elsewhere, from one
 /// namespace to the next.
-fn text(socket: &Path, says: &Says) -> io::Result<Vec<u8>> {
-    let directory = fs::metadata(directory_of(socket))?;
-    let numbers = says.keeper.into_iter().chain(says.server);
-    let numbers = numbers.chain([directory.dev(), directory.ino()]);
-    let mut text = numbers.flat_map(|n| format!("{n} ").into_bytes()).collect::<Vec<u8>>();
-    text.extend(socket.file_name().unwrap_or_default().as_bytes());
-    if text.len() > MAX_BYTES {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the socket's name is too long"));
-    }
-    Ok(text)
+struct Place<'a> {
+    directory: [u64; 2],
+    name: &'a [u8],
 }
 
-/// What a badge says that is of a keeper of `socket`.
-fn parse(badge: &[u8], socket: &Path) -> Option<Says> {
-    let mut words = badge.split(|byte| *byte == b' ');
-    let mut number = || std::str::from_utf8(words.next()?).ok()?.parse().ok();
-    let keeper = [number()?, number()?, number()?, number()?];
-    let says = Says { keeper, server: [number()?, number()?] };
-    (text(socket, &says).ok()? == badge).then_some(says)
+impl Place<'_> {
+    fn of(socket: &Path) -> io::Result<Place<'_>> {
+        let directory = fs::metadata(directory_of(socket))?;
+        let name = socket.file_name().unwrap_or_default().as_bytes();
+        Ok(Place { directory: [directory.dev(), directory.ino()], name })
+    }
+
+    /// What a badge says that is of a keeper of this place.
+    fn parse(&self, badge: &[u8]) -> Option<Says> {
+        let mut words = badge.split(|byte| *byte == b' ');
+        let mut number = || std::str::from_utf8(words.next()?).ok()?.parse().ok();
+        let keeper = [number()?, number()?, number()?, number()?];
+        let says = Says { keeper, server: [number()?, number()?] };
+        (self.text(&says) == badge).then_some(says)
+    }
+
+    fn text(&self, says: &Says) -> Vec<u8> {
+        let numbers = says.keeper.into_iter().chain(says.server).chain(self.directory);
+        let mut text = numbers.flat_map(|n| format!("{n} ").into_bytes()).collect::<Vec<u8>>();
+        text.extend(self.name);
+        text
+    }
 }
 
 /// The keeper of `socket` that counts, by the badges of this user's processes: of several, the one whose daemon came last.
 ///
 /// # Errors
-/// If it cannot be told which processes there are.
+/// If it cannot be told which processes there are, or of one of them what it has (no descriptors, no memory).
 pub(super) fn find(socket: &Path) -> io::Result<Option<Says>> {
+    let place = match Place::of(socket) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        place => place?,
+    };
     // Of another name: whoever looks may be killed, and what it has stays with its keeper.
     let own = memory(c"clew-keeper-mount")?;
-    let place = mount_of(&format!("/proc/self/fdinfo/{}", own.as_fd().as_raw_fd()));
+    let mount = mount_of(&format!("/proc/self/fdinfo/{}", own.as_raw_fd()))?;
     let mut newest: Option<Says> = None;
     for entry in fs::read_dir("/proc")? {
         let name = entry?.file_name();
         let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
-        if !is_keeper(pid) {
-            continue;
-        }
-        let says = badges_of(pid, place.as_deref()).into_iter().filter_map(|b| parse(&b, socket));
+        let badges = match is_keeper(pid)?.then(|| badges_of(pid, &mount)) {
+            None => continue,
+            // It has ended meanwhile, or is one whose descriptors nobody here could have.
+            Some(Err(error)) if is_gone(&error) || is_refused(&error) => continue,
+            Some(badges) => badges?,
+        };
+        let says = badges.iter().filter_map(|badge| place.parse(badge));
         // Who it says that it is, and no other.
         let says = says.filter(|says| says.keeper[0] == u64::from(pid));
         newest = newest.into_iter().chain(says).max_by_key(|says| says.keeper[2]);
@@ -140,36 +161,65 @@ pub(super) fn find(socket: &Path) -> io::Result<Option<Says>> {
     Ok(newest)
 }
 
-/// Whether a process calls itself what keepers are called, and is this user's.
-pub(super) fn is_keeper(pid: u32) -> bool {
-    let called = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
-    called.strip_suffix(b"\n") == Some(KEEPER.to_bytes()) && is_all_of(pid, own_uid())
+fn is_refused(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::PermissionDenied
 }
 
-/// What the badges of a keeper say: its own, and what else its table has of that name.
-fn badges_of(pid: u32, place: Option<&str>) -> Vec<Vec<u8>> {
-    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-    let badge = |entry: fs::DirEntry| {
-        let is_badge = fs::read_link(entry.path()).is_ok_and(|to| to.as_os_str() == LINK);
-        let number = entry.file_name();
+/// Whether a process calls itself what keepers are called, is this user's, and of no container: who is root there is not
+/// root here.
+///
+/// # Errors
+/// If that cannot be told.
+pub(super) fn is_keeper(pid: u32) -> io::Result<bool> {
+    let told = |error: io::Error| match is_gone(&error) || is_refused(&error) {
+        true => Ok(false),
+        false => Err(error),
+    };
+    let look = || {
+        let called = fs::read(format!("/proc/{pid}/comm"))?;
+        if called.strip_suffix(b"\n") != Some(KEEPER.to_bytes()) {
+            return Ok(false);
+        }
+        let users = users_of(pid)?;
+        let namespace = |of: &str| fs::read_link(format!("/proc/{of}/ns/pid"));
+        Ok(!users.is_empty()
+            && users.iter().all(|user| *user == own_uid())
+            && namespace(&pid.to_string())? == namespace("self")?)
+    };
+    look().or_else(told)
+}
+
+/// What the badges of a keeper say: its own, and what else its table has of that name, on this mount.
+fn badges_of(pid: u32, mount: &str) -> io::Result<Vec<Vec<u8>>> {
+    let mut badges = Vec::new();
+    for entry in fs::read_dir(format!("/proc/{pid}/fd"))? {
+        let path = entry?.path();
+        let to = match fs::read_link(&path) {
+            // Closed meanwhile.
+            Err(error) if is_gone(&error) => continue,
+            to => to?,
+        };
+        if to.as_os_str() != LINK || badges.len() == MOST {
+            continue;
+        }
+        let number = path.file_name().unwrap_or_default().to_string_lossy();
         // Memory, and no file of a path like this, whose file system may never answer.
-        if !is_badge
-            || mount_of(&format!("/proc/{pid}/fdinfo/{}", number.to_str()?)).as_deref() != place
-        {
-            return None;
+        if mount_of(&format!("/proc/{pid}/fdinfo/{number}"))? != mount {
+            continue;
         }
         let mut text = vec![0; MAX_BYTES];
-        let read = File::open(entry.path()).and_then(|file| file.read_at(&mut text, 0)).ok()?;
+        let read = File::open(&path)?.read_at(&mut text, 0)?;
         text.truncate(read);
-        Some(text)
-    };
-    descriptors.filter_map(badge).take(MOST).collect()
+        badges.push(text);
+    }
+    Ok(badges)
 }
 
 /// The mount that a descriptor's file is on, by its `fdinfo`; memory is on one that no path leads to.
-fn mount_of(fdinfo: &str) -> Option<String> {
-    let info = fs::read_to_string(fdinfo).ok()?;
-    info.lines().find_map(|line| line.strip_prefix("mnt_id:")).map(str::to_string)
+fn mount_of(fdinfo: &str) -> io::Result<String> {
+    let info = fs::read_to_string(fdinfo)?;
+    let mount = info.lines().find_map(|line| line.strip_prefix("mnt_id:"));
+    Ok(mount.unwrap_or_default().to_string())
 }
 
 #[cfg(test)]
@@ -184,6 +234,9 @@ mod tests {
         let socket = dir.join("a name with spaces.sock");
         let says = Says { keeper: [7, 123, 4, 30], server: [6, 122] };
         let longer = Says { keeper: [70_000, 123_456, 4, 30], server: [6, 122] };
+        fn of(socket: &Path) -> Place<'_> {
+            Place::of(socket).expect("a directory")
+        }
         let (_empty, badge) = (Badge::new().expect("memory"), Badge::new().expect("memory"));
         assert!(!badge.is_written());
         badge.write(&socket, &longer).expect("written");
@@ -196,9 +249,9 @@ mod tests {
             text.truncate(read);
             text
         };
-        assert_eq!(parse(&read(), &socket), Some(says));
-        assert_eq!(parse(&read(), &dir.join("a name with spaces")), None);
-        assert_eq!(parse(&read(), &other.join("a name with spaces.sock")), None);
+        assert_eq!(of(&socket).parse(&read()), Some(says));
+        assert_eq!(of(&dir.join("a name with spaces")).parse(&read()), None);
+        assert_eq!(of(&other.join("a name with spaces.sock")).parse(&read()), None);
         for hostile in [
             &b""[..],
             b"1 2 3",
@@ -206,12 +259,13 @@ mod tests {
             b"7 123 4 30 6 122 0 0 s",
             b"\xff 1 2 3",
         ] {
-            assert_eq!(parse(hostile, &socket), None);
+            assert_eq!(of(&socket).parse(hostile), None);
         }
         let own = std::process::id();
-        let place = mount_of(&format!("/proc/self/fdinfo/{}", badge.memory.as_raw_fd()));
-        let is_it = |badge: &Vec<u8>| parse(badge, &socket).is_some();
-        assert_eq!(badges_of(own, place.as_deref()).iter().filter(|badge| is_it(badge)).count(), 1);
+        let mount = mount_of(&format!("/proc/self/fdinfo/{}", badge.memory.as_raw_fd()));
+        let badges = badges_of(own, &mount.expect("readable")).expect("readable");
+        let is_it = |badge: &&Vec<u8>| of(&socket).parse(badge).is_some();
+        assert_eq!(badges.iter().filter(is_it).count(), 1);
         // This process is no keeper, whatever it has.
         assert_eq!(find(&socket).expect("/proc"), None);
         fs::remove_dir_all(&dir).expect("it is ours");

@@ -88,7 +88,9 @@ fn counts(socket: &Path, badge: Badge) -> bool {
     match predecessor::named_keeper(socket) {
         Ok(Some(ProcessName { pid, .. })) if pid == std::process::id() => true,
         // Of a daemon that began anew here.
-        Ok(Some(other)) if badge::is_keeper(other.pid) && other.is_alive() => false,
+        Ok(Some(other)) if badge::is_keeper(other.pid).unwrap_or(false) && other.is_alive() => {
+            false
+        }
         // None, or no sense: it was removed or changed if it ever named this one.
         Ok(_) => badge.is_written(),
         Err(error) => error.kind() != io::ErrorKind::InvalidData || badge.is_written(),

@@ -18,7 +18,7 @@ use super::badge::{self, KeeperNumbers};
 use super::last_threads;
 use super::lock::lock;
 use crate::control::trusted_path::own_uid;
-use crate::programs::proc_stat::{Stat, is_all_of};
+use crate::programs::proc_stat::{Stat, is_all_of, is_gone};
 
 /// How often is looked what the last threads of a process do that does not end.
 const LOOK_AT_THREADS: Duration = Duration::from_millis(100);
@@ -152,12 +152,6 @@ impl ProcessName {
             None => !self.is_alive(),
         }
     }
-}
-
-/// Of an error about a process: there is none of that id (any more).
-pub fn is_gone(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::NotFound
-        || matches!(error.raw_os_error(), Some(libc::ESRCH | libc::EINVAL))
 }
 
 /// Whether the process ends within `patience`: then its descriptor is readable.
@@ -310,7 +304,7 @@ impl Predecessor {
         let server = ProcessName { pid: pid as u32, started };
         let left = Self::living(socket, says.keeper, Some(server))?;
         let keeper = says.keeper[0] as u32;
-        if left.is_none() && badge::is_keeper(keeper) {
+        if left.is_none() && badge::is_keeper(keeper)? {
             return Err(io::Error::other(format!(
                 "process {keeper} is the keeper of a daemon that served here, and seems to have begun at another time than it \
                  says: is this another time namespace?"
