@@ -16,6 +16,8 @@ const WEAK: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug)]
 pub struct Heard {
     last: Instant,
+    /// When its link began, where nothing has come over that yet.
+    linked: Option<Instant>,
     /// Since when round trips are long.
     slow_since: Option<Instant>,
     /// It has something of this session.
@@ -25,12 +27,17 @@ pub struct Heard {
 impl Heard {
     /// Nothing yet; `has` says that it has something of this session, from an earlier link.
     pub fn new(now: Instant, has: bool) -> Heard {
-        Heard { last: now, slow_since: None, has }
+        Heard { last: now, linked: None, slow_since: None, has }
+    }
+
+    /// A link to it has begun. That it takes links says nothing of whether it answers.
+    pub fn linked(&mut self, now: Instant) {
+        self.linked = Some(now);
     }
 
     /// Something came from it.
     pub fn something(&mut self, now: Instant) {
-        self.last = now;
+        (self.last, self.linked) = (now, None);
     }
 
     /// It has taken something.
@@ -45,7 +52,7 @@ impl Heard {
 
     /// Whether its link is to be given up.
     pub fn is_silent(&self, now: Instant, patience: &Patience) -> bool {
-        now.duration_since(self.last) > patience.link
+        now.duration_since(self.linked.unwrap_or(self.last)) > patience.link
     }
 
     /// It says how it stands, as an answer after `round_trip` or by itself.
@@ -114,6 +121,15 @@ mod tests {
         assert!(!heard.is_silent(at(3900), &patience) && heard.is_silent(at(4000), &patience));
         assert!(!heard.is_lost(at(4600), None, &patience));
         assert!(heard.is_lost(at(4800), None, &patience));
+        // Links alone do not make it another.
+        for ms in [4700, 5500] {
+            heard.linked(at(ms));
+            assert!(!heard.is_silent(at(ms + 700), &patience), "{ms}");
+            assert!(heard.is_silent(at(ms + 1000), &patience), "{ms}");
+        }
+        assert!(heard.is_lost(at(5600), None, &patience));
+        assert_eq!(says(&mut heard, 5700, 1, false), (DonorState::Up, 5700));
+        assert!(!heard.is_silent(at(6400), &patience) && !heard.is_lost(at(7100), None, &patience));
         assert!(!heard.has_lost(false), "it had nothing");
         heard.took();
         assert!(heard.has_lost(false) && !heard.has_lost(true));

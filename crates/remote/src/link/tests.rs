@@ -406,3 +406,38 @@ fn a_donor_that_floods_its_link_holds_up_nobody() {
     drop(link);
     assert!(since.elapsed() < Duration::from_secs(60), "{:?}", since.elapsed());
 }
+
+/// A donor that takes links, and answers nothing that comes over them: each new link says nothing of whether it lives.
+#[test]
+fn a_donor_that_only_takes_links_is_lost() {
+    use crate::secure::Channel;
+
+    let (donor, borrower) = (Identity::random().unwrap(), Identity::random().unwrap());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let key = donor.public();
+    std::thread::spawn(move || {
+        let mut kept = Vec::new();
+        for mut stream in listener.incoming().flatten() {
+            let Ok((mut channel, ..)) = Channel::accept(&mut stream, &donor, |_| true) else {
+                continue;
+            };
+            // Once it says how it stands.
+            if kept.is_empty() {
+                let mut sealed = Vec::new();
+                channel.seal(&how_it_stands(), &mut sealed).unwrap();
+                stream.write_all(&sealed).unwrap();
+            }
+            kept.push((stream, channel));
+        }
+    });
+    let session = Session([1; 16]);
+    let peer = Peer { address, identity: borrower, donor: key, session, has: true };
+    let link = Link::new(peer, Patience::default(), None).unwrap();
+    until("it is up", || link.standing().state == DonorState::Up);
+    assert!(read(&link, 0, 4096).is_err());
+    until("it is lost", || link.standing().state == DonorState::Lost);
+    let before = link.standing().connections;
+    until("there are more links", || link.standing().connections > before + 1);
+    assert_eq!(link.standing().state, DonorState::Lost);
+}

@@ -92,7 +92,7 @@ impl Worker<'_> {
         let mut until = Until::from_now(&stream, patience);
         let channel = Channel::connect(&mut until, &peer.identity, peer.donor, peer.session)?;
         stream.set_nonblocking(true)?;
-        self.heard.something(Instant::now());
+        self.heard.linked(Instant::now());
         self.shared.counts.connections.fetch_add(1, Relaxed);
         Ok((stream, channel))
     }
