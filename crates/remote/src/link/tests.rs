@@ -441,3 +441,36 @@ fn a_donor_that_only_takes_links_is_lost() {
     until("there are more links", || link.standing().connections > before + 1);
     assert_eq!(link.standing().state, DonorState::Lost);
 }
+
+/// A donor that says how it stands, and answers no ping: its link is made anew, and another time it may answer.
+#[test]
+fn a_ping_that_is_left_out_ends_the_link() {
+    use crate::secure::Channel;
+
+    let (donor, borrower) = (Identity::random().unwrap(), Identity::random().unwrap());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let key = donor.public();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let Ok((mut channel, ..)) = Channel::accept(&mut stream, &donor, |_| true) else {
+                continue;
+            };
+            std::thread::spawn(move || {
+                loop {
+                    let mut sealed = Vec::new();
+                    channel.seal(&how_it_stands(), &mut sealed).unwrap();
+                    if stream.write_all(&sealed).is_err() {
+                        return;
+                    }
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            });
+        }
+    });
+    let session = Session([1; 16]);
+    let peer = Peer { address, identity: borrower, donor: key, session, has: false };
+    let patience = Patience { donor: Duration::from_millis(100), ..Patience::default() };
+    let link = Link::new(peer, patience, None).unwrap();
+    until("there is a second link", || link.standing().connections > 1);
+}

@@ -29,6 +29,8 @@ const UNSENT_BYTES: u32 = 128 << 10;
 const WRITES_BYTES: usize = 8 << 20;
 /// Asked for by nobody who waits, and not here yet.
 const READS_BYTES: usize = 256 << 10;
+/// So many times as a donor is waited for may a ping wait for its answer, before its link is given up.
+const UNANSWERED: u32 = 4;
 /// How often the socket is read before all else has its turn: a donor may say more than can be heard.
 const READS: usize = 16;
 
@@ -132,6 +134,12 @@ impl Worker<'_> {
             }
             if self.heard.is_silent(Instant::now(), &self.shared.patience) {
                 return Err(io::Error::new(ErrorKind::TimedOut, "the donor is silent").into());
+            }
+            // One that leaves it out, and says how it stands all the time, would count as weak for ever.
+            let unanswered = UNANSWERED * self.shared.patience.donor;
+            if pinged.is_some_and(|(_, since)| since.elapsed() > unanswered) {
+                let why = "the donor has left a ping out";
+                return Err(io::Error::new(ErrorKind::TimedOut, why).into());
             }
             self.look_at_time(pinged);
             let is_due = asked_last.is_none_or(|asked| asked.elapsed() >= PING);
