@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use crate::control::trusted_path::{directory_of, own_uid};
@@ -208,7 +208,9 @@ fn badges_of(pid: u32, mount: &str) -> io::Result<Vec<Vec<u8>>> {
             continue;
         }
         let mut text = vec![0; MAX_BYTES];
-        let read = File::open(&path)?.read_at(&mut text, 0)?;
+        // What the number is of may have changed since: nobody waits for the other end of a pipe.
+        let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(&path)?;
+        let read = file.read_at(&mut text, 0)?;
         text.truncate(read);
         badges.push(text);
     }
