@@ -241,10 +241,13 @@ impl Nobody<'_> {
             });
         }
         let over = self.private.as_mut().is_none_or(Private::was_over);
-        let is_awaited = self.starts == 0
-            && now - self.since < PATIENCE_WITH_SUCCESSORS
-            && matches!(Predecessor::find(self.socket), Ok(Some(_)));
-        if none_listens && !lives && over && self.may_start && !is_awaited {
+        // Asked last: where no file names a keeper all processes are looked through.
+        let is_awaited = || {
+            self.starts == 0
+                && now - self.since < PATIENCE_WITH_SUCCESSORS
+                && matches!(Predecessor::find(self.socket), Ok(Some(_)))
+        };
+        if none_listens && !lives && over && self.may_start && !is_awaited() {
             if let Some(private) = self.private.take() {
                 let said = private.saying.join().unwrap_or_default();
                 if !said.is_empty() {

@@ -365,37 +365,42 @@ fn a_question_that_is_left_out_is_asked_again_at_once() {
     assert_eq!(link.standing().connections, 2);
 }
 
-/// A donor that says how it stands, over and over and quicker than that can be heard, and answers nothing.
-#[test]
-fn a_donor_that_floods_its_link_holds_up_nobody() {
-    use crate::cores::Cores;
-    use crate::secure::Channel;
-
+/// How one meets a donor of the tests' own, which does this with each link that begins, one after the other.
+fn linked_by(mut begins: impl FnMut(TcpStream, crate::secure::Channel) + Send + 'static) -> Peer {
     let (donor, borrower) = (Identity::random().unwrap(), Identity::random().unwrap());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let key = donor.public();
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
-            let Ok((mut channel, ..)) = Channel::accept(&mut stream, &donor, |_| true) else {
-                continue;
-            };
-            let said = how_it_stands().repeat(20_000);
-            // What is to be said next is ready when the last has gone.
-            let (ready, next) = std::sync::mpsc::sync_channel(16);
-            std::thread::spawn(move || {
-                loop {
-                    let mut sealed = Vec::new();
-                    if channel.seal(&said, &mut sealed).is_err() || ready.send(sealed).is_err() {
-                        return;
-                    }
-                }
-            });
-            while next.recv().is_ok_and(|sealed| stream.write_all(&sealed).is_ok()) {}
+            if let Ok((channel, ..)) = crate::secure::Channel::accept(&mut stream, &donor, |_| true)
+            {
+                begins(stream, channel);
+            }
         }
     });
-    let session = Session([1; 16]);
-    let peer = Peer { address, identity: borrower, donor: key, session, has: false };
+    Peer { address, identity: borrower, donor: key, session: Session([1; 16]), has: false }
+}
+
+/// A donor that says how it stands, over and over and quicker than that can be heard, and answers nothing.
+#[test]
+fn a_donor_that_floods_its_link_holds_up_nobody() {
+    use crate::cores::Cores;
+
+    let peer = linked_by(|mut stream, mut channel| {
+        let said = how_it_stands().repeat(20_000);
+        // What is to be said next is ready when the last has gone.
+        let (ready, next) = std::sync::mpsc::sync_channel(16);
+        std::thread::spawn(move || {
+            loop {
+                let mut sealed = Vec::new();
+                if channel.seal(&said, &mut sealed).is_err() || ready.send(sealed).is_err() {
+                    return;
+                }
+            }
+        });
+        while next.recv().is_ok_and(|sealed| stream.write_all(&sealed).is_ok()) {}
+    });
     let cores = Cores::default();
     let link = Link::new(peer, Patience::default(), Some(cores.of(0))).unwrap();
     until("it is up", || link.standing().connections > 0);
@@ -410,29 +415,16 @@ fn a_donor_that_floods_its_link_holds_up_nobody() {
 /// A donor that takes links, and answers nothing that comes over them: each new link says nothing of whether it lives.
 #[test]
 fn a_donor_that_only_takes_links_is_lost() {
-    use crate::secure::Channel;
-
-    let (donor, borrower) = (Identity::random().unwrap(), Identity::random().unwrap());
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    let key = donor.public();
-    std::thread::spawn(move || {
-        let mut kept = Vec::new();
-        for mut stream in listener.incoming().flatten() {
-            let Ok((mut channel, ..)) = Channel::accept(&mut stream, &donor, |_| true) else {
-                continue;
-            };
-            // Once it says how it stands.
-            if kept.is_empty() {
-                let mut sealed = Vec::new();
-                channel.seal(&how_it_stands(), &mut sealed).unwrap();
-                stream.write_all(&sealed).unwrap();
-            }
-            kept.push((stream, channel));
+    let mut kept = Vec::new();
+    let peer = linked_by(move |mut stream, mut channel| {
+        // Once it says how it stands.
+        if kept.is_empty() {
+            let mut sealed = Vec::new();
+            channel.seal(&how_it_stands(), &mut sealed).unwrap();
+            stream.write_all(&sealed).unwrap();
         }
+        kept.push((stream, channel));
     });
-    let session = Session([1; 16]);
-    let peer = Peer { address, identity: borrower, donor: key, session, has: true };
     let link = Link::new(peer, Patience::default(), None).unwrap();
     until("it is up", || link.standing().state == DonorState::Up);
     assert!(read(&link, 0, 4096).is_err());
@@ -445,31 +437,18 @@ fn a_donor_that_only_takes_links_is_lost() {
 /// A donor that says how it stands, and answers no ping: its link is made anew, and another time it may answer.
 #[test]
 fn a_ping_that_is_left_out_ends_the_link() {
-    use crate::secure::Channel;
-
-    let (donor, borrower) = (Identity::random().unwrap(), Identity::random().unwrap());
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    let key = donor.public();
-    std::thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            let Ok((mut channel, ..)) = Channel::accept(&mut stream, &donor, |_| true) else {
-                continue;
-            };
-            std::thread::spawn(move || {
-                loop {
-                    let mut sealed = Vec::new();
-                    channel.seal(&how_it_stands(), &mut sealed).unwrap();
-                    if stream.write_all(&sealed).is_err() {
-                        return;
-                    }
-                    std::thread::sleep(Duration::from_millis(20));
+    let peer = linked_by(|mut stream, mut channel| {
+        std::thread::spawn(move || {
+            loop {
+                let mut sealed = Vec::new();
+                channel.seal(&how_it_stands(), &mut sealed).unwrap();
+                if stream.write_all(&sealed).is_err() {
+                    return;
                 }
-            });
-        }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
     });
-    let session = Session([1; 16]);
-    let peer = Peer { address, identity: borrower, donor: key, session, has: false };
     let patience = Patience { donor: Duration::from_millis(100), ..Patience::default() };
     let link = Link::new(peer, patience, None).unwrap();
     until("there is a second link", || link.standing().connections > 1);
