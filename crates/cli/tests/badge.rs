@@ -138,3 +138,78 @@ fn a_keeper_is_taken_from_no_daemon_that_lives() {
     fixture.wait_all_freed("touch");
     fixture.assert_daemon_lives();
 }
+
+/// Whoever cannot look at what there is begins nothing: the next one finds the keeper.
+#[test]
+fn without_descriptors_nothing_is_begun_anew() {
+    let Some((mut fixture, mut program, sum)) = swapped_out("badge::descriptors", &ZRAM) else {
+        return;
+    };
+    fixture.kill_daemon();
+    fs::remove_file(fixture.socket.with_extension("keeper")).expect("it is ours");
+    for limit in 3..=12 {
+        let mut command = Command::new("prlimit");
+        command.args([&format!("--nofile={limit}"), env!("CARGO_BIN_EXE_clew")]);
+        command.args(["daemon", "--budget", "1GiB", "--socket"]).arg(&fixture.socket);
+        let refused = run_to_end(&mut command, LONG);
+        // With the fewest of them the loader finds none for a library.
+        assert!(!refused.status.success(), "{limit}: {}", texts(&refused));
+    }
+    fixture.start_successor(&[]);
+    program.expect("sum", &sum);
+    program.quit();
+    fixture.wait_all_freed("touch");
+    fixture.assert_daemon_lives();
+}
+
+/// What a container's root has is not this machine's root's, whatever it is called and says of itself.
+#[test]
+fn a_keeper_in_a_container_is_nobodys() {
+    let test = "badge::container";
+    if !can_run(test, &["python3", "unshare"]) {
+        return;
+    }
+    if !run_to_end(Command::new("unshare").args(["-Urpf", "true"]), LONG).status.success() {
+        return skip(test, "no user namespaces");
+    }
+    let Some((mut fixture, mut program, sum)) = swapped_out(test, &ZRAM) else { return };
+    let keeper = fixture.socket.with_extension("keeper");
+    let said = fs::read_to_string(&keeper).expect("it is there");
+    let generation: u64 = said.split(' ').nth(2).and_then(|n| n.parse().ok()).expect("a number");
+    fixture.kill_daemon();
+    fs::remove_file(&keeper).expect("it is ours");
+    let script = fixture.dir.join("forger.py");
+    fs::write(&script, FORGER).expect("written");
+    // It finds out by itself which process it is outside.
+    let mut command = Command::new("unshare");
+    command.args(["-Urpf", "--kill-child", "python3"]).arg(&script).arg(&fixture.socket);
+    command.arg((generation + 1).to_string());
+    let mut forger = KilledAtEnd(command.spawn().expect("unshare starts"));
+    let ready = fixture.dir.join("forged");
+    poll(LONG, || ready.exists().then_some(())).expect("it forges");
+    fixture.start_successor(&[]);
+    program.expect("sum", &sum);
+    assert!(forger.0.try_wait().expect("it is ours").is_none(), "it has ended before");
+    program.quit();
+    fixture.wait_all_freed("touch");
+    fixture.assert_daemon_lives();
+}
+
+/// Has a badge of the next generation, and the name of a keeper. What is mounted at `/proc` is the outer one.
+const FORGER: &str = r#"
+import ctypes, os, sys, time
+
+socket, generation = sys.argv[1], int(sys.argv[2])
+directory = os.path.dirname(socket)
+ctypes.CDLL(None).prctl(15, b"clew-keeper", 0, 0, 0)
+pid = int(os.readlink("/proc/self"))
+stat = open("/proc/self/stat").read()
+started = int(stat.rsplit(")", 1)[1].split()[19])
+place = os.stat(directory)
+numbers = [pid, started, generation, 3, pid, started, place.st_dev, place.st_ino]
+badge = os.memfd_create("clew-keeper-badge")
+os.fchmod(badge, 0o600)
+os.write(badge, " ".join(map(str, numbers)).encode() + b" " + os.path.basename(socket).encode())
+open(os.path.join(directory, "forged"), "w").close()
+time.sleep(600)
+"#;

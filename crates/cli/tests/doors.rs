@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -66,15 +66,6 @@ fn python_as_nobody(script: &str, argument: &Path) -> Command {
     command.args(["-c", script]).arg(argument).uid(NOBODY).gid(NOBODY).current_dir("/");
     command.stdin(Stdio::null());
     command
-}
-
-/// A daemon and its keeper, which a failure does not leave behind.
-struct KilledAtEnd(Child);
-
-impl Drop for KilledAtEnd {
-    fn drop(&mut self) {
-        kill_tree(&mut self.0);
-    }
 }
 
 #[test]

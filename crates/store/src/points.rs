@@ -46,6 +46,8 @@ points! {
     start_programs
     /// The daemon's own record is written.
     start_recorded
+    /// The keeper's badge says whose it is, the file beside the socket does not.
+    start_badged
     /// It is written down whose keeper counts.
     start_committed
     /// The old keepers are ended.

@@ -66,6 +66,8 @@ impl Beside {
             looked: Instant::now(),
             failed: None,
         };
+        beside.write_badge()?;
+        points::start_badged();
         beside.write_keeper()?;
         Ok(beside)
     }
@@ -75,10 +77,13 @@ impl Beside {
         Beside { listeners, mode, group, ..self }
     }
 
+    fn write_badge(&self) -> io::Result<()> {
+        let server = [self.own.pid.into(), self.own.started];
+        self.badge.write(&self.socket, &Says { keeper: self.keeper_numbers(), server })
+    }
+
     fn write_keeper(&self) -> io::Result<()> {
         let text = self.keeper_numbers().map(|number| number.to_string()).join(" ");
-        let server = [self.own.pid.into(), self.own.started];
-        self.badge.write(&self.socket, &Says { keeper: self.keeper_numbers(), server })?;
         replace(&beside(&self.socket, "keeper"), &format!("{text}\n"))
     }
 
@@ -123,6 +128,8 @@ impl Beside {
             Some(_) | None => write_server(&self.socket, self.own)?,
         }
         if !self.is_keeper_named() {
+            // The directory may be another one now.
+            self.write_badge()?;
             self.write_keeper()?;
         }
         let mut gone = self.listeners.iter_mut().filter(|listener| !listener.is_there());
