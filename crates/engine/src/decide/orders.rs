@@ -82,7 +82,7 @@ pub(super) enum For {
 
 /// Sorts groups by space, tier and address and cuts them into orders.
 pub(super) fn into_orders(mut placed: Vec<Placed>, what: For, out: &mut Vec<Order>) {
-    placed.sort_by_key(|(app, space, to, group)| (*app, *space, *to, group.pages[0]));
+    placed.sort_by_cached_key(|(app, space, to, group)| (*app, *space, *to, group.pages[0]));
     let mut rest = placed.into_iter().peekable();
     while let Some((app, space, to, group)) = rest.next() {
         let mut pages = group.pages.len();
