@@ -139,6 +139,38 @@ fn a_keeper_is_taken_from_no_daemon_that_lives() {
     fixture.assert_daemon_lives();
 }
 
+/// The file names the keeper of another place, whose daemon lives, in the moment of a death.
+#[test]
+fn a_keeper_of_another_place_is_not_taken() {
+    let test = "badge::elsewhere";
+    if !can_run(test, &["python3"]) {
+        return;
+    }
+    let Some((mut fixture, mut program, sum)) = swapped_out(test, &ZRAM) else { return };
+    let (script, elsewhere) = (fixture.dir.join("forger.py"), fixture.dir.join("elsewhere"));
+    fs::create_dir(&elsewhere).expect("it is ours");
+    fs::write(&script, FORGER).expect("written");
+    let mut command = Command::new("python3");
+    command.arg(&script).arg(elsewhere.join("s")).arg("9");
+    let mut other = KilledAtEnd(command.spawn().expect("python3 starts"));
+    poll(LONG, || elsewhere.join("forged").exists().then_some(())).expect("it forges");
+    let name = ProcessName::of(other.0.id()).expect("it lives");
+    let daemon = fixture.status().daemon_pid.to_string();
+    let stopped = Command::new("kill").args(["-STOP", &daemon]).status();
+    assert!(stopped.expect("kill starts").success());
+    let file = fixture.socket.with_extension("keeper");
+    fs::write(&file, format!("{} {} 9 3\n", name.pid, name.started)).expect("it is ours");
+    fixture.kill_daemon();
+    // Its keeper looks at once what is written there.
+    sleep(Duration::from_millis(300));
+    fixture.start_successor(&[]);
+    program.expect("sum", &sum);
+    assert!(other.0.try_wait().expect("it is ours").is_none(), "the other one was ended");
+    program.quit();
+    fixture.wait_all_freed("touch");
+    fixture.assert_daemon_lives();
+}
+
 /// Whoever cannot look at what there is begins nothing: the next one finds the keeper.
 #[test]
 fn without_descriptors_nothing_is_begun_anew() {

@@ -19,6 +19,10 @@ use crate::programs::proc_stat::{is_gone, users_of};
 const NAME: &std::ffi::CStr = c"clew-keeper-badge";
 const LINK: &str = "/memfd:clew-keeper-badge (deleted)";
 
+/// Of memory by which is found on which mount badges are. Not theirs: whoever looks may be killed, and what it has stays with
+/// its keeper.
+const OTHER_NAME: &std::ffi::CStr = c"clew-keeper-mount";
+
 /// What is written down about a keeper: its id, when it began, the generation, the journal's descriptor.
 pub(super) type KeeperNumbers = [u64; 4];
 
@@ -116,11 +120,7 @@ impl Place<'_> {
 
     /// What a badge says that is of a keeper of this place.
     fn parse(&self, badge: &[u8]) -> Option<Says> {
-        let mut words = badge.split(|byte| *byte == b' ');
-        let mut number = || std::str::from_utf8(words.next()?).ok()?.parse().ok();
-        let keeper = [number()?, number()?, number()?, number()?];
-        let says = Says { keeper, server: [number()?, number()?] };
-        (self.text(&says) == badge).then_some(says)
+        parse(badge).filter(|says| self.text(says) == badge)
     }
 
     fn text(&self, says: &Says) -> Vec<u8> {
@@ -129,6 +129,33 @@ impl Place<'_> {
         text.extend(self.name);
         text
     }
+}
+
+/// What a badge says, wherever its keeper is.
+fn parse(badge: &[u8]) -> Option<Says> {
+    let mut words = badge.split(|byte| *byte == b' ');
+    let mut number = || std::str::from_utf8(words.next()?).ok()?.parse().ok();
+    let keeper = [number()?, number()?, number()?, number()?];
+    Some(Says { keeper, server: [number()?, number()?] })
+}
+
+/// Who served at another place, if process `pid` is the keeper of that one and not of `socket`; nobody where it does not say.
+///
+/// # Errors
+/// If that cannot be told.
+pub(super) fn server_elsewhere(socket: &Path, pid: u32) -> io::Result<Option<ServerNumbers>> {
+    let place = Place::of(socket)?;
+    let own = memory(OTHER_NAME)?;
+    let mount = mount_of(&format!("/proc/self/fdinfo/{}", own.as_raw_fd()))?;
+    let badges = match badges_of(pid, &mount) {
+        Err(error) if is_gone(&error) || is_refused(&error) => return Ok(None),
+        badges => badges?,
+    };
+    let is_own = |says: &Says| says.keeper[0] == u64::from(pid);
+    if badges.iter().filter_map(|badge| place.parse(badge)).any(|says| is_own(&says)) {
+        return Ok(None);
+    }
+    Ok(badges.iter().filter_map(|badge| parse(badge)).find(is_own).map(|says| says.server))
 }
 
 /// The keeper of `socket` that counts, by the badges of this user's processes: of several, the one whose daemon came last.
@@ -140,8 +167,7 @@ pub(super) fn find(socket: &Path) -> io::Result<Option<Says>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         place => place?,
     };
-    // Of another name: whoever looks may be killed, and what it has stays with its keeper.
-    let own = memory(c"clew-keeper-mount")?;
+    let own = memory(OTHER_NAME)?;
     let mount = mount_of(&format!("/proc/self/fdinfo/{}", own.as_raw_fd()))?;
     let mut newest: Option<Says> = None;
     for entry in fs::read_dir("/proc")? {

@@ -88,7 +88,11 @@ fn counts(socket: &Path, badge: Badge) -> bool {
     match predecessor::named_keeper(socket) {
         Ok(Some(ProcessName { pid, .. })) if pid == std::process::id() => true,
         // Of a daemon that began anew here.
-        Ok(Some(other)) if badge::is_keeper(other.pid).unwrap_or(false) && other.is_alive() => {
+        Ok(Some(other))
+            if badge::is_keeper(other.pid).unwrap_or(false)
+                && other.is_alive()
+                && badge::server_elsewhere(socket, other.pid).is_ok_and(|of| of.is_none()) =>
+        {
             false
         }
         // None, or no sense: it was removed or changed if it ever named this one.

@@ -296,10 +296,16 @@ impl Predecessor {
     /// user: who may execute a file with capabilities may have it take what is others'.
     pub fn find(socket: &Path) -> io::Result<Option<Predecessor>> {
         let named = numbers(&beside(socket, "keeper"))?;
+        let mut elsewhere = None;
         if let Some(left) = named.map_or(Ok(None), |numbers| Self::living(socket, numbers, None))? {
-            return Ok(Some(left));
+            let Some([pid, started]) = badge::server_elsewhere(socket, left.name.pid)? else {
+                return Ok(Some(left));
+            };
+            // The file is another's, or all of the directory was copied.
+            let server = ProcessName { pid: pid as u32, started };
+            elsewhere = Some(Predecessor { unnamed_of: Some(server), ..left });
         }
-        let Some(says) = badge::find(socket)? else { return Ok(None) };
+        let Some(says) = badge::find(socket)? else { return Ok(elsewhere) };
         let [pid, started] = says.server;
         let server = ProcessName { pid: pid as u32, started };
         let left = Self::living(socket, says.keeper, Some(server))?;
