@@ -1,6 +1,7 @@
 //! The file that names a keeper, removed or changed by whoever may write beside the socket.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
@@ -32,9 +33,7 @@ fn keeper_is_found(case: &str, is_before: bool) {
         let status = fixture.status();
         if is_before {
             // It would write it again.
-            let stopped =
-                Command::new("kill").args(["-STOP", &status.daemon_pid.to_string()]).status();
-            assert!(stopped.expect("kill starts").success());
+            assert!(signal(status.daemon_pid, "STOP"));
             change();
         }
         fixture.kill_daemon();
@@ -110,11 +109,7 @@ fn in_another_time_namespace_nothing_is_begun_anew() {
 fn a_keeper_is_taken_from_no_daemon_that_lives() {
     let Some((mut fixture, mut program, sum)) = swapped_out("badge::living", &ZRAM) else { return };
     let status = fixture.status();
-    let signal = |name: &str| {
-        let sent = Command::new("kill").args([name, &status.daemon_pid.to_string()]).status();
-        assert!(sent.expect("kill starts").success());
-    };
-    signal("-STOP");
+    assert!(signal(status.daemon_pid, "STOP"));
     let beside = ["pid", "keeper", "agents"].map(|what| fixture.socket.with_extension(what));
     for path in beside.iter().chain([&fixture.socket]) {
         fs::remove_file(path).expect("it is ours");
@@ -123,7 +118,7 @@ fn a_keeper_is_taken_from_no_daemon_that_lives() {
     assert_eq!(second.status.code(), Some(1), "{}", texts(&second));
     let pid = format!("process {}", status.daemon_pid);
     assert!(texts(&second).contains(&pid), "{}", texts(&second));
-    signal("-CONT");
+    assert!(signal(status.daemon_pid, "CONT"));
     program.expect("sum", &sum);
     let is_back = || {
         let client = Client::connect(&fixture.socket);
@@ -147,28 +142,32 @@ fn a_keeper_of_another_place_is_not_taken() {
         return;
     }
     let Some((mut fixture, mut program, sum)) = swapped_out(test, &ZRAM) else { return };
-    let (script, elsewhere) = (fixture.dir.join("forger.py"), fixture.dir.join("elsewhere"));
+    let elsewhere = fixture.dir.join("elsewhere");
     fs::create_dir(&elsewhere).expect("it is ours");
-    fs::write(&script, FORGER).expect("written");
-    let mut command = Command::new("python3");
-    command.arg(&script).arg(elsewhere.join("s")).arg("9");
-    let mut other = KilledAtEnd(command.spawn().expect("python3 starts"));
-    poll(LONG, || elsewhere.join("forged").exists().then_some(())).expect("it forges");
+    let mut other = forger(&["python3"], &elsewhere.join("s"), 9);
     let name = ProcessName::of(other.0.id()).expect("it lives");
-    let daemon = fixture.status().daemon_pid.to_string();
-    let stopped = Command::new("kill").args(["-STOP", &daemon]).status();
-    assert!(stopped.expect("kill starts").success());
+    assert!(signal(fixture.status().daemon_pid, "STOP"));
     let file = fixture.socket.with_extension("keeper");
-    fs::write(&file, format!("{} {} 9 3\n", name.pid, name.started)).expect("it is ours");
+    let change = || {
+        let text = format!("{} {} 9 3\n", name.pid, name.started);
+        fs::write(&file, text).expect("it is ours");
+    };
+    change();
     fixture.kill_daemon();
     // Its keeper looks at once what is written there.
     sleep(Duration::from_millis(300));
     fixture.start_successor(&[]);
     program.expect("sum", &sum);
-    assert!(other.0.try_wait().expect("it is ours").is_none(), "the other one was ended");
     program.quit();
     fixture.wait_all_freed("touch");
-    fixture.assert_daemon_lives();
+    fixture.order(&Request::Stop);
+    assert!(fixture.wait_daemon(LONG).success());
+    // Where there is no keeper of this place, either.
+    change();
+    let refused = fixture.verb(&["daemon", "--budget", "1GiB", "--scheme", "zram"]);
+    assert_eq!(refused.status.code(), Some(1), "{}", texts(&refused));
+    assert!(texts(&refused).contains(&format!("process {}", name.pid)), "{}", texts(&refused));
+    assert!(other.0.try_wait().expect("it is ours").is_none(), "the other one was ended");
 }
 
 /// Whoever cannot look at what there is begins nothing: the next one finds the keeper.
@@ -179,6 +178,7 @@ fn without_descriptors_nothing_is_begun_anew() {
     };
     fixture.kill_daemon();
     fs::remove_file(fixture.socket.with_extension("keeper")).expect("it is ours");
+    let mut said = String::new();
     for limit in 3..=12 {
         let mut command = Command::new("prlimit");
         command.args([&format!("--nofile={limit}"), env!("CARGO_BIN_EXE_clew")]);
@@ -186,7 +186,9 @@ fn without_descriptors_nothing_is_begun_anew() {
         let refused = run_to_end(&mut command, LONG);
         // With the fewest of them the loader finds none for a library.
         assert!(!refused.status.success(), "{limit}: {}", texts(&refused));
+        said += &texts(&refused);
     }
+    assert!(said.contains("looking for the keeper of"), "none came as far as that:\n{said}");
     fixture.start_successor(&[]);
     program.expect("sum", &sum);
     program.quit();
@@ -210,15 +212,8 @@ fn a_keeper_in_a_container_is_nobodys() {
     let generation: u64 = said.split(' ').nth(2).and_then(|n| n.parse().ok()).expect("a number");
     fixture.kill_daemon();
     fs::remove_file(&keeper).expect("it is ours");
-    let script = fixture.dir.join("forger.py");
-    fs::write(&script, FORGER).expect("written");
-    // It finds out by itself which process it is outside.
-    let mut command = Command::new("unshare");
-    command.args(["-Urpf", "--kill-child", "python3"]).arg(&script).arg(&fixture.socket);
-    command.arg((generation + 1).to_string());
-    let mut forger = KilledAtEnd(command.spawn().expect("unshare starts"));
-    let ready = fixture.dir.join("forged");
-    poll(LONG, || ready.exists().then_some(())).expect("it forges");
+    let container = ["unshare", "-Urpf", "--kill-child", "python3"];
+    let mut forger = forger(&container, &fixture.socket, generation + 1);
     fixture.start_successor(&[]);
     program.expect("sum", &sum);
     assert!(forger.0.try_wait().expect("it is ours").is_none(), "it has ended before");
@@ -227,7 +222,17 @@ fn a_keeper_in_a_container_is_nobodys() {
     fixture.assert_daemon_lives();
 }
 
-/// Has a badge of the next generation, and the name of a keeper. What is mounted at `/proc` is the outer one.
+/// A process that says of itself that it is the keeper of that socket, and its daemon, too; begun by `command`.
+fn forger(command: &[&str], socket: &Path, generation: u64) -> KilledAtEnd {
+    let mut python = Command::new(command[0]);
+    python.args(&command[1..]).args(["-c", FORGER]).arg(socket).arg(generation.to_string());
+    let forger = KilledAtEnd(python.spawn().expect("it starts"));
+    let ready = socket.with_file_name("forged");
+    poll(LONG, || ready.exists().then_some(())).expect("it forges");
+    forger
+}
+
+/// It finds out by itself which process it is where `/proc` was mounted, outside of its container.
 const FORGER: &str = r#"
 import ctypes, os, sys, time
 

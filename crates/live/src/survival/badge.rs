@@ -19,10 +19,6 @@ use crate::programs::proc_stat::{is_gone, users_of};
 const NAME: &std::ffi::CStr = c"clew-keeper-badge";
 const LINK: &str = "/memfd:clew-keeper-badge (deleted)";
 
-/// Of memory by which is found on which mount badges are. Not theirs: whoever looks may be killed, and what it has stays with
-/// its keeper.
-const OTHER_NAME: &std::ffi::CStr = c"clew-keeper-mount";
-
 /// What is written down about a keeper: its id, when it began, the generation, the journal's descriptor.
 pub(super) type KeeperNumbers = [u64; 4];
 
@@ -145,9 +141,7 @@ fn parse(badge: &[u8]) -> Option<Says> {
 /// If that cannot be told.
 pub(super) fn server_elsewhere(socket: &Path, pid: u32) -> io::Result<Option<ServerNumbers>> {
     let place = Place::of(socket)?;
-    let own = memory(OTHER_NAME)?;
-    let mount = mount_of(&format!("/proc/self/fdinfo/{}", own.as_raw_fd()))?;
-    let badges = match badges_of(pid, &mount) {
+    let badges = match badges_of(pid, &mount_of_memory()?) {
         Err(error) if is_gone(&error) || is_refused(&error) => return Ok(None),
         badges => badges?,
     };
@@ -167,8 +161,7 @@ pub(super) fn find(socket: &Path) -> io::Result<Option<Says>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         place => place?,
     };
-    let own = memory(OTHER_NAME)?;
-    let mount = mount_of(&format!("/proc/self/fdinfo/{}", own.as_raw_fd()))?;
+    let mount = mount_of_memory()?;
     let mut newest: Option<Says> = None;
     for entry in fs::read_dir("/proc")? {
         let name = entry?.file_name();
@@ -241,6 +234,13 @@ fn badges_of(pid: u32, mount: &str) -> io::Result<Vec<Vec<u8>>> {
         badges.push(text);
     }
     Ok(badges)
+}
+
+/// The mount that badges are on.
+fn mount_of_memory() -> io::Result<String> {
+    // Not called as they are: whoever looks may be killed, and what it has stays with its keeper.
+    let own = memory(c"clew-keeper-mount")?;
+    mount_of(&format!("/proc/self/fdinfo/{}", own.as_raw_fd()))
 }
 
 /// The mount that a descriptor's file is on, by its `fdinfo`; memory is on one that no path leads to.

@@ -289,7 +289,7 @@ pub(super) fn named_keeper(socket: &Path) -> io::Result<Option<ProcessName>> {
 
 impl Predecessor {
     /// The keeper of whoever served `socket` before, if it still runs: the one that the file beside it names, or, where that
-    /// is gone or names none that lives, the one that says so itself ([`badge`]).
+    /// is gone or names none that lives, or one that says that it is another place's, the one that says so itself ([`badge`]).
     ///
     /// # Errors
     /// If that cannot be told: to begin anew then would leave its programs waiting for ever. If the process is of another
