@@ -7,7 +7,8 @@
 //     CLEW_HOOK_POINTS   file of lines "OFFSET POINT": one-byte nops in the program
 //     CLEW_HOOK_FAIL     "SITE NTH ERRNO": the NTH time that a call is made there it fails
 //     CLEW_HOOK_STOP     "POINT NTH ADDRESS": the NTH time that it is passed the daemon is killed, or
-//                        where ADDRESS is not 0, panics: that is a function that does
+//                        where ADDRESS is not 0, panics: that is a function that does; or where it is
+//                        -1 the thread waits there until the table says that it may go on
 //
 // Addresses are hexadecimal and relative to where the program was loaded.
 //
@@ -160,6 +161,10 @@ static void on_point(int signal, siginfo_t *info, void *context) {
     uint64_t nth = __atomic_add_fetch(&table->points[point], 1, __ATOMIC_SEQ_CST);
     if (point != stop.point || nth != stop.nth) return;
     __atomic_add_fetch(&table->fired, 1, __ATOMIC_SEQ_CST);
+    if (stop.address == UINTPTR_MAX) {
+        while (!__atomic_load_n(&table->released, __ATOMIC_SEQ_CST)) hook_call(SYS_sched_yield, 0, 0, 0, 0, 0, 0);
+        return;
+    }
     if (!stop.address) {
         hook_call(SYS_kill, getpid(), SIGKILL, 0, 0, 0, 0);
         for (;;) hook_call(SYS_sched_yield, 0, 0, 0, 0, 0, 0);

@@ -14,7 +14,7 @@ struct site {
 };
 
 struct table {
-    uint64_t ready, fired, armed, unused[5];
+    uint64_t ready, fired, armed, released, unused[4];
     uint64_t points[POINTS]; // how often each was passed
     struct { char name[16]; uint64_t allocations, bytes; } threads[THREADS]; // while armed is 1
     struct site sites[SITES];

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use clew_fixture::Setting;
-use clew_fixture::hook::{Table, Tools};
+use clew_fixture::hook::{Table, Tools, point_named};
 use clew_fixture::world::{FLASH, World, life, succession, tidied};
 use clew_fixture::*;
 use clew_store::points::NAMES;
@@ -35,10 +35,6 @@ const STORIES: [Story; 5] = [
 /// The point at which the first of two daemons dies in [`succession`]: in the middle of a batch.
 const FIRST_DIES: (&str, u64) = ("out_taken", 3);
 
-fn index(name: &str) -> usize {
-    NAMES.iter().position(|n| *n == name).expect("a point")
-}
-
 /// Settings of the daemons of a story, the last of them `setting`.
 fn settings(tools: &Tools, is_first: bool, other: &Table, setting: Setting) -> Vec<Setting> {
     if is_first {
@@ -46,7 +42,7 @@ fn settings(tools: &Tools, is_first: bool, other: &Table, setting: Setting) -> V
     }
     let mut first = tools.environment(other, &[]);
     first.push(tools.with_points());
-    first.push(tools.stop_at(index(FIRST_DIES.0), FIRST_DIES.1, false));
+    first.push(tools.stop_at(point_named(FIRST_DIES.0), FIRST_DIES.1, false));
     vec![first, setting]
 }
 
@@ -176,7 +172,7 @@ fn a_panic_in_any_thread_is_a_death_with_a_reason() {
         ("manage_recorded", 1, "strangers"),
     ];
     for (point, nth, thread) in threads {
-        let told = tell(&tools, STORIES[0], Some((index(point), nth, true)));
+        let told = tell(&tools, STORIES[0], Some((point_named(point), nth, true)));
         assert_eq!(told.fired, 1, "{point} was not passed {nth} times");
         let [end] = &told.ends[..] else { panic!("{point}: {:?}", told.ends) };
         assert!(end.has_reason(), "{point}: {end:?}");

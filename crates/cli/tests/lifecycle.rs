@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clew_fixture::hook::{Table, Tools, point_named};
 use clew_fixture::touch::{BYTES, PAGES, ZRAM, swapped_out};
 use clew_fixture::*;
 use clew_live::control::protocol::Request;
@@ -45,6 +46,28 @@ fn a_killed_program_frees_its_slots() {
         fixture.wait_all_freed("third");
     }
     fixture.assert_daemon_lives();
+}
+
+/// The thread that prepares a program waits just before it says that the program is managed, and meanwhile all of it is
+/// looked through for somebody else: policies that keep pages by app must know of them all the same.
+#[test]
+fn what_is_found_before_a_program_is_known_is_not_lost() {
+    if !can_run("lifecycle::found_before_known", &["cc", "nm", "objcopy"]) {
+        return;
+    }
+    let tools = Tools::new();
+    let table = Table::new(tools.dir.join("table"));
+    let mut setting = tools.environment(&table, &[]);
+    setting.extend([tools.with_points(), tools.wait_at(point_named("manage_watched"), 1)]);
+    let fixture = Fixture::start_hooked("2GiB", &["--scheme", "ariadne"], setting);
+    let mut program = fixture.run_touch("touch", PAGES, 50, 7);
+    let sum = program.ask("sum");
+    assert!(poll(LONG, || (table.fired() == 1).then_some(())).is_some(), "{}", fixture.log());
+    fixture.swap_out("touch");
+    table.release();
+    fixture.swap_out_at_least("touch", BYTES * 8 / 10);
+    assert_eq!(program.ask("sum"), sum);
+    program.quit();
 }
 
 #[test]

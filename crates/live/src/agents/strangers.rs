@@ -30,7 +30,7 @@ pub fn prepare(shared: &Arc<Shared>, strangers: &Receiver<Stranger>, answer: &Se
         let outcome = outcome.map_err(|error| (pid, error));
         let mut done = Done { ticket, ..Done::default() };
         if let Ok(process) = &outcome {
-            let found = scan(shared, process).unwrap_or_default();
+            let (found, _) = scan(shared, process);
             (done.events, done.alone) = (found.events, found.alone);
             done.process = Some(process.clone());
         }

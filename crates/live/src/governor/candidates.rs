@@ -51,20 +51,28 @@ impl Governor {
         });
     }
 
-    /// If policies do not know of this space yet, and a rule protects its program, none of its pages will be known.
-    pub(super) fn protect_by_rule(&mut self, space: SpaceId) {
+    /// Policies learn of a space with the first that is heard of it: a fault, what a look through it has found, or that
+    /// it is managed. Of pages of a space that they do not know they could not say whose they are.
+    pub(super) fn meet(&mut self, space: SpaceId) {
         if self.driver.facts().app_of(space).is_none()
             && let Some(process) = self.shared.process(space)
-            && self.config.rule(&process.command).protect
         {
-            self.driver.protect(space, process.app);
+            self.begin_space(&process);
         }
+    }
+
+    fn begin_space(&mut self, process: &Process) {
+        // None of its pages will be known.
+        if self.config.rule(&process.command).protect {
+            self.driver.protect(process.id, process.app);
+        }
+        self.tell(&Event::SpaceStart { space: process.id, app: process.app, file: false });
     }
 
     /// The policies learn of a program that a predecessor managed, or of a forked child from which
     /// pages can be taken from now on, as if all had happened now.
     pub(super) fn introduce(&mut self, process: &Arc<Process>) {
-        self.tell(&Event::SpaceStart { space: process.id, app: process.app, file: false });
+        self.begin_space(process);
         let mut stored = Vec::new();
         let mut runs: Vec<PageRun> = Vec::new();
         let lent_bytes = self.kernel.page_bytes;

@@ -400,14 +400,9 @@ impl Governor {
             }
         }
         self.note_put(event);
-        // Whichever comes first: faults of a program, and what a look through it has found, may be heard of before it is
-        // heard that it is managed.
         match *event {
-            Event::SpaceStart { space, .. } => self.protect_by_rule(space),
-            Event::Access { page, .. } | Event::PageIn { page, .. } => {
-                self.protect_by_rule(page.space());
-            }
-            Event::Resident { run } => self.protect_by_rule(run.first.space()),
+            Event::Access { page, .. } | Event::PageIn { page, .. } => self.meet(page.space()),
+            Event::Resident { run } => self.meet(run.first.space()),
             _ => {}
         }
         match *event {
@@ -453,9 +448,7 @@ impl Governor {
             Message::LetGo(plea) => {
                 self.let_go(&plea.process.clone(), Alone::Userfaultfd, Some(plea));
             }
-            Message::Forked(process) => {
-                self.tell(&Event::SpaceStart { space: process.id, app: process.app, file: false });
-            }
+            Message::Forked(process) => self.meet(process.id),
             Message::Adopted(process) => self.introduce(&process),
             Message::Done(done) => self.done(*done),
             Message::Control(request, asker, answer) => self.control(request, asker, answer),

@@ -116,7 +116,7 @@ impl Governor {
         {
             self.introduce(process);
         } else if let Some(Ok(process)) = &done.managed {
-            self.tell(&Event::SpaceStart { space: process.id, app: process.app, file: false });
+            self.meet(process.id);
         }
         for event in &done.events {
             if let Event::PageIn { page, .. } = event {

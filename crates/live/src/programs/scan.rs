@@ -45,15 +45,21 @@ pub struct Found {
     pub alone: Option<Alone>,
 }
 
-/// Registers mappings that are new, and adopts pages that are present.
-pub fn scan(shared: &Shared, process: &Process) -> std::io::Result<Found> {
-    let mut events = Vec::new();
+/// Registers mappings that are new, and adopts pages that are present. What was found before an error counts: it is in the
+/// table, and nobody will find it again.
+pub fn scan(shared: &Shared, process: &Process) -> (Found, std::io::Result<()>) {
+    let mut found = Found::default();
+    let done = find(shared, process, &mut found);
+    (found, done)
+}
+
+fn find(shared: &Shared, process: &Process, found: &mut Found) -> std::io::Result<()> {
     let (Some(files), Some(pagemap)) = (process.files.get(), process.memory.pagemap()) else {
-        return Ok(Found::default());
+        return Ok(());
     };
     // What is known of a child may be its parent's still.
     if !look_to_the_end(shared, process) {
-        return Ok(Found::default());
+        return Ok(());
     }
     let (pointers, _) = calls::stack_pointers(process.pid());
     let own = process.agents_own(shared.page_bytes);
@@ -66,9 +72,9 @@ pub fn scan(shared: &Shared, process: &Process) -> std::io::Result<Found> {
     if mappings::spans(&maps, &pointers, &own).iter().any(wanted) {
         // Who writes memory through a file opens that first and maps what it writes there afterwards: nothing of that
         // is registered if one looks in between.
-        let alone = Alone::by_open_files(process.pid());
-        if alone.is_some() {
-            return Ok(Found { events, alone });
+        found.alone = Alone::by_open_files(process.pid());
+        if found.alone.is_some() {
+            return Ok(());
         }
         // Flags are only in smaps, which walks the page tables: read it when it matters.
         let smaps = files.mappings_with_flags()?;
@@ -76,7 +82,7 @@ pub fn scan(shared: &Shared, process: &Process) -> std::io::Result<Found> {
             let seen = Seen { smaps: &smaps, pointers: &pointers, own: &own, left_out };
             let registered = register(shared, process, span, &seen)?;
             for (start, end) in registered {
-                adopt(shared, process, pagemap, start..end, None, &mut events)?;
+                adopt(shared, process, pagemap, start..end, None, &mut found.events)?;
             }
             points::register_adopted();
         }
@@ -91,10 +97,10 @@ pub fn scan(shared: &Shared, process: &Process) -> std::io::Result<Found> {
         // Not held meanwhile: who reads events has the space's lock, and takes this one then.
         let regions = process.regions.lock().clone();
         for (start, end) in regions {
-            adopt(shared, process, pagemap, start..end, Some(&quiet), &mut events)?;
+            adopt(shared, process, pagemap, start..end, Some(&quiet), &mut found.events)?;
         }
     }
-    Ok(Found { events, alone: None })
+    Ok(())
 }
 
 /// No thread of the program was in a call that drops pages a moment ago.

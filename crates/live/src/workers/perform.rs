@@ -112,18 +112,17 @@ pub(super) fn perform(shared: &Arc<Shared>, work: Work, ctx: &mut MoverContext) 
         }
         Work::Scan { process, ticket } => {
             let began = Instant::now();
-            let found = scan(shared, &process).inspect_err(|error| {
-                tracing::debug!(pid = process.pid(), %error, "cannot scan a process");
-            });
+            let (Found { events, alone }, done) = scan(shared, &process);
             let took = began.elapsed();
-            let is_there = |event: &Event| match event {
+            if let Err(error) = &done {
+                tracing::debug!(pid = process.pid(), %error, "cannot scan a process");
+            }
+            let pages = |event: &Event| match event {
                 Event::Resident { run } => u64::from(run.count),
                 _ => 0,
             };
-            let found_pages =
-                found.as_ref().ok().map(|found| found.events.iter().map(is_there).sum());
+            let found_pages = done.is_ok().then(|| events.iter().map(pages).sum());
             let scanned = Some(Look { took, found_pages });
-            let Found { events, alone } = found.unwrap_or_default();
             Done { ticket, events, scanned, alone, process: Some(process), ..Done::default() }
         }
         Work::ClearAccessed { process, ticket } => {
