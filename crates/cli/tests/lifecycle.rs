@@ -49,7 +49,8 @@ fn a_killed_program_frees_its_slots() {
 }
 
 /// The thread that prepares a program waits just before it says that the program is managed, and meanwhile all of it is
-/// looked through for somebody else: policies that keep pages by app must know of them all the same.
+/// looked through by another one: policies that keep pages by app must know of them all the same. And who
+/// has the program swapped out now waits until it is managed.
 #[test]
 fn what_is_found_before_a_program_is_known_is_not_lost() {
     if !can_run("lifecycle::found_before_known", &["cc", "nm", "objcopy"]) {
@@ -62,9 +63,17 @@ fn what_is_found_before_a_program_is_known_is_not_lost() {
     let fixture = Fixture::start_hooked("2GiB", &["--scheme", "ariadne"], setting);
     let mut program = fixture.run_touch("touch", PAGES, 50, 7);
     let sum = program.ask("sum");
-    assert!(poll(LONG, || (table.fired() == 1).then_some(())).is_some(), "{}", fixture.log());
-    fixture.swap_out("touch");
-    table.release();
+    let is_found = || (fixture.status().managed_pages * 10 >= PAGES * 8).then_some(());
+    assert!(poll(LONG, is_found).is_some(), "{:?}\n{}", fixture.status(), fixture.log());
+    assert_eq!(table.fired(), 1);
+    std::thread::scope(|scope| {
+        let order = scope.spawn(|| fixture.swap_out("touch"));
+        std::thread::sleep(Duration::from_millis(500));
+        let is_early = order.is_finished();
+        table.release();
+        order.join().expect("it is done");
+        assert!(!is_early, "it was not waited for");
+    });
     fixture.swap_out_at_least("touch", BYTES * 8 / 10);
     assert_eq!(program.ask("sum"), sum);
     program.quit();

@@ -2,7 +2,9 @@
 //! in the middle of an order: nobody else waits for them, nothing is lost, and they go on as before
 //! when they are heard again. All with one worker.
 
+use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
@@ -50,6 +52,37 @@ fn other_is_served(fixture: &Fixture, other: &mut Program, sum: &str) {
 fn wait_managed(fixture: &Fixture, pid: u32) {
     let heard = poll(LONG, || fixture.process("frozen", pid).filter(|p| p.managed));
     assert!(heard.is_some(), "{:?}\n{}", fixture.app("frozen"), fixture.log());
+}
+
+/// A daemon that waits for a lock says so, and who has it.
+#[test]
+fn who_holds_a_daemons_lock_is_named() {
+    if !can_run("silent::lock", &[]) {
+        return;
+    }
+    let dir = TempDir::new();
+    let (socket, log) = (dir.join("s"), dir.join("log"));
+    let lock = fs::File::create(dir.join("s.lock")).expect("a file");
+    lock.lock().expect("nobody else has it");
+    let written = fs::File::create(&log).expect("a log");
+    let mut daemon = Command::new(binary())
+        .args(["daemon", "--scheme", "zram", "--budget", "64MiB", "--socket"])
+        .arg(&socket)
+        .stderr(written)
+        .spawn()
+        .expect("clew daemon starts");
+    let expected = format!("s.lock is locked by process {}: waiting", std::process::id());
+    let says = || fs::read_to_string(&log).expect("it is there").contains(&expected).then_some(());
+    let said = poll(LONG, says);
+    let serves = || Client::connect(&socket).is_ok().then_some(());
+    let is_early = serves().is_some();
+    lock.unlock().expect("it was ours");
+    let began = poll(LONG, serves);
+    let ordered = Client::connect(&socket).and_then(|mut c| c.order(&Request::Stop));
+    let ended = wait_for_end(&mut daemon, LONG);
+    let log = fs::read_to_string(&log).expect("it is there");
+    assert!(said.is_some() && !is_early && began.is_some() && ordered.is_ok(), "{ordered:?} {log}");
+    assert!(ended.is_some_and(|status| status.success()), "{ended:?} {log}");
 }
 
 #[test]

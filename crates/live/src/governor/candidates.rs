@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use clew_core::{Event, PageId, PageRun, SpaceId, Tier, Vpn};
+use clew_core::{AppId, Event, PageId, PageRun, SpaceId, Tier, Vpn};
 use clew_store::State;
 
 use super::{BEING_PREPARED, Governor, Waiting};
@@ -46,6 +46,7 @@ impl Governor {
             command,
             forked,
             reason,
+            ticket: 0,
             shares_with: None,
             resident,
         });
@@ -118,7 +119,24 @@ impl Governor {
             |h: usize| self.shared.processes.read().values().filter(|p| p.handler == h).count();
         candidate.handler = (0..self.shared.epolls.len()).min_by_key(|h| load(*h)).unwrap_or(0);
         let ticket = self.ticket(promise);
+        self.waiting[index].ticket = ticket;
         self.crew.prepare(candidate, ticket);
+    }
+
+    /// Has all programs of an app managed that can be; `promise` waits for that, and for those that are being prepared
+    /// already, as far as nobody else does.
+    pub(super) fn manage_all(&mut self, app: AppId, promise: u64) {
+        for i in 0..self.waiting.len() {
+            let of = &self.waiting[i];
+            if of.app != app {
+                continue;
+            }
+            if of.reason.is_none() {
+                self.manage(i, Some(promise));
+            } else if of.reason.as_deref() == Some(BEING_PREPARED) {
+                self.wait_for(of.ticket, promise);
+            }
+        }
     }
 
     /// Looks at what waits, so many at a time in turn, and has those managed that have become large enough.

@@ -101,6 +101,7 @@ impl Governor {
                 command,
                 forked,
                 reason,
+                ticket: 0,
                 shares_with: None,
                 resident,
             });

@@ -139,6 +139,8 @@ struct Waiting {
     forked: bool,
     /// Being prepared, or refused for a reason.
     reason: Option<String>,
+    /// Ticket of the order to prepare it.
+    ticket: u64,
     /// The managed process that has the same memory, which is counted there.
     shares_with: Option<u32>,
     /// Resident bytes, as last looked at.

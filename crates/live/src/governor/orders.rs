@@ -38,6 +38,16 @@ impl Governor {
         ticket
     }
 
+    /// A promise waits for what was ordered for nobody.
+    pub(super) fn wait_for(&mut self, ticket: u64, promise: u64) {
+        if let Some(waits @ 0) = self.tickets.get_mut(&ticket)
+            && let Some(promised) = self.promises.get_mut(&promise)
+        {
+            *waits = promise;
+            promised.left += 1;
+        }
+    }
+
     pub(super) fn hand_out(&mut self, promise: Option<u64>, make: impl FnOnce(u64) -> Work) {
         let ticket = self.ticket(promise);
         self.work.send(make(ticket));

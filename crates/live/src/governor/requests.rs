@@ -124,6 +124,7 @@ impl Governor {
                         command,
                         forked,
                         reason,
+                        ticket: 0,
                         shares_with: None,
                         resident,
                     });
@@ -253,13 +254,7 @@ impl Governor {
         }
         let promise = self.promise(answer, Then::SwapOut(app, step));
         match step {
-            PREPARE => {
-                for i in 0..self.waiting.len() {
-                    if self.waiting[i].app == app && self.waiting[i].reason.is_none() {
-                        self.manage(i, Some(promise));
-                    }
-                }
-            }
+            PREPARE => self.manage_all(app, promise),
             SCAN => {
                 for process in self.shared.of_app(app).into_iter().filter(|p| p.is_managed()) {
                     self.scan(process, Some(promise));
