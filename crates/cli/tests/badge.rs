@@ -144,7 +144,7 @@ fn a_keeper_of_another_place_is_not_taken() {
     let Some((mut fixture, mut program, sum)) = swapped_out(test, &ZRAM) else { return };
     let elsewhere = fixture.dir.join("elsewhere");
     fs::create_dir(&elsewhere).expect("it is ours");
-    let mut other = forger(&["python3"], &elsewhere.join("s"), 9);
+    let mut other = forger(&["python3"], &elsewhere.join("s"), 9, 0);
     let name = ProcessName::of(other.0.id()).expect("it lives");
     assert!(signal(fixture.status().daemon_pid, "STOP"));
     let file = fixture.socket.with_extension("keeper");
@@ -213,7 +213,7 @@ fn a_keeper_in_a_container_is_nobodys() {
     fixture.kill_daemon();
     fs::remove_file(&keeper).expect("it is ours");
     let container = ["unshare", "-Urpf", "--kill-child", "python3"];
-    let mut forger = forger(&container, &fixture.socket, generation + 1);
+    let mut forger = forger(&container, &fixture.socket, generation + 1, 0);
     fixture.start_successor(&[]);
     program.expect("sum", &sum);
     assert!(forger.0.try_wait().expect("it is ours").is_none(), "it has ended before");
@@ -222,10 +222,44 @@ fn a_keeper_in_a_container_is_nobodys() {
     fixture.assert_daemon_lives();
 }
 
-/// A process that says of itself that it is the keeper of that socket, and its daemon, too; begun by `command`.
-fn forger(command: &[&str], socket: &Path, generation: u64) -> KilledAtEnd {
+/// Who executes a program that becomes root decides what that is called and what descriptors it has, and so what is in them.
+#[test]
+fn memory_that_another_user_made_is_no_keepers() {
+    let test = "badge::another_user";
+    if !can_run(test, &["python3"]) {
+        return;
+    }
+    let Some((mut fixture, mut program, sum)) = swapped_out(test, &ZRAM) else { return };
+    let keeper = fixture.socket.with_extension("keeper");
+    let said = fs::read_to_string(&keeper).expect("it is there");
+    fixture.kill_daemon();
+    fs::remove_file(&keeper).expect("it is ours");
+    let mut forger = forger(&["python3"], &fixture.socket, 1 << 40, other_user::ID);
+    fixture.start_successor(&[]);
+    program.expect("sum", &sum);
+    program.quit();
+    fixture.wait_all_freed("touch");
+    // Whoever is named must have memory of ours, too.
+    fixture.kill_daemon();
+    let own = fs::read_to_string(&keeper).expect("it is there");
+    assert_ne!(own, said);
+    let name = ProcessName::of(forger.0.id()).expect("it lives");
+    fs::write(&keeper, format!("{} {} 9 3\n", name.pid, name.started)).expect("it is ours");
+    let refused = fixture.verb(&["daemon", "--budget", "1GiB", "--scheme", "zram"]);
+    assert_eq!(refused.status.code(), Some(1), "{}", texts(&refused));
+    assert!(texts(&refused).contains("another user's"), "{}", texts(&refused));
+    assert!(forger.0.try_wait().expect("it is ours").is_none(), "it was ended");
+    fs::write(&keeper, own).expect("it is ours");
+    fixture.start_successor(&[]);
+    fixture.assert_daemon_lives();
+}
+
+/// A process that says of itself that it is the keeper of that socket, and its daemon, too; begun by `command`. Its memory
+/// is of `user`.
+fn forger(command: &[&str], socket: &Path, generation: u64, user: u32) -> KilledAtEnd {
     let mut python = Command::new(command[0]);
-    python.args(&command[1..]).args(["-c", FORGER]).arg(socket).arg(generation.to_string());
+    python.args(&command[1..]).args(["-c", FORGER]).arg(socket);
+    python.args([generation.to_string(), user.to_string()]);
     let forger = KilledAtEnd(python.spawn().expect("it starts"));
     let ready = socket.with_file_name("forged");
     poll(LONG, || ready.exists().then_some(())).expect("it forges");
@@ -244,7 +278,9 @@ stat = open("/proc/self/stat").read()
 started = int(stat.rsplit(")", 1)[1].split()[19])
 place = os.stat(directory)
 numbers = [pid, started, generation, 3, pid, started, place.st_dev, place.st_ino]
+os.seteuid(int(sys.argv[3]))
 badge = os.memfd_create("clew-keeper-badge")
+os.seteuid(0)
 os.fchmod(badge, 0o600)
 os.write(badge, " ".join(map(str, numbers)).encode() + b" " + os.path.basename(socket).encode())
 open(os.path.join(directory, "forged"), "w").close()

@@ -208,7 +208,7 @@ pub(super) fn is_keeper(pid: u32) -> io::Result<bool> {
     look().or_else(told)
 }
 
-/// What the badges of a keeper say: its own, and what else its table has of that name, on this mount.
+/// What the badges of a keeper say: its own, and what else its table has of that name, on this mount, that this user made.
 fn badges_of(pid: u32, mount: &str) -> io::Result<Vec<Vec<u8>>> {
     let mut badges = Vec::new();
     for entry in fs::read_dir(format!("/proc/{pid}/fd"))? {
@@ -229,6 +229,10 @@ fn badges_of(pid: u32, mount: &str) -> io::Result<Vec<Vec<u8>>> {
         let mut text = vec![0; MAX_BYTES];
         // What the number is of may have changed since: nobody waits for the other end of a pipe.
         let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(&path)?;
+        // Who executes a program that becomes root says what that is called and what it has.
+        if file.metadata()?.uid() != own_uid() {
+            continue;
+        }
         let read = file.read_at(&mut text, 0)?;
         text.truncate(read);
         badges.push(text);

@@ -8,7 +8,7 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -355,15 +355,23 @@ impl Predecessor {
     }
 
     /// The journal.
+    ///
+    /// # Errors
+    /// Those of the system; it is memory that another user made, whatever process has it.
     pub fn journal(&self) -> io::Result<OwnedFd> {
-        self.take(self.journal)
+        let journal = File::from(self.take(self.journal)?);
+        match journal.metadata()?.uid() == own_uid() {
+            true => Ok(journal.into()),
+            false => Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                format!("process {} has another user's memory in its place", self.name.pid),
+            )),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::MetadataExt;
-
     use super::*;
 
     #[test]
