@@ -25,6 +25,9 @@ mod orders;
 mod pages;
 mod program;
 mod scheme;
+#[cfg(test)]
+#[path = "../../../tests/skip.rs"]
+mod skip;
 mod swap;
 mod targets;
 

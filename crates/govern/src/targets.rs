@@ -328,14 +328,17 @@ fn members(directory: &Path, found: &mut HashSet<u32>) {
     }
 }
 
-/// Whether a process is of this user, or of somebody who came in as this user.
+/// Whether a process is of this user, or of root and begun by somebody who came in as this user. Where nobody has come in
+/// (a service) others may say of themselves what they like.
 fn is_of_user(pid: u32, uid: u32) -> bool {
     let came_in_as = || {
         let text = fs::read_to_string(format!("/proc/{pid}/loginuid")).ok()?;
         text.trim().parse::<u32>().ok()
     };
-    fs::metadata(format!("/proc/{pid}")).is_ok_and(|of| of.uid() == uid)
-        || came_in_as() == Some(uid)
+    match fs::metadata(format!("/proc/{pid}")).map(|of| of.uid()) {
+        Ok(of) => of == uid || of == 0 && came_in_as() == Some(uid),
+        Err(_) => false,
+    }
 }
 
 /// What the kernel says of all processes together: where it says the same again, nobody has come, and nobody has gone and been
@@ -392,6 +395,37 @@ fn stats_of(pids: &HashSet<u32>) -> io::Result<HashMap<u32, Stat>> {
 mod tests {
     use super::*;
     use std::process::{Command, Stdio};
+
+    /// Where nobody has come in, anybody says that he came in as whom he likes.
+    #[test]
+    fn what_a_process_says_of_who_came_in_counts_where_root_says_it() {
+        const CAME_IN: u32 = 4711;
+        let of = |ids: &[&str]| {
+            let script = format!("echo {CAME_IN} > /proc/self/loginuid && exec \"$@\"");
+            let mut command = Command::new("sh");
+            command.args(["-c", &script, "sh"]).args(ids).args([
+                "sh",
+                "-c",
+                "echo ready; read line",
+            ]);
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()
+        };
+        let other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+        for (ids, expected) in [(&[][..], true), (&other[..], false)] {
+            let mut child = of(ids).expect("sh starts");
+            let mut ready = [0; 6];
+            let out = child.stdout.as_mut().expect("a pipe");
+            if io::Read::read_exact(out, &mut ready).is_err() {
+                child.wait().expect("it has ended");
+                return crate::skip::skip("targets::who_came_in", "root may not say who came in");
+            }
+            let is = is_of_user(child.id(), CAME_IN);
+            let is_its_own = is_of_user(child.id(), if expected { 0 } else { 65534 });
+            drop(child.stdin.take());
+            child.wait().expect("it ends");
+            assert_eq!((is, is_its_own), (expected, true), "{ids:?}");
+        }
+    }
 
     #[test]
     fn what_is_nothing_to_govern_is_refused() {

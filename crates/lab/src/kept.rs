@@ -25,7 +25,8 @@ pub(crate) fn identity(trace: &Trace) -> Result<String, LabError> {
     let path = trace.path();
     let failed = LabError::file;
     let length = trace.file_bytes();
-    let mut file = std::fs::File::open(path).map_err(failed(path))?;
+    let mut file =
+        regular::open(path, std::fs::File::options().read(true), 0).map_err(failed(path))?;
     file.seek(SeekFrom::Start(length.saturating_sub(END_BYTES))).map_err(failed(path))?;
     let mut end = Vec::new();
     file.read_to_end(&mut end).map_err(failed(path))?;

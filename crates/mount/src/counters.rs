@@ -136,6 +136,11 @@ pub enum StatusError {
 pub fn status(path: &Path) -> Result<Status, StatusError> {
     use rustix::io::Errno;
     let no_mount = || StatusError::NoMount(path.to_path_buf());
+    // Of a file in another file system its owner says what he likes.
+    const FUSE: u64 = 0x6573_5546;
+    if rustix::fs::statfs(path).is_ok_and(|system| system.f_type as u64 != FUSE) {
+        return Err(no_mount());
+    }
     let mut text = vec![0; 16 << 10];
     let len = match rustix::fs::getxattr(path, STATUS_NAME, &mut text[..]) {
         Ok(len) => len,

@@ -240,7 +240,19 @@ fn run(shared: &Shared, lookup: &mut Lookup) {
 
 /// What the server says, where a person reads it: it may say as much as an answer may have.
 fn few_words(said: impl std::fmt::Display) -> String {
-    beginning_shown(&said.to_string(), MOST_SHOWN)
+    /// Takes the beginning, and ends who writes then.
+    struct Beginning(String);
+
+    impl std::fmt::Write for Beginning {
+        fn write_str(&mut self, text: &str) -> std::fmt::Result {
+            self.0.extend(text.chars().take(MOST_SHOWN));
+            if self.0.len() < MOST_SHOWN { Ok(()) } else { Err(std::fmt::Error) }
+        }
+    }
+
+    let mut beginning = Beginning(String::new());
+    let _ = std::fmt::Write::write_fmt(&mut beginning, format_args!("{said}"));
+    beginning_shown(&beginning.0, MOST_SHOWN)
 }
 
 fn connect(shared: &Shared, lookup: &mut Lookup) -> redis::RedisResult<Link> {

@@ -17,7 +17,10 @@ pub struct Draft {
     file: BufWriter<File>,
     /// The name that it has meanwhile.
     meanwhile: Option<TempPath>,
+    /// In the directory that was there when it was begun, wherever its name leads now.
     path: PathBuf,
+    /// That directory, as long as there is something of this in it.
+    _directory: File,
 }
 
 /// The directory that a file is in, as it is named.
@@ -25,8 +28,8 @@ pub fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Where a file that has no name can be given one.
-fn unnamed(file: &File) -> String {
+/// A path that leads to what is open, whatever name it has, or none.
+fn opened(file: &File) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
@@ -55,16 +58,24 @@ impl Draft {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         let mode = if private { 0o600 } else { 0o666 };
+        let directory = File::open(directory_of(path))?;
+        let path = match path.file_name() {
+            Some(name) if Path::new(&opened(&directory)).is_dir() => {
+                Path::new(&opened(&directory)).join(name)
+            }
+            // There is no /proc.
+            _ => path.to_path_buf(),
+        };
         let without_name = OpenOptions::new()
             .write(true)
             .mode(mode)
             .custom_flags(libc::O_TMPFILE)
-            .open(directory_of(path))
+            .open(directory_of(&path))
             .ok()
-            .filter(|file| Path::new(&unnamed(file)).symlink_metadata().is_ok());
+            .filter(|file| Path::new(&opened(file)).symlink_metadata().is_ok());
         let (file, meanwhile) = match without_name {
             Some(file) => (file, None),
-            None => meanwhile(path, |named, directory| {
+            None => meanwhile(&path, |named, directory| {
                 let named =
                     named.permissions(Permissions::from_mode(mode)).tempfile_in(directory)?;
                 let (file, name) = named.into_parts();
@@ -72,7 +83,7 @@ impl Draft {
             })?,
         };
         let file = BufWriter::with_capacity(256 << 10, file);
-        Ok(Draft { file, meanwhile, path: path.to_path_buf() })
+        Ok(Draft { file, meanwhile, path, _directory: directory })
     }
 
     /// Gives the file its name, in place of what had it.
@@ -84,7 +95,7 @@ impl Draft {
             // A link takes no name that there is.
             None => meanwhile(&self.path, |named, directory| {
                 let link = |name: &Path| {
-                    linkat(CWD, unnamed(&file), CWD, name, AtFlags::SYMLINK_FOLLOW)?;
+                    linkat(CWD, opened(&file), CWD, name, AtFlags::SYMLINK_FOLLOW)?;
                     Ok(())
                 };
                 Ok(named.make_in(directory, link)?.into_temp_path())
@@ -144,6 +155,24 @@ mod tests {
         drop(Draft::new(&path, false).expect("a draft"));
         assert_eq!(names(), 1);
         assert!(Draft::new(&dir.path().join("no/file"), false).is_err());
+    }
+
+    /// Whoever may rename the directory has it written where he likes otherwise.
+    #[test]
+    fn it_is_written_where_its_directory_was_when_it_was_begun() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| dir.path().join(name);
+        for name in ["place", "other"] {
+            fs::create_dir(at(name)).expect("a directory");
+            fs::write(at(name).join("file"), "before").expect("a file");
+        }
+        let mut draft = Draft::new(&at("place/file"), false).expect("a draft");
+        draft.write_all(b"text").expect("room");
+        fs::rename(at("place"), at("moved")).expect("it is ours");
+        symlink(at("other"), at("place")).expect("a link");
+        draft.commit().expect("it is there");
+        assert_eq!(fs::read_to_string(at("moved/file")).expect("a file"), "text");
+        assert_eq!(fs::read_to_string(at("other/file")).expect("a file"), "before");
     }
 
     #[test]

@@ -18,6 +18,6 @@ pub mod room;
 pub mod serve;
 pub mod stuck;
 pub mod uffd;
-mod unmapped;
+pub mod unmapped;
 pub mod unreadable;
 pub mod unwatched;

@@ -73,6 +73,10 @@ impl Governor {
     /// The policies learn of a program that a predecessor managed, or of a forked child from which
     /// pages can be taken from now on, as if all had happened now.
     pub(super) fn introduce(&mut self, process: &Arc<Process>) {
+        // Of one that has been buried meanwhile the end was told.
+        if !self.shared.process(process.id).is_some_and(|now| Arc::ptr_eq(&now, process)) {
+            return;
+        }
         self.begin_space(process);
         let mut stored = Vec::new();
         let mut runs: Vec<PageRun> = Vec::new();

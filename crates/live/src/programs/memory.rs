@@ -364,14 +364,15 @@ impl ProgramMemory {
     }
 
     /// Tells, ascending, the parts of `range` in which pages that were taken out have their marks still: no mapping
-    /// there has ended since. Nothing of a child that has not said who it is.
+    /// there has ended since. Nothing of a child that has not said who it is, nor where nobody has this memory any more:
+    /// a program that ends, or executes another, right after it has unmapped something.
     ///
     /// # Errors
     /// If that cannot be looked at.
     pub fn for_marked(&self, range: Range<u64>, found: impl FnMut(Range<u64>)) -> io::Result<()> {
-        match self.pagemap.get() {
-            Some(pagemap) => marked_pages(pagemap, range, found),
-            None => Ok(()),
+        match self.pagemap.get().map(|pagemap| marked_pages(pagemap, range, found)) {
+            Some(Err(error)) if error.raw_os_error() != Some(libc::ESRCH) => Err(error),
+            _ => Ok(()),
         }
     }
 

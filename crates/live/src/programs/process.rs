@@ -340,6 +340,8 @@ impl Process {
         // An execve keeps number and start, and what runs there then may be of a user who is more than this one. Where no
         // agent tells, its users do.
         let is_it = is_in.flatten().unwrap_or_else(|| is_all_of(pid, self.uid));
+        // Where nobody has the memory any more, it is another program that is called so.
+        let is_it = is_it && self.memory.uffd.is_alive();
         let killed = [self.name().filter(|_| is_it), agent]
             .map(|name| name.is_some_and(|n| n.send_kill().is_some()));
         tracing::error!(
@@ -441,6 +443,7 @@ mod tests {
 
     use super::*;
     use crate::faults::uffd::Uffd;
+    use crate::faults::unmapped::marked;
     use crate::skip::skip;
     use crate::users::Users;
 
@@ -471,6 +474,28 @@ mod tests {
         let memory = ProgramMemory::new(uffd, PAGE, None, None, -1, 0);
         let (table, slot) = (Space::new(SpaceId(1), tables), journal.begin().expect("a slot"));
         Process::new(owner, record, 0, table, memory, slot, None)
+    }
+
+    /// It has ended right after it unmapped something, and nobody has heard of that yet; or it has executed another program,
+    /// which was ended in its place.
+    #[test]
+    fn a_program_that_has_left_its_memory_is_not_given_up() {
+        let Ok(uffd) = Uffd::open_own() else {
+            return skip("process::left_memory", "no userfaultfd");
+        };
+        let mut sleeps = Command::new("sleep").arg("600").spawn().expect("it starts");
+        let pid = sleeps.id();
+        let open = |file: &str| File::open(format!("/proc/{pid}/{file}")).expect("it lives");
+        let files = ProcFiles::new(open("statm"), open("maps"), open("smaps"));
+        let child = unknown_child(uffd);
+        let name = ProcessName::of(pid).expect("it lives");
+        assert!(child.identify(name, files, open("pagemap")));
+        let range = || 1 << 30..1 << 40;
+        assert_eq!(marked(&child, &[range()], PAGE), []);
+        sleeps.kill().expect("it lives");
+        sleeps.wait().expect("it ends");
+        assert_eq!(marked(&child, &[range()], PAGE), []);
+        assert!(!child.memory.is_given_up());
     }
 
     #[test]

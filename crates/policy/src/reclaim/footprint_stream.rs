@@ -72,10 +72,10 @@ impl FootprintStream {
     /// Has seen nothing yet.
     ///
     /// # Panics
-    /// If a window has no items, or more than the queue.
+    /// If a window has no items, or more than the queue, or takes no time: no item would be in it.
     pub fn new(window: Window) -> FootprintStream {
         assert!(
-            (1..=window.queue).contains(&window.items),
+            (1..=window.queue).contains(&window.items) && window.timeout > Ns(0),
             "a window that does not fit: {window:?}"
         );
         FootprintStream { window, queue: VecDeque::new(), wait: Wait::First, items: 0, dropped: 0 }

@@ -67,7 +67,7 @@ pub struct Params {
     /// Uses of one transaction.
     pub window: Whole<1, 1024, 32>,
     /// How long a transaction waits for its window to fill.
-    pub timeout_ms: Whole<0, 3_600_000, 3000>,
+    pub timeout_ms: Whole<1, 3_600_000, 3000>,
     /// How often a batch is mined.
     pub heartbeat_ms: Whole<0, 3_600_000, 3000>,
     /// Not while the CPU load is above so many per cent.

@@ -18,6 +18,9 @@ const SLOWEST: u64 = 2 << 20;
 const SMALL: u64 = 256 << 10;
 /// Bytes of an answer that lists what others do at the server, too.
 const LIST: u64 = 8 << 20;
+/// Values of an answer, and of one that is a list: a value of three bytes takes some sixty when it is read.
+const VALUES: u32 = 1 << 10;
+const LISTED: u32 = 1 << 16;
 
 /// One link.
 pub(super) struct Link {
@@ -78,11 +81,12 @@ impl Link {
     fn ask(&mut self, question: &[u8], answers: usize) -> RedisResult<Vec<Value>> {
         let most = std::mem::replace(&mut self.most, SMALL);
         let pages = std::mem::take(&mut self.pages);
+        let values = if most == LIST { LISTED } else { VALUES.saturating_add(answers as u32) };
         let moved = (question.len() as u64).saturating_add(pages);
         let takes = Duration::from_millis(moved.saturating_mul(1000) / SLOWEST);
         let mut until = Until::from_now(&self.stream, self.patience + takes);
         until.write_all(question)?;
-        let mut from = until.take(most);
+        let mut from = Counted { from: until.take(most), values, is_in: In::Line(Vec::new()) };
         (0..answers).map(|_| self.parser.parse_value(&mut from)).collect()
     }
 
@@ -94,6 +98,74 @@ impl Link {
         let answered = self.ask(question, answers);
         self.is_open = answered.is_ok();
         answered
+    }
+}
+
+/// What is read of answers, of no more than so many values.
+struct Counted<R> {
+    from: R,
+    values: u32,
+    is_in: In,
+}
+
+/// What comes next of an answer.
+enum In {
+    /// A line that begins a value, as far as it has come and says what that is.
+    Line(Vec<u8>),
+    /// So many bytes of one.
+    Bytes(u64),
+}
+
+impl In {
+    /// Bytes of a line that says how long a value is, at most.
+    const LINE: usize = 24;
+
+    /// Goes past `bytes`; how many values end or begin in them.
+    fn pass(&mut self, mut bytes: &[u8]) -> u32 {
+        let mut values = 0;
+        while !bytes.is_empty() {
+            match self {
+                In::Bytes(left) => {
+                    let passed = (*left).min(bytes.len() as u64);
+                    bytes = &bytes[passed as usize..];
+                    *left -= passed;
+                    if *left == 0 {
+                        *self = In::Line(Vec::new());
+                    }
+                }
+                In::Line(line) => {
+                    let end = bytes.iter().position(|byte| *byte == b'\n');
+                    let (of_line, rest) = bytes.split_at(end.map_or(bytes.len(), |end| end + 1));
+                    let room = In::LINE.saturating_sub(line.len()).min(of_line.len());
+                    line.extend_from_slice(&of_line[..room]);
+                    bytes = rest;
+                    if end.is_some() {
+                        values += 1;
+                        // The bytes of a string, and what ends them.
+                        let bytes = string_bytes(line).map_or(0, |bytes| bytes.saturating_add(2));
+                        *self = if bytes > 0 { In::Bytes(bytes) } else { In::Line(Vec::new()) };
+                    }
+                }
+            }
+        }
+        values
+    }
+}
+
+/// How long a string is that this line begins, if it begins one of so many bytes.
+fn string_bytes(line: &[u8]) -> Option<u64> {
+    let number = line.strip_prefix(b"$").or(line.strip_prefix(b"=")).or(line.strip_prefix(b"!"))?;
+    std::str::from_utf8(number.trim_ascii()).ok()?.parse().ok()
+}
+
+impl<R: io::Read> io::Read for Counted<R> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let read = self.from.read(to)?;
+        let values = self.is_in.pass(&to[..read]);
+        self.values = self.values.checked_sub(values).ok_or_else(|| {
+            io::Error::new(ErrorKind::InvalidData, "more values than were asked for")
+        })?;
+        Ok(read)
     }
 }
 
@@ -136,5 +208,36 @@ impl ConnectionLike for Link {
 
     fn is_open(&self) -> bool {
         self.is_open
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(answer: &[u8], values: u32) -> RedisResult<Value> {
+        let from = Counted { from: answer, values, is_in: In::Line(Vec::new()) };
+        // As few bytes at a time as it likes.
+        Parser::new().parse_value(io::BufReader::with_capacity(3, from))
+    }
+
+    /// Of 8 MB a server can make some millions of values, of 60 bytes each.
+    #[test]
+    fn an_answer_has_so_many_values_and_no_more() {
+        let text = b"line\r\nline\n\n$3\r\n";
+        let page = [format!("${}\r\n", text.len()).as_bytes(), text, b"\r\n"].concat();
+        assert_eq!(parse(&page, 1).unwrap(), Value::BulkString(text.to_vec()));
+        let list = [b"*4\r\n:7\r\n$-1\r\n+OK\r\n", &page[..]].concat();
+        let Value::Array(four) = parse(&list, 5).unwrap() else { panic!("no list") };
+        assert_eq!(four.len(), 4);
+        for (answer, values) in [
+            (list.clone(), 4),
+            ([&b"*1000\r\n"[..], &b"_\r\n".repeat(1000)].concat(), 1000),
+            (b"*1\r\n".repeat(50), 40),
+            (b"$0\r\n\r\n".repeat(50), 0),
+        ] {
+            let error = parse(&answer, values).expect_err("it is too much");
+            assert!(error.to_string().contains("more values"), "{error}");
+        }
     }
 }

@@ -1,10 +1,10 @@
 //! The lists beside a swap-out trace: swap-ins, LRU lists, labels, logs.
 
-use std::io::{BufRead, Read};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use super::raw::decimal;
-use super::{ImportError, Imported, LISTED, open};
+use super::{ImportError, Imported, LISTED, lines, open};
 
 /// Ariadne's classes, as its authors' scripts give them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,8 +73,20 @@ impl Lines {
     }
 }
 
-fn file(path: &Path) -> impl FnOnce(std::io::Error) -> ImportError + use<'_> {
+fn file(path: &Path) -> impl FnOnce(io::Error) -> ImportError + use<'_> {
     move |source| ImportError::File { path: PathBuf::from(path), source }
+}
+
+/// Entries of one kind in the lists of a round, at most: of pages of 64 GiB.
+const MOST: usize = if cfg!(test) { 1 << 10 } else { 1 << 24 };
+
+/// There may be another entry beside so many.
+fn is_listed(path: &Path, there: usize) -> Result<(), ImportError> {
+    if there < MOST {
+        return Ok(());
+    }
+    let what = format!("it and what comes before it list more than {MOST} pages");
+    Err(file(path)(io::Error::new(io::ErrorKind::InvalidData, what)))
 }
 
 /// Text lines `uid,number`.
@@ -84,7 +96,8 @@ fn pairs(
     out: &mut Vec<(u32, u64)>,
     counts: &mut Imported,
 ) -> Result<(), ImportError> {
-    for line in open(path)?.split(b'\n') {
+    for line in lines(open(path)?) {
+        is_listed(path, out.len())?;
         let line = line.map_err(file(path))?;
         let line = line.trim_ascii();
         if line.is_empty() {
@@ -105,20 +118,22 @@ fn pairs(
     Ok(())
 }
 
-/// Records of `N` numbers of 8 bytes, until one is cut off.
+/// Records of `N` numbers of 8 bytes, until one is cut off, beside so many that are listed.
 fn words<const N: usize>(
     path: &Path,
     counts: &mut Imported,
+    there: usize,
     mut take: impl FnMut([u64; N]) -> bool,
 ) -> Result<(), ImportError> {
     let mut input = open(path)?;
     let mut record = Vec::with_capacity(8 * N);
-    loop {
+    for number in there.. {
         record.clear();
         let read = (&mut input).take(8 * N as u64).read_to_end(&mut record).map_err(file(path))?;
         if read == 0 {
-            return Ok(());
+            break;
         }
+        is_listed(path, number)?;
         let whole = read == 8 * N && {
             let mut numbers = [0; N];
             for (number, bytes) in numbers.iter_mut().zip(record.chunks_exact(8)) {
@@ -128,6 +143,7 @@ fn words<const N: usize>(
         };
         counts.bad_lines += u64::from(!whole);
     }
+    Ok(())
 }
 
 /// Records of uid and sector.
@@ -136,7 +152,7 @@ fn binary(
     out: &mut Vec<(u32, u64)>,
     counts: &mut Imported,
 ) -> Result<(), ImportError> {
-    words(path, counts, |[uid, sector]: [u64; 2]| match u32::try_from(uid) {
+    words(path, counts, out.len(), |[uid, sector]: [u64; 2]| match u32::try_from(uid) {
         Ok(uid) => {
             out.push((uid, sector));
             true
@@ -151,7 +167,7 @@ fn labels(
     out: &mut Vec<(u32, u64, Label)>,
     counts: &mut Imported,
 ) -> Result<(), ImportError> {
-    words(path, counts, |[uid, _, sector, scale]: [u64; 4]| {
+    words(path, counts, out.len(), |[uid, _, sector, scale]: [u64; 4]| {
         let label = match scale {
             0 => Label::Hot,
             1 => Label::Warm,
@@ -166,7 +182,7 @@ fn labels(
 
 /// Lines of the kernel's log that end in `uid,pfn,is_free`.
 fn log(path: &Path, counts: &mut Imported) -> Result<(), ImportError> {
-    for line in open(path)?.split(b'\n') {
+    for line in lines(open(path)?) {
         let line = line.map_err(file(path))?;
         let last = line.trim_ascii().rsplit(|byte| *byte == b' ').next().unwrap_or_default();
         if last.is_empty() {
@@ -182,4 +198,36 @@ fn log(path: &Path, counts: &mut Imported) -> Result<(), ImportError> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+
+    use super::*;
+
+    /// Of a few bytes on a disk.
+    #[test]
+    fn no_list_takes_all_memory() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| dir.path().join(name);
+        let (mut counts, mut out) = (Imported::default(), Vec::new());
+        let lines = [&b"1,2\n"[..], &[b'7'; 1 << 20], b"\n3,4"].concat();
+        fs::write(at("lines"), lines).expect("a file");
+        pairs(&at("lines"), 9, &mut out, &mut counts).expect("it is read");
+        assert_eq!((&out[..], counts.bad_lines), (&[(1, 2), (3, 4)][..], 1));
+        let zeros = |name: &str, bytes: usize| {
+            let file = File::create(at(name)).and_then(|file| file.set_len(bytes as u64));
+            file.expect("a file");
+        };
+        zeros("most", (MOST - 2) * 16);
+        binary(&at("most"), &mut out, &mut counts).expect("it is read");
+        assert_eq!(out.len(), MOST);
+        zeros("more", 16);
+        let error = binary(&at("more"), &mut out, &mut counts).expect_err("it is too much");
+        assert!(error.to_string().contains("list more than"), "{error}");
+        let error = pairs(&at("lines"), 9, &mut out, &mut counts).expect_err("the same");
+        assert!(error.to_string().contains("list more than"), "{error}");
+        assert_eq!(out.len(), MOST);
+    }
 }

@@ -23,7 +23,8 @@ mod raw;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::File;
-use std::io::{self, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::iter;
 use std::path::{Path, PathBuf};
 
 use clew_core::{AccessKind, AppId, Ns, PageId, PageRun, SPACES, SpaceId, Vpn};
@@ -32,6 +33,7 @@ use serde::Serialize;
 use crate::error::TraceError;
 use crate::header::{ContentsKind, Header, Provenance, Source};
 use crate::record::{ContentId, Record};
+use crate::regular;
 use crate::writer::Writer;
 
 use lists::{Label, Lines};
@@ -253,9 +255,30 @@ fn round_number(round: &str) -> (u64, String) {
 }
 
 fn open(path: &Path) -> Result<BufReader<File>, ImportError> {
-    let file = File::open(path);
+    let file = regular::open(path, File::options().read(true), 0);
     let file = file.map_err(|source| ImportError::File { path: path.to_path_buf(), source })?;
     Ok(BufReader::with_capacity(1 << 20, file))
+}
+
+/// Bytes of a line, at most: one of the kernel's log has no more than 1,024.
+const LINE: u64 = 4096;
+/// What stands for a longer one.
+const TOO_LONG: &[u8] = b"too long";
+
+/// Each line without its end, as [`BufRead::split`] has them.
+fn lines(mut from: impl BufRead) -> impl Iterator<Item = io::Result<Vec<u8>>> {
+    let mut next = move || {
+        let mut line = Vec::new();
+        let read = from.by_ref().take(LINE).read_until(b'\n', &mut line)?;
+        if line.last() == Some(&b'\n') {
+            line.pop();
+        } else if read as u64 == LINE {
+            from.skip_until(b'\n')?;
+            line = TOO_LONG.to_vec();
+        }
+        Ok((read > 0).then_some(line))
+    };
+    iter::from_fn(move || next().transpose())
 }
 
 /// Writes lives one after the other.

@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, Read};
 
-use super::{Imported, PAGE_BYTES, SECTORS};
+use super::{Imported, PAGE_BYTES, SECTORS, lines};
 
 const PAGE: usize = PAGE_BYTES as usize;
 const HEADER: usize = 50;
@@ -145,7 +145,7 @@ pub(super) fn read_split(
     found: &mut dyn FnMut(Place, &[u8]) -> bool,
 ) -> io::Result<()> {
     let mut page = Vec::with_capacity(PAGE);
-    for line in meta.split(b'\n') {
+    for line in lines(meta) {
         let line = line?;
         if line.is_empty() {
             continue;
