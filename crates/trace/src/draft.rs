@@ -41,6 +41,16 @@ fn meanwhile<T>(
     let mut prefix = OsString::from(".");
     prefix.push(path.file_name().unwrap_or_default());
     make(tempfile::Builder::new().prefix(&prefix).suffix(".part"), directory_of(path))
+        .map_err(plain)
+}
+
+/// The error without the name, which nobody has said.
+fn plain(error: io::Error) -> io::Error {
+    let text = error.to_string();
+    match text.split_once(" at path ") {
+        Some((what, _)) => io::Error::new(error.kind(), what),
+        None => error,
+    }
 }
 
 impl Draft {
@@ -58,7 +68,11 @@ impl Draft {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         let mode = if private { 0o600 } else { 0o666 };
-        let directory = File::open(directory_of(path))?;
+        // Whoever may write there need not be able to read it.
+        let directory = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_PATH | libc::O_DIRECTORY)
+            .open(directory_of(path))?;
         let path = match path.file_name() {
             Some(name) if Path::new(&opened(&directory)).is_dir() => {
                 Path::new(&opened(&directory)).join(name)
@@ -154,7 +168,11 @@ mod tests {
         // One that is given up, and one in a place of which there is nothing.
         drop(Draft::new(&path, false).expect("a draft"));
         assert_eq!(names(), 1);
-        assert!(Draft::new(&dir.path().join("no/file"), false).is_err());
+        let error = Draft::new(&dir.path().join("no/file"), false).map(drop).expect_err("nothing");
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        let error =
+            write_whole(&Path::new("/proc/self/fd").join("file"), "").expect_err("no files");
+        assert!(!error.to_string().contains(".part"), "{error}");
     }
 
     /// Whoever may rename the directory has it written where he likes otherwise.
