@@ -51,6 +51,7 @@ pub fn add(counter: &AtomicU64, count: u64) {
 
 /// What a mount has done and holds. The names are stable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(Default))]
 #[serde(deny_unknown_fields)]
 pub struct Status {
     /// The directory below.
@@ -149,4 +150,20 @@ pub fn status(path: &Path) -> Result<Status, StatusError> {
     };
     // Anybody may give a directory of his an attribute of that name.
     serde_json::from_slice(&text[..len]).map_err(|_| no_mount())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Anybody may give a directory of his an attribute of that name.
+    #[test]
+    fn what_a_directorys_owner_says_is_no_status() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let text = serde_json::to_vec(&Status { pid: 1, ..Status::default() }).expect("it is text");
+        let flags = rustix::fs::XattrFlags::empty();
+        // Where the file system has no such attributes nobody can say it either.
+        let _ = rustix::fs::setxattr(dir.path(), STATUS_NAME, &text, flags);
+        assert!(matches!(status(dir.path()), Err(StatusError::NoMount(_))));
+    }
 }
