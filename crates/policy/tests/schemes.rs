@@ -307,6 +307,8 @@ fn every_parameter_of_archer_is_read_and_survives_being_written() {
             "scheme.packing.buffer = \"1MiB\" makes no sense: expected a power of two from 8KiB",
         ),
         ("512KiB", "24KiB", "a power of two"),
+        // No use would come within it, and the window be waited for without end.
+        ("timeout_ms = 100", "timeout_ms = 0", "scheme.reclaim.timeout_ms = 0 makes no sense"),
         ("zstd", "zstd-dictionary", "a dictionary is for single pages"),
         ("used_in = 2", "used_in = 4", "used_in and switches contradict each other"),
     ] {

@@ -31,6 +31,10 @@ pub(super) struct Link {
     /// Bytes that the next answers may have, and those among them that are pages.
     most: u64,
     pages: u64,
+    /// Values that these may have, beside one each.
+    values: u32,
+    /// Where in an answer what was read ends: the parser may have the beginning of the next.
+    is_in: In,
     is_open: bool,
 }
 
@@ -54,6 +58,8 @@ impl Link {
             patience,
             most: SMALL,
             pages: 0,
+            values: VALUES,
+            is_in: In::default(),
             is_open: true,
         };
         if let Some(password) = settings.password() {
@@ -74,19 +80,19 @@ impl Link {
 
     /// The next answer is a list.
     pub(super) fn with_list(&mut self) -> &mut Link {
-        self.most = LIST;
+        (self.most, self.values) = (LIST, LISTED);
         self
     }
 
     fn ask(&mut self, question: &[u8], answers: usize) -> RedisResult<Vec<Value>> {
         let most = std::mem::replace(&mut self.most, SMALL);
         let pages = std::mem::take(&mut self.pages);
-        let values = if most == LIST { LISTED } else { VALUES.saturating_add(answers as u32) };
+        let values = std::mem::replace(&mut self.values, VALUES).saturating_add(answers as u32);
         let moved = (question.len() as u64).saturating_add(pages);
         let takes = Duration::from_millis(moved.saturating_mul(1000) / SLOWEST);
         let mut until = Until::from_now(&self.stream, self.patience + takes);
         until.write_all(question)?;
-        let mut from = Counted { from: until.take(most), values, is_in: In::Line(Vec::new()) };
+        let mut from = Counted { from: until.take(most), values, is_in: &mut self.is_in };
         (0..answers).map(|_| self.parser.parse_value(&mut from)).collect()
     }
 
@@ -102,10 +108,10 @@ impl Link {
 }
 
 /// What is read of answers, of no more than so many values.
-struct Counted<R> {
+struct Counted<'a, R> {
     from: R,
     values: u32,
-    is_in: In,
+    is_in: &'a mut In,
 }
 
 /// What comes next of an answer.
@@ -114,6 +120,12 @@ enum In {
     Line(Vec<u8>),
     /// So many bytes of one.
     Bytes(u64),
+}
+
+impl Default for In {
+    fn default() -> In {
+        In::Line(Vec::new())
+    }
 }
 
 impl In {
@@ -130,7 +142,7 @@ impl In {
                     bytes = &bytes[passed as usize..];
                     *left -= passed;
                     if *left == 0 {
-                        *self = In::Line(Vec::new());
+                        *self = In::default();
                     }
                 }
                 In::Line(line) => {
@@ -143,7 +155,7 @@ impl In {
                         values += 1;
                         // The bytes of a string, and what ends them.
                         let bytes = string_bytes(line).map_or(0, |bytes| bytes.saturating_add(2));
-                        *self = if bytes > 0 { In::Bytes(bytes) } else { In::Line(Vec::new()) };
+                        *self = if bytes > 0 { In::Bytes(bytes) } else { In::default() };
                     }
                 }
             }
@@ -158,7 +170,7 @@ fn string_bytes(line: &[u8]) -> Option<u64> {
     std::str::from_utf8(number.trim_ascii()).ok()?.parse().ok()
 }
 
-impl<R: io::Read> io::Read for Counted<R> {
+impl<R: io::Read> io::Read for Counted<'_, R> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let read = self.from.read(to)?;
         let values = self.is_in.pass(&to[..read]);
@@ -216,7 +228,7 @@ mod tests {
     use super::*;
 
     fn parse(answer: &[u8], values: u32) -> RedisResult<Value> {
-        let from = Counted { from: answer, values, is_in: In::Line(Vec::new()) };
+        let from = Counted { from: answer, values, is_in: &mut In::default() };
         // As few bytes at a time as it likes.
         Parser::new().parse_value(io::BufReader::with_capacity(3, from))
     }
@@ -239,5 +251,18 @@ mod tests {
             let error = parse(&answer, values).expect_err("it is too much");
             assert!(error.to_string().contains("more values"), "{error}");
         }
+    }
+
+    /// It says the beginning of an answer before it is asked, in which what comes then looks like a long string.
+    #[test]
+    fn what_was_said_too_early_is_no_way_around_that() {
+        let (mut parser, mut is_in) = (Parser::new(), In::default());
+        let mut ask = |answer: &[u8]| {
+            parser.parse_value(&mut Counted { from: answer, values: 10, is_in: &mut is_in })
+        };
+        assert_eq!(ask(b"+OK\r\n*101\r\n$10\r\n").unwrap(), Value::Okay);
+        let rest = [&b"$8000000\r\n\r\n"[..], &b"_\r\n".repeat(100)].concat();
+        let error = ask(&rest).expect_err("it is too much");
+        assert!(error.to_string().contains("more values"), "{error}");
     }
 }

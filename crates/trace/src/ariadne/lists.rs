@@ -80,8 +80,8 @@ fn file(path: &Path) -> impl FnOnce(io::Error) -> ImportError + use<'_> {
 /// Entries of one kind in the lists of a round, at most: of pages of 64 GiB.
 const MOST: usize = if cfg!(test) { 1 << 10 } else { 1 << 24 };
 
-/// There may be another entry beside so many.
-fn is_listed(path: &Path, there: usize) -> Result<(), ImportError> {
+/// For another entry beside so many.
+fn has_room(path: &Path, there: usize) -> Result<(), ImportError> {
     if there < MOST {
         return Ok(());
     }
@@ -97,7 +97,7 @@ fn pairs(
     counts: &mut Imported,
 ) -> Result<(), ImportError> {
     for line in lines(open(path)?) {
-        is_listed(path, out.len())?;
+        has_room(path, out.len())?;
         let line = line.map_err(file(path))?;
         let line = line.trim_ascii();
         if line.is_empty() {
@@ -133,7 +133,7 @@ fn words<const N: usize>(
         if read == 0 {
             break;
         }
-        is_listed(path, number)?;
+        has_room(path, number)?;
         let whole = read == 8 * N && {
             let mut numbers = [0; N];
             for (number, bytes) in numbers.iter_mut().zip(record.chunks_exact(8)) {
