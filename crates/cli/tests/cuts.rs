@@ -1,6 +1,6 @@
 //! Links to donors that end, stand still, are half open or lie, donors that die or stand still, and a daemon that is killed
 //! while pages travel: with a second copy of every page nobody ends and no byte is wrong; without one, who loses pages is
-//! ended, and nobody waits for ever. `CLEW_CUTS` says how many (8).
+//! ended, and nobody waits for ever. `CLEW_CUTS` says how many (9).
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use clew_remote::proxy::{Act, Proxy, Quality};
 const MIB: u64 = 8;
 
 fn cuts() -> u64 {
-    number_from_env("CLEW_CUTS", 8)
+    number_from_env("CLEW_CUTS", 9)
 }
 
 /// Machines that lend, each behind a link that can be made bad.
@@ -101,7 +101,7 @@ fn with_a_second_copy_nobody_ends_and_no_byte_is_wrong() {
         let (lends, proxy) = &mut donors.lend[which];
         // Sometimes for longer than a donor is waited for.
         let pause = Duration::from_millis([20, 300, 2000][random.below(3) as usize]);
-        match cut % 8 {
+        match cut % 9 {
             0 => proxy.act(Act::Cut),
             1 => proxy.act(Act::Stop),
             2 => proxy.act(Act::HalfOpen),
@@ -112,6 +112,7 @@ fn with_a_second_copy_nobody_ends_and_no_byte_is_wrong() {
                 fixture.kill_daemon();
                 fixture.start_successor(&[]);
             }
+            7 => proxy.act(Act::Insert),
             _ => proxy.is_as_good_as(Quality {
                 bytes_per_second: Some(4 << 20),
                 delay: Duration::from_millis(5),
@@ -121,7 +122,7 @@ fn with_a_second_copy_nobody_ends_and_no_byte_is_wrong() {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 sleep(pause);
-                match cut % 8 {
+                match cut % 9 {
                     3 => lends.start(),
                     5 => lends.signal("CONT"),
                     _ => {}
@@ -221,5 +222,34 @@ fn without_a_second_copy_a_short_cut_harms_nobody_and_a_long_one_ends_who_loses_
         }
         proxy.act(Act::Pass);
     }
+    fixture.assert_daemon_lives();
+}
+
+/// The link to the first donor has a byte more now and then, and is cut for it hundreds of times: who reads is answered by the
+/// second one, and asks the first only now and then whether it is well again.
+#[test]
+fn who_has_the_other_copy_answers_for_a_link_that_is_damaged_again_and_again() {
+    if !can_run("cuts::damaged", &["cc"]) {
+        return;
+    }
+    let donors = Donors::new(2);
+    let mut fixture = donors.daemon(&["--donor-copies", "2"]);
+    let mut touch = run_as(&fixture, "touch", 4 * MIB, 50);
+    let sum = touch.ask("sum");
+    heals(&fixture, 0);
+    let gone = poll(LONG, || {
+        let _ = fixture.try_swap_out("touch");
+        (fixture.status().donors[0].live_bytes > (3 * MIB) << 20).then_some(())
+    });
+    assert!(gone.is_some(), "{:?}\n{}", fixture.status().donors, fixture.log());
+    heals(&fixture, 1);
+    donors.lend[0].1.act(Act::Insert);
+    is_whole(&fixture, &mut touch, "sum", &sum);
+    let status = fixture.status();
+    assert!(status.ended_apps.is_empty(), "{status:?}\n{}", fixture.log());
+    // What comes from the second is not counted here.
+    assert!(status.donors[0].cuts > 0, "{:?}", status.donors);
+    assert!(status.donors[0].received_bytes < (2 * MIB) << 20, "{:?}", status.donors);
+    touch.quit();
     fixture.assert_daemon_lives();
 }

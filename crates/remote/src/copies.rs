@@ -1,7 +1,8 @@
 //! The same on two devices (ours; the paper ends the apps of a donor that is lost): a second donor, or a file. One of them
 //! may be lost, and nothing is.
 //!
-//! A write is over when both have it, or one has it and the other is lost; a read is answered by the first that has it.
+//! A write is over when both have it, or one has it and the other is lost; a read is answered by the first that has it,
+//! and who is late with it is not waited for ([`hedge`]).
 //! What a device has missed while it was lost, and all that it had if it has begun anew, is read from the other one only, and
 //! copied there once it is back: a few chunks at a time, behind whatever a program waits for. Until then there is one copy
 //! of it, and the two take nothing new. Who has what, [`pieces`] knows, and a successor ([`record`]).
@@ -9,6 +10,7 @@
 //! Order: what was missed is put under the lock of the pieces, and what is forgotten is taken off these first: so
 //! what is put late comes before whatever is written there anew.
 
+pub mod hedge;
 pub mod pieces;
 pub mod record;
 
@@ -22,6 +24,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::Standing;
 use crate::borrowed::{Lender, Single};
+use hedge::Hedges;
 use pieces::{Missed, Pieces};
 
 /// How often it is looked whether something can be copied that was missed: at first, and at most where nothing could be.
@@ -58,10 +61,6 @@ impl Second {
             Second::File(_) => None,
         }
     }
-
-    fn is_lost(&self) -> bool {
-        self.standing().is_some_and(|standing| standing.state == DonorState::Lost)
-    }
 }
 
 #[derive(Debug)]
@@ -71,6 +70,7 @@ struct Inside {
     /// Where in the second one what is here begins, bytes.
     offset: u64,
     pieces: Mutex<Pieces>,
+    hedges: Hedges,
     /// Nothing is copied any more.
     ends: Mutex<bool>,
     ended: Condvar,
@@ -85,7 +85,7 @@ impl Copies {
     /// had there, if there was one.
     ///
     /// # Errors
-    /// If the system gives no thread.
+    /// If the system gives no threads.
     pub fn new(
         first: Arc<dyn Single>,
         second: Second,
@@ -93,11 +93,15 @@ impl Copies {
         pieces: Pieces,
     ) -> io::Result<Copies> {
         let (pieces, ends, ended) = (Mutex::new(pieces), Mutex::new(false), Condvar::new());
-        let inside = Arc::new(Inside { first, second, offset, pieces, ends, ended });
-        let mends = Arc::clone(&inside);
-        let named = std::thread::Builder::new().name("clew-copies".into());
-        named.spawn(move || mends.mend_all())?;
-        Ok(Copies(inside))
+        let hedges = Hedges::default();
+        let inside = Arc::new(Inside { first, second, offset, pieces, hedges, ends, ended });
+        // Dropped where a thread is not given, it ends those that there are.
+        let copies = Copies(Arc::clone(&inside));
+        let (mends, hedges) = (Arc::clone(&inside), inside);
+        let named = |name: &str| std::thread::Builder::new().name(name.into());
+        named("clew-copies").spawn(move || mends.mend_all())?;
+        named("clew-hedge").spawn(move || hedges.hedge_all())?;
+        Ok(copies)
     }
 }
 
@@ -105,6 +109,7 @@ impl Drop for Copies {
     fn drop(&mut self) {
         *self.0.ends.lock() = true;
         self.0.ended.notify_all();
+        self.0.hedges.end();
     }
 }
 
@@ -134,6 +139,27 @@ impl Both {
 }
 
 impl Inside {
+    /// The device of this number, and where in it what is here begins.
+    fn device(&self, which: usize) -> (&dyn Device, u64) {
+        match which {
+            0 => (&*self.first as &dyn Device, 0),
+            _ => (self.second.device(), self.offset),
+        }
+    }
+
+    /// How the device of this number stands; `None` for a file.
+    fn standing(&self, which: usize) -> Option<Standing> {
+        match which {
+            0 => Some(self.first.standing()),
+            _ => self.second.standing(),
+        }
+    }
+
+    /// A file never is.
+    fn is_lost(&self, which: usize) -> bool {
+        self.standing(which).is_some_and(|standing| standing.state == DonorState::Lost)
+    }
+
     /// Copies what was missed, as soon as it can be, until the end.
     fn mend_all(self: &Arc<Self>) {
         let mut pause = LOOKS.0;
@@ -187,11 +213,7 @@ impl Inside {
             return Mended::All;
         }
         let takes = |(lender, _): (&dyn Single, u64)| lender.standing().state == DonorState::Up;
-        let gives = match which {
-            0 => !self.second.is_lost(),
-            _ => self.first.standing().state != DonorState::Lost,
-        };
-        if !gives || !self.lender(which).is_some_and(takes) {
+        if self.is_lost(1 - which) || !self.lender(which).is_some_and(takes) {
             return Mended::Nothing;
         }
         let (tell, told) = std::sync::mpsc::channel();
@@ -206,11 +228,8 @@ impl Inside {
                 }
             };
             let into = Blocks::zeroed(missed.len as usize);
-            let (device, at): (&dyn Device, u64) = match which {
-                0 => (self.second.device(), self.offset + missed.at),
-                _ => (&*self.first as &dyn Device, missed.at),
-            };
-            let told = Box::new(came);
+            let (told, (device, offset)) = (Box::new(came), self.device(1 - which));
+            let at = offset + missed.at;
             device.read(Read { at, into, told, pressing: false, again: false });
         }
         drop(tell);
@@ -289,13 +308,11 @@ impl Device for Copies {
 
     fn write(&self, write: Write<'_>) -> Option<io::Result<usize>> {
         let Write { at, from, offset, len, told } = write;
-        let Inside { first, second, .. } = &*self.0;
-        let lost = [first.standing().state == DonorState::Lost, second.is_lost()];
         let both = Arc::new(Mutex::new(Both { told: Some(told), results: Vec::new() }));
+        let lost = [0, 1].map(|which| self.0.is_lost(which));
         let number = self.0.pieces.lock().write(at, len as u64);
-        let devices: [(&dyn Device, u64); 2] =
-            [(&**first as &dyn Device, at), (second.device(), self.0.offset + at)];
-        for (which, ((device, there), lost)) in devices.into_iter().zip(lost).enumerate() {
+        for (which, lost) in lost.into_iter().enumerate() {
+            let (device, there) = self.0.device(which);
             let (over, inside) = (Arc::clone(&both), Arc::clone(&self.0));
             let told = move |wrote: io::Result<usize>| {
                 let took = wrote.as_ref().ok() == Some(&len);
@@ -307,7 +324,7 @@ impl Device for Copies {
                 told(Err(io::ErrorKind::NotConnected.into()));
                 continue;
             }
-            let write = Write { at: there, from, offset, len, told: Box::new(told.clone()) };
+            let write = Write { at: there + at, from, offset, len, told: Box::new(told.clone()) };
             if let Some(wrote) = device.write(write) {
                 told(wrote);
             }
@@ -316,24 +333,15 @@ impl Device for Copies {
     }
 
     fn read(&self, read: Read) {
-        let Read { at, into, told, pressing, again } = read;
-        let [in_first, in_second] = self.0.pieces.lock().may_read(at);
-        let is_lost = self.0.first.standing().state == DonorState::Lost;
-        let inside = Arc::clone(&self.0);
-        let from_second = move |into: Blocks, told| {
-            let read = Read { at: inside.offset + at, into, told, pressing, again };
-            inside.second.device().read(read);
+        let which = match self.0.pieces.lock().may_read(read.at) {
+            // What one of them gives is not believed by who reads: the other one may tell the truth.
+            [_, true] if read.again => 1,
+            [true, true] => return self.0.read_either(read),
+            [false, true] => 1,
+            [_, false] => 0,
         };
-        // What one of them gives is not believed by who reads: the other one may tell the truth.
-        if in_second && (is_lost || !in_first || again) {
-            return from_second(into, told);
-        }
-        let first_told = move |result: io::Result<usize>, blocks: Blocks| match result {
-            Ok(got) if got > 0 || !in_second => told(Ok(got), blocks),
-            Err(error) if !in_second => told(Err(error), blocks),
-            Ok(_) | Err(_) => from_second(blocks, told),
-        };
-        self.0.first.read(Read { at, into, told: Box::new(first_told), pressing, again });
+        let (device, offset) = self.0.device(which);
+        device.read(Read { at: offset + read.at, ..read });
     }
 
     fn forget(&self, at: u64, len: usize) {

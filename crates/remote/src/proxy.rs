@@ -23,6 +23,9 @@ const PACKET_BYTES: usize = 1448;
 /// How long TCP waits at least before it sends again what nothing was heard of (Linux, `TCP_RTO_MIN`).
 const SENT_AGAIN: Duration = Duration::from_millis(200);
 
+/// One of so many pieces has a byte more ([`Act::Insert`]).
+pub const INSERTS: usize = 16;
+
 /// What happens to what passes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Act {
@@ -38,6 +41,8 @@ pub enum Act {
     HalfOpen,
     /// A byte of each piece is changed.
     Lie,
+    /// A byte comes in between, in one piece of so many ([`INSERTS`]): what is behind it is somewhere else.
+    Insert,
 }
 
 /// How good the link is, each way.
@@ -116,7 +121,7 @@ impl Proxy {
                     let _ = lender.shutdown(Shutdown::Both);
                 }
                 Act::HalfOpen => drop(lender.shutdown(Shutdown::Both)),
-                Act::Pass | Act::Stop | Act::StopOlder | Act::Lie => {}
+                Act::Pass | Act::Stop | Act::StopOlder | Act::Lie | Act::Insert => {}
             }
         }
         if act == Act::Cut {
@@ -221,7 +226,7 @@ impl Shared {
     ) {
         // Sleeping for microseconds means microseconds.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
-        let mut is_open = true;
+        let (mut is_open, mut pieces) = (true, 0);
         while let Ok((arrives, mut bytes)) = take.recv() {
             std::thread::sleep(arrives.saturating_duration_since(Instant::now()));
             let act = {
@@ -235,6 +240,10 @@ impl Shared {
             if act == Act::Lie {
                 let middle = bytes.len() / 2;
                 bytes[middle] ^= 1;
+            }
+            pieces += 1;
+            if act == Act::Insert && pieces % INSERTS == 0 {
+                bytes.insert(bytes.len() / 2, 1);
             }
             // A half-open link takes what its borrower says, and nobody gets it.
             is_open &= to.write_all(&bytes).is_ok();
@@ -289,6 +298,17 @@ mod tests {
         assert_eq!(asked(&mut link, 7).unwrap(), 8);
         proxy.act(Act::Lie);
         assert_eq!(asked(&mut link, 7).unwrap(), 6, "a bit each way");
+        proxy.act(Act::Insert);
+        let mut more = 0;
+        for _ in 0..2 * INSERTS {
+            link.write_all(&[7]).unwrap();
+            let mut came = [0];
+            link.read_exact(&mut came).unwrap();
+            more += usize::from(came != [8]);
+        }
+        assert!(more > 0, "a byte more now and then");
+        proxy.act(Act::Pass);
+        link = connect();
         proxy.act(Act::Stop);
         link.write_all(&[9]).unwrap();
         link.set_read_timeout(Some(Duration::from_millis(50))).unwrap();

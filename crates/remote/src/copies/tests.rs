@@ -115,6 +115,36 @@ fn what_is_in_a_file_too_outlives_its_donor() {
     is_all_there(&flash, &there, "after its donor");
 }
 
+/// One donor stands still, and is waited for as long as anybody likes: what both have, the other one gives, whichever it
+/// is.
+#[test]
+fn who_is_late_is_not_waited_for() {
+    let long = Duration::from_secs(3600);
+    let patient = Patience { link: long, donor: long, ..impatient() };
+    for stands_still in 0..2 {
+        let pairs = [pair(Lending::of(32 << 20)), pair(Lending::of(32 << 20))];
+        let proxies = [0, 1].map(|i| proxy(&pairs[i].donor));
+        let [first, second] = [0, 1].map(|i| {
+            let link = pairs[i].link(proxies[i].address(), patient);
+            Arc::new(Borrowed::new(link, BYTES)) as Arc<dyn Single>
+        });
+        let copies = Copies::new(first, Second::Lender(second), 0, Pieces::default()).unwrap();
+        let copies = Arc::new(copies);
+        let flash = log_over(copies.clone());
+        let there: Vec<(u32, Place)> = (1..80).map(|n| (n, put(&flash, n))).collect();
+        assert!(flash.flush());
+        until("both have everything", || copies.standing().state == DonorState::Up);
+        // A read that nobody answers would be waited for for an hour.
+        proxies[stands_still].act(Act::Stop);
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            is_all_there(&flash, &there, "while one stands still");
+            let _ = tell.send(());
+        });
+        told.recv_timeout(Duration::from_secs(60)).expect("all is read");
+    }
+}
+
 /// One donor after the other begins anew, with nothing: what it had is copied there again, without anybody's asking, and then
 /// the other one may be lost.
 #[test]

@@ -365,6 +365,28 @@ fn a_question_that_is_left_out_is_asked_again_at_once() {
     assert_eq!(link.standing().connections, 2);
 }
 
+/// A donor that answers later than a read waits: its answer is nobody's, and the link goes on.
+#[test]
+fn a_late_answer_is_nobodys_and_ends_no_link() {
+    let pair = pair(Lending::of(1 << 20));
+    let proxy = proxy(&pair.donor);
+    let patience = Patience {
+        donor: Duration::from_secs(2),
+        link: Duration::from_secs(60),
+        ..Patience::default()
+    };
+    let link = pair.link(proxy.address(), patience);
+    write(&link, 0, &chunk(0)).unwrap();
+    write(&link, 65536, &chunk(1)).unwrap();
+    proxy.act(Act::Stop);
+    assert_eq!(read(&link, 0, 65536).unwrap_err().kind(), io::ErrorKind::TimedOut);
+    proxy.act(Act::Pass);
+    // Behind what is late.
+    assert_eq!(read(&link, 65536, 65536).unwrap(), chunk(1));
+    let standing = link.standing();
+    assert_eq!((standing.connections, standing.cuts), (1, 0), "{standing:?}");
+}
+
 /// How one meets a donor of the tests' own, which does this with each link that begins, one after the other.
 fn linked_by(mut begins: impl FnMut(TcpStream, crate::secure::Channel) + Send + 'static) -> Peer {
     let (donor, borrower) = (Identity::random().unwrap(), Identity::random().unwrap());

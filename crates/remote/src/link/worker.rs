@@ -34,10 +34,38 @@ const UNANSWERED: u32 = 4;
 /// How often the socket is read before all else has its turn: a donor may say more than can be heard.
 const READS: usize = 16;
 
+/// A question that was sent and not answered.
+enum Open {
+    Asked(Asked),
+    /// Nobody waits any longer for what will come, which has this kind; a read, for so many bytes.
+    GivenUp(Kind, usize),
+}
+
+impl Open {
+    /// What comes for it, if anything does.
+    fn comes(&self) -> Option<Kind> {
+        match self {
+            Open::Asked(asked) => match asked.what {
+                What::Write { .. } => Some(Kind::Wrote),
+                What::Read { .. } => Some(Kind::Data),
+                What::Forget { .. } => None,
+            },
+            Open::GivenUp(comes, _) => Some(*comes),
+        }
+    }
+
+    fn asked(self) -> Option<Asked> {
+        match self {
+            Open::Asked(asked) => Some(asked),
+            Open::GivenUp(..) => None,
+        }
+    }
+}
+
 /// What was sent and not answered, by its number.
 #[derive(Default)]
 struct Sent {
-    asked: BTreeMap<u64, Asked>,
+    open: BTreeMap<u64, Open>,
     next: u64,
     writes_bytes: usize,
     reads_bytes: usize,
@@ -256,37 +284,40 @@ impl Worker<'_> {
         let head = Head { body_bytes: body.len() as u32, ..Head::of(kind, number, asked.at) };
         plain.extend_from_slice(&head.to_bytes());
         plain.extend_from_slice(body);
-        self.sent.asked.insert(number, asked);
+        self.sent.open.insert(number, Open::Asked(asked));
         true
     }
 
-    /// Something that was sent is over.
+    /// Something that was sent is over: what was asked, if somebody waits for it.
     fn take(&mut self, number: u64) -> Option<Asked> {
-        let asked = self.sent.asked.remove(&number)?;
-        match &asked.what {
-            What::Write { bytes, .. } => self.sent.writes_bytes -= bytes.len(),
-            What::Read { len, .. } => self.sent.reads_bytes -= *len as usize,
-            What::Forget { .. } => {}
+        let open = self.sent.open.remove(&number)?;
+        match &open {
+            Open::GivenUp(_, read_bytes) => self.sent.reads_bytes -= read_bytes,
+            Open::Asked(asked) => match &asked.what {
+                What::Write { bytes, .. } => self.sent.writes_bytes -= bytes.len(),
+                What::Read { len, .. } => self.sent.reads_bytes -= *len as usize,
+                What::Forget { .. } => {}
+            },
         }
-        Some(asked)
+        open.asked()
     }
 
     /// It was answered. A donor answers in order: what was to be forgotten before is.
     fn answered(&mut self, number: u64) -> Option<Asked> {
-        let asked = self.take(number)?;
-        while let Some(first) = self.sent.asked.first_entry() {
-            if *first.key() > number || !matches!(first.get().what, What::Forget { .. }) {
+        let asked = self.take(number);
+        while let Some(first) = self.sent.open.first_entry() {
+            if *first.key() > number || first.get().comes().is_some() {
                 break;
             }
             first.remove();
         }
-        Some(asked)
+        asked
     }
 
     /// A donor answers in order: one that answers `number` before what was asked earlier never will.
     fn nothing_is_left_out(&self, number: u64) -> Result<(), WireError> {
-        let is_due = |(_, asked): &(&u64, &Asked)| !matches!(asked.what, What::Forget { .. });
-        match self.sent.asked.range(..number).find(is_due) {
+        let is_due = |(_, open): &(&u64, &Open)| open.comes().is_some();
+        match self.sent.open.range(..number).find(is_due) {
             Some((earlier, _)) => Err(WireError::LeftOut(*earlier)),
             None => Ok(()),
         }
@@ -294,11 +325,7 @@ impl Worker<'_> {
 
     /// Whether something of that kind was asked by this number.
     fn is_answer(&self, head: &Head) -> bool {
-        match self.sent.asked.get(&head.number).map(|asked| &asked.what) {
-            Some(What::Write { .. }) => head.kind == Kind::Wrote,
-            Some(What::Read { .. }) => head.kind == Kind::Data,
-            Some(What::Forget { .. }) | None => false,
-        }
+        self.sent.open.get(&head.number).and_then(Open::comes) == Some(head.kind)
     }
 
     /// Tells who asked.
@@ -386,16 +413,29 @@ impl Worker<'_> {
         self.shared.standing.lock().why = Some(why);
         let sent = std::mem::take(&mut self.sent);
         self.sent.next = sent.next;
-        self.shared.queues.lock().push_again(sent.asked.into_values());
+        self.shared.queues.lock().push_again(sent.open.into_values().filter_map(Open::asked));
     }
 
     /// What this is said of is told that it cannot be answered.
     fn give_up(&mut self, is_over: impl Fn(&Asked) -> bool, why: ErrorKind) {
         let mut over = self.shared.queues.lock().take_out(&is_over);
-        let late = self.sent.asked.iter().filter(|(_, asked)| is_over(asked));
+        let is_late = |open: &Open| matches!(open, Open::Asked(asked) if is_over(asked));
+        let late = self.sent.open.iter().filter(|(_, open)| is_late(open));
         let late: Vec<u64> = late.map(|(number, _)| *number).collect();
-        // Should an answer still come, nobody has asked for it, and the link is made anew.
-        over.extend(late.into_iter().filter_map(|number| self.take(number)));
+        for number in late {
+            let Some(asked) = self.take(number) else { continue };
+            // Its answer may still come, in its turn, and takes the link until then.
+            let given_up = match &asked.what {
+                What::Write { .. } => Some(Open::GivenUp(Kind::Wrote, 0)),
+                What::Read { len, .. } => Some(Open::GivenUp(Kind::Data, *len as usize)),
+                What::Forget { .. } => None,
+            };
+            if let Some(Open::GivenUp(_, read_bytes)) = given_up {
+                self.sent.reads_bytes += read_bytes;
+            }
+            self.sent.open.extend(given_up.map(|given_up| (number, given_up)));
+            over.push(asked);
+        }
         for asked in over {
             self.shared.counts.waiting.fetch_sub(asked.written_bytes(), Relaxed);
             asked.fail(why);
