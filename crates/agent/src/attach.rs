@@ -1,7 +1,7 @@
 //! The constructor, and what runs in forked children: start the agent and get out of the way.
 //!
 //! It runs in every program that inherits the environment, shells and short-lived helpers
-//! included, so it does the least possible: one mapping, one pipe, one clone. All else is the agent's.
+//! included, so it does the least possible: a place for its memory ([`crate::home`]), one pipe, one clone. All else is the agent's.
 //! But it is waited for until the agent has connected and shut itself in ([`crate::shut_in`]): before that
 //! the program must not begin. Whatever fails here leaves the program unmanaged and otherwise as it was.
 //!
@@ -12,14 +12,12 @@
 use core::sync::atomic::Ordering::{Acquire, Release};
 
 use crate::except::{self, ENV_EXCEPT};
+use crate::home::Home;
 use crate::kept::{Inherited, KEPT, STARTED, STARTING, State, seccomp, started};
 use crate::protocol::{AREA_BYTES, ENV_APP, ENV_SOCKET, MAX_NAME};
 use crate::serve::{self, Timespec};
-use crate::sys::{close, errno, exit, nr, spawn_sharing_memory, syscall4, syscall6};
+use crate::sys::{close, errno, exit, nr, spawn_sharing_memory, syscall4};
 
-const PROT_READ_WRITE: usize = 3;
-const MAP_PRIVATE_ANONYMOUS: usize = 0x22;
-const MADV_DONTFORK: usize = 10;
 const O_CLOEXEC: usize = 0o2000000;
 const F_DUPFD_CLOEXEC: usize = 1030;
 const SIG_SETMASK: usize = 2;
@@ -66,6 +64,8 @@ pub unsafe extern "C" fn on_load(_argc: i32, _argv: *const *const u8, envp: *con
     kept.state.name[..name.len()].copy_from_slice(name);
     kept.state.name_len = name.len();
     kept.seccomp = seccomp();
+    // A daemon may come later, and a child be its.
+    kept.home = Home::take();
     start(kept);
     #[cfg(clew_preload)]
     crate::preload::at_fork(on_fork);
@@ -92,7 +92,7 @@ extern "C" fn on_fork() {
     }
     kept.alive = -1;
     // A program that has shut itself in may be killed for a call that it never makes.
-    if seccomp() == kept.seccomp {
+    if seccomp() == kept.seccomp && kept.home.is_some_and(Home::take_again) {
         kept.state.forked = true;
         start(kept);
     }
@@ -125,14 +125,11 @@ fn start(kept: &mut Inherited) {
     if !is_there(&kept.state.path) {
         return;
     }
-    // SAFETY: a fresh anonymous mapping, used by nobody else.
-    let area = unsafe {
-        syscall6(nr::MMAP, 0, AREA_BYTES, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS, usize::MAX, 0)
-    };
-    if area < 0 {
+    let Some(home) = kept.home else { return };
+    if !home.open_area() {
         return;
     }
-    let area = area as usize;
+    let area = home.area();
     // SAFETY: `area` is page-aligned, and at least as large as State.
     let state = unsafe { &mut *(area as *mut State) };
     *state = kept.state;
@@ -142,18 +139,15 @@ fn start(kept: &mut Inherited) {
             kept.alive_is = which(alive).unwrap_or((0, 0));
         }
         // SAFETY: nobody uses the area: no agent was started.
-        None => unsafe {
-            syscall4(nr::MUNMAP, area, AREA_BYTES, 0, 0);
-        },
+        None => unsafe { home.close_area() },
     }
 }
 
 /// The program's end of the pipe.
 fn spawn(area: usize, state: &mut State) -> Option<i32> {
     let mut pipe = [0i32; 2];
-    // SAFETY: the array outlives the calls; DONTFORK concerns our own area only.
+    // SAFETY: the array outlives the calls.
     unsafe {
-        syscall4(nr::MADVISE, area, AREA_BYTES, MADV_DONTFORK, 0);
         state.program = syscall4(nr::GETPID, 0, 0, 0, 0) as i32;
         if !can_wait(state.program) || !children_join_this_namespace() {
             return None;

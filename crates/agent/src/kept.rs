@@ -5,6 +5,7 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicUsize};
 
+use crate::home::Home;
 use crate::protocol::MAX_NAME;
 use crate::sys::{nr, syscall4};
 
@@ -47,6 +48,8 @@ pub(crate) struct Inherited {
     pub(crate) alive_is: (u64, u64),
     /// Whether system calls are filtered.
     pub(crate) seccomp: isize,
+    /// Where the agent's memory lies; in children the same place.
+    pub(crate) home: Option<Home>,
 }
 
 // SAFETY: written by the constructor and in forked children before anything else runs there: each
@@ -68,6 +71,7 @@ pub(crate) static KEPT: Kept = Kept(UnsafeCell::new(Inherited {
     alive: -1,
     alive_is: (0, 0),
     seccomp: 0,
+    home: None,
 }));
 
 /// Address of the page that tells a forked child who it is; 0 as long as there is none. The agent

@@ -18,6 +18,7 @@
 
 pub mod attach;
 pub mod except;
+mod home;
 pub mod kept;
 pub mod let_go;
 pub mod madvise;

@@ -8,17 +8,17 @@
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
+use crate::home::{Home, STAGING_BYTES};
 use crate::kept::{BEACON, State, read_beacon, tell_started};
 use crate::protocol::{
-    BUFFER_BYTES, CALL_AT, Call, Header, Hello, Kind, MAGIC, Order, Ready, Run, SLOTS, SlotState,
-    Taken, call_word,
+    CALL_AT, Call, Header, Hello, Kind, MAGIC, Order, Ready, Run, SLOTS, SlotState, Taken,
+    call_word,
 };
 use crate::shut_in;
 use crate::sys::{close, errno, exit, nr, syscall4, syscall6};
 use crate::users::is_trusted;
 
 const PAGE: usize = 4096;
-const AREA: usize = SLOTS * PAGE;
 
 const AF_UNIX: usize = 1;
 const SOCK_SEQPACKET_CLOEXEC: usize = 5 | 0o2000000;
@@ -29,12 +29,8 @@ const WRITEPROTECT_MODE_WP: u64 = 1;
 const USERFAULTFD_IOC_NEW: usize = 0xaa00;
 const MADV_DONTNEED: usize = 4;
 const MADV_REMOVE: usize = 9;
-const MADV_DONTFORK: usize = 10;
 const MADV_WIPEONFORK: usize = 18;
 const MADV_POPULATE_WRITE: usize = 23;
-const MAP_SHARED: usize = 1;
-const MAP_PRIVATE_ANONYMOUS: usize = 0x2 | 0x20;
-const MAP_PRIVATE_ANONYMOUS_NORESERVE: usize = 0x2 | 0x20 | 0x4000;
 const PR_SET_NAME: usize = 15;
 pub(crate) const POLLIN: i16 = 1;
 /// How often an advice that the kernel does not take now is given again.
@@ -359,7 +355,7 @@ fn obey(socket: i32, area: usize, prepared: &mut Option<Prepared>) -> bool {
     let number = order.header.detail;
     let sent = match (Kind::from_u32(order.header.kind), prepared.as_ref()) {
         (Some(Kind::Detach), _) => exit(0),
-        (Some(Kind::Manage), None) => match prepare(fds, order.header.value == 1) {
+        (Some(Kind::Manage), None) => match prepare(Home::of(area), fds, order.header.value == 1) {
             Ok((p, is_new)) => {
                 let ready = Ready {
                     header: Header::new(Kind::Ready, 0, number),
@@ -408,7 +404,7 @@ fn obey(socket: i32, area: usize, prepared: &mut Option<Prepared>) -> bool {
             // memory for a while, or somebody has walked it) would stand in the way of each move.
             let mut error = 0;
             if begin(p, number) {
-                error = advise(p.staging, AREA, MADV_DONTNEED);
+                error = advise(p.staging, STAGING_BYTES, MADV_DONTNEED);
                 for run in runs {
                     let bytes = (run.pages as usize).min(SLOTS) * PAGE;
                     error |= advise(run.src as usize, bytes, MADV_POPULATE_WRITE);
@@ -450,10 +446,10 @@ fn advise(address: usize, bytes: usize, advice: usize) -> u32 {
 /// Gets a userfaultfd for this memory, the buffer and the staging area; then gives up what it took to
 /// do that. On failure: the step and the errno. True if the userfaultfd was opened here: a forked
 /// child's is `given`.
-fn prepare(fds: [i32; 2], given: bool) -> Result<(Prepared, bool), (u32, isize)> {
+fn prepare(home: Home, fds: [i32; 2], given: bool) -> Result<(Prepared, bool), (u32, isize)> {
     let [buffer_fd, device] = fds;
     let check = |step, result: isize| if result < 0 { Err((step, -result)) } else { Ok(result) };
-    // SAFETY: fresh mappings only; ioctl IOC_NEW takes flags, no pointer.
+    // SAFETY: the place is there, and used by no agent before this one; ioctl IOC_NEW takes flags, no pointer.
     unsafe {
         let uffd = if given {
             device as isize
@@ -463,26 +459,14 @@ fn prepare(fds: [i32; 2], given: bool) -> Result<(Prepared, bool), (u32, isize)>
             syscall4(nr::USERFAULTFD, O_CLOEXEC_NONBLOCK, 0, 0, 0)
         };
         let uffd = check(1, uffd)? as i32;
-        let map = |len, flags, fd: usize| syscall6(nr::MMAP, 0, len, 3, flags, fd, 0);
-        let buffer = check(2, map(BUFFER_BYTES, MAP_SHARED, buffer_fd as usize))? as usize;
-        let wide = check(3, map(2 * AREA, MAP_PRIVATE_ANONYMOUS_NORESERVE, usize::MAX))? as usize;
+        let buffer = check(2, home.map_buffer(buffer_fd as usize))? as usize;
         // Aligned to a huge page, so that a huge page of the program moves as one.
-        let staging = wide.next_multiple_of(AREA);
-        if staging > wide {
-            syscall4(nr::MUNMAP, wide, staging - wide, 0, 0);
-        }
-        if staging + AREA < wide + 2 * AREA {
-            syscall4(nr::MUNMAP, staging + AREA, wide + AREA - staging, 0, 0);
-        }
-        // A forked child has no agent and no use for either.
-        syscall4(nr::MADVISE, staging, AREA, MADV_DONTFORK, 0);
-        syscall4(nr::MADVISE, buffer, BUFFER_BYTES, MADV_DONTFORK, 0);
+        let staging = check(3, home.open_staging())? as usize;
         if BEACON.load(Relaxed) == 0 {
             // Missing in every child and grandchild, whatever becomes of it here.
-            let beacon =
-                check(4, syscall6(nr::MMAP, 0, PAGE, 3, MAP_PRIVATE_ANONYMOUS, usize::MAX, 0))?;
-            check(4, syscall4(nr::MADVISE, beacon as usize, PAGE, MADV_WIPEONFORK, 0))?;
-            BEACON.store(beacon as usize, Relaxed);
+            let beacon = check(4, home.open_beacon())? as usize;
+            check(4, syscall4(nr::MADVISE, beacon, PAGE, MADV_WIPEONFORK, 0))?;
+            BEACON.store(beacon, Relaxed);
         }
         close(buffer_fd);
         if !given {

@@ -7,13 +7,12 @@
 use crate::sys::{nr, syscall4};
 
 /// What it takes to obey orders and to end.
-const ORDERS: [usize; 11] = [
+const ORDERS: [usize; 10] = [
     nr::RECVMSG,
     nr::SENDMSG,
     nr::PPOLL,
     nr::IOCTL,
     nr::MADVISE,
-    nr::MUNMAP,
     nr::CLOSE,
     nr::KCMP,
     nr::GETPID,
@@ -23,7 +22,7 @@ const ORDERS: [usize; 11] = [
 
 /// What it takes besides until the agent is prepared: nothing that opens, connects, or reaches another
 /// process.
-const PREPARING: [usize; 4] = [nr::MMAP, nr::USERFAULTFD, nr::SECCOMP, nr::FUTEX];
+const PREPARING: [usize; 5] = [nr::MMAP, nr::MPROTECT, nr::USERFAULTFD, nr::SECCOMP, nr::FUTEX];
 
 /// No capabilities, none to come back, and no system calls but those of this file. Zero, or a negative
 /// errno: an agent that has more than it needs is none.

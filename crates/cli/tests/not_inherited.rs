@@ -5,14 +5,16 @@ use clew_fixture::*;
 
 const BYTES: u64 = 16 << 20;
 
-/// A child that maps other memory where its parent has some that is stored.
-fn keeps_out(test: &str, when: &str) {
+/// A child that maps other memory where its parent has some that is stored: at once, or when it is managed and all it has is
+/// stored.
+fn keeps_out(test: &str, when: &[&str]) {
     if !can_run(test, &["cc"]) {
         return;
     }
     let mut fixture = Fixture::start("1GiB");
     let binary = compile(&fixture.dir, "nofork.c", &[]);
-    let mut program = fixture.run("nofork", &[binary.to_str().expect("UTF-8"), when]);
+    let words = [&[binary.to_str().expect("UTF-8")][..], when].concat();
+    let mut program = fixture.run("nofork", &words);
     program.wait_ready();
     fixture.wait_resident("nofork", BYTES * 9 / 10);
     fixture.swap_out_at_least("nofork", BYTES * 8 / 10);
@@ -39,10 +41,17 @@ fn keeps_out(test: &str, when: &str) {
 
 #[test]
 fn what_was_kept_out_after_it_was_taken_out() {
-    keeps_out("not_inherited::late", "late");
+    keeps_out("not_inherited::late", &["late"]);
 }
 
 #[test]
 fn what_was_kept_out_from_the_start() {
-    keeps_out("not_inherited::early", "early");
+    keeps_out("not_inherited::early", &["early"]);
+}
+
+/// Nothing of Clew's is there either: a child whose agent has mapped all that it needs finds the place as it would be
+/// without one.
+#[test]
+fn nothing_is_mapped_where_a_child_may_map_at_any_time() {
+    keeps_out("not_inherited::later", &["early", "later"]);
 }

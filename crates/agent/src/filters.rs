@@ -1,0 +1,118 @@
+//! A program that filters its own system calls (seccomp) may be killed for a call that it never makes itself, also for the one by
+//! which the kernel would say whether there is a filter.
+//!
+//! So this object stands in for `prctl` and `syscall`, by which programs and libraries install filters, and remembers what
+//! they did. It runs in the program's own thread. A program that makes its system calls itself goes past it: it is
+//! asked of the kernel ([`crate::kept`]).
+
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+
+use crate::let_go::{as_libc, set_errno};
+use crate::sys::{nr, syscall6};
+
+/// Option of prctl(2).
+pub const PR_SET_SECCOMP: usize = 22;
+/// Of seccomp(2): these and no others install a filter.
+const INSTALLING: [usize; 2] = [0, 1];
+
+/// The `prctl` that this object stands in for; 0 if there is none.
+pub static NEXT_PRCTL: AtomicUsize = AtomicUsize::new(0);
+/// The `syscall` that this object stands in for; 0 if there is none.
+pub static NEXT_SYSCALL: AtomicUsize = AtomicUsize::new(0);
+
+/// The program has installed a filter.
+static INSTALLED: AtomicBool = AtomicBool::new(false);
+
+/// Called when the object is loaded.
+#[cfg(clew_preload)]
+pub fn find_next() {
+    NEXT_PRCTL.store(crate::preload::next(c"prctl"), Relaxed);
+    NEXT_SYSCALL.store(crate::preload::next(c"syscall"), Relaxed);
+}
+
+/// Whether the program, or its parent before the fork, is known to have installed a filter.
+pub(crate) fn are_installed() -> bool {
+    INSTALLED.load(Relaxed)
+}
+
+/// `prctl` with [`PR_SET_SECCOMP`], for the program.
+///
+/// # Safety
+/// As prctl(2).
+pub unsafe extern "C" fn prctl(option: i32, a: usize, b: usize, c: usize, d: usize) -> i32 {
+    // SAFETY: the program's own call.
+    let done = unsafe { call_prctl(option, a, b, c, d) };
+    if done == 0 {
+        INSTALLED.store(true, Relaxed);
+    }
+    done
+}
+
+/// The `prctl` that this object stands in for.
+///
+/// # Safety
+/// As prctl(2).
+pub unsafe extern "C" fn call_prctl(option: i32, a: usize, b: usize, c: usize, d: usize) -> i32 {
+    type Prctl = unsafe extern "C" fn(i32, ...) -> i32;
+    let next = NEXT_PRCTL.load(Relaxed);
+    if next != 0 {
+        // SAFETY: what was found under this name is this function.
+        return unsafe { core::mem::transmute::<usize, Prctl>(next)(option, a, b, c, d) };
+    }
+    // SAFETY: as the caller says.
+    as_libc(unsafe { syscall6(nr::PRCTL, option as usize, a, b, c, d, 0) })
+}
+
+/// `syscall` with `prctl` or `seccomp`, for the program.
+///
+/// # Safety
+/// As syscall(2).
+pub unsafe extern "C" fn syscall(
+    number: usize,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> isize {
+    let installs = match number {
+        nr::SECCOMP => INSTALLING.contains(&(a as u32 as usize)),
+        _ => a as u32 as usize == PR_SET_SECCOMP,
+    };
+    // SAFETY: the program's own call.
+    let done = unsafe { call_syscall(number, a, b, c, d, e, f) };
+    // A filter with a listener is a descriptor.
+    if installs && done >= 0 {
+        INSTALLED.store(true, Relaxed);
+    }
+    done
+}
+
+/// The `syscall` that this object stands in for.
+///
+/// # Safety
+/// As syscall(2).
+pub unsafe extern "C" fn call_syscall(
+    number: usize,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> isize {
+    type Syscall = unsafe extern "C" fn(usize, ...) -> isize;
+    let next = NEXT_SYSCALL.load(Relaxed);
+    if next != 0 {
+        // SAFETY: what was found under this name is this function.
+        return unsafe { core::mem::transmute::<usize, Syscall>(next)(number, a, b, c, d, e, f) };
+    }
+    // SAFETY: as the caller says.
+    let result = unsafe { syscall6(number, a, b, c, d, e, f) };
+    if result >= 0 {
+        return result;
+    }
+    set_errno(-result as i32);
+    -1
+}
