@@ -23,6 +23,7 @@
 //     spawn                 posix_spawn of /bin/true        "spawned"
 //     storm N               starts short-lived children      "stormed N"
 //     forbid NUMBER         seccomp: EPERM for a system call  "forbidden NUMBER"
+//     deadly NUMBER         seccomp: who makes a system call is killed  "deadly NUMBER"
 //     exec                  starts itself anew by execve    (pid, ready)
 //     quit                  ends with status 0
 //
@@ -238,16 +239,21 @@ static void storm(void) {
     if (!pipe || !fgets(line, sizeof line, pipe) || strcmp(line, "here\n") || pclose(pipe)) fail("popen");
 }
 
-static void forbid(uint32_t number) {
+// What becomes of who makes this system call from now on.
+static void filter_call(uint32_t number, uint32_t becomes) {
     struct sock_filter filter[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, becomes),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
     struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) fail("PR_SET_NO_NEW_PRIVS");
     if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) fail("PR_SET_SECCOMP");
+}
+
+static void forbid(uint32_t number) {
+    filter_call(number, SECCOMP_RET_ERRNO | EPERM);
     if (syscall(number, -1, 0, 0, 0, 0) != -1 || errno != EPERM) fail("a forbidden call");
 }
 
@@ -357,6 +363,9 @@ static bool obey(char *line, char **argv) {
     } else if (sscanf(line, "forbid %" SCNu64, &a) == 1) {
         forbid(a);
         printf("forbidden %" PRIu64 "\n", a);
+    } else if (sscanf(line, "deadly %" SCNu64, &a) == 1) {
+        filter_call(a, SECCOMP_RET_KILL_PROCESS);
+        printf("deadly %" PRIu64 "\n", a);
     } else if (!strcmp(line, "exec")) {
         fflush(stdout);
         execv("/proc/self/exe", argv);

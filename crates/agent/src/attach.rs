@@ -39,6 +39,7 @@ pub unsafe extern "C" fn on_load(_argc: i32, _argv: *const *const u8, envp: *con
     {
         crate::let_go::find_next();
         crate::madvise::find_next();
+        crate::filters::find_next();
         // Others hand over nothing at all, so nobody knows what is in `envp`.
         if !crate::preload::is_glibc() {
             return;
@@ -86,13 +87,16 @@ fn is_in_valgrind(preloaded: &[u8]) -> bool {
 extern "C" fn on_fork() {
     // SAFETY: a forked child has one thread, and its agent does not run yet.
     let kept = unsafe { &mut *KEPT.0.get() };
+    // A program that has shut itself in may be killed for a call that it never makes.
+    if !kept.may_call() {
+        return;
+    }
     // The parent's end of its pipe would pile up here from fork to fork.
     if kept.alive >= 0 && which(kept.alive) == Some(kept.alive_is) {
         close(kept.alive);
     }
     kept.alive = -1;
-    // A program that has shut itself in may be killed for a call that it never makes.
-    if seccomp() == kept.seccomp && kept.home.is_some_and(Home::take_again) {
+    if kept.home.is_some_and(Home::take_again) {
         kept.state.forked = true;
         start(kept);
     }

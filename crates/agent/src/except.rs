@@ -1,7 +1,8 @@
 //! Programs that are to be left alone: whose executable is named in a list of their user's. It is read
 //! before anything else is done, so what is on it never has an agent.
 //!
-//! Who cannot be told to be no exception is one.
+//! Who cannot be told to be no exception is one. So is, where there is a list, who begins under a filter of system calls
+//! (seccomp): starting an agent takes calls for which it might be killed, and in a whole session nobody has asked for an agent.
 
 use crate::sys::{close, errno, nr, syscall4};
 
@@ -24,6 +25,9 @@ pub(crate) unsafe fn is_excepted(path: &[u8]) -> bool {
     const O_CLOEXEC_NONBLOCK: usize = 0o2004000;
     const PR_GET_NAME: usize = 16;
     let (mut list, mut file, mut comm) = ([0; MAX_LIST], [0; 4096], [0; COMM]);
+    if is_filtered() {
+        return true;
+    }
     // SAFETY: the path ends with a zero, as the caller says; buffers are as long as stated.
     let (list, file) = unsafe {
         let name = path.as_ptr() as usize;
@@ -40,6 +44,32 @@ pub(crate) unsafe fn is_excepted(path: &[u8]) -> bool {
     };
     let comm = &comm[..comm.iter().position(|byte| *byte == 0).unwrap_or(COMM)];
     list.is_none_or(|list| names(list, file, comm))
+}
+
+/// Whether a filter of system calls is there already. It is asked by calls that the dynamic loader has just made itself.
+fn is_filtered() -> bool {
+    const AT_FDCWD: usize = -100isize as usize;
+    const O_CLOEXEC: usize = 0o2000000;
+    let mut status = [0; 8 << 10];
+    // SAFETY: a constant string, and a buffer that is as long as stated.
+    let fd = unsafe {
+        let path = c"/proc/self/status".as_ptr() as usize;
+        syscall4(nr::OPENAT, AT_FDCWD, path, O_CLOEXEC, 0)
+    };
+    // Without /proc, or a descriptor, there is no agent either.
+    if fd < 0 {
+        return true;
+    }
+    let read = read_all(fd as i32, &mut status);
+    close(fd as i32);
+    read.is_none_or(says_filtered)
+}
+
+fn says_filtered(status: &[u8]) -> bool {
+    let name = b"Seccomp:\t";
+    let line = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(name));
+    // A kernel that has no filters says nothing.
+    line.is_some_and(|mode| mode != b"0")
 }
 
 /// Whether a list names an executable by its path, or by the name that the kernel has cut to 15 bytes.
@@ -74,6 +104,14 @@ mod tests {
     use super::*;
     use std::ffi::CString;
     use std::os::unix::ffi::OsStrExt;
+
+    #[test]
+    fn a_filter_is_seen_in_what_the_kernel_says() {
+        assert!(says_filtered(b"Name:\tx\nNoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t1\n"));
+        assert!(!says_filtered(b"Name:\tx\nSeccomp:\t0\nSeccomp_filters:\t0\n"));
+        assert!(!says_filtered(b"Name:\tSeccomp:\t2\n"));
+        assert!(!is_filtered());
+    }
 
     #[test]
     fn a_list_names_executables_by_file_and_by_the_name_they_were_started_by() {

@@ -7,7 +7,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-use crate::let_go::{as_libc, set_errno};
+use crate::libc_errno::as_libc;
 use crate::sys::{nr, syscall6};
 
 /// Option of prctl(2).
@@ -60,7 +60,7 @@ pub unsafe extern "C" fn call_prctl(option: i32, a: usize, b: usize, c: usize, d
         return unsafe { core::mem::transmute::<usize, Prctl>(next)(option, a, b, c, d) };
     }
     // SAFETY: as the caller says.
-    as_libc(unsafe { syscall6(nr::PRCTL, option as usize, a, b, c, d, 0) })
+    as_libc(unsafe { syscall6(nr::PRCTL, option as usize, a, b, c, d, 0) }) as i32
 }
 
 /// `syscall` with `prctl` or `seccomp`, for the program.
@@ -109,10 +109,5 @@ pub unsafe extern "C" fn call_syscall(
         return unsafe { core::mem::transmute::<usize, Syscall>(next)(number, a, b, c, d, e, f) };
     }
     // SAFETY: as the caller says.
-    let result = unsafe { syscall6(number, a, b, c, d, e, f) };
-    if result >= 0 {
-        return result;
-    }
-    set_errno(-result as i32);
-    -1
+    as_libc(unsafe { syscall6(number, a, b, c, d, e, f) })
 }

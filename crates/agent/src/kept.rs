@@ -5,6 +5,7 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicUsize};
 
+use crate::filters;
 use crate::home::Home;
 use crate::protocol::MAX_NAME;
 use crate::sys::{nr, syscall4};
@@ -83,7 +84,14 @@ pub static BEACON: AtomicUsize = AtomicUsize::new(0);
 pub(crate) fn daemons_path() -> Option<&'static [u8; 108]> {
     // SAFETY: written before any thread of the program runs, and in forked children before they go on.
     let kept = unsafe { &*KEPT.0.get() };
-    (kept.state.path[0] != 0 && seccomp() == kept.seccomp).then_some(&kept.state.path)
+    (kept.state.path[0] != 0 && kept.may_call()).then_some(&kept.state.path)
+}
+
+impl Inherited {
+    /// Whether the program filters no system calls that it did not when it was loaded.
+    pub(crate) fn may_call(&self) -> bool {
+        !filters::are_installed() && seccomp() == self.seccomp
+    }
 }
 
 /// Whether system calls are filtered: 0, 2, or an error.

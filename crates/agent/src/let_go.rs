@@ -8,6 +8,7 @@
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::kept::{daemons_path, read_beacon};
+use crate::libc_errno::{self, as_libc};
 use crate::protocol::{Header, Hello, Kind, MAGIC, MAX_NAME, RANGE_BYTES, VERSION};
 use crate::serve::{POLLIN, Patience, Pollfd, Timespec, connect, pause, send};
 use crate::sys::{close, errno, nr, syscall4, syscall6};
@@ -36,7 +37,7 @@ pub fn find_next() {
 pub unsafe extern "C" fn register(fd: i32, request: usize, argument: usize) -> i32 {
     // SAFETY: the program's own call.
     let done = unsafe { call(fd, request, argument) };
-    let is_taken = done < 0 && errno().is_some_and(|e| e as isize == errno::EBUSY);
+    let is_taken = done < 0 && libc_errno::get().is_some_and(|e| e as isize == errno::EBUSY);
     if !is_taken || ask(None) != Answer::Gone {
         return done;
     }
@@ -56,40 +57,8 @@ pub unsafe extern "C" fn call(fd: i32, request: usize, argument: usize) -> i32 {
         return unsafe { core::mem::transmute::<usize, Ioctl>(next)(fd, request, argument) };
     }
     // SAFETY: as the caller says.
-    as_libc(unsafe { syscall4(nr::IOCTL, fd as usize, request, argument, 0) })
+    as_libc(unsafe { syscall4(nr::IOCTL, fd as usize, request, argument, 0) }) as i32
 }
-
-/// What the C library makes of a system call's result.
-pub(crate) fn as_libc(result: isize) -> i32 {
-    if result >= 0 {
-        return result as i32;
-    }
-    set_errno(-result as i32);
-    -1
-}
-
-#[cfg(clew_preload)]
-fn errno() -> Option<i32> {
-    // SAFETY: the calling thread's own number.
-    crate::preload::errno().map(|at| unsafe { *at })
-}
-
-#[cfg(clew_preload)]
-fn set_errno(error: i32) {
-    if let Some(at) = crate::preload::errno() {
-        // SAFETY: the calling thread's own number.
-        unsafe { *at = error };
-    }
-}
-
-// As a library, this is never called.
-#[cfg(not(clew_preload))]
-fn errno() -> Option<i32> {
-    None
-}
-
-#[cfg(not(clew_preload))]
-fn set_errno(_: i32) {}
 
 /// What the daemon said.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -118,7 +87,12 @@ pub(crate) fn ask(range: Option<[usize; 2]>) -> Answer {
 }
 
 fn ask_once(path: &[u8; 108], range: Option<[usize; 2]>, until: i64) -> Answer {
-    let Ok(socket) = connect(path, Patience::None) else { return Answer::Lost };
+    let socket = match connect(path, Patience::None) {
+        Ok(socket) => socket,
+        // Who has no descriptor left cannot ask.
+        Err(errno::EMFILE | errno::ENFILE) => return Answer::Refused,
+        Err(_) => return Answer::Lost,
+    };
     let mut header = Header::new(Kind::LetGo, VERSION, 0);
     let mut name = [0; MAX_NAME + 1];
     if let Some([start, end]) = range {

@@ -18,9 +18,11 @@
 
 pub mod attach;
 pub mod except;
+pub mod filters;
 mod home;
 pub mod kept;
 pub mod let_go;
+mod libc_errno;
 pub mod madvise;
 #[cfg(any(test, clew_preload))]
 mod own_memory_calls;
@@ -152,6 +154,51 @@ mod preload {
             slow = sym crate::madvise::stand_in,
             raw = sym crate::madvise::call,
             next = sym crate::madvise::NEXT,
+        )
+    }
+
+    /// Stands in for the C library's as [`ioctl`] does. Installing a filter of system calls takes a way of its own.
+    ///
+    /// # Safety
+    /// As prctl(2).
+    #[unsafe(no_mangle)]
+    #[unsafe(naked)]
+    pub unsafe extern "C" fn prctl() {
+        core::arch::naked_asm!(
+            "cmp edi, {filter}",
+            "je {slow}",
+            "mov r11, qword ptr [rip + {next}]",
+            "test r11, r11",
+            "jz {raw}",
+            "jmp r11",
+            filter = const crate::filters::PR_SET_SECCOMP as u32,
+            slow = sym crate::filters::prctl,
+            raw = sym crate::filters::call_prctl,
+            next = sym crate::filters::NEXT_PRCTL,
+        )
+    }
+
+    /// Stands in for the C library's as [`prctl`] does.
+    ///
+    /// # Safety
+    /// As syscall(2).
+    #[unsafe(no_mangle)]
+    #[unsafe(naked)]
+    pub unsafe extern "C" fn syscall() {
+        core::arch::naked_asm!(
+            "cmp rdi, {seccomp}",
+            "je {slow}",
+            "cmp rdi, {prctl}",
+            "je {slow}",
+            "mov r11, qword ptr [rip + {next}]",
+            "test r11, r11",
+            "jz {raw}",
+            "jmp r11",
+            seccomp = const crate::sys::nr::SECCOMP as u32,
+            prctl = const crate::sys::nr::PRCTL as u32,
+            slow = sym crate::filters::syscall,
+            raw = sym crate::filters::call_syscall,
+            next = sym crate::filters::NEXT_SYSCALL,
         )
     }
 

@@ -9,7 +9,8 @@
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::kept::BEACON;
-use crate::let_go::{self, Answer, as_libc};
+use crate::let_go::{self, Answer};
+use crate::libc_errno::as_libc;
 use crate::sys::{errno, nr, syscall4};
 
 /// Advice of the kernel.
@@ -39,7 +40,7 @@ pub unsafe extern "C" fn stand_in(address: usize, bytes: usize, advice: usize) -
             MADV_GUARD_INSTALL => install_guards(address, bytes),
             _ => wipe_on_fork(address, bytes),
         }
-    })
+    }) as i32
 }
 
 /// The kernel's `madvise`, where there is no other.
@@ -48,7 +49,7 @@ pub unsafe extern "C" fn stand_in(address: usize, bytes: usize, advice: usize) -
 /// As madvise(2).
 pub unsafe extern "C" fn call(address: usize, bytes: usize, advice: usize) -> i32 {
     // SAFETY: as the caller says.
-    as_libc(unsafe { advise(address, bytes, advice) })
+    as_libc(unsafe { advise(address, bytes, advice) }) as i32
 }
 
 /// # Safety

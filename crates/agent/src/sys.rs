@@ -62,6 +62,8 @@ pub mod errno {
     pub const EBUSY: isize = 16;
     pub const EEXIST: isize = 17;
     pub const ENOTDIR: isize = 20;
+    pub const ENFILE: isize = 23;
+    pub const EMFILE: isize = 24;
     pub const EPROTO: isize = 71;
     pub const ENOBUFS: isize = 105;
     pub const ETIMEDOUT: isize = 110;

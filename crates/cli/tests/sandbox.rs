@@ -169,6 +169,59 @@ fn an_agent_that_cannot_shut_itself_in_is_none() {
     }
 }
 
+/// A program that would be killed for what it never calls itself, and what is preloaded would: by prctl(2) the kernel would
+/// say whether there is a filter. So what is preloaded has to know.
+#[test]
+fn who_filters_its_calls_is_killed_for_none_of_ours() {
+    const FSTAT: u32 = 5;
+    const PRCTL: u32 = 157;
+    if !can_run("sandbox::who_filters_its_calls_is_killed_for_none_of_ours", &["cc"]) {
+        return;
+    }
+    let mut fixture = Fixture::start("1GiB");
+    for number in [PRCTL, FSTAT] {
+        let mut program = run(&fixture, &[]);
+        program.wait_ready();
+        fixture.wait_resident("touch", BYTES * 9 / 10);
+        let sum = program.ask("sum");
+        program.expect(&format!("deadly {number}"), &format!("deadly {number}"));
+        for _ in 0..3 {
+            program.expect("fork-sum", &format!("fork-{sum}"));
+        }
+        fixture.swap_out_at_least("touch", BYTES * 8 / 10);
+        program.expect("sum", &sum);
+        program.quit();
+        fixture.wait_all_freed("touch");
+    }
+    fixture.assert_daemon_lives();
+}
+
+/// In a whole session nobody has asked for an agent of this program: it begins under a filter that kills for what starting one
+/// takes, and is left alone.
+#[test]
+fn who_begins_under_a_filter_in_a_session_is_left_alone() {
+    const PIDFD_OPEN: u32 = 434;
+    if !can_run("sandbox::who_begins_under_a_filter_in_a_session_is_left_alone", &["cc"]) {
+        return;
+    }
+    let mut fixture = Fixture::start("1GiB");
+    let list = fixture.dir.join("except");
+    fs::write(&list, "# nobody\n").expect("a list");
+    let set = format!("CLEW_EXCEPT={}", list.to_str().expect("UTF-8"));
+    let mut program = run(&fixture, &["env", &set]);
+    program.wait_ready();
+    fixture.wait_resident("touch", BYTES * 9 / 10);
+    let sum = program.ask("sum");
+    program.expect(&format!("deadly {PIDFD_OPEN}"), &format!("deadly {PIDFD_OPEN}"));
+    program.send("exec");
+    program.wait_ready();
+    program.expect("sum", &sum);
+    assert_eq!(agents_of(program.pid), [0; 0]);
+    program.expect("fork-sum", &format!("fork-{sum}"));
+    program.quit();
+    fixture.assert_daemon_lives();
+}
+
 /// What an agent may do, its program may do, which can write its memory: also when it is another user's
 /// by then. So there is no moment at which it has more.
 #[test]

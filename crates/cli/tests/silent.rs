@@ -285,6 +285,76 @@ fn a_program_whose_agent_is_stopped_when_the_daemon_ends_waits_for_nobody() {
     program.quit();
 }
 
+/// An agent that is stopped does not see that its program has ended, and would keep its memory.
+#[test]
+fn a_stopped_agent_does_not_outlive_its_program() {
+    let Some((mut fixture, [mut program, mut other], sums)) = two("silent::outlived", "zram")
+    else {
+        return;
+    };
+    let agent = program.agent();
+    tell(&[agent], "STOP");
+    tell(&[program.pid], "KILL");
+    program.wait(LONG);
+    let ended = poll(LONG, || (!is_alive(agent)).then_some(()));
+    assert!(ended.is_some(), "{:?}\n{}", fixture.status(), fixture.log());
+    fixture.wait_all_freed("frozen");
+    other_is_served(&fixture, &mut other, &sums[1]);
+    other.quit();
+    fixture.assert_daemon_lives();
+}
+
+/// A program puts memory that is managed where its agent has its buffer. The agent waits there for a page, while the worker waits
+/// for it and keeps the program's events: for ever. Neither the end of the program nor that of the daemon waits for it.
+#[test]
+fn an_agent_that_waits_for_its_own_page_holds_up_no_end() {
+    for ends in ["program", "daemon"] {
+        let Some((mut fixture, [program, mut other], sums)) = two("silent::own page", "zram")
+        else {
+            return;
+        };
+        program.quit();
+        let binary = compile(&fixture.dir, "replaces.c", &[]);
+        let words = [binary.to_str().expect("UTF-8")];
+        let mut programs = [0; 4].map(|_| fixture.run("replaces", &words));
+        programs.iter_mut().for_each(Program::wait_ready);
+        // One that is not killed for what it has done to itself. Nobody waits for an order that does not end.
+        let waits = poll(LONG, || {
+            drop(begin_swap_out(&fixture, "replaces"));
+            sleep(Duration::from_millis(100));
+            programs.iter().find(|p| holds_up(p.pid)).map(|_| ())
+        });
+        assert!(waits.is_some(), "{:?}\n{}", fixture.status(), fixture.log());
+        other_is_served(&fixture, &mut other, &sums[1]);
+        if ends == "program" {
+            for program in &mut programs {
+                let _ = signal(program.pid, "KILL");
+                program.wait(LONG);
+            }
+            other_is_served(&fixture, &mut other, &sums[1]);
+            other.quit();
+            fixture.wait_all_freed("replaces");
+            fixture.assert_daemon_lives();
+        } else {
+            let stopped = fixture.verb(&["stop"]);
+            assert!(stopped.status.success(), "{}\n{}", texts(&stopped), fixture.log());
+            fixture.wait_daemon(LONG);
+            other.expect("sum", &sums[1]);
+            other.quit();
+        }
+    }
+}
+
+/// Whether the agent of this process waits for a page of a userfaultfd, and goes on doing so.
+fn holds_up(pid: u32) -> bool {
+    let waits = |agent: &u32| {
+        let at = || fs::read_to_string(format!("/proc/{agent}/wchan"));
+        let is_there = || at().is_ok_and(|at| at == "handle_userfault");
+        is_there() && poll(Duration::from_millis(500), || (!is_there()).then_some(())).is_none()
+    };
+    agents_of(pid).iter().any(waits)
+}
+
 /// A daemon with one worker, and a program that serves a file itself; `None` where that cannot be tried.
 fn with_fuse(test: &str, source: &str) -> Option<(Fixture, PathBuf)> {
     if !can_run(test, &["cc"]) {

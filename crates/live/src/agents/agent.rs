@@ -24,10 +24,13 @@ use clew_agent::protocol::{
 use clew_engine::Took;
 use clew_store::{Segment, SegmentError};
 use parking_lot::Mutex;
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::agents::closer::Foreign;
 use crate::agents::seqpacket;
 use crate::passing::is_passing;
+use crate::programs::kcmp::runs_in_memory_of;
 use crate::programs::mem_file::MemFile;
 
 /// How long an agent may leave an order alone before it is called off.
@@ -110,6 +113,15 @@ pub fn new_buffer() -> Result<Segment, SegmentError> {
     let buffer = Segment::new(BUFFER_NAME, BUFFER_BYTES)?;
     buffer.populate(CALL_AT, BUFFER_BYTES - CALL_AT)?;
     Ok(buffer)
+}
+
+/// Whether process `pid` has ended, with all its threads.
+fn has_ended(pid: u32) -> bool {
+    let Some(number) = Pid::from_raw(pid as i32) else { return false };
+    match pidfd_open(number, PidfdFlags::empty()) {
+        Ok(process) => seqpacket::is_readable(&process, Duration::ZERO),
+        Err(error) => error == Errno::SRCH,
+    }
 }
 
 /// The daemon's end of one agent.
@@ -269,6 +281,21 @@ impl Agent {
     /// Whether its process ends within `patience`; false also where the system does not say.
     pub fn ends(&self, patience: Duration) -> bool {
         self.process().is_some_and(|process| seqpacket::is_readable(process, patience))
+    }
+
+    /// Whether program `pid` has ended, or has left its memory (execve), and it has not.
+    pub fn outlives(&self, pid: u32) -> bool {
+        (has_ended(pid) || runs_in_memory_of(self.pid, pid) == Some(false))
+            && !self.ends(Duration::ZERO)
+    }
+
+    /// Ends it at once, wherever it is. What it has in staging is found there.
+    pub fn kill(&self) {
+        self.dies();
+        if let Some(process) = self.process() {
+            let killed = pidfd_send_signal(process, Signal::KILL);
+            tracing::info!(agent = self.pid, ?killed, "an agent that does not end is killed");
+        }
     }
 
     /// Whether it can be given orders, now or when it is heard again.

@@ -372,6 +372,7 @@ impl Governor {
             self.tick();
             self.carry_out(None);
             self.driver.rest();
+            self.wait_for_no_agent();
             if self.stopping.is_some() && self.tickets.is_empty() && self.finish_stop() {
                 self.end_recording();
                 return;

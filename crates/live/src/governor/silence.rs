@@ -19,6 +19,15 @@ impl Governor {
         self.crew.keep(self.config.workers + held_up.min(MAX_STAND_INS))
     }
 
+    /// A daemon that ends has no use for agents any more, and waits for none that has begun an order and does not end it.
+    pub(super) fn wait_for_no_agent(&self) {
+        if self.stopping.is_some() {
+            for process in self.shared.processes.read().values() {
+                process.memory.kill_agent_that_holds_up();
+            }
+        }
+    }
+
     /// Whether pages can be taken out of it now.
     pub(super) fn takes_orders(&self, process: &Process) -> bool {
         takes_orders(process) && !self.is_held_up_by_user(process)

@@ -104,12 +104,9 @@ fn watch_ends(asked: &Receiver<Vec<Arc<Process>>>, to_governor: &Sender<Message>
 
 fn ask(one: &Leaver, to_governor: &Sender<Message>) {
     match one {
-        // Its agent has not noticed.
-        Leaver::Managed(process, pid) if process.memory.agent_outlived(*pid) => {
-            process.memory.detach();
-        }
+        Leaver::Managed(process, pid) => process.memory.end_outliving_agent(*pid),
         Leaver::Waiting(who, _) if who.is_left() => _ = to_governor.send(Message::Left(*who)),
-        Leaver::Managed(..) | Leaver::Waiting(..) => {}
+        Leaver::Waiting(..) => {}
     }
     one.is_asked_about().store(false, Ordering::Release);
 }

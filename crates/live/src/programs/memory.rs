@@ -17,7 +17,6 @@ use clew_engine::{Memory, Put, PutStop, Staged, Took};
 use crate::agents::agent::Agent;
 use crate::faults::uffd::{Partial, Uffd};
 use crate::programs::advice;
-use crate::programs::kcmp::runs_in_memory_of;
 use crate::programs::mem_file::MemFile;
 use crate::programs::pagemap::{PageIs, marked_pages, page_states, present_pages};
 use crate::programs::robust::RobustLists;
@@ -473,9 +472,26 @@ impl ProgramMemory {
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Whether the agent runs on in memory that process `pid` has left (execve).
+    /// Whether program `pid` has ended, or has left this memory (execve), and an agent that takes orders runs on in it.
     pub fn agent_outlived(&self, pid: u32) -> bool {
-        self.agent().is_some_and(|agent| runs_in_memory_of(agent.pid(), pid) == Some(false))
+        self.agent().is_some_and(|agent| agent.outlives(pid))
+    }
+
+    /// Ends the agent of program `pid` that has ended, or has left this memory (execve), where the agent has not noticed: it
+    /// is told first, and killed the next time. It may wait for a page of its own program's, or be stopped.
+    pub fn end_outliving_agent(&self, pid: u32) {
+        match self.agent.get().filter(|agent| agent.outlives(pid)) {
+            Some(agent) if agent.is_alive() => agent.detach(),
+            Some(agent) => agent.kill(),
+            None => {}
+        }
+    }
+
+    /// Ends an agent that a worker waits for, at once.
+    pub fn kill_agent_that_holds_up(&self) {
+        if let Some(agent) = self.agent.get().filter(|agent| agent.holds_up_a_worker()) {
+            agent.kill();
+        }
     }
 
     /// The order of this number is about to be sent; false if it was called off.
