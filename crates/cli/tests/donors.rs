@@ -105,6 +105,31 @@ fn what_goes_to_a_donor_comes_back_and_who_loses_it_is_ended() {
     drop(program);
 }
 
+/// A donor is told to give its memory back: what it has comes here, where there is room, before it takes it.
+#[test]
+fn what_a_donor_has_that_wants_its_memory_back_comes_here() {
+    if !can_run("donors::wanted back", &["cc"]) {
+        return;
+    }
+    let keys = TempDir::new();
+    let (lends, at) = donor(&keys);
+    let own = keys.join("borrower");
+    let words = ["--scheme", "remoteswap", "--donor", &at, "--keys", own.to_str().expect("UTF-8")];
+    let mut fixture = Fixture::start_with("1GiB", &words);
+    let mut program = run_as(&fixture, "touch", 24, 50);
+    let sum = program.ask("sum");
+    send_away(&fixture, 24);
+    lends.signal("USR1");
+    let is_here = || (fixture.status().donors[0].stored_pages == 0).then_some(());
+    let here = poll(LONG, is_here);
+    assert!(here.is_some(), "{:?}\n{}", fixture.status(), fixture.log());
+    assert_eq!(program.ask("sum"), sum, "{}", fixture.log());
+    let status = fixture.status();
+    assert!(status.ended_apps.is_empty(), "{status:?}\n{}", fixture.log());
+    program.quit();
+    fixture.assert_daemon_lives();
+}
+
 /// A Redis server that serves at the port, and at `socket` in `files`.
 fn redis_server(files: &TempDir) -> (Server, u16) {
     let port = port();

@@ -1,15 +1,24 @@
 //! Machines that lend memory: how they stand is looked at with the budget, and the policies are told what has changed.
+//!
+//! What a donor has that wants its memory back is brought here, as far as there is room, whatever the scheme: after a
+//! while the donor takes it, and who needs a page then cannot go on.
 
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use clew_core::{Event, Tier};
+use clew_core::{DonorState, Event, Tier, Vpn};
 use clew_remote::patience::Patience;
 use clew_remote::told::Told;
-use clew_store::PoolFacts;
+use clew_store::flash::LogId;
+use clew_store::{PoolFacts, State};
 
 use super::Governor;
 use crate::control::status::DonorStatus;
 use crate::donor_tier::DonorTier;
+use crate::programs::process::{ALL_PAGES, Process};
+
+/// How often that is begun anew, with what room there is then.
+const BROUGHT: Duration = Duration::from_secs(1);
 
 /// The donors of a daemon, and what the policies were told of each.
 #[derive(Default)]
@@ -18,6 +27,8 @@ pub(super) struct Donors {
     told: Told,
     /// Since when there are these.
     since: Option<Instant>,
+    /// When something of one that wants its memory back was brought here last.
+    brought: Option<Instant>,
 }
 
 impl Governor {
@@ -53,8 +64,46 @@ impl Governor {
                 }
                 self.tell(&Event::Donor { donor: tier.donor, state });
             }
+            let is_due = self.donors.brought.is_none_or(|last| last.elapsed() > BROUGHT);
+            if standing.state == DonorState::Pressed && pages > 0 && is_due {
+                self.donors.brought = Some(Instant::now());
+                self.bring_from(tier.log.log());
+            }
         }
         self.donors.tiers = tiers;
+    }
+
+    /// Has what lies there brought here, as far as the budget allows: apps that were used last come first.
+    fn bring_from(&mut self, log: LogId) {
+        let budget = *self.driver.budget();
+        let room = budget.total_bytes.saturating_sub(self.used_bytes + budget.low_bytes);
+        let mut pages = (room / budget.page_bytes) as usize;
+        let mut processes: Vec<Arc<Process>> =
+            self.shared.processes.read().values().cloned().collect();
+        processes.sort_by_key(|process| {
+            let stats = self.driver.facts().apps.get(&process.app);
+            std::cmp::Reverse(stats.map(|stats| stats.last_foreground))
+        });
+        for process in processes {
+            let mut vpns = self.stored_at(&process, log);
+            vpns.truncate(pages);
+            pages -= vpns.len();
+            self.restore(&process, &vpns, None);
+        }
+    }
+
+    /// Pages of a program that lie there.
+    fn stored_at(&self, process: &Process, log: LogId) -> Vec<Vpn> {
+        let store = &self.shared.mover.store;
+        let mut vpns = Vec::new();
+        let (first, pages) = ALL_PAGES;
+        process.space.table.for_range(first, pages, |vpn, entry| {
+            let is_there = entry.handle().is_some_and(|handle| store.log_of(handle) == Some(log));
+            if entry.state() == State::Stored && is_there {
+                vpns.push(vpn);
+            }
+        });
+        vpns
     }
 
     pub(super) fn donors_status(&self) -> Vec<DonorStatus> {

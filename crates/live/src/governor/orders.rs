@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use clew_core::{Event, SpaceId, Tier};
+use clew_core::{Event, SpaceId, Tier, Vpn};
 use clew_engine::driver::Command;
 use clew_store::State;
 use clew_store::flash::LogId;
@@ -190,14 +190,14 @@ impl Governor {
     }
 
     pub(super) fn restore_all(&mut self, process: &Arc<Process>, promise: u64) {
-        for vpns in process.stored_vpns().chunks(RESTORE_PAGES) {
+        self.restore(process, &process.stored_vpns(), Some(promise));
+    }
+
+    /// Has these pages of a program brought back.
+    pub(super) fn restore(&mut self, process: &Arc<Process>, vpns: &[Vpn], promise: Option<u64>) {
+        for vpns in vpns.chunks(RESTORE_PAGES) {
             let (process, vpns) = (process.clone(), vpns.to_vec());
-            self.hand_out(Some(promise), |ticket| Work::Restore {
-                process,
-                vpns,
-                park: false,
-                ticket,
-            });
+            self.hand_out(promise, |ticket| Work::Restore { process, vpns, park: false, ticket });
         }
     }
 
