@@ -13,6 +13,8 @@
 //     resize COUNT              mremap, in place                                        "resize ERRNO"
 //     enlarge COUNT BY          mremap by so many pages more, elsewhere; if BY is not 0
 //                               a child of vfork does it                                "enlarge ERRNO"
+//     vforked, threaded         a child of vfork, or a thread that ends, installs a filter of system
+//                               calls that allows all                                   "vforked ERRNO"
 //     check                     read everything                                         "bad N"
 //     fork FIRST COUNT          a child reads everything, gives MADV_WIPEONFORK if
 //                               COUNT is not 0, and has a child of its own read it      "bad N"
@@ -22,11 +24,15 @@
 
 #define _GNU_SOURCE
 #include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -142,6 +148,33 @@ static int enlarge(size_t pages, int by_child) {
     return munmap(memory + mapped * PAGE, pages * PAGE);
 }
 
+static int install_filter(void) {
+    struct sock_filter all = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    struct sock_fprog program = {1, &all};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) return -1;
+    return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
+static int filter_in_child(void) {
+    int status;
+    pid_t pid = vfork();
+    if (pid == 0) _exit(install_filter() ? 1 : 0);
+    if (pid < 0 || waitpid(pid, &status, 0) != pid) return -1;
+    return status ? -1 : 0;
+}
+
+static void *filters(void *failed) {
+    *(int *)failed = install_filter();
+    return NULL;
+}
+
+static int filter_in_thread(void) {
+    pthread_t thread;
+    int failed = -1;
+    if (pthread_create(&thread, NULL, filters, &failed) || pthread_join(thread, NULL)) return -1;
+    return failed;
+}
+
 int main(void) {
     memory = mmap(NULL, (size_t)PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return 3;
@@ -183,6 +216,10 @@ int main(void) {
             failed = resize(first);
         } else if (strcmp(verb, "enlarge") == 0) {
             failed = enlarge(first, count > 0);
+        } else if (strcmp(verb, "vforked") == 0) {
+            failed = filter_in_child();
+        } else if (strcmp(verb, "threaded") == 0) {
+            failed = filter_in_thread();
         } else if (strcmp(verb, "quit") == 0) {
             return 0;
         } else {

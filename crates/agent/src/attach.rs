@@ -12,6 +12,7 @@
 use core::sync::atomic::Ordering::{Acquire, Release};
 
 use crate::except::{self, ENV_EXCEPT};
+use crate::filters;
 use crate::home::Home;
 use crate::kept::{Inherited, KEPT, STARTED, STARTING, State, seccomp, started};
 use crate::protocol::{AREA_BYTES, ENV_APP, ENV_SOCKET, MAX_NAME};
@@ -65,6 +66,7 @@ pub unsafe extern "C" fn on_load(_argc: i32, _argv: *const *const u8, envp: *con
     kept.state.name[..name.len()].copy_from_slice(name);
     kept.state.name_len = name.len();
     kept.seccomp = seccomp();
+    filters::are_those_of_this_process();
     // A daemon may come later, and a child be its.
     kept.home = Home::take();
     start(kept);
@@ -89,8 +91,9 @@ extern "C" fn on_fork() {
     let kept = unsafe { &mut *KEPT.0.get() };
     // A program that has shut itself in may be killed for a call that it never makes.
     if !kept.may_call() {
-        return;
+        return filters::may_be_installed();
     }
+    filters::are_those_of_this_process();
     // The parent's end of its pipe would pile up here from fork to fork.
     if kept.alive >= 0 && which(kept.alive) == Some(kept.alive_is) {
         close(kept.alive);

@@ -4,8 +4,12 @@
 //! So this object stands in for `prctl` and `syscall`, by which programs and libraries install filters, and remembers what
 //! they did. It runs in the program's own thread. A program that makes its system calls itself goes past it: it is
 //! asked of the kernel ([`crate::kept`]).
+//!
+//! A filter is a thread's, and its children's. Which thread asks later nobody can say without a call, so one filter is
+//! everybody's here: nothing is asked any more, and what would have to be asked is refused. But not that of another process that
+//! shares the memory for a while (`vfork`).
 
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering::Relaxed};
 
 use crate::libc_errno::as_libc;
 use crate::sys::{nr, syscall6};
@@ -22,6 +26,8 @@ pub static NEXT_SYSCALL: AtomicUsize = AtomicUsize::new(0);
 
 /// The program has installed a filter.
 static INSTALLED: AtomicBool = AtomicBool::new(false);
+/// The program's process id; 0 if that is not known.
+static PROGRAM: AtomicI32 = AtomicI32::new(0);
 
 /// Called when the object is loaded.
 #[cfg(clew_preload)]
@@ -35,14 +41,33 @@ pub(crate) fn are_installed() -> bool {
     INSTALLED.load(Relaxed)
 }
 
+/// This process is the program whose filters are meant, from now on.
+pub(crate) fn are_those_of_this_process() {
+    // SAFETY: takes no pointers.
+    PROGRAM.store(unsafe { syscall6(nr::GETPID, 0, 0, 0, 0, 0, 0) } as i32, Relaxed);
+}
+
+/// It is not known which process this is, nor what it filters.
+pub(crate) fn may_be_installed() {
+    INSTALLED.store(true, Relaxed);
+}
+
+/// Whether a filter that is installed now is the program's. It is asked before, as it takes a call.
+fn is_programs() -> bool {
+    let program = PROGRAM.load(Relaxed);
+    // SAFETY: takes no pointers.
+    program == 0 || unsafe { syscall6(nr::GETPID, 0, 0, 0, 0, 0, 0) } as i32 == program
+}
+
 /// `prctl` with [`PR_SET_SECCOMP`], for the program.
 ///
 /// # Safety
 /// As prctl(2).
 pub unsafe extern "C" fn prctl(option: i32, a: usize, b: usize, c: usize, d: usize) -> i32 {
+    let is_programs = !are_installed() && is_programs();
     // SAFETY: the program's own call.
     let done = unsafe { call_prctl(option, a, b, c, d) };
-    if done == 0 {
+    if done == 0 && is_programs {
         INSTALLED.store(true, Relaxed);
     }
     done
@@ -80,10 +105,11 @@ pub unsafe extern "C" fn syscall(
         nr::SECCOMP => INSTALLING.contains(&(a as u32 as usize)),
         _ => a as u32 as usize == PR_SET_SECCOMP,
     };
+    let is_programs = installs && !are_installed() && is_programs();
     // SAFETY: the program's own call.
     let done = unsafe { call_syscall(number, a, b, c, d, e, f) };
     // A filter with a listener is a descriptor.
-    if installs && done >= 0 {
+    if is_programs && done >= 0 {
         INSTALLED.store(true, Relaxed);
     }
     done

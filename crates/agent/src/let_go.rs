@@ -7,6 +7,7 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use crate::filters;
 use crate::kept::{daemons_path, read_beacon};
 use crate::libc_errno::{self, as_libc};
 use crate::protocol::{Header, Hello, Kind, MAGIC, MAX_NAME, RANGE_BYTES, VERSION};
@@ -75,6 +76,10 @@ pub(crate) enum Answer {
 
 /// Asks the daemon to let this program go, or only what is from one address to another.
 pub(crate) fn ask(range: Option<[usize; 2]>) -> Answer {
+    // Nobody can be asked, and it is not known whether this very thread has shut itself in.
+    if filters::are_installed() {
+        return Answer::Refused;
+    }
     let Some(path) = daemons_path() else { return Answer::Nobody };
     let until = now() + PATIENCE_SECONDS;
     while now() < until {

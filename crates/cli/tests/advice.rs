@@ -100,3 +100,25 @@ fn advice_that_is_refused_is_refused() {
     program.expect("fork", "bad 0");
     end(fixture, program);
 }
+
+/// A child of vfork has its program's memory, and its filter of system calls is its own.
+#[test]
+fn a_filter_of_a_child_that_shares_memory_is_not_its_programs() {
+    let Some((fixture, mut program)) = swapped_out("advice::a_filter_of_a_child") else { return };
+    program.expect("vforked", "vforked 0");
+    program.expect("wipe 500 1000", "wipe 0");
+    program.expect("check", "bad 0");
+    program.expect("fork", "bad 0");
+    end(fixture, program);
+}
+
+/// It may be the thread's that gives the advice: then nobody can be asked, and that is said.
+#[test]
+fn advice_that_nobody_can_be_asked_about_is_refused() {
+    let Some((fixture, mut program)) = swapped_out("advice::refused") else { return };
+    program.expect("threaded", "threaded 0");
+    program.expect("wipe 500 1000", &format!("wipe {}", Errno::AGAIN.raw_os_error()));
+    program.expect("keep 500 1000", "keep 0");
+    program.expect("fork", "bad 0");
+    end(fixture, program);
+}

@@ -183,7 +183,7 @@ fn get(cloud: &Cloud) -> Option<Vec<u8>> {
         let _ = tell.send(came.ok().map(|len| blocks.bytes()[..len].to_vec()));
     };
     let (into, told_of) = (Blocks::zeroed(4096), Box::new(came));
-    cloud.read(Read { at: HEAD_BYTES, into, told: told_of, pressing: true, again: false });
+    cloud.read(Read { at: HEAD_BYTES, into, told: told_of, pressing: true, tries: 0 });
     told.recv_timeout(LONG).expect("an answer")
 }
 

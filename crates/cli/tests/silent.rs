@@ -345,6 +345,64 @@ fn an_agent_that_waits_for_its_own_page_holds_up_no_end() {
     }
 }
 
+/// A control group that freezes who is in it, until it is dropped.
+struct Freezer(PathBuf);
+
+impl Freezer {
+    fn freeze(pids: &[u32]) -> Option<Freezer> {
+        let group = format!("/sys/fs/cgroup/freezer/clew-test-{}", std::process::id());
+        fs::create_dir(&group).ok()?;
+        let freezer = Freezer(group.into());
+        for pid in pids {
+            fs::write(freezer.0.join("cgroup.procs"), pid.to_string()).expect("it lives");
+        }
+        fs::write(freezer.0.join("freezer.state"), "FROZEN").expect("a freezer");
+        let state = || fs::read_to_string(freezer.0.join("freezer.state")).expect("a freezer");
+        let frozen = poll(LONG, || (state() == "FROZEN\n").then_some(()));
+        frozen.expect("it freezes");
+        Some(freezer)
+    }
+}
+
+impl Drop for Freezer {
+    fn drop(&mut self) {
+        let _ = fs::write(self.0.join("freezer.state"), "THAWED");
+        let _ = poll(LONG, || fs::remove_dir(&self.0).ok());
+    }
+}
+
+/// An agent that was killed and cannot die yet: it is frozen. (So it is where it waits for a file system of its user's.)
+#[test]
+fn an_agent_that_cannot_die_holds_up_no_end() {
+    let Some((mut fixture, [program, mut other], sums)) = two("silent::cannot die", "zram") else {
+        return;
+    };
+    let binary = compile(&fixture.dir, "hostile.c", &[]);
+    let steps = include_str!("../../../tests/corpus/agents/begun-order");
+    let steps = steps.lines().chain(["wait 999"; 600]).collect::<Vec<_>>().join("\n");
+    let script = fixture.dir.join("begun-order");
+    fs::write(&script, steps.replace("recv 500", "recv 999") + "\n").expect("a script");
+    let mut hostile = fixture.start_hostile(&binary, &script);
+    let known = poll(LONG, || (fixture.app("hostile").processes.len() == 1).then_some(()));
+    assert!(known.is_some(), "{:?}\n{}", fixture.app("hostile"), fixture.log());
+    drop(begin_swap_out(&fixture, "hostile"));
+    // It has begun, and says nothing more.
+    sleep(Duration::from_millis(2500));
+    let Some(freezer) = Freezer::freeze(&descendants(hostile.id())) else {
+        kill_tree(&mut hostile);
+        skip("silent::an_agent_that_cannot_die_holds_up_no_end", "no freezer (control groups 1)");
+        return;
+    };
+    let stopped = fixture.verb(&["stop"]);
+    assert!(stopped.status.success(), "{}\n{}", texts(&stopped), fixture.log());
+    fixture.wait_daemon(LONG);
+    drop(freezer);
+    kill_tree(&mut hostile);
+    other.expect("sum", &sums[1]);
+    other.quit();
+    program.quit();
+}
+
 /// Whether the agent of this process waits for a page of a userfaultfd, and goes on doing so.
 fn holds_up(pid: u32) -> bool {
     let waits = |agent: &u32| {

@@ -41,7 +41,7 @@ pub(crate) fn forget_all(lender: &dyn Lender, patience: Duration) {
         into: Blocks::zeroed(1),
         told: Box::new(told_of),
         pressing: false,
-        again: false,
+        tries: 0,
     });
     // It keeps it for a while, then.
     let _ = told.recv_timeout(patience);

@@ -230,7 +230,7 @@ impl Inside {
             let into = Blocks::zeroed(missed.len as usize);
             let (told, (device, offset)) = (Box::new(came), self.device(1 - which));
             let at = offset + missed.at;
-            device.read(Read { at, into, told, pressing: false, again: false });
+            device.read(Read { at, into, told, pressing: false, tries: 0 });
         }
         drop(tell);
         // Who is not told of has been given up.
@@ -333,10 +333,12 @@ impl Device for Copies {
     }
 
     fn read(&self, read: Read) {
-        let which = match self.0.pieces.lock().may_read(read.at) {
-            // What one of them gives is not believed by who reads: the other one may tell the truth.
-            [_, true] if read.again => 1,
-            [true, true] => return self.0.read_either(read),
+        // Who is told may read again, from here: nothing is locked then.
+        let may_read = self.0.pieces.lock().may_read(read.at);
+        let which = match may_read {
+            [true, true] if read.tries == 0 => return self.0.read_either(read),
+            // What was given is not believed by who reads, and whoever gave it: one of the two tells the truth, perhaps.
+            [true, true] => (read.tries % 2) as usize,
             [false, true] => 1,
             [_, false] => 0,
         };

@@ -25,16 +25,20 @@ use clew_engine::Took;
 use clew_store::{Segment, SegmentError};
 use parking_lot::Mutex;
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 
 use crate::agents::closer::Foreign;
 use crate::agents::seqpacket;
 use crate::passing::is_passing;
+use crate::programs::as_its_user::signal_as_user_of;
 use crate::programs::kcmp::runs_in_memory_of;
 use crate::programs::mem_file::MemFile;
 
 /// How long an agent may leave an order alone before it is called off.
 pub const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long one that was killed is waited for.
+const GONE: Duration = Duration::from_secs(5);
 
 /// How often in a batch what fails for want of memory is tried again, a millisecond apart: a program whose every page
 /// fails makes nobody wait for each.
@@ -150,6 +154,8 @@ pub struct Agent {
     tries: AtomicUsize,
     /// Its process as a descriptor, from when it is first needed.
     process: OnceLock<OwnedFd>,
+    /// When it was killed, if it was.
+    killed: OnceLock<Instant>,
 }
 
 /// What is known between one order and the next.
@@ -237,6 +243,7 @@ impl Agent {
             orders: AtomicU32::new((generation as u32) << 24),
             link: Mutex::new(link),
             process: OnceLock::new(),
+            killed: OnceLock::new(),
             in_its_stead: Mutex::default(),
             stand_ins: AtomicUsize::new(0),
             tries: AtomicUsize::new(TRIES),
@@ -289,11 +296,22 @@ impl Agent {
             && !self.ends(Duration::ZERO)
     }
 
-    /// Ends it at once, wherever it is. What it has in staging is found there.
+    /// Ends it at once, wherever it is. What it has in staging is found there. The kernel decides whether its user may: by now it may
+    /// be a program that has more rights than he has (execve).
+    ///
+    /// One that is not gone for long after it (it waits where no signal ends it, for its user's own file system, or is frozen) is not
+    /// waited for: it does nothing any more before it ends.
     pub fn kill(&self) {
         self.dies();
+        if let Some(killed) = self.killed.get() {
+            if killed.elapsed() >= GONE {
+                seqpacket::hang_up(&self.socket);
+            }
+            return;
+        }
+        let _ = self.killed.set(Instant::now());
         if let Some(process) = self.process() {
-            let killed = pidfd_send_signal(process, Signal::KILL);
+            let killed = signal_as_user_of(&self.socket, process, Signal::KILL);
             tracing::info!(agent = self.pid, ?killed, "an agent that does not end is killed");
         }
     }

@@ -206,7 +206,7 @@ fn read(cloud: &Cloud, len: usize) -> io::Result<Vec<u8>> {
         let _ = tell.send(came.map(|len| blocks.bytes()[..len].to_vec()));
     };
     let into = Blocks::zeroed(len);
-    cloud.read(Read { at: AT, into, told: Box::new(came), pressing: true, again: false });
+    cloud.read(Read { at: AT, into, told: Box::new(came), pressing: true, tries: 0 });
     told.recv().unwrap()
 }
 
@@ -277,7 +277,7 @@ fn nobody_waits_for(borrows: Cloud, look: impl FnOnce(&Cloud)) {
     let (tell, told) = channel();
     let came = move |came: io::Result<usize>, _| drop(tell.send(came));
     let into = Blocks::zeroed(12);
-    borrows.read(Read { at: AT, into, told: Box::new(came), pressing: true, again: false });
+    borrows.read(Read { at: AT, into, told: Box::new(came), pressing: true, tries: 0 });
     let answer = told.recv_timeout(LONG).expect("nobody waits for ever");
     assert_eq!(answer.unwrap_err().kind(), ErrorKind::TimedOut);
     look(&borrows);

@@ -158,7 +158,7 @@ impl Inside {
         let told = Box::new(move |came, blocks| inside.came(&asked, came, blocks));
         let (device, offset) = self.device(which);
         let Hedged { at, pressing, .. } = **hedged;
-        device.read(Read { at: offset + at, into, told, pressing, again: false });
+        device.read(Read { at: offset + at, into, told, pressing, tries: 0 });
     }
 
     /// Unless it is answered, was asked already, or is lost.

@@ -145,6 +145,59 @@ fn who_is_late_is_not_waited_for() {
     }
 }
 
+/// It gives other bytes than it was given.
+#[derive(Debug)]
+struct Lies(MemoryDevice);
+
+impl Device for Lies {
+    fn bytes(&self) -> u64 {
+        self.0.bytes()
+    }
+
+    fn align(&self) -> usize {
+        self.0.align()
+    }
+
+    fn write(&self, write: Write<'_>) -> Option<io::Result<usize>> {
+        self.0.write(write)
+    }
+
+    fn read(&self, read: Read) {
+        let lie = move |came, mut blocks: Blocks| {
+            blocks.bytes_mut().iter_mut().for_each(|byte| *byte ^= 1);
+            (read.told)(came, blocks);
+        };
+        self.0.read(Read { told: Box::new(lie), ..read });
+    }
+
+    fn way(&self) -> &'static str {
+        "lies"
+    }
+}
+
+/// The link to the honest one was cut, so the other is asked first, and lies: then the honest one is asked.
+#[test]
+fn who_is_asked_first_and_lies_is_not_asked_alone() {
+    let pair = pair(Lending::of(32 << 20));
+    let proxy = proxy(&pair.donor);
+    let file: Arc<dyn Device> = Arc::new(Lies(MemoryDevice::new(4096 + (1 << 20) + 256 * CHUNK)));
+    let first = lender(&pair, &proxy);
+    let copies =
+        Copies::new(first.clone(), Second::File(file), 1 << 20, Pieces::default()).unwrap();
+    let flash = log_over(copies);
+    // What it missed would be copied from who lies.
+    until("it is up", || first.standing().state == DonorState::Up);
+    let there: Vec<(u32, Place)> = (1..80).map(|number| (number, put(&flash, number))).collect();
+    assert!(flash.flush());
+    for _ in 0..3 {
+        let links = first.standing().connections;
+        proxy.act(Act::Cut);
+        proxy.act(Act::Pass);
+        until("it is there again", || first.standing().connections > links);
+        is_all_there(&flash, &there, "beside one that lies");
+    }
+}
+
 /// One donor after the other begins anew, with nothing: what it had is copied there again, without anybody's asking, and then
 /// the other one may be lost.
 #[test]

@@ -8,6 +8,7 @@
 use super::cipher::TAG_BYTES;
 use super::device::{Blocks, Read};
 use super::log::Head;
+use super::reading::TRIES;
 use super::{AppendError, Flash, Place};
 
 /// Who owns the objects of a tier.
@@ -114,7 +115,7 @@ impl Flash {
         let end = last.offset as usize + last.len as usize + TAG_BYTES;
         let at = self.core.log.ledger().shape.at(first.slot) + start as u64;
         let mut why = String::new();
-        for again in [false, true, true] {
+        for tries in 0..TRIES {
             let (tell, told) = std::sync::mpsc::sync_channel(1);
             let told_back = move |got, blocks| drop(tell.send((got, blocks)));
             let into = Blocks::zeroed((end - start).next_multiple_of(align));
@@ -123,7 +124,7 @@ impl Flash {
                 into,
                 told: Box::new(told_back),
                 pressing: false,
-                again,
+                tries,
             });
             why = match told.recv() {
                 Ok((Ok(got), blocks)) if got >= end - start => return Ok((start, blocks)),

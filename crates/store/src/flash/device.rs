@@ -56,8 +56,8 @@ pub struct Read {
     pub told: Told,
     /// A program waits for it.
     pub pressing: bool,
-    /// It was read before, and not as it was written.
-    pub again: bool,
+    /// How often it was read before, and was not what was written.
+    pub tries: u32,
 }
 
 impl fmt::Debug for Read {

@@ -117,7 +117,7 @@ mod tests {
                 tell.send((got, into)).expect("somebody waits");
             });
             let into = Blocks::zeroed(8192);
-            device.read(Read { at, into, told, pressing: false, again: false });
+            device.read(Read { at, into, told, pressing: false, tries: 0 });
             let (got, mut into) = is_told.recv().expect("at once");
             (got.expect("it is there"), into.bytes_mut().to_vec())
         };

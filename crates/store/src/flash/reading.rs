@@ -169,7 +169,7 @@ impl Core {
             into: Blocks::zeroed(span.len as usize),
             told: Box::new(move |result, blocks| window.end(result, blocks)),
             pressing,
-            again: false,
+            tries: 0,
         });
     }
 
@@ -218,7 +218,7 @@ impl Core {
             into: Blocks::zeroed(span.len as usize),
             told: Box::new(told),
             pressing,
-            again: tries < TRIES - 1,
+            tries: TRIES - 1 - tries,
         });
     }
 
