@@ -231,7 +231,7 @@ fn run(shared: &Shared, lookup: &mut Lookup) {
         drop(queues);
         let is_lost = heard.elapsed() > shared.patience.donor;
         if is_lost {
-            shared.standing.lock().state = DonorState::Lost;
+            shared.standing.lock().lose();
         }
         give_up(shared, |asked| asked.is_late(&shared.patience, is_lost));
     }
@@ -343,7 +343,7 @@ fn serve(
             standing.round_trip = Some(round_trip);
             standing.free_bytes = free_bytes;
             standing.state = if why.is_some() { DonorState::Weak } else { DonorState::Up };
-            standing.why = why;
+            (standing.why, standing.in_vain) = (why, false);
             (looked, *heard) = (Some(Instant::now()), Instant::now());
         }
         if renewed.is_none_or(|renewed| renewed.elapsed() >= RENEWAL) {

@@ -309,7 +309,9 @@ impl Device for Copies {
     fn write(&self, write: Write<'_>) -> Option<io::Result<usize>> {
         let Write { at, from, offset, len, told } = write;
         let both = Arc::new(Mutex::new(Both { told: Some(told), results: Vec::new() }));
-        let lost = [0, 1].map(|which| self.0.is_lost(which));
+        // One that was not reached yet (by a successor) may be in a moment, and has what comes now, too.
+        let in_vain = |which| self.0.standing(which).is_some_and(|standing| standing.in_vain);
+        let lost = [0, 1].map(in_vain);
         let number = self.0.pieces.lock().write(at, len as u64);
         for (which, lost) in lost.into_iter().enumerate() {
             let (device, there) = self.0.device(which);

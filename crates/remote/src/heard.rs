@@ -65,6 +65,7 @@ impl Heard {
         standing: &mut Standing,
     ) {
         standing.free_bytes = facts.free_bytes;
+        standing.in_vain = false;
         standing.round_trip = round_trip.or(standing.round_trip);
         if let Some(round_trip) = round_trip {
             let is_slow = round_trip > patience.round_trip;
@@ -91,7 +92,7 @@ impl Heard {
 impl Standing {
     /// It does not answer.
     pub fn lose(&mut self) {
-        self.state = DonorState::Lost;
+        (self.state, self.in_vain) = (DonorState::Lost, true);
         self.why.get_or_insert_with(|| "it does not answer".to_string());
     }
 }

@@ -9,6 +9,8 @@ use clew_core::DonorState;
 pub struct Standing {
     /// Whether it can be used.
     pub state: DonorState,
+    /// It was waited for in vain; false of one that was not reached yet, and may be.
+    pub in_vain: bool,
     /// What it would still take, bytes, by its last heartbeat.
     pub free_bytes: u64,
     /// The last round trip of a question of no bytes.
@@ -32,6 +34,7 @@ impl Standing {
     pub fn unknown() -> Standing {
         Standing {
             state: DonorState::Lost,
+            in_vain: false,
             free_bytes: 0,
             round_trip: None,
             sent_bytes: 0,

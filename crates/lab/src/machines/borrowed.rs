@@ -232,8 +232,8 @@ impl Borrowed {
         let number = self.pieces.write(place(slot), UNIT);
         let mut took_any = false;
         for (which, link) in self.links.iter_mut().enumerate() {
-            let is_lost = link.standing().state == DonorState::Lost;
-            let took = !is_lost && link.write(slot, version, now, lenders);
+            let in_vain = link.standing().in_vain;
+            let took = !in_vain && link.write(slot, version, now, lenders);
             self.pieces.wrote(which, place(slot), number, took);
             took_any |= took;
         }

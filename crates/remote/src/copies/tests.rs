@@ -145,6 +145,33 @@ fn who_is_late_is_not_waited_for() {
     }
 }
 
+/// What is written before one of the two was reached (a successor writes at once) is written there, too, when it is: the
+/// other one may be lost then.
+#[test]
+fn who_was_not_reached_yet_gets_what_is_written() {
+    let long = Duration::from_secs(60);
+    let patient = Patience { link: long, donor: long, ..impatient() };
+    let pairs = [pair(Lending::of(32 << 20)), pair(Lending::of(32 << 20))];
+    let proxies = [0, 1].map(|i| proxy(&pairs[i].donor));
+    proxies[0].act(Act::Stop);
+    let [first, second] = [0, 1].map(|i| {
+        let link = pairs[i].link(proxies[i].address(), patient);
+        Arc::new(Borrowed::new(link, BYTES)) as Arc<dyn Single>
+    });
+    until("the second is up", || second.standing().state == DonorState::Up);
+    let copies = Copies::new(first, Second::Lender(second), 0, Pieces::default()).unwrap();
+    let flash = log_over(copies);
+    let there: Vec<(u32, Place)> = (1..20).map(|n| (n, put(&flash, n))).collect();
+    std::thread::scope(|scope| {
+        let flushed = scope.spawn(|| flash.flush());
+        std::thread::sleep(Duration::from_millis(300));
+        proxies[0].act(Act::Pass);
+        assert!(flushed.join().unwrap());
+        proxies[1].act(Act::Cut);
+    });
+    is_all_there(&flash, &there, "without the second");
+}
+
 /// It gives other bytes than it was given.
 #[derive(Debug)]
 struct Lies(MemoryDevice);
