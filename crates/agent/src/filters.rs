@@ -19,6 +19,9 @@ pub const PR_SET_SECCOMP: usize = 22;
 /// Of seccomp(2): these and no others install a filter.
 const INSTALLING: [usize; 2] = [0, 1];
 
+/// Flag of seccomp(2).
+const NEW_LISTENER: usize = 8;
+
 /// The `prctl` that this object stands in for; 0 if there is none.
 pub static NEXT_PRCTL: AtomicUsize = AtomicUsize::new(0);
 /// The `syscall` that this object stands in for; 0 if there is none.
@@ -108,8 +111,9 @@ pub unsafe extern "C" fn syscall(
     let is_programs = installs && !are_installed() && is_programs();
     // SAFETY: the program's own call.
     let done = unsafe { call_syscall(number, a, b, c, d, e, f) };
-    // A filter with a listener is a descriptor.
-    if is_programs && done >= 0 {
+    // With a listener it is a descriptor; else a number says which thread could not have the filter.
+    let has_listener = number == nr::SECCOMP && b & NEW_LISTENER != 0;
+    if is_programs && (done == 0 || done > 0 && has_listener) {
         INSTALLED.store(true, Relaxed);
     }
     done
