@@ -133,6 +133,10 @@ impl Home {
     /// Makes the staging area one that can be used, and says where it is, or why not.
     pub fn open_staging(self) -> isize {
         let at = self.area + AREA_BYTES + BUFFER_BYTES;
+        // A program may have locked all that it had (mlockall): locked memory would be there at once, and pages move there from
+        // locked memory only.
+        // SAFETY: it changes no contents.
+        unsafe { syscall4(nr::MUNLOCK, at, STAGING_BYTES, 0, 0) };
         let error = protect(at, STAGING_BYTES, PROT_READ_WRITE);
         if error < 0 { error } else { at as isize }
     }

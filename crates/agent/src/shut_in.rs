@@ -22,7 +22,8 @@ const ORDERS: [usize; 10] = [
 
 /// What it takes besides until the agent is prepared: nothing that opens, connects, or reaches another
 /// process.
-const PREPARING: [usize; 5] = [nr::MMAP, nr::MPROTECT, nr::USERFAULTFD, nr::SECCOMP, nr::FUTEX];
+const PREPARING: [usize; 6] =
+    [nr::MMAP, nr::MPROTECT, nr::MUNLOCK, nr::USERFAULTFD, nr::SECCOMP, nr::FUTEX];
 
 /// No capabilities, none to come back, and no system calls but those of this file. Zero, or a negative
 /// errno: an agent that has more than it needs is none.

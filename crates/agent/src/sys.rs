@@ -28,6 +28,7 @@ pub mod nr {
     pub const GETSOCKOPT: usize = 55;
     pub const EXIT: usize = 60;
     pub const WAIT4: usize = 61;
+    pub const MUNLOCK: usize = 150;
     pub const FCNTL: usize = 72;
     pub const CHDIR: usize = 80;
     pub const GETPID: usize = 39;

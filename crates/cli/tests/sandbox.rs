@@ -196,6 +196,25 @@ fn who_filters_its_calls_is_killed_for_none_of_ours() {
     fixture.assert_daemon_lives();
 }
 
+/// A program that has locked all that it had, the place of its agent's memory included, before it is managed: what it maps later
+/// leaves, as pages move from memory that is not locked to such only.
+#[test]
+fn what_a_program_has_locked_before_keeps_nothing_else_from_leaving() {
+    let test = "sandbox::what_a_program_has_locked_before_keeps_nothing_else_from_leaving";
+    if !can_run(test, &["cc"]) {
+        return;
+    }
+    let mut fixture = managing_later();
+    let binary = compile(&fixture.dir, "locks_all.c", &[]);
+    let mut program = fixture.run("locks", &[binary.to_str().expect("UTF-8")]);
+    program.wait_ready();
+    fixture.swap_out_at_least("locks", BYTES * 8 / 10);
+    program.expect("check", "bad 0");
+    program.quit();
+    fixture.wait_all_freed("locks");
+    fixture.assert_daemon_lives();
+}
+
 /// In a whole session nobody has asked for an agent of this program: it begins under a filter that kills for what starting one
 /// takes, and is left alone.
 #[test]
