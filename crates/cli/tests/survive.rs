@@ -878,3 +878,23 @@ fn pages_of_a_program_whose_record_is_damaged_are_kept() {
         kill(keeper);
     }
 }
+
+/// A keeper does not run between the death of its daemon and the end of the takeover, as on a busy machine: it does not take the
+/// successor for one that began anew.
+#[test]
+fn a_keeper_that_runs_late_keeps_what_nobody_else_has() {
+    let Some((mut fixture, mut program, _)) = swapped_out("survive::late keeper", &ZRAM) else {
+        return;
+    };
+    let keeper = fixture.status().keeper_pid;
+    assert!(signal(keeper, "STOP"));
+    fixture.kill_daemon();
+    damage_record(&fixture, "touch");
+    fixture.start_successor(&[]);
+    assert_eq!(fixture.status().lost_programs, 1, "{}", fixture.log());
+    assert!(signal(keeper, "CONT"));
+    let gone = poll(Duration::from_secs(1), || (!is_alive(keeper)).then_some(()));
+    assert!(gone.is_none(), "it has ended");
+    program.kill();
+    kill(keeper);
+}

@@ -152,6 +152,16 @@ pub(super) fn server_elsewhere(socket: &Path, pid: u32) -> io::Result<Option<Ser
     Ok(badges.iter().filter_map(|badge| parse(badge)).find(is_own).map(|says| says.server))
 }
 
+/// The generation that process `pid` has as a keeper of `socket`, by its badge; nothing where it says none.
+///
+/// # Errors
+/// If that cannot be told.
+pub(super) fn generation(socket: &Path, pid: u32) -> io::Result<Option<u64>> {
+    let (place, badges) = (Place::of(socket)?, badges_of(pid, &mount_of_memory()?)?);
+    let own = badges.iter().filter_map(|badge| place.parse(badge));
+    Ok(own.filter(|says| says.keeper[0] == u64::from(pid)).map(|says| says.keeper[2]).max())
+}
+
 /// The keeper of `socket` that counts, by the badges of this user's processes: of several, the one whose daemon came last.
 ///
 /// # Errors

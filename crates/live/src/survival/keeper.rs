@@ -87,10 +87,12 @@ impl Drop for Keeper {
 fn counts(socket: &Path, badge: Badge) -> bool {
     match predecessor::named_keeper(socket) {
         Ok(Some(ProcessName { pid, .. })) if pid == std::process::id() => true,
-        // Of a daemon that began anew here.
+        // Of a daemon that began anew here, and not of one that took over before this process ran again: that one ends it, or
+        // has it stay for what nobody else has.
         Ok(Some(other))
             if badge::is_keeper(other.pid).unwrap_or(false)
                 && other.is_alive()
+                && !is_later(socket, other.pid)
                 && badge::server_elsewhere(socket, other.pid).is_ok_and(|of| of.is_none()) =>
         {
             false
@@ -98,6 +100,15 @@ fn counts(socket: &Path, badge: Badge) -> bool {
         // None, or no sense: it was removed or changed if it ever named this one.
         Ok(_) => badge.is_written(),
         Err(error) => error.kind() != io::ErrorKind::InvalidData || badge.is_written(),
+    }
+}
+
+/// Whether that keeper is of a later generation than this one. In doubt it is.
+fn is_later(socket: &Path, other: u32) -> bool {
+    let of = |pid| badge::generation(socket, pid);
+    match (of(std::process::id()), of(other)) {
+        (Ok(own), Ok(other)) => own.is_some() && other > own,
+        _ => true,
     }
 }
 
