@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
@@ -195,19 +195,25 @@ fn a_successor_does_not_wait_for_the_frozen() {
     fixture.assert_daemon_lives();
 }
 
+/// So many hostile programs whose agents will begin the order that they are given, and say nothing more.
+fn begin_and_never_end(fixture: &Fixture, count: usize) -> Vec<Child> {
+    let binary = compile(&fixture.dir, "hostile.c", &[]);
+    let steps = include_str!("../../../tests/corpus/agents/begun-order");
+    let steps = steps.lines().chain(["wait 999"; 600]).collect::<Vec<_>>().join("\n");
+    let script = fixture.dir.join("begun-order");
+    std::fs::write(&script, steps.replace("recv 500", "recv 999") + "\n").expect("a script");
+    let hostile = (0..count).map(|_| fixture.start_hostile(&binary, &script)).collect();
+    let known = poll(LONG, || (fixture.app("hostile").processes.len() == count).then_some(()));
+    assert!(known.is_some(), "{:?}\n{}", fixture.app("hostile"), fixture.log());
+    hostile
+}
+
 #[test]
 fn agents_that_begin_and_never_end_hold_up_nobody() {
     let Some((mut fixture, [program, mut other], sums)) = two("silent::begun", "zram") else {
         return;
     };
-    let binary = compile(&fixture.dir, "hostile.c", &[]);
-    let steps = include_str!("../../../tests/corpus/agents/begun-order");
-    let steps = steps.lines().chain(["wait 999"; 300]).collect::<Vec<_>>().join("\n");
-    let script = fixture.dir.join("begun-order");
-    std::fs::write(&script, steps.replace("recv 500", "recv 999") + "\n").expect("a script");
-    let mut hostile: Vec<_> = (0..4).map(|_| fixture.start_hostile(&binary, &script)).collect();
-    let known = poll(LONG, || (fixture.app("hostile").processes.len() == 4).then_some(()));
-    assert!(known.is_some(), "{:?}\n{}", fixture.app("hostile"), fixture.log());
+    let mut hostile = begin_and_never_end(&fixture, 4);
     let asked = begin_swap_out(&fixture, "hostile");
     // They have begun, and say nothing more.
     sleep(Duration::from_millis(2500));
@@ -377,14 +383,7 @@ fn an_agent_that_cannot_die_holds_up_no_end() {
     let Some((mut fixture, [program, mut other], sums)) = two("silent::cannot die", "zram") else {
         return;
     };
-    let binary = compile(&fixture.dir, "hostile.c", &[]);
-    let steps = include_str!("../../../tests/corpus/agents/begun-order");
-    let steps = steps.lines().chain(["wait 999"; 600]).collect::<Vec<_>>().join("\n");
-    let script = fixture.dir.join("begun-order");
-    fs::write(&script, steps.replace("recv 500", "recv 999") + "\n").expect("a script");
-    let mut hostile = fixture.start_hostile(&binary, &script);
-    let known = poll(LONG, || (fixture.app("hostile").processes.len() == 1).then_some(()));
-    assert!(known.is_some(), "{:?}\n{}", fixture.app("hostile"), fixture.log());
+    let mut hostile = begin_and_never_end(&fixture, 1).remove(0);
     drop(begin_swap_out(&fixture, "hostile"));
     // It has begun, and says nothing more.
     sleep(Duration::from_millis(2500));

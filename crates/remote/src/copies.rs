@@ -2,7 +2,7 @@
 //! may be lost, and nothing is.
 //!
 //! A write is over when both have it, or one has it and the other is lost; a read is answered by the first that has it,
-//! and who is late with it is not waited for ([`hedge`]).
+//! and who is late with it is not waited for (`hedge`).
 //! What a device has missed while it was lost, and all that it had if it has begun anew, is read from the other one only, and
 //! copied there once it is back: a few chunks at a time, behind whatever a program waits for. Until then there is one copy
 //! of it, and the two take nothing new. Who has what, [`pieces`] knows, and a successor ([`record`]).
@@ -10,7 +10,7 @@
 //! Order: what was missed is put under the lock of the pieces, and what is forgotten is taken off these first: so
 //! what is put late comes before whatever is written there anew.
 
-pub mod hedge;
+mod hedge;
 pub mod pieces;
 pub mod record;
 

@@ -3,7 +3,7 @@
 //!
 //! A device that was late, or whose link was cut, is asked second for [`AVOIDED`], so that not each read waits for it.
 //!
-//! Order: nothing here is called, nor anything told, under a lock of its own.
+//! Order: a read's state after what waits; no device is asked, and nobody told, under either.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,9 +18,9 @@ use super::Inside;
 use crate::Standing;
 
 /// How long a device may take before the other one is asked, too.
-pub const BEHIND: Duration = Duration::from_millis(250);
+const BEHIND: Duration = Duration::from_millis(250);
 /// How long a device that was late, or whose link was cut, is asked second.
-pub const AVOIDED: Duration = Duration::from_secs(1);
+const AVOIDED: Duration = Duration::from_secs(1);
 
 /// A read that either of two devices may answer.
 pub(super) struct Hedged {

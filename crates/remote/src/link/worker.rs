@@ -423,16 +423,16 @@ impl Worker<'_> {
         let late = self.sent.open.iter().filter(|(_, open)| is_late(open));
         let late: Vec<u64> = late.map(|(number, _)| *number).collect();
         for number in late {
-            let Some(asked) = self.take(number) else { continue };
-            // Its answer may still come, in its turn, and takes the link until then.
+            let Some(Open::Asked(asked)) = self.sent.open.remove(&number) else { continue };
+            // Its answer may still come, in its turn, and that of a read takes the link until then.
             let given_up = match &asked.what {
-                What::Write { .. } => Some(Open::GivenUp(Kind::Wrote, 0)),
+                What::Write { bytes, .. } => {
+                    self.sent.writes_bytes -= bytes.len();
+                    Some(Open::GivenUp(Kind::Wrote, 0))
+                }
                 What::Read { len, .. } => Some(Open::GivenUp(Kind::Data, *len as usize)),
                 What::Forget { .. } => None,
             };
-            if let Some(Open::GivenUp(_, read_bytes)) = given_up {
-                self.sent.reads_bytes += read_bytes;
-            }
             self.sent.open.extend(given_up.map(|given_up| (number, given_up)));
             over.push(asked);
         }
