@@ -76,7 +76,7 @@ promises:
 
 ## Every micro-benchmark beside its peer in the kernel, as root.
 bench: build
-	scripts/setup.sh node python3 fio iperf3 ip redis-server
+	scripts/setup.sh node python3 fio iperf3 ip redis-server liblzo2
 	$(CLEW) bench all
 
 ## The Python module (crates/python), built by maturin and tested in target/python. Fetches some 70 MB from

@@ -10,6 +10,7 @@ is_there() {
         python3-venv) /usr/bin/python3 -c 'import ensurepip, venv' 2>/dev/null ;;
         soffice) command -v soffice >/dev/null && /usr/bin/python3 -c 'import uno' 2>/dev/null ;;
         postgres) command -v postgres >/dev/null || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 ;;
+        liblzo2) /sbin/ldconfig -p | grep -q 'liblzo2\.so\.2' ;; # A library, that a benchmark looks for.
         *) command -v "$1" >/dev/null ;;
     esac
 }
@@ -30,6 +31,7 @@ package_of() {
         cpython-tests) # Its name has the version in it.
             echo "python3 $(apt-cache search --names-only '^libpython3\.[0-9]+-testsuite$' 2>/dev/null |
                 cut -d ' ' -f 1 | tail -n 1)" ;;
+        liblzo2) echo liblzo2-2 ;;
         java) echo default-jdk-headless ;;
         dbus-send) echo dbus-bin ;;
         musl-gcc) echo musl-tools ;;

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use clew_store::codec::{BaseDeltaImmediate, Codec, Learned, Lz4, Lzo, Zstd};
 
+use super::liblzo2::Liblzo2;
 use super::measured::{Costs, Measured};
 use super::{MicroConfig, place};
 use crate::error::{BenchError, file_error};
@@ -25,6 +26,9 @@ const BLOCKS: usize = 48;
 const CHUNKS: [usize; 10] =
     [256, 512, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10];
 const PEER: &str = "lz4-4KiB";
+/// Where that is installed, what our LZO stands beside: each way by itself, with these chunks.
+const LZO_PEER: &str = Liblzo2::NAME;
+const LZO_CHUNKS: [usize; 2] = [4 << 10, 64 << 10];
 
 /// Measures it.
 pub fn measure(
@@ -41,10 +45,17 @@ pub fn measure(
     let mut columns: Vec<Column> = CHUNKS
         .iter()
         .flat_map(|&chunk| {
-            ["lz4", "lzo", BaseDeltaImmediate::NAME, "zstd"].map(|codec| Column::new(codec, chunk))
+            ["lz4", Lzo::NAME, BaseDeltaImmediate::NAME, "zstd"]
+                .map(|codec| Column::new(codec, chunk))
         })
         .chain([Column::new(Learned::NAME, PAGE)])
         .collect();
+    let mut library = Liblzo2::find();
+    if library.is_some() {
+        columns.extend(LZO_CHUNKS.map(|chunk| Column::new(LZO_PEER, chunk)));
+    } else {
+        progress.step("liblzo2 is not installed: LZO is measured without it");
+    }
     // One page in sixteen, of both programs together; the daemon has a dictionary for each.
     let pages = blocks.iter().flat_map(|block| block.chunks_exact(PAGE)).step_by(16);
     let samples: Vec<u8> = pages.flatten().copied().collect();
@@ -56,27 +67,56 @@ pub fn measure(
         for column in &mut columns {
             match column.codec {
                 "lz4" => column.run(&mut Lz4, &blocks)?,
-                "lzo" => column.run(&mut Lzo::default(), &blocks)?,
+                Lzo::NAME => column.run(&mut Lzo::default(), &blocks)?,
                 BaseDeltaImmediate::NAME => column.run(&mut BaseDeltaImmediate, &blocks)?,
                 Learned::NAME => column.run(&mut learned, &blocks)?,
+                LZO_PEER => match &mut library {
+                    Some(library) => column.run(library, &blocks)?,
+                    None => continue,
+                },
                 _ => column.run(&mut Zstd::default(), &blocks)?,
             }
         }
         progress.step("compressing and decompressing");
     }
     progress.done("codec: every page came back as it was");
-    let peer = columns
-        .iter()
-        .find(|column| column.codec == "lz4" && column.chunk_bytes == PAGE)
-        .map(Column::costs)
-        .unwrap_or_default();
-    Ok(columns
-        .iter()
+    let of = |codec, chunk| {
+        columns.iter().find(|column| column.codec == codec && column.chunk_bytes == chunk)
+    };
+    let peer = of("lz4", PAGE).map(Column::costs).unwrap_or_default();
+    let ours = columns.iter().filter(|column| column.codec != LZO_PEER);
+    let mut measured: Vec<Measured> = ours
         .map(|column| {
             let case = format!("{}-{}", column.codec, size(column.chunk_bytes));
             Measured::of("codec", &case, "in and out", column.costs(), (PEER, peer.clone()))
         })
-        .collect())
+        .collect();
+    for chunk in LZO_CHUNKS {
+        if let (Some(ours), Some(library)) = (of(Lzo::NAME, chunk), of(LZO_PEER, chunk)) {
+            measured.extend(beside(chunk, ours, library));
+        }
+    }
+    Ok(measured)
+}
+
+/// Our LZO beside the library's, each way by itself.
+fn beside(chunk: usize, ours: &Column, library: &Column) -> [Measured; 2] {
+    let ways = [
+        ("compress", &ours.compress, &library.compress),
+        ("decompress", &ours.decompress, &library.decompress),
+    ];
+    ways.map(|(way, ours_us, library_us)| {
+        let of =
+            |column: &Column, us: &[f64]| Costs::of(us).with("compression_ratio", column.ratio);
+        let case = format!("lzo-{way}-{}", size(chunk));
+        Measured::of(
+            "codec",
+            &case,
+            "4 KiB",
+            of(ours, ours_us),
+            (LZO_PEER, of(library, library_us)),
+        )
+    })
 }
 
 fn size(bytes: usize) -> String {

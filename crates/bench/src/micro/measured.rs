@@ -28,7 +28,7 @@ pub struct Measured {
 pub struct Peer {
     /// `kernel-zram`, `kernel-zram-willneed`, `unmanaged`, `lz4-4KiB`,
     /// `no sensor`, `fio 1MiB`, `fio 4KiB`, `iperf3`, `bare 4KiB`, `copy`, `plain TCP`,
-    /// `remoteswap`, `cloudswap`, `lru`, `lzo`, `lz4`, `z3fold`, `disk O_DIRECT`, `plain FUSE`, `no pool`.
+    /// `remoteswap`, `cloudswap`, `lru`, `lzo`, `liblzo2`, `lz4`, `z3fold`, `disk O_DIRECT`, `plain FUSE`, `no pool`.
     pub name: String,
     #[serde(flatten)]
     pub costs: Costs,

@@ -14,6 +14,7 @@ mod fault_under_load;
 mod flash;
 mod idle;
 mod kernel_side;
+mod liblzo2;
 mod lottery;
 mod measured;
 pub mod mount;

@@ -4,49 +4,31 @@ use super::{BEYOND, FAR_LONG, FAR_MIDDLE, FAR_SHORT};
 
 /// Places that are remembered, as a power of two.
 const BITS: u32 = 12;
+/// Copies are looked for within pieces of so many bytes, so that each is near enough.
+const PIECE: usize = FAR_LONG + 1;
 /// Shorter copies are not looked for.
 const LEAST: usize = 4;
 /// The search goes a byte farther at each step for so many bytes in vain.
 const VAIN_LOG: usize = 5;
 
-/// Where four bytes with a hash were last. Places are counted on from chunk to chunk, so that nothing has to
-/// be cleared.
-pub(super) struct Table {
-    places: Box<[u32; 1 << BITS]>,
-    /// The first place of the present chunk, and of the next one; smaller ones are of earlier chunks.
-    begin: u32,
-    next: u32,
-}
+/// So many literals are copied in one piece.
+const FEW: usize = 16;
+
+/// Where in the piece four bytes with a hash were last, or its beginning.
+pub(super) struct Table(Box<[u16; 1 << BITS]>);
 
 impl Default for Table {
     fn default() -> Table {
-        Table { places: Box::new([0; 1 << BITS]), begin: 1, next: 1 }
+        Table(Box::new([0; 1 << BITS]))
     }
 }
 
 impl Table {
-    /// Begins a chunk of `bytes`.
-    fn begin_chunk(&mut self, bytes: u32) {
-        self.begin = self.next;
-        if let Some(next) = self.begin.checked_add(bytes) {
-            self.next = next;
-        } else {
-            self.places.fill(0);
-            (self.begin, self.next) = (1, 1 + bytes.min(u32::MAX - 1));
-        }
-    }
-
-    #[cfg(test)]
-    pub(super) fn wear_out(&mut self) {
-        self.next = u32::MAX - 5;
-    }
-
-    /// The place in the chunk where four bytes of this hash were last, if any; `at` is remembered.
+    /// Where four bytes of this hash may have been last, before `at`, which is remembered.
     #[inline]
-    fn replace(&mut self, four: u32, at: usize) -> Option<usize> {
+    fn replace(&mut self, four: u32, at: usize) -> usize {
         let hash = (four.wrapping_mul(0x9E37_79B1) >> (32 - BITS)) as usize;
-        let place = std::mem::replace(&mut self.places[hash], self.begin + at as u32);
-        place.checked_sub(self.begin).map(|place| place as usize)
+        usize::from(std::mem::replace(&mut self.0[hash], at as u16))
     }
 }
 
@@ -89,6 +71,14 @@ impl Out<'_> {
         Some(())
     }
 
+    /// Two bytes, the lower one first.
+    #[inline]
+    fn two(&mut self, bytes: usize) -> Option<()> {
+        *self.dst.get_mut(self.at..)?.first_chunk_mut()? = (bytes as u16).to_le_bytes();
+        self.at += 2;
+        Some(())
+    }
+
     /// The instruction `code`, in whose lowest bits is `length`, or behind it, if it is above `most`.
     #[inline]
     fn with_length(&mut self, code: usize, length: usize, most: usize) -> Option<()> {
@@ -104,18 +94,25 @@ impl Out<'_> {
         self.byte(rest)
     }
 
-    /// Literals, which follow an instruction or begin the stream.
+    /// The first `count` literals of `src`, which follow an instruction or begin the stream.
     #[inline]
-    fn literals(&mut self, literals: &[u8]) -> Option<()> {
-        match (literals.len(), self.count_at) {
+    fn literals(&mut self, src: &[u8], count: usize) -> Option<()> {
+        match (count, self.count_at) {
             (0, _) => return Some(()),
             (few @ 1..=3, Some(at)) => self.dst[at] |= few as u8,
             (some @ 1..=238, None) => self.byte(17 + some)?,
             (many, _) => self.with_length(0, many - 3, 15)?,
         }
-        let end = self.at + literals.len();
-        self.dst.get_mut(self.at..end)?.copy_from_slice(literals);
-        self.at = end;
+        let to = self.dst.get_mut(self.at..)?;
+        self.at += count;
+        // A few are copied sooner with what is behind them than counted out: it is written over, or is behind the end.
+        if count <= FEW
+            && let (Some(few), Some(to)) = (src.first_chunk::<FEW>(), to.first_chunk_mut::<FEW>())
+        {
+            *to = *few;
+            return Some(());
+        }
+        to.get_mut(..count)?.copy_from_slice(&src[..count]);
         Some(())
     }
 
@@ -124,8 +121,7 @@ impl Out<'_> {
     fn copy(&mut self, distance: usize, count: usize) -> Option<()> {
         if count <= 8 && distance <= FAR_SHORT {
             let far = distance - 1;
-            self.byte((count - 1) << 5 | (far & 7) << 2)?;
-            self.byte(far >> 3)?;
+            self.two((count - 1) << 5 | (far & 7) << 2 | far >> 3 << 8)?;
         } else {
             let far = if distance <= FAR_MIDDLE {
                 self.with_length(32, count - 2, 31)?;
@@ -135,8 +131,7 @@ impl Out<'_> {
                 self.with_length(16 | (far >> 11 & 8), count - 2, 7)?;
                 far
             };
-            self.byte(far << 2 & 0xff)?;
-            self.byte(far >> 6 & 0xff)?;
+            self.two(far << 2)?;
         }
         self.count_at = Some(self.at - 2);
         Some(())
@@ -145,25 +140,27 @@ impl Out<'_> {
 
 /// Compresses `src` into the front of `dst`; `None` if it does not fit.
 pub(super) fn compress(table: &mut Table, src: &[u8], dst: &mut [u8]) -> Option<usize> {
-    table.begin_chunk(u32::try_from(src.len()).ok()?);
     let mut out = Out { dst, at: 0, count_at: None };
-    // What was written down, and where the search is.
-    let (mut done, mut at) = (0, 0);
-    while at + LEAST <= src.len() {
-        let now = four(src, at);
-        let found = table.replace(now, at);
-        let found = found.filter(|&place| at - place <= FAR_LONG && four(src, place) == now);
-        let Some(place) = found else {
-            at += 1 + ((at - done) >> VAIN_LOG);
-            continue;
-        };
-        let count = LEAST + same(src, place + LEAST, at + LEAST);
-        out.literals(&src[done..at])?;
-        out.copy(at - place, count)?;
-        at += count;
-        done = at;
+    let mut done = 0;
+    for begin in (0..src.len()).step_by(PIECE) {
+        let piece = &src[begin..src.len().min(begin + PIECE)];
+        table.0.fill(0);
+        let mut at = 1;
+        while at + LEAST <= piece.len() {
+            let now = four(piece, at);
+            let place = table.replace(now, at);
+            if four(piece, place) != now {
+                at += 1 + ((begin + at - done) >> VAIN_LOG);
+                continue;
+            }
+            let count = LEAST + same(piece, place + LEAST, at + LEAST);
+            out.literals(&src[done..], begin + at - done)?;
+            out.copy(at - place, count)?;
+            at += count;
+            done = begin + at;
+        }
     }
-    out.literals(&src[done..])?;
+    out.literals(&src[done..], src.len() - done)?;
     out.byte(0x11)?;
     out.byte(0)?;
     out.byte(0)?;
