@@ -130,9 +130,10 @@ fn an_execve_of_somebody_elses_that_does_not_end_holds_up_no_governor() {
     fs::create_dir(&mounted).expect("a directory");
     let mut slow = Command::new(compile(&ground.dir, "slow_exec.c", &[]));
     slow.arg(&mounted);
-    let (mut slow, _) = ground.start("slow", slow);
     let mut governor = ground.govern("1GiB", &[&format!("--session={SOMEBODY}")]);
     governor.status();
+    // Where this fails it ends before the governor, which can then end, too.
+    let (mut slow, _) = ground.start("slow", slow);
     slow.expect("exec", "stuck");
     // Somebody has begun: all are looked at.
     for _ in 0..20 {

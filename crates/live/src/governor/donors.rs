@@ -3,6 +3,7 @@
 //! What a donor has that wants its memory back is brought here, as far as there is room, whatever the scheme: after a
 //! while the donor takes it, and who needs a page then cannot go on.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,12 +14,20 @@ use clew_store::flash::LogId;
 use clew_store::{PoolFacts, State};
 
 use super::Governor;
+use super::requests::Then;
 use crate::control::status::DonorStatus;
 use crate::donor_tier::DonorTier;
 use crate::programs::process::{ALL_PAGES, Process};
 
-/// How often that is begun anew, with what room there is then.
+/// How often that is begun anew at most, with what room there is then.
 const BROUGHT: Duration = Duration::from_secs(1);
+
+/// Something of a donor that wants its memory back is brought here.
+struct Brought {
+    began: Instant,
+    /// Of the orders.
+    promise: u64,
+}
 
 /// The donors of a daemon, and what the policies were told of each.
 #[derive(Default)]
@@ -27,8 +36,8 @@ pub(super) struct Donors {
     told: Told,
     /// Since when there are these.
     since: Option<Instant>,
-    /// When something of one that wants its memory back was brought here last.
-    brought: Option<Instant>,
+    /// The last time for each.
+    brought: HashMap<LogId, Brought>,
 }
 
 impl Governor {
@@ -45,17 +54,17 @@ impl Governor {
         let is_new =
             self.donors.since.is_some_and(|since| since.elapsed() <= Patience::default().donor);
         for tier in &tiers {
-            let log = tier.log.facts();
-            let pages = pool.log_pages[tier.log.log().index()];
+            let (log, facts) = (tier.log.log(), tier.log.facts());
+            let pages = pool.log_pages[log.index()];
             if pages == 0 {
                 // Nobody asks for what it had.
                 tier.forgive();
             }
             let standing = tier.standing();
             let (room, changed) =
-                self.donors.told.look(tier.donor, &standing, log.tier(pages), is_new);
+                self.donors.told.look(tier.donor, &standing, facts.tier(pages), is_new);
             self.driver.set_tier(Tier::Donor(tier.donor), room);
-            self.clean_log(tier.log.log(), &log);
+            self.clean_log(log, &facts);
             if let Some(state) = changed {
                 let at = &tier.at;
                 match &standing.why {
@@ -64,17 +73,23 @@ impl Governor {
                 }
                 self.tell(&Event::Donor { donor: tier.donor, state });
             }
-            let is_due = self.donors.brought.is_none_or(|last| last.elapsed() > BROUGHT);
+            // What is on its way would be ordered again.
+            let is_due = self.donors.brought.get(&log).is_none_or(|last| {
+                last.began.elapsed() > BROUGHT && !self.promises.contains_key(&last.promise)
+            });
             if standing.state == DonorState::Pressed && pages > 0 && is_due {
-                self.donors.brought = Some(Instant::now());
-                self.bring_from(tier.log.log());
+                let promise = self.bring_from(log);
+                let began = Instant::now();
+                self.donors.brought.insert(log, Brought { began, promise });
             }
         }
         self.donors.tiers = tiers;
     }
 
-    /// Has what lies there brought here, as far as the budget allows: apps that were used last come first.
-    fn bring_from(&mut self, log: LogId) {
+    /// Has what lies there brought here, as far as the budget allows: apps that were used last come first. The
+    /// promise waits for all of it.
+    fn bring_from(&mut self, log: LogId) -> u64 {
+        let promise = self.promise(None, Then::Answer);
         let budget = *self.driver.budget();
         let room = budget.total_bytes.saturating_sub(self.used_bytes + budget.low_bytes);
         let mut pages = (room / budget.page_bytes) as usize;
@@ -88,8 +103,10 @@ impl Governor {
             let mut vpns = self.stored_at(&process, log);
             vpns.truncate(pages);
             pages -= vpns.len();
-            self.restore(&process, &vpns, None);
+            self.restore(&process, &vpns, Some(promise));
         }
+        self.keep_promise(promise);
+        promise
     }
 
     /// Pages of a program that lie there.
