@@ -57,8 +57,13 @@ fn service(besides: &[&str]) -> Fixture {
 
 /// The same with this budget.
 fn service_of(budget: &str, besides: &[&str]) -> Fixture {
+    service_with(budget, &[&["--scheme", "zram"], besides].concat())
+}
+
+/// The same with another scheme.
+fn service_with(budget: &str, besides: &[&str]) -> Fixture {
     let group = GROUP.to_string();
-    let words = [&["--scheme", "zram", "--all-users", "--group", &group], besides].concat();
+    let words = [&["--all-users", "--group", &group], besides].concat();
     Fixture::start_hooked(budget, &words, vec![("CLEW_LOG", "debug".to_string())])
 }
 
@@ -616,6 +621,53 @@ fn who_is_over_the_own_budget_has_nothing_of_others() {
     of_small.expect("touch seq", &format!("touched {} bad 0", 32 * PAGES_OF_MIB));
     fixture.assert_daemon_lives();
 }
+
+/// What is taken out of who is over the own budget is as large as it was, and others have room in the pool all the same.
+#[test]
+fn who_is_over_the_own_budget_leaves_others_room_in_the_pool() {
+    let Some([large, small]) = two_users("users::share", &[]) else { return };
+    let files = TempDir::new();
+    let scheme = files.join("raw.toml");
+    fs::write(&scheme, RAW).expect("a scheme");
+    let words = ["--scheme", scheme.to_str().expect("UTF-8"), "--user-budget", "64MiB"];
+    let mut fixture = service_with("400MiB", &words);
+    let mut of_small = small.touch(&fixture, "small", 32, 5);
+    let mut of_large: Vec<Program> =
+        (0..3).map(|i| large.touch(&fixture, &format!("large-{i}"), 160, i)).collect();
+    let sums: Vec<String> = of_large.iter_mut().map(|program| program.ask("sum")).collect();
+    let in_pool = || {
+        let status = fixture.status();
+        let of = status.users.iter().find(|user| user.uid == large.uid);
+        of.map_or(0, |user| user.used.pool_bytes)
+    };
+    // Also where its user asks for it.
+    for order in 0..12 {
+        let app = format!("large-{}", order % 3);
+        let _ = large.clew(&fixture, &["swap-out", &app]);
+        assert!(in_pool() < 80 * MIB, "{order}: {:?}\n{}", fixture.status(), fixture.log());
+    }
+    assert!(in_pool() > 40 * MIB, "{:?}\n{}", fixture.status(), fixture.log());
+    says(&small.clew(&fixture, &["swap-out", "small"]), 0, &[]);
+    let stored = app_of(&fixture.status(), small.uid, "small").stored_pages;
+    assert!(stored >= 32 * PAGES_OF_MIB, "{stored} {:?}", fixture.status());
+    for (program, sum) in of_large.iter_mut().zip(&sums) {
+        program.expect("sum", sum);
+    }
+    of_small.expect("touch seq", &format!("touched {} bad 0", 32 * PAGES_OF_MIB));
+    fixture.assert_daemon_lives();
+}
+
+/// Nothing becomes smaller.
+const RAW: &str = r#"
+[scheme]
+name = "raw"
+reclaim = { kind = "lru" }
+admission = { kind = "all" }
+packing = { kind = "one-page", codec = "raw" }
+eviction = { kind = "none" }
+placement = { kind = "pool" }
+prefetch = { kind = "none" }
+"#;
 
 /// A service where users look for one, in a mount namespace of its own.
 struct AtItsPlace {

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clew_core::Tier;
+use clew_core::{SpaceId, Tier};
 
 use super::{Command, Driver};
 
@@ -11,8 +11,8 @@ use super::{Command, Driver};
 pub(super) struct UnderWay {
     /// Numbers that were given.
     numbers: u64,
-    /// How many pages each command is to take out.
-    out: BTreeMap<u64, usize>,
+    /// How many pages each command is to take out, and of which space.
+    out: BTreeMap<u64, (SpaceId, usize)>,
     out_pages: usize,
     /// Commands to store pages anew.
     repacks: BTreeSet<u64>,
@@ -31,18 +31,18 @@ impl UnderWay {
     #[inline]
     pub fn begin(&mut self, command: &Command) {
         match command {
-            Command::SwapOut { groups, number, .. }
-            | Command::PutFar { groups, number, .. }
-            | Command::Peek { groups, number, .. }
-            | Command::Move { groups, number, tier: Tier::Pool | Tier::Kernel, .. }
-            | Command::Lend { groups, number, .. } => {
+            Command::SwapOut { space, groups, number, .. }
+            | Command::PutFar { space, groups, number, .. }
+            | Command::Peek { space, groups, number, .. }
+            | Command::Move { space, groups, number, tier: Tier::Pool | Tier::Kernel, .. }
+            | Command::Lend { space, groups, number, .. } => {
                 let pages = groups.iter().map(|group| group.pages.len()).sum();
-                self.out.insert(*number, pages);
+                self.out.insert(*number, (*space, pages));
                 self.out_pages += pages;
             }
             // What goes from the pool to a log frees what it takes in the pool, and no pages.
-            Command::Move { number, tier: Tier::Flash | Tier::Donor(_), .. } => {
-                self.out.insert(*number, 0);
+            Command::Move { space, number, tier: Tier::Flash | Tier::Donor(_), .. } => {
+                self.out.insert(*number, (*space, 0));
             }
             Command::Repack { number, .. } => {
                 self.repacks.insert(*number);
@@ -77,7 +77,7 @@ impl UnderWay {
 impl Driver {
     /// The command of this number is over. It took out or brought back so many pages.
     pub fn carried_out(&mut self, number: u64, pages: usize) {
-        if let Some(left) = self.under_way.out.remove(&number) {
+        if let Some((_, left)) = self.under_way.out.remove(&number) {
             self.under_way.out_pages -= left;
         } else if self.under_way.back.remove(&number).is_some() {
             self.early.came(pages);
@@ -90,5 +90,11 @@ impl Driver {
     #[inline]
     pub fn leaving_pages(&self) -> usize {
         self.under_way.out_pages
+    }
+
+    /// The same of these spaces.
+    pub fn leaving_pages_of(&self, is_one: impl Fn(SpaceId) -> bool) -> usize {
+        let out = self.under_way.out.values();
+        out.filter(|(space, _)| is_one(*space)).map(|(_, pages)| pages).sum()
     }
 }

@@ -270,7 +270,7 @@ impl Governor {
                 self.carry_out(None);
                 // What came back by itself since the last look would be passed over.
                 self.look_at_lent(app);
-                self.driver.take_out_app(app, &self.programs);
+                self.take_out_all(app);
                 self.carry_out(Some(promise));
             }
         }

@@ -2,7 +2,8 @@
 //!
 //! Who is over the own budget is taken down to it before anything is asked of others: what is on its way out then
 //! counts for all. While memory is all but gone nothing is asked of others either, if it would be enough for everybody's
-//! own budget: the pages of who is over it come back a few at a time until they fit. What a stored page takes is asked of a sample, and again when there are clearly more or fewer.
+//! own budget: the pages of who is over it come back a few at a time until they fit. In the pool, which is everybody's, a
+//! user has no more than the own budget. What a stored page takes is asked of a sample, and again when there are clearly more or fewer.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -96,18 +97,13 @@ impl Governor {
             self.apps.values().map(|app| (app.uid, UsedBytes::default())).collect();
         let mut sampled = HashMap::with_capacity(processes.len());
         for (process, counted) in processes.iter().zip(counted) {
+            let (sample, in_pool) = self.in_pool(process);
+            sampled.insert(process.id, sample);
             let counts = process.space.table.counts();
-            let stored = counts.stored + counts.parked;
-            let last = self.users.sampled.get(&process.id).copied();
-            let (pages, bytes) = last
-                .filter(|(pages, _)| stored.abs_diff(*pages) <= pages / 8 + 256)
-                .unwrap_or_else(|| (stored, self.pool_bytes_of(process)));
-            sampled.insert(process.id, (pages, bytes));
-            let each = if pages == 0 { 0.0 } else { bytes / pages as f64 };
             let of = used.entry(process.uid()).or_default();
             of.programs_bytes += counted;
             of.buffers_bytes += process.memory.buffer_bytes();
-            of.pool_bytes += (each * stored as f64) as u64;
+            of.pool_bytes += in_pool as u64;
             of.kernel_bytes += counts.lent * u64::from(self.kernel.page_bytes);
             of.daemon_bytes += process.space.table.leaves() as u64 * LEAF_BYTES;
         }
@@ -116,6 +112,39 @@ impl Governor {
             used.entry(app.uid).or_default().programs_bytes += w.resident;
         }
         (self.users.used, self.users.sampled) = (used, sampled);
+    }
+
+    /// Pages that may still go to the pool for this user, if none becomes smaller: who fills the own budget with what is
+    /// stored alone has no more of what is everybody's.
+    fn pool_share(&self, uid: u32) -> u64 {
+        let Some(budget) = self.user_budget().filter(|_| uid != own_uid()) else { return u64::MAX };
+        let all = self.shared.processes.read().clone();
+        let own: HashMap<SpaceId, Arc<Process>> =
+            all.into_iter().filter(|(_, process)| process.uid() == uid).collect();
+        let stored: f64 = own.values().map(|process| self.in_pool(process).1).sum();
+        let leaving = self.driver.leaving_pages_of(|space| own.contains_key(&space)) as u64;
+        let pages = budget.saturating_sub(stored as u64) / self.shared.page_bytes;
+        pages.saturating_sub(leaving)
+    }
+
+    /// What is stored of a program and what that took when it was sampled, which is done again if it must be; and the
+    /// bytes that it takes in the pool now.
+    fn in_pool(&self, process: &Process) -> ((u64, f64), f64) {
+        let counts = process.space.table.counts();
+        let stored = counts.stored + counts.parked;
+        let last = self.users.sampled.get(&process.id).copied();
+        let (pages, bytes) = last
+            .filter(|(pages, _)| stored.abs_diff(*pages) <= pages / 8 + 256)
+            .unwrap_or_else(|| (stored, self.pool_bytes_of(process)));
+        let each = if pages == 0 { 0.0 } else { bytes / pages as f64 };
+        ((pages, bytes), each * stored as f64)
+    }
+
+    /// Has all of an app taken out, as far as its user's share of the pool goes; what is chosen the caller carries out.
+    pub(super) fn take_out_all(&mut self, app: AppId) {
+        let uid = self.apps.get(&app).map_or(own_uid(), |app| app.uid);
+        let most = usize::try_from(self.pool_share(uid)).unwrap_or(usize::MAX);
+        self.driver.take_out_of_app(app, most, &self.programs);
     }
 
     /// Has users who use more than they may give pages of their own. Answers how many bytes others need not give for them:
@@ -141,14 +170,16 @@ impl Governor {
         let mut owed = 0;
         for (uid, used) in others() {
             let is_over = *used > budget;
+            let share = if is_over { self.pool_share(*uid) } else { 0 };
+            let gives = share > 0 && !is_full;
             let of = self.shared.users.of(*uid);
             of.is_over_budget.store(is_over, Ordering::Relaxed);
-            of.holds_others_up.store(is_over && is_gone && !is_full, Ordering::Relaxed);
+            of.holds_others_up.store(gives && is_gone, Ordering::Relaxed);
             if !is_over || is_full {
                 continue;
             }
             let excess = used - (budget - budget / BELOW);
-            let pages = excess.div_ceil(self.shared.page_bytes);
+            let pages = excess.div_ceil(self.shared.page_bytes).min(share);
             let resident = self.take_down(*uid, pages, processes) * self.shared.page_bytes;
             owed += match is_enough {
                 // Also what is stored, and takes more than the user may have.
