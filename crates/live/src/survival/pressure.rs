@@ -10,13 +10,22 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::message::Message;
 
+const OOM_SCORE_ADJ: &str = "/proc/self/oom_score_adj";
+
 /// More than 150 ms of any second in which all tasks waited for memory.
 const TRIGGER: &str = "full 150000 1000000";
 
 /// Makes this process, and the keeper that it starts, nearly the last that the kernel ends.
 pub fn protect_daemon() {
-    if let Err(error) = fs::write("/proc/self/oom_score_adj", "-900") {
+    let set = |score: i32| fs::write(OOM_SCORE_ADJ, score.to_string());
+    if let Err(error) = set(-900) {
         tracing::debug!(%error, "the daemon is not protected from the out-of-memory killer");
+        // Whoever started it may be offered before others, as the programs of many sessions are.
+        let score =
+            fs::read_to_string(OOM_SCORE_ADJ).ok().and_then(|text| text.trim().parse().ok());
+        if score.is_some_and(|score: i32| score > 0) {
+            let _ = set(0);
+        }
     }
 }
 
