@@ -3,7 +3,7 @@
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering::{Relaxed, Release};
-use core::sync::atomic::{AtomicU32, AtomicUsize};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
 
 use crate::filters;
 use crate::home::Home;
@@ -78,6 +78,10 @@ pub(crate) static KEPT: Kept = Kept(UnsafeCell::new(Inherited {
 /// Address of the page that tells a forked child who it is; 0 as long as there is none. The agent
 /// writes it, which shares the program's memory.
 pub static BEACON: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether memory of this program may be registered: it is prepared, or its parent was, and its daemon has not said that it
+/// is over.
+pub static MAY_BE_REGISTERED: AtomicBool = AtomicBool::new(false);
 
 /// Path of the daemon's agent socket, NUL-terminated; `None` where there is none, or the program has
 /// shut itself in since it was loaded: it may be killed for a call that it never makes.

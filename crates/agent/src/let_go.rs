@@ -3,10 +3,12 @@
 //! One mapping can be registered on one userfaultfd only. Where the program's own `UFFDIO_REGISTER`
 //! is refused because Clew's is there already, the thread that called it asks the daemon to bring
 //! every page back and to leave this program alone from then on, and then tries again. This runs in
-//! the program's own thread, not in the agent's process, and so does nothing but raw system calls.
+//! the program's own process, not in the agent's, and so does nothing but raw system calls; what
+//! takes a descriptor, in a thread apart ([`crate::apart`]).
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use crate::apart::apart;
 use crate::filters;
 use crate::kept::{daemons_path, read_beacon};
 use crate::libc_errno::{self, as_libc};
@@ -83,7 +85,11 @@ pub(crate) fn ask(range: Option<[usize; 2]>) -> Answer {
     let Some(path) = daemons_path() else { return Answer::Nobody };
     let until = now() + PATIENCE_SECONDS;
     while now() < until {
-        match ask_once(path, range, until) {
+        let mut answer = Answer::Refused;
+        if !apart(&mut || answer = ask_once(path, range, until)) {
+            return Answer::Refused;
+        }
+        match answer {
             Answer::Lost => pause(PAUSE_NANOSECONDS),
             answer => return answer,
         }

@@ -16,6 +16,7 @@
 //! the daemon's build script with `--cfg clew_preload` as the shared object that is preloaded.
 #![cfg_attr(not(test), no_std)]
 
+mod apart;
 pub mod attach;
 pub mod except;
 pub mod filters;

@@ -8,7 +8,7 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::kept::BEACON;
+use crate::kept::MAY_BE_REGISTERED;
 use crate::let_go::{self, Answer};
 use crate::libc_errno::as_libc;
 use crate::sys::{errno, nr, syscall4};
@@ -98,8 +98,7 @@ unsafe fn install_guards(address: usize, bytes: usize) -> isize {
 unsafe fn wipe_on_fork(address: usize, bytes: usize) -> isize {
     // SAFETY: as the caller says. The daemon registers nothing that has this advice already.
     let result = unsafe { advise(address, bytes, MADV_WIPEONFORK) };
-    // Nothing is registered before there is a beacon.
-    let is_prepared = BEACON.load(Ordering::Acquire) != 0;
+    let is_prepared = MAY_BE_REGISTERED.load(Ordering::Acquire);
     let end = bytes.checked_next_multiple_of(PAGE).and_then(|bytes| address.checked_add(bytes));
     let Some(end) = end.filter(|_| result == 0 && is_prepared && bytes > 0) else { return result };
     match let_go::ask(Some([address, end])) {

@@ -9,7 +9,7 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::home::{Home, STAGING_BYTES};
-use crate::kept::{BEACON, State, read_beacon, tell_started};
+use crate::kept::{BEACON, MAY_BE_REGISTERED, State, read_beacon, tell_started};
 use crate::protocol::{
     CALL_AT, Call, Header, Hello, Kind, MAGIC, Order, Ready, Run, SLOTS, SlotState, Taken,
     call_word,
@@ -354,7 +354,10 @@ fn obey(socket: i32, area: usize, prepared: &mut Option<Prepared>) -> bool {
     let runs = &order.runs[..(order.header.value as usize).min(body)];
     let number = order.header.detail;
     let sent = match (Kind::from_u32(order.header.kind), prepared.as_ref()) {
-        (Some(Kind::Detach), _) => exit(0),
+        (Some(Kind::Detach), _) => {
+            MAY_BE_REGISTERED.store(false, Release);
+            exit(0)
+        }
         (Some(Kind::Manage), None) => match prepare(Home::of(area), fds, order.header.value == 1) {
             Ok((p, is_new)) => {
                 let ready = Ready {
@@ -468,6 +471,7 @@ fn prepare(home: Home, fds: [i32; 2], given: bool) -> Result<(Prepared, bool), (
             check(4, syscall4(nr::MADVISE, beacon, PAGE, MADV_WIPEONFORK, 0))?;
             BEACON.store(beacon, Relaxed);
         }
+        MAY_BE_REGISTERED.store(true, Release);
         close(buffer_fd);
         if !given {
             close(device);

@@ -37,6 +37,7 @@ pub mod nr {
     pub const CAPSET: usize = 126;
     pub const KILL: usize = 62;
     pub const FUTEX: usize = 202;
+    pub const TGKILL: usize = 234;
     pub const PRCTL: usize = 157;
     pub const EXIT_GROUP: usize = 231;
     pub const CLOCK_GETTIME: usize = 228;
@@ -121,16 +122,53 @@ pub unsafe fn spawn_sharing_memory(
     entry: unsafe extern "C" fn(usize) -> !,
     argument: usize,
 ) -> isize {
-    const CLONE_VM: usize = 0x100;
-    const CLONE_FS: usize = 0x200;
-    const CLONE_FILES: usize = 0x400;
-    const CLONE_PARENT_SETTID: usize = 0x10_0000;
-    const CLONE_CHILD_CLEARTID: usize = 0x20_0000;
-    const CLONE_UNTRACED: usize = 0x80_0000;
-    const CLONE: usize = 56;
     let shared = if files { CLONE_FS | CLONE_FILES } else { 0 };
     let told = if alive.is_null() { 0 } else { CLONE_CHILD_CLEARTID };
     let flags = CLONE_VM | CLONE_PARENT_SETTID | CLONE_UNTRACED | shared | told;
+    // SAFETY: as the caller says.
+    unsafe { clone(flags, stack_top, pid, alive, entry, argument) }
+}
+
+/// Starts one more thread of this process, which has its descriptors, runs `entry(argument)` on `stack_top`, with the
+/// signals blocked that are blocked here, and ends by [`exit_thread`]. Its number, which `id` holds before it runs, and
+/// which the kernel sets to zero, waking who waits there (FUTEX_WAIT), when it ends; or a negative errno. The C library
+/// does not know of it.
+///
+/// # Safety
+/// As of [`spawn_sharing_memory`]; `entry` uses nothing of a thread's own, and must have ended before `stack_top` is of
+/// any other use.
+pub unsafe fn spawn_thread(
+    stack_top: usize,
+    id: *mut u32,
+    entry: unsafe extern "C" fn(usize) -> !,
+    argument: usize,
+) -> isize {
+    const CLONE_SIGHAND: usize = 0x800;
+    const CLONE_THREAD: usize = 0x1_0000;
+    let of_this_process = CLONE_VM | CLONE_SIGHAND | CLONE_THREAD | CLONE_FS | CLONE_FILES;
+    let flags = of_this_process | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID | CLONE_UNTRACED;
+    // SAFETY: as the caller says.
+    unsafe { clone(flags, stack_top, id.cast(), id, entry, argument) }
+}
+
+const CLONE_VM: usize = 0x100;
+const CLONE_FS: usize = 0x200;
+const CLONE_FILES: usize = 0x400;
+const CLONE_PARENT_SETTID: usize = 0x10_0000;
+const CLONE_CHILD_CLEARTID: usize = 0x20_0000;
+const CLONE_UNTRACED: usize = 0x80_0000;
+
+/// # Safety
+/// As of those above, with flags that share the memory.
+unsafe fn clone(
+    flags: usize,
+    stack_top: usize,
+    pid: *mut i32,
+    alive: *mut u32,
+    entry: unsafe extern "C" fn(usize) -> !,
+    argument: usize,
+) -> isize {
+    const CLONE: usize = 56;
     let result: isize;
     // SAFETY: the child starts with a copy of the registers on its own stack and calls `entry`,
     // which does not return; the parent falls through with its own stack untouched.
@@ -149,6 +187,14 @@ pub unsafe fn spawn_sharing_memory(
              lateout("rcx") _, lateout("r11") _);
     }
     result
+}
+
+/// Ends this thread.
+pub fn exit_thread() -> ! {
+    loop {
+        // SAFETY: takes no pointers.
+        unsafe { syscall4(nr::EXIT, 0, 0, 0, 0) };
+    }
 }
 
 /// Ends this process.

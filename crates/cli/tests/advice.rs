@@ -2,6 +2,7 @@
 
 use clew_fixture::obeys::{PAGES, end, swapped_out};
 use clew_fixture::*;
+use clew_live::control::protocol::Request;
 use rustix::io::Errno;
 
 const EINVAL: i32 = Errno::INVAL.raw_os_error();
@@ -121,4 +122,30 @@ fn advice_that_nobody_can_be_asked_about_is_refused() {
     program.expect("keep 500 1000", "keep 0");
     program.expect("fork", "bad 0");
     end(fixture, program);
+}
+
+/// All is back then, and nothing of it registered: nobody has to be asked.
+#[test]
+fn advice_is_taken_when_the_daemon_has_ended() {
+    let Some((mut fixture, mut program)) = swapped_out("advice::ended") else { return };
+    fixture.order(&Request::Stop);
+    assert!(fixture.wait_daemon(LONG).success(), "{}", fixture.log());
+    program.expect("wipe 500 1000", "wipe 0");
+    program.expect("fork", "bad 0");
+    program.quit();
+}
+
+/// Another thread may have put something of its own there in the meantime.
+#[test]
+fn who_is_asked_has_no_number_of_the_programs() {
+    if !can_run("advice::numbers", &["cc"]) {
+        return;
+    }
+    let mut fixture = Fixture::start("1GiB");
+    let binary = compile(&fixture.dir, "own_number.c", &["-pthread"]);
+    let mut program = fixture.run("numbers", &[binary.to_str().expect("UTF-8")]);
+    program.wait_ready();
+    fixture.swap_out_at_least("numbers", 15 << 20);
+    program.expect("go", "closed 0 taken 0 foreign 0 failed 0");
+    fixture.assert_daemon_lives();
 }

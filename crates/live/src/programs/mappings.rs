@@ -74,8 +74,13 @@ impl Mapping {
         self.permissions.starts_with("---")
     }
 
+    /// Its flags say that it cannot be registered, or must not be: a child is to find nothing there (MADV_WIPEONFORK).
+    pub fn is_refused(&self) -> bool {
+        self.flags.refused
+    }
+
     fn may_be_registered(&self) -> bool {
-        self.private_anonymous() && !self.is_guard() && !self.flags.refused
+        self.private_anonymous() && !self.is_guard() && !self.is_refused()
     }
 
     /// The kernel would move its pages: writable, not locked.

@@ -5,10 +5,11 @@
 //! pages are there, and that is believed if no event was applied meanwhile.
 
 use std::cell::OnceCell;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clew_core::{Event, Vpn};
 use clew_store::{Entry, points};
@@ -20,7 +21,7 @@ use crate::programs::mappings::{self, Mapping, Span};
 use crate::programs::not_inherited::{forget_what_is_missing, look_to_the_end};
 use crate::programs::pagemap::{self, Present};
 use crate::programs::process::Process;
-use crate::programs::regions::{cut, parts_in};
+use crate::programs::regions::{cut, parts_in, remove};
 use crate::programs::shared::Shared;
 
 /// Times that a span's edges are looked at again when they move while one looks.
@@ -32,6 +33,9 @@ const MAX_EDGES: usize = 16;
 /// How often pages that were just registered are tried again where the program is changing its mappings, and how far apart.
 const TRIES: u32 = 10;
 const TRY_AGAIN: Duration = Duration::from_millis(2);
+
+/// How long one scan looks again at a program that is changing its mappings.
+const LONGEST: Duration = Duration::from_millis(500);
 
 /// Pages adopted at a time: some tens of microseconds.
 const WINDOW_PAGES: u64 = 4096;
@@ -78,14 +82,23 @@ fn find(shared: &Shared, process: &Process, found: &mut Found) -> std::io::Resul
         }
         // Flags are only in smaps, which walks the page tables: read it when it matters.
         let smaps = files.mappings_with_flags()?;
-        for span in mappings::spans(&smaps, &pointers, &own).iter().filter(|s| wanted(s)) {
-            let seen = Seen { smaps: &smaps, pointers: &pointers, own: &own, left_out };
-            let registered = register(shared, process, span, &seen)?;
-            for (start, end) in registered {
-                adopt(shared, process, pagemap, start..end, None, &mut found.events)?;
-            }
+        let until = Instant::now() + LONGEST;
+        let seen = Seen { smaps: &smaps, pointers: &pointers, own: &own, left_out, until };
+        let mut registered = BTreeMap::new();
+        let spans = mappings::spans(&smaps, &pointers, &own);
+        let done: std::io::Result<()> =
+            spans.iter().filter(|span| wanted(span)).try_for_each(|span| {
+                registered.extend(register(shared, process, span, &seen)?);
+                Ok(())
+            });
+        if !registered.is_empty() {
+            give_back_refused(shared, process, &files.mappings_with_flags()?, &mut registered);
+        }
+        for (start, end) in registered {
+            adopt(shared, process, pagemap, start..end, None, &mut found.events)?;
             points::register_adopted();
         }
+        done?;
     }
     // Pages that are present though the table says Absent: given up by a madvise that only marks
     // them (MADV_FREE) and in use again without a fault, or about to be dropped by a call whose
@@ -103,6 +116,32 @@ fn find(shared: &Shared, process: &Process, found: &mut Found) -> std::io::Resul
     Ok(())
 }
 
+/// What was registered by the flags of something else, which lay there when they were read, and must not be: a child
+/// would find its parent's bytes where it is to find none. Nothing of it can have left yet but what was touched since.
+fn give_back_refused(
+    shared: &Shared,
+    process: &Process,
+    smaps: &[Mapping],
+    registered: &mut BTreeMap<u64, u64>,
+) {
+    for m in smaps.iter().filter(|m| m.is_refused()) {
+        if parts_in(registered, m.start, m.end).is_empty() {
+            continue;
+        }
+        let _events_wait = process.space.table.lock.write();
+        let pages = (Vpn::of_addr(m.start, shared.page_bytes), m.bytes() / shared.page_bytes);
+        if !process.stored_vpns_of(pages).is_empty() {
+            let pid = process.pid();
+            tracing::warn!(pid, "{:#x}-{:#x} should be left alone, and has left", m.start, m.end);
+            continue;
+        }
+        remove(shared, process, m.start, m.end);
+        cut(&mut process.regions.lock(), m.start, m.end);
+        cut(registered, m.start, m.end);
+        let _ = process.memory.uffd.unregister(m.start, m.bytes());
+    }
+}
+
 /// No thread of the program was in a call that drops pages a moment ago.
 struct Quiet {
     /// The last event that had been applied then.
@@ -117,6 +156,8 @@ struct Seen<'a> {
     pointers: &'a [u64],
     own: &'a [Range<u64>],
     left_out: u64,
+    /// Until when all mappings are read again where some have changed.
+    until: Instant,
 }
 
 /// Whether what lies in a span now is what was seen there: the same mappings, with the same protection.
@@ -158,6 +199,9 @@ fn register(
         // long where mappings are many.
         let (span, before) = if look == 0 && is_as_seen(&files.maps, wanted, seen)? {
             (Some(wanted), seen.smaps)
+        } else if Instant::now() > seen.until {
+            // Where many mappings change all the time each look takes long: the next scan sees them.
+            return Ok(Vec::new());
         } else {
             let maps = files.mappings()?;
             before = mappings::with_flags(maps, seen.smaps);
@@ -201,7 +245,10 @@ fn register(
             };
         points::register_done();
         // Left out on purpose: it was there before, as it is now.
-        let left_out = |m: &Mapping| before.iter().any(|b| (b.start, b.end) == (m.start, m.end));
+        let left_out = |m: &Mapping| {
+            let at = before.binary_search_by_key(&m.start, |b| b.start);
+            at.is_ok_and(|at| before[at].end == m.end)
+        };
         let cut_off = |m: &Mapping| {
             m.private_anonymous()
                 && m.permissions.starts_with('r')

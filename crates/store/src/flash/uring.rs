@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use io_uring::{IoUring, opcode, types};
+use io_uring::{IoUring, opcode, squeue, types};
 use parking_lot::Mutex;
 
 use super::device::Read;
@@ -36,6 +36,8 @@ struct Asked {
 struct Shared {
     ring: IoUring,
     file: Arc<File>,
+    /// Whoever submits a read would wait for it: one of the kernel's own threads does.
+    waits: bool,
     asked: Mutex<Asked>,
 }
 
@@ -55,7 +57,8 @@ impl Ring {
     pub fn new(file: Arc<File>) -> io::Result<Ring> {
         // One more than reads: the word that ends the thread.
         let ring = IoUring::builder().dontfork().build(2 * DEPTH as u32)?;
-        let shared = Arc::new(Shared { ring, file, asked: Mutex::default() });
+        let waits = is_of_a_program(&file);
+        let shared = Arc::new(Shared { ring, file, waits, asked: Mutex::default() });
         let of_thread = Arc::clone(&shared);
         let named = std::thread::Builder::new().name("clew-flash-ring".into());
         let thread = named.spawn(move || of_thread.serve())?;
@@ -69,6 +72,13 @@ impl Ring {
         drop(asked);
         tell(refused);
     }
+}
+
+/// Whether a file is of a file system that a program serves (FUSE): the kernel asks it while the read is submitted.
+fn is_of_a_program(file: &File) -> bool {
+    // FUSE_SUPER_MAGIC of the kernel's `fs/fuse/inode.c`.
+    const FUSE: u32 = 0x6573_5546;
+    rustix::fs::fstatfs(file).is_ok_and(|of| of.f_type as u32 == FUSE)
 }
 
 /// Reads that the kernel would not begin.
@@ -90,7 +100,8 @@ impl Shared {
             let (fd, at) = (types::Fd(self.file.as_raw_fd()), read.at);
             let bytes = read.into.bytes_mut();
             let entry = opcode::Read::new(fd, bytes.as_mut_ptr(), bytes.len() as u32).offset(at);
-            let entry = entry.build().user_data(id);
+            let flags = if self.waits { squeue::Flags::ASYNC } else { squeue::Flags::empty() };
+            let entry = entry.build().user_data(id).flags(flags);
             asked.under_way.insert(id, read);
             if let Err(error) = self.push(&entry)
                 && let Some(mut read) = asked.under_way.remove(&id)
@@ -104,7 +115,7 @@ impl Shared {
     }
 
     /// One entry more for the kernel; the caller holds the lock.
-    fn push(&self, entry: &io_uring::squeue::Entry) -> io::Result<()> {
+    fn push(&self, entry: &squeue::Entry) -> io::Result<()> {
         // SAFETY: the lock keeps others away from this side of the ring. The memory that the entry names is
         // in `under_way` until it is over, and blocks do not move with their owner.
         let pushed = unsafe { self.ring.submission_shared().push(entry) };
