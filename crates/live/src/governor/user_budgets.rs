@@ -216,6 +216,9 @@ impl Governor {
             }
         }
         let resident: u64 = givers.values().map(|giver| giver.pages).sum();
+        if pages == 0 {
+            return resident;
+        }
         if let Some((began, took)) = self.users.rounds.get(&uid) {
             let since = began.elapsed();
             let is_under_way = own().any(is_leaving) && since < STUCK;
