@@ -37,6 +37,7 @@ pub mod session;
 mod skip;
 pub mod survey;
 pub mod swap_file;
+pub mod time_slice;
 pub mod totals;
 pub mod wire;
 pub mod working_set;

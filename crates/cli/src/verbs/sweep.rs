@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use anyhow::anyhow;
+use clew_bench::time_slice;
 use clew_core::ByteSize;
 use clew_lab::Sweep;
 use clew_lab::sweep::shard::{Shard, merge};
@@ -91,6 +92,9 @@ fn replay_rows(
     shard: Option<Shard>,
 ) -> Result<(Vec<Row>, usize), Failure> {
     let sweep = Sweep::read(file).map_err(failure)?;
+    if let Err(error) = time_slice::want_long() {
+        tracing::debug!("slices of the usual length: {error}");
+    }
     let bar = Bar::of_steps("replays", sweep.rows_of(shard) as u64);
     let found = Mutex::new(0);
     let progress = |step: Step<'_>| {
