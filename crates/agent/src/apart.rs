@@ -3,12 +3,14 @@
 //! own (dup2), and close it, at any time.
 //!
 //! That thread is on the stack of who waits for it, who takes no signal meanwhile: a handler that never returns
-//! (longjmp) would take its stack away.
+//! (longjmp) would take its stack away. It says itself that it is done: what the kernel writes at a thread's end
+//! (CLONE_CHILD_CLEARTID) it does not write where the page is stored just then, and a program may have put its stack
+//! anywhere in its memory.
 
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicU32, Ordering::Acquire};
+use core::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
 
-use crate::serve::pause;
+use crate::serve::{Timespec, pause};
 use crate::sys::{exit_thread, nr, spawn_thread, syscall4};
 
 const SIG_SETMASK: usize = 2;
@@ -23,13 +25,14 @@ struct Stack([u8; 8 << 10]);
 struct Task<'a> {
     work: &'a mut dyn FnMut(),
     is_done: bool,
+    /// One when the thread is about to end.
+    is_over: AtomicU32,
 }
 
 /// Does `work` where there is no descriptor but what it opens. False if that cannot be: then nothing was done.
 pub(crate) fn apart(work: &mut dyn FnMut()) -> bool {
-    let mut task = Task { work, is_done: false };
+    let mut task = Task { work, is_done: false, is_over: AtomicU32::new(0) };
     let mut stack = MaybeUninit::<Stack>::uninit();
-    let thread = AtomicU32::new(0);
     let all: u64 = !0;
     let mut before: u64 = 0;
     // SAFETY: all that is pointed to lives until the thread has ended, which is waited for; nobody else uses the stack,
@@ -38,9 +41,10 @@ pub(crate) fn apart(work: &mut dyn FnMut()) -> bool {
         let to = &raw mut before as usize;
         syscall4(nr::RT_SIGPROCMASK, SIG_SETMASK, &raw const all as usize, to, 8);
         let top = stack.as_mut_ptr() as usize + size_of::<Stack>();
-        let number = spawn_thread(top, thread.as_ptr(), begin, &raw mut task as usize);
+        let task = &raw mut task;
+        let number = spawn_thread(top, begin, task as usize);
         if number > 0 {
-            wait_for(&thread, number as usize);
+            wait_for(&raw const (*task).is_over, number as usize);
         }
         syscall4(nr::RT_SIGPROCMASK, SIG_SETMASK, &raw const before as usize, 0, 8);
     }
@@ -51,33 +55,41 @@ pub(crate) fn apart(work: &mut dyn FnMut()) -> bool {
 /// `task` is the address of a [`Task`] that lives as long as this thread.
 unsafe extern "C" fn begin(task: usize) -> ! {
     const CLOSE_RANGE_UNSHARE: usize = 2;
-    // SAFETY: as the caller says; who waits does not look at it before.
-    let task = unsafe { &mut *(task as *mut Task<'_>) };
-    // SAFETY: takes no pointers. An own table, in which nothing is.
-    let is_apart =
-        unsafe { syscall4(nr::CLOSE_RANGE, 0, u32::MAX as usize, CLOSE_RANGE_UNSHARE, 0) == 0 };
-    if is_apart {
-        (task.work)();
-        task.is_done = true;
+    // SAFETY: as the caller says; who waits looks at nothing else than `is_over` before that is set.
+    unsafe {
+        let task = task as *mut Task<'_>;
+        // An own table, in which nothing is.
+        if syscall4(nr::CLOSE_RANGE, 0, u32::MAX as usize, CLOSE_RANGE_UNSHARE, 0) == 0 {
+            ((*task).work)();
+            (*task).is_done = true;
+        }
+        let is_over = &raw const (*task).is_over;
+        (*is_over).store(1, Release);
+        syscall4(nr::FUTEX, is_over as usize, FUTEX_WAKE, 1, 0);
     }
     exit_thread()
 }
 
+const FUTEX_WAIT: usize = 0;
+const FUTEX_WAKE: usize = 1;
+
 /// Waits until this thread has ended, and is counted no more.
-fn wait_for(thread: &AtomicU32, number: usize) {
-    const FUTEX_WAIT: usize = 0;
-    loop {
-        let now = thread.load(Acquire);
-        if now == 0 {
-            break;
+///
+/// # Safety
+/// `is_over` is set by this thread, and lives until it has ended.
+unsafe fn wait_for(is_over: *const AtomicU32, number: usize) {
+    // It may also be ended, by a filter of system calls.
+    let look_again = Timespec { seconds: 1, nanoseconds: 0 };
+    // SAFETY: as the caller says; the rest takes no pointers, and sends nothing.
+    unsafe {
+        let process = syscall4(nr::GETPID, 0, 0, 0, 0) as usize;
+        let is_there = || syscall4(nr::TGKILL, process, number, 0, 0) == 0;
+        while (*is_over).load(Acquire) == 0 && is_there() {
+            let at_most = &raw const look_again as usize;
+            syscall4(nr::FUTEX, is_over as usize, FUTEX_WAIT, 0, at_most);
         }
-        // SAFETY: the word's address, which lives.
-        unsafe { syscall4(nr::FUTEX, thread.as_ptr() as usize, FUTEX_WAIT, now as usize, 0) };
-    }
-    // SAFETY: takes no pointers, and sends nothing.
-    while unsafe { syscall4(nr::TGKILL, syscall4(nr::GETPID, 0, 0, 0, 0) as usize, number, 0, 0) }
-        == 0
-    {
-        pause(PAUSE_NANOSECONDS);
+        while is_there() {
+            pause(PAUSE_NANOSECONDS);
+        }
     }
 }

@@ -7,6 +7,7 @@
 compile_error!("the agent's system calls are written for x86-64");
 
 use core::arch::asm;
+use core::ptr::null_mut;
 
 /// System call numbers that the agent uses.
 pub mod nr {
@@ -130,8 +131,7 @@ pub unsafe fn spawn_sharing_memory(
 }
 
 /// Starts one more thread of this process, which has its descriptors, runs `entry(argument)` on `stack_top`, with the
-/// signals blocked that are blocked here, and ends by [`exit_thread`]. Its number, which `id` holds before it runs, and
-/// which the kernel sets to zero, waking who waits there (FUTEX_WAIT), when it ends; or a negative errno. The C library
+/// signals blocked that are blocked here, and ends by [`exit_thread`]. Its number, or a negative errno. The C library
 /// does not know of it.
 ///
 /// # Safety
@@ -139,16 +139,15 @@ pub unsafe fn spawn_sharing_memory(
 /// any other use.
 pub unsafe fn spawn_thread(
     stack_top: usize,
-    id: *mut u32,
     entry: unsafe extern "C" fn(usize) -> !,
     argument: usize,
 ) -> isize {
     const CLONE_SIGHAND: usize = 0x800;
     const CLONE_THREAD: usize = 0x1_0000;
     let of_this_process = CLONE_VM | CLONE_SIGHAND | CLONE_THREAD | CLONE_FS | CLONE_FILES;
-    let flags = of_this_process | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID | CLONE_UNTRACED;
-    // SAFETY: as the caller says.
-    unsafe { clone(flags, stack_top, id.cast(), id, entry, argument) }
+    let flags = of_this_process | CLONE_UNTRACED;
+    // SAFETY: as the caller says; without flags that say so nothing is written to the null pointers.
+    unsafe { clone(flags, stack_top, null_mut(), null_mut(), entry, argument) }
 }
 
 const CLONE_VM: usize = 0x100;

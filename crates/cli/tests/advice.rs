@@ -1,5 +1,7 @@
 //! Advice that changes what memory holds, here or in children, and of which the kernel tells nobody.
 
+use std::thread;
+
 use clew_fixture::obeys::{PAGES, end, swapped_out};
 use clew_fixture::*;
 use clew_live::control::protocol::Request;
@@ -147,5 +149,27 @@ fn who_is_asked_has_no_number_of_the_programs() {
     program.wait_ready();
     fixture.swap_out_at_least("numbers", 15 << 20);
     program.expect("go", "closed 0 taken 0 foreign 0 failed 0");
+    fixture.assert_daemon_lives();
+}
+
+#[test]
+fn who_asks_from_a_stack_of_its_own_gets_an_answer() {
+    if !can_run("advice::stack", &["cc"]) {
+        return;
+    }
+    let mut fixture = Fixture::start("1GiB");
+    let binary = compile(&fixture.dir, "own_stack.c", &[]);
+    let mut program = fixture.run("stack", &[binary.to_str().expect("UTF-8")]);
+    program.wait_ready();
+    fixture.swap_out_at_least("stack", 15 << 20);
+    let answer = thread::scope(|scope| {
+        let asking = scope.spawn(|| program.ask("go"));
+        // The stack leaves while the daemon is asked.
+        while !asking.is_finished() {
+            let _ = fixture.try_swap_out("stack");
+        }
+        asking.join().expect("an answer")
+    });
+    assert_eq!(answer, "failed 0");
     fixture.assert_daemon_lives();
 }

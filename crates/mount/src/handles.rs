@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
@@ -18,6 +18,8 @@ pub struct OpenFile {
     pub file: OwnedFd,
     /// For reading past that, where the lower file system can.
     pub direct: Option<OwnedFd>,
+    /// Whether bytes of it were locked by this one.
+    pub has_locked: AtomicBool,
 }
 
 /// An open directory.
@@ -53,8 +55,8 @@ impl<T> Handles<T> {
         self.open.read().get(&number).cloned()
     }
 
-    /// Closes it, once nobody uses it any more.
-    pub fn remove(&self, number: u64) {
-        self.open.write().remove(&number);
+    /// It has no number any more, and is closed once nobody uses it.
+    pub fn remove(&self, number: u64) -> Option<Arc<T>> {
+        self.open.write().remove(&number)
     }
 }

@@ -28,6 +28,7 @@ mod forgetting;
 mod handed_out;
 mod handles;
 mod inodes;
+mod locks;
 mod lottery;
 mod lower;
 mod mount;

@@ -14,8 +14,8 @@ use below::{appends, is_cached};
 use fuser::{
     BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
     KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
-    Request, TimeOrNow, WriteFlags,
+    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLock, ReplyOpen, ReplyStatfs, ReplyWrite,
+    ReplyXattr, Request, RequestId, TimeOrNow, WriteFlags,
 };
 use parking_lot::Mutex;
 use rustix::fs::{AtFlags, FileType, OFlags, XattrFlags};
@@ -23,9 +23,10 @@ use rustix::io::Errno as LowerErrno;
 
 use crate::as_user::AsUser;
 use crate::handles::OpenDirectory;
+use crate::locks::Bytes;
 use crate::lower;
 use crate::reading::MAX_READ_BYTES;
-use crate::server::Server;
+use crate::server::{Server, TRY_AGAIN};
 use crate::writing::Writing;
 
 type Result<T> = std::result::Result<T, LowerErrno>;
@@ -33,10 +34,9 @@ type Result<T> = std::result::Result<T, LowerErrno>;
 /// Inode numbers are not used again while the kernel knows them.
 const GENERATION: Generation = Generation(0);
 
-/// Threads that wait for leases at most, how often each tries, and for how long: by then the kernel has taken them
+/// Threads that wait for leases at most, and for how long: by then the kernel has taken them
 /// (`/proc/sys/fs/lease-break-time`, 45 s).
 const MOST_WAITING: usize = 64;
-const TRY_AGAIN: Duration = Duration::from_millis(10);
 const MOST_WAIT: Duration = Duration::from_secs(60);
 
 /// The file system that the kernel sees.
@@ -127,6 +127,8 @@ impl Filesystem for Files {
             InitFlags::FUSE_POSIX_ACL,
             // Whether the umask counts depends on the directory's access lists.
             InitFlags::FUSE_DONT_MASK,
+            InitFlags::FUSE_POSIX_LOCKS,
+            InitFlags::FUSE_FLOCK_LOCKS,
         ] {
             // The kernel goes without.
             let _ = config.add_capabilities(wanted);
@@ -345,11 +347,12 @@ impl Filesystem for Files {
     fn flush(
         &self,
         _request: &Request,
-        _node: INodeNo,
+        node: INodeNo,
         handle: FileHandle,
-        _lock_owner: LockOwner,
+        owner: LockOwner,
         reply: ReplyEmpty,
     ) {
+        self.0.locks.give_up((node.0, owner.0));
         // Writes have gone through.
         answer_empty(self.file(handle).map(drop), reply);
     }
@@ -364,8 +367,11 @@ impl Filesystem for Files {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        self.0.files.remove(handle.0);
+        let closed = self.0.files.remove(handle.0);
         reply.ok();
+        if let Some(closed) = closed {
+            self.0.locks.give_up_all_of(closed, handle.0);
+        }
     }
 
     fn fsync(
@@ -514,6 +520,60 @@ impl Filesystem for Files {
             .file(handle)
             .and_then(|open| self.0.allocate(&open, user, mode as u32, offset, length));
         answer_empty(done, reply);
+    }
+
+    fn getlk(
+        &self,
+        _request: &Request,
+        node: INodeNo,
+        handle: FileHandle,
+        owner: LockOwner,
+        first: u64,
+        last: u64,
+        kind: i32,
+        pid: u32,
+        reply: ReplyLock,
+    ) {
+        let bytes = Bytes { node: node.0, owner: owner.0, range: (first, last), kind, pid };
+        let found = self.file(handle).and_then(|open| self.0.find_lock(&open, bytes));
+        let found = or_error!(found, reply);
+        reply.locked(found.range.0, found.range.1, found.kind, found.pid);
+    }
+
+    fn setlk(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        handle: FileHandle,
+        owner: LockOwner,
+        first: u64,
+        last: u64,
+        kind: i32,
+        pid: u32,
+        waits: bool,
+        flock: bool,
+        reply: ReplyEmpty,
+    ) {
+        let open = or_error!(self.file(handle), reply);
+        let bytes = Bytes { node: node.0, owner: owner.0, range: (first, last), kind, pid };
+        let server = self.0.clone();
+        let attempt = move || match flock {
+            true => server.lock_file(&open, kind),
+            false => server.lock_bytes(&open, handle.0, bytes),
+        };
+        // That a file was closed, and its lock of flock with it, is told a moment later.
+        let at_most = flock.then_some(TRY_AGAIN).filter(|_| !waits);
+        match attempt() {
+            Err(LowerErrno::AGAIN) if waits || flock => {
+                let answer = move |done| answer_empty(done, reply);
+                self.0.wait_for_lock(request.unique().0, at_most, attempt, answer);
+            }
+            done => answer_empty(done, reply),
+        }
+    }
+
+    fn interrupt(&self, request: RequestId) {
+        self.0.interrupt(request.0);
     }
 
     fn destroy(&mut self) {

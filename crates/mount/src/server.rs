@@ -15,6 +15,7 @@ use crate::counters::{Counters, Status};
 use crate::handed_out::HandedOut;
 use crate::handles::{Handles, OpenDirectory, OpenFile};
 use crate::inodes::{Inode, Inodes};
+use crate::locks::Locks;
 use crate::lower::{Lower, stat};
 use crate::names::Names;
 use crate::packer::Packer;
@@ -28,6 +29,9 @@ pub const FRESH_MS: u64 = 2_000;
 /// When the last of a written file is out of the lower page cache, unless it is written again: by then the
 /// kernel has begun to write it twice.
 const TIDY_MS: u64 = 8_000;
+
+/// How often it is tried again what somebody else's lease or lock keeps away.
+pub const TRY_AGAIN: Duration = Duration::from_millis(10);
 
 /// Where compressed pages are, and who puts them there.
 #[derive(Debug)]
@@ -53,6 +57,8 @@ pub struct Server {
     pub files: Handles<OpenFile>,
     /// The same of directories.
     pub directories: Handles<OpenDirectory>,
+    /// Who has locked what.
+    pub locks: Locks,
     /// What it has in its page cache.
     pub handed_out: Mutex<HandedOut>,
     /// How much it may have there.

@@ -875,7 +875,13 @@ pub trait Filesystem: Send + Sync + 'static {
         reply.error(Errno::ENOSYS);
     }
 
-    /// Acquire, modify or release a POSIX file lock.
+    /// A process that waits for the answer to this request has been interrupted by a signal. The
+    /// request is to be answered soon, with `EINTR` if it was not done. It may be unknown yet, as
+    /// another thread takes it, or answered already.
+    fn interrupt(&self, _unique: RequestId) {}
+
+    /// Acquire, modify or release a POSIX file lock, or one of `flock(2)` (then `flock` is set, and
+    /// the owner is an open file).
     /// For POSIX threads (NPTL) there's a 1-1 relation between pid and owner, but
     /// otherwise this is not always the case.  For checking lock ownership,
     /// 'fi->owner' must be used. The `l_pid` field in 'struct flock' should only be
@@ -893,11 +899,12 @@ pub trait Filesystem: Send + Sync + 'static {
         typ: i32,
         pid: u32,
         sleep: bool,
+        flock: bool,
         reply: ReplyEmpty,
     ) {
         warn!(
             "[Not Implemented] setlk(ino: {ino:#x?}, fh: {fh}, lock_owner: {lock_owner}, \
-            start: {start}, end: {end}, typ: {typ}, pid: {pid}, sleep: {sleep})"
+            start: {start}, end: {end}, typ: {typ}, pid: {pid}, sleep: {sleep}, flock: {flock})"
         );
         reply.error(Errno::ENOSYS);
     }

@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
@@ -163,7 +164,8 @@ impl Files {
         } else {
             self.0.handed_out.lock().forget(inode.node);
         }
-        let handle = self.0.files.add(OpenFile { inode, file, direct });
+        let handle =
+            self.0.files.add(OpenFile { inode, file, direct, has_locked: AtomicBool::new(false) });
         Ok((FileHandle(handle), answer))
     }
 

@@ -1,0 +1,372 @@
+//! Locks of files (`fcntl`, `flock`): who uses the mount and who uses the directory below see each other's.
+//!
+//! A lock of `fcntl` belongs to an *owner*: the table of descriptors of a process, or an open file. Each owner that has locked
+//! something of a file has that file open once more below, where its locks are those of this open file (`F_OFD_SETLK`)
+//! and end with it. One of `flock` belongs to an open file, and is taken by the one below that its user has opened.
+//!
+//! Nobody waits below, where nothing could interrupt it: one thread tries again for all who wait.
+//!
+//! Lock order: `waiting` and `owners` are never held together, nor during an attempt or an answer.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hashbrown::HashMap;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc;
+use parking_lot::{Condvar, Mutex};
+use rustix::fs::{FlockOperation, OFlags, fcntl_getfl, flock};
+use rustix::io::Errno;
+
+use crate::handles::OpenFile;
+use crate::server::{Server, TRY_AGAIN};
+
+type Result<T> = std::result::Result<T, Errno>;
+
+/// The last byte of a file that goes to its end (`OFFSET_MAX` of the kernel).
+const TO_THE_END: u64 = i64::MAX as u64;
+
+/// Interrupts of requests that have not come yet which are remembered: another thread takes the request meanwhile.
+const MOST_INTERRUPTED: usize = 1024;
+
+/// How often as long as it takes to try for all who wait nobody tries: however many wait, it is this part of a CPU.
+const REST: u32 = 20;
+
+/// Bytes of a file that an owner locks, or asks about.
+#[derive(Clone, Copy, Debug)]
+pub struct Bytes {
+    /// The inode, by the kernel's number.
+    pub node: u64,
+    /// Whose locks.
+    pub owner: u64,
+    /// The first byte and the last.
+    pub range: (u64, u64),
+    /// `F_RDLCK`, `F_WRLCK` or `F_UNLCK`.
+    pub kind: i32,
+    /// The process, as the mount's server knows it.
+    pub pid: u32,
+}
+
+/// A lock that keeps another one away, as FUSE says it: `F_UNLCK` if there is none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Found {
+    /// The first byte and the last.
+    pub range: (u64, u64),
+    /// `F_RDLCK`, `F_WRLCK` or `F_UNLCK`.
+    pub kind: i32,
+    /// Of which process; zero where nobody can say.
+    pub pid: u32,
+}
+
+/// Who has locks of `fcntl` of a file.
+#[derive(Debug)]
+struct Owner {
+    /// What has them below.
+    file: Arc<OwnedFd>,
+    /// The process that has locked last.
+    pid: u32,
+    /// The open files, by handle, by which it has locked.
+    handles: Vec<u64>,
+}
+
+/// Who waits for a lock.
+struct Waiter {
+    /// The request's number.
+    unique: u64,
+    /// For how long, if not for ever.
+    until: Option<Instant>,
+    attempt: Box<dyn Fn() -> Result<()> + Send>,
+    answer: Box<dyn FnOnce(Result<()>) + Send>,
+}
+
+/// All who wait.
+#[derive(Default)]
+struct Waiting {
+    /// In the order in which they came.
+    waiters: Vec<Waiter>,
+    /// Requests that were interrupted and are not in `waiters`: on their way, or answered.
+    interrupted: VecDeque<u64>,
+    /// Whether a thread tries again for them.
+    are_tried: bool,
+}
+
+impl Waiting {
+    /// Whether this request was interrupted; then it is told of no more.
+    fn takes_interrupt(&mut self, unique: u64) -> bool {
+        let at = self.interrupted.iter().position(|of| *of == unique);
+        at.is_some_and(|at| self.interrupted.remove(at).is_some())
+    }
+}
+
+/// The locks of a mount.
+#[derive(Default)]
+pub struct Locks {
+    /// By inode and owner.
+    owners: Mutex<HashMap<(u64, u64), Owner>>,
+    waiting: Mutex<Waiting>,
+    /// Somebody has given up locks.
+    given_up: Condvar,
+}
+
+impl fmt::Debug for Locks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Locks").field("owners", &self.owners.lock().len()).finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// Tries to lock bytes of an open file, or unlocks them.
+    ///
+    /// # Errors
+    /// `EAGAIN` if somebody else has a lock there; else as the system says.
+    pub fn lock_bytes(&self, open: &OpenFile, handle: u64, bytes: Bytes) -> Result<()> {
+        let asked = below(bytes)?;
+        let of = (bytes.node, bytes.owner);
+        let unlocks = bytes.kind == libc::F_UNLCK;
+        if unlocks && bytes.range == (0, TO_THE_END) {
+            self.locks.give_up(of);
+            return Ok(());
+        }
+        let known = self.locks.owners.lock().get(&of).map(|owner| owner.file.clone());
+        let file = match known {
+            Some(file) => file,
+            None if unlocks => return Ok(()),
+            None => Arc::new(self.open_for_locks(open)?),
+        };
+        let file = {
+            let mut owners = self.locks.owners.lock();
+            let owner = owners.entry(of).or_insert_with(|| Owner {
+                file,
+                pid: bytes.pid,
+                handles: Vec::new(),
+            });
+            if !unlocks {
+                owner.pid = bytes.pid;
+            }
+            if !owner.handles.contains(&handle) {
+                owner.handles.push(handle);
+                open.has_locked.store(true, Relaxed);
+            }
+            owner.file.clone()
+        };
+        fcntl(&*file, FcntlArg::F_OFD_SETLK(&asked)).map_err(|error| match raw(error) {
+            Errno::ACCESS => Errno::AGAIN,
+            // Its user may lock so and whoever serves the mount may not.
+            Errno::BADF => Errno::NOLCK,
+            error => error,
+        })?;
+        if unlocks {
+            self.locks.given_up.notify_one();
+        }
+        Ok(())
+    }
+
+    /// The file once more, whose locks are one owner's. All that it locks later, by whichever of its descriptors, is by
+    /// this one: so for reading and writing, where that may be.
+    fn open_for_locks(&self, open: &OpenFile) -> Result<OwnedFd> {
+        let both = self.lower.open(&open.file, OFlags::RDWR);
+        let opened = both.or_else(|_| {
+            let flags = fcntl_getfl(&open.file)? & (OFlags::ACCMODE | OFlags::APPEND);
+            self.lower.open(&open.file, flags)
+        });
+        opened.map_err(|error| match error {
+            Errno::MFILE | Errno::NFILE => Errno::NOLCK,
+            error => error,
+        })
+    }
+
+    /// What keeps this lock away.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn find_lock(&self, open: &OpenFile, bytes: Bytes) -> Result<Found> {
+        let asked = below(bytes)?;
+        let owners = self.locks.owners.lock();
+        let own = owners.get(&(bytes.node, bytes.owner)).map(|owner| owner.file.clone());
+        let of_file = owners.iter().filter(|((node, _), _)| *node == bytes.node);
+        let all: Vec<(Arc<OwnedFd>, u32)> =
+            of_file.map(|(_, owner)| (owner.file.clone(), owner.pid)).collect();
+        drop(owners);
+        let look = |file: &OwnedFd| {
+            let mut found = asked;
+            fcntl(file, FcntlArg::F_OFD_GETLK(&mut found)).map_err(raw)?;
+            Ok(found)
+        };
+        let found = look(own.as_deref().unwrap_or(&open.file))?;
+        let shown = |lock: libc::flock| {
+            let length = lock.l_len.unsigned_abs();
+            let first = lock.l_start.unsigned_abs();
+            let last = if length == 0 { TO_THE_END } else { first + (length - 1) };
+            (i32::from(lock.l_type), (first, last))
+        };
+        let (kind, range) = shown(found);
+        let pid = match u32::try_from(found.l_pid) {
+            Ok(pid) => pid,
+            // An open file's, perhaps one of ours: who has it does not find it.
+            Err(_) => {
+                let has_it =
+                    |file: &OwnedFd| look(file).is_ok_and(|other| shown(other) != shown(found));
+                all.iter().find(|(file, _)| has_it(file)).map_or(0, |(_, pid)| *pid)
+            }
+        };
+        Ok(Found { range, kind, pid })
+    }
+
+    /// Tries to lock an open file as a whole (`flock`), or unlocks it.
+    ///
+    /// # Errors
+    /// `EAGAIN` if somebody else has a lock of it; else as the system says.
+    pub fn lock_file(&self, open: &OpenFile, kind: i32) -> Result<()> {
+        let operation = match kind {
+            libc::F_RDLCK => FlockOperation::NonBlockingLockShared,
+            libc::F_WRLCK => FlockOperation::NonBlockingLockExclusive,
+            libc::F_UNLCK => FlockOperation::NonBlockingUnlock,
+            _ => return Err(Errno::INVAL),
+        };
+        flock(&open.file, operation)?;
+        if kind == libc::F_UNLCK {
+            self.locks.given_up.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Answers with what comes of this, once it is not `EAGAIN` any more or so much time has passed.
+    pub fn wait_for_lock(
+        self: &Arc<Server>,
+        unique: u64,
+        at_most: Option<Duration>,
+        attempt: impl Fn() -> Result<()> + Send + 'static,
+        answer: impl FnOnce(Result<()>) + Send + 'static,
+    ) {
+        let (attempt, answer) = (Box::new(attempt), Box::new(answer));
+        let mut waiting = self.locks.waiting.lock();
+        if waiting.takes_interrupt(unique) {
+            drop(waiting);
+            return answer(Err(Errno::INTR));
+        }
+        let until = at_most.map(|at_most| Instant::now() + at_most);
+        waiting.waiters.push(Waiter { unique, until, attempt, answer });
+        if waiting.are_tried {
+            return;
+        }
+        let server = self.clone();
+        let tries = move || while server.try_waiting() {};
+        match thread::Builder::new().name("clew-mount-lock".to_string()).spawn(tries) {
+            Ok(_) => waiting.are_tried = true,
+            Err(error) => {
+                tracing::warn!("nobody can wait for locks: {error}");
+                let waiters = std::mem::take(&mut waiting.waiters);
+                drop(waiting);
+                waiters.into_iter().for_each(|waiter| (waiter.answer)(Err(Errno::NOLCK)));
+            }
+        }
+    }
+
+    /// Tries once for all who wait, when locks were given up or a while has passed; false if nobody waits any more.
+    fn try_waiting(&self) -> bool {
+        let waiters = {
+            let mut waiting = self.locks.waiting.lock();
+            self.locks.given_up.wait_for(&mut waiting, TRY_AGAIN);
+            std::mem::take(&mut waiting.waiters)
+        };
+        if self.over.load(Relaxed) {
+            // Their requests are answered with an error when they are dropped.
+            return false;
+        }
+        let begun = Instant::now();
+        let (mut still, mut answers) = (Vec::new(), Vec::new());
+        for waiter in waiters {
+            match (waiter.attempt)() {
+                Err(Errno::AGAIN) if waiter.until.is_none_or(|until| Instant::now() < until) => {
+                    still.push(waiter);
+                }
+                done => answers.push((waiter.answer, done)),
+            }
+        }
+        let goes_on = {
+            let mut waiting = self.locks.waiting.lock();
+            let came = std::mem::take(&mut waiting.waiters);
+            for waiter in still.into_iter().chain(came) {
+                match waiting.takes_interrupt(waiter.unique) {
+                    true => answers.push((waiter.answer, Err(Errno::INTR))),
+                    false => waiting.waiters.push(waiter),
+                }
+            }
+            waiting.are_tried = !waiting.waiters.is_empty();
+            waiting.are_tried
+        };
+        answers.into_iter().for_each(|(answer, done)| answer(done));
+        thread::sleep(begun.elapsed() * REST);
+        goes_on
+    }
+
+    /// A request's process was interrupted: it waits no longer.
+    pub fn interrupt(&self, unique: u64) {
+        let mut waiting = self.locks.waiting.lock();
+        match waiting.waiters.iter().position(|waiter| waiter.unique == unique) {
+            Some(at) => {
+                let waiter = waiting.waiters.remove(at);
+                drop(waiting);
+                (waiter.answer)(Err(Errno::INTR));
+            }
+            None => {
+                waiting.interrupted.push_back(unique);
+                if waiting.interrupted.len() > MOST_INTERRUPTED {
+                    waiting.interrupted.pop_front();
+                }
+            }
+        }
+    }
+}
+
+impl Locks {
+    /// An owner has closed a file, by whichever of its descriptors: all of its locks of it end.
+    pub fn give_up(&self, (node, owner): (u64, u64)) {
+        let ended = self.owners.lock().remove(&(node, owner));
+        if ended.is_some() {
+            drop(ended);
+            self.given_up.notify_one();
+        }
+    }
+
+    /// Nobody has this open file any more. What was locked by it is an open file's, of which no other end is told.
+    pub fn give_up_all_of(&self, closed: Arc<OpenFile>, handle: u64) {
+        let has_locked = closed.has_locked.load(Relaxed);
+        // One of flock ends with it.
+        drop(closed);
+        if has_locked {
+            let ended: Vec<Owner> = {
+                let mut owners = self.owners.lock();
+                let with = owners.extract_if(|_, owner| owner.handles.contains(&handle));
+                with.map(|(_, owner)| owner).collect()
+            };
+            drop(ended);
+        }
+        self.given_up.notify_one();
+    }
+}
+
+/// As the system below is asked.
+fn below(bytes: Bytes) -> Result<libc::flock> {
+    let (first, last) = bytes.range;
+    if first > last || last > TO_THE_END {
+        return Err(Errno::INVAL);
+    }
+    let length = if last == TO_THE_END { 0 } else { last - first + 1 };
+    Ok(libc::flock {
+        l_type: bytes.kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: first as i64,
+        l_len: length as i64,
+        l_pid: 0,
+    })
+}
+
+fn raw(error: nix::Error) -> Errno {
+    Errno::from_raw_os_error(error as i32)
+}
