@@ -1,5 +1,5 @@
 // Gives memory the advice that children find nothing there (MADV_WIPEONFORK), again and again, from a stack that lies in its
-// memory as a coroutine's does, at each place of a page in turn.
+// memory as a coroutine's does, at each place of a page in turn, and is no larger than such a one; what lies below it stays.
 #define _GNU_SOURCE
 #include <alloca.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-enum { BYTES = 16 << 20, STACK = 256 << 10, ADVISED = 64 << 10, STEP = 16, TIMES = 4 };
+enum { BYTES = 16 << 20, STACK = 8 << 10, BELOW = 64 << 10, ADVISED = 64 << 10, STEP = 16, TIMES = 4 };
 
 static ucontext_t outside, inside;
 static char *advised;
@@ -36,6 +36,11 @@ int main(void) {
     advised = mmap(NULL, ADVISED, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     memset(large, 2, BYTES);
     memset(advised, 7, ADVISED);
+    // Once, so that it is found (by the loader) on a large stack.
+    madvise(advised, ADVISED, MADV_WIPEONFORK);
+    madvise(advised, ADVISED, MADV_KEEPONFORK);
+    memset(advised, 7, ADVISED);
+    usleep(1);
     puts("ready");
     fflush(stdout);
     while (fgets(line, sizeof line, stdin)) {
@@ -45,7 +50,9 @@ int main(void) {
         inside.uc_link = &outside;
         makecontext(&inside, on_own_stack, 0);
         swapcontext(&outside, &inside);
-        printf("failed %d\n", failed);
+        int changed = 0;
+        for (int i = 1; i <= BELOW; i++) changed += large[BYTES / 2 - i] != 2;
+        printf("failed %d changed %d\n", failed, changed);
         fflush(stdout);
     }
     return 0;

@@ -2,24 +2,25 @@
 //! program's: to whatever number a socket had in the program's table, another thread of it could put something of its
 //! own (dup2), and close it, at any time.
 //!
-//! That thread is on the stack of who waits for it, who takes no signal meanwhile: a handler that never returns
-//! (longjmp) would take its stack away. It says itself that it is done: what the kernel writes at a thread's end
+//! That thread is told what to do on the stack of who waits for it, who takes no signal meanwhile: a handler that never returns
+//! (longjmp) would take that away. Its own stack is another one, as a program's may be small. It says itself that it is done: what the kernel writes at a thread's end
 //! (CLONE_CHILD_CLEARTID) it does not write where the page is stored just then, and a program may have put its stack
 //! anywhere in its memory.
 
-use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
 
 use crate::serve::{Timespec, pause};
-use crate::sys::{exit_thread, nr, spawn_thread, syscall4};
+use crate::sys::{exit_thread, nr, spawn_thread, syscall4, syscall6};
 
 const SIG_SETMASK: usize = 2;
+const READ_WRITE: usize = 3;
+/// Private memory of no file.
+const OWN: usize = 0x22;
 /// Between two looks at whether it is gone, which is a moment after it has ended.
 const PAUSE_NANOSECONDS: i64 = 20_000;
 
-#[repr(align(16))]
-#[allow(dead_code)]
-struct Stack([u8; 8 << 10]);
+/// Of its stack.
+const STACK_BYTES: usize = 16 << 10;
 
 /// What is done, and whether it was.
 struct Task<'a> {
@@ -32,21 +33,25 @@ struct Task<'a> {
 /// Does `work` where there is no descriptor but what it opens. False if that cannot be: then nothing was done.
 pub(crate) fn apart(work: &mut dyn FnMut()) -> bool {
     let mut task = Task { work, is_done: false, is_over: AtomicU32::new(0) };
-    let mut stack = MaybeUninit::<Stack>::uninit();
     let all: u64 = !0;
     let mut before: u64 = 0;
-    // SAFETY: all that is pointed to lives until the thread has ended, which is waited for; nobody else uses the stack,
+    // SAFETY: all that is pointed to lives until the thread has ended, which is waited for; nobody else has the new memory,
     // and no handler runs here meanwhile.
     unsafe {
+        let stack = syscall6(nr::MMAP, 0, STACK_BYTES, READ_WRITE, OWN, usize::MAX, 0);
+        if stack < 0 {
+            return false;
+        }
         let to = &raw mut before as usize;
         syscall4(nr::RT_SIGPROCMASK, SIG_SETMASK, &raw const all as usize, to, 8);
-        let top = stack.as_mut_ptr() as usize + size_of::<Stack>();
+        let top = stack as usize + STACK_BYTES;
         let task = &raw mut task;
         let number = spawn_thread(top, begin, task as usize);
         if number > 0 {
             wait_for(&raw const (*task).is_over, number as usize);
         }
         syscall4(nr::RT_SIGPROCMASK, SIG_SETMASK, &raw const before as usize, 0, 8);
+        syscall4(nr::MUNMAP, stack as usize, STACK_BYTES, 0, 0);
     }
     task.is_done
 }

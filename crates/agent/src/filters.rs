@@ -9,9 +9,12 @@
 //! everybody's here: nothing is asked any more, and what would have to be asked is refused. But not that of another process that
 //! shares the memory for a while (`vfork`).
 
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst,
+};
 
 use crate::libc_errno::as_libc;
+use crate::serve::pause;
 use crate::sys::{nr, syscall6};
 
 /// Option of prctl(2).
@@ -32,6 +35,58 @@ static INSTALLED: AtomicBool = AtomicBool::new(false);
 /// The program's process id; 0 if that is not known.
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
 
+/// Threads that install a filter: nobody begins to ask, and who asks gives up.
+static INSTALLING_NOW: AtomicU32 = AtomicU32::new(0);
+/// Threads that ask: who installs a filter, which may be for all threads (TSYNC), waits for their end.
+static ASKING: AtomicU32 = AtomicU32::new(0);
+/// Between two looks whether they do, and how often it is looked: a child whose fork the C library does not know of has its
+/// parent's memory, and not its parent's threads.
+const PAUSE_NANOSECONDS: i64 = 200_000;
+const MOST_LOOKS: usize = 10_000;
+
+/// This thread asks somebody, by calls that a filter may not know, as long as this lives.
+pub(crate) struct Asking(());
+
+impl Asking {
+    /// None where a filter is there, or is being installed.
+    pub(crate) fn begin() -> Option<Asking> {
+        ASKING.fetch_add(1, SeqCst);
+        let asking = Asking(());
+        (!are_installed() && asking.goes_on()).then_some(asking)
+    }
+
+    /// Whether it may go on: nobody waits to install a filter.
+    pub(crate) fn goes_on(&self) -> bool {
+        INSTALLING_NOW.load(SeqCst) == 0
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        ASKING.fetch_sub(1, SeqCst);
+    }
+}
+
+/// Does what installs a filter, with nobody asking meanwhile; whether it did, `done` says.
+fn install<T: Copy>(call: impl FnOnce() -> T, done: impl FnOnce(T) -> bool) -> T {
+    if are_installed() || !is_programs() {
+        return call();
+    }
+    INSTALLING_NOW.fetch_add(1, SeqCst);
+    for _ in 0..MOST_LOOKS {
+        if ASKING.load(SeqCst) == 0 {
+            break;
+        }
+        pause(PAUSE_NANOSECONDS);
+    }
+    let result = call();
+    if done(result) {
+        INSTALLED.store(true, SeqCst);
+    }
+    INSTALLING_NOW.fetch_sub(1, SeqCst);
+    result
+}
+
 /// Called when the object is loaded.
 #[cfg(clew_preload)]
 pub fn find_next() {
@@ -46,8 +101,10 @@ pub(crate) fn are_installed() -> bool {
 
 /// This process is the program whose filters are meant, from now on.
 pub(crate) fn are_those_of_this_process() {
-    // SAFETY: takes no pointers.
-    PROGRAM.store(unsafe { syscall6(nr::GETPID, 0, 0, 0, 0, 0, 0) } as i32, Relaxed);
+    PROGRAM.store(own_pid(), Relaxed);
+    // It has one thread.
+    INSTALLING_NOW.store(0, SeqCst);
+    ASKING.store(0, SeqCst);
 }
 
 /// It is not known which process this is, nor what it filters.
@@ -55,11 +112,15 @@ pub(crate) fn may_be_installed() {
     INSTALLED.store(true, Relaxed);
 }
 
+fn own_pid() -> i32 {
+    // SAFETY: takes no pointers.
+    unsafe { syscall6(nr::GETPID, 0, 0, 0, 0, 0, 0) as i32 }
+}
+
 /// Whether a filter that is installed now is the program's. It is asked before, as it takes a call.
 fn is_programs() -> bool {
     let program = PROGRAM.load(Relaxed);
-    // SAFETY: takes no pointers.
-    program == 0 || unsafe { syscall6(nr::GETPID, 0, 0, 0, 0, 0, 0) } as i32 == program
+    program == 0 || own_pid() == program
 }
 
 /// `prctl` with [`PR_SET_SECCOMP`], for the program.
@@ -67,13 +128,8 @@ fn is_programs() -> bool {
 /// # Safety
 /// As prctl(2).
 pub unsafe extern "C" fn prctl(option: i32, a: usize, b: usize, c: usize, d: usize) -> i32 {
-    let is_programs = !are_installed() && is_programs();
     // SAFETY: the program's own call.
-    let done = unsafe { call_prctl(option, a, b, c, d) };
-    if done == 0 && is_programs {
-        INSTALLED.store(true, Relaxed);
-    }
-    done
+    install(|| unsafe { call_prctl(option, a, b, c, d) }, |done| done == 0)
 }
 
 /// The `prctl` that this object stands in for.
@@ -108,15 +164,14 @@ pub unsafe extern "C" fn syscall(
         nr::SECCOMP => INSTALLING.contains(&(a as u32 as usize)),
         _ => a as u32 as usize == PR_SET_SECCOMP,
     };
-    let is_programs = installs && !are_installed() && is_programs();
     // SAFETY: the program's own call.
-    let done = unsafe { call_syscall(number, a, b, c, d, e, f) };
+    let call = || unsafe { call_syscall(number, a, b, c, d, e, f) };
     // With a listener it is a descriptor; else a number says which thread could not have the filter.
     let has_listener = number == nr::SECCOMP && b & NEW_LISTENER != 0;
-    if is_programs && (done == 0 || done > 0 && has_listener) {
-        INSTALLED.store(true, Relaxed);
+    match installs {
+        true => install(call, |done| done == 0 || done > 0 && has_listener),
+        false => call(),
     }
-    done
 }
 
 /// The `syscall` that this object stands in for.

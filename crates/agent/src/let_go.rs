@@ -6,11 +6,11 @@
 //! the program's own process, not in the agent's, and so does nothing but raw system calls; what
 //! takes a descriptor, in a thread apart ([`crate::apart`]).
 
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicUsize, Ordering::Acquire, Ordering::Relaxed};
 
 use crate::apart::apart;
-use crate::filters;
-use crate::kept::{daemons_path, read_beacon};
+use crate::filters::Asking;
+use crate::kept::{MAY_BE_REGISTERED, daemons_path, read_beacon};
 use crate::libc_errno::{self, as_libc};
 use crate::protocol::{Header, Hello, Kind, MAGIC, MAX_NAME, RANGE_BYTES, VERSION};
 use crate::serve::{POLLIN, Patience, Pollfd, Timespec, connect, pause, send};
@@ -24,6 +24,8 @@ pub static NEXT: AtomicUsize = AtomicUsize::new(0);
 /// How long the program's call may take longer than usual, seconds. What the daemon has begun by then
 /// it goes on with.
 const PATIENCE_SECONDS: i64 = 30;
+/// Between two looks whether an answer is still waited for.
+const LOOK_NANOSECONDS: i64 = 100_000_000;
 /// Between two attempts, while no daemon serves.
 const PAUSE_NANOSECONDS: i64 = 50_000_000;
 
@@ -78,26 +80,36 @@ pub(crate) enum Answer {
 
 /// Asks the daemon to let this program go, or only what is from one address to another.
 pub(crate) fn ask(range: Option<[usize; 2]>) -> Answer {
-    // Nobody can be asked, and it is not known whether this very thread has shut itself in.
-    if filters::are_installed() {
-        return Answer::Refused;
-    }
+    // Behind a filter nobody can be asked, and it is not known whether this very thread has shut itself in.
+    let Some(mut asking) = Asking::begin() else { return Answer::Refused };
     let Some(path) = daemons_path() else { return Answer::Nobody };
     let until = now() + PATIENCE_SECONDS;
     while now() < until {
-        let mut answer = Answer::Refused;
-        if !apart(&mut || answer = ask_once(path, range, until)) {
-            return Answer::Refused;
+        // The daemon has ended in order: everything is back, and nobody's but the program's.
+        if !MAY_BE_REGISTERED.load(Acquire) {
+            return Answer::Gone;
         }
-        match answer {
-            Answer::Lost => pause(PAUSE_NANOSECONDS),
-            answer => return answer,
+        let mut answer = Answer::Refused;
+        let mut ask = || answer = ask_once(path, range, until, &asking);
+        if !apart(&mut ask) {
+            // No thread can be made (of another pid namespace, or too many): by a number of the program's then.
+            ask();
+        }
+        if answer != Answer::Lost {
+            return answer;
+        }
+        // Who installs a filter does not wait until a daemon serves.
+        drop(asking);
+        pause(PAUSE_NANOSECONDS);
+        match Asking::begin() {
+            Some(again) => asking = again,
+            None => return Answer::Refused,
         }
     }
     Answer::Lost
 }
 
-fn ask_once(path: &[u8; 108], range: Option<[usize; 2]>, until: i64) -> Answer {
+fn ask_once(path: &[u8; 108], range: Option<[usize; 2]>, until: i64, asking: &Asking) -> Answer {
     let socket = match connect(path, Patience::None) {
         Ok(socket) => socket,
         // Who has no descriptor left cannot ask.
@@ -114,20 +126,19 @@ fn ask_once(path: &[u8; 108], range: Option<[usize; 2]>, until: i64) -> Answer {
     let plea = Hello { header, name, beacon: read_beacon() };
     let answer = match send(socket, &plea, size_of::<Hello>(), None) {
         n if n < 0 => Answer::Lost,
-        _ => answer(socket, until),
+        _ => answer(socket, until, asking),
     };
     close(socket);
     answer
 }
 
-fn answer(socket: i32, until: i64) -> Answer {
+fn answer(socket: i32, until: i64, asking: &Asking) -> Answer {
     loop {
-        let left = until - now();
-        if left <= 0 {
+        if until <= now() || !asking.goes_on() {
             return Answer::Refused;
         }
         let mut poll = Pollfd { fd: socket, events: POLLIN, revents: 0 };
-        let wait = Timespec { seconds: left, nanoseconds: 0 };
+        let wait = Timespec { seconds: 0, nanoseconds: LOOK_NANOSECONDS };
         let mut header = Header { magic: 0, kind: 0, value: 0, detail: 0 };
         let len = size_of::<Header>();
         // SAFETY: what is pointed to lives across the calls.

@@ -170,6 +170,24 @@ fn who_asks_from_a_stack_of_its_own_gets_an_answer() {
         }
         asking.join().expect("an answer")
     });
-    assert_eq!(answer, "failed 0");
+    assert_eq!(answer, "failed 0 changed 0");
+    fixture.assert_daemon_lives();
+}
+
+#[test]
+fn who_shuts_all_threads_in_while_one_asks_is_killed_for_nothing() {
+    if !can_run("advice::shut_in", &["cc"]) {
+        return;
+    }
+    let mut fixture = Fixture::start("1GiB");
+    let binary = compile(&fixture.dir, "asks_shut_in.c", &["-pthread"]);
+    for round in 0..3 {
+        let name = format!("shut-in-{round}");
+        let mut program = fixture.run(&name, &[binary.to_str().expect("UTF-8")]);
+        program.wait_ready();
+        fixture.swap_out_at_least(&name, 15 << 20);
+        program.expect("go", "shut in 0");
+        program.expect("go", "over");
+    }
     fixture.assert_daemon_lives();
 }

@@ -115,7 +115,8 @@ fn what_forked_processes_share_counts_once() {
     python.args(["-c", script]);
     let (mut forked, pid) = ground.start("forked", python);
     let mut governor = ground.govern("2GiB", &[&pid.to_string()]);
-    governor.wait("seven programs", |status| programs(status).len() == 7);
+    let status = governor.wait("seven programs", |status| programs(status).len() == 7);
+    assert!(number(&status["used"], "programs_bytes") < 160 << 20, "at once: {status:#}");
     let status = governor.wait("one count of what is shared", |status| {
         number(&status["used"], "programs_bytes") < 160 << 20
     });

@@ -1,5 +1,7 @@
 //! Memory that appears while the daemon registers other memory beside it.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use clew_fixture::*;
@@ -69,5 +71,32 @@ fn variables_of_the_c_library_may_leave() {
     }
     program.quit();
     fixture.wait_all_freed("beside");
+    fixture.assert_daemon_lives();
+}
+
+#[test]
+fn what_is_not_to_be_registered_and_comes_to_a_place_that_was_loses_nothing() {
+    if !can_run("registration::replaced", &["cc"]) {
+        return;
+    }
+    let mut fixture = Fixture::start("1GiB");
+    let binary = compile(&fixture.dir, "replaced.c", &[]);
+    let mut program = fixture.run("replaced", &[binary.to_str().expect("UTF-8")]);
+    program.wait_ready();
+    let is_over = AtomicBool::new(false);
+    let leaves = || {
+        while !is_over.load(Relaxed) {
+            let _ = fixture.try_swap_out("replaced");
+        }
+    };
+    let answer = thread::scope(|scope| {
+        let asking = scope.spawn(|| program.ask("go"));
+        let others = [scope.spawn(leaves), scope.spawn(leaves)];
+        let answer = asking.join();
+        is_over.store(true, Relaxed);
+        others.into_iter().for_each(|other| other.join().expect("it only orders"));
+        answer.expect("an answer")
+    });
+    assert_eq!(answer, "as written");
     fixture.assert_daemon_lives();
 }

@@ -515,7 +515,7 @@ impl Governor {
             return;
         }
         let space = self.free_space();
-        let program = match Program::open(process, space, app) {
+        let mut program = match Program::open(process, space, app) {
             Ok(program) => program,
             Err(error) if error.kind() == ErrorKind::PermissionDenied => {
                 tracing::warn!(pid = process.pid, "not governed: {error} (CAP_SYS_PTRACE)");
@@ -536,6 +536,8 @@ impl Governor {
                 return;
             }
         };
+        let parent = self.by_pid.get(&parent).and_then(|space| self.programs.get(space));
+        program.may_share_bytes = parent.map_or(0, |parent| parent.resident_now(self.page_bytes));
         self.pages.begin(space);
         self.by_pid.insert(process.pid, space);
         self.programs.insert(space, program);

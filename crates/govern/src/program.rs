@@ -50,6 +50,8 @@ pub struct Program {
     busy_until: Instant,
     /// Who has begun it.
     pub parent: u32,
+    /// What its parent had when it was found, which it may have of that; until what is its own was looked at.
+    pub may_share_bytes: u64,
     /// What of its pages counts as its own where others have the same, and when that was last looked at.
     pub own_part: f64,
     pub own_part_looked: Option<Instant>,
@@ -79,6 +81,7 @@ impl Program {
             measured: None,
             busy_until: Instant::now() + BUSY_FOR,
             parent: Stat::of(name.pid)?.parent,
+            may_share_bytes: 0,
             own_part: 1.0,
             own_part_looked: None,
             looked: None,
@@ -157,7 +160,7 @@ impl Program {
         match self.measured {
             Some((when, bytes)) if now > self.busy_until && now - when < ago => bytes,
             _ => {
-                let bytes = resident_anonymous_bytes(&self.statm, page_bytes);
+                let bytes = self.resident_now(page_bytes);
                 self.measured = Some((now, bytes));
                 bytes
             }
@@ -166,7 +169,16 @@ impl Program {
 
     /// What of that is counted as its own: a page that several have (by fork) counts once in all of them.
     pub fn counted_bytes(&mut self, page_bytes: u64, now: Instant, ago: Duration) -> u64 {
-        (self.resident_bytes(page_bytes, now, ago) as f64 * self.own_part) as u64
+        let resident = self.resident_bytes(page_bytes, now, ago);
+        match self.own_part_looked {
+            Some(_) => (resident as f64 * self.own_part) as u64,
+            None => resident.saturating_sub(self.may_share_bytes),
+        }
+    }
+
+    /// Anonymous memory that it has resident now, bytes.
+    pub fn resident_now(&self, page_bytes: u64) -> u64 {
+        resident_anonymous_bytes(&self.statm, page_bytes)
     }
 
     /// Looks what of its pages is its own.
@@ -174,7 +186,7 @@ impl Program {
         self.own_part_looked = Some(Instant::now());
         let part = part_of(self.name.pid);
         // Its id may be another's by now; then this ends.
-        let resident = resident_anonymous_bytes(&self.statm, page_bytes);
+        let resident = self.resident_now(page_bytes);
         if let Some(part) = part.filter(|_| resident > 0 && self.is_there()) {
             self.own_part = (part.anonymous as f64 / resident as f64).min(1.0);
         }

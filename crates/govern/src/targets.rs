@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use clew_live::programs::proc_stat::{Stat, text_of};
+use clew_live::programs::proc_stat::{Stat, text_of, user_of};
 use clew_live::programs::scope;
 use clew_live::survival::predecessor::ProcessName;
 
@@ -329,14 +329,19 @@ fn members(directory: &Path, found: &mut HashSet<u32>) {
 }
 
 /// Whether a process is of this user, or of root and begun by somebody who came in as this user. Where nobody has come in
-/// (a service) others may say of themselves what they like.
+/// (a service) others may say of themselves what they like, so root has to have begun it, or this user: a program
+/// that sets its user (`sg`, `newgrp`) is root's, whoever runs it.
 fn is_of_user(pid: u32, uid: u32) -> bool {
     let came_in_as = || {
         let text = fs::read_to_string(format!("/proc/{pid}/loginuid")).ok()?;
         text.trim().parse::<u32>().ok()
     };
     match fs::metadata(format!("/proc/{pid}")).map(|of| of.uid()) {
-        Ok(of) => of == uid || of == 0 && came_in_as() == Some(uid),
+        Ok(of) if of == uid => true,
+        Ok(0) => {
+            came_in_as() == Some(uid) && user_of(pid).is_some_and(|real| [0, uid].contains(&real))
+        }
+        Ok(_) => false,
         Err(_) => false,
     }
 }
@@ -405,13 +410,17 @@ mod tests {
             let mut command = Command::new("sh");
             command.args(["-c", &script, "sh"]).args(ids).args([
                 "sh",
+                "-p",
                 "-c",
                 "echo ready; read line",
             ]);
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()
         };
         let other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
-        for (ids, expected) in [(&[][..], true), (&other[..], false)] {
+        let sets_user = ["setpriv", "--ruid=65534", "--clear-groups"];
+        for (ids, own, expected) in
+            [(&[][..], 0, true), (&other[..], 65534, false), (&sets_user[..], 0, false)]
+        {
             let mut child = of(ids).expect("sh starts");
             let mut ready = [0; 6];
             let out = child.stdout.as_mut().expect("a pipe");
@@ -420,7 +429,7 @@ mod tests {
                 return crate::skip::skip("targets::who_came_in", "root may not say who came in");
             }
             let is = is_of_user(child.id(), CAME_IN);
-            let is_its_own = is_of_user(child.id(), if expected { 0 } else { 65534 });
+            let is_its_own = is_of_user(child.id(), own);
             drop(child.stdin.take());
             child.wait().expect("it ends");
             assert_eq!((is, is_its_own), (expected, true), "{ids:?}");

@@ -123,10 +123,13 @@ impl Keys {
         };
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
         made.map_err(failed(directory))?;
+        let whose = fs::metadata(directory).map_err(failed(directory))?;
+        ours(directory, &whose)?;
         let path = directory.join("identity");
         let unsound = |why| KeyError::Unsound { path: path.clone(), why };
         match fs::symlink_metadata(&path) {
             Ok(meta) if !meta.is_file() => return Err(unsound("it is not a regular file")),
+            Ok(meta) if !is_ours(&meta) => return Err(unsound(ANOTHERS)),
             Ok(meta) if meta.mode() & 0o077 != 0 => {
                 return Err(unsound(
                     "others may read it: a private key is its owner's (chmod 600)",
@@ -177,7 +180,7 @@ impl Keys {
             Ok(meta) if meta.len() > MOST_BYTES => {
                 return Err(KeyError::Unsound { path, why: "it is larger than 1 MiB" });
             }
-            Ok(_) => {}
+            Ok(meta) => ours(&path, &meta)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(failed(error)),
         }
@@ -215,6 +218,25 @@ impl Keys {
         let text: String = known.iter().map(|(key, name)| format!("{key} {name}\n")).collect();
         let written = draft(&self.directory, &text).map_err(failed)?;
         written.persist(&path).map(drop).map_err(|refused| failed(refused.error))
+    }
+}
+
+const ANOTHERS: &str =
+    "it is another user's, who could read the private key, and say whom this machine knows (chown)";
+
+fn is_ours(meta: &fs::Metadata) -> bool {
+    meta.uid() == 0 || meta.uid() == rustix::process::geteuid().as_raw()
+}
+
+/// Whether nobody else says what is in it.
+fn ours(path: &Path, meta: &fs::Metadata) -> Result<(), KeyError> {
+    let unsound = |why| Err(KeyError::Unsound { path: path.to_path_buf(), why });
+    match () {
+        () if !is_ours(meta) => unsound(ANOTHERS),
+        () if meta.mode() & 0o022 != 0 => {
+            unsound("others may write to it, and say whom this machine knows (chmod go-w)")
+        }
+        () => Ok(()),
     }
 }
 
@@ -287,6 +309,7 @@ mod tests {
         fs::remove_file(dir.path().join("known")).unwrap();
         fs::write(dir.path().join("known"), "00ff tv\n").unwrap();
         assert!(keys.known().unwrap_err().to_string().contains("64 hexadecimal"));
+        fs::remove_file(dir.path().join("known")).unwrap();
         fs::write(dir.path().join("identity"), "x").unwrap();
         assert!(Keys::open(dir.path()).unwrap_err().to_string().contains("identity"));
         // Of which nothing is read.
@@ -301,5 +324,34 @@ mod tests {
         let open = fs::Permissions::from_mode(0o644);
         fs::set_permissions(dir.path().join("identity"), open).unwrap();
         assert!(Keys::open(dir.path()).unwrap_err().to_string().contains("chmod 600"));
+    }
+
+    #[test]
+    fn what_others_may_write_or_have_is_not_believed() {
+        use std::os::unix::fs::{PermissionsExt, chown};
+        let dir = tempfile::tempdir().unwrap();
+        let keys = Keys::open(dir.path()).unwrap();
+        keys.know(Identity::random().unwrap().public(), "tv").unwrap();
+        let mode = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let (known, identity) = (dir.path().join("known"), dir.path().join("identity"));
+        for (path, lets_others_write, own) in [(&*known, 0o620, 0o600), (dir.path(), 0o777, 0o700)]
+        {
+            mode(path, lets_others_write);
+            let refused = Keys::open(dir.path()).and_then(|keys| keys.known()).unwrap_err();
+            assert!(refused.to_string().contains("chmod go-w"), "{refused}");
+            mode(path, own);
+        }
+        if !rustix::process::geteuid().is_root() {
+            return crate::skip::skip("keys::owners", "only root gives files to others");
+        }
+        for path in [&*known, &identity, dir.path()] {
+            chown(path, Some(65534), None).unwrap();
+            let refused = Keys::open(dir.path()).and_then(|keys| keys.known()).unwrap_err();
+            assert!(refused.to_string().contains("another user's"), "{refused}");
+            chown(path, Some(0), None).unwrap();
+        }
+        assert_eq!(Keys::open(dir.path()).unwrap().known().unwrap().len(), 1);
     }
 }

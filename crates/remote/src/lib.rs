@@ -28,6 +28,9 @@ pub mod patience;
 pub mod proxy;
 pub mod queue;
 pub mod secure;
+#[cfg(test)]
+#[path = "../../../tests/skip.rs"]
+mod skip;
 mod standing;
 pub mod told;
 pub mod wire;

@@ -98,6 +98,8 @@ pub fn donate(format: Format, args: Args) -> Result<(), Failure> {
     if args.memory.0 == 0 {
         return Err(Failure::Input(anyhow!("--memory 0: nothing would be lent")));
     }
+    // Later it could be told to nobody but who links.
+    keys.known().map_err(|error| Failure::Input(error.into()))?;
     let lending = Lending {
         reserve_bytes: args.reserve.0,
         keep: Duration::from_secs(args.keep),

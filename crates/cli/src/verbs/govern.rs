@@ -16,6 +16,9 @@ use super::started::Started;
 use crate::Failure;
 use crate::output::{self, Format};
 
+/// Orders that are read and not yet carried out, at most.
+const MOST_ORDERS: usize = 64;
+
 /// Who is governed, and how.
 #[derive(clap::Args)]
 pub struct Args {
@@ -82,7 +85,8 @@ pub fn govern(daemon: impl FnOnce() -> PathBuf, format: Format, args: Args) -> R
         (Err(error), _) => return Err(failure(error)),
     };
     begin(&mut governor, &args.control)?;
-    let (to, orders) = crossbeam_channel::unbounded::<Order>();
+    // Who writes more than is carried out waits.
+    let (to, orders) = crossbeam_channel::bounded::<Order>(MOST_ORDERS);
     if args.orders {
         std::thread::spawn(move || {
             heed(BufReader::new(stdin()), &to, |why| remark!("clew: {why}"));

@@ -10,32 +10,41 @@ use crate::program::Program;
 
 /// How often it is looked at what a program has for itself: that takes a pass over its page tables.
 const LOOK: Duration = Duration::from_secs(10);
-/// One program at a time, so far apart.
+/// So far apart programs are looked at, and for so long: a hundredth of a CPU.
 const APART: Duration = Duration::from_millis(200);
+const LOOKS: Duration = Duration::from_millis(2);
 
 impl Governor {
-    /// Looks at one program that has forked others, or was forked, and may have pages of theirs.
+    /// Looks at programs that have forked others, or were forked, and may have pages of theirs: those first that were never
+    /// looked at, and one at least.
     pub(super) fn look_at_forks(&mut self) {
-        if self.looked_at_forks.is_some_and(|when| when.elapsed() < APART) {
+        let begun = Instant::now();
+        if self.looked_at_forks.is_some_and(|when| begun - when < APART) {
             return;
         }
-        self.looked_at_forks = Some(Instant::now());
+        self.looked_at_forks = Some(begun);
         let parents: HashSet<u32> = self.programs.values().map(|program| program.parent).collect();
-        let due = |program: &&Program| {
+        let is_due = |program: &&Program| {
             let is_one =
                 parents.contains(&program.name.pid) || self.by_pid.contains_key(&program.parent);
             // Who shared with others that have ended has all for itself again.
             (is_one || program.own_part < 1.0)
-                && program.own_part_looked.is_none_or(|when| when.elapsed() >= LOOK)
+                && program.own_part_looked.is_none_or(|when| begun - when >= LOOK)
         };
-        let due: Option<SpaceId> = self
+        let mut due: Vec<(Option<Instant>, SpaceId)> = self
             .programs
             .values()
-            .filter(due)
-            .min_by_key(|program| program.own_part_looked)
-            .map(|program| program.space);
-        if let Some(program) = due.and_then(|space| self.programs.get_mut(&space)) {
-            program.look_at_own_part(self.page_bytes);
+            .filter(is_due)
+            .map(|program| (program.own_part_looked, program.space))
+            .collect();
+        due.sort_unstable();
+        for (_, space) in due {
+            if let Some(program) = self.programs.get_mut(&space) {
+                program.look_at_own_part(self.page_bytes);
+            }
+            if begun.elapsed() >= LOOKS {
+                break;
+            }
         }
     }
 }

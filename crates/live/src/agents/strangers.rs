@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Instant;
 
+use clew_engine::MoverContext;
 use crossbeam_channel::{Receiver, Sender};
 
 use crate::agents::attach::{Asked, manage};
@@ -30,7 +31,7 @@ pub fn prepare(shared: &Arc<Shared>, strangers: &Receiver<Stranger>, answer: &Se
         let outcome = outcome.map_err(|error| (pid, error));
         let mut done = Done { ticket, ..Done::default() };
         if let Ok(process) = &outcome {
-            let (found, _) = scan(shared, process);
+            let (found, _) = scan(shared, process, &mut MoverContext::default());
             (done.events, done.alone) = (found.events, found.alone);
             done.process = Some(process.clone());
         }

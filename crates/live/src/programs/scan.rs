@@ -12,16 +12,18 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use clew_core::{Event, Vpn};
+use clew_engine::MoverContext;
 use clew_store::{Entry, points};
 
 use crate::faults::affinity::Unpreempted;
 use crate::programs::alone::Alone;
 use crate::programs::calls;
+use crate::programs::let_go::leave_out;
 use crate::programs::mappings::{self, Mapping, Span};
 use crate::programs::not_inherited::{forget_what_is_missing, look_to_the_end};
 use crate::programs::pagemap::{self, Present};
 use crate::programs::process::Process;
-use crate::programs::regions::{cut, parts_in, remove};
+use crate::programs::regions::{cut, parts_in};
 use crate::programs::shared::Shared;
 
 /// Times that a span's edges are looked at again when they move while one looks.
@@ -51,13 +53,22 @@ pub struct Found {
 
 /// Registers mappings that are new, and adopts pages that are present. What was found before an error counts: it is in the
 /// table, and nobody will find it again.
-pub fn scan(shared: &Shared, process: &Process) -> (Found, std::io::Result<()>) {
+pub fn scan(
+    shared: &Shared,
+    process: &Process,
+    ctx: &mut MoverContext,
+) -> (Found, std::io::Result<()>) {
     let mut found = Found::default();
-    let done = find(shared, process, &mut found);
+    let done = find(shared, process, &mut found, ctx);
     (found, done)
 }
 
-fn find(shared: &Shared, process: &Process, found: &mut Found) -> std::io::Result<()> {
+fn find(
+    shared: &Shared,
+    process: &Process,
+    found: &mut Found,
+    ctx: &mut MoverContext,
+) -> std::io::Result<()> {
     let (Some(files), Some(pagemap)) = (process.files.get(), process.memory.pagemap()) else {
         return Ok(());
     };
@@ -92,7 +103,8 @@ fn find(shared: &Shared, process: &Process, found: &mut Found) -> std::io::Resul
                 Ok(())
             });
         if !registered.is_empty() {
-            give_back_refused(shared, process, &files.mappings_with_flags()?, &mut registered);
+            let smaps = files.mappings_with_flags()?;
+            give_back_refused(shared, process, &smaps, &mut registered, ctx);
         }
         for (start, end) in registered {
             adopt(shared, process, pagemap, start..end, None, &mut found.events)?;
@@ -117,28 +129,24 @@ fn find(shared: &Shared, process: &Process, found: &mut Found) -> std::io::Resul
 }
 
 /// What was registered by the flags of something else, which lay there when they were read, and must not be: a child
-/// would find its parent's bytes where it is to find none. Nothing of it can have left yet but what was touched since.
+/// would find its parent's bytes where it is to find none. What was touched since may have left, or be on its way.
 fn give_back_refused(
     shared: &Shared,
     process: &Process,
     smaps: &[Mapping],
     registered: &mut BTreeMap<u64, u64>,
+    ctx: &mut MoverContext,
 ) {
     for m in smaps.iter().filter(|m| m.is_refused()) {
         if parts_in(registered, m.start, m.end).is_empty() {
             continue;
         }
-        let _events_wait = process.space.table.lock.write();
-        let pages = (Vpn::of_addr(m.start, shared.page_bytes), m.bytes() / shared.page_bytes);
-        if !process.stored_vpns_of(pages).is_empty() {
+        if !leave_out(shared, process, &(m.start..m.end), ctx) {
             let pid = process.pid();
             tracing::warn!(pid, "{:#x}-{:#x} should be left alone, and has left", m.start, m.end);
             continue;
         }
-        remove(shared, process, m.start, m.end);
-        cut(&mut process.regions.lock(), m.start, m.end);
         cut(registered, m.start, m.end);
-        let _ = process.memory.uffd.unregister(m.start, m.bytes());
     }
 }
 

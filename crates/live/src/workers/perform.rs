@@ -112,7 +112,7 @@ pub(super) fn perform(shared: &Arc<Shared>, work: Work, ctx: &mut MoverContext) 
         }
         Work::Scan { process, ticket } => {
             let began = Instant::now();
-            let (Found { events, alone }, done) = scan(shared, &process);
+            let (Found { events, alone }, done) = scan(shared, &process, ctx);
             let took = began.elapsed();
             if let Err(error) = &done {
                 tracing::debug!(pid = process.pid(), %error, "cannot scan a process");

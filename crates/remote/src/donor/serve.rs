@@ -52,7 +52,10 @@ fn accept(
 ) -> Result<(Channel, Frames, PublicKey, Session), SecureError> {
     stream.set_nodelay(true)?;
     // Who was paired a moment ago is known.
-    let known = shared.keys.known().map_err(|error| io::Error::other(error.to_string()))?;
+    let known = shared.keys.known().map_err(|error| {
+        tracing::warn!(%error, "nobody is let in");
+        io::Error::other(error.to_string())
+    })?;
     let knows = |key| known.iter().any(|(known, _)| *known == key);
     let mut until = Until::from_now(stream, PATIENCE);
     let (mut channel, key, session) = Channel::accept(&mut until, &shared.keys.identity, knows)?;
