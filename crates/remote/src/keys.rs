@@ -17,6 +17,8 @@ pub const PATTERN: &str = "Noise_IK_25519_AESGCM_SHA256";
 pub const KEY_BYTES: usize = 32;
 /// Machines that are known, at most.
 const MOST_KNOWN: usize = 1024;
+/// Digits of a key in the name of a machine that named itself, at least.
+const LEAST_DIGITS: usize = 8;
 /// Bytes of the file of known machines, at most.
 const MOST_BYTES: u64 = 1 << 20;
 
@@ -196,28 +198,58 @@ impl Keys {
         })
     }
 
-    /// Knows one more machine, or the same by another name.
+    /// Knows a machine by this name, and no other one by it; the same by no other.
     ///
     /// # Errors
     /// See [`KeyError`].
     pub fn know(&self, key: PublicKey, name: &str) -> Result<(), KeyError> {
+        self.change(key, |known| {
+            known.retain(|(_, of)| of != name);
+            name.to_string()
+        })?;
+        Ok(())
+    }
+
+    /// Knows one more machine: by what it calls itself and as many digits of its key as tell it from others, whom nobody
+    /// forgets for it. What it is called.
+    ///
+    /// # Errors
+    /// See [`KeyError`].
+    pub fn know_one_more(&self, key: PublicKey, calls_itself: &str) -> Result<String, KeyError> {
+        let digits = key.to_string();
+        self.change(key, |known| {
+            let mut names = (LEAST_DIGITS..=digits.len())
+                .map(|count| format!("{calls_itself}-{}", &digits[..count]));
+            let is_free = |name: &String| known.iter().all(|(_, of)| of != name);
+            names.find(is_free).unwrap_or(digits.clone())
+        })
+    }
+
+    /// Adds a machine by the name that `called` gives it, which may take others off.
+    fn change(
+        &self,
+        key: PublicKey,
+        called: impl FnOnce(&mut Vec<(PublicKey, String)>) -> String,
+    ) -> Result<String, KeyError> {
         let path = self.directory.join("known");
         let failed = |source| KeyError::System { path: path.clone(), source };
         // Several may be told of machines at once; nobody forgets what another has written.
         let directory = File::open(&self.directory).map_err(failed)?;
         directory.lock().map_err(failed)?;
         let mut known = self.known()?;
-        known.retain(|(other, of)| *other != key && of != name);
+        known.retain(|(other, _)| *other != key);
+        let name = called(&mut known);
         if known.len() >= MOST_KNOWN {
             return Err(KeyError::Unsound {
                 path,
                 why: "it knows 1024 machines: remove some lines",
             });
         }
-        known.push((key, name.to_string()));
+        known.push((key, name.clone()));
         let text: String = known.iter().map(|(key, name)| format!("{key} {name}\n")).collect();
         let written = draft(&self.directory, &text).map_err(failed)?;
-        written.persist(&path).map(drop).map_err(|refused| failed(refused.error))
+        written.persist(&path).map_err(|refused| failed(refused.error))?;
+        Ok(name)
     }
 }
 
@@ -298,6 +330,22 @@ mod tests {
             }
         });
         assert_eq!(keys.known().unwrap().len(), 64);
+    }
+
+    #[test]
+    fn nobody_is_forgotten_for_who_calls_itself_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let keys = Keys::open(dir.path()).unwrap();
+        let key =
+            |last| PublicKey([[7; KEY_BYTES - 1].as_slice(), &[last]].concat().try_into().unwrap());
+        let names = [1, 2, 3].map(|last| keys.know_one_more(key(last), "tv").unwrap());
+        assert_eq!(names[0], "tv-07070707");
+        assert_eq!(names[1], "tv-070707070");
+        let known = keys.known().unwrap();
+        assert_eq!(known.len(), 3);
+        assert!(known.iter().zip(&names).all(|((_, of), name)| of == name), "{known:?}");
+        assert_eq!(keys.know_one_more(key(2), "tv").unwrap(), "tv-070707070", "as before");
+        assert_eq!(keys.known().unwrap().len(), 3);
     }
 
     #[test]

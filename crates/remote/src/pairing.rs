@@ -3,9 +3,11 @@
 //!
 //! | from | what |
 //! |---|---|
-//! | both | `clewpair` and the version (2) |
+//! | both | `clewpair` and the version (2 bytes: 3) |
 //! | both | their part of SPAKE2 (33) |
 //! | donor, then borrower | its name's length (1), its name, its public key (32), and a proof over them (32) |
+//! | both | the handshake of a [`crate::secure`] link, by which each proves to have the private key of what it said; its session is a proof (16), so that it is of no other link |
+//! | donor | a proof (32) of the word `known`, once it has written that down |
 //!
 //! The proof is HMAC-SHA-256 with the key that both have from SPAKE2, over who says it, both parts of SPAKE2, name and key.
 //! The donor proves itself first, so a borrower that guesses learns whether it guessed right: to whom a donor has said that has tried,
@@ -18,10 +20,13 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use spake2::{Ed25519Group, Identity as Side, Password, Spake2};
 
-use crate::keys::{Identity, KEY_BYTES, PublicKey};
-use crate::wire::VERSION;
+use crate::keys::{Identity, KEY_BYTES, KeyError, PublicKey};
+use crate::secure::{Channel, SecureError, Session};
 
 const MAGIC: &[u8; 8] = b"clewpair";
+const VERSION: u16 = 3;
+/// What a donor says last.
+const KNOWN: &[u8] = b"known";
 const PART_BYTES: usize = 33;
 const PROOF_BYTES: usize = 32;
 /// Bytes of a machine's name, at most.
@@ -46,6 +51,18 @@ pub enum PairError {
     /// There were as many tries as a code may have.
     #[error("the code has been tried too often: begin anew with 'clew donate --pair'")]
     Tries,
+    /// Somebody else was quicker.
+    #[error("another machine has said the code")]
+    Late,
+    /// It said somebody else's key.
+    #[error("the other end has not the key that it says: {0}")]
+    Key(SecureError),
+    /// It is not written down whom this machine knows.
+    #[error(transparent)]
+    Keys(#[from] KeyError),
+    /// The donor has not written it down.
+    #[error("the other end does not say that it knows this machine: see what it says itself")]
+    Unknown,
     /// There is no randomness.
     #[error("no code could be made: {0}")]
     Random(io::Error),
@@ -127,6 +144,13 @@ fn proof(end: End, parts: &[u8], key: &[u8], said: &[u8]) -> Vec<u8> {
     ring::hmac::sign(&key, &signed(end, parts, said)).as_ref().to_vec()
 }
 
+/// What tells the handshake of this pairing from that of a link, which somebody could have recorded, or pass on.
+fn session(parts: &[u8], key: &[u8]) -> Session {
+    let mut session = Session([0; 16]);
+    session.0.copy_from_slice(&proof(End::Borrower, parts, key, b"session")[..16]);
+    session
+}
+
 fn take_introduction(
     stream: &mut impl Read,
     end: End,
@@ -196,10 +220,18 @@ pub fn borrow(
     let (parts, key) = agree(stream, End::Borrower, code)?;
     let donor = take_introduction(stream, End::Donor, &parts, &key)?;
     stream.write_all(&introduction(End::Borrower, &parts, &key, name, identity))?;
-    Ok(donor)
+    // The link is for nothing but its handshake.
+    let session = session(&parts, &key);
+    Channel::connect(stream, identity, donor.0, session).map_err(PairError::Key)?;
+    let mut word = [0; PROOF_BYTES];
+    stream.read_exact(&mut word).map_err(|_| PairError::Unknown)?;
+    let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &key);
+    let is_known = ring::hmac::verify(&key, &signed(End::Donor, &parts, KNOWN), &word);
+    is_known.map(|()| donor).map_err(|_| PairError::Unknown)
 }
 
-/// The same as the machine that lends, which takes one of `tries` before it says anything by which a code can be tried.
+/// The same as the machine that lends, which takes one of `tries` before it says anything by which a code can be tried, and has
+/// `know` write down who has proved both code and key, and say by which name.
 ///
 /// # Errors
 /// See [`PairError`].
@@ -209,11 +241,21 @@ pub fn lend(
     identity: &Identity,
     name: &str,
     tries: &Tries,
+    know: impl FnOnce(PublicKey, String) -> Result<String, PairError>,
 ) -> Result<(PublicKey, String), PairError> {
     let (parts, key) = agree(stream, End::Donor, code)?;
     tries.take()?;
     stream.write_all(&introduction(End::Donor, &parts, &key, name, identity))?;
-    take_introduction(stream, End::Borrower, &parts, &key)
+    let (theirs, name) = take_introduction(stream, End::Borrower, &parts, &key)?;
+    let (.., of) =
+        Channel::accept(stream, identity, |proved| proved == theirs).map_err(PairError::Key)?;
+    if of != session(&parts, &key) {
+        return Err(PairError::Stranger);
+    }
+    let name = know(theirs, name)?;
+    // Who does not hear it pairs again.
+    let _ = stream.write_all(&proof(End::Donor, &parts, &key, KNOWN));
+    Ok((theirs, name))
 }
 
 #[cfg(test)]
@@ -230,8 +272,9 @@ mod tests {
         let keys = [ids[0].public(), ids[1].public()];
         let [donor, borrower] = ids;
         let code = donors_code.to_string();
-        let lends =
-            std::thread::spawn(move || lend(&mut one, &code, &donor, "tv\u{7}", &Tries::new(1)));
+        let lends = std::thread::spawn(move || {
+            lend(&mut one, &code, &donor, "tv\u{7}", &Tries::new(1), |_, name| Ok(name))
+        });
         let borrows = borrow(&mut other, borrowers_code, &borrower, "phone");
         drop(other);
         (lends.join().unwrap(), borrows, keys)
@@ -264,9 +307,74 @@ mod tests {
         let (mut one, other) = UnixStream::pair().unwrap();
         drop(other);
         let tries = Tries::new(1);
-        let refused = lend(&mut one, "x", &identity, "tv", &tries);
+        let refused = lend(&mut one, "x", &identity, "tv", &tries, |_, name| Ok(name));
         assert!(matches!(refused, Err(PairError::Stranger)));
         assert_eq!(tries.left(), 1, "it has not guessed");
+    }
+
+    /// One end that has the code, and says a key that is another machine's.
+    #[test]
+    fn a_key_is_believed_of_who_has_it() {
+        let code = code().unwrap();
+        let another = Identity::random().unwrap();
+        let anothers = another.public();
+        // Of a borrower also one that passes on what the other machine says to make a link.
+        for (lies, passes_on) in
+            [(End::Donor, false), (End::Borrower, false), (End::Borrower, true)]
+        {
+            let (one, mut other) = UnixStream::pair().unwrap();
+            let (honest, liar) = (Identity::random().unwrap(), Identity::random().unwrap());
+            let wrote = std::sync::atomic::AtomicBool::new(false);
+            let refused = std::thread::scope(|threads| {
+                let mut one = one;
+                threads.spawn(|| {
+                    let (parts, key) = agree(&mut other, lies, &code).unwrap();
+                    let mut said = introduction(lies, &parts, &key, "x", &liar);
+                    let end = said.len() - PROOF_BYTES;
+                    said.truncate(end);
+                    said[end - KEY_BYTES..].copy_from_slice(&anothers.0);
+                    let proof = proof(lies, &parts, &key, &said);
+                    other.write_all(&[said, proof].concat()).unwrap();
+                    let is_donor = lies == End::Donor;
+                    let of = if is_donor { End::Borrower } else { End::Donor };
+                    let (key, _) = take_introduction(&mut other, of, &parts, &key).unwrap();
+                    match is_donor {
+                        true => drop(Channel::accept(&mut other, &liar, |_| true)),
+                        false => {
+                            let by = if passes_on { &another } else { &liar };
+                            drop(Channel::connect(&mut other, by, key, Session([0; 16])));
+                        }
+                    }
+                    drop(other);
+                });
+                let refused = match lies {
+                    End::Donor => borrow(&mut one, &code, &honest, "phone"),
+                    End::Borrower => {
+                        lend(&mut one, &code, &honest, "tv", &Tries::new(1), |_, name| {
+                            wrote.store(true, SeqCst);
+                            Ok(name)
+                        })
+                    }
+                };
+                drop(one);
+                refused
+            });
+            let is_refused = matches!(refused, Err(PairError::Key(_) | PairError::Stranger));
+            assert!(is_refused, "{refused:?}");
+            assert!(!wrote.load(SeqCst));
+        }
+    }
+
+    #[test]
+    fn who_is_not_written_down_is_told_so() {
+        let (mut one, mut other) = UnixStream::pair().unwrap();
+        let (donor, borrower) = (Identity::random().unwrap(), Identity::random().unwrap());
+        let lends = std::thread::spawn(move || {
+            lend(&mut one, "x", &donor, "tv", &Tries::new(1), |_, _| Err(PairError::Late))
+        });
+        let borrows = borrow(&mut other, "x", &borrower, "phone");
+        assert!(matches!(borrows, Err(PairError::Unknown)), "{borrows:?}");
+        assert!(matches!(lends.join().unwrap(), Err(PairError::Late)));
     }
 
     #[test]
@@ -277,8 +385,9 @@ mod tests {
             let (mut one, mut other) = UnixStream::pair().unwrap();
             let (lent, heard) = std::thread::scope(|threads| {
                 let (identity, tries) = (&identity, &tries);
-                let lends =
-                    threads.spawn(move || lend(&mut one, "k7mw-3hpq", identity, "tv", tries));
+                let lends = threads.spawn(move || {
+                    lend(&mut one, "k7mw-3hpq", identity, "tv", tries, |_, name| Ok(name))
+                });
                 let (parts, key) = agree(&mut other, End::Borrower, "2222-2222").unwrap();
                 let heard = take_introduction(&mut other, End::Donor, &parts, &key);
                 let _ = other.write_all(answer);

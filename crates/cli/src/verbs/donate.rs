@@ -140,11 +140,9 @@ fn pair_as_donor(listener: &TcpListener, keys: &Keys, over: &AtomicBool) -> Resu
     let goes_on = || !over.load(Relaxed) && since.elapsed() < CODE_LIFE;
     let failed = |from, error: &PairError| remark!("clew: {from}: {error}");
     let name = own_name();
-    let why = match waiting::first(listener, &code, &keys.identity, &name, goes_on, failed) {
+    let know = |key, calls_itself: &str| keys.know_one_more(key, calls_itself);
+    let why = match waiting::first(listener, &code, &keys.identity, &name, goes_on, failed, know) {
         Ok(Some((key, name))) => {
-            // Machines may have the same name.
-            let name = format!("{name}-{}", &key.to_string()[..8]);
-            keys.know(key, &name).map_err(|error| Failure::Failed(error.into()))?;
             say!("{name} ({key}) is known from now on");
             return Ok(());
         }
@@ -183,9 +181,14 @@ pub fn pair(args: PairArgs) -> Result<(), Failure> {
     let paired = pairing::borrow(&mut until, &args.code, &keys.identity, &own_name());
     let (key, name) = paired.map_err(|error| match error {
         PairError::Code => Failure::Input(error.into()),
-        PairError::Stranger | PairError::System(_) | PairError::Tries | PairError::Random(_) => {
-            Failure::Failed(error.into())
-        }
+        PairError::Stranger
+        | PairError::System(_)
+        | PairError::Tries
+        | PairError::Late
+        | PairError::Key(_)
+        | PairError::Keys(_)
+        | PairError::Unknown
+        | PairError::Random(_) => Failure::Failed(error.into()),
     })?;
     keys.know(key, &args.address).map_err(|error| Failure::Failed(error.into()))?;
     say!("{name} ({key}) is known as {} from now on", args.address);

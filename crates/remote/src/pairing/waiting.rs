@@ -2,13 +2,14 @@
 //! those who connect and say nothing; how many these are at a time is limited as for those who come to borrow.
 
 use std::net::{IpAddr, TcpListener};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::channel;
 use std::thread::{self, Builder};
 use std::time::Duration;
 
 use super::{PairError, Tries, lend};
 use crate::donor::strangers::Strangers;
-use crate::keys::{Identity, PublicKey};
+use crate::keys::{Identity, KeyError, PublicKey};
 use crate::secure::Until;
 
 /// How long a pairing may take.
@@ -18,11 +19,12 @@ const TRIES: usize = 3;
 /// How soon it is seen that somebody has come, and that it does not go on.
 const ROUND: Duration = Duration::from_millis(100);
 
-/// The first who comes to `listener` and knows the code, by key and name; none where it does not go on before that. Whoever
-/// else came, and why he is not known, is `failed` told.
+/// The first who comes to `listener` and knows the code, by key and the name by which `know` has written it down; none where it does
+/// not go on before that. Whoever else came, and why he is not known, is `failed` told.
 ///
 /// # Errors
-/// [`PairError::Tries`] when the code was tried as often as it may be, or what the system says.
+/// [`PairError::Tries`] when the code was tried as often as it may be; [`PairError::Keys`] if it could not be written down; or
+/// what the system says.
 pub fn first(
     listener: &TcpListener,
     code: &str,
@@ -30,8 +32,15 @@ pub fn first(
     name: &str,
     goes_on: impl Fn() -> bool,
     failed: impl Fn(IpAddr, &PairError),
+    know: impl Fn(PublicKey, &str) -> Result<String, KeyError> + Sync,
 ) -> Result<Option<(PublicKey, String)>, PairError> {
     listener.set_nonblocking(true)?;
+    let is_taken = AtomicBool::new(false);
+    let know_one = |key, name: String| match is_taken.swap(true, SeqCst) {
+        true => Err(PairError::Late),
+        false => know(key, &name).map_err(PairError::from),
+    };
+    let know_one = &know_one;
     let (strangers, tries) = (Strangers::default(), Tries::new(TRIES));
     let (tell, ended) = channel();
     thread::scope(|threads| {
@@ -51,8 +60,8 @@ pub fn first(
                     Builder::new().name("clew-pair".into()).spawn_scoped(threads, move || {
                         let mut until = Until::from_now(&stream, PATIENCE);
                         let blocks = stream.set_nonblocking(false).map_err(PairError::from);
-                        let lent =
-                            blocks.and_then(|()| lend(&mut until, code, identity, name, tries));
+                        let lent = blocks
+                            .and_then(|()| lend(&mut until, code, identity, name, tries, know_one));
                         strangers.is_none(number);
                         let _ = tell.send((peer.ip(), lent));
                     });
@@ -63,6 +72,7 @@ pub fn first(
             }
             match ended.recv_timeout(rest) {
                 Ok((_, Ok(paired))) => break Ok(Some(paired)),
+                Ok((_, Err(error @ PairError::Keys(_)))) => break Err(error),
                 Ok((from, Err(error))) => {
                     there -= 1;
                     failed(from, &error);
@@ -100,8 +110,11 @@ mod tests {
         let since = Instant::now();
         let goes_on = || since.elapsed() < Duration::from_secs(60);
         thread::scope(|threads| {
+            fn know(_: PublicKey, name: &str) -> Result<String, KeyError> {
+                Ok(name.to_string())
+            }
             let waits =
-                threads.spawn(|| first(&listener, CODE, &identity, "tv", goes_on, |_, _| {}));
+                threads.spawn(|| first(&listener, CODE, &identity, "tv", goes_on, |_, _| {}, know));
             let done = act(&|| TcpStream::connect(at).unwrap());
             (waits.join().unwrap(), done)
         })
