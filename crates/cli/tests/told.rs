@@ -166,6 +166,32 @@ fn a_heap_in_shared_memory_is_told_of() {
 }
 
 #[test]
+fn memory_that_may_be_executed_is_told_of() {
+    if !can_run("told::executable", &["python3"]) {
+        return;
+    }
+    let mut fixture = Fixture::start("256MiB");
+    let script = "import mmap,sys\n\
+        kept=mmap.mmap(-1,48<<20,flags=mmap.MAP_PRIVATE|mmap.MAP_ANONYMOUS,prot=7)\n\
+        kept.write(b'x'*(48<<20))\n\
+        print('ready',flush=True)\n\
+        sys.stdin.readline()\n\
+        print(all(kept[i]==120 for i in range(0,len(kept),997)),flush=True)\n";
+    let mut python = fixture.run("python", &["python3", "-c", script]);
+    python.wait_ready();
+    let outside = wait_outside(&fixture, "python", |outside| outside.executable_bytes > 0);
+    assert!((48 * MIB..52 * MIB).contains(&outside.executable_bytes), "{outside:?}");
+    assert_eq!(outside.bytes, outside.executable_bytes, "{outside:?}");
+    fixture.swap_out("python");
+    let app = fixture.app("python");
+    assert!(app.resident_bytes >= 48 * MIB, "{app:?}");
+    let ps = plain(&fixture.verb(&["ps"]));
+    assert!(ps.contains("may be written and executed"), "{ps}");
+    python.expect("go", "True");
+    fixture.assert_daemon_lives();
+}
+
+#[test]
 fn the_budget_counts_the_daemon_and_what_is_on_its_way() {
     let Some((mut fixture, mut program, _)) = swapped_out("told::budget", &ZRAM) else { return };
     // While pages leave, the buffers by which they do are counted.

@@ -170,7 +170,7 @@ fn donor_row(donor: &DonorStatus) -> Vec<String> {
     ]
 }
 
-/// A row for an app's shared memory, and one for each process that is not managed.
+/// Rows for an app's shared memory and for what may be executed, and one for each process that is not managed.
 fn outside_of(app: &AppStatus) -> Vec<Vec<String>> {
     let row = |bytes, what| vec![app.name.clone(), ByteSize(bytes).to_string(), what];
     let shared = app.outside.shared_bytes;
@@ -178,11 +178,16 @@ fn outside_of(app: &AppStatus) -> Vec<Vec<String>> {
     if shared > 0 {
         rows.push(row(shared, "shared memory".to_string()));
     }
+    let executable = app.outside.executable_bytes;
+    if executable > 0 {
+        rows.push(row(executable, "memory that may be written and executed".to_string()));
+    }
     for p in &app.outside.processes {
         let who = format!("{} (pid {}, user {})", p.command, p.pid, p.uid);
         rows.push(row(p.bytes, format!("{who}: {}", p.reason)));
     }
-    let named = app.outside.processes.iter().fold(shared, |sum, p| sum.saturating_add(p.bytes));
+    let of_processes = app.outside.processes.iter().map(|p| p.bytes);
+    let named = [shared, executable].into_iter().chain(of_processes).fold(0, u64::saturating_add);
     if app.outside.bytes > named {
         rows.push(row(app.outside.bytes - named, "other processes".to_string()));
     }
@@ -247,7 +252,12 @@ pub(super) mod tests {
             stored_pages: u64::MAX,
             restored_pages: u64::MAX,
             ratio: 1e308,
-            outside: OutsideStatus { bytes: u64::MAX, shared_bytes: u64::MAX, processes },
+            outside: OutsideStatus {
+                bytes: u64::MAX,
+                shared_bytes: u64::MAX,
+                executable_bytes: u64::MAX,
+                processes,
+            },
             ..Default::default()
         };
         let pool = PoolStatus { ratio: 1e308, used_bytes: u64::MAX, ..Default::default() };
@@ -279,7 +289,12 @@ pub(super) mod tests {
                 name: name(i),
                 state: "background".into(),
                 processes: vec![process],
-                outside: OutsideStatus { bytes: 1, shared_bytes: 1, processes: vec![other] },
+                outside: OutsideStatus {
+                    bytes: 1,
+                    shared_bytes: 1,
+                    executable_bytes: 0,
+                    processes: vec![other],
+                },
                 thrashing: Some(ThrashingStatus::default()),
                 ..Default::default()
             }
@@ -304,8 +319,12 @@ pub(super) mod tests {
             bytes: 38 << 20,
             reason: "it runs as another user".into(),
         };
-        let outside =
-            OutsideStatus { bytes: 451 << 20, shared_bytes: 412 << 20, processes: vec![process] };
+        let outside = OutsideStatus {
+            bytes: 453 << 20,
+            shared_bytes: 412 << 20,
+            executable_bytes: 2 << 20,
+            processes: vec![process],
+        };
         let thrashing = Some(ThrashingStatus {
             lost_percent: 43.2,
             enough_budget_bytes: 112 << 20,

@@ -473,6 +473,9 @@ pub struct OutsideStatus {
     pub bytes: u64,
     /// Of it, shared memory of all its processes, each page once.
     pub shared_bytes: u64,
+    /// Of it, memory of managed processes that may be written and executed.
+    #[serde(default)]
+    pub executable_bytes: u64,
     /// Processes that are not managed, the largest first, sixteen at most.
     pub processes: Vec<OutsideProcess>,
 }

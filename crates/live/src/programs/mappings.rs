@@ -83,9 +83,15 @@ impl Mapping {
         self.private_anonymous() && !self.is_guard() && !self.is_refused()
     }
 
-    /// The kernel would move its pages: writable, not locked.
+    /// The kernel would move its pages, to memory of the same protection: writable, not locked, and nothing that could be
+    /// executed, as the agents have no memory of that kind.
     fn can_be_taken(&self) -> bool {
-        self.permissions.starts_with("rw") && !self.flags.locked
+        self.permissions.starts_with("rw-") && !self.flags.locked
+    }
+
+    /// Private memory of no file that may be written and executed: an interpreter's whole heap may be.
+    pub fn is_executable_data(&self) -> bool {
+        self.private_anonymous() && self.permissions.starts_with("rwx")
     }
 }
 
@@ -324,6 +330,21 @@ VmFlags: rd mr mw me ac sd
 7f0003101000-7f0003102000 rw-p 00000000 00:00 0
 VmFlags: rd wr mr mw me lo ac sd
 ";
+
+    #[test]
+    fn what_may_be_executed_is_left_alone_where_nothing_else_is_beside_it() {
+        let of = |permissions: [&str; 2]| {
+            let line = |start: u64, permissions| {
+                format!("{start:x}-{:x} {permissions} 0 0:0 0\n", start + 0x40000)
+            };
+            parsed(&(line(0x10_0000, permissions[0]) + &line(0x14_0000, permissions[1])))
+        };
+        assert_eq!(spans(&of(["rwxp", "rwxp"]), &[], &[]), []);
+        // One move of the program's may be of both.
+        let both = of(["rw-p", "rwxp"]);
+        assert_eq!(spans(&both, &[], &[])[0].parts.len(), 2);
+        assert!(!both[0].is_executable_data() && both[1].is_executable_data());
+    }
 
     fn parsed(text: &str) -> Vec<Mapping> {
         parse(text.as_bytes()).expect("it is in memory")

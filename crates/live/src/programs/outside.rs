@@ -1,5 +1,5 @@
-//! Memory of apps that Clew cannot take: shared memory of any of their processes, and what processes
-//! have that are not managed.
+//! Memory of apps that Clew cannot take: shared memory of any of their processes, what managed ones have that may be
+//! executed, and what processes have that are not managed.
 //!
 //! A thread of its own looks every few seconds when the policy thread asks: at `/proc`, which takes
 //! its time. A process is of an app if it was told of, or if its parent is. Agents do not count:
@@ -69,7 +69,7 @@ pub fn watch(
     to_governor: &Sender<Message>,
 ) {
     let (seen, parts) = (HashMap::new(), HashMap::new());
-    let mut watch = Watch { least_bytes, is_service, seen, parts };
+    let mut watch = Watch { least_bytes, page_bytes, is_service, seen, parts };
     while let Ok((told, children)) = asked.recv() {
         children.iter().for_each(|child| child.look_what_is_its_own(page_bytes));
         drop(children);
@@ -82,6 +82,7 @@ pub fn watch(
 
 struct Watch {
     least_bytes: u64,
+    page_bytes: u64,
     /// Other users' programs reach this daemon, too.
     is_service: bool,
     /// Processes of apps: a parent may be gone by the next look.
@@ -118,7 +119,7 @@ impl Watch {
                 Known::Refused(_) => true,
                 Known::Started => !is_new && !borrows_memory(name.pid),
             };
-            let parts = part_of(&mut self.parts, *name, sizes);
+            let parts = part_of(&mut self.parts, *name, sizes, self.page_bytes);
             let buffer_bytes = match known {
                 Known::Managed { buffer_bytes } => *buffer_bytes,
                 _ => 0,
@@ -127,6 +128,9 @@ impl Watch {
             let of_app = found.entry(*app).or_default();
             if shared >= self.least_bytes && (is_outside || *known != Known::Started) {
                 of_app.shared_bytes += shared;
+            }
+            if matches!(known, Known::Managed { .. }) && parts.executable >= self.least_bytes {
+                of_app.executable_bytes += parts.executable;
             }
             if is_outside && parts.anonymous >= self.least_bytes {
                 of_app.processes.push(OutsideProcess {
@@ -140,8 +144,8 @@ impl Watch {
         }
         for of_app in found.values_mut() {
             of_app.processes.sort_by_key(|p| (std::cmp::Reverse(p.bytes), p.pid));
-            of_app.bytes =
-                of_app.shared_bytes + of_app.processes.iter().map(|p| p.bytes).sum::<u64>();
+            let of_processes: u64 = of_app.processes.iter().map(|p| p.bytes).sum();
+            of_app.bytes = of_app.shared_bytes + of_app.executable_bytes + of_processes;
             of_app.processes.truncate(NAMED);
         }
         found.retain(|_, of_app| of_app.bytes > 0);
@@ -205,7 +209,8 @@ fn parse_status(text: &str) -> Option<(u32, Sizes)> {
         line.split_ascii_whitespace().nth(at)?.parse().ok()
     };
     let kib = |name| field(name, 0).unwrap_or(0) << 10;
-    let sizes = Sizes { anonymous: kib("RssAnon:"), shared: kib("RssShmem:") };
+    let (anonymous, shared) = (kib("RssAnon:"), kib("RssShmem:"));
+    let sizes = Sizes { anonymous, shared, executable: 0 };
     Some((field("Uid:", 1)? as u32, sizes))
 }
 
@@ -216,6 +221,7 @@ fn part_of(
     known: &mut HashMap<ProcessName, (Sizes, Sizes)>,
     name: ProcessName,
     sizes: Sizes,
+    page_bytes: u64,
 ) -> Sizes {
     let near = |a: u64, b: u64| a.abs_diff(b) <= a.max(b) / 16;
     if let Some((of, part)) = known.get(&name)
@@ -224,7 +230,10 @@ fn part_of(
     {
         return *part;
     }
-    let part = sharing::part_of(name.pid).unwrap_or(sizes);
+    let part = Sizes {
+        executable: sharing::executable_bytes(name.pid, page_bytes),
+        ..sharing::part_of(name.pid).unwrap_or(sizes)
+    };
     known.insert(name, (sizes, part));
     part
 }
@@ -267,7 +276,7 @@ mod tests {
     #[test]
     fn the_kernels_words_are_understood() {
         let text = "Name:\tx\nUid:\t0\t101\t0\t0\nRssAnon:\t   1024 kB\nRssShmem:\t  8 kB\n";
-        let sizes = Sizes { anonymous: 1 << 20, shared: 8 << 10 };
+        let sizes = Sizes { anonymous: 1 << 20, shared: 8 << 10, executable: 0 };
         assert_eq!(parse_status(text), Some((101, sizes)));
         assert_eq!(parse_status("Name:\tx\nUid:\t0\t0\t0\t0\n"), Some((0, Sizes::default())));
         assert!(status(std::process::id()).is_some_and(|(_, sizes)| sizes.anonymous > 0));
@@ -276,7 +285,7 @@ mod tests {
     #[test]
     fn descendants_are_found_and_stay_when_their_parents_are_gone() {
         let (seen, parts) = (HashMap::new(), HashMap::new());
-        let mut watch = Watch { least_bytes: 0, is_service: false, seen, parts };
+        let mut watch = Watch { least_bytes: 0, page_bytes: 4096, is_service: false, seen, parts };
         let stat = |parent| Stat {
             state: b'S',
             parent,

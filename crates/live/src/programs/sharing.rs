@@ -5,13 +5,16 @@
 //! only what is not shared any more, as far as the kernel's shares tell (`Pss_Anon`), which are looked at
 //! now and then, because that walks its page tables.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use clew_core::SpaceId;
 
 use crate::programs::kcmp::share_memory;
+use crate::programs::mappings;
+use crate::programs::pagemap;
 use crate::programs::proc_stat::user_of;
 use crate::programs::proc_stat::{resident_anonymous_bytes, resident_anonymous_bytes_of};
 use crate::programs::process::{ProcFiles, Process};
@@ -23,6 +26,8 @@ use crate::survival::predecessor::ProcessName;
 pub struct Sizes {
     pub anonymous: u64,
     pub shared: u64,
+    /// Of the anonymous memory, what may be written and executed; not asked for where it does not matter.
+    pub executable: u64,
 }
 
 /// The part of process `pid`; `None` where it cannot be read. Walks its page tables.
@@ -35,7 +40,22 @@ fn parse_rollup(text: &str) -> Option<Sizes> {
         let line = text.lines().find_map(|line| line.strip_prefix(name))?;
         line.split_ascii_whitespace().next()?.parse::<u64>().ok().map(|kib| kib << 10)
     };
-    Some(Sizes { anonymous: bytes("Pss_Anon:")?, shared: bytes("Pss_Shmem:")? })
+    let (anonymous, shared) = (bytes("Pss_Anon:")?, bytes("Pss_Shmem:")?);
+    Some(Sizes { anonymous, shared, executable: 0 })
+}
+
+/// Resident memory of process `pid` that may be written and executed, bytes; nothing where it cannot be read.
+pub fn executable_bytes(pid: u32, page_bytes: u64) -> u64 {
+    let look = || -> io::Result<u64> {
+        let maps = mappings::read(&File::open(format!("/proc/{pid}/maps"))?)?;
+        let pagemap = File::open(format!("/proc/{pid}/pagemap"))?;
+        let mut pages = 0;
+        for m in maps.iter().filter(|m| m.is_executable_data()) {
+            pagemap::present_pages(&pagemap, m.start, m.end, page_bytes, |run| pages += run.pages)?;
+        }
+        Ok(pages * page_bytes)
+    };
+    look().unwrap_or(0)
 }
 
 /// The process that has the memory of agent `agent` of process `pid`, and is served already.
@@ -126,7 +146,10 @@ mod tests {
     #[test]
     fn the_kernels_shares_are_understood() {
         let text = "0-1 ---p 0 00:00 0 [rollup]\nPss_Anon:  16 kB\nPss_Shmem:  4 kB\n";
-        assert_eq!(parse_rollup(text), Some(Sizes { anonymous: 16 << 10, shared: 4 << 10 }));
+        assert_eq!(
+            parse_rollup(text),
+            Some(Sizes { anonymous: 16 << 10, shared: 4 << 10, executable: 0 })
+        );
         assert_eq!(parse_rollup("Pss: 3 kB\n"), None);
         assert!(part_of(std::process::id()).is_some_and(|part| part.anonymous > 0));
     }
